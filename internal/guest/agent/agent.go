@@ -35,38 +35,37 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
 )
 
-// Config is what an agent is made of. The zero value of each field has a
-// sensible meaning, said there.
+// Config configures an Agent. The zero value of each field has a documented meaning.
 type Config struct {
 	Version string
-	// Orphans makes the agent reap every child there is; for PID 1 and for a
-	// program that is nothing but the agent. Tests leave it off.
+	// Orphans makes the agent reap every child, including orphans of the guest. Set it for PID 1
+	// and for a program with only an agent in it, but not in tests.
 	Orphans bool
-	// ImageFile is the image's metadata; empty or missing means none.
+	// ImageFile is the image's metadata. It may be empty or missing.
 	ImageFile string
-	// Root is where identity writes files; empty means /.
+	// Root is the directory in which identities write files. If empty, /.
 	Root string
-	// System is the kernel that identity changes; nil means the machine's.
+	// System is the kernel in which identities take effect. If nil, the kernel of this guest.
 	System identity.System
-	// Link is the guest's network device; nil means that it has none.
+	// Link is the guest's network device, or nil if the guest has no device.
 	Link identity.Link
-	// Address is the guest's own on its socket transport, by which a clone is
-	// told from its source; nil means the machine's.
+	// Address is the guest's own address on its socket transport. It differs between a clone and
+	// its source. If nil, the address of this guest.
 	Address generation.Addresser
-	// HooksDir holds the fork hooks; empty means /etc/forkd/fork.d.
+	// HooksDir is the directory of fork hooks. If empty, /etc/forkd/fork.d.
 	HooksDir string
-	// CgroupMount is where control groups are; empty means /sys/fs/cgroup.
+	// CgroupMount is where control groups are mounted. If empty, /sys/fs/cgroup.
 	CgroupMount string
-	// DialHost connects to the host's port for forks that programs here ask for;
-	// nil means over vsock.
+	// DialHost connects to the host's port for fork calls of programs in the guest. If nil, over
+	// vsock.
 	DialHost func(ctx context.Context) (net.Conn, error)
-	// Token, when set, must be shown with every request but GET /health.
+	// Token, if set, is required in every request except GET /health.
 	Token string
-	// IdentityPort: whoever made the agent has it serve identities on the port of their own.
+	// IdentityPort reports that the caller runs ServeIdentity, so identities have their own port.
 	IdentityPort bool
-	// Layers are those of the root's overlay, if they are known; the caller's.
+	// Layers are the layers of the root's overlay, if known. The caller owns them.
 	Layers inventory.Layers
-	// Log gets one line per noteworthy event; nil drops them.
+	// Log receives one line per noteworthy event. If nil, events are dropped.
 	Log func(format string, args ...any)
 }
 
@@ -75,7 +74,7 @@ type Agent struct {
 	cfg     Config
 	started time.Time
 	rec     *defaults.Record
-	device  generation.Device // unless the configuration has an address
+	device  generation.Device // unused if the configuration has an address
 	guest   *generation.Guest
 	reaper  *reap.Reaper
 	groups  *procgroup.Groups
@@ -88,22 +87,22 @@ type Agent struct {
 	watch   *watch.Server
 	free    *freepages.Reporter
 	freezer *fsfreeze.Freezer
-	had     atomic.Int64 // the most memory of an interpreter when reports were switched off
+	had     atomic.Int64 // peak memory of an interpreter when reports were switched off
 	handler http.Handler
 	clock   *clocksync.Keeper
 
-	// cpuMu guards the counters of the last look at the processor.
+	// cpuMu guards the counters of the last CPU measurement.
 	cpuMu             sync.Mutex
 	cpuBusy, cpuTotal float64
 
-	// identMu makes identities and quiescing one at a time.
+	// identMu serializes identities and quiescing.
 	identMu sync.Mutex
 
 	stopReaping context.CancelFunc
 	reaping     sync.WaitGroup
 }
 
-// New starts an agent's inside; Serve gives it a listener, Close ends it.
+// New starts an agent without a listener. Call Serve to serve requests and Close to end it.
 func New(cfg Config) (*Agent, error) {
 	cfg = withDefaults(cfg)
 	image, err := defaults.Load(cfg.ImageFile)
@@ -165,12 +164,12 @@ func withDefaults(cfg Config) Config {
 	return cfg
 }
 
-// routes is every path the agent answers.
+// routes returns a handler for all paths of the agent.
 func (a *Agent) routes() http.Handler {
 	opts := []connect.HandlerOption{
 		connect.WithReadMaxBytes(agentproto.MaxMessageBytes),
-		// The link is a local socket, and a compressor's state is memory that
-		// each clone would have to write.
+		// The link is a local socket, and each clone would have to write a compressor's state to
+		// its memory.
 		connect.WithCompression("gzip", nil, nil),
 		connect.WithRecover(a.recovered),
 	}
@@ -184,7 +183,7 @@ func (a *Agent) routes() http.Handler {
 	return a.marked(a.guard(mux))
 }
 
-// marked notes in which generation a request began, before anything is done.
+// marked notes the generation in which a request began, before the request is handled.
 func (a *Agent) marked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := r.Header.Get(agentproto.HeaderHostTime); host != "" {
@@ -194,35 +193,35 @@ func (a *Agent) marked(next http.Handler) http.Handler {
 	})
 }
 
-// became is called when the guest has taken an identity: whatever still waits
-// for callers of the source waits in vain.
+// became is called when the guest has taken an identity. The connections to callers of the source
+// are gone, so it drops state for them.
 func (a *Agent) became() {
 	a.clock.Taken()
 	a.guest.Advance()
 	a.watch.Forget()
 }
 
-// filesystemService is the two halves of filesystem.Filesystem.
+// filesystemService combines the two parts of filesystem.Filesystem.
 type filesystemService struct {
 	*files.Server
 	watcher
 }
 
-// watcher names the half that watches, so that the embedded types differ.
+// watcher names the watching part, because the embedded types need different names.
 type watcher = *watch.Server
 
 var _ filesystemconnect.FilesystemHandler = filesystemService{}
 
-// recovered turns a bug into an answer; the agent is PID 1 and must go on.
+// recovered turns a panic into an error answer. The agent is PID 1 and must keep running.
 func (a *Agent) recovered(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
 	a.cfg.Log("panic in %s: %v", spec.Procedure, p)
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("internal error in %s", spec.Procedure))
 }
 
-// Handler is the agent's HTTP interface.
+// Handler returns the agent's HTTP interface.
 func (a *Agent) Handler() http.Handler { return a.handler }
 
-// Serve answers requests on l until ctx ends. Closing l is Serve's.
+// Serve answers requests on l until ctx ends. It closes l.
 func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -234,7 +233,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 		ErrorLog:          nil,
 	}
 	stop := context.AfterFunc(ctx, func() {
-		cancel() // lets streams end
+		cancel() // ends streams
 		_ = srv.Close()
 	})
 	defer stop()
@@ -245,12 +244,12 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("serve: %w", err)
 }
 
-// ServeForks answers programs in the guest that fork it, on a socket that
-// forkcall.Listen opened, until ctx ends.
+// ServeForks answers programs in the guest that call for a fork, until ctx ends. l comes from
+// forkcall.Listen.
 func (a *Agent) ServeForks(ctx context.Context, l net.Listener) error { return a.forks.Serve(ctx, l) }
 
-// ServeDials connects the host with servers in the guest, on l, until ctx ends. Closing
-// l is ServeDials's. A guest that is guarded by a token has no such port.
+// ServeDials connects the host with servers in the guest, on l, until ctx ends. It closes l. A
+// guest with a configured token has no such port.
 func (a *Agent) ServeDials(ctx context.Context, l net.Listener) error {
 	s := dialport.New(dialport.Config{Admit: fromHost, Log: a.cfg.Log})
 	if err := s.Serve(ctx, steady{l, a.cfg.Log}); err != nil {
@@ -259,7 +258,7 @@ func (a *Agent) ServeDials(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// ServeEvals evaluates on l, without HTTP, until ctx ends. Closing l is ServeEvals's. A guest that is guarded by a
+// ServeEvals evaluates on l, without HTTP, until ctx ends. It closes l. A guest with a configured
 // token has no such port.
 func (a *Agent) ServeEvals(ctx context.Context, l net.Listener) error {
 	if err := a.evals.Serve(ctx, steady{l, a.cfg.Log}); err != nil {
@@ -268,7 +267,7 @@ func (a *Agent) ServeEvals(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// Close kills what was started here and waits for it. Nothing is served any more.
+// Close kills all programs of the agent and waits for them. Call it after serving has ended.
 func (a *Agent) Close() error {
 	a.interp.Close()
 	a.evals.Wait()

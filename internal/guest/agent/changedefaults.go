@@ -8,11 +8,12 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/defaults"
 )
 
-// maxDefaults bounds a request that changes them.
+// maxDefaults limits the size of a request to change the defaults.
 const maxDefaults = 1 << 20
 
-// changeDefaults is POST /defaults: variables, user and working folder of everything that names
-// none, from now on and in every clone. It is how a template's build leaves them.
+// changeDefaults serves POST /defaults. It changes the variables, user and working directory for
+// all later requests without their own, in this guest and in every clone. Template builds set them
+// this way.
 func (a *Agent) changeDefaults(w http.ResponseWriter, r *http.Request) {
 	var c defaults.Image
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDefaults)).Decode(&c); err != nil {

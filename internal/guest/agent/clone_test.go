@@ -20,14 +20,14 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 )
 
-// address is a guest's socket address. A clone's differs before any connection
-// breaks, which is all that the agent can see of having been cloned.
+// address is a guest's socket address. A clone's address differs before any connection breaks. It
+// is the agent's only sign of having been cloned.
 type address struct{ cid, asked atomic.Uint32 }
 
 func (a *address) ContextID() (uint32, error) { a.asked.Add(1); return a.cid.Load(), nil }
 
-// noticed does something and waits until the agent has asked for its address n
-// times since: it does when a request begins, and when a connection breaks.
+// noticed calls do and waits until the agent has read its address n more times. The agent reads it
+// when a request begins and when a connection breaks.
 func (a *address) noticed(t *testing.T, n uint32, do func()) {
 	t.Helper()
 	before := a.asked.Load()
@@ -57,7 +57,7 @@ func (b *bench) listed(t *testing.T) []uint32 {
 	return pids
 }
 
-// connectTo follows a process to its end, and calls connected when it does.
+// connectTo follows a process to its end. It calls connected when it is connected.
 func (b *bench) connectTo(t *testing.T, pid uint32, connected func()) (out, dropped string, end *process.ProcessEvent_EndEvent) {
 	t.Helper()
 	sel := &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
@@ -84,7 +84,7 @@ func (b *bench) connectTo(t *testing.T, pid uint32, connected func()) (out, drop
 	return text.String(), dropped, end
 }
 
-// untilFile is a script's wait for a file of that name.
+// untilFile returns a script that waits for a file.
 func untilFile(file string) string { return "while [ ! -e " + file + " ]; do sleep 0.02; done; " }
 
 func touch(t *testing.T, file string) {
@@ -106,8 +106,8 @@ func awaitFile(t *testing.T, file string) {
 	}
 }
 
-// startings are the ways in which a process is tied to its caller. Each returns
-// the caller's leaving.
+// startings are the ways in which a process is tied to its caller. Each returns a function with
+// which the caller leaves.
 var startings = []struct {
 	name  string
 	start func(*testing.T, *bench, string) context.CancelFunc
@@ -155,7 +155,7 @@ func TestProcessEndsWhenItsCallerLeaves(t *testing.T) {
 	for _, how := range startings {
 		t.Run(how.name, func(t *testing.T) {
 			b, at := startCloneable(t)
-			at.cid.Add(1) // of long ago: the request begins in the clone
+			at.cid.Add(1) // long ago: the request begins in the clone
 			file := t.TempDir() + "/pid"
 			leave := how.start(t, b, "echo $$ > "+file+"; sleep 1000")
 			pid := pidsIn(t, file, 1)[0]
@@ -165,7 +165,7 @@ func TestProcessEndsWhenItsCallerLeaves(t *testing.T) {
 	}
 }
 
-// A connection that served the identity serves requests of the clone.
+// A connection that carried the identity also carries requests of the clone.
 func TestRequestsAfterAnIdentityAreTheClones(t *testing.T) {
 	b, _ := startCloneable(t)
 	b.become(t, nil)
@@ -175,7 +175,7 @@ func TestRequestsAfterAnIdentityAreTheClones(t *testing.T) {
 	waitGone(t, pidsIn(t, file, 1)[0])
 }
 
-// What nobody reads neither holds a process up nor is all lost.
+// Unread output must neither block a process nor be lost completely.
 func TestOutputIsKeptForTheClonesCaller(t *testing.T) {
 	for _, tc := range []struct {
 		name, script  string
@@ -206,7 +206,7 @@ func TestOutputIsKeptForTheClonesCaller(t *testing.T) {
 				}
 				out, dropped, end := b.connectTo(t, p.pid, func() { touch(t, dir+"/end") })
 				lost, _ := strconv.Atoi(dropped)
-				// The rest of a program that lives may be in its pipe until somebody reads.
+				// The rest of a live program's output may stay in its pipe until a reader comes.
 				if size := tc.printed - lost; len(out) != size || size < tc.kept || !live && size > tc.kept ||
 					!strings.HasSuffix(out, "end\n") || end.GetExitCode() != 3 {
 					t.Errorf("got %d bytes, %q dropped, %v", len(out), dropped, end)
@@ -216,7 +216,7 @@ func TestOutputIsKeptForTheClonesCaller(t *testing.T) {
 	}
 }
 
-// A timeout is the command's own, and not its caller's.
+// A timeout belongs to the command and not to its caller.
 func TestDeadlineHoldsInAClone(t *testing.T) {
 	b, at := startCloneable(t)
 	p := b.start(t, &process.StartRequest{Process: sh("sleep 1000")}, "Connect-Timeout-Ms", "1000")
@@ -237,12 +237,12 @@ func TestPolledWatchersEndWithAnIdentity(t *testing.T) {
 	wantCode(t, err, connect.CodeNotFound)
 }
 
-// evalUntil is an evaluation that runs until a file is there.
+// evalUntil returns code that runs until a file exists.
 func evalUntil(file string) string {
 	return "import os, time\nopen('" + file + ".began', 'w').close()\nwhile not os.path.exists('" + file + "'): time.sleep(0.01)\n"
 }
 
-// underWay starts an evaluation and returns when the interpreter works on it.
+// underWay starts an evaluation and returns when the interpreter runs it.
 func (b *bench) underWay(t *testing.T, file, after string, limit time.Duration) context.CancelFunc {
 	t.Helper()
 	leave := b.evalBeside(t, evalUntil(file)+after, limit)
@@ -267,12 +267,12 @@ func TestEvaluationGoesOnInAClone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "go")
 	b.eval(t, "x = 1\nimport forkd_guest\nwho = []\nforkd_guest.on_fork(lambda info: who.append((info['index'], x)))", 0)
 	leave := b.underWay(t, file, "print('lost'); x = 2", 0)
-	var waiting context.CancelFunc // for its turn
+	var waiting context.CancelFunc // waiting for its turn
 	at.noticed(t, 1, func() { waiting = b.evalBeside(t, "x = 99", 0) })
 	at.cid.Add(1)
 	at.noticed(t, 1, func() { waiting(); leave() })
 
-	// The identity does not wait for the evaluation, and is not lost either.
+	// The identity does not wait for the evaluation, but is applied later.
 	r := b.become(t, nil)
 	if s := step(t, r, "interpreters"); s.GetError() != "" {
 		t.Errorf("got %v", s)
@@ -297,7 +297,7 @@ func TestEvaluationIsInterruptedWhenItsCallerLeaves(t *testing.T) {
 	}
 }
 
-// An evaluation that has no caller any more must not keep the agent from ending.
+// An evaluation without a caller must not keep the agent from ending.
 func TestCloseEndsAnEvaluationWithoutACaller(t *testing.T) {
 	needPython(t)
 	b, at := startCloneable(t)

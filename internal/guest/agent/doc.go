@@ -1,7 +1,8 @@
-// Package agent is the guest's side of the host-guest contract: it puts the
-// services (procs, files, identity, interp) behind one HTTP/1.1 server. It owns
-// the wiring, who may ask what, and forkd's own Agent service; the services own
-// what they serve. Only cmd/forkd-agent and tests build one. The trap: it runs
-// inside the guest, so nothing of the host side may be imported, and nothing in
-// it may wake up by itself: an idle clone's memory must stay untouched.
+// Package agent is the guest's side of the contract between host and guest. It puts the services
+// (procs, files, identity, interp) behind one HTTP/1.1 server. It does the wiring, decides which
+// requests are allowed, and implements forkd's own Agent service. Only cmd/forkd-agent and tests
+// build an Agent.
+//
+// The package runs inside the guest, so it must not import code of the host side. It must not wake
+// up without a request: the memory of an idle clone must stay untouched.
 package agent

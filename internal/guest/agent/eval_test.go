@@ -204,7 +204,7 @@ func TestWarmAndPing(t *testing.T) {
 	}
 }
 
-// TestEvalIsAsPython: an exit's code and what it says are those of python -c.
+// TestEvalIsAsPython checks that exit codes and messages are the same as in python -c.
 func TestEvalIsAsPython(t *testing.T) {
 	needPython(t)
 	b := startAgent(t)
@@ -234,7 +234,7 @@ func TestEvalKeepsBytes(t *testing.T) {
 	if r := b.eval(t, "print('caf\u00e9')", 0); r.GetStdoutRaw() != nil || r.GetStdout() != "caf\u00e9\n" {
 		t.Errorf("text: got %v", r)
 	}
-	// The most that there can be, of the kind that takes the most.
+	// The largest output, of the kind that needs most space.
 	r = b.eval(t, "for f in (sys.stdout, sys.stderr): _ = f.buffer.write(b'\\xffa' * (2 << 20))", 0)
 	if len(r.GetStdoutRaw()) != 4<<20 || len(r.GetStderrRaw()) != 4<<20 {
 		t.Errorf("got %d and %d bytes", len(r.GetStdoutRaw()), len(r.GetStderrRaw()))

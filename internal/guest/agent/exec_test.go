@@ -90,7 +90,7 @@ func TestExecOfWhatCannotRun(t *testing.T) {
 	}
 }
 
-// waitGone waits until a process is no more (or a zombie of somebody else's).
+// waitGone waits until a process is gone (or another process's zombie).
 func waitGone(t *testing.T, pid int) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -131,7 +131,7 @@ func pidsIn(t *testing.T, file string, want int) []int {
 func TestTimeoutKillsTheTree(t *testing.T) {
 	b := startAgent(t)
 	file := filepath.Join(t.TempDir(), "pids")
-	// A shell, a child in the background and one in a session of its own.
+	// A shell, a child in the background and one in its own session.
 	script := "echo $$ >> $F; sleep 1000 & echo $! >> $F; setsid sh -c 'echo $$ >> $F; exec sleep 1000' & wait"
 	res, err := b.Exec(t.Context(), agentclient.ExecRequest{
 		Args: []string{"sh", "-c", script}, Env: map[string]string{"F": file}, Timeout: 1500 * time.Millisecond,
@@ -184,13 +184,13 @@ func TestFloodOfOutputIsBounded(t *testing.T) {
 	if len(res.Stdout) != agentclient.DefaultMaxOutput || res.DroppedStdout != size-agentclient.DefaultMaxOutput {
 		t.Errorf("kept %d, dropped %d of %d", len(res.Stdout), res.DroppedStdout, size)
 	}
-	// Client and agent share this process; growth by doubling of the kept output is the larger part.
+	// Client and agent share this process. Most of the growth is doubling of the kept output.
 	if grown := int64(after.Sys) - int64(before.Sys); grown > 80<<20 {
 		t.Errorf("memory grew by %d MiB", grown>>20)
 	}
 }
 
-// A reader that stops reading stops the writer, and holds neither up for good.
+// A reader that stops reading stops the writer, but blocks neither for ever.
 func TestSlowReaderHoldsTheWriter(t *testing.T) {
 	b := startAgent(t)
 	blocked := make(chan struct{})

@@ -46,10 +46,10 @@ func TestUploadAndDownload(t *testing.T) {
 	}
 }
 
-// Who sends hears why it is refused only if all of it is taken.
+// A client sees the reason of a refusal only if the agent reads the whole upload.
 func TestARefusedUploadIsReadToItsEnd(t *testing.T) {
 	b := startAgent(t)
-	const size = 8 << 20 // more than a connection holds
+	const size = 8 << 20 // more than a connection buffers
 	sent := bytes.NewReader(make([]byte, size))
 	err := b.Upload(t.Context(), filepath.Join(t.TempDir(), "f"), "no-such-user", 0, sent)
 	if err == nil || !strings.Contains(err.Error(), "no-such-user") {
@@ -213,7 +213,7 @@ func TestSignedURLs(t *testing.T) {
 	if _, err := withToken.Download(t.Context(), path, "", io.Discard); err != nil {
 		t.Error(err)
 	}
-	// Services of clients want the token, forkd's own and /health do not.
+	// Services for clients require the token; forkd's own and /health do not.
 	_, err = b.Filesystem().Stat(t.Context(), connect.NewRequest(&filesystem.StatRequest{Path: path}))
 	wantCode(t, err, connect.CodeUnauthenticated)
 	if _, err := b.Ping(t.Context()); err != nil {

@@ -33,8 +33,8 @@ const (
 	someUID  = 65534
 )
 
-// userBench is an agent whose image's user is not root, a folder of that user's
-// and a file of root's beside it.
+// userBench is an agent with an image user other than root, a directory of that user, and a file of
+// root beside it.
 type userBench struct {
 	*bench
 	own, secret string
@@ -53,7 +53,7 @@ func startUserAgent(t *testing.T) *userBench {
 	dir := t.TempDir()
 	b.own, b.secret = filepath.Join(dir, "own"), filepath.Join(dir, "secret")
 	err := errors.Join(
-		os.Chmod(filepath.Dir(dir), 0o755), // the test's own, made for root alone
+		os.Chmod(filepath.Dir(dir), 0o755), // the test's own directory, accessible only to root
 		os.Mkdir(b.own, 0o700), os.Chown(b.own, someUID, someUID),
 		os.WriteFile(b.secret, []byte("secret"), 0o600),
 		os.MkdirAll(filepath.Join(dir, "closed", "in"), 0o700),
@@ -74,12 +74,12 @@ func ownerOf(t *testing.T, path string) uint32 {
 	return st.Sys().(*syscall.Stat_t).Uid
 }
 
-// TestFilesHaveTheUsersRights is every way to a file, of a user who may not. It
-// touches nothing outside of its own folder: a test that fails must do no harm.
+// TestFilesHaveTheUsersRights tries every operation on a file as a user without the right. It uses
+// only its own directory, so a failure does no harm.
 func TestFilesHaveTheUsersRights(t *testing.T) {
 	b := startUserAgent(t)
 	dir := filepath.Dir(b.own)
-	planted := filepath.Join(b.own, "planted") // a link of the user's own
+	planted := filepath.Join(b.own, "planted") // the user's own link
 	if err := os.Symlink(b.secret, planted); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestFilesHaveTheUsersRights(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// denied says that the guest's kernel refused, and that the answer says so.
+// denied reports whether the guest's kernel refused and the answer says so.
 func denied(err error) bool {
 	var fe *agentclient.FileError
 	if errors.As(err, &fe) {
@@ -180,7 +180,7 @@ func TestFilesOfTheUser(t *testing.T) {
 	if left, _ := os.ReadDir(b.own); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
-	// Who asks for root has it.
+	// A request as root succeeds.
 	if err := b.Upload(ctx, b.secret, "root", 0, strings.NewReader("new")); err != nil {
 		t.Error(err)
 	}
@@ -192,8 +192,8 @@ func TestFilesOfTheUser(t *testing.T) {
 	}
 }
 
-// TestMagicLinksLeadNowhere: to the kernel each thread of the agent is the agent,
-// which may follow its own links in /proc, past folders that are closed to the user.
+// TestMagicLinksLeadNowhere uses links in /proc. To the kernel each thread of the agent is the
+// agent, and may follow its own links, past directories closed to the user.
 func TestMagicLinksLeadNowhere(t *testing.T) {
 	b := startUserAgent(t)
 	closed, err := os.Open(filepath.Join(filepath.Dir(b.own), "closed", "in"))
@@ -226,7 +226,7 @@ func TestMagicLinksLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestAsRoot is what E2B's routes need: root's rights, and the user's file.
+// TestAsRoot covers the needs of E2B's routes: root's rights, and files owned by the user.
 func TestAsRoot(t *testing.T) {
 	b := startUserAgent(t)
 	path := filepath.Dir(b.own) + "/new/f"
@@ -241,7 +241,7 @@ func TestAsRoot(t *testing.T) {
 	}
 }
 
-// TestUploadsAreWhole: whoever breaks off leaves what was there.
+// TestUploadsAreWhole interrupts uploads. The old files stay.
 func TestUploadsAreWhole(t *testing.T) {
 	b := startAgent(t)
 	dir := t.TempDir()
@@ -286,13 +286,13 @@ func TestUploadsAreWhole(t *testing.T) {
 	}
 }
 
-// TestUploadKeepsWhatItCannotPutBack: a file with two names, or in a folder that
-// cannot be written, is written where it is; a link to nothing is not followed.
+// TestUploadKeepsWhatItCannotPutBack covers a file with two names, or in a directory without write
+// access: it is written in place. A dangling link is not followed.
 func TestUploadKeepsWhatItCannotPutBack(t *testing.T) {
 	b := startUserAgent(t)
 	ctx := t.Context()
 	first, other := b.own+"/first", b.own+"/second"
-	shared := filepath.Join(filepath.Dir(b.own), "shared") // the user's file in root's folder
+	shared := filepath.Join(filepath.Dir(b.own), "shared") // the user's file in root's directory
 	for _, path := range []string{first, shared} {
 		if err := errors.Join(os.WriteFile(path, []byte("old and long"), 0o644), os.Chown(path, someUID, someUID)); err != nil {
 			t.Fatal(err)
@@ -339,7 +339,7 @@ func TestLinkTextAndKinds(t *testing.T) {
 			t.Errorf("link to %.10q was made", target)
 		}
 	}
-	// In place of a link, and not of a folder.
+	// It replaces a link, but not a directory.
 	if err := b.link(t, dir+"/l", "other", ""); err != nil {
 		t.Error(err)
 	}
@@ -368,8 +368,8 @@ func TestListOfAHugeFolder(t *testing.T) {
 	}
 }
 
-// TestManySlowUploads: each holds a thread while it waits; those that are too many
-// wait, and none is lost.
+// TestManySlowUploads has each upload occupy a thread while it waits. The excess ones wait, and all
+// complete.
 func TestManySlowUploads(t *testing.T) {
 	b := startUserAgent(t)
 	const n = 300
@@ -396,7 +396,7 @@ func TestManySlowUploads(t *testing.T) {
 	}
 }
 
-// TestListOfWhatShowsOnlyNames: silence would be a copy that lacks files.
+// TestListOfWhatShowsOnlyNames expects an error: without it, a copy would silently lack files.
 func TestListOfWhatShowsOnlyNames(t *testing.T) {
 	b := startUserAgent(t)
 	names := filepath.Dir(b.own) + "/names"
@@ -407,7 +407,7 @@ func TestListOfWhatShowsOnlyNames(t *testing.T) {
 	wantCode(t, err, connect.CodePermissionDenied)
 }
 
-// sendTree sends a tree with the name of a user and returns the agent's report.
+// sendTree sends a tree as a user and returns the agent's report.
 func (b *userBench) sendTree(t *testing.T, path string, stream io.Reader) (treetar.Report, int) {
 	t.Helper()
 	q := url.Values{"path": {path}}
@@ -423,8 +423,8 @@ func (b *userBench) sendTree(t *testing.T, path string, stream io.Reader) (treet
 	return report, resp.StatusCode
 }
 
-// TestTreesHaveTheUsersRights: what comes is the user's, what the user may not is refused, and what the user may not
-// read is told.
+// TestTreesHaveTheUsersRights checks that uploaded files belong to the user, forbidden ones are
+// refused, and unreadable ones are reported.
 func TestTreesHaveTheUsersRights(t *testing.T) {
 	b := startUserAgent(t)
 	above := filepath.Dir(b.own)
@@ -454,13 +454,14 @@ func TestTreesHaveTheUsersRights(t *testing.T) {
 	if got, _ := os.ReadFile(b.secret); string(got) != "secret" {
 		t.Errorf("the secret is %q", got)
 	}
-	// A hard link by way of a link, to what the user may read: the way is not followed.
+	// A hard link through a symbolic link, to a file readable for the user: the link is not
+	// followed.
 	stream = slices.Concat(dir("./"), tartest.Entry('2', "l", nil, func(h []byte) { copy(h[157:], above) }),
 		tartest.Entry('1', "h", nil, func(h []byte) { copy(h[157:], "l/secret") }), end)
 	if report, _ := b.sendTree(t, b.own+"/t", bytes.NewReader(stream)); report.Copied != 2 || len(report.Failed) != 1 {
 		t.Errorf("got %+v", report)
 	}
-	// An interrupted one says what is there.
+	// The report of an interrupted upload lists the completed part.
 	if report, _ := b.sendTree(t, b.own+"/u", bytes.NewReader(slices.Concat(dir("./"), file("a", "a"), file("b", "half")[:514]))); report.Copied != 2 || !report.Broken {
 		t.Errorf("got %+v", report)
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// forker is an agent whose guest can be forked by a program in it; the host only
-// reads what it is asked.
+// forker is an agent in a guest that a program can fork. The host only reads requests.
 func forker(t *testing.T) (b *bench, at *address, asked <-chan forkwire.Request, call func() <-chan forkwire.Answer) {
 	t.Helper()
 	at = &address{}
@@ -64,8 +63,7 @@ func forker(t *testing.T) (b *bench, at *address, asked <-chan forkwire.Request,
 	}
 }
 
-// In a clone the program that forked is told its index when the clone is itself
-// in all respects, and not before.
+// In a clone, the program that forked gets its index only when the clone has its full identity.
 func TestAForkReturnsInTheChild(t *testing.T) {
 	b, at, asked, call := forker(t)
 	answer := call()

@@ -8,25 +8,27 @@ import (
 	"time"
 )
 
-// Free memory is reported to the host once much was used (package freepages), and there is no timer
-// that looks: programs are looked at when they have ended, interpreters after an evaluation.
+// The guest reports free memory to the host after it has used much memory (package freepages). No
+// timer checks for this: programs are checked when they have ended, interpreters after an
+// evaluation.
 
-// longEval is what an evaluation takes at least that could have used much memory.
+// longEval is the minimum time of an evaluation that may have used much memory.
 const longEval = 20 * time.Millisecond
 
-// evaluated is called after each evaluation, which may have used memory and freed it. A short one is
-// not worth a look.
+// evaluated is called after each evaluation, which may have used memory and freed it. It ignores
+// short evaluations.
 func (a *Agent) evaluated(took time.Duration) {
 	if took >= longEval {
 		a.free.Look(a.interpretersPeak() - a.had.Load())
 	}
 }
 
-// reportsOff is for the time before a snapshot: clones begin without reports. What interpreters have
-// by then is none of their use. A guest whose reports go on is still worth a snapshot, so this never fails.
+// reportsOff switches reports off before a snapshot, so clones start without reports. Memory that
+// interpreters have by then does not count as used by the clone. It never fails: a snapshot of a
+// guest with reports still works.
 func (a *Agent) reportsOff() error {
 	for _, i := range a.interp.About() {
-		// The peak is now what it has; without that a clone reports earlier than it is worth.
+		// Reset the peak to the current use. Otherwise a clone would report too early.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", i.Pid), []byte("5"), 0)
 	}
 	a.had.Store(a.interpretersPeak())
@@ -36,7 +38,7 @@ func (a *Agent) reportsOff() error {
 	return nil
 }
 
-// interpretersPeak is the most memory that an interpreter had at a time, in bytes.
+// interpretersPeak returns the highest peak memory of all interpreters, in bytes.
 func (a *Agent) interpretersPeak() (had int64) {
 	for _, i := range a.interp.About() {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", i.Pid))
@@ -47,7 +49,7 @@ func (a *Agent) interpretersPeak() (had int64) {
 	return had
 }
 
-// peakOf reads proc_pid_status(5).
+// peakOf reads the peak from the text of proc_pid_status(5).
 func peakOf(status []byte) int64 {
 	_, rest, _ := bytes.Cut(status, []byte("\nVmHWM:"))
 	if f := bytes.Fields(rest); len(f) > 0 {

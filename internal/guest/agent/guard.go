@@ -9,12 +9,12 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
 )
 
-// unauthorized is the text that clients know from E2B.
+// unauthorized is the error text of E2B, as its clients expect.
 const unauthorized = "unauthorized access, please provide a valid access token or method signing if supported"
 
-// guard lets through who may ask. Two tokens exist: the configured one guards
-// everything (a test bench on TCP); the identity's guards what clients of this
-// one sandbox use, and not forkd's own service, whose caller is the host.
+// guard checks the token of requests. There are two tokens. The configured token protects all
+// routes (a test bench on TCP). The identity's token protects the routes for clients of this
+// sandbox, but not forkd's own service, which only the host calls.
 func (a *Agent) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/health" {
@@ -34,8 +34,8 @@ func (a *Agent) guard(next http.Handler) http.Handler {
 	})
 }
 
-// admits checks the identity's token. /files checks for itself, since a signed
-// URL is another way in.
+// admits checks the identity's token. /files does its own checks, because it also accepts a signed
+// URL.
 func (a *Agent) admits(r *http.Request) bool {
 	if r.URL.Path == "/files" || r.URL.Path == "/files/link" || hosts(r.URL.Path) {
 		return true
@@ -44,7 +44,7 @@ func (a *Agent) admits(r *http.Request) bool {
 	return token == "" || same(r.Header.Get("X-Access-Token"), token)
 }
 
-// hosts reports that a path is of a service that is for the host alone.
+// hosts reports whether a path belongs to a service for the host only.
 func hosts(path string) bool {
 	return strings.HasPrefix(path, "/"+agentv1connect.AgentName+"/") ||
 		strings.HasPrefix(path, "/"+agentv1connect.InventoryName+"/")
@@ -60,7 +60,7 @@ func shown(r *http.Request) string {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// writeError is the shape of errors of the plain routes.
+// writeError sends an error in the form of the plain routes.
 func writeError(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 )
 
-// fakeSystem records what identity would change in the kernel.
+// fakeSystem records an identity's changes to the kernel.
 type fakeSystem struct {
 	mu       sync.Mutex
 	seeds    [][]byte
@@ -46,7 +46,7 @@ func (f *fakeSystem) BindBootID(file string) error {
 	return f.err
 }
 
-// fakeLink is a network device; the addresses it was given are in order.
+// fakeLink is a network device. It records its addresses in order.
 type fakeLink struct {
 	macs []string
 	err  error
@@ -61,7 +61,7 @@ type bench struct {
 	*agentclient.Client
 	agent *agent.Agent
 	dial  agentclient.DialFunc
-	// identity dials the port of its own.
+	// identity dials the identity port.
 	identity agentclient.DialFunc
 	sys      *fakeSystem
 	root     string
@@ -139,7 +139,7 @@ func openFiles(t *testing.T) int {
 	return len(all)
 }
 
-// wantNoLeak waits for what closes a moment later, as HTTP connections do.
+// wantNoLeak waits, because HTTP connections and others close a moment later.
 func wantNoLeak(t *testing.T, before int) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -152,5 +152,5 @@ func wantNoLeak(t *testing.T, before int) {
 	}
 }
 
-// pollerFiles are what the runtime opens once and keeps.
+// pollerFiles is the number of files that the runtime opens once and keeps.
 const pollerFiles = 3

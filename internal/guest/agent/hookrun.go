@@ -57,7 +57,7 @@ func (h hookRunner) RunHook(ctx context.Context, program string, env map[string]
 	said := make(chan string)
 	go func() { said <- tail(r, most) }() // ends with the deadline below at the latest
 	err = awaitHook(ctx, child, group, limit)
-	// What a hook leaves running may hold its output open.
+	// Processes left running by a hook may hold its output open.
 	_ = r.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	out := <-said
 	if err != nil {
@@ -85,7 +85,7 @@ func awaitHook(ctx context.Context, child *reap.Child, group *procgroup.Group, l
 	return err
 }
 
-// tail reads to the end and keeps the last bytes.
+// tail reads to the end and returns the last bytes.
 func tail(r *os.File, most int) string {
 	buf := make([]byte, 2048)
 	var kept []byte

@@ -119,7 +119,7 @@ func TestIdentityOfTheNetworkDevice(t *testing.T) {
 	}
 }
 
-// In a snapshot that was made before there was a network.
+// The snapshot was made before guests had a network.
 func TestIdentityWithoutANetworkDevice(t *testing.T) {
 	b := startAgent(t)
 	r := b.become(t, func(r *identityReq) {
@@ -130,7 +130,7 @@ func TestIdentityWithoutANetworkDevice(t *testing.T) {
 	}
 }
 
-// A second identity replaces the first: that is a fork of a fork.
+// A second identity replaces the first, as in a fork of a fork.
 func TestIdentityAgain(t *testing.T) {
 	b := startAgent(t)
 	first := b.become(t, nil)
@@ -239,8 +239,8 @@ func TestInterpretersReseed(t *testing.T) {
 	}
 }
 
-// An interpreter that holds still is woken by the next request, and has the clone's
-// seed before that runs; one in which code may run by itself has it at once.
+// An idle interpreter is woken by the next request, and takes the clone's seed before it runs code.
+// An interpreter that may run code without a request takes it immediately.
 func TestInterpretersThatHoldStillReseedLater(t *testing.T) {
 	needPython(t)
 	b := startAgent(t)
@@ -261,7 +261,7 @@ func TestInterpretersThatHoldStillReseedLater(t *testing.T) {
 		if len(r) != 1 || r[0].GetError() != "" || r[0].GetLater() != c.later || (len(r[0].GetReseeded()) == 0) != c.later {
 			t.Errorf("%s: got %v", c.what, r)
 		}
-		// An evaluation that has not the time gets the seed with a message of its own.
+		// An evaluation with a short limit gets the seed in a separate message.
 		for _, limit := range []time.Duration{0, time.Second} {
 			if got := b.eval(t, "random.random()", limit).GetResult(); got == was {
 				t.Errorf("%s: not reseeded", c.what)
@@ -276,7 +276,8 @@ func TestInterpretersThatHoldStillReseedLater(t *testing.T) {
 	}
 }
 
-// One that cannot be reseeded when its turn comes does not go on with its siblings' state.
+// An interpreter that cannot be reseeded at its next use does not continue with its siblings'
+// state.
 func TestAnInterpreterThatCannotBeReseededLaterEnds(t *testing.T) {
 	needPython(t)
 	for name, limit := range map[string]time.Duration{"with the evaluation": 0, "before a short one": time.Second} {
@@ -374,8 +375,8 @@ func TestBadImageFileIsAnError(t *testing.T) {
 	}
 }
 
-// TestGlobalsAreReseededIfAsked: generators that code made for itself are the
-// same in all clones, unless they are looked for.
+// TestGlobalsAreReseededIfAsked checks generators made by code: they are the same in all clones,
+// unless reseeding them is requested.
 func TestGlobalsAreReseededIfAsked(t *testing.T) {
 	needPython(t)
 	b := startAgent(t)
@@ -424,7 +425,7 @@ make()
 		}
 		becomes()
 		r := b.eval(t, "len(set(draw() + first[:1]))", 0)
-		if r.GetResult() != "7" { // six of their own, and the one that they all began with
+		if r.GetResult() != "7" { // six own ones, and the shared initial one
 			t.Errorf("%s: %s different draws: %v", when, r.GetResult(), r)
 		}
 		b.eval(t, "make()", 0)

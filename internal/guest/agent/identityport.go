@@ -14,12 +14,11 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/msgwire"
 )
 
-// identityLimit bounds the sending of a request, and of its answer.
+// identityLimit limits the time to receive a request, and the time to send its answer.
 const identityLimit = 30 * time.Second
 
-// ServeIdentity takes identities on l, one after another, until ctx ends: for a clone's
-// first moments, as package msgwire says. Closing l is ServeIdentity's. A guest that is
-// guarded by a token has no such port.
+// ServeIdentity accepts identities on l, one after another, until ctx ends. See package msgwire. It
+// closes l. A guest with a configured token has no such port.
 func (a *Agent) ServeIdentity(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	steady := steady{l, a.cfg.Log}
@@ -37,7 +36,7 @@ func (a *Agent) ServeIdentity(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// takeIdentity answers one connection, and closes it.
+// takeIdentity answers one connection and closes it.
 func (a *Agent) takeIdentity(ctx context.Context, c net.Conn) error {
 	defer c.Close()
 	if err := fromHost(c.RemoteAddr()); err != nil {
@@ -57,7 +56,7 @@ func (a *Agent) takeIdentity(ctx context.Context, c net.Conn) error {
 	return msgwire.Write(c, &out, msgwire.MaxIdentityBytes)
 }
 
-// fromHost refuses programs in the guest, which can reach its own vsock ports.
+// fromHost refuses programs in the guest, which can connect to its own vsock ports.
 func fromHost(a net.Addr) error {
 	if from, ok := a.(*vsock.Addr); ok && from.ContextID != vsock.Host {
 		return errors.New("a caller that is not the host")
@@ -65,7 +64,7 @@ func fromHost(a net.Addr) error {
 	return nil
 }
 
-// become makes this guest the one that a request names.
+// become gives this guest the identity of a request.
 func (a *Agent) become(ctx context.Context, m *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
 	a.identMu.Lock()
 	defer a.identMu.Unlock()
@@ -73,7 +72,7 @@ func (a *Agent) become(ctx context.Context, m *agentv1.IdentityRequest) (*agentv
 	if err != nil {
 		return nil, err
 	}
-	if whole(rep) { // else the host ends this clone
+	if whole(rep) { // otherwise the host ends this clone
 		a.forks.Became(forkcall.Identity{
 			Token: m.GetForkToken(), Index: m.GetIndex(), ID: m.GetSandboxId(), Parent: m.GetParent(),
 		})

@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 )
 
-// Agents of older snapshots have no port for identities: they are asked over HTTP, and
-// only because their snapshots say so. One that has it says so.
+// Agents of older snapshots have no identity port: they get identities over HTTP, because their
+// snapshots do not list the ability. An agent with the port reports it.
 func TestTheWayOfAnIdentityIsTheCallers(t *testing.T) {
 	b := startAgent(t)
 	p, err := b.Ping(t.Context())
@@ -48,7 +48,7 @@ func TestAnAgentWithoutThePortDoesNotSayItHasIt(t *testing.T) {
 	}
 }
 
-// Whoever sends nonsense to the port, or leaves in the midst, does no harm.
+// Callers that send garbage to the port, or disconnect early, do no harm.
 func TestTheIdentityPortGoesOn(t *testing.T) {
 	b := startAgent(t)
 	for _, sent := range []string{"", "GET / HTTP/1.1\r\n\r\n", "\xff\xff\xff\xff", "\x00\x00\x00\x05\x0a\xff", "\x00\x00\x10\x00"} {

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acceptPause keeps a listener in trouble from taking the processor.
+// acceptPause keeps a failing listener from using all CPU time.
 const acceptPause = 100 * time.Millisecond
 
-// steady is a listener whose Accept fails only when it was closed. A restored
-// guest's vsock device resets its connections, and an accept that was under way
-// may then fail; net/http would stop serving for good.
+// steady is a listener with an Accept that fails only if the listener was closed. The vsock device
+// of a restored guest resets its connections, and an accept in progress may then fail. net/http
+// would stop serving permanently.
 type steady struct {
 	net.Listener
 	log func(string, ...any)

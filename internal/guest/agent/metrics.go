@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage is what GET /metrics answers; the names are E2B's. Memory and disk are
-// in bytes.
+// usage is the answer to GET /metrics, with E2B's names. Memory and disk are in bytes.
 type usage struct {
 	TS          int64   `json:"ts"`
 	CPUCount    int     `json:"cpu_count"`
@@ -64,8 +63,8 @@ func parseMeminfo(text string) map[string]uint64 {
 	return out
 }
 
-// cpuUsed is the share of processor time used since the last time it was asked:
-// sampling in between would wake an idle guest.
+// cpuUsed returns the share of CPU time used since its previous call, in percent. Sampling in
+// between would wake an idle guest.
 func (a *Agent) cpuUsed() float64 {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -89,7 +88,7 @@ func parseCPU(text string) (busy, total float64) {
 	if len(f) < 6 || f[0] != "cpu" {
 		return 0, 0
 	}
-	for i, s := range f[1:min(len(f), 9)] { // guest time is in user's already
+	for i, s := range f[1:min(len(f), 9)] { // user time includes guest time
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			return 0, 0

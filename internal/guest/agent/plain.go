@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
-// plainRoutes are those that are no RPCs.
+// plainRoutes adds the routes that are not RPCs.
 func (a *Agent) plainRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -25,7 +25,7 @@ func (a *Agent) plainRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /files/tree", a.files.UploadTree)
 }
 
-// withTrees says with each answer that this agent carries trees.
+// withTrees adds a header to each answer, which means that this agent supports trees.
 func withTrees(path string, next http.Handler) (string, http.Handler) {
 	return path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(agentproto.HeaderTrees, "1")

@@ -19,7 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 )
 
-// running is a started process as a client follows it.
+// running is a started process as seen by a client.
 type running struct {
 	t      *testing.T
 	pid    uint32
@@ -54,7 +54,7 @@ func (p *running) sel() *process.ProcessSelector {
 	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: p.pid}}
 }
 
-// until collects output until it holds text.
+// until collects output until it contains text.
 func (p *running) until(text string) string {
 	p.t.Helper()
 	var out strings.Builder
@@ -232,7 +232,7 @@ func TestListAndConnect(t *testing.T) {
 	if first != "now here\n" || out != first || end.GetExitCode() != 4 || firstEnd.GetExitCode() != 4 {
 		t.Errorf("got %q %v and %q %v", first, firstEnd, out, end)
 	}
-	// Somebody who comes late learns the end.
+	// A late client still gets the end.
 	late, err := b.Process().Connect(t.Context(), connect.NewRequest(&process.ConnectRequest{Process: p.sel()}))
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestAStalledViewerDoesNotFreezeTheCommand(t *testing.T) {
 	if err != nil || !stalled.Receive() {
 		t.Fatalf("got %v, %v", err, stalled.Err())
 	}
-	defer context.AfterFunc(ctx, p.cancel)() // a frozen command ends the test
+	defer context.AfterFunc(ctx, p.cancel)() // a blocked command ends the test
 	if err := b.send(t, p, stdin("go\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -355,8 +355,8 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
-// What a command leaves running does not keep its caller, and is not ended by
-// having nobody to write to.
+// Processes left running by a command do not keep its caller waiting, and do not end for lack of a
+// reader.
 func TestBackgroundChildLivesOn(t *testing.T) {
 	b := startAgent(t)
 	ticks := filepath.Join(t.TempDir(), "ticks")
@@ -374,7 +374,7 @@ func TestBackgroundChildLivesOn(t *testing.T) {
 		n, _ := strconv.Atoi(strings.TrimSpace(string(s)))
 		return n
 	}
-	// It writes on, where a broken pipe would end it.
+	// It keeps writing; a broken pipe would end it.
 	for from, deadline := count(), time.Now().Add(20*time.Second); count() < from+3; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the background child wrote %d times, then no more", count())
@@ -386,7 +386,7 @@ func TestBackgroundChildLivesOn(t *testing.T) {
 	}
 }
 
-// E2B's clients speak JSON; its shape is theirs.
+// E2B's clients use JSON in their own form.
 func TestJSONOnTheWire(t *testing.T) {
 	b := startAgent(t)
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://agent/filesystem.Filesystem/Stat", strings.NewReader(`{"path":"/usr","unknown":1}`))

@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/dialwire"
 )
 
-// unspliced hands out connections that Go does not splice: it keeps the pipes for that, which
-// would look like a leak. Those of vsock are not spliced either.
+// unspliced returns connections that Go does not splice, because Go keeps pipes for splicing, which
+// would look like a leak. vsock connections are not spliced either.
 type unspliced struct{ net.Listener }
 
 func (u unspliced) Accept() (net.Conn, error) {
@@ -25,8 +25,8 @@ func (u unspliced) Accept() (net.Conn, error) {
 	return struct{ net.Conn }{c}, nil
 }
 
-// A whole agent connects its host with a server in the guest, which here is this process; and
-// goes on with that when the guest has become another.
+// A whole agent connects its host with a server in the guest, here this process. It still does so
+// after the guest has taken another identity.
 func TestTheAgentConnectsItsHostWithServers(t *testing.T) {
 	b := startAgent(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

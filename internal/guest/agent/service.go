@@ -30,7 +30,7 @@ const (
 	defaultWarm     = 5 * time.Minute
 )
 
-// service is forkd.agent.v1.Agent.
+// service implements forkd.agent.v1.Agent.
 type service struct{ a *Agent }
 
 var _ agentv1connect.AgentHandler = (*service)(nil)
@@ -60,7 +60,7 @@ func (s *service) Ping(context.Context,
 	return connect.NewResponse(resp), nil
 }
 
-// capabilities are what this agent can beyond what every one can.
+// capabilities returns the abilities of this agent that not every agent has.
 func (a *Agent) capabilities() []string {
 	can := []string{agentproto.CanInventory}
 	if a.cfg.IdentityPort {
@@ -79,7 +79,7 @@ func (s *service) Identity(ctx context.Context,
 	return connect.NewResponse(r), nil
 }
 
-// whole says that no step has failed.
+// whole reports whether all steps have succeeded.
 func whole(rep identity.Report) bool {
 	return !slices.ContainsFunc(rep.Steps, func(s identity.Step) bool { return s.Err != nil })
 }
@@ -138,7 +138,7 @@ func steps(in []identity.Step) []*agentv1.IdentityStep {
 	return out
 }
 
-// Warm implements forkd.agent.v1.Agent. It stops at the first step that fails.
+// Warm implements forkd.agent.v1.Agent. It stops at the first failed step.
 func (s *service) Warm(ctx context.Context,
 	req *connect.Request[agentv1.WarmRequest]) (*connect.Response[agentv1.WarmResponse], error) {
 	out := &agentv1.WarmResponse{}
@@ -182,7 +182,7 @@ func (s *service) Eval(ctx context.Context,
 	return connect.NewResponse(r), nil
 }
 
-// eval evaluates, whichever way it was asked. Its errors are Connect's.
+// eval evaluates a request from any transport. Its errors are Connect's.
 func (a *Agent) eval(ctx context.Context, m *agentv1.EvalRequest) (*agentv1.EvalResponse, error) {
 	began := time.Now()
 	limit := cmp.Or(time.Duration(m.GetTimeoutNs()), defaultEval)
@@ -203,11 +203,11 @@ func (a *Agent) eval(ctx context.Context, m *agentv1.EvalRequest) (*agentv1.Eval
 	}, nil
 }
 
-// maxTwice bounds output that is sent as text and as bytes, so that both streams
-// fit a message.
+// maxTwice limits output that is sent both as text and as bytes, so that both streams fit into a
+// message.
 const maxTwice = 1 << 20
 
-// output is a stream's text, and the stream itself if it is not UTF-8.
+// output returns a stream's text, and also its bytes if it is not valid UTF-8.
 func output(s string) (string, []byte) {
 	switch {
 	case utf8.ValidString(s):
@@ -256,7 +256,7 @@ type quiesceStep struct {
 	do   func() error
 }
 
-// quiesceSteps ends with the agent's own memory, after everybody else's work.
+// quiesceSteps ends with the agent's own memory, after all other work.
 func (s *service) quiesceSteps(ctx context.Context, req *agentv1.QuiesceRequest) []quiesceStep {
 	flush := quiesceStep{"sync", func() error { unix.Sync(); return nil }}
 	switch {
@@ -282,7 +282,7 @@ func (s *service) quiesceSteps(ctx context.Context, req *agentv1.QuiesceRequest)
 	}
 }
 
-// text makes bytes of the guest fit for a message, which must be UTF-8.
+// text replaces invalid UTF-8 in bytes of the guest, because messages need valid UTF-8.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func texts(m map[string]string) map[string]string {

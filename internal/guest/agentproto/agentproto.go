@@ -1,11 +1,14 @@
-// Package agentproto is the contract between host and guest: the .proto files
-// and their generated code (folders process, filesystem, agentv1), the ports,
-// the text that says a guest is ready, the calls by which a guest forks itself (forkwire),
-// the words before a connection to a port in the guest (dialwire), and the form of messages without HTTP (msgwire). It owns no behaviour: agentclient is
-// the host's side of it, internal/guest/agent the guest's. Both may import it; it
-// imports neither. The trap: process and filesystem are other people's wire
-// format, so a field there is never renamed or renumbered; whatever is ours
-// goes into agentv1, or has a number from 100 up if it belongs to their messages.
+// Package agentproto is the contract between host and guest. It contains the .proto files with
+// their generated code (packages process, filesystem and agentv1), the port numbers and the message
+// of a ready guest. Package forkwire has the calls by which a guest forks itself. Package dialwire
+// has the messages before a connection to a port in the guest. Package msgwire is the form of
+// messages without HTTP.
+//
+// The package has no behaviour. The host's side is agentclient, the guest's side is
+// internal/guest/agent. Both may import this package; it imports neither.
+//
+// Packages process and filesystem are E2B's wire format, so never rename or renumber a field there.
+// Our own messages go into agentv1. Our own fields in their messages have numbers from 100 up.
 package agentproto
 
 import (
@@ -22,62 +25,60 @@ const (
 	IdentityPort = 1025
 	// DialPort is the vsock port on which the agent connects the host with servers in the guest (package dialwire).
 	DialPort = 1026
-	// EvalPort is the vsock port on which the agent evaluates, without HTTP (package msgwire).
+	// EvalPort is the vsock port on which the agent evaluates code without HTTP (package msgwire).
 	EvalPort = 1027
-	// ReadyPort is the port on the host (CID 2) that the agent dials once.
+	// ReadyPort is the port on the host (CID 2) that the agent dials once, when it is ready.
 	ReadyPort = 1023
-	// ForkPort is the port on the host that the agent dials for each call of a
-	// program that forks this guest (package forkwire).
+	// ForkPort is the port on the host for fork calls (package forkwire). The agent dials it for
+	// each call of a program in the guest.
 	ForkPort = 1022
-	// ReadyMessage is all that is sent to ReadyPort: the agent serves now.
+	// ReadyMessage is the only message on ReadyPort. From then on the agent serves requests.
 	ReadyMessage = "READY\n"
 )
 
-// What an agent can beyond what every agent can, as it says itself (Ping). A snapshot's
-// manifest keeps the names, and the host asks nothing else of its children.
+// Optional abilities of an agent. An agent reports them in its answer to Ping. The manifest of a
+// snapshot keeps the names, and the host uses only these abilities in the snapshot's children.
 const (
-	// CanIdentityPort: it takes identities on IdentityPort.
+	// CanIdentityPort is the ability to accept identities on IdentityPort.
 	CanIdentityPort = "identity-port"
-	// CanInventory: it tells what is in its guest (agentv1.Inventory).
+	// CanInventory is the ability to list the guest's contents (agentv1.Inventory).
 	CanInventory = "inventory"
 )
 
-// MaxMessageBytes bounds one RPC message in either direction. Larger things
-// are streamed: output in chunks, file contents over /files.
+// MaxMessageBytes limits one RPC message in either direction. Larger data is streamed: output in
+// chunks, file contents over /files.
 const MaxMessageBytes = 16 << 20
 
-// HeaderKillOnDisconnect on process.Start makes the agent kill the process and
-// all it started when the caller goes away. Without it a process outlives its
-// caller, which is what E2B's clients expect. In a clone the callers of the
-// source have not gone away.
+// HeaderKillOnDisconnect on process.Start makes the agent kill the process and all its descendants
+// when the caller disconnects. Without it a process outlives its caller, as E2B's clients expect.
+// In a clone, the callers of the source do not count as disconnected.
 const HeaderKillOnDisconnect = "Forkd-Kill-On-Disconnect"
 
-// HeaderKeepalive is the idle time, in seconds, after which a stream carries a
-// keepalive message.
+// HeaderKeepalive is the idle time, in seconds, after which a stream carries a keepalive message.
 const HeaderKeepalive = "Keepalive-Ping-Interval"
 
-// HeaderOutputDropped answers process.Connect in a clone: so many bytes of what
-// the process wrote before this caller came are lost. Absent means none.
+// HeaderOutputDropped in an answer to process.Connect in a clone is the number of lost bytes:
+// output of the process from before this caller connected. Absent means 0.
 const HeaderOutputDropped = "Forkd-Output-Dropped"
 
-// HeaderTrees answers requests to filesystem.Filesystem of an agent that has the routes of /files/tree.
+// HeaderTrees is in answers to filesystem.Filesystem from an agent with the routes of /files/tree.
 const HeaderTrees = "Forkd-Trees"
 
-// HeaderTreeBytes answers GET /files/tree: so much content is in the tree. Absent means that it was not counted.
+// HeaderTreeBytes in an answer to GET /files/tree is the size of the tree's contents. It is absent
+// if the agent did not count.
 const HeaderTreeBytes = "Forkd-Tree-Bytes"
 
-// KilledByKernel begins the error of the end of a process that the guest's kernel has ended.
+// KilledByKernel begins the error of a process killed by the guest's kernel.
 const KilledByKernel = "killed by the guest's kernel: "
 
-// HeaderHostTime is the host's wall clock when it sent a request, in nanoseconds since 1970. Only the daemon sets it:
-// the agent sets a clock that is behind.
+// HeaderHostTime is the host's wall clock at the time of a request, in nanoseconds since 1970. Only
+// the daemon sets it. The agent uses it to correct a slow clock.
 const HeaderHostTime = "Forkd-Host-Time"
 
-// HostTime is a value of HeaderHostTime.
+// HostTime returns the current value for HeaderHostTime.
 func HostTime() string { return strconv.FormatInt(time.Now().UnixNano(), 10) }
 
-// HeaderAsRoot on filesystem.Filesystem and /files makes the agent act as root
-// and give what it makes to the request's user, as E2B's envd does. Without it
-// files are read and written with the rights of that user. It is for the host's
-// own code: the daemon's route to the agent takes it off.
+// HeaderAsRoot on filesystem.Filesystem and /files makes the agent act as root and give new files
+// to the request's user, as E2B's envd does. Without it the agent uses the rights of that user.
+// Only the host's own code may set it: the daemon's route to the agent removes it.
 const HeaderAsRoot = "Forkd-As-Root"

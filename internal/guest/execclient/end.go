@@ -14,10 +14,11 @@ type End struct {
 	event *process.ProcessEvent_EndEvent
 }
 
-// Status says so in words: "exit status 1", "signal: killed".
+// Status returns a description such as "exit status 1" or "signal: killed".
 func (e End) Status() string { return guesttext.Of(e.event.GetStatus()).String() }
 
-// KilledBy says what ended the program if that was the guest's kernel, for want of memory; empty: it was not.
+// KilledBy returns the reason if the guest's kernel killed the program for lack of memory,
+// otherwise "".
 func (e End) KilledBy() string {
 	if said := guesttext.Of(e.event.GetError()).String(); strings.HasPrefix(said, agentproto.KilledByKernel) {
 		return said
@@ -25,10 +26,10 @@ func (e End) KilledBy() string {
 	return ""
 }
 
-// ExitCode is the program's own, or -1 if a signal ended it.
+// ExitCode returns the program's own exit code, or -1 if a signal ended it.
 func (e End) ExitCode() int { return int(e.event.GetExitCode()) }
 
-// ShellCode is the code that a shell reports: 128+n if signal n ended it.
+// ShellCode returns the code that a shell reports: 128+n if signal n ended the program.
 func (e End) ShellCode() int {
 	if e.event.GetExited() && e.ExitCode() >= 0 {
 		return e.ExitCode()
@@ -41,8 +42,8 @@ const (
 	sigkill    = 9
 )
 
-// signals are the guest's names for its first signals. They are Linux's, in its
-// order, wherever this runs: other systems number theirs differently.
+// signals are the guest's names for its first signals, in the order of Linux's signal numbers.
+// Other systems number theirs differently.
 var signals = [...]string{
 	1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "trace/breakpoint trap", 6: "aborted",
 	7: "bus error",
@@ -50,8 +51,8 @@ var signals = [...]string{
 	12: "user defined signal 2", 13: "broken pipe", 14: "alarm clock", 15: "terminated",
 }
 
-// signalNumber finds the number in words such as "signal: killed (core dumped)";
-// unknown ones count as SIGKILL.
+// signalNumber finds the number in a status such as "signal: killed (core dumped)". It returns
+// SIGKILL for unknown signals.
 func signalNumber(status string) int {
 	name := strings.TrimPrefix(status, "signal: ")
 	var n int

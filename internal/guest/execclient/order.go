@@ -9,23 +9,24 @@ import (
 
 // Limits on a program's events.
 const (
-	// maxStatus bounds the words for how a program ended.
+	// maxStatus limits the length of a program's status.
 	maxStatus = 1 << 10
-	// keepaliveBurst is how many keepalives may come early. An agent sends at most one a second.
+	// keepaliveBurst is the number of keepalives that may come early. An agent sends at most one a
+	// second.
 	keepaliveBurst = 60
 )
 
 var errAfterEnd = agentproto.Violationf("an event after the end of the program")
 
-// Order checks the events of one program: one start, then output and keepalives, then
-// one end, and nothing after it. The zero value awaits the start.
+// Order checks the events of one program: one start, then output and keepalives, then one end and
+// no more events. The zero value expects the start.
 type Order struct {
 	began      time.Time // when the start came
 	keepalives int
 	ended      bool
 }
 
-// Check returns an *agentproto.Violation if ev must not come now.
+// Check returns an *agentproto.Violation if ev is not allowed at this point.
 func (o *Order) Check(ev *process.ProcessEvent, now time.Time) error {
 	if o.ended {
 		return errAfterEnd

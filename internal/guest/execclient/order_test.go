@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 )
 
-// events are named by a letter each.
+// events has a letter for each event.
 var events = map[byte]*process.ProcessEvent{
 	's': {Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: 1}}},
 	'd': {Event: &process.ProcessEvent_Data{Data: &process.ProcessEvent_DataEvent{}}},
@@ -21,7 +21,8 @@ var events = map[byte]*process.ProcessEvent{
 	'n': nil,
 }
 
-// accepted returns how many events are in order. The clock moves by a second at each dot.
+// accepted returns the number of events in correct order. The clock advances by a second at each
+// dot.
 func accepted(t *testing.T, letters string) int {
 	var o Order
 	now, n := time.Unix(1, 0), 0
@@ -58,7 +59,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// FuzzOrder holds the order against what it means: one start first, at most one end, last.
+// FuzzOrder checks the order against its definition: one start first, at most one end, last.
 func FuzzOrder(f *testing.F) {
 	f.Add("sddke")
 	f.Add("sse")

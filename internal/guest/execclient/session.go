@@ -1,9 +1,10 @@
-// Package execclient runs one program in a guest through the agent's process
-// service: it starts it, feeds its input, passes its output on, follows the size
-// of its terminal, and reports how it ended. It owns the order of the calls; it
-// knows no daemon, no sandbox and no error table. The client, the daemon's
-// agentclient and the appliance's shell call it. The trap: a Read of Stdin that
-// blocks cannot be called off, so it is left to itself unless StdinEnds.
+// Package execclient runs one program in a guest through the agent's process service. It starts the
+// program, feeds its input, passes on its output, follows the size of its terminal, and reports its
+// end. It calls the service in the right order but knows no daemon, sandbox or error table. Its
+// users are the client, the daemon's agentclient and the appliance's shell.
+//
+// A blocking Read of Stdin cannot be cancelled, so Run does not wait for it unless StdinEnds is
+// set.
 package execclient
 
 import (
@@ -23,45 +24,45 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
 )
 
-// ErrNoEnd means that the stream ended without an exit status: the guest is gone.
+// ErrNoEnd is the error if the stream ended without an exit status: the guest is gone.
 var ErrNoEnd = errors.New("the stream ended without an exit status")
 
-// inputChunk is how much of Stdin goes into a message. It fits a pipe's buffer,
-// so short inputs never wait.
+// inputChunk is the amount of Stdin in one message. It fits a pipe's buffer, so short inputs never
+// wait.
 const inputChunk = 32 << 10
 
-// endOfTransmission is Ctrl-D: the input of a terminal cannot be closed.
+// endOfTransmission is Ctrl-D, because the input of a terminal cannot be closed.
 const endOfTransmission = 4
 
-// Size is that of a terminal.
+// Size is the size of a terminal.
 type Size struct{ Cols, Rows uint16 }
 
 // Session is a program to run, with its streams.
 type Session struct {
 	Process processconnect.ProcessClient
-	Header  http.Header // of the request that starts it: the user, a time limit
+	Header  http.Header // of the start request: the user, a time limit
 
 	Args []string          // program and arguments; must not be empty
-	Env  map[string]string // on top of the guest's defaults
-	Cwd  string            // empty: the guest's default
+	Env  map[string]string // overrides the guest's defaults
+	Cwd  string            // if empty, the guest's default
 
-	// Stdin is read until it ends; nil gives the program no input.
+	// Stdin is read to its end. If nil, the program gets no input.
 	Stdin io.Reader
-	// StdinEnds: no Read of Stdin blocks, and Run waits for the last one.
+	// StdinEnds promises that no Read of Stdin blocks. Run then waits for the last Read.
 	StdinEnds bool
-	// Stdout and Stderr get each chunk as it comes; on a terminal all goes to
-	// Stdout. They may block: the program then waits. Nil drops the output.
+	// Stdout and Stderr receive each chunk when it arrives. On a terminal, all output goes to
+	// Stdout. They may block; the program then waits. If nil, the output is dropped.
 	Stdout, Stderr func(chunk []byte) error
 
-	Terminal *Size                 // runs the program on a terminal of that size
-	Resize   <-chan Size           // new sizes of it; the caller's to close
-	Signals  <-chan syscall.Signal // SIGKILL kills, all others ask to terminate
+	Terminal *Size                 // if set, the program runs on a terminal of this size
+	Resize   <-chan Size           // new sizes of the terminal; closed by the caller
+	Signals  <-chan syscall.Signal // SIGKILL kills, all others request termination
 
 	Started func(pid uint32) // may be nil
 }
 
-// Run runs the program to its end. It and all it started are killed when ctx
-// ends or the connection breaks. Errors are as the transport has them.
+// Run runs the program to its end. If ctx ends or the connection breaks, the program and all its
+// descendants are killed. Run returns the transport's errors unchanged.
 func (s *Session) Run(ctx context.Context) (End, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var helpers sync.WaitGroup
@@ -94,7 +95,7 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 	return End{}, ErrNoEnd
 }
 
-// noteLoss writes to Stderr that output is missing here, because another reader was faster.
+// noteLoss writes to Stderr if output is missing at this point, because another reader was faster.
 func (s *Session) noteLoss(ev *process.ProcessEvent) error {
 	n := ev.GetKeepalive().GetOutputDropped()
 	if n <= 0 || s.Stderr == nil {
@@ -103,11 +104,11 @@ func (s *Session) noteLoss(ev *process.ProcessEvent) error {
 	return s.Stderr(fmt.Appendf(nil, "forkd: %d bytes of output are missing here: another reader was faster\n", n))
 }
 
-// endGrace is how long the end of a stream may come after the end of its program.
+// endGrace is how long the stream may stay open after the end of its program.
 const endGrace = time.Second
 
-// last waits for the end of the stream and returns an error if another event comes before it.
-// The exit status is known by then, so a stream that breaks or does not end is no error.
+// last waits for the end of the stream and returns an error if another event comes before it. The
+// exit status is known by then, so a broken or endless stream is no error.
 func last(stream *connect.ServerStreamForClient[process.StartResponse], cancel func()) error {
 	defer time.AfterFunc(endGrace, cancel).Stop()
 	if stream.Receive() {
@@ -144,8 +145,8 @@ func ptySize(s Size) *process.PTY {
 	return &process.PTY{Size: &process.PTY_Size{Cols: uint32(s.Cols), Rows: uint32(s.Rows)}}
 }
 
-// started begins what goes from here to the program. It is beside the loop over
-// the output: a program may write before it has read all.
+// started starts the goroutines that send input to the program. They run beside the loop over the
+// output, because a program may write before it has read all input.
 func (s *Session) started(ctx context.Context, helpers *sync.WaitGroup, pid uint32) {
 	if s.Started != nil {
 		s.Started(pid)
@@ -161,7 +162,7 @@ func (s *Session) started(ctx context.Context, helpers *sync.WaitGroup, pid uint
 	helpers.Go(func() { s.control(ctx, who) })
 }
 
-// output passes one chunk on.
+// output passes on one chunk.
 func (s *Session) output(data *process.ProcessEvent_DataEvent) error {
 	for _, out := range []struct {
 		to    func([]byte) error
@@ -177,8 +178,8 @@ func (s *Session) output(data *process.ProcessEvent_DataEvent) error {
 	return nil
 }
 
-// control passes on sizes and signals until ctx ends. A failure means that the
-// program is gone, which the stream reports better.
+// control passes on sizes and signals until ctx ends. It ignores failures: then the program is
+// gone, and the stream reports this better.
 func (s *Session) control(ctx context.Context, who *process.ProcessSelector) {
 	resize, signals := s.Resize, s.Signals
 	for {
@@ -209,8 +210,8 @@ func (s *Session) control(ctx context.Context, who *process.ProcessSelector) {
 	}
 }
 
-// controlLimit bounds one change of the terminal's size and one signal: an agent that does
-// not answer one must not hold up the next.
+// controlLimit limits one change of the terminal's size and one signal. An unanswered call must not
+// block the next.
 const controlLimit = 10 * time.Second
 
 func limited(ctx context.Context, call func(context.Context)) {
@@ -219,9 +220,8 @@ func limited(ctx context.Context, call func(context.Context)) {
 	call(ctx)
 }
 
-// feed streams Stdin to the program and closes its input. Errors mean that the
-// program no longer reads, which is its right, or that the guest is gone, which
-// the stream reports.
+// feed streams Stdin to the program and closes its input. It ignores errors: either the program no
+// longer reads, or the guest is gone, and the stream reports this.
 func (s *Session) feed(ctx context.Context, who *process.ProcessSelector) {
 	in := s.Process.StreamInput(ctx)
 	err := in.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start{

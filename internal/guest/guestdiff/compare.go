@@ -11,17 +11,18 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// DefaultLimit is how long a list of a Diff is unless asked for otherwise.
+// DefaultLimit is the default limit for the length of each list in a Diff.
 const DefaultLimit = 1000
 
-// ErrNoRoom is the error of Compare if Keep had no room.
+// ErrNoRoom is the error of Compare if Keep returned false.
 var ErrNoRoom = errors.New("no memory for the differences")
 
-// Keep is asked before n bytes are kept, and returns false if there is no room for them. A negative n gives bytes back.
+// Keep is called before n bytes are kept. It returns false if there is no room for them. A negative
+// n returns bytes.
 type Keep func(n int) bool
 
-// Compare reads two inventories side by side, holding one part of each. Each
-// list of the result has at most limit entries. keep may be nil.
+// Compare reads two inventories side by side and keeps only one part of each in memory. Each list
+// of the result has at most limit entries. keep may be nil.
 func Compare(ctx context.Context, before, after Source, limit int, keep Keep) (Diff, error) {
 	c := comparison{a: reader{from: before, keep: keep}, b: reader{from: after, keep: keep}, limit: limit}
 	defer c.a.drop()
@@ -54,7 +55,7 @@ type comparison struct {
 	diff  Diff
 }
 
-// files merges the two rising lists.
+// files merges the two sorted lists.
 func (c *comparison) files(ctx context.Context) error {
 	a, err := c.a.file()
 	if err != nil {
@@ -90,7 +91,7 @@ func (c *comparison) files(ctx context.Context) error {
 	return nil
 }
 
-// orderOf tells which comes first; a list that has ended comes last.
+// orderOf compares the paths of a and b. A list that has ended comes last.
 func orderOf(a, b *agentv1.InventoryFile) int {
 	switch {
 	case a == nil:
@@ -101,7 +102,7 @@ func orderOf(a, b *agentv1.InventoryFile) int {
 	return comparePaths(a.Path, b.Path)
 }
 
-// file notes what became of the path that comes first, or of one that is in both.
+// file records the change of the first path, or of a path in both lists.
 func (c *comparison) file(order int, a, b *agentv1.InventoryFile) error {
 	d := &c.diff.Files
 	d.Compared++
@@ -136,8 +137,8 @@ func (c *comparison) file(order int, a, b *agentv1.InventoryFile) error {
 // costOf returns the memory for a file in a list.
 func costOf(f *agentv1.InventoryFile) int { return 128 + len(f.Path) + len(f.Target) }
 
-// versions are what each guest has at a path; nil for nothing. What a guest does
-// not list is as in the image, and what that is the other one tells.
+// versions returns the file of each guest at a path, or nil for a missing one. An unlisted file is
+// the same as in the image, and the other guest's entry describes the image's file.
 func versions(order int, a, b *agentv1.InventoryFile) (before, after *agentv1.InventoryFile) {
 	switch {
 	case order < 0:
@@ -164,8 +165,8 @@ func keep[T any](c *comparison, list []T, v T) []T {
 	return list
 }
 
-// differences names what differs. Of a folder size and times are left out: they
-// say what its entries say.
+// differences returns the names of the differing attributes. It ignores size and times of a
+// directory, because they only reflect its entries.
 func differences(a, b *agentv1.InventoryFile) []string {
 	kind := func(f *agentv1.InventoryFile) uint32 { return f.Mode & unix.S_IFMT }
 	if kind(a) != kind(b) {
@@ -196,7 +197,7 @@ func fileOf(f *agentv1.InventoryFile) File {
 	return File{Path: text(f.Path, maxPath), Mode: fileMode(f.Mode), Size: f.Size, Target: text(f.Target, maxTarget)}
 }
 
-// fileMode turns stat's mode into Go's.
+// fileMode converts stat's mode into Go's.
 func fileMode(m uint32) fs.FileMode {
 	mode := fs.FileMode(m & 0o777)
 	switch m & unix.S_IFMT {

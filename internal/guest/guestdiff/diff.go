@@ -2,25 +2,25 @@ package guestdiff
 
 import "io/fs"
 
-// Diff is what differs in the second guest from the first. Lists are at most as
-// long as was asked for; the counts are of everything.
+// Diff contains the changes from the first guest to the second. The lists have limited length; the
+// counts include all entries.
 type Diff struct {
 	Files     Files
 	Processes Processes
 	Packages  Packages
 }
 
-// Counts are of entries by what became of them.
+// Counts counts added, removed and changed entries.
 type Counts struct{ Added, Removed, Changed int }
 
-// Files are those of the root file system, by path.
+// Files contains the changes in the root file system, by path.
 type Files struct {
 	Counts
 	Added, Removed []File
 	Changed        []FileChange
-	Compared       int // paths that were looked at
-	// Complete is false if there are more files than are compared, or some could
-	// not be read: then a difference may be missing.
+	Compared       int // number of compared paths
+	// Complete is false if there are more files than the limit, or if some could not be read. A
+	// difference may then be missing.
 	Complete bool
 }
 
@@ -32,18 +32,18 @@ type File struct {
 	Target string
 }
 
-// FileChange is a path that is there in both.
+// FileChange is a changed path that exists in both guests.
 type FileChange struct {
 	Before, After File
-	// What differs: type, size, mtime, ctime, mode, owner, target, device.
+	// What lists the differences: type, size, mtime, ctime, mode, owner, target, device.
 	What []string
 }
 
-// Processes are matched by pid and start time, so that they are the same ones.
+// Processes are matched by pid and start time, to compare the same process.
 type Processes struct {
 	Counts
 	Started, Ended []Process
-	Changed        []ProcessChange // in memory, by how much
+	Changed        []ProcessChange // in memory, sorted by size of the change
 	Complete       bool
 }
 
@@ -56,16 +56,16 @@ type Process struct {
 	Memory    Memory
 }
 
-// Memory of a process, in KiB.
+// Memory is the memory of a process, in KiB.
 type Memory struct {
-	RSS  int64 // all that is mapped and present
-	PSS  int64 // the same, but what is shared by n processes counts as 1/n
-	Anon int64 // of its own, in no file
+	RSS  int64 // all mapped and present pages
+	PSS  int64 // likewise, but memory shared by n processes counts as 1/n
+	Anon int64 // private, not backed by a file
 }
 
-// ProcessChange is a process that is there in both.
+// ProcessChange is a changed process that exists in both guests.
 type ProcessChange struct {
-	Process // as it is in the second
+	Process // in the second guest
 	Before  Memory
 }
 
@@ -80,8 +80,8 @@ type Packages struct {
 // Package is one installed package.
 type Package struct{ Name, Architecture, Version string }
 
-// PackageChange is a package of another version.
+// PackageChange is a package with another version.
 type PackageChange struct {
-	Package // as it is in the second
+	Package // in the second guest
 	Before  string
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// parts is a stream that was recorded.
+// parts is a recorded stream.
 type parts []*agentv1.InventoryPart
 
 func (p *parts) Next() (*agentv1.InventoryPart, error) {
@@ -32,7 +32,7 @@ func file(path string, size int64) *agentv1.InventoryFile {
 	return &agentv1.InventoryFile{Path: []byte(path), Mode: 0o100644, Size: size}
 }
 
-// guest is a stream with a part per kind.
+// guest returns a stream with one part per kind.
 func guest(files []*agentv1.InventoryFile, procs []*agentv1.InventoryProcess, pkgs []*agentv1.InventoryPackage) *parts {
 	p := parts{}
 	for _, f := range files {
@@ -89,7 +89,7 @@ func TestWhatDiffers(t *testing.T) {
 	}
 }
 
-// Of what one guest does not list the other one tells how it is in the image.
+// If one guest does not list a file, the other's entry contains the image's version.
 func TestGuestsThatTellChangesOnly(t *testing.T) {
 	changed := func(f, below *agentv1.InventoryFile) *agentv1.InventoryFile { f.Below = below; return f }
 	gone := func(path string) *agentv1.InventoryFile {
@@ -142,7 +142,7 @@ func TestWhatCouldNotBeRead(t *testing.T) {
 	}
 }
 
-// A guest may send anything; what cannot be is an error, and nothing more.
+// A guest may send anything. Impossible data is an error and has no other effect.
 func TestAGuestThatLies(t *testing.T) {
 	files := func(f ...*agentv1.InventoryFile) parts { return parts{{Files: f}} }
 	for name, lie := range map[string]*parts{
@@ -175,7 +175,7 @@ func TestACallerThatLeaves(t *testing.T) {
 	}
 }
 
-// FuzzCompare gives each guest's bytes, cut into messages by their first byte.
+// FuzzCompare gives both guests arbitrary bytes, split into messages by length bytes.
 func FuzzCompare(f *testing.F) {
 	record := func(p *parts) []byte {
 		var out []byte
@@ -211,7 +211,7 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-// replay is the stream that bytes on the wire would be.
+// replay returns the stream for bytes from the wire.
 func replay(b []byte) Source {
 	p := parts{}
 	for len(b) > 0 {
@@ -225,7 +225,7 @@ func replay(b []byte) Source {
 	return &p
 }
 
-// What is kept is asked for, a part's bytes are given back, and without room the comparison ends.
+// keep is called for kept data, a part's bytes are returned, and without room the comparison ends.
 func TestDifferencesAreAskedFor(t *testing.T) {
 	var files []*agentv1.InventoryFile
 	for i := range 500 {

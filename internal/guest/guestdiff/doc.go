@@ -1,6 +1,5 @@
-// Package guestdiff holds two guests' inventories against each other: files,
-// processes and their memory, packages. It owns the checks of what guests send
-// and the meaning of "changed"; it forks nothing and dials nobody. Package sandbox
-// calls it. The trap: both streams come from hostile guests, so nothing is kept
-// of them but bounded lists, and a stream out of order ends the comparison.
+// Package guestdiff compares the inventories of two guests: files, processes with their memory, and
+// packages. It checks the data from guests and defines when an entry counts as changed. Package
+// sandbox calls it. Both streams come from hostile guests, so the package keeps only limited lists
+// of them, and a stream out of order ends the comparison.
 package guestdiff

@@ -11,12 +11,12 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// Source gives the parts of one guest's inventory; io.EOF ends it.
+// Source returns the parts of one guest's inventory. Next returns io.EOF at the end.
 type Source interface {
 	Next() (*agentv1.InventoryPart, error)
 }
 
-// Bounds of what is taken from a guest.
+// Limits of data from a guest.
 const (
 	maxFiles     = 2_000_000
 	maxProcesses = 10_000
@@ -26,25 +26,25 @@ const (
 	maxText      = 1024 // of names, versions, arguments
 )
 
-// ErrGuest wraps what is wrong with an inventory.
+// ErrGuest wraps all errors about the contents of an inventory.
 var ErrGuest = errors.New("the guest's account of itself is not usable")
 
 var errTooMuch = fmt.Errorf("%w: it is too large", ErrGuest)
 
-// reader checks one stream and hands out its files one by one.
+// reader checks one stream and returns its files one by one.
 type reader struct {
 	from  Source
-	part  []*agentv1.InventoryFile // files of the part that were not handed out
+	part  []*agentv1.InventoryFile // files of the part that are not returned yet
 	last  []byte                   // path
 	files int
-	// changesOnly: files that are as in the image are left out.
+	// changesOnly reports that unchanged files of the image are left out.
 	changesOnly bool
 	begun       bool // a part was read
 	processes   []process
 	packages    []Package
 	end         *agentv1.InventoryEnd
 	keep        Keep
-	held        int // bytes of the part
+	held        int // bytes kept for the part
 }
 
 func (r *reader) ask(n int) error {
@@ -54,7 +54,7 @@ func (r *reader) ask(n int) error {
 	return ErrNoRoom
 }
 
-// drop gives the part's bytes back.
+// drop returns the part's bytes.
 func (r *reader) drop() {
 	if r.keep != nil && r.held > 0 {
 		r.keep(-r.held)
@@ -62,10 +62,10 @@ func (r *reader) drop() {
 	r.held = 0
 }
 
-// partCost is the memory for a byte of a part: as it came, and decoded.
+// partCost is the memory per byte of a part: as received, and decoded.
 const partCost = 2
 
-// file is the next file; nil after the last.
+// file returns the next file, or nil after the last.
 func (r *reader) file() (*agentv1.InventoryFile, error) {
 	for len(r.part) == 0 {
 		if len(r.processes) > 0 || len(r.packages) > 0 || r.end != nil {
@@ -91,7 +91,7 @@ func (r *reader) file() (*agentv1.InventoryFile, error) {
 	return f, nil
 }
 
-// rest reads to the end of the stream; files that were not asked for are skipped.
+// rest reads to the end of the stream and skips the remaining files.
 func (r *reader) rest() error {
 	for r.end == nil {
 		if err := r.next(); err != nil {
@@ -121,7 +121,7 @@ func (r *reader) next() error {
 		return fmt.Errorf("%w: its parts are out of order", ErrGuest)
 	}
 	r.part, r.end, r.changesOnly, r.begun = p.Files, p.End, p.ChangesOnly, true
-	// Taken over at once: a message may carry megabytes that are no field of ours.
+	// Convert immediately: a message may carry megabytes in unknown fields.
 	for _, m := range p.Processes {
 		if len(r.processes) == maxProcesses || max(len(m.GetArgs()), len(m.GetName())) > maxText {
 			return errTooMuch
@@ -145,8 +145,8 @@ func (r *reader) next() error {
 	return nil
 }
 
-// comparePaths is the order of a walk that visits a folder's entries by name:
-// "/" is lower than any byte of a name.
+// comparePaths compares in the order of a walk that visits a directory's entries by name: "/" is
+// lower than any byte of a name.
 func comparePaths(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] == b[i] {
@@ -163,7 +163,7 @@ func comparePaths(a, b []byte) int {
 	return len(a) - len(b)
 }
 
-// text makes bytes of a guest fit for a message, and short.
+// text converts bytes of a guest into valid UTF-8 of limited length.
 func text(b []byte, most int) string {
 	return string(bytes.ToValidUTF8(b[:min(len(b), most)], []byte("\uFFFD")))
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// processKey names a process among all that the guest ever had.
+// processKey identifies a process over the lifetime of a guest.
 type processKey struct {
 	pid   uint32
 	start uint64
 }
 
-// key takes the first process as the same in every guest: it is the guest itself.
+// key treats the first process as the same in every guest: it represents the guest itself.
 func key(p *agentv1.InventoryProcess) processKey {
 	if p.Pid == 1 {
 		return processKey{pid: 1}
@@ -22,7 +22,7 @@ func key(p *agentv1.InventoryProcess) processKey {
 	return processKey{p.Pid, p.StartTicks}
 }
 
-// process is a process as it was taken from a guest.
+// process is a process and its key.
 type process struct {
 	key processKey
 	Process
@@ -53,13 +53,13 @@ func (c *comparison) processes() {
 			d.Ended = keep(c, d.Ended, p.Process)
 		}
 	}
-	// The largest first: there is hardly a process that did not change at all.
+	// Largest changes first: nearly every process changes a little.
 	slices.SortStableFunc(changed, func(a, b ProcessChange) int { return cmp.Compare(b.grown(), a.grown()) })
 	d.Counts.Changed = len(changed)
 	d.Changed = changed[:min(len(changed), c.limit)]
 }
 
-// grown is by how much its own memory changed, up or down.
+// grown returns the absolute change of private memory.
 func (p ProcessChange) grown() int64 {
 	n := p.Memory.Anon - p.Before.Anon
 	return max(n, -n)
@@ -77,10 +77,10 @@ func memoryOf(p *agentv1.InventoryProcess) Memory {
 	return Memory{RSS: kib(p.RssKib), PSS: kib(p.PssKib), Anon: kib(p.AnonKib)}
 }
 
-// kib bounds a size so that sums and differences of it do not overflow.
+// kib limits a size, so sums and differences do not overflow.
 func kib(n uint64) int64 { return int64(min(n, 1<<50)) }
 
-// packageKey names a package: one name may be there for several architectures.
+// packageKey identifies a package: the same name may be installed for several architectures.
 type packageKey struct{ name, architecture string }
 
 func (p Package) key() packageKey { return packageKey{p.Name, p.Architecture} }

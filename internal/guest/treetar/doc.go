@@ -1,7 +1,10 @@
-// Package treetar carries a tree of files as a tar stream between this host and a guest, in either direction. It
-// owns the format (docs/inside/formats/agent-protocol.md, "Trees"), the order of entries, and the bounds of what it reads;
-// it opens and makes no file: a Source reads them, a Target makes them. The client and the agent call it. The trap:
-// a stream that Unpack reads is foreign. A Target gets single names, and must not follow a link in place of one.
+// Package treetar copies a tree of files as a tar stream between this host and a guest, in either
+// direction. It defines the format (docs/inside/formats/agent-protocol.md, "Trees"), the order of
+// entries, and the limits on input. It does not access files itself: a Source reads them, a Target
+// creates them. The client and the agent call it.
+//
+// A stream that Unpack reads is not trusted. A Target gets single names, and must not follow a link
+// at such a name.
 package treetar
 
 import (
@@ -9,50 +12,52 @@ import (
 	"time"
 )
 
-// Records of ours in PAX headers. A file is one entry, or a row of them with one name, its pieces.
+// forkd's own records in PAX headers. A file is one entry, or several consecutive entries (pieces)
+// with one name.
 const (
-	recordAt   = "FORKD.at"   // where in the file this piece is; absent: 0
+	recordAt   = "FORKD.at"   // offset of this piece in the file; if absent, 0
 	recordMore = "FORKD.more" // another piece follows
-	recordNote = "FORKD.note" // the entry is no file but a note about one
-	recordText = "FORKD.text" // the text of a note, for people
+	recordNote = "FORKD.note" // the entry is a note about a file
+	recordText = "FORKD.text" // text of a note, for people
 )
 
 // Kinds of notes.
 const (
-	noteSkipped = "skipped" // it is no file, directory or link
-	noteFailed  = "failed"  // it could not be read
-	noteEnd     = "end"     // the last entry; with a text if it is the end too early
+	noteSkipped = "skipped" // not a file, directory or link
+	noteFailed  = "failed"  // could not be read
+	noteEnd     = "end"     // the last entry; a text reports an early end
 )
 
 const (
-	// maxPiece bounds a piece of a file.
+	// maxPiece limits a piece of a file.
 	maxPiece = 256 << 10
-	// maxName bounds a path in the tree and a link's text.
+	// maxName limits a path in the tree and a link's text.
 	maxName = 4096
-	// maxSize bounds a file, holes included.
+	// maxSize limits a file, including holes.
 	maxSize = 1 << 44
-	// maxRecords bounds the PAX records of an entry. Pack writes at most five.
+	// maxRecords limits the PAX records of an entry. Pack writes at most five.
 	maxRecords = 16
 	// rootName is the name of the tree itself.
 	rootName = "."
 )
 
-// Meta is what is kept of a file beside its content.
+// Meta is the stored metadata of a file.
 type Meta struct {
-	Mode    fs.FileMode // permission bits alone
-	ModTime time.Time   // zero: not kept
+	Mode    fs.FileMode // only permission bits
+	ModTime time.Time   // zero if not stored
 }
 
-// Tally hears what becomes of the parts of a tree. Its functions may be nil. Names are relative to the tree, "."
-// for the tree itself.
+// Tally receives the results of a copy. Its functions may be nil. Names are relative to the tree,
+// with "." for the tree itself.
 type Tally struct {
-	// Copied hears of each file, directory and link.
+	// Copied is called for each copied file, directory and link.
 	Copied func()
-	// Failed hears what could not be copied: what the sender could not read is a *SenderError. An error ends the copy.
+	// Failed is called for each failure. If the sender could not read a file, err is a
+	// *SenderError. If Failed returns an error, the copy ends.
 	Failed func(name string, err error) error
-	// Skipped hears what was left out, and why.
+	// Skipped is called for each skipped file, with the reason.
 	Skipped func(name, why string)
-	// Progress hears the bytes of content that went over.
+	// Progress is called with the number of content bytes transferred.
 	Progress func(n int)
 }
 

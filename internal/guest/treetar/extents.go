@@ -7,12 +7,12 @@ import (
 	"os"
 )
 
-// extents reads a file piece by piece, without its holes.
+// extents reads a file in pieces, without its holes.
 type extents struct {
 	f      *os.File
-	at     int64 // what is below was read or is a hole
-	dense  int64 // up to here there is no hole
-	limit  int64 // the size when it was looked at: what grows behind it is not read; 0 if it tells none
+	at     int64 // all data below it was read or is a hole
+	dense  int64 // there is no hole up to this offset
+	limit  int64 // size at the time of Look, data appended later is not read; 0 if unknown
 	sparse bool  // it may have holes
 	done   bool
 }
@@ -25,8 +25,8 @@ func newExtents(f *os.File, st fs.FileInfo) *extents {
 	return e
 }
 
-// next reads a piece and returns where it is. done is set with the last one, whose end is the
-// file's; it may be empty.
+// next reads a piece and returns its offset. done is set with the last piece, which ends at the end
+// of the file and may be empty.
 func (e *extents) next(buf []byte) (at int64, n int, err error) {
 	if e.sparse && e.at >= e.dense {
 		from, to, err := nextData(e.f, e.at, e.limit)
@@ -45,7 +45,7 @@ func (e *extents) next(buf []byte) (at int64, n int, err error) {
 	n, err = io.ReadFull(e.f, buf)
 	e.at += int64(n)
 	switch {
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF): // it became shorter, or told no size
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF): // it became shorter, or reported no size
 		e.done = true
 		return at, n, nil
 	case err != nil:

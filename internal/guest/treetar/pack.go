@@ -18,19 +18,20 @@ import (
 
 // Source reads the files of a tree by their paths.
 type Source interface {
-	// Look describes what is at a path; with follow what a link leads to.
+	// Look describes the file at a path. With follow it describes a link's target.
 	Look(path string, follow bool) (fs.FileInfo, error)
 	// List returns the names in a directory.
 	List(path string) ([]string, error)
 	// ReadLink returns the text of a link.
 	ReadLink(path string) (string, error)
-	// Open opens a regular file for reading. It returns an error if it is no longer the one that was looked at.
+	// Open opens a regular file for reading. It returns an error if the file was replaced after
+	// Look.
 	Open(path string, looked fs.FileInfo) (*os.File, error)
 }
 
-// Pack writes the tree at root, which may be a file, to w. With follow it writes what links lead to. It returns an
-// error before the first byte if the root itself cannot be read. What cannot be read below it is told to tally, and
-// to the reader.
+// Pack writes the tree at root, which may be a file, to w. With follow it writes the targets of
+// links. It returns an error before the first byte if the root itself cannot be read. Failures
+// below the root are reported to tally and to the reader.
 func Pack(ctx context.Context, w io.Writer, s Source, root string, follow bool, tally Tally) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	p := &packer{ctx: ctx, from: s, out: tar.NewWriter(out), follow: follow, tally: tally, first: map[inode]string{}}
@@ -43,7 +44,7 @@ func Pack(ctx context.Context, w io.Writer, s Source, root string, follow bool, 
 	return errors.Join(p.out.Close(), out.Flush())
 }
 
-// inode is a file that has several names.
+// inode identifies a file with several names.
 type inode struct{ device, number uint64 }
 
 type packer struct {
@@ -52,9 +53,9 @@ type packer struct {
 	out    *tar.Writer
 	follow bool
 	tally  Tally
-	first  map[inode]string // the first name in the stream of files that have several
-	above  []fs.FileInfo    // directories that the current entry is in
-	buf    []byte           // of a piece
+	first  map[inode]string // first name in the stream of each file with several names
+	above  []fs.FileInfo    // directories that contain the current entry
+	buf    []byte           // for a piece
 }
 
 func (p *packer) root(at string) error {
@@ -76,7 +77,7 @@ func (p *packer) root(at string) error {
 	return p.content(f, rootName, st)
 }
 
-// add writes what is in a directory, whatever it is. Its errors end the stream.
+// add writes a directory's entry of any type. Its errors end the stream.
 func (p *packer) add(at, name string) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (p *packer) add(at, name string) error {
 	return p.file(at, name, st)
 }
 
-// special names what is not copied.
+// special returns the type of a file that is not copied.
 func special(m fs.FileMode) string {
 	switch {
 	case m&fs.ModeNamedPipe != 0:
@@ -124,7 +125,7 @@ func (p *packer) dir(at, name string, st fs.FileInfo) error {
 	return p.filled(at, name, st, names)
 }
 
-// filled writes a directory and what is in it.
+// filled writes a directory and its contents.
 func (p *packer) filled(at, name string, st fs.FileInfo, names []string) error {
 	if err := p.header(name+"/", tar.TypeDir, st, ""); err != nil {
 		return err
@@ -187,7 +188,7 @@ func (p *packer) failed(name string, err error) error {
 	return p.note(name, noteFailed, err.Error())
 }
 
-// bare is the cause alone: the path is told beside it.
+// bare returns only the cause, because the path is reported separately.
 func bare(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
@@ -206,7 +207,7 @@ func (p *packer) note(name, kind, text string) error {
 	})
 }
 
-// content writes the pieces of a file, which it closes.
+// content writes the pieces of a file and closes it.
 func (p *packer) content(f *os.File, name string, st fs.FileInfo) error {
 	defer f.Close()
 	if p.buf == nil {
@@ -214,7 +215,7 @@ func (p *packer) content(f *os.File, name string, st fs.FileInfo) error {
 	}
 	for c := newExtents(f, st); ; {
 		at, n, err := c.next(p.buf)
-		if err != nil { // a note in place of the rest
+		if err != nil { // a note replaces the rest
 			return p.failed(name, fmt.Errorf("read it: %w", bare(err)))
 		}
 		h := &tar.Header{
@@ -244,7 +245,8 @@ func (p *packer) content(f *os.File, name string, st fs.FileInfo) error {
 	}
 }
 
-// Measure adds up the content in a tree without holes, and stops when ctx ends: ok is false if it did.
+// Measure returns the size of a tree's content without holes. If ctx ends first, it stops and
+// returns ok false.
 func Measure(ctx context.Context, s Source, root string, follow bool) (bytes int64, ok bool) {
 	m := &packer{ctx: ctx, from: s, follow: follow, first: map[inode]string{}}
 	st, err := s.Look(root, true)
@@ -287,7 +289,7 @@ func (p *packer) measure(at string, st fs.FileInfo) (bytes int64, ok bool) {
 	return bytes, true
 }
 
-// isName reports whether a path of a stream stays in the tree: names, with one slash between them.
+// isName reports whether a path of a stream stays in the tree: names, separated by single slashes.
 func isName(name string) bool {
 	if name == rootName {
 		return true

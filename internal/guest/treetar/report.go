@@ -2,29 +2,29 @@ package treetar
 
 import "github.com/forkd/forkd/internal/leaf/guesttext"
 
-// maxTold bounds how many failures a report names.
+// maxTold limits the number of failures in a report.
 const maxTold = 100
 
-// Report is the agent's answer to a tree that it was sent.
+// Report is the agent's answer to an uploaded tree.
 type Report struct {
 	Copied int       `json:"copied"` // files, directories and links
 	Failed []Failure `json:"failed,omitempty"`
-	More   int       `json:"more,omitempty"` // failures beyond those
-	// Broken says that the stream ended before its last entry.
+	More   int       `json:"more,omitempty"` // further failures
+	// Broken reports that the stream ended before its last entry.
 	Broken bool `json:"broken,omitempty"`
-	// Stopped is the end too early for another reason, such as a full disk.
+	// Stopped is set if the copy ended early for another reason, such as a full disk.
 	Stopped *Stop `json:"stopped,omitempty"`
 }
 
-// Failure is what could not be made.
+// Failure describes a file that could not be created.
 type Failure struct {
 	Name    string `json:"name"` // in the tree
 	Message string `json:"message"`
 }
 
-// Stop is why a copy ended too early.
+// Stop is the reason for the early end of a copy.
 type Stop struct {
-	Code    int    `json:"code"` // as of an HTTP answer
+	Code    int    `json:"code"` // an HTTP status
 	Message string `json:"message"`
 }
 
@@ -34,6 +34,6 @@ func (r *Report) Fail(name, message string) {
 		r.More++
 		return
 	}
-	name, message = guesttext.Of(name).String(), guesttext.Of(message).String() // which JSON can hold
+	name, message = guesttext.Of(name).String(), guesttext.Of(message).String() // valid for JSON
 	r.Failed = append(r.Failed, Failure{name, message})
 }

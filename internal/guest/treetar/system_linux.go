@@ -18,7 +18,7 @@ func inodeOf(st fs.FileInfo) (_ inode, several bool) {
 	return inode{sys.Dev, sys.Ino}, true
 }
 
-// filled returns how much of a file is no hole, as far as its blocks tell.
+// filled returns the size of a file without holes, as far as its block count shows.
 func filled(st fs.FileInfo) int64 {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		return min(st.Size(), sys.Blocks*512)
@@ -26,8 +26,8 @@ func filled(st fs.FileInfo) int64 {
 	return st.Size()
 }
 
-// nextData returns the next extent of data at or after at; limit twice if there is none below it. A file system
-// without holes has one extent.
+// nextData returns the next extent of data at or after at. It returns limit twice if there is no
+// data below limit. On a file system without holes, a file has one extent.
 func nextData(f *os.File, at, limit int64) (from, to int64, err error) {
 	from, err = unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 	switch {

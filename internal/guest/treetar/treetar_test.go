@@ -19,7 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/tartest"
 )
 
-// onDisk is this host's files as a Source.
+// onDisk is a Source of this host's files.
 type onDisk struct{}
 
 func (onDisk) Look(path string, follow bool) (fs.FileInfo, error) {
@@ -40,14 +40,14 @@ func (onDisk) List(path string) (names []string, err error) {
 func (onDisk) ReadLink(path string) (string, error)              { return os.Readlink(path) }
 func (onDisk) Open(path string, _ fs.FileInfo) (*os.File, error) { return os.Open(path) }
 
-// memory is a Target that keeps what it is given, and checks the names.
+// memory is a Target that stores its files and checks the names.
 type memory struct {
 	t        testing.TB
 	in       string
 	made     map[string]string // by path: content, "-> text", "= first", "dir MODE"
 	times    map[string]time.Time
 	written  *int64 // bytes, without holes
-	refuse   string // a path that cannot be made
+	refuse   string // path that cannot be created
 	finished *[]string
 }
 
@@ -121,7 +121,7 @@ func (m memory) Finish(treetar.Meta) error {
 	return nil
 }
 
-// file is content with its holes.
+// file is content with holes.
 type file struct {
 	at, size int64
 	data     bytes.Buffer
@@ -227,7 +227,7 @@ func TestHolesAreNotSent(t *testing.T) {
 	}
 }
 
-// TestAFileWithoutASize reads a file whose size is told as 0.
+// TestAFileWithoutASize reads a file with a reported size of 0.
 func TestAFileWithoutASize(t *testing.T) {
 	to := newMemory(t)
 	if err := unpack(t, pack(t, "/proc/self/status", false, treetar.Tally{}), to, treetar.Tally{}); err != nil {
@@ -238,7 +238,8 @@ func TestAFileWithoutASize(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeMade: the rest is, and what is in such a directory is passed over.
+// TestWhatCannotBeMade checks that the other files are created, and that the contents of a failed
+// directory are skipped.
 func TestWhatCannotBeMade(t *testing.T) {
 	dir := t.TempDir()
 	err := errors.Join(os.MkdirAll(dir+"/sub/deep", 0o755), os.WriteFile(dir+"/sub/deep/f", []byte("x"), 0o644),
@@ -269,7 +270,7 @@ func TestWhatCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestSenderTellsWhatItCannotRead covers notes, before and in the midst of a file.
+// TestSenderTellsWhatItCannotRead covers notes, before and within a file.
 func TestSenderTellsWhatItCannotRead(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.WriteFile(dir+"/a", nil, 0o644), os.WriteFile(dir+"/b", nil, 0o644)); err != nil {
@@ -344,7 +345,7 @@ func note(name, kind, text string) []byte {
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// hostile are streams that no packer of ours writes, and part of the error that each gets.
+// hostile are streams that our packer does not write, each with a part of its error.
 var hostile = map[string]struct {
 	stream []byte
 	want   string
@@ -431,7 +432,8 @@ func TestADeepTreeIsCut(t *testing.T) {
 	}
 }
 
-// TestModesAndTimesAreBounded: bits beyond the permissions are dropped, and a time without a number of nanoseconds.
+// TestModesAndTimesAreBounded checks that bits other than permissions are dropped, and times
+// outside the range of nanoseconds.
 func TestModesAndTimesAreBounded(t *testing.T) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

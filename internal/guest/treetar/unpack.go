@@ -18,42 +18,43 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// Target makes files in one directory. A name is one name, and neither empty nor "." nor "..". Times and modes are
-// set where the system allows.
+// Target creates files in one directory. A name is a single name, and never empty, "." or "..".
+// Times and modes are set where the system allows it.
 type Target interface {
-	// Dir makes or opens a directory. Finish gives it its mode and time once it is full.
+	// Dir creates or opens a directory. Finish sets its mode and time when it is complete.
 	Dir(name string, m Meta) (Target, error)
-	// File makes a file, or replaces it when all of its content has come.
+	// File creates a file. It replaces an existing file only after all content has arrived.
 	File(name string, m Meta, c *Content) error
-	// SymLink makes a link in place of nothing or of another one.
+	// SymLink creates a link. It may replace an existing link.
 	SymLink(name, text string, m Meta) error
-	// HardLink gives a file of the tree another name. first is its path in the tree: names, none of which may be
-	// taken for what a link leads to.
+	// HardLink gives a file of the tree another name. first is the file's path in the tree, as
+	// names. No link may be followed on that path.
 	HardLink(name string, first []string) error
-	// Finish ends the work in a directory that Dir returned.
+	// Finish completes a directory returned by Dir.
 	Finish(m Meta) error
 }
 
-// Bounds limit a tree. Zero means that there is no limit.
+// Bounds limits a tree. Zero means no limit.
 type Bounds struct {
 	Depth   int // of directories
 	Entries int // files, directories and links
 }
 
-// ErrBroken is the end of a stream before its last entry: the sender stopped, or the connection broke.
+// ErrBroken is the error for a stream that ends before its last entry: the sender stopped, or the
+// connection broke.
 var ErrBroken = errors.New("the stream broke off")
 
-// ErrFormat is a stream that Pack does not write.
+// ErrFormat is the error for a stream that Pack does not write.
 var ErrFormat = errors.New("the stream is not one of forkd's")
 
-// SenderError is a sender's word for what it could not read.
+// SenderError is a sender's report of a file it could not read.
 type SenderError struct{ Text guesttext.Text }
 
 func (e *SenderError) Error() string { return e.Text.String() }
 
-// Unpack makes in parent, under the name base, the tree that r brings. What cannot be made is told to tally, and the
-// rest is made; if it is the tree itself, that is the error. A file whose content has not all come when the stream
-// ends is the Target's to remove.
+// Unpack creates in parent, under the name base, the tree from r. It reports failures to tally and
+// continues, but returns the error if the tree itself cannot be created. If the stream ends before
+// all content of a file, the Target must remove the file.
 func Unpack(ctx context.Context, r io.Reader, parent Target, base string, bounds Bounds, tally Tally) error {
 	u := &unpacker{ctx: ctx, in: tar.NewReader(bufio.NewReaderSize(r, 64<<10)), bounds: bounds, tally: tally}
 	err := u.run(parent, base)
@@ -68,13 +69,13 @@ type unpacker struct {
 	tally   Tally
 	above   []level
 	entries int
-	ahead   *tar.Header // was read while a file's next piece was looked for
+	ahead   *tar.Header // read while looking for a file's next piece
 }
 
-// level is a directory that the current entry is in.
+// level is a directory that contains the current entry.
 type level struct {
 	name string
-	to   Target // nil: it could not be made, nor is what is in it
+	to   Target // nil if the directory could not be created; its contents are skipped
 	meta Meta
 }
 
@@ -106,7 +107,7 @@ func (u *unpacker) run(parent Target, base string) error {
 	}
 }
 
-// violation is an error of a stream that no packer of ours writes.
+// violation returns an error for a stream that our packer does not write.
 func violation(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrFormat, fmt.Errorf(format, args...))
 }
@@ -145,7 +146,7 @@ func (u *unpacker) next() (*tar.Header, error) {
 	return h, nil
 }
 
-// root makes the tree itself. It has no other place: its failure is that of the copy.
+// root creates the tree itself. If this fails, the copy fails.
 func (u *unpacker) root(h *tar.Header, parent Target, base string) error {
 	switch {
 	case h.PAXRecords[recordNote] != "":
@@ -190,7 +191,7 @@ func (u *unpacker) entry(h *tar.Header) error {
 		}
 		err := dir.File(name, metaOf(h), c)
 		if c.err != nil {
-			return c.err // of the stream: there is nothing to go on with
+			return c.err // the stream is unusable
 		}
 		return errors.Join(u.took(h.Name, err), c.skip())
 	case tar.TypeSymlink:
@@ -213,7 +214,8 @@ func (u *unpacker) entry(h *tar.Header) error {
 	return violation("%s is of kind %q", guesttext.Of(h.Name), h.Typeflag)
 }
 
-// enter leaves the directories that name is not in, and returns the one that it is in; nil if that was not made.
+// enter leaves all directories that do not contain name. It returns the directory that contains it,
+// or nil if it could not be created.
 func (u *unpacker) enter(name string) (Target, error) {
 	in := path.Dir(name)
 	at := len(u.above) - 1
@@ -227,7 +229,7 @@ func (u *unpacker) enter(name string) (Target, error) {
 	return to, u.leave(at + 1)
 }
 
-// leave ends the work in the directories from level n on.
+// leave completes the directories from level n on.
 func (u *unpacker) leave(n int) error {
 	for len(u.above) > n {
 		last := u.above[len(u.above)-1]
@@ -264,7 +266,7 @@ func (u *unpacker) dir(in Target, name string, h *tar.Header) error {
 	return nil
 }
 
-// took notes how one part went. The error that it returns ends the copy.
+// took records the result for one part. If it returns an error, the copy ends.
 func (u *unpacker) took(name string, err error) error {
 	if err != nil {
 		return u.tally.failed(name, err)
@@ -273,7 +275,7 @@ func (u *unpacker) took(name string, err error) error {
 	return nil
 }
 
-// note reads a note about what the sender did not send.
+// note reads a note about a file that was not sent.
 func (u *unpacker) note(h *tar.Header) error {
 	if u.entries++; u.bounds.Entries > 0 && u.entries > u.bounds.Entries {
 		return fmt.Errorf("the tree has more than %d files, links and directories", u.bounds.Entries)
@@ -290,32 +292,32 @@ func (u *unpacker) note(h *tar.Header) error {
 	}
 }
 
-// metaOf reads what is kept of a file. Bits beyond the permissions are dropped.
+// metaOf returns a file's metadata. It drops bits other than permissions.
 func metaOf(h *tar.Header) Meta {
 	m := Meta{Mode: fs.FileMode(h.Mode & 0o777), ModTime: h.ModTime}
 	first, last := time.Unix(0, math.MinInt64), time.Unix(0, math.MaxInt64)
-	if m.ModTime.Before(first) || m.ModTime.After(last) { // they have no number of nanoseconds
+	if m.ModTime.Before(first) || m.ModTime.After(last) { // their nanoseconds do not fit
 		m.ModTime = time.Time{}
 	}
 	return m
 }
 
-// Content is what one file of a stream holds.
+// Content is the content of one file in a stream.
 type Content struct {
 	u     *unpacker
 	name  string
-	piece *tar.Header // that comes next; nil after the last
-	end   int64       // of the pieces before
-	err   error       // of the stream, or of a note in place of the rest
+	piece *tar.Header // the next piece; nil after the last
+	end   int64       // end of the previous pieces
+	err   error       // of the stream, or from a note in place of the rest
 }
 
-// Output is what a file is written to: an *os.File.
+// Output is the destination of a file's content: an *os.File.
 type Output interface {
 	io.WriteSeeker
 	Truncate(size int64) error
 }
 
-// WriteTo writes the file to an empty one, without writing its holes.
+// WriteTo writes the content to an empty file. It does not write holes.
 func (c *Content) WriteTo(f Output) error {
 	for c.piece != nil {
 		at, err := c.offset()
@@ -331,7 +333,7 @@ func (c *Content) WriteTo(f Output) error {
 		if err := c.write(f, n); err != nil {
 			return err
 		}
-		if last && n == 0 && at > c.end { // it ends with a hole
+		if last && n == 0 && at > c.end { // the file ends with a hole
 			if err := f.Truncate(at); err != nil {
 				return err
 			}
@@ -344,7 +346,7 @@ func (c *Content) WriteTo(f Output) error {
 	return nil
 }
 
-// offset returns where the next piece is in the file.
+// offset returns the offset of the next piece in the file.
 func (c *Content) offset() (int64, error) {
 	text := c.piece.PAXRecords[recordAt]
 	if text == "" {
@@ -358,7 +360,7 @@ func (c *Content) offset() (int64, error) {
 	return at, nil
 }
 
-// write copies n bytes, and tells an error of the stream from one of the file.
+// write copies n bytes. It distinguishes an error of the stream from one of the file.
 func (c *Content) write(f io.Writer, n int64) error {
 	in := &reading{r: c.u.in, tally: c.u.tally}
 	got, err := io.CopyN(f, in, n)
@@ -372,7 +374,7 @@ func (c *Content) write(f io.Writer, n int64) error {
 	return err
 }
 
-// broken words an error of reading content.
+// broken returns the error for a failed read of content.
 func broken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return ErrBroken
@@ -380,7 +382,7 @@ func broken(err error) error {
 	return err
 }
 
-// reading remembers an error of the stream.
+// reading stores an error of the stream.
 type reading struct {
 	r     io.Reader
 	tally Tally
@@ -398,7 +400,7 @@ func (r *reading) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// following reads the header of the piece after this one, if there is one.
+// following reads the header of the next piece, if there is one.
 func (c *Content) following() error {
 	more := c.piece.PAXRecords[recordMore] != ""
 	c.piece = nil
@@ -422,11 +424,11 @@ func (c *Content) following() error {
 	return nil
 }
 
-// skip reads over what is left of a file that was not written.
+// skip reads over the rest of a file that was not written.
 func (c *Content) skip() error {
 	for c.piece != nil && c.err == nil {
 		if err := c.following(); err != nil && c.err == nil {
-			return nil // the sender's: the file has failed already
+			return nil // an error of the sender: the file has already failed
 		}
 	}
 	return c.err

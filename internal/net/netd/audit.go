@@ -9,15 +9,16 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
-// Bounds of the audit.
+// Limits of the audit.
 const (
-	auditQueue    = 4096        // lines that wait to be written
-	subscriberMax = 1024        // lines that wait for one subscriber
-	together      = time.Second // refusals alike within this are one line
+	auditQueue    = 4096        // lines waiting to be written
+	subscriberMax = 1024        // lines waiting for one subscriber
+	together      = time.Second // identical refusals within this time become one line
 )
 
-// audit writes the result of flows. Callers of add never wait: lines that exceed the queue are counted as
-// lost. A VM that exceeds its bounds has its lines counted, so that it takes no room of others.
+// audit writes the results of flows. Callers of add never wait: if the queue is full, the line
+// counts as lost. If a VM exceeds its limits, its lines are only counted, so it does not use up the
+// room of others.
 type audit struct {
 	lines chan control.Line
 	lost  atomic.Uint64
@@ -31,10 +32,10 @@ type audit struct {
 	mu   sync.Mutex
 	subs map[*subscriber]struct{}
 
-	files *logFiles // of run; nil: none are written
+	files *logFiles // used by run; nil if lines are not written to files
 }
 
-// refusal is what refusals of one kind have in common.
+// refusal is the common part of refusals of one kind.
 type refusal struct {
 	vm, protocol, name, far, rule, verdict, reason string
 }
@@ -44,7 +45,7 @@ func newAudit(path string, warn func(error)) (*audit, error) {
 		lines: make(chan control.Line, auditQueue), done: make(chan struct{}), stop: make(chan struct{}),
 		warn: warn, subs: map[*subscriber]struct{}{}, bounds: newVMBounds(),
 	}
-	a.untold.take() // which makes it anew
+	a.untold.take() // initializes the maps
 	if path != "" {
 		var err error
 		if a.files, err = openLogFiles(path, auditFileMax); err != nil {
@@ -55,7 +56,7 @@ func newAudit(path string, warn func(error)) (*audit, error) {
 	return a, nil
 }
 
-// add takes a line. Refusals wait until they are counted, and so do lines of a VM that exceeds its rate.
+// add adds a line. Refusals wait to be counted, and so do lines of a VM that exceeds its rate.
 func (a *audit) add(l control.Line) {
 	if a.bounds.count(l) {
 		return
@@ -67,7 +68,7 @@ func (a *audit) add(l control.Line) {
 	}
 }
 
-// close writes all lines and waits for it.
+// close writes all lines and waits until this is done.
 func (a *audit) close() {
 	close(a.stop)
 	<-a.done
@@ -98,7 +99,7 @@ func kindOf(l control.Line) refusal {
 	return refusal{l.VM, l.Protocol, l.Name, l.Far.String(), l.Rule, l.Verdict, l.Reason}
 }
 
-// flush writes the lines that were counted long enough, or all.
+// flush writes the lines that were counted long enough, or all lines.
 func (a *audit) flush(now time.Time, all bool) {
 	for _, l := range a.bounds.take(now, all) {
 		a.write(l)
@@ -121,14 +122,14 @@ func (a *audit) write(l control.Line) {
 	}
 }
 
-// subscriber gets lines at its own speed.
+// subscriber receives lines at its own speed.
 type subscriber struct {
-	vm    string // empty for all
+	vm    string // empty for all VMs
 	lines chan control.Line
-	lost  uint64 // since the last line it got; guarded by audit.mu
+	lost  uint64 // since the last received line; guarded by audit.mu
 }
 
-// offer is called under audit.mu.
+// offer queues a line, or counts it as lost. The caller holds audit.mu.
 func (s *subscriber) offer(l control.Line) {
 	if s.vm != "" && s.vm != l.VM {
 		return
@@ -142,8 +143,8 @@ func (s *subscriber) offer(l control.Line) {
 	}
 }
 
-// subscribe calls send with each line, from a goroutine of its own, until cancel
-// is called or send fails.
+// subscribe calls send with each line, from a separate goroutine, until cancel is called or send
+// fails.
 func (a *audit) subscribe(vm string, send func(control.Line) error) (cancel func()) {
 	s := &subscriber{vm: vm, lines: make(chan control.Line, subscriberMax)}
 	stop, done := make(chan struct{}), make(chan struct{})

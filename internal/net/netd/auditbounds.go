@@ -8,11 +8,11 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
-// Bounds of one VM.
+// Limits for one VM.
 const (
-	vmLines    = 20   // lines in a second, without those that count others
-	vmBurst    = 1000 // lines after a rest
-	vmKinds    = 64   // kinds of refusals that are counted apart
+	vmLines    = 20   // lines per second, without lines that count others
+	vmBurst    = 1000 // lines after an idle period
+	vmKinds    = 64   // kinds of refusals with separate counts
 	countEvery = 10 * time.Second
 )
 
@@ -25,17 +25,17 @@ type vmBounds struct {
 	vms map[string]*vmBound
 }
 
-// vmBound is one VM's.
+// vmBound holds the counts of one VM.
 type vmBound struct {
 	pace    *pace.Bucket
-	pending map[refusal]*control.Line // refusals that are being counted
+	pending map[refusal]*control.Line // refusals still being counted
 	others  map[string]*control.Line  // by verdict
 	used    time.Time
 }
 
 func newVMBounds() *vmBounds { return &vmBounds{vms: map[string]*vmBound{}} }
 
-// count counts a line and returns true, or returns false if the line is to be written now.
+// count counts a line and returns true. It returns false if the line must be written now.
 func (b *vmBounds) count(l control.Line) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,7 @@ func (b *vmBounds) count(l control.Line) bool {
 	return true
 }
 
-// other counts a line without its particulars.
+// other counts a line without its details.
 func (v *vmBound) other(l control.Line) {
 	o := v.others[l.Verdict]
 	if o == nil {
@@ -78,7 +78,7 @@ func (v *vmBound) other(l control.Line) {
 	o.BytesIn, o.BytesOut = o.BytesIn+l.BytesIn, o.BytesOut+l.BytesOut
 }
 
-// take returns the lines that were counted long enough, or all, and forgets idle VMs.
+// take returns the lines that were counted long enough, or all lines, and forgets idle VMs.
 func (b *vmBounds) take(now time.Time, all bool) (lines []control.Line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,20 +11,20 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
-// Bounds of the audit's files.
+// Limits of the audit's files.
 const (
-	auditFileMax = 16 << 20 // bytes of the operator's file, then it becomes FILE.1
-	ownerShare   = 4        // a tenant's file has this part of it
-	vmShare      = 4        // a VM's lines fill at most this part of a file
+	auditFileMax = 16 << 20 // bytes of the operator's file before it becomes FILE.1
+	ownerShare   = 4        // a tenant's file has this fraction of the size
+	vmShare      = 4        // a VM's lines fill at most this fraction of a file
 	fileAge      = 24 * time.Hour
-	maxOwners    = 256 // that have files of their own
+	maxOwners    = 256 // owners with separate files
 )
 
-// ownerName matches the names of tenants that package keys gives out.
+// ownerName matches the names of tenants as package keys makes them.
 var ownerName = regexp.MustCompile(`^[a-z0-9_]{1,24}$`)
 
-// logFiles are the audit's files: the operator's, and one for each tenant, so that a tenant removes only
-// its own lines. They belong to one goroutine.
+// logFiles are the audit's files: the operator's, and one per tenant, so a tenant removes only its
+// own lines. Only one goroutine may use them.
 type logFiles struct {
 	path   string
 	most   int64
@@ -39,10 +39,10 @@ type logFile struct {
 	size  int64
 	began time.Time
 	used  map[string]int64         // bytes of each VM
-	over  map[string]*control.Line // of VMs that have used their share: written to the next file
+	over  map[string]*control.Line // counts for VMs that have used their share, for the next file
 }
 
-// openLogFiles opens the operator's file; those of tenants are opened when they are needed.
+// openLogFiles opens the operator's file. Tenants' files are opened on first use.
 func openLogFiles(path string, most int64) (*logFiles, error) {
 	fs := &logFiles{path: path, most: most, owners: map[string]*logFile{}}
 	_, err := fs.of("")
@@ -103,8 +103,8 @@ func (l *logFile) open() error {
 	return nil
 }
 
-// write appends a line, unless its VM has used its share of the file. A file that is full becomes FILE.1;
-// one that a VM has used its share of does so when it is a day old.
+// write appends a line, unless its VM has used its share of the file. A full file becomes FILE.1.
+// If a VM has used its share, the file becomes FILE.1 after a day.
 func (l *logFile) write(line control.Line) error {
 	b, err := json.Marshal(line)
 	if err != nil {
@@ -132,7 +132,7 @@ func (l *logFile) append(b []byte) error {
 	return err
 }
 
-// next begins a file. It counts first what the last one did not take.
+// next starts a new file. It first writes the counts of suppressed lines.
 func (l *logFile) next() error {
 	if err := os.Rename(l.path, l.path+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

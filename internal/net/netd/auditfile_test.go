@@ -19,7 +19,7 @@ func auditLine(vm, owner, verdict string, i int) control.Line {
 		Name: fmt.Sprint(i, ".", strings.Repeat("x", 200)), Far: netip.MustParseAddrPort("192.0.2.1:443")}
 }
 
-// readLines reads files in which lines may be.
+// readLines reads lines from files. It skips missing files.
 func readLines(t *testing.T, paths ...string) (all []control.Line) {
 	t.Helper()
 	for _, path := range paths {
@@ -47,7 +47,8 @@ func linesOf(all []control.Line, vm string) (lines, flows int) {
 	return lines, flows
 }
 
-// A guest that opens flows or is refused without end has its lines counted, and those of others stay.
+// If a guest opens or is refused flows without end, its lines are only counted, and other guests'
+// lines stay.
 func TestAGuestFloodsTheNetworkLog(t *testing.T) {
 	const floods = 150_000
 	for _, verdict := range []string{control.Allowed, control.Denied} {
@@ -71,7 +72,8 @@ func TestAGuestFloodsTheNetworkLog(t *testing.T) {
 	}
 }
 
-// Beyond its rate a VM can still write for days: it fills only its share of a file, and only its tenant's.
+// Above its rate a VM can still write for days. It fills only its share of a file, and only its
+// tenant's.
 func TestASandboxFillsItsShareOfAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	fs, err := openLogFiles(path, 64<<10)
@@ -109,7 +111,7 @@ func TestASandboxFillsItsShareOfAFile(t *testing.T) {
 	}
 }
 
-// Names that no tenant has, and too many tenants, are in one file.
+// Names that tenants cannot have, and too many tenants, share one file.
 func TestFilesOfManyTenants(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	fs, err := openLogFiles(path, 64<<10)

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connect is dial of TCP for a socket from which nothing is to be read before the VMM is
-// told. It makes no more than a descriptor: a net.Conn has twice the system calls.
-// The address is no host's own: nothing is done here against a connection to itself.
+// connect does the same as dial for TCP, for a socket that is not read before the VMM gets it. It
+// creates only a descriptor, because a net.Conn needs twice the system calls. The address is never
+// the host's own, so connections to itself need no check.
 func (v *vm) connect(ctx context.Context, to netip.AddrPort, q Question, verdict Verdict) (fd int, err error) {
 	if err := v.lookAgain(q.Protocol, to, q, verdict); err != nil {
 		return -1, err
@@ -40,8 +40,8 @@ func sockaddr(to netip.AddrPort) (family int, addr unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
 }
 
-// connected waits for a connection. One to close by is there already; for others the
-// runtime polls a duplicate, since what it has had once it never gives back.
+// connected waits for a connection. A nearby one is already connected. For others the runtime polls
+// a duplicate, because the runtime never gives a polled descriptor back.
 func connected(ctx context.Context, fd int) error {
 	if !writable(fd) {
 		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -76,7 +76,7 @@ func waitWritable(ctx context.Context, f *os.File) error {
 	return err
 }
 
-// writable is true of a socket whose connecting has failed, too.
+// writable also returns true if connecting has failed.
 func writable(fd int) bool {
 	n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 0)
 	return n > 0

@@ -15,14 +15,14 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// How long a flow of datagrams is kept in which nothing passes.
+// Idle times after which a flow of datagrams ends.
 const (
 	udpIdle  = 5 * time.Minute
 	echoIdle = time.Minute
 )
 
-// packets are buffers for one datagram and its prefix. A flow has one only while
-// a datagram passes.
+// packets are buffers for one datagram and its prefix. A flow uses one only while a datagram
+// passes.
 var packets = sync.Pool{New: func() any { return new([netwire.MaxDatagram + 1]byte) }}
 
 // datagrams relays between the VMM and a connected socket.
@@ -32,8 +32,9 @@ type datagrams struct {
 	nearRaw   syscall.RawConn
 	farRaw    syscall.RawConn
 	in, out   atomic.Int64
-	last      atomic.Int64 // when something passed, in unix nanoseconds
-	// toFar and toNear change a datagram on its way; false drops it. nil for none.
+	last      atomic.Int64 // time of the last datagram, in unix nanoseconds
+	// toFar and toNear change a datagram in transit. If they return false, it is dropped. May be
+	// nil.
 	toFar, toNear func([]byte) bool
 }
 
@@ -50,7 +51,7 @@ func (f *flow) openUDP() {
 		return
 	}
 	q := Question{Protocol: netwire.UDP, Far: f.asked.Far}
-	if verdict.Outcome == NeedName { // datagrams have no name to read
+	if verdict.Outcome == NeedName { // datagrams contain no name to read
 		f.deny(verdict)
 		return
 	}
@@ -66,7 +67,7 @@ func (f *flow) openUDP() {
 	f.relayDatagrams(&datagrams{far: far}, udpIdle)
 }
 
-// relayDatagrams relays to a flow's end; d has the far end.
+// relayDatagrams relays to a flow's end. d contains the far end.
 func (f *flow) relayDatagrams(d *datagrams, idle time.Duration) {
 	near := f.nearEnd(netwire.DatagramFDs)
 	if near == nil {
@@ -101,8 +102,8 @@ func (d *datagrams) take() (err error) {
 	return err
 }
 
-// pump calls step whenever conn can be read, until step is false, the flow is
-// closed, or nothing has passed either way for as long as idle.
+// pump calls step whenever conn is readable, until step returns false, the flow is closed, or no
+// datagram has passed in either direction for the idle time.
 func (d *datagrams) pump(
 	conn net.Conn, raw syscall.RawConn, step func(fd int, b []byte) (more, again bool), idle time.Duration,
 ) {
@@ -124,7 +125,7 @@ func (d *datagrams) pump(
 	}
 }
 
-// fromNear passes one packet of the VMM on.
+// fromNear passes on one packet from the VMM.
 func (d *datagrams) fromNear(fd int, b []byte) (more, again bool) {
 	n, err := unix.Read(fd, b)
 	switch {
@@ -137,7 +138,7 @@ func (d *datagrams) fromNear(fd int, b []byte) (more, again bool) {
 	}
 	data, refused, err := netwire.ParsePacket(b[:n])
 	if err != nil || refused != 0 {
-		return false, false // no sound VMM sends it: its flow ends
+		return false, false // only a broken VMM sends it: its flow ends
 	}
 	d.last.Store(time.Now().UnixNano())
 	if !d.fits(len(data), true) || d.toFar != nil && !d.toFar(data) {
@@ -148,17 +149,17 @@ func (d *datagrams) fromNear(fd int, b []byte) (more, again bool) {
 	return true, false
 }
 
-// sendFar drops what the kernel has no room for, as networks do.
+// sendFar sends a datagram, and drops it if the kernel has no room, as networks do.
 func (d *datagrams) sendFar(data []byte) {
 	d.farRaw.Control(func(fd uintptr) {
 		err := unix.Send(int(fd), data, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		if d.refusal(err) { // of an earlier datagram: this one was not sent
+		if d.refusal(err) { // caused by an earlier datagram: this one was not sent
 			unix.Send(int(fd), data, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		}
 	})
 }
 
-// fromFar passes one datagram of the far end on.
+// fromFar passes on one datagram from the far end.
 func (d *datagrams) fromFar(fd int, b []byte) (more, again bool) {
 	n, err := unix.Read(fd, b[1:])
 	switch {
@@ -179,14 +180,15 @@ func (d *datagrams) fromFar(fd int, b []byte) (more, again bool) {
 	return true, false
 }
 
-// sendNear drops what a slow VMM leaves no room for.
+// sendNear sends a packet, and drops it if a slow VMM leaves no room.
 func (d *datagrams) sendNear(packet []byte) {
 	d.nearRaw.Control(func(fd uintptr) {
 		unix.Send(int(fd), packet, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	})
 }
 
-// refusal passes an error on that the far end or the way to it has answered with.
+// refusal passes on an error from the far end or the network, and reports whether err was such an
+// error.
 func (d *datagrams) refusal(err error) bool {
 	reason := netwire.Reason(0)
 	switch {
@@ -203,7 +205,8 @@ func (d *datagrams) refusal(err error) bool {
 	return true
 }
 
-// fits keeps the bandwidth limits of the VM and of its tree: datagrams over it are dropped.
+// fits reports whether a datagram is within the bandwidth limits of the VM and its tree. Other
+// datagrams are dropped.
 func (d *datagrams) fits(n int, out bool) bool {
 	return d.v.meters(out).datagram(time.Now(), n)
 }

@@ -7,18 +7,18 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// subscribersMax is how many may follow the audit at once, which all VMs share.
+// subscribersMax limits the followers of the audit. All VMs share it.
 const subscribersMax = 64
 
-// Descriptors that a flow may have, while it is opened and relayed.
+// Descriptors counted for a flow while it is opened and relayed.
 const (
-	relayedCost  = 6 // both ends, and a pipe each way
+	relayedCost  = 6 // both ends, and a pipe in each direction
 	datagramCost = 3
 	gatewayCost  = 2
 )
 
-// ownDescriptors are those left for flows: a question of the resolver has one, of 2048, and VMs' wires,
-// the daemons and the audit have the rest.
+// ownDescriptors returns the number of descriptors for flows. The resolver's 2048 questions use one
+// each. VMs' wires, the daemons and the audit use the rest.
 func ownDescriptors() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -28,7 +28,7 @@ func ownDescriptors() int {
 	return max(most-most/4-2048, most/2)
 }
 
-// costOf is how many descriptors are counted for a flow that begins.
+// costOf returns the number of descriptors counted for a new flow.
 func costOf(f *flow) int {
 	far := f.asked.Far.Addr()
 	switch {
@@ -40,7 +40,7 @@ func costOf(f *flow) int {
 	return datagramCost
 }
 
-// costsOne is for a flow that was handed over: one duplicate is all that is left of it here.
+// costsOne reduces the count of a handed-over flow to its one remaining duplicate.
 func costsOne(f *flow) {
 	f.v.mu.Lock()
 	defer f.v.mu.Unlock()

@@ -17,17 +17,17 @@ import (
 	"github.com/forkd/forkd/internal/net/socks5"
 )
 
-// dialTimeout is for connecting. A guest's own SYNs go on meanwhile.
+// dialTimeout limits connecting. The guest continues to send SYNs meanwhile.
 const dialTimeout = 10 * time.Second
 
-// keepAlive finds far ends that are gone without a word.
+// keepAlive detects far ends that have disappeared without notice.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Minute, Interval: 30 * time.Second, Count: 5}
 
-// errFloor: the address at the moment of dialing is one that may not be dialed.
+// errFloor is the error if the address at the time of dialing is not allowed.
 var errFloor = errors.New("address may not be dialed")
 
-// dial connects to an address that was judged. What the kernel is about to be
-// given is looked at once more, so that no mistake on the way here opens anything.
+// dial connects to a judged address. It checks the address again just before the kernel gets it, so
+// mistakes on the way open no other address.
 func (v *vm) dial(
 	ctx context.Context, p netwire.Protocol, to netip.AddrPort, q Question, verdict Verdict,
 ) (net.Conn, error) {
@@ -46,7 +46,7 @@ func (v *vm) dial(
 	return d.DialContext(ctx, network, to.String())
 }
 
-// lookAgain has the address judged that the kernel is about to be given.
+// lookAgain judges the address just before the kernel gets it.
 func (v *vm) lookAgain(p netwire.Protocol, at netip.AddrPort, q Question, verdict Verdict) error {
 	if verdict.Dial.IsValid() && verdict.Dial == at {
 		return nil // the operator's own address for the host
@@ -57,9 +57,9 @@ func (v *vm) lookAgain(p netwire.Protocol, at netip.AddrPort, q Question, verdic
 	return nil
 }
 
-// reasonOf says how a failure to connect is to look to the guest, and by which
-// word the audit has it. The text is for the guest as well: it names no address, host or proxy that
-// the guest did not name.
+// reasonOf returns how a failure to connect looks to the guest, and the audit's verdict for it. The
+// guest sees the text as well, so it contains no address, host or proxy except the ones from the
+// guest.
 func reasonOf(err error, six bool) (reason netwire.Reason, verdict, text string) {
 	var upstream *socks5.Error
 	switch {
@@ -74,7 +74,7 @@ func reasonOf(err error, six bool) (reason netwire.Reason, verdict, text string)
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EHOSTDOWN):
 		return netwire.HostUnreachable, control.Refused, "host unreachable"
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EADDRNOTAVAIL):
-		if six { // a host without IPv6: programs are to fall back at once
+		if six { // a host without IPv6: programs should fall back immediately
 			return netwire.Reset, control.Refused, "no IPv6 route"
 		}
 		return netwire.NetUnreachable, control.Refused, "network unreachable"

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disconnect dissolves a TCP connection (connect(2), AF_UNSPEC): the far end gets
-// a reset, and whoever has the socket reads ECONNRESET.
+// disconnect dissolves a TCP connection (connect(2), AF_UNSPEC). The far end gets a reset, and
+// readers of the socket get ECONNRESET.
 func disconnect(fd int) error {
 	unspec := unix.RawSockaddr{Family: unix.AF_UNSPEC}
 	// SAFETY: the kernel reads the address during the call only, and no more than

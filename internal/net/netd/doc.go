@@ -1,14 +1,13 @@
-// Package netd is the process forkd-net: it has the wires of all VMs of a host,
-// has each flow judged, dials, and hands the connected socket over or relays. It
-// decides nothing itself: Rules does, which tests replace.
+// Package netd is the process forkd-net. It owns the wires of all VMs of a host. For each flow it
+// asks a judge, dials, and hands the connected socket over or relays. It makes no decisions itself:
+// Rules does, and tests replace it.
 //
-// One goroutine reads the wires of all VMs, so that an idle VM has neither a stack
-// nor a buffer; a flow has a few while it is being opened or relayed. A handed-over
-// flow costs a descriptor and nothing else: forkd-net keeps a duplicate, by which it
-// counts bytes, sees the end, and can cut it. The trap: with a duplicate open, the
-// VMM's close alone ends no connection; it has to shut the socket down first
-// (docs/inside/formats/netwire.md).
+// One goroutine reads the wires of all VMs, so an idle VM needs no stack or buffer. A flow has a
+// few goroutines and buffers while it is opened or relayed. A handed-over flow costs only a
+// descriptor: forkd-net keeps a duplicate, to count bytes, detect the end, and cut the flow. While
+// the duplicate is open, the VMM's close alone does not end the connection; the VMM must shut the
+// socket down first (docs/inside/formats/netwire.md).
 //
-// A VMM is hostile. What it sends can cost it its own wire, and no more of
-// anything than its limits say.
+// A VMM is hostile. Its messages can cost it its own wire, and other resources only up to its
+// limits.
 package netd

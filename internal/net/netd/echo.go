@@ -20,8 +20,8 @@ const (
 	icmpHeader               = 8
 )
 
-// openEcho relays echo requests through a ping socket, which needs no privilege
-// where net.ipv4.ping_group_range has forkd-net's group.
+// openEcho relays echo requests through a ping socket. This needs no privilege if
+// net.ipv4.ping_group_range includes forkd-net's group.
 func (f *flow) openEcho() {
 	verdict, ok := f.ask()
 	if !ok {
@@ -59,8 +59,8 @@ func (f *flow) openEcho() {
 	}, echoIdle)
 }
 
-// pingSocket is a connected one. The kernel gives it an identifier of its own,
-// and lets echo requests out of it only.
+// pingSocket returns a connected ping socket. The kernel assigns its identifier and allows only
+// echo requests.
 func pingSocket(far netip.Addr) (net.Conn, error) {
 	family, protocol := unix.AF_INET, unix.IPPROTO_ICMP
 	var to unix.Sockaddr
@@ -86,9 +86,9 @@ func pingSocket(far netip.Addr) (net.Conn, error) {
 	return c, nil
 }
 
-// setID gives a reply the identifier that the guest knows, and mends the checksum
-// for the difference. Of ICMPv6 it has the far end's addresses in it still: the
-// engine of the VMM makes its own.
+// setID puts the guest's identifier into a reply, and corrects the checksum for the difference. For
+// ICMPv6 the checksum still includes the far end's addresses: the network stack of the VMM computes
+// its own.
 func setID(b []byte, id uint16) {
 	old := binary.BigEndian.Uint16(b[4:])
 	binary.BigEndian.PutUint16(b[4:], id)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// epoll is an epoll instance, in the runtime's own: what is in it has tokens, and
-// costs no goroutine.
+// epoll is an epoll instance inside the runtime's own. Its descriptors have tokens and cost no
+// goroutine.
 type epoll struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -46,7 +46,7 @@ func (e *epoll) add(fd int, events uint32, token uint64) error {
 	return err
 }
 
-// remove is to be called before fd is closed, which its place here might outlive otherwise.
+// remove must be called before fd is closed; otherwise a reused descriptor could stay registered.
 func (e *epoll) remove(fd int) {
 	e.raw.Control(func(epoll uintptr) {
 		unix.EpollCtl(int(epoll), unix.EPOLL_CTL_DEL, fd, &unix.EpollEvent{})

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeRules judges by what a test says, and lets loopback through.
+// fakeRules judges as a test defines, and allows loopback.
 type fakeRules struct {
 	mu       sync.Mutex
 	flow     func(netd.Question) netd.Verdict
@@ -85,7 +85,7 @@ func (j *fakeJudge) Update(netpolicy.Spec) error           { return nil }
 func (j *fakeJudge) Facts() json.RawMessage                { return nil }
 func (j *fakeJudge) Close()                                {}
 
-// bench is a Server with VMs whose VMMs the test plays.
+// bench is a Server with VMs. The test plays their VMMs.
 type bench struct {
 	t     *testing.T
 	rules *fakeRules
@@ -140,7 +140,7 @@ func (b *bench) bindAs(as control.Binding) *guest {
 	return &guest{t: b.t, name: as.VM, wire: wire}
 }
 
-// descriptor is f's, which is closed.
+// descriptor returns f's descriptor and closes f.
 func descriptor(t *testing.T, f *os.File) int {
 	t.Helper()
 	defer f.Close()
@@ -172,7 +172,7 @@ func (g *guest) ask(p netwire.Protocol, far netip.AddrPort) (netwire.Message, *o
 	return answer, f
 }
 
-// receive is the next answer: how streams have ended is passed over.
+// receive returns the next answer. It skips messages about the end of streams.
 func (g *guest) receive() (netwire.Message, *os.File, error) {
 	for {
 		m, f, err := g.wire.Receive(true)
@@ -182,7 +182,7 @@ func (g *guest) receive() (netwire.Message, *os.File, error) {
 	}
 }
 
-// open opens a flow that is to be opened.
+// open opens a flow, which must succeed.
 func (g *guest) open(p netwire.Protocol, far netip.AddrPort) net.Conn {
 	g.t.Helper()
 	answer, f := g.ask(p, far)
@@ -201,7 +201,7 @@ func (g *guest) open(p netwire.Protocol, far netip.AddrPort) net.Conn {
 
 func (g *guest) openTCP(far netip.AddrPort) net.Conn { return g.open(netwire.TCP, far) }
 
-// hangUp is how a VMM closes a socket of which forkd-net has a duplicate.
+// hangUp closes a socket as a VMM does if forkd-net has a duplicate.
 func hangUp(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		t.CloseWrite()
@@ -223,7 +223,7 @@ func listenAt(t *testing.T, at string, handle func(*net.TCPConn)) netip.AddrPort
 		t.Fatal(err)
 	}
 	var wait sync.WaitGroup
-	var conns []net.Conn // of the accepting goroutine, until it has ended
+	var conns []net.Conn // owned by the accepting goroutine until it has ended
 	wait.Go(func() {
 		defer func() {
 			for _, c := range conns { // forkd-net may have duplicates of the other ends
@@ -248,7 +248,7 @@ func listenAt(t *testing.T, at string, handle func(*net.TCPConn)) netip.AddrPort
 
 func echoTCP(c *net.TCPConn) { io.Copy(c, c) }
 
-// eventually waits for what happens on other goroutines.
+// eventually waits for work of other goroutines.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
@@ -258,7 +258,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// lines of the audit, after the Server has been closed.
+// lines returns the lines of the audit, after closing the Server.
 func (b *bench) lines() (all []control.Line) {
 	b.t.Helper()
 	f, err := os.Open(b.audit)

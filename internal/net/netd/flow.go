@@ -16,40 +16,42 @@ type flow struct {
 	serial     uint64
 	asked      netwire.Flow
 	since      time.Time
-	ctx        context.Context // of opening and relaying
+	ctx        context.Context // for opening and relaying
 	cancel     context.CancelFunc
-	generation uint64 // of the policy that it was admitted under
-	gateway    bool   // it is to the gateway itself: no line in the audit tells of its end
+	generation uint64 // of the policy at admission
+	gateway    bool   // a flow to the gateway itself; the audit has no line about its end
 
 	// Guarded by v.mu.
-	question  Question // by which it is judged anew
+	question  Question // the question for judging it again
 	verdict   Verdict
-	source    string // of the name: dns, sni, host
-	cancelled bool   // by the VMM, before it was answered
+	source    string // source of the name: dns, sni, host
+	cancelled bool   // cancelled by the VMM before the answer
 	relayed   bool
-	live      *live  // nil while it is being opened
-	why       string // it is being cut; empty for no
-	detail    string // of its end, for the operator
+	live      *live  // nil while it is opened
+	why       string // reason for the cut in progress; empty if there is none
+	detail    string // about its end, for the operator
 	over      bool
-	cost      int // descriptors that are counted for it
+	cost      int // descriptors counted for it
 }
 
-// live is a flow that the guest has.
+// live is an established flow.
 type live struct {
-	// sever stops its bytes at once, and leaves the rest to close; nil leaves all.
+	// sever stops its bytes immediately, and leaves the rest to close. If nil, close does all of
+	// it.
 	sever func()
-	// close ends it; hard wants both ends to see a reset.
+	// close ends it. If hard, both ends see a reset.
 	close func(hard bool)
-	// unpaced: its bytes pass forkd-net by, or are spliced, so that no rate can be kept. Nil: they are not.
+	// unpaced reports whether its bytes bypass forkd-net or are spliced, so no rate limit applies.
+	// If nil, false.
 	unpaced func() bool
-	// counts are the bytes to and from the guest. It may be called until the flow is over.
+	// counts returns the bytes to and from the guest. It may be called until the flow is over.
 	counts func() (in, out int64)
 }
 
-// passesBy: it cannot be held to a bandwidth limit.
+// passesBy reports whether the flow cannot be held to a bandwidth limit.
 func (l *live) passesBy() bool { return l.unpaced != nil && l.unpaced() }
 
-// noCounts is for what has no bytes worth telling.
+// noCounts is for flows whose bytes are not counted.
 func noCounts() (in, out int64) { return 0, 0 }
 
 // Sources of names.
@@ -59,12 +61,12 @@ const (
 	fromHost = "host"
 )
 
-// judged notes by what a flow was judged, and with which result.
+// judged records how a flow was judged, with the result.
 func (f *flow) judged(q Question, verdict Verdict, source string) {
 	f.v.mu.Lock()
 	defer f.v.mu.Unlock()
 	if q.Name == "" && verdict.Name != "" {
-		// Later it is asked about by this name: the guest's facts may have expired by then.
+		// Later checks use this name: the guest's facts may have expired by then.
 		q.Name, source = verdict.Name, fromDNS
 	}
 	if q.Name != "" && verdict.Name == "" {
@@ -73,8 +75,8 @@ func (f *flow) judged(q Question, verdict Verdict, source string) {
 	f.question, f.verdict, f.source = q, verdict, source
 }
 
-// answer is to be called before the VMM is told. It is false when the VMM has
-// cancelled: then it is told nothing.
+// answer must be called before the VMM gets an answer. It returns false if the VMM has cancelled:
+// then send no answer.
 func (f *flow) answer() bool {
 	f.v.mu.Lock()
 	defer f.v.mu.Unlock()
@@ -85,7 +87,7 @@ func (f *flow) answer() bool {
 	return true
 }
 
-// refuse tells the VMM and the audit that there is no flow.
+// refuse refuses the flow. It sends the refusal to the VMM and the audit.
 func (f *flow) refuse(reason netwire.Reason, verdict, text string) {
 	told := f.answer()
 	line := f.line(verdict, text)
@@ -98,12 +100,12 @@ func (f *flow) refuse(reason netwire.Reason, verdict, text string) {
 	}
 }
 
-// deny refuses what policy does not allow.
+// deny refuses a flow that the policy does not allow.
 func (f *flow) deny(verdict Verdict) {
 	f.refuse(netwire.Prohibited, control.Denied, verdict.Text)
 }
 
-// fail refuses what could not be opened.
+// fail refuses a flow that could not be opened.
 func (f *flow) fail(err error) {
 	reason, verdict, text := reasonOf(err, f.asked.Far.Addr().Is6())
 	noteFor(f, err)
@@ -113,7 +115,7 @@ func (f *flow) fail(err error) {
 	f.refuse(reason, verdict, text)
 }
 
-// noteFor keeps an error for the operator, whom the texts for the guest do not tell all.
+// noteFor stores an error for the operator, because the texts for the guest omit details.
 func noteFor(f *flow, err error) {
 	text := err.Error()
 	var more interface{ Detail() string }
@@ -125,9 +127,9 @@ func noteFor(f *flow, err error) {
 	f.detail = text
 }
 
-// begin makes a flow live. It is false when it must not become so, or is cut at
-// once: by a change of policy in between, or the VM's end. Whoever called
-// it with what is closed by l does not close that itself then.
+// begin makes a flow live. It returns false if the flow must not become live or was cut
+// immediately, because the policy has changed or the VM has ended. In that case it has closed l,
+// and the caller must not close the resources of l.
 func (f *flow) begin(l *live, relayed bool) bool {
 	f.v.mu.Lock()
 	f.live, f.relayed = l, relayed
@@ -142,7 +144,7 @@ func (f *flow) begin(l *live, relayed bool) bool {
 	return !stale || !f.judgeAnew()
 }
 
-// judgeAnew cuts a flow that policy allows no more, and reports whether it did.
+// judgeAnew cuts a flow that the policy no longer allows, and reports whether it did.
 func (f *flow) judgeAnew() (cut bool) {
 	if cut = f.sever(); cut {
 		f.cut("")
@@ -150,14 +152,14 @@ func (f *flow) judgeAnew() (cut bool) {
 	return cut
 }
 
-// sever stops a flow's bytes if policy allows it no more, and reports whether it
-// has to be cut. Whoever finds it ended now notes that it was cut.
+// sever stops the bytes of a flow that the policy no longer allows, and reports whether it must be
+// cut. If the flow ends meanwhile, it is recorded as cut.
 func (f *flow) sever() bool {
 	f.v.mu.Lock()
 	q, old := f.question, f.verdict
 	f.v.mu.Unlock()
 	if !q.Far.IsValid() {
-		return false // of the gateway, or its name is not read yet: it will be judged then
+		return false // to the gateway, or its name is not read yet: it will be judged then
 	}
 	now := f.v.judge.Flow(q)
 	why := now.Text
@@ -176,14 +178,14 @@ func (f *flow) sever() bool {
 	return true
 }
 
-// cut ends a live flow at once, with a reset.
+// cut ends a live flow immediately, with a reset.
 func (f *flow) cut(why string) { f.finish(true, control.Cut, why) }
 
-// end ends a live flow that has ended by itself.
+// end records the normal end of a live flow.
 func (f *flow) end(hard bool) { f.finish(hard, control.Allowed, "") }
 
-// finish ends a flow once: its bytes are counted and its line is written, then it is closed. So
-// whoever sees the end can read why.
+// finish ends a flow once. It counts the bytes, writes the audit line, and then closes the flow. So
+// an observer of the end can read the reason.
 func (f *flow) finish(hard bool, verdict, why string) {
 	line := f.line(verdict, why)
 	f.v.mu.Lock()
@@ -208,7 +210,7 @@ func (f *flow) finish(hard bool, verdict, why string) {
 	}
 }
 
-// remove takes a flow off the lists; it is false the second time.
+// remove removes a flow from the lists. It returns false on a second call.
 func (f *flow) remove() bool {
 	f.v.mu.Lock()
 	defer f.v.mu.Unlock()
@@ -224,7 +226,7 @@ func (f *flow) remove() bool {
 	return true
 }
 
-// line is what the audit says about it.
+// line returns the audit line for the flow.
 func (f *flow) line(verdict, reason string) control.Line {
 	f.v.mu.Lock()
 	defer f.v.mu.Unlock()
@@ -239,7 +241,7 @@ func (f *flow) line(verdict, reason string) control.Line {
 	return l
 }
 
-// shown is the flow as a list has it.
+// shown returns the flow in the form for lists.
 func (f *flow) shown() control.Flow {
 	in, out := f.live.counts()
 	l := f.line("", "")

@@ -102,7 +102,7 @@ func TestAGuestThatClosesResetsAFarEndThatGoesOn(t *testing.T) {
 	eventually(t, "the end of the flow", func() bool { return b.s.Stats().Flows == 0 })
 }
 
-// closedPort is one that nobody listens at.
+// closedPort returns a port without a listener.
 func closedPort(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -228,7 +228,7 @@ func TestAPolicyThatChangesCutsWhatItAllowsNoMore(t *testing.T) {
 		}
 	}
 	took := time.Since(begin)
-	t.Logf("1000 flows were cut in %s", took) // the figure to reach is 10 ms, on a machine that does nothing else
+	t.Logf("1000 flows were cut in %s", took) // the target is 10 ms on an otherwise idle machine
 	for i, c := range flows {
 		if n, err := c.Read(make([]byte, 1)); err == nil || isDeadline(err) {
 			t.Fatalf("flow %d: read %d bytes: %v", i, n, err)
@@ -273,8 +273,8 @@ func TestWhatWasHandedOverOutlivesForkdNet(t *testing.T) {
 	}
 }
 
-// The daemon has forkd-net end when the next is to have other settings: nobody would judge by those
-// what went on.
+// The daemon ends forkd-net if the next one has other settings. Flows that continued would not be
+// judged by them.
 func TestWhatWasHandedOverIsCutWhenSettingsChange(t *testing.T) {
 	b := newBench(t)
 	c := b.bind("a", true).openTCP(listen(t, echoTCP))
@@ -297,7 +297,8 @@ func TestABandwidthLimitIsKept(t *testing.T) {
 	}
 }
 
-// The rate of a tree is one for all of its VMs, also for one that comes later. Others do not notice.
+// The rate of a tree applies to all its VMs together, including later ones. Other VMs are not
+// affected.
 func TestATreeHasOneBandwidthLimit(t *testing.T) {
 	const size, rate = 512 << 10, 1 << 20
 	b := newBench(t)
@@ -317,7 +318,7 @@ func TestATreeHasOneBandwidthLimit(t *testing.T) {
 	wait.Go(func() { receive(two) })
 	receive(join("other", "other"))
 	receive(b.bind("alone", true))
-	if took := time.Since(begin); took > 700*time.Millisecond { // half a MiB of its own, less the burst
+	if took := time.Since(begin); took > 700*time.Millisecond { // half a MiB of its own, minus the burst
 		t.Errorf("others waited %s", took)
 	}
 	wait.Wait()
@@ -325,7 +326,7 @@ func TestATreeHasOneBandwidthLimit(t *testing.T) {
 		t.Error(err)
 	}
 	receive(later)
-	if took := time.Since(begin); took < time.Second { // all three, less the burst
+	if took := time.Since(begin); took < time.Second { // all three, minus the burst
 		t.Errorf("%d bytes in %s", 3*size, took)
 	}
 	for _, tr := range b.s.Traffic() {
@@ -335,7 +336,7 @@ func TestATreeHasOneBandwidthLimit(t *testing.T) {
 	}
 }
 
-// A limit is kept by relaying: what has passed it by so far cannot be held to it, and is cut.
+// A limit needs relaying. A flow that has bypassed it so far cannot be limited, and is cut.
 func TestALimitThatComesLaterCutsWhatWouldPassItBy(t *testing.T) {
 	b := newBench(t)
 	b.rules.limits = netpolicy.Limits{Flows: 10, FlowsPerSecond: 10}
@@ -368,7 +369,7 @@ func TestALimitThatComesLaterCutsWhatWouldPassItBy(t *testing.T) {
 		}
 	}
 	flows = []net.Conn{handed.openTCP(far), relayed.openTCP(far)}
-	for _, rate := range []int64{1 << 19, 0} { // another limit, and none, leave what is kept to one
+	for _, rate := range []int64{1 << 19, 0} { // a relayed flow survives another limit, and no limit
 		b.rules.limits.BytesPerSecond = rate
 		update()
 		for i, c := range flows {

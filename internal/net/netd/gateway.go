@@ -17,20 +17,20 @@ import (
 const (
 	dnsPort  = 53
 	httpPort = 80
-	// queriesMax is how many DNS queries of a VM are under way at once; a client asks again.
+	// queriesMax limits the concurrent DNS queries of a VM. Clients repeat dropped queries.
 	queriesMax = 64
-	// dnsIdle is how long a DNS connection is kept in which nothing is asked.
+	// dnsIdle is how long an idle DNS connection stays open.
 	dnsIdle = 30 * time.Second
-	// queryIdle is that of UDP: more than a query takes, and short enough for a port
-	// per query to stay far below the limit of flows.
+	// queryIdle is the idle time of UDP: longer than a query takes, but short enough to stay far
+	// below the limit of flows with one port per query.
 	queryIdle = 6 * time.Second
-	// queryMax is the longest query over UDP that is looked at.
+	// queryMax is the largest accepted query over UDP.
 	queryMax = 4096
-	// tcpQueries is how many queries one TCP connection may bring.
+	// tcpQueries limits the queries on one TCP connection.
 	tcpQueries = 256
 )
 
-// serveGateway is for flows to the gateway itself: names, and what was refused.
+// serveGateway serves flows to the gateway itself: name queries and the list of refusals.
 func (f *flow) serveGateway() {
 	f.gateway = true
 	port := f.asked.Far.Port()
@@ -46,7 +46,7 @@ func (f *flow) serveGateway() {
 	}
 }
 
-// serveStream has a TCP flow served here.
+// serveStream serves a TCP flow in this process.
 func (f *flow) serveStream(serve func(context.Context, net.Conn)) {
 	near := f.nearEnd(netwire.StreamFDs)
 	if near == nil {
@@ -54,7 +54,7 @@ func (f *flow) serveStream(serve func(context.Context, net.Conn)) {
 	}
 	end := func(hard bool) {
 		near.Close()
-		go f.tellEnd(endKind(hard)) // who closes waits for no VMM
+		go f.tellEnd(endKind(hard)) // the closing goroutine must not wait for a VMM
 	}
 	if f.begin(&live{close: end, counts: noCounts}, true) {
 		serve(f.ctx, near)
@@ -62,7 +62,7 @@ func (f *flow) serveStream(serve func(context.Context, net.Conn)) {
 	}
 }
 
-// serveDNS answers the queries of one UDP flow, several at once.
+// serveDNS answers the queries of one UDP flow, several concurrently.
 func (f *flow) serveDNS() {
 	near := f.nearEnd(netwire.DatagramFDs)
 	if near == nil {
@@ -106,7 +106,7 @@ func (f *flow) serveDNS() {
 	}
 }
 
-// serveDNSStream answers queries with their length before them, RFC 1035 §4.2.2, one after another.
+// serveDNSStream answers length-prefixed queries, RFC 1035 §4.2.2, one after another.
 func (v *vm) serveDNSStream(ctx context.Context, c net.Conn) {
 	for range tcpQueries {
 		c.SetDeadline(time.Now().Add(dnsIdle))

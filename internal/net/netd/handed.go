@@ -8,16 +8,16 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// handed is the duplicate of a socket that the VMM has.
+// handed is the duplicate of a socket handed over to the VMM.
 type handed struct {
 	hangups *hangups
 
 	mu      sync.Mutex
-	fd      int // -1 once it is closed
+	fd      int // -1 after close
 	token   uint64
 	watched bool
 	severed bool
-	in, out int64 // when it was severed
+	in, out int64 // counts at the time of severing
 }
 
 func (h *handed) send(w *netwire.End, id uint32) error {
@@ -30,7 +30,7 @@ func (h *handed) send(w *netwire.End, id uint32) error {
 	return w.SendFD(id, fd)
 }
 
-// watch has ended called when both directions have ended.
+// watch calls ended when both directions have ended.
 func (h *handed) watch(ended func()) {
 	h.mu.Lock()
 	if h.fd < 0 {
@@ -41,12 +41,12 @@ func (h *handed) watch(ended func()) {
 	token, err := h.hangups.add(h.fd, ended)
 	h.token, h.watched = token, err == nil
 	h.mu.Unlock()
-	if err != nil { // not watched, it would never be seen to end
+	if err != nil { // without a watch, its end would go unnoticed
 		ended()
 	}
 }
 
-// setKeepAlive does what package net does to a connection. The VMM has it already.
+// setKeepAlive sets the same options as package net. The VMM already has the socket.
 func setKeepAlive(fd int) {
 	for _, o := range []struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -58,7 +58,7 @@ func setKeepAlive(fd int) {
 	}
 }
 
-// counts are the kernel's, of what the far end has sent and was sent.
+// counts returns the kernel's counts of bytes received from and sent to the far end.
 func (h *handed) counts() (in, out int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,8 +71,8 @@ func (h *handed) counts() (in, out int64) {
 	return bytesOf(h.fd)
 }
 
-// sever ends the connection with a reset for both ends: the VMM cannot connect
-// the socket again, its filter refuses that.
+// sever ends the connection with a reset for both ends. The VMM cannot connect the socket again,
+// because its seccomp filter refuses that.
 func (h *handed) sever() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,13 +99,13 @@ func bytesOf(fd int) (in, out int64) {
 	in = int64(info.Bytes_received)
 	switch info.State {
 	case unix.BPF_TCP_CLOSE_WAIT, unix.BPF_TCP_LAST_ACK, unix.BPF_TCP_CLOSING, unix.BPF_TCP_TIME_WAIT:
-		in-- // the kernel counts the far end's FIN as a byte; in CLOSE nobody knows if there was one
+		in-- // the kernel counts the far end's FIN as a byte; in CLOSE it is unknown if there was one
 	}
-	// Bytes_sent counts what was sent again, too.
+	// Bytes_sent includes retransmitted bytes.
 	return in, int64(info.Bytes_sent - info.Bytes_retrans)
 }
 
-// close gives the duplicate up; hard severs the connection first.
+// close closes the duplicate. If hard, it severs the connection first.
 func (h *handed) close(hard bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hangups tells of sockets that have ended in both directions. It asks the
-// kernel for nothing else, so data that passes through a handed-over socket
-// wakes nobody here.
+// hangups reports sockets that have ended in both directions. It requests no other events, so data
+// on a handed-over socket does not wake this process.
 type hangups struct {
 	epoll *epoll
 	done  chan struct{}
@@ -28,8 +27,8 @@ func newHangups() (*hangups, error) {
 	return h, nil
 }
 
-// add has ended called once, when fd has ended in both directions, which may be
-// so already. Calls are not made after remove has returned, unless one is under way.
+// add calls ended once, when fd has ended in both directions, possibly immediately. After remove
+// has returned, there are no new calls, but one may still be running.
 func (h *hangups) add(fd int, ended func()) (token uint64, err error) {
 	h.mu.Lock()
 	h.last++
@@ -43,7 +42,7 @@ func (h *hangups) add(fd int, ended func()) (token uint64, err error) {
 	return token, nil
 }
 
-// remove is to be called before fd is closed, which it might outlive otherwise.
+// remove must be called before fd is closed; otherwise a reused descriptor could stay registered.
 func (h *hangups) remove(fd int, token uint64) {
 	h.forget(token)
 	h.epoll.remove(fd)

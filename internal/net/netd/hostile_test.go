@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// forge sends bytes that no sound VMM sends, and wants the wire to end.
+// forge sends bytes that a correct VMM does not send, and expects the wire to end.
 func TestForgedMessagesEndTheirWireAlone(t *testing.T) {
 	open := netwire.Message{Kind: netwire.Open, ID: 7, Flow: netwire.Flow{
 		Protocol: netwire.TCP, Guest: guestAddr, Far: netip.MustParseAddrPort("127.0.0.9:9"),
@@ -47,7 +47,7 @@ func TestForgedMessagesEndTheirWireAlone(t *testing.T) {
 			stuck := make(chan struct{})
 			b.rules.set(func(q netd.Question) netd.Verdict {
 				if q.Far.Port() == 9 {
-					<-stuck // so that the first Open is not answered yet
+					<-stuck // so the first Open is not answered yet
 				}
 				return allowAll(q)
 			})
@@ -94,7 +94,7 @@ func TestAnotherVMGoesOnBesideABrokenOne(t *testing.T) {
 	if _, err := b.s.Bind(control.Binding{VM: "good"}, descriptor(t, devNull(t))); err == nil {
 		t.Error("what is no wire was bound")
 	}
-	bad = b.bind("bad", true) // it may have another wire
+	bad = b.bind("bad", true) // it may get another wire
 	bad.openTCP(listen(t, echoTCP))
 }
 
@@ -140,7 +140,7 @@ func TestAFloodIsRefusedAndCounted(t *testing.T) {
 		t.Errorf("%d opened, %d limited; stats %+v", opened, limited, s)
 	}
 	b.s.Close()
-	told := 0 // of some reasons there may be one only
+	told := 0 // some reasons may have only one line
 	for _, l := range b.lines() {
 		if l.Verdict == control.Limited {
 			told++
@@ -171,9 +171,9 @@ func TestDialsInFlightAreBoundedAndCancelled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g.wire.Send(netwire.Message{Kind: netwire.Cancel, ID: 12345}) // of nobody: it may have been answered
+	g.wire.Send(netwire.Message{Kind: netwire.Cancel, ID: 12345}) // an unknown flow, which may have been answered
 	g.id = 1000
-	// The answer to this, which nobody judges, says that what came before was read.
+	// The answer to this request, which needs no judge, shows that the earlier messages were read.
 	if m, _ := g.ask(netwire.TCP, netip.MustParseAddrPort("192.0.0.1:22")); m.Reason != netwire.Reset {
 		t.Errorf("answer %+v", m)
 	}
@@ -195,7 +195,7 @@ func TestDescriptorsThatRunOutCostRefusalsOnly(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err != nil { // the far end has accepted it
 		t.Fatal(err)
 	}
-	few := unix.Rlimit{Cur: 3, Max: old.Max} // no new one gets so low a number
+	few := unix.Rlimit{Cur: 3, Max: old.Max} // no new descriptor gets such a low number
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func countFiles(t *testing.T) int {
 	return len(d)
 }
 
-// named makes rules by which the name alone decides at ports of the test.
+// named makes rules under which only the name decides at ports of the test.
 func (b *bench) named(names map[string][]netip.Addr) {
 	b.rules.names = names
 	b.rules.set(func(q netd.Question) netd.Verdict {
@@ -262,7 +262,7 @@ func TestANameThatIsReadDecidesAndIsResolvedAnew(t *testing.T) {
 	})
 	b.named(map[string][]netip.Addr{"good.example.com": {netip.MustParseAddr("127.0.0.2")}})
 	g := b.bind("a", true)
-	forged := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.3"), real.Port()) // nobody is there
+	forged := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.3"), real.Port()) // without a listener
 	c := g.openTCP(forged)
 	const request = "GET / HTTP/1.1\r\nHost: good.example.com\r\n\r\n"
 	io.WriteString(c, request)
@@ -326,11 +326,11 @@ func TestAVMMThatTakesNoRefusalsIsNotRead(t *testing.T) {
 	b.rules.limits = netpolicy.Limits{Flows: 1, FlowsPerSecond: 1 << 16, DNSPerSecond: 1}
 	stuck := make(chan struct{})
 	b.rules.set(func(netd.Question) netd.Verdict {
-		<-stuck // the first flow is the one that there may be
+		<-stuck // the first flow uses up the limit
 		return netd.Verdict{Text: "no"}
 	})
 	deaf, other := b.bind("deaf", true), b.bind("other", true)
-	const flood = 2000 // more than both sockets have room for
+	const flood = 2000 // more than both sockets can hold
 	asked := make(chan error, 1)
 	go func() {
 		var err error
@@ -341,7 +341,7 @@ func TestAVMMThatTakesNoRefusalsIsNotRead(t *testing.T) {
 		asked <- err
 	}()
 	eventually(t, "refusals", func() bool { return b.s.Stats().Limited > 100 })
-	udp := netip.MustParseAddrPort("192.0.0.1:99") // the gateway answers by itself
+	udp := netip.MustParseAddrPort("192.0.0.1:99") // the gateway answers itself
 	if m, _ := other.ask(netwire.UDP, udp); m.Kind != netwire.Refused {
 		t.Errorf("the other one is answered %+v", m)
 	}

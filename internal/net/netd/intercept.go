@@ -10,16 +10,16 @@ import (
 	"github.com/forkd/forkd/internal/net/netproxy"
 )
 
-// Interceptor reads TLS in the middle, for hosts whose requests get headers.
+// Interceptor terminates TLS, to add headers to requests to some hosts.
 type Interceptor interface {
-	// CA is the certificate, in PEM, that guests of an authority have to trust.
+	// CA returns the certificate, in PEM, that guests of an authority must trust.
 	CA(authority string) (string, error)
-	// Serve ends the guest's TLS on near, whose first bytes are head's, makes its own
-	// on far, and sets headers on the requests that pass. It returns when the flow is over.
+	// Serve terminates the guest's TLS on near, which begins with the bytes of head. It opens its
+	// own TLS on far, and sets headers on the requests. It returns when the flow is over.
 	Serve(ctx context.Context, s netproxy.Session) error
 }
 
-// intercept hands a flow to the interceptor until it ends.
+// intercept passes a flow to the interceptor until it ends.
 func (f *flow) intercept(r *relay, head netproxy.Head) {
 	stop := context.AfterFunc(f.ctx, func() { f.end(true) })
 	defer stop()
@@ -33,13 +33,14 @@ func (f *flow) intercept(r *relay, head netproxy.Head) {
 		f.end(false)
 	case f.ctx.Err() != nil: // it is being ended
 		f.end(true)
-	default: // the host is not who it should be, or speaks no TLS
+	default: // the host has the wrong certificate, or does not use TLS
 		noteFor(f, err)
 		f.finish(true, control.Refused, textOfTLS(head.Name, err))
 	}
 }
 
-// textOfTLS is an interceptor's error for the guest: an error of the network has the host's own address.
+// textOfTLS returns an interceptor's error for the guest. Network errors are reworded, because they
+// contain the host's own address.
 func textOfTLS(name string, err error) string {
 	var network *net.OpError
 	if errors.As(err, &network) || errors.Is(err, io.EOF) || isTimeout(err) {
@@ -48,7 +49,7 @@ func textOfTLS(name string, err error) string {
 	return err.Error()
 }
 
-// prefixed reads what was read already first, and keeps the VM's bandwidth limit.
+// prefixed first returns the bytes already read, and enforces the VM's bandwidth limit.
 type prefixed struct {
 	net.Conn
 	head []byte

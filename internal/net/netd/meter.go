@@ -8,19 +8,19 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// meter keeps one way of a VM's bytes to a rate. It is told the time. Streams wait for their turn, in
-// the order in which they ask, and each has one chunk waiting at most: so they share evenly. Datagrams
-// are dropped, as they have nowhere to wait. Streams overdraw the bucket as long as they wait, so
-// that a datagram would never find a token beside them: a quarter of the rate is lent to datagrams,
-// and streams wait the longer for it.
+// meter limits the rate of a VM's bytes in one direction. Callers pass in the time. Streams wait in
+// the order of their calls, each with at most one waiting chunk, so they share evenly. Datagrams
+// are dropped, because they cannot wait. Waiting streams overdraw the bucket, and a datagram would
+// never find a token beside them. So a quarter of the rate is lent to datagrams, and streams wait
+// accordingly longer.
 type meter struct {
 	all       *pace.Bucket
 	datagrams *pace.Bucket
-	chunk     int // of a stream, in bytes
+	chunk     int // bytes of a stream per turn
 }
 
-// Parts of a second. A burst is long enough that a slow clock costs no bandwidth; a chunk of a stream is
-// short enough that others do not wait long for theirs.
+// Fractions of a second. A burst is long enough for a slow clock to cost no bandwidth. A chunk of a
+// stream is short enough to keep other streams' waits short.
 const (
 	burstsPerSecond = 4
 	chunksPerSecond = 64
@@ -28,7 +28,7 @@ const (
 	mostChunk       = 32 << 10
 )
 
-// newMeter makes a meter of so many bytes a second; nil: there is no limit.
+// newMeter returns a meter for rate bytes per second, or nil for no limit.
 func newMeter(rate int64) *meter {
 	if rate <= 0 {
 		return nil
@@ -41,10 +41,10 @@ func newMeter(rate int64) *meter {
 	}
 }
 
-// stream takes n bytes of a stream, and says how long they have to wait.
+// stream takes n bytes of a stream, and returns how long they must wait.
 func (m *meter) stream(now time.Time, n int) time.Duration { return m.all.TakeN(now, n) }
 
-// datagram takes one of n bytes; false: it is to be dropped.
+// datagram takes a datagram of n bytes. It returns false if it must be dropped.
 func (m *meter) datagram(now time.Time, n int) bool {
 	if m.all.TryN(now, n) {
 		return true
@@ -56,12 +56,12 @@ func (m *meter) datagram(now time.Time, n int) bool {
 	return true
 }
 
-// meters are those that bytes of one way have to pass: the VM's own and that of its tree; nil for no limit.
+// meters are the meters for one direction: the VM's own and its tree's. They are nil for no limit.
 type meters struct{ own, tree *meter }
 
 func (m meters) none() bool { return m.own == nil && m.tree == nil }
 
-// chunk is how much of a stream goes at a time.
+// chunk returns the number of bytes of a stream per turn.
 func (m meters) chunk() int {
 	n := mostChunk
 	for _, one := range []*meter{m.own, m.tree} {
@@ -72,7 +72,7 @@ func (m meters) chunk() int {
 	return n
 }
 
-// stream takes n bytes of a stream from both, and says how long they have to wait.
+// stream takes n bytes of a stream from both meters, and returns how long they must wait.
 func (m meters) stream(now time.Time, n int) (wait time.Duration) {
 	for _, one := range []*meter{m.own, m.tree} {
 		if one != nil {
@@ -82,13 +82,13 @@ func (m meters) stream(now time.Time, n int) (wait time.Duration) {
 	return wait
 }
 
-// datagram takes one of n bytes; false: it is to be dropped. What is over the VM's own limit takes
-// nothing from others of the tree.
+// datagram takes a datagram of n bytes. It returns false if it must be dropped. A datagram over the
+// VM's own limit takes no bytes from its tree.
 func (m meters) datagram(now time.Time, n int) bool {
 	return (m.own == nil || m.own.datagram(now, n)) && (m.tree == nil || m.tree.datagram(now, n))
 }
 
-// traffic is what a VM's flows that have ended have had.
+// traffic counts the bytes of a VM's ended flows.
 type traffic struct{ in, out atomic.Int64 }
 
 func (t *traffic) add(in, out int64) {

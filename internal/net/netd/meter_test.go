@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// stream is one that always has more to say.
+// stream always has more to send.
 type stream struct {
-	next time.Time // when its chunk may go
+	next time.Time // when its chunk may pass
 	sent int
 }
 
@@ -25,7 +25,8 @@ func (s *streams) Pop() any {
 	return x
 }
 
-// siege has n greedy streams, and one that sends a datagram each millisecond, go by a clock of their own.
+// siege runs n greedy streams, and one sender of a datagram per millisecond, with a simulated
+// clock.
 func siege(m *meter, n int, datagram int, d time.Duration) (each []int, datagrams int) {
 	begin := time.Unix(1000, 0)
 	var all, queue streams
@@ -80,7 +81,7 @@ func TestARateIsKeptAndSharedEvenly(t *testing.T) {
 		if got := int64(sum); got > c.rate*seconds+2*burst || got < asked*seconds*9/10-int64(mostChunk) {
 			t.Errorf("%s: %d bytes in %d s, want %d a second", c.name, sum, seconds, asked)
 		}
-		if c.streams > 1 && most-least > int(burst)+2*m.chunk { // who comes first has the burst
+		if c.streams > 1 && most-least > int(burst)+2*m.chunk { // the first one has the burst
 			t.Errorf("%s: one had %d bytes, another one %d", c.name, most, least)
 		}
 		if c.streams > 0 && c.datagram > 0 {

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// nameLimit is for the first bytes of a flow that needs a name.
+	// nameLimit limits the wait for the first bytes of a flow that needs a name.
 	nameLimit = 10 * time.Second
-	// peekLimit is for those of one that goes on without.
+	// peekLimit limits it for a flow that continues without a name.
 	peekLimit = 3 * time.Second
-	// attempts is how many addresses of a name are dialed.
+	// attempts is the number of addresses of a name to dial.
 	attempts = 4
 )
 
-// relayNamed accepts a flow, reads which host it is for, and has that judged. far
-// is the connection that its address alone allowed; nil when only the name can.
+// relayNamed accepts a flow, reads its host name, and judges the name. far is the connection if the
+// address alone was allowed. It is nil if only the name can allow the flow.
 func (f *flow) relayNamed(far *net.TCPConn) {
 	near := f.nearEnd(netwire.StreamFDs)
 	if near == nil {
@@ -32,7 +32,7 @@ func (f *flow) relayNamed(far *net.TCPConn) {
 		}
 		return
 	}
-	if far == nil { // there is nothing yet to judge anew
+	if far == nil { // there is no verdict to check again yet
 		f.judged(Question{}, Verdict{}, "")
 	}
 	r := &relay{near: near, far: far, tell: f.tellEnd}
@@ -44,7 +44,7 @@ func (f *flow) relayNamed(far *net.TCPConn) {
 	}
 }
 
-// readName reads the first bytes, and connects to where they belong.
+// readName reads the first bytes, and connects to their destination.
 func (f *flow) readName(r *relay, far *net.TCPConn) (netproxy.Head, bool) {
 	limit := nameLimit
 	if far != nil {
@@ -55,7 +55,7 @@ func (f *flow) readName(r *relay, far *net.TCPConn) (netproxy.Head, bool) {
 	case err != nil && far == nil:
 		f.finish(true, control.Denied, "the name of the host decides, and the first bytes have none: "+err.Error())
 		return head, false
-	case err != nil: // its address alone allowed it
+	case err != nil: // its address alone was allowed
 		return head, true
 	}
 	verdict := f.v.judge.Name(head.Name, f.asked.Far.Port())
@@ -67,7 +67,8 @@ func (f *flow) readName(r *relay, far *net.TCPConn) (netproxy.Head, bool) {
 	return head, f.connectNamed(r, far, head, verdict)
 }
 
-// connectNamed keeps a connection to an address that the name has, else dials one.
+// connectNamed keeps the connection if the name has its address. Otherwise it dials an address of
+// the name.
 func (f *flow) connectNamed(r *relay, far *net.TCPConn, head netproxy.Head, verdict Verdict) bool {
 	if far != nil && f.v.judge.Attested(head.Name, f.asked.Far.Addr()) {
 		return f.settle(head, f.asked.Far)
@@ -96,8 +97,8 @@ func (f *flow) connectNamed(r *relay, far *net.TCPConn, head netproxy.Head, verd
 	return r.setFar(c) && f.settle(head, to)
 }
 
-// settle notes by what a flow was judged, and judges it once more: a policy that
-// changed while the name was read may not have seen it.
+// settle records how a flow was judged, and judges it again, because the policy may have changed
+// while the name was read.
 func (f *flow) settle(head netproxy.Head, to netip.AddrPort) bool {
 	q := Question{Protocol: netwire.TCP, Far: to, Name: head.Name}
 	verdict := f.v.judge.Flow(q)
@@ -109,14 +110,14 @@ func (f *flow) settle(head netproxy.Head, to netip.AddrPort) bool {
 	return false
 }
 
-// named notes a name for the audit.
+// named records a name for the audit.
 func (f *flow) named(head netproxy.Head, to netip.AddrPort, verdict Verdict) {
 	verdict.Name = head.Name
 	f.judged(Question{Protocol: netwire.TCP, Far: to, Name: head.Name}, verdict, string(head.Source))
 }
 
-// dialNamed dials our own resolution of a name, in its order but addresses of the
-// flow's own family first.
+// dialNamed dials the addresses of our own resolution of a name. Addresses of the flow's own family
+// come first, otherwise in the given order.
 func (f *flow) dialNamed(head netproxy.Head, addrs []netip.Addr) (*net.TCPConn, netip.AddrPort, error) {
 	six := f.asked.Far.Addr().Is6()
 	slices.SortStableFunc(addrs, func(a, b netip.Addr) int {
@@ -149,8 +150,8 @@ func (f *flow) dialNamed(head netproxy.Head, addrs []netip.Addr) (*net.TCPConn, 
 	return nil, to, err
 }
 
-// passNamed sends the far end what was read, and relays from then on. Requests
-// to hosts with headers go through the interceptor instead.
+// passNamed sends the bytes already read to the far end, and then relays. Requests to hosts with
+// headers go through the interceptor instead.
 func (f *flow) passNamed(r *relay, head netproxy.Head) {
 	if head.Source == netproxy.SNI && f.asked.Far.Port() == 443 {
 		if f.v.s.cfg.Intercept != nil && f.v.judge.Headers(head.Name) != nil {

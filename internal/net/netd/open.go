@@ -27,7 +27,7 @@ func (f *flow) run() {
 	}
 }
 
-// ask has a flow judged by its address, and refuses it if that is the verdict.
+// ask judges a flow by its address, and refuses it if the verdict is Deny.
 func (f *flow) ask() (verdict Verdict, ok bool) {
 	q := Question{Protocol: f.asked.Protocol, Far: f.asked.Far}
 	verdict = f.v.judge.Flow(q)
@@ -39,7 +39,7 @@ func (f *flow) ask() (verdict Verdict, ok bool) {
 	return verdict, true
 }
 
-// target is where an allowed flow is dialed.
+// target returns the address to dial for an allowed flow.
 func (f *flow) target(verdict Verdict) netip.AddrPort {
 	if verdict.Dial.IsValid() {
 		return verdict.Dial
@@ -85,7 +85,7 @@ func (f *flow) openTCP() {
 	f.pick(fd, verdict)
 }
 
-// pick has a connected socket handed over or relayed, by what policy says by now.
+// pick hands a connected socket over or relays it, as the current policy requires.
 func (f *flow) pick(fd int, verdict Verdict) {
 	switch {
 	case f.isPlain(verdict) && f.v.mayHandOver():
@@ -102,20 +102,20 @@ func (f *flow) pick(fd int, verdict Verdict) {
 	}
 }
 
-// isPlain: nothing is to be read from an allowed flow.
+// isPlain reports whether a flow can be relayed without inspection.
 func (f *flow) isPlain(verdict Verdict) bool {
 	return !verdict.Peek && !(f.asked.Far.Port() == 443 && f.v.judge.HasHeaders())
 }
 
-// mayHandOver: a bandwidth limit is kept by relaying only.
+// mayHandOver reports whether sockets may be handed over. A bandwidth limit needs relaying.
 func (v *vm) mayHandOver() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.handover && v.limits.BytesPerSecond == 0 && v.tree == nil
 }
 
-// handOver gives the VMM a connected socket. Ours stays here, outside of the
-// runtime's poller, which would wake for each segment that passes.
+// handOver sends the VMM a connected socket. Our duplicate stays outside the runtime's poller,
+// which would wake for each segment.
 func (f *flow) handOver(fd int) {
 	h := &handed{hangups: f.v.s.hangups, fd: fd}
 	if !f.answer() {
@@ -136,7 +136,7 @@ func (f *flow) handOver(fd int) {
 	h.watch(func() { f.end(false) })
 }
 
-// always is of a socket that the VMM has: its bytes pass forkd-net by.
+// always is for a socket of the VMM: its bytes bypass forkd-net.
 func always() bool { return true }
 
 func duplicate(c *net.TCPConn) (fd int, err error) {
@@ -153,8 +153,8 @@ func duplicate(c *net.TCPConn) (fd int, err error) {
 	return fd, os.NewSyscallError("fcntl", err)
 }
 
-// nearEnd makes the pair of a relayed flow and sends the VMM its end. It is nil
-// when there is no flow any more.
+// nearEnd creates the pair of sockets for a relayed flow and sends the VMM its end. It returns nil
+// if the flow is gone.
 func (f *flow) nearEnd(pair func() (a, b int, err error)) *net.UnixConn {
 	ours, theirs, err := pair()
 	if err != nil {
@@ -173,7 +173,7 @@ func (f *flow) nearEnd(pair func() (a, b int, err error)) *net.UnixConn {
 		f.v.wire.Send(netwire.Message{Kind: netwire.Refused, ID: f.id, Reason: netwire.Reset})
 		return nil
 	}
-	// The VMM goes on while this one is made ready.
+	// The VMM can start while this end is prepared.
 	c, err := connOf(ours)
 	if err != nil {
 		f.finish(true, control.Cut, "it cannot be relayed: "+err.Error())
@@ -183,7 +183,7 @@ func (f *flow) nearEnd(pair func() (a, b int, err error)) *net.UnixConn {
 	return c
 }
 
-// connOf takes a socket over: fd is closed, whatever comes of it.
+// connOf takes ownership of a socket. It closes fd in any case.
 func connOf(fd int) (*net.UnixConn, error) {
 	c, err := connOfAny(fd)
 	if err != nil {
@@ -192,9 +192,9 @@ func connOf(fd int) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil
 }
 
-// tcpConn takes a connected socket over: fd is closed, whatever comes of it.
+// tcpConn takes ownership of a connected socket. It closes fd in any case.
 func tcpConn(fd int) (*net.TCPConn, error) {
-	unix.SetNonblock(fd, false) // else the runtime would poll fd as well, for nothing
+	unix.SetNonblock(fd, false) // otherwise the runtime would needlessly poll fd as well
 	c, err := connOfAny(fd)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ const (
 	requestMost = 16 << 10
 )
 
-// serveHTTP answers one request: what was refused last, for whoever wonders in the guest.
+// serveHTTP answers one request with the last refusals, for debugging inside the guest.
 func (v *vm) serveHTTP(_ context.Context, c net.Conn) {
 	c.SetDeadline(time.Now().Add(pageLimit))
 	r, err := http.ReadRequest(bufio.NewReader(io.LimitReader(c, requestMost)))
@@ -34,7 +34,7 @@ func (v *vm) serveHTTP(_ context.Context, c net.Conn) {
 	}
 	if u, ok := c.(*net.UnixConn); ok {
 		u.CloseWrite()
-		io.Copy(io.Discard, io.LimitReader(c, requestMost)) // what is unread would reset the answer
+		io.Copy(io.Discard, io.LimitReader(c, requestMost)) // unread bytes would reset the answer
 	}
 }
 

@@ -7,10 +7,10 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
-// refusalsMax is how many kinds of refusals of a VM can be read in the guest and through the API.
+// refusalsMax limits the kinds of refusals of a VM that are kept for the guest and the API.
 const refusalsMax = 64
 
-// refusals are a VM's last ones.
+// refusals holds a VM's last refusals.
 type refusals struct {
 	mu   sync.Mutex
 	last []control.Line // oldest first
@@ -34,7 +34,7 @@ func (r *refusals) add(l control.Line) {
 	r.last = append(r.last, l)
 }
 
-// list is newest first.
+// list returns the refusals, newest first.
 func (r *refusals) list() []control.Line {
 	r.mu.Lock()
 	defer r.mu.Unlock()

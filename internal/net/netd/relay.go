@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// lingerLimit is for a far end that says no more, to a guest that has closed.
+	// lingerLimit limits the wait for a silent far end after the guest has closed.
 	lingerLimit = time.Minute
 )
 
-// relay is a TCP flow whose bytes pass through forkd-net, spliced by the kernel
-// unless its VM has a bandwidth limit.
+// relay is a TCP flow with bytes that pass through forkd-net. The kernel splices them unless the VM
+// has a bandwidth limit.
 type relay struct {
 	near    *net.UnixConn
-	told    atomic.Bool             // the VMM knows how its end came about
-	tell    func(kind netwire.Kind) // tells it
-	spliced atomic.Int32            // ways that the kernel splices
-	// in and out are what was copied, once that has ended; what is under way the kernel counts.
+	told    atomic.Bool             // the VMM got the reason for its end
+	tell    func(kind netwire.Kind) // sends the reason
+	spliced atomic.Int32            // number of directions spliced by the kernel
+	// in and out are the copied bytes, once copying has ended. Until then the kernel counts.
 	in, out atomic.Pointer[int64]
 
 	mu     sync.Mutex
@@ -39,7 +39,7 @@ func (r *relay) live() *live {
 	return &live{sever: r.sever, close: r.close, counts: r.counts, unpaced: func() bool { return r.spliced.Load() > 0 }}
 }
 
-// setFar is false when the relay is closed already; then far is, too.
+// setFar sets far. It returns false if the relay is already closed; far is then closed, too.
 func (r *relay) setFar(far *net.TCPConn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,16 +51,16 @@ func (r *relay) setFar(far *net.TCPConn) bool {
 	return true
 }
 
-// say tells the VMM once how its end has come about. It does not wait: the VMM does.
+// say sends the VMM once the reason for the end. It does not wait for the VMM.
 func (r *relay) say(kind netwire.Kind) {
 	if !r.told.Swap(true) {
 		go r.tell(kind)
 	}
 }
 
-// close ends both ends. Hard resets them.
+// close closes both ends. If hard, it resets them.
 func (r *relay) close(hard bool) {
-	r.say(endKind(hard)) // unless it has been told already
+	r.say(endKind(hard)) // does nothing after an earlier reason
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
@@ -73,7 +73,7 @@ func (r *relay) close(hard bool) {
 	r.near.Close()
 }
 
-// sever resets the far end, and ends the VMM's.
+// sever resets the far end and ends the VMM's end.
 func (r *relay) sever() {
 	in, out := r.counts()
 	r.mu.Lock()
@@ -112,7 +112,7 @@ func (r *relay) counts() (in, out int64) {
 	return in, out
 }
 
-// relayPlain relays a connected socket that nothing is to be read from.
+// relayPlain relays a connected socket without inspection.
 func (f *flow) relayPlain(fd int) {
 	near := f.nearEnd(netwire.StreamFDs)
 	if near == nil {
@@ -133,12 +133,12 @@ func (f *flow) relayPlain(fd int) {
 	f.pass(r, 0)
 }
 
-// pass passes bytes on both ways until both have ended, or one is broken. So
-// many bytes of the guest's have been passed on before.
+// pass relays bytes in both directions until both have ended or one is broken. head is the number
+// of the guest's bytes already passed on.
 func (f *flow) pass(r *relay, head int) {
 	forget := f.watchGuest(r)
 	back := make(chan error, 1)
-	go func() { // it ends with the relay, which end below closes at the latest
+	go func() { // ends with the relay, which end below closes at the latest
 		n, err := f.v.copy(f.ctx, r, r.near, r.far, false)
 		r.in.Store(&n)
 		if err != nil {
@@ -161,7 +161,7 @@ func (f *flow) pass(r *relay, head int) {
 	f.end(false)
 }
 
-// endKind is what a VMM is told of an end.
+// endKind returns the message to a VMM about an end.
 func endKind(hard bool) netwire.Kind {
 	if hard {
 		return netwire.Broken
@@ -169,13 +169,14 @@ func endKind(hard bool) netwire.Kind {
 	return netwire.Finished
 }
 
-// tellEnd tells the VMM how its stream has ended. A VMM that does not listen has no stream.
+// tellEnd sends the VMM the reason for the end of its stream. It ignores errors: without a wire,
+// the VMM has no stream.
 func (f *flow) tellEnd(kind netwire.Kind) {
 	_ = f.v.wire.Send(netwire.Message{Kind: kind, ID: f.id})
 }
 
-// watchGuest sees that the guest has closed, not only sent its last byte: then
-// the far end has a limited time to say what nobody reads.
+// watchGuest detects that the guest has closed its socket, not only its sending direction. The far
+// end then has a limited time to send bytes that the guest does not read.
 func (f *flow) watchGuest(r *relay) (forget func()) {
 	raw, err := r.near.SyscallConn()
 	if err != nil {
@@ -189,13 +190,13 @@ func (f *flow) watchGuest(r *relay) (forget func()) {
 	})
 	return func() {
 		raw.Control(func(fd uintptr) { f.v.s.hangups.remove(int(fd), token) })
-		f.v.s.hangups.forget(token) // when it is closed already
+		f.v.s.hangups.forget(token) // in case it is already closed
 	}
 }
 
-// copy has the kernel splice, unless there is a bandwidth limit.
+// copy lets the kernel splice, unless there is a bandwidth limit.
 func (v *vm) copy(ctx context.Context, r *relay, dst io.Writer, src io.Reader, out bool) (int64, error) {
-	r.spliced.Add(1) // before the limit is looked at: who sets one looks at this after it
+	r.spliced.Add(1) // before reading the limit: update sets the limit first and then reads this
 	m := v.meters(out)
 	if m.none() {
 		return io.Copy(dst, src)
@@ -204,7 +205,7 @@ func (v *vm) copy(ctx context.Context, r *relay, dst io.Writer, src io.Reader, o
 	return v.copySlowly(ctx, dst, src, out, m.chunk())
 }
 
-// meters are those of one way's bytes.
+// meters returns the meters for one direction.
 func (v *vm) meters(out bool) (m meters) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -220,7 +221,7 @@ func (v *vm) meters(out bool) (m meters) {
 	return m
 }
 
-// copySlowly keeps the VM's bandwidth limit, as it is at the time.
+// copySlowly copies within the VM's current bandwidth limit.
 func (v *vm) copySlowly(ctx context.Context, dst io.Writer, src io.Reader, out bool, chunk int) (all int64, err error) {
 	buf := make([]byte, chunk)
 	for {
@@ -243,7 +244,7 @@ func (v *vm) copySlowly(ctx context.Context, dst io.Writer, src io.Reader, out b
 	}
 }
 
-// pace waits until so many bytes of a stream may pass.
+// pace waits until n bytes of a stream may pass.
 func (v *vm) pace(ctx context.Context, n int, out bool) error {
 	return wait(ctx, v.meters(out).stream(time.Now(), n))
 }

@@ -10,33 +10,33 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// Rules makes what judges the flows of a VM.
+// Rules creates the judge of a VM.
 type Rules interface {
 	New(b control.Binding) (Judge, error)
 }
 
-// Judge decides about one VM's flows and names, and knows what its guest has
-// resolved. It is asked from many goroutines.
+// Judge decides about one VM's flows and names, and stores which names its guest has resolved. It
+// is called concurrently.
 type Judge interface {
-	// Flow decides about an address that is about to be dialed.
+	// Flow decides about an address before it is dialed.
 	Flow(q Question) Verdict
-	// Name decides about a name that was read from a flow to a port, before it is resolved.
+	// Name decides about a name read from a flow to a port, before it is resolved.
 	Name(name string, port uint16) Verdict
-	// Attested reports whether our own resolver has told the guest that name has addr.
+	// Attested reports whether our own resolver has answered the guest that name has addr.
 	Attested(name string, addr netip.Addr) bool
-	// Resolve is our own resolution of a name that Name let pass.
+	// Resolve resolves a name that Name has allowed.
 	Resolve(ctx context.Context, name string) ([]netip.Addr, error)
-	// DNS answers a guest's query; nil is no answer at all.
+	// DNS answers a guest's query. If it returns nil, there is no answer.
 	DNS(ctx context.Context, query []byte, tcp bool) []byte
-	// Limits are those of the policy, with no zeros.
+	// Limits returns the limits of the policy, without zeros.
 	Limits() netpolicy.Limits
-	// Headers are what is to be set on requests to a host; nil is nothing.
+	// Headers returns the headers to set on requests to a host. May be nil.
 	Headers(host string) map[string]string
-	// HasHeaders reports whether there is any host with Headers.
+	// HasHeaders reports whether any host has Headers.
 	HasHeaders() bool
-	// Update replaces the policy. With an error the old one stays.
+	// Update replaces the policy. On an error the old one stays.
 	Update(spec netpolicy.Spec) error
-	// Facts is what the guest has resolved, for its clones.
+	// Facts returns the names that the guest has resolved, for its clones.
 	Facts() json.RawMessage
 	Close()
 }
@@ -45,30 +45,30 @@ type Judge interface {
 type Question struct {
 	Protocol netwire.Protocol
 	Far      netip.AddrPort
-	// Name is one that was read from the flow, or by which it was allowed before:
-	// whoever asks vouches that Far is our own resolution of it.
+	// Name was read from the flow, or is the name by which it was allowed before. The caller
+	// guarantees that Far is our own resolution of it.
 	Name string
 }
 
-// Outcome of a Question.
+// Outcome is the answer to a Question.
 type Outcome uint8
 
 // Outcomes.
 const (
 	Deny     Outcome = iota
-	Allow            // dial, and hand over; with Peek after a look at the name
+	Allow            // dial, and hand over; with Peek after reading the name
 	NeedName         // the name decides: accept, read it, ask again
 )
 
-// Verdict is an answer, with what the audit says about it.
+// Verdict is an answer, with the data for the audit.
 type Verdict struct {
 	Outcome Outcome
-	// Peek is set on allowed flows whose first bytes may name a host that rules
-	// speak of. One without a name goes on.
+	// Peek is set on allowed flows if their first bytes may contain a host name that rules apply
+	// to. A flow without a name continues.
 	Peek bool
-	// Dial is where to dial in place of the address that was asked for.
+	// Dial replaces the requested address if it is valid.
 	Dial       netip.AddrPort
 	Rule, Name string
-	// Code says why, in a word that programs may look at; Text in a sentence.
+	// Code is the reason as a word for programs, Text as a sentence.
 	Code, Text string
 }

@@ -20,26 +20,27 @@ import (
 	"github.com/forkd/forkd/internal/net/socks5"
 )
 
-// Config is what a Server is told.
+// Config configures a Server.
 type Config struct {
 	Rules Rules
-	// AuditPath is the file of the audit; empty for none.
+	// AuditPath is the file of the audit. If empty, there is no file.
 	AuditPath string
-	// Intercept is for policies that inject headers; nil refuses them.
+	// Intercept serves policies that inject headers. If nil, such policies are refused.
 	Intercept Interceptor
-	// Upstream is the operator's proxy, through which all TCP goes that is not to the host itself;
-	// UDP and echo requests, which it cannot take, are refused then. Nil: flows are dialed directly.
+	// Upstream is the operator's proxy for all TCP flows, except flows to the host itself. UDP and
+	// echo requests, which the proxy does not support, are then refused. If nil, flows are dialed
+	// directly.
 	Upstream *socks5.Proxy
-	// Descriptors is how many descriptors the flows of all VMs may have, who share them; zero: what the
-	// process may have, less those that it needs itself.
+	// Descriptors limits the descriptors for the flows of all VMs together. If zero, the process's
+	// own limit, minus its own needs.
 	Descriptors int
-	// Warn is told what an operator should know. It must not block.
+	// Warn is called with errors for the operator. It must not block.
 	Warn func(error)
-	// OnShutdown is called when the daemon asks for the end of the process.
+	// OnShutdown is called when the daemon requests the end of the process.
 	OnShutdown func()
 }
 
-// Server has the wires of all VMs. It is the handler of the control socket.
+// Server owns the wires of all VMs. It is the handler of the control socket.
 type Server struct {
 	cfg     Config
 	audit   *audit
@@ -52,21 +53,22 @@ type Server struct {
 	root                       context.Context
 	stop                       context.CancelFunc
 	closed                     sync.Once
-	// replaced: the next process has other settings, by which what goes on without us is not judged.
+	// replaced is set if the next process has other settings. Flows that would continue without
+	// this process are then cut, because the new settings were not applied to them.
 	replaced atomic.Bool
 
-	mu  sync.Mutex // taken before any vm's
+	mu  sync.Mutex // taken before the mu of any vm
 	vms map[string]*vm
 }
 
 var _ control.Handler = (*Server)(nil)
 
-// counts are since the start.
+// counts are counters since the start.
 type counts struct {
 	opened, denied, refused, limited, descriptors, cut, broken atomic.Uint64
 }
 
-// New makes a Server. Close ends it.
+// New returns a Server. Close ends it.
 func New(cfg Config) (*Server, error) {
 	a, err := newAudit(cfg.AuditPath, cfg.Warn)
 	if err != nil {
@@ -92,8 +94,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Close ends all wires and relays, and waits for them. What was handed over goes on, unless
-// Shutdown was called.
+// Close ends all wires and relays, and waits for them. Handed-over flows continue, unless Shutdown
+// was called.
 func (s *Server) Close() { s.closed.Do(s.close) }
 
 func (s *Server) close() {
@@ -110,14 +112,14 @@ func (s *Server) close() {
 	s.audit.close()
 }
 
-// VMs is how many are bound.
+// VMs returns the number of bound VMs.
 func (s *Server) VMs() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.vms)
 }
 
-// Bind takes a VM's wire. A VM whose wire has ended may be bound anew.
+// Bind takes ownership of a VM's wire. A VM may be bound again after its wire has ended.
 func (s *Server) Bind(b control.Binding, fd int) (control.Bound, error) {
 	wire, err := netwire.TakeEnd(fd)
 	if err != nil {
@@ -146,7 +148,7 @@ func (s *Server) Bind(b control.Binding, fd int) (control.Bound, error) {
 	return bound, nil
 }
 
-// enter lists a VM and begins to read its wire.
+// enter lists a VM and starts to read its wire.
 func (s *Server) enter(v *vm) (old *vm, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +165,7 @@ func (s *Server) enter(v *vm) (old *vm, err error) {
 	return old, nil
 }
 
-// bound is the answer to a bind or an update.
+// bound returns the answer to a bind or an update.
 func (s *Server) bound(vm, tag string, judge Judge) (control.Bound, error) {
 	b := control.Bound{VM: vm}
 	if !judge.HasHeaders() {
@@ -177,7 +179,7 @@ func (s *Server) bound(vm, tag string, judge Judge) (control.Bound, error) {
 	return b, err
 }
 
-// authorityOf names whose CA a VM's guest trusts: its tag's, else its own.
+// authorityOf names the CA that a VM's guest trusts: its tag's, or its own if it has no tag.
 func authorityOf(vm, tag string) string {
 	if tag != "" {
 		return "tag " + tag
@@ -194,7 +196,7 @@ func (s *Server) vm(name string) (*vm, error) {
 	return nil, fmt.Errorf("%w: %q", control.ErrNotFound, name)
 }
 
-// Update replaces a VM's policy, and cuts what it allows no more.
+// Update replaces a VM's policy, and cuts flows that are no longer allowed.
 func (s *Server) Update(name string, spec netpolicy.Spec) (control.Bound, error) {
 	v, err := s.vm(name)
 	if err != nil {
@@ -222,7 +224,7 @@ func (s *Server) Release(name string) error {
 	return nil
 }
 
-// List lists the VMs that are bound, by name.
+// List returns the bound VMs, sorted by name.
 func (s *Server) List() []control.Listed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +236,7 @@ func (s *Server) List() []control.Listed {
 	return all
 }
 
-// Traffic is what each VM has had.
+// Traffic returns the traffic of each VM.
 func (s *Server) Traffic() []control.Traffic {
 	s.mu.Lock()
 	vms := slices.Collect(maps.Values(s.vms))
@@ -246,7 +248,7 @@ func (s *Server) Traffic() []control.Traffic {
 	return all
 }
 
-// Flows lists a VM's live flows.
+// Flows returns a VM's live flows.
 func (s *Server) Flows(name string) ([]control.Flow, error) {
 	v, err := s.vm(name)
 	if err != nil {
@@ -255,7 +257,7 @@ func (s *Server) Flows(name string) ([]control.Flow, error) {
 	return v.liveFlows(), nil
 }
 
-// Refusals lists a VM's last refusals.
+// Refusals returns a VM's last refusals.
 func (s *Server) Refusals(name string) ([]control.Line, error) {
 	v, err := s.vm(name)
 	if err != nil {
@@ -264,7 +266,7 @@ func (s *Server) Refusals(name string) ([]control.Line, error) {
 	return v.refusals.list(), nil
 }
 
-// Facts is what a VM's guest has resolved.
+// Facts returns the names that a VM's guest has resolved.
 func (s *Server) Facts(name string) (json.RawMessage, error) {
 	v, err := s.vm(name)
 	if err != nil {
@@ -273,7 +275,7 @@ func (s *Server) Facts(name string) (json.RawMessage, error) {
 	return v.judge.Facts(), nil
 }
 
-// Stats are the counts.
+// Stats returns the counters.
 func (s *Server) Stats() control.Stats {
 	c := &s.counts
 	st := control.Stats{
@@ -289,7 +291,7 @@ func (s *Server) Stats() control.Stats {
 	return st
 }
 
-// Untold are the refusals of all VMs since the last call.
+// Untold returns the refusals of all VMs since the last call.
 func (s *Server) Untold() control.Untold {
 	lines, lost := s.audit.untold.take()
 	return control.Untold{Lines: lines, Lost: lost}
@@ -297,7 +299,7 @@ func (s *Server) Untold() control.Untold {
 
 // Subscribe follows the audit.
 func (s *Server) Subscribe(vm string, send func(control.Line) error) (func(), error) {
-	share := shares.Key{} // of all VMs: the operator
+	share := shares.Key{} // of all VMs: the operator's
 	if v, err := s.vm(vm); err == nil {
 		share = v.share
 	}
@@ -311,13 +313,14 @@ func (s *Server) Subscribe(vm string, send func(control.Line) error) (func(), er
 	}), nil
 }
 
-// Shutdown begins the end of the process, in whose place comes one with other settings.
+// Shutdown starts the end of the process. A process with other settings takes its place.
 func (s *Server) Shutdown() {
 	s.replaced.Store(true)
 	s.cfg.OnShutdown()
 }
 
-// NameDenied notes a name that a VM's guest was not told: its name, rule, reason and detail.
+// NameDenied records a name that a VM's guest was not allowed to resolve, with its rule, reason and
+// detail.
 func (s *Server) NameDenied(vm string, l control.Line) {
 	v, err := s.vm(vm)
 	if err != nil {
@@ -327,7 +330,7 @@ func (s *Server) NameDenied(vm string, l control.Line) {
 	s.tell(v, l)
 }
 
-// withoutDetail is a line as the guest and its owner may see it.
+// withoutDetail returns a line as the guest and its owner may see it.
 func withoutDetail(l control.Line) control.Line {
 	l.Detail = ""
 	return l

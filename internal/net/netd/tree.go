@@ -6,21 +6,21 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
-// tree is the bandwidth that the VMs of a tree of forks have together.
+// tree is the shared bandwidth of the VMs of a tree of forks.
 type tree struct {
 	in, out *meter
-	rate    int64 // bytes a second each way
-	vms     int   // that are bound; guarded by trees.mu
+	rate    int64 // bytes per second in each direction
+	vms     int   // number of bound VMs; guarded by trees.mu
 }
 
-// trees are those of which a VM is bound. A tree's rate is a part of its key: a binding cannot change
-// what others of the tree are held to.
+// trees holds the trees with bound VMs. The key includes the rate, so a binding cannot change the
+// limit of other VMs of the tree.
 type trees struct {
-	mu  sync.Mutex // taken under a Server's; takes no other
+	mu  sync.Mutex // taken under a Server's mu; takes no other lock
 	all map[control.Tree]*tree
 }
 
-// join is called for each VM that is bound; leave must follow. It is nil of a VM whose tree has no limit.
+// join returns the tree of a bound VM, or nil if the tree has no limit. Call leave for each join.
 func (t *trees) join(of control.Tree) *tree {
 	if of.BytesPerSecond <= 0 {
 		return nil

@@ -54,7 +54,7 @@ func TestBothLimitsAreKept(t *testing.T) {
 	}
 }
 
-// Who floods beyond a limit of its own leaves the tree's to others.
+// A VM that floods above its own limit leaves the tree's bandwidth to others.
 func TestDatagramsOverTheirOwnLimitTakeNothingFromTheTree(t *testing.T) {
 	now := time.Unix(1000, 0)
 	m := meters{own: newMeter(1 << 20), tree: newMeter(4 << 20)}

@@ -6,22 +6,22 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
-// Bounds of what waits for the daemon.
+// Limits of refusals kept for the daemon.
 const (
-	untoldKinds = 8    // lines of a VM; all that is beyond is one more for each verdict
-	untoldMax   = 1024 // lines of all VMs; what is beyond is only counted
+	untoldKinds = 8    // lines of a VM; further kinds share one line per verdict
+	untoldMax   = 1024 // lines of all VMs; further ones are only counted
 )
 
-// untold are refusals that the daemon has not asked for yet, which may not be there while VMs run on.
-// Those that are alike are one line with their number.
+// untold keeps refusals until the daemon requests them, because the daemon may be down while VMs
+// run. Equal refusals share one line with a count.
 type untold struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	lines map[refusal]*control.Line
-	kinds map[string]int // of a VM, in lines
-	lost  int            // refusals beyond the bounds
+	kinds map[string]int // lines per VM
+	lost  int            // refusals beyond the limits
 }
 
-// add keeps a line if it is a refusal of ours.
+// add keeps a line if it is a refusal by forkd-net.
 func (u *untold) add(l control.Line) {
 	switch l.Verdict {
 	case control.Denied, control.Limited, control.Broken:
@@ -47,7 +47,7 @@ func (u *untold) add(l control.Line) {
 	}
 }
 
-// take hands over all there are, and how many are in none of the lines.
+// take returns all lines, and the number of refusals without a line.
 func (u *untold) take() (all []control.Line, lost int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// told asks until so many refusals were handed over.
+// told calls Untold until it has returned the wanted number of refusals.
 func (b *bench) told(want int) (all []control.Line, lost int) {
 	b.t.Helper()
 	sum := 0
@@ -31,7 +31,7 @@ func (b *bench) told(want int) (all []control.Line, lost int) {
 	return all, lost
 }
 
-// What is refused while nobody asks is told to who asks next, each once, and what was allowed is not.
+// Refusals are kept until the next call, which returns each once. Allowed flows are not included.
 func TestRefusalsWaitForTheDaemon(t *testing.T) {
 	b := newBench(t)
 	b.rules.set(func(q netd.Question) netd.Verdict {
@@ -53,7 +53,7 @@ func TestRefusalsWaitForTheDaemon(t *testing.T) {
 	b.told(1)
 }
 
-// A VM that tries everything has its lines, and takes no other's.
+// A VM with many kinds of refusals uses only its own lines.
 func TestRefusalsOfManyKindsAreTogether(t *testing.T) {
 	b := newBench(t)
 	b.rules.set(func(netd.Question) netd.Verdict { return netd.Verdict{Text: "no"} })

@@ -12,14 +12,15 @@ import (
 	"github.com/forkd/forkd/internal/net/socks5"
 )
 
-// viaUpstream reports whether an allowed flow goes through the operator's proxy. One to the host
-// itself does not: it is the operator's own address, which the proxy may not know.
+// viaUpstream reports whether an allowed flow goes through the operator's proxy. A flow to the host
+// itself does not: it uses the operator's own address, which the proxy may not know.
 func (v *vm) viaUpstream(verdict Verdict) bool {
 	return v.s.cfg.Upstream != nil && !verdict.Dial.IsValid()
 }
 
-// dialUpstream has the proxy connect to an address that was judged, which is looked at once more as
-// dial does. The proxy's own address is not judged: no guest chose it, nor is sent to it.
+// dialUpstream connects to a judged address through the proxy. It checks the address again, as dial
+// does. The proxy's own address is not judged, because guests do not choose it and cannot reach it
+// this way.
 func (v *vm) dialUpstream(ctx context.Context, to netip.AddrPort, q Question) (net.Conn, error) {
 	again := v.judge.Flow(Question{Protocol: netwire.TCP, Far: to, Name: q.Name})
 	if again.Outcome == Deny {
@@ -40,14 +41,14 @@ func (v *vm) dialUpstream(ctx context.Context, to netip.AddrPort, q Question) (n
 	return nil, err
 }
 
-// refuseUpstream refuses an allowed flow that a proxy cannot take. Directly it is not dialed: who
-// has a proxy wants nothing to go past it.
+// refuseUpstream refuses an allowed flow that a proxy cannot carry. It is not dialed directly,
+// because an operator with a proxy wants all flows to go through it.
 func refuseUpstream(f *flow, what, but string) {
 	f.refuse(netwire.Prohibited, control.Refused,
 		fmt.Sprintf("%s cannot pass the upstream proxy, which takes TCP only%s", what, but))
 }
 
-// textOfUpstream is a proxy's failure for the guest, without the proxy's name and words.
+// textOfUpstream returns a proxy's failure for the guest, without the proxy's name and messages.
 func textOfUpstream(why socks5.Why) string {
 	switch why {
 	case socks5.Forbidden:
@@ -62,7 +63,8 @@ func textOfUpstream(why socks5.Why) string {
 	return "no way through the upstream proxy"
 }
 
-// reasonOfUpstream is how a proxy's failure looks to the guest: without the proxy it has no way out.
+// reasonOfUpstream returns how a proxy's failure looks to the guest. Without the proxy, the guest
+// has no route.
 func reasonOfUpstream(why socks5.Why, six bool) netwire.Reason {
 	switch why {
 	case socks5.Forbidden:
@@ -74,7 +76,7 @@ func reasonOfUpstream(why socks5.Why, six bool) netwire.Reason {
 	case socks5.Late:
 		return netwire.TimedOut
 	}
-	if six { // programs are to fall back at once, as on a host without IPv6
+	if six { // programs should fall back immediately, as on a host without IPv6
 		return netwire.Reset
 	}
 	return netwire.NetUnreachable

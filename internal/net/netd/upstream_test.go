@@ -72,7 +72,7 @@ func TestTheFloorHoldsForWhatTheUpstreamProxyIsAsked(t *testing.T) {
 	b, s := proxied(t)
 	g := b.bind("a", false)
 	calls := 0
-	b.rules.set(func(q netd.Question) netd.Verdict { // as if its address had become the host's meanwhile
+	b.rules.set(func(q netd.Question) netd.Verdict { // as if its address had meanwhile become the host's
 		if calls++; calls > 1 {
 			return netd.Verdict{Text: "private"}
 		}
@@ -81,7 +81,7 @@ func TestTheFloorHoldsForWhatTheUpstreamProxyIsAsked(t *testing.T) {
 	if m, f := g.ask(netwire.TCP, netip.MustParseAddrPort("10.0.0.1:80")); f != nil || m.Reason != netwire.Prohibited {
 		t.Errorf("answered %+v", m)
 	}
-	// Nor does it open the proxy's own address to guests.
+	// It does not open the proxy's own address to guests either.
 	b.rules.set(func(netd.Question) netd.Verdict { return netd.Verdict{Text: "private"} })
 	if m, f := g.ask(netwire.TCP, netip.MustParseAddrPort(s.Address())); f != nil || m.Reason != netwire.Prohibited {
 		t.Errorf("the proxy itself is answered %+v", m)

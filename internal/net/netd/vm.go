@@ -18,30 +18,30 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// openingMax is how many flows of a VM may be on their way to being opened.
+// openingMax limits the flows of a VM that are being opened.
 const openingMax = 64
 
 // vm is one VM's wire and its flows.
 type vm struct {
 	s                  *Server
 	name, sandbox, tag string
-	owner              string // tenant; empty: the operator
+	owner              string // tenant; empty for the operator
 	handover           bool
 	treeOf             control.Tree
-	share              shares.Key // by which it gets its part of what all VMs share
-	tree               *tree      // the one that it is in; nil: it has no limit, or there is none
+	share              shares.Key // key for its part of shared resources
+	tree               *tree      // its tree; nil if there is none, or the tree has no limit
 	wire               *netwire.End
 	judge              Judge
 	refusals           refusals
-	queries            chan struct{} // has a value for each DNS query under way
+	queries            chan struct{} // holds a value for each DNS query in progress
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	wait   sync.WaitGroup // what opens, relays, or ends the VM
+	wait   sync.WaitGroup // goroutines that open, relay, or end the VM
 
 	reading sync.Mutex // held while a message is handled; taken before mu
-	token   uint64     // at wires; 0 for none
-	left    bool       // no message is handled any more
+	token   uint64     // at wires; 0 if not registered
+	left    bool       // no more messages are handled
 
 	mu         sync.Mutex // no I/O under it
 	spec       netpolicy.Spec
@@ -50,7 +50,7 @@ type vm struct {
 	in, out    *meter       // bytes; nil for no limit
 	generation uint64       // of the policy
 	serial     uint64
-	flows      map[uint64]*flow // by serial; those that are being opened, too
+	flows      map[uint64]*flow // by serial; including flows being opened
 	opening    map[uint32]*flow // by id
 	connected  bool
 	had        traffic
@@ -71,12 +71,12 @@ func (v *vm) setLimitsLocked(l netpolicy.Limits) {
 	before := v.limits.BytesPerSecond
 	v.limits = l
 	v.rate = pace.New(l.FlowsPerSecond, l.FlowsPerSecond)
-	if before != l.BytesPerSecond { // else what is owed stays owed
+	if before != l.BytesPerSecond { // otherwise owed bytes stay owed
 		v.in, v.out = newMeter(l.BytesPerSecond), newMeter(l.BytesPerSecond)
 	}
 }
 
-// traffic is what the VM has had, in flows that have ended and in live ones.
+// traffic returns the bytes of the VM's ended and live flows.
 func (v *vm) traffic() control.Traffic {
 	t := control.Traffic{VM: v.name}
 	v.mu.Lock()
@@ -90,12 +90,12 @@ func (v *vm) traffic() control.Traffic {
 		in, out := f.live.counts()
 		t.In, t.Out = t.In+in, t.Out+out
 	}
-	// What ends in between is counted twice for once rather than not at all.
+	// A flow that ends in between is briefly counted twice rather than not at all.
 	t.In, t.Out = t.In+v.had.in.Load(), t.Out+v.had.out.Load()
 	return t
 }
 
-// start has the wire read from now on.
+// start starts reading the wire.
 func (v *vm) start() (err error) {
 	v.reading.Lock()
 	defer v.reading.Unlock()
@@ -103,7 +103,7 @@ func (v *vm) start() (err error) {
 	return err
 }
 
-// deafen has the wire read no more, for now. reading is held.
+// deafen stops reading the wire for now. The caller holds reading.
 func (v *vm) deafen() {
 	if v.token != 0 {
 		v.s.wires.remove(v, v.token)
@@ -126,7 +126,7 @@ func (v *vm) readable() {
 		err = v.handle(m)
 	}
 	switch {
-	case errors.Is(err, unix.EAGAIN): // it does not take its refusal: nothing is read until it has
+	case errors.Is(err, unix.EAGAIN): // the VMM does not accept its refusal: stop reading until it does
 		v.deafen()
 		v.wait.Go(func() { v.refuseLater(m.ID) })
 	case err != nil:
@@ -136,7 +136,7 @@ func (v *vm) readable() {
 	}
 }
 
-// refuseLater waits until a VMM takes a refusal, then has its wire read again.
+// refuseLater waits until a VMM accepts a refusal, then reads its wire again.
 func (v *vm) refuseLater(id uint32) {
 	err := v.wire.Send(overLimit(id))
 	v.reading.Lock()
@@ -153,7 +153,7 @@ func (v *vm) refuseLater(id uint32) {
 	}
 }
 
-// ended is for a wire that has ended, or whose VMM has broken the protocol.
+// ended handles a wire that has ended, or a VMM that has broken the protocol.
 func (v *vm) ended(err error) {
 	v.mu.Lock()
 	v.connected = false
@@ -166,7 +166,7 @@ func (v *vm) ended(err error) {
 	v.cutAll("the VM's wire has ended")
 }
 
-// leave ends all that the VM has, and waits for it.
+// leave ends all flows and goroutines of the VM, and waits for them.
 func (v *vm) leave() {
 	v.cancel()
 	v.reading.Lock()
@@ -204,7 +204,8 @@ func (v *vm) listed() control.Listed {
 	}
 }
 
-// handle acts on a VMM's message. What is no message of a sound VMM is an ErrMessage.
+// handle handles a VMM's message. It returns an ErrMessage for a message that a correct VMM does
+// not send.
 func (v *vm) handle(m netwire.Message) error {
 	switch m.Kind {
 	case netwire.Open:
@@ -216,7 +217,7 @@ func (v *vm) handle(m netwire.Message) error {
 	return fmt.Errorf("%w: kind %d from a VMM", netwire.ErrMessage, m.Kind)
 }
 
-// open admits a flow and begins to open it, or refuses it.
+// open admits a flow and starts to open it, or refuses it.
 func (v *vm) open(m netwire.Message) error {
 	f := &flow{v: v, id: m.ID, asked: m.Flow, since: time.Now()}
 	limit, err := v.admit(f)
@@ -234,12 +235,12 @@ func (v *vm) open(m netwire.Message) error {
 	return nil
 }
 
-// overLimit is what a flow over a limit is answered.
+// overLimit returns the answer to a flow over a limit.
 func overLimit(id uint32) netwire.Message {
 	return netwire.Message{Kind: netwire.Refused, ID: id, Reason: netwire.Reset}
 }
 
-// admit lists a flow as being opened, or says which limit it is over.
+// admit lists a flow as being opened, or returns the exceeded limit.
 func (v *vm) admit(f *flow) (limit string, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -273,7 +274,7 @@ func (v *vm) cancelOpening(id uint32) {
 	}
 }
 
-// update replaces the policy, then judges what is live anew.
+// update replaces the policy, then judges all live flows again.
 func (v *vm) update(spec netpolicy.Spec) error {
 	if err := v.judge.Update(spec); err != nil {
 		return err
@@ -284,7 +285,7 @@ func (v *vm) update(spec netpolicy.Spec) error {
 	v.setLimitsLocked(v.judge.Limits())
 	live := v.liveLocked()
 	v.mu.Unlock()
-	// First all bytes stop, then what is left of the flows is put away.
+	// First stop all bytes, then clean up the flows.
 	severed := make([]bool, len(live))
 	onCPUs(len(live), func(i int) { severed[i] = live[i].sever() })
 	onCPUs(len(live), func(i int) {
@@ -295,10 +296,11 @@ func (v *vm) update(spec netpolicy.Spec) error {
 	return nil
 }
 
-// perCPU is how many flows one CPU ends at least before another one helps.
+// perCPU is the minimum number of flows that one CPU ends before another one helps.
 const perCPU = 32
 
-// onCPUs does n things on as many CPUs as it is worth: the kernel takes its time for each reset.
+// onCPUs calls do n times on a suitable number of CPUs, because each reset takes the kernel some
+// time.
 func onCPUs(n int, do func(i int)) {
 	var next atomic.Int64
 	var wait sync.WaitGroup
@@ -323,8 +325,8 @@ func (v *vm) liveLocked() (live []*flow) {
 	return live
 }
 
-// cutAll ends what is live. When it is forkd-net that ends, what was handed over
-// goes on without it; but not past a change of settings, which may be a narrower ceiling.
+// cutAll ends all live flows. If forkd-net itself is ending, handed-over flows continue without it,
+// except on a change of settings, which may be a narrower ceiling.
 func (v *vm) cutAll(why string) {
 	v.mu.Lock()
 	live := v.liveLocked()

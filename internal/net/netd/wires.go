@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wires tells VMs that there is something to read on their wires: one goroutine
-// for all of them, which takes one message of each in turn, so that a VMM that
-// floods its wire holds no other one up for longer than that takes.
+// wires notifies VMs of readable wires. One goroutine serves all of them and takes one message of
+// each in turn. So a VMM that floods its wire delays others only by one message.
 type wires struct {
 	epoll *epoll
 	done  chan struct{}
@@ -28,7 +27,7 @@ func newWires() (*wires, error) {
 	return w, nil
 }
 
-// add has v.readable called while there is something to read.
+// add calls v.readable while its wire is readable.
 func (w *wires) add(v *vm) (token uint64, err error) {
 	w.mu.Lock()
 	w.last++
@@ -42,7 +41,7 @@ func (w *wires) add(v *vm) (token uint64, err error) {
 	return token, err
 }
 
-// remove ends the calls. One may be under way.
+// remove ends the calls. One may still be running.
 func (w *wires) remove(v *vm, token uint64) {
 	w.forget(token)
 	v.wire.Control(func(fd int) error { w.epoll.remove(fd); return nil })

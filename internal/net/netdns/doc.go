@@ -1,7 +1,9 @@
-// Package netdns is the resolver of guests, and the source of what is attested: that a name
-// has an address. It judges each question before anything leaves the host, asks an upstream,
-// rebuilds the answer of what it understands, takes out addresses that no policy opens, and
-// notes the rest as facts. Whoever has the guest's sockets calls Resolver.Answer; a proxy
-// that read a name calls Resolver.Lookup. The trap: an answer comes with facts. To resolve
-// for a guest by other means is to have connections refused that the guest was led to make.
+// Package netdns is the resolver of guests, and the source of facts: which name has which address.
+// It judges each question before it leaves the host, asks an upstream, and rebuilds the answer from
+// the parts it understands. It removes addresses that policies cannot open, and records the others
+// as facts. The owner of the guest's sockets calls Resolver.Answer; a proxy that has read a name
+// calls Resolver.Lookup.
+//
+// Answers come with facts. If a guest got addresses by other means, its connections to them would
+// be refused.
 package netdns

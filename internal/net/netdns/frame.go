@@ -9,11 +9,11 @@ import (
 // maxMessage is the largest message that a frame over TCP can carry.
 const maxMessage = 65535
 
-// maxQuery is the largest message taken from a guest: a question, and room for EDNS0 options.
+// maxQuery is the largest message accepted from a guest: a question, with room for EDNS0 options.
 const maxQuery = 4096
 
-// ReadFrame reads one message of a guest from a TCP stream (RFC 1035 4.2.2). One that is
-// larger than a query can be is an error, and the stream is of no more use then.
+// ReadFrame reads one message of a guest from a TCP stream (RFC 1035 4.2.2). It returns an error
+// for a message larger than a query can be. The stream is then unusable.
 func ReadFrame(r io.Reader) ([]byte, error) { return readFrame(r, maxQuery) }
 
 func readFrame(r io.Reader, most int) ([]byte, error) {
@@ -32,8 +32,8 @@ func readFrame(r io.Reader, most int) ([]byte, error) {
 	return msg, nil
 }
 
-// AppendFrame appends a message as it goes over TCP. One that is too long is an error of the
-// caller, and appends nothing.
+// AppendFrame appends a message in the form for TCP. If the message is too long, which is an error
+// of the caller, it appends no bytes.
 func AppendFrame(dst, msg []byte) []byte {
 	if len(msg) > maxMessage {
 		return dst

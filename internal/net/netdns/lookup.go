@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// ErrNoAddress is for a name without an address that may be dialled.
+// ErrNoAddress is the error for a name without an allowed address.
 var ErrNoAddress = errors.New("the name has no address that may be dialled")
 
 // Blocked is the error for a name that the policy does not allow.
@@ -18,7 +18,7 @@ type Blocked struct{ Entry Entry }
 
 func (b *Blocked) Error() string { return b.Entry.Text }
 
-// Detail is for the operator: see Entry.
+// Detail returns the text for the operator. See Entry.
 func (b *Blocked) Detail() string { return b.Entry.Detail }
 
 // Failed is the error for a name that the host's resolver did not answer.
@@ -26,12 +26,12 @@ type Failed struct{ Entry Entry }
 
 func (f *Failed) Error() string { return f.Entry.Text }
 
-// Detail is for the operator: see Entry.
+// Detail returns the text for the operator. See Entry.
 func (f *Failed) Detail() string { return f.Entry.Detail }
 
-// Lookup resolves a canonical name for a guest, as Answer would: judged, without addresses of
-// the floor, and with facts. It is for a proxy that read the name from a flow, and takes
-// nothing from the guest's budget of queries: the flow was counted. IPv4 comes first.
+// Lookup resolves a canonical name for a guest in the same way as Answer: judged, without addresses
+// of the floor, and with facts. It is for a proxy that has read the name from a flow. It takes no
+// query from the guest's budget, because the flow was counted. IPv4 comes first.
 func (r *Resolver) Lookup(ctx context.Context, g Guest, name string) ([]netip.Addr, error) {
 	n, err := dnsmessage.NewName(name + ".")
 	if err != nil {
@@ -74,7 +74,7 @@ func addresses(entries []Entry) (all []netip.Addr, err error) {
 	return nil, err
 }
 
-// refused tells decisions against a name from those for it.
+// refused distinguishes decisions against a name from decisions for it.
 func refused(r netpolicy.Reason) bool {
 	return r != netpolicy.AttestedName && r != netpolicy.DefaultPublic && r != netpolicy.RuleAllow
 }

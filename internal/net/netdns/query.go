@@ -6,15 +6,15 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// query is a guest's message, as far as it is looked at.
+// query is the used part of a guest's message.
 type query struct {
 	id       uint16
 	opCode   dnsmessage.OpCode
 	desired  bool // recursion; echoed
 	question dnsmessage.Question
-	edns     bool // the guest knows EDNS0, and gets it
+	edns     bool // the guest supports EDNS0, so the answer uses it
 	version  uint8
-	size     int // the largest answer that the guest takes over UDP
+	size     int // the largest answer that the guest accepts over UDP
 }
 
 // Sizes of answers over UDP.
@@ -23,11 +23,11 @@ const (
 	mostSize  = 1232 // fits any link; https://www.dnsflagday.net/2020
 )
 
-// errSilent is for what gets no answer: answering an answer could go on forever.
+// errSilent is the error for messages without an answer: answering an answer could go on for ever.
 var errSilent = errors.New("not a query")
 
-// parseQuery reads a guest's message. With an error but errSilent, what was read so far is
-// good for a reply.
+// parseQuery reads a guest's message. On any error except errSilent, the parts read so far are
+// enough for a reply.
 func parseQuery(msg []byte) (q query, err error) {
 	q.size = plainSize
 	var p dnsmessage.Parser
@@ -48,7 +48,7 @@ func parseQuery(msg []byte) (q query, err error) {
 	return q, q.parseRest(&p)
 }
 
-// parseRest looks for EDNS0 behind the question. There is nothing else in a query.
+// parseRest looks for EDNS0 after the question. A query has no other records.
 func (q *query) parseRest(p *dnsmessage.Parser) error {
 	if err := p.SkipAllAnswers(); err != nil {
 		return err

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Bounds of what an upstream may say.
+// Limits of an upstream's answer.
 const (
-	maxChain   = 16               // aliases that follow each other
+	maxChain   = 16               // consecutive aliases
 	maxRecords = 256              // of an answer
-	maxTTL     = time.Hour        // a guest keeps nothing for longer
+	maxTTL     = time.Hour        // a guest caches records for at most this time
 	grace      = 30 * time.Second // a fact outlives the answer, for a connect at its last moment
 )
 
-// answered are the types of which records go to guests, and which are asked for. HTTPS and
-// SVCB are not among them: they carry keys that encrypt the name, and addresses of their own.
+// answered contains the types of records that guests may ask for and receive. HTTPS and SVCB are
+// excluded: they contain keys that encrypt the name, and addresses of their own.
 var answered = map[dnsmessage.Type]bool{
 	dnsmessage.TypeA: true, dnsmessage.TypeAAAA: true, dnsmessage.TypeCNAME: true, dnsmessage.TypeMX: true,
 	dnsmessage.TypeTXT: true, dnsmessage.TypeSRV: true, dnsmessage.TypeNS: true, dnsmessage.TypeSOA: true,
@@ -27,16 +27,16 @@ var answered = map[dnsmessage.Type]bool{
 
 var errLoop = errors.New("aliases in the answer go round in a loop, or on for too long")
 
-// kept is what is left of an upstream's answer: records of the name that was asked for and of
-// the names that it is an alias of.
+// kept is the used part of an upstream's answer: records of the requested name and of the names
+// behind its aliases.
 type kept struct {
-	names   []string // the one asked for, then each alias's target; lowercase, no final dot
+	names   []string // the requested name, then each alias's target; lowercase, no final dot
 	records []dnsmessage.Resource
 	soa     []dnsmessage.Resource // for negative answers
 }
 
-// keep goes along the chain of aliases from the question. What is not on it is dropped: an
-// upstream tells about what was asked only.
+// keep follows the chain of aliases from the question. It drops all other records, because an
+// upstream may only answer the question.
 func keep(q dnsmessage.Question, m *dnsmessage.Message) (kept, error) {
 	k := kept{names: []string{fold(q.Name)}}
 	seen := map[string]bool{k.names[0]: true}
@@ -76,7 +76,8 @@ func findAlias(answers []dnsmessage.Resource, name string) (r *dnsmessage.Resour
 	return nil, ""
 }
 
-// findSOA is the zone's that has the name, so that guests know for how long there is nothing.
+// findSOA returns the SOA of the zone that contains the name, so guests know how long the negative
+// answer is valid.
 func findSOA(list []dnsmessage.Resource, name string, q dnsmessage.Question) []dnsmessage.Resource {
 	for _, r := range list {
 		zone := fold(r.Header.Name)
@@ -88,8 +89,9 @@ func findSOA(list []dnsmessage.Resource, name string, q dnsmessage.Question) []d
 	return nil
 }
 
-// tidy makes a record as it goes to the guest. Its name is as the guest wrote it, or in small
-// letters: the upstream was asked in letters of random case, and answers may have them.
+// tidy returns a record in the form for the guest. Its name is spelled as in the guest's question,
+// or in lowercase: the question to the upstream has letters of random case, and the answer may
+// contain them.
 func tidy(r dnsmessage.Resource, q dnsmessage.Question) dnsmessage.Resource {
 	r.Header.TTL = min(r.Header.TTL, uint32(maxTTL/time.Second))
 	if fold(r.Header.Name) == fold(q.Name) {
@@ -125,10 +127,10 @@ func lower(n dnsmessage.Name) dnsmessage.Name {
 	return n
 }
 
-// fold is a name as names are compared.
+// fold returns a name in the form for comparison.
 func fold(n dnsmessage.Name) string { return strings.ToLower(strings.TrimSuffix(n.String(), ".")) }
 
-// address is that of an A or AAAA record.
+// address returns the address of an A or AAAA record.
 func address(r dnsmessage.Resource) (netip.Addr, bool) {
 	switch b := r.Body.(type) {
 	case *dnsmessage.AResource:

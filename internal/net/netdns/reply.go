@@ -22,8 +22,8 @@ const (
 type reply struct {
 	rcode     dnsmessage.RCode
 	answers   []dnsmessage.Resource
-	authority []dnsmessage.Resource // a SOA, for how long there is nothing
-	ede       int                   // an extended error; noError for none
+	authority []dnsmessage.Resource // a SOA, for the validity of a negative answer
+	ede       int                   // an extended error, or noError
 	text      string                // of the extended error
 }
 
@@ -33,8 +33,8 @@ func failed(ede int, text string) reply {
 	return reply{rcode: dnsmessage.RCodeServerFailure, ede: ede, text: text}
 }
 
-// pack makes the message for a query. Over UDP an answer that is too large loses its records
-// and says so: the guest asks again over TCP.
+// pack returns the message for a query. A UDP answer that is too large loses its records and is
+// marked as truncated, so the guest asks again over TCP.
 func (r *reply) pack(q *query, tcp bool) []byte {
 	msg, err := r.build(q, false)
 	if err != nil {
@@ -97,7 +97,7 @@ func (r *reply) addRecords(b *dnsmessage.Builder) error {
 	return nil
 }
 
-// add writes one of the types that we rebuild; keep lets no other through.
+// add writes a record of the types that we rebuild. keep drops all other types.
 func add(b *dnsmessage.Builder, r *dnsmessage.Resource) error {
 	switch body := r.Body.(type) {
 	case *dnsmessage.AResource:

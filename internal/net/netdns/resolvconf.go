@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// ResolvConf has the servers of a resolv.conf(5), and looks at most once a second whether the
+// ResolvConf holds the servers of a resolv.conf(5). It checks at most once a second whether the
 // file has changed. It is safe for concurrent use.
 type ResolvConf struct {
 	path string
 	now  func() time.Time
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	looked  time.Time
-	seen    os.FileInfo // nil if the file is not there
+	seen    os.FileInfo // nil if the file is missing
 	servers []netip.AddrPort
 }
 
-// OpenResolvConf reads a file; one that is not there or names nobody is 127.0.0.1, as for libc.
+// OpenResolvConf reads a file. A missing file, or one without servers, means 127.0.0.1, as in libc.
 func OpenResolvConf(path string) *ResolvConf { return &ResolvConf{path: path, now: time.Now} }
 
 const maxServers = 8
 
-// Servers are the file's, in its order. The slice is not to be changed.
+// Servers returns the file's servers in order. The caller must not change the slice.
 func (c *ResolvConf) Servers() []netip.AddrPort {
 	c.mu.Lock()
 	defer c.mu.Unlock()

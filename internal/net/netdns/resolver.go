@@ -13,55 +13,55 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Policy is what the resolver must know of a sandbox's; *netpolicy.Policy is one.
+// Policy is the part of a sandbox's policy for the resolver. *netpolicy.Policy implements it.
 type Policy interface {
-	// JudgeDNS says whether a name may be resolved.
+	// JudgeDNS decides whether a name may be resolved.
 	JudgeDNS(name string, qtype uint16) netpolicy.DNSDecision
-	// JudgeAlias is about a name that an allowed one is an alias of.
+	// JudgeAlias decides about a name behind the alias of an allowed name.
 	JudgeAlias(name string) netpolicy.DNSDecision
-	// CheckAddr says why no policy opens an address; the reason is empty if one may.
+	// CheckAddr returns why policies cannot open an address. If they can, the reason is empty.
 	CheckAddr(addr netip.Addr) (netpolicy.Reason, string)
 }
 
-// Budget is how many queries a sandbox has; *netpolicy.Budget is one.
+// Budget limits the queries of a sandbox. *netpolicy.Budget implements it.
 type Budget interface {
 	TakeDNS(now time.Time) bool
 }
 
-// Guest is who asks.
+// Guest is the source of a question.
 type Guest struct {
 	Policy Policy
-	Facts  *netpolicy.Facts // filled with what is answered
+	Facts  *netpolicy.Facts // filled with the answers
 	Budget Budget           // nil for no limit
-	Share  shares.Key       // whose part of the questions to the upstream is taken
+	Share  shares.Key       // key for its part of the questions to the upstream
 }
 
-// Upstream has names resolved. Its messages are answers to the question, with its ID and
-// question checked; nothing else in them is trusted.
+// Upstream resolves names. Its messages are answers to the question, with checked ID and question.
+// The rest of a message is not trusted.
 type Upstream interface {
 	Ask(ctx context.Context, q dnsmessage.Question) (*dnsmessage.Message, error)
 }
 
-// Config is what a Resolver needs.
+// Config configures a Resolver.
 type Config struct {
 	Upstream Upstream
-	HasIPv6  func() bool      // whether the host has an IPv6 route; AAAA is empty without
-	Now      func() time.Time // nil is time.Now
-	Timeout  time.Duration    // of a question with all its tries; zero is 4.5 s
-	Inflight int              // questions to the upstream at once, of all guests, who share them; zero is 2048
+	HasIPv6  func() bool      // whether the host has an IPv6 route; otherwise AAAA answers are empty
+	Now      func() time.Time // if nil, time.Now
+	Timeout  time.Duration    // of a question with all its tries; zero means 4.5 s
+	Inflight int              // concurrent questions to the upstream of all guests together; zero means 2048
 }
 
-// defaultTimeout is less than the 5 s after which resolvers in guests ask again.
+// defaultTimeout is less than 5 s, after which resolvers in guests ask again.
 const defaultTimeout = 4500 * time.Millisecond
 
-// Resolver answers the guests of a host. It is safe for concurrent use, and keeps nothing:
-// the host's resolver has a cache.
+// Resolver answers the guests of a host. It is safe for concurrent use. It has no cache, because
+// the host's resolver has one.
 type Resolver struct {
 	cfg   Config
 	slots *shares.Pool
 }
 
-// New makes a resolver.
+// New returns a resolver.
 func New(cfg Config) *Resolver {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -78,28 +78,28 @@ func New(cfg Config) *Resolver {
 	return &Resolver{cfg: cfg, slots: shares.New(cfg.Inflight)}
 }
 
-// Entry says what became of a question, for the audit log.
+// Entry describes the result of a question, for the audit log.
 type Entry struct {
-	Name   string // lowercase, without the final dot; empty if the message was none of ours
+	Name   string // lowercase, without the final dot; empty if the message had no valid name
 	Type   uint16
 	RCode  uint16           // of the answer
-	Reason netpolicy.Reason // of the decision; empty if none was made
-	Rule   string           // the one that decided
-	Text   string           // one sentence for the guest, if something was refused or failed
-	// Detail is what the guest is not told about it: the host's resolvers, and names and addresses that
-	// they answered with. Empty if there is no more than Text.
+	Reason netpolicy.Reason // of the decision; empty if there was no decision
+	Rule   string           // the deciding rule
+	Text   string           // one sentence for the guest, if the question was refused or failed
+	// Detail is the part of the text that the guest must not see: the host's resolvers, and names
+	// and addresses from their answers. Empty if it would add no information to Text.
 	Detail  string
-	Addrs   []netip.Addr // that the guest was told
-	Removed []netip.Addr // that the upstream had and no policy opens
+	Addrs   []netip.Addr // sent to the guest
+	Removed []netip.Addr // from the upstream, but policies cannot open them
 }
 
-// Answer answers a guest's message. The answer is nil where there is to be none. It blocks
-// while the upstream is asked; the caller bounds how many run for one guest.
+// Answer answers a guest's message. It returns nil if there must be no answer. It blocks while it
+// asks the upstream; the caller limits the concurrent calls for one guest.
 //
-// A guest beyond its budget gets SERVFAIL, with the reason. REFUSED is not taken for an answer
-// by musl, which then waits for its timeout; and with nothing at all everybody waits. SERVFAIL
-// is a temporary failure at once for glibc, Go and c-ares; musl asks again, when there is
-// budget again.
+// A guest beyond its budget gets SERVFAIL with the reason. musl does not accept REFUSED as an
+// answer and waits for its timeout, and without any answer all resolvers wait. SERVFAIL is an
+// immediate temporary failure for glibc, Go and c-ares. musl asks again later, when there is budget
+// again.
 func (r *Resolver) Answer(ctx context.Context, g Guest, msg []byte, tcp bool) ([]byte, Entry) {
 	q, err := parseQuery(msg)
 	if errors.Is(err, errSilent) {
@@ -134,7 +134,7 @@ func (r *Resolver) reply(ctx context.Context, g Guest, q *query, bad error, e *E
 	return r.resolve(ctx, g, q.question, e)
 }
 
-// resolve judges a question and has it answered.
+// resolve judges a question and gets its answer.
 func (r *Resolver) resolve(ctx context.Context, g Guest, q dnsmessage.Question, e *Entry) reply {
 	d := g.Policy.JudgeDNS(e.Name, uint16(q.Type))
 	e.Reason, e.Rule, e.Text = d.Reason, d.Rule, d.Text
@@ -167,8 +167,9 @@ func (r *Resolver) local(q dnsmessage.Question, e *Entry) reply {
 	return rep
 }
 
-// ask is bounded for all guests together, so that those whose names hang take no memory without end.
-// One whose part of the questions is taken waits; others do not.
+// ask asks the upstream. The number of questions is limited for all guests together, so that
+// hanging names cannot use up the memory. A guest whose share is used up waits; other guests do
+// not.
 func (r *Resolver) ask(ctx context.Context, k shares.Key, q dnsmessage.Question) (*dnsmessage.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
@@ -176,12 +177,12 @@ func (r *Resolver) ask(ctx context.Context, k shares.Key, q dnsmessage.Question)
 		return nil, fmt.Errorf("%d questions are on their way, the sandbox's part of them too: %w", r.slots.Used(), err)
 	}
 	defer r.slots.Free(k, 1)
-	// The case of a guest's letters could be a channel to whoever serves the name.
+	// The case of a guest's letters could be a covert channel to the name's server.
 	q.Name = lower(q.Name)
 	return r.cfg.Upstream.Ask(ctx, q)
 }
 
-// rebuild makes the answer of what is understood and open, and notes its facts.
+// rebuild builds the answer from the understood and allowed parts, and records its facts.
 func (r *Resolver) rebuild(g Guest, q dnsmessage.Question, m *dnsmessage.Message, e *Entry) reply {
 	if m.RCode != dnsmessage.RCodeSuccess && m.RCode != dnsmessage.RCodeNameError {
 		e.Text, e.Detail = "the host's resolver has no answer", "it answered "+m.RCode.String()
@@ -211,8 +212,8 @@ func (r *Resolver) rebuild(g Guest, q dnsmessage.Question, m *dnsmessage.Message
 	return rep
 }
 
-// open leaves out addresses of the floor: a name that has one may have been pointed there on
-// purpose. The others become facts, of each name on the way to them.
+// open removes addresses of the floor, because a name may have been pointed there on purpose. The
+// other addresses become facts of each name on the way to them.
 func (r *Resolver) open(g Guest, k kept, e *Entry) []dnsmessage.Resource {
 	now := r.cfg.Now()
 	var out []dnsmessage.Resource

@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// zone is an Upstream that knows its records only, and notes what it was asked.
+// zone is an Upstream that knows only its records, and records its questions.
 type zone struct {
 	records []dnsmessage.Resource
 	rcode   dnsmessage.RCode
@@ -89,7 +89,7 @@ func unpack(t *testing.T, msg []byte) *dnsmessage.Message {
 	return &m
 }
 
-// extended is the extended error of an answer, or -1.
+// extended returns the extended error of an answer, or -1.
 func extended(m *dnsmessage.Message) (code int, text string) {
 	for _, r := range m.Additionals {
 		if o, ok := r.Body.(*dnsmessage.OPTResource); ok && len(o.Options) > 0 {
@@ -296,7 +296,7 @@ func TestLookupIsJudged(t *testing.T) {
 	}
 }
 
-// lockedUpstream has one question at a time asked.
+// lockedUpstream handles one question at a time.
 type lockedUpstream struct {
 	busy atomic.Bool
 	to   Upstream

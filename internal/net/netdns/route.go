@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// IPv6Route tells whether the host has an IPv6 route to the world, and looks again after some
-// seconds. It is safe for concurrent use; the zero value is ready.
+// IPv6Route reports whether the host has an IPv6 route to the internet. It checks again after some
+// seconds. It is safe for concurrent use. The zero value is ready to use.
 type IPv6Route struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	looked time.Time
 	has    bool
 }
 
 const routeFresh = 5 * time.Second
 
-// Has looks for a route to a public address. Connecting a UDP socket sends nothing.
+// Has looks for a route to a public address. Connecting a UDP socket sends no packets.
 func (r *IPv6Route) Has() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

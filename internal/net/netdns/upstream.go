@@ -14,11 +14,11 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Client is an Upstream: the resolvers that the host itself uses, over UDP, and TCP where an
-// answer is too large or is not sure to be theirs.
+// Client is an Upstream that asks the host's own resolvers over UDP. It uses TCP if an answer is
+// too large or may be forged.
 type Client struct {
-	Servers func() []netip.AddrPort // asked anew for each question
-	// Try is how long one server may take over UDP; zero is 1.5 s.
+	Servers func() []netip.AddrPort // read again for each question
+	// Try is the time limit of one server over UDP. Zero means 1.5 s.
 	Try time.Duration
 }
 
@@ -26,13 +26,13 @@ var _ Upstream = (*Client)(nil)
 
 const (
 	defaultTry = 1500 * time.Millisecond
-	rounds     = 2 // through all servers
+	rounds     = 2 // passes through all servers
 )
 
-// errLetters is for an answer with letters of another case than were asked with.
+// errLetters is the error for an answer with another case of letters than the question.
 var errLetters = errors.New("the answer has other letters than the question")
 
-// Ask asks server after server, until one has an answer that is not a failure of its own.
+// Ask asks one server after another, until one returns an answer other than a server failure.
 func (c *Client) Ask(ctx context.Context, q dnsmessage.Question) (*dnsmessage.Message, error) {
 	err := errors.New("the host has no resolver")
 	var last *dnsmessage.Message
@@ -49,7 +49,7 @@ func (c *Client) Ask(ctx context.Context, q dnsmessage.Question) (*dnsmessage.Me
 				return nil, fmt.Errorf("%s: %w", server, context.Cause(ctx))
 			}
 		}
-		if last != nil { // a server that says no says so again
+		if last != nil { // a second attempt would return the same failure
 			return last, nil
 		}
 	}
@@ -77,7 +77,7 @@ func (c *Client) askOne(
 	return exchange(overTCP, "tcp", server, q)
 }
 
-// exchange asks once, from a port that the kernel chooses at random.
+// exchange asks once, from a random port chosen by the kernel.
 func exchange(
 	ctx context.Context, network string, server netip.AddrPort, q dnsmessage.Question,
 ) (*dnsmessage.Message, error) {
@@ -101,8 +101,8 @@ func exchange(
 	return m, nil
 }
 
-// question is one on the wire: its ID and the case of its letters are random, so that who
-// does not see it can hardly answer it.
+// question is a question on the network. Its ID and the case of its letters are random, so an
+// attacker who does not see it can hardly answer it.
 type question struct {
 	id  uint16
 	q   dnsmessage.Question
@@ -138,7 +138,7 @@ func newQuestion(q dnsmessage.Question) (*question, error) {
 	return a, err
 }
 
-// mixCase takes a bit for each letter's case.
+// mixCase sets the case of each letter by one bit.
 func mixCase(n dnsmessage.Name, bits []byte) dnsmessage.Name {
 	for i := range int(n.Length) {
 		c := n.Data[i] | 0x20
@@ -159,7 +159,7 @@ func (a *question) over(conn net.Conn, tcp bool) (*dnsmessage.Message, error) {
 			return nil, err
 		}
 		m, err := a.check(b)
-		if errors.Is(err, errLetters) { // the stream is the server's: it only is old
+		if errors.Is(err, errLetters) { // TCP: the answer is the server's, it only ignores case
 			err = nil
 		}
 		return m, err
@@ -177,12 +177,12 @@ func (a *question) over(conn net.Conn, tcp bool) (*dnsmessage.Message, error) {
 		if err == nil || errors.Is(err, errLetters) {
 			return m, err
 		}
-		// Not an answer to this: forged or late. The true one may come still.
+		// Not an answer to this question: forged or late. The true answer may still come.
 	}
 }
 
-// check reads a message and takes it if it answers the question. With errLetters the message
-// is there, too.
+// check parses a message and accepts it if it answers the question. With errLetters it returns the
+// message, too.
 func (a *question) check(b []byte) (*dnsmessage.Message, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(b)

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// server is a resolver on loopback, over UDP and TCP at one port, that answers as it is told.
+// server is a resolver on loopback, over UDP and TCP on the same port, with answers from the test.
 type server struct {
 	addr netip.AddrPort
 }
 
-// serve starts a server. What udp returns is sent, each as one datagram.
+// serve starts a server. It sends each result of udp as one datagram.
 func serve(t *testing.T, udp func(q []byte) [][]byte, tcp func(q []byte) []byte) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +73,7 @@ func (s *server) client() *Client {
 	return &Client{Servers: func() []netip.AddrPort { return []netip.AddrPort{s.addr} }, Try: 300 * time.Millisecond}
 }
 
-// truth is a true answer to a query, with one address; change may make it a lie.
+// truth returns a true answer to a query, with one address. change may falsify it.
 func truth(q []byte, change func(*dnsmessage.Message)) []byte {
 	var m dnsmessage.Message
 	if m.Unpack(q) != nil {
@@ -98,13 +98,13 @@ func TestOnlyAnAnswerToTheQuestionCounts(t *testing.T) {
 		loop := append(bytes.Clone(q[:12]), 0xc0, 12, 0, 1, 0, 1)
 		loop[2] |= 0x80
 		return append(lies,
-			q, // not even an answer
+			q, // not an answer
 			truth(q, func(m *dnsmessage.Message) { m.ID++ }),
 			truth(q, func(m *dnsmessage.Message) { m.Questions[0].Name = name("evil.test.") }),
 			truth(q, func(m *dnsmessage.Message) { m.Questions[0].Type = dnsmessage.TypeTXT }),
 			truth(q, func(m *dnsmessage.Message) { m.Questions = nil }),
 			truth(q, func(m *dnsmessage.Message) { m.Questions = append(m.Questions, m.Questions[0]) }),
-			truth(q, nil)[:40], // its record is cut
+			truth(q, nil)[:40], // its record is cut off
 			loop,
 			truth(q, nil))
 	}, nil)
@@ -138,7 +138,7 @@ func TestLargeAndDoubtfulAnswersAreAskedForOverTCP(t *testing.T) {
 			}))
 		})
 		m, err := s.client().Ask(context.Background(), question0)
-		// The letters that were asked with may happen to be small ones, one time in 1024.
+		// With a probability of 1/1024, all letters of the question are in lowercase.
 		if err != nil || len(m.Answers) != 2001 && len(m.Answers) != 1 {
 			t.Errorf("%s: got %v", what, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// largePolicy has 1000 rules: names, domains, networks of both families, one inside of the other.
+// largePolicy has 1000 rules: names, domains, and nested networks of both families.
 func largePolicy(b *testing.B) *Policy {
 	var s Spec
 	for i := range 250 {

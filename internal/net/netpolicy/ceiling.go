@@ -4,20 +4,21 @@ import (
 	"slices"
 )
 
-// Cut is a part of a policy that its ceiling does not give.
+// Cut is a part of a policy that its ceiling does not allow.
 type Cut struct {
-	Rule string // the rule, as its user wrote it; "default: public" for the default
-	// Partly is set if some of it is given: Judge decides flow by flow.
+	Rule string // rule as its user wrote it; "default: public" for the default
+	// Partly is set if a part of it is allowed. Judge then decides flow by flow.
 	Partly bool
 	Text   string // one sentence for people
 
-	minor bool // too little to tell; Narrow minds it
+	minor bool // too small to report; used by Narrow
 }
 
-// CutTo cuts a policy to a ceiling. The Spec is what to show and to keep: what the ceiling
-// gives nothing of is gone, and where it can be written as rules, what it gives a part of is
-// narrower. It may still ask for more than the ceiling gives, which the Cuts say: what holds
-// is the Spec compiled with the ceiling in its Bounds. A wrong rule is an error, of either.
+// CutTo cuts a policy to a ceiling. The returned Spec is the one to show and to store. Rules
+// outside the ceiling are gone. Rules partly inside it are narrower if the narrower part can be
+// written as rules. The Spec may still request more than the ceiling allows; the Cuts list this. To
+// enforce the ceiling, compile the Spec with the ceiling in its Bounds. An invalid rule in either
+// policy is an error.
 func CutTo(ceiling, spec Spec) (Spec, []Cut, error) {
 	out, cuts, err := cutTo(ceiling, spec)
 	return out, slices.DeleteFunc(cuts, func(c Cut) bool { return c.minor }), err
@@ -57,7 +58,7 @@ func cutTo(ceiling, spec Spec) (Spec, []Cut, error) {
 	return out, cuts, nil
 }
 
-// cutDefault is about a policy that is public.
+// cutDefault handles a public policy.
 func cutDefault(out *Spec, c, s *part) []Cut {
 	if c.public {
 		for i := range c.deny.rules {
@@ -71,13 +72,13 @@ func cutDefault(out *Spec, c, s *part) []Cut {
 		return nil
 	}
 	if c.allow.some(func(r *Rule) bool { public, others := r.publicPart(); return public && others }) {
-		// Taken over, such a rule would give more than was asked for: the ceiling decides flow by flow.
+		// Adding such a rule would allow more than was requested. The ceiling decides flow by flow.
 		return []Cut{{Rule: "default: public", Partly: true, Text: "the ceiling gives what its allow rules name"}}
 	}
 	out.Default = Deny
 	for i := range c.allow.rules {
 		r := &c.allow.rules[i]
-		if public, _ := r.publicPart(); !public { // default: public does not ask for it
+		if public, _ := r.publicPart(); !public { // default: public does not request it
 			continue
 		}
 		if !s.deny.some(func(d *Rule) bool { return mayOverlap(d, r) }) && !slices.Contains(out.Allow, r.Text) {
@@ -88,7 +89,8 @@ func cutDefault(out *Spec, c, s *part) []Cut {
 		Text: "the ceiling gives what its allow rules name, and denies the rest"}}
 }
 
-// give is what a ceiling gives of an allow rule: the rule, narrower ones, or nothing.
+// give returns the part of an allow rule that a ceiling allows: the rule, narrower rules, or no
+// rules.
 func (one *part) give(r *Rule) (given []string, cut *Cut) {
 	if one.allow.coveredBy(r, -1) != nil {
 		return []string{r.Text}, nil
@@ -99,7 +101,8 @@ func (one *part) give(r *Rule) (given []string, cut *Cut) {
 	return one.giveNamed(r, "no rule of the ceiling allows it")
 }
 
-// giveNamed is what the ceiling's allow rules give of a rule. none says why if that is nothing.
+// giveNamed returns the part of a rule that the ceiling's allow rules allow. none is the reason in
+// the Cut if there is no such part.
 func (one *part) giveNamed(r *Rule, none string) (given []string, cut *Cut) {
 	vague := false
 	for i := range one.allow.rules {
@@ -121,8 +124,8 @@ func (one *part) giveNamed(r *Rule, none string) (given []string, cut *Cut) {
 	return nil, &Cut{Rule: r.Text, Text: none}
 }
 
-// publicPart reports whether a rule speaks of the public internet, and whether it speaks of more.
-// A name is expected to be public.
+// publicPart reports whether a rule includes public addresses, and whether it includes others.
+// Names count as public.
 func (r *Rule) publicPart() (public, others bool) {
 	switch {
 	case r.isHost():
@@ -161,15 +164,15 @@ func (one *part) givePublic(r *Rule) (given []string, cut *Cut) {
 	return []string{r.Text}, nil
 }
 
-// refusesUnnamed reports whether a rule is about QUIC of an address or about other resolvers,
-// and the policy refuses those for the sake of its rules by name.
+// refusesUnnamed reports whether a rule matches QUIC to an address or other resolvers, and the
+// policy refuses these to protect its rules by name.
 func (one *part) refusesUnnamed(r *Rule) bool {
 	quic := (one.allowNames || one.denyNames) && !r.isDomain() && r.covers(UDP, 443)
 	elsewhere := func(port uint16) bool { return one.denyNames && (r.covers(TCP, port) || r.covers(UDP, port)) }
 	return quic || elsewhere(53) || elsewhere(853)
 }
 
-// coveredBy is a rule of the set that speaks of all that r speaks of; not the one at except.
+// coveredBy returns a rule of the set that covers all of r, but not the rule at index except.
 func (s *ruleSet) coveredBy(r *Rule, except int) (found *Rule) {
 	look := func(values []int) bool {
 		for _, i := range values {
@@ -195,7 +198,7 @@ func (s *ruleSet) coveredBy(r *Rule, except int) (found *Rule) {
 	return found
 }
 
-// coversHost reports whether the host of o has all of that of r.
+// coversHost reports whether the host of o includes the host of r.
 func coversHost(o, r *Rule) bool {
 	switch {
 	case o.isHost() != r.isHost():
@@ -214,7 +217,7 @@ func isBelow(name, domain string) bool {
 	return len(name) > len(domain) && name[len(name)-len(domain):] == domain && name[len(name)-len(domain)-1] == '.'
 }
 
-// coversPorts reports whether o speaks of all ports and protocols that r speaks of.
+// coversPorts reports whether o includes all ports and protocols of r.
 func coversPorts(o, r *Rule) bool {
 	if o.Protocol != 0 && o.Protocol != r.Protocol {
 		return false
@@ -222,7 +225,7 @@ func coversPorts(o, r *Rule) bool {
 	return o.Low == 0 || r.Low != 0 && o.Low <= r.Low && r.High <= o.High
 }
 
-// mayOverlap reports whether a flow can be of both rules. A name may resolve to any address.
+// mayOverlap reports whether a flow can match both rules. A name may resolve to any address.
 func mayOverlap(o, r *Rule) bool {
 	if _, ok := meetPorts(o, r); !ok {
 		return false
@@ -236,8 +239,8 @@ func mayOverlap(o, r *Rule) bool {
 	return o.Kind == Addresses && o.Prefix.Overlaps(r.Prefix) || coversHost(o, r) || coversHost(r, o)
 }
 
-// intersect is the rule of what both speak of. There is none of a name and an address, even
-// though they may overlap.
+// intersect returns the intersection of both rules. A name and an address have no intersection,
+// although they may overlap.
 func intersect(o, r *Rule) (Rule, bool) {
 	out, ok := meetPorts(o, r)
 	if !ok {
@@ -255,7 +258,7 @@ func intersect(o, r *Rule) (Rule, bool) {
 	return out, true
 }
 
-// meetPorts is a rule without a host, of the ports and protocols that both speak of.
+// meetPorts returns a rule without a host, with the ports and protocols of both rules.
 func meetPorts(o, r *Rule) (Rule, bool) {
 	if o.Protocol != 0 && r.Protocol != 0 && o.Protocol != r.Protocol {
 		return Rule{}, false

@@ -12,9 +12,9 @@ func TestCutTo(t *testing.T) {
 	for _, c := range []struct {
 		what          string
 		ceiling, spec Spec
-		allow         string // what is left
+		allow         string // the remaining rules
 		def           Default
-		cuts          string // rules that are cut; * for those that are cut partly
+		cuts          string // the cut rules, with * if cut partly
 	}{
 		{"all of it is given", Spec{Default: Public}, Spec{Allow: []string{"a.test", "9.9.9.9"}}, "a.test 9.9.9.9", "", ""},
 		{"nothing is", Spec{}, Spec{Allow: []string{"a.test"}}, "", "", "a.test"},
@@ -73,7 +73,7 @@ func TestTheCeilingHasTheLastWord(t *testing.T) {
 	if d := p.JudgeName("a.test", 443); d.Verdict != Allowed {
 		t.Errorf("got %+v", d)
 	}
-	// The ceiling has an address rule: what is read passes, and the address it resolves to does not.
+	// The ceiling has an address rule: the name passes, and the address it resolves to does not.
 	q := Query{Protocol: TCP, Addr: netip.MustParseAddrPort("8.8.8.8:443"), Name: "b.test", Now: noon}
 	if d := p.Judge(q); d.Verdict != Denied || d.Reason != Ceiling {
 		t.Errorf("got %+v", d)
@@ -83,7 +83,7 @@ func TestTheCeilingHasTheLastWord(t *testing.T) {
 	}
 }
 
-// A child is never above its parent, and a policy never above its ceiling, for random ones.
+// For random policies, a child never exceeds its parent, and a policy never exceeds its ceiling.
 func TestNothingIsAboveItsBounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	hosts := []string{"a.test", "b.a.test", "*.a.test", "*.test", "9.9.9.9", "9.9.9.0/24", "9.0.0.0/8", "0.0.0.0/0", "2606:4700::/32", "::/0"}

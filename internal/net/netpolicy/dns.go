@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Types of questions that are judged apart, by their number in the DNS.
+// Types of questions with special rules, by their number in the DNS.
 const (
 	typeSRV   = 33
 	typeSVCB  = 64
 	typeHTTPS = 65
 )
 
-// hostZone is ours: no name of it is ever asked outside.
+// hostZone is forkd's own zone. Its names are never asked upstream.
 const hostZone = "forkd.internal"
 
-// JudgeDNS decides whether a guest may have a name resolved. What is denied is not asked
-// upstream: the question itself would carry data out.
+// JudgeDNS decides whether a guest may resolve a name. Denied names are not asked upstream, because
+// the question itself would carry data out.
 func (p *Policy) JudgeDNS(name string, qtype uint16) DNSDecision {
 	n, err := CanonicalName(name)
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *Policy) judgeHostName(n string) DNSDecision {
 	return d
 }
 
-// judgeHostDNS is as judgeHostPort: only a rule that names the host opens it.
+// judgeHostDNS follows the rule of judgeHostPort: only a rule that names the host opens it.
 func (one *part) judgeHostDNS() DNSDecision {
 	named := one.allow.exact[HostName]
 	if len(named) == 0 {
@@ -96,7 +96,7 @@ func (one *part) judgeDNS(name string, qtype uint16) DNSDecision {
 	return DNSDecision{Reason: NoRule, Text: "no rule allows " + name}
 }
 
-// serviceHost is the host of _service._proto.host, in the words of RFC 2782.
+// serviceHost returns the host of _service._proto.host, see RFC 2782.
 func serviceHost(name string) (host string, ok bool) {
 	parts := strings.SplitN(name, ".", 3)
 	if len(parts) < 3 || len(parts[0]) < 2 || len(parts[0]) > 16 || parts[0][0] != '_' {
@@ -105,8 +105,8 @@ func serviceHost(name string) (host string, ok bool) {
 	return parts[2], slices.Contains([]string{"_tcp", "_udp", "_tls"}, parts[1])
 }
 
-// judgeReverse is about names of addresses. Those of the floor stay inside: an upstream has
-// nothing about them, or something that is not the guest's business.
+// judgeReverse decides about reverse names of addresses. Addresses of the floor are not asked
+// upstream: an upstream has no records for them, or records that the guest must not see.
 func (p *Policy) judgeReverse(n string, net netip.Prefix) DNSDecision {
 	if !net.IsValid() {
 		return DNSDecision{Reason: NoName, Text: n + " is no name of an address"}
@@ -133,8 +133,8 @@ func (p *Policy) judgeReverse(n string, net netip.Prefix) DNSDecision {
 	})
 }
 
-// reverseName is the network that a name of in-addr.arpa or ip6.arpa stands for. It is not
-// valid if the name is in one of the zones and stands for none.
+// reverseName returns the network of a name in in-addr.arpa or ip6.arpa. If the name is in one of
+// the zones but stands for no network, the result is not valid.
 func reverseName(n string) (net netip.Prefix, isReverse bool) {
 	if rest, ok := cutZone(n, "in-addr.arpa"); ok {
 		return reverse4(rest), true
@@ -193,9 +193,8 @@ func reverse6(rest string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(b), 4*len(labels))
 }
 
-// JudgeAlias is about a canonical name that an allowed one turned out to be an alias of. A
-// deny rule by name closes it, too; no allow rule has to name it, since it was not the guest
-// who chose it.
+// JudgeAlias decides about the canonical name behind an allowed alias. A deny rule by name closes
+// it, too. An allow rule need not name it, because the guest did not choose it.
 func (p *Policy) JudgeAlias(name string) DNSDecision {
 	if reason, text := p.floor.CheckName(name); reason != "" {
 		return DNSDecision{Reason: reason, Text: text}
@@ -208,5 +207,5 @@ func (p *Policy) JudgeAlias(name string) DNSDecision {
 	})
 }
 
-// CheckAddr says why no policy opens an address; the reason is empty if one may.
+// CheckAddr returns why policies cannot open an address. If they can, the reason is empty.
 func (p *Policy) CheckAddr(addr netip.Addr) (Reason, string) { return p.floor.CheckAddr(addr) }

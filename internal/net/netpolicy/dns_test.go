@@ -86,7 +86,7 @@ func TestJudgeName(t *testing.T) {
 	}
 }
 
-// With the name that was read, only that name counts.
+// If a name was read, only that name counts.
 func TestAForeignNameIsNoneOfTheAttestedOnes(t *testing.T) {
 	p, err := Compile(Spec{Allow: []string{"good.test:443"}})
 	if err != nil {

@@ -7,27 +7,26 @@ import (
 	"time"
 )
 
-// Bounds of facts.
+// Limits of facts.
 const (
-	// MinTTL is how long a fact holds at least, whatever the answer said: an answer with TTL 0
-	// must not expire before its connect.
+	// MinTTL is the minimum time for which a fact is valid, whatever the answer's TTL. After an
+	// answer with TTL 0, the fact must not expire before the guest connects.
 	MinTTL = 60 * time.Second
-	// MaxFacts is how many facts a sandbox has of its own. The one used longest ago makes room.
+	// MaxFacts limits the own facts of a sandbox. The least recently used fact is dropped first.
 	MaxFacts = 4096
-	// maxNames is how many names an address has: what one verdict may have to look at.
+	// maxNames limits the names of an address, and so the work for one verdict.
 	maxNames = 32
 )
 
-// Facts are the names that a sandbox's addresses are attested to have, because our own
-// resolver told the guest so. They hold for every port; rules narrow that. The zero value is
-// empty and ready. Facts are safe for concurrent use; a nil *Facts is empty
-// and stays so.
+// Facts stores which names the addresses of a sandbox have, as answered by our own resolver to the
+// guest. Facts apply to every port; rules narrow that. The zero value is empty and ready to use.
+// Facts are safe for concurrent use. A nil *Facts is empty and stays empty.
 type Facts struct {
 	mu        sync.Mutex
-	own       map[fact]*list.Element // of recent
+	own       map[fact]*list.Element // elements of recent
 	byAddr    map[netip.Addr][]string
-	recent    *list.List      // of attested, the one used last in front
-	inherited *inheritedFacts // nil for none; never changes
+	recent    *list.List      // of attested, most recently used first
+	inherited *inheritedFacts // may be nil; never changes
 }
 
 type fact struct {
@@ -46,8 +45,8 @@ type inheritedFacts struct {
 	n      int
 }
 
-// Add notes that a canonical name has an address. The fact holds for ttl, or for MinTTL if
-// that is longer. A fact that is known already only lasts longer.
+// Add records that a canonical name has an address. The fact is valid for ttl, but at least for
+// MinTTL. Adding a known fact only extends its validity.
 func (f *Facts) Add(name string, addr netip.Addr, ttl time.Duration, now time.Time) {
 	if f == nil {
 		return
@@ -95,7 +94,7 @@ func (f *Facts) removeLocked(e *list.Element) {
 	f.byAddr[k.addr] = names
 }
 
-// Names appends to dst the names that an address is attested to have.
+// Names appends to dst the recorded names of an address.
 func (f *Facts) Names(dst []string, addr netip.Addr, now time.Time) []string {
 	if f == nil {
 		return dst
@@ -121,7 +120,7 @@ func (f *Facts) Names(dst []string, addr netip.Addr, now time.Time) []string {
 	return dst
 }
 
-// Has reports whether an address is attested to have a canonical name.
+// Has reports whether a canonical name is recorded for an address.
 func (f *Facts) Has(name string, addr netip.Addr, now time.Time) bool {
 	var room [maxNames]string
 	for _, n := range f.Names(room[:0], addr, now) {
@@ -132,7 +131,7 @@ func (f *Facts) Has(name string, addr netip.Addr, now time.Time) bool {
 	return false
 }
 
-// Len is how many facts are held, expired and inherited ones among them.
+// Len returns the number of facts, including expired and inherited ones.
 func (f *Facts) Len() int {
 	if f == nil {
 		return 0
@@ -146,8 +145,8 @@ func (f *Facts) Len() int {
 	return n
 }
 
-// Clone is what a clone begins with: all that f knows now, and nothing that either learns
-// later. Clones of one moment share what they inherit.
+// Clone returns the facts for a clone: all current facts of f, without later ones of either side.
+// Clones made at the same time share their inherited facts.
 func (f *Facts) Clone(now time.Time) *Facts {
 	if f == nil {
 		return &Facts{}
@@ -161,8 +160,7 @@ func (f *Facts) Clone(now time.Time) *Facts {
 	return &Facts{inherited: f.inherited}
 }
 
-// mergeLocked makes one set of all facts that hold still; what is inherited makes room for
-// what is newer.
+// mergeLocked merges all valid facts into one set. Newer facts take precedence over inherited ones.
 func (f *Facts) mergeLocked(now time.Time) *inheritedFacts {
 	all := &inheritedFacts{byAddr: map[netip.Addr][]attested{}}
 	add := func(a attested) {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Exported is a fact on its way to the clones of a snapshot. It says how long it
-// holds still, not until when: a clone's guest goes on where the snapshot's stopped.
+// Exported is a fact in a form for the clones of a snapshot. It contains the remaining time instead
+// of the expiry, because a clone's guest continues where the snapshot stopped.
 type Exported struct {
 	Name    string     `json:"name"`
 	Addr    netip.Addr `json:"addr"`
 	Seconds int        `json:"seconds"`
 }
 
-// Export lists what f knows now.
+// Export returns all current facts.
 func (f *Facts) Export(now time.Time) []Exported {
 	clone := f.Clone(now)
 	if clone.inherited == nil {
@@ -30,10 +30,10 @@ func (f *Facts) Export(now time.Time) []Exported {
 	return all
 }
 
-// longestExport is how long an imported fact holds at most.
+// longestExport limits the validity of an imported fact.
 const longestExport = 24 * time.Hour
 
-// Import makes the facts that a clone begins with. What is no fact is left out.
+// Import returns the initial facts of a clone. It skips invalid entries.
 func Import(all []Exported, now time.Time) *Facts {
 	in := &inheritedFacts{byAddr: map[netip.Addr][]attested{}}
 	for _, e := range all {

@@ -78,7 +78,7 @@ func TestClonesInheritAndGoTheirOwnWays(t *testing.T) {
 	}
 }
 
-// Random steps against a model without bounds: what is known is what was told.
+// Random steps are compared with an unlimited model: the known facts are the added ones.
 func TestFactsOfManyClonings(t *testing.T) {
 	f := &Facts{}
 	for round := range 20 {

@@ -12,7 +12,7 @@ import (
 // maxFile is the largest policy file, in bytes.
 const maxFile = 1 << 20
 
-// fileSpec is a policy file. Its keys are those of Spec.
+// fileSpec is a policy file. It has the same keys as Spec.
 type fileSpec struct {
 	Default    text         `yaml:"default"`
 	Allow      []text       `yaml:"allow"`
@@ -34,13 +34,13 @@ type fileLimits struct {
 	BytesPerSecond int64 `yaml:"bytes_per_second"`
 }
 
-// text is a string that remembers its line, for errors.
+// text is a string with its line, for errors.
 type text struct {
 	value string
 	line  int
 }
 
-// UnmarshalYAML takes a scalar, as it stands there: 1.0 is not 1.
+// UnmarshalYAML accepts a scalar and keeps its spelling: 1.0 is not 1.
 func (t *text) UnmarshalYAML(node ast.Node) error {
 	tok := node.GetToken()
 	if tok == nil || tok.Position == nil {
@@ -63,7 +63,7 @@ const quoteHint = `rules that begin with * or [ are written in quotes, such as "
 // FileError is a mistake in a policy file.
 type FileError struct {
 	File string
-	Line int // 0 if it is of no line
+	Line int // 0 if the mistake has no line
 	Msg  string
 }
 
@@ -74,8 +74,8 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg)
 }
 
-// ParseFile reads a policy file in YAML and checks all of it. A key that it does not know is
-// an error. name is for errors, which are *FileError, several joined.
+// ParseFile reads a policy file in YAML and checks all of it. Unknown keys are errors. name is used
+// in errors. The error is one or several joined *FileError.
 func ParseFile(name string, content []byte) (Spec, error) {
 	if len(content) > maxFile {
 		return Spec{}, &FileError{name, 0, fmt.Sprintf("larger than %d KiB", maxFile>>10)}
@@ -94,7 +94,7 @@ func ParseFile(name string, content []byte) (Spec, error) {
 	return spec, nil
 }
 
-// decodeFile returns the line of its error, if it has one.
+// decodeFile returns the line of its error, if there is one.
 func decodeFile(content []byte, f *fileSpec) (line int, err error) {
 	defer func() { // the library is not written for hostile text
 		if p := recover(); p != nil {
@@ -121,12 +121,12 @@ func decodeFile(content []byte, f *fileSpec) (line int, err error) {
 	return line, errors.New(explain(err, y.GetMessage(), lineOf(content, line)))
 }
 
-// maxDepth is how many brackets, or dashes of a line, may be open at once. The library's time
-// grows with their square: 80 KiB of them take seconds.
+// maxDepth limits the open brackets, or the dashes of a line. The library's time grows with their
+// square: 80 KiB of them take seconds.
 const maxDepth = 32
 
-// tooDeep is the line at which a file is nested deeper than that; 0 if it is not. It does not
-// know quotes: what is in those of a policy closes what it opens.
+// tooDeep returns the line at which a file exceeds maxDepth, or 0. It ignores quoting: quoted text
+// in a policy closes all its brackets.
 func tooDeep(content string) int {
 	open, n := 0, 0
 	for line := range strings.Lines(content) {
@@ -149,7 +149,7 @@ func tooDeep(content string) int {
 	return 0
 }
 
-// explain says what is right.
+// explain adds the correct form to a message.
 func explain(err error, msg, line string) string {
 	var unknown *yaml.UnknownFieldError
 	if errors.As(err, &unknown) {

@@ -8,27 +8,27 @@ import (
 	"sync/atomic"
 )
 
-// HostAddr is what HostName resolves to in every guest: a dummy address (RFC 7600) off the
-// guest's link, so that it takes the gateway's way like any other.
+// HostAddr is the address of HostName in every guest: a dummy address (RFC 7600) outside the
+// guest's link, so packets to it go to the gateway like all others.
 var HostAddr = netip.MustParseAddr("192.0.0.8")
 
-// FloorConfig is what an operator opens of the floor.
+// FloorConfig contains the operator's exceptions to the floor.
 type FloorConfig struct {
-	// Private are CIDRs inside of special-purpose ranges that policies may allow.
-	// Link-local, loopback, tunnels, multicast and metadata cannot be among them.
+	// Private are CIDRs inside special-purpose ranges that policies may allow. Link-local,
+	// loopback, tunnel, multicast and metadata addresses are never allowed.
 	Private []netip.Prefix
 	// HostPorts are TCP and UDP ports of the host that guests may reach by HostName.
 	HostPorts []PortRange
-	// Own are addresses by which the host is reached that none of its interfaces has, such as a public
-	// one that a cloud translates.
+	// Own are further addresses of the host that are on none of its interfaces, such as a public
+	// address translated by a cloud.
 	Own []netip.Prefix
-	// HostTarget is the address at which the host is dialled for them; zero is 127.0.0.1.
+	// HostTarget is the dialed address for HostPorts. If zero, 127.0.0.1.
 	HostTarget netip.Addr
 }
 
-// Floor is what no policy opens: special-purpose addresses, the host's own, clouds' metadata.
-// One serves all sandboxes of a host. It is safe for concurrent use. A nil *Floor is one
-// without exceptions, that knows no addresses of the host.
+// Floor blocks destinations that policies cannot open: special-purpose addresses, the host's own
+// addresses and clouds' metadata. One Floor serves all sandboxes of a host. It is safe for
+// concurrent use. A nil *Floor has no exceptions and knows no addresses of the host.
 type Floor struct {
 	private   prefixTable
 	own       prefixTable
@@ -50,7 +50,7 @@ func tableOf(list []special) prefixTable {
 	return b.build()
 }
 
-// NewFloor makes a floor. It is an error to open what cannot be opened.
+// NewFloor returns a floor. It returns an error if cfg opens an address that must stay closed.
 func NewFloor(cfg FloorConfig) (*Floor, error) {
 	f := &Floor{hostPorts: slices.Clone(cfg.HostPorts), target: cfg.HostTarget}
 	var b prefixBuilder
@@ -80,7 +80,7 @@ func NewFloor(cfg FloorConfig) (*Floor, error) {
 	return f, nil
 }
 
-// mayOpen looks for the smallest special range that has all of p in it.
+// mayOpen checks the smallest special range that contains all of p.
 func mayOpen(p netip.Prefix) error {
 	if !p.IsValid() {
 		return fmt.Errorf("open a private network: no CIDR")
@@ -117,11 +117,11 @@ func ParseOwn(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// IsPublic reports whether an address is of the public internet.
+// IsPublic reports whether an address belongs to the public internet.
 func IsPublic(a netip.Addr) bool { return isPublic(Unwrap(a)) }
 
-// SetHostAddrs replaces the set of addresses that the host itself has. Judges that run see
-// the old set or the new one.
+// SetHostAddrs replaces the host's own addresses. A concurrent Judge sees either the old or the new
+// set.
 func (f *Floor) SetHostAddrs(addrs []netip.Addr) {
 	set := make(map[netip.Addr]bool, len(addrs))
 	for _, a := range addrs {
@@ -130,7 +130,8 @@ func (f *Floor) SetHostAddrs(addrs []netip.Addr) {
 	f.hostAddrs.Store(&set)
 }
 
-// HostPort reports whether the operator opened a port of the host, and where it is dialled.
+// HostPort reports whether the operator has opened a port of the host, and returns the address to
+// dial.
 func (f *Floor) HostPort(port uint16) (netip.AddrPort, bool) {
 	if f == nil || !slices.ContainsFunc(f.hostPorts, func(r PortRange) bool { return r.has(port) }) {
 		return netip.AddrPort{}, false
@@ -138,7 +139,7 @@ func (f *Floor) HostPort(port uint16) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(f.target, port), true
 }
 
-// HasHostPorts reports whether HostName stands for anything.
+// HasHostPorts reports whether HostName resolves to an address.
 func (f *Floor) HasHostPorts() bool { return f != nil && len(f.hostPorts) > 0 }
 
 var (
@@ -146,9 +147,9 @@ var (
 	mappedPrefix = netip.MustParsePrefix("::ffff:0:0/96")
 )
 
-// Unwrap is the IPv4 address that a mapped or a NAT64 address (RFC 6052) stands for, else the
-// address itself, without a zone. 6to4, Teredo and local NAT64 are not unwrapped: the floor
-// closes all of them, whatever is inside.
+// Unwrap returns the IPv4 address inside a mapped or NAT64 address (RFC 6052), otherwise the
+// address itself, without a zone. It does not unwrap 6to4, Teredo and local NAT64: the floor closes
+// all of them, whatever they contain.
 func Unwrap(a netip.Addr) netip.Addr {
 	a = a.WithZone("")
 	if nat64.Contains(a) || mappedPrefix.Contains(a) {
@@ -158,7 +159,7 @@ func Unwrap(a netip.Addr) netip.Addr {
 	return a
 }
 
-// CheckAddr says why no policy opens an address; the reason is empty if one may.
+// CheckAddr returns why policies cannot open an address. If they can, the reason is empty.
 func (f *Floor) CheckAddr(addr netip.Addr) (Reason, string) {
 	if !addr.IsValid() {
 		return FloorSpecial, "there is no address"
@@ -181,7 +182,7 @@ func (f *Floor) CheckAddr(addr netip.Addr) (Reason, string) {
 	if !closed {
 		return "", ""
 	}
-	// RFC 6052 3.1: NAT64's prefix is not for addresses that are not global.
+	// RFC 6052 3.1: the NAT64 prefix is only for global addresses.
 	if f != nil && specials[i].openable && !nat64.Contains(addr) {
 		if _, open := f.private.find(a); open {
 			return "", ""
@@ -190,14 +191,14 @@ func (f *Floor) CheckAddr(addr netip.Addr) (Reason, string) {
 	return FloorSpecial, fmt.Sprintf("%s is %s, which no policy opens", addr, article(specials[i].name))
 }
 
-// isPublic reports whether an unwrapped address is of the public internet, which default: public is
-// about. An operator may open others; a policy reaches those only by an allow rule.
+// isPublic reports whether an unwrapped address belongs to the public internet, the scope of
+// default: public. An operator may open others; a policy reaches these only by an allow rule.
 func isPublic(a netip.Addr) bool {
 	_, special := specialTable.find(a)
 	return !special
 }
 
-// publicPart reports whether a network has public addresses, and whether it has others.
+// publicPart reports whether a network contains public addresses, and whether it contains others.
 func publicPart(p netip.Prefix) (public, others bool) {
 	public = true
 	for _, s := range specials {
@@ -218,7 +219,7 @@ func article(name string) string {
 	return "in a special-purpose range (" + name + ")"
 }
 
-// CheckName says why no policy opens a canonical name; the reason is empty if one may.
+// CheckName returns why policies cannot open a canonical name. If they can, the reason is empty.
 func (f *Floor) CheckName(name string) (Reason, string) {
 	for rest := name; ; {
 		if what, closed := closedNames[rest]; closed {
@@ -232,7 +233,7 @@ func (f *Floor) CheckName(name string) (Reason, string) {
 	}
 }
 
-// ClosedNames are the names that the floor closes, for listings.
+// ClosedNames returns the names closed by the floor, for listings.
 func ClosedNames() []string {
 	var names []string
 	for n := range closedNames {

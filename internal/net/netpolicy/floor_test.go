@@ -107,7 +107,7 @@ func TestPortsOfTheHost(t *testing.T) {
 	}
 }
 
-// Whatever a policy says, and whatever is attested, no address of the floor is open.
+// No address of the floor is open, for any policy and any facts.
 func TestNoPolicyOpensTheFloor(t *testing.T) {
 	all := Spec{Default: Public, Allow: []string{"0.0.0.0/0", "::/0", "*.test", "169.254.169.254", "127.0.0.1"}}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -130,7 +130,7 @@ func TestNoPolicyOpensTheFloor(t *testing.T) {
 		return a
 	}
 	for _, s := range append(append([]special{}, specials...), metadata...) {
-		if s.prefix == mappedPrefix { // what is in it counts
+		if s.prefix == mappedPrefix { // judged by the IPv4 address inside
 			continue
 		}
 		for range 200 {
@@ -182,7 +182,7 @@ func TestTheHostsNameIsResolvedIfARuleNamesIt(t *testing.T) {
 	}
 }
 
-// A ceiling gives the host's ports to who asks for them by name, if it names them itself.
+// A ceiling allows the host's ports to a policy that names the host, if the ceiling names it, too.
 func TestTheHostUnderACeiling(t *testing.T) {
 	for _, c := range []struct {
 		what          string

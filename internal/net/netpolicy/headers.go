@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Bounds of header rules, which are E2B's where it has them.
+// Limits of header rules. They are E2B's where it has them.
 const (
 	maxHeaderRules = 10
 	maxHeaders     = 20
@@ -14,13 +14,14 @@ const (
 	maxHeaderValue = 2048
 )
 
-// reservedHeaders say where a request goes and where it ends: who sets one can smuggle.
+// reservedHeaders control the destination and the end of a request. Setting them would allow
+// request smuggling.
 var reservedHeaders = []string{
 	"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "keep-alive",
 	"proxy-connection",
 }
 
-// headerTable has each host's headers, by canonical name.
+// headerTable maps a canonical host name to its headers.
 type headerTable map[string]map[string]string
 
 func compileHeaders(rules []HeaderRule) (headerTable, error) {
@@ -47,7 +48,7 @@ func compileHeaders(rules []HeaderRule) (headerTable, error) {
 	return t, nil
 }
 
-// checkHeaders never puts a value into an error: it may be a secret.
+// checkHeaders never puts a value into an error, because it may be a secret.
 func checkHeaders(headers map[string]string) error {
 	if len(headers) == 0 || len(headers) > maxHeaders {
 		return fmt.Errorf("%d headers: there are 1 to %d", len(headers), maxHeaders)
@@ -72,9 +73,9 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-// tokenLetters are those of RFC 9110 5.6.2, in lowercase.
+// tokenLetters are the characters of RFC 9110 5.6.2, in lowercase.
 const tokenLetters = "abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
 
-// Headers are what to set on requests to a canonical name; nil for none. That a host is
-// listed allows nothing. The map is not to be changed.
+// Headers returns the headers to set on requests to a canonical name. It may be nil. A host with
+// headers is not thereby allowed. The caller must not change the map.
 func (p *Policy) Headers(name string) map[string]string { return p.sets[name] }

@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// HostGrant is the set of host ports that a caller's policies may name as HostName, and the right to
-// high limits. The zero value grants none. The operator opens ports of the host to the daemon; a
-// grant says who may use them.
+// HostGrant is the set of host ports that a caller's policies may name as HostName, and the right
+// to high limits. The zero value grants none. The operator opens ports of the host to the daemon; a
+// grant limits who may use them.
 type HostGrant struct {
-	// All grants every port that the operator has opened.
+	// All grants every port opened by the operator.
 	All   bool        `json:"all,omitempty"`
 	Ports []PortRange `json:"ports,omitempty"`
-	// AnyLimits grants limits above those of tenants. All does, too.
+	// AnyLimits grants limits above the tenants' limits. All does, too.
 	AnyLimits bool `json:"any_limits,omitempty"`
 }
 
 // maxGrantRanges limits the ranges of one grant.
 const maxGrantRanges = 64
 
-// ParseHostGrant reads ranges as ParsePortRange does.
+// ParseHostGrant reads ranges in the form of ParsePortRange.
 func ParseHostGrant(texts []string) (HostGrant, error) {
 	if len(texts) > maxGrantRanges {
 		return HostGrant{}, fmt.Errorf("%d ranges of host ports, want at most %d", len(texts), maxGrantRanges)
@@ -36,7 +36,7 @@ func ParseHostGrant(texts []string) (HostGrant, error) {
 	return g, nil
 }
 
-// Covers reports whether g grants every port that other does.
+// Covers reports whether g grants every port granted by other.
 func (g HostGrant) Covers(other HostGrant) bool {
 	if g.All {
 		return true
@@ -50,7 +50,7 @@ func (g HostGrant) Covers(other HostGrant) bool {
 	})
 }
 
-// merged returns the granted ranges, sorted and without neighbours that touch.
+// merged returns the granted ranges, sorted and with adjacent ranges merged.
 func (g HostGrant) merged() []PortRange {
 	all := slices.Clone(g.Ports)
 	slices.SortFunc(all, func(a, b PortRange) int { return int(a.First) - int(b.First) })
@@ -80,9 +80,8 @@ func (g HostGrant) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// Cut removes from a policy the rules for ports of the host that are not granted, and narrows those
-// that are granted in part. No other rule reaches the host, so that the rest of the policy stays. A
-// rule that cannot be read is an error.
+// Cut removes rules for ungranted ports of the host from a policy, and narrows partly granted ones.
+// Other rules do not reach the host and stay. An invalid rule is an error.
 func (g HostGrant) Cut(s Spec) (Spec, []Cut, error) {
 	if g.All {
 		return s, nil, nil
@@ -103,7 +102,7 @@ func (g HostGrant) Cut(s Spec) (Spec, []Cut, error) {
 			cuts = append(cuts, *cut)
 		}
 	}
-	if cuts != nil { // otherwise the list stays as its user wrote it
+	if cuts != nil { // otherwise keep the list as its user wrote it
 		s.Allow = allow
 	}
 	return s, cuts, nil

@@ -62,8 +62,8 @@ func TestAGrantCoversAnother(t *testing.T) {
 	}
 }
 
-// FuzzHostGrant tries rules and grants: what is left after a cut reaches no port of the host that is
-// not granted.
+// FuzzHostGrant tries rules and grants: after a cut, a policy reaches no ungranted port of the
+// host.
 func FuzzHostGrant(f *testing.F) {
 	f.Add("host.forkd.internal:8080", uint16(8080), uint16(8090), uint16(8085))
 	f.Add("host.forkd.internal", uint16(1), uint16(1), uint16(2))

@@ -5,16 +5,16 @@ import (
 	"net/netip"
 )
 
-// Judge decides about a flow. It is to be asked with each address that is about to be dialled,
-// resolved ones among them: that is what defeats names that resolve to closed addresses.
+// Judge decides about a flow. Call it with each address before dialing it, including resolved ones.
+// This defeats names that resolve to closed addresses.
 //
 //   - Allowed without Peek: dial (Decision.Dial if it is valid) and hand over.
 //   - Allowed with Peek, or NeedName: accept the flow, and read the name from its first bytes
-//     (SNI or Host). If there is none, go on when it was Allowed, refuse when it was NeedName.
-//     The name has to pass JudgeName. Unless Facts.Has the name for the address, resolve it
-//     with our own resolver and take that address. Then Judge again with Query.Name.
+//     (SNI or Host). If there is no name, continue if it was Allowed, refuse if it was NeedName.
+//     The name must pass JudgeName. Unless Facts.Has the name for the address, resolve it with
+//     our own resolver and use that address. Then call Judge again with Query.Name.
 //
-// Flows to the gateway's own services (192.0.0.1, fe80::1) are not for Judge: it denies them.
+// Do not use Judge for the gateway's own services (192.0.0.1, fe80::1): it denies them.
 func (p *Policy) Judge(q Query) Decision {
 	addr, port := Unwrap(q.Addr.Addr()), q.Addr.Port()
 	if addr == HostAddr {
@@ -42,7 +42,7 @@ func (p *Policy) Judge(q Query) Decision {
 	return p.all(func(one *part) Decision { return one.judge(&f) })
 }
 
-// judgeHostPort is about HostAddr, whose name nobody needs to attest.
+// judgeHostPort decides about HostAddr. Its name needs no fact.
 func (p *Policy) judgeHostPort(proto Protocol, port uint16) Decision {
 	target, open := p.floor.HostPort(port)
 	if !open || proto != TCP && proto != UDP {
@@ -57,8 +57,8 @@ func (p *Policy) judgeHostPort(proto Protocol, port uint16) Decision {
 	return d
 }
 
-// judgeHostPort asks for an allow rule that names the host. default: public does not: what
-// listens on the host's loopback is no part of the public internet.
+// judgeHostPort requires an allow rule that names the host. default: public is not enough, because
+// services on the host's loopback are not part of the public internet.
 func (one *part) judgeHostPort(proto Protocol, port uint16) Decision {
 	if r := one.allow.first(one.allow.exact[HostName], proto, port); r != nil {
 		return Decision{Verdict: Allowed, Reason: HostPort, Rule: r.Text}
@@ -67,7 +67,7 @@ func (one *part) judgeHostPort(proto Protocol, port uint16) Decision {
 		Text: fmt.Sprintf("no rule allows %s:%d/%s, which has to be named", HostName, port, proto)}
 }
 
-// all asks each part: one that denies has the last word, then one that needs a name.
+// all asks each part. A part that denies decides, then a part that needs a name.
 func (p *Policy) all(ask func(*part) Decision) Decision {
 	var sum Decision
 	for i, one := range p.parts {
@@ -96,13 +96,13 @@ func (p *Policy) all(ask func(*part) Decision) Decision {
 	return sum
 }
 
-// flow is a Query whose address is open as far as the floor goes.
+// flow is a Query with an address that the floor allows.
 type flow struct {
 	proto Protocol
 	addr  netip.Addr
 	port  uint16
-	names []string // that the address is attested to have, or the one that was read
-	peeks bool     // a name can be read still
+	names []string // recorded names of the address, or the name read from the flow
+	peeks bool     // a name can still be read
 }
 
 func (f *flow) String() string {
@@ -112,7 +112,7 @@ func (f *flow) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.addr, f.port), f.proto)
 }
 
-// judge decides for one policy by itself. Allow beats deny; addresses go before names.
+// judge decides for one policy alone. Allow beats deny; addresses come before names.
 func (one *part) judge(f *flow) Decision {
 	if r := one.allow.byAddr(f.addr, f.proto, f.port); r != nil {
 		return Decision{Verdict: Allowed, Reason: RuleAllow, Rule: r.Text}
@@ -135,7 +135,7 @@ func (one *part) judge(f *flow) Decision {
 	return Decision{Verdict: Allowed, Reason: DefaultPublic, Peek: f.peeks && one.denyNames}
 }
 
-// denies is about a flow that no rule allows.
+// denies decides about a flow without a matching allow rule.
 func (one *part) denies(f *flow) (Decision, bool) {
 	if r := one.deny.byAddr(f.addr, f.proto, f.port); r != nil {
 		return Decision{Reason: RuleDeny, Rule: r.Text, Text: fmt.Sprintf("the rule %q denies %s", r.Text, f)}, true
@@ -170,7 +170,7 @@ func firstOf(names []string) string {
 	return names[0]
 }
 
-// deniesNames reports whether every name that the address has is denied.
+// deniesNames reports whether every name of the address is denied.
 func (one *part) deniesNames(f *flow) (Decision, bool) {
 	var rule *Rule
 	for _, name := range f.names {
@@ -188,7 +188,7 @@ func (one *part) deniesNames(f *flow) (Decision, bool) {
 		Text: fmt.Sprintf("the rule %q denies %s", rule.Text, name)}, true
 }
 
-// nameMayAllow reports whether an allow rule by domain speaks of a TCP port.
+// nameMayAllow reports whether an allow rule by domain covers a TCP port.
 func (one *part) nameMayAllow(port uint16) bool {
 	for _, r := range one.namePorts {
 		if port >= r.low && port <= r.high {
@@ -198,8 +198,8 @@ func (one *part) nameMayAllow(port uint16) bool {
 	return false
 }
 
-// JudgeName decides about a name that was read from a TCP flow (SNI, or Host without its
-// port), before it is resolved. Judge has the last word, with the address.
+// JudgeName decides about a name read from a TCP flow (SNI, or Host without its port), before it is
+// resolved. The final decision is Judge's, with the address.
 func (p *Policy) JudgeName(name string, port uint16) Decision {
 	n, err := CanonicalName(name)
 	if err != nil {
@@ -223,8 +223,8 @@ func (p *Policy) JudgeName(name string, port uint16) Decision {
 	return d
 }
 
-// judgeName is sure of what names decide. Where only addresses are allowed it leaves the
-// verdict to Judge, and to the policies that bound this one.
+// judgeName returns sure if names decide. If only addresses are allowed, it leaves the verdict to
+// Judge and to the policies that bound this one.
 func (one *part) judgeName(name string, port uint16) (d Decision, sure bool) {
 	if r := one.allow.byName(name, TCP, port); r != nil {
 		return Decision{Verdict: Allowed, Reason: AttestedName, Rule: r.Text}, true

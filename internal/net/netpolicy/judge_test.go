@@ -8,7 +8,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// know makes facts of pairs of a name and an address.
+// know returns facts from pairs of a name and an address.
 func know(pairs ...string) *Facts {
 	f := &Facts{}
 	for i := 0; i < len(pairs); i += 2 {

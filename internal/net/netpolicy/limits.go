@@ -8,14 +8,14 @@ import (
 	"github.com/forkd/forkd/internal/leaf/pace"
 )
 
-// Defaults of Limits; bytes are unlimited.
+// Defaults of Limits. Bytes are unlimited.
 const (
 	DefaultFlows          = 1024
 	DefaultFlowsPerSecond = 256
 	DefaultDNSPerSecond   = 100
 )
 
-// Highest limits that can be asked for.
+// Highest limits that a policy may set.
 const (
 	mostFlows      = 65536
 	mostPerSecond  = 100000
@@ -36,7 +36,7 @@ func (l Limits) check() error {
 	return nil
 }
 
-// orDefaults fills in what is zero; bytes stay zero, which is unlimited.
+// orDefaults replaces zero values by the defaults. Bytes stay zero, which means unlimited.
 func (l Limits) orDefaults() Limits {
 	if l.Flows == 0 {
 		l.Flows = DefaultFlows
@@ -50,7 +50,7 @@ func (l Limits) orDefaults() Limits {
 	return l
 }
 
-// atMost takes the lower of each, where zero in bound is no bound.
+// atMost returns the lower of each value. Zero in bound means no bound.
 func (l Limits) atMost(bound Limits) Limits {
 	lower := func(a, b int) int {
 		if b != 0 && (a == 0 || b < a) {
@@ -67,27 +67,27 @@ func (l Limits) atMost(bound Limits) Limits {
 	return l
 }
 
-// Budget is what a sandbox has left of its limits. It keeps no time of its own. It is safe
-// for concurrent use.
+// Budget holds the unused part of a sandbox's limits. It has no clock of its own. It is safe for
+// concurrent use.
 type Budget struct {
-	mu     sync.Mutex // guards what follows; the buckets have locks of their own
+	mu     sync.Mutex // guards the fields below; the buckets have their own locks
 	limits Limits
 	flows  int
 	fresh  *pace.Bucket // new flows
 	dns    *pace.Bucket
-	in     *pace.Bucket // bytes to the guest; nil for no limit
-	out    *pace.Bucket // bytes from the guest; nil for no limit
+	in     *pace.Bucket // bytes to the guest; nil if unlimited
+	out    *pace.Bucket // bytes from the guest; nil if unlimited
 }
 
-// NewBudget makes a full budget; what is zero in the limits is the default.
+// NewBudget returns a full budget. Zero values in the limits mean the defaults.
 func NewBudget(l Limits) *Budget {
 	b := &Budget{}
 	b.SetLimits(l)
 	return b
 }
 
-// SetLimits takes new limits, with full buckets for those that changed. Flows that are there
-// beyond a new limit stay.
+// SetLimits sets new limits, with full buckets for changed ones. Existing flows above a new limit
+// stay.
 func (b *Budget) SetLimits(l Limits) {
 	l = l.orDefaults()
 	b.mu.Lock()
@@ -111,8 +111,8 @@ func byteBucket(rate int64) *pace.Bucket {
 	return pace.New(int(rate), int(rate))
 }
 
-// BeginFlow takes a flow from the budget; the reason is empty if there was one. EndFlow
-// gives it back.
+// BeginFlow takes a flow from the budget. The reason is empty on success. Return the flow with
+// EndFlow.
 func (b *Budget) BeginFlow(now time.Time) Reason {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,21 +126,21 @@ func (b *Budget) BeginFlow(now time.Time) Reason {
 	return ""
 }
 
-// EndFlow gives a flow back, once for each that BeginFlow took.
+// EndFlow returns a flow. Call it once per successful BeginFlow.
 func (b *Budget) EndFlow() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.flows = max(0, b.flows-1)
 }
 
-// Flows is how many there are.
+// Flows returns the number of current flows.
 func (b *Budget) Flows() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.flows
 }
 
-// TakeDNS takes a query from the budget, if there is one.
+// TakeDNS takes a query from the budget and reports whether there was one.
 func (b *Budget) TakeDNS(now time.Time) bool {
 	b.mu.Lock()
 	dns := b.dns
@@ -148,10 +148,10 @@ func (b *Budget) TakeDNS(now time.Time) bool {
 	return dns.Try(now)
 }
 
-// In takes n bytes on their way to the guest, and returns how long to wait before more.
+// In takes n bytes to the guest, and returns how long to wait before more.
 func (b *Budget) In(now time.Time, n int) time.Duration { return b.bytes(now, n, false) }
 
-// Out takes n bytes on their way from the guest, and returns how long to wait before more.
+// Out takes n bytes from the guest, and returns how long to wait before more.
 func (b *Budget) Out(now time.Time, n int) time.Duration { return b.bytes(now, n, true) }
 
 func (b *Budget) bytes(now time.Time, n int, out bool) time.Duration {

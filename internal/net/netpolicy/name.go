@@ -9,15 +9,16 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// HostName is the name by which guests reach the host's ports that the operator opened.
+// HostName is the name by which guests reach the host's ports opened by the operator.
 const HostName = "host.forkd.internal"
 
-// toASCII maps as browsers and resolvers do. Underscores are no letters of host names, but
-// are in names of the DNS; CanonicalName checks what is left itself.
+// toASCII maps names as browsers and resolvers do. Underscores are allowed in names of the DNS,
+// although not in host names. CanonicalName checks the rest itself.
 var toASCII = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false), idna.StrictDomainName(false))
 
-// CanonicalName is a name as rules, facts and questions are compared: in ASCII, lowercase,
-// without the final dot. It is an error for what no name in the DNS can be, an address among it.
+// CanonicalName returns a name in the form in which rules, facts and questions are compared: ASCII,
+// lowercase, without the final dot. It returns an error if the name is impossible in the DNS, for
+// example an address.
 func CanonicalName(name string) (string, error) {
 	n := strings.TrimSuffix(name, ".")
 	if n == "" {
@@ -77,8 +78,9 @@ func isASCII(s string) bool {
 	return true
 }
 
-// looksLikeIPv4 tells what programs take for an IPv4 address, well written or not: the
-// last part is a number, decimal or hexadecimal. 127.1 and 0x7f.1 are 127.0.0.1 to some.
+// looksLikeIPv4 reports whether programs may take a host for an IPv4 address, even a malformed one:
+// its last part is a number, decimal or hexadecimal. Some programs take 127.1 and 0x7f.1 for
+// 127.0.0.1.
 func looksLikeIPv4(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestAddressesOfTheHostThatItDoesNotHaveAreClosed names them, as behind a cloud's translation.
+// TestAddressesOfTheHostThatItDoesNotHaveAreClosed names them, as behind a cloud's address
+// translation.
 func TestAddressesOfTheHostThatItDoesNotHaveAreClosed(t *testing.T) {
 	var own []netip.Prefix
 	for _, text := range []string{"93.184.216.34", "8.8.4.0/24", "2606:2800::/48"} {
@@ -29,7 +30,8 @@ func TestAddressesOfTheHostThatItDoesNotHaveAreClosed(t *testing.T) {
 	}
 }
 
-// FuzzParseOwn reads anything: what is read is a network that is not everything, and closes itself.
+// FuzzParseOwn parses arbitrary text. A parsed network does not cover everything, and its addresses
+// are closed.
 func FuzzParseOwn(f *testing.F) {
 	for _, s := range []string{"1.2.3.4", "1.2.3.0/24", "::ffff:1.2.3.4", "::/0", "fe80::1%eth0", "", "::ffff:0:0/96", "1.2.3.4/33"} {
 		f.Add(s)

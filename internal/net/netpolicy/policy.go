@@ -6,49 +6,49 @@ import (
 	"slices"
 )
 
-// Bounds of a policy.
+// Limits of a policy.
 const (
-	// MaxRules is how many rules a policy has at most, allow and deny together.
+	// MaxRules limits the rules of a policy, allow and deny together.
 	MaxRules = 10000
-	// maxHTTPSPorts is how many ports beside 80 and 443 may be peeked at.
+	// maxHTTPSPorts limits the peeked ports other than 80 and 443.
 	maxHTTPSPorts = 64
-	// maxWithin is how deep policies may lie in others.
+	// maxWithin limits the nesting of policies.
 	maxWithin = 16
 )
 
-// Policy is a compiled Spec, under the floor and within those that bound it. It never
-// changes, and is safe for concurrent use.
+// Policy is a compiled Spec, under the floor and its bounding policies. It never changes, and is
+// safe for concurrent use.
 type Policy struct {
 	floor  *Floor
-	parts  []*part // the policy itself, then each one that bounds it; all must allow
+	parts  []*part // the policy itself, then each bounding policy; all must allow
 	limits Limits
-	https  []uint16 // ports, beside 80 and 443, that are peeked at; of all parts
+	https  []uint16 // peeked ports other than 80 and 443, of all parts
 	domain bool     // a part has domain rules
 	spec   Spec     // of the first part
 	sets   headerTable
 }
 
-// part is one policy, whatever others bound it.
+// part is one policy without its bounds.
 type part struct {
-	what        string // whose it is, for texts; empty for the sandbox's own policy
+	what        string // owner of the policy, for texts; empty for the sandbox's own
 	public      bool
 	allow, deny ruleSet
-	allowNames  bool        // there are allow rules by domain, and something for them to open
-	denyNames   bool        // there are deny rules by domain, and something for them to close
+	allowNames  bool        // there are allow rules by domain, and they have an effect
+	denyNames   bool        // there are deny rules by domain, and they have an effect
 	namePorts   []portRange // TCP ports of the allow rules by domain
-	resolvesAny bool        // names that no rule has may be resolved
+	resolvesAny bool        // names without a matching rule may be resolved
 }
 
-// Bounds are what a policy is compiled under.
+// Bounds contains the bounds of a policy.
 type Bounds struct {
-	Floor   *Floor  // nil: the floor without exceptions
-	Ceiling *Policy // the operator's; nil for none
+	Floor   *Floor  // if nil, the floor without exceptions
+	Ceiling *Policy // the operator's ceiling; may be nil
 }
 
 // Compile compiles a policy without a ceiling over the floor without exceptions.
 func Compile(spec Spec) (*Policy, error) { return CompileWithin(spec, Bounds{}) }
 
-// CompileWithin compiles a policy. Its errors name the rule that is wrong; several are joined.
+// CompileWithin compiles a policy. Its errors name the invalid rule; several errors are joined.
 func CompileWithin(spec Spec, b Bounds) (*Policy, error) {
 	p := &Policy{floor: b.Floor, spec: spec}
 	var err error
@@ -113,7 +113,7 @@ func compilePart(spec *Spec, what string) (*part, error) {
 	return one, nil
 }
 
-// deniesAll reports whether deny rules leave no address of either family.
+// deniesAll reports whether deny rules cover all addresses of both families.
 func (one *part) deniesAll() bool {
 	var four, six bool
 	for i := range one.deny.rules {
@@ -138,7 +138,7 @@ func parseRules(list string, texts []string) ([]Rule, error) {
 	return rules, errors.Join(errs...)
 }
 
-// checkNumbers is for what is not a rule.
+// checkNumbers checks the fields other than rules.
 func (s *Spec) checkNumbers() error {
 	if n := len(s.Allow) + len(s.Deny); n > MaxRules {
 		return fmt.Errorf("%d rules are too many: a policy has at most %d", n, MaxRules)
@@ -152,20 +152,22 @@ func (s *Spec) checkNumbers() error {
 	return s.Limits.check()
 }
 
-// Spec is what the policy was compiled of.
+// Spec returns the source of the policy.
 func (p *Policy) Spec() Spec { return p.spec }
 
-// Floor is the one under the policy; it may be nil, as a *Floor may be.
+// Floor returns the floor of the policy. It may be nil, as a *Floor may be.
 func (p *Policy) Floor() *Floor { return p.floor }
 
-// Limits are the policy's with defaults filled in, and not above any that bound it.
+// Limits returns the policy's limits with defaults filled in. They do not exceed the limits of a
+// bounding policy.
 func (p *Policy) Limits() Limits { return p.limits }
 
-// HasDomainRules reports whether names decide anything: UDP 443 is refused then, and HTTPS
-// and SVCB records are answered empty.
+// HasDomainRules reports whether names affect decisions. UDP 443 is then refused, and HTTPS and
+// SVCB queries get empty answers.
 func (p *Policy) HasDomainRules() bool { return p.domain }
 
-// Peeks reports whether the first bytes of a TCP flow to a port are expected to name its host.
+// Peeks reports whether the first bytes of a TCP flow to a port are expected to contain a host
+// name.
 func (p *Policy) Peeks(port uint16) bool {
 	return port == 80 || port == 443 || slices.Contains(p.https, port)
 }

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// PortRange are the ports from First to Last, both among them.
+// PortRange is the range of ports from First to Last, both included.
 type PortRange struct{ First, Last uint16 }
 
-// OnePort is a range of one.
+// OnePort returns a range of one port.
 func OnePort(port uint16) PortRange { return PortRange{port, port} }
 
 // ParsePortRange reads PORT or FIRST-LAST.
@@ -27,7 +27,7 @@ func ParsePortRange(text string) (PortRange, error) {
 	return r, nil
 }
 
-// String is what ParsePortRange reads.
+// String returns the form read by ParsePortRange.
 func (r PortRange) String() string {
 	if r.First == r.Last {
 		return strconv.Itoa(int(r.First))

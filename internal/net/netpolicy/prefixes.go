@@ -7,17 +7,18 @@ import (
 	"sort"
 )
 
-// prefixTable finds the prefixes that an address is in, the longest first. Two prefixes are
-// apart or one is inside the other. So with those sorted by their first address, the last that
-// begins at or before an address is in the same nest as all that contain it.
+// prefixTable finds all prefixes that contain an address, the longest first. Two prefixes are
+// either disjoint or one contains the other. So in the list sorted by first address, the last
+// prefix that begins at or before an address belongs to the same nest as all prefixes that contain
+// the address.
 type prefixTable struct {
 	nodes []prefixNode
 }
 
 type prefixNode struct {
 	prefix netip.Prefix
-	parent int   // the next wider prefix around it; -1 for none
-	values []int // what was added for it, in order
+	parent int   // the next wider prefix around it, or -1
+	values []int // values added for it, in order
 }
 
 // prefixBuilder collects prefixes for a table.
@@ -25,7 +26,7 @@ type prefixBuilder struct {
 	values map[netip.Prefix][]int
 }
 
-// add takes a masked prefix.
+// add adds a value for a masked prefix.
 func (b *prefixBuilder) add(p netip.Prefix, value int) {
 	if b.values == nil {
 		b.values = map[netip.Prefix][]int{}
@@ -51,7 +52,7 @@ func (b *prefixBuilder) build() prefixTable {
 	return prefixTable{nodes}
 }
 
-// walk calls visit with the values of each prefix that a is in, until it returns true.
+// walk calls visit with the values of each prefix that contains a, until visit returns true.
 func (t *prefixTable) walk(a netip.Addr, visit func(values []int) bool) {
 	i := sort.Search(len(t.nodes), func(i int) bool { return t.nodes[i].prefix.Addr().Compare(a) > 0 }) - 1
 	for ; i >= 0; i = t.nodes[i].parent {
@@ -61,7 +62,7 @@ func (t *prefixTable) walk(a netip.Addr, visit func(values []int) bool) {
 	}
 }
 
-// find is the first value of the longest prefix that a is in.
+// find returns the first value of the longest prefix that contains a.
 func (t *prefixTable) find(a netip.Addr) (value int, ok bool) {
 	t.walk(a, func(values []int) bool {
 		value, ok = values[0], true

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPublicIsTheInternetOnly judges addresses that an operator opened: a policy or a ceiling that is
-// public does not reach them, and one that names them does.
+// TestPublicIsTheInternetOnly judges addresses opened by an operator: a public policy or ceiling
+// does not reach them, and one that names them does.
 func TestPublicIsTheInternetOnly(t *testing.T) {
 	floor, err := NewFloor(FloorConfig{
 		Private:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fc00::/8")},
@@ -52,7 +52,7 @@ func TestPublicIsTheInternetOnly(t *testing.T) {
 			if got := d.Verdict == Allowed; got != want[a] {
 				t.Errorf("%s: %s: got %+v, want %v", c.what, a, d, want[a])
 			}
-			// A name in the first bytes, or an answer of the resolver, opens no more.
+			// A name in the first bytes, or an answer of the resolver, does not open more.
 			d = p.Judge(Query{Protocol: TCP, Addr: netip.MustParseAddrPort(a), Name: "a.test", Now: noon})
 			if got := d.Verdict == Allowed; got && !want[a] {
 				t.Errorf("%s: %s by a name: got %+v", c.what, a, d)

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Protocol is a flow's protocol, by its IP number; zero in a rule is any.
+// Protocol is the protocol of a flow, by its IP number. Zero in a rule means any.
 type Protocol uint8
 
-// Protocols, numbered as in usernet. Echo stands for ICMP and ICMPv6 echo requests,
-// which have no port: only rules without port and protocol speak of them.
+// Protocols, numbered as in usernet. Echo stands for ICMP and ICMPv6 echo requests. They have no
+// port, so only rules without port and protocol match them.
 const (
 	Echo Protocol = 1
 	TCP  Protocol = 6
@@ -32,30 +32,30 @@ func (p Protocol) String() string {
 	return "protocol " + strconv.Itoa(int(p))
 }
 
-// Kind says what a rule's host is.
+// Kind is the kind of a rule's host.
 type Kind uint8
 
 // Kinds of hosts.
 const (
 	Exact     Kind = iota + 1 // one name
-	Below                     // *.domain: every name below it, at any depth, not itself
+	Below                     // *.domain: every name below the domain, at any depth, not the domain itself
 	Addresses                 // an address or a CIDR
 )
 
 // Rule is one parsed rule.
 type Rule struct {
-	Text     string       // as the user wrote it, without blanks around it
-	Kind     Kind         // what the host is
-	Name     string       // of Exact and Below: ASCII, lowercase, no final dot; of Below without "*."
-	Prefix   netip.Prefix // of Addresses: masked, IPv4 unwrapped
-	Low      uint16       // first port; 0 for any port
+	Text     string       // as the user wrote it, without surrounding blanks
+	Kind     Kind         // kind of the host
+	Name     string       // for Exact and Below: ASCII, lowercase, no final dot; for Below without "*."
+	Prefix   netip.Prefix // for Addresses: masked, IPv4 unwrapped
+	Low      uint16       // first port, or 0 for any port
 	High     uint16       // last port
-	Protocol Protocol     // zero for any
+	Protocol Protocol     // zero means any
 }
 
-// RuleError says which rule is wrong, and how it would be right.
+// RuleError describes an invalid rule and its correct form.
 type RuleError struct {
-	Rule string // as it was written
+	Rule string // as the user wrote it
 	Msg  string
 }
 
@@ -105,14 +105,14 @@ func (r *Rule) parse() error {
 	return r.setHost(host)
 }
 
-// hostOfURL is what a user who wrote a URL meant.
+// hostOfURL returns the host of a URL.
 func hostOfURL(text string) string {
 	_, rest, _ := strings.Cut(text, "://")
 	host, _, _ := strings.Cut(rest, "/")
 	return host
 }
 
-// takeProtocol removes the protocol at the end; a number there is a prefix's length.
+// takeProtocol removes the protocol at the end. A number there is the length of a prefix.
 func (r *Rule) takeProtocol(text string) (rest string, err error) {
 	at := strings.LastIndexByte(text, '/')
 	if at < 0 {
@@ -135,7 +135,7 @@ func (r *Rule) takeProtocol(text string) (rest string, err error) {
 	return text[:at], nil
 }
 
-// splitPort takes host and port apart; port is empty when there is none.
+// splitPort separates host and port. port is empty if there is none.
 func splitPort(text string) (host, port string, err error) {
 	if inner, ok := strings.CutPrefix(text, "["); ok {
 		host, rest, closed := strings.Cut(inner, "]")
@@ -167,7 +167,7 @@ func splitPort(text string) (host, port string, err error) {
 	if _, err := netip.ParsePrefix(text); err == nil {
 		return text, "", nil
 	}
-	// After a prefix's length a colon can only begin a port.
+	// After a prefix's length, a colon can only begin a port.
 	at := strings.LastIndexByte(text, ':')
 	if _, err := netip.ParsePrefix(text[:at]); err == nil {
 		return text[:at], text[at+1:], nil
@@ -259,7 +259,8 @@ func parsePrefix(host string) (netip.Prefix, error) {
 	return unwrapPrefix(p), nil
 }
 
-// unwrapPrefix makes IPv4 of a prefix of mapped or NAT64 addresses, as Judge does of addresses.
+// unwrapPrefix converts a prefix of mapped or NAT64 addresses to IPv4, as Judge does with
+// addresses.
 func unwrapPrefix(p netip.Prefix) netip.Prefix {
 	a := Unwrap(p.Addr())
 	if a.Is4() && !p.Addr().Is4() && p.Bits() >= 96 {
@@ -268,7 +269,7 @@ func unwrapPrefix(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-// covers reports whether the rule speaks of a port and a protocol, whatever the host is.
+// covers reports whether the rule matches a port and a protocol, whatever the host.
 func (r *Rule) covers(proto Protocol, port uint16) bool {
 	if r.Protocol != 0 && r.Protocol != proto {
 		return false
@@ -279,7 +280,7 @@ func (r *Rule) covers(proto Protocol, port uint16) bool {
 	return proto != Echo && port >= r.Low && port <= r.High
 }
 
-// String is the rule in its canonical form.
+// String returns the rule in its canonical form.
 func (r Rule) String() string {
 	host := r.Name
 	switch r.Kind {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// ruleSet finds the rules of one list that speak of an address or of a name.
+// ruleSet finds the rules of one list that match an address or a name.
 type ruleSet struct {
 	rules     []Rule
-	exact     map[string][]int // rules by their name
-	below     map[string][]int // rules *.domain by their domain
+	exact     map[string][]int // rules by name
+	below     map[string][]int // rules *.domain by domain
 	addresses prefixTable
 }
 
@@ -31,7 +31,7 @@ func newRuleSet(rules []Rule) ruleSet {
 	return s
 }
 
-// byAddr is a rule with the smallest network that has an unwrapped address, for the port.
+// byAddr returns a matching rule for an unwrapped address and a port, with the smallest network.
 func (s *ruleSet) byAddr(a netip.Addr, proto Protocol, port uint16) (found *Rule) {
 	s.addresses.walk(a, func(values []int) bool {
 		found = s.first(values, proto, port)
@@ -40,7 +40,7 @@ func (s *ruleSet) byAddr(a netip.Addr, proto Protocol, port uint16) (found *Rule
 	return found
 }
 
-// byName is a rule of a canonical name, for the port; the exact name goes first.
+// byName returns a matching rule for a canonical name and a port. It prefers the exact name.
 func (s *ruleSet) byName(name string, proto Protocol, port uint16) *Rule {
 	if r := s.first(s.exact[name], proto, port); r != nil {
 		return r
@@ -53,7 +53,7 @@ func (s *ruleSet) byName(name string, proto Protocol, port uint16) *Rule {
 	return found
 }
 
-// anyOfName is a rule of a name, whatever its ports.
+// anyOfName returns a rule for a name, whatever its ports.
 func (s *ruleSet) anyOfName(name string) *Rule {
 	if v := s.exact[name]; len(v) > 0 {
 		return &s.rules[v[0]]
@@ -66,7 +66,7 @@ func (s *ruleSet) anyOfName(name string) *Rule {
 	return found
 }
 
-// wholeName is a rule of a name that leaves no port out.
+// wholeName returns a rule for a name that covers all ports.
 func (s *ruleSet) wholeName(name string) *Rule {
 	whole := func(values []int) *Rule {
 		for _, i := range values {
@@ -87,7 +87,7 @@ func (s *ruleSet) wholeName(name string) *Rule {
 	return found
 }
 
-// walkAbove goes through the rules *.domain that a name is below.
+// walkAbove visits the rules *.domain that match a name.
 func (s *ruleSet) walkAbove(name string, visit func(values []int) bool) {
 	if len(s.below) == 0 {
 		return
@@ -113,7 +113,7 @@ func (s *ruleSet) first(values []int, proto Protocol, port uint16) *Rule {
 	return nil
 }
 
-// some reports whether a rule has the property.
+// some reports whether any rule has the property.
 func (s *ruleSet) some(has func(*Rule) bool) bool {
 	for i := range s.rules {
 		if has(&s.rules[i]) {
@@ -123,19 +123,19 @@ func (s *ruleSet) some(has func(*Rule) bool) bool {
 	return false
 }
 
-// isDomain tells rules that decide by facts. The host's own name is none of them: nobody
-// but us says what it resolves to.
+// isDomain reports whether facts decide the rule. The host's own name is excluded, because only
+// forkd resolves it.
 func (r *Rule) isDomain() bool { return r.Kind == Below || r.Kind == Exact && !r.isHost() }
 
-// isHost tells rules that name the host, which nothing else opens.
+// isHost reports whether the rule names the host. Only such rules open the host.
 func (r *Rule) isHost() bool { return r.Kind == Exact && r.Name == HostName }
 
-// isAll tells 0.0.0.0/0 and ::/0.
+// isAll reports whether the rule is for 0.0.0.0/0 or ::/0.
 func (r *Rule) isAll() bool { return r.Kind == Addresses && r.Prefix.Bits() == 0 }
 
 type portRange struct{ low, high uint16 }
 
-// portsOfNames are the TCP ports that rules by domain speak of, each range once.
+// portsOfNames returns the TCP ports of rules by domain, each range once.
 func (s *ruleSet) portsOfNames() []portRange {
 	var ranges []portRange
 	for i := range s.rules {

@@ -1,9 +1,9 @@
-// Package netpolicy decides which flows of a sandbox may be. It is pure: rules,
-// addresses and attested names in, a verdict with its reason out. Whoever dials
-// asks it, and nobody else decides.
+// Package netpolicy decides which flows of a sandbox are allowed. It does no I/O: it maps rules,
+// addresses and known names to a verdict with its reason. All code that dials for a sandbox asks
+// it, and it makes all such decisions.
 package netpolicy
 
-// Default says what becomes of a flow that no rule names.
+// Default is the decision for flows that no rule names.
 type Default string
 
 // Defaults.
@@ -14,34 +14,34 @@ const (
 
 // Spec is a policy as users write it, in YAML or JSON.
 type Spec struct {
-	// Default is for flows that no rule names; empty is Deny.
+	// Default is for flows that no rule names. If empty, Deny.
 	Default Default `json:"default,omitempty" yaml:"default,omitempty"`
-	// Allow and Deny are rules: host[:port[-port]][/tcp|udp], where host is a name,
-	// *.domain, an address or a CIDR. Allow beats Deny.
+	// Allow and Deny are rules: host[:port[-port]][/tcp|udp], where host is a name, *.domain, an
+	// address or a CIDR. Allow beats Deny.
 	Allow []string `json:"allow,omitempty" yaml:"allow,omitempty"`
 	Deny  []string `json:"deny,omitempty" yaml:"deny,omitempty"`
-	// HTTPSPorts are ports, beside 80 and 443, whose first bytes may tell the
-	// name where no DNS answer did.
+	// HTTPSPorts are further ports, beside 80 and 443, on which a flow's first bytes may contain
+	// the host name if no DNS answer did.
 	HTTPSPorts []uint16 `json:"https_ports,omitempty" yaml:"https_ports,omitempty"`
 	// Headers are set by the host on requests to named hosts, over TLS it has verified.
 	Headers []HeaderRule `json:"headers,omitempty" yaml:"headers,omitempty"`
-	// Limits bound what the sandbox may use; zero is the default of each.
+	// Limits limits the sandbox's network use. Zero means the default of each.
 	Limits Limits `json:"limits,omitzero" yaml:"limits,omitempty"`
-	// Within is a policy that this one is never above: that of the sandbox which forked this
-	// one (see Narrow). It is not for users to write, and harmless if they do.
+	// Within is an upper bound of this policy: the policy of the sandbox that forked this one (see
+	// Narrow). Users should not set it, but it is harmless if they do.
 	Within *Spec `json:"within,omitempty" yaml:"-"`
 }
 
-// HeaderRule injects headers, which may be secrets, into requests to one host.
+// HeaderRule adds headers, which may be secrets, to requests to one host.
 type HeaderRule struct {
 	Host    string            `json:"host" yaml:"host"`
 	Headers map[string]string `json:"headers" yaml:"headers"`
 }
 
-// Limits bound a sandbox's network.
+// Limits limits a sandbox's network.
 type Limits struct {
-	Flows          int   `json:"flows,omitempty" yaml:"flows,omitempty"`                       // at once
-	FlowsPerSecond int   `json:"flows_per_second,omitempty" yaml:"flows_per_second,omitempty"` // new ones
+	Flows          int   `json:"flows,omitempty" yaml:"flows,omitempty"`                       // concurrent
+	FlowsPerSecond int   `json:"flows_per_second,omitempty" yaml:"flows_per_second,omitempty"` // new flows
 	DNSPerSecond   int   `json:"dns_per_second,omitempty" yaml:"dns_per_second,omitempty"`     // queries
-	BytesPerSecond int64 `json:"bytes_per_second,omitempty" yaml:"bytes_per_second,omitempty"` // each way
+	BytesPerSecond int64 `json:"bytes_per_second,omitempty" yaml:"bytes_per_second,omitempty"` // in each direction
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// UnmarshalText takes a default in the words that users have for it: deny or none, public or allow.
+// UnmarshalText accepts the users' words for a default: deny or none, public or allow.
 func (d *Default) UnmarshalText(text []byte) error {
 	switch strings.ToLower(string(text)) {
 	case "":
@@ -20,7 +20,7 @@ func (d *Default) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// isPublic takes a Spec that was made in Go, too, where nobody has called UnmarshalText.
+// isPublic also accepts a Spec made in Go, without UnmarshalText.
 func (d Default) isPublic() (bool, error) {
 	var known Default
 	if err := known.UnmarshalText([]byte(d)); err != nil {
@@ -29,8 +29,8 @@ func (d Default) isPublic() (bool, error) {
 	return known == Public, nil
 }
 
-// Preset is a policy by its name: "none" lets nothing out, "public" everything that the
-// floor lets out.
+// Preset returns a policy by name: "none" allows no flows, "public" all flows that the floor
+// allows.
 func Preset(name string) (Spec, error) {
 	switch name {
 	case "none":

@@ -13,11 +13,12 @@ type special struct {
 	openable bool // an operator may open it, or a part of it
 }
 
-// specials are IANA's registries of special-purpose addresses for IPv4 and IPv6 (RFC 6890 and
-// its updates; https://www.iana.org/assignments/iana-ipv4-special-registry and
-// https://www.iana.org/assignments/iana-ipv6-special-registry, as of 2025-05), ranges that are in no
-// registry but end at no public host, and those of forkd's own wire. Ranges inside of another one
-// are listed where their name says more.
+// specials are special-purpose ranges of three kinds: the ranges in IANA's registries for IPv4 and
+// IPv6, unregistered ranges without public hosts, and the range of forkd's own link. A range inside
+// another one is listed if its name is more specific. The registries are defined in RFC 6890 and
+// its updates. This list is from 2025-05:
+// https://www.iana.org/assignments/iana-ipv4-special-registry and
+// https://www.iana.org/assignments/iana-ipv6-special-registry.
 var specials = []special{
 	{netip.MustParsePrefix("0.0.0.0/8"), "this network", false},
 	{netip.MustParsePrefix("10.0.0.0/8"), "private", true},
@@ -35,14 +36,14 @@ var specials = []special{
 	{netip.MustParsePrefix("198.18.0.0/15"), "benchmarking", true},
 	{netip.MustParsePrefix("198.51.100.0/24"), "documentation", true},
 	{netip.MustParsePrefix("203.0.113.0/24"), "documentation", true},
-	{netip.MustParsePrefix("224.0.0.0/4"), "multicast", false}, // a registry of its own
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast", false}, // has its own registry
 	{netip.MustParsePrefix("240.0.0.0/4"), "reserved", true},
 	{netip.MustParsePrefix("255.255.255.255/32"), "broadcast", false},
 
-	{netip.MustParsePrefix("::/96"), "IPv4-compatible", false}, // RFC 4291 2.5.5.1; unspecified and loopback are in it
+	{netip.MustParsePrefix("::/96"), "IPv4-compatible", false}, // RFC 4291 2.5.5.1; includes unspecified and loopback
 	{netip.MustParsePrefix("::/128"), "unspecified", false},
 	{netip.MustParsePrefix("::1/128"), "loopback", false},
-	{netip.MustParsePrefix("::ffff:0:0/96"), "IPv4-mapped", false},       // judged as IPv4 before it comes here
+	{netip.MustParsePrefix("::ffff:0:0/96"), "IPv4-mapped", false},       // judged as IPv4 before this check
 	{netip.MustParsePrefix("::ffff:0:0:0/96"), "IPv4-translated", false}, // RFC 2765
 	{netip.MustParsePrefix("64:ff9b:1::/48"), "local NAT64", false},
 	{netip.MustParsePrefix("100::/64"), "discard only", false},
@@ -67,8 +68,8 @@ var specials = []special{
 	{netip.MustParsePrefix("ff00::/8"), "multicast", false},
 }
 
-// metadata are the addresses of clouds' services that hand out credentials, or speak for the
-// host, beside those that are link-local. No option opens them.
+// metadata are the addresses of cloud services that hand out credentials or act for the host, in
+// addition to link-local ones. No option opens them.
 var metadata = []special{
 	{netip.MustParsePrefix("100.100.100.200/32"), "Alibaba Cloud's metadata", false},
 	{netip.MustParsePrefix("168.63.129.16/32"), "Azure's wire server", false},
@@ -80,7 +81,7 @@ var metadata = []special{
 	{netip.MustParsePrefix("fd00:a9fe:a9fe::/48"), "Akamai's metadata", false},
 }
 
-// closedNames never resolve for a guest, and are no destination of a proxy. Those below them
+// closedNames never resolve for a guest, and cannot be the destination of a proxy. Names below them
 // are closed, too.
 var closedNames = map[string]string{
 	"localhost":                    "this host (RFC 6761)",

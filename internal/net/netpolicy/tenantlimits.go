@@ -2,18 +2,18 @@ package netpolicy
 
 import "fmt"
 
-// tenantLimits are the highest limits that a tenant's policy gets: four times each default. An
-// operator's ceiling that sets a limit replaces it. Bytes are unlimited by default, so that only
-// the operator's ceiling bounds them.
+// tenantLimits are the highest limits of a tenant's policy: four times each default. A limit in the
+// operator's ceiling replaces them. Bytes are unlimited by default, so only the operator's ceiling
+// limits them.
 var tenantLimits = Limits{
 	Flows:          4 * DefaultFlows,
 	FlowsPerSecond: 4 * DefaultFlowsPerSecond,
 	DNSPerSecond:   4 * DefaultDNSPerSecond,
 }
 
-// Granted returns the part of a policy that a caller with this grant may have, whatever else the
-// operator's ceiling cuts: its ports of the host, and limits up to those of tenants. ceiling may be
-// nil. A rule that cannot be read is an error.
+// Granted returns the part of a policy allowed to a caller with this grant: its granted ports of
+// the host, and limits up to the tenants' limits. The operator's ceiling may cut more. ceiling may
+// be nil. An invalid rule is an error.
 func (g HostGrant) Granted(s Spec, ceiling *Spec) (Spec, []Cut, error) {
 	out, cuts, err := g.Cut(s)
 	if err != nil || g.All || g.AnyLimits {
@@ -28,7 +28,7 @@ func (g HostGrant) Granted(s Spec, ceiling *Spec) (Spec, []Cut, error) {
 	return out, append(cuts, cut...), nil
 }
 
-// replacedBy returns l with the values that other sets.
+// replacedBy returns l with the values set in other.
 func (l Limits) replacedBy(other Limits) Limits {
 	if other.Flows != 0 {
 		l.Flows = other.Flows
@@ -42,7 +42,7 @@ func (l Limits) replacedBy(other Limits) Limits {
 	return l
 }
 
-// lowered lowers each value to most. A value that is not set is a default, and stays.
+// lowered lowers each value to most. Unset values are defaults and stay.
 func (l Limits) lowered(most Limits) (Limits, []Cut) {
 	var cuts []Cut
 	for _, one := range []struct {

@@ -2,7 +2,7 @@ package netpolicy
 
 import "testing"
 
-// A tenant's limits end at four times the defaults, or at the operator's ceiling where it sets one.
+// A tenant's limits end at four times the defaults, or at the limits in the operator's ceiling.
 func TestATenantsLimitsHaveACeiling(t *testing.T) {
 	huge := Limits{Flows: mostFlows, FlowsPerSecond: mostPerSecond, DNSPerSecond: mostPerSecond, BytesPerSecond: 1 << 40}
 	for _, c := range []struct {

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	authorityLife = 10 * 365 * 24 * time.Hour // a snapshot may be old when it is forked from
+	authorityLife = 10 * 365 * 24 * time.Hour // a snapshot may be old when it is forked
 	leafLife      = 7 * 24 * time.Hour
-	leavesMax     = 256 // certificates of one authority that are remembered
+	leavesMax     = 256 // cached certificates of one authority
 )
 
-// authority is a CA whose key is in this process's memory alone.
+// authority is a CA. Its key is only in this process's memory.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -48,7 +48,7 @@ func newAuthority(name string) (*authority, error) {
 	return &authority{cert: cert, key: key, leaves: map[string]*tls.Certificate{}}, nil
 }
 
-// sign makes a certificate; without a parent it signs itself.
+// sign creates a certificate. Without a parent it is self-signed.
 func sign(template, parent *x509.Certificate, of, by *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
@@ -69,7 +69,7 @@ func (a *authority) pem() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
 }
 
-// leaf is the certificate for a host.
+// leaf returns the certificate for a host.
 func (a *authority) leaf(host string) (*tls.Certificate, error) {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	a.mu.Lock()

@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// MaxHead is how much of a flow is read for its name.
+// MaxHead limits the bytes read from a flow to find its name.
 const MaxHead = 64 << 10
 
 var (
-	// ErrNoName: the first bytes name no host, or none that is sure.
+	// ErrNoName is the error if the first bytes contain no unambiguous host name.
 	ErrNoName = errors.New("no host's name in the first bytes")
-	// errMore: so far there is nothing wrong, but more is needed.
+	// errMore is the error if the bytes so far are valid but incomplete.
 	errMore = errors.New("more bytes are needed")
 )
 
@@ -27,8 +27,8 @@ const (
 	nameIsHost      = 0 // RFC 6066 §3
 )
 
-// helloName is the server name of the ClientHello that b begins with. The
-// message may be in any number of records.
+// helloName returns the server name of the ClientHello at the start of b. The message may span
+// several records.
 func helloName(b []byte) (string, error) {
 	hello, err := helloOf(b)
 	if err != nil {
@@ -62,7 +62,7 @@ func helloName(b []byte) (string, error) {
 	return name, nil
 }
 
-// helloOf is the ClientHello's body, put together from its records.
+// helloOf returns the body of the ClientHello, joined from its records.
 func helloOf(b []byte) (hello []byte, err error) {
 	for {
 		if len(b) < recordHeader {
@@ -93,7 +93,7 @@ func helloOf(b []byte) (hello []byte, err error) {
 	}
 }
 
-// extensionsOf skips what comes before the extensions, RFC 8446 §4.1.2.
+// extensionsOf returns the extensions of a ClientHello, RFC 8446 §4.1.2.
 func extensionsOf(hello []byte) ([]byte, error) {
 	const fixed = 2 + 32 // version and random
 	broken := fmt.Errorf("%w: broken TLS hello", ErrNoName)
@@ -111,7 +111,7 @@ func extensionsOf(hello []byte) ([]byte, error) {
 		return nil, broken
 	}
 	if len(b) == 0 {
-		return nil, nil // a hello of old, without extensions
+		return nil, nil // an old hello without extensions
 	}
 	if len(b) < 2 || int(binary.BigEndian.Uint16(b)) != len(b)-2 {
 		return nil, broken
@@ -119,7 +119,7 @@ func extensionsOf(hello []byte) ([]byte, error) {
 	return b[2:], nil
 }
 
-// skip skips a vector whose length is in so many bytes.
+// skip skips a vector. Its length is in the first width bytes.
 func skip(b []byte, width int) ([]byte, bool) {
 	if len(b) < width {
 		return nil, false
@@ -145,7 +145,7 @@ func takeExtension(b []byte) (kind uint16, body, rest []byte, ok bool) {
 	return binary.BigEndian.Uint16(b), b[4 : 4+n], b[4+n:], true
 }
 
-// serverName is the one host name of the extension, RFC 6066 §3.
+// serverName returns the only host name in the extension, RFC 6066 §3.
 func serverName(b []byte) (string, error) {
 	if len(b) < 5 || int(binary.BigEndian.Uint16(b)) != len(b)-2 || b[2] != nameIsHost ||
 		int(binary.BigEndian.Uint16(b[3:])) != len(b)-5 || len(b) == 5 {
@@ -154,8 +154,8 @@ func serverName(b []byte) (string, error) {
 	return checkName(string(b[5:]))
 }
 
-// checkName refuses what no host is called. Whether it is a canonical name is
-// the policy's question.
+// checkName refuses characters and lengths that host names do not have. The policy checks whether
+// the name is canonical.
 func checkName(name string) (string, error) {
 	if len(name) == 0 || len(name) > 254 {
 		return "", fmt.Errorf("%w: a name of %d bytes", ErrNoName, len(name))

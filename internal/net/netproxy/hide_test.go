@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzHide tries answers' headers: none has a text of a secret that is long enough to be one.
+// FuzzHide tries headers of answers: they never contain the text of a long enough secret.
 func FuzzHide(f *testing.F) {
 	f.Add("Bearer s3cret-token-0123456789", "/?t=s3cret-token-0123456789", "x")
 	f.Add("aaaaaaaaa", "aaaaaaaaaaaaaaaaaaaaa", "aaaaaaaa")

@@ -23,21 +23,22 @@ const (
 	idleLimit      = 2 * time.Minute
 )
 
-// Interceptor sets headers on requests in TLS that it ends and makes anew.
+// Interceptor sets headers on TLS requests. It terminates the guest's TLS and opens its own to the
+// host.
 type Interceptor struct {
-	// roots verify the far end; nil are the system's.
+	// roots verify the far end. If nil, the system's.
 	roots *x509.CertPool
 
 	mu  sync.Mutex
 	all map[string]*authority
 }
 
-// NewInterceptor makes one; nil roots are the system's.
+// NewInterceptor returns an Interceptor. If roots is nil, it uses the system's.
 func NewInterceptor(roots *x509.CertPool) *Interceptor {
 	return &Interceptor{roots: roots, all: map[string]*authority{}}
 }
 
-// CA is the certificate of an authority, in PEM, which the first call makes.
+// CA returns the certificate of an authority, in PEM. The first call creates the authority.
 func (i *Interceptor) CA(name string) (string, error) {
 	a, err := i.authority(name)
 	if err != nil {
@@ -59,8 +60,8 @@ func (i *Interceptor) authority(name string) (*authority, error) {
 	return a, err
 }
 
-// Serve passes a session's requests on until either end closes or ctx ends. The far
-// end is verified before the guest's handshake goes on: a secret goes to nobody else.
+// Serve passes on a session's requests until either end closes or ctx ends. It verifies the far end
+// before the guest's handshake, so secrets go only to the verified host.
 func (i *Interceptor) Serve(ctx context.Context, s Session) error {
 	a, err := i.authority(s.Authority)
 	if err != nil {
@@ -85,7 +86,7 @@ func (i *Interceptor) Serve(ctx context.Context, s Session) error {
 	return serveOne(ctx, s, leaf, forward(s, transport))
 }
 
-// oneTransport has one connection, and makes no other: any other would have to be judged.
+// oneTransport uses only the given connection. Another connection would have to be judged.
 func oneTransport(far *tls.Conn) *http.Transport {
 	var used atomic.Bool
 	return &http.Transport{
@@ -99,8 +100,8 @@ func oneTransport(far *tls.Conn) *http.Transport {
 	}
 }
 
-// forward sets the headers. A request whose authority is not the name that was
-// judged gets none, and goes nowhere; nor does one that asks for itself.
+// forward sets the headers. It refuses a request whose authority differs from the judged name, and
+// a request that would be returned to its sender.
 func forward(s Session, transport http.RoundTripper) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -120,7 +121,7 @@ func forward(s Session, transport http.RoundTripper) http.Handler {
 	})
 }
 
-// proxyOf passes one request on.
+// proxyOf returns a proxy for one request.
 func proxyOf(
 	s Session, transport http.RoundTripper, headers map[string]string, known secrets,
 ) *httputil.ReverseProxy {
@@ -129,8 +130,8 @@ func proxyOf(
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "https", s.Host
 			r.Out.Host = r.In.Host
-			r.Out.Trailer = nil              // a trailer could bring a header a second time
-			r.Out.Header.Del("Max-Forwards") // the last server of a chain answers with what reached it
+			r.Out.Trailer = nil              // a trailer could add a header a second time
+			r.Out.Header.Del("Max-Forwards") // with it, the last server of a chain returns the request
 			for name, value := range headers {
 				r.Out.Header.Del(name)
 				r.Out.Header.Set(name, value)
@@ -140,7 +141,7 @@ func proxyOf(
 			if isRequest(r.Header) {
 				return errors.New("the answer is a request")
 			}
-			known.hide(r.Header) // an upgraded connection's are not written by hiding
+			known.hide(r.Header) // hiding does not write the headers of an upgraded connection
 			return nil
 		},
 	}
@@ -175,7 +176,7 @@ func serveOne(ctx context.Context, s Session, leaf *tls.Certificate, h http.Hand
 	return nil
 }
 
-// closing tells that it was closed.
+// closing reports when it was closed.
 type closing struct {
 	net.Conn
 	once   sync.Once
@@ -187,7 +188,7 @@ func (c *closing) Close() error {
 	return c.Conn.Close()
 }
 
-// oneListener has one connection.
+// oneListener returns one connection.
 type oneListener struct {
 	conns  chan net.Conn
 	once   sync.Once

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netproxy"
 )
 
-// intercepted is a guest's connection to a server through an Interceptor.
+// intercepted returns a guest's connection to a server through an Interceptor.
 func intercepted(t *testing.T, host string, trusted bool) (guest *tls.Config, dial func() net.Conn) {
 	t.Helper()
 	return interceptedTo(t, host, trusted, func(w http.ResponseWriter, r *http.Request) {
@@ -23,7 +23,7 @@ func intercepted(t *testing.T, host string, trusted bool) (guest *tls.Config, di
 	}, map[string]string{"authorization": "secret"})
 }
 
-// interceptedTo is intercepted, to a server with a handler, with headers to set.
+// interceptedTo does the same as intercepted, with a handler for the server and headers to set.
 func interceptedTo(
 	t *testing.T, host string, trusted bool, h http.HandlerFunc, headers map[string]string,
 ) (guest *tls.Config, dial func() net.Conn) {

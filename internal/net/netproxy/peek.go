@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Source says where a name was read.
+// Source is the place of a name.
 type Source string
 
 // Sources.
@@ -17,22 +17,22 @@ const (
 	Host Source = "host"
 )
 
-// Head is what was read of a flow.
+// Head contains the bytes read from a flow, and its name.
 type Head struct {
-	// Bytes are to be passed on as they are, before anything else of the flow.
+	// Bytes must be passed on unchanged, before the rest of the flow.
 	Bytes  []byte
 	Name   string
 	Source Source
-	// Ended is true when the guest sends no more.
+	// Ended is true if the guest sends no more bytes.
 	Ended bool
 }
 
-// maxLooked bounds what a flow that comes in small pieces costs, in bytes: each piece has all
-// before it looked at again. A hello of 5 KiB may come byte by byte, one of MaxHead in packets.
+// maxLooked limits the cost of a flow in small pieces, in bytes: each piece makes all earlier bytes
+// be parsed again. A hello of 5 KiB may come byte by byte, one of MaxHead in packets.
 const maxLooked = 16 << 20
 
-// Peek reads the name of a flow from its first bytes, for at most so long. With
-// ErrNoName, Head has what was read still.
+// Peek reads the name of a flow from its first bytes, within limit. On ErrNoName, Head still
+// contains the bytes read.
 func Peek(c net.Conn, limit time.Duration) (h Head, err error) {
 	c.SetReadDeadline(time.Now().Add(limit))
 	defer c.SetReadDeadline(time.Time{})
@@ -61,8 +61,8 @@ func Peek(c net.Conn, limit time.Duration) (h Head, err error) {
 	}
 }
 
-// Name reads the name from the first bytes of a flow. Its error is ErrNoName, or
-// another while more bytes may bring it.
+// Name reads the name from the first bytes of a flow. It returns ErrNoName, or another error while
+// more bytes may complete the name.
 func Name(b []byte) (string, Source, error) {
 	if len(b) == 0 {
 		return "", "", errMore
@@ -78,8 +78,8 @@ func Name(b []byte) (string, Source, error) {
 	return name, Host, err
 }
 
-// couldBeRequest looks at a method's first bytes, so that another protocol is
-// not waited for until a line ends.
+// couldBeRequest checks the first bytes of a method, so Peek does not wait for the end of a line in
+// another protocol.
 func couldBeRequest(b []byte) bool {
 	for i, c := range b[:min(len(b), 33)] {
 		if c == ' ' {

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netproxy"
 )
 
-// hello is a ClientHello as crypto/tls makes it.
+// hello returns a ClientHello made by crypto/tls.
 func hello(t testing.TB, name string, protocols ...string) []byte {
 	t.Helper()
 	a, b := net.Pipe()
@@ -32,7 +32,7 @@ func hello(t testing.TB, name string, protocols ...string) []byte {
 	return buf[:n]
 }
 
-// split puts a handshake message into records of so many bytes.
+// split splits a handshake message into records of size bytes.
 func split(record []byte, size int) (out []byte) {
 	body := record[5:]
 	for len(body) > 0 {
@@ -53,7 +53,7 @@ func TestNamesAreRead(t *testing.T) {
 		return p
 	}()...)
 	if len(long) < 16<<10 {
-		// crypto/tls puts a long hello into several records, but a pipe gives the first write
+		// crypto/tls splits a long hello into several records, but a pipe returns the first write
 		t.Logf("the long hello's first piece has %d bytes", len(long))
 	}
 	for name, c := range map[string]struct {
@@ -150,7 +150,7 @@ func TestAPeekLeavesEveryByte(t *testing.T) {
 	}
 }
 
-// pieces is a connection on which b comes in reads of so many bytes, whatever the speed.
+// pieces returns a connection with b in reads of size bytes, whatever the speed.
 func pieces(t *testing.T, b []byte, size int) net.Conn {
 	a, c := net.Pipe()
 	t.Cleanup(func() { a.Close() })

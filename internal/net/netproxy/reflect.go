@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// A server that sends a request back shows the guest the headers that the host has set. Package
-// netproxy refuses the ways that HTTP itself has for that, and hides the values in the headers of
-// answers. A server that puts them into a body cannot be stopped: who allows headers for a host trusts
-// it with them.
+// If a server returns a request to its sender, the guest sees the headers set by the host. So
+// package netproxy refuses HTTP's own ways to request this, and hides the values in the headers of
+// answers. It cannot prevent a server from putting them into a body: a user who sets headers for a
+// host trusts the host with them.
 
-// overrides are request headers by which servers let a client choose another method.
+// overrides are request headers that let a client choose another method.
 var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
 
-// asksForItself reports whether a request asks for itself, or for a tunnel, by its method.
+// asksForItself reports whether a request's method asks the server to return the request, or for a
+// tunnel.
 func asksForItself(r *http.Request) bool {
 	if isEcho(r.Method) {
 		return true
@@ -29,14 +30,14 @@ func asksForItself(r *http.Request) bool {
 	return false
 }
 
-// isEcho is true of methods that servers answer with the request, and of CONNECT. Methods are
-// case-sensitive (RFC 9110 §9.1), and not every server knows.
+// isEcho reports whether servers answer a method with the request, or it is CONNECT. It ignores
+// case: methods are case-sensitive (RFC 9110 §9.1), but some servers ignore that.
 func isEcho(method string) bool {
 	return strings.EqualFold(method, http.MethodTrace) || strings.EqualFold(method, "TRACK") ||
 		strings.EqualFold(method, http.MethodConnect)
 }
 
-// isRequest reports whether an answer's body is a request: RFC 9110 §9.3.8.
+// isRequest reports whether the body of an answer is a request: RFC 9110 §9.3.8.
 func isRequest(h http.Header) bool {
 	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	if err != nil {
@@ -45,17 +46,17 @@ func isRequest(h http.Header) bool {
 	return strings.EqualFold(strings.TrimSpace(kind), "message/http")
 }
 
-// hidden stands for a value in the headers of an answer.
+// hidden replaces a secret in the headers of an answer.
 const hidden = "***"
 
-// shortest is the length of the shortest text that is hidden: a short one may be there by chance.
+// shortest is the minimum length of hidden texts. Shorter ones may occur by chance.
 const shortest = 8
 
 // secrets are the texts to hide in answers.
 type secrets []string
 
-// secretsOf returns the values of headers, and the words of those that have several, such as the token
-// behind "Bearer".
+// secretsOf returns the values of headers, and the single words of a value with several words, such
+// as the token after "Bearer".
 func secretsOf(headers map[string]string) (all secrets) {
 	for _, value := range headers {
 		all = append(all, value)
@@ -66,7 +67,7 @@ func secretsOf(headers map[string]string) (all secrets) {
 	return all
 }
 
-// hide replaces them in the headers of an answer.
+// hide replaces the secrets in the headers of an answer.
 func (s secrets) hide(h http.Header) {
 	for _, values := range h {
 		for i := range values {
@@ -79,7 +80,7 @@ func (s secrets) hide(h http.Header) {
 	}
 }
 
-// hiding hides secrets in the headers that it writes, those of informational answers among them.
+// hiding hides secrets in the headers it writes, including headers of informational answers.
 type hiding struct {
 	http.ResponseWriter
 	secrets secrets

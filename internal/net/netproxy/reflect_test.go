@@ -15,7 +15,7 @@ import (
 
 const secret = "Bearer s3cret-token-0123456789"
 
-// mirror is a server that shows a request's headers wherever HTTP has a place for them, but a body's.
+// mirror is a server that returns a request's headers in every place of an answer except the body.
 func mirror(w http.ResponseWriter, r *http.Request) {
 	value := r.Header.Get("Authorization")
 	token := strings.TrimPrefix(value, "Bearer ")
@@ -36,7 +36,8 @@ func mirror(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(http.TrailerPrefix+"X-Later", value)
 }
 
-// TestTheGuestDoesNotSeeTheHeadersThatTheHostSets sends what makes a server send a request back.
+// TestTheGuestDoesNotSeeTheHeadersThatTheHostSets sends requests that make a server return the
+// request.
 func TestTheGuestDoesNotSeeTheHeadersThatTheHostSets(t *testing.T) {
 	for _, c := range []struct {
 		request string
@@ -78,7 +79,7 @@ func TestTheGuestDoesNotSeeTheHeadersThatTheHostSets(t *testing.T) {
 	}
 }
 
-// recorded keeps all that was read.
+// recorded stores all bytes read.
 type recorded struct {
 	r   io.Reader
 	all strings.Builder
@@ -95,7 +96,7 @@ func (r *recorded) after(mark string) string {
 	return rest
 }
 
-// TestHTTP2DoesNotReflectEither is the same over HTTP/2.
+// TestHTTP2DoesNotReflectEither does the same over HTTP/2.
 func TestHTTP2DoesNotReflectEither(t *testing.T) {
 	config, dial := interceptedTo(t, "example.com", true, mirror, map[string]string{"authorization": secret})
 	tr := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true,

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// maxRequestHead is how long the head of an HTTP/1 request may be.
+// maxRequestHead limits the head of an HTTP/1 request.
 const maxRequestHead = 32 << 10
 
-// requestName is the Host of the HTTP/1 request that b begins with. A request
-// that two servers might read in two ways has none: RFC 9112 §3.2.
+// requestName returns the Host of the HTTP/1 request at the start of b. It returns an error if
+// servers might read the request in different ways: RFC 9112 §3.2.
 func requestName(b []byte) (string, error) {
 	line, rest, err := takeLine(b)
 	if err != nil {
@@ -34,7 +34,7 @@ func requestName(b []byte) (string, error) {
 		}
 		name, value, ok := bytes.Cut(line, []byte(":"))
 		if !ok || len(name) == 0 || bytes.ContainsAny(name, " \t") {
-			return "", fmt.Errorf("%w: a broken header", ErrNoName) // folded lines, and blanks before the colon, too
+			return "", fmt.Errorf("%w: a broken header", ErrNoName) // also folded lines, and blanks before the colon
 		}
 		if !bytes.EqualFold(name, []byte("host")) {
 			continue
@@ -53,7 +53,8 @@ func requestName(b []byte) (string, error) {
 	return hostName(host)
 }
 
-// takeLine is the next line. Bare ends of lines are refused, which servers take or leave.
+// takeLine returns the next line. It refuses bare line ends, because servers differ in accepting
+// them.
 func takeLine(b []byte) (line, rest []byte, err error) {
 	at := bytes.IndexByte(b, '\n')
 	if at < 0 {
@@ -72,8 +73,8 @@ func takeLine(b []byte) (line, rest []byte, err error) {
 	return line, b[at+1:], nil
 }
 
-// requestTarget is the authority of the target, when it has one. HTTP/2's preface
-// and CONNECT name no host that is sure.
+// requestTarget returns the authority of the target, if it has one. HTTP/2's preface and CONNECT
+// are refused, because they contain no reliable host.
 func requestTarget(line []byte) (authority string, err error) {
 	method, rest, ok := strings.Cut(string(line), " ")
 	target, version, ok2 := strings.Cut(rest, " ")
@@ -110,7 +111,7 @@ func isToken(s string) bool {
 	return true
 }
 
-// hostName is a Host header's name, without its port. An address is no name.
+// hostName returns the name in a Host header, without its port. It refuses addresses.
 func hostName(host string) (string, error) {
 	name := host
 	if at := strings.LastIndexByte(host, ':'); at >= 0 && !strings.HasSuffix(host, "]") {

@@ -2,14 +2,14 @@ package netproxy
 
 import "net"
 
-// Session is a flow whose TLS is to be intercepted.
+// Session is a flow with TLS to intercept.
 type Session struct {
 	// Authority names the CA that the guest trusts.
 	Authority string
-	// Host is the server name that the guest's hello has, and that was judged.
+	// Host is the judged server name from the guest's hello.
 	Host string
-	// Headers are asked for at each request, and set in place of any that the guest sent.
+	// Headers is called for each request. Its headers replace the guest's.
 	Headers func() map[string]string
-	// Near is the guest's end, from the hello's first byte; Far is connected to Host.
+	// Near is the guest's end, starting with the first byte of the hello. Far is connected to Host.
 	Near, Far net.Conn
 }

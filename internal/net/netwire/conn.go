@@ -14,20 +14,20 @@ import (
 	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
-// SendLimit is how long the other side may leave its socket full. Either side
-// reads all the time, so one that takes nothing for so long is stuck or hostile.
+// SendLimit is how long the other side may leave its socket full. Both sides read all the time, so
+// a side that reads no message for this time is stuck or hostile.
 const SendLimit = 30 * time.Second
 
-// Conn is one end of a wire. One goroutine receives, any number may send.
+// Conn is one end of a wire. One goroutine may receive, any number may send.
 type Conn struct {
 	c    *net.UnixConn
 	send sync.Mutex // orders the deadlines of sends
 }
 
-// Pair makes both ends of a wire.
+// Pair returns both ends of a wire.
 func Pair() (a, b *os.File, err error) { return unixfd.Pair(unix.SOCK_SEQPACKET, "netwire") }
 
-// NewConn takes an end of a wire over: f is closed, whatever comes of it.
+// NewConn takes ownership of an end of a wire. It closes f in any case.
 func NewConn(f *os.File) (*Conn, error) {
 	defer f.Close()
 	kind, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_TYPE)
@@ -49,7 +49,7 @@ func NewConn(f *os.File) (*Conn, error) {
 	return &Conn{c: u}, nil
 }
 
-// Close ends the wire, and Receive with it.
+// Close ends the wire and a Receive in progress.
 func (c *Conn) Close() error { return c.c.Close() }
 
 // Send sends a message without a descriptor.
@@ -60,8 +60,7 @@ func (c *Conn) Send(m Message) error {
 	return c.write(m, nil)
 }
 
-// SendOpened answers an Open with the flow's descriptor, of which the caller
-// keeps its own.
+// SendOpened answers an Open with the flow's descriptor. The caller keeps f.
 func (c *Conn) SendOpened(id uint32, f *os.File) error {
 	defer runtime.KeepAlive(f)
 	oob, err := unixfd.Rights(f)
@@ -85,11 +84,11 @@ func (c *Conn) write(m Message, oob []byte) error {
 	return nil
 }
 
-// Receive returns the next message. Only Opened has a descriptor, which is the
-// caller's to close; withFile says whether such may come at all: forkd-net takes none.
-// io.EOF is the end of the wire, and an ErrMessage should be.
+// Receive returns the next message. Only Opened has a descriptor, and the caller must close it.
+// withFile reports whether descriptors are allowed; forkd-net accepts none. io.EOF is the end of
+// the wire. After an ErrMessage, the caller should close the wire.
 func (c *Conn) Receive(withFile bool) (Message, *os.File, error) {
-	var buf [Size + 1]byte // a longer message is seen to be longer
+	var buf [Size + 1]byte // one extra byte detects longer messages
 	var oob []byte
 	if withFile {
 		oob = make([]byte, unix.CmsgSpace(4))
@@ -129,8 +128,8 @@ func decodePacket(b []byte, flags int, file *os.File) (Message, error) {
 	return m, nil
 }
 
-// takeFile is the one descriptor that may come. Control data is padded to eight
-// bytes, so that the kernel lets a second one in.
+// takeFile returns the one allowed descriptor. Control data is padded to eight bytes, so the kernel
+// may pass in a second descriptor.
 func takeFile(oob []byte) (*os.File, error) {
 	if len(oob) == 0 {
 		return nil, nil
@@ -140,7 +139,7 @@ func takeFile(oob []byte) (*os.File, error) {
 		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
 	if len(all) == 1 {
-		unix.SetNonblock(all[0], true) // else the runtime would not poll it
+		unix.SetNonblock(all[0], true) // otherwise the runtime would not poll it
 		return os.NewFile(uintptr(all[0]), "flow"), nil
 	}
 	unixfd.Close(all)

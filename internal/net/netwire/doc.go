@@ -1,8 +1,8 @@
-// Package netwire is what a VMM and forkd-net say to each other about a guest's
-// flows: messages of one fixed size, each a packet of a SEQPACKET socket, and
-// the descriptor that answers an Open. It opens nothing and decides nothing.
+// Package netwire is the protocol between a VMM and forkd-net about a guest's flows. Messages have
+// a fixed size, and each is a packet of a SEQPACKET socket. The answer to an Open comes with a
+// descriptor. The package opens no flows and makes no decisions.
 //
-// Neither side trusts the other: Decode refuses whatever it would not have
-// encoded, and of descriptors that may not come the kernel lets none in. The
-// format is in docs/inside/formats/netwire.md.
+// Neither side trusts the other. Decode refuses all messages that Encode would not make, and the
+// kernel drops descriptors that are not allowed. The format is described in
+// docs/inside/formats/netwire.md.
 package netwire

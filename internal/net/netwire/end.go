@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// End is forkd-net's end of a wire, of which it has thousands: a descriptor outside
-// of the runtime's poller, without a goroutine. Whoever has it polls it, and receives
-// when there is something. Any number may send.
+// End is forkd-net's end of a wire. forkd-net has thousands of them, so an End is a descriptor
+// outside the runtime's poller, without a goroutine. Its owner polls it, and calls Receive when it
+// is readable. Any number of goroutines may send.
 type End struct {
 	sending sync.Mutex // orders messages; held while the other side leaves its socket full
 
-	mu sync.Mutex // guards what follows, for calls that do not wait; taken after sending
-	fd int        // -1 once it is closed
+	mu sync.Mutex // guards fd for calls that do not wait; taken after sending
+	fd int        // -1 after Close
 }
 
-// TakeEnd takes a descriptor over: it is closed, if it is no wire's.
+// TakeEnd takes ownership of a descriptor. It closes the descriptor if it is not a wire.
 func TakeEnd(fd int) (*End, error) {
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err == nil && kind != unix.SOCK_SEQPACKET {
@@ -34,14 +34,14 @@ func TakeEnd(fd int) (*End, error) {
 	return &End{fd: fd}, nil
 }
 
-// Close ends the wire, also for a sender that waits. It is idempotent.
+// Close ends the wire, even while a sender waits. It is idempotent.
 func (e *End) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.fd < 0 {
 		return
 	}
-	unix.Shutdown(e.fd, unix.SHUT_RDWR) // a sender that waits has a duplicate
+	unix.Shutdown(e.fd, unix.SHUT_RDWR) // a waiting sender has a duplicate
 	unix.Close(e.fd)
 	e.fd = -1
 }
@@ -56,10 +56,11 @@ func (e *End) Control(f func(fd int) error) error {
 	return f(e.fd)
 }
 
-// Receive returns the next message, or EAGAIN when there is none. No message to
-// forkd-net has a descriptor. io.EOF is the end of the wire, and an ErrMessage should be.
+// Receive returns the next message, or EAGAIN if there is none. Messages to forkd-net have no
+// descriptors. io.EOF is the end of the wire. After an ErrMessage, the caller should close the
+// wire.
 func (e *End) Receive() (Message, error) {
-	var buf [Size + 1]byte // a longer message is seen to be longer
+	var buf [Size + 1]byte // one extra byte detects longer messages
 	var n, flags int
 	err := e.Control(func(fd int) (err error) {
 		n, _, flags, _, err = unix.Recvmsg(fd, buf[:], nil, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
@@ -74,7 +75,7 @@ func (e *End) Receive() (Message, error) {
 	return decodePacket(buf[:n], flags, nil)
 }
 
-// Send sends a message without a descriptor, and waits for room for it.
+// Send sends a message without a descriptor. It waits for room.
 func (e *End) Send(m Message) error {
 	if m.Kind == Opened {
 		return fmt.Errorf("%w: Opened without its descriptor", ErrMessage)
@@ -84,7 +85,8 @@ func (e *End) Send(m Message) error {
 	return e.write(m, nil, true)
 }
 
-// TrySend is Send that does not wait: EAGAIN is for want of room, or another sender's turn.
+// TrySend is Send without waiting. It returns EAGAIN if there is no room, or if another sender is
+// active.
 func (e *End) TrySend(m Message) error {
 	if m.Kind == Opened {
 		return fmt.Errorf("%w: Opened without its descriptor", ErrMessage)
@@ -96,14 +98,14 @@ func (e *End) TrySend(m Message) error {
 	return e.write(m, nil, false)
 }
 
-// SendFD answers an Open with the flow's descriptor, of which the caller keeps its own.
+// SendFD answers an Open with the flow's descriptor. The caller keeps fd.
 func (e *End) SendFD(id uint32, fd int) error {
 	e.sending.Lock()
 	defer e.sending.Unlock()
 	return e.write(Message{Kind: Opened, ID: id}, unix.UnixRights(fd), true)
 }
 
-// write sends a message; e.sending is held.
+// write sends a message. The caller holds e.sending.
 func (e *End) write(m Message, oob []byte, wait bool) error {
 	b, err := m.Encode()
 	if err != nil {
@@ -123,13 +125,13 @@ func sendNow(fd int, b, oob []byte) error {
 	return unix.Sendmsg(fd, b, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }
 
-// writeLater waits for room, by a duplicate that the runtime polls as long as that takes.
+// writeLater waits for room. It uses a duplicate, which the runtime polls during the wait.
 func (e *End) writeLater(b, oob []byte) error {
 	var f *os.File
 	err := e.Control(func(fd int) error {
 		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err == nil {
-			err = unix.SetNonblock(dup, true) // else os.File would not poll it
+			err = unix.SetNonblock(dup, true) // otherwise os.File would not poll it
 			f = os.NewFile(uintptr(dup), "wire")
 		}
 		return err

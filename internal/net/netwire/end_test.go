@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// ends are forkd-net's end of a wire, and the VMM's.
+// ends returns forkd-net's end of a wire, and the VMM's.
 func ends(t *testing.T) (*netwire.End, *os.File) {
 	t.Helper()
 	a, b, err := netwire.DatagramFDs()
@@ -55,7 +55,7 @@ func TestAnEndReceivesWithoutWaiting(t *testing.T) {
 	}
 }
 
-// fill sends until there is no room, and returns how much that was.
+// fill sends until there is no room, and returns the number of messages.
 func fill(t *testing.T, e *netwire.End) (n int) {
 	t.Helper()
 	for {

@@ -10,26 +10,27 @@ import (
 // Version is the first byte of each message.
 const Version = 1
 
-// Size of each message, in bytes.
+// Size is the size of each message in bytes.
 const Size = 64
 
-// Kind says what a message is.
+// Kind is the kind of a message.
 type Kind uint8
 
 // Kinds of messages.
 const (
-	Open    Kind = iota + 1 // VMM to forkd-net: the guest asks for Flow
-	Opened                  // forkd-net to VMM: here it is; a descriptor comes along
-	Refused                 // forkd-net to VMM: it may not or cannot be; Reason says how it is to look
-	Cancel                  // VMM to forkd-net: the guest has given up waiting
-	// Finished and Broken go to the VMM, for a TCP flow that forkd-net relays: its stream's end
-	// is the far end's last byte, or a reset. A pair of unix sockets cannot tell one from the
-	// other, nor either from the death of forkd-net, so an end counts only with one of these.
+	Open    Kind = iota + 1 // VMM to forkd-net: the guest requests Flow
+	Opened                  // forkd-net to VMM: the flow is open; comes with a descriptor
+	Refused                 // forkd-net to VMM: denied or failed; Reason is how it looks to the guest
+	Cancel                  // VMM to forkd-net: the guest no longer waits
+	// Finished and Broken are messages to the VMM about a TCP flow that forkd-net relays: its
+	// stream ended with the far end's last byte, or with a reset. A pair of unix sockets cannot
+	// distinguish the two, nor either from the death of forkd-net. So an end counts only with one
+	// of these messages.
 	Finished
 	Broken
 )
 
-// Protocol of a flow; the numbers are usernet's.
+// Protocol is the protocol of a flow. The numbers are usernet's.
 type Protocol uint8
 
 // Protocols of flows.
@@ -51,16 +52,16 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
 
-// Reason says how a refusal is to look to the guest; the numbers are usernet's.
+// Reason is how a refusal looks to the guest. The numbers are usernet's.
 type Reason uint8
 
 // Reasons of a refusal.
 const (
 	Reset           Reason = iota + 1 // TCP: RST; UDP: port unreachable
-	Prohibited                        // TCP: RST; the rest: administratively prohibited
+	Prohibited                        // TCP: RST; others: administratively prohibited
 	HostUnreachable                   // ICMP host unreachable
 	NetUnreachable                    // ICMP network unreachable
-	TimedOut                          // no answer, as from a host that drops
+	TimedOut                          // no answer, as from a host that drops packets
 )
 
 func (r Reason) String() string {
@@ -79,26 +80,25 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
-// Flow is a connection that a guest asks for. Both addresses are of one family,
-// without zones.
+// Flow is a connection requested by a guest. Both addresses have the same family and no zones.
 type Flow struct {
 	Protocol   Protocol
 	Guest, Far netip.AddrPort
 }
 
-// Message is one message; what its kind has no use for is zero.
+// Message is one message. Fields that its kind does not use are zero.
 type Message struct {
 	Kind Kind
-	// ID names the flow among those of this wire; the VMM chooses it.
+	// ID identifies the flow on this wire. The VMM chooses it.
 	ID     uint32
 	Flow   Flow   // Open
 	Reason Reason // Refused
 }
 
-// ErrMessage: what came is no message of this version.
+// ErrMessage is the error for an invalid message of this version.
 var ErrMessage = errors.New("bad netwire message")
 
-// Where the fields of a message are.
+// Offsets of the fields of a message.
 const (
 	atVersion  = 0
 	atKind     = 1
@@ -112,7 +112,7 @@ const (
 	atFamily   = 44 // 4 or 6; an IPv4 address is the first four bytes of its field
 )
 
-// Encode makes the message's bytes. A message that Decode would refuse is refused.
+// Encode returns the message's bytes. It returns an error for a message that Decode would refuse.
 func (m Message) Encode() (b [Size]byte, err error) {
 	b[atVersion], b[atKind] = Version, byte(m.Kind)
 	b[atProtocol], b[atReason] = byte(m.Flow.Protocol), byte(m.Reason)
@@ -135,8 +135,8 @@ func (m Message) Encode() (b [Size]byte, err error) {
 	return b, err
 }
 
-// Decode reads a message, and refuses what Encode would not have made: there is
-// one encoding of each message.
+// Decode reads a message. It refuses bytes that Encode would not produce, so each message has
+// exactly one encoding.
 func Decode(b []byte) (m Message, err error) {
 	if len(b) != Size {
 		return m, fmt.Errorf("%w: %d bytes, want %d", ErrMessage, len(b), Size)
@@ -189,8 +189,8 @@ func decodeFlow(b []byte) (f Flow, err error) {
 	return f, nil
 }
 
-// decodeAddr reads an address field. An IPv4 address in IPv6's clothes would
-// be another way to write it, so it is refused.
+// decodeAddr reads an address field. It refuses an IPv4 address in IPv6 form, because that would be
+// a second encoding.
 func decodeAddr(field []byte, family byte) (netip.Addr, error) {
 	switch family {
 	case 4:

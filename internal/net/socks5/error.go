@@ -8,23 +8,23 @@ import (
 // Why is a kind of failure.
 type Why uint8
 
-// Failures of the proxy itself, and what it says of the far end.
+// Failures of the proxy itself, and its reports about the far end.
 const (
-	Down        Why = iota // nothing is there, or it does not answer
+	Down        Why = iota // no proxy listens, or it does not answer
 	Broken                 // it ended the handshake, or took too long
-	NoProxy                // what is there speaks another protocol
-	Unknown                // it does not know us, or not by what it was shown
-	Failed                 // it could not, and says no more
+	NoProxy                // the server uses another protocol
+	Unknown                // it refuses us, or our user name and password
+	Failed                 // it failed without a reason
 	Forbidden              // its own rules forbid the connection
-	NetUnreach             // no way to the network
-	HostUnreach            // no way to the host
+	NetUnreach             // no route to the network
+	HostUnreach            // no route to the host
 	Refused                // the host refused
-	Expired                // a hop limit was used up
-	Late                   // no answer in the time there is; the caller's to say
-	Unsupported            // it cannot connect, or not by this family
+	Expired                // a hop limit was exceeded
+	Late                   // no answer in time; set by the caller
+	Unsupported            // it cannot connect, or not with this address family
 )
 
-// replies of RFC 1928, section 6.
+// replies are the reply codes of RFC 1928, section 6.
 var replies = map[byte]struct {
 	why  Why
 	text string
@@ -39,12 +39,12 @@ var replies = map[byte]struct {
 	8: {Unsupported, "it cannot reach addresses of this family"},
 }
 
-// Error says why there is no connection.
+// Error is the reason for a failed connection.
 type Error struct {
 	Why   Why
 	Proxy string // host and port
 	Text  string
-	Err   error // of the connection to the proxy; nil: it answered
+	Err   error // of the connection to the proxy; nil if the proxy answered
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("upstream proxy %s %s", e.Proxy, e.Text) }
@@ -56,7 +56,7 @@ func (p *Proxy) says(why Why, text string) error {
 	return &Error{Why: why, Proxy: p.address, Text: text}
 }
 
-// refused is what a reply means.
+// refused returns the error for a reply code.
 func (p *Proxy) refused(code byte, to netip.AddrPort) error {
 	r, known := replies[code]
 	if !known {

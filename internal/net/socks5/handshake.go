@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Numbers of RFC 1928 and RFC 1929.
+// Numbers from RFC 1928 and RFC 1929.
 const (
 	version    = 5
 	subVersion = 1 // of the exchange of name and password
@@ -17,7 +17,7 @@ const (
 	typeIPv6   = 4
 )
 
-// ask has the proxy connect to an address. Exactly its answers are read.
+// ask makes the proxy connect to an address. It reads exactly the proxy's answers.
 func (p *Proxy) ask(c io.ReadWriter, to netip.AddrPort) error {
 	if err := p.greet(c); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (p *Proxy) ask(c io.ReadWriter, to netip.AddrPort) error {
 	return p.skipBound(c, head[3])
 }
 
-// greet agrees with the proxy on how it knows us.
+// greet negotiates the authentication.
 func (p *Proxy) greet(c io.ReadWriter) error {
 	methods := []byte{version, 1, noAuth}
 	if p.Secret() {
@@ -86,7 +86,7 @@ func (p *Proxy) login(c io.ReadWriter) error {
 	return nil
 }
 
-// skipBound reads the address that the proxy dialed from, which is of no use.
+// skipBound reads and ignores the address that the proxy has dialed from.
 func (p *Proxy) skipBound(c io.Reader, kind byte) error {
 	var b [256 + 2]byte
 	n := 0

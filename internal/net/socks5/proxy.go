@@ -12,21 +12,22 @@ import (
 	"time"
 )
 
-// defaultPort is that of a proxy whose URL has none.
+// defaultPort is the port of a proxy without a port in its URL.
 const defaultPort = "1080"
 
-// maxSecret bounds user name and password each: RFC 1929 has a byte for the length.
+// maxSecret limits user name and password each: RFC 1929 has one byte for the length.
 const maxSecret = 255
 
 // Proxy is a proxy to dial through.
 type Proxy struct {
 	address        string // host:port
-	user, password string // both empty: none
+	user, password string // both empty if there is no authentication
 	// Dialer connects to the proxy itself.
 	Dialer net.Dialer
 }
 
-// errURL says what is wanted. It never quotes what there was, which may have a password in it.
+// errURL describes the correct form. It never quotes the input, because that may contain a
+// password.
 var errURL = errors.New("want socks5://[USER:PASSWORD@]HOST[:PORT]")
 
 // Parse reads a proxy's URL: socks5://[user:password@]host[:port].
@@ -52,13 +53,13 @@ func Parse(text string) (*Proxy, error) {
 	return p, nil
 }
 
-// Address is the proxy's host and port, without secrets.
+// Address returns the proxy's host and port, without secrets.
 func (p *Proxy) Address() string { return p.address }
 
-// Secret reports whether the proxy's URL has a password in it.
+// Secret reports whether the proxy's URL contains a password.
 func (p *Proxy) Secret() bool { return p.user != "" }
 
-// Dial connects to an address through the proxy. An error is an *Error, or of ctx.
+// Dial connects to an address through the proxy. It returns an *Error, or the error of ctx.
 func (p *Proxy) Dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	c, err := p.Dialer.DialContext(ctx, "tcp", p.address)
 	if err != nil {
@@ -81,7 +82,8 @@ func (p *Proxy) Dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, erro
 	return nil, p.failed(ctx, Broken, "broke off its handshake: "+err.Error(), err)
 }
 
-// failed says what went wrong with the proxy itself, unless it was the caller who gave up.
+// failed returns the error for a failure of the proxy itself, or the cause of ctx if the caller
+// gave up.
 func (p *Proxy) failed(ctx context.Context, why Why, text string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("upstream proxy %s: %w", p.address, context.Cause(ctx))

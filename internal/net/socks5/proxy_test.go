@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// greeter is a server that speaks first, and then says what it was told.
+// greeter is a server on at that sends a greeting first, and then echoes.
 func greeter(t *testing.T, at string) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", at)

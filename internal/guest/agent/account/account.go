@@ -1,7 +1,6 @@
-// Package account answers who a guest's users are and which of them a request
-// acts as. It reads the guest's /etc/passwd and /etc/group anew each time,
-// since commands may change them; it owns nothing. The trap: Lookup of an
-// unknown user is an authentication failure to a client, not a missing file.
+// Package account looks up the guest's users and finds the user of a request. It reads the guest's
+// /etc/passwd and /etc/group on every call, because commands may change them, and keeps no state.
+// For a client, a Lookup of an unknown user is an authentication failure and not a missing file.
 package account
 
 import (
@@ -13,7 +12,7 @@ import (
 	"syscall"
 )
 
-// User is an account as needed to run a process or to own a file.
+// User is an account, with the data to run a process or to own a file.
 type User struct {
 	Name   string
 	UID    int
@@ -22,12 +21,12 @@ type User struct {
 	Home   string
 }
 
-// UnknownUserError says that a name is no account of the guest.
+// UnknownUserError reports a name without an account in the guest.
 type UnknownUserError struct{ Name string }
 
 func (e *UnknownUserError) Error() string { return fmt.Sprintf("invalid username: '%s'", e.Name) }
 
-// Lookup finds an account by name, or by number.
+// Lookup finds an account by name or by number.
 func Lookup(name string) (User, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -46,7 +45,7 @@ func Lookup(name string) (User, error) {
 	}
 	ids, err := u.GroupIds()
 	if err != nil {
-		return out, nil // no /etc/group: the primary group is all there is
+		return out, nil // without /etc/group, only the primary group counts
 	}
 	for _, s := range ids {
 		if id, err := strconv.ParseUint(s, 10, 32); err == nil {
@@ -56,7 +55,7 @@ func Lookup(name string) (User, error) {
 	return out, nil
 }
 
-// fallback lets root be root in an image without /etc/passwd.
+// fallback accepts root in an image without /etc/passwd.
 func fallback(name string) (User, error) {
 	if name == "root" || name == "0" {
 		return User{Name: "root", Home: "/root"}, nil
@@ -64,8 +63,8 @@ func fallback(name string) (User, error) {
 	return User{}, &UnknownUserError{name}
 }
 
-// Credential is what a process of u starts with; nil when the agent is not
-// root and u is the agent's own user, since then nothing may be changed.
+// Credential returns the credentials of a process of u. It returns nil if the agent is not root and
+// u is the agent's own user, because such an agent may not change credentials.
 func (u User) Credential(agentUID int) *syscall.Credential {
 	if agentUID != 0 && agentUID == u.UID {
 		return nil
@@ -73,9 +72,8 @@ func (u User) Credential(agentUID int) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID), Groups: slices.Clone(u.Groups)}
 }
 
-// FromHeader is the user name of HTTP Basic authentication, which is how
-// clients choose one (the password is empty and not looked at); without it,
-// def.
+// FromHeader returns the user name from HTTP Basic authentication, by which clients choose the
+// user. The password is empty and ignored. Without a user name, it returns def.
 func FromHeader(h http.Header, def string) string {
 	r := http.Request{Header: h}
 	if name, _, ok := r.BasicAuth(); ok && name != "" {

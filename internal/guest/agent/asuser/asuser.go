@@ -1,9 +1,9 @@
-// Package asuser does file work with the rights of one of the guest's users, as
-// if a process of that user did it. It owns the change of a thread's
-// credentials; what is done with them is the caller's. Only the agent's file
-// services use it. The trap: the thread is still one of the agent's, so
-// /proc/self is the agent's own and its magic links open to the thread; paths
-// must be opened with RESOLVE_NO_MAGICLINKS.
+// Package asuser does file operations with the rights of one of the guest's users, as if a process
+// of that user did them. It changes the credentials of a thread; the caller does the file
+// operations. Only the agent's file services use it.
+//
+// The thread still belongs to the agent. So /proc/self is the agent's own, and the thread may open
+// its magic links. Open paths with RESOLVE_NO_MAGICLINKS.
 package asuser
 
 import (
@@ -15,14 +15,13 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/account"
 )
 
-// threads holds a token for each thread that has another user's rights: one that
-// waits for a slow caller is a thread all the same, and a process that has too
-// many of them ends.
+// threads limits the threads with another user's rights. Such a thread also blocks while it waits
+// for a slow caller, and a process with too many threads dies.
 var threads = make(chan struct{}, 256)
 
-// Do runs f with u's user id, group id and groups and without capabilities, and
-// waits for its end. For root, f runs as it is. f must not start programs, nor call Do. What
-// goroutines that f starts do is done with the agent's rights.
+// Do runs f with u's user id, group id and groups and without capabilities, and waits for its end.
+// If u is the agent's own user, f runs unchanged. f must not start programs or call Do. Goroutines
+// started by f have the agent's rights.
 func Do(u account.User, f func() error) error {
 	switch self := os.Getuid(); {
 	case u.UID == self:
@@ -46,8 +45,8 @@ func Do(u account.User, f func() error) error {
 			}
 			ended <- res
 		}()
-		// Never unlocked: the thread ends with this goroutine, and nobody else gets
-		// it. The runtime makes no threads from a locked one.
+		// The thread is never unlocked: it ends with this goroutine, so no other goroutine runs on
+		// it. The runtime does not start threads from a locked thread.
 		runtime.LockOSThread()
 		if res.err = become(u); res.err == nil {
 			res.err = f()
@@ -56,7 +55,7 @@ func Do(u account.User, f func() error) error {
 	}()
 	res := <-ended
 	if res.panic != nil {
-		panic(res.panic) // where the caller's recovers can see it
+		panic(res.panic) // so that the caller can recover it
 	}
 	return res.err
 }

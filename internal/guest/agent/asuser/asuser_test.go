@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/account"
 )
 
-// someone is no account here: ids are all that counts.
+// someone has no account here. Only the ids count.
 var someone = account.User{Name: "someone", UID: 54321, GID: 54322, Groups: []uint32{54322, 54323}}
 
 func needRoot(t *testing.T) {
@@ -47,7 +47,7 @@ func TestTheThreadHasTheUsersRightsAndNoMore(t *testing.T) {
 func TestFilesAreTheUsers(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // the test's own, made for root alone
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // the test's own directory, accessible only to root
 		t.Fatal(err)
 	}
 	own, secret := filepath.Join(dir, "own"), filepath.Join(dir, "secret")

@@ -9,10 +9,9 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/account"
 )
 
-// become changes the calling thread, and no other. The real and saved ids stay
-// root's: nothing looks at them for files, and they keep the user's processes
-// from signalling or tracing this thread. The effective ids count for files, and
-// for /proc/sys, which looks at nothing else.
+// become changes only the calling thread. The real and saved ids stay root's: the kernel does not
+// use them for files, and they prevent the user's processes from signalling or tracing this thread.
+// The kernel checks the effective ids for files, and only them for /proc/sys.
 func become(u account.User) error {
 	if err := setGroups(u.Groups); err != nil {
 		return fmt.Errorf("take the groups of user '%s': %w", u.Name, err)
@@ -26,7 +25,7 @@ func become(u account.User) error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uint32(u.UID)), keep); errno != 0 {
 		return fmt.Errorf("take the id of user '%s': %w", u.Name, errno)
 	}
-	// The effective set is empty by now; without the permitted one it stays so.
+	// The effective set is empty now. Without the permitted set it stays empty.
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
 	if err := unix.Capset(&head, &none[0]); err != nil {
@@ -35,8 +34,8 @@ func become(u account.User) error {
 	return nil
 }
 
-// setGroups changes the calling thread's groups; syscall.Setgroups would change
-// all threads'.
+// setGroups changes the calling thread's groups. syscall.Setgroups would change the groups of all
+// threads.
 func setGroups(ids []uint32) error {
 	var list *uint32
 	if len(ids) > 0 {

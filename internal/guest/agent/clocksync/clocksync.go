@@ -1,7 +1,8 @@
-// Package clocksync keeps a guest's wall clock from staying behind the host's, which sends its time with requests.
-// It owns the offset of the wall clock that it last saw. The trap: a request may be old when it is looked at, so a
-// clock that seems ahead is never set; and a clock that a program has set is the program's, until the guest
-// takes an identity.
+// Package clocksync keeps a guest's wall clock from falling behind the host's clock. The host sends
+// its time with requests. The package keeps the last known offset of the wall clock.
+//
+// A request may be old when it is handled, so a clock that seems to be ahead is never set. If a
+// program has set the clock, the package leaves it alone until the guest takes an identity.
 package clocksync
 
 import (
@@ -13,33 +14,35 @@ import (
 )
 
 const (
-	// behind is how far the clock may be behind.
+	// behind is the tolerated delay of the clock.
 	behind = 100 * time.Millisecond
-	// jitter is how much the offset may change unless somebody has set the clock.
+	// jitter is the tolerated change of the offset. A larger change means that a program has set
+	// the clock.
 	jitter = 10 * time.Millisecond
-	// farthest bounds what a header may ask for: a host whose clock is wrong by years is not followed.
+	// farthest limits the correction, in case the host's clock is wrong by years.
 	farthest = 366 * 24 * time.Hour
 )
 
-// Clocks are the guest's.
+// Clocks sets the guest's clock.
 type Clocks interface {
 	SetClock(t time.Time) error
 }
 
-// Keeper sets the clock. It is safe for concurrent use.
+// Keeper sets the clock when it is behind. It is safe for concurrent use.
 type Keeper struct {
 	Clocks Clocks
 	Log    func(format string, args ...any)
-	// Read returns the wall clock, and the time since the boot; nil: the machine's.
+	// Read returns the wall clock and the time since boot. If nil, it reads the machine's clocks.
 	Read func() (wall time.Time, boot time.Duration)
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	offset time.Duration
 	known  bool
 	theirs bool // a program has set the clock
 }
 
-// Check takes the host's time of a request, in nanoseconds since 1970 as text. It ignores what is no time.
+// Check compares the clock with the host's time of a request, in nanoseconds since 1970 as text. It
+// ignores text with another form.
 func (k *Keeper) Check(header string) {
 	ns, err := strconv.ParseInt(header, 10, 64)
 	if err != nil {
@@ -66,7 +69,8 @@ func (k *Keeper) Check(header string) {
 	k.offset = offset + late
 }
 
-// Taken notes that the clock is the host's: the guest has just booted, or taken an identity.
+// Taken notes that the clock now is the host's, because the guest has just booted or taken an
+// identity.
 func (k *Keeper) Taken() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

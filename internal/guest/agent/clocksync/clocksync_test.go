@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// guest has clocks that a test moves.
+// guest has clocks controlled by a test.
 type guest struct {
 	wall time.Time
 	boot time.Duration
@@ -41,7 +41,7 @@ func TestTheClock(t *testing.T) {
 	host = host.Add(second)
 	check("right again", 1, host)
 
-	g.wall = g.wall.Add(-time.Hour) // a program's doing
+	g.wall = g.wall.Add(-time.Hour) // set by a program
 	mine := g.wall
 	check("a program's clock", 1, mine)
 	g.pass(second)

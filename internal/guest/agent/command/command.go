@@ -1,7 +1,6 @@
-// Package command makes runnable commands of what clients ask for: account,
-// environment, working folder and program are looked up as the guest sees
-// them. It starts nothing. The trap: a command's program is searched on the
-// command's own PATH, not the agent's.
+// Package command builds runnable commands from requests of clients. It looks up account,
+// environment, working directory and program as the guest sees them, but starts no process. It
+// searches the program on the command's own PATH, not on the agent's.
 package command
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/environ"
 )
 
-// Spec is what a client asks for.
+// Spec is a client's request for a command.
 type Spec struct {
 	Program string
 	Args    []string
@@ -29,13 +28,13 @@ type Spec struct {
 	Cwd     string
 }
 
-// Error is a mistake in a Spec: the caller's to correct.
+// Error is a mistake in a Spec. The caller can correct it.
 type Error struct{ err error }
 
 func (e *Error) Error() string { return e.err.Error() }
 func (e *Error) Unwrap() error { return e.err }
 
-// New makes a command of spec for u. Its errors are *Error.
+// New returns a command for spec, to run as u. Its errors are *Error.
 func New(spec Spec, u account.User, rec *defaults.Record) (*exec.Cmd, error) {
 	dir, err := workdir(spec.Cwd, u, rec)
 	if err != nil {
@@ -58,7 +57,7 @@ func New(spec Spec, u account.User, rec *defaults.Record) (*exec.Cmd, error) {
 		Env:  env,
 		Dir:  dir,
 		SysProcAttr: &syscall.SysProcAttr{
-			Setsid:     true, // a group of its own, so that it can be killed whole
+			Setsid:     true, // own process group, to kill the command with its children
 			Credential: u.Credential(os.Getuid()),
 		},
 	}, nil
@@ -74,7 +73,7 @@ func workdir(cwd string, u account.User, rec *defaults.Record) (string, error) {
 		return dir, nil
 	}
 	if cwd == "" {
-		return "/", nil // an account without a home still may run commands
+		return "/", nil // an account without a home may still run commands
 	}
 	if err == nil {
 		return "", fmt.Errorf("cwd '%s' is not a directory", dir)
@@ -82,7 +81,7 @@ func workdir(cwd string, u account.User, rec *defaults.Record) (string, error) {
 	return "", fmt.Errorf("cwd '%s' does not exist", dir)
 }
 
-// environment is the later-wins order that clients rely on: path, account,
+// environment combines the sources of variables. Later ones win, as clients expect: path, account,
 // defaults, request.
 func environment(req map[string]string, u account.User, rec *defaults.Record) []string {
 	env := map[string]string{"PATH": defaults.Path, "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
@@ -109,8 +108,7 @@ func searchPath(env []string) string {
 	return ""
 }
 
-// lookProgram finds name as a shell in dir would, on the command's own PATH
-// rather than the agent's.
+// lookProgram finds name as a shell in dir would, on the command's own PATH and not on the agent's.
 func lookProgram(name, path, dir string) (string, error) {
 	if name == "" {
 		return "", errors.New("no command given")

@@ -2,11 +2,11 @@ package command
 
 import "fmt"
 
-// maxArg is the longest argument that Linux takes (MAX_ARG_STRLEN), without the
-// zero byte at its end.
+// maxArg is the longest argument that Linux accepts (MAX_ARG_STRLEN), without the terminating zero
+// byte.
 const maxArg = 128<<10 - 1
 
-// checkArgs refuses an argument that the kernel would refuse with a bare E2BIG.
+// checkArgs returns a clear error for an argument that the kernel would refuse with a bare E2BIG.
 func checkArgs(args []string) error {
 	for i, a := range args {
 		if len(a) > maxArg {
@@ -17,6 +17,6 @@ func checkArgs(args []string) error {
 	return nil
 }
 
-// TooLong is the advice for arguments and environment that are too long together.
+// TooLong is the advice if arguments and environment together exceed the kernel's limit.
 const TooLong = "arguments and environment are longer together than Linux takes " +
 	"(a quarter of the stack limit, 2 MiB by default): pass data on stdin or in a file"

@@ -12,9 +12,9 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Change makes what is in c the image's: its variables over those that are there, its user and
-// working folder if it names them. The file at path, from which the image was loaded, is changed
-// as well, so that a boot finds the same; keys of it that are the host's stay.
+// Change merges c into the image's defaults. Its variables override the present ones, and it
+// replaces user and working directory if c sets them. It also changes the file at path, from which
+// the image was loaded, so a later boot has the same defaults. The host's keys in that file stay.
 func (r *Record) Change(c Image, path string) error {
 	if err := environ.Check(c.Env); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (r *Record) Change(c Image, path string) error {
 	return nil
 }
 
-// rewrite changes the keys of an image's metadata that are the agent's.
+// rewrite changes the agent's keys in an image's metadata.
 func rewrite(path string, im Image) error {
 	all := map[string]any{}
 	b, err := durable.ReadFile(path, maxImageFile)

@@ -1,9 +1,7 @@
-// Package defaults holds what the guest's image and its latest identity say
-// about everything that is started or asked for: environment, user, working
-// folder, and who this clone is. It is the one mutable record that the agent's
-// services share; it does nothing with it. The trap: an image's values stay
-// below an identity's, so a second identity replaces the first and not the
-// image.
+// Package defaults holds the defaults of the guest's image and of its latest identity: environment,
+// user, working directory and the identity of this clone. All services of the agent share this one
+// mutable record. The package only stores it. Values of an identity override the image's values
+// without changing them, so a second identity replaces the first but not the image.
 package defaults
 
 import (
@@ -16,40 +14,39 @@ import (
 	"sync"
 )
 
-// maxImageFile bounds /etc/forkd/image.json.
+// maxImageFile limits the size of /etc/forkd/image.json.
 const maxImageFile = 1 << 20
 
-// Path is the search path when nobody sets another.
+// Path is the default search path.
 const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Image is what the agent reads from the image's metadata; other keys are for
-// the host.
+// Image is the agent's part of the image's metadata. Other keys are for the host.
 type Image struct {
 	Env     map[string]string `json:"env"`
 	User    string            `json:"user"`
 	Workdir string            `json:"workdir"`
 }
 
-// Clone says which clone this is. The zero value is a parent.
+// Clone identifies this clone. The zero value is a parent.
 type Clone struct {
 	SandboxID string
 	Index     uint32
 	Parent    string
 }
 
-// Record is the current state. It is safe for concurrent use.
+// Record holds the current defaults. It is safe for concurrent use.
 type Record struct {
 	mu    sync.Mutex
 	image Image
-	env   map[string]string // the identity's
+	env   map[string]string // from the identity
 	clone Clone
 	token string
 }
 
-// New makes a record from an image's metadata.
+// New returns a record with an image's metadata.
 func New(image Image) *Record { return &Record{image: image} }
 
-// Load reads an image's metadata; a file that is not there is an empty image.
+// Load reads an image's metadata. A missing file is an empty image.
 func Load(path string) (Image, error) {
 	st, err := os.Stat(path)
 	if os.IsNotExist(err) {
@@ -72,8 +69,8 @@ func Load(path string) (Image, error) {
 	return im, nil
 }
 
-// User is the account that acts when a request names none: the image's, else
-// the agent's own, which is root in a guest.
+// User returns the account for requests without one: the image's user, otherwise the agent's own,
+// which is root in a guest.
 func (r *Record) User() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,14 +80,14 @@ func (r *Record) User() string {
 	return r.image.User
 }
 
-// Workdir is the working folder when a request names none; it may be empty.
+// Workdir returns the working directory for requests without one. It may be empty.
 func (r *Record) Workdir() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.image.Workdir
 }
 
-// Env is the default environment, the identity's values over the image's.
+// Env returns the default environment. The identity's values override the image's.
 func (r *Record) Env() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,26 +97,26 @@ func (r *Record) Env() map[string]string {
 	return out
 }
 
-// Token is the access token that requests must show; empty means none.
+// Token returns the required access token of requests. If empty, requests need no token.
 func (r *Record) Token() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.token
 }
 
-// Clone is which clone this is.
+// Clone returns the identity of this clone.
 func (r *Record) Clone() Clone {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.clone
 }
 
-// Become replaces the former identity. An empty token leaves requests open.
+// Become replaces the former identity. With an empty token, requests need no token.
 func (r *Record) Become(c Clone, env map[string]string, token string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.clone, r.env, r.token = c, maps.Clone(env), token
-	if env["E2B_SANDBOX"] == "true" { // the host knows the id too late to send it along
+	if env["E2B_SANDBOX"] == "true" { // the host learns the id too late to send it
 		r.env["E2B_SANDBOX_ID"] = strings.ReplaceAll(c.SandboxID, "-", "")
 	}
 }

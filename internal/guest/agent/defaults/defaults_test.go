@@ -2,7 +2,7 @@ package defaults
 
 import "testing"
 
-// Programs of E2B's look for their sandbox's id, as E2B's clients have it.
+// E2B's programs look for their sandbox's id in the form of E2B's clients.
 func TestTheIDThatE2BsProgramsLookFor(t *testing.T) {
 	r := New(Image{})
 	sent := map[string]string{"E2B_SANDBOX": "true"}

@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/dialwire"
 )
 
-// dial tries the guest's addresses one after another. Whoever listens on one of them
-// answers at once, so one that does not answer ends the search.
+// dial tries the guest's addresses one after another. A server that listens on an address accepts
+// immediately. So dial ends the search at the first address that times out.
 func (s *Server) dial(ctx context.Context, req dialwire.Request) (net.Conn, dialwire.Code) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Dial)
 	defer cancel()
@@ -40,7 +40,7 @@ func (s *Server) addresses(f dialwire.Family) []net.IP {
 	return out
 }
 
-// networkAddresses are those of eth0 that need no zone.
+// networkAddresses returns the addresses of eth0 that need no zone.
 func networkAddresses() []net.IP {
 	eth0, err := net.InterfaceByName("eth0")
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package dialport lets the host reach servers in the guest: it takes requests of
-// package dialwire, dials the guest's own addresses, and passes bytes both ways. Servers
-// that listen on localhost only are reached as well, and a guest without a network
-// device too. It knows no vsock: its listener is the caller's. The trap: in a clone all
-// connections of the source break at once, and their goroutines must then end by themselves.
+// Package dialport connects the host with servers in the guest. It receives requests of package
+// dialwire, dials the guest's own addresses and passes bytes in both directions. It also reaches
+// servers that listen only on localhost, and works without a network device. The caller provides
+// the listener, on vsock or otherwise. In a clone, all connections of the source break at the same
+// time, and their goroutines must then end without help.
 package dialport
 
 import (
@@ -17,30 +17,32 @@ import (
 	"github.com/forkd/forkd/internal/leaf/duplex"
 )
 
-// Config is what a Server is made of. Its zero value is that of a guest.
+// Config configures a Server. The zero value fits a guest.
 type Config struct {
-	// Admit refuses callers by their address; nil admits all.
+	// Admit refuses callers by their address. If nil, all are admitted.
 	Admit func(net.Addr) error
-	// Addresses are those of the guest's network, tried after the loopback's; nil means eth0's.
+	// Addresses returns the addresses of the guest's network, tried after loopback. If nil, the
+	// addresses of eth0.
 	Addresses func() []net.IP
-	// Most is how many connections there may be; 0 means 900: the device has 1024.
+	// Most limits the number of connections. 0 means 900; the device has 1024.
 	Most int
-	// Hello bounds the request, Dial all attempts to connect; 0 means 10 s and 25 s.
+	// Hello limits the time for the request, Dial the time for all attempts to connect. 0 means 10
+	// s and 25 s.
 	Hello, Dial time.Duration
-	// Log gets one line per noteworthy event; nil drops them.
+	// Log receives one line per noteworthy event. If nil, events are dropped.
 	Log func(format string, args ...any)
 }
 
-// overflow is how many connections over Config.Most still get an answer.
+// overflow is the number of connections above Config.Most that still get an answer.
 const overflow = 32
 
-// Server passes connections on.
+// Server accepts connections and passes them on.
 type Server struct {
 	cfg  Config
 	open atomic.Int64
 }
 
-// New makes a Server.
+// New returns a Server.
 func New(cfg Config) *Server {
 	if cfg.Admit == nil {
 		cfg.Admit = func(net.Addr) error { return nil }
@@ -55,7 +57,7 @@ func New(cfg Config) *Server {
 		cfg.Hello = 10 * time.Second
 	}
 	if cfg.Dial == 0 {
-		cfg.Dial = 25 * time.Second // a guest among a hundred that are busy may stand still for a while
+		cfg.Dial = 25 * time.Second // a guest may stall for a while if a hundred others are busy
 	}
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
@@ -63,8 +65,7 @@ func New(cfg Config) *Server {
 	return &Server{cfg: cfg}
 }
 
-// Serve answers on l until ctx ends or l fails, and then breaks all connections. Closing
-// l is Serve's.
+// Serve answers on l until ctx ends or l fails, then breaks all connections. It closes l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var conns sync.WaitGroup
@@ -101,7 +102,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn) {
 		s.cfg.Log("dial: %v", err)
 		return
 	}
-	// Until bytes flow the caller can only close, which its first read or write shows.
+	// Until bytes flow, the caller can only close. The first read or write detects that.
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
 	_ = c.SetReadDeadline(time.Now().Add(s.cfg.Hello))

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/dialwire"
 )
 
-// start runs a Server on a Unix socket and returns how to reach it, and how to end it.
+// start runs a Server on a Unix socket. It returns functions to dial and to end it.
 func start(t *testing.T, cfg Config) (dial func() *net.UnixConn, stop func()) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -64,7 +64,7 @@ func ask(t *testing.T, c net.Conn, r dialwire.Request) dialwire.Code {
 	return code
 }
 
-// echo answers, when it has all of what a client sends, with that.
+// echo reads all data from a client and then returns it.
 func echo(t *testing.T, address string) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -114,7 +114,7 @@ func TestServersAreReachedWhereTheyListen(t *testing.T) {
 	}
 }
 
-// A server may listen on the address of the network only.
+// A server may listen only on the network's address.
 func TestTheNetworksAddressIsTriedLast(t *testing.T) {
 	dial, _ := start(t, Config{Addresses: func() []net.IP { return []net.IP{net.IPv4(127, 0, 0, 2)} }})
 	port := echo(t, "127.0.0.2:0")
@@ -154,7 +154,7 @@ func TestWhatIsNoRequest(t *testing.T) {
 	if code, err := dialwire.ReadAnswer(c); err != nil || code != dialwire.Invalid {
 		t.Errorf("text: %s, %v", code, err)
 	}
-	if code, err := dialwire.ReadAnswer(dial()); err != nil || code != dialwire.Invalid { // says nothing
+	if code, err := dialwire.ReadAnswer(dial()); err != nil || code != dialwire.Invalid { // sends no bytes
 		t.Errorf("silence: %s, %v", code, err)
 	}
 	refuse, _ := start(t, Config{Admit: func(net.Addr) error { return errors.New("not the host") }, Log: t.Logf})

@@ -1,8 +1,8 @@
-// Package evalport serves evaluations on a port of their own, without HTTP: messages of
-// package msgwire, one request and one answer at a time on each connection, which stays for
-// the next. It knows no interpreter and no vsock: both are the caller's. The trap: in a clone
-// all connections of the source break at once, while their callers are well and talk to the
-// source; what a request's context says of that is the caller's (Config.Mark).
+// Package evalport serves evaluations on their own port, without HTTP. Each connection carries
+// messages of package msgwire, one request and one answer at a time, and stays open for the next
+// request. The caller provides interpreter and listener. In a clone, all connections of the source
+// break at the same time, although their callers still talk to the source. Config.Mark lets the
+// caller of this package detect that from a request's context.
 package evalport
 
 import (
@@ -20,37 +20,38 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/msgwire"
 )
 
-// writeLimit bounds the sending of an answer.
+// writeLimit limits the time to send an answer.
 const writeLimit = 30 * time.Second
 
-// Config is what a Server is made of.
+// Config configures a Server.
 type Config struct {
 	// Admit refuses callers by their address.
 	Admit func(net.Addr) error
-	// Mark makes the context of a request.
+	// Mark returns the context of a request.
 	Mark func(context.Context) context.Context
-	// Eval carries a request out. Its errors have Connect's codes.
+	// Eval carries out a request. Its errors have Connect's codes.
 	Eval func(context.Context, *agentv1.EvalRequest) (*agentv1.EvalResponse, error)
-	// Answered is called after each request, when its answer was sent, with how long it took.
+	// Answered is called after each request, once its answer is sent. took is the duration of the
+	// request.
 	Answered func(took time.Duration)
-	// Log gets one line per noteworthy event.
+	// Log receives one line per noteworthy event.
 	Log func(format string, args ...any)
 }
 
-// Server answers on connections.
+// Server answers requests on connections.
 type Server struct {
 	cfg   Config
 	conns sync.WaitGroup
 }
 
-// New makes a Server.
+// New returns a Server.
 func New(c Config) *Server { return &Server{cfg: c} }
 
-// Wait waits, after Serve, for evaluations that went on without their callers. Whoever evaluates ends those.
+// Wait waits, after Serve, for evaluations that continue without their callers. The owner of the
+// interpreters must end them.
 func (s *Server) Wait() { s.conns.Wait() }
 
-// Serve answers on l until ctx ends or l fails, and then breaks all connections. Closing
-// l is Serve's.
+// Serve answers on l until ctx ends or l fails, then breaks all connections. It closes l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -70,7 +71,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// serve answers what comes on one connection, and closes it.
+// serve answers the requests on one connection and closes it.
 func (s *Server) serve(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	if err := s.cfg.Admit(c.RemoteAddr()); err != nil {
@@ -82,7 +83,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn) {
 	for {
 		var req agentv1.EvalRequest
 		if err := msgwire.Read(in, &req, agentproto.MaxMessageBytes); err != nil {
-			return // mostly the caller's end of it
+			return // usually the caller has closed it
 		}
 		began := time.Now()
 		answer, stays := s.answer(ctx, c, in, &req)
@@ -95,7 +96,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn) {
 	}
 }
 
-// answer carries a request out. Its context ends if the caller leaves meanwhile.
+// answer carries out a request. The request's context ends if the caller disconnects.
 func (s *Server) answer(ctx context.Context, c net.Conn, in *bufio.Reader,
 	req *agentv1.EvalRequest) (_ *agentv1.EvalAnswer, stays bool) {
 	ctx, cancel := context.WithCancel(s.cfg.Mark(ctx))

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// guest evaluates what the code says: it takes so long, or until its caller leaves.
+// guest evaluates code that is a duration: it takes that long, or until its caller leaves.
 type guest struct {
 	left   chan error
 	admits error
@@ -40,7 +40,7 @@ func (g *guest) eval(ctx context.Context, r *agentv1.EvalRequest) (*agentv1.Eval
 	}
 }
 
-// dial is a connection to a server of the guest's evaluations.
+// dial connects to a server of the guest's evaluations.
 func (g *guest) dial(t *testing.T) net.Conn {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -77,7 +77,8 @@ func send(t *testing.T, c net.Conn, code string) {
 	}
 }
 
-// Short ones and ones that are watched take turns on one connection, also if the next is sent before the answer.
+// Short and watched requests alternate on one connection, even if the next is sent before the
+// answer.
 func TestRequestsFollowOneAnother(t *testing.T) {
 	c := (&guest{}).dial(t)
 	codes := []string{"1ms", "300ms", "0s", "250ms", "x", "1ms"}

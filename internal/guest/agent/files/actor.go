@@ -15,14 +15,14 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
-// Actor is in whose name files are looked at and changed.
+// Actor is the identity for file operations.
 type Actor struct {
 	user account.User
-	// root acts as the agent, which is root, and gives what it makes to user.
+	// root acts as the agent, as root, and gives new files to user.
 	root bool
 }
 
-// Do runs f with the actor's rights, on a thread of its own if need be.
+// Do runs f with the actor's rights, on a separate thread if necessary.
 func (a Actor) Do(f func() error) error {
 	if a.root {
 		return f()
@@ -30,7 +30,7 @@ func (a Actor) Do(f func() error) error {
 	return asuser.Do(a.user, f)
 }
 
-// isRoot says that nothing is denied to the actor.
+// isRoot reports whether the actor has all rights.
 func (a Actor) isRoot() bool { return os.Getuid() == 0 && (a.root || a.user.UID == 0) }
 
 func actorFor(h http.Header, u account.User) Actor {
@@ -50,7 +50,7 @@ func Resolve(rec *defaults.Record, h http.Header, path string) (Actor, string, e
 	return actorFor(h, u), abs, nil
 }
 
-// makeDirs opens the folder at path, having made what is missing of it.
+// makeDirs opens the directory at path. It creates missing directories.
 func (a Actor) makeDirs(path string) (*os.File, error) {
 	d, err := Open(path, unix.O_PATH|unix.O_DIRECTORY)
 	if err != unix.ENOENT || path == "/" {
@@ -66,7 +66,7 @@ func (a Actor) makeDirs(path string) (*os.File, error) {
 
 func (a Actor) makeDir(parent *os.File, name string) (*os.File, error) {
 	made := unix.Mkdirat(int(parent.Fd()), name, 0o755)
-	if made != nil && made != unix.EEXIST { // else somebody was faster
+	if made != nil && made != unix.EEXIST { // EEXIST: another process was faster
 		return nil, made
 	}
 	d, err := openAt(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -80,7 +80,7 @@ func (a Actor) makeDir(parent *os.File, name string) (*os.File, error) {
 	return d, nil
 }
 
-// give makes the user the owner of what the agent made in its own name.
+// give makes the user the owner of a file, if the agent has created it as root.
 func (a Actor) give(f *os.File) error {
 	if !a.root || os.Getuid() != 0 {
 		return nil

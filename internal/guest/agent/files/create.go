@@ -15,27 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PartPrefix begins the names of files that are being written. One that stays
-// is what a crash left of an upload.
+// PartPrefix begins the names of unfinished files. A file with this name may also remain after an
+// upload that crashed.
 const PartPrefix = ".forkd-part-"
 
-// danglingError says that a file would be made where a link leads to nothing.
+// danglingError reports a link to a missing file. Writing through it would create that file.
 type danglingError struct{ path string }
 
 func (e *danglingError) Error() string {
 	return fmt.Sprintf("path '%s' is a link to what does not exist", e.path)
 }
 
-// content is what is written to a file.
+// content is the new content of a file.
 type content struct {
-	fill     func(*os.File) error // writes it to an empty file
-	mode     fs.FileMode          // with setMode; else that of the file that is there, or the default
+	fill     func(*os.File) error // writes the content to an empty file
+	mode     fs.FileMode          // used if setMode; otherwise the old file's mode or the default
 	setMode  bool
-	modTime  time.Time // zero: it is that of the writing
+	modTime  time.Time // if zero, the time of writing
 	metadata map[string]string
 }
 
-// from is a content's fill with what body has.
+// from returns a fill function that copies body.
 func from(body io.Reader) func(*os.File) error {
 	return func(f *os.File) error {
 		_, err := io.Copy(f, body)
@@ -43,9 +43,10 @@ func from(body io.Reader) func(*os.File) error {
 	}
 }
 
-// replace writes a file so that its name never stands for half of it: beside
-// it, and then over it. A file that only root could put back as it was, since
-// others own it or it has more names, is written where it is.
+// replace writes a file, so that its name never refers to incomplete content: it writes a new file
+// in the same directory and renames it over the old one. If only root could restore the old file's
+// owner or links, it writes into the old file. This is the case if another user owns it or if it
+// has several names.
 func (a Actor) replace(path string, c content) error {
 	old, err := openOld(nil, path, path)
 	if err != nil {
@@ -62,7 +63,7 @@ func (a Actor) replace(path string, c content) error {
 	return a.replaceOld(old, c)
 }
 
-// replaceOld writes over a file that is there, and closes it.
+// replaceOld replaces an existing file and closes it.
 func (a Actor) replaceOld(old *oldFile, c content) error {
 	defer old.close()
 	if !old.replaceable(a) {
@@ -76,7 +77,7 @@ func (a Actor) replaceOld(old *oldFile, c content) error {
 	return a.writePart(dir, filepath.Base(old.path), old, c)
 }
 
-// oldFile is the file that an upload replaces.
+// oldFile is the file to replace.
 type oldFile struct {
 	path string // without links
 	at   *os.File
@@ -84,8 +85,9 @@ type oldFile struct {
 	sys  *syscall.Stat_t
 }
 
-// openOld looks at what is at name in dir, or at an absolute path without dir; nil if there is nothing. The actor
-// must be allowed to write to it, also where writing to its folder would do.
+// openOld opens the file at name in dir, or at an absolute path without dir. It returns nil if no
+// file exists. The actor needs the right to write to the file, even where the right to write to its
+// directory would be enough.
 func openOld(dir *os.File, name, shown string) (_ *oldFile, err error) {
 	at, err := openAt(dir, name, unix.O_PATH, 0)
 	if err == unix.ENOENT {
@@ -110,17 +112,16 @@ func openOld(dir *os.File, name, shown string) (_ *oldFile, err error) {
 	if o.path, err = realPath(at); err != nil {
 		return nil, err
 	}
-	// Not by opening it: that would copy up a file of the image.
+	// Opening the file for writing would make overlayfs copy up a file of the image.
 	err = unix.Faccessat2(int(at.Fd()), "", unix.W_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH)
 	return o, err
 }
 
-// refuseDangling does as cp(1): to make what a link leads to may make a file
-// anywhere.
+// refuseDangling behaves like cp(1): creating the target of a link could create a file anywhere.
 func refuseDangling(dir *os.File, name, shown string) error {
 	link, err := openAt(dir, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil // nothing is there, or its folder is missing
+		return nil // no file, or its directory is missing
 	}
 	_ = link.Close()
 	return &danglingError{shown}
@@ -132,7 +133,7 @@ func (o *oldFile) replaceable(a Actor) bool {
 	return o.sys != nil && o.sys.Nlink == 1 && (a.isRoot() || int(o.sys.Uid) == a.user.UID)
 }
 
-// overwrite writes into the file itself.
+// overwrite writes into the old file itself.
 func (o *oldFile) overwrite(c content) error {
 	f, err := reopen(o.at, unix.O_WRONLY|unix.O_TRUNC)
 	if err != nil {
@@ -142,7 +143,7 @@ func (o *oldFile) overwrite(c content) error {
 	if err := c.fill(f); err != nil {
 		return err
 	}
-	if c.setMode { // its owner's alone to change
+	if c.setMode { // only the owner can change it
 		if err := f.Chmod(c.mode); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
@@ -150,8 +151,8 @@ func (o *oldFile) overwrite(c content) error {
 	return finish(f, c)
 }
 
-// writePart writes beside name and renames. Where the folder does not allow
-// that, the old file is written itself.
+// writePart writes a new file and renames it to name. If the directory does not allow this, it
+// writes into the old file.
 func (a Actor) writePart(dir *os.File, name string, old *oldFile, c content) (err error) {
 	part := PartPrefix + randomName()
 	f, err := openAt(dir, part, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o666)
@@ -190,7 +191,7 @@ func (a Actor) writePart(dir *os.File, name string, old *oldFile, c content) (er
 	return err
 }
 
-// dress gives a new file the owner and mode of the one that it replaces.
+// dress gives a new file the owner and mode of the old one.
 func (o *oldFile) dress(f *os.File, c *content, a Actor) error {
 	mode, set := c.mode, c.setMode
 	if o != nil {
@@ -199,7 +200,7 @@ func (o *oldFile) dress(f *os.File, c *content, a Actor) error {
 				return err
 			}
 		} else if o.sys != nil {
-			_ = f.Chown(-1, int(o.sys.Gid)) // if it is a group of the user's
+			_ = f.Chown(-1, int(o.sys.Gid)) // works if it is one of the user's groups
 		}
 		if !set {
 			mode, set = o.st.Mode().Perm(), true
@@ -211,8 +212,8 @@ func (o *oldFile) dress(f *os.File, c *content, a Actor) error {
 	return f.Chmod(mode)
 }
 
-// inPlace says that a folder does not let its file be replaced: it may not be
-// written, is sticky, or the file is a mount point.
+// inPlace reports whether a directory does not allow to replace a file: it is not writable or is
+// sticky, or the file is a mount point.
 func inPlace(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || err == unix.EBUSY || err == unix.EROFS || err == unix.EXDEV
 }
@@ -224,7 +225,7 @@ func finish(f *os.File, c content) error {
 	return setTime(f, c.modTime)
 }
 
-// setTime gives what is open its time, if that is the actor's to give.
+// setTime sets the modification time of an open file, if the actor may set it.
 func setTime(f *os.File, at time.Time) error {
 	err := os.Chtimes(self(f), time.Time{}, at)
 	if errors.Is(err, fs.ErrPermission) {
@@ -239,8 +240,7 @@ func randomName() string {
 	return hex.EncodeToString(b[:])
 }
 
-// rewrite writes a file where it is, as root, and gives it to the user, all as
-// E2B's envd does.
+// rewrite writes to the file in place as root and gives it to the user, as E2B's envd does.
 func (a Actor) rewrite(path string, c content) (err error) {
 	f, err := a.create(path)
 	if err != nil {
@@ -275,16 +275,16 @@ func (a Actor) create(path string) (*os.File, error) {
 	defer dir.Close()
 	name := filepath.Base(path)
 	if err == unix.ETXTBSY {
-		// A program that runs keeps its old file; the name gets a new one.
+		// A running program keeps the old file; the name gets a new one.
 		if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil {
 			return nil, err
 		}
 	}
-	// Not blocking: between the look and the open it may have become a pipe.
+	// O_NONBLOCK, because the file may have become a pipe in the meantime.
 	return openAt(dir, name, flags|unix.O_CREAT|unix.O_NONBLOCK, 0o666)
 }
 
-// link makes a link in place of whatever is there but a folder.
+// link creates a symbolic link. It replaces an existing file, but not a directory.
 func (a Actor) link(path, text string) error {
 	dir, err := a.makeDirs(filepath.Dir(path))
 	if err != nil {
@@ -301,7 +301,7 @@ func (a Actor) linkAt(dir *os.File, name, text string, modTime time.Time) error 
 	if err != nil {
 		return err
 	}
-	if !modTime.IsZero() { // a file system that cannot keep it loses little
+	if !modTime.IsZero() { // best effort: some file systems cannot store it
 		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(modTime.UnixNano())}
 		_ = unix.UtimesNanoAt(fd, part, times, unix.AT_SYMLINK_NOFOLLOW)
 	}

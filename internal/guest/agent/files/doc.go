@@ -1,8 +1,9 @@
-// Package files looks at and changes the guest's files: the filesystem.Filesystem
-// service (watching is package watch's) and the plain HTTP transfer of contents.
-// It keeps nothing between requests. It reads and writes with the rights of the
-// requesting user (asuser), unless the host asks it to act as root. The traps: a
-// path may name a pipe or a device, whose open blocks for ever, so only regular
-// files are opened; and whoever owns a folder may put a link into it at any
-// moment, so a path is walked once and then held as an open folder.
+// Package files reads and changes the guest's files. It implements the filesystem.Filesystem
+// service (except watching, which is in package watch) and the plain HTTP transfer of contents. It
+// keeps no state between requests. It uses the rights of the requesting user (package asuser),
+// unless the host requests it to act as root.
+//
+// A path may name a pipe or a device, and opening it may block for ever, so only regular files are
+// opened. The owner of a directory may put a link into it at any moment. So a path is walked once,
+// and the directory then stays open.
 package files

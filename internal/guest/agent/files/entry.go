@@ -17,8 +17,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem"
 )
 
-// Entry describes the file at path, shown under the name shown, as far as the
-// calling thread may look.
+// Entry describes the file at path, under the name shown. It returns only data that the calling
+// thread may read.
 func Entry(path, shown string) (*filesystem.EntryInfo, error) {
 	at, err := Open(path, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
@@ -50,7 +50,7 @@ func Entry(path, shown string) (*filesystem.EntryInfo, error) {
 	return e, nil
 }
 
-// linkText is what an open link says; nil if that cannot be read.
+// linkText returns the text of an open link, or nil if it cannot be read.
 func linkText(at *os.File) []byte {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(at.Fd()), "", buf)
@@ -60,7 +60,7 @@ func linkText(at *os.File) []byte {
 	return buf[:n]
 }
 
-// describeTarget gives a link the kind and mode of what it leads to in the end.
+// describeTarget sets the kind and mode of a link to those of its final target.
 func describeTarget(e *filesystem.EntryInfo, path string) {
 	e.Type = filesystem.FileType_FILE_TYPE_UNSPECIFIED
 	e.SymlinkTarget = proto.String(e.GetPath())
@@ -108,11 +108,11 @@ func groupName(id uint32) string {
 	return s
 }
 
-// valid makes a file name, which may be any bytes, fit for a message.
+// valid replaces invalid UTF-8 in a file name, because messages need valid text.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 const (
-	// metadataPrefix is where clients' metadata lies, as extended attributes.
+	// metadataPrefix begins the extended attributes that hold clients' metadata.
 	metadataPrefix = "user.e2b."
 	maxMetadata    = 4096
 	maxMetadataKey = 246
@@ -154,7 +154,7 @@ func attributes(path string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(buf[:n]), "\x00"), "\x00"), nil
 }
 
-// writeMetadata replaces a file's metadata as a whole.
+// writeMetadata replaces all metadata of a file.
 func writeMetadata(path string, md map[string]string) error {
 	names, err := attributes(path)
 	if err != nil && !errors.Is(err, unix.ENOTSUP) {

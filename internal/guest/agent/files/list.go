@@ -15,19 +15,19 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem"
 )
 
-// maxEntries bounds one listing.
+// maxEntries limits the entries of one listing.
 const maxEntries = 50_000
 
 var errTooMany = fmt.Errorf("more than %d entries", maxEntries)
 
-// lister collects what is in a folder.
+// lister collects the entries of a directory.
 type lister struct {
 	ctx   context.Context
 	found []*filesystem.EntryInfo
 }
 
-// list walks the folder at path to depth levels. The path may lead there over
-// links; below it none is followed.
+// list walks the directory at path to depth levels. It follows links in path, but no links below
+// it.
 func (l *lister) list(path string, depth int) error {
 	dir, err := Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if err == unix.ENOTDIR && isThere(path) {
@@ -52,8 +52,7 @@ func isThere(path string) bool {
 	return at.Close() == nil
 }
 
-// walk lists dir, which it closes; entries lie below real and are shown below
-// shown.
+// walk lists dir and closes it. Its entries are below real, and their shown paths are below shown.
 func (l *lister) walk(dir *os.File, real, shown string, depth int) error {
 	names, err := l.names(dir)
 	_ = dir.Close()
@@ -67,10 +66,10 @@ func (l *lister) walk(dir *os.File, real, shown string, depth int) error {
 		at := filepath.Join(real, name)
 		e, err := Entry(at, filepath.Join(shown, name))
 		if err == unix.ENOENT {
-			continue // it ended meanwhile
+			continue // it was removed meanwhile
 		}
 		if err != nil {
-			return err // such as a folder that shows names and no more
+			return err // for example in a directory with read but no search permission
 		}
 		if l.found = append(l.found, e); len(l.found) > maxEntries {
 			return errTooMany
@@ -80,7 +79,7 @@ func (l *lister) walk(dir *os.File, real, shown string, depth int) error {
 		}
 		sub, err := Open(at, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 		if err != nil {
-			continue // a folder that went away or may not be read shows no contents
+			continue // skip the contents of directories that are gone or unreadable
 		}
 		if err := l.walk(sub, at, filepath.Join(shown, name), depth-1); err != nil {
 			return err
@@ -89,8 +88,8 @@ func (l *lister) walk(dir *os.File, real, shown string, depth int) error {
 	return nil
 }
 
-// names reads as many names as a listing may have and one more, so that a folder
-// of millions costs no memory.
+// names reads at most one name more than a listing may have, so a directory with millions of
+// entries costs little memory.
 func (l *lister) names(dir *os.File) ([]string, error) {
 	names, err := dir.Readdirnames(maxEntries - len(l.found) + 1)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens an absolute path as the calling thread may. It follows links, but
-// not those of /proc that lead to what a process has open: for the kernel every
-// thread here is the agent, to which its own are open. Errors are bare errno.
+// Open opens an absolute path with the rights of the calling thread. It follows links, except the
+// magic links of /proc to open files of a process: to the kernel every thread here is the agent,
+// and may open the agent's files. Errors are bare errno.
 func Open(path string, flags int) (*os.File, error) { return openAt(nil, path, flags, 0) }
 
 func openAt(dir *os.File, name string, flags int, mode fs.FileMode) (*os.File, error) {
@@ -35,22 +35,22 @@ func openAt(dir *os.File, name string, flags int, mode fs.FileMode) (*os.File, e
 	}
 }
 
-// openParent opens the folder that path lies in, for calls that take a folder
-// and a name and follow no link.
+// openParent opens the parent directory of path, for calls that take a directory and a name and
+// follow no link.
 func openParent(path string) (*os.File, string, error) {
 	d, err := Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY)
 	return d, filepath.Base(path), err
 }
 
-// self is the path by which this process reaches what f has open. The kernel
-// checks the rights to the file again, and those to the folders above it not.
+// self returns the path in /proc by which this process can open f again. The kernel then checks the
+// rights to the file again, but not the rights to its parent directories.
 func self(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
-// realPath is where an open file lies, without any link.
+// realPath returns the path of an open file without links.
 func realPath(f *os.File) (string, error) { return os.Readlink(self(f)) }
 
-// openFile opens what must be a regular file. It looks before it opens, and at
-// the same inode: opening a pipe can block, and opening a device can do things.
+// openFile opens a regular file. It checks the type before it opens the same inode, because opening
+// a pipe can block and opening a device can have effects.
 func openFile(path string, flags int) (*os.File, fs.FileInfo, error) {
 	at, err := Open(path, unix.O_PATH)
 	if err != nil {
@@ -68,7 +68,7 @@ func openFile(path string, flags int) (*os.File, fs.FileInfo, error) {
 	return f, st, err
 }
 
-// reopen opens for reading or writing what is open as a path only.
+// reopen opens an O_PATH file for reading or writing.
 func reopen(at *os.File, flags int) (*os.File, error) {
 	fd, err := unix.Open(self(at), flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -77,7 +77,7 @@ func reopen(at *os.File, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), at.Name()), nil
 }
 
-// notRegularError says what is at a path where a file was wanted.
+// notRegularError reports a path that is not a regular file.
 type notRegularError struct {
 	path string
 	dir  bool

@@ -16,12 +16,12 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem"
 )
 
-// Server serves the unary half of filesystem.Filesystem, and /files.
+// Server implements the unary part of filesystem.Filesystem, and /files.
 type Server struct {
 	rec *defaults.Record
 }
 
-// NewServer makes a server that acts by rec's defaults.
+// NewServer returns a server with the defaults in rec.
 func NewServer(rec *defaults.Record) *Server { return &Server{rec: rec} }
 
 // Stat implements filesystem.Filesystem.
@@ -38,7 +38,7 @@ func (s *Server) Stat(_ context.Context,
 	return connect.NewResponse(&filesystem.StatResponse{Entry: e}), nil
 }
 
-// entry describes path after the actor did something to it; nil does nothing.
+// entry calls did as the actor, unless it is nil, and then describes path.
 func (a Actor) entry(path string, did func() error) (e *filesystem.EntryInfo, err error) {
 	err = a.Do(func() (err error) {
 		if did != nil {
@@ -112,7 +112,7 @@ func (a Actor) move(from, to string) error {
 	}
 	defer source.Close()
 	at, err := openAt(source, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
-	if err != nil { // before folders are made for it
+	if err != nil { // checked before directories are created
 		return rpcError(from, err)
 	}
 	_ = at.Close()
@@ -127,7 +127,7 @@ func (a Actor) move(from, to string) error {
 	return nil
 }
 
-// Remove implements filesystem.Filesystem; what is not there is removed already.
+// Remove implements filesystem.Filesystem. Removing a missing file is not an error.
 func (s *Server) Remove(_ context.Context,
 	req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
 	a, path, err := Resolve(s.rec, req.Header(), req.Msg.GetPath())
@@ -143,7 +143,7 @@ func (s *Server) Remove(_ context.Context,
 	return connect.NewResponse(&filesystem.RemoveResponse{}), nil
 }
 
-// remove removes path and what is below it, whatever it is.
+// remove removes path and everything below it.
 func remove(path string) error {
 	dir, name, err := openParent(path)
 	if err == unix.ENOENT {
@@ -156,7 +156,7 @@ func remove(path string) error {
 	// RemoveAll follows no link below its argument.
 	err = os.RemoveAll(filepath.Join(self(dir), name))
 	var at *fs.PathError
-	if errors.As(err, &at) { // its path is our own name for it
+	if errors.As(err, &at) { // its path is our internal one in /proc
 		if rest, ok := strings.CutPrefix(at.Path, self(dir)+"/"+name+"/"); ok {
 			return fmt.Errorf("remove '%s' in it: %w", rest, at.Err)
 		}
@@ -180,7 +180,7 @@ func (s *Server) ListDir(ctx context.Context,
 	return connect.NewResponse(&filesystem.ListDirResponse{Entries: l.found}), nil
 }
 
-// rpcError gives an error of the file system the code that clients go by.
+// rpcError maps an error of the file system to the code that clients expect.
 func rpcError(path string, err error) error {
 	var notRegular *notRegularError
 	var said *connect.Error

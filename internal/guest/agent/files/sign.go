@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// authorize checks a /files request against the sandbox's token: the header if
-// there is one, else the signature of the URL. The texts are E2B's.
+// authorize checks a /files request against the sandbox's token: the header if it is set, otherwise
+// the signature of the URL. The error texts are E2B's.
 func authorize(r *http.Request, op, token string, now time.Time) error {
 	if token == "" {
 		return nil
@@ -41,7 +41,7 @@ func authorize(r *http.Request, op, token string, now time.Time) error {
 	return nil
 }
 
-// sign is the signature of a URL; expires is empty or seconds since 1970.
+// sign returns the signature of a URL. expires is empty or seconds since 1970.
 func sign(path, op, user, token, expires string) string {
 	s := path + ":" + op + ":" + user + ":" + token
 	if expires != "" {

@@ -22,7 +22,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/treetar"
 )
 
-// httpError is an answer other than success.
+// httpError is an error with an HTTP status.
 type httpError struct {
 	code int
 	err  error
@@ -44,8 +44,8 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// The whole of it with the user's rights: some files of /proc look at who
-	// reads, and not at who opened.
+	// The whole transfer has the user's rights: some files of /proc check the rights of the reader,
+	// not of the opener.
 	return a.Do(func() error { return serveFile(w, r, path) })
 }
 
@@ -65,7 +65,7 @@ func serveFile(w http.ResponseWriter, r *http.Request, path string) error {
 	return nil
 }
 
-// copyUnsized serves a file that says it is empty; those of /proc often are not.
+// copyUnsized serves a file of size 0. Files in /proc have that size but often are not empty.
 func copyUnsized(w http.ResponseWriter, f *os.File) error {
 	buf := make([]byte, 32<<10)
 	n, err := f.Read(buf)
@@ -77,12 +77,12 @@ func copyUnsized(w http.ResponseWriter, f *os.File) error {
 		return pathError(f.Name(), err)
 	}
 	if _, err := w.Write(buf[:n]); err == nil && n > 0 {
-		_, _ = io.CopyBuffer(w, f, buf) // too late for an error: the connection ends short
+		_, _ = io.CopyBuffer(w, f, buf) // too late for an error status: the connection ends early
 	}
 	return nil
 }
 
-// enter authorizes, finds the actor and resolves the path.
+// enter authorizes the request, finds the actor and resolves the path.
 func (s *Server) enter(r *http.Request, op, path string) (Actor, string, error) {
 	if err := authorize(r, op, s.rec.Token(), time.Now()); err != nil {
 		return Actor{}, "", &httpError{http.StatusUnauthorized, err}
@@ -102,7 +102,7 @@ func (s *Server) enter(r *http.Request, op, path string) (Actor, string, error) 
 	return actorFor(r.Header, u), abs, nil
 }
 
-// written is one file in the answer to an upload.
+// written describes one file in the answer to an upload.
 type written struct {
 	Path     string            `json:"path"`
 	Name     string            `json:"name"`
@@ -110,15 +110,15 @@ type written struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// refusedBytes bounds what is read of an upload that is refused.
+// refusedBytes limits the bytes read from a refused upload.
 const refusedBytes = 64 << 20
 
 // Upload serves POST /files.
 func (s *Server) Upload(w http.ResponseWriter, r *http.Request) {
 	out, err := s.upload(r)
 	if err != nil {
-		// Who is still sending hears of a refusal only if the connection stays until all is sent: proxies on the
-		// way give up on one that ends in the middle of their writing.
+		// A client that is still sending sees the refusal only if the connection stays open until
+		// all is sent: proxies give up on a connection that ends during their writes.
 		_, _ = io.CopyN(io.Discard, r.Body, refusedBytes)
 		writeError(w, err)
 		return
@@ -149,13 +149,13 @@ func (s *Server) upload(r *http.Request) ([]written, error) {
 	return nil, badRequest(fmt.Errorf("unsupported content type %q", r.Header.Get("Content-Type")))
 }
 
-// upload is one request's state.
+// upload is the state of one request.
 type upload struct {
 	s        *Server
 	actor    Actor
 	body     io.Reader
 	metadata map[string]string
-	mode     fs.FileMode // 0 leaves the default
+	mode     fs.FileMode // if 0, the default
 	seen     map[string]bool
 }
 
@@ -177,7 +177,7 @@ func (s *Server) prepare(r *http.Request) (*upload, error) {
 	if up.metadata, err = metadataOf(r.Header); err != nil {
 		return nil, badRequest(err)
 	}
-	if m := r.URL.Query().Get("mode"); m != "" { // ours: cp keeps the mode
+	if m := r.URL.Query().Get("mode"); m != "" { // not in E2B's API: cp keeps the mode
 		v, err := strconv.ParseUint(m, 8, 32)
 		if err != nil || v > 0o777 {
 			return nil, badRequest(fmt.Errorf("mode %q is not an octal number up to 777", m))
@@ -212,8 +212,8 @@ func metadataOf(h http.Header) (map[string]string, error) {
 	return out, nil
 }
 
-// multipart writes each part named file; its full filename is its path, unless
-// the query names one.
+// multipart writes each part named file. The part's full filename is its path, unless the query has
+// a path.
 func (up *upload) multipart(r *http.Request) ([]written, error) {
 	r.Body = io.NopCloser(up.body)
 	mr, err := r.MultipartReader()
@@ -232,7 +232,7 @@ func (up *upload) multipart(r *http.Request) ([]written, error) {
 		if part.FormName() != "file" {
 			continue
 		}
-		// Part.FileName would drop the folders.
+		// Part.FileName would drop the directories.
 		_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 		if err != nil {
 			return nil, badRequest(err)
@@ -278,8 +278,8 @@ func (up *upload) write(path string, body io.Reader) error {
 	})
 }
 
-// Link serves POST /files/link: it makes a link at path with the text target,
-// in place of a file or link that is there. It is ours, for cp.
+// Link serves POST /files/link. It creates a link at path with the text target and replaces an
+// existing file or link. E2B's API does not have it; cp uses it.
 func (s *Server) Link(w http.ResponseWriter, r *http.Request) {
 	if err := s.link(r); err != nil {
 		writeError(w, err)
@@ -303,7 +303,7 @@ func (s *Server) link(r *http.Request) error {
 	return nil
 }
 
-// pathError gives an error of the file system its status.
+// pathError maps an error of the file system to an HTTP status.
 func pathError(path string, err error) error {
 	var notRegular *notRegularError
 	var dangling *danglingError
@@ -331,7 +331,7 @@ func pathError(path string, err error) error {
 	return &httpError{http.StatusInternalServerError, fmt.Errorf("path '%s': %w", path, bare(err))}
 }
 
-// bare is the cause alone where the path is told already.
+// bare returns only the cause, for messages that already contain the path.
 func bare(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {

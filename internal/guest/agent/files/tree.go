@@ -21,21 +21,22 @@ import (
 )
 
 const (
-	// maxDepth bounds the directories that are open at a time.
+	// maxDepth limits the number of directories that are open at a time.
 	maxDepth = 512
-	// countTime is how long a tree is counted before it is sent.
+	// countTime limits the time to count a tree before it is sent.
 	countTime = 300 * time.Millisecond
 	treeType  = "application/x-tar"
 )
 
-// enterTree is enter for a tree. It is never the agent's own work: a stream has no owners in it.
+// enterTree does the same as enter, for a tree. It never acts as root, because a stream contains no
+// owners.
 func (s *Server) enterTree(r *http.Request, op string) (Actor, string, error) {
 	a, path, err := s.enter(r, op, r.URL.Query().Get("path"))
 	a.root = false
 	return a, path, err
 }
 
-// DownloadTree serves GET /files/tree: what is at path, as a stream of package treetar.
+// DownloadTree serves GET /files/tree. It sends the tree at path as a stream of package treetar.
 func (s *Server) DownloadTree(w http.ResponseWriter, r *http.Request) {
 	a, path, err := s.enterTree(r, "read tree")
 	if err == nil {
@@ -46,7 +47,7 @@ func (s *Server) DownloadTree(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sendTree returns an error only if nothing was sent.
+// sendTree returns an error only if it has sent no bytes.
 func sendTree(w http.ResponseWriter, r *http.Request, path string) error {
 	q := r.URL.Query()
 	follow := q.Get("follow") != ""
@@ -64,13 +65,13 @@ func sendTree(w http.ResponseWriter, r *http.Request, path string) error {
 	case err == nil:
 		return nil
 	case out.any:
-		panic(http.ErrAbortHandler) // the reader sees that the stream broke off
+		panic(http.ErrAbortHandler) // shows the reader that the stream is incomplete
 	}
 	w.Header().Del(agentproto.HeaderTreeBytes)
 	return pathError(path, err)
 }
 
-// begun knows whether anything was written.
+// begun records whether any bytes were written.
 type begun struct {
 	io.Writer
 	any bool
@@ -81,7 +82,7 @@ func (b *begun) Write(p []byte) (int, error) {
 	return b.Writer.Write(p)
 }
 
-// guestTree is the guest's files as a source of trees, as the calling thread may read them.
+// guestTree reads the guest's files as a source of trees, with the rights of the calling thread.
 type guestTree struct{}
 
 var _ treetar.Source = guestTree{}
@@ -133,8 +134,8 @@ func (guestTree) Open(path string, looked fs.FileInfo) (*os.File, error) {
 	return f, nil
 }
 
-// UploadTree serves POST /files/tree: it makes at path what a stream of package treetar brings, and answers with a
-// treetar.Report. The folder that path is in must be there.
+// UploadTree serves POST /files/tree. It creates at path the tree in a stream of package treetar,
+// and answers with a treetar.Report. The parent directory must exist.
 func (s *Server) UploadTree(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	report, err := s.uploadTree(r)
@@ -146,12 +147,12 @@ func (s *Server) UploadTree(w http.ResponseWriter, r *http.Request) {
 			_ = json.NewEncoder(w).Encode(report)
 		})
 	}
-	if err != nil || report.Stopped != nil { // see Upload; who has the answer need not send the rest
+	if err != nil || report.Stopped != nil { // see Upload; a client with the answer need not send the rest
 		_, _ = io.CopyN(io.Discard, r.Body, refusedBytes)
 	}
 }
 
-// answerEarly writes an answer that is whole before the handler ends.
+// answerEarly sends a complete answer before the handler ends.
 func answerEarly(w http.ResponseWriter, write func(http.ResponseWriter)) {
 	whole := &answer{header: w.Header(), status: http.StatusOK}
 	write(whole)
@@ -161,7 +162,7 @@ func answerEarly(w http.ResponseWriter, write func(http.ResponseWriter)) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// answer keeps an answer until its length is known.
+// answer holds an answer until its length is known.
 type answer struct {
 	header http.Header
 	status int
@@ -189,7 +190,7 @@ func (s *Server) uploadTree(r *http.Request) (report treetar.Report, err error) 
 			Copied: func() { report.Copied++ },
 			Failed: func(name string, err error) error {
 				if told := new(treetar.SenderError); errors.As(err, &told) {
-					return nil // who said it knows it
+					return nil // the sender knows it already
 				}
 				if err = pathError(filepath.Join(path, name), err); statusOf(err) == http.StatusInsufficientStorage {
 					return err
@@ -212,7 +213,7 @@ func (s *Server) uploadTree(r *http.Request) (report treetar.Report, err error) 
 	return report, nil
 }
 
-// statusOf is the status of an answer with an error.
+// statusOf returns the HTTP status for an error.
 func statusOf(err error) int {
 	var he *httpError
 	if errors.As(err, &he) {
@@ -221,18 +222,18 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// treeDir is a folder of the guest that a tree is unpacked in.
+// treeDir is a directory of the guest into which a tree is unpacked.
 type treeDir struct {
 	actor Actor
 	dir   *os.File
 	path  string
-	top   *treeDir // the tree's own folder; nil above it
-	made  bool     // by this copy, which then sets its mode
+	top   *treeDir // the tree's own directory; nil above it
+	made  bool     // created by this copy, which then sets its mode
 }
 
 var _ treetar.Target = (*treeDir)(nil)
 
-// Dir implements treetar.Target. A link to a folder that is there is followed, as those of a path are.
+// Dir implements treetar.Target. It follows an existing link to a directory, as for paths.
 func (d *treeDir) Dir(name string, m treetar.Meta) (treetar.Target, error) {
 	sub := &treeDir{actor: d.actor, path: filepath.Join(d.path, name), top: d.top}
 	if sub.top == nil {
@@ -295,7 +296,7 @@ func (d *treeDir) HardLink(name string, first []string) error {
 		return err
 	}
 	err := unix.Renameat(fd, part, fd, name)
-	_ = unix.Unlinkat(fd, part, 0) // a rename to another name of the same file leaves it
+	_ = unix.Unlinkat(fd, part, 0) // Renameat leaves the old name if both are links to the same file
 	return err
 }
 

@@ -15,15 +15,15 @@ var (
 	errCloned     = errors.New("this guest is a clone")
 )
 
-// call is one caller's, under way.
+// call is a call in progress.
 type call struct {
 	s         *Server
 	req       forkwire.Request
 	result    []byte          // of an exit
-	ctx       context.Context // carries the mark; ends when the caller leaves or the clone's fate is known
+	ctx       context.Context // carries the mark; ends if the caller leaves, or when the clone's identity is known
 	cancel    context.CancelCauseFunc
-	became    chan forkwire.Answer // has room for the answer that an identity makes
-	collected chan struct{}        // closed by the caller's word
+	became    chan forkwire.Answer // buffered, for the answer from an identity
+	collected chan struct{}        // closed when the caller confirms receipt
 }
 
 func (s *Server) begin(ctx context.Context, req forkwire.Request, result []byte) *call {
@@ -42,17 +42,17 @@ func (s *Server) end(c *call) {
 	c.cancel(nil)
 }
 
-// Identity is who the guest has become.
+// Identity is the new identity of the guest.
 type Identity struct {
-	Token  string // of the call that made it; empty: it was not forked by its source's guest
+	Token  string // of the call that made this clone; empty if the source's guest did not fork it
 	Index  uint32
 	ID     string
 	Parent string
 }
 
-// Became tells the calls that were under way in the source, once the clone is
-// itself in all respects: the one that asked for this clone learns its index,
-// the others that their requests were the source's.
+// Became ends the calls that were in progress in the source, once the clone has its full identity.
+// The call that made this clone gets its index. Other calls get an error, because their requests
+// belong to the source.
 func (s *Server) Became(id Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,11 +79,11 @@ func (c *call) inClone(id Identity) forkwire.Answer {
 			"done for this one")}
 }
 
-// carry gets the answer: from the host, or in a clone from the identity. A
-// confirm that is not nil wants to know whether the caller has it.
+// carry gets the answer from the host, or in a clone from the identity. If confirm is not nil, it
+// must be called with whether the caller has received the answer.
 func (c *call) carry() (a forkwire.Answer, result []byte, confirm func(bool)) {
 	wait := 50 * time.Millisecond
-	var lost time.Time // since when the host does not answer
+	var lost time.Time // when the host stopped answering
 	for {
 		a, result, confirm, err := c.ask()
 		if err == nil {
@@ -108,7 +108,7 @@ func (c *call) carry() (a forkwire.Answer, result []byte, confirm func(bool)) {
 	}
 }
 
-// gaveUp tells whether anything can have happened.
+// gaveUp returns an error that reports whether the call may have had an effect.
 func (c *call) gaveUp(err error) *forkwire.Error {
 	if c.req.Again {
 		return forkwire.Errorf(forkwire.Lost, "the host does not say what became of the call: %v", err)
@@ -116,14 +116,14 @@ func (c *call) gaveUp(err error) *forkwire.Error {
 	return forkwire.Errorf(forkwire.Unavailable, "the host does not answer; nothing was done: %v", err)
 }
 
-// awaitIdentity waits in a clone. Without an identity the clone does not live on.
+// awaitIdentity waits for the identity in a clone. A clone without an identity is ended.
 func (c *call) awaitIdentity() forkwire.Answer {
 	select {
 	case a := <-c.became:
 		return a
 	case <-c.ctx.Done():
 	}
-	select { // an identity puts its answer there before it ends the context
+	select { // an identity delivers its answer before it ends the context
 	case a := <-c.became:
 		return a
 	default:
@@ -131,7 +131,7 @@ func (c *call) awaitIdentity() forkwire.Answer {
 	}
 }
 
-// ask sends the request once, and waits for the host's answer.
+// ask sends the request once and waits for the host's answer.
 func (c *call) ask() (_ forkwire.Answer, _ []byte, confirm func(bool), err error) {
 	conn, err := c.s.cfg.Dial(c.ctx)
 	if err != nil {
@@ -166,12 +166,12 @@ func (c *call) ask() (_ forkwire.Answer, _ []byte, confirm func(bool), err error
 	}, nil
 }
 
-// sayCollected lets the host forget a child's end. If the word is lost the host
-// offers that end once more, which is better than never.
+// sayCollected allows the host to forget a child's end. If the message is lost, the host offers
+// that end again, which is better than never.
 func sayCollected(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(requestTimeout))
 	if _, err := conn.Write([]byte{forkwire.Collected}); err != nil {
 		return
 	}
-	_, _ = conn.Read(make([]byte, 1)) // until the host has it and closes
+	_, _ = conn.Read(make([]byte, 1)) // waits until the host has received it and closes
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
-// DialHost connects to the host over vsock. The kernel gives up by itself after
-// a few seconds.
+// DialHost connects to the host over vsock. The kernel gives up after a few seconds.
 func DialHost(ctx context.Context) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -18,22 +18,22 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// Socket is where programs in the guest call.
+// Socket is the path on which programs in the guest call.
 const Socket = "/run/forkd/fork.sock"
 
 const (
-	// maxCalls is how many callers are served at once.
+	// maxCalls limits the callers served at the same time.
 	maxCalls = 64
-	// requestTimeout bounds the reading of one request, which a caller sends at once.
+	// requestTimeout limits the time to read one request. A caller sends it immediately.
 	requestTimeout = 30 * time.Second
 )
 
-// Config is what a Server is made of.
+// Config configures a Server.
 type Config struct {
 	Guest *generation.Guest
 	// Dial connects to the host's port for calls.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Patience is how long a host that does not answer is asked again; 0 means a minute.
+	// Patience is how long calls are retried if the host does not answer. 0 means a minute.
 	Patience time.Duration
 	Log      func(format string, args ...any)
 }
@@ -46,7 +46,7 @@ type Server struct {
 	calls map[*call]struct{}
 }
 
-// New makes a server; Serve gives it a listener.
+// New returns a server. Call Serve with a listener.
 func New(cfg Config) *Server {
 	if cfg.Patience == 0 {
 		cfg.Patience = time.Minute
@@ -54,7 +54,7 @@ func New(cfg Config) *Server {
 	return &Server{cfg: cfg, calls: map[*call]struct{}{}}
 }
 
-// Listen opens the socket, for every user: the guest is the boundary, not its users.
+// Listen opens the socket for every user: the guest is the security boundary, not its users.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make folder of fork socket: %w", err)
@@ -73,7 +73,7 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers callers until ctx ends, and waits for those under way.
+// Serve answers callers until ctx ends, and waits for calls in progress.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
@@ -107,13 +107,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// answer is for a caller that may be gone, which is no error.
+// answer sends an answer. The caller may be gone; its error is usually ignored.
 func answer(c net.Conn, a forkwire.Answer, result []byte) error {
 	_ = c.SetWriteDeadline(time.Now().Add(requestTimeout))
 	return forkwire.WriteAnswer(c, a, result)
 }
 
-// serve is one caller from its request to its answer.
+// serve handles one caller from its request to its answer.
 func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(requestTimeout))
@@ -143,12 +143,12 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	} else if confirm != nil {
 		confirm(false)
 	}
-	conn.Close() // ends the listening
+	conn.Close() // ends the goroutine of listen
 	<-listening
 }
 
-// listen reads what the caller says after its request: that it has a child's
-// result, or, by leaving, that nobody waits any more.
+// listen reads from the caller after its request: either the confirmation that it has a child's
+// result, or the end of the connection, which means that the caller has left.
 func (c *call) listen(conn net.Conn, r *bufio.Reader) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -162,7 +162,7 @@ func (c *call) listen(conn net.Conn, r *bufio.Reader) <-chan struct{} {
 	return done
 }
 
-// confirmed waits for the caller's word that it has what it was sent.
+// confirmed waits for the caller's confirmation that it has received the result.
 func (c *call) confirmed() bool {
 	timer := time.NewTimer(requestTimeout)
 	defer timer.Stop()
@@ -177,6 +177,6 @@ func (c *call) confirmed() bool {
 
 func newToken() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: it is getrandom
+	_, _ = rand.Read(b[:]) // never fails: it calls getrandom
 	return hex.EncodeToString(b[:])
 }

@@ -22,12 +22,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// address is the guest's own, which a clone sees change.
+// address is the guest's own address. It changes in a clone.
 type address struct{ cid, asked atomic.Uint32 }
 
 func (a *address) ContextID() (uint32, error) { a.asked.Add(1); return a.cid.Load(), nil }
 
-// bench is a server, with a host that a test plays by answering its connections.
+// bench is a server and a host. The test plays the host by answering its connections.
 type bench struct {
 	t       *testing.T
 	s       *Server
@@ -35,11 +35,11 @@ type bench struct {
 	socket  string
 	conns   chan *hostConn
 	mu      sync.Mutex
-	refuse  error // what dialling the host fails with
-	refused int   // how often it has
+	refuse  error // error of dialing the host
+	refused int   // number of refused dials
 }
 
-// hostConn is the host's end of one call, with what came over it.
+// hostConn is the host's end of one call, with the received data.
 type hostConn struct {
 	net.Conn
 	r      *bufio.Reader
@@ -94,7 +94,7 @@ func (b *bench) dial(context.Context) (net.Conn, error) {
 	return ours, nil
 }
 
-// call is a program's; its answer comes later.
+// call makes a call as a program would. The answer comes later.
 func (b *bench) call(req forkwire.Request, result string) (net.Conn, <-chan forkwire.Answer) {
 	b.t.Helper()
 	c, err := net.Dial("unix", b.socket)
@@ -102,7 +102,7 @@ func (b *bench) call(req forkwire.Request, result string) (net.Conn, <-chan fork
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { c.Close() })
-	// A server that is full answers and closes before it reads.
+	// A full server answers and closes before it reads.
 	if err := forkwire.WriteRequest(c, req, []byte(result)); err != nil && !errors.Is(err, unix.EPIPE) {
 		b.t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func (b *bench) call(req forkwire.Request, result string) (net.Conn, <-chan fork
 			a.Error = forkwire.Errorf("test", "%v", err)
 		}
 		if len(left) > 0 && a.Ended != nil {
-			a.Ended.Reason = string(left) // where the tests look for it
+			a.Ended.Reason = string(left) // the tests look for it there
 		}
 		out <- a
 	}()
@@ -144,14 +144,14 @@ func TestTheOriginalIsAnsweredByTheHost(t *testing.T) {
 	}
 }
 
-// become is what a clone sees: another address, broken connections, an identity.
+// become does to the server what cloning does: another address, broken connections, an identity.
 func (b *bench) become(id Identity, broken ...*hostConn) {
 	b.at.cid.Add(1)
 	before := b.at.asked.Load()
 	for _, h := range broken {
 		h.Close()
 	}
-	// A call whose connection breaks asks whether it is in a clone.
+	// When its connection breaks, a call checks whether it is in a clone.
 	b.eventually("calls to notice that their connections broke", func() bool { return int(b.at.asked.Load()-before) >= len(broken) })
 	b.s.Became(id)
 }
@@ -175,7 +175,7 @@ func TestInAClone(t *testing.T) {
 		_, wait := b.call(forkwire.Request{Op: forkwire.OpWait}, "")
 		h3 := <-b.conns
 		id := Identity{Token: h1.req.Token, Index: 2, ID: "sb-2", Parent: "gf"}
-		if early { // the identity comes before the agent sees the connections break
+		if early { // the identity comes before the agent sees the broken connections
 			b.become(id)
 		} else {
 			b.become(id, h1, h2, h3)
@@ -201,8 +201,8 @@ func TestACloneOfSomethingElse(t *testing.T) {
 	wantError(t, <-got, forkwire.Interrupted, "that machine's")
 }
 
-// A call that begins in the clone before its identity is the clone's own, and an
-// identity that comes twice changes nothing.
+// A call that begins in the clone before its identity belongs to the clone. A repeated identity has
+// no effect.
 func TestTheClonesOwnCalls(t *testing.T) {
 	b := newBench(t)
 	b.at.cid.Add(1)
@@ -254,7 +254,7 @@ func TestAHostThatDoesNotAnswer(t *testing.T) {
 	wantError(t, <-got, forkwire.Lost, "does not say")
 }
 
-// The host forgets a child's end when the caller has it, and not before.
+// The host forgets a child's end only when the caller has it.
 func TestAnEndIsConfirmed(t *testing.T) {
 	ended := forkwire.Answer{Ended: &forkwire.Ended{ID: "c1", Index: 1, Status: forkwire.Exited}}
 	t.Run("collected", func(t *testing.T) {

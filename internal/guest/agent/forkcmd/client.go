@@ -8,8 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// dial connects to the agent. There is no limit on the answer: a wait may take
-// as long as its child.
+// dial connects to the agent. The answer has no time limit: a wait may take as long as its child.
 func (c command) dial() (net.Conn, error) {
 	conn, err := net.Dial("unix", c.socket)
 	if err != nil {
@@ -18,8 +17,8 @@ func (c command) dial() (net.Conn, error) {
 	return conn, nil
 }
 
-// call is one call from request to answer. have is told of an answer before the
-// host forgets it; it may be nil.
+// call makes one call, from request to answer. If have is not nil, it gets the answer before the
+// host forgets it.
 func (c command) call(req forkwire.Request, result []byte,
 	have func(forkwire.Answer, []byte) error) (forkwire.Answer, error) {
 	conn, err := c.dial()
@@ -46,5 +45,5 @@ func (c command) call(req forkwire.Request, result []byte,
 	return a, err
 }
 
-// defaultSocket is the agent's.
+// defaultSocket is the agent's socket.
 const defaultSocket = forkcall.Socket

@@ -14,17 +14,17 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// Exit codes of the commands; docs/use/guest-fork.md has them.
+// Exit codes of the commands, documented in docs/use/guest-fork.md.
 const (
 	exitOK         = 0
 	exitFailed     = 1
 	exitUsage      = 2
 	exitDenied     = 3   // not allowed, or over a limit
-	exitBusy       = 4   // too much under way
-	exitInterrupt  = 5   // another fork came between
-	exitNoChildren = 10  // nothing to wait for
+	exitBusy       = 4   // too much in progress
+	exitInterrupt  = 5   // another fork came first
+	exitNoChildren = 10  // no children to wait for
 	exitPartial    = 11  // some children could not be made, or did not exit with 0
-	exitTimeout    = 124 // as timeout(1)
+	exitTimeout    = 124 // as in timeout(1)
 )
 
 // command is one run of one of the commands.
@@ -34,8 +34,8 @@ type command struct {
 	stdout, stderr io.Writer
 }
 
-// Run is the program under the name it was called by. It reports false of a
-// name that is none of the commands.
+// Run runs the command with the given name. It returns false if the name is not one of the
+// commands.
 func Run(name string, args []string) (exit int, known bool) {
 	c := command{socket: defaultSocket, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	return c.run(filepath.Base(name), args)
@@ -100,7 +100,7 @@ func exitOf(err error) int {
 	return exitFailed
 }
 
-// parse reads flags that stand before, between or behind the arguments.
+// parse accepts flags before, between and after the arguments.
 func (c command) parse(fs *flag.FlagSet, usage string, args []string) ([]string, error) {
 	fs.SetOutput(c.stderr)
 	fs.Usage = func() {
@@ -143,7 +143,7 @@ func (c command) fork(args []string) (int, error) {
 	return c.forked(a, *asJSON)
 }
 
-// forked prints which this is, and in the original whom it made.
+// forked prints the index of this VM, and in the original also the children.
 func (c command) forked(a forkwire.Answer, asJSON bool) (int, error) {
 	code := exitOK
 	for _, child := range a.Children {
@@ -165,7 +165,7 @@ func (c command) forked(a forkwire.Answer, asJSON bool) (int, error) {
 	return code, nil
 }
 
-// forkedJSON is what --json prints.
+// forkedJSON is the output of --json.
 type forkedJSON struct {
 	Index    int              `json:"index"`
 	ID       string           `json:"id,omitempty"`
@@ -196,15 +196,15 @@ func (c command) exit(args []string) (int, error) {
 	if _, err := c.call(forkwire.Request{Op: forkwire.OpExit, Code: code}, result, nil); err != nil {
 		return 0, err
 	}
-	time.Sleep(time.Minute) // the machine ends beneath us
+	time.Sleep(time.Minute) // the VM ends before this returns
 	return code, nil
 }
 
-// readResult reads a file or a pipe. A terminal, or /dev/null, is no result.
+// readResult reads a file or a pipe. A terminal or /dev/null means no result.
 func readResult(in *os.File) ([]byte, error) {
 	st, err := in.Stat()
 	if err != nil || st.Mode()&os.ModeCharDevice != 0 {
-		return nil, nil // a closed standard input
+		return nil, nil // standard input is closed, or a terminal or device
 	}
 	b, err := io.ReadAll(io.LimitReader(in, forkwire.MaxResult+1))
 	if err != nil {

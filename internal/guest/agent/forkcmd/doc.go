@@ -1,7 +1,8 @@
-// Package forkcmd is what programs in a guest use to fork it: the commands
-// forkd-fork, forkd-wait and forkd-exit, which are the agent's own program under
-// other names, and the Python module forkd. It owns their behaviour and their
-// places in the guest's file system; the calls themselves are forkcall's. The
-// trap: a process that calls fork is copied with all its machine, so that what
-// the caller does before and after the call is done in each copy.
+// Package forkcmd lets programs in a guest fork it: with the commands forkd-fork, forkd-wait and
+// forkd-exit, which are the agent's own program under other names, and with the Python module
+// forkd. It implements them and installs them in the guest's file system. Package forkcall handles
+// the calls.
+//
+// A fork copies the calling process with its whole VM. So each copy has the effects of everything
+// that the caller did before the call, and does everything after it.
 package forkcmd

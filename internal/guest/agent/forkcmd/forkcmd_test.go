@@ -16,13 +16,13 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// reply is what the fake agent answers to one call.
+// reply is the fake agent's answer to one call.
 type reply struct {
 	answer forkwire.Answer
 	result string
 }
 
-// fakeAgent answers calls in turn and remembers them.
+// fakeAgent answers calls in turn and stores them.
 type fakeAgent struct {
 	socket  string
 	replies chan reply
@@ -187,7 +187,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// What cannot be kept is not confirmed, and so not lost.
+// A result that cannot be stored is not confirmed, and so not lost.
 func TestAResultThatCannotBeKept(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "1-sb-1"), 0o755); err != nil {
@@ -239,7 +239,7 @@ func TestExitRefused(t *testing.T) {
 	}
 }
 
-// python runs a program that has the module, and the fake for its agent.
+// python runs a program with the module, and with the fake as its agent.
 func (f *fakeAgent) python(t *testing.T, program string) string {
 	t.Helper()
 	py, err := exec.LookPath("python3")

@@ -14,7 +14,7 @@ import (
 //go:embed forkd.py
 var module string
 
-// Places in the guest. The folder is in memory, and so never of the image.
+// Places in the guest. The folder is in memory and so never part of the image.
 const (
 	folder     = "/run/forkd"
 	program    = folder + "/forkd-agent"
@@ -22,14 +22,14 @@ const (
 	binaries   = "/usr/local/bin"
 )
 
-// moduleDirs are where Python looks without being told: Debian's own, and those
-// of an interpreter built for /usr/local or by other distributions.
+// moduleDirs are default directories of Python: Debian's, and those of an interpreter built for
+// /usr/local or by other distributions.
 var moduleDirs = []string{
 	"/usr/lib/python3/dist-packages", "/usr/local/lib/python3.*/site-packages", "/usr/lib/python3.*/site-packages",
 }
 
-// Install puts the commands and the module into the guest at boot. A file of the
-// image that has one of the names stays, and is told.
+// Install puts the commands and the module into the guest at boot. A file of the image with one of
+// the names stays and is logged.
 func Install(log func(string, ...any)) error {
 	if err := os.MkdirAll(filepath.Dir(moduleFile), 0o755); err != nil {
 		return fmt.Errorf("make folder for commands: %w", err)
@@ -48,7 +48,7 @@ func Install(log func(string, ...any)) error {
 		errs = append(errs, link(program, filepath.Join(binaries, name), log))
 	}
 	for _, pattern := range moduleDirs {
-		dirs, _ := filepath.Glob(pattern) // the patterns are right
+		dirs, _ := filepath.Glob(pattern) // errors only on a bad pattern
 		for _, dir := range dirs {
 			errs = append(errs, link(moduleFile, filepath.Join(dir, "forkd.py"), log))
 		}
@@ -56,8 +56,8 @@ func Install(log func(string, ...any)) error {
 	return errors.Join(errs...)
 }
 
-// bindSelf makes this program reachable to every user. Its own file is in the
-// initramfs, below the root, and a copy would cost its size in memory.
+// bindSelf makes this program reachable for every user. Its own file is in the initramfs, below the
+// root, and a copy would take up memory.
 func bindSelf(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
 	if err != nil {
@@ -75,7 +75,7 @@ func link(to, name string, log func(string, ...any)) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if old, err := os.Readlink(name); err != nil || old != to { // another boot of the same disk
+	if old, err := os.Readlink(name); err != nil || old != to { // equal after another boot of the same disk
 		log("%s is the image's own and stays", name)
 	}
 	return nil

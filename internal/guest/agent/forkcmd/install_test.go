@@ -16,7 +16,7 @@ func TestWhatIsTheImagesStays(t *testing.T) {
 	}
 	var said []string
 	log := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
-	for range 2 { // another boot of the same disk finds its own links
+	for range 2 { // a second boot of the same disk finds its own links
 		if err := link("/run/x", ours, log); err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,8 @@ import (
 type waiting struct {
 	command
 	ids      []string
-	deadline time.Time // zero: none
-	results  string    // folder; empty: none
+	deadline time.Time // if zero, none
+	results  string    // directory; may be empty
 	json     bool
 	any      bool
 }
@@ -48,7 +48,7 @@ func (c command) wait(args []string) (int, error) {
 	return w.all()
 }
 
-// all collects until there is no child left.
+// all collects children until none is left.
 func (w *waiting) all() (int, error) {
 	code, got := exitOK, 0
 	for {
@@ -86,7 +86,7 @@ func (w *waiting) one() (forkwire.Ended, error) {
 	return end, err
 }
 
-// show keeps the result and prints the line, before the host forgets both.
+// show stores the result and prints the line, before the host forgets both.
 func (w *waiting) show(end forkwire.Ended, result []byte) error {
 	if w.results != "" {
 		name := filepath.Join(w.results, fmt.Sprintf("%d-%s", end.Index, filepath.Base(end.ID)))
@@ -106,7 +106,7 @@ func (w *waiting) show(end forkwire.Ended, result []byte) error {
 	return err
 }
 
-// endedJSON is what --json prints. A result that is no UTF-8 is in ResultRaw, as base64.
+// endedJSON is the output of --json. A result with invalid UTF-8 is in ResultRaw, as base64.
 type endedJSON struct {
 	forkwire.Ended
 	Result    string `json:"result"`

@@ -1,10 +1,11 @@
-// Package freepages decides from when on the guest's kernel reports free memory to the host, by
-// taking the balloon's driver off its device and putting it back. Reports cost a clone that does
-// nothing much: the kernel goes over its free memory in steps, two seconds apart, and writes to the
-// account of each block. So a snapshot is made without the driver, and a clone gets it when
-// something in it has used much memory; then there will be much to give back. It owns the driver's
-// two files in sysfs. The trap: it looks only when something has ended, since a clone that does
-// nothing must not be woken, so who ends something with memory must say so.
+// Package freepages controls when the guest's kernel reports free memory to the host: it unbinds
+// the balloon's driver from its device and binds it again. Reports are expensive for an idle clone:
+// the kernel walks its free memory in steps, two seconds apart, and writes to the metadata of each
+// block. So a snapshot is made without the driver. A clone binds it after a program has used much
+// memory, because then much can be returned. The package writes to the driver's two files in sysfs.
+//
+// It checks memory only in Look, because it must not wake an idle clone. Call Look when a process
+// with memory has ended.
 package freepages
 
 import (
@@ -19,24 +20,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Much is what has to be used before reports are worth it, in bytes: the kernel reports blocks of 2
-// and 4 MiB, and the account of all memory is a thousandth of it.
+// Much is the memory use, in bytes, from which reports pay off. The kernel reports blocks of 2 and
+// 4 MiB, and the metadata of all memory is a thousandth of its size.
 const Much = 64 << 20
 
 const driver = "sys/bus/virtio/drivers/virtio_balloon"
 
-// Reporter has the kernel report, or not.
+// Reporter switches the kernel's reports on and off.
 type Reporter struct {
-	dir    string // of the driver
+	dir    string // directory of the driver
 	log    func(string, ...any)
 	memory func() (free int64)
 
-	mu     sync.Mutex // guards what follows
-	device string     // that the driver was taken off; empty: there is nothing to do
-	free   int64      // memory that was free then, in bytes
+	mu     sync.Mutex // guards the fields below
+	device string     // device without driver; empty if reports are on
+	free   int64      // free memory when reports were switched off, in bytes
 }
 
-// New makes a Reporter that has done nothing yet: the kernel reports if it has the driver.
+// New returns a Reporter. It changes nothing yet: the kernel reports if the driver is bound.
 func New(root string, log func(string, ...any)) *Reporter {
 	return &Reporter{dir: filepath.Join(root, driver), log: log, memory: freeMemory}
 }
@@ -49,7 +50,8 @@ func freeMemory() int64 {
 	return int64(s.Freeram) * int64(s.Unit)
 }
 
-// Off ends the kernel's reports until much memory is used. A guest without a balloon has none.
+// Off stops the kernel's reports until much memory is used. It does nothing in a guest without a
+// balloon.
 func (r *Reporter) Off() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +69,7 @@ func (r *Reporter) Off() error {
 	return nil
 }
 
-// bound is the device that the driver has; empty: none.
+// bound returns the device bound to the driver, or "".
 func (r *Reporter) bound() (string, error) {
 	list, err := os.ReadDir(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,8 +95,8 @@ func (r *Reporter) write(file, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Look lets the kernel report if that is off and much was used: something had so many bytes, or so
-// much less is free.
+// Look switches reports on again if they are off and much memory was used: either had, the peak
+// memory of a process in bytes, is at least Much, or free memory has shrunk by at least Much.
 func (r *Reporter) Look(had int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,5 +106,5 @@ func (r *Reporter) Look(had int64) {
 	if err := r.write("bind", r.device); err != nil {
 		r.log("give the balloon its driver: %v", err)
 	}
-	r.device = "" // once is enough, also if it failed
+	r.device = "" // also after a failure: there is only one attempt
 }

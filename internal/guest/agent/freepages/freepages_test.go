@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// guest is a root folder with a balloon that has its driver, and what the driver was told.
+// guest returns a root directory with a balloon and its driver, and a function for the writes to
+// the driver.
 func guest(t *testing.T) (r *Reporter, told func() string, free *int64) {
 	t.Helper()
 	r = New(t.TempDir(), t.Logf)

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package fsfreeze holds a file system still for a moment: nothing writes to it, and what is on the disk
-// is whole, as after an unmount. The guest's writable disk has no journal, so this is the only state in
-// which it can be mounted again without its memory. The trap: programs that write stand until it is
-// thawed, and whoever asked for it may be gone; so it thaws by itself.
+// Package fsfreeze freezes a file system for a moment: writes block, and the data on the disk is
+// consistent, as after an unmount. The guest's writable disk has no journal, so only this state can
+// be mounted again without the guest's memory. Programs that write block until the thaw, and the
+// caller may disappear meanwhile. So the file system thaws after Limit at the latest.
 package fsfreeze
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit is for how long a file system is held still at most, by the guest's clock.
+// Limit is the longest time for which a file system stays frozen, by the guest's clock.
 const Limit = 30 * time.Second
 
 // Requests of ioctl_fsfreeze, include/uapi/linux/fs.h.
@@ -24,23 +24,23 @@ const (
 	fiThaw   = 0xC0045878
 )
 
-// Freezer freezes one file system. Its methods may be called at once.
+// Freezer freezes one file system. Its methods are safe for concurrent use.
 type Freezer struct {
 	open  func() (*os.File, error)
 	ioctl func(fd int, request uint, value int) error
 	log   func(string, ...any)
 
-	mu   sync.Mutex // guards what follows, and the order of freezes and thaws
+	mu   sync.Mutex // guards thaw, and the order of freezes and thaws
 	thaw *time.Timer
 }
 
-// New makes a Freezer of the file system that open opens a folder of.
+// New returns a Freezer. open opens a directory of the file system.
 func New(open func() (*os.File, error), log func(string, ...any)) *Freezer {
 	return &Freezer{open: open, ioctl: unix.IoctlSetInt, log: log}
 }
 
-// Freeze holds the file system still until Thaw, or for Limit. One that is frozen stays so for Limit
-// from now.
+// Freeze freezes the file system until Thaw, or for Limit. If it is already frozen, Limit starts
+// again.
 func (f *Freezer) Freeze() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +63,7 @@ func (f *Freezer) Freeze() error {
 	return nil
 }
 
-// Thaw lets programs write. What is not frozen is left alone.
+// Thaw lets programs write again. It does nothing if the file system is not frozen.
 func (f *Freezer) Thaw() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,7 +77,7 @@ func (f *Freezer) Thaw() error {
 func (f *Freezer) thawLocked() error {
 	f.thaw = nil
 	err := f.do(fiThaw)
-	if errors.Is(err, unix.EINVAL) { // somebody else has thawed it
+	if errors.Is(err, unix.EINVAL) { // another process has thawed it
 		err = nil
 	}
 	if err != nil {

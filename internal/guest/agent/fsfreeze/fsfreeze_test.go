@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is a file system as the kernel has it: what is frozen cannot be frozen, nor thawed twice.
+// disk behaves like a file system in the kernel: it cannot be frozen or thawed twice.
 type disk struct {
 	frozen bool
 	broken bool

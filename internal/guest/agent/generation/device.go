@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device reads the address from the kernel's socket device. The zero value is
-// ready. The descriptor is kept from the first reading on: when a clone's
-// connections break, all at once, there may be none left.
+// Device reads the address from the kernel's socket device. The zero value is ready to use. The
+// descriptor stays open after the first read: when all connections of a clone break at the same
+// time, the process may have no descriptor left.
 type Device struct {
 	mu     sync.Mutex
 	f      *os.File
@@ -42,7 +42,7 @@ func (d *Device) ContextID() (uint32, error) {
 	return cid, nil
 }
 
-// Close gives the descriptor back. Afterwards no address is read any more.
+// Close closes the descriptor. Later reads of the address fail.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

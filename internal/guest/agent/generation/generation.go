@@ -1,10 +1,10 @@
-// Package generation tells a guest from its clones. A running guest may be
-// cloned with requests under way; in the clone their connections are reset,
-// which looks as if every caller had left, while the callers are well and talk
-// to the source. It owns the mark that each request carries and the comparison;
-// what follows from it is decided where the request is served. The trap: the
-// address must be read after the connection broke and not before, as the
-// kernel takes the clone's address first and resets sockets then.
+// Package generation distinguishes a guest from its clones. A running guest may be cloned with
+// requests in progress. In the clone their connections are reset, as if every caller had left,
+// although the callers still talk to the source. The package marks each request and compares the
+// mark later. The server of a request decides about the consequences.
+//
+// Read the address after the connection broke and not before, because the kernel first takes the
+// clone's address and then resets sockets.
 package generation
 
 import (
@@ -12,28 +12,27 @@ import (
 	"sync/atomic"
 )
 
-// Addresser is what gives a guest's own address, which differs in each clone.
+// Addresser reads a guest's own address. The address differs in each clone.
 type Addresser interface {
 	ContextID() (uint32, error)
 }
 
-// Guest is this guest, through all the clonings that made it.
+// Guest is this guest, across all clonings that led to it.
 type Guest struct {
 	addr Addresser
-	// identities counts those taken. It tells clones apart where there is no
-	// address, and after an address came around again.
+	// identities counts the identities taken. It distinguishes clones if there is no address, or if
+	// an address is used again.
 	identities atomic.Uint64
 }
 
-// New takes the guest's address from addr.
+// New returns a Guest with the address from addr.
 func New(addr Addresser) *Guest { return &Guest{addr: addr} }
 
-// Advance says that the guest has taken another identity.
+// Advance notes that the guest has taken another identity.
 func (g *Guest) Advance() { g.identities.Add(1) }
 
-// Mark notes in a request's context in which generation it began. It is for
-// each request and not for a connection, which may serve some before and some
-// after an identity.
+// Mark stores the current generation in a request's context. Use it per request and not per
+// connection, because a connection may serve requests before and after an identity.
 func (g *Guest) Mark(ctx context.Context) context.Context {
 	return context.WithValue(ctx, markKey{}, mark{g, g.now()})
 }
@@ -45,7 +44,7 @@ type mark struct {
 	began point
 }
 
-// point is a moment in a guest's descent.
+// point is a moment in the lineage of a guest.
 type point struct {
 	cid        uint32
 	known      bool // cid could be read
@@ -57,9 +56,9 @@ func (g *Guest) now() point {
 	return point{cid, err == nil, g.identities.Load()}
 }
 
-// Changed reports whether this guest is a clone of the one in which the
-// request of ctx began, so that its caller is the source's. Without a mark, and
-// where no address can be read, only an identity changes anything.
+// Changed reports whether this guest is a clone of the one in which the request of ctx began, so
+// that the caller belongs to the source. Without a mark it returns false. If no address can be
+// read, only a new identity counts as a change.
 func Changed(ctx context.Context) bool {
 	m, ok := ctx.Value(markKey{}).(mark)
 	if !ok {
@@ -69,8 +68,8 @@ func Changed(ctx context.Context) bool {
 	return now.identities != m.began.identities || now.known && m.began.known && now.cid != m.began.cid
 }
 
-// Outlive returns a context for what must go on in a clone: it ends with ctx,
-// but not when ctx ends because the guest was cloned. A deadline stays.
+// Outlive returns a context for work that must continue in a clone. It ends with ctx, except if ctx
+// ends because the guest was cloned. A deadline stays in force.
 func Outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	late := context.CancelFunc(func() {})
@@ -85,9 +84,8 @@ func Outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	return out, func() { stop(); late(); cancel() }
 }
 
-// Moved reports whether the guest's address has changed since ctx was marked:
-// an identity that was taken twice moves nothing. Where no address can be read
-// every identity does.
+// Moved reports whether the guest's address has changed since ctx was marked. A second identity at
+// the same address does not count. If no address can be read, every identity counts.
 func Moved(ctx context.Context) bool {
 	m, ok := ctx.Value(markKey{}).(mark)
 	if !ok {

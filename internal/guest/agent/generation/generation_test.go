@@ -11,7 +11,7 @@ import (
 	"github.com/mdlayher/vsock"
 )
 
-// guestAt is a guest whose address is given.
+// guestAt is a guest with a given address.
 type guestAt struct {
 	cid uint32
 	err error
@@ -62,7 +62,7 @@ func TestChangedWithoutAMark(t *testing.T) {
 	}
 }
 
-// ended waits a moment longer than an ending context needs.
+// ended waits slightly longer than an ending context needs.
 func ended(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
-// Boot brings the guest from the kernel's hand-over to where programs can run.
+// Boot sets up the guest, from the kernel's hand-over until programs can run.
 func Boot(log func(string, ...any)) (Options, error) {
 	if err := mountAll(early); err != nil {
 		return Options{}, err
@@ -48,7 +48,7 @@ func Boot(log func(string, ...any)) (Options, error) {
 	return o, settle(log)
 }
 
-// settle does what is left once the root is there.
+// settle does the rest of the set-up once the root is mounted.
 func settle(log func(string, ...any)) error {
 	if err := mountAll(late); err != nil {
 		return err
@@ -63,10 +63,10 @@ func settle(log func(string, ...any)) error {
 		return fmt.Errorf("open up /tmp: %w", err)
 	}
 	if err := loopbackUp(); err != nil {
-		log("%v", err) // a guest without loopback is still of use
+		log("%v", err) // a guest without loopback is still useful
 	}
 	if err := networkUp(); err != nil {
-		log("%v", err) // as without loopback
+		log("%v", err) // likewise
 	}
 	if err := setHostname(); err != nil {
 		log("%v", err)
@@ -89,7 +89,7 @@ func loopbackUp() error {
 	return nil
 }
 
-// networkUp sets the network device up, if there is one.
+// networkUp configures the network device, if there is one.
 func networkUp() error {
 	found, err := nic.Configure()
 	if !found {
@@ -109,8 +109,7 @@ func setHostname() error {
 	return nil
 }
 
-// SignalReady tells the host, once, that the agent serves. It is the only time
-// that the guest dials.
+// SignalReady reports once to the host that the agent serves requests.
 func SignalReady(ctx context.Context) error {
 	var err error
 	for range 50 {
@@ -120,7 +119,7 @@ func SignalReady(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(100 * time.Millisecond): // the host's end may come a moment later
+		case <-time.After(100 * time.Millisecond): // the host may listen a moment later
 		}
 	}
 	return fmt.Errorf("signal ready to the host: %w", err)
@@ -136,9 +135,8 @@ func signalOnce() (err error) {
 	return err
 }
 
-// StartBeside starts the agent as a child, so that this process can become the
-// image's own init. The binary is reached through /proc, as its file stayed in
-// the initramfs.
+// StartBeside starts the agent as a child, so this process can become the image's own init. It runs
+// the binary through /proc, because the file stayed in the initramfs.
 func StartBeside(args ...string) error {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -155,23 +153,22 @@ func Become(init string) error {
 	return fmt.Errorf("run init %s: %w", init, err)
 }
 
-// Fail says on the console what went wrong and ends the machine. It is for
-// PID 1 only and does not return.
+// Fail prints the error on the console and ends the VM. It is only for PID 1 and does not return.
 func Fail(err error) {
 	line := fmt.Sprintf("forkd-agent: boot failed: %v\n", err)
 	_, _ = os.Stderr.WriteString(line)
 	if c, err := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0); err == nil {
-		_, _ = c.WriteString("<2>" + line) // seen also when init got no console
+		_, _ = c.WriteString("<2>" + line) // also visible if init has no console
 		_ = c.Close()
 	}
 	unix.Sync()
-	time.Sleep(50 * time.Millisecond) // the console is a slow device
-	// A restart always ends a VM of ours; a power-off needs ACPI to be right.
+	time.Sleep(50 * time.Millisecond) // the console is slow
+	// A restart always ends our VMs; a power-off needs working ACPI.
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 	select {}
 }
 
-// PowerOff ends the machine in good order. It is for PID 1 only.
+// PowerOff shuts the VM down. It is only for PID 1.
 func PowerOff() {
 	unix.Sync()
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)

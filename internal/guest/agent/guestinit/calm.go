@@ -7,28 +7,31 @@ import (
 	"github.com/forkd/forkd/internal/sys/fairserver"
 )
 
-// knobs of the kernel by file name, or by pattern of several. One that a kernel does not have is passed over.
+// knobs are kernel settings by file name or pattern. Settings that a kernel does not have are
+// skipped.
 var knobs = map[string]string{
-	"/proc/sys/vm/stat_interval":              "3600", // per-CPU counters are folded every second otherwise
-	"/proc/sys/vm/compaction_proactiveness":   "0",    // kcompactd looks twice a second otherwise
-	"/proc/sys/kernel/watchdog":               "0",    // a timer per CPU; the host watches the guest
-	"/proc/sys/kernel/hung_task_timeout_secs": "0",    // khungtaskd looks every two minutes otherwise
+	"/proc/sys/vm/stat_interval":              "3600", // default: folds per-CPU counters every second
+	"/proc/sys/vm/compaction_proactiveness":   "0",    // default: kcompactd checks twice a second
+	"/proc/sys/kernel/watchdog":               "0",    // default: a timer per CPU; the host watches the guest
+	"/proc/sys/kernel/hung_task_timeout_secs": "0",    // default: khungtaskd checks every two minutes
 
-	// A guest with 512 MiB and more has huge pages otherwise: who writes to one page of 2 MiB that it has not
-	// written to before has the kernel write to all 512, and khugepaged copies what it finds together. Each page written is one of
-	// the clone's own, and an exit or two; the host backs none of them with a huge page.
+	// By default a guest with 512 MiB or more has huge pages. With them, the first write to a page
+	// makes the kernel write to all 512 pages of 2 MiB, and khugepaged copies pages to join them.
+	// Each written page becomes private to the clone and costs an exit or two. The host does not
+	// back these pages with huge pages.
 	"/sys/kernel/mm/transparent_hugepage/enabled": "never",
 
-	// What a clone wrote for its identity would go to its disk after 5 s otherwise, while its siblings still get theirs.
-	// Hundredths of a second; fsync, sync, a snapshot of the disk alone and a shortage of memory wait for nothing.
+	// By default, a clone's writes for its identity go to its disk after 5 s, while its siblings
+	// still get theirs. The unit is hundredths of a second. fsync, sync, a disk-only snapshot and
+	// memory pressure do not wait.
 	"/proc/sys/vm/dirty_writeback_centisecs": "6000",
-	// Throttling of writes for the sake of reads has a timer of 100 ms run after each request; the host does that better.
+	// Write throttling, which favors reads, runs a timer of 100 ms after each request. The host
+	// does this better.
 	"/sys/block/vd*/queue/wbt_lat_usec": "0",
 }
 
-// calm stops the kernel from waking up and writing to memory because time
-// passes: each page that changes in an idle clone is a page of its own, and each
-// time that it wakes up costs the host, which has hundreds of them.
+// calm stops periodic work of the kernel. Each page written in an idle clone becomes a private
+// page, and each wake-up costs time on the host, which runs hundreds of clones.
 func calm() {
 	for pattern, value := range knobs {
 		files, _ := filepath.Glob(pattern)

@@ -6,25 +6,23 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/inventory"
 )
 
-// Options are the agent's words on the kernel command line.
+// Options are the agent's options on the kernel command line.
 type Options struct {
-	// Root is the block device of the root image; empty means to stay in the
-	// initramfs.
+	// Root is the block device of the root image. If empty, the guest stays in the initramfs.
 	Root string
-	// Upper is the block device, ext4, that takes what is written to the root;
-	// empty means memory.
+	// Upper is the block device, with ext4, for writes to the root. If empty, they go to memory.
 	Upper string
-	// Init is the image's own init, to be PID 1 instead of the agent.
+	// Init is the image's own init. If set, it becomes PID 1 instead of the agent.
 	Init string
-	// Listen replaces the agent's address; for tests without a vsock device.
+	// Listen replaces the agent's address, for tests without a vsock device.
 	Listen string
 
-	// Layers are those of the root's overlay, once it is there.
+	// Layers are the layers of the root's overlay, set once it is mounted.
 	Layers inventory.Layers
 }
 
-// ParseCmdline picks the agent's words out of a kernel command line; the last
-// of a kind wins, others are the kernel's.
+// ParseCmdline extracts the agent's options from a kernel command line. The last of each kind wins.
+// Other words are for the kernel.
 func ParseCmdline(line string) Options {
 	var o Options
 	for _, word := range words(line) {
@@ -43,8 +41,8 @@ func ParseCmdline(line string) Options {
 	return o
 }
 
-// words splits as the kernel does: at white space outside double quotes, which
-// are dropped. What follows a lone -- is for init and is no option.
+// words splits the line as the kernel does: at white space outside double quotes, which are
+// dropped. Words after a lone -- are for init.
 func words(line string) []string {
 	var out []string
 	var cur strings.Builder

@@ -7,28 +7,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of open files that programs begin with. The kernel's own defaults (1024 and 4096) are too
-// few for development servers and for imports of large Python packages.
+// Initial limits of open files for programs. The kernel's defaults (1024 and 4096) are too low for
+// development servers and for imports of large Python packages.
 const (
 	openFiles    = 1 << 16 // soft
 	maxOpenFiles = 1 << 20 // hard; the kernel's fs.nr_open
 )
 
-// sysctls make room for file watchers: the kernel derives its defaults from the guest's memory.
+// sysctls raise limits for file watchers. The kernel derives its defaults from the guest's memory.
 var sysctls = map[string]string{
 	"/proc/sys/fs/inotify/max_user_watches":   "524288",
 	"/proc/sys/fs/inotify/max_user_instances": "1024",
 }
 
-// deviceModes are the modes that udev gives to device files, which the kernel makes with 0600.
-// Opening them grants no right by itself: mounts and interfaces check capabilities.
+// deviceModes are udev's modes for device files; the kernel creates them with 0600. Opening these
+// files grants no rights by itself: mounts and interfaces check capabilities.
 var deviceModes = map[string]os.FileMode{
 	"/dev/fuse":    0o666,
 	"/dev/net/tun": 0o666,
 }
 
-// raiseLimits sets limits and modes as distributions set them. Programs inherit the limit of open
-// files; a kernel without a sysctl or a device is passed over.
+// raiseLimits sets limits and modes as distributions do. Programs inherit the limit of open files.
+// Missing sysctls and devices are skipped.
 func raiseLimits() error {
 	for name, value := range sysctls {
 		_ = os.WriteFile(name, []byte(value), 0)

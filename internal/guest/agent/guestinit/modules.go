@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// moduleDir holds the modules and the file that orders them.
+// moduleDir contains the modules and a file with their order.
 const moduleDir = "/lib/modules/forkd"
 
-// maxModules bounds a nonsense order file.
+// maxModules limits the number of modules in the order file.
 const maxModules = 1000
 
-// loadModules loads what the order file names. One that does not load is told
-// and passed over: whether it was needed shows soon, with a clearer error.
+// loadModules loads the modules in the order file. It logs and skips a module that does not load:
+// if it was needed, a clearer error follows soon.
 func loadModules(dir string, log func(string, ...any)) error {
 	b, err := os.ReadFile(filepath.Join(dir, "order"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // everything is built in
+		return nil // all are built in
 	}
 	if err != nil {
 		return fmt.Errorf("read module order: %w", err)
@@ -36,14 +36,14 @@ func loadModules(dir string, log func(string, ...any)) error {
 			log("load module %s: %v", name, err)
 		}
 	}
-	// The files are memory of the initramfs, and nobody needs them again.
+	// The files take up memory of the initramfs and are not needed again.
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove modules: %w", err)
 	}
 	return nil
 }
 
-// parseOrder reads one file name per line; empty lines and # comments pass.
+// parseOrder reads one file name per line. It skips empty lines and # comments.
 func parseOrder(text string) ([]string, error) {
 	var out []string
 	for line := range strings.Lines(text) {

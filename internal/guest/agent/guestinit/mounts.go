@@ -12,10 +12,10 @@ type mount struct {
 	source, target, fstype string
 	flags                  uintptr
 	data                   string
-	optional               bool // an image or kernel without it can do
+	optional               bool // an image or kernel works without it
 }
 
-// early is needed to find the root; it moves there with the switch.
+// early mounts are needed to find the root. They move to the new root.
 var early = []mount{
 	{"proc", "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "", false},
 	{"sysfs", "/sys", "sysfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "", false},
@@ -23,7 +23,7 @@ var early = []mount{
 	{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755", false},
 }
 
-// late is what programs expect of a running system.
+// late mounts are expected by programs.
 var late = []mount{
 	{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "gid=5,mode=0620,ptmxmode=0666", false},
 	{"tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777", false},
@@ -44,13 +44,13 @@ func (m mount) do() error {
 		return fmt.Errorf("make %s: %w", m.target, err)
 	}
 	err := unix.Mount(m.source, m.target, m.fstype, m.flags, m.data)
-	if err != nil && !errors.Is(err, unix.EBUSY) { // EBUSY: the kernel mounted it already
+	if err != nil && !errors.Is(err, unix.EBUSY) { // EBUSY: already mounted by the kernel
 		return fmt.Errorf("mount %s on %s: %w", m.fstype, m.target, err)
 	}
 	return nil
 }
 
-// links are those that a device manager would make.
+// links are usually made by a device manager.
 var links = [][2]string{
 	{"/proc/self/fd", "/dev/fd"},
 	{"/proc/self/fd/0", "/dev/stdin"},
@@ -62,7 +62,7 @@ var links = [][2]string{
 func makeLinks() error {
 	for _, l := range links {
 		if l[1] == "/dev/ptmx" {
-			// The kernel's own node opens no terminal of this devpts mount.
+			// The kernel's own node does not open terminals of this devpts mount.
 			_ = os.Remove(l[1])
 		}
 		if err := os.Symlink(l[0], l[1]); err != nil && !errors.Is(err, os.ErrExist) {

@@ -15,11 +15,11 @@ const (
 	lowerDir = "/mnt/lower"
 	upperDir = "/mnt/upper"
 
-	// deviceWait bounds the wait for a disk.
+	// deviceWait limits the wait for a disk.
 	deviceWait = 10 * time.Second
 )
 
-// mountRoot puts the root image with a writable layer above it on newRoot.
+// mountRoot mounts the root image with a writable layer above it on newRoot.
 func mountRoot(device, upper string) error {
 	if err := awaitDevice(device); err != nil {
 		return err
@@ -42,14 +42,13 @@ func mountRoot(device, upper string) error {
 	return nil
 }
 
-// mountUpper gives the overlay its writable layer: a disk, or memory if none is
-// named.
+// mountUpper mounts the overlay's writable layer: a disk, or memory if device is empty.
 func mountUpper(device, dir string) error {
 	if err := mountWritable(device, dir); err != nil {
 		return err
 	}
 	for _, sub := range []string{dir + "/files", dir + "/work"} {
-		if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { // another boot of the same disk
+		if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { // exists on a second boot
 			return fmt.Errorf("make %s: %w", sub, err)
 		}
 	}
@@ -72,10 +71,10 @@ func mountWritable(device, dir string) error {
 	return nil
 }
 
-// upperMount are the options of the writable disk's file system. discard: what the guest deletes
-// is room on the host again. errors: what it knows of its own structure would soon be wrong,
-// without a word to anybody, after a write that the host has lost. MS_NOATIME beside them:
-// reading a file must not write to the disk of a child that only reads.
+// upperMount holds the mount options of the writable disk. discard returns the space of deleted
+// files to the host. errors=remount-ro applies if the host has lost a write: otherwise the file
+// system's view of its own structure would soon be wrong without notice. MS_NOATIME is set as well,
+// because reading files must not write to the disk of a child that only reads.
 const upperMount = "discard,errors=remount-ro"
 
 func awaitDevice(device string) error {
@@ -92,8 +91,8 @@ func awaitDevice(device string) error {
 	}
 }
 
-// switchRoot makes newRoot the root for good. The initramfs stays mounted
-// below it, invisible; its files were removed where they matter.
+// switchRoot makes newRoot the root permanently. The initramfs stays mounted below it and is
+// invisible. The files that cost memory were removed before.
 func switchRoot() error {
 	for _, m := range early {
 		to := newRoot + m.target

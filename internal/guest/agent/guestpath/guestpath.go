@@ -1,7 +1,6 @@
-// Package guestpath turns a path as a client writes it into an absolute path
-// in the guest. It looks at no file. The trap: relative means relative to the
-// user's home, whatever the working folder is, which is what E2B's clients
-// expect.
+// Package guestpath converts a client's path into an absolute path in the guest. It does not access
+// files. A relative path is relative to the user's home and not to the working directory, as E2B's
+// clients expect.
 package guestpath
 
 import (
@@ -14,8 +13,8 @@ import (
 // maxLen is Linux's PATH_MAX.
 const maxLen = 4096
 
-// Resolve applies the rules: empty is workdir (or home if there is none), ~
-// and ~/x are below home, relative is below home, absolute is itself.
+// Resolve returns the absolute path. An empty path means workdir, or home if workdir is empty. ~
+// and ~/x are below home, and so are relative paths.
 func Resolve(path, home, workdir string) (string, error) {
 	if len(path) > maxLen {
 		return "", fmt.Errorf("path is %d bytes, more than %d", len(path), maxLen)

@@ -11,7 +11,7 @@ import (
 
 // addEntropy feeds seed to the kernel's generator and credits all its bits.
 func addEntropy(f *os.File, seed []byte) error {
-	// struct rand_pool_info: bits credited, bytes that follow (random(4)).
+	// struct rand_pool_info: credited bits, number of bytes (random(4)).
 	info := binary.NativeEndian.AppendUint32(nil, uint32(len(seed)*8))
 	info = binary.NativeEndian.AppendUint32(info, uint32(len(seed)))
 	info = append(info, seed...)

@@ -13,12 +13,12 @@ import (
 const (
 	// A child may share its CPU with a hundred others that are made at the same time.
 	defaultHookTimeout = 20 * time.Second
-	// maxHooks and maxHookOutput bound what an image can make of the answer.
+	// maxHooks and maxHookOutput limit the size of the answer.
 	maxHooks      = 64
 	maxHookOutput = 4096
 )
 
-// HookResult is what became of one hook.
+// HookResult is the result of one hook.
 type HookResult struct {
 	Name     string
 	ExitCode int
@@ -27,15 +27,15 @@ type HookResult struct {
 	Took     time.Duration
 }
 
-// Runner runs a program as root with env on top of the defaults, kills it and
-// all it started at limit, and returns the last output bytes up to max.
+// Runner runs a program as root. Its variables in env override the defaults. At limit it kills the
+// program and its descendants. It returns the last max bytes of output.
 type Runner interface {
 	RunHook(ctx context.Context, program string, env map[string]string, limit time.Duration,
 		max int) (exit int, output string, err error)
 }
 
-// runHooks runs the executables of the hooks folder in lexical order. Each
-// runs, whatever became of those before it.
+// runHooks runs the executables in the hooks directory in lexical order. A failed hook does not
+// stop the next.
 func (a *Applier) runHooks(ctx context.Context, req Request) ([]HookResult, error) {
 	programs, err := hooksIn(a.path(a.Hooks))
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// rsaBits is the size of a new RSA host key, as ssh-keygen makes it.
+// rsaBits is the size of a new RSA host key, as in ssh-keygen.
 const rsaBits = 3072
 
-// renewHostKeys replaces the SSH host keys that the guest has. An RSA key takes
-// seconds to make on a slow guest, so it is removed where sshd has another key.
+// renewHostKeys replaces the guest's SSH host keys. A new RSA key takes seconds on a slow guest, so
+// an RSA key is removed if sshd has another key.
 func (a *Applier) renewHostKeys(host string) (done bool, err error) {
-	names, _ := filepath.Glob(a.path("/etc/ssh/ssh_host_*_key")) // errs on the pattern only
+	names, _ := filepath.Glob(a.path("/etc/ssh/ssh_host_*_key")) // fails only on a bad pattern
 	other := false
 	for _, name := range names {
 		kind := keyKind(name)
@@ -43,7 +43,7 @@ func (a *Applier) renewHostKeys(host string) (done bool, err error) {
 		case kind == "ed25519", kind == "ecdsa", kind == "rsa":
 			err = renewKey(name, kind, "root@"+host)
 		default:
-			continue // other kinds are for a hook of the image
+			continue // other kinds are left to a hook of the image
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -69,8 +69,7 @@ func removeKey(name string) error {
 	return nil
 }
 
-// renewKey writes a new key of a kind into the files that exist, which keep
-// owner and mode.
+// renewKey writes a new key of a kind into the existing files, so they keep owner and mode.
 func renewKey(name, kind, comment string) error {
 	key, err := newKey(kind)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package identity makes a clone a guest of its own: random state, clock,
-// names, network, hooks. It owns the order of the steps and the proof that each
-// was done; it keeps no state but the record it is given. Only the agent calls
-// it, once per fork, before the sandbox is called running. The trap: entropy
-// comes first, because later steps and hooks draw random numbers, and every
-// page written here is paid for once per clone.
+// Package identity gives a clone its own random state, clock, names and network, and runs its
+// hooks. It defines the order of the steps and records the result of each. The only state is the
+// caller's record. The agent calls it once per fork, before the sandbox counts as running.
+//
+// Entropy comes first, because later steps and hooks draw random numbers. Every page written here
+// is paid for once per clone.
 package identity
 
 import (
@@ -20,39 +20,39 @@ import (
 	"github.com/forkd/forkd/internal/leaf/environ"
 )
 
-// MinEntropy is the least a request must bring.
+// MinEntropy is the least number of bytes of entropy in a request.
 const MinEntropy = 32
 
-// maxEntropy bounds what is fed to the kernel in one go.
+// maxEntropy limits the bytes fed to the kernel in one call.
 const maxEntropy = 4096
 
-// proofPrefix separates the proof's digest from any other use of SHA-256.
+// proofPrefix separates the proof's digest from other uses of SHA-256.
 const proofPrefix = "forkd identity proof v1"
 
-// Request is who the clone is to be.
+// Request is the new identity of the clone.
 type Request struct {
 	Clone       defaults.Clone
 	Hostname    string
 	MachineID   string
 	Entropy     []byte
-	Wall        time.Time // zero leaves the clock alone
+	Wall        time.Time // if zero, the clock is unchanged
 	Env         map[string]string
 	Network     Network
 	Token       string
 	HookTimeout time.Duration
-	// SameMachine keeps boot id and SSH host keys, for a resume.
+	// SameMachine keeps boot id and SSH host keys. It is set for a resume.
 	SameMachine bool
 }
 
-// Step is the proof of one step.
+// Step is the result of one step.
 type Step struct {
 	Name string
-	Done bool // false when there was nothing to do
+	Done bool // false if no work was needed
 	Err  error
 	Took time.Duration
 }
 
-// Report is the proof of all of it.
+// Report contains the results of all steps.
 type Report struct {
 	Steps        []Step
 	ClockStep    time.Duration
@@ -64,23 +64,22 @@ type Report struct {
 	Took         time.Duration
 }
 
-// Applier applies identities. System and files below Root are the machine's in
-// production and a test's own in tests.
+// Applier applies identities. In production System and Root are the guest's; tests use their own.
 type Applier struct {
 	System System
-	Link   Link   // nil: the guest has no network device
+	Link   Link   // nil if the guest has no network device
 	Root   string // normally /
-	Hooks  string // folder of hooks, absolute
+	Hooks  string // directory of hooks, absolute
 	Record *defaults.Record
 	Interp *interp.Set
 	Run    Runner
-	// Became is called once the record names the clone; nil is allowed.
+	// Became is called once the record names the clone. It may be nil.
 	Became func()
 }
 
-// Apply does all steps, also when one fails: a half identity that says what is
-// missing is better than one that stops anywhere. It errs only on a request
-// that must not be applied at all.
+// Apply does all steps, even if one fails: a partial identity with a list of missing steps is
+// better than one that stops somewhere. It returns an error only for a request that must not be
+// applied at all.
 func (a *Applier) Apply(ctx context.Context, req Request) (Report, error) {
 	if err := req.check(); err != nil {
 		return Report{}, err
@@ -102,7 +101,7 @@ type step struct {
 	do   func() (done bool, err error)
 }
 
-// steps is the order, and the order is the point: see the package comment.
+// steps returns the steps in their required order: see the package comment.
 func (a *Applier) steps(ctx context.Context, req Request, rep *Report) []step {
 	return []step{
 		{"entropy", func() (bool, error) {
@@ -145,7 +144,7 @@ func (a *Applier) steps(ctx context.Context, req Request, rep *Report) []step {
 	}
 }
 
-// env is what processes of this clone see; the request's own values win.
+// env returns the environment of this clone's processes. The request's values win.
 func (a *Applier) env(req Request) map[string]string {
 	env := map[string]string{}
 	if req.Clone.SandboxID != "" {
@@ -196,8 +195,8 @@ func (r Request) check() error {
 	return environ.Check(r.Env)
 }
 
-// subkey separates the uses of one piece of entropy: who sees the
-// interpreter's seed learns nothing of the kernel's.
+// subkey derives separate keys from one piece of entropy: the interpreter's seed reveals no
+// information about the kernel's.
 func subkey(entropy []byte, use string) []byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "forkd identity %s\n", use)
@@ -205,10 +204,10 @@ func subkey(entropy []byte, use string) []byte {
 	return h.Sum(nil)
 }
 
-// proof shows that clones differ without showing their random numbers.
+// proof returns a digest that differs between clones and does not reveal their random numbers.
 func proof() [sha256.Size]byte {
 	var fresh [32]byte
-	_, _ = rand.Read(fresh[:]) // never fails: it is getrandom
+	_, _ = rand.Read(fresh[:]) // never fails: it calls getrandom
 	return sha256.Sum256(append([]byte(proofPrefix), fresh[:]...))
 }
 

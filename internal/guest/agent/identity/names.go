@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// bootIDFile holds the id that is bound over the kernel's own. It is written
-// in place, so that the mount, made once in the parent, stays.
+// bootIDFile holds the id that is bind-mounted over the kernel's own. It is written in place, so
+// the mount from the parent stays.
 const bootIDFile = "/run/forkd/boot_id"
 
 func (a *Applier) setClock(wall time.Time) (time.Duration, bool, error) {
 	if wall.IsZero() {
 		return 0, false, nil
 	}
-	step := wall.Sub(time.Now().Round(0)) // Round strips the monotonic reading: wall against wall
+	step := wall.Sub(time.Now().Round(0)) // Round removes the monotonic reading, to compare wall clocks
 	if err := a.System.SetClock(wall); err != nil {
 		return 0, false, fmt.Errorf("set clock: %w", err)
 	}
@@ -40,7 +40,7 @@ func (a *Applier) setHostname(name string) (bool, error) {
 	return true, a.editHosts(name)
 }
 
-// editHosts replaces the line of 127.0.1.1, which names the machine itself.
+// editHosts replaces the line of 127.0.1.1, which holds the guest's own name.
 func (a *Applier) editHosts(name string) error {
 	file := a.path("/etc/hosts")
 	old, err := os.ReadFile(file)
@@ -79,8 +79,7 @@ func (a *Applier) setMachineID(id string) (bool, error) {
 	return true, a.setDBusID(id)
 }
 
-// setDBusID renews the copy of the machine id that D-Bus keeps. A link to
-// /etc/machine-id needs no change.
+// setDBusID updates D-Bus's copy of the machine id. A link to /etc/machine-id needs no change.
 func (a *Applier) setDBusID(id string) error {
 	file := a.path("/var/lib/dbus/machine-id")
 	if st, err := os.Lstat(file); err != nil || !st.Mode().IsRegular() {
@@ -89,7 +88,7 @@ func (a *Applier) setDBusID(id string) error {
 	return rewrite(file, []byte(id+"\n"))
 }
 
-// setBootID keeps the boot id of the same machine. Otherwise it makes a new one.
+// setBootID keeps the boot id if same is set and one exists. Otherwise it makes a new one.
 func (a *Applier) setBootID(same bool) (id string, renewed bool, err error) {
 	if same {
 		b, err := os.ReadFile(a.path(bootIDFile))
@@ -101,8 +100,7 @@ func (a *Applier) setBootID(same bool) (id string, renewed bool, err error) {
 	return id, err == nil, err
 }
 
-// newBootID gives the clone a boot id of its own, as programs use it to name
-// this run of the system.
+// newBootID gives the clone its own boot id. Programs use it to name this run of the system.
 func (a *Applier) newBootID() (string, error) {
 	id := uuid()
 	if err := rewrite(a.path(bootIDFile), []byte(id+"\n")); err != nil {
@@ -114,8 +112,8 @@ func (a *Applier) newBootID() (string, error) {
 	return id, nil
 }
 
-// Prepare makes in the parent what every clone would else make for itself: the
-// files exist and the boot id is bound, so that a clone only changes contents.
+// Prepare does in the parent the work that every clone would otherwise repeat. The files exist and
+// the boot id is bound, so a clone only changes contents.
 func (a *Applier) Prepare() error {
 	if _, err := a.newBootID(); err != nil {
 		return err
@@ -125,7 +123,7 @@ func (a *Applier) Prepare() error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
-		// Written in any case: it brings the file up into the writable layer.
+		// Write in any case, to bring the file into the writable layer.
 		if err := write(a.path(name), b); err != nil {
 			return err
 		}
@@ -133,7 +131,7 @@ func (a *Applier) Prepare() error {
 	return nil
 }
 
-// rewrite replaces a small file's contents in place, and only if they differ.
+// rewrite replaces a small file's contents in place, if they differ.
 func rewrite(name string, b []byte) error {
 	if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, b) {
 		return nil
@@ -149,9 +147,8 @@ func write(name string, b []byte) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	// Cut after the write and never to nothing: ext4 sends a file that was
-	// emptied and written again to the disk when it is closed (auto_da_alloc),
-	// which each clone would wait for.
+	// Truncate after the write and never to zero: when a file was emptied and written again, ext4
+	// sends it to the disk on close (auto_da_alloc), and each clone would wait for that.
 	_, err = f.WriteAt(b, 0)
 	if err == nil {
 		err = f.Truncate(int64(len(b)))
@@ -162,7 +159,7 @@ func write(name string, b []byte) error {
 	return nil
 }
 
-// uuid is a random (version 4) UUID, as the kernel's boot id is.
+// uuid returns a random (version 4) UUID, like the kernel's boot id.
 func uuid() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:])
@@ -171,8 +168,7 @@ func uuid() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// validHostname accepts what hostnames consist of, and so nothing that could
-// make another line in /etc/hosts.
+// validHostname accepts the characters of hostnames. They cannot start another line in /etc/hosts.
 func validHostname(s string) bool {
 	if len(s) > 64 || strings.HasPrefix(s, "-") || strings.HasPrefix(s, ".") {
 		return false

@@ -9,13 +9,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Network is the clone's place in its network; the zero value changes nothing.
+// Network is the clone's network configuration. The zero value changes no settings.
 type Network struct {
-	// MAC goes to the guest's own device (Applier.Link). It is set live: a link that
-	// is set down loses its routes and neighbours.
+	// MAC is the new hardware address of the guest's device (Applier.Link). The link stays up
+	// meanwhile: a link that is set down loses its routes and neighbours.
 	MAC net.HardwareAddr
-	// Interface is the link that the rest is about; empty means the first that is
-	// not loopback.
+	// Interface is the link for the fields below. If empty, the first link except loopback.
 	Interface string
 	Addresses []string // CIDR
 	Gateway   string
@@ -25,12 +24,12 @@ type Network struct {
 
 // Link is the guest's network device.
 type Link interface {
-	// SetMAC gives it another hardware address, without interrupting it.
+	// SetMAC changes the hardware address without interrupting the link.
 	SetMAC(mac net.HardwareAddr) error
 }
 
-// setNetwork gives the clone its hardware address, which is all that one needs whose
-// network is the plan's (package guestnet), and then what else is asked for.
+// setNetwork sets the clone's hardware address, and then the other fields of n. A clone with the
+// network of package guestnet needs only the hardware address.
 func (a *Applier) setNetwork(n Network) (bool, error) {
 	done, err := a.setMAC(n.MAC)
 	if err != nil {

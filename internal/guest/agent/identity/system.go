@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// System is what an identity changes in the kernel.
+// System is the part of the kernel that an identity changes.
 type System interface {
-	// AddEntropy mixes seed into the kernel's generator, credits it, and makes
-	// the generator draw its key anew now.
+	// AddEntropy mixes seed into the kernel's generator, credits it, and makes the generator draw a
+	// new key immediately.
 	AddEntropy(seed []byte) error
 	SetClock(t time.Time) error
 	SetHostname(name string) error
-	// BindBootID shows file instead of the kernel's boot id. Idempotent.
+	// BindBootID shows file in place of the kernel's boot id. It is idempotent.
 	BindBootID(file string) error
 }
 
-// Linux is the machine's own kernel.
+// Linux is the guest's own kernel.
 type Linux struct{}
 
 var _ System = Linux{}
@@ -44,7 +44,7 @@ func (Linux) BindBootID(file string) error {
 		return err
 	}
 	if shown, err := os.ReadFile(kernelBootID); err == nil && bytes.Equal(shown, want) {
-		return nil // bound already
+		return nil // already bound
 	}
 	return unix.Mount(file, kernelBootID, "", unix.MS_BIND, "")
 }
@@ -59,7 +59,7 @@ func (Linux) AddEntropy(seed []byte) (err error) {
 	if err := addEntropy(f, seed); err != nil {
 		return fmt.Errorf("add entropy: %w", err)
 	}
-	// Without this the kernel goes on with the parent's key for up to a minute.
+	// Without this the kernel keeps using the parent's key for up to a minute.
 	if err := unix.IoctlSetInt(int(f.Fd()), unix.RNDRESEEDCRNG, 0); err != nil {
 		return fmt.Errorf("reseed kernel: %w", err)
 	}

@@ -8,39 +8,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxOutput bounds what one evaluation's stdout, and stderr, may bring back.
+// maxOutput limits the stdout, and the stderr, of one evaluation.
 const maxOutput = 4 << 20
 
-// capture keeps what is written to a pipe, up to a cap. It reads all the time,
-// so that nobody who writes ever waits; an idle pipe costs nothing.
+// capture keeps the bytes written to a pipe, up to a limit. It reads all the time, so writers never
+// wait. An idle pipe costs no work.
 type capture struct {
 	f    *os.File
 	pipe syscall.RawConn
 	done chan struct{}
 
-	mu      sync.Mutex // guards what follows; who reads the pipe holds it until what was read is kept
+	mu      sync.Mutex // guards the fields below; held from reading the pipe until the bytes are stored
 	buf     []byte
 	dropped int64
 }
 
 func newCapture(f *os.File) *capture {
-	pipe, _ := f.SyscallConn() // fails for no file only
+	pipe, _ := f.SyscallConn() // never fails for an open file
 	return &capture{f: f, pipe: pipe, done: make(chan struct{})}
 }
 
-// run reads until nobody can write any more, or close.
+// run reads until all writers have closed the pipe, or until close.
 func (c *capture) run() {
 	defer close(c.done)
 	_ = c.pipe.Read(func(fd uintptr) (ended bool) {
 		for {
 			if more, ended := c.drain(int(fd)); !more {
-				return ended // else what comes next wakes it
+				return ended // woken by the next output
 			}
 		}
 	})
 }
 
-// drain keeps what is there, at most 1 MiB, without waiting. There may be more if it says so.
+// drain reads the available bytes, at most 1 MiB, without waiting. If more is true, there may be
+// more bytes.
 func (c *capture) drain(fd int) (more, ended bool) {
 	var buf [4096]byte
 	c.mu.Lock()
@@ -67,10 +68,11 @@ func (c *capture) keepLocked(b []byte) {
 	c.dropped += int64(len(b) - n)
 }
 
-// take returns everything written before the call, and forgets it. It reads the pipe itself instead of having the
-// reader woken, which for most evaluations would find nothing. Whoever writes faster than this is cut off.
+// take returns all output from before the call and clears it. It reads the pipe itself, because
+// waking the reader would be useless for most evaluations. A process that writes faster than take
+// reads is cut off.
 func (c *capture) take() (string, int64) {
-	_ = c.pipe.Control(func(fd uintptr) { c.drain(int(fd)) }) // a closed one has nothing more
+	_ = c.pipe.Control(func(fd uintptr) { c.drain(int(fd)) }) // no bytes if it is closed
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, d := string(c.buf), c.dropped

@@ -21,7 +21,8 @@ func startCapture(t *testing.T) (*capture, *os.File) {
 	return c, w
 }
 
-// What was written before is there, and comes once, whoever read it from the pipe.
+// Output written before take is returned exactly once, whichever goroutine has read it from the
+// pipe.
 func TestTakeHasWhatWasWrittenBefore(t *testing.T) {
 	c, w := startCapture(t)
 	for n := range 3000 {
@@ -35,7 +36,7 @@ func TestTakeHasWhatWasWrittenBefore(t *testing.T) {
 	}
 }
 
-// A writer is never held up, and what comes meanwhile stays in order.
+// A writer is never blocked, and output meanwhile stays in order.
 func TestAllThatIsWrittenComesInOrder(t *testing.T) {
 	c, w := startCapture(t)
 	var want, got bytes.Buffer
@@ -69,7 +70,7 @@ func TestOutputBeyondTheBoundIsCounted(t *testing.T) {
 	c, w := startCapture(t)
 	chunk := make([]byte, 1<<20)
 	for range 5 {
-		if _, err := w.Write(chunk); err != nil { // nobody takes, and it is not held up
+		if _, err := w.Write(chunk); err != nil { // never blocked, without any take
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +79,7 @@ func TestOutputBeyondTheBoundIsCounted(t *testing.T) {
 	}
 }
 
-// One that is closed, or whose writers are gone, gives what it has, and its reader ends.
+// A capture that is closed, or without writers, still returns its output, and its reader ends.
 func TestTheEndOfACapture(t *testing.T) {
 	c, w := startCapture(t)
 	if _, err := w.WriteString("last words"); err != nil {

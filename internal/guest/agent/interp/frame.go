@@ -6,11 +6,11 @@ import (
 	"io"
 )
 
-// maxFrame bounds one message from a driver. The code that a driver runs can
-// write to the driver's pipe, so a frame is as hostile as its author.
+// maxFrame limits one message from a driver. The code in the interpreter can write to the driver's
+// pipe, so a frame may be hostile.
 const maxFrame = 24 << 20
 
-// readFrame reads one message: length, big endian, then that many bytes.
+// readFrame reads one message: length, big endian, then as many bytes.
 func readFrame(r io.Reader) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -20,7 +20,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 	if n > maxFrame {
 		return nil, fmt.Errorf("frame of %d bytes is more than %d", n, maxFrame)
 	}
-	// Grows with what comes, not with what was announced.
+	// Memory grows with the bytes received, not with the announced length.
 	body, err := io.ReadAll(io.LimitReader(r, int64(n)))
 	if err != nil {
 		return nil, err

@@ -17,30 +17,30 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/reap"
 )
 
-// Language says how to start an interpreter's driver.
+// Language describes how to start an interpreter's driver.
 type Language struct {
 	Name     string
-	Programs []string // the first that is installed
+	Programs []string // the first installed one is used
 	Args     []string
 	Env      []string
 }
 
-// request is one message to a driver; unused fields are empty.
+// request is one message to a driver. Unused fields are empty.
 type request struct {
 	Op        string     `json:"op"`
 	Code      string     `json:"code"`
 	MaxResult int        `json:"max_result"`
-	Seed      *seedWords `json:"seed"` // to be taken first; of "reseed" it is all there is
+	Seed      *seedWords `json:"seed"` // to be taken first; the only field of "reseed"
 }
 
-// seedWords are a Seed as drivers get it.
+// seedWords is a Seed in the form for drivers.
 type seedWords struct {
 	Entropy string            `json:"entropy"` // hexadecimal
 	Env     map[string]string `json:"env"`
 	Info    map[string]any    `json:"info"`
 }
 
-// answer is one message from a driver; an operation fills what it has.
+// answer is one message from a driver. Each operation sets its own fields.
 type answer struct {
 	Version   string            `json:"version"`
 	Modules   map[string]string `json:"modules"`
@@ -50,7 +50,7 @@ type answer struct {
 	ExitCode  int64             `json:"exit_code"`
 	Reseeded  []string          `json:"reseeded"`
 	SeedError string            `json:"seed_error"` // of an evaluation's seed; then no code has run
-	ActsAlone *bool             `json:"acts_alone"` // nil: it does not say
+	ActsAlone *bool             `json:"acts_alone"` // may be nil: then unknown
 }
 
 // proc is one interpreter process. One request is in flight at a time.
@@ -66,10 +66,10 @@ type proc struct {
 	quit    chan struct{}
 	readEnd chan struct{}
 
-	// actsAlone says that its last answer was: code may run in it that nobody asks for.
+	// actsAlone is from the last answer: code may run in the process without a request.
 	actsAlone bool
 
-	aboutMu sync.Mutex // guards what follows: About does not wait for a running evaluation
+	aboutMu sync.Mutex // guards the fields below: About does not wait for a running evaluation
 	version string
 	modules map[string]string
 }
@@ -79,10 +79,10 @@ type received struct {
 	err  error
 }
 
-// errTimeout is a call that ran out of time.
+// errTimeout is the error of a call that timed out.
 var errTimeout = errors.New("timed out")
 
-// pipes are the four that connect a driver: in each pair the first is read.
+// pipes connects a driver. The first file of each pair is the reading end.
 type pipes struct{ in, out, stdout, stderr [2]*os.File }
 
 func (p *pipes) close() {
@@ -124,7 +124,7 @@ func (s *Set) startProc(ctx context.Context, lang Language, limit time.Duration)
 		stdout: newCapture(fds.stdout[0]), stderr: newCapture(fds.stderr[0]),
 		answers: make(chan received), quit: make(chan struct{}), readEnd: make(chan struct{}),
 	}
-	go p.stdout.run() // ended by close
+	go p.stdout.run() // ends at close
 	go p.stderr.run()
 	go p.read()
 	if _, err := p.wait(ctx, limit); err != nil {
@@ -179,7 +179,7 @@ func (s *Set) spawn(lang Language, fds pipes) (*reap.Child, *procgroup.Group, er
 	return child, group, nil
 }
 
-// read hands on answers until the driver is gone.
+// read passes on answers until the driver is gone.
 func (p *proc) read() {
 	defer close(p.readEnd)
 	for {
@@ -208,8 +208,8 @@ func (p *proc) call(ctx context.Context, req request, limit time.Duration) (answ
 	return p.wait(ctx, limit)
 }
 
-// wait waits for the next answer. errTimeout and the context's error leave the
-// request in flight; any other error means that the process is of no more use.
+// wait waits for the next answer. After errTimeout or the context's error, the request is still in
+// flight. After any other error, the process is unusable.
 func (p *proc) wait(ctx context.Context, limit time.Duration) (answer, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -251,10 +251,10 @@ func (p *proc) about() Info {
 	return Info{p.lang.Name, p.child.Pid, p.version, p.modules}
 }
 
-// goneError says that the interpreter process is of no more use.
+// goneError reports that the interpreter process is unusable.
 type goneError struct {
 	lang string
-	code int // what an exit code shows
+	code int // for the exit code of the result
 	why  string
 }
 
@@ -262,7 +262,7 @@ func (e *goneError) Error() string {
 	return fmt.Sprintf("the %s interpreter %s; its state is lost", e.lang, e.why)
 }
 
-// gone waits a moment for the exit status, which says more than a broken pipe.
+// gone waits a moment for the exit status, which is more useful than a broken pipe.
 func (p *proc) gone(cause error) error {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
@@ -287,8 +287,8 @@ func (p *proc) alive() bool {
 	}
 }
 
-// isIdle tells that nothing runs in the process before the next request: its one
-// thread waits for that.
+// isIdle reports whether no code runs in the process before the next request: its only thread waits
+// for that.
 func (p *proc) isIdle() bool {
 	if p.actsAlone {
 		return false
@@ -299,7 +299,7 @@ func (p *proc) isIdle() bool {
 
 func (p *proc) interrupt() { _ = p.child.Signal(unix.SIGINT) }
 
-// close kills the process and all it started, and frees what belongs to it.
+// close kills the process and all its descendants, and frees its resources.
 func (p *proc) close() {
 	if p.group == nil || p.group.Kill() != nil {
 		if p.alive() {

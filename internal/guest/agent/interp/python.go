@@ -5,11 +5,11 @@ import _ "embed"
 //go:embed driver.py
 var pythonDriver string
 
-// Python is the language "python": python3 with the embedded driver.
+// Python returns the language "python": python3 with the embedded driver.
 func Python() Language {
 	return Language{
 		Name: "python",
-		// -u is not given: prints are flushed once at the end of an evaluation.
+		// Without -u, prints are flushed once at the end of an evaluation.
 		Programs: []string{"python3", "python"},
 		Args:     []string{"-c", pythonDriver},
 		Env:      []string{"PYTHONUTF8=1", "PYTHON_HISTORY=/dev/null"},

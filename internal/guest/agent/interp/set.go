@@ -18,49 +18,50 @@ import (
 )
 
 const (
-	// startLimit bounds an interpreter's start; an emulated guest is slow.
+	// startLimit limits an interpreter's start. An emulated guest is slow.
 	startLimit = 60 * time.Second
-	// grace is what an interrupted evaluation has to unwind.
+	// grace is the time for an interrupted evaluation to unwind.
 	grace = 2 * time.Second
-	// reseedLimit bounds the reseeding after a fork, and quiesceLimit gc. They are for interpreters
-	// that hang: a slow one among a hundred siblings must not lose its state, and the daemon has a limit of its own.
+	// reseedLimit limits the reseeding after a fork, quiesceLimit the garbage collection. Both
+	// catch interpreters that hang: a slow one among a hundred siblings must not lose its state,
+	// and the daemon has its own limit.
 	reseedLimit  = 60 * time.Second
 	quiesceLimit = 60 * time.Second
 	maxResult    = 1 << 20
-	// seedTime is the limit of an evaluation, at least, in whose time a clone's seed may be taken, too.
+	// seedTime is the minimum limit of an evaluation that may also take a clone's seed.
 	seedTime = 10 * time.Second
 )
 
-// exitTimeout is the exit code of an evaluation that ran out of time, as of
-// timeout(1).
+// exitTimeout is the exit code of an evaluation that timed out, as in timeout(1).
 const exitTimeout = 124
 
-// Set is the interpreters of this guest, at most one per language.
+// Set holds the interpreters of this guest, at most one per language.
 type Set struct {
 	reaper *reap.Reaper
 	groups *procgroup.Groups
 	rec    *defaults.Record
 	slots  map[string]*slot
 	names  []string
-	// root ends what goes on without a caller, at Close.
+	// root ends work without a caller, at Close.
 	root  context.Context
 	close context.CancelFunc
 }
 
-// slot serialises what is asked of one language's interpreter.
+// slot serializes the requests to one language's interpreter.
 type slot struct {
 	lang Language
-	busy chan struct{} // holds one token while somebody uses the interpreter
+	busy chan struct{} // holds one token while the interpreter is in use
 
 	mu   sync.Mutex // guards proc against readers that do not hold busy
 	proc *proc
-	// owed is a clone's seed that the interpreter gets before anything else runs in it.
+	// owed is a clone's seed. The interpreter takes it before it runs other code.
 	owed *Seed
-	// lost is why the interpreter was ended when it got its seed; the next who asks is told.
+	// lost is the reason why the interpreter was ended during its reseed. The next caller gets it
+	// as an error.
 	lost error
 }
 
-// NewSet makes a set in which no interpreter is started yet.
+// NewSet returns a set without running interpreters.
 func NewSet(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, langs ...Language) *Set {
 	s := &Set{reaper: r, groups: g, rec: rec, slots: map[string]*slot{}}
 	s.root, s.close = context.WithCancel(context.Background())
@@ -72,7 +73,7 @@ func NewSet(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, langs ...
 	return s
 }
 
-// UnknownLanguageError names a language that has no driver.
+// UnknownLanguageError names a language without a driver.
 type UnknownLanguageError struct {
 	Name  string
 	Known []string
@@ -82,10 +83,10 @@ func (e *UnknownLanguageError) Error() string {
 	return fmt.Sprintf("language %q is not known; there is: %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// Result is what an evaluation brought.
+// Result is the result of an evaluation.
 type Result struct {
 	Result, Error, Traceback string
-	// Stdout and Stderr are bytes as they came.
+	// Stdout and Stderr are the bytes as received.
 	Stdout, Stderr      string
 	ExitCode            int
 	StateLost, TimedOut bool
@@ -100,10 +101,9 @@ type Info struct {
 	Modules  map[string]string
 }
 
-// Eval runs code and waits for its result at most limit; the interpreter is
-// started if there is none. What goes wrong in the code is in the result. In a
-// clone an evaluation goes on once it has had its turn, and its result is lost;
-// those that wait for their turn are the source's.
+// Eval runs code and waits at most limit for its result. It starts the interpreter if necessary.
+// Errors in the code are part of the result. In a clone, an evaluation in progress continues and
+// its result is lost; waiting evaluations belong to the source and fail.
 func (s *Set) Eval(ctx context.Context, language, code string, limit time.Duration) (Result, error) {
 	sl, err := s.acquire(ctx, language)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Set) Eval(ctx context.Context, language, code string, limit time.Durati
 	return sl.eval(ctx, code, limit, seed)
 }
 
-// Start starts the language's interpreter if it does not run.
+// Start starts the language's interpreter if it is not running.
 func (s *Set) Start(ctx context.Context, language string) error {
 	sl, err := s.acquire(ctx, language)
 	if err != nil {
@@ -154,8 +154,8 @@ func (s *Set) acquire(ctx context.Context, language string) (*slot, error) {
 	return sl, nil
 }
 
-// left is why a caller that had to wait gets no turn. In a clone it is the source that has this caller, which may be
-// known before the end of its connection is.
+// left returns the reason why a waiting caller gets no turn. In a clone, the caller belongs to the
+// source, and this may be known before its connection ends.
 func left(ctx context.Context) error {
 	if generation.Changed(ctx) {
 		return errors.New("asked for by a caller of the guest that this one was cloned from")
@@ -163,8 +163,8 @@ func left(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// outlive is the context of what was begun in an interpreter: to break it off
-// may cost the state, which a clone must not lose for being a clone.
+// outlive returns the context for work in an interpreter. Cancelling it may cost the interpreter's
+// state, and a clone must not lose the state only because it was cloned.
 func (s *Set) outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := generation.Outlive(ctx)
 	stop := context.AfterFunc(s.root, cancel)
@@ -180,15 +180,14 @@ func (sl *slot) tryAcquire() bool {
 	}
 }
 
-// release gives the turn to the next, after what is owed. Preconditions: the
-// caller holds the slot.
+// release passes the slot on, after an owed seed was taken. The caller must hold the slot.
 func (s *Set) release(sl *slot) {
 	for {
 		if err := s.settle(sl); err != nil {
 			sl.lost = err
 		}
 		<-sl.busy
-		// A seed may have come in between. Whoever else has the turn settles it.
+		// A seed may have arrived in between. If another caller has the slot, it settles the seed.
 		if !sl.owes() || !sl.tryAcquire() {
 			return
 		}
@@ -201,10 +200,11 @@ func (sl *slot) owes() bool {
 	return sl.owed != nil
 }
 
-// takeOwed is the seed that is owed to an interpreter that runs, for who sees to it that it comes first.
+// takeOwed returns the seed owed to a running interpreter. The caller must make sure that the
+// interpreter takes it first.
 func (sl *slot) takeOwed() *Seed {
 	if sl.proc == nil || !sl.proc.alive() {
-		return nil // one that is started has no state that siblings share
+		return nil // a newly started interpreter shares no state with siblings
 	}
 	sl.mu.Lock()
 	defer sl.mu.Unlock()
@@ -219,8 +219,8 @@ func (sl *slot) owe(seed *Seed) {
 	sl.owed = seed
 }
 
-// settle reseeds if that is owed. If it fails the interpreter is ended: better no
-// state than a shared random state. Preconditions: the caller holds the slot.
+// settle reseeds the interpreter if a seed is owed. If this fails, it ends the interpreter: losing
+// the state is better than sharing a random state. The caller must hold the slot.
 func (s *Set) settle(sl *slot) error {
 	sl.mu.Lock()
 	seed := sl.owed
@@ -237,12 +237,13 @@ func (s *Set) settle(sl *slot) error {
 	return err
 }
 
-// unseeded says that an interpreter was ended, since it did not take its clone's seed.
+// unseeded returns the error for an interpreter that was ended because it did not take its clone's
+// seed.
 func (sl *slot) unseeded(cause error) error {
 	return fmt.Errorf("reseed %s (ended, its state is lost): %w", sl.lang.Name, cause)
 }
 
-// takeLost returns why an interpreter was ended unseen, once.
+// takeLost returns once why the interpreter was ended during its reseed.
 func (sl *slot) takeLost() error {
 	err := sl.lost
 	sl.lost = nil
@@ -279,8 +280,9 @@ func (sl *slot) drop() {
 	}
 }
 
-// eval evaluates, and has the interpreter take a seed before, which may be nil: with one message, as each
-// that wakes it costs a clone's first evaluation two switches of tasks. It fails if the seed was not taken.
+// eval evaluates code. If seed is not nil, the interpreter takes it first, in the same message:
+// each message that wakes it costs a clone's first evaluation two task switches. eval fails if the
+// interpreter did not take the seed.
 func (sl *slot) eval(ctx context.Context, code string, limit time.Duration, seed *Seed) (res Result, err error) {
 	p := sl.proc
 	a, err := p.call(ctx, request{Op: "eval", Code: code, MaxResult: maxResult, Seed: seed.words()}, limit)
@@ -318,14 +320,14 @@ func (sl *slot) eval(ctx context.Context, code string, limit time.Duration, seed
 	return res, nil
 }
 
-// Seed is what makes the interpreters of a clone its own.
+// Seed makes the interpreters of a clone differ from its siblings'.
 type Seed struct {
 	Entropy []byte
 	Env     map[string]string
 	Info    map[string]any
 }
 
-// words are what drivers get; nil for none.
+// words returns the form for drivers. It returns nil for a nil seed.
 func (s *Seed) words() *seedWords {
 	if s == nil {
 		return nil
@@ -333,20 +335,20 @@ func (s *Seed) words() *seedWords {
 	return &seedWords{Entropy: hex.EncodeToString(s.Entropy), Env: s.Env, Info: s.Info}
 }
 
-// Reseeded tells what one interpreter did with a seed.
+// Reseeded is the result of reseeding one interpreter.
 type Reseeded struct {
 	Language string
 	What     []string
-	Later    bool // it is to be, before anything else runs in it
+	Later    bool // the interpreter takes the seed later, before it runs other code
 	Err      error
 	Took     time.Duration
 }
 
-// Reseed reseeds every live interpreter that may run before it is asked something: at
-// once. One that does not answer is ended. One that holds still gets its seed just before
-// the next request, so that a clone which needs no interpreter wakes none: that would
-// cost it the wake-up, and a page of its own for each that Python writes. One
-// that evaluates, as it may in the clone of a running guest, gets it when that has ended.
+// Reseed reseeds all live interpreters. An interpreter that may run code without a request is
+// reseeded immediately; if it does not answer, it is ended. An idle interpreter gets its seed just
+// before the next request, so a clone without a use for the interpreter does not wake it: that
+// would cost a wake-up, and a private page for each page Python writes. A busy interpreter, in the
+// clone of a running guest, gets its seed after its evaluation.
 func (s *Set) Reseed(ctx context.Context, seed Seed) []Reseeded {
 	ctx, stop := s.outlive(ctx)
 	defer stop()
@@ -356,12 +358,12 @@ func (s *Set) Reseed(ctx context.Context, seed Seed) []Reseeded {
 		sl := s.slots[name]
 		sl.owe(&seed)
 		if !sl.tryAcquire() {
-			// Whoever has the turn looks for the seed once it has given it up.
+			// The holder of the slot takes the seed when it releases the slot.
 			out = append(out, Reseeded{Language: name, Later: true, Took: time.Since(began)})
 			continue
 		}
 		if sl.proc != nil && sl.proc.alive() && sl.proc.isIdle() {
-			<-sl.busy // what is owed stays so
+			<-sl.busy // the seed stays owed
 			out = append(out, Reseeded{Language: name, Later: true, Took: time.Since(began)})
 			continue
 		}
@@ -391,7 +393,7 @@ func (sl *slot) reseed(ctx context.Context, seed Seed) ([]string, error) {
 	return a.Reseeded, nil
 }
 
-// Quiesce makes live interpreters collect garbage and hold still.
+// Quiesce makes live interpreters collect garbage and become idle.
 func (s *Set) Quiesce(ctx context.Context) error {
 	staying, stop := s.outlive(ctx)
 	defer stop()
@@ -427,7 +429,7 @@ func (s *Set) About() []Info {
 	return out
 }
 
-// Stop ends all interpreters; the next use starts them anew.
+// Stop ends all interpreters. The next use starts them again.
 func (s *Set) Stop() {
 	for _, name := range s.names {
 		sl, err := s.acquire(context.Background(), name)
@@ -438,7 +440,7 @@ func (s *Set) Stop() {
 	}
 }
 
-// Close ends all interpreters and evaluations, those without a caller too.
+// Close ends all interpreters and evaluations, including evaluations without a caller.
 func (s *Set) Close() {
 	s.close()
 	s.Stop()

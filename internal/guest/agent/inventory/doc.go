@@ -1,6 +1,5 @@
-// Package inventory tells what is in a guest: the files of its root, its
-// processes with their memory, its packages. It reads and changes nothing, keeps
-// nothing between calls, and its one caller is the agent's RPC of that name. The
-// trap: it is streamed, and the host holds two streams against each other, so
-// the order of the files is part of the contract.
+// Package inventory lists the contents of a guest: the files of its root, its processes with their
+// memory, and its packages. It does not read the contents of the listed files, changes no files and
+// keeps no state between calls. Its only caller is the agent's RPC of the same name. The host
+// compares two of its streams, so the order of the files is part of the contract.
 package inventory

@@ -10,18 +10,18 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// statusFile is dpkg's account of the packages, below the root.
+// statusFile is dpkg's list of packages, below the root.
 const statusFile = "/var/lib/dpkg/status"
 
-// Bounds of what is told of packages.
+// Limits of the list of packages.
 const (
 	maxPackages   = 20_000
 	maxStatusFile = 64 << 20
-	maxLine       = 64 << 10 // of the status file; longer ones are passed over
+	maxLine       = 64 << 10 // of the status file; longer lines are skipped
 	maxWord       = 256
 )
 
-// packages reads the installed packages. No file means none.
+// packages reads the installed packages. A missing file means no packages.
 func packages(name string) (all []*agentv1.InventoryPackage, cut uint64, err error) {
 	f, err := os.Open(name)
 	switch {
@@ -34,14 +34,14 @@ func packages(name string) (all []*agentv1.InventoryPackage, cut uint64, err err
 	return parseStatusFile(io.LimitReader(f, maxStatusFile))
 }
 
-// paragraph is one package in the making.
+// paragraph is a partly read package.
 type paragraph struct {
 	name, version, architecture string
 	installed                   bool
 }
 
-// parseStatusFile reads paragraphs of "Field: value" lines, parted by empty
-// lines (deb822(5)); what begins with a space goes on with the line before.
+// parseStatusFile reads paragraphs of "Field: value" lines, separated by empty lines (deb822(5)). A
+// line that starts with a space continues the line before.
 func parseStatusFile(r io.Reader) (all []*agentv1.InventoryPackage, cut uint64, err error) {
 	var p paragraph
 	lines := bufio.NewReaderSize(r, maxLine)
@@ -68,8 +68,8 @@ func parseStatusFile(r io.Reader) (all []*agentv1.InventoryPackage, cut uint64, 
 	}
 }
 
-// shortLine is the next line; of one that is too long only its beginning, which
-// is no field that matters here.
+// shortLine returns the next line. It returns "-" for a line that is too long, because such a line
+// is no needed field.
 func shortLine(r *bufio.Reader) ([]byte, error) {
 	line, more, err := r.ReadLine()
 	if !more || err != nil {
@@ -91,7 +91,7 @@ func (p *paragraph) take(line []byte) {
 		p.version = word(value)
 	case "Architecture":
 		p.architecture = word(value)
-	case "Status": // such as "install ok installed"
+	case "Status": // for example "install ok installed"
 		p.installed = bytes.HasSuffix(value, []byte(" installed"))
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// tree is a root with a few files, and dpkg's account.
+// tree returns a root with a few files, and dpkg's status file.
 func tree(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -56,8 +56,8 @@ func TestFilesComeInTheOrderOfTheContract(t *testing.T) {
 	}
 }
 
-// The trees are made by hand, as an overlay of the first two shows the third: a
-// name that the upper one has and the third has not was removed.
+// The trees are made by hand as an overlay: the third shows the first two. A name in the upper one
+// but not in the third was removed.
 func TestWhatWasWrittenIsTold(t *testing.T) {
 	lower, upper, root := plant(t, "bin/a", "bin/b", "etc/gone", "etc/kept", "lib/x/y", "replaced/in"),
 		plant(t, "bin/a", "etc/gone", "lib/x", "new/deep/file", "replaced"),
@@ -198,7 +198,7 @@ func TestAllIsTold(t *testing.T) {
 	}
 }
 
-// The files are the guest's: whatever is in them, what is told stays small.
+// The files are the guest's. Whatever they contain, the result stays small.
 func FuzzGuestFiles(f *testing.F) {
 	f.Add([]byte(someStatus))
 	f.Add([]byte(someStat))

@@ -11,12 +11,12 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// Layers are the two folders of an overlay, opened before its root hid them. What was
-// written is in the upper one, so it alone tells what differs from the image:
-// some hundred paths instead of all.
+// Layers holds the two directories of an overlay, opened before the new root hid them. All writes
+// are in the upper one, so it is enough to read some hundred paths there to find all changes to the
+// image.
 type Layers struct{ lower, upper *os.File }
 
-// OpenLayers opens the folders. They stay open for good.
+// OpenLayers opens the directories. They stay open permanently.
 func OpenLayers(lower, upper string) (Layers, error) {
 	var l Layers
 	for name, to := range map[string]**os.File{lower: &l.lower, upper: &l.upper} {
@@ -29,7 +29,7 @@ func OpenLayers(lower, upper string) (Layers, error) {
 	return l, nil
 }
 
-// OpenUpper opens the folder of the file system that all is written to.
+// OpenUpper opens the upper directory, for its file system.
 func (l Layers) OpenUpper() (*os.File, error) {
 	if !l.Known() {
 		return nil, fmt.Errorf("the root's writable layer: %w", fs.ErrNotExist)
@@ -41,22 +41,22 @@ func (l Layers) OpenUpper() (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.upper.Name()), nil
 }
 
-// Known tells whether there are layers.
+// Known reports whether there are layers.
 func (l Layers) Known() bool { return l.lower != nil && l.upper != nil }
 
-// Marks of overlayfs on folders in the upper layer.
+// Overlayfs marks on directories in the upper layer.
 const (
-	opaqueMark   = "trusted.overlay.opaque"   // what the lower layer has there does not show
-	redirectMark = "trusted.overlay.redirect" // what shows is another folder of the lower layer
+	opaqueMark   = "trusted.overlay.opaque"   // hides the contents of the lower layer's directory
+	redirectMark = "trusted.overlay.redirect" // shows another directory of the lower layer
 )
 
-// layered is a way through what was written.
+// layered walks the changes in an overlay.
 type layered struct {
 	walk
 	lower, upper string
 }
 
-// changes is files, but for those that are as in the lower layer. What is there no more comes, too.
+// changes calls visit like files, but only for changed paths, including removed ones.
 func (l Layers) changes(root string, visit func(*agentv1.InventoryFile) error) (unreadable uint64, err error) {
 	through := func(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 	w := &layered{lower: through(l.lower), upper: through(l.upper)}
@@ -70,15 +70,15 @@ func (l Layers) changes(root string, visit func(*agentv1.InventoryFile) error) (
 	return w.unreadable, err
 }
 
-// changed visits what was written in a folder of the upper layer; below tells
-// whether the lower layer has a folder there, too.
+// changed visits the changes in a directory of the upper layer. below reports whether the lower
+// layer has the directory, too.
 func (w *layered) changed(dir string, below bool) error {
 	written := w.names(w.upper, dir)
 	hidden := map[string]bool{}
 	switch {
 	case !below:
 	case w.marked(dir, redirectMark):
-		// What shows is from elsewhere: all of it is told.
+		// The contents come from another directory: list all of them.
 		for name := range w.names(w.root, dir) {
 			written[name] = true
 		}
@@ -101,11 +101,11 @@ func (w *layered) changed(dir string, below bool) error {
 	return nil
 }
 
-// write tells of a path that the upper layer has something to say about.
+// write handles a path in the upper layer.
 func (w *layered) write(path string, below bool) error {
 	f, device := w.look(w.root, path)
 	switch {
-	case f == nil && below: // the mark of what was removed
+	case f == nil && below: // the mark of a removed file
 		return w.gone(path)
 	case f == nil:
 		return nil
@@ -128,7 +128,7 @@ func (w *layered) write(path string, below bool) error {
 	return nil
 }
 
-// gone tells of what the lower layer has and does not show, with all that is in it.
+// gone visits a hidden path of the lower layer and everything below it.
 func (w *layered) gone(path string) error {
 	below, _ := w.look(w.lower, path)
 	if below == nil {
@@ -152,9 +152,9 @@ func (w *layered) goneFrom(dir string) error {
 	return nil
 }
 
-// names are the entries of a folder in one of the trees.
+// names returns the entries of a directory in one of the trees.
 func (w *layered) names(tree, dir string) map[string]bool {
-	entries, err := os.ReadDir(filepath.Join(tree, dir) + "/") // the slash goes through a descriptor's link
+	entries, err := os.ReadDir(filepath.Join(tree, dir) + "/") // the slash follows a descriptor's link
 	if err != nil && !os.IsNotExist(err) {
 		w.unreadable++
 	}

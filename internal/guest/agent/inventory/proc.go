@@ -12,15 +12,15 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// Bounds of what is told of processes.
+// Limits of the list of processes.
 const (
 	maxProcesses = 10_000
 	maxArgs      = 512 // bytes of a command line
 	maxProcFile  = 64 << 10
 )
 
-// processes reads the processes below a proc file system, by pid, without
-// kernel threads. Those that end meanwhile are passed over.
+// processes reads the processes below a proc file system, sorted by pid, without kernel threads. It
+// skips processes that end meanwhile.
 func processes(proc string) (all []*agentv1.InventoryProcess, cut uint64) {
 	entries, _ := os.ReadDir(proc)
 	for _, en := range entries {
@@ -52,8 +52,8 @@ func oneProcess(dir string, pid uint32) (*agentv1.InventoryProcess, bool) {
 	return p, true
 }
 
-// parseStatus reads proc_pid_status(5). A process without VmRSS has no memory
-// of its own: it is a kernel thread, or it is ending.
+// parseStatus reads proc_pid_status(5). A process without VmRSS has no memory: it is a kernel
+// thread, or it is ending.
 func parseStatus(text []byte, p *agentv1.InventoryProcess) bool {
 	if !bytes.Contains(text, []byte("\nVmRSS:")) {
 		return false
@@ -65,10 +65,10 @@ func parseStatus(text []byte, p *agentv1.InventoryProcess) bool {
 	return true
 }
 
-// parseStat reads the start time, the 22nd field of proc_pid_stat(5). The
-// second one, the name in brackets, may have brackets and spaces in it.
+// parseStat reads the start time, the 22nd field of proc_pid_stat(5). The second field, the name in
+// parentheses, may itself contain parentheses and spaces.
 func parseStat(text []byte, p *agentv1.InventoryProcess) bool {
-	const start = 22 - 2 // the last bracket stands for field 2
+	const start = 22 - 2 // the last parenthesis stands for field 2
 	f := bytes.Fields(text[max(0, bytes.LastIndexByte(text, ')')):])
 	if len(f) <= start {
 		return false
@@ -78,7 +78,7 @@ func parseStat(text []byte, p *agentv1.InventoryProcess) bool {
 	return err == nil
 }
 
-// field is the first number of the line that begins with name; 0 if there is none.
+// field returns the first number of the line that begins with name, or 0.
 func field(text []byte, name string) uint64 {
 	f := bytes.Fields(lineOf(text, name))
 	if len(f) == 0 {
@@ -88,7 +88,7 @@ func field(text []byte, name string) uint64 {
 	return n
 }
 
-// lineOf is the rest of the line that begins with name, without space around it.
+// lineOf returns the rest of the line that begins with name, trimmed.
 func lineOf(text []byte, name string) []byte {
 	for line := range bytes.Lines(text) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
@@ -98,7 +98,7 @@ func lineOf(text []byte, name string) []byte {
 	return nil
 }
 
-// readSome reads a file of the kernel's, or its beginning; nil if it is not there.
+// readSome reads at most maxProcFile bytes of a proc file. It returns nil if the file is missing.
 func readSome(name string) []byte {
 	f, err := os.Open(name)
 	if err != nil {

@@ -9,20 +9,20 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
 )
 
-// Service is forkd.agent.v1.Inventory.
+// Service implements forkd.agent.v1.Inventory.
 type Service struct {
 	Root string // normally /
 	Proc string // normally /proc
-	// Layers are those of the overlay at Root; the zero value if they are not known.
+	// Layers are the layers of the overlay at Root. The zero value means unknown.
 	Layers Layers
 }
 
 var _ agentv1connect.InventoryHandler = Service{}
 
-// batch is how many entries a part has at most.
+// batch is the largest number of entries in a part.
 const batch = 256
 
-// sender is the stream to the host.
+// sender sends a part to the host.
 type sender func(*agentv1.InventoryPart) error
 
 // List implements forkd.agent.v1.Inventory.
@@ -30,7 +30,7 @@ func (s Service) List(ctx context.Context, req *connect.Request[agentv1.ListRequ
 	out *connect.ServerStream[agentv1.InventoryPart]) error {
 	changes := req.Msg.GetChangesOnly() && s.Layers.Known()
 	return s.tell(changes, func(p *agentv1.InventoryPart) error {
-		if err := ctx.Err(); err != nil { // nobody reads any more
+		if err := ctx.Err(); err != nil { // the caller has left
 			return err
 		}
 		p.ChangesOnly = changes

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// walk is a way through one file system.
+// walk is a walk through one file system.
 type walk struct {
 	root       string
 	device     uint64
@@ -19,10 +19,9 @@ type walk struct {
 	visit      func(*agentv1.InventoryFile) error
 }
 
-// files calls visit for everything below root that is on root's own file
-// system, root itself left out. A folder comes before what is in it, and that
-// in the order of the names' bytes. Paths begin at root. What goes away
-// meanwhile is passed over.
+// files calls visit for everything below root on root's own file system, without root itself. A
+// directory comes before its contents. Entries are sorted by the bytes of their names. Paths begin
+// at root. Files that disappear meanwhile are skipped.
 func files(root string, visit func(*agentv1.InventoryFile) error) (unreadable uint64, err error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(root, &st); err != nil {
@@ -33,7 +32,7 @@ func files(root string, visit func(*agentv1.InventoryFile) error) (unreadable ui
 	return w.unreadable, err
 }
 
-// folder visits what is in a folder; dir is its path below root, empty for root itself.
+// folder visits the contents of a directory. dir is its path below root, empty for root itself.
 func (w *walk) folder(dir string) error {
 	entries, err := os.ReadDir(filepath.Join(w.root, dir)) // sorted by name
 	if err != nil && !os.IsNotExist(err) {
@@ -52,7 +51,7 @@ func (w *walk) entry(path string, en fs.DirEntry) error {
 	if f == nil {
 		return nil
 	}
-	// Only folders tell: the others of an overlay have the numbers of its layers.
+	// Check only directories: other files of an overlay have the device numbers of its layers.
 	if en.IsDir() && device != w.device {
 		return nil
 	}
@@ -65,14 +64,15 @@ func (w *walk) entry(path string, en fs.DirEntry) error {
 	return nil
 }
 
-// look describes what is at a path below a folder; nil if nothing is, or it cannot be looked at.
+// look describes the file at a path below a directory. It returns nil if there is no file or it
+// cannot be read.
 func (w *walk) look(root, path string) (f *agentv1.InventoryFile, device uint64) {
 	var st unix.Stat_t
 	full := filepath.Join(root, path)
 	switch err := unix.Lstat(full, &st); {
 	case err == unix.ENOENT || err == unix.ENOTDIR:
 		return nil, 0
-	case err != nil: // such as a path that is too long
+	case err != nil: // for example a path that is too long
 		w.unreadable++
 		return nil, 0
 	}
@@ -93,7 +93,7 @@ func (w *walk) look(root, path string) (f *agentv1.InventoryFile, device uint64)
 
 func isFolder(f *agentv1.InventoryFile) bool { return f != nil && f.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// union is the names of two sets, sorted.
+// union returns the names of both sets, sorted.
 func union(a, b map[string]bool) []string {
 	out := make([]string, 0, len(a))
 	for name := range a {

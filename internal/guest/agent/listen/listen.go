@@ -1,6 +1,5 @@
-// Package listen opens the agent's listener from its textual address. It owns
-// nothing afterwards: the listener is the caller's. The trap: a Unix socket's
-// old file is removed first, so the path must be the agent's own.
+// Package listen opens the agent's listener from its textual address. The caller owns the listener.
+// For a Unix socket, it first removes an old file, so only the agent may use the path.
 package listen
 
 import (
@@ -24,7 +23,7 @@ func Open(addr string) (net.Listener, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parse vsock port %q: %w", rest, err)
 		}
-		// Any CID: the guest's own may not be known yet, and changes with a fork.
+		// Any CID: the guest's own may be unknown now, and changes with a fork.
 		l, err := vsock.ListenContextID(anyCID, uint32(port), nil)
 		if err != nil {
 			return nil, fmt.Errorf("listen on vsock port %d: %w", port, err)

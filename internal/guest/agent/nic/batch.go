@@ -9,27 +9,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batch is requests of rtnetlink(7) in one message. It is not made by package netlink, which
-// takes 64 KiB of memory for each answer.
+// batch collects requests of rtnetlink(7) in one message. Package netlink is not used here, because
+// it allocates 64 KiB for each answer.
 type batch struct {
 	b    []byte
 	seq  uint32 // of the last request
-	last int    // where in b that begins
+	last int    // offset of the last request in b
 }
 
 var native = binary.NativeEndian
 
-// setAddress asks for another hardware address and returns the request's number.
+// setAddress adds a request for another hardware address and returns the request's number.
 func (q *batch) setAddress(index int, mac net.HardwareAddr) uint32 {
 	start := q.begin(unix.RTM_SETLINK, 0)
 	q.b = append(q.b, unix.AF_UNSPEC, 0, 0, 0)    // struct ifinfomsg: family, type
 	q.b = native.AppendUint32(q.b, uint32(index)) // index
-	q.b = append(q.b, make([]byte, 8)...)         // flags, and which of them to change
+	q.b = append(q.b, make([]byte, 8)...)         // flags and their change mask
 	q.attribute(unix.IFLA_ADDRESS, mac)
 	return q.end(start)
 }
 
-// setNeighbour asks for a permanent neighbour.
+// setNeighbour adds a request for a permanent neighbour.
 func (q *batch) setNeighbour(index int, ip netip.Addr, mac net.HardwareAddr) {
 	family := byte(unix.AF_INET)
 	if ip.Is6() {
@@ -45,7 +45,7 @@ func (q *batch) setNeighbour(index int, ip netip.Addr, mac net.HardwareAddr) {
 	q.end(start)
 }
 
-// begin appends a header, whose length end fills in.
+// begin appends a header. end fills in its length.
 func (q *batch) begin(kind, flags uint16) (start int) {
 	start = len(q.b)
 	q.last = start
@@ -54,7 +54,7 @@ func (q *batch) begin(kind, flags uint16) (start int) {
 	q.b = native.AppendUint16(q.b, kind)
 	q.b = native.AppendUint16(q.b, unix.NLM_F_REQUEST|flags)
 	q.b = native.AppendUint32(q.b, q.seq)
-	q.b = append(q.b, 0, 0, 0, 0) // to whom: the kernel
+	q.b = append(q.b, 0, 0, 0, 0) // destination: the kernel
 	return start
 }
 
@@ -63,13 +63,13 @@ func (q *batch) end(start int) uint32 {
 	return q.seq
 }
 
-// acknowledge has the last request answered also if nothing is wrong: one answer for all.
+// acknowledge requests an answer to the last request even on success, as one answer for all.
 func (q *batch) acknowledge() {
 	flags := q.b[q.last+6:]
 	native.PutUint16(flags, native.Uint16(flags)|unix.NLM_F_ACK)
 }
 
-// attribute appends a value, and what fills it up to four bytes.
+// attribute appends a value and pads it to four bytes.
 func (q *batch) attribute(kind uint16, value []byte) {
 	q.b = native.AppendUint16(q.b, uint16(unix.SizeofRtAttr+len(value)))
 	q.b = native.AppendUint16(q.b, kind)
@@ -79,8 +79,8 @@ func (q *batch) attribute(kind uint16, value []byte) {
 
 func aligned(n int) int { return (n + 3) &^ 3 }
 
-// errorsIn yields the answers in a message of the kernel's, by their requests' numbers: 0 is
-// done. Other messages are passed over.
+// errorsIn yields the answers in a message from the kernel with the number of their requests. An
+// error number of 0 means success. It skips other messages.
 func errorsIn(b []byte) iter.Seq2[uint32, unix.Errno] {
 	return func(yield func(uint32, unix.Errno) bool) {
 		for len(b) >= unix.SizeofNlMsghdr {

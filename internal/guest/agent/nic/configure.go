@@ -13,11 +13,11 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guestnet"
 )
 
-// queueLength is that of the device's own ring, in packets.
+// queueLength is the size of the device's own ring, in packets.
 const queueLength = 256
 
-// Configure sets the guest's device up by plan, and says whether there is one: a VMM
-// of earlier days gives its guests none, and then nothing is done.
+// Configure sets up the guest's device according to package guestnet. It returns false and does
+// nothing if there is no device, as with an older VMM.
 func Configure() (found bool, err error) {
 	link, err := netlink.LinkByName(guestnet.Interface)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -35,23 +35,23 @@ func Configure() (found bool, err error) {
 	return true, nil
 }
 
-// knobs of the kernel, in their order: those of the device work only before it is up. One
-// that a kernel does not have is passed over.
+// knobs are kernel settings in their required order: the device's settings work only before it is
+// up. Missing ones are skipped.
 var knobs = [][2]string{
-	// The default, fq_codel, spreads a child's few packets over a thousand
-	// queues, each of which is memory that it writes; it has one peer, and that is near.
+	// The default, fq_codel, spreads a child's few packets over a thousand queues and so writes to
+	// their memory. There is only one peer, and it is near.
 	{"net/core/default_qdisc", "pfifo_fast"},
-	// Users of one guest are no boundary: everybody may ping and serve on any port.
+	// Users of one guest are no security boundary: all may ping and serve on any port.
 	{"net/ipv4/ping_group_range", "0 2147483647"},
 	{"net/ipv4/ip_unprivileged_port_start", "0"},
-	// IPv6 asks nobody for anything, so that nothing is sent when a clone begins.
+	// IPv6 sends no requests, so a new clone sends no packets.
 	{"net/ipv6/conf/" + guestnet.Interface + "/accept_ra", "0"},
 	{"net/ipv6/conf/" + guestnet.Interface + "/autoconf", "0"},
 	{"net/ipv6/conf/" + guestnet.Interface + "/router_solicitations", "0"},
 	{"net/ipv6/conf/" + guestnet.Interface + "/accept_dad", "0"},
 	{"net/ipv6/conf/" + guestnet.Interface + "/dad_transmits", "0"},
 	{"net/ipv6/conf/" + guestnet.Interface + "/use_tempaddr", "0"},
-	// 1: no address is derived from the hardware address, which each child changes.
+	// 1: do not derive an address from the hardware address, because each child changes it.
 	{"net/ipv6/conf/" + guestnet.Interface + "/addr_gen_mode", "1"},
 }
 
@@ -80,7 +80,7 @@ func addAddresses(link netlink.Link) error {
 	for _, p := range []netip.Prefix{guestnet.Guest4, guestnet.Guest6, guestnet.GuestLinkLocal} {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD // nobody else is on this wire
+			addr.Flags = unix.IFA_F_NODAD // no other host is on this link
 		}
 		if err := netlink.AddrReplace(link, addr); err != nil {
 			return optional6(p.Addr(), fmt.Errorf("add address %s: %w", p, err))
@@ -89,8 +89,8 @@ func addAddresses(link netlink.Link) error {
 	return nil
 }
 
-// addGateways makes the gateways permanent neighbours, so that the guest never asks who
-// they are, and adds the routes over them.
+// addGateways makes the gateways permanent neighbours, so the guest never sends requests for them,
+// and adds the routes.
 func addGateways(link netlink.Link) error {
 	for _, gw := range gateways() {
 		index := link.Attrs().Index
@@ -106,10 +106,11 @@ func addGateways(link netlink.Link) error {
 	return nil
 }
 
-// gateways are in the order of use: what comes after one of IPv6 may be left out.
+// gateways returns the gateways in order of use. After a failed IPv6 gateway, the rest may be
+// skipped.
 func gateways() []netip.Addr { return []netip.Addr{guestnet.Gateway4, guestnet.Gateway6} }
 
-// optional6 passes over what a kernel without IPv6 (ipv6.disable=1) cannot do.
+// optional6 ignores an error for an IPv6 address in a kernel without IPv6 (ipv6.disable=1).
 func optional6(addr netip.Addr, err error) error {
 	if addr.Is6() && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)) {
 		return nil

@@ -12,12 +12,12 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guestnet"
 )
 
-// answerLimit bounds the wait for the kernel, which answers before the request's
-// system call is over.
+// answerLimit limits the wait for the kernel's answer. The kernel answers before the request's
+// system call returns.
 const answerLimit = time.Second
 
-// Link is the guest's device while it runs. It keeps what it needs open, since each thing
-// that a clone looks up, and each page it takes, is one that every clone pays for.
+// Link is the guest's running device. It keeps its socket open, because every clone pays for each
+// lookup and each new page.
 type Link struct {
 	index int
 
@@ -26,11 +26,11 @@ type Link struct {
 	seq    uint32
 }
 
-// Open finds the guest's device; nil if it has none.
+// Open finds the guest's device. It returns nil if there is none.
 func Open() (*Link, error) {
 	dev, err := net.InterfaceByName(guestnet.Interface)
 	if err != nil {
-		return nil, nil // as of a VMM of earlier days
+		return nil, nil // no device, as with an older VMM
 	}
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -46,12 +46,12 @@ func Open() (*Link, error) {
 	return &Link{index: dev.Index, socket: s}, nil
 }
 
-// Close frees what is open.
+// Close closes the socket.
 func (l *Link) Close() error { return unix.Close(l.socket) }
 
-// SetMAC gives the link another hardware address while it is up. The kernel forgets all
-// neighbours then, also permanent ones (neigh_changeaddr), so the same request brings the
-// gateways back: without them the guest would have to ask who they are.
+// SetMAC changes the hardware address of the link while it is up. The kernel then forgets all
+// neighbours, including permanent ones (neigh_changeaddr). So the same request adds the gateways
+// again, otherwise the guest would have to resolve them.
 func (l *Link) SetMAC(mac net.HardwareAddr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,9 +68,9 @@ func (l *Link) SetMAC(mac net.HardwareAddr) error {
 	return l.answers(first, req.seq)
 }
 
-// answers reads what the kernel says to the requests first to last: all errors, and the end.
-// Only an error of the first matters: a guest that was changed, say to have no IPv6, has
-// other neighbours, or asks for them.
+// answers reads the kernel's answers to the requests first to last: all errors, and the end. Only
+// an error of the first counts: a modified guest, for example one without IPv6, has other
+// neighbours or resolves them.
 func (l *Link) answers(first, last uint32) error {
 	var buf [512]byte
 	var refused error

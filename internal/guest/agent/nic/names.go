@@ -9,15 +9,15 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guestnet"
 )
 
-// resolvConf names the gateway: it is the only name server that a guest reaches, whatever the
-// image says. It answers in any case, and soon, so that an application which waits for an
-// answer that was lost asks again soon.
+// resolvConf returns a file with the gateway, which is the only name server that a guest can reach.
+// It always answers soon, so the timeout is short: after a lost answer, an application asks again
+// soon.
 func resolvConf() []byte {
 	return fmt.Appendf(nil, "nameserver %s\noptions edns0 timeout:2 attempts:2\n", guestnet.Gateway4)
 }
 
-// WriteResolvConf writes file, normally /etc/resolv.conf. A link, which may lead to what a
-// program of the image would write, is replaced.
+// WriteResolvConf writes file, normally /etc/resolv.conf. It replaces a link, because a program of
+// the image may write to its target.
 func WriteResolvConf(file string) error {
 	want := resolvConf()
 	st, err := os.Lstat(file)
@@ -27,9 +27,9 @@ func WriteResolvConf(file string) error {
 		}
 	}
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, want) {
-		return nil // not a write to the disk for nothing
+		return nil // avoids a useless write to the disk
 	}
-	err = os.MkdirAll(filepath.Dir(file), 0o755) // an initramfs has none
+	err = os.MkdirAll(filepath.Dir(file), 0o755) // an initramfs has no /etc
 	if err == nil {
 		err = os.WriteFile(file, want, 0o644)
 	}

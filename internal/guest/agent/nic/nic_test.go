@@ -19,11 +19,12 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guestnet"
 )
 
-// guest puts the test into a network of its own, with a device of the guest's name,
-// and returns the other end of its wire, where each read is one frame. Subtests are not in it.
+// guest moves the test into its own network namespace, with a device of the guest's name. It
+// returns the other end of the link; each read returns one frame. Subtests run outside the
+// namespace.
 func guest(t *testing.T) *os.File {
 	t.Helper()
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Skipf("needs a network namespace: %v", err)
 	}
@@ -40,7 +41,7 @@ func guest(t *testing.T) *os.File {
 		unix.Close(fd)
 		t.Skipf("needs a tap device: %v", err)
 	}
-	wire := os.NewFile(uintptr(fd), "tap") // now and not before: what is no device yet cannot be polled
+	wire := os.NewFile(uintptr(fd), "tap") // not earlier: before it is a device it cannot be polled
 	t.Cleanup(func() { wire.Close() })
 	return wire
 }
@@ -84,7 +85,7 @@ func TestConfigure(t *testing.T) {
 			t.Errorf("%s is %q, %v", name, got, err)
 		}
 	}
-	configure(t) // a guest that boots twice, as an init that restarts it might
+	configure(t) // as in a guest whose init is restarted
 	if got := plan(t, l); got != whole {
 		t.Errorf("again: got\n%swant\n%s", got, whole)
 	}
@@ -99,7 +100,7 @@ default 192.0.0.1
 default fe80::1
 `
 
-// plan is what the device has, as text.
+// plan returns the device's configuration as text.
 func plan(t *testing.T, l netlink.Link) string {
 	t.Helper()
 	var b strings.Builder
@@ -121,7 +122,7 @@ func plan(t *testing.T, l netlink.Link) string {
 			t.Fatal(err)
 		}
 		for _, n := range all {
-			if n.State == unix.NUD_NOARP { // of multicast
+			if n.State == unix.NUD_NOARP { // multicast
 				continue
 			}
 			state := fmt.Sprint("in state ", n.State)
@@ -145,7 +146,7 @@ func plan(t *testing.T, l netlink.Link) string {
 	return b.String()
 }
 
-// sorted is the lines in b in order; b is empty then.
+// sorted returns the lines in b in order and empties b.
 func sorted(lines []string, b *strings.Builder) string {
 	b.Reset()
 	lines = slices.DeleteFunc(lines, func(s string) bool { return s == "" })
@@ -163,11 +164,11 @@ func TestNoDeviceIsNoError(t *testing.T) {
 	}
 }
 
-// A clone's hardware address costs it nothing else, and nobody hears of it.
+// A new hardware address has no other cost for a clone, and sends no frames.
 func TestHardwareAddressOfALiveLink(t *testing.T) {
 	wire := guest(t)
 	l := configure(t)
-	frames(t, wire, 1500*time.Millisecond) // multicast reports of the boot
+	frames(t, wire, 1500*time.Millisecond) // multicast reports from boot
 	link, err := Open()
 	if err != nil || link == nil {
 		t.Fatal(link, err)
@@ -190,7 +191,7 @@ func TestHardwareAddressOfALiveLink(t *testing.T) {
 	if f := frames(t, wire, 200*time.Millisecond); len(f) > 0 {
 		t.Errorf("it sent %x", f)
 	}
-	// What it sends goes to the gateway at once, under the new name.
+	// The first packet goes to the gateway immediately, from the new address.
 	say(t, "192.0.0.1:9")
 	say(t, "8.8.8.8:9")
 	say(t, "[2606:4700::1]:9")
@@ -206,7 +207,7 @@ func TestHardwareAddressOfALiveLink(t *testing.T) {
 	}
 }
 
-// A guest that its user has changed is not lost for that.
+// A guest modified by its user still works.
 func TestHardwareAddressWithoutIPv6(t *testing.T) {
 	guest(t)
 	configure(t)
@@ -241,7 +242,7 @@ func say(t *testing.T, to string) {
 	}
 }
 
-// frames reads what is sent until nothing comes for that long.
+// frames reads frames until none has arrived for the calm time.
 func frames(t *testing.T, wire *os.File, calm time.Duration) (all [][]byte) {
 	t.Helper()
 	for {

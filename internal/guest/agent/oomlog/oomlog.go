@@ -1,7 +1,7 @@
-// Package oomlog reads which processes the guest's kernel has ended for want of memory, from the kernel's log
-// (/dev/kmsg). It owns the open log and the last kills. Nothing wakes it: it reads when it is asked, so a process
-// that wants to know of its own time takes a Mark first. The trap: root in the guest can write to that log, so a
-// kill is a text for people and no evidence.
+// Package oomlog reads from the kernel's log (/dev/kmsg) which processes the guest's kernel has
+// killed for lack of memory. It owns the open log and a list of the last kills. It reads the log
+// only on request and is never woken. For the kills during a period, take a Mark at its start. Root
+// in the guest can write to the log, so a kill is a text for people and no evidence.
 package oomlog
 
 import (
@@ -14,34 +14,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what is kept and read.
+// Limits of kept kills and of reads.
 const (
 	maxKills   = 32
-	maxRecords = 4096 // read at once: a guest may write as fast as it is read
+	maxRecords = 4096 // per read: a guest may write as fast as the agent reads
 	maxRecord  = 8 << 10
 	maxName    = 64
 )
 
-// Kill is a process that the kernel has ended.
+// Kill is a process killed by the kernel.
 type Kill struct {
 	PID  int
 	Name string
-	Seen time.Time // when the log was read
+	Seen time.Time // time of reading the log
 }
 
-// Log is the kernel's log from New on. A nil Log has no kills. It is safe for concurrent use.
+// Log is the kernel's log since Open. A nil Log has no kills. It is safe for concurrent use.
 type Log struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	fd    int        // not an os.File: Go's poller would wake for each line of the log
 	buf   []byte
 	kills []Kill // the last ones, oldest first
-	seen  Mark   // how many there were
+	seen  Mark   // number of kills so far
 }
 
-// Mark is a place in the log.
+// Mark is a position in the log.
 type Mark int
 
-// Open begins at the end of the log; nil if there is none.
+// Open starts at the end of the log. It returns nil if there is no log.
 func Open(path string) *Log {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -51,7 +51,7 @@ func Open(path string) *Log {
 	return &Log{fd: fd, buf: make([]byte, maxRecord)}
 }
 
-// Close closes the log. There are no kills afterwards.
+// Close closes the log. Later calls find no new kills.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -64,7 +64,7 @@ func (l *Log) Close() {
 	}
 }
 
-// Mark returns the place that the log has come to.
+// Mark returns the current end of the log.
 func (l *Log) Mark() Mark {
 	if l == nil {
 		return 0
@@ -75,7 +75,7 @@ func (l *Log) Mark() Mark {
 	return l.seen
 }
 
-// Since returns the kills from a place on that are known still, oldest first.
+// Since returns the kills after m that are still kept, oldest first.
 func (l *Log) Since(m Mark) []Kill {
 	if l == nil {
 		return nil
@@ -88,7 +88,7 @@ func (l *Log) Since(m Mark) []Kill {
 
 func (l *Log) readLocked(now time.Time) {
 	for range maxRecords {
-		n, err := unix.Read(l.fd, l.buf) // one record; EPIPE: some were overwritten, and it goes on behind them
+		n, err := unix.Read(l.fd, l.buf) // reads one record; EPIPE: some were overwritten, continue after them
 		switch {
 		case err == nil && n > 0:
 			l.addLocked(l.buf[:n], now)
@@ -111,7 +111,7 @@ func (l *Log) addLocked(record []byte, now time.Time) {
 	}
 }
 
-// killed is in the text of a kill, before the process id (mm/oom_kill.c).
+// killed precedes the process id in the text of a kill (mm/oom_kill.c).
 var killed = []byte("ut of memory: Killed process ")
 
 // parse reads a record: prefix, semicolon, text.

@@ -30,7 +30,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// A kill of before a mark is not of the time since, also if nobody has read the log by then; what is kept is bounded.
+// A kill before a mark does not count after it, even if the log was not read before. The number of
+// kept kills is limited.
 func TestKillsSinceAMark(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "kmsg")
 	if err := unix.Mkfifo(log, 0o600); err != nil {
@@ -43,7 +44,7 @@ func TestKillsSinceAMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	kill := func(pid int) { // one record a read, as the kernel has it
+	kill := func(pid int) { // one record per read, as in the kernel
 		t.Helper()
 		if _, err := fmt.Fprintf(w, "3,1,1,-;Out of memory: Killed process %d (x)", pid); err != nil {
 			t.Fatal(err)

@@ -47,7 +47,7 @@ func TestControlGroups(t *testing.T) {
 	}
 }
 
-// TestAnAgentInheritsTheGroupsOfAKilledOne leaves a group with a process, as an agent does that is killed.
+// TestAnAgentInheritsTheGroupsOfAKilledOne leaves a group with a process, as a killed agent does.
 func TestAnAgentInheritsTheGroupsOfAKilledOne(t *testing.T) {
 	const name = "forkd-procgroup-inherit"
 	killed := Open("/sys/fs/cgroup", name)
@@ -62,7 +62,7 @@ func TestAnAgentInheritsTheGroupsOfAKilledOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	beside := Open("/sys/fs/cgroup", name) // of an agent that runs meanwhile
+	beside := Open("/sys/fs/cgroup", name) // of another running agent
 	if err := p.Signal(unix.Signal(0)); err != nil {
 		t.Errorf("an agent beside it ended the process: %v", err)
 	}
@@ -71,7 +71,7 @@ func TestAnAgentInheritsTheGroupsOfAKilledOne(t *testing.T) {
 		t.Fatalf("an agent beside it: %v", err)
 	}
 	other.Release()
-	killed.lock.Close() // the kernel does so when the agent ends
+	killed.lock.Close() // the kernel does this when the agent ends
 
 	next := Open("/sys/fs/cgroup", name)
 	if _, err := p.Wait(); err != nil {

@@ -1,8 +1,7 @@
-// Package procgroup keeps a command and everything it starts together, so that
-// all of it can be killed. It owns one control group (version 2) per command
-// where the system has them, and a walk over /proc where it has not. The trap:
-// only the control group holds a process that forks twice and starts a session
-// of its own; the walk finds descendants and members of the session.
+// Package procgroup keeps a command and all its descendants together, so that all can be killed. It
+// uses one control group (version 2) per command where the system has them, otherwise a walk over
+// /proc. Only the control group contains a process that forks twice and starts its own session; the
+// walk finds descendants and members of the session.
 package procgroup
 
 import (
@@ -15,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Groups makes groups below one folder of the cgroup file system.
+// Groups creates groups below one directory of the cgroup file system.
 type Groups struct {
-	root string   // empty: no control groups here
-	lock *os.File // of root, held while this agent lives; nil if another agent holds it
+	root string   // empty if there are no control groups
+	lock *os.File // on root, held while this agent lives; nil if another agent holds it
 
 	mu   sync.Mutex
 	next int
-	// left holds folders whose last member outlived the command.
+	// left holds directories with members that outlived the command.
 	left []string
 }
 
@@ -33,8 +32,8 @@ type Group struct {
 	fd     *os.File
 }
 
-// Open uses mount (normally /sys/fs/cgroup) if it is a writable cgroup2 file
-// system, with its own folder called name; else groups are walks over /proc.
+// Open uses a directory called name in mount (normally /sys/fs/cgroup) if mount is a writable
+// cgroup2 file system. Otherwise groups are walks over /proc.
 func Open(mount, name string) *Groups {
 	var st unix.Statfs_t
 	if err := unix.Statfs(mount, &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
@@ -52,8 +51,8 @@ func Open(mount, name string) *Groups {
 	return g
 }
 
-// inherit ends the processes of an agent that was killed and removes its groups: nothing else can
-// end them. It leaves the groups of an agent that still runs alone.
+// inherit ends the processes of a killed agent and removes its groups, because no other process can
+// end them. It does not touch the groups of an agent that is still running.
 func (g *Groups) inherit() {
 	dir, err := os.Open(g.root)
 	if err != nil {
@@ -72,10 +71,10 @@ func (g *Groups) inherit() {
 	g.sweepLocked()
 }
 
-// Confined tells whether control groups are in use.
+// Confined reports whether control groups are in use.
 func (g *Groups) Confined() bool { return g.root != "" }
 
-// New makes a group; nil without an error when there are no control groups.
+// New returns a new group, or nil without an error if there are no control groups.
 func (g *Groups) New() (*Group, error) {
 	if g.root == "" {
 		return nil, nil
@@ -95,7 +94,7 @@ func (g *Groups) New() (*Group, error) {
 	return &Group{parent: g, dir: dir, fd: fd}, nil
 }
 
-// mkdirLocked makes a folder under the next free number.
+// mkdirLocked makes a directory with the next free number.
 func (g *Groups) mkdirLocked() (dir string, err error) {
 	for {
 		g.next++
@@ -106,10 +105,10 @@ func (g *Groups) mkdirLocked() (dir string, err error) {
 	}
 }
 
-// FD is what clone3 takes to start a process inside the group.
+// FD returns the descriptor for clone3 to start a process inside the group.
 func (g *Group) FD() int { return int(g.fd.Fd()) }
 
-// Kill kills all members, now and atomically.
+// Kill kills all members immediately and atomically.
 func (g *Group) Kill() error {
 	if err := os.WriteFile(filepath.Join(g.dir, "cgroup.kill"), []byte("1"), 0); err != nil {
 		return fmt.Errorf("kill control group: %w", err)
@@ -117,8 +116,8 @@ func (g *Group) Kill() error {
 	return nil
 }
 
-// Release gives the group up. Members that still live go on; the folder goes
-// when they have ended. It may be called on nil.
+// Release gives the group up. Live members keep running, and the directory is removed after their
+// end. g may be nil.
 func (g *Group) Release() {
 	if g == nil {
 		return
@@ -140,7 +139,7 @@ func (g *Groups) sweepLocked() {
 	g.left = kept
 }
 
-// Close kills what is left and removes the folder.
+// Close kills the remaining members and removes the directory.
 func (g *Groups) Close() error {
 	if g.root == "" {
 		return nil

@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killRounds bounds the walk against a tree that forks as fast as it is killed.
+// killRounds limits the walk over a tree that forks as fast as it is killed.
 const killRounds = 20
 
-// KillTree kills the descendants of pid and the members of its session, and
-// pid itself. Processes are stopped first, so that the tree cannot grow while
-// it is being looked at.
+// KillTree kills pid, its descendants and the members of its session. It stops the processes first,
+// so the tree cannot grow during the walk.
 func KillTree(pid int) {
 	seen := map[int]bool{}
 	for range killRounds {
@@ -35,10 +34,10 @@ func KillTree(pid int) {
 	}
 }
 
-// KillSession kills the members of a session whose leader has ended.
+// KillSession kills the members of a session after its leader has ended.
 func KillSession(sid int) {
 	for _, s := range processes() {
-		// The number cannot be given to a new process while a member lives.
+		// The number is not reused for a new process while a member lives.
 		if s.session == sid && s.pid != sid {
 			_ = unix.Kill(s.pid, unix.SIGKILL)
 		}
@@ -81,8 +80,8 @@ func processes() []stat {
 	return all
 }
 
-// parseStat reads pid, parent and session of a /proc/PID/stat line. The name
-// in parentheses may hold anything, parentheses too: the last one ends it.
+// parseStat reads pid, parent and session from a /proc/PID/stat line. The name in parentheses may
+// contain parentheses, so the last one ends it.
 func parseStat(b []byte) (stat, bool) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 1 || end < open {

@@ -3,17 +3,17 @@ package procs
 import "slices"
 
 const (
-	// keepBytes and keepPieces bound what is kept of one process. Pieces are
-	// bounded too: a process may change between its streams at every byte.
+	// keepBytes and keepPieces limit the kept output of one process. The number of pieces is
+	// limited, too, because a process may change between its streams at every byte.
 	keepBytes  = 64 << 10
 	keepPieces = 1024
 )
 
-// backlog is the latest output of a process that nobody listens to.
+// backlog is the latest output of a process without listeners.
 type backlog struct {
 	pieces  []piece // oldest first; neighbours differ in their stream
 	size    int
-	dropped int64 // bytes that were older
+	dropped int64 // older bytes that were dropped
 }
 
 type piece struct {
@@ -33,7 +33,7 @@ func (l *backlog) add(from stream, b []byte) {
 	}
 }
 
-// dropSome takes as much as is too much from the oldest piece, or all of it.
+// dropSome removes the excess from the oldest piece, or all of the piece.
 func (l *backlog) dropSome() {
 	oldest := &l.pieces[0]
 	n := len(oldest.b)

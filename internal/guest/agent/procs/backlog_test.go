@@ -49,14 +49,14 @@ func TestHubKeepsForTheNextSubscriber(t *testing.T) {
 		t.Errorf("kept %v without being told", s.missed)
 	}
 	published := make(chan struct{})
-	go func() { // waits for s, which leaves without taking it
+	go func() { // waits for s, which leaves without reading it
 		h.publish(fromStdout, []byte("a"))
 		close(published)
 	}()
 	h.leave(s, true)
 	<-published
 	h.publish(fromStdout, []byte("b"))
-	h.leave(s, true) // a second time is nothing
+	h.leave(s, true) // the second call does nothing
 	s, _ = h.subscribe()
 	if s.missed == nil || len(s.missed.pieces) != 1 || string(s.missed.pieces[0].b) != "ab" {
 		t.Errorf("got %+v", s.missed)

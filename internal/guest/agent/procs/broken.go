@@ -8,13 +8,13 @@ import (
 	"connectrpc.com/connect"
 )
 
-// shellPath is a program that every image has which can run commands.
+// shellPath is a program in every image that can run commands.
 const shellPath = "/bin/sh"
 
-// shell tells a sandbox whose system files were removed from one that never had them.
+// shell distinguishes a sandbox that has lost its system files from one that never had them.
 type shell struct {
 	path string
-	had  bool // it was there when the agent started, which is before the snapshot
+	had  bool // it existed when the agent started, before the snapshot
 }
 
 func newShell(path string) shell {
@@ -22,7 +22,8 @@ func newShell(path string) shell {
 	return shell{path, err == nil}
 }
 
-// explain returns the error of a command that could not start: CodeDataLoss if the sandbox has lost its shell.
+// explain returns the error for a command that could not start. Its code is CodeDataLoss if the
+// sandbox has lost its shell.
 func (s shell) explain(err error) error {
 	if !s.had {
 		return err

@@ -13,7 +13,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 )
 
-// TestACommandInASandboxThatLostItsShell starts a program that is not there, before and after the shell is removed.
+// TestACommandInASandboxThatLostItsShell starts a missing program, before and after the shell is
+// removed.
 func TestACommandInASandboxThatLostItsShell(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sh")
 	if err := os.WriteFile(path, nil, 0o755); err != nil {
@@ -37,7 +38,7 @@ func TestACommandInASandboxThatLostItsShell(t *testing.T) {
 		!strings.Contains(err.Error(), "/no/such/program") {
 		t.Errorf("without it: %v", err)
 	}
-	table.shell = newShell(path) // an image that has none
+	table.shell = newShell(path) // an image without a shell
 	if err := start(); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("an image without one: %v", err)
 	}

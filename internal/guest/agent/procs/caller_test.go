@@ -17,8 +17,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 )
 
-// A caller hangs up as soon as it has the end of a command. That must not kill
-// what the command left in the background.
+// A caller disconnects as soon as it has the end of a command. This must not kill background
+// processes of the command.
 func TestACallerThatHangsUpAfterTheEnd(t *testing.T) {
 	reaper := reap.New(false)
 	ctx, stop := context.WithCancel(t.Context())

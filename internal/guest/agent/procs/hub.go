@@ -7,29 +7,27 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 )
 
-// queueBytes and queuePieces bound the output that waits for one reader.
-// Readers share the bytes.
+// queueBytes and queuePieces limit the queued output of one reader. Readers share the bytes.
 const (
 	queueBytes  = 1 << 20
 	queuePieces = 4096
 )
 
-// stallGrace is how long the process waits for a reader whose queue is full while others have room.
+// stallGrace is how long the process waits for a reader with a full queue while others have room.
 const stallGrace = time.Second
 
-// hub hands the events of one process to its readers, in order. Each reader has
-// a queue of its own. A single reader loses nothing, as with a pipe: the process
-// waits for it. Of several readers, one that stalls loses output. The caller that
-// started the process stalls when it takes nothing for stallGrace: it may be slow.
-// Any other stalls when the process has waited stallGrace for it since its queue
-// was last empty, so that no viewer can slow the process down for the others. In a
+// hub delivers the events of one process to its readers, in order. Each reader has its own queue. A
+// single reader loses no output, as with a pipe: the process waits for it. Of several readers, one
+// that stalls loses output. The caller that started the process may be slow: it stalls only if it
+// takes no event for stallGrace. Any other reader stalls when the process has waited stallGrace for
+// it since its queue was last empty. So no viewer can slow the process down for the others. In a
 // clone, output also waits for the first caller.
 type hub struct {
 	mu   sync.Mutex
 	subs map[*subscriber]struct{}
 	room chan struct{}         // closed when a queue may have room again; nil if publish does not wait
 	kept *backlog              // output for the next subscriber; if nil, output without readers is dropped
-	end  *process.ProcessEvent // set once, when there will be no more events
+	end  *process.ProcessEvent // set once, after the last event
 }
 
 // subscriber is one reader. The hub's mu guards its queue.
@@ -40,16 +38,16 @@ type subscriber struct {
 	ready chan struct{}           // holds a token while queue may have events
 	left  bool
 	owner bool          // it started the process
-	took  time.Time     // when it last took an event, or found its queue full first
-	held  time.Duration // for how long the process has waited for it since its queue was empty
-	stall bool          // it is not waited for
-	// blocks: the process waits for it.
+	took  time.Time     // when it last took an event, or first found its queue full
+	held  time.Duration // how long the process has waited for it since its queue was empty
+	stall bool          // the process does not wait for it
+	// blocks reports that the process waits for it.
 	blocks bool
-	// missed is the output from before, if it was kept.
+	// missed is the kept output from before it subscribed. May be nil.
 	missed *backlog
 }
 
-// subscribe joins from now on. After the end it also returns the end event, and
+// subscribe adds a reader for all later events. After the end it also returns the end event, and
 // the queue stays empty.
 func (h *hub) subscribe() (*subscriber, *process.ProcessEvent) {
 	h.mu.Lock()
@@ -67,9 +65,8 @@ func (h *hub) subscribe() (*subscriber, *process.ProcessEvent) {
 	return s, nil
 }
 
-// leave removes s. With keep, the output that waits for s, and all that is
-// published without a reader, waits for the next subscriber. Only the first
-// call for s counts.
+// leave removes s. With keep, the queued output of s and all output published without a reader are
+// kept for the next subscriber. Only the first call for s counts.
 func (h *hub) leave(s *subscriber, keep bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,7 +85,7 @@ func (h *hub) leave(s *subscriber, keep bool) {
 	h.wakeLocked()
 }
 
-// handOver adds the output in the queue to l.
+// handOver adds the queued output to l.
 func (s *subscriber) handOver(l *backlog) {
 	for _, ev := range s.queue {
 		if from, b := outputOf(ev); len(b) > 0 {
@@ -99,7 +96,8 @@ func (s *subscriber) handOver(l *backlog) {
 	l.dropped += s.lost
 }
 
-// publish queues output for every reader. It waits while all queues are full, and for a time while one is.
+// publish queues output for every reader. It waits while all queues are full, and for a limited
+// time while one is.
 func (h *hub) publish(from stream, b []byte) {
 	for {
 		wait, limit := h.offer(from, b)
@@ -121,7 +119,7 @@ func (h *hub) publish(from stream, b []byte) {
 	}
 }
 
-// waited charges a wait to the readers that have no room still or had none.
+// waited charges a wait to the readers that had no room.
 func (h *hub) waited(n int, d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,7 +131,8 @@ func (h *hub) waited(n int, d time.Duration) {
 	}
 }
 
-// offer queues output, or returns a channel to wait for and for how long; 0: until a reader has room.
+// offer queues output, or returns a channel to wait on and the longest time to wait. A limit of 0
+// means until a reader has room.
 func (h *hub) offer(from stream, b []byte) (wait <-chan struct{}, limit time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +164,8 @@ func (h *hub) offer(from stream, b []byte) (wait <-chan struct{}, limit time.Dur
 	return nil, 0
 }
 
-// patienceLocked is for how long to wait for readers without room that do not stall; 0: there are none.
+// patienceLocked returns how long to wait for readers without room that do not stall, or 0 if there
+// are no such readers.
 func (h *hub) patienceLocked(n int, now time.Time) (limit time.Duration) {
 	for s := range h.subs {
 		if s.blocks = !s.hasRoom(n) && !s.stall; !s.blocks {
@@ -209,7 +209,7 @@ func (s *subscriber) hasRoom(n int) bool {
 	return len(s.queue) == 0 || s.bytes+n <= queueBytes && len(s.queue) < queuePieces
 }
 
-// push queues ev, after a note of the output lost before it.
+// push queues ev. If output was lost before it, it first queues a note.
 func (s *subscriber) push(ev *process.ProcessEvent) {
 	if s.lost > 0 {
 		s.queue = append(s.queue, droppedEvent(s.lost))
@@ -222,7 +222,7 @@ func (s *subscriber) push(ev *process.ProcessEvent) {
 	}
 }
 
-// take returns the next event for s, or nil if none waits.
+// take returns the next event for s, or nil if there is none.
 func (h *hub) take(s *subscriber) *process.ProcessEvent {
 	h.mu.Lock()
 	defer h.mu.Unlock()

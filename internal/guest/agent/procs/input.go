@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 )
 
-// SendInput implements process.Process. It returns when the process has room
-// for all of the input, or the caller's patience ends.
+// SendInput implements process.Process. It returns when the process has room for all of the input,
+// or when the caller's context ends.
 func (t *Table) SendInput(ctx context.Context,
 	req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
 	p, err := t.findLive(req.Msg.GetProcess())
@@ -27,7 +27,8 @@ func (t *Table) SendInput(ctx context.Context,
 	return connect.NewResponse(&process.SendInputResponse{}), nil
 }
 
-// StreamInput implements process.Process: first the process, then input.
+// StreamInput implements process.Process. The first message names the process, the others contain
+// input.
 func (t *Table) StreamInput(ctx context.Context,
 	stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
 	var p *Process
@@ -64,7 +65,7 @@ func (t *Table) CloseStdin(_ context.Context,
 			errors.New("a terminal's input cannot be closed: send Ctrl-D"))
 	}
 	if p.stdin != nil {
-		_ = p.stdin.Close() // a second time is fine
+		_ = p.stdin.Close() // closing twice is harmless
 	}
 	return connect.NewResponse(&process.CloseStdinResponse{}), nil
 }

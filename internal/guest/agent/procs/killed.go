@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
-// others are the process ids of the other commands.
+// others returns the process ids of the other commands.
 func (t *Table) others(p *Process) (pids []int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -21,8 +21,9 @@ func (t *Table) others(p *Process) (pids []int) {
 	return pids
 }
 
-// killedBy is the text of the kill of a process, or else of the last one that is not another command's: a shell
-// that reports such an end of its program has another process id. Empty: there is none.
+// killedBy returns a text about the kill of a process. If pid was not killed, it uses the last kill
+// that is not of another command: a shell that reports the end of its program has another process
+// id. It returns "" if there is no such kill.
 func killedBy(kills []oomlog.Kill, pid int, others []int) string {
 	for _, k := range slices.Backward(kills) {
 		if k.PID == pid || !slices.Contains(others, k.PID) {

@@ -26,7 +26,7 @@ func TestWhoWasKilled(t *testing.T) {
 	}
 }
 
-// The end of a command says so if SIGKILL ended it, or the program of its shell.
+// The end of a command reports it if SIGKILL ended the command or its shell's program.
 func TestTheEndSaysOutOfMemory(t *testing.T) {
 	p := &Process{killed: func() string { return "out of memory" }}
 	for status, want := range map[unix.WaitStatus]string{

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// chunkSize bounds one piece of output; ptyChunkSize one of a terminal's.
+	// chunkSize limits one piece of output; ptyChunkSize limits a piece from a terminal.
 	chunkSize    = 32 << 10
 	ptyChunkSize = 16 << 10
 
-	// After a command ended, its output may still be held open by what it left
-	// behind. lingerQuiet without data, or lingerMax in all, ends the wait.
+	// After a command has ended, its descendants may still hold its output open. The wait ends
+	// after lingerQuiet without data, or after lingerMax in total.
 	lingerQuiet = 300 * time.Millisecond
 	lingerMax   = 3 * time.Second
 )
@@ -37,7 +37,7 @@ type Process struct {
 	group *procgroup.Group
 	hub   hub
 
-	pty   *os.File // nil without a terminal
+	pty   *os.File // may be nil, without a terminal
 	stdin *os.File // nil for /dev/null and with a terminal
 
 	inMu sync.Mutex // keeps one caller's input together
@@ -45,17 +45,17 @@ type Process struct {
 	lingering chan struct{} // closed when the process has ended
 	ended     chan struct{} // closed when the end was published
 
-	killed func() string // how the kernel ended it for want of memory; empty: it did not
+	killed func() string // why the kernel killed it for lack of memory; empty if it did not
 }
 
-// output is one end that the agent reads.
+// output is an output of the process, read by the agent.
 type output struct {
 	f    *os.File
 	size int
 	from stream
 }
 
-// stream is which of a process's outputs something came from.
+// stream identifies one of a process's outputs.
 type stream uint8
 
 const (
@@ -64,7 +64,7 @@ const (
 	fromPTY
 )
 
-// start runs cmd. On failure everything is closed again.
+// start runs cmd. On failure it closes all files.
 func start(r *reap.Reaper, groups *procgroup.Groups, cmd *exec.Cmd, info *process.ProcessInfo, size *process.PTY,
 	stdin bool) (_ *Process, _ []output, err error) {
 	p := &Process{info: info, lingering: make(chan struct{}), ended: make(chan struct{})}
@@ -160,8 +160,8 @@ func (p *Process) resize(size *process.PTY) error {
 	return nil
 }
 
-// run carries output until the end of the process and of its output, and then
-// swallows what background children of it still write.
+// run carries output until the process and its output have ended. It then discards later output of
+// background children.
 func (p *Process) run(outs []output) {
 	var readers sync.WaitGroup
 	open := make([]bool, len(outs))
@@ -170,7 +170,7 @@ func (p *Process) run(outs []output) {
 	}
 	<-p.child.Done()
 	for _, o := range outs {
-		_ = o.f.SetReadDeadline(time.Now()) // wakes a reader that waits
+		_ = o.f.SetReadDeadline(time.Now()) // wakes a waiting reader
 	}
 	close(p.lingering)
 	readers.Wait()
@@ -181,7 +181,7 @@ func (p *Process) run(outs []output) {
 	}
 	close(p.ended) // from here on stop may set a deadline again
 	if p.pty == nil {
-		// Closing would end a background child at its next line of output.
+		// Closing the pipe would end a background child at its next line of output.
 		for i, o := range outs {
 			if open[i] {
 				readers.Go(func() { _, _ = io.Copy(io.Discard, o.f) })
@@ -192,11 +192,11 @@ func (p *Process) run(outs []output) {
 	p.closeFiles(outs)
 }
 
-// carry publishes what comes from one end; it reports whether somebody still
-// holds the other end open.
+// carry publishes the bytes of one output. It reports whether another process still holds the other
+// end open.
 func (p *Process) carry(o output) bool {
 	buf := make([]byte, o.size)
-	// Time spent waiting for output, not for subscribers, counts against it.
+	// Only the time spent waiting for output counts, not for subscribers.
 	budget := lingerMax
 	armed := false
 	for {
@@ -208,7 +208,7 @@ func (p *Process) carry(o output) bool {
 		n, err := o.f.Read(buf)
 		waited := time.Since(began)
 		if n > 0 {
-			// A copy of the right length: subscribers encode it while we read on.
+			// An exact copy: subscribers encode it while this goroutine reads on.
 			p.hub.publish(o.from, bytes.Clone(buf[:n]))
 		}
 		switch {
@@ -217,9 +217,9 @@ func (p *Process) carry(o output) bool {
 			if armed {
 				return true
 			}
-			<-p.lingering // run has just woken us
+			<-p.lingering // run has just interrupted the read
 		default:
-			return false // end of file; a terminal's is EIO
+			return false // end of file; a terminal returns EIO
 		}
 		if armed {
 			if budget -= waited; budget <= 0 {
@@ -247,7 +247,7 @@ func (p *Process) isLingering() bool {
 	}
 }
 
-// stop makes run return: nothing is read any more.
+// stop makes run return. No more output is read.
 func (p *Process) stop(outs []output) {
 	p.killTree()
 	<-p.ended
@@ -256,7 +256,7 @@ func (p *Process) stop(outs []output) {
 	}
 }
 
-// killTree kills the process and everything it started.
+// killTree kills the process and all its descendants.
 func (p *Process) killTree() {
 	if p.group != nil {
 		if p.group.Kill() == nil {
@@ -265,7 +265,7 @@ func (p *Process) killTree() {
 	}
 	select {
 	case <-p.child.Done():
-		// The pid may be somebody else's by now; the session id is not, while a member lives.
+		// The pid may be reused by now. The session id is not reused while a member lives.
 		procgroup.KillSession(p.child.Pid)
 	default:
 		procgroup.KillTree(p.child.Pid)
@@ -277,7 +277,7 @@ func (p *Process) closeFiles(outs []output) {
 		_ = p.stdin.Close()
 	}
 	for _, o := range outs {
-		_ = o.f.Close() // a terminal is among them
+		_ = o.f.Close() // including a terminal
 	}
 }
 
@@ -294,7 +294,7 @@ func dataEvent(from stream, b []byte) *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: d}}
 }
 
-// outputOf is the reverse of dataEvent; b is nil if ev holds no output.
+// outputOf is the reverse of dataEvent. b is nil if ev contains no output.
 func outputOf(ev *process.ProcessEvent) (from stream, b []byte) {
 	switch d := ev.GetData().GetOutput().(type) {
 	case *process.ProcessEvent_DataEvent_Stdout:
@@ -315,14 +315,14 @@ func keepaliveEvent() *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
 }
 
-// droppedEvent notes that a reader missed n bytes of output at this place.
+// droppedEvent notes that a reader missed n bytes of output at this point.
 func droppedEvent(n int64) *process.ProcessEvent {
 	ev := keepaliveEvent()
 	ev.GetKeepalive().OutputDropped = n
 	return ev
 }
 
-// shellKilled is the code of a shell whose program was ended by SIGKILL.
+// shellKilled is the exit code of a shell after SIGKILL has ended its program.
 const shellKilled = 128 + int(unix.SIGKILL)
 
 func (p *Process) endEvent(ws unix.WaitStatus) *process.ProcessEvent {

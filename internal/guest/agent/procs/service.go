@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
 )
 
-// defaultKeepalive is the idle time before a keepalive when none is asked for.
+// defaultKeepalive is the default idle time before a keepalive message.
 const defaultKeepalive = 90 * time.Second
 
 var _ processconnect.ProcessHandler = (*Table)(nil)
@@ -63,23 +63,22 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 	send := func(ev *process.ProcessEvent) error { return stream.Send(&process.StartResponse{Event: ev}) }
 	err = follow(ctx, p, sub, keepalive(req.Header()), send)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		p.killTree() // follow has let go of it: what it still writes is nobody's
+		p.killTree() // follow has left the hub: later output is not needed
 		waitBriefly(p)
 	}
 	return err
 }
 
-// killWithCaller is for a process that is tied to its caller. In a clone the
-// caller did not leave, it is the source's: the process goes on. A caller that
-// has the end of the process hangs up too: what the process left in the
-// background stays, as it does on any machine.
+// killWithCaller kills a process that is tied to its caller. In a clone the process continues,
+// because its caller belongs to the source and has not left. A caller also disconnects after the
+// end of the process: background processes then stay, as on any machine.
 func (p *Process) killWithCaller(ctx context.Context) {
 	if !generation.Changed(ctx) && !p.child.HasEnded() {
 		p.killTree()
 	}
 }
 
-// waitBriefly gives a killed process the moment it needs to be gone.
+// waitBriefly gives a killed process the time to end.
 func waitBriefly(p *Process) {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
@@ -89,7 +88,7 @@ func waitBriefly(p *Process) {
 	}
 }
 
-// startError tells a caller's mistake from the guest's trouble.
+// startError distinguishes a mistake of the caller from a failure of the guest.
 func startError(name string, err error) error {
 	if errors.Is(err, unix.E2BIG) {
 		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("start '%s': %s", name, command.TooLong))
@@ -123,7 +122,7 @@ func (t *Table) Connect(ctx context.Context, req *connect.Request[process.Connec
 	return follow(ctx, p, sub, keepalive(req.Header()), send)
 }
 
-// begin sends the start and what was kept for this subscriber.
+// begin sends the start event and the output kept for this subscriber.
 func begin(p *Process, sub *subscriber, send func(*process.ProcessEvent) error) error {
 	if err := send(startEvent(p.info.GetPid())); err != nil || sub.missed == nil {
 		return err
@@ -137,13 +136,13 @@ func begin(p *Process, sub *subscriber, send func(*process.ProcessEvent) error) 
 	return nil
 }
 
-// follow sends the start, what the subscriber gets, and stops after the end.
-// Then it lets go of the subscriber.
+// follow sends the start event and the subscriber's events until the end. Then it removes the
+// subscriber.
 func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration,
 	send func(*process.ProcessEvent) error) error {
 	letGo := func() { p.hub.leave(sub, generation.Changed(ctx)) }
 	defer letGo()
-	// A caller that leaves during Send must not hold the process up.
+	// A caller that leaves during Send must not block the process.
 	defer context.AfterFunc(ctx, letGo)()
 	if err := begin(p, sub, send); err != nil {
 		return err
@@ -167,7 +166,7 @@ func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration
 	}
 }
 
-// forward sends all that waits for s; it reports whether that was the end.
+// forward sends all queued events of s and reports whether the end was among them.
 func (h *hub) forward(s *subscriber, send func(*process.ProcessEvent) error) (done bool, err error) {
 	for ev := h.take(s); ev != nil; ev = h.take(s) {
 		if err := send(ev); err != nil {
@@ -222,11 +221,11 @@ func (t *Table) SendSignal(_ context.Context,
 	}
 	switch req.Msg.GetSignal() {
 	case process.Signal_SIGNAL_SIGTERM:
-		// The group too: a shell alone would leave its command running.
+		// Signal the group, because a shell alone would leave its command running.
 		err = p.child.SignalGroup(unix.SIGTERM)
 	case process.Signal_SIGNAL_SIGKILL:
 		p.killTree()
-		waitBriefly(p) // who asks for it next must find it gone, and not a zombie
+		waitBriefly(p) // the next request must find it gone and not a zombie
 	default:
 		return nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("signal %s is not supported", req.Msg.GetSignal()))
 	}

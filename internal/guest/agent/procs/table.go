@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// keepEnded is how long, and keepEndedMax how many, ended processes can
-	// still be connected to, to learn their end.
+	// keepEnded and keepEndedMax limit for how long, and how many, ended processes accept
+	// connections to report their end.
 	keepEnded    = 30 * time.Second
 	keepEndedMax = 64
 )
 
-// errStopping is what a caller gets while the table closes.
+// errStopping is the error for callers while the table closes.
 var errStopping = errors.New("the agent is stopping")
 
-// Table is all commands of this guest.
+// Table holds all commands of this guest.
 type Table struct {
 	reaper *reap.Reaper
 	groups *procgroup.Groups
@@ -42,10 +42,9 @@ type Table struct {
 
 	mu     sync.Mutex
 	closed bool
-	// all holds a process until nothing of it is read any more, which may be
-	// after its end.
+	// all holds a process until its output is no longer read, possibly after its end.
 	all map[*Process][]output
-	// past is ordered by time; there is no timer that would wake an idle guest.
+	// past is ordered by time. No timer cleans it up, because that would wake an idle guest.
 	past []ended
 }
 
@@ -54,17 +53,17 @@ type ended struct {
 	p  *Process
 }
 
-// NewTable makes an empty table. The reaper must be running.
+// NewTable returns an empty table. The reaper must be running.
 func NewTable(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, log func(string, ...any)) *Table {
 	return &Table{reaper: r, groups: g, rec: rec, log: log, shell: newShell(shellPath),
 		oom: oomlog.Open("/dev/kmsg"), all: map[*Process][]output{}}
 }
 
-// Count is the number of commands that run now.
+// Count returns the number of running commands.
 func (t *Table) Count() int { return len(t.list()) }
 
-// Close kills every command with its tree and waits for them. Preconditions:
-// the server has let go of all subscribers.
+// Close kills every command with its descendants and waits for them. The server must have removed
+// all subscribers before.
 func (t *Table) Close() error {
 	t.mu.Lock()
 	t.closed = true
@@ -92,12 +91,12 @@ func (t *Table) list() []*process.ProcessInfo {
 	return out
 }
 
-// find returns a process that lives or has ended lately, a live one first.
+// find returns a process that is live or has recently ended. It prefers a live one.
 func (t *Table) find(sel *process.ProcessSelector) (*Process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	match := selects(sel)
-	var found *Process // one that has ended is in all until it is in past
+	var found *Process // an ended process is in all until it is in past
 	for p := range t.all {
 		if match(p.info) && (found == nil || !p.hasEnded()) {
 			found = p
@@ -152,8 +151,8 @@ func describe(sel *process.ProcessSelector) string {
 	return "no selector"
 }
 
-// add takes a started process in and carries its output. The deadline, if any,
-// ends it whether or not a caller still listens.
+// add adds a started process and carries its output. The deadline, if any, ends it even without a
+// caller.
 func (t *Table) add(ctx context.Context, p *Process, outs []output) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,7 +177,7 @@ func (t *Table) add(ctx context.Context, p *Process, outs []output) error {
 	})
 	t.running.Go(func() {
 		p.run(outs)
-		<-buried // so that find sees it in one of both
+		<-buried // so that find always sees it in one of the two
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		delete(t.all, p)
@@ -186,7 +185,7 @@ func (t *Table) add(ctx context.Context, p *Process, outs []output) error {
 	return nil
 }
 
-// bury remembers an ended process for a while.
+// bury keeps an ended process for a while.
 func (t *Table) bury(p *Process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 )
 
-// drain takes all that waits for s: its output and the bytes that it missed.
+// drain takes all queued events of s and returns its output and the number of lost bytes.
 func drain(h *hub, s *subscriber) (out []byte, lost int64) {
 	for {
 		ev := h.take(s)
@@ -27,7 +27,7 @@ func publishAll(h *hub, pieces int, done chan<- struct{}) {
 	close(done)
 }
 
-// One reader stalls. The program writes on and the other reader gets every byte.
+// One reader stalls. The program keeps writing and the other reader gets every byte.
 func TestAStalledViewerHoldsNobodyUp(t *testing.T) {
 	var h hub
 	stalled, _ := h.subscribe()
@@ -56,7 +56,7 @@ func TestAStalledViewerHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// The only reader loses nothing: the program waits for it, as for a pipe.
+// The only reader loses no output: the program waits for it, as with a pipe.
 func TestTheOnlyReaderHoldsTheProgramUp(t *testing.T) {
 	var h hub
 	s, _ := h.subscribe()
@@ -77,7 +77,7 @@ func TestTheOnlyReaderHoldsTheProgramUp(t *testing.T) {
 	<-done
 }
 
-// A reader that reads again learns of its loss where it happened, once.
+// A reader that continues is notified of its loss once, at the right place.
 func TestALossIsToldInItsPlace(t *testing.T) {
 	var h hub
 	slow, _ := h.subscribe()
@@ -111,7 +111,7 @@ func TestPiecesOfAQueueAreBounded(t *testing.T) {
 		h.publish(fromStdout, []byte("x"))
 		drain(&h, fast)
 	}
-	if b, lost := drain(&h, slow); len(b) != queuePieces || lost != 0 { // told with what comes next
+	if b, lost := drain(&h, slow); len(b) != queuePieces || lost != 0 { // reported with the next output
 		t.Errorf("%d bytes, %d lost", len(b), lost)
 	}
 	h.finish(new(Process).endEvent(0))
@@ -120,7 +120,7 @@ func TestPiecesOfAQueueAreBounded(t *testing.T) {
 	}
 }
 
-// In a clone the source's reader is gone: what waited for it waits for the next one.
+// In a clone the source's reader is gone. Its queued output waits for the next reader.
 func TestAClonesNextReaderGetsTheQueue(t *testing.T) {
 	var h hub
 	s, _ := h.subscribe()
@@ -134,8 +134,8 @@ func TestAClonesNextReaderGetsTheQueue(t *testing.T) {
 	}
 }
 
-// The caller that started the program may be slower than a viewer, and loses nothing while it reads; a viewer that is
-// as slow holds the program up for a second, and then loses output.
+// The caller that started the program may be slower than a viewer, and loses no output while it
+// reads. An equally slow viewer blocks the program for a second, and then loses output.
 func TestWhoMayBeSlow(t *testing.T) {
 	for _, owner := range []bool{true, false} {
 		var h hub

@@ -1,10 +1,8 @@
-// Package quiet keeps an idle agent from touching memory. Every page that a
-// clone's agent writes is a page of its own, once per clone: so the Go runtime
-// collects garbage only when the heap has really grown, never because time
-// passed, and a parent is cleaned up before its snapshot. It owns the runtime's
-// settings for the process, so only main calls Tune. The trap: garbage
-// collection by percentage must stay off, because that also turns off the
-// runtime's forced collection every two minutes.
+// Package quiet keeps an idle agent from writing to memory. Every page that a clone's agent writes
+// becomes a private page. So the Go runtime collects garbage only after the heap has grown, never
+// because time passed, and a parent is cleaned up before its snapshot. The package changes settings
+// of the whole process, so only main calls Tune. Garbage collection by percentage must stay off,
+// because that also disables the runtime's forced collection every two minutes.
 package quiet
 
 import (
@@ -16,14 +14,14 @@ import (
 )
 
 const (
-	// baseLimit is the Go memory up to which nothing is collected.
+	// baseLimit is the Go memory below which no garbage is collected.
 	baseLimit = 24 << 20
-	// maxProcs bounds the runtime's per-processor caches.
+	// maxProcs limits the runtime's per-processor caches.
 	maxProcs = 2
 )
 
-// Tune sets the runtime up. An explicit GOMAXPROCS also stops the runtime from
-// looking every second whether its limit has changed.
+// Tune configures the runtime. An explicit GOMAXPROCS also stops the runtime from checking every
+// second whether its limit has changed.
 func Tune() {
 	runtime.GOMAXPROCS(min(maxProcs, runtime.NumCPU()))
 	debug.SetGCPercent(-1)
@@ -31,16 +29,16 @@ func Tune() {
 	followHeap()
 }
 
-// How late the agent's sleeps may end. With one processor only the runtime's monitor sleeps, which
-// looks whether a call has kept that processor for long; with more there are the sleeps of 3 µs
-// between two threads, too.
+// Delays allowed for the agent's timers. With one processor only the runtime's monitor sleeps, to
+// check for a call that keeps the processor for long. With more processors there are also sleeps of
+// 3 µs between two threads.
 const (
 	slackAlone = 4 * time.Millisecond
 	slack      = time.Millisecond
 )
 
-// Relax lets the runtime's monitor look less often: in a clone that takes its identity most timer
-// interrupts, and the exits for each, were its. /proc has to be there.
+// Relax makes the runtime's monitor run less often. It caused most timer interrupts, each with
+// exits, in a clone that takes its identity. /proc must be mounted.
 func Relax() error {
 	if runtime.GOMAXPROCS(0) == 1 {
 		return timerslack.SetAll(slackAlone)
@@ -48,9 +46,9 @@ func Relax() error {
 	return timerslack.SetAll(slack)
 }
 
-// followHeap keeps the limit at twice what is live, so that an agent with much
-// to do is not busy collecting. It is woken by collections alone: the cleanup
-// of an unreachable object runs after each and plants the next.
+// followHeap keeps the limit at twice the live heap, so a busy agent does not collect too often.
+// Only collections run it: the cleanup of an unreachable object runs after each, and registers the
+// next.
 func followHeap() {
 	marker := new([16]byte)
 	runtime.AddCleanup(marker, func(struct{}) {
@@ -62,8 +60,7 @@ func followHeap() {
 	}, struct{}{})
 }
 
-// Settle collects garbage and gives freed memory back, so that a snapshot
-// holds neither.
+// Settle collects garbage and returns freed memory, so that a snapshot contains neither.
 func Settle() {
 	runtime.GC()
 	debug.FreeOSMemory()

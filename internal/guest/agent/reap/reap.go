@@ -1,9 +1,7 @@
-// Package reap owns the waiting for child processes. The agent may be PID 1,
-// where every orphan of the guest becomes its child: somebody must reap those
-// without stealing the exit status of a child that somebody else waits for. So
-// there is one waiter, and whoever starts a process does it here. The trap:
-// os/exec's Wait and Run must not be used in a program that has a Reaper with
-// orphans; Start and Done replace them.
+// Package reap waits for child processes. The agent may be PID 1, and every orphan of the guest
+// then becomes its child. Orphans must be reaped without taking the exit status from another
+// waiter. So this package is the only waiter, and all processes are started through it. In a
+// program that has a Reaper with orphans, do not use Wait and Run of os/exec; use Start and Done.
 package reap
 
 import (
@@ -19,19 +17,19 @@ import (
 	"github.com/forkd/forkd/internal/sys/timerslack"
 )
 
-// Reaper waits for children. Run must be running for anything to be reaped.
+// Reaper waits for children. It reaps only while Run runs.
 type Reaper struct {
-	// Ended, if set before Run, hears after processes have ended: of them and of those that they waited
-	// for, the one that had the most memory at a time, in bytes.
+	// Ended, if set before Run, is called after processes have ended. had is the largest peak
+	// memory of these processes and of their own waited-for children, in bytes.
 	Ended func(had int64)
 
 	orphans bool
 
-	// mu is held from before a child exists until it is in the table, and
-	// while reaping: no status can be seen whose owner is not yet known.
+	// mu is held from before a child exists until it is in the table, and while reaping. So every
+	// status belongs to a known owner.
 	mu       sync.Mutex
 	children map[int]*Child
-	had      int64 // for Ended; 0: none has ended since
+	had      int64 // for Ended; 0 if no process has ended since
 }
 
 // Child is a process started by a Reaper.
@@ -43,8 +41,8 @@ type Child struct {
 	status unix.WaitStatus // valid after done is closed
 }
 
-// New makes a reaper. With orphans it reaps every child there is, as PID 1 and
-// subreapers must; without, only those it started.
+// New returns a reaper. With orphans it reaps all children, as PID 1 and subreapers must. Otherwise
+// it reaps only children it has started.
 func New(orphans bool) *Reaper {
 	return &Reaper{orphans: orphans, children: map[int]*Child{}}
 }
@@ -52,12 +50,12 @@ func New(orphans bool) *Reaper {
 // Run reaps until ctx ends. It wakes only when a child changes state.
 func (r *Reaper) Run(ctx context.Context) error {
 	if r.orphans {
-		// Descendants of a double fork come to us and not to a PID 1 above.
+		// Descendants of a double fork become children of this process and not of a PID 1 above.
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("become subreaper: %w", err)
 		}
 	}
-	// One slot: signals coalesce, and each wake-up looks at everything.
+	// One slot is enough: signals coalesce, and each wake-up checks all children.
 	wake := make(chan os.Signal, 1)
 	signal.Notify(wake, unix.SIGCHLD)
 	defer signal.Stop(wake)
@@ -71,25 +69,25 @@ func (r *Reaper) Run(ctx context.Context) error {
 	}
 }
 
-// Start starts cmd and waits for it from now on. Preconditions: cmd has no
-// context, and its stdin, stdout and stderr are nil or *os.File.
+// Start starts cmd and waits for it from then on. cmd must have no context, and its stdin, stdout
+// and stderr must be nil or *os.File.
 func (r *Reaper) Start(cmd *exec.Cmd) (*Child, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := timerslack.Starting(timerslack.Default, cmd.Start); err != nil { // not the agent's own
+	if err := timerslack.Starting(timerslack.Default, cmd.Start); err != nil { // not the agent's own slack
 		return nil, err
 	}
 	c := &Child{Pid: cmd.Process.Pid, r: r, done: make(chan struct{})}
 	r.children[c.Pid] = c
-	// The handle is not needed: a pid in the table cannot be used again.
+	// The handle is not needed: a pid in the table is not reused.
 	_ = cmd.Process.Release()
 	return c, nil
 }
 
-// Done is closed when the child has ended and was reaped.
+// Done returns a channel that is closed when the child has ended and was reaped.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// HasEnded tells whether Done is closed.
+// HasEnded reports whether Done is closed.
 func (c *Child) HasEnded() bool {
 	select {
 	case <-c.done:
@@ -99,13 +97,13 @@ func (c *Child) HasEnded() bool {
 	}
 }
 
-// Status tells how it ended. Preconditions: Done is closed.
+// Status returns the exit status. Done must be closed.
 func (c *Child) Status() unix.WaitStatus { return c.status }
 
-// Signal signals the child; after its end it returns os.ErrProcessDone.
+// Signal signals the child. After its end it returns os.ErrProcessDone.
 func (c *Child) Signal(sig unix.Signal) error { return c.signal(c.Pid, sig) }
 
-// SignalGroup signals the process group that the child leads.
+// SignalGroup signals the process group led by the child.
 func (c *Child) SignalGroup(sig unix.Signal) error { return c.signal(-c.Pid, sig) }
 
 func (c *Child) signal(target int, sig unix.Signal) error {
@@ -141,7 +139,7 @@ func (r *Reaper) reapAll() (had int64) {
 	return r.had
 }
 
-// reapOneLocked reaps pid, or any child for -1, and reports whether it did.
+// reapOneLocked reaps pid, or any child if pid is -1, and reports whether it did.
 func (r *Reaper) reapOneLocked(pid int) bool {
 	var ws unix.WaitStatus
 	var used unix.Rusage

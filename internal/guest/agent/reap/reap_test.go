@@ -13,8 +13,8 @@ import (
 
 const childEnv = "FORKD_REAP_TEST"
 
-// The reaper of orphans takes every child of its process, so it is tested in a
-// process of its own: this test binary, started again.
+// The reaper of orphans takes every child of its process. So the test runs in a separate process:
+// this test binary, started again.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		if err := withOrphans(); err != nil {
@@ -104,7 +104,7 @@ func TestStartOfWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What processes have had is told when they have ended, of their own children, too.
+// The memory use of processes and of their own children is reported when they have ended.
 func TestTellsHowMuchMemoryWasUsed(t *testing.T) {
 	had := make(chan int64, 16)
 	r := New(false)

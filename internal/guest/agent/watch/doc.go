@@ -1,7 +1,5 @@
-// Package watch tells clients of changes below a directory: as a stream
-// (WatchDir) and polled (CreateWatcher and its kin). It owns the inotify
-// instances; a stream's lives as long as its request, a polled one until it is
-// removed. The trap: the kernel drops events when nobody reads fast enough, and
-// then a client must be told that it has lost some rather than be left with a
-// wrong picture.
+// Package watch reports changes below a directory to clients: as a stream (WatchDir) or polled
+// (CreateWatcher and related calls). It owns the inotify instances. A stream's instance lives as
+// long as its request, a polled one until it is removed. The kernel drops events if they are not
+// read fast enough. A client must then get an error about lost events, instead of a wrong picture.
 package watch

@@ -11,23 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watched is what a directory's watch reports. Of the directory itself only the root's end is asked for: a change
-// of any other is reported by its parent, once.
+// watched selects the events of a directory's watch. Events about the directory itself are
+// requested only for the end of the root: for other directories, the parent reports them once.
 const (
 	watched = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_MOVED_FROM |
 		unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
 	watchedRoot = watched | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 )
 
-// change is a record of the kernel's (struct inotify_event).
+// change is a record from the kernel (struct inotify_event).
 type change struct {
 	wd     int32
 	mask   uint32
-	cookie uint32 // of both halves of a rename
-	name   string // within the directory; empty: the directory itself
+	cookie uint32 // same in both halves of a rename
+	name   string // within the directory; empty for the directory itself
 }
 
-// parseChanges reads records. What is cut off is left out.
+// parseChanges reads records. It skips an incomplete one.
 func parseChanges(b []byte) (out []change) {
 	le := binary.LittleEndian
 	for len(b) >= unix.SizeofInotifyEvent {
@@ -43,7 +43,8 @@ func parseChanges(b []byte) (out []change) {
 	return out
 }
 
-// watches are the directories of an inotify instance, by descriptor. A rename changes the paths of all below.
+// watches maps the watched directories of an inotify instance. A rename changes the paths of all
+// directories below.
 type watches struct {
 	paths map[int32]string
 	wds   map[string]int32
@@ -52,7 +53,7 @@ type watches struct {
 func newWatches() watches { return watches{map[int32]string{}, map[string]int32{}} }
 
 func (w *watches) set(wd int32, path string) {
-	if old, ok := w.paths[wd]; ok { // it was renamed
+	if old, ok := w.paths[wd]; ok { // renamed
 		delete(w.wds, old)
 	}
 	w.paths[wd], w.wds[path] = path, wd
@@ -67,7 +68,7 @@ func (w *watches) drop(wd int32) {
 	}
 }
 
-// below are the descriptors of a directory and of all below.
+// below returns the descriptors of a directory and of all directories below.
 func (w *watches) below(dir string) (out []int32) {
 	if _, ok := w.wds[dir]; !ok {
 		return nil
@@ -86,7 +87,8 @@ func (w *watches) rename(from, to string) {
 	}
 }
 
-// inotify is an inotify instance. One goroutine reads it; add, remove and resolve are for one other.
+// inotify is an inotify instance. One goroutine reads it; add, remove and resolve are for one other
+// goroutine.
 type inotify struct {
 	f       *os.File
 	changes chan []change
@@ -95,7 +97,8 @@ type inotify struct {
 	once    sync.Once
 
 	watches watches
-	// from is the first half of a rename, until the second half comes; cookie 0: there is none.
+	// from is the first half of a rename, until the second half arrives. If cookie is 0, there is
+	// none.
 	from   string
 	cookie uint32
 }
@@ -111,7 +114,7 @@ func newInotify() (*inotify, error) {
 	return i, nil
 }
 
-// read passes changes on until close.
+// read passes on changes until close.
 func (i *inotify) read() {
 	defer close(i.changes)
 	buf := make([]byte, 64<<10)
@@ -136,7 +139,7 @@ func (i *inotify) close() {
 	i.reader.Wait()
 }
 
-// add watches a directory, or notes its new path.
+// add watches a directory, or records its new path.
 func (i *inotify) add(dir string, mask uint32) error {
 	raw, err := i.f.SyscallConn()
 	if err != nil {
@@ -153,7 +156,7 @@ func (i *inotify) add(dir string, mask uint32) error {
 	return err
 }
 
-// remove ends the watches of a directory that has left, and of all below.
+// remove ends the watches of a directory that was moved away, and of all directories below.
 func (i *inotify) remove(dir string) {
 	raw, err := i.f.SyscallConn()
 	if err != nil {
@@ -165,11 +168,11 @@ func (i *inotify) remove(dir string) {
 	}
 }
 
-// resolve gives a change its path, and keeps the paths of directories that are renamed; false: it is of a directory
-// that is not watched any more.
+// resolve returns the path of a change, and updates the paths of renamed directories. It returns
+// false if the directory is no longer watched.
 func (i *inotify) resolve(c change) (path string, ok bool) {
 	if i.cookie != 0 && (c.mask&unix.IN_MOVED_TO == 0 || c.cookie != i.cookie) {
-		i.remove(i.from) // its other half is elsewhere
+		i.remove(i.from) // its other half is outside the tree
 		i.from, i.cookie = "", 0
 	}
 	if c.mask&unix.IN_IGNORED != 0 {

@@ -26,7 +26,7 @@ func watching(t *testing.T) (*tree, string) {
 	return w, dir
 }
 
-// until reads events until one of that name and kind, and returns all as "KIND name".
+// until reads events until one has the given name and kind, and returns all as "KIND name".
 func until(t *testing.T, w *tree, last string) (out []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -53,14 +53,14 @@ func do(t *testing.T, err error) {
 	}
 }
 
-// Directories that are renamed in a burst are reported under their new names, and each rename once.
+// Directories renamed in a burst are reported under their new names, and each rename once.
 func TestRenamesInABurst(t *testing.T) {
 	w, dir := watching(t)
 	do(t, os.MkdirAll(dir+"/n1/n2", 0o755))
 	until(t, w, "CREATE n1/n2")
 	do(t, os.Rename(dir+"/n1", dir+"/m1"))
 	do(t, os.WriteFile(dir+"/m1/n2/late", []byte("z"), 0o644))
-	do(t, os.RemoveAll(dir+"/m1")) // before any of it was looked at
+	do(t, os.RemoveAll(dir+"/m1")) // before any event was handled
 	got := until(t, w, "REMOVE m1")
 	if !slices.Contains(got, "CREATE m1/n2/late") || !slices.Contains(got, "REMOVE m1/n2/late") {
 		t.Errorf("the file in the renamed directory is not reported: %q", got)
@@ -84,7 +84,7 @@ func TestRenamesInABurst(t *testing.T) {
 	}
 }
 
-// A directory that leaves is watched no more, and one that comes is.
+// A directory that is moved away is no longer watched, and one that is moved in is.
 func TestDirectoriesThatComeAndGo(t *testing.T) {
 	w, dir := watching(t)
 	elsewhere := t.TempDir()
@@ -116,7 +116,7 @@ func TestTheEndOfTheRoot(t *testing.T) {
 	}
 }
 
-// record is a struct inotify_event.
+// record returns a struct inotify_event.
 func record(c change) []byte {
 	name := append([]byte(c.name), 0)
 	var b bytes.Buffer

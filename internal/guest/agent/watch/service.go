@@ -21,12 +21,12 @@ import (
 
 const (
 	defaultKeepalive = 90 * time.Second
-	// maxWatchers bounds polled watchers, maxQueued one's waiting events.
+	// maxWatchers limits polled watchers, maxQueued the queued events of each.
 	maxWatchers = 128
 	maxQueued   = 10_000
 )
 
-// Server serves the watching half of filesystem.Filesystem.
+// Server implements the watching part of filesystem.Filesystem.
 type Server struct {
 	rec     *defaults.Record
 	running sync.WaitGroup
@@ -36,7 +36,7 @@ type Server struct {
 	watchers map[string]*polled
 }
 
-// NewServer makes a server without watchers.
+// NewServer returns a server without watchers.
 func NewServer(rec *defaults.Record) *Server {
 	return &Server{rec: rec, watchers: map[string]*polled{}}
 }
@@ -48,8 +48,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Forget ends all polled watchers. In a clone nobody knows their names: who
-// made them asks the source.
+// Forget ends all polled watchers. In a clone they have no users: their creators ask the source.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +116,7 @@ func (s *Server) open(h http.Header, path string, o options) (*tree, error) {
 	return t, nil
 }
 
-// watchError gives an error of the file system its code; others have theirs.
+// watchError adds a code to an error of the file system. It returns other errors unchanged.
 func watchError(path string, err error) error {
 	var said *connect.Error
 	code := connect.CodeInternal
@@ -155,13 +154,13 @@ func keepalive(h http.Header) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// polled is a watcher whose events wait to be fetched.
+// polled is a watcher with queued events for polling.
 type polled struct {
 	tree *tree
 
 	mu     sync.Mutex
 	events []*filesystem.FilesystemEvent
-	err    error // why no more events come, or that some were lost
+	err    error // reason for the end of events, or for lost events
 }
 
 // CreateWatcher implements filesystem.Filesystem.
@@ -205,8 +204,8 @@ func (p *polled) collect() {
 	}
 }
 
-// GetWatcherEvents implements filesystem.Filesystem. Lost events are told once;
-// what was queued by then is returned by the call after.
+// GetWatcherEvents implements filesystem.Filesystem. Lost events are reported once, as an error.
+// The next call returns the events queued before.
 func (s *Server) GetWatcherEvents(_ context.Context,
 	req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse],
 	error) {

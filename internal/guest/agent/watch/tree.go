@@ -16,24 +16,24 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem"
 )
 
-// tree is a watched directory with, if recursive, everything below it.
+// tree is a watched directory and, if recursive, everything below it.
 type tree struct {
-	actor     files.Actor // who watches
+	actor     files.Actor // the watching user
 	root      string
 	recursive bool
 	entries   bool
 	in        *inotify
-	ready     []change // that were read, and not looked at yet
+	ready     []change // read but not handled yet
 }
 
 type options struct {
 	recursive, entries, network bool
 }
 
-// errLost says that the kernel dropped events.
+// errLost reports that the kernel dropped events.
 var errLost = errors.New("too many changes at once: some events were lost")
 
-// open watches path, which must be a directory that the calling thread may read.
+// open watches path. It must be a directory, readable for the calling thread.
 func open(path string, o options) (*tree, error) {
 	path, err := resolve(path)
 	if err != nil {
@@ -58,8 +58,8 @@ func open(path string, o options) (*tree, error) {
 	return t, nil
 }
 
-// resolve is where a directory lies without links: events carry the name under
-// which it was added.
+// resolve returns a directory's path without links, because events carry the name under which it
+// was added.
 func resolve(path string) (string, error) {
 	at, err := files.Open(path, unix.O_PATH)
 	if err != nil {
@@ -78,8 +78,7 @@ func resolve(path string) (string, error) {
 
 func (t *tree) close() { t.in.close() }
 
-// add watches dir, and what is below if recursive, and returns what it found
-// there.
+// add watches dir, and everything below if recursive, and returns the paths it found there.
 func (t *tree) add(dir string) (found []string, err error) {
 	if !t.recursive {
 		return nil, t.in.add(dir, watchedRoot)
@@ -109,7 +108,7 @@ func (t *tree) add(dir string) (found []string, err error) {
 	return found, err
 }
 
-// next waits for a change; one change may be several events.
+// next waits for a change. One change may be several events.
 func (t *tree) next(ctx context.Context) ([]*filesystem.FilesystemEvent, error) {
 	for {
 		for len(t.ready) > 0 {
@@ -134,8 +133,7 @@ func (t *tree) next(ctx context.Context) ([]*filesystem.FilesystemEvent, error) 
 	}
 }
 
-// translated is translate with the rights of who watches, where it looks at
-// files.
+// translated calls translate, with the rights of the watching user if it reads files.
 func (t *tree) translated(c change) (out []*filesystem.FilesystemEvent, err error) {
 	if !t.entries && !t.recursive {
 		return t.translate(c), nil
@@ -150,7 +148,7 @@ func (t *tree) translated(c change) (out []*filesystem.FilesystemEvent, err erro
 func (t *tree) translate(c change) []*filesystem.FilesystemEvent {
 	path, ok := t.in.resolve(c)
 	if !ok || c.name == "" && c.mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) == 0 {
-		return nil // of the directory itself its parent says more
+		return nil // the parent reports changes of the directory itself
 	}
 	var out []*filesystem.FilesystemEvent
 	for _, m := range []struct {
@@ -173,8 +171,8 @@ func (t *tree) translate(c change) []*filesystem.FilesystemEvent {
 	return out
 }
 
-// follow watches a directory that has just been made. What is in it by then
-// was made unseen, and is told as made now.
+// follow watches a new directory. Its present contents were created before the watch, so it reports
+// them as created now.
 func (t *tree) follow(path string) []*filesystem.FilesystemEvent {
 	if st, err := os.Lstat(path); err != nil || !st.IsDir() {
 		return nil
@@ -198,7 +196,7 @@ func (t *tree) event(path string, kind filesystem.EventType) *filesystem.Filesys
 	return ev
 }
 
-// onNetwork tells whether path is on a file system that others change.
+// onNetwork reports whether path is on a file system that other hosts can change.
 func onNetwork(path string) bool {
 	var st unix.Statfs_t
 	if unix.Statfs(path, &st) != nil {

@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// ahead is a connection whose opening has begun before it is needed, or none. The zero value has none.
+// ahead holds a connection dialed before it is needed. The zero value holds no connection.
 type ahead struct{ pending atomic.Pointer[pendingDial] }
 
-// pendingDial gives what became of a dial, once: nil if it failed.
+// pendingDial delivers the result of a dial once. The connection is nil if the dial failed.
 type pendingDial chan net.Conn
 
-// begin opens a connection in the background, in place of one that nobody has used. ctx ends it.
+// begin dials in the background. The new connection replaces an unused one. ctx cancels the dial.
 func (a *ahead) begin(ctx context.Context, dial DialFunc) {
 	p := make(pendingDial, 1)
 	a.pending.Swap(&p).drop()
@@ -25,7 +25,8 @@ func (a *ahead) begin(ctx context.Context, dial DialFunc) {
 	}()
 }
 
-// dial waits for the connection that was begun, and opens one if there is none or it failed.
+// dial waits for the connection from begin. It dials itself if there is no such connection or its
+// dial failed.
 func (a *ahead) dial(ctx context.Context, dial DialFunc) (net.Conn, error) {
 	p := a.pending.Swap(nil)
 	if p == nil {
@@ -43,7 +44,7 @@ func (a *ahead) dial(ctx context.Context, dial DialFunc) (net.Conn, error) {
 	}
 }
 
-// drop closes the connection if nobody has used it.
+// drop closes an unused connection.
 func (a *ahead) drop() { a.pending.Swap(nil).drop() }
 
 func (p *pendingDial) drop() {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// pipes dials pipes, and keeps their other ends.
+// pipes dials pipes and keeps their other ends.
 type pipes struct {
 	dials int
 	far   []net.Conn
@@ -95,7 +95,7 @@ func TestAnUnusedConnectionIsClosed(t *testing.T) {
 			end(&a, &p)
 			closedByOther(t, far)
 			a.drop()
-			a.drop() // once more does no harm
+			a.drop() // repeating it is harmless
 		})
 	}
 }

@@ -10,14 +10,15 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
-// Time limits of calls whose caller sets none: an agent that answers byte by byte would
-// hold them for ever. Programs, evaluations and transfers have their callers' limits only.
+// Time limits of calls if the caller sets no deadline. Without them, an agent that answers byte by
+// byte could keep a call open for ever. Programs, evaluations and transfers are limited only by
+// their callers.
 const (
 	shortCall   = time.Minute
-	quiesceCall = 5 * time.Minute // it waits for the guest's disks
+	quiesceCall = 5 * time.Minute // waits for the guest's disks
 )
 
-// bounded adds a time limit to a context that has none.
+// bounded adds a time limit to a context without a deadline.
 func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -25,7 +26,8 @@ func bounded(ctx context.Context, limit time.Duration) (context.Context, context
 	return context.WithTimeout(ctx, limit)
 }
 
-// codeOf is the code of a failure to read an answer. A lost connection may be tried again.
+// codeOf returns the Connect code for a failure to read an answer: CodeInternal for a protocol
+// violation, otherwise CodeUnavailable, because a caller may retry after a lost connection.
 func codeOf(err error) connect.Code {
 	var broke *agentproto.Violation
 	if errors.As(err, &broke) {

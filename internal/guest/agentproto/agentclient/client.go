@@ -1,9 +1,10 @@
-// Package agentclient is the host's side of the host-guest contract: one
-// Client talks to one guest's agent over connections that the caller dials. It
-// owns its connections and nothing else; it knows no VM, no daemon and no REST.
-// Anything on the host may import it. The trap: connections are kept alive
-// between calls, and a snapshot must not contain them, so call CloseIdle after
-// Quiesce and before the memory is saved.
+// Package agentclient is the host's side of the contract between host and guest. A Client talks to
+// the agent of one guest over connections that the caller dials. The Client owns these connections
+// and no other state. It has no knowledge of VMs, the daemon or the REST API, and any package on
+// the host may import it.
+//
+// A Client keeps connections alive between calls, and a snapshot must not contain them. Call
+// CloseIdle after Quiesce and before the memory is saved.
 package agentclient
 
 import (
@@ -24,10 +25,10 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/protobound"
 )
 
-// baseURL names no host: the dial function decides where bytes go.
+// baseURL names no real host: the dial function chooses the destination.
 const baseURL = "http://agent"
 
-// Client speaks to one agent. It is safe for concurrent use.
+// Client talks to one agent. It is safe for concurrent use.
 type Client struct {
 	transport *http.Transport
 	http      *http.Client
@@ -44,7 +45,7 @@ type Client struct {
 // DialFunc opens a byte stream to the agent's port.
 type DialFunc func(context.Context) (net.Conn, error)
 
-// Option changes how a Client is made.
+// Option configures a Client.
 type Option func(*options)
 
 type options struct {
@@ -54,21 +55,20 @@ type options struct {
 	eval     DialFunc
 }
 
-// WithEvalPort says how to open a stream to the port on which the agent evaluates without HTTP, for Eval. The agent
-// need not have one. It is of no use with WithToken or WithJSON.
+// WithEvalPort sets how Eval opens a stream to the agent's port for evaluation without HTTP. The
+// agent need not have one. Do not combine it with WithToken or WithJSON: it has no effect then.
 func WithEvalPort(dial DialFunc) Option { return func(o *options) { o.eval = dial } }
 
-// WithIdentityPort says how to open a stream to the port on which the agent takes
-// identities, for IdentityByPort.
+// WithIdentityPort sets how IdentityByPort opens a stream to the agent's identity port.
 func WithIdentityPort(dial DialFunc) Option { return func(o *options) { o.identity = dial } }
 
 // WithToken sends token as X-Access-Token with every request.
 func WithToken(token string) Option { return func(o *options) { o.token = token } }
 
-// WithJSON speaks JSON instead of binary messages, as E2B's clients do.
+// WithJSON uses JSON instead of binary messages, as E2B's clients do.
 func WithJSON() Option { return func(o *options) { o.json = true } }
 
-// New makes a client; it dials on first use.
+// New returns a client. It dials on first use.
 func New(dial DialFunc, opts ...Option) *Client {
 	var o options
 	for _, opt := range opts {
@@ -76,18 +76,19 @@ func New(dial DialFunc, opts ...Option) *Client {
 	}
 	tr := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
-		// The link is a local socket: compression would cost more than it saves.
+		// The link is a local socket, so compression would cost more than it saves.
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 2,
 		IdleConnTimeout:     idleTime,
-		// One guest's garbage must not fill the host's memory.
+		// Garbage from one guest must not fill the host's memory.
 		MaxResponseHeaderBytes: maxHeaderBytes,
 	}
 	c := &Client{
 		transport: tr, identity: o.identity, evals: newEvals(dial, o),
 		http: &http.Client{
 			Transport: agentTransport{next: tr, token: o.token},
-			// The agent has no redirects. One would have the guest choose the host's next request.
+			// The agent has no redirects. With a redirect, the guest would choose the host's next
+			// request.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -107,28 +108,28 @@ func connectOptions(o options) []connect.ClientOption {
 	return co
 }
 
-// Process is the typed client of the process service.
+// Process returns the typed client of the process service.
 func (c *Client) Process() processconnect.ProcessClient { return c.process }
 
-// Filesystem is the typed client of the filesystem service.
+// Filesystem returns the typed client of the filesystem service.
 func (c *Client) Filesystem() filesystemconnect.FilesystemClient { return c.files }
 
-// Agent is the typed client of forkd's own service.
+// Agent returns the typed client of forkd's own service.
 func (c *Client) Agent() agentv1connect.AgentClient { return c.agent }
 
-// HTTP reaches the plain routes; the host part of a URL is ignored.
+// HTTP returns a client for the plain routes. It ignores the host part of a URL.
 func (c *Client) HTTP() *http.Client { return c.http }
 
-// Ping asks the agent who it is; the first answer after a fork is the proof of
-// life.
+// Ping asks the agent for its version and abilities. The first answer after a fork proves that the
+// guest runs.
 func (c *Client) Ping(ctx context.Context) (*agentv1.PingResponse, error) {
 	ctx, cancel := bounded(ctx, shortCall)
 	defer cancel()
 	return answer(c.agent.Ping(ctx, connect.NewRequest(&agentv1.PingRequest{})))("ping")
 }
 
-// Identity makes a fresh clone a guest of its own. Idempotent, but every call
-// must bring new entropy.
+// Identity gives a fresh clone its own identity. It is idempotent, but every call must bring new
+// entropy.
 func (c *Client) Identity(ctx context.Context, req *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
 	ctx, cancel := bounded(ctx, shortCall)
 	defer cancel()
@@ -140,8 +141,7 @@ func (c *Client) Warm(ctx context.Context, req *agentv1.WarmRequest) (*agentv1.W
 	return answer(c.agent.Warm(ctx, connect.NewRequest(req)))("warm")
 }
 
-// Quiesce makes the guest hold still for a snapshot, then drops the idle
-// connections of this client.
+// Quiesce brings the guest to rest for a snapshot, then closes the idle connections of this client.
 func (c *Client) Quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (*agentv1.QuiesceResponse, error) {
 	ctx, cancel := bounded(ctx, quiesceCall)
 	defer cancel()
@@ -150,8 +150,8 @@ func (c *Client) Quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (*age
 	return resp, err
 }
 
-// Inventory asks for what is in the guest, part by part; with changesOnly files
-// that are as in the image are left out if the agent can. The caller closes the stream.
+// Inventory streams the contents of the guest in parts. With changesOnly, the agent leaves out
+// unchanged files of the image, if it can. The caller closes the stream.
 func (c *Client) Inventory(ctx context.Context,
 	changesOnly bool) (*connect.ServerStreamForClient[agentv1.InventoryPart], error) {
 	s, err := c.inventory.List(ctx, connect.NewRequest(&agentv1.ListRequest{ChangesOnly: changesOnly}))
@@ -161,7 +161,7 @@ func (c *Client) Inventory(ctx context.Context,
 	return s, nil
 }
 
-// Health asks the one route that needs no token.
+// Health calls the health route, the only one without a token.
 func (c *Client) Health(ctx context.Context) error {
 	ctx, cancel := bounded(ctx, shortCall)
 	defer cancel()
@@ -181,14 +181,13 @@ func (c *Client) Health(ctx context.Context) error {
 	return nil
 }
 
-// CloseIdle closes connections that carry no request now.
+// CloseIdle closes connections without a request.
 func (c *Client) CloseIdle() {
 	c.transport.CloseIdleConnections()
 	c.evals.each((*unary).closeIdle)
 }
 
-// Close is CloseIdle under the name an owner looks for; requests in flight end
-// with their contexts.
+// Close closes idle and prepared connections. Requests in flight end with their contexts.
 func (c *Client) Close() error {
 	c.identityAhead.drop()
 	c.evals.each((*unary).close)
@@ -196,7 +195,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// answer unwraps a unary response and says what was being done on failure.
+// answer unwraps a unary response. On failure it adds the name of the operation to the error.
 func answer[T any](resp *connect.Response[T], err error) func(what string) (*T, error) {
 	return func(what string) (*T, error) {
 		if err != nil {
@@ -218,7 +217,7 @@ func (t agentTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.token != "" {
 		req.Header.Set("X-Access-Token", t.token)
 	}
-	if req.URL.Path != agentv1connect.AgentIdentityProcedure { // which sets the clock, and says by how much
+	if req.URL.Path != agentv1connect.AgentIdentityProcedure { // Identity sets the clock and reports the difference
 		req.Header.Set(agentproto.HeaderHostTime, agentproto.HostTime())
 	}
 	resp, err := t.next.RoundTrip(req)

@@ -2,7 +2,7 @@ package agentclient
 
 import "testing"
 
-// Output is asked for before it is kept, and what is kept is its beginning.
+// keep is called before output is kept, and only the beginning is kept.
 func TestOutputIsKeptAsFarAsThereIsRoom(t *testing.T) {
 	room, asked := 10, 0
 	c := collector{max: 100, ask: func(n int) int {
@@ -14,7 +14,7 @@ func TestOutputIsKeptAsFarAsThereIsRoom(t *testing.T) {
 	for _, chunk := range []string{"12345678", "abcdefgh"} {
 		c.add(&c.res.Stdout, &c.res.DroppedStdout, false, []byte(chunk))
 	}
-	room = 100 // room that comes later leaves no gap
+	room = 100 // later room does not cause a gap
 	c.add(&c.res.Stdout, &c.res.DroppedStdout, false, []byte("later"))
 	c.add(&c.res.Stderr, &c.res.DroppedStderr, true, []byte("other"))
 	if got := string(c.res.Stdout); got != "12345678ab" || c.res.DroppedStdout != 11 || string(c.res.Stderr) != "other" {

@@ -10,14 +10,14 @@ import (
 	"net/http"
 )
 
-// Defaults is what holds in a guest for everything that names nothing else.
+// Defaults holds the default environment, user and working directory of a guest.
 type Defaults struct {
-	Env     map[string]string `json:"env,omitempty"` // over those that are there
+	Env     map[string]string `json:"env,omitempty"` // overrides the present ones
 	User    string            `json:"user,omitempty"`
 	Workdir string            `json:"workdir,omitempty"`
 }
 
-// ChangeDefaults changes what d names, for this guest and all that are forked from it.
+// ChangeDefaults changes the defaults set in d, in this guest and in all its later forks.
 func (c *Client) ChangeDefaults(ctx context.Context, d Defaults) error {
 	ctx, cancel := bounded(ctx, shortCall)
 	defer cancel()

@@ -16,10 +16,10 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// evals are the ways to have something evaluated.
+// evals holds the two transports of evaluations.
 type evals struct {
-	port   *unary // on the port of its own; nil: none is known
-	http   *unary // nil: as everything else is asked, in JSON
+	port   *unary // the evaluation port; may be nil
+	http   *unary // may be nil, then Eval uses the generic client, in JSON
 	noPort atomic.Bool
 }
 
@@ -35,7 +35,7 @@ func newEvals(dial DialFunc, o options) *evals {
 	return e
 }
 
-// way is the one to take; nil: neither.
+// way returns the transport to use, or nil if there is neither.
 func (e *evals) way() *unary {
 	if e.port != nil && !e.noPort.Load() {
 		return e.port
@@ -43,7 +43,7 @@ func (e *evals) way() *unary {
 	return e.http
 }
 
-// each calls f for the ways there are.
+// each calls f for each existing transport.
 func (e *evals) each(f func(*unary)) {
 	for _, u := range []*unary{e.port, e.http} {
 		if u != nil {
@@ -52,9 +52,9 @@ func (e *evals) each(f func(*unary)) {
 	}
 }
 
-// Eval runs code in a warmed interpreter. An exception in the code is an
-// answer, not an error. An agent of before has no port for it, refuses the connection,
-// and is asked over HTTP from then on: what was not sent cannot be carried out twice.
+// Eval runs code in a warmed interpreter. An exception in the code is an answer, not an error. An
+// older agent has no evaluation port and refuses the connection. Eval uses HTTP from then on. This
+// is safe, because the refused request was not sent and so cannot run twice.
 func (c *Client) Eval(ctx context.Context, req *agentv1.EvalRequest) (*agentv1.EvalResponse, error) {
 	r, err := c.evals.ask(ctx, c.agent, req, nil)
 	if err != nil {
@@ -66,8 +66,9 @@ func (c *Client) Eval(ctx context.Context, req *agentv1.EvalRequest) (*agentv1.E
 // ErrNoRoom is the error of EvalWithin if there was no room for the answer.
 var ErrNoRoom = errors.New("the answer of the evaluation is too large")
 
-// EvalWithin is Eval with an answer that is asked for as it comes: keep returns how many of n bytes may be kept, and
-// an answer of more ends the call with ErrNoRoom. The code has run then.
+// EvalWithin runs Eval with a limit on the answer. While the answer arrives, keep gets a number of
+// bytes and returns how many may be kept. If that is fewer, the call ends with ErrNoRoom; the code
+// has run by then.
 func (c *Client) EvalWithin(ctx context.Context, req *agentv1.EvalRequest,
 	keep func(n int) int) (*agentv1.EvalResponse, error) {
 	r, err := c.evals.ask(ctx, c.agent, req, keep)
@@ -107,8 +108,8 @@ func (e *evals) ask(ctx context.Context, agent agentv1connect.AgentClient, req *
 	return &r, nil
 }
 
-// DialEval begins to open a connection for Eval, if there is none that can be used again; ctx ends that. The
-// caller calls drop when Eval has returned, or was not called.
+// DialEval starts to open a connection for Eval unless an idle one exists. ctx cancels the dial.
+// The caller calls drop when Eval has returned, or if Eval is not called.
 func (c *Client) DialEval(ctx context.Context) (drop func()) {
 	u := c.evals.way()
 	if u == nil {
@@ -118,7 +119,7 @@ func (c *Client) DialEval(ctx context.Context) (drop func()) {
 	return u.ahead.drop
 }
 
-// overPort asks on the port of evaluations.
+// overPort is an exchange on the evaluation port.
 func overPort(ctx context.Context, l *link, in, out proto.Message) (keep bool, err error) {
 	if n := proto.Size(in); n > agentproto.MaxMessageBytes {
 		return true, connect.NewError(connect.CodeResourceExhausted,
@@ -134,7 +135,7 @@ func overPort(ctx context.Context, l *link, in, out proto.Message) (keep bool, e
 	return l.in.Buffered() == 0, nil
 }
 
-// refusedBy is the error that an agent answers with. One with a code that is none of Connect's is unknown.
+// refusedBy returns the error in an agent's answer. A code unknown to Connect becomes CodeUnknown.
 func refusedBy(a *agentv1.EvalAnswer) error {
 	code := connect.Code(a.GetCode())
 	if code < connect.CodeCanceled || code > connect.CodeUnauthenticated {

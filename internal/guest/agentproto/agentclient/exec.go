@@ -15,60 +15,59 @@ import (
 	"github.com/forkd/forkd/internal/guest/execclient"
 )
 
-// DefaultMaxOutput bounds what Exec keeps of stdout, and of stderr.
+// DefaultMaxOutput is Exec's default limit for stdout and for stderr, in bytes.
 const DefaultMaxOutput = 8 << 20
 
-// timeoutCode is the exit code of a command that its timeout ended, as timeout(1) has it.
+// timeoutCode is the exit code of a command after its timeout, as in timeout(1).
 const timeoutCode = 124
 
 // ExecRequest is a command to run to its end.
 type ExecRequest struct {
 	Args []string          // program and arguments; must not be empty
-	Env  map[string]string // on top of the guest's defaults
-	Cwd  string            // empty: the image's working directory, or the user's home
-	User string            // empty: the image's default user
+	Env  map[string]string // overrides the guest's defaults
+	Cwd  string            // if empty, the image's working directory or the user's home
+	User string            // if empty, the image's default user
 
-	Stdin []byte // nil gives the command /dev/null
-	// Input, when set, is read instead of Stdin until it ends. A Read that is
-	// blocked when the command ends is left to itself, as a terminal's cannot be
-	// called off.
+	Stdin []byte // if nil, the command reads from /dev/null
+	// Input, if set, replaces Stdin and is read until its end. If a Read blocks when the command
+	// ends, Exec does not wait for it: a read from a terminal cannot be cancelled.
 	Input io.Reader
 
-	// Timeout ends the command and everything it started; 0 means none.
+	// Timeout ends the command and all its descendants. 0 means no timeout.
 	Timeout time.Duration
-	// MaxOutput bounds stdout and stderr each; 0 means DefaultMaxOutput.
+	// MaxOutput limits stdout and stderr each. 0 means DefaultMaxOutput.
 	MaxOutput int
-	// OnOutput, when set, gets every chunk as it comes (the slice is the
-	// callee's to keep). It may block: the command then waits.
+	// OnOutput, if set, receives every chunk when it arrives and owns the slice. It may block; the
+	// command then waits.
 	OnOutput func(stderr bool, chunk []byte)
-	// Keep, when set, is asked before output is kept, and returns how many of n bytes may be. The others are dropped
-	// and counted.
+	// Keep, if set, is called before output is kept. It returns how many of n bytes may be kept.
+	// The rest is dropped and counted.
 	Keep func(n int) int
 }
 
-// ExecResult is what became of the command.
+// ExecResult is the result of a command.
 type ExecResult struct {
 	Pid            uint32
 	Stdout, Stderr []byte
-	// Bytes beyond the cap, read and thrown away.
+	// DroppedStdout and DroppedStderr count the bytes beyond the limit. They were read and
+	// discarded.
 	DroppedStdout, DroppedStderr int64
-	ExitCode                     int    // -1 when a signal or the timeout ended it
-	ShellCode                    int    // as shells have it: 128+n for signal n, 124 for the timeout
+	ExitCode                     int    // -1 if a signal or the timeout ended the command
+	ShellCode                    int    // as in shells: 128+n for signal n, 124 for the timeout
 	Status                       string // "exit status 1", "signal: killed", …
-	KilledBy                     string // what ended it, if that was the guest's kernel for want of memory
+	KilledBy                     string // reason, if the guest's kernel killed the command for lack of memory
 	TimedOut                     bool
 }
 
-// Exec runs a command and waits for its end. A command that fails or runs into
-// its timeout is a result; an error means it could not be run or its end is
-// not known. When ctx ends first, the command and everything it started is
-// killed too.
+// Exec runs a command and waits for its end. A command that fails or times out is a result. If Exec
+// returns an error, the command did not run or its end is unknown. If ctx ends first, the command
+// and all its descendants are killed.
 func (c *Client) Exec(ctx context.Context, req ExecRequest) (ExecResult, error) {
 	if len(req.Args) == 0 {
 		return ExecResult{}, errors.New("exec: no command given")
 	}
-	// The deadline travels as a header, so that the guest can still report the
-	// end; a deadline on the context would cut the stream at the same instant.
+	// The deadline travels as a header, to let the guest still report the end. A deadline on the
+	// context would cut the stream at the same moment.
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
@@ -93,7 +92,7 @@ func (c *Client) Exec(ctx context.Context, req ExecRequest) (ExecResult, error) 
 	return out.res, fmt.Errorf("exec %s: %w", req.Args[0], said(err))
 }
 
-// session is the same for the agent, with its output to a collector.
+// session returns the execclient.Session for req, with its output going to out.
 func (c *Client) session(req ExecRequest, out *collector) *execclient.Session {
 	s := &execclient.Session{
 		Process: c.process, Header: http.Header{}, Args: req.Args, Env: req.Env, Cwd: req.Cwd, Stdin: req.Input,
@@ -111,7 +110,7 @@ func (c *Client) session(req ExecRequest, out *collector) *execclient.Session {
 	return s
 }
 
-// SetUser chooses the guest's user for a request; empty leaves the default.
+// SetUser sets the guest user of a request. An empty user selects the default.
 func SetUser(h http.Header, user string) {
 	if user == "" {
 		return
@@ -121,7 +120,7 @@ func SetUser(h http.Header, user string) {
 	h.Set("Authorization", r.Header.Get("Authorization"))
 }
 
-// collector keeps output up to a cap and counts the rest.
+// collector keeps output up to a limit and counts the rest.
 type collector struct {
 	res  ExecResult
 	max  int
@@ -134,7 +133,7 @@ func (c *collector) add(to *[]byte, dropped *int64, stderr bool, b []byte) {
 		c.tell(stderr, b)
 	}
 	keep := min(len(b), c.max-len(*to))
-	if c.ask != nil && keep > 0 && *dropped == 0 { // what is kept is the beginning
+	if c.ask != nil && keep > 0 && *dropped == 0 { // only the beginning is kept
 		keep = c.ask(keep)
 	} else if *dropped > 0 {
 		keep = 0

@@ -20,13 +20,13 @@ type FileError struct {
 
 func (e *FileError) Error() string { return guesttext.Lines(e.Message).String() }
 
-// Is tells a file that is not there.
+// Is reports whether the error is a missing file and target is fs.ErrNotExist.
 func (e *FileError) Is(target error) bool {
 	return target == fs.ErrNotExist && e.Code == http.StatusNotFound
 }
 
-// Download writes the contents of a guest's file to w and returns how much that
-// was. Empty user means the default one.
+// Download writes the contents of a guest's file to w and returns the number of bytes written. If
+// user is empty, the guest's default user reads the file.
 func (c *Client) Download(ctx context.Context, path, user string, w io.Writer) (int64, error) {
 	resp, err := c.fileRequest(ctx, http.MethodGet, path, user, 0, nil)
 	if err != nil {
@@ -40,8 +40,8 @@ func (c *Client) Download(ctx context.Context, path, user string, w io.Writer) (
 	return n, nil
 }
 
-// Upload writes r to a guest's file, which is made or replaced, with the
-// folders above it. Mode 0 leaves the mode of a file that exists.
+// Upload writes r to a file in the guest. It creates or replaces the file and creates missing
+// parent directories. If mode is 0, an existing file keeps its mode.
 func (c *Client) Upload(ctx context.Context, path, user string, mode fs.FileMode, r io.Reader) error {
 	resp, err := c.fileRequest(ctx, http.MethodPost, path, user, mode, r)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// IdentityByPort is Identity without HTTP, on the port of its own: only an agent that
-// says it can (agentproto.CanIdentityPort) has one. A port that does not answer is an error.
+// IdentityByPort does the same as Identity without HTTP, on the agent's identity port. Only an
+// agent with agentproto.CanIdentityPort has that port. If the port does not answer, it returns an
+// error.
 func (c *Client) IdentityByPort(ctx context.Context,
 	req *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
 	if c.identity == nil {
@@ -36,16 +37,16 @@ func (c *Client) IdentityByPort(ctx context.Context,
 	return resp, nil
 }
 
-// DialIdentity begins to open the connection on which IdentityByPort will ask, which may wait for the guest to
-// begin; ctx ends that. Close closes it if nobody has asked.
+// DialIdentity starts to open the connection for the next IdentityByPort. The dial may wait for the
+// guest to start; ctx cancels it. Close closes an unused connection.
 func (c *Client) DialIdentity(ctx context.Context) {
 	if c.identity != nil {
 		c.identityAhead.begin(ctx, c.identity)
 	}
 }
 
-// identityOver asks on a connection to the identity's port, and closes it. Its errors have
-// Connect's codes, as those of the other way do.
+// identityOver sends the request on a connection to the identity port and closes the connection.
+// Its errors have Connect's codes, as errors over HTTP do.
 func identityOver(ctx context.Context, conn net.Conn, req *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()

@@ -16,36 +16,36 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxHeaderBytes bounds a response's header: one guest's garbage must not fill the host's memory.
+// maxHeaderBytes limits a response's header. Garbage from one guest must not fill the host's
+// memory.
 const maxHeaderBytes = 64 << 10
 
-// idleTime is how long a connection without a request is kept.
+// idleTime is how long a connection without a request stays open.
 const idleTime = time.Minute
 
-// unary asks what has one message each way, on the
-// goroutine of its caller: one write and mostly one read. http.Transport has two goroutines
-// for each connection, and two hand-overs between them and the caller for each request,
-// which are a good part of the daemon's share of an eval. It keeps one connection; requests
-// at the same time have more, which are closed.
+// unary makes calls with one message in each direction. It runs on the caller's goroutine, with one
+// write and mostly one read. http.Transport uses two goroutines per connection and two hand-overs
+// per request, a large part of the daemon's share of an eval. unary keeps one connection.
+// Concurrent requests open more and close them afterwards.
 type unary struct {
 	dial  DialFunc
 	ask   exchange
 	ahead ahead
 
-	mu   sync.Mutex // guards what follows; held for moments
-	idle *link      // carries no request; nil: there is none
+	mu   sync.Mutex // guards idle; held for moments
+	idle *link      // carries no request; may be nil
 }
 
-// exchange sends a request on a connection and receives its answer; keep says that the connection can be
-// used again. Its errors have Connect's codes.
+// exchange sends a request on a connection and receives its answer. keep reports whether the
+// connection can be used again. Its errors have Connect's codes.
 type exchange func(ctx context.Context, l *link, in, out proto.Message) (keep bool, err error)
 
-// unreached is the error of a request for which there was no connection: it was not sent.
+// unreached is the error of a request that was not sent, for lack of a connection.
 type unreached struct{ error }
 
 func (u unreached) Unwrap() error { return u.error }
 
-// link is one connection. One request at a time uses it.
+// link is one connection. It carries one request at a time.
 type link struct {
 	conn  net.Conn
 	asks  asking           // over conn
@@ -55,10 +55,10 @@ type link struct {
 	close *time.Timer // while it is idle
 }
 
-// asking reads what may be kept.
+// asking calls keep for every read. It returns ErrNoRoom if keep does not accept all bytes.
 type asking struct {
 	io.Reader
-	keep func(n int) int // of the request under way; may be nil
+	keep func(n int) int // set per request; may be nil
 }
 
 func (a *asking) Read(p []byte) (int, error) {
@@ -69,8 +69,9 @@ func (a *asking) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// call asks, and decodes the answer into out. Its errors have Connect's codes. keep says of n bytes of the answer how
-// many may be kept: it fails with ErrNoRoom if that are fewer. It may be nil.
+// call sends a request and decodes the answer into out. Its errors have Connect's codes. keep gets
+// a number of received bytes and returns how many of them the caller may keep. If that is fewer,
+// call fails with ErrNoRoom. keep may be nil.
 func (u *unary) call(ctx context.Context, in, out proto.Message, keep func(n int) int) error {
 	l, err := u.take(ctx)
 	if err != nil {
@@ -88,7 +89,7 @@ func (u *unary) call(ctx context.Context, in, out proto.Message, keep func(n int
 	return err
 }
 
-// broken is the error of a connection that did not hold, or of a caller that did not wait.
+// broken returns the error for a broken connection, or for a caller that is no longer waiting.
 func broken(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -99,7 +100,7 @@ func broken(ctx context.Context, err error) error {
 	return connect.NewError(codeOf(err), err)
 }
 
-// take is the idle connection, or a new one.
+// take returns the idle connection, or opens one.
 func (u *unary) take(ctx context.Context) (*link, error) {
 	u.mu.Lock()
 	l := u.idle
@@ -122,7 +123,7 @@ func (u *unary) take(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// dialAhead begins to open a connection, if there is none that can be used again; ctx ends that.
+// dialAhead starts to open a connection unless an idle one exists. ctx cancels the dial.
 func (u *unary) dialAhead(ctx context.Context) {
 	u.mu.Lock()
 	idle := u.idle != nil
@@ -132,15 +133,15 @@ func (u *unary) dialAhead(ctx context.Context) {
 	}
 }
 
-// close closes what carries no request.
+// close closes connections without a request.
 func (u *unary) close() {
 	u.ahead.drop()
 	u.closeIdle()
 }
 
-// quiet tells a connection that can be used again from one that the agent has closed, or
-// on which it says something that nobody asked for. A request must not be sent to find
-// out: it could not be told whether it was carried out.
+// quiet reports whether a connection can be used again. It cannot if the agent has closed it or has
+// sent unrequested bytes. Sending a request is no way to find out: if it failed, the caller could
+// not know whether the agent has carried it out.
 func (l *link) quiet() bool {
 	s, ok := l.conn.(syscall.Conn)
 	if !ok {
@@ -159,7 +160,7 @@ func (l *link) quiet() bool {
 	return err == nil && quiet
 }
 
-// put keeps a connection for the next request, if none is kept.
+// put keeps a connection for the next request unless one is kept already.
 func (u *unary) put(l *link) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -171,7 +172,7 @@ func (u *unary) put(l *link) {
 	l.close = time.AfterFunc(idleTime, func() { u.drop(l) })
 }
 
-// drop closes the idle connection, if it is that one.
+// drop closes l if it is the idle connection.
 func (u *unary) drop(l *link) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -181,7 +182,7 @@ func (u *unary) drop(l *link) {
 	}
 }
 
-// closeIdle closes the connection that carries no request now.
+// closeIdle closes the idle connection.
 func (u *unary) closeIdle() {
 	u.mu.Lock()
 	l := u.idle

@@ -23,7 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
 )
 
-// echo answers an eval with its code, or does what the code says.
+// echo answers an eval with its code, or follows the code.
 type echo struct {
 	agentv1connect.UnimplementedAgentHandler
 	entered chan struct{}
@@ -50,13 +50,14 @@ type served struct {
 	*agentclient.Client
 	agent *echo
 	dials atomic.Int64
-	conns sync.Map // of the agent's side
+	conns sync.Map // on the agent's side
 }
 
-// ways are how an agent is asked for an evaluation.
+// ways are the transports for an evaluation.
 var ways = []string{"http", "port"}
 
-// serve is a client of an agent that evaluates, and is asked in one of the ways; of the other there is none.
+// serve returns a client of an agent that evaluates over one of the transports. The other transport
+// does not exist.
 func serve(tb testing.TB, way string, opts ...agentclient.Option) *served {
 	tb.Helper()
 	s := &served{agent: &echo{entered: make(chan struct{}, 1), left: make(chan error, 1)}}
@@ -109,7 +110,7 @@ func (s *served) evaluate(ctx context.Context, r *agentv1.EvalRequest) (*agentv1
 	return resp.Msg, nil
 }
 
-// noting is a listener that notes what it accepts.
+// noting is a listener that records accepted connections.
 type noting struct {
 	net.Listener
 	conns *sync.Map
@@ -128,7 +129,8 @@ func (s *served) ask(ctx context.Context, code string) (string, error) {
 	return r.GetResult(), err
 }
 
-// An answer is asked for as it comes, and ends without room; the next request has a connection of its own.
+// keep is called while an answer arrives, and the call ends without room. The next request uses a
+// new connection.
 func TestAnAnswerIsAskedForAsItComes(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -179,8 +181,8 @@ func TestEvalsShareOneConnection(t *testing.T) {
 	}
 }
 
-// One that the agent has closed is noticed before a request goes out, which could not be
-// told from one that was carried out.
+// A connection closed by the agent is detected before a request is sent. After that, the client
+// could not know whether the request was carried out.
 func TestAConnectionThatTheAgentClosedIsNotUsed(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -259,7 +261,7 @@ func TestATokenIsShown(t *testing.T) {
 	}
 }
 
-// An agent of an older snapshot has no port for evaluations: it is found out once.
+// An agent of an older snapshot has no port for evaluations. The client detects this once.
 func TestAnAgentWithoutTheEvalPortIsAskedOverHTTP(t *testing.T) {
 	var tries atomic.Int64
 	s := serve(t, "http", agentclient.WithEvalPort(func(context.Context) (net.Conn, error) {
@@ -280,7 +282,8 @@ func TestAnAgentWithoutTheEvalPortIsAskedOverHTTP(t *testing.T) {
 	}
 }
 
-// What was sent is not sent again in the other way: it may have been carried out.
+// A request that was sent is not sent again over the other transport, because it may have been
+// carried out.
 func TestAnEvalThatBreaksIsNotSentTwice(t *testing.T) {
 	s := serve(t, "http", agentclient.WithEvalPort(func(context.Context) (net.Conn, error) {
 		ours, theirs := net.Pipe()
@@ -322,7 +325,7 @@ func TestAnswersOfThePortThatAreNone(t *testing.T) {
 	}
 }
 
-// A guest may answer anything, or nothing.
+// A guest may send any answer, or none.
 func TestAnswersThatAreNone(t *testing.T) {
 	for name, said := range map[string]string{
 		"nothing":            "",
@@ -351,8 +354,8 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// BenchmarkEval is a round trip to an agent in this process: port is how the daemon does it, http how it asks an
-// agent without that port, and transport how it did it once, by http.Transport. switches are of both sides.
+// BenchmarkEval is a round trip to an agent in this process: port is the daemon's way, http its way
+// to an agent without that port, and transport uses http.Transport. switches counts both sides.
 func BenchmarkEval(b *testing.B) {
 	for _, way := range []string{"transport", "http", "port"} {
 		b.Run(way, func(b *testing.B) {

@@ -18,14 +18,14 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// overHTTP asks in Connect's protocol over HTTP/1.1.
+// overHTTP returns an exchange over HTTP/1.1 with Connect's protocol.
 func overHTTP(procedure, token string) exchange {
 	return func(ctx context.Context, l *link, in, out proto.Message) (keep bool, err error) {
 		return l.roundTrip(ctx, procedure, token, in, out)
 	}
 }
 
-// roundTrip sends a request and receives its answer, as exchange says.
+// roundTrip sends a request and receives its answer. See exchange.
 func (l *link) roundTrip(ctx context.Context, procedure, token string, in, out proto.Message) (keep bool, err error) {
 	if err := l.write(ctx, procedure, token, in); err != nil {
 		return false, err
@@ -48,7 +48,7 @@ func (l *link) roundTrip(ctx context.Context, procedure, token string, in, out p
 	return keep, nil
 }
 
-// readHead reads an answer's header. Its body is bounded, and so is the framing of the body.
+// readHead reads the header of an answer. It limits the size of the body and of its framing.
 func (l *link) readHead() (*http.Response, error) {
 	l.limit.N = maxHeaderBytes
 	resp, err := http.ReadResponse(l.in, nil)
@@ -62,10 +62,11 @@ func (l *link) readHead() (*http.Response, error) {
 	return resp, guard.Response(unaryRequest, resp)
 }
 
-// unaryRequest is a request as write sends them, for what bounds their answers.
+// unaryRequest looks like the requests sent by write. guard.Response needs it to choose the limit
+// of the answer.
 var unaryRequest = &http.Request{Header: http.Header{"Content-Type": {"application/proto"}}}
 
-// write sends a request at once.
+// write sends a request in one write.
 func (l *link) write(ctx context.Context, procedure, token string, in proto.Message) error {
 	b := &l.out
 	b.Reset()
@@ -88,7 +89,7 @@ func (l *link) write(ctx context.Context, procedure, token string, in proto.Mess
 	return nil
 }
 
-// refused is the error that an agent answers with.
+// refused returns the error in an agent's answer.
 func refused(status string, body []byte) error {
 	var e struct {
 		Code    connect.Code `json:"code"`

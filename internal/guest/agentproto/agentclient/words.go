@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// said returns an agent's error with a text that is safe to show. Its code and its causes stay.
+// said makes the text of an agent's error safe to show. It keeps the error's code and causes.
 func said(err error) error {
 	var remote *connect.Error
 	if !errors.As(err, &remote) {
@@ -26,7 +26,7 @@ func said(err error) error {
 	return connect.NewError(remote.Code(), text)
 }
 
-// words makes the errors of Connect's clients safe to show.
+// words is an interceptor. It makes the errors of Connect's clients safe to show.
 type words struct{}
 
 func (words) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
@@ -46,7 +46,7 @@ func (words) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.Str
 	return next
 }
 
-// wordsConn is a stream whose errors are safe to show.
+// wordsConn is a stream. It makes its errors safe to show.
 type wordsConn struct{ connect.StreamingClientConn }
 
 func (c wordsConn) Send(m any) error     { return said(c.StreamingClientConn.Send(m)) }

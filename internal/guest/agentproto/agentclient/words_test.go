@@ -19,10 +19,10 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/msgwire"
 )
 
-// shouted is a megabyte that no error may have.
+// shouted is a megabyte that must not be in any error.
 var shouted = strings.Repeat("\x1b\u202e\x00", 200_000)
 
-// shouter answers each request with an error, in the ways that agents have.
+// shouter answers each request with an error, in all forms used by agents.
 func shouter(w http.ResponseWriter, r *http.Request) {
 	body, _ := json.Marshal(map[string]any{"code": "invalid_argument", "message": shouted})
 	switch {
@@ -38,7 +38,7 @@ func shouter(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// All calls of a client return errors that can be shown, whatever an agent answers.
+// All calls of a client return errors that are safe to show, whatever an agent answers.
 func TestAnAgentThatShouts(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(shouter))
 	defer s.Close()

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// Ask sends a request on a new connection to an agent and reads its answer. If ctx ends before that, it
+// Ask sends a request on a new connection to an agent and reads the answer. If ctx ends first, it
 // closes conn and returns the cause.
 func Ask(ctx context.Context, conn io.ReadWriteCloser, r Request) (Code, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })

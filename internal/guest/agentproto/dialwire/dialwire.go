@@ -1,8 +1,9 @@
-// Package dialwire is what host and agent say to each other before the bytes of a
-// connection to a port in the guest: on a vsock port of its own (agentproto.DialPort),
-// one request and one answer of fixed size, and after an answer of OK the connection is
-// the guest's server's. docs/inside/formats/agent-protocol.md has the bytes. The trap: whoever
-// reads must take no byte more than the message, for what follows is the caller's.
+// Package dialwire is the exchange between host and agent before the bytes of a connection to a
+// port in the guest. On the vsock port agentproto.DialPort, the host sends one request and the
+// agent one answer, both of fixed size. After the answer OK, the connection belongs to the server
+// in the guest. The bytes are described in docs/inside/formats/agent-protocol.md.
+//
+// A reader must not read beyond the message, because the following bytes belong to the caller.
 package dialwire
 
 import (
@@ -15,11 +16,11 @@ import (
 // Version is the first byte of each message.
 const Version = 1
 
-// Family says which addresses of the guest are tried.
+// Family selects the addresses of the guest to try.
 type Family uint8
 
 const (
-	Any  Family = 0 // 127.0.0.1, ::1, then those of eth0
+	Any  Family = 0 // 127.0.0.1, ::1, then the addresses of eth0
 	IPv4 Family = 4
 	IPv6 Family = 6
 )
@@ -34,11 +35,11 @@ type Request struct {
 type Code uint8
 
 const (
-	OK      Code = 0 // the connection is made
-	Refused Code = 1 // nothing listens on that port
-	Timeout Code = 2 // something listens, or the packets are dropped: nobody accepted in time
-	Invalid Code = 3 // the request is none that this agent knows
-	Busy    Code = 4 // the agent has as many connections as it allows
+	OK      Code = 0 // connected
+	Refused Code = 1 // no server listens on the port
+	Timeout Code = 2 // a server listens or packets are dropped, but no accept in time
+	Invalid Code = 3 // the agent does not know this request
+	Busy    Code = 4 // the agent has reached its limit of connections
 )
 
 func (c Code) String() string {
@@ -59,11 +60,11 @@ func (c Code) String() string {
 
 // Sizes of the messages.
 const (
-	RequestBytes = 8 // version, family, port big endian, four of zero
-	AnswerBytes  = 4 // version, code, two of zero
+	RequestBytes = 8 // version, family, port big endian, four zero bytes
+	AnswerBytes  = 4 // version, code, two zero bytes
 )
 
-// ErrVersion is that of a message of another version.
+// ErrVersion is the error for a message of another version.
 var ErrVersion = errors.New("a message of another version")
 
 var errMalformed = errors.New("a malformed message")
@@ -98,7 +99,7 @@ func WriteAnswer(w io.Writer, c Code) error {
 	return err
 }
 
-// ReadAnswer receives an answer. Codes that are not known here are passed on.
+// ReadAnswer receives an answer. It returns unknown codes unchanged.
 func ReadAnswer(r io.Reader) (Code, error) {
 	var b [AnswerBytes]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {

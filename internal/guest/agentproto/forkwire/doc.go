@@ -1,10 +1,10 @@
-// Package forkwire is the protocol of forks that a guest makes of itself:
-// requests go from a program in the guest to its agent over a Unix socket and
-// from the agent to the host over vsock, in one and the same form. It owns the
-// messages, their limits and their reading and writing; who answers what is
-// internal/guest/agent/forkcall's and internal/domain/sandbox's. The trap: both ends read
-// what a guest wrote, and any program in the guest can write it, so nothing is
-// read without a limit and every field is checked.
+// Package forkwire is the protocol by which a guest forks itself. Requests go from a program in the
+// guest to its agent over a Unix socket, and from the agent to the host over vsock, in the same
+// form. The package defines the messages and their limits, and reads and writes them. Packages
+// internal/guest/agent/forkcall and internal/domain/sandbox answer the requests.
 //
-// docs/inside/formats/fork-call.md describes it.
+// Both ends read input from the guest, and any program in the guest can write it. So every read has
+// a limit and every field is checked.
+//
+// The format is described in docs/inside/formats/fork-call.md.
 package forkwire

@@ -8,20 +8,20 @@ import (
 	"io"
 )
 
-// Collected is what a waiter sends when it has a child's end and its result:
-// until then the host keeps both.
+// Collected is sent by a waiter when it has received a child's end and result. The host keeps both
+// until then.
 const Collected = '+'
 
-// NewReader is a reader that ReadRequest and ReadAnswer can use.
+// NewReader returns a reader for ReadRequest and ReadAnswer.
 func NewReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 4096) }
 
-// WriteRequest sends a request and its result, which may be empty.
+// WriteRequest sends a request and its result. The result may be empty.
 func WriteRequest(w io.Writer, r Request, result []byte) error {
 	r.Bytes = len(result)
 	return write(w, r, result)
 }
 
-// ReadRequest reads what WriteRequest sent. It checks its size and form only.
+// ReadRequest reads a request and its result. It checks only their size and form.
 func ReadRequest(r *bufio.Reader) (req Request, result []byte, err error) {
 	if req, err = ReadHead(r); err == nil {
 		result, err = ReadResult(r, req)
@@ -29,7 +29,7 @@ func ReadRequest(r *bufio.Reader) (req Request, result []byte, err error) {
 	return req, result, err
 }
 
-// ReadHead reads a request but for its result, for who may not want that one.
+// ReadHead reads a request without its result, for callers that may not need the result.
 func ReadHead(r *bufio.Reader) (req Request, err error) {
 	if err := readLine(r, maxRequestLine, &req); err != nil {
 		return req, fmt.Errorf("read request: %w", err)
@@ -37,7 +37,7 @@ func ReadHead(r *bufio.Reader) (req Request, err error) {
 	return req, nil
 }
 
-// ReadResult reads what follows a request's head.
+// ReadResult reads the result after a request's head.
 func ReadResult(r *bufio.Reader, req Request) ([]byte, error) {
 	result, err := readResult(r, req.Bytes)
 	if err != nil {
@@ -46,13 +46,13 @@ func ReadResult(r *bufio.Reader, req Request) ([]byte, error) {
 	return result, nil
 }
 
-// WriteAnswer sends an answer and the result that belongs to it.
+// WriteAnswer sends an answer and its result.
 func WriteAnswer(w io.Writer, a Answer, result []byte) error {
 	a.Bytes = len(result)
 	return write(w, a, result)
 }
 
-// ReadAnswer reads what WriteAnswer sent.
+// ReadAnswer reads an answer and its result.
 func ReadAnswer(r *bufio.Reader) (a Answer, result []byte, err error) {
 	if err := readLine(r, maxAnswerLine, &a); err != nil {
 		return a, nil, fmt.Errorf("read answer: %w", err)
@@ -63,8 +63,8 @@ func ReadAnswer(r *bufio.Reader) (a Answer, result []byte, err error) {
 	return a, result, nil
 }
 
-// write sends line and bytes in one call: a message is not torn by a branch in
-// its middle, unless it is larger than a socket's buffer.
+// write sends the line and the bytes in one call. A branch cannot split the message, unless it is
+// larger than a socket's buffer.
 func write(w io.Writer, v any, result []byte) error {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 const token = "0123456789abcdef0123456789abcdef"
 
-// golden are messages as the first version writes them.
+// golden are messages as written by the first version.
 var golden = []struct {
 	name   string
 	msg    any
@@ -97,7 +97,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		req  Request
-		says string // empty: it is right
+		says string // empty if it is valid
 	}{
 		{Request{Op: OpFork, N: 1, Token: token}, ""},
 		{Request{Op: OpFork, N: MaxChildren, Token: token}, ""},
@@ -125,8 +125,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// FuzzRequest: whatever a guest writes is read within its limits or refused, and
-// what is accepted reads the same when it is written again.
+// FuzzRequest checks that a guest's request is read within its limits or refused, and that an
+// accepted one is the same after being written again.
 func FuzzRequest(f *testing.F) {
 	for _, g := range golden {
 		b, err := os.ReadFile(filepath.Join("testdata", g.name))
@@ -157,7 +157,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzAnswer: the agent reads answers of the host, and programs those of the agent.
+// FuzzAnswer covers answers from the host to the agent, and from the agent to programs.
 func FuzzAnswer(f *testing.F) {
 	for _, g := range golden {
 		b, err := os.ReadFile(filepath.Join("testdata", g.name))
@@ -174,7 +174,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// sameJSON tells an empty list from none as little as the wire does.
+// sameJSON treats an empty list like a missing one, as the wire does.
 func sameJSON(t *testing.T, a, b any) bool {
 	t.Helper()
 	x, err := json.Marshal(a)

@@ -9,57 +9,57 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// Limits on what is read; docs/inside/formats/fork-call.md names them.
+// Limits of messages, documented in docs/inside/formats/fork-call.md.
 const (
 	MaxChildren    = 1000           // of one fork
-	MaxResult      = 1 << 20        // bytes that a child leaves behind
-	maxIDs         = MaxChildren    // that one wait can name
+	MaxResult      = 1 << 20        // bytes a child returns at exit
+	maxIDs         = MaxChildren    // named in one wait
 	maxWait        = 24 * time.Hour // of one wait
-	maxRequestLine = 64 << 10       // bytes, its end included
-	maxAnswerLine  = 1 << 20        // bytes; a thousand children with a short reason each
+	maxRequestLine = 64 << 10       // bytes, including the newline
+	maxAnswerLine  = 1 << 20        // bytes; fits a thousand children, each with a short reason
 	maxText        = 300            // bytes of a reason or message
-	maxChildText   = 120            // bytes of the reason why one child is not there
+	maxChildText   = 120            // bytes of the reason for one missing child
 	tokenDigits    = 32             // of a call's token
 )
 
-// Op is what a request asks for.
+// Op is the operation of a request.
 type Op string
 
 const (
-	OpFork Op = "fork" // branch this machine into N children
-	OpWait Op = "wait" // the end of one child
-	OpExit Op = "exit" // end this machine, which is somebody's child
+	OpFork Op = "fork" // branch this VM into N children
+	OpWait Op = "wait" // wait for the end of one child
+	OpExit Op = "exit" // end this VM, which must be a child
 )
 
 // Request is one call.
 type Request struct {
 	Op Op  `json:"op"`
 	N  int `json:"n,omitempty"` // of a fork
-	// Token names a fork towards the host, so that it is made once however often
-	// it is asked for. The agent sets it; a local caller's is not looked at.
+	// Token identifies a fork to the host, so repeated requests make the fork only once. The agent
+	// sets it and ignores the token of a local caller.
 	Token string `json:"token,omitempty"`
-	// Again says that a request with this token was sent before.
+	// Again reports whether a request with this token was sent before.
 	Again bool `json:"again,omitempty"`
-	// IDs are the children that a wait is for; none means any.
+	// IDs are the children to wait for. If empty, the wait is for any child.
 	IDs       []string `json:"ids,omitempty"`
-	TimeoutMS int64    `json:"timeout_ms,omitempty"` // of a wait; 0: none
+	TimeoutMS int64    `json:"timeout_ms,omitempty"` // of a wait; 0 means no timeout
 	Code      int      `json:"code,omitempty"`       // of an exit
-	Bytes     int      `json:"bytes,omitempty"`      // of the result that follows an exit
+	Bytes     int      `json:"bytes,omitempty"`      // of the result after an exit request
 }
 
-// Answer is what came of a call. In the children of a fork the agent makes it.
+// Answer is the result of a call. In the children of a fork, the agent makes it.
 type Answer struct {
-	Error *Error `json:"error,omitempty"` // then nothing else is set
-	// Of a fork: 0 in the original, 1 to N in the children.
+	Error *Error `json:"error,omitempty"` // if set, the other fields are unset
+	// Index is the result of a fork: 0 in the original, 1 to N in the children.
 	Index    int     `json:"index"`
 	ID       string  `json:"id,omitempty"`       // of this child
 	Parent   string  `json:"parent,omitempty"`   // tag of the snapshot it was forked from
 	Children []Child `json:"children,omitempty"` // in the original, by index
 	Ended    *Ended  `json:"ended,omitempty"`    // of a wait
-	Bytes    int     `json:"bytes,omitempty"`    // of the result that follows
+	Bytes    int     `json:"bytes,omitempty"`    // of the result after the answer
 }
 
-// Child is one child of a fork: a sandbox, or why it could not be made.
+// Child is one child of a fork: a sandbox, or the reason for its absence.
 type Child struct {
 	Index int    `json:"index"`
 	ID    string `json:"id,omitempty"`
@@ -72,7 +72,7 @@ type Status string
 const (
 	Exited Status = "exited" // it called exit
 	Killed Status = "killed" // through the API
-	Died   Status = "died"   // its machine ended by itself; Reason says how
+	Died   Status = "died"   // its VM ended without a request; Reason has the cause
 )
 
 // Ended is a child's end.
@@ -80,8 +80,8 @@ type Ended struct {
 	ID     string `json:"id"`
 	Index  int    `json:"index"`
 	Status Status `json:"status"`
-	Code   int    `json:"code"`             // that it gave to exit; else -1
-	Reason string `json:"reason,omitempty"` // of one that died
+	Code   int    `json:"code"`             // from the call of exit, otherwise -1
+	Reason string `json:"reason,omitempty"` // if Status is Died
 }
 
 // Code is the kind of an error.
@@ -90,18 +90,18 @@ type Code string
 const (
 	Invalid     Code = "invalid"     // the request is wrong
 	Denied      Code = "denied"      // this sandbox may not fork
-	Limit       Code = "limit"       // the tree is as large or as deep as it may be
+	Limit       Code = "limit"       // the tree has reached its limit of size or depth
 	Busy        Code = "busy"        // too much is under way; try again
-	Failed      Code = "failed"      // the fork failed and nothing has happened
-	Interrupted Code = "interrupted" // another fork came between: nothing was done for this machine
-	Lost        Code = "lost"        // the host cannot say what became of it
-	NoChildren  Code = "no_children" // there is none to wait for
+	Failed      Code = "failed"      // the fork failed without any effect
+	Interrupted Code = "interrupted" // another fork came first; this VM got no fork
+	Lost        Code = "lost"        // the host does not know the outcome
+	NoChildren  Code = "no_children" // no children to wait for
 	TimedOut    Code = "timeout"     // no child ended in time
-	NotAChild   Code = "not_a_child" // this machine was not made by a fork in a guest
+	NotAChild   Code = "not_a_child" // no fork in a guest made this VM
 	Unavailable Code = "unavailable" // the host does not answer
 )
 
-// Error is a call that came to nothing.
+// Error is the error of a failed call.
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
@@ -109,15 +109,15 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Errorf makes an Error.
+// Errorf returns an Error with a formatted text.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: Clip(fmt.Sprintf(format, args...))}
 }
 
-// ClipChild shortens the reason of one of many children.
+// ClipChild shortens the reason for one of many children.
 func ClipChild(s string) string { return ellipsis.Clip(s, maxChildText) }
 
-// Clip shortens a text to what a message may hold.
+// Clip shortens a text to the limit of a message.
 func Clip(s string) string { return ellipsis.Clip(s, maxText) }
 
 var (
@@ -125,7 +125,7 @@ var (
 	idPattern    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 )
 
-// Check says what is wrong with a request of a local caller.
+// Check returns an error if a request of a local caller is invalid.
 func (r *Request) Check() error {
 	switch r.Op {
 	case OpFork:
@@ -150,7 +150,7 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// CheckFromAgent says what is wrong with a request that came to the host.
+// CheckFromAgent returns an error if a request from an agent is invalid. It runs on the host.
 func (r *Request) CheckFromAgent() error {
 	if err := r.Check(); err != nil {
 		return err

@@ -14,19 +14,19 @@ const (
 	flagEnd        = 2
 )
 
-// headBytes is the size of a frame's head: its flags and its length.
+// headBytes is the size of a frame's head, which holds flags and length.
 const headBytes = 5
 
-// endGrace is how long the end of an answer may come after the frame that ends its stream.
+// endGrace is how long an answer may stay open after the frame that ends its stream.
 const endGrace = time.Second
 
-// frames is the body of a stream. It passes whole frames on while they are in order:
-// plain messages of bounded size, then one frame that ends the stream, then no more.
+// frames is the body of a stream. It passes on frames only in the correct order: plain messages of
+// limited size, then one frame that ends the stream, then no bytes.
 type frames struct {
 	body  io.ReadCloser
 	head  [headBytes]byte
-	have  int // bytes of head that have come
-	left  int // bytes of the frame's message still to come
+	have  int // received bytes of head
+	left  int // outstanding bytes of the frame's message
 	ended bool
 	grace *time.Timer // closes the body; nil until the stream has ended
 }

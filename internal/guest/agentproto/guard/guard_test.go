@@ -26,7 +26,7 @@ func TestFrames(t *testing.T) {
 		bad   string
 	}{
 		{"messages and an end", bytes.Join([][]byte{message, frame(0, 0), message, end}, nil), ""},
-		{"a torn frame", message[:9], ""}, // Connect reports it
+		{"a torn frame", message[:9], ""}, // reported by Connect
 		{"after the end", bytes.Join([][]byte{message, end, message}, nil), "after the end"},
 		{"two ends", bytes.Join([][]byte{end, end}, nil), "after the end"},
 		{"a compressed message", frame(flagCompressed, 7), "compressed"},
@@ -82,7 +82,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// FuzzFrames holds the guard against a parser of whole frames.
+// FuzzFrames compares the guard with a parser of whole frames.
 func FuzzFrames(f *testing.F) {
 	f.Add(append(frame(0, 3), frame(flagEnd, 2)...), 1)
 	f.Add(append(frame(flagEnd, 0), 0), 4)
@@ -125,7 +125,7 @@ func inOrder(b []byte) bool {
 	return true
 }
 
-// An agent's redirect ends its call, and a guest does not speak for the whole host name.
+// An agent's redirect ends its call, and a guest's answer has no effect on the whole host name.
 func TestProxiedAnswers(t *testing.T) {
 	for status, refused := range map[int]bool{200: false, 204: false, 206: false, 304: false, 404: false,
 		300: true, 301: true, 302: true, 303: true, 305: true, 307: true, 308: true, 399: true} {

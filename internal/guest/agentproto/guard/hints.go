@@ -7,9 +7,9 @@ import (
 	"net/textproto"
 )
 
-// BoundHints returns a request whose transport ends it after most informational answers (1xx). A proxy
-// that passes them on has the transport count each header by itself, so a guest could send them for
-// ever. A caller that passes none on needs no bound: then they share the header's.
+// BoundHints returns a request that fails after most informational answers (1xx). In a proxy that
+// passes them on, the transport limits each header by itself, so a guest could send them for ever.
+// Other callers need no limit: the header's limit then covers them all.
 func BoundHints(r *http.Request, most int) *http.Request {
 	pass := httptrace.ContextClientTrace(r.Context())
 	if pass == nil || pass.Got1xxResponse == nil {
@@ -26,7 +26,7 @@ func BoundHints(r *http.Request, most int) *http.Request {
 	return r.WithContext(httptrace.WithClientTrace(untraced{r.Context()}, &bounded))
 }
 
-// untraced hides the trace of a context, which a new one would call as well.
+// untraced hides the trace of a context. Otherwise a new trace would call it as well.
 type untraced struct{ context.Context }
 
 // Value implements context.Context.
@@ -38,10 +38,10 @@ func (u untraced) Value(key any) any {
 	return v
 }
 
-// Transport bounds the informational answers of a guest behind a proxy.
+// Transport limits the informational answers of a guest behind a proxy.
 type Transport struct{ Next http.RoundTripper }
 
-// MaxHints bounds the informational answers to one request.
+// MaxHints limits the informational answers to one request.
 const MaxHints = 16
 
 // RoundTrip implements http.RoundTripper.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// hinting is a server that sends early hints before its answer; n < 0 means for ever.
+// hinting is a server that sends n early hints before its answer. If n < 0, it never stops.
 func hinting(n int) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()

@@ -10,9 +10,9 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/protobound"
 )
 
-// Options are those of every Connect client of an agent: no compression, which would hide
-// the size of an answer and cost the guest more than the link, and bounded messages of at
-// most that many elements.
+// Options returns the options of every Connect client of an agent. They disable compression: it
+// would hide the size of an answer and cost the guest more than the link. They limit the size of
+// messages, and their elements to the given number.
 func Options(elements int) []connect.ClientOption {
 	return []connect.ClientOption{
 		connect.WithAcceptCompression("gzip", nil, nil),
@@ -21,13 +21,13 @@ func Options(elements int) []connect.ClientOption {
 	}
 }
 
-// codec is Connect's for binary messages, with bounded decoding.
+// codec is Connect's codec for binary messages, with limits on decoding.
 type codec struct{ elements int }
 
 // Name implements connect.Codec.
 func (codec) Name() string { return "proto" }
 
-// IsBinary tells Connect that messages are no text.
+// IsBinary reports to Connect that messages are binary and not text.
 func (codec) IsBinary() bool { return true }
 
 // Marshal implements connect.Codec.

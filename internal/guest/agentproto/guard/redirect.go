@@ -2,9 +2,9 @@ package guard
 
 import "net/http"
 
-// Proxied checks an agent's answer before it is passed on to a client. It returns a Violation for a redirect: a
-// client that follows it would send its key to the route that the guest names. It drops headers by which a guest
-// would speak for the whole host name.
+// Proxied checks an agent's answer before it is passed on to a client. It returns a Violation for a
+// redirect: by following it, a client would send its key to a route chosen by the guest. It removes
+// headers with effects on the whole host name.
 func Proxied(resp *http.Response) error {
 	if err := notRedirect(resp); err != nil {
 		return err
@@ -15,7 +15,8 @@ func Proxied(resp *http.Response) error {
 	return nil
 }
 
-// notRedirect returns a Violation for a redirect. The agent has none; a file that was not modified is no redirect.
+// notRedirect returns a Violation for a redirect, because the agent has no redirects. Status 304
+// (not modified) does not count as a redirect.
 func notRedirect(resp *http.Response) error {
 	if resp.StatusCode < 300 || resp.StatusCode >= 400 || resp.StatusCode == http.StatusNotModified {
 		return nil

@@ -10,11 +10,12 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
-// maxRefusal bounds the body of an answer that is no success, and the message that ends a stream.
+// maxRefusal limits the body of an unsuccessful answer, and the message that ends a stream.
 const maxRefusal = 64 << 10
 
-// Response bounds an agent's answer to the request that resp.Request may not name. Reads of
-// its body return a Violation. If it returns an error, it has closed the body.
+// Response puts limits on an agent's answer to req. It does not use resp.Request. Reads of the body
+// return a Violation if the answer exceeds them. If Response returns an error, it has closed the
+// body.
 func Response(req *http.Request, resp *http.Response) error {
 	if resp.StatusCode < http.StatusOK {
 		resp.Body.Close()
@@ -24,7 +25,7 @@ func Response(req *http.Request, resp *http.Response) error {
 		resp.Body.Close()
 		return err
 	}
-	asked := req.Header.Get("Content-Type") // the agent's word for its answer does not count
+	asked := req.Header.Get("Content-Type") // the content type of the answer is not trusted
 	switch {
 	case resp.StatusCode != http.StatusOK:
 		resp.Body = &limited{body: resp.Body, left: maxRefusal, what: "a refusal"}
@@ -36,7 +37,7 @@ func Response(req *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// Client is an HTTP client for Connect whose answers are bounded.
+// Client is an HTTP client for Connect. It puts limits on answers.
 type Client struct{ Next connect.HTTPClient }
 
 // Do implements connect.HTTPClient.
@@ -51,12 +52,13 @@ func (c Client) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// violation has a code, as Connect would take a transport's error for a lost connection.
+// violation returns a Violation with a code. Without a code, Connect would treat it as a lost
+// connection.
 func violation(format string, args ...any) error {
 	return connect.NewError(connect.CodeInternal, agentproto.Violationf(format, args...))
 }
 
-// limited is a body that fails when it is longer than allowed.
+// limited is a body with a limit. It fails if it is longer.
 type limited struct {
 	body io.ReadCloser
 	left int
@@ -66,7 +68,7 @@ type limited struct {
 // Read implements io.Reader.
 func (l *limited) Read(p []byte) (int, error) {
 	if len(p) > l.left+1 {
-		p = p[:l.left+1] // one more shows that it is too long
+		p = p[:l.left+1] // one extra byte detects an oversized body
 	}
 	n, err := l.body.Read(p)
 	if l.left -= n; l.left < 0 {

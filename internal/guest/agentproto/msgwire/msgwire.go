@@ -1,8 +1,10 @@
-// Package msgwire is the form in which messages travel on vsock ports without HTTP: an
-// identity (agentproto.IdentityPort) and an evaluation (agentproto.EvalPort). Each is on
-// the way to a clone's first use, and each page that its agent touches for HTTP is one that
-// every clone copies. The trap: either side may be hostile, so a message is bounded, and memory
-// is taken for what came and not for what was announced.
+// Package msgwire is the form of messages on vsock ports without HTTP: identities
+// (agentproto.IdentityPort) and evaluations (agentproto.EvalPort). Both delay the first use of a
+// clone. If the agent used HTTP for them, every clone would have to copy the pages that HTTP
+// touches.
+//
+// Either side may be hostile. So a message has a size limit, and memory grows with the bytes
+// received, not with the announced length.
 package msgwire
 
 import (
@@ -16,10 +18,11 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/protobound"
 )
 
-// MaxIdentityBytes bounds an identity: an environment and what hooks print are in it.
+// MaxIdentityBytes limits an identity message. It contains an environment and the output of hooks.
 const MaxIdentityBytes = 4 << 20
 
-// Write sends a message of at most so many bytes: its length in four bytes, big endian, and its bytes, in one write.
+// Write sends a message of up to most bytes in one write: its length in four bytes, big endian,
+// then its bytes.
 func Write(w io.Writer, m proto.Message, most int) error {
 	b, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 4, 1024), m)
 	if err != nil {
@@ -33,7 +36,8 @@ func Write(w io.Writer, m proto.Message, most int) error {
 	return err
 }
 
-// Read receives a message of at most so many bytes into m. io.EOF: there is none.
+// Read receives a message of up to most bytes into m. It returns io.EOF if the stream ends before a
+// message.
 func Read(r io.Reader, m proto.Message, most int) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -1,8 +1,8 @@
-// Package protobound decodes messages of a peer that may be hostile. The size of a
-// message on the wire does not bound its size in memory: two bytes of a repeated field
-// become a struct of some hundred bytes. Decode counts the elements of a message before
-// it decodes them. The trap: it takes a message that is empty, as proto.Unmarshal does
-// not merge into a reset one.
+// Package protobound decodes messages from a possibly hostile peer. The size of a message on the
+// wire does not limit its size in memory: two bytes of a repeated field become a struct of some
+// hundred bytes. Decode counts the elements of a message before it decodes them.
+//
+// Pass an empty message to Decode, because proto.Unmarshal resets it first.
 package protobound
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
-// MaxElements bounds the elements of one message: nested messages, map entries and
-// values of repeated fields. The largest honest message, a directory's listing, has
-// three for each of its files.
+// MaxElements limits the elements of one message: nested messages, map entries and values of
+// repeated fields. The largest honest message is the listing of a directory, with three elements
+// per file.
 const MaxElements = 1 << 16
 
-// maxDepth bounds how deep messages are nested. Those of the protocol have four levels.
+// maxDepth limits the nesting of messages. The protocol's own messages have four levels.
 const maxDepth = 16
 
-// Decode decodes b into m. It returns a *agentproto.Violation if b is malformed or has
-// more than most elements.
+// Decode decodes b into m. It returns a *agentproto.Violation if b is malformed or has more than
+// most elements.
 func Decode(b []byte, m proto.Message, most int) error {
 	left := most
 	if err := count(b, m.ProtoReflect().Descriptor(), maxDepth, &left); err != nil {
@@ -34,8 +34,8 @@ func Decode(b []byte, m proto.Message, most int) error {
 	return nil
 }
 
-// count takes the elements of a message from left. Fields that the descriptor does not
-// have are kept by proto.Unmarshal as bytes, and cost no more than those.
+// count subtracts the elements of a message from left. proto.Unmarshal keeps unknown fields as
+// bytes, so they cost no more memory than on the wire.
 func count(b []byte, of protoreflect.MessageDescriptor, depth int, left *int) error {
 	if depth == 0 {
 		return agentproto.Violationf("%s is nested more than %d deep", of.Name(), maxDepth)
@@ -66,9 +66,9 @@ func countField(value []byte, typ protowire.Type, f protoreflect.FieldDescriptor
 	nested := f.Message() != nil && typ == protowire.BytesType
 	switch {
 	case !nested && !f.IsList():
-		return nil // one value, which replaces the one before
+		return nil // a single value replaces the previous one
 	case !nested && typ == protowire.BytesType && !isBytes(f):
-		*left -= len(value) // packed: at most one value for each byte
+		*left -= len(value) // packed: at most one value per byte
 	default:
 		*left--
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 )
 
-// emptyFiles is n files of two bytes each.
+// emptyFiles returns n files of two bytes each.
 func emptyFiles(n int) []byte {
 	return bytes.Repeat(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), nil), n)
 }
@@ -82,7 +82,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// equal compares encodings: proto.Equal has NaN differ from itself.
+// equal compares encodings, because NaN differs from itself in proto.Equal.
 func equal(a, b proto.Message) bool {
 	x, err := proto.MarshalOptions{Deterministic: true}.Marshal(a)
 	y, err2 := proto.MarshalOptions{Deterministic: true}.Marshal(b)

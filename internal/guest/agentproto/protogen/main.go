@@ -1,7 +1,6 @@
-// Command protogen turns the contract's .proto files into Go. It is a
-// development tool, run by `go generate`: it compiles with a compiler written
-// in Go and runs the generators from the module graph, so that no protoc has
-// to be installed. It owns no format; the .proto files do.
+// Command protogen generates Go from the contract's .proto files. It is a development tool, run by
+// `go generate`. It uses a compiler written in Go and the generators from the module graph, so
+// protoc is not needed. The .proto files define the format.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 
 const module = "github.com/forkd/forkd/internal/guest/agentproto"
 
-// plugins are run in this order; both come with libraries the agent links.
+// plugins run in this order. Both come with libraries linked by the agent.
 var plugins = []string{
 	"google.golang.org/protobuf/cmd/protoc-gen-go",
 	"connectrpc.com/connect/cmd/protoc-gen-connect-go",
@@ -50,7 +49,7 @@ func run(ctx context.Context, files []string) error {
 func compile(ctx context.Context, files []string) (*pluginpb.CodeGeneratorRequest, error) {
 	c := protocompile.Compiler{
 		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{}),
-		SourceInfoMode: protocompile.SourceInfoStandard, // comments go into the Go code
+		SourceInfoMode: protocompile.SourceInfoStandard, // copies comments into the Go code
 	}
 	out, err := c.Compile(ctx, files...)
 	if err != nil {
@@ -62,7 +61,7 @@ func compile(ctx context.Context, files []string) (*pluginpb.CodeGeneratorReques
 	}
 	seen := map[string]bool{}
 	for _, f := range out {
-		// Generators want every import before the file that imports it.
+		// Generators expect every import before the importing file.
 		for i := range f.Imports().Len() {
 			imp := f.Imports().Get(i)
 			if !seen[imp.Path()] {
@@ -76,7 +75,7 @@ func compile(ctx context.Context, files []string) (*pluginpb.CodeGeneratorReques
 }
 
 func describe(f interface{ Path() string }) *descriptorpb.FileDescriptorProto {
-	// The compiler's result carries the source comments; a rebuilt descriptor would not.
+	// The compiler's result has the source comments; a rebuilt descriptor would not have them.
 	return f.(interface {
 		FileDescriptorProto() *descriptorpb.FileDescriptorProto
 	}).FileDescriptorProto()

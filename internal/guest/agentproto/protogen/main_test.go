@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 )
 
-// The generated code carries the descriptor it was made from.
+// The generated code contains the descriptor it was made from.
 func TestGeneratedCodeIsCurrent(t *testing.T) {
 	t.Chdir("..")
 	for file, desc := range map[string]protoreflect.FileDescriptor{

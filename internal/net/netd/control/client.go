@@ -12,18 +12,18 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// ErrClosed: the connection to forkd-net has ended; it may be dialed anew.
+// ErrClosed is the error after the connection to forkd-net has ended. The caller may dial again.
 var ErrClosed = errors.New("connection to forkd-net has ended")
 
-// Client is the daemon's end. Its methods may be called at once.
+// Client is the daemon's end. Its methods are safe for concurrent use.
 type Client struct {
 	conn *conn
 	done chan struct{}
 
 	mu      sync.Mutex
 	last    uint64                     // id of the last request
-	waiting map[uint64]chan<- envelope // by id; room for one
-	err     error                      // why it ended
+	waiting map[uint64]chan<- envelope // by id; buffered for one answer
+	err     error                      // reason for the end
 }
 
 // Dial connects to the forkd-net that listens at path.
@@ -36,7 +36,7 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	return NewClient(ctx, c.(*net.UnixConn))
 }
 
-// NewClient takes a connection over and says hello.
+// NewClient takes ownership of a connection and sends the hello.
 func NewClient(ctx context.Context, u *net.UnixConn) (*Client, error) {
 	if err := checkPeer(u); err != nil {
 		u.Close()
@@ -56,18 +56,17 @@ func NewClient(ctx context.Context, u *net.UnixConn) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connection and waits for it. VMs stay bound.
+// Close ends the connection and waits for its end. VMs stay bound.
 func (c *Client) Close() {
 	c.conn.close()
 	<-c.done
 }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Bind binds VMs, in batches, each with its wire's end, which it leaves open.
-// There is a result for each VM; the error is for what went wrong with all that
-// have none.
+// Bind binds VMs, in batches, each with its end of the wire. It leaves these ends open. It returns
+// a result for each VM. The error applies to all VMs without a result.
 func (c *Client) Bind(ctx context.Context, vms []Binding) ([]Bound, error) {
 	for _, b := range vms {
 		if err := b.check(); err != nil {
@@ -97,75 +96,74 @@ func (c *Client) Bind(ctx context.Context, vms []Binding) ([]Bound, error) {
 	return all, nil
 }
 
-// Update gives a VM another policy. Its flows that may not be any more are cut
-// when it returns.
+// Update replaces the policy of a VM. When it returns, flows no longer allowed are cut.
 func (c *Client) Update(ctx context.Context, vm string, spec netpolicy.Spec) (Bound, error) {
 	var answer Bound
 	err := c.call(ctx, opUpdate, updateBody{VM: vm, Spec: spec}, nil, &answer)
 	return answer, err
 }
 
-// Release ends a VM's flows and forgets it.
+// Release ends a VM's flows and forgets the VM.
 func (c *Client) Release(ctx context.Context, vm string) error {
 	return c.call(ctx, opRelease, vmBody{vm}, nil, nil)
 }
 
-// List lists the VMs that are bound.
+// List returns the bound VMs.
 func (c *Client) List(ctx context.Context) ([]Listed, error) {
 	var answer listBody
 	err := c.call(ctx, opList, nil, nil, &answer)
 	return answer.VMs, err
 }
 
-// Traffic is what each VM has had.
+// Traffic returns the traffic of each VM.
 func (c *Client) Traffic(ctx context.Context) ([]Traffic, error) {
 	var answer trafficBody
 	err := c.call(ctx, opTraffic, nil, nil, &answer)
 	return answer.VMs, err
 }
 
-// Flows lists a VM's live flows.
+// Flows returns a VM's live flows.
 func (c *Client) Flows(ctx context.Context, vm string) ([]Flow, error) {
 	var answer flowsBody
 	err := c.call(ctx, opFlows, vmBody{vm}, nil, &answer)
 	return answer.Flows, err
 }
 
-// Refusals lists the last refusals of a VM, newest first.
+// Refusals returns the last refusals of a VM, newest first.
 func (c *Client) Refusals(ctx context.Context, vm string) ([]Line, error) {
 	var answer linesBody
 	err := c.call(ctx, opRefusals, vmBody{vm}, nil, &answer)
 	return answer.Lines, err
 }
 
-// Untold takes the refusals of all VMs that nobody has taken before.
+// Untold returns the refusals of all VMs since the previous call.
 func (c *Client) Untold(ctx context.Context) (Untold, error) {
 	var answer Untold
 	err := c.call(ctx, opUntold, nil, nil, &answer)
 	return answer, err
 }
 
-// Facts is what the VM's guest has resolved, for the bindings of its clones.
+// Facts returns the names that the VM's guest has resolved, for the bindings of its clones.
 func (c *Client) Facts(ctx context.Context, vm string) (json.RawMessage, error) {
 	var answer json.RawMessage
 	err := c.call(ctx, opFacts, vmBody{vm}, nil, &answer)
 	return answer, err
 }
 
-// Stats are forkd-net's counts.
+// Stats returns forkd-net's counters.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	var answer Stats
 	err := c.call(ctx, opStats, nil, nil, &answer)
 	return answer, err
 }
 
-// Shutdown ends forkd-net and all flows, for one with other settings to take its place.
+// Shutdown ends forkd-net and all flows, before a forkd-net with other settings takes its place.
 func (c *Client) Shutdown(ctx context.Context) error {
 	return c.call(ctx, opShutdown, nil, nil, nil)
 }
 
-// Follow calls handle with each audit line of a VM, or of all with "", until ctx
-// ends or the connection does, which is for this alone from then on.
+// Follow calls handle with each audit line of a VM, or of all VMs if vm is "", until ctx or the
+// connection ends. From this call on, the connection serves only the subscription.
 func (c *Client) Follow(ctx context.Context, vm string, handle func(Line)) error {
 	lines := make(chan envelope, 256)
 	id, err := c.begin(lines)
@@ -178,10 +176,10 @@ func (c *Client) Follow(ctx context.Context, vm string, handle func(Line)) error
 		return err
 	}
 	var broken error
-	for e := range lines { // to its end: receive is not left with lines that nobody takes
+	for e := range lines { // read all, so receive does not block on unread lines
 		var l Line
 		switch {
-		case broken != nil || e.Err == nil && len(e.Body) == 0: // it has begun
+		case broken != nil || e.Err == nil && len(e.Body) == 0: // the subscription has begun
 			continue
 		case e.Err != nil:
 			broken = e.Err
@@ -203,7 +201,7 @@ func (c *Client) Follow(ctx context.Context, vm string, handle func(Line)) error
 	return c.cause()
 }
 
-// call makes a request and waits for its answer.
+// call sends a request and waits for its answer.
 func (c *Client) call(ctx context.Context, op string, body any, files []*os.File, answer any) error {
 	reply := make(chan envelope, 1)
 	id, err := c.begin(reply)
@@ -265,7 +263,7 @@ func (c *Client) cause() error {
 	return c.err
 }
 
-// receive hands answers to those who wait for them, until the connection ends.
+// receive passes answers to the waiting callers until the connection ends.
 func (c *Client) receive() {
 	defer close(c.done)
 	for {
@@ -277,7 +275,7 @@ func (c *Client) receive() {
 		c.mu.Lock()
 		reply := c.waiting[e.ID]
 		if cap(reply) == 1 {
-			delete(c.waiting, e.ID) // there is one answer
+			delete(c.waiting, e.ID) // only one answer is expected
 		}
 		c.mu.Unlock()
 		if reply == nil {

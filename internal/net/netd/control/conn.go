@@ -19,26 +19,26 @@ import (
 // sendLimit is how long the other side may leave its socket full.
 const sendLimit = 30 * time.Second
 
-// errMessage: what came is no message.
+// errMessage is the error for an invalid message.
 var errMessage = errors.New("bad control message")
 
-// conn sends and receives envelopes. One goroutine receives, any number may send.
+// conn sends and receives envelopes. One goroutine may receive, any number may send.
 type conn struct {
 	c    *net.UnixConn
-	buf  []byte // of who receives
+	buf  []byte // for the receiver
 	send sync.Mutex
 }
 
 func (c *conn) close() { c.c.Close() }
 
-// write sends an envelope with body and files, which stay the caller's.
+// write sends an envelope with body and files. The caller keeps the files.
 func (c *conn) write(e envelope, body any, files []*os.File) (err error) {
 	if body != nil {
 		if e.Body, err = json.Marshal(body); err != nil {
 			return fmt.Errorf("encode %s: %w", e.Op, err)
 		}
 	}
-	if len(e.Body) > maxInline-1024 { // the rest of an envelope is short but for an error's text
+	if len(e.Body) > maxInline-1024 { // the rest of an envelope is short, except the text of an error
 		long, err := putLong(e.Body)
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ func (c *conn) write(e envelope, body any, files []*os.File) (err error) {
 }
 
 func (c *conn) writePacket(b []byte, files []*os.File) error {
-	defer runtime.KeepAlive(files) // oob has only their numbers
+	defer runtime.KeepAlive(files) // oob contains only their numbers
 	oob, err := unixfd.Rights(files...)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (c *conn) writePacket(b []byte, files []*os.File) error {
 	return nil
 }
 
-// read returns the next envelope and at most so many descriptors, which are the caller's.
+// read returns the next envelope and up to most descriptors. The caller owns them.
 func (c *conn) read(most int) (envelope, []int, error) {
 	if c.buf == nil {
 		c.buf = make([]byte, maxInline+1)
@@ -94,7 +94,7 @@ func (c *conn) read(most int) (envelope, []int, error) {
 	return e, fds, nil
 }
 
-// decodePacket keeps nothing of b.
+// decodePacket decodes a packet. The result does not refer to b.
 func decodePacket(b []byte, flags int, fds []int) (e envelope, rest []int, err error) {
 	switch {
 	case flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0:
@@ -118,7 +118,7 @@ func decodePacket(b []byte, flags int, fds []int) (e envelope, rest []int, err e
 	return e, fds[:last], err
 }
 
-// longSeals make a memfd's content and length stay what they are.
+// longSeals fix the content and length of a memfd.
 const longSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 
 func putLong(body []byte) (*os.File, error) {
@@ -140,8 +140,8 @@ func putLong(body []byte) (*os.File, error) {
 	return f, nil
 }
 
-// takeLong reads a body that can no longer change. Anything else than a sealed
-// memfd is refused: reading it might block or fail in the middle.
+// takeLong reads a body that can no longer change. It accepts only a sealed memfd: reading another
+// file might block or fail in the middle.
 func takeLong(f *os.File, size int64) ([]byte, error) {
 	if size <= 0 || size > maxBody {
 		return nil, fmt.Errorf("%w: long body of %d bytes", errMessage, size)
@@ -156,7 +156,7 @@ func takeLong(f *os.File, size int64) ([]byte, error) {
 	return b, nil
 }
 
-// checkPeer wants the other side to be this process's user or root.
+// checkPeer returns an error unless the other side is this process's user or root.
 func checkPeer(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

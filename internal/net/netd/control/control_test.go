@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake is a handler that notes what it is asked.
+// fake is a handler that records its calls.
 type fake struct {
 	mu    sync.Mutex
 	bound map[string]control.Binding
@@ -85,7 +85,7 @@ func (f *fake) List() (all []control.Listed) {
 }
 
 func (f *fake) Flows(vm string) ([]control.Flow, error) {
-	return make([]control.Flow, 2000), nil // more than a packet has room for
+	return make([]control.Flow, 2000), nil // more than a packet can hold
 }
 
 func (f *fake) Refusals(vm string) ([]control.Line, error) {
@@ -96,7 +96,7 @@ func (f *fake) Facts(string) (json.RawMessage, error) { return json.RawMessage(`
 func (f *fake) Stats() control.Stats                  { return control.Stats{Opened: 7} }
 
 func (f *fake) Untold() control.Untold {
-	return control.Untold{Lines: make([]control.Line, 2000), Lost: 3} // more than a packet has room for
+	return control.Untold{Lines: make([]control.Line, 2000), Lost: 3} // more than a packet can hold
 }
 
 func (f *fake) Subscribe(vm string, send func(control.Line) error) (func(), error) {
@@ -312,7 +312,7 @@ func TestTwoDoNotListenAtOneSocket(t *testing.T) {
 	}
 }
 
-// rawDial is a connection that has not said hello.
+// rawDial returns a connection before its hello.
 func rawDial(t *testing.T, path string) *net.UnixConn {
 	t.Helper()
 	c, err := net.Dial("unixpacket", path)
@@ -344,7 +344,7 @@ func TestHostileMessagesEndTheirConnectionAlone(t *testing.T) {
 				}
 			}
 			buf := make([]byte, 1<<16)
-			for n, err := 1, error(nil); n > 0 && err == nil; { // SEQPACKET reads 0 at the end
+			for n, err := 1, error(nil); n > 0 && err == nil; { // SEQPACKET returns 0 at the end
 				if n, err = c.Read(buf); err != nil && !errors.Is(err, io.EOF) && errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Fatal("the connection is not ended")
 				}

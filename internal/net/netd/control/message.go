@@ -15,18 +15,18 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Version of the protocol. Either side ends a connection with another one.
+// Version is the version of the protocol. Either side ends a connection with another version.
 const Version = 1
 
-// Limits of what one message may have.
+// Limits of one message.
 const (
 	MaxBatch  = 64       // VMs in one bind
 	maxInline = 64 << 10 // bytes of a message; a longer body is in a memfd
 	maxBody   = 16 << 20 // bytes of a body
-	maxName   = 128      // bytes of a VM's, a sandbox's or a tag's name
+	maxName   = 128      // bytes of the name of a VM, sandbox or tag
 )
 
-// The requests.
+// Requests.
 const (
 	opHello     = "hello"
 	opBind      = "bind"
@@ -43,55 +43,56 @@ const (
 	opShutdown  = "shutdown"
 )
 
-// envelope is a message: a request has an op, an answer the id of its request.
+// envelope is a message. A request has an op, an answer has the id of its request.
 type envelope struct {
 	ID   uint64          `json:"id"`
 	Op   string          `json:"op,omitempty"`
 	Err  *wireError      `json:"error,omitempty"`
 	Body json.RawMessage `json:"body,omitempty"`
-	// Long is the length of a body that is in a memfd, the last descriptor.
+	// Long is the length of a body in a memfd. The memfd is the last descriptor.
 	Long int64 `json:"long,omitempty"`
 }
 
-// Binding is a VM to be bound: its wire, whose it is, and what it may.
+// Binding is a VM to bind, with its wire, owner and policy.
 type Binding struct {
 	VM      string `json:"vm"`
 	Sandbox string `json:"sandbox"`
-	// Tenant is the sandbox's owner, among whose sandboxes its tenant's part of what all VMs share is
-	// divided; empty: the operator.
+	// Tenant is the sandbox's owner, or empty for the operator. Each tenant has a share of the
+	// resources of all VMs, divided among its sandboxes.
 	Tenant string `json:"tenant,omitempty"`
-	// Tag is the snapshot that the VM was forked from; empty for a parent that boots.
+	// Tag is the snapshot that the VM was forked from. Empty for a parent that boots.
 	Tag  string         `json:"tag,omitempty"`
 	Spec netpolicy.Spec `json:"spec"`
-	// Tree is the tree of forks that the VM is in, if that has a bandwidth limit.
+	// Tree is the VM's tree of forks, if the tree has a bandwidth limit.
 	Tree Tree `json:"tree,omitzero"`
-	// Handover says that the VMM's seccomp filter is confirmed to refuse connect
-	// and its kind: TCP sockets may be handed over. Else all flows are relayed.
+	// Handover reports that the VMM's seccomp filter is confirmed to refuse connect and related
+	// calls, so TCP sockets may be handed over. Otherwise all flows are relayed.
 	Handover bool `json:"handover,omitempty"`
-	// Facts are what Client.Facts gave for the VM that this one is a clone of:
-	// names that its guest has resolved already.
+	// Facts is the result of Client.Facts for the source of this clone: names already resolved by
+	// its guest.
 	Facts json.RawMessage `json:"facts,omitempty"`
-	// Wire is forkd-net's end, for Client.Bind, which leaves it open.
+	// Wire is forkd-net's end, for Client.Bind. Bind leaves it open.
 	Wire *os.File `json:"-"`
 }
 
-// Tree is what the VMs of a tree of forks have together.
+// Tree is a tree of forks. Its VMs share a bandwidth limit.
 type Tree struct {
 	Name string `json:"name"`
-	// BytesPerSecond is what may pass each way; 0 for no limit. VMs of one tree have the same.
+	// BytesPerSecond is the limit in each direction, or 0 for no limit. It is equal for all VMs of
+	// a tree.
 	BytesPerSecond int64 `json:"bytes_per_second"`
 }
 
 // Bound is the result of binding or updating one VM.
 type Bound struct {
 	VM string `json:"vm"`
-	// CA is the certificate, in PEM, that the guest has to trust: its policy
-	// injects headers. Empty when it does not.
+	// CA is the certificate, in PEM, that the guest must trust because its policy injects headers.
+	// Empty if it does not.
 	CA  string     `json:"ca,omitempty"`
 	Err *wireError `json:"error,omitempty"`
 }
 
-// Error is why this VM was not bound; nil when it was.
+// Error returns why this VM was not bound, or nil if it was.
 func (b Bound) Error() error {
 	if b.Err == nil {
 		return nil
@@ -99,24 +100,24 @@ func (b Bound) Error() error {
 	return b.Err
 }
 
-// Listed is a VM that is bound.
+// Listed is a bound VM.
 type Listed struct {
 	VM       string `json:"vm"`
 	Sandbox  string `json:"sandbox"`
 	Tag      string `json:"tag,omitempty"`
 	Handover bool   `json:"handover,omitempty"`
-	// Connected is false when its wire has ended: the VM needs a new one, or is gone.
+	// Connected is false if its wire has ended: the VM needs a new one, or is gone.
 	Connected bool           `json:"connected"`
 	Flows     int            `json:"flows"`
 	Spec      netpolicy.Spec `json:"spec"`
 }
 
-// Traffic is what a VM has had since it was bound.
+// Traffic counts a VM's traffic since it was bound.
 type Traffic struct {
 	VM  string `json:"vm"`
 	In  int64  `json:"in"`  // bytes to the guest
 	Out int64  `json:"out"` // bytes from the guest
-	// Limit is bytes a second each way; 0 for none.
+	// Limit is in bytes per second, in each direction. 0 means no limit.
 	Limit int64 `json:"limit,omitempty"`
 }
 
@@ -135,7 +136,7 @@ type Flow struct {
 	Since      time.Time      `json:"since"`
 }
 
-// Line is a line of the audit: a flow that has ended, or refusals of one kind.
+// Line is a line of the audit: an ended flow, or refusals of one kind.
 type Line struct {
 	Time       time.Time      `json:"time"`
 	VM         string         `json:"vm"`
@@ -147,42 +148,43 @@ type Line struct {
 	Rule       string         `json:"rule,omitempty"`
 	Verdict    string         `json:"verdict"` // allowed, denied, refused (by the network), limited, cut, broken
 	Reason     string         `json:"reason,omitempty"`
-	// Detail is more about the reason, for the operator: it may name the host's resolvers, proxy and
-	// addresses. The audit's file and Untold have it; guests and subscribers do not.
+	// Detail adds to the reason, for the operator only: it may contain the host's resolvers, proxy
+	// and addresses. It is in the audit's file and in Untold, but not in data for guests and
+	// subscribers.
 	Detail string `json:"detail,omitempty"`
-	// Count is of refusals that differ in their time alone; absent is one.
+	// Count is the number of refusals that differ only in their time. Absent means one.
 	Count    int     `json:"count,omitempty"`
 	BytesIn  int64   `json:"bytes_in,omitempty"`
 	BytesOut int64   `json:"bytes_out,omitempty"`
 	Seconds  float64 `json:"seconds,omitempty"`
-	// Lost is how many lines before this one a subscriber was too slow for.
+	// Lost is the number of lines lost before this one, because the subscriber was too slow.
 	Lost uint64 `json:"lost,omitempty"`
-	// Owner is the tenant of the sandbox; empty: the operator.
+	// Owner is the tenant of the sandbox, or empty for the operator.
 	Owner string `json:"owner,omitempty"`
 }
 
-// Others is the name in a line that counts flows of a VM without a line of their own.
+// Others is the name in a line that counts flows of a VM without separate lines.
 const Others = "others"
 
-// Untold are refusals by policy, by limits and of broken wires, that nobody has asked for before.
+// Untold contains refusals by policy and by limits, and broken wires, since the previous call.
 type Untold struct {
 	Lines []Line `json:"lines"`
-	Lost  int    `json:"lost,omitempty"` // refusals that are in none of the lines
+	Lost  int    `json:"lost,omitempty"` // refusals not in the lines
 }
 
 // Verdicts of a Line.
 const (
-	Allowed = "allowed" // and it has ended by itself
+	Allowed = "allowed" // ended normally
 	Denied  = "denied"  // by policy
 	Refused = "refused" // by the network or the far end
 	Limited = "limited" // by a limit of the VM or of forkd-net
 	Cut     = "cut"     // by a change of policy, or the VM was released
-	Broken  = "broken"  // the VMM broke the protocol; its wire is ended
-	// Suppressed counts lines that the file before did not take of a sandbox.
+	Broken  = "broken"  // the VMM broke the protocol; its wire was ended
+	// Suppressed counts a sandbox's lines that did not fit its share of the previous file.
 	Suppressed = "suppressed"
 )
 
-// Stats are counts since forkd-net started, but for VMs and Flows, which are now.
+// Stats counts events since forkd-net started. VMs and Flows are current values.
 type Stats struct {
 	VMs        int    `json:"vms"`
 	Flows      int    `json:"flows"`
@@ -234,7 +236,7 @@ type linesBody struct {
 	Lines []Line `json:"lines"`
 }
 
-// Errors that a caller may tell apart with errors.Is, on both sides.
+// Errors for errors.Is, on both sides.
 var (
 	ErrInvalid  = errors.New("invalid")
 	ErrNotFound = errors.New("not bound")
@@ -251,7 +253,7 @@ var codes = []struct {
 	{"limit", ErrLimit}, {"version", ErrVersion},
 }
 
-// wireError is an error as it goes over the socket.
+// wireError is an error in the form for the socket.
 type wireError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -268,7 +270,7 @@ func (e *wireError) Is(target error) bool {
 	return false
 }
 
-// toWire makes an error fit for the socket; nil stays nil.
+// toWire converts an error for the socket. It returns nil for nil.
 func toWire(err error) *wireError {
 	if err == nil {
 		return nil
@@ -283,13 +285,13 @@ func toWire(err error) *wireError {
 	return w
 }
 
-// Share is the key by which the VM gets its part of what all VMs share.
+// Share returns the key by which the VM gets its part of shared resources.
 func (b Binding) Share() shares.Key {
 	return shares.Key{Tenant: b.Tenant, Sandbox: cmp.Or(b.Sandbox, b.VM)}
 }
 
-// share has equal parts of two bindings in memory once: a fork's children differ in
-// their names only.
+// share makes b use equal parts of with, to save memory: a fork's children differ only in their
+// names.
 func (b *Binding) share(with Binding) {
 	if reflect.DeepEqual(b.Spec, with.Spec) {
 		b.Spec = with.Spec
@@ -302,7 +304,7 @@ func (b *Binding) share(with Binding) {
 	}
 }
 
-// Check refuses a binding that no server takes.
+// check returns an error for a binding that servers refuse.
 func (b Binding) check() error {
 	for _, name := range []string{b.VM, b.Sandbox, b.Tenant, b.Tag, b.Tree.Name} {
 		if len(name) > maxName {

@@ -16,16 +16,17 @@ import (
 	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
-// maxConns bounds the connections at once: a daemon, the one before it, and those who follow the audit.
+// maxConns limits the concurrent connections: a daemon, its predecessor, and followers of the
+// audit.
 const maxConns = 128
 
-// acceptPause is for a process that is out of descriptors.
+// acceptPause is the wait after accept has failed because the process is out of descriptors.
 const acceptPause = 200 * time.Millisecond
 
-// Handler does what the daemon asks for. Its methods may be called at once, but
-// for the requests of one connection.
+// Handler carries out the daemon's requests. Its methods are called concurrently, except for the
+// requests of one connection.
 type Handler interface {
-	// Bind owns wire, forkd-net's end, from here on, also when it fails.
+	// Bind takes ownership of wire, forkd-net's end, even if it fails.
 	Bind(b Binding, wire int) (Bound, error)
 	Update(vm string, spec netpolicy.Spec) (Bound, error)
 	Release(vm string) error
@@ -33,14 +34,14 @@ type Handler interface {
 	Traffic() []Traffic
 	Flows(vm string) ([]Flow, error)
 	Refusals(vm string) ([]Line, error)
-	// Untold hands over the refusals of all VMs since it was called last, whoever called.
+	// Untold returns the refusals of all VMs since its previous call by any caller.
 	Untold() Untold
 	Facts(vm string) (json.RawMessage, error)
 	Stats() Stats
-	// Subscribe gives send each audit line of vm, or of all with "", until cancel
-	// is called. It does not wait for send longer than its queue is.
+	// Subscribe calls send with each audit line of vm, or of all VMs if vm is "", until cancel is
+	// called. It drops lines if its queue is full.
 	Subscribe(vm string, send func(Line) error) (cancel func(), err error)
-	// Shutdown begins the end of the process; it returns before that.
+	// Shutdown starts the end of the process and returns before it.
 	Shutdown()
 }
 
@@ -48,7 +49,7 @@ type Handler interface {
 type Server struct {
 	listener *net.UnixListener
 	handler  Handler
-	// warn is told why a connection was ended that did not end by itself.
+	// warn is called with the reason when the server ends a connection.
 	warn func(error)
 
 	mu    sync.Mutex
@@ -56,13 +57,13 @@ type Server struct {
 	wait  sync.WaitGroup
 }
 
-// NewServer serves handler on a listener of SEQPACKET sockets, which it owns.
+// NewServer returns a server for handler on a listener of SEQPACKET sockets. It owns the listener.
 func NewServer(l *net.UnixListener, handler Handler, warn func(error)) *Server {
 	return &Server{listener: l, handler: handler, warn: warn, conns: map[*conn]struct{}{}}
 }
 
-// Listen makes the socket at path, for its owner alone, in place of one that
-// nobody listens at any more.
+// Listen creates the socket at path, accessible only to its owner. It replaces a socket without a
+// listener.
 func Listen(path string) (*net.UnixListener, error) {
 	addr := &net.UnixAddr{Name: path, Net: "unixpacket"}
 	if c, err := net.DialUnix("unixpacket", nil, addr); err == nil {
@@ -99,7 +100,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		}
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) {
 			s.warn(fmt.Errorf("accept control connection: %w", err))
-			select { // flows end, and then there is room
+			select { // when flows end, descriptors become free
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
 			}
@@ -130,7 +131,7 @@ func (s *Server) accept(u *net.UnixConn) {
 	s.wait.Go(func() { s.serve(c) })
 }
 
-// Conns is how many connections there are.
+// Conns returns the number of connections.
 func (s *Server) Conns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +146,7 @@ func (s *Server) closeAll() {
 	}
 }
 
-// serve answers the requests of one connection, in their order.
+// serve answers the requests of one connection in order.
 func (s *Server) serve(c *conn) {
 	p := &peer{conn: c, handler: s.handler}
 	defer func() {
@@ -168,7 +169,7 @@ func (s *Server) serve(c *conn) {
 	}
 }
 
-// peer is one connection, as the server has it.
+// peer is one connection on the server's side.
 type peer struct {
 	conn    *conn
 	handler Handler
@@ -183,7 +184,7 @@ func (p *peer) end() {
 	}
 }
 
-// answer answers one request, and reports whether the connection goes on.
+// answer answers one request, and reports whether the connection continues.
 func (p *peer) answer(e envelope, fds []int) bool {
 	body, err := p.handle(e, fds)
 	werr := p.conn.write(envelope{ID: e.ID, Err: toWire(err)}, body, nil)
@@ -226,7 +227,7 @@ func (p *peer) handle(e envelope, fds []int) (any, error) {
 	return p.handleVM(e)
 }
 
-// handleVM answers the requests about one VM that have nothing but its name.
+// handleVM answers requests about one VM that contain only its name.
 func (p *peer) handleVM(e envelope) (any, error) {
 	var b vmBody
 	if err := decode(e, &b); err != nil {
@@ -309,7 +310,7 @@ func decode(e envelope, into any) error {
 	return nil
 }
 
-// orNil is a body, or none beside an error.
+// orNil returns body, or nil if err is set.
 func orNil(body any, err error) (any, error) {
 	if err != nil {
 		return nil, err

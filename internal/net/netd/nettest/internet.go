@@ -14,18 +14,18 @@ import (
 	"github.com/forkd/forkd/internal/vm/hostnet/link"
 )
 
-// Addresses of the bench.
+// Addresses of the test network.
 const (
-	// HostAddr is the host's own, by which it reaches the internet.
+	// HostAddr is the host's own address towards the internet.
 	HostAddr = "198.51.100.2"
 	router   = "198.51.100.1"
 	host6    = "2001:db8:51::2"
 	router6  = "2001:db8:51::1"
-	// Resolver is where DNS serves.
+	// Resolver is the address of the DNS server.
 	Resolver = "9.9.9.9"
 )
 
-// Public are the internet's addresses; any may be listened at.
+// Public are the internet's addresses. Tests may listen on any of them.
 var Public = []string{
 	"93.184.216.34", "93.184.216.35", "151.101.1.69", "151.101.2.132", Resolver,
 	"2606:2800:220:1:248:1893:25c8:1946",
@@ -42,8 +42,8 @@ var (
 	errMade  error
 )
 
-// New is the process's internet, which the first call makes. Without namespaces
-// the test is skipped.
+// New returns the process's internet. The first call creates it. Without namespaces it skips the
+// test.
 func New(t testing.TB) *Internet {
 	t.Helper()
 	if os.Getenv(inside) == "" {
@@ -56,7 +56,7 @@ func New(t testing.TB) *Internet {
 	return internet
 }
 
-// build makes the namespace and the link. The host's end is in the process's own.
+// build creates the namespace and the link. The host's end is in the process's own namespace.
 func build() (*Internet, error) {
 	n := &Internet{}
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wan"}, PeerName: "isp"}
@@ -71,7 +71,7 @@ func build() (*Internet, error) {
 	}
 	made := make(chan error)
 	move := make(chan struct{})
-	go func() { // its thread is thrown away: it is in the other namespace
+	go func() { // its thread is discarded because it is in the other namespace
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
@@ -109,7 +109,7 @@ func (n *Internet) configureHost() error {
 	return link.Up("wan", HostAddr+"/30", host6+"/64")
 }
 
-// configure is in the internet's namespace.
+// configure runs in the internet's namespace.
 func (n *Internet) configure() error {
 	if err := link.Up("isp", router+"/30", router6+"/64"); err != nil {
 		return err
@@ -137,18 +137,18 @@ func addRoutes() error {
 	return nil
 }
 
-// onThread runs f on one thread, in the namespace that the process has.
+// onThread runs f on one thread, in the namespace of the process.
 func onThread(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return f()
 }
 
-// do runs f in the internet. Sockets that it makes stay there.
+// do runs f in the internet. Sockets created by f stay there.
 func (n *Internet) do(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err := unix.Setns(int(n.ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("enter the internet: %w", err)
 			return
@@ -158,7 +158,7 @@ func (n *Internet) do(f func() error) error {
 	return <-done
 }
 
-// Listen listens in the internet, until the test ends.
+// Listen listens in the internet until the test ends.
 func (n *Internet) Listen(t testing.TB, addr string) net.Listener {
 	t.Helper()
 	var l net.Listener
@@ -173,7 +173,7 @@ func (n *Internet) Listen(t testing.TB, addr string) net.Listener {
 	return l
 }
 
-// ListenPacket listens for datagrams in the internet, until the test ends.
+// ListenPacket listens for datagrams in the internet until the test ends.
 func (n *Internet) ListenPacket(t testing.TB, addr string) net.PacketConn {
 	t.Helper()
 	var c net.PacketConn

@@ -9,17 +9,17 @@ import (
 	"testing"
 )
 
-// inside is set in the environment of the tests that run in namespaces of their own.
+// inside is set in the environment of tests that run in their own namespaces.
 const inside = "FORKD_NETTEST_INSIDE"
 
-// Main runs a package's tests in new namespaces, and ends the process. Where those
-// cannot be had it runs them as they are: then New skips.
+// Main runs a package's tests in new namespaces, and ends the process. If namespaces are
+// unavailable, it runs the tests unchanged, and New skips.
 func Main(m *testing.M, run func(*testing.M) int) {
 	enter(m, run, syscall.CLONE_NEWUSER|syscall.CLONE_NEWNET)
 }
 
-// MainOfDaemon is Main for tests that run a daemon with VMs: who is root stays so, with a network
-// namespace and nothing else of its own. In a user namespace there is less that a daemon may do.
+// MainOfDaemon is Main for tests that run a daemon with VMs. If run by root, it keeps root and
+// creates only a network namespace, because a daemon has fewer rights in a user namespace.
 func MainOfDaemon(m *testing.M, run func(*testing.M) int) {
 	if os.Geteuid() == 0 {
 		enter(m, run, syscall.CLONE_NEWNET)

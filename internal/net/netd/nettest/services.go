@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Echo answers each byte of TCP and each datagram of UDP with itself.
+// Echo returns all TCP bytes and UDP datagrams to their sender.
 func (n *Internet) Echo(t testing.TB, addr string) {
 	t.Helper()
 	l, p := n.Listen(t, addr), n.ListenPacket(t, addr)
@@ -49,7 +49,7 @@ func (n *Internet) Echo(t testing.TB, addr string) {
 	t.Cleanup(func() { l.Close(); p.Close(); wait.Wait() })
 }
 
-// HTTP serves at an address; with TLS its certificate is httptest's, for example.com.
+// HTTP serves at an address. With TLS it uses httptest's certificate, for example.com.
 func (n *Internet) HTTP(t testing.TB, addr string, secure bool, h http.Handler) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -65,11 +65,11 @@ func (n *Internet) HTTP(t testing.TB, addr string, secure bool, h http.Handler) 
 	return s
 }
 
-// Zones are what DNS answers: addresses by name, in lowercase without the final dot.
+// Zones are the DNS server's addresses by name, in lowercase without the final dot.
 type Zones map[string][]netip.Addr
 
-// DNS serves zones, and returns the path of a resolv.conf that names it. asked has
-// each name that came so far.
+// DNS serves zones, and returns the path of a resolv.conf with the server. asked returns all names
+// asked so far.
 func (n *Internet) DNS(t testing.TB, zones Zones) (resolvConf string, asked func() []string) {
 	t.Helper()
 	p := n.ListenPacket(t, net.JoinHostPort(Resolver, "53"))
@@ -103,7 +103,7 @@ func (n *Internet) DNS(t testing.TB, zones Zones) (resolvConf string, asked func
 	}
 }
 
-// answer keeps the letters of the question as they came.
+// answer keeps the case of the question.
 func (z Zones) answer(query []byte) (name string, answer []byte) {
 	var m dnsmessage.Message
 	if m.Unpack(query) != nil || len(m.Questions) != 1 {

@@ -11,8 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// FollowHost keeps the floor's set of the host's own addresses true: it is so when
-// FollowHost returns, and after each change that the kernel tells, until ctx ends.
+// FollowHost keeps the floor's set of the host's own addresses current. The set is current when
+// FollowHost returns, and after each change reported by the kernel, until ctx ends.
 func FollowHost(ctx context.Context, floor *netpolicy.Floor, warn func(error)) (wait func(), err error) {
 	updates := make(chan netlink.AddrUpdate, 64)
 	err = netlink.AddrSubscribeWithOptions(updates, ctx.Done(), netlink.AddrSubscribeOptions{

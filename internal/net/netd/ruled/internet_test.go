@@ -29,13 +29,13 @@ import (
 
 func TestMain(m *testing.M) { nettest.Main(m, (*testing.M).Run) }
 
-// host is a host with forkd-net, before the bench's internet.
+// host is a host with forkd-net, connected to the bench's internet.
 type host struct {
 	t     *testing.T
 	net   *nettest.Internet
 	s     *netd.Server
 	asked func() []string
-	roots *x509.CertPool // by which the interceptor verifies
+	roots *x509.CertPool // used by the interceptor
 }
 
 var zones = nettest.Zones{
@@ -82,7 +82,7 @@ type vm struct {
 	*host
 	wire *netwire.Conn
 	id   uint32
-	ca   string // that the guest is to trust
+	ca   string // trusted by the guest
 }
 
 func (h *host) bind(spec netpolicy.Spec, b control.Binding) *vm {
@@ -112,7 +112,7 @@ func (h *host) bind(spec netpolicy.Spec, b control.Binding) *vm {
 	return &vm{host: h, wire: w, ca: bound.CA}
 }
 
-// ask is a flow, or the reason of its refusal.
+// ask opens a flow, or returns the reason of its refusal.
 func (v *vm) ask(p netwire.Protocol, to string) (net.Conn, netwire.Reason) {
 	v.t.Helper()
 	far := netip.MustParseAddrPort(to)
@@ -126,7 +126,7 @@ func (v *vm) ask(p netwire.Protocol, to string) (net.Conn, netwire.Reason) {
 		v.t.Fatal(err)
 	}
 	m, f, err := v.wire.Receive(true)
-	for err == nil && (m.Kind == netwire.Finished || m.Kind == netwire.Broken) { // of an earlier one
+	for err == nil && (m.Kind == netwire.Finished || m.Kind == netwire.Broken) { // about an earlier flow
 		m, f, err = v.wire.Receive(true)
 	}
 	if err != nil || m.ID != v.id {
@@ -293,7 +293,7 @@ func TestAHostHeaderDecidesWhereNoFactDoes(t *testing.T) {
 	}))
 	v := h.bind(netpolicy.Spec{Allow: []string{"example.com"}}, control.Binding{})
 	get := func(host string) string {
-		c, reason := v.ask(netwire.TCP, "151.101.1.69:80") // not where example.com is
+		c, reason := v.ask(netwire.TCP, "151.101.1.69:80") // not the address of example.com
 		if c == nil {
 			return reason.String()
 		}
@@ -311,7 +311,8 @@ func TestAHostHeaderDecidesWhereNoFactDoes(t *testing.T) {
 	}
 }
 
-// withSecret is a client in a guest whose policy sets a secret for a host, which it takes to be at an address.
+// withSecret returns a client in a guest. The guest's policy sets a secret for a host, which the
+// client expects at the given address.
 func (h *host) withSecret(name, at string) *http.Client {
 	v := h.bind(netpolicy.Spec{
 		Allow:   []string{name},
@@ -379,7 +380,7 @@ func TestAHostThatIsNotVerifiedIsRefusedWithTheReason(t *testing.T) {
 func TestEchoRequestsPassWhereTheKernelLetsThem(t *testing.T) {
 	h := newHost(t)
 	v := h.bind(netpolicy.Spec{Default: netpolicy.Public}, control.Binding{})
-	// Nobody may at first, in a network namespace that is new (ping_group_range in ip-sysctl).
+	// A new network namespace allows no pings at first (ping_group_range in ip-sysctl).
 	if _, reason := v.ask(netwire.Echo, "93.184.216.34:0"); reason != netwire.Prohibited {
 		t.Errorf("without the kernel's leave: %s", reason)
 	}

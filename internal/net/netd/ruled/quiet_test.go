@@ -45,11 +45,11 @@ func (inside) Ask(_ context.Context, q dnsmessage.Question) (*dnsmessage.Message
 		Addr:   net.UDPAddrFromAddrPort(netip.MustParseAddrPort("10.66.77.53:53"))}
 }
 
-// internals are what no guest is told; the operator finds them in the audit's file.
+// internals must be hidden from guests. The operator finds them in the audit's file.
 var internals = []string{"10.66.77.88", "vault.metadata.google.internal", "RCodeRefused", "10.66.77.53:53"}
 
-// TestErrorsTellAGuestNothingOfTheHost resolves names whose answers fail, over DNS and by a Host header,
-// and reads all that the guest and its owner can read.
+// TestErrorsTellAGuestNothingOfTheHost resolves names with failing answers, over DNS and by a Host
+// header, and reads all texts visible to the guest and its owner.
 func TestErrorsTellAGuestNothingOfTheHost(t *testing.T) {
 	audit := filepath.Join(t.TempDir(), "audit.log")
 	h := &host{t: t}
@@ -107,7 +107,7 @@ func TestErrorsTellAGuestNothingOfTheHost(t *testing.T) {
 	}
 }
 
-// rawAnswer asks the gateway with EDNS0, so that the answer has the extended error.
+// rawAnswer asks the gateway with EDNS0, to get the extended error.
 func (v *vm) rawAnswer(name string) []byte {
 	v.t.Helper()
 	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: 7, RecursionDesired: true})

@@ -17,31 +17,31 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Config is what an operator says.
+// Config holds the operator's settings.
 type Config struct {
 	Floor    *netpolicy.Floor
-	Ceiling  *netpolicy.Policy // nil for none
+	Ceiling  *netpolicy.Policy // may be nil
 	Resolver *netdns.Resolver
-	// Denied is called with a line of the audit for each name that was not resolved, without its
-	// verdict; nil: it is not.
+	// Denied is called with an audit line, without its verdict, for each name that was not
+	// resolved. May be nil.
 	Denied func(vm string, l control.Line)
 }
 
-// Rules makes judges.
+// Rules creates judges.
 type Rules struct {
 	cfg Config
 
 	mu sync.Mutex
-	// last is what was compiled last: the children of a fork have one policy, and share it.
+	// last is the last compiled policy. The children of a fork have the same policy and share it.
 	last *netpolicy.Policy
 }
 
 var _ netd.Rules = (*Rules)(nil)
 
-// New makes Rules.
+// New returns Rules.
 func New(cfg Config) *Rules { return &Rules{cfg: cfg} }
 
-// New compiles a VM's policy.
+// New compiles a VM's policy and returns its judge.
 func (r *Rules) New(b control.Binding) (netd.Judge, error) {
 	p, err := r.compile(b.Spec)
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *Rules) New(b control.Binding) (netd.Judge, error) {
 	return j, nil
 }
 
-// compile compiles a policy, unless it is the one before.
+// compile compiles a policy, unless it equals the previous one.
 func (r *Rules) compile(spec netpolicy.Spec) (*netpolicy.Policy, error) {
 	r.mu.Lock()
 	last := r.last
@@ -77,13 +77,13 @@ func (r *Rules) compile(spec netpolicy.Spec) (*netpolicy.Policy, error) {
 	return p, err
 }
 
-// judge is one VM's.
+// judge judges the flows of one VM.
 type judge struct {
 	rules  *Rules
 	vm     string
 	share  shares.Key
 	facts  *netpolicy.Facts
-	budget *netpolicy.Budget // of DNS queries; netd counts flows itself
+	budget *netpolicy.Budget // for DNS queries; netd counts flows itself
 	policy atomic.Pointer[netpolicy.Policy]
 }
 

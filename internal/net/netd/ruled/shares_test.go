@@ -19,7 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// tarpit never answers questions about hang.example.com, and others at once.
+// tarpit never answers questions about hang.example.com. It answers others immediately.
 type tarpit struct{ held atomic.Int64 }
 
 func (p *tarpit) Ask(ctx context.Context, q dnsmessage.Question) (*dnsmessage.Message, error) {
@@ -35,10 +35,11 @@ func (p *tarpit) Ask(ctx context.Context, q dnsmessage.Question) (*dnsmessage.Me
 	}}}, nil
 }
 
-// TestOneGuestsQuestionsDoNotKeepAnothersFromAnAnswer has a guest hold all questions that it can, at an
-// upstream that does not answer them. Another tenant's, and another of the same tenant, are answered.
+// TestOneGuestsQuestionsDoNotKeepAnothersFromAnAnswer lets a guest use up all its questions at an
+// upstream that does not answer them. Guests of another tenant and of the same tenant still get
+// answers.
 func TestOneGuestsQuestionsDoNotKeepAnothersFromAnAnswer(t *testing.T) {
-	const slots = 32 // of all guests; a guest may have 64 questions under way
+	const slots = 32 // for all guests; a guest may have 64 questions in progress
 	up := &tarpit{}
 	h := &host{t: t}
 	rules := ruled.New(ruled.Config{
@@ -80,7 +81,7 @@ func TestOneGuestsQuestionsDoNotKeepAnothersFromAnAnswer(t *testing.T) {
 	}
 }
 
-// TestOneTenantsConnectionsDoNotKeepAnothersFromTheirs is the same for connections.
+// TestOneTenantsConnectionsDoNotKeepAnothersFromTheirs does the same for connections.
 func TestOneTenantsConnectionsDoNotKeepAnothersFromTheirs(t *testing.T) {
 	h := &host{t: t}
 	rules := ruled.New(ruled.Config{Resolver: netdns.New(netdns.Config{Upstream: &tarpit{}})})
@@ -115,7 +116,8 @@ func TestOneTenantsConnectionsDoNotKeepAnothersFromTheirs(t *testing.T) {
 	}
 }
 
-// TestOneTenantsFollowersDoNotKeepAnothersFromTheirs is the same for those who follow the network log.
+// TestOneTenantsFollowersDoNotKeepAnothersFromTheirs does the same for followers of the network
+// log.
 func TestOneTenantsFollowersDoNotKeepAnothersFromTheirs(t *testing.T) {
 	h := &host{t: t}
 	var err error

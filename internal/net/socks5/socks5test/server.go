@@ -1,7 +1,7 @@
-// Package socks5test is a SOCKS5 proxy on loopback for tests: with a user name and a password or
-// without, it connects in earnest, unless it is told what to reply. It is written from RFC 1928
-// and RFC 1929 and shares no code with package socks5, whose mistakes it must not repeat. The
-// trap: it knows addresses only, since names are never sent.
+// Package socks5test is a SOCKS5 proxy on loopback for tests, with or without user name and
+// password. It really connects, unless a test sets the reply. It is written from RFC 1928 and RFC
+// 1929 and shares no code with package socks5, so it does not repeat that package's mistakes. It
+// supports only addresses, because names are never sent.
 package socks5test
 
 import (
@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// Server is a proxy on loopback. Its fields are set by what New is given.
+// Server is a proxy on loopback. The functions passed to New set its fields.
 type Server struct {
-	User, Password string // empty: nobody is asked
-	Shown          string // "user:password" of its URL, if they are not the right ones
-	Reply          byte   // instead of connecting; 0: none
+	User, Password string // if empty, no authentication
+	Shown          string // "user:password" for its URL, if different from the right ones
+	Reply          byte   // sent instead of connecting, unless 0
 	Silent         bool   // it never answers
-	Greeting       string // in place of what it has to say; empty: none
+	Greeting       string // sent instead of the protocol, unless empty
 
 	listener net.Listener
 	wait     sync.WaitGroup
@@ -28,7 +28,7 @@ type Server struct {
 	conns []net.Conn
 }
 
-// New starts a proxy, which the test's end closes.
+// New starts a proxy. The end of the test closes it.
 func New(t *testing.T, set ...func(*Server)) *Server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +44,7 @@ func New(t *testing.T, set ...func(*Server)) *Server {
 	return s
 }
 
-// Close ends it and its connections.
+// Close ends the proxy and its connections.
 func (s *Server) Close() {
 	s.listener.Close()
 	s.mu.Lock()
@@ -55,10 +55,10 @@ func (s *Server) Close() {
 	s.wait.Wait()
 }
 
-// Address is where it listens.
+// Address returns the address on which it listens.
 func (s *Server) Address() string { return s.listener.Addr().String() }
 
-// URL is that of it, with what it asks for.
+// URL returns its URL, with the user name and password.
 func (s *Server) URL() string {
 	switch {
 	case s.Shown != "":
@@ -69,7 +69,7 @@ func (s *Server) URL() string {
 	return "socks5://" + s.User + ":" + s.Password + "@" + s.Address()
 }
 
-// Asked are the addresses that it was asked for.
+// Asked returns the requested addresses.
 func (s *Server) Asked() []netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *Server) serve(c *net.TCPConn) {
 	}
 	defer far.Close()
 	s.keep(far)
-	c.Write(append([]byte{5, 0, 0, 3, 4}, "here\x00\x00"...)) // bound at a name: rare, and allowed
+	c.Write(append([]byte{5, 0, 0, 3, 4}, "here\x00\x00"...)) // bound to a name: rare, but allowed
 	back := make(chan struct{})
 	go func() {
 		defer close(back)
@@ -138,7 +138,7 @@ func (s *Server) serve(c *net.TCPConn) {
 	<-back
 }
 
-// greet asks for the user name and the password, if it wants them.
+// greet requires the user name and the password, if there are any.
 func (s *Server) greet(c net.Conn) bool {
 	methods, ok := block(c, 1)
 	if !ok {
@@ -167,7 +167,7 @@ func (s *Server) greet(c net.Conn) bool {
 	return true
 }
 
-// block reads bytes that have their number before them, after so many others.
+// block reads length-prefixed bytes. The length comes after before other bytes.
 func block(c net.Conn, before int) ([]byte, bool) {
 	head := make([]byte, before+1)
 	if _, err := io.ReadFull(c, head); err != nil {
