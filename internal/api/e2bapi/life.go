@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// lives are what is done to the life of one sandbox.
+// lives are the operations on the life of one sandbox.
 type lives struct{ *Handler }
 
 // kill is DELETE /sandboxes/{id}.
@@ -32,8 +32,8 @@ type connectRequest struct {
 	Memory  *bool  `json:"memory"`
 }
 
-// connect resumes what is paused, and only ever extends the time. A key without the scope fork is
-// told the token of a sandbox that runs, and nothing else comes of it.
+// connect resumes a paused sandbox, and only ever extends the time. A key without the scope fork
+// gets the token of a running sandbox, and has no other effect.
 func (h lives) connect(c call, version int) (answer, error) {
 	var req connectRequest
 	if err := c.decode(&req); err != nil {
@@ -74,7 +74,7 @@ func (h lives) connect(c call, version int) (answer, error) {
 	return answer{status, h.created(k, c.Request).tokensFor(c.who)}, nil
 }
 
-// wake resumes a sandbox. Of several requests one does, and the others wait for it.
+// wake resumes a sandbox. If several requests arrive, one resumes it and the others wait.
 func (h lives) wake(c call, k known) (known, error) {
 	if err := h.opt.Lives.Resume(c.ctx, k.info.ID); err != nil {
 		return known{}, err
