@@ -103,7 +103,7 @@ type SnapshotDetail struct {
 	Sandboxes     []string `json:"sandboxes" doc:"Sandboxes that run from it now" nullable:"false"`
 }
 
-// CPU is a processor in the form that a guest has seen.
+// CPU is a processor as seen by a guest.
 type CPU struct {
 	Vendor   string   `json:"vendor" doc:"Its maker, such as GenuineIntel or AuthenticAMD"`
 	Family   int      `json:"family" doc:"Its family, as /proc/cpuinfo has it"`

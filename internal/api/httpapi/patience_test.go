@@ -476,7 +476,7 @@ func TestUpgradedConnections(t *testing.T) {
 			if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 				t.Fatalf("%+v, %v", resp, err)
 			}
-			time.Sleep(3 * hurried.Write) // elapses: nobody says anything
+			time.Sleep(3 * hurried.Write) // elapses: both sides are silent
 			_, _ = io.WriteString(c, "still there\n")
 			if got, err := in.ReadString('\n'); err != nil || got != "still there\n" {
 				t.Errorf("%q, %v", got, err)
@@ -514,7 +514,7 @@ func TestUnreadAnswersEnd(t *testing.T) {
 		conns[name] = dial(t, h.l)
 		_, _ = io.WriteString(conns[name], sent)
 	}
-	time.Sleep(3 * hurried.Write) // elapses: nobody reads
+	time.Sleep(3 * hurried.Write) // elapses: the client does not read
 	for name, c := range conns {
 		_ = c.SetReadDeadline(time.Now().Add(late))
 		n, err := io.Copy(io.Discard, c)
