@@ -19,8 +19,8 @@ const (
 	AdmitsNone  Admits = "none"
 )
 
-// Resource is one resource that sandboxes use. Memory and disk are in bytes. Descriptors of the
-// daemon and threads are counted.
+// Resource is one resource sandboxes use. Memory and disk are in bytes. Descriptors of the daemon
+// and threads are counted.
 type Resource struct {
 	Resource   string `json:"resource" doc:"memory, disk, descriptors or threads" enum:"memory,disk,descriptors,threads"`
 	Total      int64  `json:"total" doc:"What the host has; of disk the file system of the store; 0: not known"`

@@ -16,7 +16,7 @@ const (
 	MaxBodyBytes = 16 << 20
 	// MinTokenBytes is the shortest valid token, in bytes.
 	MinTokenBytes = 16
-	// MaxBootWaitSecs is the longest wait for a boot that a request may ask for, in seconds.
+	// MaxBootWaitSecs is the longest wait for a boot a request may ask for, in seconds.
 	MaxBootWaitSecs = 60
 	// MaxPool is the largest number of shells kept ready for one shape.
 	MaxPool = 1000

@@ -17,6 +17,6 @@ type Event struct {
 // EventGap is the kind of an event that replaces events the daemon no longer has.
 const EventGap = "gap"
 
-// EventEnd is the name of the last server-sent event of a stream that the daemon ends. Its data is
-// an Error.
+// EventEnd is the name of the last server-sent event of a stream the daemon ends. Its data is an
+// Error.
 const EventEnd = "end"

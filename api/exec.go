@@ -66,7 +66,7 @@ type EvalResponse struct {
 	// DroppedBytes is the size of the lost output: beyond 4 MiB of a stream, or text without space
 	// in the daemon's memory.
 	DroppedBytes int64 `json:"dropped_bytes,omitempty" doc:"Bytes at the end of these texts that were not kept: of each stream the first 4 MiB are"`
-	// TookMS is the request's time in the daemon. GuestMS is the part of it that the guest's agent
+	// TookMS is the request's time in the daemon. GuestMS is the part of it the guest's agent
 	// measured.
 	TookMS  float64 `json:"took_ms,omitempty" doc:"Milliseconds from the request's arrival to the guest's answer"`
 	GuestMS float64 `json:"guest_ms,omitempty" doc:"Milliseconds of them that the agent counted in the guest; the rest is the daemon's, the VMM's and the way there and back"`

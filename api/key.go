@@ -6,8 +6,7 @@ const HeaderKey = "X-API-KEY"
 // KeyPattern matches the ID of a key, which names it in a path.
 const KeyPattern = "^k[0-9a-f]{12}$"
 
-// MaxKeyGraceSecs is the longest time that the old text of a rotated key may stay valid, in
-// seconds.
+// MaxKeyGraceSecs is the longest time the old text of a rotated key may stay valid, in seconds.
 const MaxKeyGraceSecs = 7 * 86400
 
 // KeyQuotas limit the use of a tenant when it sends this key. 0 or absent means no limit.

@@ -51,7 +51,7 @@ type ReceiptLayer struct {
 	Digest string `json:"digest,omitempty" doc:"Digest of its content; absent: it was not known then"`
 }
 
-// ReceiptImage is the image that a snapshot's parent booted from.
+// ReceiptImage is the image a snapshot's parent booted from.
 type ReceiptImage struct {
 	Name   string `json:"name" doc:"Name of the image"`
 	Digest string `json:"digest" doc:"Digest of the image"`
@@ -77,7 +77,7 @@ type ReceiptVM struct {
 	PopulatedPages int64   `json:"populated_pages,omitempty" doc:"Pages of its memory that were mapped before it began; absent: none, or not known"`
 }
 
-// ReceiptIdentity is the identity that the daemon gave to the guest.
+// ReceiptIdentity is the identity the daemon gave to the guest.
 type ReceiptIdentity struct {
 	Index        int    `json:"index" doc:"1 to n within its fork"`
 	Parent       string `json:"parent" doc:"Snapshot it was forked from"`

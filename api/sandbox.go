@@ -23,7 +23,7 @@ type CreateSandboxesRequest struct {
 }
 
 // SandboxLimits limit the use of the host by each child, in addition to memory_limit_mib. 0 or
-// absent means no limit. A limit that the host cannot enforce is an error.
+// absent means no limit. A limit the host cannot enforce is an error.
 type SandboxLimits struct {
 	CPUs               float64 `json:"cpus,omitempty" doc:"CPUs that it may use, 0.5 for half of the time of one: beyond that it waits" minimum:"0"`
 	CPUWeight          int     `json:"cpu_weight,omitempty" doc:"Its share where CPUs are short, of a tenant's among those of the tenant; one that was given none has 100" minimum:"0" maximum:"10000"`
@@ -38,7 +38,7 @@ type SandboxLimits struct {
 	TreeNetRateMiB     int     `json:"tree_net_rate_mib,omitempty" doc:"MiB a second that they may have from their network together, and as many to it" minimum:"0" maximum:"1048576"`
 }
 
-// SandboxUse describes the resources that a sandbox uses, as the kernel accounts for them.
+// SandboxUse describes the resources a sandbox uses, as the kernel accounts for them.
 type SandboxUse struct {
 	MemoryBytes      int64   `json:"memory_bytes" doc:"Host memory that its limit is about: pages of its own, its VMM's, page cache that it brought in"`
 	MemoryPeakBytes  int64   `json:"memory_peak_bytes" doc:"The most that this was"`

@@ -10,7 +10,7 @@ type CollectRequest struct {
 	DryRun bool `json:"dry_run,omitempty" doc:"Remove nothing, only say what would be"`
 }
 
-// CollectResult lists the layers that a collection removed, or would remove.
+// CollectResult lists the layers a collection removed, or would remove.
 type CollectResult struct {
 	DryRun    bool     `json:"dry_run" doc:"Whether it is only what would be removed"`
 	Layers    []string `json:"layers" doc:"IDs of the layers" nullable:"false"`

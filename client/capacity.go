@@ -10,7 +10,7 @@ import (
 // hosts holds the requests about the daemon's host. Client embeds it.
 type hosts struct{ conn *connection }
 
-// Capacity returns the resources that the daemon's host has for sandboxes, and the promised part of
+// Capacity returns the resources the daemon's host has for sandboxes, and the promised part of
 // them.
 func (h *hosts) Capacity(ctx context.Context) (api.Capacity, error) {
 	var out api.Capacity

@@ -19,14 +19,14 @@ type CopyOptions struct {
 	User string
 	// FollowLinks copies the targets of symbolic links in a directory, instead of the links.
 	FollowLinks bool
-	// Progress is called with the size of each piece that was transferred, in bytes. May be nil.
+	// Progress is called with the size of each piece transferred, in bytes. May be nil.
 	Progress func(n int)
 	// Total is called once with the size of the copy in bytes, if it is known in time. May be nil.
 	Total func(bytes int64)
 	// Arrived is called for each file, directory and link that has arrived. For a copy into a
 	// sandbox it is called for each one sent. May be nil.
 	Arrived func()
-	// Skipped is called with the name of each part that is left out, and the reason. May be nil.
+	// Skipped is called with the name of each part left out, and the reason. May be nil.
 	Skipped func(name, why string)
 	// Lossy is called if the agent in the sandbox is from an older forkd. Such a copy loses times,
 	// hard links and holes. May be nil.
@@ -49,7 +49,7 @@ type CopyError struct {
 // StoppedError reports that a copy ended early.
 type StoppedError struct {
 	// Copied counts complete files, links and directories. No other file exists in part, except
-	// files that are written in place (docs/use/cli.md).
+	// files written in place (docs/use/cli.md).
 	Copied int
 	// Unknown is set if the sandbox's agent did not report the count. Copied is then 0.
 	Unknown bool
@@ -67,7 +67,7 @@ func (e *StoppedError) Error() string {
 // Unwrap returns the cause.
 func (e *StoppedError) Unwrap() error { return e.Cause }
 
-// maxTold limits the number of failures that an error keeps.
+// maxTold limits the number of failures an error keeps.
 const maxTold = 100
 
 func (e *CopyError) Error() string {

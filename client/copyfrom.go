@@ -56,7 +56,7 @@ func (c *Client) CopyFrom(ctx context.Context, id, source, target string, opt Co
 }
 
 // placeHere returns the path of the copy of source, and the existing file if the user named it. It
-// follows only the links that the user named.
+// follows only the links the user named.
 func placeHere(id, source, target string, dir bool) (string, fs.FileInfo, error) {
 	st, err := os.Stat(target)
 	switch {

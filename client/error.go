@@ -26,7 +26,7 @@ type Error struct {
 	// RequestID identifies the request in the daemon's log and audit log. It is empty if the
 	// request had no ID.
 	RequestID string
-	// RetryAfter is the wait that the daemon asks for; 0 if it asks for no wait.
+	// RetryAfter is the wait the daemon asks for; 0 if it asks for no wait.
 	RetryAfter time.Duration
 	cause      error
 	fromDaemon bool // not from the guest's agent or a proxy

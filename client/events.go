@@ -23,7 +23,7 @@ type EventsRequest struct {
 	// After is the ID of the last known event. The stream begins with the next event, or with an
 	// event of kind api.EventGap if the daemon no longer has the next one. 0 means new events only.
 	After uint64
-	// All begins with the oldest event that the daemon has. It excludes After.
+	// All begins with the oldest event the daemon has. It excludes After.
 	All               bool
 	Sandbox, Snapshot string   // if empty, all
 	Kinds             []string // a kind that ends in a dot is a prefix; if empty, all

@@ -77,7 +77,7 @@ func Example() {
 	// exit code 0: hello
 }
 
-// Run code in the interpreter that was warmed before the fork.
+// Run code in the interpreter warmed before the fork.
 func ExampleClient_Eval() {
 	defer serveExample()()
 	ctx := context.Background()

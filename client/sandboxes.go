@@ -166,7 +166,7 @@ func EndTree(ctx context.Context, c *Client, id string) (ended []string, err err
 	return []string{id}, nil // a daemon that does not send the list
 }
 
-// Memory returns the host memory that a sandbox uses.
+// Memory returns the host memory a sandbox uses.
 func (c *Client) Memory(ctx context.Context, id string) (api.MemoryUse, error) {
 	var out api.MemoryUse
 	return out, c.call(ctx, http.MethodGet, sandboxPath(id, "/memory"), nil, &out)
@@ -178,7 +178,7 @@ func (c *Client) Console(ctx context.Context, id string) (string, error) {
 }
 
 // FollowConsole writes the last lines of the console and then new output, until the sandbox or ctx
-// ends. If lines is negative, it begins with all output that the daemon has.
+// ends. If lines is negative, it begins with all output the daemon has.
 func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.Writer) error {
 	path := sandboxPath(id, "/console?follow=true")
 	if lines >= 0 {

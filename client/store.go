@@ -15,7 +15,7 @@ func (c *Client) CompactSnapshot(ctx context.Context, tag, to string,
 	return makeSnapshot(ctx, &c.connection, snapshotPath(tag, "/compact"), api.CompactRequest{To: to}, progress)
 }
 
-// CollectLayers removes unused layers. With dryRun it only returns the layers that it would remove.
+// CollectLayers removes unused layers. With dryRun it only returns the layers it would remove.
 func (c *Client) CollectLayers(ctx context.Context, dryRun bool) (api.CollectResult, error) {
 	var out api.CollectResult
 	return out, c.call(ctx, http.MethodPost, "/v1/store/gc", api.CollectRequest{DryRun: dryRun}, &out)

@@ -44,8 +44,7 @@ func (u *uploader) tree(ctx context.Context, source, target string) error {
 	packed := make(chan error, 1)
 	go func() {
 		err := treetar.Pack(ctx, in, here{}, source, u.opt.FollowLinks, u.sent(source))
-		// Close normally even if the stream was cut off. The agent then reports the part that it
-		// has.
+		// Close normally even if the stream was cut off. The agent then reports the part it has.
 		in.Close()
 		packed <- err
 	}()

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// app holds the state that all commands share: the global flags and values derived from them.
+// app holds the state all commands share: the global flags and values derived from them.
 type app struct {
 	ui.Printer
 	flags endpoint.Flags

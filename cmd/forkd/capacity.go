@@ -60,7 +60,7 @@ func printCapacity(a *ui.Printer, c api.Capacity) error {
 	return nil
 }
 
-// usedUp returns the names of the resources that are used up.
+// usedUp returns the names of the resources used up.
 func usedUp(c api.Capacity) string {
 	var names []string
 	for _, r := range c.Resources {

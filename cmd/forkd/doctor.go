@@ -85,7 +85,7 @@ func netCheck() hostcap.Check {
 	return c
 }
 
-// netSandboxCheck reports the parts of forkd-net's own sandbox that this host supports.
+// netSandboxCheck reports the parts of forkd-net's own sandbox this host supports.
 func netSandboxCheck() hostcap.Check {
 	c := hostcap.Check{Name: "network: sandbox", Level: hostcap.OK}
 	version, noFiles := landlock.Version()

@@ -83,8 +83,8 @@ func (a *app) runProgram(ctx context.Context, c *client.Client, id string, progr
 	return err
 }
 
-// endOfTerminal is the text that a user types for the end of input: once to send the current line,
-// once for the end.
+// endOfTerminal is the text a user types for the end of input: once to send the current line, once
+// for the end.
 const endOfTerminal = "\x04\x04"
 
 // terminalOptions gives the program a terminal with the settings of ours, if we have one. The

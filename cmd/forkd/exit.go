@@ -21,7 +21,7 @@ import (
 )
 
 // Exit codes in addition to api.Codes. exec and run return the program's own code. Their own
-// failures have the codes that shells use.
+// failures have the codes shells use.
 const (
 	exitOwnFailure    = 125
 	exitNotExecutable = 126

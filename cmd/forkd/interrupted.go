@@ -23,7 +23,7 @@ func (i interruption) Is(target error) bool { return target == context.Canceled 
 
 const nothingMade = "nothing was made"
 
-// sayInterrupted describes an interruption that its command has not described.
+// sayInterrupted describes an interruption its command has not described.
 func sayInterrupted(cmd *cobra.Command, err error) error {
 	var told interruption
 	if !errors.Is(err, context.Canceled) {

@@ -49,7 +49,7 @@ func newKillCommand(a *app) *cobra.Command {
 }
 
 // killTrees ends the trees of sandboxes, one after another, because two named sandboxes may be in
-// one tree. It prints all sandboxes that the daemon has ended.
+// one tree. It prints all sandboxes the daemon has ended.
 func killTrees(ctx context.Context, a *app, c *client.Client, ids []string) error {
 	killed, failed := []string{}, []error{}
 	for _, id := range ids {
@@ -77,7 +77,7 @@ func everyID(ctx context.Context, c *client.Client) ([]string, error) {
 	return ids, err
 }
 
-// killEach ends sandboxes, several at a time. With all, a sandbox that another client has ended
+// killEach ends sandboxes, several at a time. With all, a sandbox another client has ended
 // meanwhile is no error.
 func killEach(ctx context.Context, c *client.Client, ids []string, all bool, options ...client.KillOption) []error {
 	const atOnce = 16

@@ -61,7 +61,7 @@ func (n *machineName) open() (*appliance.Appliance, error) {
 	return m, nil
 }
 
-// existing is open for commands that need a machine that was started before.
+// existing is open for commands that need a machine started before.
 func (n *machineName) existing() (*appliance.Appliance, error) {
 	m, err := n.open()
 	if err == nil && !m.Exists() {
@@ -83,7 +83,7 @@ func (n *machineName) agent() (*agentclient.Client, error) {
 	return c, err
 }
 
-// newMachineInitCommand returns the command that the appliance's kernel starts.
+// newMachineInitCommand returns the command the appliance's kernel starts.
 func newMachineInitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "machine-init",

@@ -54,9 +54,9 @@ func setUp(env *testscript.Env, d clitest.Daemon) error {
 	return nil
 }
 
-// changeEngine makes changes that no command can make: fake limit N, fake fail ID REASON, fake torn
-// TAG, fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake adopt ID PARENT, fake
-// branches N, fake finish TAG, fake adopt ID PARENT, fake ceiling none.
+// changeEngine makes changes no command can make: fake limit N, fake fail ID REASON, fake torn TAG,
+// fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake adopt ID PARENT, fake branches N,
+// fake finish TAG, fake adopt ID PARENT, fake ceiling none.
 func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(engineKey{}).(*fakeengine.Engine)
 	switch args[0] {

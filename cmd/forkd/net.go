@@ -130,8 +130,8 @@ func flowRows(flows []api.NetworkFlow, now time.Time) [][]string {
 	return rows
 }
 
-// noteNetwork reports the parts of the requested policy that the operator's ceiling removed. They
-// are the same for all sandboxes of a fork.
+// noteNetwork reports the parts of the requested policy the operator's ceiling removed. They are
+// the same for all sandboxes of a fork.
 func noteNetwork(p *ui.Printer, all []api.SandboxInfo) {
 	if len(all) > 0 && all[0].Network != nil && len(all[0].Network.Cut) > 0 {
 		p.Note("the daemon's ceiling cuts the network: %s", strings.Join(all[0].Network.Cut, "; "))

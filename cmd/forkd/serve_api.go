@@ -10,8 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// apiServer holds the API server for code that is created before it. It is set before the first
-// request.
+// apiServer holds the API server for code created before it. It is set before the first request.
 type apiServer struct{ atomic.Pointer[httpapi.Server] }
 
 // keyName returns the name of a key, which may be deleted.

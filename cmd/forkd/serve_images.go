@@ -151,7 +151,7 @@ func wireImage(img image.Image) (httpapi.Image, error) {
 	}, err
 }
 
-// imageError adds the sentinel that the API branches on.
+// imageError adds the sentinel the API branches on.
 func imageError(err error) error {
 	if own := (*sandbox.Error)(nil); errors.As(err, &own) {
 		return err // it already has one

@@ -19,7 +19,7 @@ import (
 )
 
 // Limits of the default of --daemon-memory-limit, in MiB. A daemon with 1000 sandboxes uses about
-// 200 MiB. The rest is page cache of the files that it writes, which the kernel reclaims first.
+// 200 MiB. The rest is page cache of the files it writes, which the kernel reclaims first.
 const (
 	minDaemonMiB = 1 << 10
 	maxDaemonMiB = 16 << 10

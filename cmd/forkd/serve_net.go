@@ -84,7 +84,7 @@ func (o *netOptions) complete() error {
 	return err
 }
 
-// check checks the flags, and reads the files that they name.
+// check checks the flags, and reads the files they name.
 func (o *netOptions) check() error {
 	for _, text := range o.private {
 		p, err := netip.ParsePrefix(text)

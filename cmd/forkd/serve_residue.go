@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// residue lists the directories that a daemon would leave if it fails to start: the ones that did
-// not exist before.
+// residue lists the directories a daemon would leave if it fails to start: the ones that did not
+// exist before.
 type residue struct {
 	dirs    []string // the daemon's own
 	parents []string // missing parents, innermost first

@@ -14,8 +14,8 @@ import (
 	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
-// Capabilities that a root daemon uses while it serves with a jail (docs/operate/security.md
-// explains them).
+// Capabilities a root daemon uses while it serves with a jail (docs/operate/security.md explains
+// them).
 var (
 	daemonUses = selfbox.Of(
 		unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, // files that others own: images, guests' files
@@ -30,8 +30,7 @@ var (
 	spawnerUses = selfbox.Of(unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT)
 )
 
-// confineSelf drops the rights that the daemon, and every process that it starts later, does not
-// use.
+// confineSelf drops the rights the daemon, and every process it starts later, does not use.
 func confineSelf(log *slog.Logger) {
 	if err := confine(); err != nil {
 		log.Warn("the daemon keeps what it has no use for", "err", err)
@@ -50,7 +49,7 @@ func confine() error {
 	return selfbox.NoNewPrivileges()
 }
 
-// leftToDaemon describes the rights that a daemon of this user keeps.
+// leftToDaemon describes the rights a daemon of this user keeps.
 func leftToDaemon() string {
 	switch {
 	case os.Geteuid() == 0:

@@ -15,8 +15,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// token returns the token that clients must show: the one in --token-file, or a new one if there
-// are TCP addresses, because every user of the host can reach them.
+// token returns the token clients must show: the one in --token-file, or a new one if there are TCP
+// addresses, because every user of the host can reach them.
 func (o serveOptions) token() (token string, made bool, err error) {
 	if o.tokenFile != "" {
 		token, err = readToken(o.tokenFile)

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// treeSandboxes is the number of sandboxes of one snapshot that are drawn without --all.
+// treeSandboxes is the number of sandboxes of one snapshot drawn without --all.
 const treeSandboxes = 10
 
 func newSnapshotTreeCommand(a *app) *cobra.Command {

@@ -45,8 +45,7 @@ func cloudOf(dir string) string {
 }
 
 // behindTranslation returns a warning about a cloud host without a public address of its own:
-// guests may then reach the host by an address that forkd does not know. It returns "" for other
-// hosts.
+// guests may then reach the host by an address forkd does not know. It returns "" for other hosts.
 func behindTranslation(dmi string, addrs []netip.Addr) string {
 	cloud := cloudOf(dmi)
 	if cloud == "" || slices.ContainsFunc(addrs, netpolicy.IsPublic) {

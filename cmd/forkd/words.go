@@ -137,8 +137,8 @@ func wanted(kind string) string {
 	return "a " + kind
 }
 
-// alike returns the commands that a misspelled word may mean: with one error, with two in a long
-// word, or with the word as a prefix.
+// alike returns the commands a misspelled word may mean: with one error, with two in a long word,
+// or with the word as a prefix.
 func alike(cmd *cobra.Command, word string) []string {
 	var out []string
 	for _, child := range cmd.Commands() {

@@ -115,8 +115,8 @@ func (f Flags) secure(opt *client.Options) {
 	}
 }
 
-// NameOfMachine returns the machine that the flags or the environment name. If empty, it is the
-// default machine.
+// NameOfMachine returns the machine the flags or the environment name. If empty, it is the default
+// machine.
 func (f Flags) NameOfMachine() string { return cmp.Or(f.MachineName, os.Getenv("FORKD_MACHINE")) }
 
 // complete fills in the values of the flags and the environment.

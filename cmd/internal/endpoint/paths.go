@@ -68,7 +68,7 @@ func (p Paths) Socket() string { return filepath.Join(p.Run, "forkd.sock") }
 // SocketURL returns the socket as a URL.
 func (p Paths) SocketURL() string { return "unix://" + p.Socket() }
 
-// ServeLog returns the path of the log of a daemon that a command started.
+// ServeLog returns the path of the log of a daemon a command started.
 func (p Paths) ServeLog() string { return filepath.Join(p.State, "serve.log") }
 
 // Program finds another program of forkd. They are all in one directory.

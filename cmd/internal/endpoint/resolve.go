@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/platform"
 )
 
-// Find finds the daemon, and starts it if that is allowed.
+// Find finds the daemon, and starts it if allowed.
 func Find(ctx context.Context, opt Options) (Endpoint, error) {
 	p, err := DefaultPaths()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TokenFile returns the path of the token that a daemon makes for its TCP addresses if none is
+// TokenFile returns the path of the token a daemon makes for its TCP addresses if none is
 // configured. addressFile beside it lists those addresses, one per line. The CLI sends the token
 // only to these addresses, because another address may belong to another process.
 func TokenFile(run string) string { return filepath.Join(run, "token") }
@@ -99,7 +99,7 @@ func leadsTo(hostport, listener string) bool {
 	return to != nil && to.IsLoopback() && own != nil && (to.Equal(own) || own.IsUnspecified())
 }
 
-// readPrivate reads a small file that only this user can have written.
+// readPrivate reads a small file only this user can have written.
 func readPrivate(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -117,9 +117,8 @@ func readPrivate(path string) (string, error) {
 	return string(b), err
 }
 
-// Listening returns the TCP address of the daemon that serves a Unix socket, with the token that
-// the daemon made for it. Both are empty if the daemon has no TCP address, or did not make its
-// token.
+// Listening returns the TCP address of the daemon that serves a Unix socket, with the token the
+// daemon made for it. Both are empty if the daemon has no TCP address, or did not make its token.
 func Listening(daemon string) (address, token string) {
 	u, err := url.Parse(daemon)
 	if err != nil || u.Scheme != "unix" {

@@ -11,10 +11,10 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// poll is the interval of checks of a snapshot that is being written.
+// poll is the interval of checks of a snapshot being written.
 const poll = 20 * time.Millisecond
 
-// AwaitReady waits until a snapshot that is being written is ready.
+// AwaitReady waits until a snapshot being written is ready.
 func AwaitReady(ctx context.Context, c *client.Client, tag string) error {
 	t := time.NewTicker(poll)
 	defer t.Stop()

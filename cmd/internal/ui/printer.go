@@ -122,7 +122,7 @@ func CleanLines(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// keep drops characters that a terminal would take as a command.
+// keep drops characters a terminal would take as a command.
 func keep(r rune) rune {
 	if r < ' ' || r >= 0x7f && r < 0xa0 {
 		return -1

@@ -25,7 +25,7 @@ func Parse(origins []string) (Policy, error) {
 	return Policy{origins: slices.Clone(origins)}, nil
 }
 
-// The headers that a page may send, and the headers that it may read.
+// The headers a page may send, and the headers it may read.
 const (
 	requestHeaders = "Authorization, Content-Type, Idempotency-Key, X-Api-Key, X-Access-Token"
 	exposedHeaders = "Forkd-Error, Forkd-Request-Id, Retry-After, Should-Retry, X-Forkd-Warning, X-Next-Token, " +

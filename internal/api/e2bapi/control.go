@@ -107,7 +107,7 @@ func (h *Handler) findRunning(c call) (known, error) {
 	return k, err
 }
 
-// settled waits for a sandbox that is being paused or resumed, and returns its new state.
+// settled waits for a sandbox being paused or resumed, and returns its new state.
 func settled(h *Handler, c call, i sandbox.Info) (sandbox.Info, error) {
 	if !i.InTransition() {
 		return i, nil

@@ -178,7 +178,7 @@ func checkMetadata(all map[string]string) error {
 	return nil
 }
 
-// checkEnvs refuses variables that no process can have in its environment.
+// checkEnvs refuses variables no process can have in its environment.
 func checkEnvs(envs map[string]string) error {
 	for k, v := range envs {
 		if k == "" || containsAny(k, "=\x00") || containsAny(v, "\x00") {

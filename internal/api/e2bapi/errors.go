@@ -36,7 +36,7 @@ func invalidf(format string, args ...any) *apiError {
 	return failf(http.StatusBadRequest, format, args...)
 }
 
-// notYet is the error for a feature of E2B that this server lacks.
+// notYet is the error for a feature of E2B this server lacks.
 func notYet(what string) *apiError {
 	return failf(http.StatusNotImplemented, "%s is not supported by this server", what)
 }
@@ -78,7 +78,7 @@ func retryOf(err error) time.Duration {
 	return 0
 }
 
-// writeError answers with an error. Clients retry errors that are marked as safe to repeat.
+// writeError answers with an error. Clients retry errors marked as safe to repeat.
 func writeError(w http.ResponseWriter, err error) {
 	e := apiErrorOf(err)
 	switch {

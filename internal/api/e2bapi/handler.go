@@ -104,7 +104,7 @@ func (h *Handler) Match(r *http.Request) bool {
 	return !errors.Is(err, target.ErrNone) || isControl(r.URL.Path)
 }
 
-// Sandbox returns the sandbox that a request names, or "".
+// Sandbox returns the sandbox a request names, or "".
 func (h *Handler) Sandbox(r *http.Request) string {
 	if to, err := target.Of(r, h.opt.Domain); err == nil {
 		return to.ID

@@ -199,7 +199,7 @@ func (h lives) pause(c call) (answer, error) {
 	return answer{status: http.StatusNoContent}, nil
 }
 
-// pauseError distinguishes a sandbox that was paused meanwhile from one that cannot be paused now.
+// pauseError distinguishes a sandbox paused meanwhile from one that cannot be paused now.
 func (h lives) pauseError(id string, already *apiError, err error) error {
 	if !errors.Is(err, sandbox.ErrConflict) {
 		return err
@@ -246,7 +246,7 @@ func (h lives) endIn(c call, life time.Duration, shorten bool) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	// A sandbox that is paused by the end of its transition keeps the timeout for its resume.
+	// A sandbox paused by the end of its transition keeps the timeout for its resume.
 	met := k.info.InTransition()
 	if k.info, err = settled(h.Handler, c, k.info); err != nil {
 		return answer{}, err

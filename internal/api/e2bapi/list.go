@@ -64,7 +64,7 @@ func filterOf(q url.Values) (filter, error) {
 	return f, nil
 }
 
-// matches reports whether a sandbox matches. tags are all forms of its tag that the caller may use.
+// matches reports whether a sandbox matches. tags are all forms of its tag the caller may use.
 func (f filter) matches(l listedSandbox, tags ...string) bool {
 	if f.built != "" && l.Template == f.built {
 		tags = append(tags, f.template)
@@ -83,7 +83,7 @@ func (f filter) matches(l listedSandbox, tags ...string) bool {
 	return true
 }
 
-// visible returns the sandboxes that a caller may see.
+// visible returns the sandboxes a caller may see.
 func (h listing) visible(c call) []known {
 	var out []known
 	for _, info := range c.engine.List() {

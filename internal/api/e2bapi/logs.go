@@ -43,7 +43,7 @@ type asked struct {
 }
 
 // console returns lines of a guest's console as log entries. A console has no times, so all entries
-// have the time of the start. It reads line by line and charges the lines that it stores.
+// have the time of the start. It reads line by line and charges the lines it stores.
 func (h usage) console(c call, want asked) ([]logEntry, error) {
 	k, err := h.find(c)
 	if err != nil {

@@ -91,7 +91,7 @@ func TestLogsAreCharged(t *testing.T) {
 			t.Errorf("%s: without room: %d %s", path, w.Code, w.Body)
 		}
 	}
-	// The last lines are charged, without the lines that they replace.
+	// The last lines are charged, without the lines they replace.
 	if w, held := b.charged(1<<20, "/v2/sandboxes/"+s.SandboxID+"/logs?direction=backward&limit=3"); w.Code != 200 ||
 		held > 4*50<<10 {
 		t.Errorf("three lines: status %d, %d bytes", w.Code, held)

@@ -115,14 +115,14 @@ func isAddress(s string) bool {
 	return err == nil
 }
 
-// maskedHost returns the Host header that a server sees.
+// maskedHost returns the Host header a server sees.
 func maskedHost(mask string, port uint16) string {
 	return strings.ReplaceAll(mask, "${PORT}", strconv.Itoa(int(port)))
 }
 
 func containsAny(s, chars string) bool { return strings.ContainsAny(s, chars) }
 
-// setNetwork is PUT /sandboxes/{id}/network. It clears fields that the request leaves out.
+// setNetwork is PUT /sandboxes/{id}/network. It clears fields the request leaves out.
 func (h *Handler) setNetwork(c call) (answer, error) {
 	var req struct {
 		networkConfig

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Engine is the part of the domain that this package uses.
+// Engine is the part of the domain this package uses.
 type Engine interface {
 	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
 	List() []sandbox.Info

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// permit refuses a key without the scope that a route needs. The existence of the object is checked
+// permit refuses a key without the scope a route needs. The existence of the object is checked
 // first, so that "forbidden" is returned only for the caller's own objects.
 func (h *Handler) permit(c call, scope principal.Scopes) error {
 	if scope == 0 || c.who.May(scope) {

@@ -33,9 +33,9 @@ const (
 	stateGone    state = "gone"
 )
 
-// stateOf converts the engine's status. A sandbox that is stalled because the host's disk is full
-// has its process, and counts as running, because it continues without a request. A sandbox that is
-// being paused or resumed counts as paused.
+// stateOf converts the engine's status. A sandbox stalled because the host's disk is full has its
+// process, and counts as running, because it continues without a request. A sandbox being paused or
+// resumed counts as paused.
 func stateOf(i sandbox.Info) state {
 	switch {
 	case i.Status == sandbox.StatusFailed:
@@ -61,7 +61,7 @@ func roused(h *Handler, r *http.Request, to target.Target) error {
 	return err
 }
 
-// admits reports whether a request shows the token that its sandbox requires.
+// admits reports whether a request shows the token its sandbox requires.
 func admits(h *Handler, r *http.Request, to target.Target) bool {
 	switch {
 	case r.Method == http.MethodOptions && to.Port == target.EnvdPort:

@@ -8,8 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// route is a route of the control API, with the scope that a key needs and its name in the audit
-// log.
+// route is a route of the control API, with the scope a key needs and its name in the audit log.
 type route struct {
 	scope  principal.Scopes // 0: any key is enough
 	action string
@@ -75,8 +74,8 @@ func (h *Handler) routes() map[string]route {
 	return all
 }
 
-// missingRoutes returns the routes of E2B that this server lacks, with their purpose. They reveal
-// no facts about the objects in their paths.
+// missingRoutes returns the routes of E2B this server lacks, with their purpose. They reveal no
+// facts about the objects in their paths.
 func missingRoutes() map[string]string {
 	return map[string]string{
 		"POST /templates":          "building templates from a Dockerfile that the client has built",

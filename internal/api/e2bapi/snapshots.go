@@ -42,7 +42,7 @@ func shownSnapshot(c call, tag string) snapshotInfo {
 	return s
 }
 
-// short returns a tag in the form that its tenant may use, without the tenant's name as prefix.
+// short returns a tag in the form its tenant may use, without the tenant's name as prefix.
 func (c call) short(tag string) string {
 	if c.who.Operator() {
 		return tag

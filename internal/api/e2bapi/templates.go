@@ -160,8 +160,7 @@ type templateTag struct {
 	Created time.Time `json:"createdAt"`
 }
 
-// snapshotBuildID returns a UUID for a snapshot that no build made, because clients parse it as
-// one.
+// snapshotBuildID returns a UUID for a snapshot no build made, because clients parse it as one.
 func snapshotBuildID(s sandbox.SnapshotInfo) string {
 	sum := sha256.Sum256([]byte(s.Tag + "\x00" + s.ContentHash))
 	return build.UUID([16]byte(sum[:16]))

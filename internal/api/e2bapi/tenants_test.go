@@ -373,7 +373,7 @@ func (d *daemon) branches() int {
 	return len(all)
 }
 
-// others returns the sandboxes that a key sees, except one.
+// others returns the sandboxes a key sees, except one.
 func (d *daemon) others(key, id string) (ids []string) {
 	d.t.Helper()
 	for _, s := range want[[]created](d.t, d.as(key, "GET", "/v2/sandboxes", ""), 200) {

@@ -43,7 +43,7 @@ const leastOutput = 1 << 20
 
 // fit replaces a request's charge for the body and for stored output with the charge for its
 // outputs. It cuts the outputs to the space of the tenant's share, and returns the number of bytes
-// that it cut off.
+// it cut off.
 func fit(a *membudget.Account, outputs ...*string) (dropped int64) {
 	if a == nil {
 		return 0

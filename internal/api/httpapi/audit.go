@@ -16,7 +16,7 @@ type Audit interface {
 	Stats() audit.Stats
 }
 
-// notes holds facts that handlers add about their request. Only one goroutine writes the notes of a
+// notes holds facts handlers add about their request. Only one goroutine writes the notes of a
 // request.
 type notes struct {
 	id                                       string

@@ -30,7 +30,7 @@ func CheckToken(token string) error {
 	return nil
 }
 
-// authorize passes requests that the listener's access admits, and GET /healthz.
+// authorize passes requests the listener's access admits, and GET /healthz.
 func (s *Server) authorize(access Access, next http.Handler) http.Handler {
 	authenticate := s.Authenticator(access)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// Engine is the part of the domain that this package uses.
+// Engine is the part of the domain this package uses.
 type Engine interface {
 	Snapshots
 	Diffs
@@ -27,7 +27,7 @@ type Engine interface {
 type Snapshots interface {
 	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
-	// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot for req.
+	// ParentMemoryMiB returns the guest memory of the VM CreateSnapshot would boot for req.
 	ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error)
 	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
@@ -48,7 +48,7 @@ type Sandboxes interface {
 	// Holdings returns an owner's running sandboxes: their number, and the MiB of their guests'
 	// memory.
 	Holdings(owner string) (n, memoryMiB int)
-	// OverlayBytes returns the bytes that an owner's sandboxes have written to their disks.
+	// OverlayBytes returns the bytes an owner's sandboxes have written to their disks.
 	OverlayBytes(owner string) int64
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error

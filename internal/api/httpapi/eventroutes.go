@@ -172,7 +172,7 @@ func (s *eventRoutes) tell(ctx context.Context, out *eventWriter, view events.Vi
 		if !errors.Is(err, errBeat) {
 			return err
 		}
-		// The ID lets a client resume after events that it did not select.
+		// The ID lets a client resume after events it did not select.
 		if err := out.send(fmt.Sprintf(": beat\nid: %d\n\n", last)); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 
 // GuestFiles are the folders from which a request may name a kernel and a root file system by path.
 // The zero value has no folders. Opening a path cannot leave its folder, not even through links.
-// Otherwise a client of the API could read any file that the daemon can read.
+// Otherwise a client of the API could read any file the daemon can read.
 type GuestFiles struct{ dirs []guestDir }
 
 type guestDir struct {
@@ -52,7 +52,7 @@ func (g *GuestFiles) Close() {
 	}
 }
 
-// open opens a file that a field of a request names.
+// open opens a file a field of a request names.
 func (g *GuestFiles) open(field, path string) (*os.File, error) {
 	if g == nil || len(g.dirs) == 0 {
 		return nil, fail(api.CodeForbidden, api.ReasonGuestFilesOff,
@@ -105,9 +105,9 @@ func (g *GuestFiles) outside(field, path string) error {
 		field, ellipsis.Clip(path, 200), strings.Join(names, ", "))
 }
 
-// openPaths opens the files that a request names by path. The engine receives names that lead to
-// the open files, so later changes of the paths have no effect. told puts the given paths into an
-// error of the engine.
+// openPaths opens the files a request names by path. The engine receives names that lead to the
+// open files, so later changes of the paths have no effect. told puts the given paths into an error
+// of the engine.
 func (g *GuestFiles) openPaths(kernel, rootfs string) (_ openPaths, err error) {
 	var o openPaths
 	defer func() {

@@ -23,7 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// keyClock is a clock that a test moves while a server reads it.
+// keyClock is a clock a test moves while a server reads it.
 type keyClock struct {
 	mu sync.Mutex
 	at time.Time

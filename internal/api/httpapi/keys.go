@@ -31,7 +31,7 @@ type rotateKeyInput struct {
 }
 
 // keyRoutes make, list and revoke keys. A tenant's key with the scope admin manages its tenant's
-// keys. It cannot grant a right that it does not have.
+// keys. It cannot grant a right it does not have.
 type keyRoutes struct {
 	keys *keys.Store // if nil, there are no keys
 	now  func() time.Time
@@ -92,7 +92,7 @@ func noteKey(ctx context.Context, k keys.Key) {
 		strings.Join(k.Scopes.List(), ","))
 }
 
-// maxTenantKeys is the largest number of keys that a tenant may make itself.
+// maxTenantKeys is the largest number of keys a tenant may make itself.
 const maxTenantKeys = 100
 
 // within limits a key made with another key. A tenant's key makes only keys of its tenant, with its

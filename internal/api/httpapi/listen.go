@@ -121,9 +121,9 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// listenUnix binds a socket that only this user may connect to. An administrator may change its
-// mode; other users then need the token. listenUnix replaces a socket without a server, but not a
-// socket in use.
+// listenUnix binds a socket only this user may connect to. An administrator may change its mode;
+// other users then need the token. listenUnix replaces a socket without a server, but not a socket
+// in use.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of socket: %w", err)

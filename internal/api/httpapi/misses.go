@@ -19,9 +19,8 @@ const (
 	maxMissSources  = 4096 // sources with a bucket of their own
 )
 
-// misses limits the number of IDs that a client can guess, because an ID is enough to use a
-// sandbox's public ports. It does not limit requests for existing sandboxes. The zero value is
-// ready.
+// misses limits the number of IDs a client can guess, because an ID is enough to use a sandbox's
+// public ports. It does not limit requests for existing sandboxes. The zero value is ready.
 type misses struct {
 	mu sync.Mutex // guards by
 	by map[string]*pace.Bucket

@@ -61,8 +61,8 @@ func cleanPath(p string) bool {
 	return c == p || c+"/" == p
 }
 
-// unclean describes the problem of an unclean path. Usually it is an invalid name that the client
-// has escaped correctly.
+// unclean describes the problem of an unclean path. Usually it is an invalid name the client has
+// escaped correctly.
 func unclean(r *http.Request) *failure {
 	for segment := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
 		name, err := url.PathUnescape(segment)

@@ -297,7 +297,7 @@ func TestSlowBodiesArrive(t *testing.T) {
 	}
 }
 
-// The server does not wait for a body that no handler reads, whatever the answer is.
+// The server does not wait for a body no handler reads, whatever the answer is.
 func TestUnwantedBodiesEnd(t *testing.T) {
 	h := newHasty(t)
 	const rest = "Content-Length: 100\r\n\r\n"

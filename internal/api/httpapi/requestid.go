@@ -21,7 +21,7 @@ func newRequestID() string {
 // requestID returns the ID of a context's request. It is empty outside a request.
 func requestID(ctx context.Context) string { return note(ctx).id }
 
-// withRequestID adds the request's ID to errors that huma writes.
+// withRequestID adds the request's ID to errors huma writes.
 func withRequestID(ctx huma.Context, _ string, v any) (any, error) {
 	if f, ok := v.(*failure); ok {
 		f.RequestID = requestID(ctx.Context())

@@ -133,7 +133,7 @@ func (rt *router) rawHandler(of string, h func(http.ResponseWriter, *http.Reques
 	}
 }
 
-// describe lists an operation that huma does not handle.
+// describe lists an operation huma does not handle.
 func (rt *router) describe(op huma.Operation) {
 	for _, segment := range strings.Split(op.Path, "/") {
 		if name, ok := strings.CutPrefix(segment, "{"); ok {

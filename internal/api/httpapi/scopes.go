@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// need is the scope that a route requires. Package tenancy decides which objects a tenant's key can
+// need is the scope a route requires. Package tenancy decides which objects a tenant's key can
 // reach.
 type need struct {
 	scope    principal.Scopes // 0: no scope
@@ -89,7 +89,7 @@ func needs() map[string]need {
 	}
 }
 
-// permit refuses a key without the scope that a route needs. The existence of the object is checked
+// permit refuses a key without the scope a route needs. The existence of the object is checked
 // first, so that "forbidden" is returned only for the caller's own objects.
 func (rt *router) permit(r *http.Request, of string) error {
 	n, known := rt.needs[of]

@@ -47,7 +47,7 @@ type Options struct {
 	// Keys stores the keys that routes make and revoke. If nil, there are no keys. The Access of
 	// each listener decides whether it accepts keys.
 	Keys *keys.Store
-	// Published lists the snapshots that all tenants may fork. If nil, publishing is disabled.
+	// Published lists the snapshots all tenants may fork. If nil, publishing is disabled.
 	Published *tenancy.Published
 	// Weights are the tenants' shares of CPU time. If nil, each tenant has the default.
 	Weights *tenancy.Weights
@@ -61,7 +61,7 @@ type Ingress interface {
 	http.Handler
 	// Match reports whether a request is for a sandbox. It reads only Host and headers.
 	Match(r *http.Request) bool
-	// Sandbox returns the sandbox that a request names, or "".
+	// Sandbox returns the sandbox a request names, or "".
 	Sandbox(r *http.Request) string
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/fieldnames"
 )
 
-// strictJSON refuses bodies with fields that their type does not have.
+// strictJSON refuses bodies with fields their type does not have.
 func strictJSON() huma.Format {
 	plain := huma.DefaultJSONFormat
 	return huma.Format{

@@ -21,7 +21,7 @@ type setTenantInput struct {
 }
 
 // tenantRoutes show and set the operator's settings for a tenant. Tenants are not registered: every
-// name that a key could have is valid.
+// name a key could have is valid.
 type tenantRoutes struct{ weights *tenancy.Weights }
 
 func (s *tenantRoutes) add(rt *router) {

@@ -8,8 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Timings are histograms of durations that only the engine measures. The engine gets them before
-// the server exists (sandbox.Config.Observer). The server then shows them.
+// Timings are histograms of durations only the engine measures. The engine gets them before the
+// server exists (sandbox.Config.Observer). The server then shows them.
 type Timings struct {
 	of map[sandbox.Op]prometheus.Histogram
 }

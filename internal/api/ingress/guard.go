@@ -35,8 +35,8 @@ func (e errPrivate) Error() string {
 	return "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
 }
 
-// admit refuses a request without the token that its sandbox requires. If the token is in
-// Authorization, admit removes that header, because it is not for the guest's server.
+// admit refuses a request without the token its sandbox requires. If the token is in Authorization,
+// admit removes that header, because it is not for the guest's server.
 func (h *Handler) admit(r *http.Request, to Target) error {
 	var no errPrivate
 	if h.cfg.Guard == nil {
@@ -67,8 +67,7 @@ func (h *Handler) admit(r *http.Request, to Target) error {
 // the sandbox's token is missing.
 func opens(shown, token string) bool { return shown != "" && token != "" && equal(shown, token) }
 
-// Admits reports whether a request shows the token that a port requires. It does not change the
-// request.
+// Admits reports whether a request shows the token a port requires. It does not change the request.
 func (h *Handler) Admits(r *http.Request, id string, port uint16) bool {
 	return h.admit(&http.Request{Header: r.Header.Clone()}, Target{id, port}) == nil
 }

@@ -76,7 +76,7 @@ func (h *Handler) Match(r *http.Request) bool {
 	return err != errNone
 }
 
-// Sandbox returns the sandbox that a request names, or "".
+// Sandbox returns the sandbox a request names, or "".
 func (h *Handler) Sandbox(r *http.Request) string {
 	t, _ := route(r, h.cfg.Domain)
 	return t.Sandbox
@@ -92,8 +92,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serve(w, r, to)
 }
 
-// ServePort forwards a request to a port that the caller has determined. shown is the sandbox's ID
-// in the client's form. If it is not empty, refusals contain it, and only E2B's fields.
+// ServePort forwards a request to a port the caller has determined. shown is the sandbox's ID in
+// the client's form. If it is not empty, refusals contain it, and only E2B's fields.
 func (h *Handler) ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16) {
 	h.serve(w, r.WithContext(context.WithValue(r.Context(), shownKey{}, shown)), Target{id, port})
 }

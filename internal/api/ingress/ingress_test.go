@@ -419,8 +419,7 @@ func TestATokenStaysHere(t *testing.T) {
 	}
 }
 
-// stalled is a connection to a guest that is paused for lack of disk space after it has received a
-// request.
+// stalled is a connection to a guest paused for lack of disk space after it has received a request.
 type stalled struct{ net.Conn }
 
 func (stalled) Read([]byte) (int, error) {

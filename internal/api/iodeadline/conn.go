@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Conn is a connection that a handler took over.
+// Conn is a connection a handler took over.
 type Conn struct {
 	net.Conn
 	out *Writer

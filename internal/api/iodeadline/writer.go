@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Limits are the longest times that the daemon waits.
+// Limits are the longest times the daemon waits.
 type Limits struct {
 	Read  time.Duration // for the next bytes of a request's body
 	Write time.Duration // for a client to read one piece of an answer
@@ -36,8 +36,7 @@ type Writer struct {
 
 type writerKey struct{}
 
-// New returns the Writer of an answer, and the request with a body that the Writer's deadlines
-// apply to.
+// New returns the Writer of an answer, and the request with a body the Writer's deadlines apply to.
 func New(w http.ResponseWriter, r *http.Request, l Limits) (*Writer, *http.Request) {
 	kind := r.Header.Get("Content-Type")
 	o := &Writer{ResponseWriter: w, control: http.NewResponseController(w), limits: l, http1: r.ProtoMajor == 1,
@@ -152,10 +151,10 @@ func (o *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, rest, nil
 }
 
-// Finish sets the deadlines for data that net/http still reads and sends after the handler has
-// returned. Later changes have no effect, because a proxy's goroutine may still read the body.
-// Finish returns the deadline of reads, or zero if all is read. Over HTTP/1 net/http clears that
-// deadline when it ends a read in progress, so the connection must keep it.
+// Finish sets the deadlines for data net/http still reads and sends after the handler has returned.
+// Later changes have no effect, because a proxy's goroutine may still read the body. Finish returns
+// the deadline of reads, or zero if all is read. Over HTTP/1 net/http clears that deadline when it
+// ends a read in progress, so the connection must keep it.
 func (o *Writer) Finish() (reads time.Time) {
 	now := time.Now()
 	var writes time.Time

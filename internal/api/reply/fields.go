@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// field is a field of a struct, or of a struct that is embedded in it.
+// field is a field of a struct, or of a struct embedded in it.
 type field struct {
 	name      string
 	index     []int

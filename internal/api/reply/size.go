@@ -15,7 +15,7 @@ func Size(v any) int64 {
 	return int64(r.Type().Size()) + refers(r, maxDepth)
 }
 
-// refers returns the size of the data that a value refers to, without the value itself.
+// refers returns the size of the data a value refers to, without the value itself.
 func refers(v reflect.Value, depth int) (n int64) {
 	if depth == 0 {
 		return 0

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Piece is the number of bytes that are encoded at a time.
+// Piece is the number of bytes encoded at a time.
 const Piece = 48 << 10 // divisible by 3, so that pieces of base64 need no padding
 
 // Write writes a value as JSON with a newline, like encoding/json without HTML escapes. It encodes

@@ -28,7 +28,7 @@ func opened(t *testing.T, cert, key string) *Files {
 	return f
 }
 
-// current returns the fingerprint that a new client sees.
+// current returns the fingerprint a new client sees.
 func current(t *testing.T, f *Files) string {
 	t.Helper()
 	c, err := f.Certificate(nil)

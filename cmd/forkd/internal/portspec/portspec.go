@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Spec is a local address and the port of the sandbox that it leads to.
+// Spec is a local address and the port of the sandbox it leads to.
 type Spec struct {
 	Local string // address and port; port 0 chooses a free one
 	Port  uint16

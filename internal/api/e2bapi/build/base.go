@@ -36,14 +36,13 @@ func (j *job) base(ctx context.Context) (result, error) {
 	return j.resized(ctx, info)
 }
 
-// onSnapshot returns a base that no build made.
+// onSnapshot returns a base no build made.
 func (j *job) onSnapshot(info sandbox.SnapshotInfo) result {
 	key := keyOf("snapshot", j.owner, info.Tag, info.ContentHash, info.CreatedAt.UnixNano())
 	return result{tag: info.Tag, key: key}
 }
 
-// onTemplate returns a base that another build made. The context of that build's steps stays in
-// effect.
+// onTemplate returns a base another build made. The context of that build's steps stays in effect.
 func (j *job) onTemplate(ctx context.Context, b Build) (result, error) {
 	info, err := j.b.cfg.Engine.SnapshotInfo(ctx, b.Snapshot)
 	if err != nil {

@@ -144,7 +144,7 @@ func (j *job) files() (map[string]string, error) {
 }
 
 // group makes one layer on top of another. Builds that need the same layer take turns, so the
-// second uses the layer that the first has made.
+// second uses the layer the first has made.
 func (j *job) group(ctx context.Context, r result, i int, key string, forced bool) (result, error) {
 	g, last := j.plan.groups[i], i == len(j.plan.groups)-1
 	if last && len(g.steps) == 0 && r.context.empty() && j.plan.start == "" && j.plan.ready == "" {

@@ -31,7 +31,7 @@ func (s *Store) use(key string, now time.Time) {
 }
 
 // intend records that a layer's snapshot is about to be made, so that an unrecorded snapshot can be
-// found. It does not change the layer that the key has meanwhile.
+// found. It does not change the layer the key has meanwhile.
 func (s *Store) intend(l layer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// Levels of entries, with the names that clients use.
+// Levels of entries, with the names clients use.
 const (
 	LevelDebug = "debug"
 	LevelInfo  = "info"

@@ -20,11 +20,11 @@ const (
 	// An upload is checked after at most this many bytes, or this much time while bytes arrive.
 	checkBytes = 1 << 20
 	checkEvery = time.Second
-	// defaultReserve is the number of bytes that uploads leave free on the disk.
+	// defaultReserve is the number of bytes uploads leave free on the disk.
 	defaultReserve = 256 << 20
 )
 
-// Reserve sets the number of bytes that uploads leave free on the disk.
+// Reserve sets the number of bytes uploads leave free on the disk.
 func (s *Store) Reserve(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

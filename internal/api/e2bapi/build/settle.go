@@ -49,8 +49,8 @@ func (b *Builder) settle() {
 	}
 }
 
-// clear ends the sandboxes of another process's builds, and deletes the snapshots that they were
-// about to make.
+// clear ends the sandboxes of another process's builds, and deletes the snapshots they were about
+// to make.
 func (b *Builder) clear(ctx context.Context) {
 	for _, made := range b.left {
 		err := b.cfg.Engine.Kill(b.as(ctx, made.owner), made.Sandbox)

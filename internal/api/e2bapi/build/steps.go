@@ -56,8 +56,8 @@ func (j *job) runStep(ctx context.Context, g *guest, number int, s Step, c Conte
 	return nil
 }
 
-// envStep adds variables. In a value, $NAME and ${NAME} are the values that a program would see. \$
-// is a dollar sign.
+// envStep adds variables. In a value, $NAME and ${NAME} are the values a program would see. \$ is a
+// dollar sign.
 func envStep(ctx context.Context, g *guest, s Step, c Context) (Context, error) {
 	var seen map[string]string
 	for i := 0; i+1 < len(s.Args); i += 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Status is the status of a build, with the names that clients use.
+// Status is the status of a build, with the names clients use.
 type Status string
 
 // In order. One of the last two is final.
@@ -113,7 +113,7 @@ type Store struct {
 	mu        sync.Mutex // guards the fields below, and orders writes
 	templates table[Template]
 	layers    table[layer]
-	// outdated holds layers that were replaced under their keys, by tag.
+	// outdated holds layers replaced under their keys, by tag.
 	outdated table[layer]
 	pending  map[string]pending // unfinished uploads, by owner
 	reserve  int64
@@ -299,7 +299,7 @@ func (t Template) hasTag(build string) bool {
 	return false
 }
 
-// assign gives tags to a build, except tags of a build that was requested later.
+// assign gives tags to a build, except tags of a build requested later.
 func (t *Template) assign(b Build, tags []string, now time.Time) {
 	place := func(id string) int {
 		return slices.IndexFunc(t.Builds, func(x Build) bool { return x.ID == id })

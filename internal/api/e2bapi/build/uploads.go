@@ -37,7 +37,7 @@ const (
 	archivesEach   = 1
 )
 
-// aHash matches the hash that clients send for the files of a COPY, a SHA-256.
+// aHash matches the hash clients send for the files of a COPY, a SHA-256.
 var aHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // filesDir returns the folder of an owner's archives. Owners do not share archives, because the
@@ -211,7 +211,7 @@ func (s *Store) openUpload(owner, hash string) (*os.File, error) {
 
 var errNoFiles = sandbox.Errorf(sandbox.ErrInvalid, "", "its files were not uploaded, or are not kept any more")
 
-// digestOf returns the digest of the files that a hash stands for.
+// digestOf returns the digest of the files a hash stands for.
 func (s *Store) digestOf(owner, hash string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,7 +51,7 @@ type Verifier struct {
 	signature, expires string
 }
 
-// NewVerifier reads a URL's query. It returns an error for a query that no token can have signed.
+// NewVerifier reads a URL's query. It returns an error for a query no token can have signed.
 func NewVerifier(q url.Values, op Op) (*Verifier, error) {
 	v := &Verifier{signature: q.Get("signature"), expires: q.Get("signature_expiration")}
 	path, user := q.Get("path"), q.Get("username")
@@ -93,7 +93,7 @@ func (v *Verifier) Expired(now time.Time) error {
 	return nil
 }
 
-// Check checks a URL's query. It reports the expiry only for a URL that was signed with the token.
+// Check checks a URL's query. It reports the expiry only for a URL signed with the token.
 func Check(q url.Values, op Op, token string, now time.Time) error {
 	v, err := NewVerifier(q, op)
 	if err != nil {

@@ -48,7 +48,7 @@ func (k Key) Token() string {
 
 var errToken = errors.New("it is not one of this server's")
 
-// maxToken is longer than every token that this package makes, in bytes.
+// maxToken is longer than every token this package makes, in bytes.
 const maxToken = 512
 
 // Parse reads a token.

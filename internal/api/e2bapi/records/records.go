@@ -1,4 +1,4 @@
-// Package records stores the facts of E2B's API about a sandbox that the engine does not store: its
+// Package records stores the facts of E2B's API about a sandbox the engine does not store: its
 // template's name, metadata, environment and tokens. Each record is a file in one folder, so that
 // it survives the daemon. It is written before any client learns of its sandbox, and removed with
 // the sandbox. The trap: records hold secrets. Only the daemon's user may read their files.
@@ -24,7 +24,7 @@ import (
 // size.
 const maxBytes = 4 << 20
 
-// version is the format that Store writes. Version 0 had neither version nor open_agent.
+// version is the format Store writes. Version 0 had neither version nor open_agent.
 const version = 1
 
 // Record describes one sandbox. It is a copy: changes have no effect on the store.

@@ -14,7 +14,7 @@ import (
 // Namespace is the only namespace, of all named snapshots.
 const Namespace = "local"
 
-// versioned separates the parts of a tag with a version. standard is the version that is left out.
+// versioned separates the parts of a tag with a version. standard is the version left out.
 const (
 	versioned = "--"
 	standard  = "default"
@@ -23,8 +23,8 @@ const (
 // part matches a name, a version or a namespace.
 var part = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// Known returns templates that clients use by default. Their snapshots are made from images of the
-// same names at the first request for a sandbox.
+// Known returns templates clients use by default. Their snapshots are made from images of the same
+// names at the first request for a sandbox.
 func Known() []string { return []string{"base", "code-interpreter-v1"} }
 
 // Tag returns the tag for a client's name of a template or snapshot: NAME or NAMESPACE/NAME, both

@@ -157,7 +157,7 @@ func (e *Engine) Finish(tag string) {
 	delete(e.writing, tag)
 }
 
-// FinishAll calls Finish for all snapshots that are being written.
+// FinishAll calls Finish for all snapshots being written.
 func (e *Engine) FinishAll() {
 	e.mu.Lock()
 	var tags []string

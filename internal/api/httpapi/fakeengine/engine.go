@@ -40,7 +40,7 @@ type Engine struct {
 	NoNetwork bool
 	// ConsoleText replaces the console text of each sandbox.
 	ConsoleText string
-	// DiskWritten is the number of bytes that each sandbox has written to its own disk.
+	// DiskWritten is the number of bytes each sandbox has written to its own disk.
 	DiskWritten int64
 	// BranchLimit is the largest number of branches that may be written at the same time.
 	BranchLimit int
@@ -49,7 +49,7 @@ type Engine struct {
 	// closed afterwards. Set Ports before the engine is used.
 	Ports map[uint16]func(net.Conn)
 
-	// Waiting counts forks that wait for a snapshot that is being written.
+	// Waiting counts forks that wait for a snapshot being written.
 	Waiting atomic.Int32
 
 	images *Images
@@ -158,7 +158,7 @@ func free(e *Engine, tag string) error {
 	return nil
 }
 
-// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot.
+// ParentMemoryMiB returns the guest memory of the VM CreateSnapshot would boot.
 func (e *Engine) ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error) {
 	img, err := parent(ctx, e, req)
 	return cmp.Or(req.MemoryMiB, img.MemoryMiB), err
@@ -215,7 +215,7 @@ func (e *Engine) Holdings(owner string) (n, memoryMiB int) {
 	return n, memoryMiB
 }
 
-// OverlayBytes returns the bytes that an owner's sandboxes have written: DiskWritten for each.
+// OverlayBytes returns the bytes an owner's sandboxes have written: DiskWritten for each.
 func (e *Engine) OverlayBytes(owner string) (sum int64) {
 	for _, i := range e.List() {
 		if i.Owner == owner {

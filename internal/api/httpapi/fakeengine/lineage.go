@@ -75,7 +75,7 @@ func (l *lines) descendantsLocked(tag string) []string {
 	return all
 }
 
-// ancestryLocked returns the tags that a sandbox may be rolled back to.
+// ancestryLocked returns the tags a sandbox may be rolled back to.
 func (l *lines) ancestryLocked(b *entry) []string {
 	var line []string
 	for tag, s := range l.snapshots {

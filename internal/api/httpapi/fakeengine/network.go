@@ -45,7 +45,7 @@ func (e *Engine) networkOf(
 	return judge(netpolicy.Spec{Default: netpolicy.Deny}, grant, e.NoNetwork)
 }
 
-// Tap is the only tap that the operator allows.
+// Tap is the only tap the operator allows.
 const Tap = "tap0"
 
 // forkNetwork returns the network of a fork's children. The tap is never in use.
@@ -59,7 +59,7 @@ func forkNetwork(e *Engine, req sandbox.ForkRequest, of sandbox.SnapshotInfo) (s
 	return sandbox.Network{Tap: req.Tap}, nil
 }
 
-// inherited returns a policy in the form that a snapshot stores.
+// inherited returns a policy in the form a snapshot stores.
 func inherited(s *netpolicy.Spec) *netpolicy.Spec {
 	if s == nil || sandbox.NameOf(*s) == sandbox.PolicyNone {
 		return nil

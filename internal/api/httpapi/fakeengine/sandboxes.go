@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Fork makes children until Limit sandboxes run. It waits for a branch that is being written.
+// Fork makes children until Limit sandboxes run. It waits for a branch being written.
 func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
 	if err := e.written(ctx, req.Tag); err != nil {
 		return sandbox.ForkResult{}, err

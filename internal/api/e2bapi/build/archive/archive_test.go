@@ -188,7 +188,7 @@ func TestHolesAreBytes(t *testing.T) {
 	}
 }
 
-// rawEntry returns an entry that archive/tar would not write.
+// rawEntry returns an entry archive/tar would not write.
 func rawEntry(kind byte, name string, body []byte) []byte {
 	return tartest.Entry(kind, name, body, nil)
 }

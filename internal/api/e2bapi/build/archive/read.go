@@ -23,8 +23,8 @@ type Limits struct {
 	// Names limits the bytes of all names, both as read and as written by Rewrite. Zero means 32
 	// MiB.
 	Names int64
-	// Unpacked is the number of bytes that gzip may produce regardless of its input. Beyond it the
-	// ratio is at most maxRatio. Zero means 512 MiB.
+	// Unpacked is the number of bytes gzip may produce regardless of its input. Beyond it the ratio
+	// is at most maxRatio. Zero means 512 MiB.
 	Unpacked int64
 }
 
