@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// dying returns a client of a server that answers every request with some bytes and then closes.
+// dying returns a client of a server with a fixed answer, which closes the connection after it.
 func dying(t *testing.T, bytes string) *client.Client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

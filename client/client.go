@@ -22,7 +22,8 @@ type Options struct {
 	// uses FORKD_URL, or DefaultURL if FORKD_URL is not set.
 	URL string
 	// Token is sent to the daemon with each request. If Token and URL are both empty, the client
-	// uses FORKD_TOKEN. With a URL it does not, so that a token is only sent to its own daemon.
+	// uses FORKD_TOKEN. It never sends FORKD_TOKEN to a URL from Options, because the token may be
+	// for another daemon.
 	Token string
 	// Fingerprint pins the certificate of a daemon at https://…. It is the certificate's SHA-256 in
 	// hex, as the daemon prints it. With a pin the client checks no other part of the certificate.
@@ -39,7 +40,7 @@ type Options struct {
 	// breaks before the answer. It waits for a suitable time itself, and returns true to send the
 	// request again. If nil, the client does not retry.
 	Retry func(ctx context.Context, err error) bool
-	// Dial replaces the function that opens connections. Tests use it.
+	// Dial opens connections instead of the default. Tests use it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -122,7 +123,7 @@ func New(opt Options) (*Client, error) {
 	return c, nil
 }
 
-// Health checks that the daemon answers. It needs no token.
+// Health returns nil if the daemon answers. It needs no token.
 func (c *Client) Health(ctx context.Context) error {
 	return c.call(ctx, http.MethodGet, "/healthz", nil, &api.Health{})
 }

@@ -32,7 +32,7 @@ func (c *connection) Close() error {
 }
 
 // roundTripper adds the headers of every request. It also turns the daemon's own errors into
-// *Error, below libraries that do not know their form.
+// *Error, below libraries without knowledge of their form.
 type roundTripper struct {
 	next *http.Transport
 	conn *connection
@@ -58,7 +58,7 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections implements the interface that http.Client.CloseIdleConnections looks for.
+// CloseIdleConnections lets http.Client.CloseIdleConnections reach the transport.
 func (t roundTripper) CloseIdleConnections() { t.next.CloseIdleConnections() }
 
 // call sends one JSON request. in and out may be nil.
@@ -67,7 +67,7 @@ func (c *connection) call(ctx context.Context, method, path string, in, out any)
 	return err
 }
 
-// callHeader is call for a caller that needs the answer's headers.
+// callHeader is call with the answer's headers as a result.
 func (c *connection) callHeader(ctx context.Context, method, path string, in, out any) (http.Header, error) {
 	var body io.Reader
 	if in != nil {
@@ -95,8 +95,8 @@ func (c *connection) callHeader(ctx context.Context, method, path string, in, ou
 	return resp.Header, nil
 }
 
-// endOf returns the part of a read error that reports a broken connection or the end of the
-// caller's context. It returns nil for other errors.
+// endOf returns the broken connection or the end of the caller's context in a read error. It
+// returns nil for other errors.
 func endOf(err error) error {
 	var e *Error
 	switch {
@@ -108,7 +108,7 @@ func endOf(err error) error {
 	return nil
 }
 
-// maxAnswer limits an answer that is read whole, in bytes. The largest answer has two streams of
+// maxAnswer limits an answer read into memory, in bytes. The largest answer has two streams of
 // output as JSON escapes and base64, which is below the limit.
 const maxAnswer = 256 << 20
 
@@ -179,7 +179,7 @@ func streamed(e *api.Error) error {
 	}
 }
 
-// post sends a body that is not JSON, and discards the answer.
+// post sends a raw body, and discards the answer.
 func (c *connection) post(ctx context.Context, to string, content io.Reader) error {
 	resp, err := c.send(ctx, http.MethodPost, to, content, http.Header{"Content-Type": {"application/octet-stream"}})
 	if err != nil {

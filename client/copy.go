@@ -14,8 +14,8 @@ import (
 
 // CopyOptions configure a copy of files.
 type CopyOptions struct {
-	// User is the guest user that reads and writes the files, and owns new ones. If empty, it is
-	// the image's user.
+	// User is the guest user who reads and writes the files, and owns new ones. If empty, it is the
+	// image's user.
 	User string
 	// FollowLinks copies the targets of symbolic links in a directory, instead of the links.
 	FollowLinks bool
@@ -39,14 +39,14 @@ func (o CopyOptions) skip(name, why string) {
 	}
 }
 
-// CopyError reports that only a part of a tree was copied.
+// CopyError reports a partial copy of a tree.
 type CopyError struct {
 	Copied int     // files, links and directories
 	Failed []error // one error per failed part, at most maxTold
 	More   int     // number of failures that are not in Failed
 }
 
-// StoppedError reports that a copy ended early.
+// StoppedError reports an early end of a copy.
 type StoppedError struct {
 	// Copied counts complete files, links and directories. No other file exists in part, except
 	// files written in place (docs/use/cli.md).
@@ -146,7 +146,7 @@ func (c *Client) CopyStream(ctx context.Context, id, target string, content io.R
 	return nil
 }
 
-// needParent checks that the directory for a new file exists. Upload would create it, which would
+// needParent checks the existence of a new file's directory. Upload would create it, which would
 // hide a mistyped name.
 func (t guestTree) needParent(ctx context.Context, target string) error {
 	dir := path.Dir(strings.TrimRight(target, "/"))

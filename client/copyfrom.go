@@ -205,7 +205,7 @@ func (d *downloader) file(ctx context.Context, source string, to place, mode fs.
 	return nil
 }
 
-// into writes to a target that the user named and that is not a regular file, such as a terminal.
+// into writes to a special file named by the user, such as a terminal.
 func (d *downloader) into(ctx context.Context, source, target string) (err error) {
 	in, err := d.of.download(ctx, source)
 	if err != nil {

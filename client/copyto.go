@@ -86,7 +86,7 @@ func (u *uploader) add(ctx context.Context, source, target string) error {
 	return u.tally.took(u.file(ctx, source, target, st))
 }
 
-// special returns the name of a file type that is not copied.
+// special returns the name of a file type excluded from copies.
 func special(m fs.FileMode) string {
 	switch {
 	case m&fs.ModeNamedPipe != 0:

@@ -3,5 +3,5 @@
 // connections. It does not start a daemon, and is independent of the command line. Any Go program
 // may import it. Every failure the daemon reports is an *Error with a stable Code. The trap: a
 // method that streams (ExecStream, Upload, Download) lasts as long as its context, so pass a
-// context that ends.
+// context with an end.
 package client

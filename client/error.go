@@ -116,8 +116,8 @@ func retryAfter(resp *http.Response) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// disconnected describes a failed connection: no answer, or an answer that was cut off. If the
-// caller cancelled, it returns the caller's cause unchanged.
+// disconnected describes a failed connection: no answer, or an answer cut off midway. If the caller
+// cancelled, it returns the caller's cause unchanged.
 func disconnected(url string, r *http.Request, err error) error {
 	if r.Context().Err() != nil {
 		return context.Cause(r.Context())

@@ -29,7 +29,7 @@ type ExecOptions struct {
 	User string            // if empty, the image's
 
 	// Stdin is read to its end. If nil, the program has no input. When the program ends, ExecStream
-	// abandons a Read that still blocks, because a Read from a terminal cannot be interrupted.
+	// abandons a blocked Read, because a Read from a terminal cannot be interrupted.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer // if nil, the output is discarded
 
@@ -49,7 +49,7 @@ type ExecStatus struct {
 	ExitCode int
 	// Status describes the end in words, such as "exit status 1" or "signal: killed".
 	Status string
-	// KilledBy says that the guest's kernel killed the program because memory ran out. It is empty
+	// KilledBy is set if the guest's kernel killed the program because memory ran out. It is empty
 	// otherwise.
 	KilledBy string
 }

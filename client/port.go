@@ -15,9 +15,9 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// DialPort connects to a server in a sandbox that listens on this TCP port, on the guest's
-// localhost or its network. ctx limits the dialling only. The caller closes the connection. It has
-// a CloseWrite if the connection to the daemon has one.
+// DialPort connects to a server in a sandbox, at this TCP port of the guest's localhost or its
+// network. ctx limits the dialling only. The caller closes the connection. It has a CloseWrite if
+// the connection to the daemon has one.
 func (c *connection) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
 	// The request's context must outlive the dialling.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))

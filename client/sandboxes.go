@@ -30,10 +30,10 @@ type ForkResult struct {
 	ArmedWall, ReadyWall time.Duration
 }
 
-// OK returns the children that were made.
+// OK returns the children without an error.
 func (r ForkResult) OK() []api.SandboxInfo { return r.only(false) }
 
-// Failed returns the children that could not be made.
+// Failed returns the children with an error.
 func (r ForkResult) Failed() []api.SandboxInfo { return r.only(true) }
 
 func (r ForkResult) only(failed bool) []api.SandboxInfo {
@@ -198,7 +198,7 @@ func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.W
 	return nil
 }
 
-// Ping checks that the agent in the guest answers.
+// Ping returns nil if the agent in the guest answers.
 func (c *Client) Ping(ctx context.Context, id string) (api.PingResponse, error) {
 	var out api.PingResponse
 	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/ping"), nil, &out)

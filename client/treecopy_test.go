@@ -221,7 +221,7 @@ func TestWhatTheSourceDeniesIsTold(t *testing.T) {
 	})
 }
 
-// treeGuest is an agent that carries trees, with any content.
+// treeGuest is an agent for trees with any content.
 type treeGuest struct {
 	filesystemconnect.UnimplementedFilesystemHandler
 	kind filesystem.FileType

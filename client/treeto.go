@@ -67,7 +67,7 @@ func (u *uploader) tree(ctx context.Context, source, target string) error {
 	return u.reported(target, report, packErr)
 }
 
-// body is a request body that begins with bytes that were already read.
+// body is a request body, beginning with bytes already read.
 type body struct {
 	io.Reader
 	io.Closer

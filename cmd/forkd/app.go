@@ -46,7 +46,7 @@ func (a *app) withClient(ctx context.Context, work func(context.Context, *client
 	return work(ctx, c)
 }
 
-// onDaemon returns the RunE of a command that only uses the daemon.
+// onDaemon returns the RunE for a command with no work outside the daemon.
 func (a *app) onDaemon(
 	work func(context.Context, *client.Client, []string) error,
 ) func(*cobra.Command, []string) error {
@@ -64,7 +64,7 @@ func (a *app) connect(ctx context.Context, opt endpoint.Options) (*client.Client
 	return c, e, err
 }
 
-// group returns a command that only holds other commands.
+// group returns a command for subcommands.
 func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short}
 	cmd.AddCommand(children...)

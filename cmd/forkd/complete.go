@@ -58,7 +58,7 @@ func (c completer) ids() cobra.CompletionFunc {
 	})
 }
 
-// idsAndTags completes the arguments of commands that accept both.
+// idsAndTags completes the arguments of commands for either a sandbox or a snapshot.
 func (c completer) idsAndTags() cobra.CompletionFunc {
 	ids, tags := c.ids(), c.tags()
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {

@@ -141,8 +141,7 @@ func localDaemon(a *app) (daemonSocket, error) {
 
 func (d daemonSocket) url() string { return "unix://" + d.path }
 
-// pid returns the process that listens on the socket, as the kernel reports it. It is 0 if there is
-// none.
+// pid returns the process behind the socket, as the kernel reports it. It is 0 if there is none.
 func (d daemonSocket) pid() int {
 	c, err := net.DialTimeout("unix", d.path, time.Second)
 	if err != nil {

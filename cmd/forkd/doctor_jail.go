@@ -18,7 +18,7 @@ import (
 	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
-// jailProbeLimit limits a few processes that do almost no work.
+// jailProbeLimit limits a few processes with almost no work.
 const jailProbeLimit = 10 * time.Second
 
 // jailChecks returns a line for each part of the jail: whether `forkd serve --jail` can use it here
@@ -41,7 +41,7 @@ func jailChecks(ctx context.Context) []hostcap.Check {
 	return append(jailReport(r), usersCheck(r.Users))
 }
 
-// remedy returns the advice for a host that lacks a part.
+// remedy returns the advice for a host without this part.
 func remedy(p jail.Part, errno unix.Errno) string {
 	switch p {
 	case jail.Files:

@@ -62,7 +62,7 @@ type e2bVariables struct {
 	Sandbox string `json:"E2B_SANDBOX_URL"`
 }
 
-// askE2BVariables asks the daemon, so that the values belong to a running daemon.
+// askE2BVariables returns the variables for a running daemon.
 func askE2BVariables(ctx context.Context, a *app) (e2bVariables, error) {
 	c, e, err := a.daemon(ctx)
 	if err != nil {

@@ -36,7 +36,7 @@ type codedError struct {
 
 func (e codedError) Unwrap() error { return e.error }
 
-// runsPrograms marks commands that exit with the code of a program in a guest.
+// runsPrograms marks commands with the exit code of a program in a guest.
 const runsPrograms = "forkd-runs-programs"
 
 // codeOf returns the exit code for an error of cmd.
@@ -98,8 +98,7 @@ func (a *app) report(cmd *cobra.Command, err error) {
 // environment also applies to the next command.
 func machineNamed(a *app) string { return cmp.Or(a.flags.MachineName, a.named) }
 
-// advisedCommand matches a command in advice that concerns a machine, or a daemon that may run in
-// one.
+// advisedCommand matches a command in advice about a machine, or about a daemon in a machine.
 var advisedCommand = regexp.MustCompile("`forkd ((?:machine|snapshot|image|key|net|store|e2b) [a-z-]+|[a-z0-9-]+)([^`]*)`")
 
 // inMachine adds the machine's name to commands in advice. If name is empty, it changes nothing.
@@ -130,8 +129,8 @@ func hintOf(cmd *cobra.Command, err error) string {
 	return "run it on Linux on x86-64; other commands reach a daemon there with --url or FORKD_URL"
 }
 
-// polish records when a command's own work begins. A failure before that is a mistake on the
-// command line. It also makes unknown commands errors.
+// polish records when a command's own work begins. An earlier failure is a mistake on the command
+// line. It also makes unknown commands errors.
 func polish(a *app, cmd *cobra.Command) {
 	if cmd.HasSubCommands() && cmd.RunE == nil && cmd.Run == nil {
 		cmd.Args = cobra.ArbitraryArgs
@@ -192,8 +191,8 @@ func emptyFlag(cmd *cobra.Command) (name string) {
 	return name
 }
 
-// emptyArgument reports whether a name is empty. For a command that runs a program, arguments after
-// the first belong to the program.
+// emptyArgument reports whether a name is empty. If the command runs a program, arguments after the
+// first belong to the program.
 func emptyArgument(cmd *cobra.Command, args []string) bool {
 	if len(args) > 1 && (cmd.Annotations[runsPrograms] != "" || cmd.Name() == "eval") {
 		args = args[:1]
@@ -201,7 +200,7 @@ func emptyArgument(cmd *cobra.Command, args []string) bool {
 	return slices.Contains(args, "")
 }
 
-// helpOrUnknown is the action of a command that only holds other commands.
+// helpOrUnknown is the action of a group of commands.
 func helpOrUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()

@@ -72,7 +72,7 @@ func newForkCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// unlessImage adds advice to the error about a missing snapshot if there is an image of that name.
+// unlessImage adds advice to the error about a missing snapshot if an image has this name.
 func unlessImage(ctx context.Context, c *client.Client, name string, err error) error {
 	if !client.IsNotFound(err) {
 		return err
@@ -85,9 +85,9 @@ func unlessImage(ctx context.Context, c *client.Client, name string, err error) 
 		"and `forkd run %s` runs a program in one", name, name, name, name))
 }
 
-// children shows the children of a fork while they are made, so that a reader can use the first
-// child early. On a terminal it prints rows, with --quiet it prints names. Otherwise a table
-// follows, in the children's order.
+// children shows the children of a fork while they are made, for early use of the first child. On a
+// terminal it prints rows, with --quiet it prints names. Otherwise a table follows, in the
+// children's order.
 type children struct {
 	*app
 	rows *ui.Rows // nil: not for a terminal
@@ -101,7 +101,7 @@ func (a *app) showChildren() *children {
 	return c
 }
 
-// made receives each child that is ready or failed.
+// made receives each ready or failed child.
 func (c *children) made(sb api.SandboxInfo) {
 	switch {
 	case c.rows != nil:

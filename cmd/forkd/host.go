@@ -4,7 +4,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// hostCommands are the commands that run VMs on this host, or run their daemon.
+// hostCommands are the commands for VMs on this host, and for their daemon.
 func hostCommands(a *app) []*cobra.Command {
 	return []*cobra.Command{
 		newServeCommand(a), newDaemonCommand(a),

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// hostCommands are the commands that need Linux. On this platform they refuse.
+// hostCommands are the commands for Linux only. On this platform they refuse.
 func hostCommands(*app) []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "serve", Short: "Run the daemon (on Linux)"},
@@ -26,7 +26,7 @@ func newImageBuildCommand(*app) *cobra.Command {
 	return &cobra.Command{Use: "build", Short: "Build an image from a recipe (on Linux)"}
 }
 
-// ensureImage returns the daemon's image of that name. Recipes can be built on Linux only, with
+// ensureImage returns the daemon's image with this name. Recipes can be built on Linux only, with
 // Debian's tools.
 func (a *app) ensureImage(ctx context.Context, c *client.Client, name string) (api.Image, error) {
 	return c.Image(ctx, name)

@@ -85,7 +85,7 @@ func (a *app) buildRecipe(ctx context.Context, path string) (image.Image, error)
 	if err != nil {
 		return image.Image{}, err
 	}
-	// Beside the cache, so that the two can share their files.
+	// Beside the cache, to share its files.
 	store, err := image.OpenStore(filepath.Join(paths.Cache, "built"))
 	if err != nil {
 		return image.Image{}, err
@@ -155,7 +155,7 @@ func (a *app) pushImage(ctx context.Context, c *client.Client, img image.Image) 
 	return info, err
 }
 
-// ensureImage returns the daemon's image of that name. It builds a recipe first if needed.
+// ensureImage returns the daemon's image with this name. It builds a recipe first if needed.
 func (a *app) ensureImage(ctx context.Context, c *client.Client, name string) (api.Image, error) {
 	img, err := c.Image(ctx, name)
 	if err == nil || !client.IsNotFound(err) && client.CodeOf(err) != api.CodeInvalid {

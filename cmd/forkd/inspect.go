@@ -80,7 +80,7 @@ type inspected struct {
 	sandboxState
 }
 
-// sandboxState is empty for a snapshot, and for a sandbox that was removed.
+// sandboxState is empty for a snapshot, and for a removed sandbox.
 type sandboxState struct {
 	Status  api.SandboxStatus   `json:"status,omitempty"`
 	Reason  string              `json:"reason,omitempty"`

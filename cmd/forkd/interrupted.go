@@ -42,7 +42,7 @@ func sayInterrupted(cmd *cobra.Command, err error) error {
 	return interruption{left}
 }
 
-// errInterrupted is for commands that change nothing.
+// errInterrupted is for read-only commands.
 var errInterrupted = fmt.Errorf("interrupted%w", silent{context.Canceled})
 
 // silent is an error with an empty text.
@@ -150,7 +150,7 @@ func madeSnapshot(c *client.Client, tag string) func(context.Context) (string, e
 	}
 }
 
-// madeBranch looks for a snapshot of a sandbox that is younger than the request.
+// madeBranch looks for a snapshot of a sandbox, younger than the request.
 func madeBranch(c *client.Client, id, tag string, began time.Time) func(context.Context) (string, error) {
 	if tag != "" {
 		return madeSnapshot(c, tag)
@@ -167,7 +167,7 @@ func madeBranch(c *client.Client, id, tag string, began time.Time) func(context.
 	}
 }
 
-// madeSandboxes looks for children of a snapshot that are younger than the request.
+// madeSandboxes looks for children of a snapshot, younger than the request.
 func madeSandboxes(c *client.Client, tag string, began time.Time) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		list, err := c.ListSandboxes(ctx)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The page describes the --json output of each command, or says that there is none. Each command
-// accepts the flag.
+// The page describes the --json output of each command, or lists it as a command without JSON. Each
+// command accepts the flag.
 func TestEveryCommandTakesJSON(t *testing.T) {
 	page, err := os.ReadFile("../../docs/inside/formats/json-output.md")
 	if err != nil {

@@ -64,7 +64,7 @@ func newKeyCreateCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// printNewKey prints only the key's text on standard output, so that scripts can use it.
+// printNewKey prints only the key's text on standard output, for scripts.
 func printNewKey(a *app, k api.NewKey) error {
 	if a.JSON {
 		return a.Value(k)
@@ -111,7 +111,7 @@ func keyRows(list []api.Key, now time.Time) [][]string {
 	return rows
 }
 
-// quotaText describes the quotas that are set.
+// quotaText describes the quotas of a key.
 func quotaText(q api.KeyQuotas) string {
 	var parts []string
 	for _, p := range []struct {
@@ -188,7 +188,7 @@ func newKeyRotateCommand(a *app) *cobra.Command {
 }
 
 // keyNamed returns the ID of a key, given by its ID or by its name if exactly one active key has
-// that name.
+// the name.
 func keyNamed(ctx context.Context, c *client.Client, name string) (string, error) {
 	list, err := c.ListKeys(ctx)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// limitFlags are the flags that limit the host resources of sandboxes.
+// limitFlags are the flags for limits of sandboxes' host resources.
 type limitFlags struct {
 	memoryMiB int
 	rest      api.SandboxLimits

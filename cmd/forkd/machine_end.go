@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
-// machineEnd handles the running sandboxes of a machine that is about to end.
+// machineEnd handles the running sandboxes of a machine before its end.
 type machineEnd struct {
 	app        *app
 	yes, pause bool
@@ -85,7 +85,7 @@ func machineClient(m *appliance.Appliance) (*client.Client, error) {
 	return client.New(client.Options{URL: "http://" + at.Addr, Token: at.Token, UserAgent: "forkd-cli/" + version})
 }
 
-// runningIn returns the sandboxes that end with the machine: the ones with a process.
+// runningIn returns the sandboxes with a process, which end with the machine.
 func runningIn(ctx context.Context, c *client.Client) (ids []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookAtDaemon)
 	defer cancel()
@@ -147,7 +147,7 @@ func running(ids []string) string {
 }
 
 // pauseAll pauses sandboxes one after another, because each writes its memory to the same disk. It
-// skips sandboxes that have ended meanwhile or are already paused.
+// skips ended and already paused sandboxes.
 func (e *machineEnd) pauseAll(ctx context.Context, c *client.Client, ids []string) (failed error) {
 	for i, id := range ids {
 		e.app.Note("pausing sandbox %s (%d of %d) ...", id, i+1, len(ids))
@@ -165,7 +165,7 @@ func (e *machineEnd) pauseAll(ctx context.Context, c *client.Client, ids []strin
 	return failed
 }
 
-// resumeAll resumes the sandboxes that settle paused, and names the ones that stay paused.
+// resumeAll resumes the sandboxes that settle paused, and names the ones left paused.
 func (e *machineEnd) resumeAll(ctx context.Context, c *client.Client) {
 	var left []string
 	for _, id := range e.paused {
@@ -177,8 +177,7 @@ func (e *machineEnd) resumeAll(ctx context.Context, c *client.Client) {
 	e.paused = left
 }
 
-// after resumes the paused sandboxes in the restarted machine, and reports the ones that stay
-// paused.
+// after resumes the paused sandboxes in the restarted machine, and reports the ones left paused.
 func (e *machineEnd) after(ctx context.Context, m *appliance.Appliance) {
 	if len(e.paused) == 0 {
 		return
@@ -194,7 +193,7 @@ func (e *machineEnd) after(ctx context.Context, m *appliance.Appliance) {
 	e.tellPaused(m)
 }
 
-// tellPaused names the sandboxes that stay paused.
+// tellPaused names the sandboxes left paused.
 func (e *machineEnd) tellPaused(m *appliance.Appliance) {
 	if len(e.paused) == 0 {
 		return

@@ -46,8 +46,8 @@ func ownedByMachine() []string {
 		"tls-cert", "tls-key", "tls-client-ca", "net-resolv-conf", "net-ca"}
 }
 
-// serveFlag returns a line as one argument, --name=value, after a check that forkd serve would
-// accept it.
+// serveFlag returns a line as one argument, --name=value, after a check with the flags of forkd
+// serve.
 func serveFlag(a *app, line string) (string, error) {
 	name, value, given := strings.Cut(line, "=")
 	if at := strings.IndexAny(line, " \t"); at >= 0 && (!given || at < len(name)) {

@@ -33,7 +33,7 @@ func TestAServeConfigIsCheckedOnThisHost(t *testing.T) {
 	if got, err := serveConfig(&app{}, "none"); err != nil || len(*got) != 0 {
 		t.Errorf("none: %v, %v", got, err)
 	}
-	// serve knows each of these flags, so that a renamed flag is noticed.
+	// serve knows each of these flags, to detect a renamed flag.
 	for _, name := range ownedByMachine() {
 		if newServeCommand(&app{}).Flags().Lookup(name) == nil {
 			t.Errorf("forkd serve has no flag --%s", name)

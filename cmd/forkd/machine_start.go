@@ -83,7 +83,7 @@ func newMachineStartCommand(name *machineName) *cobra.Command {
 	return cmd
 }
 
-// differing gives a code to the error about a machine that runs with other values.
+// differing gives a code to the error about a machine with other values.
 func differing(err error) error {
 	if errors.Is(err, appliance.ErrDiffers) {
 		return codedError{err, api.CodeConflict}

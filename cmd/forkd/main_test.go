@@ -85,8 +85,8 @@ func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// interruptCommand runs forkd until a fork of it waits, presses Ctrl-C, and checks that the exit
-// code is 130: interrupt forkd ARG... The output is in the files out and err.
+// interruptCommand runs forkd until a fork of it waits, presses Ctrl-C, and expects exit code 130:
+// interrupt forkd ARG... The output is in the files out and err.
 func interruptCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || args[0] != "forkd" {
 		ts.Fatalf("usage: interrupt forkd ARG...")

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// needVMs returns the commands that run VMs on this host, or build images for them. All other
+// needVMs returns the commands for VMs on this host, and for building their images. All other
 // commands use a daemon, which may be on another host.
 func needVMs() []string { return []string{"serve", "doctor", "machine", "demo", "image build"} }
 

@@ -88,7 +88,7 @@ func (o auditFlags) open(ctx context.Context, run string, log *slog.Logger, open
 	return l, nil
 }
 
-// acting returns a function that records actions without a request in the audit log.
+// acting returns a function for recording actions without a request in the audit log.
 func acting(log httpapi.Audit, server *apiServer) sandbox.Acts {
 	if log == nil {
 		return func(sandbox.Act) {}
@@ -116,7 +116,7 @@ func openEvents(data string, log *slog.Logger) *events.Log {
 	return events.New(last, 0, time.Now)
 }
 
-// telling returns a function that adds the engine's events to the log.
+// telling returns a function for adding the engine's events to the log.
 func telling(l *events.Log) sandbox.Events {
 	return func(kind, id string, detail map[string]string) {
 		e := events.Event{Kind: kind, Sandbox: detail[sandbox.EventKeySandbox], Snapshot: detail[sandbox.EventKeySnapshot],

@@ -45,7 +45,7 @@ func (w *idleWatch) unused() time.Duration {
 	return time.Since(w.since)
 }
 
-// watch returns a context that ends with ctx, or when the daemon is unused.
+// watch returns a context. It ends with ctx, or when the daemon is unused.
 func (w *idleWatch) watch(ctx context.Context, log *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if w.after == 0 {

@@ -21,7 +21,7 @@ import (
 // imageStore adapts the image store to the API, with the API's types and the domain's sentinels.
 type imageStore struct {
 	store *image.Store
-	// room refuses an import that would use the disk's reserve. If nil, there is no limit.
+	// room returns an error if the disk has only its reserve left. If nil, there is no limit.
 	room func() error
 }
 
@@ -114,7 +114,7 @@ func (s imageStore) ImportImage(ctx context.Context, name, digest string, r io.R
 // maxMetadata limits the first file of a stream, in bytes.
 const maxMetadata = 4 << 20
 
-// peekMetadata reads the stream's first file and checks that it names the image. It returns the
+// peekMetadata reads the stream's first file and checks the image's name in it. It returns the
 // whole stream, including the bytes already read, and the image's ID.
 func peekMetadata(r io.Reader, name string) (whole io.Reader, id string, err error) {
 	var read bytes.Buffer

@@ -18,7 +18,7 @@ const (
 )
 
 // groups returns the daemon's part of the host's cgroups. If it is nil, sandboxes cannot be
-// limited. Each run directory has its own part, so that a later daemon finds it.
+// limited. Each run directory has its own part, where a later daemon finds it.
 func (o serveOptions) groups(log *slog.Logger) (*cgroup.Root, error) {
 	switch o.cgroup {
 	case cgroupOff:

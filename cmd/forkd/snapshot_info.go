@@ -73,7 +73,7 @@ func privatePorts(s api.SnapshotInfo) string {
 	return "private"
 }
 
-// onDisk describes the disk use of an image, and the part that is not shared with the parent.
+// onDisk describes the disk use of an image, and the part not shared with the parent.
 func onDisk(logical string, physical, own int64) string {
 	text := fmt.Sprintf("%s, %s on disk", logical, ui.Bytes(physical))
 	if own != physical {
@@ -82,7 +82,7 @@ func onDisk(logical string, physical, own int64) string {
 	return text
 }
 
-// diskSize is empty for a snapshot with children that write to memory only.
+// diskSize is empty for a snapshot whose children have no disk overlay.
 func diskSize(s api.SnapshotDetail) string {
 	if s.DiskLogicalBytes == 0 {
 		return ""

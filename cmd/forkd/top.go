@@ -182,7 +182,7 @@ func (t top) show(rows []topRow) error {
 		"THREADS", "LIMIT", "NET OUT/S", "NET IN/S", "WRITE/S", "READ/S"}})
 }
 
-// screenRows returns the number of sandboxes that fit on the screen, below the header and above the
+// screenRows returns the number of rows on the screen for sandboxes, below the header and above the
 // cursor.
 func screenRows(out io.Writer) int {
 	const unknown = 22

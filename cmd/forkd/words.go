@@ -107,8 +107,7 @@ func (l commandLine) asTyped(cmd *cobra.Command, name string) string {
 	return "--" + name
 }
 
-// flagError describes an invalid flag value without the words of the library that could not parse
-// it.
+// flagError describes an invalid flag value without the words of the parsing library.
 func (l commandLine) flagError(cmd *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {

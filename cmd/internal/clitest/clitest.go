@@ -1,7 +1,7 @@
 // Package clitest runs test scripts for forkd and forkd-bench. The scripts run the real program
 // against the real HTTP server over the fake engine. Each script has its own daemon. The caller
 // adds commands to the built-in command code. The trap: the socket is outside the script's work
-// directory, because that path may be too long for a socket.
+// directory, because the directory's path may be too long for a socket.
 package clitest
 
 import (

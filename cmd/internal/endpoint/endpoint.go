@@ -16,8 +16,8 @@ const (
 
 // Options are a command's settings for finding the daemon.
 type Options struct {
-	// URL and Token come from flags or the environment. They are empty if not given. The token is
-	// sent to the daemon that is found, instead of that daemon's own token.
+	// URL and Token come from flags or the environment. They are empty if not given. The token
+	// replaces the found daemon's own token.
 	URL, Token string
 	Force      Where // Host or Machine; if empty, Find decides
 	// MachineName names the machine. If empty, it is the default machine. A named machine must
@@ -34,7 +34,7 @@ type Options struct {
 	Progress, Notice func(string)
 }
 
-// Endpoint is a daemon that answers.
+// Endpoint is an answering daemon.
 type Endpoint struct {
 	URL, Token string
 	Where      Where

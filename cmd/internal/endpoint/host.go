@@ -58,7 +58,7 @@ func onHost(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 // idleExit returns the time after which an unused daemon ends that a command started.
 func idleExit() string { return cmp.Or(os.Getenv("FORKD_DAEMON_IDLE"), "10m") }
 
-// startDaemon runs `forkd serve` in a separate session, so that it outlives this command, and waits
+// startDaemon runs `forkd serve` in a separate session, where it outlives this command, and waits
 // until it answers.
 func startDaemon(ctx context.Context, p Paths, forkd string) error {
 	if err := os.MkdirAll(p.State, 0o700); err != nil {

@@ -38,7 +38,7 @@ func DefaultPaths() (Paths, error) {
 }
 
 // runDir returns the directory of a user's sockets. It is never in the temporary directory, where
-// any user could create a folder of that name first.
+// any user could create this folder first.
 func runDir(state string) string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "forkd")

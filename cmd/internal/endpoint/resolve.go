@@ -56,7 +56,7 @@ func Resolve(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	return onHost(ctx, p, opt)
 }
 
-// decide prefers a daemon of this host that already answers, because it evidently works.
+// decide prefers an answering daemon of this host, because it evidently works.
 func decide(ctx context.Context, p Paths) (Where, string) {
 	if answers(ctx, p.SocketURL()) {
 		return Host, "its daemon answers"

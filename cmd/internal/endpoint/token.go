@@ -37,8 +37,8 @@ func NewToken() (string, error) {
 }
 
 // WriteToken writes a daemon's token and its addresses to the run directory, and replaces an
-// earlier daemon's files. Only the daemon that holds the directory may call it. The returned
-// function removes the files.
+// earlier daemon's files. Only the daemon holding the directory may call it. The returned function
+// removes the files.
 func WriteToken(run, token string, addresses []string) (remove func(), err error) {
 	remove = func() {
 		_ = os.Remove(addressFile(run))
@@ -55,7 +55,7 @@ func WriteToken(run, token string, addresses []string) (remove func(), err error
 	return remove, nil
 }
 
-// writePrivate creates a file. It fails if a file or a link of that name exists.
+// writePrivate creates a file. It fails if the name exists, as a file or a link.
 func writePrivate(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

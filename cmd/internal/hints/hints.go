@@ -23,7 +23,7 @@ type advised struct {
 
 func (e advised) Unwrap() error { return e.error }
 
-// With adds advice to an error that is not in the table.
+// With adds advice to an error outside the table.
 func With(err error, hint string) error { return advised{err, hint} }
 
 // Of returns advice about an error. It may be empty.
@@ -40,8 +40,8 @@ func Of(err error) string {
 	return ""
 }
 
-// MachineFlag returns the flag that selects the machine of that name in a machine command, with a
-// leading space. It is empty for the default machine, which needs no flag.
+// MachineFlag returns the flag for the machine's name in a machine command, with a leading space.
+// It is empty for the default machine, which needs no flag.
 func MachineFlag(name string) string {
 	if name == "" || name == "default" {
 		return ""

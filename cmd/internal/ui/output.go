@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Output is a program's standard output. It remembers the first failed write, so that a command
-// with lost results ends with an error even if a printer ignored it.
+// Output is a program's standard output. It remembers the first failed write. A command with lost
+// results then ends with an error, even if a printer ignored it.
 type Output struct {
 	*os.File
 

@@ -66,7 +66,7 @@ func (p *Printer) Line(format string, args ...any) error {
 	return err
 }
 
-// Names prints one name per line, or with JSON a list in that field.
+// Names prints one name per line, or with JSON a list in the field.
 func (p *Printer) Names(field string, names []string) error {
 	if p.JSON {
 		return p.Value(map[string][]string{field: names})

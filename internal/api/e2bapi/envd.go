@@ -140,7 +140,7 @@ func opOf(r *http.Request) filesign.Op {
 	return filesign.Write
 }
 
-// same compares digests, so that the time does not depend on content or length.
+// same compares digests, to make the time independent of content and length.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -20,8 +20,8 @@ func (a action) object(r *http.Request) string {
 	return r.URL.Query().Get("path")
 }
 
-// changes returns the names of all routes that change something, by method and path. A test
-// compares the table with the routes. Read-only routes get their name from areaOf.
+// changes returns the names of all changing routes, by method and path. A test compares the table
+// with the routes. Read-only routes get their name from areaOf.
 func changes() map[string]action {
 	return map[string]action{
 		"POST /v1/snapshots":                           {name: "snapshot.create"},
@@ -60,8 +60,8 @@ func changes() map[string]action {
 	}
 }
 
-// agentActions returns the names of the agent's routes that change something, by path. All other
-// requests to the agent are agent.request.
+// agentActions returns the names of the agent's changing routes, by path. All other requests to the
+// agent are agent.request.
 func agentActions() map[string]action {
 	return map[string]action{
 		"POST files":                                  {name: "file.write", file: true},

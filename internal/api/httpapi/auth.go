@@ -50,7 +50,7 @@ func (s *Server) authorize(access Access, next http.Handler) http.Handler {
 	})
 }
 
-// Authenticator returns a function that authenticates requests. The returned context has the
+// Authenticator returns the authentication of requests, as a function. The returned context has the
 // principal. Handlers of other APIs on the same daemon use it.
 func (s *Server) Authenticator(access Access) func(*http.Request) (context.Context, error) {
 	right := tokenCheck(access.Token)
@@ -121,7 +121,7 @@ func (a Access) admit(r *http.Request, right func(string) bool) (who principal.P
 	return who, nil
 }
 
-// admitSilent admits a client that shows no credential.
+// admitSilent admits a client without a credential.
 func (a Access) admitSilent(r *http.Request) (who principal.Principal, _ *failure) {
 	switch {
 	case a.Local && trustedPeer(r):
@@ -140,8 +140,7 @@ func (a Access) wantsToken() *failure {
 	return fail(api.CodeUnauthorized, "", "the daemon wants a token (Authorization: Bearer)")
 }
 
-// admitToken admits a client that shows the daemon's token or a key. Errors never contain the shown
-// text.
+// admitToken admits a client with the daemon's token or a key. Errors never contain the shown text.
 func (a Access) admitToken(text string, right func(string) bool) (who principal.Principal, _ *failure) {
 	if a.Keys != nil && keys.Looks(text) && !right(text) {
 		if k, ok := a.Keys.Find(text); ok {
@@ -165,8 +164,7 @@ func (a Access) rate(who principal.Principal) (time.Duration, bool) {
 	return a.Keys.Allow(who.KeyID)
 }
 
-// tokenCheck compares digests, so that the time of a comparison does not depend on the token's
-// content or length.
+// tokenCheck compares digests, to make the time independent of the token's content and length.
 func tokenCheck(token string) func(string) bool {
 	want := sha256.Sum256([]byte(token))
 	return func(got string) bool {

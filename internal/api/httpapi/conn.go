@@ -70,8 +70,7 @@ func (c *conn) reset() {
 	}
 }
 
-// refusePlain answers a client that sends plain HTTP to a TLS port. The failed handshake sent no
-// answer.
+// refusePlain answers a client with plain HTTP on a TLS port. The failed handshake sent no answer.
 func (c *conn) refusePlain(err error) {
 	var no tls.RecordHeaderError
 	if !errors.As(err, &no) || no.Conn == nil || !beginsHTTP(no.RecordHeader[:]) || c.refused.Swap(true) {
@@ -143,13 +142,13 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// Limits for reading from a client that already has its answer.
+// Limits for reading from a client after its answer.
 const (
 	lingerTime  = 2 * time.Second
 	lingerBytes = 16 << 20
 )
 
-// ownAnswer parses the status and the text of an answer that net/http writes itself.
+// ownAnswer parses the status and the text of net/http's own answer.
 func ownAnswer(p []byte) (status int, text string) {
 	rest, ok := bytes.CutPrefix(p, []byte("HTTP/1.1 "))
 	if !ok || len(rest) < 3 {

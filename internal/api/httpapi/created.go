@@ -17,7 +17,7 @@ import (
 // ndjson is the content type of a progress stream.
 const ndjson = "application/x-ndjson"
 
-// creations answer requests that make a snapshot, at the end or step by step.
+// creations answer requests for new snapshots, at the end or step by step.
 type creations struct {
 	answers
 	router *router // its document describes the answers

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// Engine is the part of the domain this package uses.
+// Engine is the domain, as used by this package.
 type Engine interface {
 	Snapshots
 	Diffs
@@ -60,7 +60,7 @@ type Sandboxes interface {
 	Lives
 }
 
-// Branches makes snapshots of sandboxes that keep running, and rolls sandboxes back to them.
+// Branches makes snapshots of running sandboxes, and rolls sandboxes back to them.
 type Branches interface {
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)

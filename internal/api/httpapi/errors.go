@@ -58,7 +58,7 @@ func codeOf(err error) api.Code {
 	return api.CodeInternal
 }
 
-// failure is an error for the client. Its JSON is that of api.Error.
+// failure is an error for the client. Its JSON is the same as api.Error's.
 type failure struct {
 	Message string            `json:"error" doc:"What happened, to which object, for people"`
 	Code    api.Code          `json:"code" doc:"Stable identifier of the kind of error, for programs"`
@@ -81,7 +81,7 @@ func (f *failure) GetStatus() int { return f.status }
 // RetryAfter returns the wait before a retry, or 0 if it is not known.
 func (f *failure) RetryAfter() time.Duration { return f.retry }
 
-// retryAfter is the retry time for a busy daemon, in seconds. A branch takes about that long.
+// retryAfter is the retry time for a busy daemon, in seconds. A branch takes about as long.
 const retryAfter = "1"
 
 // retryPressure is the retry time for a host under pressure, in seconds. The kernel averages

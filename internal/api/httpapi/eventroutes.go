@@ -179,7 +179,7 @@ func (s *eventRoutes) tell(ctx context.Context, out *eventWriter, view events.Vi
 	}
 }
 
-// end sends the reason for the end to a client that is still connected.
+// end sends the reason for the end to a connected client.
 func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
 	f := fail(api.CodeBusy, "", "%v", err)
 	switch {
@@ -203,7 +203,7 @@ func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
 	}
 }
 
-// eventWriter sends to a client that may be slow, up to its patience.
+// eventWriter sends to a possibly slow client, up to its patience.
 type eventWriter struct {
 	w        http.ResponseWriter
 	rc       *http.ResponseController

@@ -5,11 +5,11 @@ import (
 	"github.com/forkd/forkd/internal/leaf/shares"
 )
 
-// maxFollowers limits the requests of all tenants that follow events at the same time. The operator
-// has the same number of slots for itself.
+// maxFollowers limits the concurrent followers of events, of all tenants. The operator has the same
+// number of slots for itself.
 const maxFollowers = 256
 
-// followers holds the slots of requests that follow events. Tenants share theirs.
+// followers holds the slots of followers of events. Tenants share theirs.
 type followers struct{ tenants, operator *shares.Pool }
 
 func newFollowers() followers {

@@ -58,7 +58,7 @@ func (s *guestRoutes) ping(ctx context.Context, in *IDPath) (*body[api.PingRespo
 	}}, nil
 }
 
-// execRest has the fields of api.ExecResponse that are not outputs.
+// execRest has the fields of api.ExecResponse without the outputs.
 type execRest struct {
 	ExitCode     int    `json:"exit_code"`
 	TimedOut     bool   `json:"timed_out,omitempty"`
@@ -100,7 +100,7 @@ func printed(name, value string) output {
 	return output{name: name, raw: name + "_base64", value: value}
 }
 
-// evalRest has the fields of api.EvalResponse that are not outputs.
+// evalRest has the fields of api.EvalResponse without the outputs.
 type evalRest struct {
 	ExitCode     int     `json:"exit_code"`
 	Truncated    bool    `json:"truncated,omitempty"`

@@ -18,11 +18,11 @@ import (
 
 // Access decides which clients a listener admits.
 type Access struct {
-	// Token admits every client that shows it. If empty, the daemon has no token.
+	// Token admits every client with this token. If empty, the daemon has no token.
 	Token string
 	// Local is set for a Unix socket: root and the daemon's own user need no token.
 	Local bool
-	// Keys admit clients that show one of them. If nil, there are no keys.
+	// Keys admit clients with one of these keys. If nil, there are no keys.
 	Keys *keys.Store
 	// Alias reports whether a text is equivalent to the token. If nil, no text is.
 	Alias func(shown string) bool

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/pace"
 )
 
-// Limits of requests for sandboxes that do not exist, for each source address.
+// Limits of requests for missing sandboxes, for each source address.
 const (
 	missesPerSecond = 5
 	missesAtOnce    = 100

@@ -203,7 +203,7 @@ func wireNetwork(n sandbox.Network) api.SandboxNetwork {
 	return out
 }
 
-// summary returns nil for a sandbox that has ended.
+// summary returns nil for an ended sandbox.
 func summary(i sandbox.Info) *api.NetworkSummary {
 	if i.Status == sandbox.StatusFailed {
 		return nil

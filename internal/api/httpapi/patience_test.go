@@ -489,7 +489,7 @@ func TestUpgradedConnections(t *testing.T) {
 	}
 }
 
-// A client that does not read an answer is disconnected, on every API.
+// A client is disconnected if it does not read an answer, on every API.
 func TestUnreadAnswersEnd(t *testing.T) {
 	h := newHasty(t)
 	const size = 32 << 20 // larger than the kernel's socket buffers

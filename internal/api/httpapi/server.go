@@ -78,7 +78,7 @@ type Server struct {
 	budget  *membudget.Budget
 	ingress Ingress // may be nil
 	cors    cors.Policy
-	// exists finds a sandbox of any owner. IDs that do not exist count as guesses.
+	// exists finds a sandbox of any owner. IDs of missing sandboxes count as guesses.
 	exists func(id string) (sandbox.Info, error)
 	misses misses
 }
@@ -130,7 +130,7 @@ var _ Engine = (*tenancy.View)(nil)
 // on the same daemon use it. Their requests count in the same quotas.
 func (s *Server) View(ctx context.Context) Engine { return s.tenants.For(ctx) }
 
-// KeyName returns the name of a key. It is empty if there is no key with that ID.
+// KeyName returns the name of a key. It is empty if no key has the ID.
 func (s *Server) KeyName(id string) string {
 	if s.router.keys == nil {
 		return ""

@@ -23,7 +23,7 @@ type Dialer interface {
 // Guard returns the access rules of ports.
 type Guard interface {
 	// PortAccess returns the rule for requests to a port of a sandbox. If it returns an error, the
-	// request is refused with that error.
+	// request is refused with the same error.
 	PortAccess(id string, port uint16) (sandbox.PortAccess, error)
 }
 

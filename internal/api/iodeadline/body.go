@@ -27,7 +27,7 @@ func (e *SilentError) Unwrap() error { return os.ErrDeadlineExceeded }
 
 // Silence returns the error of a request ended because its body stopped, or nil. Handlers call it
 // when they have failed: over HTTP/1 the request's context ends as well, and the handler's own
-// error may only report that.
+// error may report only the context's end.
 func Silence(ctx context.Context) error {
 	if o, ok := ctx.Value(writerKey{}).(*Writer); ok {
 		if e := o.silent.Load(); e != nil {

@@ -37,8 +37,7 @@ func Charge(ctx context.Context, method string, v any) error {
 	return nil
 }
 
-// ChargeStream counts an answer that is not stored. It returns an error if the tenant's share is
-// used up.
+// ChargeStream counts a streamed answer. It returns an error if the tenant's share is used up.
 func ChargeStream(ctx context.Context) error {
 	if !membudget.From(ctx).Charge(Stream) {
 		return Full()

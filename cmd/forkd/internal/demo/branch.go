@@ -13,7 +13,7 @@ import (
 // ways is the number of children of the branched computation.
 const ways = 3
 
-// begin starts a computation that continues in the background.
+// begin starts a computation in the background.
 const begin = `import threading, time
 demo_state = {'n': 0, 'way': 0}
 def demo_work():
@@ -75,8 +75,8 @@ func (r *Result) branch(ctx context.Context, c *client.Client, sb api.SandboxInf
 	return nil
 }
 
-// checkWay checks that the computation of a clone, or of the source, continued from the branch, in
-// its own direction.
+// checkWay returns an error unless a clone, or the source, continued its computation from the
+// branch, in its own direction.
 func (r *Result) checkWay(ctx context.Context, c *client.Client, sb api.SandboxInfo, who string, from, way int) {
 	said, err := eval(ctx, c, sb, look)
 	if err != nil {

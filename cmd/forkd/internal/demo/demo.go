@@ -1,7 +1,7 @@
 // Package demo runs the main job on real input and proves its result. It forks N children of a warm
-// Python, and checks that each has the parent's heap and its own randomness, and that no sibling
-// sees its variables. It owns the checks and their figures. The command makes the snapshot and
-// prints the table. The trap: the checks must be able to fail, so they compare all children.
+// Python, and checks each for the parent's heap, its own randomness and private variables. It owns
+// the checks and their figures. The command makes the snapshot and prints the table. The trap: the
+// checks must be able to fail, so they compare all children.
 package demo
 
 import (
@@ -143,7 +143,7 @@ func newQuestions(ctx context.Context, c *client.Client, began time.Time) *quest
 	return &questions{ctx: ctx, c: c, began: began, turns: make(chan struct{}, atOnce)}
 }
 
-// first asks a child that is ready. It returns immediately.
+// first asks a ready child. It returns immediately.
 func (q *questions) first(sb api.SandboxInfo) {
 	if sb.Error != "" {
 		return

@@ -1,7 +1,7 @@
 // Package e2bcheck tests a daemon with E2B's clients: with the packages installed here, and with
 // its own requests. It owns the test programs. The caller, `forkd e2b check`, finds the daemon and
 // prints the results. The trap: it tests the package a program in the working directory would find,
-// so that a virtual environment or a project can be tested.
+// to allow tests of a virtual environment or a project.
 package e2bcheck
 
 import (

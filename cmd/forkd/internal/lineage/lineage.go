@@ -97,7 +97,7 @@ func Find(roots []*Node, tag string) *Node {
 	return nil
 }
 
-// Line is a row of the drawing. Branch has the lines that lead to it. One of Node, Sandbox and More
+// Line is a row of the drawing. Branch has the lines leading to it. One of Node, Sandbox and More
 // is set.
 type Line struct {
 	Branch  string
@@ -107,7 +107,7 @@ type Line struct {
 }
 
 // Draw returns the rows of the trees. For each snapshot it draws at most the given number of
-// sandboxes, and all sandboxes that snapshots in the tree were branched from.
+// sandboxes, and all sources of snapshots in the tree.
 func Draw(roots []*Node, most int) []Line {
 	sources := map[string]bool{}
 	note(roots, sources)
@@ -119,7 +119,7 @@ func Draw(roots []*Node, most int) []Line {
 	return lines
 }
 
-// note collects the sandboxes that snapshots were branched from.
+// note collects the source sandboxes of snapshots.
 func note(nodes []*Node, sources map[string]bool) {
 	for _, n := range nodes {
 		if n.Snapshot != nil && n.Snapshot.BranchedFrom != nil {
