@@ -38,9 +38,9 @@ func (r AuditRequest) path() string {
 	return "/v1/audit?" + q.Encode()
 }
 
-// Audit calls each with every selected line of the daemon's audit log. A line is one
-// JSON object (docs/inside/formats/audit.md). With Follow, Audit waits for new lines until the
-// daemon stops, each returns an error, or ctx ends.
+// Audit calls each with every selected line of the daemon's audit log. A line is one JSON object
+// (docs/inside/formats/audit.md). With Follow, Audit waits for new lines until the daemon stops,
+// each returns an error, or ctx ends.
 func (c records) Audit(ctx context.Context, req AuditRequest, each func(line []byte) error) error {
 	return c.conn.lines(ctx, req.path(), each)
 }

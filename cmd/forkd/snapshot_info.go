@@ -82,7 +82,7 @@ func onDisk(logical string, physical, own int64) string {
 	return text
 }
 
-// diskSize is empty for a snapshot whose children have no disk overlay.
+// diskSize is empty for a snapshot with children writing to memory only.
 func diskSize(s api.SnapshotDetail) string {
 	if s.DiskLogicalBytes == 0 {
 		return ""

@@ -29,8 +29,8 @@ func withServed(r *http.Request, info sandbox.Info) *http.Request {
 // lostGrace is the time in which the end of a VM may become known after its connection broke.
 const lostGrace = 500 * time.Millisecond
 
-// lost returns the reason why the VM of a request has ended or is paused. It returns nil if the VM
-// runs.
+// lost returns the reason why the VM of a request has ended, is paused or is stalled. It returns
+// nil if the VM runs.
 func (p *agentProxy) lost(ctx context.Context) *failure {
 	if keyEnded(ctx) {
 		return errKeyEnded()

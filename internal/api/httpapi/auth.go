@@ -50,7 +50,7 @@ func (s *Server) authorize(access Access, next http.Handler) http.Handler {
 	})
 }
 
-// Authenticator returns the authentication of requests, as a function. The returned context has the
+// Authenticator returns a function to authenticate requests. The returned context has the
 // principal. Handlers of other APIs on the same daemon use it.
 func (s *Server) Authenticator(access Access) func(*http.Request) (context.Context, error) {
 	right := tokenCheck(access.Token)

@@ -52,7 +52,7 @@ func (g *GuestFiles) Close() {
 	}
 }
 
-// open opens a file a field of a request names.
+// open opens the file named by a field of a request.
 func (g *GuestFiles) open(field, path string) (*os.File, error) {
 	if g == nil || len(g.dirs) == 0 {
 		return nil, fail(api.CodeForbidden, api.ReasonGuestFilesOff,

@@ -26,7 +26,7 @@ type misses struct {
 	by map[string]*pace.Bucket
 }
 
-// admit returns an error if this source has requested too many sandboxes that do not exist.
+// admit returns an error if this source has requested too many missing sandboxes.
 func (m *misses) admit(source string, now time.Time) error {
 	if m.bucket(source).Try(now) {
 		return nil

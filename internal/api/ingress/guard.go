@@ -72,7 +72,7 @@ func (h *Handler) Admits(r *http.Request, id string, port uint16) bool {
 	return h.admit(&http.Request{Header: r.Header.Clone()}, Target{id, port}) == nil
 }
 
-// equal compares digests, so that the time does not depend on content or length.
+// equal compares digests, to make the time independent of content and length.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
