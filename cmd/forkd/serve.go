@@ -263,7 +263,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	happened := openEvents(o.data, log)
 	config := o.engineConfig(images, timings, log)
 	config.Events = telling(happened)
-	var server apiServer // handlers created before the server use it for authentication and views
+	var server apiServer // code created before the server uses it for quotas, audit lines, authentication and views
 	config.GuestQuota = server.admitGuest
 	config.Acts = acting(audit, &server)
 	if config.Groups, err = o.groups(log); err != nil {

@@ -109,7 +109,7 @@ func (v *verdicts) askSoon(ctx context.Context) (control.Untold, error) {
 	return v.ask(ctx)
 }
 
-// write adds a line for each refused flow.
+// write adds an audit line for each line of forkd-net.
 func (v *verdicts) write(u control.Untold) {
 	for _, l := range u.Lines {
 		owner := l.Owner // an older forkd-net does not send it, and the daemon does not know it after the sandbox has ended

@@ -55,7 +55,7 @@ func onHost(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	return e, nil
 }
 
-// idleExit returns the time after which an unused daemon ends that a command started.
+// idleExit returns the idle time after which a daemon ends if a command started it.
 func idleExit() string { return cmp.Or(os.Getenv("FORKD_DAEMON_IDLE"), "10m") }
 
 // startDaemon runs `forkd serve` in a separate session, where it outlives this command, and waits

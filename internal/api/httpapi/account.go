@@ -42,8 +42,8 @@ func chargeBody(r *http.Request, tenant string) error {
 const leastOutput = 1 << 20
 
 // fit replaces a request's charge for the body and for stored output with the charge for its
-// outputs. It cuts the outputs to the space of the tenant's share, and returns the number of bytes
-// it cut off.
+// outputs. It cuts the ends of the outputs that exceed the tenant's share, and returns the number
+// of bytes it cut off.
 func fit(a *membudget.Account, outputs ...*string) (dropped int64) {
 	if a == nil {
 		return 0

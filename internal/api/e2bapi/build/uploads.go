@@ -157,7 +157,7 @@ func (s *Store) scan(ctx context.Context, owner string, r io.Reader, lim archive
 	return sum, err
 }
 
-// ReadError reports an upload that was cut off by its sender.
+// ReadError reports an upload cut off on its way to the daemon.
 type ReadError struct{ Err error }
 
 func (e *ReadError) Error() string { return "read upload: " + e.Err.Error() }

@@ -73,7 +73,7 @@ type guest struct {
 	cold   bool // its last pause did not keep the memory
 	turn   chan struct{}
 	moving sandbox.Status // if empty, it is not in transition
-	ttl    time.Duration  // interval from which its end was computed
+	ttl    time.Duration  // time left when its end was set
 
 	conns map[net.Conn]bool
 }
