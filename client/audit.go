@@ -10,7 +10,8 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// AuditRequest selects lines of the audit log. A zero field does not filter.
+// AuditRequest selects lines of the audit log. A zero field does not filter. Lines older than Since
+// are left out.
 type AuditRequest struct {
 	Since                                    time.Time
 	Sandbox, Tenant, Action, Result, Request string
@@ -40,7 +41,7 @@ func (r AuditRequest) path() string {
 
 // Audit calls each with every selected line of the daemon's audit log. A line is one JSON object
 // (docs/inside/formats/audit.md). With Follow, Audit waits for new lines until the daemon stops,
-// each returns an error, or ctx ends.
+// each returns an error, or ctx ends. line is valid only during the call.
 func (c records) Audit(ctx context.Context, req AuditRequest, each func(line []byte) error) error {
 	return c.conn.lines(ctx, req.path(), each)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/forkd/forkd/internal/guest/treetar"
 )
 
-// CopyFrom copies a file or a directory out of a sandbox. Target and links follow the same rules as
-// in CopyTo. A hostile guest cannot make CopyFrom write outside the target: each directory is
-// opened as an os.Root.
+// CopyFrom copies a file or a directory out of a sandbox. If source is missing, it returns an error
+// with api.CodeNotFound. Target and links follow the same rules as in CopyTo. A hostile guest
+// cannot make CopyFrom write outside the target: each directory is opened as an os.Root.
 func (c *Client) CopyFrom(ctx context.Context, id, source, target string, opt CopyOptions) error {
 	d := &downloader{of: c.tree(id, opt.User), opt: opt}
 	from, err := d.of.stat(ctx, source)

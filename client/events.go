@@ -51,9 +51,9 @@ func (r EventsRequest) path() string {
 // maxEvent limits one line of the stream, in bytes.
 const maxEvent = 1 << 20
 
-// Events calls each with the daemon's events, until each returns an error or ctx ends. If the
-// daemon ends the stream, the error says why. Another call with After continues from the last
-// event.
+// Events calls each with the daemon's events, until each returns an error or ctx ends. It returns
+// the error of each. If the daemon ends the stream, the error says why. Another call with After
+// continues from the last event.
 func (c records) Events(ctx context.Context, req EventsRequest, each func(api.Event) error) error {
 	resp, err := c.conn.send(ctx, http.MethodGet, req.path(), nil, http.Header{"Accept": {"text/event-stream"}})
 	if err != nil {

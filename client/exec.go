@@ -61,7 +61,8 @@ var (
 )
 
 // ExecStream runs a program in a sandbox and connects its streams. When ctx ends or the connection
-// breaks, the agent kills the program and all processes it started.
+// breaks, the agent kills the program and all processes it started. A failed program is not an
+// error: see ExecStatus.
 func (c *Client) ExecStream(ctx context.Context, id string, opt ExecOptions) (ExecStatus, error) {
 	if len(opt.Args) == 0 {
 		return ExecStatus{}, &Error{Code: api.CodeInvalid, Message: "no program to run"}

@@ -23,7 +23,8 @@ func (c *Client) Image(ctx context.Context, name string) (api.Image, error) {
 	return out, c.call(ctx, http.MethodGet, imagePath(name), nil, &out)
 }
 
-// HasImage reports whether the daemon has an image with this name and digest.
+// HasImage reports whether the daemon has an image with this name and digest. A missing image is
+// not an error.
 func (c *Client) HasImage(ctx context.Context, name, digest string) (bool, error) {
 	resp, err := c.send(ctx, http.MethodHead, imagePath(name), nil, nil)
 	switch {

@@ -10,7 +10,7 @@ import (
 )
 
 // lines calls each with every line of an answer, until the answer ends, each returns an error, or
-// ctx ends.
+// ctx ends. line is valid only during the call.
 func (c *connection) lines(ctx context.Context, path string, each func(line []byte) error) error {
 	resp, err := c.send(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {

@@ -31,8 +31,9 @@ func (n networks) Flows(ctx context.Context, id string) ([]api.NetworkFlow, erro
 // maxLogLine limits one line of a network log, in bytes.
 const maxLogLine = 1 << 20
 
-// NetworkLog calls each with every line of a sandbox's network log. A line is one JSON object. With
-// follow it waits for new lines until the sandbox has ended, each returns an error, or ctx ends.
+// NetworkLog calls each with every line of a sandbox's network log. A line is one JSON object, and
+// is valid only during the call. With follow it waits for new lines until the sandbox has ended,
+// each returns an error, or ctx ends.
 func (n networks) NetworkLog(ctx context.Context, id string, follow bool, each func(line []byte) error) error {
 	path := sandboxPath(id, "/network/log")
 	if follow {

@@ -46,7 +46,8 @@ func (r ForkResult) only(failed bool) []api.SandboxInfo {
 	return out
 }
 
-// Fork makes children of a snapshot. It returns an error only if no child was made.
+// Fork makes req.N children of a snapshot, 1 to api.MaxFork. It returns an error only if no child
+// was made.
 func (c *Client) Fork(ctx context.Context, req api.CreateSandboxesRequest) (ForkResult, error) {
 	var res ForkResult
 	h, err := c.callHeader(ctx, http.MethodPost, "/v1/sandboxes", req, &res.Sandboxes)
@@ -69,7 +70,8 @@ func forkHeaders(h http.Header) (res ForkResult) {
 }
 
 // ForkEach is like Fork, and also calls each with every child when it is ready or has failed, in
-// this order. A daemon without streams (the original's) returns all children at the end.
+// this order. The calls come one after another. A daemon without streams (the original's) returns
+// all children at the end.
 func (c *Client) ForkEach(ctx context.Context, req api.CreateSandboxesRequest,
 	each func(api.SandboxInfo)) (ForkResult, error) {
 	resp, err := c.stream(ctx, "/v1/sandboxes", req)
@@ -204,13 +206,15 @@ func (c *Client) Ping(ctx context.Context, id string) (api.PingResponse, error) 
 	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/ping"), nil, &out)
 }
 
-// Exec runs a program to its end and collects its output.
+// Exec runs a program to its end and collects its output. A program that fails is not an error: see
+// ExitCode of the answer.
 func (c *Client) Exec(ctx context.Context, id string, req api.ExecRequest) (api.ExecResponse, error) {
 	var out api.ExecResponse
 	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/exec"), req, &out)
 }
 
-// Eval runs code in the warmed interpreter.
+// Eval runs code in the warmed interpreter. An exception in the code is not an error: see Error of
+// the answer.
 func (c *Client) Eval(ctx context.Context, id string, req api.EvalRequest) (api.EvalResponse, error) {
 	var out api.EvalResponse
 	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/eval"), req, &out)

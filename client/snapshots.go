@@ -70,13 +70,14 @@ func (c *Client) Snapshot(ctx context.Context, tag string) (api.SnapshotDetail, 
 	return out, c.call(ctx, http.MethodGet, snapshotPath(tag, "/info"), nil, &out)
 }
 
-// DeleteOptions choose the treatment of snapshots built on a deleted one.
+// DeleteOptions choose the treatment of snapshots built on a deleted one. At most one may be set.
 type DeleteOptions struct {
 	Cascade bool // delete them too
 	Force   bool // keep them
 }
 
-// DeleteSnapshot removes a snapshot.
+// DeleteSnapshot removes a snapshot. If other snapshots are built on it and no option is set, it
+// returns an error with api.CodeConflict.
 func (c *Client) DeleteSnapshot(ctx context.Context, tag string, opt DeleteOptions) error {
 	q := url.Values{}
 	for name, on := range map[string]bool{"cascade": opt.Cascade, "force": opt.Force} {
@@ -132,7 +133,8 @@ func (c *Client) Pools(ctx context.Context) ([]api.Pool, error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/pools", nil, &out)
 }
 
-// SetPool sets the number of shells to keep ready for a snapshot.
+// SetPool sets the number of shells to keep ready for a snapshot, 0 to api.MaxPool. The daemon
+// makes them in the background.
 func (c *Client) SetPool(ctx context.Context, tag string, size int) error {
 	return c.call(ctx, http.MethodPut, snapshotPath(tag, "/pool"), api.SetPoolRequest{Size: size}, nil)
 }
