@@ -101,7 +101,7 @@ func machineNamed(a *app) string { return cmp.Or(a.flags.MachineName, a.named) }
 // advisedCommand matches a command in advice about a machine, or about a daemon in a machine.
 var advisedCommand = regexp.MustCompile("`forkd ((?:machine|snapshot|image|key|net|store|e2b) [a-z-]+|[a-z0-9-]+)([^`]*)`")
 
-// inMachine adds the machine's name to commands in advice. If name is empty, it changes nothing.
+// inMachine adds the machine's name to commands in advice. If name is empty, it returns the hint unchanged.
 func inMachine(name, hint string) string {
 	if name == "" {
 		return hint

@@ -142,7 +142,7 @@ func printID(a *app, info api.SandboxInfo, err error) error {
 	return a.Line("%s", info.ID)
 }
 
-// endOf describes the action and the time of a sandbox's deadline. It is empty if there is none.
+// endOf describes the action and the time of a sandbox's deadline. It is empty without a deadline.
 func endOf(sb api.SandboxInfo) string {
 	l := sb.Life
 	if l == nil || l.DeadlineUnix == nil || sb.Status == api.SandboxFailed ||

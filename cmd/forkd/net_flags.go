@@ -94,7 +94,7 @@ func ruleOfFlag(flag, text string, err error) error {
 	return fmt.Errorf("%s %q: %w", flag, text, err)
 }
 
-// namedPolicy returns a policy by its name, or from a file. Without a name it allows nothing.
+// namedPolicy returns a policy by its name, or from a file. Without a name it denies everything.
 func namedPolicy(name string) (api.NetworkPolicy, error) {
 	switch api.Net(name) {
 	case "", api.NetNone:

@@ -25,7 +25,7 @@ type Options struct {
 	MachineName string
 	// Anyway starts a daemon on this host even if its KVM is not usable.
 	Anyway bool
-	// Start allows starting a daemon. Without it, Resolve fails if none runs.
+	// Start allows starting a daemon. Without it, Resolve fails if no daemon runs.
 	Start bool
 	// Forkd is the program to start as the daemon. If empty, it is the one in this program's
 	// directory.
