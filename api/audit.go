@@ -2,21 +2,21 @@ package api
 
 import "time"
 
-// AuditHead names a line of the audit log, and with it all that precede it.
+// AuditHead identifies a line of the audit log, and so all lines before it.
 type AuditHead struct {
 	Chain string `json:"chain,omitempty" doc:"Chain that has the line; absent: the first one"`
 	Seq   uint64 `json:"seq" doc:"Number of the line"`
 	Hash  string `json:"hash" doc:"SHA-256 of it, without its newline, in hex"`
 }
 
-// AuditProblem is a place where the audit log is not what was written.
+// AuditProblem is a place where the audit log differs from the original lines.
 type AuditProblem struct {
 	File string `json:"file" doc:"Name of the file"`
 	Line int    `json:"line,omitempty" doc:"Line in it, from 1; absent: it is about the whole file"`
 	What string `json:"what" doc:"What is wrong"`
 }
 
-// AuditChain is the part of an AuditReport that concerns one chain.
+// AuditChain is the part of an AuditReport about one chain.
 type AuditChain struct {
 	Chain   string     `json:"chain,omitempty" doc:"Its name; absent: the first one"`
 	Lines   uint64     `json:"lines" doc:"Lines that are there"`

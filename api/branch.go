@@ -1,6 +1,6 @@
 package api
 
-// BranchMode is how a branch captures the memory of a running sandbox.
+// BranchMode is the way a branch captures the memory of a running sandbox.
 type BranchMode string
 
 const (
@@ -9,12 +9,12 @@ const (
 	BranchFull BranchMode = "full"
 )
 
-// BranchRequest is the body of POST /v1/sandboxes/{id}/branch. All of it may be
-// left out.
+// BranchRequest is the body of POST /v1/sandboxes/{id}/branch. Every field is optional, and so is
+// the body.
 type BranchRequest struct {
 	// Original.
 	Tag string `json:"tag,omitempty" doc:"Name of the new snapshot; absent: one is made" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _" nullable:"true"`
-	// Mode has no default tag: the daemon must see that it is absent to allow Diff.
+	// Mode has no default tag: the daemon must see its absence to allow Diff.
 	Mode        BranchMode `json:"mode,omitempty" doc:"live, if absent: copy while the guest runs, pause it for the rest; diff: pause it for all that differs from its snapshot; full: like live, and the new snapshot depends on no other" enum:"full,diff,live" nullable:"true"`
 	Diff        *bool      `json:"diff,omitempty" doc:"Older way to say mode diff; true not together with mode"`
 	Live        *bool      `json:"live,omitempty" doc:"Older way to say mode live; true not together with mode"`
@@ -29,8 +29,8 @@ type BranchRequest struct {
 	N          int            `json:"n,omitempty" doc:"Children to fork from the new snapshot at once; not with wait false" minimum:"0" maximum:"1000"`
 }
 
-// BranchResult is the answer: the new snapshot, and what it took. It is a
-// SnapshotInfo with more fields, so clients of the original can read it.
+// BranchResult is the answer: the new snapshot and the figures of its branch. It is a SnapshotInfo
+// with more fields, so clients of the original can read it.
 type BranchResult struct {
 	SnapshotInfo
 
@@ -42,7 +42,7 @@ type BranchResult struct {
 	AfterResumeMS float64 `json:"after_resume_ms" doc:"From the sandbox's running again to this answer, by the daemon's clock"`
 	TotalMS       float64 `json:"total_ms" doc:"How long the request took, without the forking of children"`
 
-	// Of the children; absent when none were asked for.
+	// Of the children; absent if the request has none.
 	Children    []SandboxInfo `json:"children,omitempty" doc:"One entry per child asked for, as in the answer to a fork"`
 	PoolReady   int           `json:"pool_ready,omitempty" doc:"Shells that stood ready for the children"`
 	ArmedWallMS float64       `json:"armed_wall_ms,omitempty" doc:"From the begin of the fork to the last child restored at its gate"`

@@ -1,7 +1,7 @@
 package api
 
-// Capacity is what the daemon's host has for sandboxes, and what of it is promised to those that
-// run and those that are coming.
+// Capacity describes the resources of the daemon's host, and the part promised to running and
+// coming sandboxes.
 type Capacity struct {
 	Sandboxes int        `json:"sandboxes" doc:"Sandboxes that run"`
 	Coming    int        `json:"coming" doc:"VMs that are being made"`
@@ -10,7 +10,7 @@ type Capacity struct {
 	Pressure  []Pressure `json:"pressure" doc:"cpu, memory, io" nullable:"false"`
 }
 
-// Admits is how many VMs a daemon makes at once, for its host's pressure.
+// Admits describes how many VMs a daemon creates at the same time under its host's pressure.
 type Admits string
 
 const (
@@ -19,8 +19,8 @@ const (
 	AdmitsNone  Admits = "none"
 )
 
-// Resource is one of what sandboxes take: memory and disk in bytes, descriptors of the daemon and
-// threads by number.
+// Resource is one resource sandboxes use. Memory and disk are in bytes. Descriptors of the daemon
+// and threads are counted.
 type Resource struct {
 	Resource   string `json:"resource" doc:"memory, disk, descriptors or threads" enum:"memory,disk,descriptors,threads"`
 	Total      int64  `json:"total" doc:"What the host has; of disk the file system of the store; 0: not known"`
@@ -30,7 +30,7 @@ type Resource struct {
 	MayPromise int64  `json:"may_promise,omitempty" doc:"The most that may be promised; absent: any amount"`
 }
 
-// Pressure is how much is waited for one resource of the host (PSI).
+// Pressure is the kernel's pressure stall information (PSI) for one resource of the host.
 type Pressure struct {
 	Resource string  `json:"resource" doc:"cpu, memory or io" enum:"cpu,memory,io"`
 	Some     float64 `json:"some_percent" doc:"Percent of the last 10 s for which some task waited for it"`

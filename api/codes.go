@@ -2,8 +2,7 @@ package api
 
 import "net/http"
 
-// Code is the stable identifier of a kind of error: programs branch on it, not
-// on the text.
+// Code is the stable identifier of a kind of error. Programs branch on the code, not on the text.
 type Code string
 
 const (
@@ -15,7 +14,7 @@ const (
 	CodeMethod       Code = "method_not_allowed"
 	CodeConflict     Code = "conflict"
 	CodeTooLarge     Code = "too_large"
-	// CodeRequestTimeout is about the request itself; CodeTimeout about a guest.
+	// CodeRequestTimeout concerns the request itself, CodeTimeout a guest.
 	CodeRequestTimeout Code = "request_timeout"
 	CodeMediaType      Code = "unsupported_media_type"
 	CodeNotRestorable  Code = "not_restorable"
@@ -31,27 +30,27 @@ const (
 	CodeClosing        Code = "closing"
 	CodeUnsupported    Code = "unsupported"
 
-	// CodeUnreachable is the client's own: no daemon answered.
+	// CodeUnreachable is an error of the client: no daemon answered.
 	CodeUnreachable Code = "unreachable"
-	// CodeBroken is the client's own: the daemon's answer broke off, and what was asked
-	// for may or may not have been done.
+	// CodeBroken is an error of the client: the daemon's answer was cut off. The daemon may have
+	// done the request or not.
 	CodeBroken Code = "connection_broken"
-	// CodeInterrupted is the CLI's own: somebody pressed Ctrl-C.
+	// CodeInterrupted is an error of the CLI: the user pressed Ctrl-C.
 	CodeInterrupted Code = "interrupted"
-	// CodePartial is the CLI's own: some children of a fork, or files of a copy, failed.
+	// CodePartial is an error of the CLI: some children of a fork, or files of a copy, failed.
 	CodePartial Code = "partial"
 )
 
-// CodeRow is what one code means to HTTP and to the command line.
+// CodeRow gives the HTTP status and the exit code of one code.
 type CodeRow struct {
 	Code    Code
-	Status  int // of the HTTP response; 0 for codes that no response carries
+	Status  int // of the HTTP response; 0 for codes of no response
 	Exit    int // of the CLI
 	Meaning string
 }
 
-// Codes is the one table from error codes to HTTP status and exit code. It is
-// a function so that nobody can change it.
+// Codes returns the table from error codes to HTTP status and exit code. It is a function so that
+// callers cannot change the table.
 func Codes() []CodeRow {
 	return []CodeRow{
 		{CodeInternal, http.StatusInternalServerError, 1, "something in the daemon went wrong; its log says what"},
@@ -93,7 +92,7 @@ func (c Code) row() CodeRow {
 	return rows[0]
 }
 
-// Status is the HTTP status that carries the code.
+// Status returns the HTTP status that carries the code.
 func (c Code) Status() int {
 	if s := c.row().Status; s != 0 {
 		return s
@@ -101,10 +100,10 @@ func (c Code) Status() int {
 	return http.StatusInternalServerError
 }
 
-// Exit is the CLI's exit code for the code.
+// Exit returns the CLI's exit code for the code.
 func (c Code) Exit() int { return c.row().Exit }
 
-// CodeOf guesses the code of a response that carried none, such as a proxy's.
+// CodeOf derives a code from the status of a response without a code, such as a proxy's.
 func CodeOf(status int) Code {
 	for _, r := range Codes() {
 		if r.Status == status {
@@ -119,19 +118,19 @@ func CodeOf(status int) Code {
 
 // Error is the body of every response with a 4xx or 5xx status.
 type Error struct {
-	// Message is original; the others are ours. What to do about the error is for the
-	// client to say, which knows its own commands.
+	// Message is original, the other fields are ours. The client adds advice about the error,
+	// because it knows its own commands.
 	Message string            `json:"error" doc:"What happened, to which object, for people"`
 	Code    Code              `json:"code" doc:"Stable identifier of the kind of error, for programs"`
 	Reason  Reason            `json:"reason,omitempty" doc:"Tells errors of one code apart where what to do about them differs; stable"`
 	Details map[string]string `json:"details,omitempty" doc:"Names that belong to the reason, such as that of a snapshot"`
-	// RequestID finds the request in the daemon's log and in the audit log.
+	// RequestID identifies the request in the daemon's log and in the audit log.
 	RequestID string `json:"request_id,omitempty" doc:"ID of the request, as in the header Forkd-Request-Id, the daemon's log and the audit log"`
 }
 
 // HeaderRequestID carries the ID of a request in its answer.
 const HeaderRequestID = "Forkd-Request-Id"
 
-// HeaderError carries the code of an error that the daemon itself reports. On
-// the agent route it tells them from what the guest's agent answers.
+// HeaderError carries the code of an error of the daemon itself. On the agent route it
+// distinguishes these errors from answers of the guest's agent.
 const HeaderError = "Forkd-Error"

@@ -1,7 +1,7 @@
 package api
 
-// SnapshotDiff is the body of GET /v1/snapshots/{tag}/diff/{other}: what differs
-// in the other snapshot. Lists may be cut; counts are of everything.
+// SnapshotDiff is the body of GET /v1/snapshots/{tag}/diff/{other}: the differences of the other
+// snapshot. Lists may be cut. Counts include all entries.
 type SnapshotDiff struct {
 	Before    string      `json:"before" doc:"The snapshot that is compared with"`
 	After     string      `json:"after" doc:"The other one"`
@@ -11,7 +11,7 @@ type SnapshotDiff struct {
 	TookMS    float64     `json:"took_ms" doc:"How long the comparison took"`
 }
 
-// DiffCounts are of entries by what became of them.
+// DiffCounts counts added, removed and changed entries.
 type DiffCounts struct {
 	Added    int  `json:"added_count" doc:"Those that are in the other one only"`
 	Removed  int  `json:"removed_count" doc:"Those that are not in the other one"`
@@ -19,7 +19,7 @@ type DiffCounts struct {
 	Complete bool `json:"complete" doc:"False if there were too many to look at, or some could not be read"`
 }
 
-// FileDiff is what differs in files.
+// FileDiff lists the differences of files.
 type FileDiff struct {
 	DiffCounts
 	Compared int          `json:"compared" doc:"Paths that were looked at"`
@@ -36,7 +36,7 @@ type FileEntry struct {
 	Target    string `json:"target,omitempty" doc:"Of a symbolic link"`
 }
 
-// FileChange is a path that is in both. Its fields are those of the other one.
+// FileChange is a path in both snapshots. Its fields describe the other snapshot.
 type FileChange struct {
 	FileEntry
 	What            []string `json:"what" doc:"type, size, mtime, ctime, mode, owner, target, device" nullable:"false"`
@@ -44,8 +44,8 @@ type FileChange struct {
 	SizeBytesBefore int64    `json:"size_bytes_before" doc:"What it was"`
 }
 
-// ProcessDiff is what differs in processes and their memory. Processes are the
-// same if pid and start time are.
+// ProcessDiff lists the differences of processes and their memory. Two processes are the same if
+// pid and start time are equal.
 type ProcessDiff struct {
 	DiffCounts
 	Started []ProcessEntry  `json:"started" doc:"Those that run in the other one only" nullable:"false"`
@@ -65,7 +65,7 @@ type ProcessEntry struct {
 	AnonKiB int64    `json:"anon_kib" doc:"Memory of its own that is in no file"`
 }
 
-// ProcessChange is a process that runs in both. Its fields are those of the other one.
+// ProcessChange is a process that runs in both snapshots. Its fields describe the other snapshot.
 type ProcessChange struct {
 	ProcessEntry
 	RSSKiBBefore  int64 `json:"rss_kib_before" doc:"What it was"`
@@ -73,7 +73,7 @@ type ProcessChange struct {
 	AnonKiBBefore int64 `json:"anon_kib_before" doc:"What it was"`
 }
 
-// PackageDiff is what differs in packages.
+// PackageDiff lists the differences of packages.
 type PackageDiff struct {
 	DiffCounts
 	Added   []PackageEntry  `json:"added" doc:"As dpkg lists them" nullable:"false"`
@@ -88,7 +88,7 @@ type PackageEntry struct {
 	Version      string `json:"version" doc:"Its version"`
 }
 
-// PackageChange is a package of another version.
+// PackageChange is a package with another version.
 type PackageChange struct {
 	PackageEntry
 	VersionBefore string `json:"version_before" doc:"What it was"`

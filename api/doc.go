@@ -1,9 +1,8 @@
-// Package api is the contract of forkd's REST API: the wire types, the error
-// codes, the paths' limits. It owns no behaviour beyond looking up its own
-// tables, and imports the standard library only, so that any Go program can
-// use it. The daemon, the client and the CLI all speak in these types. The
-// trap: the fields named "original" are read by clients we did not write; a
-// rename, a retype or a null that becomes absent breaks them.
+// Package api is the contract of forkd's REST API: the wire types, the error codes and the limits
+// of paths. Its only behaviour is the lookup in its own tables. It imports the standard library
+// only, so that any Go program can use it. The daemon, the client and the CLI all use these types.
+// The trap: third-party clients read the fields marked "Original". Renaming such a field, changing
+// its type or leaving out a null breaks them.
 package api
 
 // Version is the name of this generation of the API.
@@ -13,24 +12,24 @@ const Version = "v1"
 const (
 	// MaxFork is the largest N of one fork.
 	MaxFork = 1000
-	// MaxBodyBytes bounds a JSON request body.
+	// MaxBodyBytes is the largest JSON request body, in bytes.
 	MaxBodyBytes = 16 << 20
-	// MinTokenBytes is the length below which a token is no token.
+	// MinTokenBytes is the shortest valid token, in bytes.
 	MinTokenBytes = 16
-	// MaxBootWaitSecs is the longest boot a request may ask to wait for.
+	// MaxBootWaitSecs is the longest wait for a boot a request may ask for, in seconds.
 	MaxBootWaitSecs = 60
 	// MaxPool is the largest number of shells kept ready for one shape.
 	MaxPool = 1000
 )
 
-// TagPattern is what snapshot tags match. It is checked before a tag is used
-// for anything, above all before a path is built from it.
+// TagPattern matches snapshot tags. Every use of a tag comes after this check, in particular a path
+// built from it.
 const TagPattern = `^[A-Za-z0-9_-]{1,64}$`
 
-// IDPattern is what sandbox ids match.
+// IDPattern matches sandbox IDs.
 const IDPattern = `^[A-Za-z0-9_-]{1,64}$`
 
-// ImagePattern is what image names match.
+// ImagePattern matches image names.
 const ImagePattern = `^[A-Za-z0-9_-]{1,64}$`
 
 // Health is the body of GET /healthz.

@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Event is something that happened in the daemon, as GET /v1/events tells it.
+// Event is an event of the daemon, in the form of GET /v1/events.
 type Event struct {
 	ID        uint64            `json:"id" doc:"Grows from event to event, also from one daemon to the next; below 2^53"`
 	Time      time.Time         `json:"time" doc:"When it happened, UTC"`
@@ -14,9 +14,9 @@ type Event struct {
 	Detail    map[string]string `json:"detail,omitempty" doc:"What else there is to say, by the kind"`
 }
 
-// EventGap is the kind of an event that stands for those that are not there any more.
+// EventGap is the kind of an event that replaces events the daemon no longer has.
 const EventGap = "gap"
 
-// EventEnd is the name of the last server-sent event of a stream that the daemon ends; its data is an
+// EventEnd is the name of the last server-sent event of a stream the daemon ends. Its data is an
 // Error.
 const EventEnd = "end"

@@ -8,9 +8,8 @@ type PingResponse struct {
 	UptimeMS     float64 `json:"uptime_ms" doc:"Time since the guest's boot"`
 }
 
-// ExecRequest is the body of POST /v1/sandboxes/{id}/exec: run a program to
-// its end and collect its output. Streams and terminals go over the agent
-// route instead.
+// ExecRequest is the body of POST /v1/sandboxes/{id}/exec, which runs a program to its end and
+// collects its output. Streams and terminals use the agent route instead.
 type ExecRequest struct {
 	// Original.
 	Args        []string `json:"args" doc:"Program and its arguments" minItems:"1" maxItems:"4096"`
@@ -23,7 +22,7 @@ type ExecRequest struct {
 	Stdin *string           `json:"stdin,omitempty" doc:"Standard input; absent means none"`
 }
 
-// ExecResponse is what a program left behind.
+// ExecResponse is the result of a program.
 type ExecResponse struct {
 	// Original.
 	Stdout   string `json:"stdout" doc:"Its standard output; bytes that are no UTF-8 are replaced"`
@@ -49,8 +48,8 @@ type EvalRequest struct {
 	Measure     bool    `json:"measure,omitempty" doc:"Have guest_ms be the time from the guest's having the request to the VMM's having the answer, by the VMM's clock; for one request at a time"`
 }
 
-// EvalResponse is what the warmed interpreter answered. An exception in the
-// code is an answer, not an error of the request.
+// EvalResponse is the answer of the warmed interpreter. An exception in the code is an answer, not
+// an error of the request.
 type EvalResponse struct {
 	// Original.
 	Result   *string `json:"result" doc:"repr of the last expression, null for none"`
@@ -64,14 +63,15 @@ type EvalResponse struct {
 	StderrRaw []byte `json:"stderr_base64,omitempty" doc:"Standard error, if it is not UTF-8"`
 	// Truncated is DroppedBytes > 0.
 	Truncated bool `json:"truncated,omitempty" doc:"The end of what the code wrote is missing"`
-	// DroppedBytes is the size of output beyond 4 MiB of a stream, and of text that found no room in the daemon's memory.
+	// DroppedBytes is the size of the lost output: beyond 4 MiB of a stream, or text without space
+	// in the daemon's memory.
 	DroppedBytes int64 `json:"dropped_bytes,omitempty" doc:"Bytes at the end of these texts that were not kept: of each stream the first 4 MiB are"`
-	// TookMS is the request's time in the daemon, GuestMS the part of it that the guest's agent counted.
+	// TookMS is the request's time in the daemon. GuestMS is the part of it the guest's agent
+	// measured.
 	TookMS  float64 `json:"took_ms,omitempty" doc:"Milliseconds from the request's arrival to the guest's answer"`
 	GuestMS float64 `json:"guest_ms,omitempty" doc:"Milliseconds of them that the agent counted in the guest; the rest is the daemon's, the VMM's and the way there and back"`
 }
 
-// HeaderAgentUser names the guest's user for a request on the agent route. The
-// agent takes it as basic authentication, but there Authorization is the
-// daemon's.
+// HeaderAgentUser names the guest's user for a request on the agent route. The agent itself expects
+// basic authentication, but on this route the daemon uses the Authorization header.
 const HeaderAgentUser = "Forkd-Agent-User"

@@ -12,6 +12,6 @@ type Image struct {
 	Description   string `json:"description,omitempty" doc:"What its recipe says it is"`
 }
 
-// HeaderDigest carries an image's digest: in the answer to GET and HEAD
-// /v1/images/{name}, and in a PUT, where a body with another digest is refused.
+// HeaderDigest carries an image's digest in the answer to GET and HEAD /v1/images/{name}. In a PUT,
+// the daemon refuses a body with another digest.
 const HeaderDigest = "Forkd-Digest"

@@ -1,15 +1,15 @@
 package api
 
-// HeaderKey carries a key, as Authorization: Bearer does.
+// HeaderKey carries a key, as an alternative to Authorization: Bearer.
 const HeaderKey = "X-API-KEY"
 
-// KeyPattern is what keys are named by in a path: their id.
+// KeyPattern matches the ID of a key, which names it in a path.
 const KeyPattern = "^k[0-9a-f]{12}$"
 
-// MaxKeyGraceSecs is how long the text before a rotation may go on opening the daemon.
+// MaxKeyGraceSecs is the longest time the old text of a rotated key may stay valid, in seconds.
 const MaxKeyGraceSecs = 7 * 86400
 
-// KeyQuotas bound what a tenant may have when it asks with a key. 0 or absent: no bound.
+// KeyQuotas limit the use of a tenant when it sends this key. 0 or absent means no limit.
 type KeyQuotas struct {
 	Sandboxes         int `json:"sandboxes,omitempty" doc:"Sandboxes that the whole tenant may have at once" minimum:"0"`
 	MemoryMiB         int `json:"memory_mib,omitempty" doc:"Memory of their guests, all together" minimum:"0"`
@@ -28,12 +28,12 @@ type CreateKeyRequest struct {
 	HostPorts   []string  `json:"host_ports,omitempty" doc:"Ports of the host, PORT or FIRST-LAST, that policies asked for with it may name as host.forkd.internal; absent: none" maxItems:"64" nullable:"false"`
 }
 
-// RotateKeyRequest is the body of POST /v1/keys/{key}/rotate, and may be absent.
+// RotateKeyRequest is the body of POST /v1/keys/{key}/rotate. The body may be absent.
 type RotateKeyRequest struct {
 	GraceSecs int64 `json:"grace_secs,omitempty" doc:"How long the old text is good, too; 0: it ends at once" minimum:"0" maximum:"604800"`
 }
 
-// Key describes a key. Its text is not in it.
+// Key describes a key, without its text.
 type Key struct {
 	ID           string    `json:"id" doc:"Name of the key in paths, k and 12 hex digits"`
 	Name         string    `json:"name" doc:"Its name, for people"`
@@ -48,7 +48,7 @@ type Key struct {
 	RevokedUnix  *int64    `json:"revoked_at_unix,omitempty" doc:"When it was revoked; absent: it was not"`
 }
 
-// NewKey is a key with its text, which no other answer has.
+// NewKey is a key with its text. No other answer contains the text.
 type NewKey struct {
 	Key
 	Text string `json:"key" doc:"What to show to the daemon: e2b_ and 40 hex digits. It is told this once"`

@@ -9,11 +9,11 @@ const (
 	NetNone   Net = "none"
 	NetPublic Net = "public"
 	NetCustom Net = "custom" // in answers only
-	NetTap    Net = "tap"    // in answers only: NetworkPolicy.Tap says which
+	NetTap    Net = "tap"    // in answers only: NetworkPolicy.Tap names the tap
 )
 
-// NetworkPolicy says what a sandbox may reach. Beside it a floor holds, that no policy
-// opens: private, local and metadata addresses, and the daemon's own host.
+// NetworkPolicy is the network policy of a sandbox. No policy can allow private, local and metadata
+// addresses, or the daemon's own host. That floor always applies.
 type NetworkPolicy struct {
 	Default    string         `json:"default,omitempty" doc:"What becomes of connections that no rule names: deny, if absent, or public" enum:"deny,public"`
 	Allow      []string       `json:"allow,omitempty" doc:"Rules: host[:port[-port]][/tcp|udp], where host is a name, *.domain, an address or a CIDR. Allow beats deny" maxItems:"4096" nullable:"true"`
@@ -30,7 +30,7 @@ type HeaderRule struct {
 	Headers map[string]string `json:"headers" doc:"Values by header"`
 }
 
-// NetworkLimits bound a sandbox's network; absent is the default of each.
+// NetworkLimits limit a sandbox's network. Absent fields have their default.
 type NetworkLimits struct {
 	Flows          int   `json:"flows,omitempty" doc:"Connections at once" minimum:"0"`
 	FlowsPerSecond int   `json:"flows_per_second,omitempty" doc:"New connections a second" minimum:"0"`
@@ -38,7 +38,7 @@ type NetworkLimits struct {
 	BytesPerSecond int64 `json:"bytes_per_second,omitempty" doc:"Bytes a second, each way" minimum:"0"`
 }
 
-// NetworkSummary is what a list of sandboxes tells of one's network.
+// NetworkSummary describes a sandbox's network in a list of sandboxes.
 type NetworkSummary struct {
 	Policy Net      `json:"policy" doc:"none, public, custom: what rules say; or tap: a network of the operator's" enum:"none,public,custom,tap"`
 	Tap    string   `json:"tap,omitempty" doc:"The operator's tap that it has"`
@@ -47,8 +47,8 @@ type NetworkSummary struct {
 	Cut    []string `json:"cut,omitempty" doc:"What was asked for and the operator's ceiling took, each with the reason"`
 }
 
-// SetNetworkRequest is the body of PUT /v1/sandboxes/{id}/network: net or network, in
-// place of the whole policy that there is.
+// SetNetworkRequest is the body of PUT /v1/sandboxes/{id}/network. Net or network replaces the
+// whole current policy.
 type SetNetworkRequest struct {
 	Net     Net            `json:"net,omitempty" doc:"none or public, instead of network" enum:"none,public"`
 	Network *NetworkPolicy `json:"network,omitempty" doc:"The whole policy: what is absent is cleared"`

@@ -1,6 +1,6 @@
 package api
 
-// Pool tells how many shells stand ready for a snapshot.
+// Pool gives the number of ready shells (pre-created VMMs) for a snapshot.
 type Pool struct {
 	Tag       string `json:"tag" doc:"Snapshot that forks into them"`
 	MemoryMiB int    `json:"memory_mib" doc:"Guest memory of the shells"`

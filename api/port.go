@@ -1,5 +1,5 @@
 package api
 
-// UpgradeTCP is the protocol of GET /v1/sandboxes/{id}/ports/{port}/connect: after the
-// answer 101 the connection is that of a server in the guest, bytes both ways.
+// UpgradeTCP is the protocol of GET /v1/sandboxes/{id}/ports/{port}/connect. After the answer 101
+// the connection leads to a server in the guest and carries bytes in both directions.
 const UpgradeTCP = "forkd-tcp"

@@ -1,7 +1,7 @@
 package api
 
-// Reason says more than a Code where what to do about an error differs within the
-// code. It is as stable as a code. Most errors have none.
+// Reason refines a Code if errors with the same code need different advice. It is as stable as a
+// code. Most errors have no reason.
 type Reason string
 
 const (
@@ -86,13 +86,13 @@ const (
 	ReasonTLSUntrusted          Reason = "tls_untrusted"
 )
 
-// ReasonRow is what one reason means.
+// ReasonRow gives the meaning of one reason.
 type ReasonRow struct {
 	Reason  Reason
 	Meaning string
 }
 
-// Reasons is the list of all reasons, those of the client last.
+// Reasons returns all reasons, with the client's own last.
 func Reasons() []ReasonRow {
 	return []ReasonRow{
 		{ReasonAgentOld, "the agent in the snapshot is older than the daemon and cannot do that"},

@@ -1,6 +1,6 @@
 package api
 
-// ReceiptOp is what left a receipt.
+// ReceiptOp is the operation that left a receipt.
 type ReceiptOp string
 
 const (
@@ -12,8 +12,8 @@ const (
 	ReceiptSnapshot ReceiptOp = "snapshot"
 )
 
-// Receipt is the record that a fork, a branch, a rollback or the making of a
-// snapshot leaves. It stays when what it tells of is gone.
+// Receipt is the record of a fork, a branch, a rollback or the creation of a snapshot. It outlives
+// its subject.
 type Receipt struct {
 	ID        string    `json:"id" doc:"Name of the receipt; rises with time"`
 	Op        ReceiptOp `json:"op" doc:"What left it; fork, rollback, pause and resume are of a sandbox, branch and snapshot of a snapshot" enum:"fork,rollback,pause,resume,branch,snapshot"`
@@ -36,7 +36,7 @@ type Receipt struct {
 	Steps    []ReceiptStep    `json:"steps" doc:"The daemon's steps, in order; each begins when the one before it ended" nullable:"false"`
 }
 
-// ReceiptSource is a snapshot by name and by content.
+// ReceiptSource identifies a snapshot by name and by content.
 type ReceiptSource struct {
 	Tag         string         `json:"tag" doc:"Name of the snapshot"`
 	ContentHash string         `json:"content_hash,omitempty" doc:"Digest of its manifest"`
@@ -51,13 +51,13 @@ type ReceiptLayer struct {
 	Digest string `json:"digest,omitempty" doc:"Digest of its content; absent: it was not known then"`
 }
 
-// ReceiptImage is what a snapshot's parent was booted from.
+// ReceiptImage is the image a snapshot's parent booted from.
 type ReceiptImage struct {
 	Name   string `json:"name" doc:"Name of the image"`
 	Digest string `json:"digest" doc:"Digest of the image"`
 }
 
-// ReceiptCapture is how a running guest became a snapshot.
+// ReceiptCapture describes the capture of a running guest.
 type ReceiptCapture struct {
 	Mode        string        `json:"mode" doc:"live, diff or full"`
 	Mechanism   string        `json:"mechanism" doc:"How writes during the capture were found"`
@@ -68,7 +68,7 @@ type ReceiptCapture struct {
 	PauseSteps  []ReceiptStep `json:"pause_steps,omitempty" doc:"What the pause was spent on, in order"`
 }
 
-// ReceiptVM is how a snapshot became a VM.
+// ReceiptVM describes the start of a VM from a snapshot.
 type ReceiptVM struct {
 	Pooled         bool    `json:"pooled" doc:"Whether its shell stood ready"`
 	Prepared       bool    `json:"prepared,omitempty" doc:"Whether the shell was restored before the fork was asked for; the times are of then"`
@@ -77,7 +77,7 @@ type ReceiptVM struct {
 	PopulatedPages int64   `json:"populated_pages,omitempty" doc:"Pages of its memory that were mapped before it began; absent: none, or not known"`
 }
 
-// ReceiptIdentity is who the guest was told to be.
+// ReceiptIdentity is the identity the daemon gave to the guest.
 type ReceiptIdentity struct {
 	Index        int    `json:"index" doc:"1 to n within its fork"`
 	Parent       string `json:"parent" doc:"Snapshot it was forked from"`
@@ -100,7 +100,7 @@ type ReceiptGuest struct {
 	Hooks          []ReceiptHook        `json:"hooks" doc:"Executables of /etc/forkd/fork.d that ran" nullable:"false"`
 }
 
-// ReceiptGuestStep is one step of the agent's.
+// ReceiptGuestStep is one step of the agent.
 type ReceiptGuestStep struct {
 	Name   string  `json:"name" doc:"Name of the step"`
 	Done   bool    `json:"done" doc:"False: there was nothing to do, or it failed"`
@@ -117,7 +117,7 @@ type ReceiptInterpreter struct {
 	TookMS   float64  `json:"took_ms" doc:"How long it took"`
 }
 
-// ReceiptHook is an executable of the image's that ran.
+// ReceiptHook is an executable of the image that ran.
 type ReceiptHook struct {
 	Name     string  `json:"name" doc:"Its file's name"`
 	ExitCode int     `json:"exit_code" doc:"Its exit code"`
@@ -125,7 +125,7 @@ type ReceiptHook struct {
 	TookMS   float64 `json:"took_ms" doc:"How long it took"`
 }
 
-// ReceiptStep is one step of the daemon's.
+// ReceiptStep is one step of the daemon.
 type ReceiptStep struct {
 	Name   string  `json:"name" doc:"Name of the step"`
 	TookMS float64 `json:"took_ms" doc:"How long it took"`

@@ -1,6 +1,6 @@
 package api
 
-// CreateSandboxesRequest is the body of POST /v1/sandboxes: fork N children.
+// CreateSandboxesRequest is the body of POST /v1/sandboxes, which forks N children.
 type CreateSandboxesRequest struct {
 	// Original.
 	SnapshotTag    string `json:"snapshot_tag" doc:"Snapshot to fork" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
@@ -16,14 +16,14 @@ type CreateSandboxesRequest struct {
 	GuestFork bool              `json:"guest_fork,omitempty" doc:"Let programs in the children fork them, within the daemon's limits"`
 	Net       Net               `json:"net,omitempty" doc:"What the children may reach, by name: none or public; instead of network" enum:"none,public"`
 	Network   *NetworkPolicy    `json:"network,omitempty" doc:"What the children may reach; absent: what the snapshot says, or nothing. Never more than the operator's ceiling"`
-	// PrivatePorts is nil for what the snapshot says.
+	// PrivatePorts is nil to use the snapshot's setting.
 	SandboxLimits
 	SandboxLife
 	PrivatePorts *bool `json:"private_ports,omitempty" doc:"Requests from outside to the children's ports must show a token, of each child's own: traffic_token in the answer. Absent: true for tenants; for the operator what the snapshot says, or false"`
 }
 
-// SandboxLimits bound what each child may use of its host, beside memory_limit_mib. 0 or
-// absent: no limit is asked for. Limits that the host cannot enforce are an error.
+// SandboxLimits limit the use of the host by each child, in addition to memory_limit_mib. 0 or
+// absent means no limit. A limit the host cannot enforce is an error.
 type SandboxLimits struct {
 	CPUs               float64 `json:"cpus,omitempty" doc:"CPUs that it may use, 0.5 for half of the time of one: beyond that it waits" minimum:"0"`
 	CPUWeight          int     `json:"cpu_weight,omitempty" doc:"Its share where CPUs are short, of a tenant's among those of the tenant; one that was given none has 100" minimum:"0" maximum:"10000"`
@@ -38,7 +38,7 @@ type SandboxLimits struct {
 	TreeNetRateMiB     int     `json:"tree_net_rate_mib,omitempty" doc:"MiB a second that they may have from their network together, and as many to it" minimum:"0" maximum:"1048576"`
 }
 
-// SandboxUse is what a sandbox uses of its host, as the kernel accounts for it.
+// SandboxUse describes the resources a sandbox uses, as the kernel accounts for them.
 type SandboxUse struct {
 	MemoryBytes      int64   `json:"memory_bytes" doc:"Host memory that its limit is about: pages of its own, its VMM's, page cache that it brought in"`
 	MemoryPeakBytes  int64   `json:"memory_peak_bytes" doc:"The most that this was"`
@@ -65,9 +65,8 @@ const (
 	SandboxStalled  SandboxStatus = "stalled"
 )
 
-// SandboxInfo describes one sandbox. In the answer to a fork an entry may
-// stand for a child that could not be made: its status is failed, its id is
-// empty, and error and code say why.
+// SandboxInfo describes one sandbox. In the answer to a fork, an entry may describe a failed child:
+// its status is failed, its ID is empty, and error and code give the reason.
 type SandboxInfo struct {
 	// Original.
 	ID             string  `json:"id" doc:"Name of the sandbox, sb-<hex>-<nnnn>"`
@@ -82,12 +81,12 @@ type SandboxInfo struct {
 	DNSID  string        `json:"dns_id,omitempty" doc:"Its id without dashes, as host names have it: {port}-{dns_id}.DOMAIN. Good wherever an id is"`
 	Status SandboxStatus `json:"status" doc:"running; failed; paused: it is a snapshot until it is resumed; pausing and resuming on the way; or stalled: it stands still until there is room on the host for its disk, and then goes on by itself" enum:"running,failed,paused,pausing,resuming,stalled"`
 	Reason string        `json:"reason,omitempty" doc:"How its VM ended, if failed; for what there is no room, if stalled"`
-	// Warning is absent for one that is sound.
+	// Warning is absent if there is no problem.
 	Warning string `json:"warning,omitempty" doc:"What is wrong with a sandbox that runs: its disk has lost writes; in the answer to a fork also what was asked for and is not there"`
-	// RolledBackTo is absent for one that never was.
+	// RolledBackTo is absent if the sandbox was never rolled back.
 	Owner        string `json:"owner,omitempty" doc:"Tenant that it belongs to; absent: the operator"`
 	RolledBackTo string `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
-	// PausedIn is absent for one that never was, or was rolled back since.
+	// PausedIn is absent if the sandbox was never paused, or was rolled back since.
 	PausedIn     string           `json:"paused_in,omitempty" doc:"Snapshot that it is paused in, or was last"`
 	Cold         bool             `json:"cold,omitempty" doc:"Paused: its disk is kept without its memory, and it boots when it is resumed; running: it booted when it was last resumed"`
 	Life         *SandboxLifeInfo `json:"life,omitempty" doc:"For how long it may run; absent: for ever"`
@@ -109,40 +108,39 @@ type SandboxInfo struct {
 	Code         Code            `json:"code,omitempty" doc:"Kind of that error"`
 }
 
-// SandboxTimings are measured from the arrival of the fork's request.
+// SandboxTimings are times since the arrival of the fork's request.
 type SandboxTimings struct {
 	ArmedMS   float64 `json:"armed_ms" doc:"Until it was restored and stood at its gate"`
 	ResumedMS float64 `json:"resumed_ms" doc:"Until its virtual CPUs ran"`
 	ReadyMS   float64 `json:"ready_ms" doc:"Until its agent confirmed the new identity"`
 }
 
-// Headers of answers: of a fork they tell about the whole, since the body
-// is a plain list for the sake of the original's clients.
+// Headers of answers. After a fork they describe the whole fork, because the original's clients
+// expect the body to be a plain list.
 const (
-	HeaderPoolReady = "Forkd-Pool-Ready"    // shells that stood ready when the request arrived
-	HeaderArmedWall = "Forkd-Armed-Wall-Us" // request to the last child restored at its gate, in microseconds
-	HeaderEnded     = "Forkd-Ended"         // of the answer to the end of a tree: ids, with commas between them
-	HeaderReadyWall = "Forkd-Ready-Wall-Us" // request to the last child's confirmed identity
+	HeaderPoolReady = "Forkd-Pool-Ready"    // number of ready shells when the request arrived
+	HeaderArmedWall = "Forkd-Armed-Wall-Us" // request to the last child restored at its start gate, in microseconds
+	HeaderEnded     = "Forkd-Ended"         // answer to the end of a tree: sandbox IDs, separated by commas
+	HeaderReadyWall = "Forkd-Ready-Wall-Us" // request to the last child's confirmed identity, in microseconds
 )
 
-// ForkLine is one line of the answer to POST /v1/sandboxes with "Accept:
-// application/x-ndjson": a child as soon as it is ready or has failed, in the order in
-// which that happens. The last line has Fork or Error set.
+// ForkLine is one line of the answer to POST /v1/sandboxes with "Accept: application/x-ndjson".
+// Each child has a line as soon as it is ready or has failed, in this order. The last line has Fork
+// or Error set.
 type ForkLine struct {
 	Child *SandboxInfo `json:"child,omitempty" doc:"A child that is ready, or has failed"`
 	Fork  *ForkTotals  `json:"fork,omitempty" doc:"What is told of the whole; only in the last line"`
 	Error *Error       `json:"error,omitempty" doc:"Why no child was made; only in the last line"`
 }
 
-// ForkTotals are what headers tell where the answer is a list.
+// ForkTotals holds the totals of a fork, which headers carry if the answer is a list.
 type ForkTotals struct {
 	PoolReady   int     `json:"pool_ready" doc:"Shells that stood ready when the request arrived"`
 	ArmedWallMS float64 `json:"armed_wall_ms" doc:"To the last child restored at its gate"`
 	ReadyWallMS float64 `json:"ready_wall_ms" doc:"To the last child's confirmed identity"`
 }
 
-// MemoryUse is the body of GET /v1/sandboxes/{id}/memory, as the kernel
-// accounts for it.
+// MemoryUse is the body of GET /v1/sandboxes/{id}/memory, as the kernel accounts for it.
 type MemoryUse struct {
 	VMMAnonKiB    int64 `json:"vmm_anon_kib" doc:"Anonymous memory of the VMM process without guest memory"`
 	GuestDirtyKiB int64 `json:"guest_dirty_kib" doc:"Guest pages of its own"`

@@ -1,7 +1,7 @@
 package api
 
-// CreateSnapshotRequest is the body of POST /v1/snapshots. Either Image, or
-// Kernel and Rootfs, name what is booted; or From what is forked.
+// CreateSnapshotRequest is the body of POST /v1/snapshots. Image, or Kernel and Rootfs, select the
+// system to boot. From selects a snapshot to fork instead.
 type CreateSnapshotRequest struct {
 	Tag string `json:"tag" doc:"Name of the snapshot" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 
@@ -17,7 +17,7 @@ type CreateSnapshotRequest struct {
 	MemoryMiB int    `json:"memory_mib,omitempty" doc:"Memory of the guest; 0 means what the image's recipe says" minimum:"0" maximum:"524288"`
 	VCPUs     int    `json:"vcpus,omitempty" doc:"Virtual CPUs; 0 means what the image's recipe says" minimum:"0" maximum:"8"`
 	Warm      string `json:"warm,omitempty" doc:"Python code to run in the warmed interpreter after the recipe's own warm-up, or after exec" maxLength:"1048576"`
-	// WarmTimeoutSecs is of the recipe's warm-up and Warm together.
+	// WarmTimeoutSecs limits the recipe's warm-up and Warm together.
 	WarmTimeoutSecs float64 `json:"warm_timeout_secs,omitempty" doc:"Limit of the warm-up; 0 means 10 minutes" minimum:"0" maximum:"86400"`
 
 	// A snapshot on top of another.
@@ -26,13 +26,13 @@ type CreateSnapshotRequest struct {
 	ExecUser        string   `json:"exec_user,omitempty" doc:"User to run exec as; empty means the image's" maxLength:"256"`
 	ExecTimeoutSecs float64  `json:"exec_timeout_secs,omitempty" doc:"Limit of exec; 0 means 10 minutes" minimum:"0" maximum:"86400"`
 
-	// The network, of both ways to make one.
+	// The network, for both kinds of request.
 	Net      Net            `json:"net,omitempty" doc:"none or public, instead of network" enum:"none,public"`
 	Network  *NetworkPolicy `json:"network,omitempty" doc:"What sandboxes that are forked from it may reach, unless their request says something else; and what may be reached while it is made. Absent: that of from, or nothing"`
 	BuildNet Net            `json:"build_net,omitempty" doc:"What may be reached while it is made, instead: none or public; it leaves no trace in the snapshot" enum:"none,public"`
 }
 
-// SnapshotStatus is how far a snapshot is.
+// SnapshotStatus is the state of a snapshot.
 type SnapshotStatus string
 
 const (
@@ -67,12 +67,12 @@ type SnapshotInfo struct {
 	Public       bool           `json:"public,omitempty" doc:"All tenants may fork from it"`
 	PrivatePorts bool           `json:"private_ports,omitempty" doc:"Sandboxes that are forked from it ask for a token at their ports by default, as the one does that it was branched from"`
 	Timings      Timings        `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
-	// The scrub's.
+	// From the scrub.
 	VerifiedAtUnix *int64   `json:"verified_at_unix,omitempty" doc:"When its layers were last read whole and found as they were written, the one that was longest ago, in seconds since 1970; missing if one never was"`
 	Damaged        []string `json:"damaged,omitempty" doc:"Its layers that have changed since they were written, and where; it cannot be forked then"`
 }
 
-// Timings are milliseconds by the name of a step.
+// Timings maps the names of steps to milliseconds.
 type Timings map[string]float64
 
 // SnapshotDetail is the body of GET /v1/snapshots/{tag}/info.
@@ -103,7 +103,7 @@ type SnapshotDetail struct {
 	Sandboxes     []string `json:"sandboxes" doc:"Sandboxes that run from it now" nullable:"false"`
 }
 
-// CPU is a processor as a guest has seen it.
+// CPU is a processor as seen by a guest.
 type CPU struct {
 	Vendor   string   `json:"vendor" doc:"Its maker, such as GenuineIntel or AuthenticAMD"`
 	Family   int      `json:"family" doc:"Its family, as /proc/cpuinfo has it"`
@@ -112,8 +112,8 @@ type CPU struct {
 	Features []string `json:"features" doc:"What the guest may rely on, by Linux's names, and by CPUID leaf, register and bit where there is none here" nullable:"false"`
 }
 
-// VerifyResult is the body of POST /v1/snapshots/{tag}/verify. Damage is a
-// result, not an error of the request.
+// VerifyResult is the body of POST /v1/snapshots/{tag}/verify. Damage is a result, not an error of
+// the request.
 type VerifyResult struct {
 	Tag     string   `json:"tag" doc:"Name of the snapshot"`
 	OK      bool     `json:"ok" doc:"Whether every byte is what was written"`
@@ -123,7 +123,7 @@ type VerifyResult struct {
 	TookMS  float64  `json:"took_ms" doc:"How long reading all of it took"`
 }
 
-// Damage is a range of a snapshot's file that is not what was written.
+// Damage is a range of a snapshot's file with changed content.
 type Damage struct {
 	File   string `json:"file" doc:"Name of the file in the snapshot's directory, or layers/ID of a layer in the store"`
 	Offset int64  `json:"offset" doc:"Where the range begins"`
@@ -131,9 +131,9 @@ type Damage struct {
 	Detail string `json:"detail" doc:"What is wrong with it"`
 }
 
-// Step is one line of the progress stream of POST /v1/snapshots and of
-// POST /v1/snapshots/{tag}/compact with "Accept: application/x-ndjson". The last
-// line has Snapshot or Error set.
+// Step is one line of the progress stream of POST /v1/snapshots and of POST
+// /v1/snapshots/{tag}/compact with "Accept: application/x-ndjson". The last line has Snapshot or
+// Error set.
 type Step struct {
 	Step   string  `json:"step,omitempty" doc:"Name: boot, warm, quiesce, save; with from: fork, exec, warm, quiesce, capture; of compact: memory, and disk0, disk1 and so on for each disk of layers; of verify: verify"`
 	Done   bool    `json:"done,omitempty" doc:"False when the step begins"`

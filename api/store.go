@@ -5,12 +5,12 @@ type CompactRequest struct {
 	To string `json:"to" doc:"Name of the new snapshot" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 }
 
-// CollectRequest is the body of POST /v1/store/gc, which may be absent.
+// CollectRequest is the body of POST /v1/store/gc. The body may be absent.
 type CollectRequest struct {
 	DryRun bool `json:"dry_run,omitempty" doc:"Remove nothing, only say what would be"`
 }
 
-// CollectResult is what a collection of layers removed, or would remove.
+// CollectResult lists the layers a collection removed, or would remove.
 type CollectResult struct {
 	DryRun    bool     `json:"dry_run" doc:"Whether it is only what would be removed"`
 	Layers    []string `json:"layers" doc:"IDs of the layers" nullable:"false"`

@@ -1,6 +1,6 @@
 package api
 
-// Tenant describes what the operator has set for a tenant.
+// Tenant describes the operator's settings for a tenant.
 type Tenant struct {
 	Name      string `json:"name" doc:"Name of the tenant"`
 	CPUWeight int    `json:"cpu_weight" doc:"Share of all its sandboxes together where CPUs are short; each other tenant has 100 unless the operator has set it"`

@@ -1,6 +1,6 @@
 package api
 
-// CreateWorkspaceRequest is the body of POST /v1/workspaces, as the original has it.
+// CreateWorkspaceRequest is the body of POST /v1/workspaces, in the original's form.
 type CreateWorkspaceRequest struct {
 	Name           string `json:"name" doc:"Name of the workspace" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 	SnapshotTag    string `json:"snapshot_tag" doc:"Snapshot to fork its sandbox from" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
@@ -8,12 +8,13 @@ type CreateWorkspaceRequest struct {
 	MemoryLimitMiB *int   `json:"memory_limit_mib,omitempty" doc:"Bound of the host memory of its sandbox; absent or 0: none that is asked for" minimum:"0"`
 }
 
-// SuspendWorkspaceRequest is the body of POST /v1/workspaces/{workspace}/suspend. It may be left out.
+// SuspendWorkspaceRequest is the body of POST /v1/workspaces/{workspace}/suspend. The body may be
+// absent.
 type SuspendWorkspaceRequest struct {
 	Diff bool `json:"diff,omitempty" doc:"Accepted: what differs from the parent is all that is ever written"`
 }
 
-// WorkspaceStatus is how a workspace is.
+// WorkspaceStatus is the state of a workspace.
 type WorkspaceStatus string
 
 const (

@@ -10,12 +10,13 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// AuditRequest says which lines of the audit log are wanted; what is zero leaves none out.
+// AuditRequest selects lines of the audit log. A zero field does not filter. Lines older than Since
+// are left out.
 type AuditRequest struct {
 	Since                                    time.Time
 	Sandbox, Tenant, Action, Result, Request string
-	Changes                                  bool // only what changes something
-	Limit                                    int  // the last so many; 0: all
+	Changes                                  bool // only actions that change something
+	Limit                                    int  // the last Limit lines; 0: all
 	Follow                                   bool
 }
 
@@ -38,14 +39,15 @@ func (r AuditRequest) path() string {
 	return "/v1/audit?" + q.Encode()
 }
 
-// Audit calls each with lines of the daemon's audit log, a JSON object each (docs/inside/formats/audit.md).
-// With Follow it goes on until the daemon stops, each fails, or ctx ends.
+// Audit calls each with every selected line of the daemon's audit log. A line is one JSON object
+// (docs/inside/formats/audit.md). With Follow, Audit waits for new lines until the daemon stops,
+// each returns an error, or ctx ends. line is valid only during the call.
 func (c records) Audit(ctx context.Context, req AuditRequest, each func(line []byte) error) error {
 	return c.conn.lines(ctx, req.path(), each)
 }
 
-// VerifyAudit has the daemon compare its audit log with its chain of hashes, and with heads that were
-// noted earlier, as SEQ:HASH.
+// VerifyAudit makes the daemon compare its audit log with its chain of hashes, and with the given
+// earlier heads. A head is SEQ:HASH.
 func (c records) VerifyAudit(ctx context.Context, heads ...string) (api.AuditReport, error) {
 	path := "/v1/audit/verify"
 	if len(heads) > 0 {

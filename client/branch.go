@@ -7,9 +7,9 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// Branch makes a snapshot of a sandbox, which goes on, and with N forks
-// children of it. Those that could not be made are entries of Children with
-// Error set; they are no error of the branch, even if they are all.
+// Branch makes a snapshot of a sandbox, which keeps running. With N it also forks children of the
+// new snapshot. A failed child is an entry of Children with Error set. Failed children are not an
+// error of the branch, even if all of them failed.
 func (c *Client) Branch(ctx context.Context, id string, req api.BranchRequest) (api.BranchResult, error) {
 	var out api.BranchResult
 	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/branch"), req, &out)

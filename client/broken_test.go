@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// dying answers every request with some bytes, and is gone.
+// dying returns a client of a server with a fixed answer, which closes the connection after it.
 func dying(t *testing.T, bytes string) *client.Client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,7 +67,7 @@ func TestDaemonThatEndsInMidRequest(t *testing.T) {
 					t.Errorf("list: %v", err)
 				}
 			}
-			if sent == "" { // else it is an answer, though of another kind than an exec's
+			if sent == "" { // otherwise it is an answer, but not one of an exec
 				changes["exec"] = exec
 			}
 			for what, err := range changes {

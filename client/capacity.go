@@ -7,10 +7,11 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// hosts is what a Client can ask of the daemon's host.
+// hosts holds the requests about the daemon's host. Client embeds it.
 type hosts struct{ conn *connection }
 
-// Capacity is what the daemon's host has for sandboxes, and what of it is promised.
+// Capacity returns the resources the daemon's host has for sandboxes, and the promised part of
+// them.
 func (h *hosts) Capacity(ctx context.Context) (api.Capacity, error) {
 	var out api.Capacity
 	return out, h.conn.call(ctx, http.MethodGet, "/v1/capacity", nil, &out)

@@ -13,35 +13,38 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// DefaultURL is where the original's daemon listens.
+// DefaultURL is the address of the original's daemon.
 const DefaultURL = "http://127.0.0.1:8889"
 
-// Options says which daemon to talk to.
+// Options select a daemon and configure the connection to it.
 type Options struct {
-	// URL is http://HOST:PORT, https://…, tcp://HOST:PORT, or unix:///PATH. Empty
-	// means FORKD_URL, or DefaultURL if that is not set either.
+	// URL is http://HOST:PORT, https://…, tcp://HOST:PORT, or unix:///PATH. If empty, the client
+	// uses FORKD_URL, or DefaultURL if FORKD_URL is not set.
 	URL string
-	// Token is shown to the daemon. Empty means FORKD_TOKEN, if URL is empty too:
-	// a token is never sent to a daemon it was not meant for.
+	// Token is sent to the daemon with each request. If Token and URL are both empty, the client
+	// uses FORKD_TOKEN. It never sends FORKD_TOKEN to a URL from Options, because the token may be
+	// for another daemon.
 	Token string
-	// Fingerprint pins the certificate of a daemon whose URL is https://…: the SHA-256 of it in
-	// hex, as the daemon prints it. Nothing else of the certificate is looked at then. Empty
-	// means FORKD_TLS_FINGERPRINT, if URL is empty too; else who signed it must be known here.
+	// Fingerprint pins the certificate of a daemon at https://…. It is the certificate's SHA-256 in
+	// hex, as the daemon prints it. With a pin the client checks no other part of the certificate.
+	// If Fingerprint and URL are both empty, the client uses FORKD_TLS_FINGERPRINT. Without a pin,
+	// an authority known to this host must have signed the certificate.
 	Fingerprint string
-	// ClientCert and ClientKey are PEM files of the certificate that is shown to a daemon at https://… that wants one
-	// (--tls-client-ca), and of its key. Empty means FORKD_TLS_CLIENT_CERT and FORKD_TLS_CLIENT_KEY, if URL is empty
-	// too; else none is shown.
+	// ClientCert and ClientKey are PEM files with the client's certificate and its key, for a
+	// daemon at https://… with --tls-client-ca. If they and URL are empty, the client uses
+	// FORKD_TLS_CLIENT_CERT and FORKD_TLS_CLIENT_KEY. Otherwise empty means no client certificate.
 	ClientCert, ClientKey string
-	// UserAgent is what the audit log will say; empty means "forkd-go".
+	// UserAgent is recorded in the audit log. If empty, it is "forkd-go".
 	UserAgent string
-	// Retry is asked when no daemon answers a request that only reads, or its connection breaks before the answer; true
-	// sends it again. It waits itself. nil: none is sent again.
+	// Retry is called when no daemon answers a GET request without a body, or when the connection
+	// breaks before the answer. It waits for a suitable time itself, and returns true to send the
+	// request again. If nil, the client does not retry.
 	Retry func(ctx context.Context, err error) bool
-	// Dial replaces how connections are made; for tests.
+	// Dial opens connections instead of the default. Tests use it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Client talks to one daemon. It is safe for concurrent use.
+// Client sends requests to one daemon. It is safe for concurrent use.
 type Client struct {
 	connection
 	networks
@@ -50,7 +53,7 @@ type Client struct {
 	authority
 }
 
-// New makes a client; it connects on first use.
+// New returns a client. The client connects on its first request.
 func New(opt Options) (*Client, error) {
 	if opt.URL == "" {
 		opt.URL = os.Getenv("FORKD_URL")
@@ -114,18 +117,18 @@ func New(opt Options) (*Client, error) {
 	}
 	c.http = &http.Client{
 		Transport: roundTripper{next: tr, conn: &c.connection},
-		// The API has no redirects; one would be somebody else's.
+		// The API has no redirects. A redirect would come from another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
 }
 
-// Health asks the daemon for a sign of life; it needs no token.
+// Health returns nil if the daemon answers. It needs no token.
 func (c *Client) Health(ctx context.Context) error {
 	return c.call(ctx, http.MethodGet, "/healthz", nil, &api.Health{})
 }
 
-// Version asks what the daemon is.
+// Version returns the daemon's version and build.
 func (c *Client) Version(ctx context.Context) (api.VersionInfo, error) {
 	var v api.VersionInfo
 	return v, c.call(ctx, http.MethodGet, "/version", nil, &v)

@@ -12,27 +12,27 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// connection is the way to one daemon: requests and answers, whatever they are about.
+// connection sends requests to one daemon and reads the answers, on any route.
 type connection struct {
 	url   string // as given
-	base  string // with http scheme, no slash at its end
+	base  string // with the http scheme, without a slash at the end
 	http  *http.Client
 	token string
 	agent string
 	retry func(context.Context, error) bool // Options.Retry
 }
 
-// URL is the daemon's URL as it was given.
+// URL returns the daemon's URL as given in Options or the environment.
 func (c *connection) URL() string { return c.url }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (c *connection) Close() error {
 	c.http.CloseIdleConnections()
 	return nil
 }
 
-// roundTripper adds what every request carries, and turns the daemon's own
-// errors into *Error below libraries that would not know their shape.
+// roundTripper adds the headers of every request. It also turns the daemon's own errors into
+// *Error, below libraries without knowledge of their form.
 type roundTripper struct {
 	next *http.Transport
 	conn *connection
@@ -58,16 +58,16 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client.CloseIdleConnections looks for.
+// CloseIdleConnections lets http.Client.CloseIdleConnections reach the transport.
 func (t roundTripper) CloseIdleConnections() { t.next.CloseIdleConnections() }
 
-// call is one JSON request. in and out may be nil.
+// call sends one JSON request. in and out may be nil.
 func (c *connection) call(ctx context.Context, method, path string, in, out any) error {
 	_, err := c.callHeader(ctx, method, path, in, out)
 	return err
 }
 
-// callHeader is call for answers whose headers matter.
+// callHeader is call with the answer's headers as a result.
 func (c *connection) callHeader(ctx context.Context, method, path string, in, out any) (http.Header, error) {
 	var body io.Reader
 	if in != nil {
@@ -95,8 +95,8 @@ func (c *connection) callHeader(ctx context.Context, method, path string, in, ou
 	return resp.Header, nil
 }
 
-// endOf is the end of a connection or of the caller's patience in an error of
-// reading an answer; nil if it is none.
+// endOf returns the broken connection or the end of the caller's context in a read error. It
+// returns nil for other errors.
 func endOf(err error) error {
 	var e *Error
 	switch {
@@ -108,11 +108,11 @@ func endOf(err error) error {
 	return nil
 }
 
-// maxAnswer bounds an answer that is read whole: two streams of output as
-// JSON escapes and base64, the largest there is, are below.
+// maxAnswer limits an answer read into memory, in bytes. The largest answer has two streams of
+// output as JSON escapes and base64, which is below the limit.
 const maxAnswer = 256 << 20
 
-// send makes a request and checks the status; the caller closes the body.
+// send sends a request and checks the status. The caller closes the body.
 func (c *connection) send(ctx context.Context, method, path string, body io.Reader,
 	header http.Header) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
@@ -129,7 +129,7 @@ func (c *connection) send(ctx context.Context, method, path string, body io.Read
 	if err != nil {
 		var e *Error
 		if errors.As(err, &e) {
-			return nil, e // without net/http's "Post ..." around it
+			return nil, e // without the "Post ..." prefix of net/http
 		}
 		return nil, err
 	}
@@ -140,7 +140,8 @@ func (c *connection) send(ctx context.Context, method, path string, body io.Read
 	return resp, nil
 }
 
-// again reports whether a request that failed is to be sent once more: it changes nothing, and nobody has answered.
+// again reports whether to repeat a failed request: it changes nothing, and no daemon has answered
+// it.
 func (c *connection) again(r *http.Request, body io.Reader, err error) bool {
 	var e *Error
 	if c.retry == nil || r.Method != http.MethodGet || body != nil || !errors.As(err, &e) || e.Status != 0 {
@@ -159,7 +160,7 @@ func (c *connection) text(ctx context.Context, path string) (string, error) {
 	return string(b), err
 }
 
-// stream is a request whose answer is JSON lines; the caller closes the body.
+// stream sends a request and returns an answer of JSON lines. The caller closes the body.
 func (c *connection) stream(ctx context.Context, path string, in any) (*http.Response, error) {
 	b, err := json.Marshal(in)
 	if err != nil {
@@ -170,7 +171,7 @@ func (c *connection) stream(ctx context.Context, path string, in any) (*http.Res
 	})
 }
 
-// streamed is an error that the daemon sent as the last line of a stream.
+// streamed converts an error from the last line of a stream.
 func streamed(e *api.Error) error {
 	return &Error{
 		Code: e.Code, Message: e.Message, Reason: e.Reason, Details: e.Details, Status: e.Code.Status(),
@@ -178,7 +179,7 @@ func streamed(e *api.Error) error {
 	}
 }
 
-// post sends what is no JSON, and drops the answer.
+// post sends a raw body, and discards the answer.
 func (c *connection) post(ctx context.Context, to string, content io.Reader) error {
 	resp, err := c.send(ctx, http.MethodPost, to, content, http.Header{"Content-Type": {"application/octet-stream"}})
 	if err != nil {

@@ -12,23 +12,24 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// CopyOptions changes how files are copied.
+// CopyOptions configure a copy of files.
 type CopyOptions struct {
-	// User is with whose rights files are read and written in the guest, and whose
-	// they are then; empty means the image's user.
+	// User is the guest user who reads and writes the files, and owns new ones. If empty, it is the
+	// image's user.
 	User string
-	// FollowLinks copies what links in a directory lead to, and not the links.
+	// FollowLinks copies the targets of symbolic links in a directory, instead of the links.
 	FollowLinks bool
-	// Progress is told the bytes of each piece that went over; may be nil.
+	// Progress is called with the size of each piece transferred, in bytes. May be nil.
 	Progress func(n int)
-	// Total is told how many bytes there are in all, once if that is known in time; may be nil.
+	// Total is called once with the size of the copy in bytes, if it is known in time. May be nil.
 	Total func(bytes int64)
-	// Arrived is told of each file, directory and link that has come; may be nil. Into a sandbox it is of each that was
-	// sent.
+	// Arrived is called for each file, directory and link that has arrived. For a copy into a
+	// sandbox it is called for each one sent. May be nil.
 	Arrived func()
-	// Skipped is told what was left out, and why; may be nil.
+	// Skipped is called with the name of each part left out, and the reason. May be nil.
 	Skipped func(name, why string)
-	// Lossy is told if the agent in the sandbox is of an older forkd: times, hard links and holes are lost; may be nil.
+	// Lossy is called if the agent in the sandbox is from an older forkd. Such a copy loses times,
+	// hard links and holes. May be nil.
 	Lossy func()
 }
 
@@ -38,21 +39,21 @@ func (o CopyOptions) skip(name, why string) {
 	}
 }
 
-// CopyError says that a tree was copied in part.
+// CopyError reports a partial copy of a tree.
 type CopyError struct {
 	Copied int     // files, links and directories
-	Failed []error // one for each that could not be copied, at most maxTold
-	More   int     // failures beyond those
+	Failed []error // one error per failed part, at most maxTold
+	More   int     // number of failures that are not in Failed
 }
 
-// StoppedError says that a copy ended before all was copied.
+// StoppedError reports an early end of a copy.
 type StoppedError struct {
-	// Copied counts files, links and directories. None of the others is there in part, but for files that are written
-	// in place (docs/use/cli.md).
+	// Copied counts complete files, links and directories. No other file exists in part, except
+	// files written in place (docs/use/cli.md).
 	Copied int
-	// Unknown says that the sandbox's agent did not tell how many, and Copied is 0.
+	// Unknown is set if the sandbox's agent did not report the count. Copied is then 0.
 	Unknown bool
-	// Cause is why it ended, such as context.Canceled.
+	// Cause is the reason for the end, such as context.Canceled.
 	Cause error
 }
 
@@ -63,27 +64,27 @@ func (e *StoppedError) Error() string {
 	return fmt.Sprintf("stopped after %d files, links and directories, the rest was not copied: %v", e.Copied, e.Cause)
 }
 
-// Unwrap gives the reason.
+// Unwrap returns the cause.
 func (e *StoppedError) Unwrap() error { return e.Cause }
 
-// maxTold bounds how many failures are kept.
+// maxTold limits the number of failures an error keeps.
 const maxTold = 100
 
 func (e *CopyError) Error() string {
 	return fmt.Sprintf("%d could not be copied, %d were; first: %v", len(e.Failed)+e.More, e.Copied, e.Failed[0])
 }
 
-// Unwrap gives the failures.
+// Unwrap returns the failures.
 func (e *CopyError) Unwrap() []error { return e.Failed }
 
-// tally counts what becomes of the parts of a tree.
+// tally counts copied and failed parts of a tree.
 type tally struct {
 	copied int
 	failed []error
 	more   int
 }
 
-// took notes how one part went. The error that it returns ends the copy.
+// took records the result of one part. If it returns an error, the copy must end.
 func (t *tally) took(err error) error {
 	switch {
 	case err == nil:
@@ -99,7 +100,7 @@ func (t *tally) took(err error) error {
 	return nil
 }
 
-// end is the result of the whole.
+// end returns the result of the whole copy.
 func (t *tally) end(stopped error) error {
 	if stopped != nil && (t.copied > 0 || errors.Is(stopped, context.Canceled)) {
 		return &StoppedError{Copied: t.copied, Cause: stopped}
@@ -110,7 +111,7 @@ func (t *tally) end(stopped error) error {
 	return stopped
 }
 
-// endsCopy says that what comes after will not go better.
+// endsCopy reports whether the rest of the copy would fail too.
 func endsCopy(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ENOSPC) {
 		return true
@@ -126,8 +127,8 @@ func endsCopy(err error) bool {
 	return e.fromDaemon
 }
 
-// CopyStream writes what it reads to a file in a sandbox, whose directory must
-// be there.
+// CopyStream writes the content of a reader to a file in a sandbox. The file's directory must
+// exist.
 func (c *Client) CopyStream(ctx context.Context, id, target string, content io.Reader, opt CopyOptions) error {
 	tree := c.tree(id, opt.User)
 	at, err := tree.stat(ctx, target)
@@ -145,8 +146,8 @@ func (c *Client) CopyStream(ctx context.Context, id, target string, content io.R
 	return nil
 }
 
-// needParent checks that the directory for a new file is there: to make it, as
-// Upload does, would hide a mistyped name.
+// needParent checks the existence of a new file's directory. Upload would create it, which would
+// hide a mistyped name.
 func (t guestTree) needParent(ctx context.Context, target string) error {
 	dir := path.Dir(strings.TrimRight(target, "/"))
 	if strings.HasSuffix(target, "/") {
@@ -168,7 +169,7 @@ func (t guestTree) needParent(ctx context.Context, target string) error {
 	return nil
 }
 
-// counting reports what is read through it.
+// counting calls tell with the size of each read.
 type counting struct {
 	io.Reader
 	tell func(n int)

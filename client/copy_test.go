@@ -23,7 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
 )
 
-// odd makes a tree with everything in it that is no plain file.
+// odd makes a tree with every kind of file except regular ones.
 func odd(t *testing.T, dir string) {
 	t.Helper()
 	write(t, dir+"/file", "content", 0o640)
@@ -43,7 +43,7 @@ func odd(t *testing.T, dir string) {
 	}
 }
 
-// tree is what is in a directory: names with contents, and links with their text.
+// tree returns the content of a directory: names with contents, and links with their text.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -84,8 +84,8 @@ func wantTree(t *testing.T, dir string, want map[string]string) {
 
 var copies = map[string]string{"file": "content", "sub/deep": "deep", "link": "-> file", "linkdir": "-> sub", "dangling": "-> /no/such", "sub/up": "-> .."}
 
-// bothWays runs a test for a copy into the guest, and for one out of it: the
-// guest's files are this host's.
+// bothWays runs a test for a copy into the guest, and for a copy out of it. The guest's files are
+// this host's.
 func bothWays(t *testing.T, f func(t *testing.T, c func(source, target string, opt client.CopyOptions) error)) {
 	c, id := realAgent(t)
 	t.Run("to", func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestLinksAreKeptAndOddThingsSkipped(t *testing.T) {
 		copied := filepath.Join(to, filepath.Base(from))
 		var skipped []string
 		opt := client.CopyOptions{Skipped: func(name, why string) { skipped = append(skipped, filepath.Base(name)+": "+why) }}
-		for range 2 { // over what is there, too
+		for range 2 { // the second copy replaces existing files
 			skipped = nil
 			if err := cp(from, to, opt); err != nil {
 				t.Fatal(err)
@@ -120,7 +120,7 @@ func TestLinksAreKeptAndOddThingsSkipped(t *testing.T) {
 		if st, err := os.Stat(copied + "/file"); err != nil || st.Mode().Perm() != 0o640 {
 			t.Errorf("mode: %v, %v", st, err)
 		}
-		// A link that is named is followed.
+		// A named link is followed.
 		if err := cp(from+"/link", to+"/named", client.CopyOptions{}); err != nil {
 			t.Error(err)
 		}
@@ -140,7 +140,7 @@ func TestLinksAreFollowedIfAsked(t *testing.T) {
 		odd(t, from)
 		err := cp(from, to+"/copy", client.CopyOptions{FollowLinks: true})
 		var partly *client.CopyError
-		if !errors.As(err, &partly) || len(partly.Failed) != 3 { // the dangling one, and up twice
+		if !errors.As(err, &partly) || len(partly.Failed) != 3 { // the dangling link, and up twice
 			t.Fatalf("got %v", err)
 		}
 		for _, word := range []string{"dangling", "sub/up: it is a link to a directory that it is in", "linkdir/up: it is"} {
@@ -163,14 +163,14 @@ func TestAMissingTargetDirectory(t *testing.T) {
 				t.Errorf("%s: got %v", row[1], err)
 			}
 		}
-		if err := cp(from, to+"/new/", client.CopyOptions{}); err != nil { // as cp -r does
+		if err := cp(from, to+"/new/", client.CopyOptions{}); err != nil { // like cp -r
 			t.Error(err)
 		}
 		wantTree(t, to, map[string]string{"new/file": "x"})
 	})
 }
 
-// TestPartsThatCannotBeCopied: the rest is copied, and what is missing is told.
+// TestPartsThatCannotBeCopied: the other parts are copied, and the missing ones are reported.
 func TestPartsThatCannotBeCopied(t *testing.T) {
 	bothWays(t, func(t *testing.T, cp func(string, string, client.CopyOptions) error) {
 		from, to := t.TempDir()+"/tree", t.TempDir()
@@ -195,7 +195,7 @@ func TestPartsThatCannotBeCopied(t *testing.T) {
 	})
 }
 
-// failing breaks off in the middle.
+// failing is a reader that breaks off in the middle.
 type failing struct{ left int }
 
 func (f *failing) Read(p []byte) (int, error) {
@@ -230,7 +230,7 @@ func TestAnInterruptedCopyLeavesWhatWasThere(t *testing.T) {
 		}
 		cancel()
 	}
-	// The guest's part goes when the agent sees that the caller went.
+	// The guest's part is removed when the agent notices the disconnected caller.
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		names, err := os.ReadDir(to)
 		if err != nil {
@@ -246,7 +246,7 @@ func TestAnInterruptedCopyLeavesWhatWasThere(t *testing.T) {
 	wantTree(t, to, map[string]string{"big": "old"})
 }
 
-// evilGuest answers as no honest agent does.
+// evilGuest gives answers of a hostile agent.
 type evilGuest struct {
 	filesystemconnect.UnimplementedFilesystemHandler
 	names []string // the entries of every directory
@@ -275,8 +275,8 @@ func (g *evilGuest) ListDir(_ context.Context, r *connect.Request[filesystem.Lis
 	return connect.NewResponse(out), nil
 }
 
-// TestAnEvilGuestWritesNowhereElse: names that lead out, and a link first and then
-// a file or a directory over it.
+// TestAnEvilGuestWritesNowhereElse copies names outside the target, and a link followed by a file
+// or a directory of the same name.
 func TestAnEvilGuestWritesNowhereElse(t *testing.T) {
 	for _, row := range []struct {
 		name  string

@@ -16,9 +16,9 @@ import (
 	"github.com/forkd/forkd/internal/guest/treetar"
 )
 
-// CopyFrom copies a file or a directory out of a sandbox. Target and links
-// follow the same rules as with CopyTo. Nothing that the guest answers can make
-// it write outside of the target: each directory is an os.Root of its own.
+// CopyFrom copies a file or a directory out of a sandbox. If source is missing, it returns an error
+// with api.CodeNotFound. Target and links follow the same rules as in CopyTo. A hostile guest
+// cannot make CopyFrom write outside the target: each directory is opened as an os.Root.
 func (c *Client) CopyFrom(ctx context.Context, id, source, target string, opt CopyOptions) error {
 	d := &downloader{of: c.tree(id, opt.User), opt: opt}
 	from, err := d.of.stat(ctx, source)
@@ -55,8 +55,8 @@ func (c *Client) CopyFrom(ctx context.Context, id, source, target string, opt Co
 	return d.file(ctx, source, to, from.mode)
 }
 
-// placeHere is where the copy of source goes, and what is there if it is named
-// by the user. Only links that the user names are followed.
+// placeHere returns the path of the copy of source, and the existing file if the user named it. It
+// follows only the links the user named.
 func placeHere(id, source, target string, dir bool) (string, fs.FileInfo, error) {
 	st, err := os.Stat(target)
 	switch {
@@ -93,30 +93,31 @@ type downloader struct {
 	of    guestTree
 	opt   CopyOptions
 	tally tally
-	// listed counts entries of directories. Those of all directories above the current one are in memory.
+	// listed counts directory entries. The entries of all directories above the current one are in
+	// memory.
 	listed int
-	above  []string // real paths in the guest of the directories that the current one is in
+	above  []string // real guest paths of the directories above the current one
 }
 
-// place is a name in a directory of this host, and the path that people know it by.
+// place is a name in a directory of this host, with the path to show to people.
 type place struct {
 	root  *os.Root
 	name  string
 	shown string
 }
 
-// maxDepth ends a directory tree that a hostile guest makes endless.
+// maxDepth limits the depth of a directory tree, which a hostile guest could make endless.
 const maxDepth = 128
 
-// maxListed ends one that is endlessly wide.
+// maxListed limits the entries of a directory tree, which a hostile guest could make endless.
 const maxListed = 1_000_000
 
-// dir copies a directory; its own failure counts as one.
+// dir copies a directory. A failure of the directory itself counts as one failure.
 func (d *downloader) dir(ctx context.Context, source string, from entry, to place) error {
 	top := len(d.above) == 0
 	sub, entries, err := d.open(ctx, source, from, to)
 	if err != nil && top {
-		return err // nothing was copied at all
+		return err // the copy has not begun
 	}
 	if stop := d.tally.took(err); stop != nil || err != nil {
 		return stop
@@ -129,7 +130,7 @@ func (d *downloader) dir(ctx context.Context, source string, from entry, to plac
 	d.above = append(d.above, realOf(from))
 	defer func() { d.above = d.above[:len(d.above)-1] }()
 	for _, e := range entries {
-		// Only the last part of what the guest says, and that only as a name.
+		// Use only the last element of the guest's path, and only as a name.
 		name := path.Base(e.path)
 		if name == "." || name == ".." || name == "/" || !filepath.IsLocal(name) || strings.ContainsRune(name,
 			filepath.Separator) {
@@ -149,7 +150,7 @@ func realOf(e entry) string {
 	return e.path
 }
 
-// open lists a directory in the guest and makes or opens its copy.
+// open lists a directory in the guest, and creates or opens its copy.
 func (d *downloader) open(ctx context.Context, source string, from entry, to place) (*os.Root, []entry, error) {
 	switch {
 	case len(d.above) > maxDepth:
@@ -204,7 +205,7 @@ func (d *downloader) file(ctx context.Context, source string, to place, mode fs.
 	return nil
 }
 
-// into writes to what the user names and what is no file, such as a terminal.
+// into writes to a special file named by the user, such as a terminal.
 func (d *downloader) into(ctx context.Context, source, target string) (err error) {
 	in, err := d.of.download(ctx, source)
 	if err != nil {

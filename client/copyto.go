@@ -11,11 +11,10 @@ import (
 	"strings"
 )
 
-// CopyTo copies a file or a directory into a sandbox. As with cp, a target that
-// is a directory gets the source inside it, else the target is the copy, and its
-// directory must be there. If source itself is a link it is followed; links in a
-// directory are copied as links. A tree of which parts could not be copied is a
-// *CopyError.
+// CopyTo copies a file or a directory into a sandbox. If the target is a directory, CopyTo creates
+// the copy inside it, as cp does. Otherwise the target is the copy, and its directory must exist.
+// If source itself is a link, CopyTo follows it. It copies links inside a directory as links. If
+// parts of a tree could not be copied, CopyTo returns a *CopyError.
 func (c *Client) CopyTo(ctx context.Context, id, source, target string, opt CopyOptions) error {
 	st, err := os.Stat(source)
 	if err != nil {
@@ -39,7 +38,7 @@ func (c *Client) CopyTo(ctx context.Context, id, source, target string, opt Copy
 	return up.file(ctx, source, target, st)
 }
 
-// placeIn is where the copy of source goes, and whether the agent takes whole trees.
+// placeIn returns the path of the copy of source, and whether the agent accepts whole trees.
 func (t guestTree) placeIn(ctx context.Context, source, target string, dir bool) (_ string, trees bool, _ error) {
 	at, err := t.stat(ctx, target)
 	if err != nil {
@@ -63,10 +62,10 @@ type uploader struct {
 	to    guestTree
 	opt   CopyOptions
 	tally tally
-	above []fs.FileInfo // the directories that the current one is in
+	above []fs.FileInfo // the directories above the current one
 }
 
-// add copies what is in a directory of the tree, whatever it is.
+// add copies one entry of a directory of the tree, of any type.
 func (u *uploader) add(ctx context.Context, source, target string) error {
 	look := os.Lstat
 	if u.opt.FollowLinks {
@@ -87,7 +86,7 @@ func (u *uploader) add(ctx context.Context, source, target string) error {
 	return u.tally.took(u.file(ctx, source, target, st))
 }
 
-// special names what is not copied.
+// special returns the name of a file type excluded from copies.
 func special(m fs.FileMode) string {
 	switch {
 	case m&fs.ModeNamedPipe != 0:
@@ -142,7 +141,7 @@ func (u *uploader) dir(ctx context.Context, source, target string, st fs.FileInf
 		err = u.to.makeDir(ctx, target)
 	}
 	if err != nil && len(u.above) == 1 {
-		return err // nothing was copied at all
+		return err // the copy has not begun
 	}
 	if stop := u.tally.took(err); stop != nil || err != nil {
 		return stop

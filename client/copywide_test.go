@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
 )
 
-// wideGuest has a directory and as many files as fit in one answer in each directory.
+// wideGuest has in each directory one directory, and as many files as fit in one answer.
 type wideGuest struct {
 	filesystemconnect.UnimplementedFilesystemHandler
 	answer *filesystem.ListDirResponse
@@ -43,7 +43,7 @@ func (g *wideGuest) ListDir(context.Context, *connect.Request[filesystem.ListDir
 	return connect.NewResponse(g.answer), nil
 }
 
-// TestAnEndlesslyWideTreeEndsTheCopy checks entries that are listed, before files of them are made.
+// TestAnEndlesslyWideTreeEndsTheCopy checks the limit of listed entries, before files are created.
 func TestAnEndlesslyWideTreeEndsTheCopy(t *testing.T) {
 	mux := http.NewServeMux()
 	inner := http.NewServeMux()

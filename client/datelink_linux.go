@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dateLink gives a symbolic link its time. A file system that cannot keep it loses little.
+// dateLink sets the time of a symbolic link. It ignores errors: not every file system keeps these
+// times.
 func dateLink(root *os.Root, name string, at time.Time) {
 	if at.IsZero() {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// DiffSnapshots tells what differs in the second snapshot. Each list has at
-// most limit entries; 0 means the daemon's default.
+// DiffSnapshots returns the differences of snapshot after from snapshot before. Each list has at
+// most limit entries. If limit is 0, the daemon's default applies.
 func (c *Client) DiffSnapshots(ctx context.Context, before, after string, limit int) (api.SnapshotDiff, error) {
 	path := snapshotPath(before, "/diff/"+url.PathEscape(after))
 	if limit > 0 {

@@ -15,32 +15,33 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// Error is a failure that the daemon reported, or that it could not be reached.
+// Error is a failure reported by the daemon, or a failure to reach it.
 type Error struct {
 	Code    api.Code   // stable; branch on this
-	Message string     // what happened, to which object
-	Reason  api.Reason // tells errors of one code apart; may be empty
-	// Details are names that belong to the reason, such as that of a snapshot.
+	Message string     // the event and its object
+	Reason  api.Reason // distinguishes errors with the same code; may be empty
+	// Details holds names for the reason, such as a snapshot's tag.
 	Details map[string]string
-	Status  int // of the HTTP response; 0 if there was none
-	// RequestID finds the request in the daemon's log and in its audit log; empty: there was none.
+	Status  int // of the HTTP response; 0 if there was no response
+	// RequestID identifies the request in the daemon's log and audit log. It is empty if the
+	// request had no ID.
 	RequestID string
-	// RetryAfter is when the daemon says to try again; 0 if it does not.
+	// RetryAfter is the wait the daemon asks for; 0 if it asks for no wait.
 	RetryAfter time.Duration
 	cause      error
-	fromDaemon bool // and not the agent's in a guest, or a proxy's
+	fromDaemon bool // not from the guest's agent or a proxy
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap gives the cause of a failure to reach the daemon.
+// Unwrap returns the cause of a failure to reach the daemon.
 func (e *Error) Unwrap() error { return e.cause }
 
-// FromDaemon tells what the daemon itself reports from what a guest's agent, a proxy or
-// this package does.
+// FromDaemon reports whether the daemon itself sent the error. Otherwise it comes from the guest's
+// agent, a proxy or this package.
 func (e *Error) FromDaemon() bool { return e.fromDaemon }
 
-// CodeOf is the code of an error of this package, or CodeInternal.
+// CodeOf returns the code of an error of this package, or CodeInternal for other errors.
 func CodeOf(err error) api.Code {
 	var e *Error
 	if errors.As(err, &e) {
@@ -49,7 +50,7 @@ func CodeOf(err error) api.Code {
 	return api.CodeInternal
 }
 
-// ReasonOf is the reason of an error of this package; it may be empty.
+// ReasonOf returns the reason of an error of this package. It may be empty.
 func ReasonOf(err error) api.Reason {
 	var e *Error
 	if errors.As(err, &e) {
@@ -58,23 +59,23 @@ func ReasonOf(err error) api.Reason {
 	return ""
 }
 
-// IsNotFound reports that the object asked for does not exist.
+// IsNotFound reports whether the requested object does not exist.
 func IsNotFound(err error) bool { return CodeOf(err) == api.CodeNotFound }
 
-// IsBroken reports that the daemon's answer broke off: what was asked for may or may
-// not have been done.
+// IsBroken reports whether the daemon's answer was cut off. The daemon may have done the request or
+// not.
 func IsBroken(err error) bool { return CodeOf(err) == api.CodeBroken }
 
-// IsUnreachable reports that no daemon answered: nothing was done.
+// IsUnreachable reports whether no daemon answered. The request was not done.
 func IsUnreachable(err error) bool { return CodeOf(err) == api.CodeUnreachable }
 
-// responseError reads the error of a response with a 4xx or 5xx status. Other
-// servers, such as a proxy or the guest's agent, have other shapes.
+// responseError reads the error of a response with a 4xx or 5xx status. Other servers, such as a
+// proxy or the guest's agent, use other forms.
 func responseError(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var body struct {
 		api.Error
-		Code    json.RawMessage `json:"code"` // the agent's is a number
+		Code    json.RawMessage `json:"code"` // the agent's code is a number
 		Message string          `json:"message"`
 	}
 	e := &Error{Status: resp.StatusCode, Code: api.CodeOf(resp.StatusCode), RetryAfter: retryAfter(resp)}
@@ -92,7 +93,7 @@ func responseError(resp *http.Response) error {
 	e.RequestID = resp.Header.Get(api.HeaderRequestID)
 	if !e.fromDaemon && agentAnswered(body.Code) &&
 		(e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
-		e.Code = api.CodeInvalid // a user that the guest does not have, or who may not; no token is wrong
+		e.Code = api.CodeInvalid // the guest lacks the user or denies it; the daemon's token is not the problem
 	}
 	if e.Message == "" {
 		e.Message = fmt.Sprintf("%s %s answered %s", resp.Request.Method, resp.Request.URL.Path, resp.Status)
@@ -100,13 +101,13 @@ func responseError(resp *http.Response) error {
 	return e
 }
 
-// agentAnswered tells the agent's errors, whose code is a number.
+// agentAnswered recognizes an error of the agent by its numeric code.
 func agentAnswered(code json.RawMessage) bool {
 	var n int
 	return len(code) > 0 && json.Unmarshal(code, &n) == nil
 }
 
-// retryAfter reads the header's form in seconds; ours has no other.
+// retryAfter parses the header's form in seconds. The daemon sends no other form.
 func retryAfter(resp *http.Response) time.Duration {
 	n, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 	if err != nil || n < 0 || n > 86400 {
@@ -115,8 +116,8 @@ func retryAfter(resp *http.Response) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// disconnected words a failure of the connection: nobody answered, or somebody did
-// and broke off. The caller's own cancellation stays what it is.
+// disconnected describes a failed connection: no answer, or an answer cut off midway. If the caller
+// cancelled, it returns the caller's cause unchanged.
 func disconnected(url string, r *http.Request, err error) error {
 	if r.Context().Err() != nil {
 		return context.Cause(r.Context())
@@ -135,22 +136,23 @@ func disconnected(url string, r *http.Request, err error) error {
 	return &Error{Code: api.CodeUnreachable, Message: said, cause: err}
 }
 
-// dialError marks that there was no connection: the request was not sent.
+// dialError marks a failure to connect. The request was not sent.
 type dialError struct{ error }
 
 func (e *dialError) Unwrap() error { return e.error }
 
-// brokenOff is the error of a request whose connection ended before its answer did.
-// What it asked for may have been done, so it is not for the client to try again.
+// brokenOff returns the error of a request when its connection ended before the answer. The daemon
+// may have done the request, so the client must not repeat it.
 func brokenOff(url, method string, cause error) error {
 	if ended := new(Error); errors.As(cause, &ended) {
-		return ended // told already
+		return ended // already described
 	}
 	e := &Error{
 		Code: api.CodeBroken, Message: fmt.Sprintf("the connection to the daemon at %s broke off before its answer was "+
 			"there: %v", url, plainCause(cause)),
 	}
-	// The cause is not wrapped: what reads streams would take an EOF for their end.
+	// The cause is not wrapped. Code that reads streams would take a wrapped EOF for the end of the
+	// stream.
 	if method != http.MethodGet && method != http.MethodHead {
 		e.Message = fmt.Sprintf("the connection to the daemon at %s broke off: what was asked for may or may not have "+
 			"been done: %v", url, plainCause(cause))
@@ -159,7 +161,7 @@ func brokenOff(url, method string, cause error) error {
 	return e
 }
 
-// plainCause says what the ends of connections are called in Go.
+// plainCause describes Go's errors for the end of a connection.
 func plainCause(err error) string {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -170,7 +172,7 @@ func plainCause(err error) string {
 	return err.Error()
 }
 
-// answerBody is an answer on its way, which may break off.
+// answerBody is the body of an answer. The connection may break while it is read.
 type answerBody struct {
 	io.ReadCloser
 	url     string

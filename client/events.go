@@ -15,18 +15,18 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// records are the requests about what happened, and who did it; a Client has them.
+// records holds the requests about events, receipts and the audit log. Client embeds it.
 type records struct{ conn *connection }
 
-// EventsRequest says which events are wanted.
+// EventsRequest selects events.
 type EventsRequest struct {
-	// After is the ID of the last event that is known: the first is the one after it, or one of kind
-	// api.EventGap if that is not there any more. 0: from now on.
+	// After is the ID of the last known event. The stream begins with the next event, or with an
+	// event of kind api.EventGap if the daemon no longer has the next one. 0 means new events only.
 	After uint64
-	// All begins with the oldest event that is there; not with After.
+	// All begins with the oldest event the daemon has. It excludes After.
 	All               bool
-	Sandbox, Snapshot string   // empty: all
-	Kinds             []string // with a dot at its end: all that begin so; empty: all
+	Sandbox, Snapshot string   // if empty, all
+	Kinds             []string // a kind that ends in a dot is a prefix; if empty, all
 }
 
 func (r EventsRequest) path() string {
@@ -48,11 +48,12 @@ func (r EventsRequest) path() string {
 	return "/v1/events?" + q.Encode()
 }
 
-// maxEvent bounds one line of the stream.
+// maxEvent limits one line of the stream, in bytes.
 const maxEvent = 1 << 20
 
-// Events calls each with what happens in the daemon, until each fails or ctx ends. When the daemon
-// ends the stream the error says why; another call with After then goes on where it ended.
+// Events calls each with the daemon's events, until each returns an error or ctx ends. It returns
+// the error of each. If the daemon ends the stream, the error says why. Another call with After
+// continues from the last event.
 func (c records) Events(ctx context.Context, req EventsRequest, each func(api.Event) error) error {
 	resp, err := c.conn.send(ctx, http.MethodGet, req.path(), nil, http.Header{"Accept": {"text/event-stream"}})
 	if err != nil {

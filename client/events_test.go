@@ -18,7 +18,8 @@ import (
 
 var errEnough = errors.New("enough")
 
-// observed is a daemon with events and an audit log, and how to stop it.
+// observed returns a client of a daemon with events and an audit log, and a function to stop the
+// daemon.
 func observed(t *testing.T) (*client.Client, *events.Log, func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,8 +56,8 @@ func observed(t *testing.T) (*client.Client, *events.Log, func()) {
 	return c, log, stop
 }
 
-// A client that was cut off goes on where it ended, and sees each event once. When the daemon stops
-// it is told so, at once.
+// A client that was cut off resumes after its last event, and sees each event once. When the daemon
+// stops, the client learns it immediately.
 func TestEventsAreResumed(t *testing.T) {
 	c, log, stop := observed(t)
 	for i := range 20 {

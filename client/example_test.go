@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 )
 
-// serveExample starts a daemon with the snapshot "pyagent" and points FORKD_URL at
-// it, so that the examples read like programs that talk to a real one.
+// serveExample starts a daemon with the snapshot "pyagent" and points FORKD_URL at it. The examples
+// then read like programs for a real daemon.
 func serveExample() (stop func()) {
 	images := fakeengine.NewImages("python-numpy")
 	engine := fakeengine.New(images)
@@ -77,7 +77,7 @@ func Example() {
 	// exit code 0: hello
 }
 
-// Run code in the interpreter that was warmed before the fork.
+// Run code in the interpreter warmed before the fork.
 func ExampleClient_Eval() {
 	defer serveExample()()
 	ctx := context.Background()
@@ -124,7 +124,7 @@ func ExampleClient_ExecStream() {
 	// exit status 0
 }
 
-// Branch a running sandbox: it keeps running, and a child starts where it is now.
+// Branch a running sandbox: it keeps running, and a child starts from its current state.
 func ExampleClient_Branch() {
 	defer serveExample()()
 	ctx := context.Background()

@@ -18,51 +18,51 @@ import (
 	"github.com/forkd/forkd/internal/guest/execclient"
 )
 
-// Size is that of a terminal.
+// Size is the size of a terminal.
 type Size = execclient.Size
 
-// ExecOptions is a program to run with streams.
+// ExecOptions describe a program and its streams.
 type ExecOptions struct {
 	Args []string          // program and its arguments
-	Env  map[string]string // added to the guest's
-	Cwd  string            // empty means the image's
-	User string            // empty means the image's
+	Env  map[string]string // added to the guest's environment
+	Cwd  string            // if empty, the image's
+	User string            // if empty, the image's
 
-	// Stdin is read until it ends; nil gives the program no input. A Read that is
-	// blocked when the program ends is left to itself, as a terminal's cannot be
-	// called off.
+	// Stdin is read to its end. If nil, the program has no input. When the program ends, ExecStream
+	// abandons a blocked Read, because a Read from a terminal cannot be interrupted.
 	Stdin          io.Reader
-	Stdout, Stderr io.Writer // nil drops the output
+	Stdout, Stderr io.Writer // if nil, the output is discarded
 
-	// Terminal, if not nil, runs the program on a terminal of that size. All its
-	// output then goes to Stdout.
+	// Terminal, if not nil, runs the program on a terminal of that size. Stdout then receives all
+	// of its output.
 	Terminal *Size
-	// Resize carries new sizes of the terminal; it is the caller's to close.
+	// Resize carries new sizes of the terminal. The caller closes it.
 	Resize <-chan Size
-	// Signals carries signals for the program: SIGKILL kills, and all others ask
-	// it to terminate.
+	// Signals carries signals for the program. SIGKILL kills it. Every other signal asks it to
+	// terminate.
 	Signals <-chan syscall.Signal
 }
 
-// ExecStatus is how a program ended.
+// ExecStatus describes how a program ended.
 type ExecStatus struct {
-	// ExitCode is 128+n when signal n ended it.
+	// ExitCode is 128+n if signal n ended the program.
 	ExitCode int
-	// Status says so in words, such as "exit status 1" or "signal: killed".
+	// Status describes the end in words, such as "exit status 1" or "signal: killed".
 	Status string
-	// KilledBy says what ended it, if that was the guest's kernel for want of memory.
+	// KilledBy is set if the guest's kernel killed the program because memory ran out. It is empty
+	// otherwise.
 	KilledBy string
 }
 
-// ErrNoProgram and ErrNotExecutable are wrapped by ExecStream when the program
-// cannot be started.
+// ErrNoProgram and ErrNotExecutable are wrapped by ExecStream when the program cannot be started.
 var (
 	ErrNoProgram     = errors.New("no such program in the guest")
 	ErrNotExecutable = errors.New("program cannot be executed")
 )
 
-// ExecStream runs a program in a sandbox and passes its streams through. When
-// ctx ends, or the connection breaks, the program and all it started are killed.
+// ExecStream runs a program in a sandbox and connects its streams. When ctx ends or the connection
+// breaks, the agent kills the program and all processes it started. A failed program is not an
+// error: see ExecStatus.
 func (c *Client) ExecStream(ctx context.Context, id string, opt ExecOptions) (ExecStatus, error) {
 	if len(opt.Args) == 0 {
 		return ExecStatus{}, &Error{Code: api.CodeInvalid, Message: "no program to run"}
@@ -80,7 +80,7 @@ func (c *Client) ExecStream(ctx context.Context, id string, opt ExecOptions) (Ex
 	return ExecStatus{}, execError(opt.Args[0], id, err)
 }
 
-// session is the same for the agent.
+// session converts the options for the agent.
 func (o ExecOptions) session(p processconnect.ProcessClient) *execclient.Session {
 	s := &execclient.Session{
 		Process: p, Header: http.Header{}, Args: o.Args, Env: o.Env, Cwd: o.Cwd,
@@ -112,19 +112,20 @@ func writeTo(w io.Writer) func([]byte) error {
 	}
 }
 
-// processes is the process service of a sandbox's agent.
+// processes returns a client of the process service of a sandbox's agent.
 func (c *connection) processes(id string) processconnect.ProcessClient {
 	return processconnect.NewProcessClient(guard.Client{Next: c.http}, c.base+sandboxPath(id, "/agent"), agentOptions()...)
 }
 
-// maxElements bounds the elements of one answer of an agent: a directory's listing has up to four for each file.
+// maxElements limits the elements of one answer of an agent. A directory listing has up to four per
+// file.
 const maxElements = 4 * protobound.MaxElements
 
 func agentOptions() []connect.ClientOption {
 	return guard.Options(maxElements)
 }
 
-// execError words a failure to run a program.
+// execError describes a failure to run a program.
 func execError(program, id string, err error) error {
 	err = agentError(fmt.Sprintf("exec %s in %s", program, id), err)
 	var e *Error
@@ -134,8 +135,8 @@ func execError(program, id string, err error) error {
 	return err
 }
 
-// agentError words what came back from the agent's services: the daemon's own
-// errors stay, the agent's get a code.
+// agentError converts an error of the agent's services. The daemon's own errors stay unchanged. The
+// agent's errors get a code.
 func agentError(doing string, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -151,12 +152,12 @@ func agentError(doing string, err error) error {
 	return &Error{Code: connectCode(remote.Code()), Message: doing + ": " + remote.Message()}
 }
 
-// noSuchFile is ENOENT as the guest words it; this system may have other words.
+// noSuchFile is the guest's text for ENOENT. This host may use another text.
 const noSuchFile = "no such file or directory"
 
-// startCause tells apart, as shells do, what is not there and what cannot run;
-// nil for a request that is wrong otherwise. The agent has one code for all,
-// and says which in its text: command 'X' not found, command 'X': REASON.
+// startCause distinguishes a missing program from one that cannot run, as shells do. It returns nil
+// for other invalid requests. The agent uses one code for all of them. Only its text differs:
+// command 'X' not found, command 'X': REASON.
 func startCause(message string) error {
 	about := strings.Contains(message, ": command '") || strings.Contains(message, ": start '")
 	switch {
@@ -175,7 +176,7 @@ func connectCode(code connect.Code) api.Code {
 		return api.CodeInvalid
 	case connect.CodeNotFound:
 		return api.CodeNotFound
-	case connect.CodeUnauthenticated: // a user that the guest does not have
+	case connect.CodeUnauthenticated: // the guest does not have the user
 		return api.CodeInvalid
 	case connect.CodeDeadlineExceeded:
 		return api.CodeTimeout

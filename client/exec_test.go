@@ -64,7 +64,7 @@ func TestStdinArrivesWhole(t *testing.T) {
 	}
 }
 
-// expect reads from a terminal until it has seen text.
+// expect reads from a terminal until it has seen a text.
 type expect struct {
 	t *testing.T
 	r *io.PipeReader

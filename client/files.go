@@ -19,18 +19,18 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
 )
 
-// Download opens a file in a sandbox; the caller closes it.
+// Download opens a file in a sandbox for reading. The caller closes it.
 func (c *Client) Download(ctx context.Context, id, path, user string) (io.ReadCloser, error) {
 	return c.tree(id, user).download(ctx, path)
 }
 
-// Upload writes a file in a sandbox, with the directories above it. A file that
-// is there stays as it is until all of content has arrived.
+// Upload writes a file in a sandbox and creates the directories above it. An existing file keeps
+// its content until all of the new content has arrived.
 func (c *Client) Upload(ctx context.Context, id, path, user string, content io.Reader) error {
 	return c.tree(id, user).upload(ctx, path, 0, content)
 }
 
-// guestTree is the files of a sandbox, as one of its users may use them.
+// guestTree accesses the files of a sandbox with the rights of one of its users.
 type guestTree struct {
 	conn     *connection
 	id, user string
@@ -46,7 +46,8 @@ func (t guestTree) download(ctx context.Context, path string) (io.ReadCloser, er
 	return resp.Body, nil
 }
 
-// upload writes a file with a mode; 0 is the default, or that of the file that is there.
+// upload writes a file with a mode. Mode 0 keeps the mode of an existing file, or is the default
+// for a new one.
 func (t guestTree) upload(ctx context.Context, path string, mode fs.FileMode, content io.Reader) error {
 	to := t.url(path)
 	if mode != 0 {
@@ -55,7 +56,7 @@ func (t guestTree) upload(ctx context.Context, path string, mode fs.FileMode, co
 	return t.conn.post(ctx, to, content)
 }
 
-// makeLink makes a link that says text.
+// makeLink makes a symbolic link with the target text.
 func (t guestTree) makeLink(ctx context.Context, path, text string) error {
 	q := url.Values{"path": {path}, "target": {text}}
 	if t.user != "" {
@@ -73,7 +74,7 @@ func (t guestTree) makeLink(ctx context.Context, path, text string) error {
 	return err
 }
 
-// url is where a file is read and written.
+// url returns the URL for reading and writing a file.
 func (t guestTree) url(path string) string {
 	q := url.Values{"path": {path}}
 	if t.user != "" {
@@ -82,27 +83,26 @@ func (t guestTree) url(path string) string {
 	return sandboxPath(t.id, "/agent/files?") + q.Encode()
 }
 
-// fileKind is what a path in the guest is, or what it leads to if it is a link.
+// fileKind is the type of a guest path. For a link it is the type of the target.
 type fileKind int
 
 const (
 	kindMissing fileKind = iota
 	kindFile
 	kindDir
-	// kindOther is a socket, a FIFO, a device, or what a broken link leads to.
+	// kindOther is a socket, a FIFO, a device, or the target of a broken link.
 	kindOther
 )
 
-// entry is a file, directory or link in the guest. Everything in it is the
-// guest's word.
+// entry is a file, directory or link in the guest. The guest chooses all of its fields.
 type entry struct {
 	path   string
 	kind   fileKind
 	mode   fs.FileMode
 	link   bool
 	text   string // of a link
-	target string // what a link leads to in the end; its own path if that is missing
-	shown  string // as ls -l begins a line
+	target string // final target of a link; its own path if the target is missing
+	shown  string // the mode column of ls -l
 	trees  bool   // the agent carries whole trees
 }
 
@@ -121,12 +121,12 @@ func entryOf(e *filesystem.EntryInfo) entry {
 		out.link = true
 	}
 	if out.text == "" {
-		out.text = out.target // an agent that does not tell the text
+		out.text = out.target // an agent that does not send the text
 	}
 	return out
 }
 
-// what names what is neither file nor directory.
+// what returns the name of the entry's type, if it is neither file nor directory.
 func (e entry) what() string {
 	switch {
 	case e.link:
@@ -146,7 +146,7 @@ func (t guestTree) service() filesystemconnect.FilesystemClient {
 		t.conn.base+sandboxPath(t.id, "/agent"), agentOptions()...)
 }
 
-// stat looks at a path in the guest; a missing one is no error.
+// stat describes a path in the guest. A missing path is not an error.
 func (t guestTree) stat(ctx context.Context, path string) (entry, error) {
 	resp, err := t.service().Stat(ctx, asUser(connect.NewRequest(&filesystem.StatRequest{Path: path}), t.user))
 	var refused *connect.Error
@@ -182,7 +182,7 @@ func (t guestTree) makeDir(ctx context.Context, path string) error {
 	return nil
 }
 
-// isConnectNotFound is true for the agent's answer, not for the daemon's.
+// isConnectNotFound reports whether the agent, not the daemon, answered "not found".
 func isConnectNotFound(err error) bool {
 	var own *Error
 	return err != nil && !errors.As(err, &own) && connect.CodeOf(err) == connect.CodeNotFound

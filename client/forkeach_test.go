@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// forkEach forks three children of what answers with body.
+// forkEach forks three children from a server that answers with body.
 func forkEach(t *testing.T, kind, body string) (client.ForkResult, []int, error) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -57,7 +57,7 @@ func (d *daemon) client(t *testing.T) *client.Client {
 	return c
 }
 
-// sandbox starts a daemon with one sandbox in it.
+// sandbox starts a daemon with one sandbox.
 func sandbox(t *testing.T, env map[string]string) (*daemon, *client.Client, string) {
 	t.Helper()
 	d := startDaemon(t)

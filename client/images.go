@@ -11,19 +11,20 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// ListImages returns the images in the daemon's store, by name.
+// ListImages returns the images in the daemon's store, sorted by name.
 func (c *Client) ListImages(ctx context.Context) ([]api.Image, error) {
 	var out []api.Image
 	return out, c.call(ctx, http.MethodGet, "/v1/images", nil, &out)
 }
 
-// Image describes one image.
+// Image returns the description of one image.
 func (c *Client) Image(ctx context.Context, name string) (api.Image, error) {
 	var out api.Image
 	return out, c.call(ctx, http.MethodGet, imagePath(name), nil, &out)
 }
 
-// HasImage reports whether the daemon has an image of that name and digest.
+// HasImage reports whether the daemon has an image with this name and digest. A missing image is
+// not an error.
 func (c *Client) HasImage(ctx context.Context, name, digest string) (bool, error) {
 	resp, err := c.send(ctx, http.MethodHead, imagePath(name), nil, nil)
 	switch {
@@ -36,8 +37,8 @@ func (c *Client) HasImage(ctx context.Context, name, digest string) (bool, error
 	return resp.Header.Get(api.HeaderDigest) == digest, nil
 }
 
-// ImportImage sends an image as a tar stream. If digest is not empty, contents
-// with another one are refused.
+// ImportImage sends an image as a tar stream. If digest is not empty, the daemon refuses content
+// with another digest.
 func (c *Client) ImportImage(ctx context.Context, name, digest string, tar io.Reader) (api.Image, error) {
 	h := http.Header{"Content-Type": {"application/x-tar"}}
 	if digest != "" {

@@ -7,23 +7,23 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// Life is what is asked about the life of sandboxes.
+// Life holds the requests about the lifetime of sandboxes.
 type Life struct{ Client *Client }
 
-// Pause makes a sandbox a snapshot under its own id, without process and memory, until
-// Resume. After an error it runs on as it was.
+// Pause turns a sandbox into a snapshot under its own ID. It has no process and uses no memory
+// until Resume. If Pause returns an error, the sandbox keeps running.
 func (l Life) Pause(ctx context.Context, id string, req api.PauseRequest) (api.SandboxInfo, error) {
 	var out api.SandboxInfo
 	return out, l.Client.call(ctx, http.MethodPost, sandboxPath(id, "/pause"), req, &out)
 }
 
-// Resume lets a paused sandbox go on. One that runs is returned as it is.
+// Resume gives a paused sandbox a VM again. It returns a running sandbox unchanged.
 func (l Life) Resume(ctx context.Context, id string) (api.SandboxInfo, error) {
 	var out api.SandboxInfo
 	return out, l.Client.call(ctx, http.MethodPost, sandboxPath(id, "/resume"), nil, &out)
 }
 
-// SetLife changes for how long a sandbox may run, and what becomes of it then.
+// SetLife changes the lifetime of a sandbox and the action at its end.
 func (l Life) SetLife(ctx context.Context, id string, req api.LifeRequest) (api.SandboxInfo, error) {
 	var out api.SandboxInfo
 	return out, l.Client.call(ctx, http.MethodPatch, sandboxPath(id, "/life"), req, &out)

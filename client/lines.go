@@ -9,7 +9,8 @@ import (
 	"net/http"
 )
 
-// lines calls each with every line of an answer, until it ends, each fails, or ctx ends.
+// lines calls each with every line of an answer, until the answer ends, each returns an error, or
+// ctx ends. line is valid only during the call.
 func (c *connection) lines(ctx context.Context, path string, each func(line []byte) error) error {
 	resp, err := c.send(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {

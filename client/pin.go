@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// errPin is what a daemon with another certificate is refused with.
+// errPin refuses a daemon with another certificate.
 var errPin = errors.New("the daemon's certificate is not the one with the fingerprint that was given")
 
-// pinned trusts one certificate, whoever signed it and whatever names are in it. A pin on
-// a connection without TLS would promise what nobody keeps.
+// pinned returns a TLS configuration that trusts one certificate, with any issuer and any names. It
+// refuses a pin on a URL without TLS, because it could not be checked.
 func pinned(u *url.URL, fingerprint string) (*tls.Config, error) {
 	want, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(fingerprint, "sha256:"), ":", ""))
 	if err != nil || len(want) != sha256.Size {
@@ -26,8 +26,8 @@ func pinned(u *url.URL, fingerprint string) (*tls.Config, error) {
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// The chain is not looked at, since the certificate itself is. VerifyConnection runs for
-		// resumed sessions, too.
+		// The chain is not verified, because the pin covers the certificate itself.
+		// VerifyConnection also runs for resumed sessions.
 		InsecureSkipVerify: true, // #nosec G402 -- VerifyConnection compares the certificate with the pin
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {

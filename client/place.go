@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/treetar"
 )
 
-// partPrefix begins the names of files that are being written. One that stays is
-// what a killed copy left.
+// partPrefix begins the names of files while they are written. A copy that is killed may leave such
+// a file.
 const partPrefix = ".forkd-part-"
 
 func partName() string {
@@ -23,10 +23,10 @@ func partName() string {
 	return partPrefix + hex.EncodeToString(b[:])
 }
 
-// fill writes a file's content to an empty file.
+// fill writes the content of a file to an empty file.
 type fill func(*os.File) error
 
-// filled is the content that in has.
+// filled returns a fill that copies from in.
 func filled(in io.Reader) fill {
 	return func(f *os.File) error {
 		_, err := io.Copy(f, in)
@@ -34,12 +34,13 @@ func filled(in io.Reader) fill {
 	}
 }
 
-// write makes the file, or replaces it when all of its content has come. The mode of m is for a new one.
+// write creates the file, or replaces it when all of the content has arrived. m.Mode applies to a
+// new file.
 func (p place) write(content fill, m treetar.Meta, old fs.FileInfo) (err error) {
 	part := partName()
 	f, err := p.root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, m.Mode.Perm())
 	if errors.Is(err, fs.ErrPermission) && old != nil {
-		return p.overwrite(content, m) // the directory is not ours, the file is
+		return p.overwrite(content, m) // the directory is not writable, but the file may be
 	}
 	if err != nil {
 		return p.failed(err)
@@ -64,7 +65,7 @@ func (p place) write(content fill, m treetar.Meta, old fs.FileInfo) (err error) 
 	return p.failed(p.root.Rename(part, p.name))
 }
 
-// dated gives a file its time, if that is this user's to give.
+// dated sets the time of a file, if this user may set it.
 func (p place) dated(name string, m treetar.Meta) error {
 	if m.ModTime.IsZero() {
 		return nil
@@ -87,8 +88,8 @@ func (p place) overwrite(content fill, m treetar.Meta) error {
 	return p.failed(p.dated(p.name, m))
 }
 
-// link makes a link in place of nothing or of another one. What it says does not
-// matter: nothing here follows it.
+// link makes a link, or replaces an existing link. Its text may be anything, because the copy never
+// follows it.
 func (p place) link(text string, m treetar.Meta) error {
 	st, err := p.root.Lstat(p.name)
 	if err == nil && st.Mode()&fs.ModeSymlink == 0 {
@@ -106,7 +107,7 @@ func (p place) link(text string, m treetar.Meta) error {
 	return nil
 }
 
-// inTheWay says what is where the copy was to be.
+// inTheWay returns an error that names the type of an existing file at the copy's path.
 func (p place) inTheWay(wanted string, st fs.FileInfo) error {
 	is := "something else"
 	switch {
@@ -123,7 +124,7 @@ func (p place) inTheWay(wanted string, st fs.FileInfo) error {
 	return fmt.Errorf("%s should become %s but is %s; remove it first, or copy to another place", p.shown, wanted, is)
 }
 
-// failed words an error by the path that people know; os.Root tells a name alone.
+// failed puts the path to show to people into an error. os.Root reports only a name.
 func (p place) failed(err error) error {
 	var at *fs.PathError
 	var link *os.LinkError

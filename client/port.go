@@ -15,9 +15,9 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// DialPort connects to a server in a sandbox that listens on that TCP port, of the guest's
-// localhost or of its network. ctx bounds the dialling only. The connection has a
-// CloseWrite, where the way to the daemon has one.
+// DialPort connects to a server in a sandbox, at this TCP port of the guest's localhost or its
+// network. ctx limits the dialling only. The caller closes the connection. It has a CloseWrite if
+// the connection to the daemon has one.
 func (c *connection) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
 	// The request's context must outlive the dialling.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -50,7 +50,7 @@ func (c *connection) DialPort(ctx context.Context, id string, port uint16) (net.
 	return &portConn{ReadWriteCloser: stream, under: under, end: func() { end(nil) }}, nil
 }
 
-// portConn is a connection that was an HTTP request.
+// portConn is a connection made from an upgraded HTTP request.
 type portConn struct {
 	io.ReadWriteCloser
 	under net.Conn
@@ -59,7 +59,7 @@ type portConn struct {
 
 var _ net.Conn = (*portConn)(nil)
 
-// CloseWrite ends what is sent; the other direction goes on.
+// CloseWrite closes the sending direction. The other direction stays open.
 func (c *portConn) CloseWrite() error {
 	half, ok := c.ReadWriteCloser.(interface{ CloseWrite() error })
 	if !ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// echoAll answers, when it has all of what came, with that.
+// echoAll reads all input and then sends it back.
 func echoAll(c net.Conn) {
 	b, _ := io.ReadAll(c)
 	_, _ = c.Write(b)
@@ -53,7 +53,7 @@ func TestAPortIsAConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			cancel() // it was for the dialling
+			cancel() // it applies to the dialling only
 			text := strings.Repeat("all of it ", 100_000)
 			if _, err := io.WriteString(conn, text); err != nil {
 				t.Fatal(err)
@@ -68,7 +68,7 @@ func TestAPortIsAConnection(t *testing.T) {
 	}
 }
 
-// A server may speak first: what comes with the answer's header is not lost.
+// A server may send first: data after the answer's header is not lost.
 func TestAServerThatSpeaksFirst(t *testing.T) {
 	d, id := portDaemon(t)
 	conn, err := d.client(t).DialPort(t.Context(), id, 22)
@@ -110,7 +110,7 @@ func TestPortsThatCannotBeDialled(t *testing.T) {
 	}
 }
 
-// The daemon's end is that of connections to ports, at once.
+// When the daemon ends, connections to ports end immediately.
 func TestConnectionsToPortsEndWithTheDaemon(t *testing.T) {
 	ended := make(chan error, 1)
 	t.Run("daemon", func(t *testing.T) {

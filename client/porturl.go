@@ -8,10 +8,10 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// PortURL is the URL of servers in a sandbox with {port} for the port that they listen on:
-// http://{port}-sb5f3a00120001.forkd.localhost:8889/. way is the URL of the client that would
-// reach the daemon. It is empty if there is none by that way: a Unix socket, a daemon without a
-// domain, or one on another host whose domain is a name of this one.
+// PortURL returns the URL of servers in a sandbox, with {port} in place of the port:
+// http://{port}-sb5f3a00120001.forkd.localhost:8889/. way is the URL of the client that would reach
+// the daemon. The result is empty if way cannot reach servers: it is a Unix socket, the daemon has
+// no domain, or the daemon is on another host and its domain is a name of this host.
 func PortURL(way string, daemon api.VersionInfo, sb api.SandboxInfo) string {
 	u, err := url.Parse(way)
 	if err != nil || u.Scheme == "unix" || u.Host == "" || daemon.Domain == "" || sb.DNSID == "" {
@@ -31,7 +31,7 @@ func PortURL(way string, daemon api.VersionInfo, sb api.SandboxInfo) string {
 	return scheme + "://" + host + "/"
 }
 
-// isLocalhost tells names and addresses of the host that asks.
+// isLocalhost reports whether name is a name or address of the asking host.
 func isLocalhost(name string) bool {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return a.Unmap().IsLoopback()

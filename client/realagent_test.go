@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent"
 )
 
-// withAgent is a fake engine whose sandboxes' agent is the real one.
+// withAgent is a fake engine with real agents in its sandboxes.
 type withAgent struct {
 	*fakeengine.Engine
 	socket string
@@ -38,7 +38,7 @@ func (noSystem) SetClock(time.Time) error { return nil }
 func (noSystem) SetHostname(string) error { return nil }
 func (noSystem) BindBootID(string) error  { return nil }
 
-// realAgent is a client of a sandbox with a real agent, over real HTTP both ways.
+// realAgent returns a client of a sandbox with a real agent, over real HTTP on both sides.
 func realAgent(t *testing.T) (*client.Client, string) {
 	t.Helper()
 	a, err := agent.New(agent.Config{Version: "test", Root: t.TempDir(), System: noSystem{}, HooksDir: "/nowhere", CgroupMount: t.TempDir()})
@@ -103,7 +103,7 @@ func TestRealAgentRunsPrograms(t *testing.T) {
 		{"kill -KILL $$", "", "", 137},
 		{"kill -SEGV $$", "", "", 139},
 		{"pwd; echo $X", "/tmp\ny\n", "", 0},
-		{"cat", "", "", 0}, // no input is /dev/null
+		{"cat", "", "", 0}, // without input, it is /dev/null
 	} {
 		st, out, errOut := run(t, c, id, client.ExecOptions{Args: []string{"sh", "-c", row.script}, Cwd: "/tmp", Env: map[string]string{"X": "y"}})
 		if out != row.out || errOut != row.errOut || st.ExitCode != row.code {
@@ -113,7 +113,7 @@ func TestRealAgentRunsPrograms(t *testing.T) {
 	if _, out, _ := run(t, c, id, client.ExecOptions{Args: []string{"head", "-c", "20000000", "/dev/zero"}}); len(out) != 20_000_000 {
 		t.Errorf("20 MB of output came as %d bytes", len(out))
 	}
-	// A program that does not read all its input must not hold anybody up.
+	// A program that does not read all its input must not block.
 	if st, _, _ := run(t, c, id, client.ExecOptions{Args: []string{"true"}, Stdin: bytes.NewReader(sent)}); st.ExitCode != 0 {
 		t.Errorf("true: %+v", st)
 	}
@@ -165,7 +165,7 @@ func TestRealAgentHasTerminals(t *testing.T) {
 	io.WriteString(typed, "\n")
 	e.see("25 81")
 	resize <- client.Size{Cols: 132, Rows: 50}
-	// The new size goes another way than the keys do.
+	// The new size and the keys use different requests.
 	for i := 0; i < 100; i++ {
 		io.WriteString(typed, "\n")
 		var b [4096]byte
@@ -210,7 +210,7 @@ func TestRealAgentKillsTheTreeOfWhoLeaves(t *testing.T) {
 	}
 }
 
-// running is false for a process that is gone or waits to be reaped.
+// running returns false for a process that has ended or waits to be reaped.
 func running(pid string) bool {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	return err == nil && !strings.Contains(string(b), ") Z ")
@@ -276,8 +276,8 @@ func TestRealAgentCopiesTrees(t *testing.T) {
 	}
 }
 
-// TestCopyDoesNotWriteThroughLinks: a guest that sends a link first and a file
-// of the same name later would else write anywhere.
+// TestCopyDoesNotWriteThroughLinks: otherwise a guest could write anywhere, with a link and a later
+// file of the same name.
 func TestCopyDoesNotWriteThroughLinks(t *testing.T) {
 	c, id := realAgent(t)
 	there, back, secret := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "secret")

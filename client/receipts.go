@@ -9,24 +9,23 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// SandboxReceipt is how a sandbox came to be what it is: the receipt of its
-// fork, or of its last rollback. It is there after the sandbox was killed, too.
+// SandboxReceipt returns the receipt of a sandbox's fork, or of its last rollback. The receipt
+// outlives the sandbox.
 func (c *Client) SandboxReceipt(ctx context.Context, id string) (api.Receipt, error) {
 	var out api.Receipt
 	return out, c.call(ctx, http.MethodGet, sandboxPath(id, "/receipt"), nil, &out)
 }
 
-// SnapshotReceipt is how a snapshot came to be. It is there after the snapshot
-// was deleted, too.
+// SnapshotReceipt returns the receipt of a snapshot. The receipt outlives the snapshot.
 func (c *Client) SnapshotReceipt(ctx context.Context, tag string) (api.Receipt, error) {
 	var out api.Receipt
 	return out, c.call(ctx, http.MethodGet, snapshotPath(tag, "/receipt"), nil, &out)
 }
 
-// ReceiptFilter chooses receipts. The zero value chooses the newest 100.
+// ReceiptFilter selects receipts. The zero value selects the newest 100.
 type ReceiptFilter struct {
 	Sandbox  string
-	Snapshot string // not with Sandbox
+	Snapshot string // excludes Sandbox
 	Op       api.ReceiptOp
 	Limit    int // 1 to 1000; 0 means 100
 }

@@ -23,7 +23,7 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// A program that runs meanwhile ends, and the caller learns why.
+// A program that runs during a rollback ends, and the caller learns the reason.
 func TestARollbackEndsStreams(t *testing.T) {
 	_, c, id := sandbox(t, nil)
 	if _, err := c.Branch(t.Context(), id, api.BranchRequest{Tag: "mid"}); err != nil {

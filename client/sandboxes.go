@@ -18,22 +18,22 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// ForkResult is what became of a fork.
+// ForkResult is the result of a fork.
 type ForkResult struct {
-	// Sandboxes has one entry per child asked for, by index. Those that could not
-	// be made have Error set and no ID.
+	// Sandboxes has one entry per requested child, by index. A failed child has Error set and no
+	// ID.
 	Sandboxes []api.SandboxInfo
-	// PoolReady is the number of shells that stood ready when the request arrived.
+	// PoolReady is the number of ready shells (pre-created VMMs) when the request arrived.
 	PoolReady int
-	// ArmedWall is from the request to the last child restored at its gate,
-	// ReadyWall to its confirmed identity, both as the daemon measured them.
+	// ArmedWall is the time from the request to the last child restored at its start gate.
+	// ReadyWall is the time to the last confirmed identity. The daemon measures both.
 	ArmedWall, ReadyWall time.Duration
 }
 
-// OK returns the children that were made.
+// OK returns the children without an error.
 func (r ForkResult) OK() []api.SandboxInfo { return r.only(false) }
 
-// Failed returns the children that were not.
+// Failed returns the children with an error.
 func (r ForkResult) Failed() []api.SandboxInfo { return r.only(true) }
 
 func (r ForkResult) only(failed bool) []api.SandboxInfo {
@@ -46,7 +46,8 @@ func (r ForkResult) only(failed bool) []api.SandboxInfo {
 	return out
 }
 
-// Fork makes children of a snapshot. It is an error only if none was made.
+// Fork makes req.N children of a snapshot, 1 to api.MaxFork. It returns an error only if no child
+// was made.
 func (c *Client) Fork(ctx context.Context, req api.CreateSandboxesRequest) (ForkResult, error) {
 	var res ForkResult
 	h, err := c.callHeader(ctx, http.MethodPost, "/v1/sandboxes", req, &res.Sandboxes)
@@ -59,7 +60,8 @@ func (c *Client) Fork(ctx context.Context, req api.CreateSandboxesRequest) (Fork
 	return res, nil
 }
 
-// forkHeaders is what is told of the whole. A daemon of the original says nothing: zero then.
+// forkHeaders reads the totals of a fork. They are zero for the original's daemon, which does not
+// send them.
 func forkHeaders(h http.Header) (res ForkResult) {
 	res.PoolReady, _ = strconv.Atoi(h.Get(api.HeaderPoolReady))
 	res.ArmedWall = micros(h.Get(api.HeaderArmedWall))
@@ -67,9 +69,9 @@ func forkHeaders(h http.Header) (res ForkResult) {
 	return res
 }
 
-// ForkEach is Fork, and calls each with every child as soon as it is ready or has
-// failed, in the order in which that happens. The children of a daemon that knows no
-// streams (the original's) come at the end.
+// ForkEach is like Fork, and also calls each with every child when it is ready or has failed, in
+// this order. The calls come one after another. A daemon without streams (the original's) returns
+// all children at the end.
 func (c *Client) ForkEach(ctx context.Context, req api.CreateSandboxesRequest,
 	each func(api.SandboxInfo)) (ForkResult, error) {
 	resp, err := c.stream(ctx, "/v1/sandboxes", req)
@@ -92,7 +94,7 @@ func (c *Client) ForkEach(ctx context.Context, req api.CreateSandboxesRequest,
 	return res, err
 }
 
-// forkLines follows a fork's stream to its end.
+// forkLines reads the stream of a fork to its end.
 func forkLines(url string, lines *json.Decoder, each func(api.SandboxInfo)) (res ForkResult, err error) {
 	for {
 		var line api.ForkLine
@@ -127,20 +129,20 @@ func (c *Client) ListSandboxes(ctx context.Context) ([]api.SandboxInfo, error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/sandboxes", nil, &out)
 }
 
-// Sandbox describes one sandbox.
+// Sandbox returns the description of one sandbox.
 func (c *Client) Sandbox(ctx context.Context, id string) (api.SandboxInfo, error) {
 	var out api.SandboxInfo
 	return out, c.call(ctx, http.MethodGet, sandboxPath(id, ""), nil, &out)
 }
 
-// KillOption changes what Kill ends.
+// KillOption changes the extent of Kill.
 type KillOption func(query url.Values)
 
-// KillTree has Kill end all of the sandbox's tree of forks by guests, whichever of them is named. None of
-// them can fork meanwhile.
+// KillTree makes Kill end the sandbox's whole tree of guest forks. Any sandbox of the tree may be
+// named. No sandbox of the tree can fork meanwhile.
 func KillTree(query url.Values) { query.Set("tree", "true") }
 
-// Kill ends a sandbox. One that has ended already is not found.
+// Kill ends a sandbox. If the sandbox has already ended, Kill returns a not-found error.
 func (c *Client) Kill(ctx context.Context, id string, options ...KillOption) error {
 	query := url.Values{}
 	for _, o := range options {
@@ -153,8 +155,8 @@ func (c *Client) Kill(ctx context.Context, id string, options ...KillOption) err
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// EndTree ends a sandbox and all of its tree of forks by guests, and returns the ids of all that it ended. None of them
-// can fork meanwhile.
+// EndTree ends a sandbox and its whole tree of guest forks, and returns the IDs of all ended
+// sandboxes. No sandbox of the tree can fork meanwhile.
 func EndTree(ctx context.Context, c *Client, id string) (ended []string, err error) {
 	h, err := c.callHeader(ctx, http.MethodDelete, sandboxPath(id, "")+"?tree=true", nil, nil)
 	if err != nil {
@@ -163,22 +165,22 @@ func EndTree(ctx context.Context, c *Client, id string) (ended []string, err err
 	if ids := h.Get(api.HeaderEnded); ids != "" {
 		return strings.Split(ids, ","), nil
 	}
-	return []string{id}, nil // a daemon that does not say more
+	return []string{id}, nil // a daemon that does not send the list
 }
 
-// Memory tells what a sandbox costs in host memory.
+// Memory returns the host memory a sandbox uses.
 func (c *Client) Memory(ctx context.Context, id string) (api.MemoryUse, error) {
 	var out api.MemoryUse
 	return out, c.call(ctx, http.MethodGet, sandboxPath(id, "/memory"), nil, &out)
 }
 
-// Console returns the last part of what the guest wrote to its console.
+// Console returns the last part of the guest's console output.
 func (c *Client) Console(ctx context.Context, id string) (string, error) {
 	return c.text(ctx, sandboxPath(id, "/console"))
 }
 
-// FollowConsole writes the last lines of the console, and then what comes,
-// until the sandbox has ended or ctx does. lines < 0 means all that there is.
+// FollowConsole writes the last lines of the console and then new output, until the sandbox or ctx
+// ends. If lines is negative, it begins with all output the daemon has.
 func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.Writer) error {
 	path := sandboxPath(id, "/console?follow=true")
 	if lines >= 0 {
@@ -198,19 +200,21 @@ func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.W
 	return nil
 }
 
-// Ping asks the agent in the guest for a sign of life.
+// Ping returns nil if the agent in the guest answers.
 func (c *Client) Ping(ctx context.Context, id string) (api.PingResponse, error) {
 	var out api.PingResponse
 	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/ping"), nil, &out)
 }
 
-// Exec runs a program to its end and collects its output.
+// Exec runs a program to its end and collects its output. A program that fails is not an error: see
+// ExitCode of the answer.
 func (c *Client) Exec(ctx context.Context, id string, req api.ExecRequest) (api.ExecResponse, error) {
 	var out api.ExecResponse
 	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/exec"), req, &out)
 }
 
-// Eval runs code in the warmed interpreter.
+// Eval runs code in the warmed interpreter. An exception in the code is not an error: see Error of
+// the answer.
 func (c *Client) Eval(ctx context.Context, id string, req api.EvalRequest) (api.EvalResponse, error) {
 	var out api.EvalResponse
 	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/eval"), req, &out)

@@ -15,14 +15,14 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// CreateSnapshot boots, warms and keeps a parent. progress is called with each
-// step as it begins and ends; it may be nil.
+// CreateSnapshot boots and warms up a parent, and stores it as a snapshot. progress is called at
+// the begin and end of each step. It may be nil.
 func (c *Client) CreateSnapshot(ctx context.Context, req api.CreateSnapshotRequest,
 	progress func(api.Step)) (api.SnapshotInfo, error) {
 	return makeSnapshot(ctx, &c.connection, "/v1/snapshots", req, progress)
 }
 
-// makeSnapshot asks for a stream if somebody wants to hear of the progress.
+// makeSnapshot requests a stream if progress is not nil.
 func makeSnapshot(ctx context.Context, c *connection, path string, req any,
 	progress func(api.Step)) (api.SnapshotInfo, error) {
 	var info api.SnapshotInfo
@@ -37,7 +37,7 @@ func makeSnapshot(ctx context.Context, c *connection, path string, req any,
 	return lastStep(c.url, json.NewDecoder(resp.Body), progress)
 }
 
-// lastStep follows a progress stream to its result.
+// lastStep reads a progress stream to its result.
 func lastStep(url string, lines *json.Decoder, progress func(api.Step)) (api.SnapshotInfo, error) {
 	for {
 		var step api.Step
@@ -58,25 +58,26 @@ func lastStep(url string, lines *json.Decoder, progress func(api.Step)) (api.Sna
 	}
 }
 
-// ListSnapshots returns all snapshots, by tag.
+// ListSnapshots returns all snapshots, sorted by tag.
 func (c *Client) ListSnapshots(ctx context.Context) ([]api.SnapshotInfo, error) {
 	var out []api.SnapshotInfo
 	return out, c.call(ctx, http.MethodGet, "/v1/snapshots", nil, &out)
 }
 
-// Snapshot describes one snapshot, with sizes and lineage.
+// Snapshot returns the description of one snapshot, with sizes and lineage.
 func (c *Client) Snapshot(ctx context.Context, tag string) (api.SnapshotDetail, error) {
 	var out api.SnapshotDetail
 	return out, c.call(ctx, http.MethodGet, snapshotPath(tag, "/info"), nil, &out)
 }
 
-// DeleteOptions says what becomes of the snapshots built on one that goes.
+// DeleteOptions choose the treatment of snapshots built on a deleted one. At most one may be set.
 type DeleteOptions struct {
 	Cascade bool // delete them too
-	Force   bool // leave them
+	Force   bool // keep them
 }
 
-// DeleteSnapshot removes a snapshot.
+// DeleteSnapshot removes a snapshot. If other snapshots are built on it and no option is set, it
+// returns an error with api.CodeConflict.
 func (c *Client) DeleteSnapshot(ctx context.Context, tag string, opt DeleteOptions) error {
 	q := url.Values{}
 	for name, on := range map[string]bool{"cascade": opt.Cascade, "force": opt.Force} {
@@ -91,8 +92,8 @@ func (c *Client) DeleteSnapshot(ctx context.Context, tag string, opt DeleteOptio
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// VerifySnapshot reads all of a snapshot. Damage is in the result. progress is called with the bytes that were read,
-// of all; it may be nil. An older daemon tells none.
+// VerifySnapshot makes the daemon read all of a snapshot. The result lists damage. progress is
+// called with the bytes read and the total. It may be nil. Older daemons report no progress.
 func (c *Client) VerifySnapshot(ctx context.Context, tag string,
 	progress func(done, total int64)) (api.VerifyResult, error) {
 	if progress == nil {
@@ -126,13 +127,14 @@ func (c *Client) VerifySnapshot(ctx context.Context, tag string,
 	}
 }
 
-// Pools tells how many shells stand ready for each snapshot.
+// Pools returns the number of ready shells (pre-created VMMs) for each snapshot.
 func (c *Client) Pools(ctx context.Context) ([]api.Pool, error) {
 	var out []api.Pool
 	return out, c.call(ctx, http.MethodGet, "/v1/pools", nil, &out)
 }
 
-// SetPool sets how many shells to keep ready for a snapshot.
+// SetPool sets the number of shells to keep ready for a snapshot, 0 to api.MaxPool. The daemon
+// makes them in the background.
 func (c *Client) SetPool(ctx context.Context, tag string, size int) error {
 	return c.call(ctx, http.MethodPut, snapshotPath(tag, "/pool"), api.SetPoolRequest{Size: size}, nil)
 }

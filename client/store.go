@@ -7,14 +7,15 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// CompactSnapshot makes a new snapshot, to, of what tag holds. It shares nothing with others.
-// progress is called with each step as it begins, goes on and ends; it may be nil.
+// CompactSnapshot makes a new snapshot, named to, with the content of snapshot tag. The new
+// snapshot shares no layers. progress is called when a step begins, advances or ends. It may be
+// nil.
 func (c *Client) CompactSnapshot(ctx context.Context, tag, to string,
 	progress func(api.Step)) (api.SnapshotInfo, error) {
 	return makeSnapshot(ctx, &c.connection, snapshotPath(tag, "/compact"), api.CompactRequest{To: to}, progress)
 }
 
-// CollectLayers removes layers that nothing needs, or, with dryRun, says which it would.
+// CollectLayers removes unused layers. With dryRun it only returns the layers it would remove.
 func (c *Client) CollectLayers(ctx context.Context, dryRun bool) (api.CollectResult, error) {
 	var out api.CollectResult
 	return out, c.call(ctx, http.MethodPost, "/v1/store/gc", api.CollectRequest{DryRun: dryRun}, &out)

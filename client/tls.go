@@ -11,7 +11,8 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// tlsConfig is for a daemon at https://…; nil: as everywhere.
+// tlsConfig returns the configuration for a daemon at https://…. It returns nil if Go's defaults
+// apply.
 func tlsConfig(u *url.URL, opt Options) (c *tls.Config, err error) {
 	if opt.Fingerprint != "" {
 		if c, err = pinned(u, opt.Fingerprint); err != nil {
@@ -34,13 +35,14 @@ func tlsConfig(u *url.URL, opt Options) (c *tls.Config, err error) {
 	if c == nil {
 		c = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	// Shown whatever names of authorities the daemon sends: what is wrong with it is for the daemon to say.
+	// Send the certificate whatever authorities the daemon lists. The daemon reports any problem
+	// with it.
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
 	return c, nil
 }
 
-// refusedTLS is the error of a connection that one of both ends did not want, nil if it is another: no request
-// was looked at, whatever of it was sent.
+// refusedTLS returns an error if one side refused the connection, and nil for any other failure.
+// The daemon has not processed the request, even if parts of it were sent.
 func refusedTLS(url string, err error) *Error {
 	e := &Error{Code: api.CodeUnreachable, cause: err}
 	var untrusted *tls.CertificateVerificationError

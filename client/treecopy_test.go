@@ -64,7 +64,7 @@ func TestCopiesKeepWhatTarKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		copied := filepath.Join(to, filepath.Base(from))
-		for range 2 { // over what is there, too
+		for range 2 { // the second copy replaces existing files
 			if err := cp(from, to, client.CopyOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func TestCopiesKeepWhatTarKeeps(t *testing.T) {
 				t.Errorf("the link is of %v, want %v", st.ModTime(), link.ModTime())
 			}
 		}
-		// One file alone, too.
+		// Also a single file.
 		if err := cp(from+"/file", to+"/alone", client.CopyOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestCopiesKeepWhatTarKeeps(t *testing.T) {
 	})
 }
 
-// TestTreesGoAsOneStream: the number of requests does not grow with that of files.
+// TestTreesGoAsOneStream: the number of requests does not grow with the number of files.
 func TestTreesGoAsOneStream(t *testing.T) {
 	c, id := realAgent(t)
 	from, to := t.TempDir(), t.TempDir()
@@ -119,7 +119,7 @@ func TestTreesGoAsOneStream(t *testing.T) {
 		if err != nil || lossy || arrived != 261 {
 			t.Errorf("%s: %v, lossy %v, %d arrived", name, err, lossy, arrived)
 		}
-		if total != 250 && name == "from" { // into the guest it is counted meanwhile, and may be too late
+		if total != 250 && name == "from" { // into the guest it is counted concurrently, and may be too late
 			t.Errorf("%s: %d bytes in all", name, total)
 		}
 		if n := asked(t, c) - before; n < 2 || n > 6 {
@@ -128,7 +128,7 @@ func TestTreesGoAsOneStream(t *testing.T) {
 	}
 }
 
-// asked is how many requests the daemon has had, this one's own too.
+// asked returns the number of requests to the daemon, including its own.
 func asked(t *testing.T, c *client.Client) int {
 	t.Helper()
 	text, err := c.Metrics(t.Context())
@@ -146,7 +146,8 @@ func asked(t *testing.T, c *client.Client) int {
 	return sum
 }
 
-// TestAnInterruptedTreeIsTold: so many files are there whole, and nothing in part.
+// TestAnInterruptedTreeIsTold: the reported number of files is complete, and there are no partial
+// files.
 func TestAnInterruptedTreeIsTold(t *testing.T) {
 	c, id := realAgent(t)
 	from := t.TempDir()
@@ -220,7 +221,7 @@ func TestWhatTheSourceDeniesIsTold(t *testing.T) {
 	})
 }
 
-// treeGuest is an agent that carries trees, and sends what it likes.
+// treeGuest is an agent for trees with any content.
 type treeGuest struct {
 	filesystemconnect.UnimplementedFilesystemHandler
 	kind filesystem.FileType
@@ -258,7 +259,7 @@ func entry(kind byte, name, text string) []byte {
 
 func evil(name string) []byte { return tartest.Entry('0', name, []byte("evil"), nil) }
 
-// TestAnEvilStreamWritesNowhereElse: on a real disk, with links of the stream's own and of the target's.
+// TestAnEvilStreamWritesNowhereElse uses a real disk, with links of the stream and of the target.
 func TestAnEvilStreamWritesNowhereElse(t *testing.T) {
 	root := entry('5', "./", "")
 	for name, stream := range map[string][][]byte{

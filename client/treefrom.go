@@ -17,7 +17,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// tree copies a file or a directory out of the guest as one stream. All of it is the guest's word.
+// tree copies a file or a directory out of the guest as one stream. The guest chooses all of its
+// content.
 func (d *downloader) tree(ctx context.Context, source string, to place) error {
 	at := d.of.treeURL(source, d.opt)
 	resp, err := d.of.conn.send(ctx, http.MethodGet, at, nil, http.Header{"Accept-Encoding": {"identity"}})
@@ -45,7 +46,7 @@ func (d *downloader) tree(ctx context.Context, source string, to place) error {
 	return d.tally.end(err)
 }
 
-// treeURL is where a tree is read and written.
+// treeURL returns the URL for reading and writing a tree.
 func (t guestTree) treeURL(path string, opt CopyOptions) string {
 	at := strings.Replace(t.url(path), "/agent/files?", "/agent/files/tree?", 1)
 	if opt.FollowLinks {
@@ -57,13 +58,14 @@ func (t guestTree) treeURL(path string, opt CopyOptions) string {
 	return at
 }
 
-// hereDir is a directory of this host that a tree is unpacked in.
+// hereDir is a directory of this host into which a tree is unpacked.
 type hereDir struct {
 	root  *os.Root
 	shown string
-	tree  *hereDir // the tree's own directory; nil above it
-	in    string   // the path in the tree; empty of the tree's own
-	// made is the mode that it got when the copy made it, less what the user's umask takes; 0 if it was there.
+	tree  *hereDir // the tree's top directory; nil above it
+	in    string   // path in the tree; empty for the top directory
+	// made is the mode after the umask if the copy created the directory. It is 0 if the directory
+	// existed.
 	made fs.FileMode
 }
 
@@ -76,7 +78,7 @@ func (d *hereDir) place(name string) (place, error) {
 	return place{d.root, name, filepath.Join(d.shown, name)}, nil
 }
 
-// Dir implements treetar.Target. While it is filled its owner may do all.
+// Dir implements treetar.Target. The owner has all rights until the directory is filled.
 func (d *hereDir) Dir(name string, m treetar.Meta) (treetar.Target, error) {
 	to, err := d.place(name)
 	if err != nil {
@@ -127,7 +129,8 @@ func (d *hereDir) SymLink(name, text string, m treetar.Meta) error {
 	return to.link(text, m)
 }
 
-// HardLink implements treetar.Target. A root follows links that stay in it: none may be on the way.
+// HardLink implements treetar.Target. An os.Root follows links that stay inside it, so the path
+// must have no links.
 func (d *hereDir) HardLink(name string, first []string) error {
 	to, err := d.place(name)
 	if err != nil {
@@ -151,7 +154,7 @@ func (d *hereDir) HardLink(name string, first []string) error {
 		return to.failed(err)
 	}
 	err = d.root.Rename(part, name)
-	_ = d.root.Remove(part) // a rename to another name of the same file leaves it
+	_ = d.root.Remove(part) // a rename to another name of the same file keeps the old name
 	return to.failed(err)
 }
 

@@ -21,10 +21,10 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// tellTime is how long the agent may take to tell what became of a copy that was interrupted.
+// tellTime limits the wait for the agent's report on an interrupted copy.
 const tellTime = 5 * time.Second
 
-// maxReport bounds the agent's report.
+// maxReport limits the size of the agent's report, in bytes.
 const maxReport = 4 << 20
 
 // tree copies a file or a directory into the guest as one stream.
@@ -44,7 +44,7 @@ func (u *uploader) tree(ctx context.Context, source, target string) error {
 	packed := make(chan error, 1)
 	go func() {
 		err := treetar.Pack(ctx, in, here{}, source, u.opt.FollowLinks, u.sent(source))
-		// The plain end, also of a stream that broke off: the agent then answers with what it has.
+		// Close normally even if the stream was cut off. The agent then reports the part it has.
 		in.Close()
 		packed <- err
 	}()
@@ -67,13 +67,13 @@ func (u *uploader) tree(ctx context.Context, source, target string) error {
 	return u.reported(target, report, packErr)
 }
 
-// body is a request's: what was looked at of it comes first.
+// body is a request body, beginning with bytes already read.
 type body struct {
 	io.Reader
 	io.Closer
 }
 
-// sent hears what is sent; the agent reports what arrived.
+// sent counts parts as they are sent. The agent reports the parts that arrived.
 func (u *uploader) sent(source string) treetar.Tally {
 	return treetar.Tally{
 		Copied:   u.opt.arrived,
@@ -85,7 +85,7 @@ func (u *uploader) sent(source string) treetar.Tally {
 	}
 }
 
-// send sends a tree. When ctx ends the stream does, and the agent has tellTime to answer.
+// send sends a tree. When ctx ends, the stream ends, and the agent has tellTime to answer.
 func (u *uploader) send(ctx context.Context, target string, content io.Reader) (treetar.Report, error) {
 	request, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -109,7 +109,7 @@ func (u *uploader) send(ctx context.Context, target string, content io.Reader) (
 	return report, nil
 }
 
-// reported is the result of a copy. sendErr is why the stream ended too early.
+// reported returns the result of a copy. sendErr is the reason for an early end of the stream.
 func (u *uploader) reported(target string, report treetar.Report, sendErr error) error {
 	u.tally.copied = report.Copied
 	for _, f := range report.Failed {
@@ -137,7 +137,7 @@ func (o CopyOptions) arrived() {
 	}
 }
 
-// here is this host's files as a source of trees.
+// here is this host's file system as a source of trees.
 type here struct{}
 
 var _ treetar.Source = here{}

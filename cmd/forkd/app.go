@@ -12,13 +12,13 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// app is what all commands share: the global flags and what follows from them.
+// app holds the state all commands share: the global flags and values derived from them.
 type app struct {
 	ui.Printer
 	flags endpoint.Flags
 	began bool // a command's own work has begun
 	line  commandLine
-	named string // the machine that a flag of a machine command named
+	named string // the machine named by a flag of a machine command
 }
 
 func (a *app) addFlags(cmd *cobra.Command) {
@@ -36,7 +36,7 @@ func (a *app) daemon(ctx context.Context) (*client.Client, endpoint.Endpoint, er
 		Notice: func(line string) { a.Note("forkd: %s", line) }})
 }
 
-// withClient does what needs the daemon, wherever that is.
+// withClient runs work with a client of the daemon, wherever the daemon runs.
 func (a *app) withClient(ctx context.Context, work func(context.Context, *client.Client) error) error {
 	c, _, err := a.daemon(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *app) withClient(ctx context.Context, work func(context.Context, *client
 	return work(ctx, c)
 }
 
-// onDaemon is the RunE of a command that does nothing else.
+// onDaemon returns the RunE for a command with no work outside the daemon.
 func (a *app) onDaemon(
 	work func(context.Context, *client.Client, []string) error,
 ) func(*cobra.Command, []string) error {
@@ -64,7 +64,7 @@ func (a *app) connect(ctx context.Context, opt endpoint.Options) (*client.Client
 	return c, e, err
 }
 
-// group is a command that only holds others.
+// group returns a command for subcommands.
 func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short}
 	cmd.AddCommand(children...)

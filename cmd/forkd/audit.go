@@ -61,7 +61,7 @@ func newAuditCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// query is what the flags ask for.
+// query returns the query for the flags.
 func (o auditOptions) query(now time.Time) (audit.Query, error) {
 	q := audit.Query{Filter: o.filter, Last: o.limit, Follow: o.follow}
 	q.Changes, q.Result = !o.reads, audit.Result(o.result)
@@ -88,7 +88,7 @@ func (o auditOptions) query(now time.Time) (audit.Query, error) {
 	return q, nil
 }
 
-// readAudit prints lines, of a file or of the daemon's.
+// readAudit prints lines of a file or of the daemon's log.
 func readAudit(ctx context.Context, a *app, file string, q audit.Query) error {
 	if file != "" {
 		return audit.Read(ctx, file, q, func(line []byte, e audit.Entry) error {
@@ -117,7 +117,7 @@ func printAuditLine(p *ui.Printer, line []byte, e audit.Entry) error {
 	return err
 }
 
-// auditText is one line; what is in it may be anybody's words.
+// auditText returns one line. Its parts may come from untrusted clients.
 func auditText(e audit.Entry) string {
 	parts := []string{e.Time.UTC().Format(time.RFC3339), string(e.Result), e.Action}
 	add := func(before, v string) {
@@ -206,8 +206,8 @@ func verifyAudit(ctx context.Context, a *app, file string, heads []string) (r au
 	return r, err
 }
 
-// printAuditReport returns an error if the log is not what was written, or if changes were dropped and
-// that is not allowed.
+// printAuditReport returns an error if the log was changed, or if changes were dropped without
+// allowDropped.
 func printAuditReport(a *ui.Printer, r audit.Report, allowDropped bool) error {
 	if a.JSON {
 		if err := a.Value(r); err != nil {
@@ -260,7 +260,7 @@ func writeAuditReport(a *ui.Printer, r audit.Report) {
 	}
 }
 
-// chainTitle names a chain for people.
+// chainTitle returns the name of a chain for people.
 func chainTitle(chain string) string {
 	if chain == "" {
 		return "the operator's changes"

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/audit"
 )
 
-// A verification fails if changes were dropped, unless that is allowed, and prints which.
+// A verification fails and prints the range if changes were dropped, unless this is allowed.
 func TestDroppedChangesFailAVerification(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	gone := audit.ChainReport{Chain: "tenant-acme", Dropped: 41, Since: &since, Changes: true}

@@ -76,7 +76,7 @@ func newBranchCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// branched prints what became of a branch.
+// branched prints the result of a branch.
 func (a *app) branched(res api.BranchResult) error {
 	if err := a.printBranched(res); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (a *app) printBranched(res api.BranchResult) error {
 	return a.printForked(childrenOf(res))
 }
 
-// childrenOf is what the client's Fork would have returned.
+// childrenOf returns the children in the form of the client's Fork.
 func childrenOf(res api.BranchResult) client.ForkResult {
 	wall := func(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 	return client.ForkResult{

@@ -60,7 +60,7 @@ func printCapacity(a *ui.Printer, c api.Capacity) error {
 	return nil
 }
 
-// usedUp names the resources that have nothing for new sandboxes.
+// usedUp returns the names of the resources used up.
 func usedUp(c api.Capacity) string {
 	var names []string
 	for _, r := range c.Resources {
@@ -74,7 +74,7 @@ func usedUp(c api.Capacity) string {
 	return ", for want of " + strings.Join(names, " and ")
 }
 
-// amount is bytes, or a number.
+// amount returns a size in bytes, or a number.
 func amount(resource string, n int64) string {
 	if resource == "memory" || resource == "disk" {
 		return ui.Bytes(n)

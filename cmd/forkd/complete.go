@@ -11,8 +11,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 )
 
-// completer lists words for the shell. It starts nothing, and says nothing when
-// that means that there are none.
+// completer lists words for the shell. It starts no daemon. If it fails, it lists no words.
 type completer struct {
 	connect func(context.Context, endpoint.Options) (*client.Client, endpoint.Endpoint, error)
 }
@@ -59,7 +58,7 @@ func (c completer) ids() cobra.CompletionFunc {
 	})
 }
 
-// idsAndTags is for commands that take either.
+// idsAndTags completes the arguments of commands for either a sandbox or a snapshot.
 func (c completer) idsAndTags() cobra.CompletionFunc {
 	ids, tags := c.ids(), c.tags()
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -69,7 +68,7 @@ func (c completer) idsAndTags() cobra.CompletionFunc {
 	}
 }
 
-// idThenTag is for commands that take a sandbox and then a snapshot.
+// idThenTag completes the arguments of commands with a sandbox and then a snapshot.
 func (c completer) idThenTag() cobra.CompletionFunc {
 	ids, tags := c.ids(), c.tags()
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {

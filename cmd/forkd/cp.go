@@ -49,7 +49,7 @@ func newCpCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// place is one side of a copy; id is empty for this host.
+// place is one side of a copy. id is empty for this host.
 type place struct{ id, path string }
 
 func splitPlace(arg string) place {
@@ -104,7 +104,7 @@ func (a *app) copy(ctx context.Context, c *client.Client, from, to place, opt cl
 	return copyInterrupted(err)
 }
 
-// portion words a number of bytes of all.
+// portion describes a number of bytes as a part of all.
 func portion(done, all int64) string {
 	if all == 0 {
 		return ui.Bytes(done)
@@ -112,7 +112,7 @@ func portion(done, all int64) string {
 	return ui.Bytes(done) + " of " + ui.Bytes(all)
 }
 
-// copyInterrupted says what became of a copy that was interrupted.
+// copyInterrupted describes the result of an interrupted copy.
 func copyInterrupted(err error) error {
 	var stopped *client.StoppedError
 	switch {
@@ -129,11 +129,11 @@ func copyInterrupted(err error) error {
 		stopped.Copied)}
 }
 
-// copiedPartly says what is missing, a line for each; also with --quiet.
+// copiedPartly prints a line for each missing part, even with --quiet.
 func (a *app) copiedPartly(e *client.CopyError) error {
 	failed := len(e.Failed) + e.More
 	message := fmt.Sprintf("%d of %d files, links and directories could not be copied", failed, failed+e.Copied)
-	if a.JSON { // one line of JSON has it all
+	if a.JSON { // one line of JSON has all of it
 		var all []string
 		for _, err := range e.Failed {
 			all = append(all, err.Error())

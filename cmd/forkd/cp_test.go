@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// TestAnInterruptedCopySaysHowFarItCame covers the words; client has the test of the numbers.
+// TestAnInterruptedCopySaysHowFarItCame checks the text. Package client tests the numbers.
 func TestAnInterruptedCopySaysHowFarItCame(t *testing.T) {
 	full := errors.New("no space left")
 	for _, row := range []struct {

@@ -26,16 +26,16 @@ func newDaemonCommand(a *app) *cobra.Command {
 	return group("daemon", "Show and stop the daemon of this host", newDaemonStatusCommand(a), newDaemonStopCommand(a))
 }
 
-// daemonStatus is what is known of this host's daemon. Its JSON form is part of the CLI's contract.
+// daemonStatus describes this host's daemon. Its JSON form is part of the CLI's contract.
 type daemonStatus struct {
 	State   string   `json:"state"` // running, stopped, or unreachable: it runs and does not answer
 	URL     string   `json:"url"`
 	PID     int      `json:"pid,omitempty"`
 	Version string   `json:"version,omitempty"`
 	Command []string `json:"command,omitempty"`
-	// Sandboxes are those that run; paused ones need no daemon.
+	// Sandboxes counts running sandboxes. Paused ones do not need the daemon.
 	Sandboxes int    `json:"sandboxes"`
-	Log       string `json:"log,omitempty"` // of a daemon that a command started
+	Log       string `json:"log,omitempty"` // if a command started the daemon
 }
 
 // States of a daemonStatus.
@@ -115,10 +115,10 @@ func saidDaemon(a *app, st daemonStatus, line string) error {
 	return a.Line("%s", line)
 }
 
-// daemonSocket is the path of a daemon's Unix socket on this host.
+// daemonSocket is a daemon's Unix socket on this host.
 type daemonSocket struct{ path, token, log string }
 
-// localDaemon is the daemon that is named, which must be of this host, or this user's.
+// localDaemon returns the named daemon, which must be on this host, or this user's daemon.
 func localDaemon(a *app) (daemonSocket, error) {
 	named := a.flags.URL
 	if named == "" && !a.flags.Host && !a.flags.ForceHost {
@@ -141,7 +141,7 @@ func localDaemon(a *app) (daemonSocket, error) {
 
 func (d daemonSocket) url() string { return "unix://" + d.path }
 
-// pid is the process that listens on the socket, as the kernel knows it; 0: none does.
+// pid returns the process behind the socket, as the kernel reports it. It is 0 if there is none.
 func (d daemonSocket) pid() int {
 	c, err := net.DialTimeout("unix", d.path, time.Second)
 	if err != nil {
@@ -189,10 +189,10 @@ func (d daemonSocket) status(ctx context.Context) daemonStatus {
 	return st
 }
 
-// daemonEnd is how long a daemon may take to end: requests in flight, then the engine, then its helpers.
+// daemonEnd limits the end of a daemon: requests in flight, then the engine, then its helpers.
 const daemonEnd = 2*stopGrace + 10*time.Second
 
-// stop asks the process that listens to end, and waits for that.
+// stop asks the listening process to end, and waits for its end.
 func (d daemonSocket) stop(ctx context.Context, pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -202,7 +202,7 @@ func (d daemonSocket) stop(ctx context.Context, pid int) error {
 		return fmt.Errorf("open process %d: %w", pid, err)
 	}
 	defer unix.Close(fd)
-	if d.pid() != pid { // it ended, and its number may be another's by now
+	if d.pid() != pid { // it has ended, and its process ID may be reused
 		return errors.New("the daemon ended meanwhile, or another one started")
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {

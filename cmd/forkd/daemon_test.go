@@ -12,7 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// waitForFile waits until a file is there: waitfor PATH.
+// waitForFile waits until a file exists: waitfor PATH.
 func waitForFile(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: waitfor PATH")

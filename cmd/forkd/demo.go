@@ -19,7 +19,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// demoTag and demoRecipe are what the demo makes, and leaves for the user to go on with.
+// demoTag and demoRecipe name the demo's snapshot and image. Both stay for the user.
 const (
 	demoTag    = "pyagent"
 	demoRecipe = "python-numpy"
@@ -105,14 +105,14 @@ func (d *demonstration) run(ctx context.Context) error {
 	return nil
 }
 
-// snapshot makes the snapshot, or takes the one that the same image made.
+// snapshot makes the snapshot, or uses an existing one of the same image.
 func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.SnapshotInfo, error) {
 	old, err := d.c.Snapshot(ctx, demoTag)
 	switch {
 	case err == nil && old.ImageDigest == img.Digest && old.Status == api.SnapshotReady:
 		d.Note("snapshot %s is there already", demoTag)
 		return old.SnapshotInfo, nil
-	// of an older version's format, or damaged: it is of no use to anybody
+	// in an older version's format, or damaged: it cannot be used
 	case err == nil && old.Status == api.SnapshotFailed:
 		why := "it failed"
 		if old.Warning != nil {
@@ -137,7 +137,7 @@ func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.Snapsh
 	return d.createSnapshot(ctx, d.c, api.CreateSnapshotRequest{Tag: demoTag, Image: img.Name, Warm: demo.Warm})
 }
 
-// fillPool waits until a shell for each child stands ready.
+// fillPool waits until a shell (pre-created VMM) for each child is ready.
 func (d *demonstration) fillPool(ctx context.Context) error {
 	if err := d.c.SetPool(ctx, demoTag, d.n); err != nil {
 		return err

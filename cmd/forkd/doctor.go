@@ -20,13 +20,13 @@ import (
 
 // diagnosis is doctor's result. Its JSON form is part of the CLI's contract.
 type diagnosis struct {
-	// Ready: VMs can be run, on the host or in the machine.
+	// Ready reports whether VMs can run, on the host or in the machine.
 	Ready    bool             `json:"ready"`
 	Decision hostcap.Decision `json:"decision"`
 	Checks   []hostcap.Check  `json:"checks"`
 }
 
-// exitNotReady is doctor's exit code when VMs can be run nowhere.
+// exitNotReady is doctor's exit code when no place can run VMs.
 const exitNotReady = 3
 
 func newDoctorCommand(a *app) *cobra.Command {
@@ -72,7 +72,7 @@ func diagnose(cmd *cobra.Command, machine string) (diagnosis, error) {
 	return d, nil
 }
 
-// netCheck looks for the program that sandboxes' networks need.
+// netCheck looks for the program for sandboxes' networks.
 func netCheck() hostcap.Check {
 	c := hostcap.Check{Name: "network", Level: hostcap.OK, Detail: "forkd-net is beside forkd"}
 	if _, err := endpoint.Program("forkd-net"); err != nil {
@@ -85,7 +85,7 @@ func netCheck() hostcap.Check {
 	return c
 }
 
-// netSandboxCheck tells what of its own sandbox forkd-net can have here.
+// netSandboxCheck reports the parts of forkd-net's own sandbox this host supports.
 func netSandboxCheck() hostcap.Check {
 	c := hostcap.Check{Name: "network: sandbox", Level: hostcap.OK}
 	version, noFiles := landlock.Version()

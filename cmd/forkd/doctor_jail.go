@@ -18,10 +18,11 @@ import (
 	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
-// jailProbeLimit is for a few processes that do next to nothing.
+// jailProbeLimit limits a few processes with almost no work.
 const jailProbeLimit = 10 * time.Second
 
-// jailChecks are a line for each part of the jail: what `forkd serve --jail` can do here for this user.
+// jailChecks returns a line for each part of the jail: whether `forkd serve --jail` can use it here
+// for this user.
 func jailChecks(ctx context.Context) []hostcap.Check {
 	binary, err := endpoint.Program("forkd-spawn")
 	if err != nil {
@@ -40,7 +41,7 @@ func jailChecks(ctx context.Context) []hostcap.Check {
 	return append(jailReport(r), usersCheck(r.Users))
 }
 
-// remedy is what gives a host a part that it lacks.
+// remedy returns the advice for a host without this part.
 func remedy(p jail.Part, errno unix.Errno) string {
 	switch p {
 	case jail.Files:
@@ -62,7 +63,7 @@ func remedy(p jail.Part, errno unix.Errno) string {
 	return "start the daemon with the capabilities of root"
 }
 
-// usersCheck tells whether each VM is a user of its own to the host.
+// usersCheck reports whether each VM has its own user on the host.
 func usersCheck(missing error) hostcap.Check {
 	c := hostcap.Check{Name: "jail: user per VM", Level: hostcap.OK, Detail: "each VM is another user to the host"}
 	if missing != nil {

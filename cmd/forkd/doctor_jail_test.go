@@ -15,7 +15,7 @@ import (
 	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
-// Each part that a host lacks has a line that says what gives it, and what becomes of it meanwhile.
+// Each missing part has a line with its remedy and the behaviour without it.
 func TestDoctorSaysWhatToDoAboutAMissingPart(t *testing.T) {
 	var r spawner.Report
 	for _, c := range jailReport(r) {

@@ -55,14 +55,14 @@ func newE2BEnvCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// e2bVariables are what E2B's clients read, by the names that they have.
+// e2bVariables are the environment variables of E2B's clients, by name.
 type e2bVariables struct {
 	Key     string `json:"E2B_API_KEY"`
 	API     string `json:"E2B_API_URL"`
 	Sandbox string `json:"E2B_SANDBOX_URL"`
 }
 
-// askE2BVariables asks the daemon, so that what is printed is of one that runs.
+// askE2BVariables returns the variables for a running daemon.
 func askE2BVariables(ctx context.Context, a *app) (e2bVariables, error) {
 	c, e, err := a.daemon(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func askE2BVariables(ctx context.Context, a *app) (e2bVariables, error) {
 	return e2bVariables{Key: apikey.Of(token), API: address, Sandbox: address}, nil
 }
 
-// httpURL is a daemon's address as HTTP clients have it; empty for a Unix socket.
+// httpURL returns a daemon's address for HTTP clients. It is empty for a Unix socket.
 func httpURL(daemon string) string {
 	u, err := url.Parse(daemon)
 	if err != nil || u.Host == "" {

@@ -62,7 +62,7 @@ func codeFrom(stdin io.Reader, args []string) (string, error) {
 	return string(b), nil
 }
 
-// evaluated prints an answer: to each stream what belongs there.
+// evaluated prints an answer, with each part on its stream.
 func (a *app) evaluated(res api.EvalResponse) error {
 	if a.JSON {
 		if err := a.Value(res); err != nil {
@@ -88,7 +88,7 @@ func (a *app) evaluated(res api.EvalResponse) error {
 	return nil
 }
 
-// outputOf is a stream as the code wrote it.
+// outputOf returns a stream exactly as the code wrote it.
 func outputOf(text string, raw []byte) []byte {
 	if len(raw) > 0 {
 		return raw

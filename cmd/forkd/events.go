@@ -59,7 +59,7 @@ func printEvent(p *ui.Printer, e api.Event) error {
 	return err
 }
 
-// eventText is one line; a reason in it may have a guest's words.
+// eventText returns one line. A reason in it may be text of a guest.
 func eventText(e api.Event) string {
 	parts := []string{e.Time.UTC().Format(time.RFC3339), e.Kind}
 	if e.Sandbox != "" {

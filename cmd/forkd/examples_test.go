@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// words splits a line as a shell does, as far as the examples go: quotes, and a comment, a pipe or a redirection, which
-// ends it. A line of another program has none.
+// words splits a line like a shell, as far as the examples need: quotes, and the end at a comment,
+// a pipe or a redirection. A line of another program has no words.
 func words(line string) (out []string) {
 	var word strings.Builder
 	var quote rune
@@ -40,7 +40,7 @@ func words(line string) (out []string) {
 	return out
 }
 
-// Each example of a command's help is a command line that this program takes: command, flags and arguments.
+// Each example in a command's help is a valid command line: command, flags and arguments.
 func TestExamplesAreTaken(t *testing.T) {
 	n := 0
 	var walk func(cmd *cobra.Command)
@@ -51,7 +51,7 @@ func TestExamplesAreTaken(t *testing.T) {
 				continue
 			}
 			n++
-			root := newRoot(new(app)) // flags keep what they were given
+			root := newRoot(new(app)) // flags keep their values
 			found, rest, err := root.Find(args[1:])
 			if err == nil {
 				err = found.ParseFlags(rest)
@@ -79,7 +79,7 @@ func TestExamplesAreTaken(t *testing.T) {
 	}
 }
 
-// A flag with an empty value is refused, unless that is a choice.
+// A flag with an empty value is refused, unless empty is a valid choice.
 func TestFlagsWithoutAValue(t *testing.T) {
 	for line, want := range map[string]string{
 		"serve --domain=": "", "serve --data=": "data", "serve --cors-origin=": "cors-origin", "fork py --net=": "net",

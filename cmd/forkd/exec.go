@@ -83,11 +83,12 @@ func (a *app) runProgram(ctx context.Context, c *client.Client, id string, progr
 	return err
 }
 
-// endOfTerminal is what a terminal's user types at the end of input: once to send what the line has, once for the end.
+// endOfTerminal is the text a user types for the end of input: once to send the current line, once
+// for the end.
 const endOfTerminal = "\x04\x04"
 
-// terminalOptions gives the program a terminal like ours, if ours is one. The
-// function it returns puts ours back as it was.
+// terminalOptions gives the program a terminal with the settings of ours, if we have one. The
+// returned function restores our terminal.
 func terminalOptions(ctx context.Context, opt *client.ExecOptions, interactive bool) (restore func(), err error) {
 	opt.Terminal = &client.Size{Cols: 80, Rows: 24}
 	fd := int(os.Stdin.Fd())
@@ -128,8 +129,7 @@ func sizeOf(fd int) client.Size {
 	return client.Size{Cols: uint16(cols), Rows: uint16(rows)}
 }
 
-// watchSize sends the terminal's size whenever it is another than the last one,
-// until ctx ends.
+// watchSize sends the terminal's size when it has changed, until ctx ends.
 func watchSize(ctx context.Context, fd int, last client.Size, to chan<- client.Size) {
 	changed, stop := sizeChanges()
 	defer stop()

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sizeChanges says when the terminal's size may have changed.
+// sizeChanges reports when the terminal's size may have changed.
 func sizeChanges() (changed <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, unix.SIGWINCH)

@@ -20,15 +20,15 @@ import (
 	"github.com/forkd/forkd/internal/sys/platform"
 )
 
-// Exit codes beside those of api.Codes. exec and run pass on the program's own
-// code, so their own failures are where shells have such things.
+// Exit codes in addition to api.Codes. exec and run return the program's own code. Their own
+// failures have the codes shells use.
 const (
 	exitOwnFailure    = 125
 	exitNotExecutable = 126
 	exitNoProgram     = 127
 )
 
-// codedError is an error of this host that has a code of the table.
+// codedError is an error of this host with a code of the table.
 type codedError struct {
 	error
 	code api.Code
@@ -36,10 +36,10 @@ type codedError struct {
 
 func (e codedError) Unwrap() error { return e.error }
 
-// runsPrograms marks commands whose exit code is that of a program in a guest.
+// runsPrograms marks commands with the exit code of a program in a guest.
 const runsPrograms = "forkd-runs-programs"
 
-// codeOf is the exit code for an error of cmd.
+// codeOf returns the exit code for an error of cmd.
 func codeOf(cmd *cobra.Command, err error) int {
 	var code exit.Code
 	if errors.As(err, &code) {
@@ -60,7 +60,7 @@ func codeOf(cmd *cobra.Command, err error) int {
 	return kindOf(err).Exit()
 }
 
-// kindOf finds the code of an error, be it the daemon's or from here.
+// kindOf returns the code of an error, from the daemon or from this process.
 func kindOf(err error) api.Code {
 	var usage exit.UsageError
 	var own *client.Error
@@ -86,7 +86,7 @@ func kindOf(err error) api.Code {
 func (a *app) report(cmd *cobra.Command, err error) {
 	var code exit.Code
 	if errors.As(err, &code) {
-		return // whoever returned it said what there was to say
+		return // the command has already printed it
 	}
 	exit.Tell(&a.Printer, hints.Failure{
 		Message: err.Error(), Code: kindOf(err), Reason: client.ReasonOf(err),
@@ -94,14 +94,14 @@ func (a *app) report(cmd *cobra.Command, err error) {
 	})
 }
 
-// machineNamed is the machine that flags named: advice has to name it, too. What the environment says
-// holds for the next command as well.
+// machineNamed returns the machine that flags named. Advice must name it too. A name from the
+// environment also applies to the next command.
 func machineNamed(a *app) string { return cmp.Or(a.flags.MachineName, a.named) }
 
-// advisedCommand is a command in advice that is about a machine, or a daemon that may be in one.
+// advisedCommand matches a command in advice about a machine, or about a daemon in a machine.
 var advisedCommand = regexp.MustCompile("`forkd ((?:machine|snapshot|image|key|net|store|e2b) [a-z-]+|[a-z0-9-]+)([^`]*)`")
 
-// inMachine has the commands of advice mean the machine of that name; empty: none was named.
+// inMachine adds the machine's name to commands in advice. If name is empty, it returns the hint unchanged.
 func inMachine(name, hint string) string {
 	if name == "" {
 		return hint
@@ -129,8 +129,8 @@ func hintOf(cmd *cobra.Command, err error) string {
 	return "run it on Linux on x86-64; other commands reach a daemon there with --url or FORKD_URL"
 }
 
-// polish notes when a command's own work begins, for a failure before that is a
-// mistake on the command line; and makes unknown commands errors.
+// polish records when a command's own work begins. An earlier failure is a mistake on the command
+// line. It also makes unknown commands errors.
 func polish(a *app, cmd *cobra.Command) {
 	if cmd.HasSubCommands() && cmd.RunE == nil && cmd.Run == nil {
 		cmd.Args = cobra.ArbitraryArgs
@@ -156,10 +156,10 @@ func polish(a *app, cmd *cobra.Command) {
 	}
 }
 
-// cobraCount is how cobra's texts about the number of arguments begin.
+// cobraCount matches cobra's errors about the number of arguments.
 var cobraCount = regexp.MustCompile(`^(accepts|requires) `)
 
-// countError says which arguments a command takes, in place of cobra's count of them.
+// countError describes the arguments of a command, in place of cobra's error about their number.
 func countError(cmd *cobra.Command, args []string, err error) error {
 	if err == nil || !cobraCount.MatchString(err.Error()) {
 		return err
@@ -175,12 +175,12 @@ func countError(cmd *cobra.Command, args []string, err error) error {
 	return fmt.Errorf("%s takes %s, and was given %q", name, takes, args)
 }
 
-// emptyFlag is the name of a flag that was given without a value: what it would have narrowed stays wide. Where the
-// default is not empty, an empty value is a choice, as that of --domain is.
+// emptyFlag returns the name of a flag without a value. Such a flag would not restrict as intended.
+// If the default is not empty, an empty value is a valid choice, for example of --domain.
 func emptyFlag(cmd *cobra.Command) (name string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch list, isList := f.Value.(pflag.SliceValue); {
-		case isList && f.DefValue == "[]": // some take '' for a list of nothing
+		case isList && f.DefValue == "[]": // some accept '' as an empty list
 			if got := list.GetSlice(); len(got) == 0 || slices.Contains(got, "") {
 				name = f.Name
 			}
@@ -191,8 +191,8 @@ func emptyFlag(cmd *cobra.Command) (name string) {
 	return name
 }
 
-// emptyArgument finds a name that is none. What follows the first argument of a
-// command that runs something is that thing's own.
+// emptyArgument reports whether a name is empty. If the command runs a program, arguments after the
+// first belong to the program.
 func emptyArgument(cmd *cobra.Command, args []string) bool {
 	if len(args) > 1 && (cmd.Annotations[runsPrograms] != "" || cmd.Name() == "eval") {
 		args = args[:1]
@@ -200,7 +200,7 @@ func emptyArgument(cmd *cobra.Command, args []string) bool {
 	return slices.Contains(args, "")
 }
 
-// helpOrUnknown is what a command does that only holds others.
+// helpOrUnknown is the action of a group of commands.
 func helpOrUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()

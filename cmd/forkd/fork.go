@@ -43,7 +43,7 @@ func newForkCommand(a *app) *cobra.Command {
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars, GuestFork: guestFork, Network: policy}
-				if cmd.Flags().Changed("private-ports") { // else it is as the snapshot says
+				if cmd.Flags().Changed("private-ports") { // otherwise the snapshot decides
 					req.PrivatePorts = &private
 				}
 				limits.ask(&req)
@@ -72,7 +72,7 @@ func newForkCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// unlessImage gives the error of a snapshot that does not exist the advice for an image of that name.
+// unlessImage adds advice to the error about a missing snapshot if an image has this name.
 func unlessImage(ctx context.Context, c *client.Client, name string, err error) error {
 	if !client.IsNotFound(err) {
 		return err
@@ -85,8 +85,9 @@ func unlessImage(ctx context.Context, c *client.Client, name string, err error) 
 		"and `forkd run %s` runs a program in one", name, name, name, name))
 }
 
-// children shows those of a fork while they are made: whoever reads them can begin with the first while the last is
-// being made. Rows are for a terminal, names for --quiet; elsewhere a table follows, in the children's order.
+// children shows the children of a fork while they are made, for early use of the first child. On a
+// terminal it prints rows, with --quiet it prints names. Otherwise a table follows, in the
+// children's order.
 type children struct {
 	*app
 	rows *ui.Rows // nil: not for a terminal
@@ -100,17 +101,17 @@ func (a *app) showChildren() *children {
 	return c
 }
 
-// made hears of each child that is ready, or could not be made.
+// made receives each ready or failed child.
 func (c *children) made(sb api.SandboxInfo) {
 	switch {
 	case c.rows != nil:
-		_ = c.rows.Add(childRow(sb)) // what is lost is told at the end
+		_ = c.rows.Add(childRow(sb)) // lost output is reported at the end
 	case c.Quiet && !c.JSON && sb.Error == "":
 		fmt.Fprintln(c.Out, sb.ID)
 	}
 }
 
-// end prints what was not shown yet, and how many children there are.
+// end prints the children not shown yet, and their number.
 func (c *children) end(res client.ForkResult) error {
 	if c.JSON || !c.Quiet && c.rows == nil {
 		if err := c.printForked(res); err != nil {
@@ -120,7 +121,7 @@ func (c *children) end(res client.ForkResult) error {
 	return c.countForked(res)
 }
 
-// countForked says how many children there are; it is an error if some are not.
+// countForked prints the number of children. It returns an error if some failed.
 func (a *app) countForked(res client.ForkResult) error {
 	ok, failed := len(res.OK()), len(res.Failed())
 	for _, sb := range res.OK()[:min(ok, 1)] { // it is the same for all
@@ -166,7 +167,7 @@ func readyIn(sb api.SandboxInfo) string {
 	return ui.Millis(sb.Timings.ReadyMS)
 }
 
-// environment reads NAME=VALUE settings.
+// environment parses NAME=VALUE settings.
 func environment(settings []string) (map[string]string, error) {
 	vars := map[string]string{}
 	for _, s := range settings {

@@ -4,7 +4,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// hostCommands run VMs on this host, or the daemon that does.
+// hostCommands are the commands for VMs on this host, and for their daemon.
 func hostCommands(a *app) []*cobra.Command {
 	return []*cobra.Command{
 		newServeCommand(a), newDaemonCommand(a),

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// hostCommands are the names of those that need Linux: they refuse.
+// hostCommands are the commands for Linux only. On this platform they refuse.
 func hostCommands(*app) []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "serve", Short: "Run the daemon (on Linux)"},
@@ -26,8 +26,8 @@ func newImageBuildCommand(*app) *cobra.Command {
 	return &cobra.Command{Use: "build", Short: "Build an image from a recipe (on Linux)"}
 }
 
-// ensureImage returns the daemon's image of that name. Recipes are built on
-// Linux only, with Debian's tools.
+// ensureImage returns the daemon's image with this name. Recipes can be built on Linux only, with
+// Debian's tools.
 func (a *app) ensureImage(ctx context.Context, c *client.Client, name string) (api.Image, error) {
 	return c.Image(ctx, name)
 }

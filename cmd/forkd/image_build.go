@@ -85,7 +85,7 @@ func (a *app) buildRecipe(ctx context.Context, path string) (image.Image, error)
 	if err != nil {
 		return image.Image{}, err
 	}
-	// Beside the cache, so that the two can share their files.
+	// Beside the cache, to share its files.
 	store, err := image.OpenStore(filepath.Join(paths.Cache, "built"))
 	if err != nil {
 		return image.Image{}, err
@@ -102,7 +102,7 @@ func (a *app) buildRecipe(ctx context.Context, path string) (image.Image, error)
 	})
 }
 
-// buildError gives a failure to build the code that the API has for its kind.
+// buildError gives a build failure the API's code for its kind.
 func buildError(err error) error {
 	switch {
 	case errors.Is(err, image.ErrRecipe), errors.Is(err, image.ErrName):
@@ -127,7 +127,7 @@ func showImageProgress(p *ui.Progress) func(image.Progress) {
 	}
 }
 
-// pushImage sends an image to the daemon, unless it has that very one.
+// pushImage sends an image to the daemon, unless the daemon has the same image.
 func (a *app) pushImage(ctx context.Context, c *client.Client, img image.Image) (api.Image, error) {
 	id, err := img.ID()
 	if err != nil {
@@ -155,7 +155,7 @@ func (a *app) pushImage(ctx context.Context, c *client.Client, img image.Image) 
 	return info, err
 }
 
-// ensureImage returns the daemon's image of that name; a recipe is built first.
+// ensureImage returns the daemon's image with this name. It builds a recipe first if needed.
 func (a *app) ensureImage(ctx context.Context, c *client.Client, name string) (api.Image, error) {
 	img, err := c.Image(ctx, name)
 	if err == nil || !client.IsNotFound(err) && client.CodeOf(err) != api.CodeInvalid {
@@ -180,7 +180,7 @@ func localInfo(img image.Image) (api.Image, error) {
 	}, err
 }
 
-// findRecipe finds a recipe by its path, or by its name where recipes are kept.
+// findRecipe finds a recipe by its path, or by its name in the directories of recipes.
 func findRecipe(name string) (string, error) {
 	places := []string{name, filepath.Join("recipes", name)}
 	if self, err := os.Executable(); err == nil {

@@ -36,7 +36,7 @@ func newInspectCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// inspect prints the receipts of a sandbox or a snapshot, and its state now.
+// inspect prints the receipts of a sandbox or a snapshot, and its current state.
 func (a *app) inspect(ctx context.Context, c *client.Client, name string, all bool) error {
 	list, err := receiptsOf(ctx, c, name, all)
 	switch {
@@ -74,13 +74,13 @@ func (a *app) printReceipts(list []api.Receipt) error {
 	return nil
 }
 
-// inspected is a receipt with what there is to know of a sandbox as it is now.
+// inspected is a receipt with the current state of its sandbox.
 type inspected struct {
 	api.Receipt
 	sandboxState
 }
 
-// sandboxState is empty for what is no sandbox, or is gone.
+// sandboxState is empty for a snapshot, and for a removed sandbox.
 type sandboxState struct {
 	Status  api.SandboxStatus   `json:"status,omitempty"`
 	Reason  string              `json:"reason,omitempty"`
@@ -89,7 +89,8 @@ type sandboxState struct {
 	// PausedIn and Life are as in the list.
 	PausedIn string               `json:"paused_in,omitempty"`
 	Life     *api.SandboxLifeInfo `json:"life,omitempty"`
-	// Ports is the URL of its servers, with {port} for the port; absent if there is none from here.
+	// Ports is the URL of its servers, with {port} for the port. It is absent if they cannot be
+	// reached from here.
 	Ports        string `json:"ports,omitempty"`
 	PrivatePorts bool   `json:"private_ports,omitempty"`
 	TrafficToken string `json:"traffic_token,omitempty"`
@@ -119,7 +120,7 @@ func stateOf(ctx context.Context, c *client.Client, id string) (sandboxState, er
 	return s, err
 }
 
-// facts are for people.
+// facts returns the state as names and values for people.
 func (s sandboxState) facts() (f []string) {
 	if s.Status != "" && s.Status != api.SandboxRunning {
 		f = append(f, "status", strings.TrimSuffix(string(s.Status)+": "+s.Reason, ": "))
@@ -127,17 +128,18 @@ func (s sandboxState) facts() (f []string) {
 	if s.Warning != "" {
 		f = append(f, "warning", s.Warning)
 	}
-	if s.Network == nil { // it has ended, or is none
+	if s.Network == nil { // it has ended, or is not a sandbox
 		return f
 	}
-	if s.Status == api.SandboxPaused { // of one that runs it is what that lies over
+	if s.Status == api.SandboxPaused { // for a running sandbox it is the snapshot below it
 		f = append(f, "paused in", s.PausedIn)
 	}
 	return append(f, "life", lifeText(s.Life), "network", string(s.Network.Policy), "ports",
 		cmp.Or(s.Ports, "forkd port-forward "+s.id+" PORT"), "traffic token", s.TrafficToken)
 }
 
-// lifeText says when a sandbox ends or is paused by itself, and whether it goes on by itself; nil: neither.
+// lifeText describes a sandbox's automatic end or pause, and its automatic resume. It is empty for
+// nil.
 func lifeText(l *api.SandboxLifeInfo) string {
 	if l == nil {
 		return ""
@@ -158,7 +160,7 @@ func lifeText(l *api.SandboxLifeInfo) string {
 	return strings.Join(parts, "; ")
 }
 
-// receiptsOf finds the newest receipt of a sandbox, or else of a snapshot, or all.
+// receiptsOf returns the newest receipt of a sandbox, or otherwise of a snapshot, or all of them.
 func receiptsOf(ctx context.Context, c *client.Client, name string, all bool) ([]api.Receipt, error) {
 	filter := client.ReceiptFilter{Sandbox: name, Limit: 1000}
 	r, err := c.SandboxReceipt(ctx, name)

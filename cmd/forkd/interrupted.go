@@ -13,17 +13,17 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// interruption is the end of a command that was interrupted, with what is left of it.
+// interruption is the error of an interrupted command, with the remaining objects.
 type interruption struct{ left string }
 
 func (i interruption) Error() string { return "interrupted; " + i.left }
 
-// Is makes it what it stands for.
+// Is reports that an interruption matches context.Canceled.
 func (i interruption) Is(target error) bool { return target == context.Canceled }
 
 const nothingMade = "nothing was made"
 
-// sayInterrupted words an interruption that its command did not look into.
+// sayInterrupted describes an interruption its command has not described.
 func sayInterrupted(cmd *cobra.Command, err error) error {
 	var told interruption
 	if !errors.Is(err, context.Canceled) {
@@ -42,16 +42,16 @@ func sayInterrupted(cmd *cobra.Command, err error) error {
 	return interruption{left}
 }
 
-// errInterrupted is for commands that change nothing.
+// errInterrupted is for read-only commands.
 var errInterrupted = fmt.Errorf("interrupted%w", silent{context.Canceled})
 
-// silent is an error without a text of its own.
+// silent is an error with an empty text.
 type silent struct{ error }
 
 func (silent) Error() string   { return "" }
 func (s silent) Unwrap() error { return s.error }
 
-// leftBy is what may be left by a command, where that is the same each time.
+// leftBy returns the possible leftovers of a command, if they are always the same.
 func leftBy(command string) string {
 	switch command {
 	case "exec":
@@ -78,13 +78,13 @@ func leftBy(command string) string {
 	return ""
 }
 
-// lookTime is how long the daemon may take to tell what became of a request that
-// was broken off, which it takes back.
+// lookTime limits the daemon's answer about the result of an interrupted request, which the daemon
+// rolls back.
 const lookTime = 5 * time.Second
 
-// unlessMade turns the interruption of a request into what is left of it: look
-// names what was made all the same, or nothing. The daemon takes back what it had
-// begun, so it is asked again while there is something.
+// unlessMade adds the remaining objects to the error of an interrupted request. look returns an
+// object that was made nevertheless, or "". The daemon rolls back unfinished work, so unlessMade
+// asks again while an object exists.
 func unlessMade(ctx context.Context, err error, look func(context.Context) (made string, _ error)) error {
 	if !errors.Is(err, context.Canceled) {
 		return err
@@ -96,7 +96,7 @@ func unlessMade(ctx context.Context, err error, look func(context.Context) (made
 		now, lookErr := look(ctx)
 		switch {
 		case lookErr != nil && made == "":
-			return err // nobody tells; the command says where to look
+			return err // the result is unknown; the command's text says where to look
 		case lookErr != nil:
 			return interruption{made + ": it was made all the same"}
 		case now == "":
@@ -110,7 +110,8 @@ func unlessMade(ctx context.Context, err error, look func(context.Context) (made
 	}
 }
 
-// whatBecame turns the interruption of a pause or a resume into the state of its sandbox, once that is one to stay.
+// whatBecame replaces the interruption of a pause or a resume by the state of its sandbox, once the
+// state is final.
 func whatBecame(ctx context.Context, err error, c *client.Client, id string) error {
 	if !errors.Is(err, context.Canceled) {
 		return err
@@ -124,7 +125,7 @@ func whatBecame(ctx context.Context, err error, c *client.Client, id string) err
 		case client.IsNotFound(lookErr):
 			return interruption{"sandbox " + id + " is not there any more"}
 		case lookErr != nil && last == "":
-			return err // the command says where to look
+			return err // the command's text says where to look
 		case lookErr != nil:
 			return interruption{fmt.Sprintf("sandbox %s is still %s; `forkd inspect %s` shows what becomes of it", id, last, id)}
 		case sb.Status != api.SandboxPausing && sb.Status != api.SandboxResuming:

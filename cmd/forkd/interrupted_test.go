@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// A pause or a resume that is interrupted says what became of the sandbox, not what it was on the way to.
+// The error of an interrupted pause or resume has the final state of the sandbox, not a transition.
 func TestAnInterruptedPauseSaysWhatBecameOfIt(t *testing.T) {
 	for name, row := range map[string]struct {
 		states []string // one answer each; the last one stays

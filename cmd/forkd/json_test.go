@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// The page says of each command what it prints with --json, or that it has no such form; and each takes the flag.
+// The page describes the --json output of each command, or lists it as a command without JSON. Each
+// command accepts the flag.
 func TestEveryCommandTakesJSON(t *testing.T) {
 	page, err := os.ReadFile("../../docs/inside/formats/json-output.md")
 	if err != nil {

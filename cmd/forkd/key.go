@@ -64,7 +64,7 @@ func newKeyCreateCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// printNewKey prints the text alone on standard output where a script wants it.
+// printNewKey prints only the key's text on standard output, for scripts.
 func printNewKey(a *app, k api.NewKey) error {
 	if a.JSON {
 		return a.Value(k)
@@ -111,7 +111,7 @@ func keyRows(list []api.Key, now time.Time) [][]string {
 	return rows
 }
 
-// quotaText is what of its quotas is a bound.
+// quotaText describes the quotas of a key.
 func quotaText(q api.KeyQuotas) string {
 	var parts []string
 	for _, p := range []struct {
@@ -187,7 +187,8 @@ func newKeyRotateCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// keyNamed is the id of a key by its id or its name, if one alone that is active has it.
+// keyNamed returns the ID of a key, given by its ID or by its name if exactly one active key has
+// the name.
 func keyNamed(ctx context.Context, c *client.Client, name string) (string, error) {
 	list, err := c.ListKeys(ctx)
 	if err != nil {

@@ -48,14 +48,14 @@ func newKillCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// killTrees ends the trees of sandboxes, one after another: two that are named may be of one tree. It prints all that
-// the daemon has ended.
+// killTrees ends the trees of sandboxes, one after another, because two named sandboxes may be in
+// one tree. It prints all sandboxes the daemon has ended.
 func killTrees(ctx context.Context, a *app, c *client.Client, ids []string) error {
 	killed, failed := []string{}, []error{}
 	for _, id := range ids {
 		dashless := func(s string) string { return strings.ReplaceAll(s, "-", "") }
 		if slices.ContainsFunc(killed, func(k string) bool { return dashless(k) == dashless(id) }) {
-			continue // with one before
+			continue // ended with an earlier one
 		}
 		ended, err := client.EndTree(ctx, c, id)
 		if err != nil {
@@ -77,8 +77,8 @@ func everyID(ctx context.Context, c *client.Client) ([]string, error) {
 	return ids, err
 }
 
-// killEach ends sandboxes, some at a time. With all, those that somebody else
-// ended meanwhile are as they should be.
+// killEach ends sandboxes, several at a time. With all, a sandbox another client has ended
+// meanwhile is no error.
 func killEach(ctx context.Context, c *client.Client, ids []string, all bool, options ...client.KillOption) []error {
 	const atOnce = 16
 	errs := make([]error, len(ids))
@@ -97,8 +97,8 @@ func killEach(ctx context.Context, c *client.Client, ids []string, all bool, opt
 	return errs
 }
 
-// ended prints the names whose error is nil, with --json as a list of that field. It reports all
-// errors but the last and returns the last.
+// ended prints the names with a nil error, or with --json a list in that field. It reports all
+// errors except the last, and returns the last.
 func (a *app) ended(field string, names []string, errs []error) error {
 	ended := []string{}
 	var failed []error
@@ -122,7 +122,7 @@ func (a *app) ended(field string, names []string, errs []error) error {
 	return last
 }
 
-// hintedBy is an error without its hint if the one that is told last has the same.
+// hintedBy returns an error without its hint if the last error has the same hint.
 func hintedBy(last, err error) error {
 	if hints.Of(err) != hints.Of(last) {
 		return err

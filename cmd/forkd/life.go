@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
-// lifeFlags are for how long sandboxes may run.
+// lifeFlags are the flags for the lifetime of sandboxes.
 type lifeFlags struct {
 	ttl, idle      time.Duration
 	atEnd          string
@@ -38,7 +38,7 @@ func (l *lifeFlags) life() api.SandboxLife {
 		AutoResume: l.autoResume, FilesystemOnly: l.filesystemOnly, RestartOnHang: l.restartOnHang}
 }
 
-// change is what was given of the flags.
+// change returns the change for the given flags.
 func (l *lifeFlags) change(cmd *cobra.Command) (req api.LifeRequest, err error) {
 	given := cmd.Flags().Changed
 	if given("ttl") {
@@ -131,7 +131,7 @@ func newExtendCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// printID prints the sandbox that something was done to.
+// printID prints the ID of a changed sandbox.
 func printID(a *app, info api.SandboxInfo, err error) error {
 	switch {
 	case err != nil:
@@ -142,7 +142,7 @@ func printID(a *app, info api.SandboxInfo, err error) error {
 	return a.Line("%s", info.ID)
 }
 
-// endOf is what becomes of a sandbox at its deadline, and when; empty: nothing does.
+// endOf describes the action and the time of a sandbox's deadline. It is empty without a deadline.
 func endOf(sb api.SandboxInfo) string {
 	l := sb.Life
 	if l == nil || l.DeadlineUnix == nil || sb.Status == api.SandboxFailed ||
@@ -153,7 +153,7 @@ func endOf(sb api.SandboxInfo) string {
 	return atEnd(l) + " in " + left.Round(time.Second).String()
 }
 
-// atEnd is what becomes of a sandbox at its end, in the words of its status afterwards.
+// atEnd returns the action at a sandbox's end, in the words of its status afterwards.
 func atEnd(l *api.SandboxLifeInfo) string {
 	if l.FilesystemOnly {
 		return string(l.AtEnd) + " (cold)"

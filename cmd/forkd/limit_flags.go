@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// limitFlags are what sandboxes may use of their host.
+// limitFlags are the flags for limits of sandboxes' host resources.
 type limitFlags struct {
 	memoryMiB int
 	rest      api.SandboxLimits
@@ -28,7 +28,7 @@ func (l *limitFlags) addFlags(cmd *cobra.Command) {
 		"MiB a second that each may have from its network, and as many to it (default: no limit)")
 }
 
-// addTreeFlags adds those that are about trees of forks by guests.
+// addTreeFlags adds the flags for trees of guest forks.
 func (l *limitFlags) addTreeFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.IntVar(&l.rest.TreeMemoryLimitMiB, "tree-memory-limit-mib", 0,

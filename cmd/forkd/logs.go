@@ -50,23 +50,25 @@ func newLogsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// startLog is where the guest keeps what the start command of its recipe writes (docs/inside/formats/recipe.md).
+// startLog is the guest's file with the output of its recipe's start command
+// (docs/inside/formats/recipe.md).
 const startLog = "/tmp/forkd-start.log"
 
-// Bounds of a look at it: a guest that hangs, or writes without end, still has a console.
+// Limits for reading it. If a guest hangs, or writes without end, its console is still shown.
 const (
 	startLogTime = 5 * time.Second
 	startLogMost = 64 << 20
 	startLogTail = 1 << 20
 )
 
-// startOutput is the last part of what a sandbox's start command wrote; empty: it has none, or that cannot be read.
+// startOutput returns the last part of the output of a sandbox's start command. It is empty if
+// there is no output or it cannot be read.
 func startOutput(ctx context.Context, a *app, c *client.Client, id string) string {
 	ctx, cancel := context.WithTimeout(ctx, startLogTime)
 	defer cancel()
 	file, err := c.Download(ctx, id, startLog, "root")
 	if client.IsNotFound(err) || client.CodeOf(err) == api.CodeGuestGone {
-		return "" // one that has ended has its console only
+		return "" // an ended sandbox has only its console
 	}
 	var kept []byte
 	if err == nil {
@@ -79,7 +81,8 @@ func startOutput(ctx context.Context, a *app, c *client.Client, id string) strin
 	return string(kept[max(0, len(kept)-startLogTail):])
 }
 
-// printConsole prints the last lines of a console and of what the start command wrote; a negative tail is all.
+// printConsole prints the last lines of a console and of the start command's output. A negative
+// tail prints all lines.
 func (a *app) printConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool) error {
 	text, err := c.Console(ctx, id)
 	if err != nil {
@@ -113,7 +116,7 @@ func (a *app) followConsole(ctx context.Context, c *client.Client, id string, ta
 	return errors.Join(err, w.Flush())
 }
 
-// lastLines is all of a text for n < 0.
+// lastLines returns the whole text if n is negative.
 func lastLines(text string, n int) string {
 	switch {
 	case n < 0 || text == "":

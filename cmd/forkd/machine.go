@@ -39,13 +39,14 @@ func newMachineCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// machineName is the machine that a machine command is about: --name, or as any command says it.
+// machineName selects the machine of a machine command: by --name, or by the global flags and the
+// environment.
 type machineName struct {
 	app  *app
 	flag string
 }
 
-// open names the machine; it creates nothing.
+// open returns the selected machine. It creates nothing.
 func (n *machineName) open() (*appliance.Appliance, error) {
 	if global := n.app.flags.MachineName; n.flag != "" && global != "" && n.flag != global {
 		return nil, exit.UsageError{Err: fmt.Errorf("--name %s and --machine-name %s are two machines", n.flag, global)}
@@ -60,7 +61,7 @@ func (n *machineName) open() (*appliance.Appliance, error) {
 	return m, nil
 }
 
-// existing is open for what needs a machine that was started once.
+// existing is open for commands that need a machine started before.
 func (n *machineName) existing() (*appliance.Appliance, error) {
 	m, err := n.open()
 	if err == nil && !m.Exists() {
@@ -69,7 +70,7 @@ func (n *machineName) existing() (*appliance.Appliance, error) {
 	return m, err
 }
 
-// agent is the agent of the machine, which must run.
+// agent returns a client of the machine's agent. The machine must run.
 func (n *machineName) agent() (*agentclient.Client, error) {
 	m, err := n.existing()
 	if err != nil {
@@ -82,7 +83,7 @@ func (n *machineName) agent() (*agentclient.Client, error) {
 	return c, err
 }
 
-// newMachineInitCommand is what the appliance's kernel starts.
+// newMachineInitCommand returns the command the appliance's kernel starts.
 func newMachineInitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "machine-init",

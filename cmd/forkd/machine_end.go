@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
-// machineEnd is what becomes of the sandboxes that run in a machine which is about to end.
+// machineEnd handles the running sandboxes of a machine before its end.
 type machineEnd struct {
 	app        *app
 	yes, pause bool
@@ -35,10 +35,11 @@ func (e *machineEnd) addFlags(cmd *cobra.Command, pause bool, more string) {
 	f.BoolVar(&e.pause, "pause", pause, "pause the sandboxes that run in it first"+more)
 }
 
-// lookAtDaemon is how long a machine's daemon may take to list its sandboxes.
+// lookAtDaemon limits the time for a machine's daemon to list its sandboxes.
 const lookAtDaemon = 10 * time.Second
 
-// settle pauses the sandboxes that run in the machine, or has leave to end them; otherwise it is an error.
+// settle pauses the running sandboxes of the machine, or gets permission to end them. Otherwise it
+// returns an error.
 func (e *machineEnd) settle(ctx context.Context, cmd *cobra.Command, m *appliance.Appliance) error {
 	c, err := machineClient(m)
 	if errors.Is(err, appliance.ErrNotRunning) {
@@ -75,7 +76,7 @@ func (e *machineEnd) settle(ctx context.Context, cmd *cobra.Command, m *applianc
 		"--yes ends those that cannot be paused")
 }
 
-// machineClient is a client of the machine's daemon.
+// machineClient returns a client of the machine's daemon.
 func machineClient(m *appliance.Appliance) (*client.Client, error) {
 	at, err := m.API()
 	if err != nil {
@@ -84,7 +85,7 @@ func machineClient(m *appliance.Appliance) (*client.Client, error) {
 	return client.New(client.Options{URL: "http://" + at.Addr, Token: at.Token, UserAgent: "forkd-cli/" + version})
 }
 
-// runningIn are the sandboxes that end with the machine: those with a process.
+// runningIn returns the sandboxes with a process, which end with the machine.
 func runningIn(ctx context.Context, c *client.Client) (ids []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookAtDaemon)
 	defer cancel()
@@ -97,7 +98,7 @@ func runningIn(ctx context.Context, c *client.Client) (ids []string, err error) 
 	return ids, err
 }
 
-// mayEnd asks whether sandboxes may end. An answer can have them paused.
+// mayEnd asks the user whether sandboxes may end. The user may choose to pause them instead.
 func (e *machineEnd) mayEnd(cmd *cobra.Command, m *appliance.Appliance, what string, pausable bool) error {
 	if e.yes {
 		return nil
@@ -124,7 +125,7 @@ func isTerminal(in io.Reader) bool {
 	return ok && ui.Terminal(f)
 }
 
-// answered is what a person decided.
+// answered applies the user's answer.
 func (e *machineEnd) answered(answer string, pausable bool, refused error) error {
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
@@ -145,8 +146,8 @@ func running(ids []string) string {
 	return fmt.Sprintf("%d sandboxes run", len(ids))
 }
 
-// pauseAll pauses sandboxes one after another: each writes its memory to the same disk. One that has ended
-// meanwhile, or is paused, needs nothing.
+// pauseAll pauses sandboxes one after another, because each writes its memory to the same disk. It
+// skips ended and already paused sandboxes.
 func (e *machineEnd) pauseAll(ctx context.Context, c *client.Client, ids []string) (failed error) {
 	for i, id := range ids {
 		e.app.Note("pausing sandbox %s (%d of %d) ...", id, i+1, len(ids))
@@ -164,7 +165,7 @@ func (e *machineEnd) pauseAll(ctx context.Context, c *client.Client, ids []strin
 	return failed
 }
 
-// resumeAll lets go on what settle paused, and names what does not.
+// resumeAll resumes the sandboxes that settle paused, and names the ones left paused.
 func (e *machineEnd) resumeAll(ctx context.Context, c *client.Client) {
 	var left []string
 	for _, id := range e.paused {
@@ -176,7 +177,7 @@ func (e *machineEnd) resumeAll(ctx context.Context, c *client.Client) {
 	e.paused = left
 }
 
-// after lets what was paused go on in the machine that runs again, and says what is left paused.
+// after resumes the paused sandboxes in the restarted machine, and reports the ones left paused.
 func (e *machineEnd) after(ctx context.Context, m *appliance.Appliance) {
 	if len(e.paused) == 0 {
 		return
@@ -192,7 +193,7 @@ func (e *machineEnd) after(ctx context.Context, m *appliance.Appliance) {
 	e.tellPaused(m)
 }
 
-// tellPaused names the sandboxes that stay paused.
+// tellPaused names the sandboxes left paused.
 func (e *machineEnd) tellPaused(m *appliance.Appliance) {
 	if len(e.paused) == 0 {
 		return

@@ -18,7 +18,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// pretendMachine makes a machine of that name that runs: a process that sleeps, and the script's daemon: machine NAME.
+// pretendMachine makes a running machine of that name, with a sleeping process and the script's
+// daemon: machine NAME.
 func pretendMachine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: machine NAME")

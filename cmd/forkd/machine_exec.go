@@ -66,8 +66,8 @@ func newMachineExecCommand(name *machineName) *cobra.Command {
 	return cmd
 }
 
-// inputOf is standard input, unless it is a terminal at which somebody else
-// types: a read in the background would stop this process.
+// inputOf returns standard input, unless it is a terminal in use by another process. A read in the
+// background would stop this process.
 func inputOf(cmd *cobra.Command) io.Reader {
 	in := cmd.InOrStdin()
 	if f, ok := in.(*os.File); ok {
@@ -79,7 +79,7 @@ func inputOf(cmd *cobra.Command) io.Reader {
 	return in
 }
 
-// uploadFile copies FILE or FILE:TARGET and keeps whether it may be executed.
+// uploadFile copies FILE or FILE:TARGET and keeps the executable bit.
 func uploadFile(cmd *cobra.Command, client *agentclient.Client, spec string) error {
 	from, to, ok := strings.Cut(spec, ":")
 	if !ok {

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent"
 )
 
-// fakeMachine is a machine that is said to run, with a real agent on this host.
+// fakeMachine makes a machine that appears to run, with a real agent on this host.
 func fakeMachine(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {

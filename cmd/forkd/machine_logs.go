@@ -48,7 +48,7 @@ func newMachineLogsCommand(name *machineName) *cobra.Command {
 	return cmd
 }
 
-// copyLog copies a file that may grow, or be cut when it is rotated.
+// copyLog copies a growing file, which may be truncated by rotation.
 func copyLog(ctx context.Context, out io.Writer, f *os.File, follow bool) error {
 	var at int64
 	for {

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
-// leaves are the commands that do something themselves, as they are typed.
+// leaves returns the commands without subcommands.
 func leaves(cmd *cobra.Command) (all []*cobra.Command) {
 	for _, child := range cmd.Commands() {
 		if child.HasSubCommands() {

@@ -11,11 +11,11 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
-// machineNetOptions are the flags of serve about sandboxes' networks that a machine's daemon can be
-// given from outside. Files are of this host: the machine gets their content.
+// machineNetOptions are the network flags of serve that a machine's daemon can get from outside.
+// Their files are on this host. The machine receives their content.
 type machineNetOptions struct{ netOptions }
 
-// nothingGiven is what stands for nothing, in place of what was kept.
+// nothingGiven as a value removes the stored value.
 const nothingGiven = "none"
 
 func (o *machineNetOptions) addFlags(f *pflag.FlagSet) {
@@ -38,9 +38,9 @@ func (o *machineNetOptions) addFlags(f *pflag.FlagSet) {
 		"file of this host with that URL, for one with a password: socks5://USER:PASSWORD@HOST[:PORT]")
 }
 
-// change is what the flags that were typed change.
+// change returns the changes of the flags on the command line.
 func (o *machineNetOptions) change(typed *pflag.FlagSet) (c appliance.NetworkChange, err error) {
-	given := o.netOptions // what is to be checked
+	given := o.netOptions // values to check
 	given.hostAddress = "127.0.0.1"
 	if isClear(given.private) {
 		given.private = []string{}
@@ -77,7 +77,7 @@ func (o *machineNetOptions) change(typed *pflag.FlagSet) (c appliance.NetworkCha
 
 func isClear(list []string) bool { return len(list) == 1 && list[0] == nothingGiven }
 
-// ceilingForMachine is a ceiling that was checked: a word, or a file's content.
+// ceilingForMachine returns a checked ceiling: a word, or a file's content.
 func (o *netOptions) ceilingForMachine() (*string, error) {
 	switch api.Net(o.ceilingText) {
 	case api.NetPublic, api.NetNone:

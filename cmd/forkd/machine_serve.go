@@ -11,8 +11,8 @@ import (
 	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
-// serveConfig reads a file with flags of forkd serve for a machine's daemon: one a line, as they are typed; empty lines
-// and lines with # are left out.
+// serveConfig reads a file with flags of forkd serve for a machine's daemon. Each line has one
+// flag, as on a command line. Empty lines and lines with # are ignored.
 func serveConfig(a *app, path string) (*[]string, error) {
 	flags := []string{}
 	if path == nothingGiven {
@@ -36,8 +36,9 @@ func serveConfig(a *app, path string) (*[]string, error) {
 	return &flags, nil
 }
 
-// ownedByMachine are flags of serve that the machine sets itself, or has flags of its own for; the files that
-// the last of them name are of this host, which the machine does not see.
+// ownedByMachine returns the flags of serve that the machine sets itself, or for which it has its
+// own flags. The files named by the last of them are on this host, where the machine cannot see
+// them.
 func ownedByMachine() []string {
 	return []string{"listen", "token-file", "data", "run", "vmm", "kvm", "spawn", "net", "idle-exit", "jail",
 		"net-ceiling", "net-private", "net-host-port", "net-host-address", "net-own-address",
@@ -45,7 +46,8 @@ func ownedByMachine() []string {
 		"tls-cert", "tls-key", "tls-client-ca", "net-resolv-conf", "net-ca"}
 }
 
-// serveFlag is a line as one argument, --name=value, once forkd serve would take it.
+// serveFlag returns a line as one argument, --name=value, after a check with the flags of forkd
+// serve.
 func serveFlag(a *app, line string) (string, error) {
 	name, value, given := strings.Cut(line, "=")
 	if at := strings.IndexAny(line, " \t"); at >= 0 && (!given || at < len(name)) {

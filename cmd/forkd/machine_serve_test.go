@@ -33,7 +33,7 @@ func TestAServeConfigIsCheckedOnThisHost(t *testing.T) {
 	if got, err := serveConfig(&app{}, "none"); err != nil || len(*got) != 0 {
 		t.Errorf("none: %v, %v", got, err)
 	}
-	// What the machine owns is known to serve: a flag that is renamed must not slip through.
+	// serve knows each of these flags, to detect a renamed flag.
 	for _, name := range ownedByMachine() {
 		if newServeCommand(&app{}).Flags().Lookup(name) == nil {
 			t.Errorf("forkd serve has no flag --%s", name)

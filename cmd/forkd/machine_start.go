@@ -76,14 +76,14 @@ func newMachineStartCommand(name *machineName) *cobra.Command {
 	f.StringVar(&config, "serve-config", "",
 		"file of this host with more flags of the machine's forkd serve, one a line; none: no more (default: as before)")
 	f.StringVar(&opt.Kernel, "kernel", "", "series or package of the machine's own kernel, for this start only")
-	_ = f.MarkHidden("kernel") // there is one of that name, so it cannot fail
+	_ = f.MarkHidden("kernel") // the flag exists, so it cannot fail
 	network.addFlags(f)
 	end.addFlags(cmd, true, ", with --restart")
 	f.Lookup("pause").Usage = "with --restart: pause the sandboxes that run in it, and resume them afterwards"
 	return cmd
 }
 
-// differing gives the error about a machine that runs with other values its code.
+// differing gives a code to the error about a machine with other values.
 func differing(err error) error {
 	if errors.Is(err, appliance.ErrDiffers) {
 		return codedError{err, api.CodeConflict}
@@ -94,7 +94,7 @@ func differing(err error) error {
 // startReport is the result of machine start --json.
 type startReport struct {
 	Name    string  `json:"name"`
-	Already bool    `json:"already"` // it ran before
+	Already bool    `json:"already"` // it was already running
 	Stale   bool    `json:"stale"`   // and has older programs or other settings
 	TookS   float64 `json:"took_s"`
 }

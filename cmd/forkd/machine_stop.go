@@ -52,7 +52,7 @@ func newMachineStopCommand(name *machineName) *cobra.Command {
 // stopReport is the result of machine stop --json.
 type stopReport struct {
 	Name   string   `json:"name"`
-	Ran    bool     `json:"ran"`    // before
+	Ran    bool     `json:"ran"`    // it was running
 	Paused []string `json:"paused"` // sandboxes
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance/testbench"
 )
 
-// newMachineTestExecCommand is what `go test -exec` calls with a test binary.
+// newMachineTestExecCommand returns the command that `go test -exec` calls with a test binary.
 func newMachineTestExecCommand(name *machineName) *cobra.Command {
 	opt := testbench.Options{Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
 	cmd := &cobra.Command{
@@ -34,7 +34,7 @@ func newMachineTestExecCommand(name *machineName) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.SetInterspersed(false) // the binary's own flags are not ours
+	f.SetInterspersed(false) // later flags belong to the binary
 	f.DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "kill the test binary after this time")
 	f.StringVar(&opt.Fixtures, "fixtures", os.Getenv("FORKD_TEST_FIXTURES"), "directory with the tests' fixtures")
 	return cmd

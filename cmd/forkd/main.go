@@ -1,6 +1,5 @@
-// Command forkd is the CLI and the daemon: one binary, one file per command.
-// It parses flags and prints; the work is in the packages below. The trap: a
-// command that is not added in newRoot does not exist.
+// Command forkd is the CLI and the daemon: one binary, one file per command. It parses flags and
+// prints. The packages below do the work. The trap: a command must be added in newRoot to exist.
 package main
 
 import (
@@ -19,7 +18,7 @@ var version = "dev"
 
 func main() { exit.Main(run) }
 
-// run is the whole program; the result is the exit code.
+// run is the whole program. It returns the exit code.
 func run(ctx context.Context, args []string) int {
 	a := &app{Printer: ui.Standard("forkd"), line: args}
 	root := newRoot(a)
@@ -44,7 +43,7 @@ func newRoot(a *app) *cobra.Command {
 			"milliseconds. Each child is a virtual machine of its own.",
 		Version: version,
 	}
-	root.CompletionOptions.DisableDefaultCmd = true // ours says more
+	root.CompletionOptions.DisableDefaultCmd = true // ours has a longer help
 	a.addFlags(root)
 	const sandboxes, parents, host = "sandboxes", "parents", "host"
 	root.AddGroup(

@@ -54,10 +54,9 @@ func setUp(env *testscript.Env, d clitest.Daemon) error {
 	return nil
 }
 
-// changeEngine makes things happen that no command can: fake limit N, fake fail
-// ID REASON, fake torn TAG, fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake adopt ID PARENT, fake
-// branches N, fake finish TAG, fake adopt ID PARENT,
-// fake ceiling none.
+// changeEngine makes changes no command can make: fake limit N, fake fail ID REASON, fake torn TAG,
+// fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake adopt ID PARENT, fake branches N,
+// fake finish TAG, fake adopt ID PARENT, fake ceiling none.
 func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(engineKey{}).(*fakeengine.Engine)
 	switch args[0] {
@@ -86,9 +85,8 @@ func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// interruptCommand runs forkd until a fork of it waits, presses Ctrl-C, and checks
-// that the exit code is 130: interrupt forkd ARG... Its output is in the files out
-// and err.
+// interruptCommand runs forkd until a fork of it waits, presses Ctrl-C, and expects exit code 130:
+// interrupt forkd ARG... The output is in the files out and err.
 func interruptCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || args[0] != "forkd" {
 		ts.Fatalf("usage: interrupt forkd ARG...")

@@ -32,7 +32,7 @@ func newNetPolicyCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := n.policy()
-			if n.net != "" && err != nil { // before the daemon is asked
+			if n.net != "" && err != nil { // before the daemon is called
 				return err
 			}
 			if p != nil && p.Tap != "" {
@@ -54,7 +54,7 @@ func newNetPolicyCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// change sends the policy that the flags make, of nothing or of what there is.
+// change sends the policy of the flags, either complete or as a change of the current policy.
 func (n *netFlags) change(ctx context.Context, c *client.Client, id string,
 	now api.SandboxNetwork) (api.SandboxNetwork, error) {
 	from := now.Network
@@ -130,8 +130,8 @@ func flowRows(flows []api.NetworkFlow, now time.Time) [][]string {
 	return rows
 }
 
-// noteNetwork says what the operator's ceiling took of what was asked for: it is the same for
-// all sandboxes that were forked together.
+// noteNetwork reports the parts of the requested policy the operator's ceiling removed. They are
+// the same for all sandboxes of a fork.
 func noteNetwork(p *ui.Printer, all []api.SandboxInfo) {
 	if len(all) > 0 && all[0].Network != nil && len(all[0].Network.Cut) > 0 {
 		p.Note("the daemon's ceiling cuts the network: %s", strings.Join(all[0].Network.Cut, "; "))

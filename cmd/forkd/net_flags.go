@@ -14,13 +14,13 @@ import (
 	"github.com/forkd/forkd/internal/vm/hostnet"
 )
 
-// netFlags say what sandboxes may reach.
+// netFlags are the flags for a sandbox's network policy.
 type netFlags struct {
 	net         string
 	allow, deny []string
 }
 
-// addFlags adds them to a command; otherwise is what holds without them.
+// addFlags adds the flags to a command. otherwise describes the policy without flags.
 func (n *netFlags) addFlags(cmd *cobra.Command, otherwise string) {
 	f := cmd.Flags()
 	f.StringVar(&n.net, "net", "",
@@ -33,10 +33,10 @@ func (n *netFlags) addFlags(cmd *cobra.Command, otherwise string) {
 		[]cobra.Completion{"none\tnothing", "public\tall public addresses"}, cobra.ShellCompDirectiveDefault))
 }
 
-// given reports whether one of them was typed.
+// given reports whether one of the flags was given.
 func (n *netFlags) given() bool { return n.net != "" || len(n.allow) > 0 || len(n.deny) > 0 }
 
-// policy is what they say together; nil: nothing.
+// policy returns the policy of the flags, or nil without flags.
 func (n *netFlags) policy() (*api.NetworkPolicy, error) {
 	if !n.given() {
 		return nil, nil
@@ -51,10 +51,10 @@ func (n *netFlags) policy() (*api.NetworkPolicy, error) {
 	return n.added(spec)
 }
 
-// tapPrefix stands before the name of a tap.
+// tapPrefix precedes the name of a tap.
 const tapPrefix = "tap="
 
-// tap is an operator's network, which no policy bounds.
+// tap returns the policy for an operator's network, to which no rules apply.
 func (n *netFlags) tap(name string) (*api.NetworkPolicy, error) {
 	if err := hostnet.CheckName(name); err != nil {
 		return nil, exit.UsageError{Err: fmt.Errorf("--net %q: %w", n.net, err)}
@@ -66,7 +66,7 @@ func (n *netFlags) tap(name string) (*api.NetworkPolicy, error) {
 	return &api.NetworkPolicy{Tap: name}, nil
 }
 
-// added are the rules on top of a policy.
+// added returns a policy with the rules of the flags on top.
 func (n *netFlags) added(p api.NetworkPolicy) (*api.NetworkPolicy, error) {
 	for _, list := range []struct {
 		flag  string
@@ -86,7 +86,7 @@ func (n *netFlags) added(p api.NetworkPolicy) (*api.NetworkPolicy, error) {
 	return &p, nil
 }
 
-// ruleOfFlag words a bad rule as it was typed.
+// ruleOfFlag describes an invalid rule with its original text.
 func ruleOfFlag(flag, text string, err error) error {
 	if rule := (*netpolicy.RuleError)(nil); errors.As(err, &rule) {
 		return fmt.Errorf("%s %q: %s", flag, text, rule.Msg)
@@ -94,7 +94,7 @@ func ruleOfFlag(flag, text string, err error) error {
 	return fmt.Errorf("%s %q: %w", flag, text, err)
 }
 
-// namedPolicy is a policy by its name, or of a file. Without one nothing is allowed.
+// namedPolicy returns a policy by its name, or from a file. Without a name it denies everything.
 func namedPolicy(name string) (api.NetworkPolicy, error) {
 	switch api.Net(name) {
 	case "", api.NetNone:
@@ -117,7 +117,7 @@ func namedPolicy(name string) (api.NetworkPolicy, error) {
 	return p, nil
 }
 
-// policyFile reads a policy; its errors name file and line.
+// policyFile reads a policy. Its errors have the file and the line.
 func policyFile(path string) (netpolicy.Spec, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

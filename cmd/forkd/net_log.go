@@ -30,7 +30,7 @@ func newNetLogCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// logLine is what of an audit line is for people.
+// logLine holds the fields of a log line for people.
 type logLine struct {
 	Time     time.Time `json:"time"`
 	Verdict  string    `json:"verdict"`
@@ -58,7 +58,7 @@ func printLogLine(a *ui.Printer, line []byte) error {
 	return err
 }
 
-// text is one line; names and reasons in it may be a guest's.
+// text returns one line. Names and reasons in it may be text of a guest.
 func (l logLine) text() string {
 	parts := []string{l.Time.UTC().Format(time.RFC3339), l.Verdict, l.Protocol}
 	if l.Far != "" {

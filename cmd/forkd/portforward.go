@@ -50,7 +50,7 @@ func newPortForwardCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// forward is one port that is passed on, as --json prints it.
+// forward is one forwarded port, as --json prints it.
 type forward struct {
 	Local   string `json:"local"`
 	Sandbox string `json:"sandbox"`
@@ -59,8 +59,8 @@ type forward struct {
 	l net.Listener
 }
 
-// forwardPorts listens on all addresses or none, and serves until ctx or the sandbox ends.
-// An end by Ctrl-C is as it should be.
+// forwardPorts listens on all addresses or returns an error. It serves until ctx or the sandbox
+// ends. The end by Ctrl-C is no error.
 func (a *app) forwardPorts(ctx context.Context, c *client.Client, id string, specs []portspec.Spec) error {
 	sb, err := c.Sandbox(ctx, id)
 	if err != nil {
@@ -104,7 +104,8 @@ func listenAll(ctx context.Context, id string, specs []portspec.Spec) (all []for
 	return all, nil
 }
 
-// listenNetwork keeps an address of one family to that: 0.0.0.0 on "tcp" would take IPv6 as well.
+// listenNetwork restricts an address to its own family. 0.0.0.0 on "tcp" would listen on IPv6 as
+// well.
 func listenNetwork(local string) string {
 	host, _, _ := net.SplitHostPort(local)
 	switch ip, err := netip.ParseAddr(host); {
@@ -134,7 +135,7 @@ func printForwards(p *ui.Printer, all []forward) error {
 	return nil
 }
 
-// serve connects who comes until ctx ends.
+// serve forwards incoming connections until ctx ends.
 func (f forward) serve(ctx context.Context, c *client.Client, t *troubles) {
 	var conns sync.WaitGroup
 	defer conns.Wait()
@@ -165,8 +166,8 @@ func (f forward) serve(ctx context.Context, c *client.Client, t *troubles) {
 	}
 }
 
-// troubles are connections that could not be made. What happens again and again is told
-// once a second, with how often it has happened.
+// troubles reports failed connections. It reports repeated failures once a second, with their
+// number.
 type troubles struct {
 	say func(string)
 	end context.CancelCauseFunc
@@ -199,7 +200,7 @@ func (t *troubles) note(err error) {
 	t.say(text)
 }
 
-// goneForGood tells the end of a sandbox from what may be over the next time.
+// goneForGood reports whether an error means the end of a sandbox, not a temporary failure.
 func goneForGood(err error) bool {
 	var e *client.Error
 	if !errors.As(err, &e) {

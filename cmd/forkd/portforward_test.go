@@ -21,7 +21,8 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// guestPorts are the servers in the fake's sandboxes: 80 answers, when it has all of what came.
+// guestPorts returns the servers in the fake's sandboxes. Port 80 answers when all input has
+// arrived.
 func guestPorts() map[uint16]func(net.Conn) {
 	return map[uint16]func(net.Conn){80: func(c net.Conn) {
 		b, _ := io.ReadAll(c)
@@ -29,9 +30,9 @@ func guestPorts() map[uint16]func(net.Conn) {
 	}}
 }
 
-// forwardCommand runs forkd port-forward ARG..., connects to each address that it prints, once
-// there are that many, sends a line to each, and ends it by Ctrl-C: forward N forkd ARG... What
-// it printed is in the files out and err, the answers are in answers.
+// forwardCommand runs forkd port-forward ARG..., waits for N addresses, connects to each, sends a
+// line to each, and ends the command by Ctrl-C: forward N forkd ARG... The output is in the files
+// out and err, the answers are in answers.
 func forwardCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 || args[1] != "forkd" {
 		ts.Fatalf("usage: forward N forkd ARG...")
@@ -66,7 +67,7 @@ func forwardCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("answers"), []byte(answers.String()), 0o600))
 }
 
-// askLocal sends a line, the end, and returns what comes back.
+// askLocal sends a line and closes the sending direction. It returns the answer.
 func askLocal(address string) string {
 	c, err := net.Dial("tcp", address)
 	if err != nil {

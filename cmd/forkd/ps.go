@@ -70,7 +70,7 @@ func sandboxRows(list []api.SandboxInfo) [][]string {
 	return rows
 }
 
-// statusOf tells one that boots when it is resumed from one that goes on.
+// statusOf returns the status. It marks paused sandboxes without memory as cold.
 func statusOf(sb api.SandboxInfo) string {
 	if sb.Cold && sb.Status == api.SandboxPaused {
 		return "paused (cold)"
@@ -78,7 +78,7 @@ func statusOf(sb api.SandboxInfo) string {
 	return string(sb.Status)
 }
 
-// useOfLimit is empty of a sandbox that has ended.
+// useOfLimit is empty for an ended sandbox.
 func useOfLimit(sb api.SandboxInfo) string {
 	if sb.Use == nil {
 		return ""
@@ -90,7 +90,7 @@ func useOfLimit(sb api.SandboxInfo) string {
 	return use
 }
 
-// policyName is empty of a sandbox that has ended.
+// policyName is empty for an ended sandbox.
 func policyName(sb api.SandboxInfo) string {
 	if sb.Network == nil {
 		return ""

@@ -7,11 +7,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// needVMs are the commands that run VMs on this host, or build what VMs boot.
-// All others speak to a daemon, which may be elsewhere.
+// needVMs returns the commands for VMs on this host, and for building their images. All other
+// commands use a daemon, which may be on another host.
 func needVMs() []string { return []string{"serve", "doctor", "machine", "demo", "image build"} }
 
-// refuse makes those commands, and what is below them, say why they cannot work.
+// refuse makes these commands and their subcommands return the reason why they cannot work.
 func refuse(root *cobra.Command, why error) {
 	for _, cmd := range root.Commands() {
 		if name := strings.TrimPrefix(cmd.CommandPath(), "forkd "); slices.Contains(needVMs(), name) {

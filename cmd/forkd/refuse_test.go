@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/platform"
 )
 
-// Each command that runs VMs here refuses in one sentence, whatever its arguments.
+// Each command that runs VMs on this host refuses in one sentence, with any arguments.
 func TestCommandsThatRunVMsRefuseElsewhere(t *testing.T) {
 	for _, line := range []string{
 		"serve", "serve --listen tcp://127.0.0.1:0", "doctor --json", "machine", "machine start --cpus 2", "demo -n 3",
@@ -28,7 +28,7 @@ func TestCommandsThatRunVMsRefuseElsewhere(t *testing.T) {
 	}
 }
 
-// A name that is no command would leave that command to run into something worse.
+// A wrong name in the list would leave its command unprotected.
 func TestCommandsThatNeedVMsExist(t *testing.T) {
 	root := newRoot(&app{})
 	for _, name := range needVMs() {

@@ -86,7 +86,7 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string) {
 	}
 }
 
-// ensureSnapshot returns the tag of the image's snapshot, made if need be.
+// ensureSnapshot returns the tag of the image's snapshot, and makes the snapshot if needed.
 func (a *app) ensureSnapshot(ctx context.Context, c *client.Client, img api.Image) (string, error) {
 	tag := runTag(img)
 	info, err := c.Snapshot(ctx, tag)
@@ -103,13 +103,13 @@ func (a *app) ensureSnapshot(ctx context.Context, c *client.Client, img api.Imag
 		return "", err
 	}
 	_, err = a.createSnapshot(ctx, c, api.CreateSnapshotRequest{Tag: tag, Image: img.Name})
-	if client.CodeOf(err) == api.CodeConflict { // somebody else began at the same time
+	if client.CodeOf(err) == api.CodeConflict { // another client began at the same time
 		err = snapshots.AwaitReady(ctx, c, tag)
 	}
 	return tag, err
 }
 
-// runTag names the snapshot of one build of an image.
+// runTag returns the tag of the snapshot for one build of an image.
 func runTag(img api.Image) string {
 	digest := strings.TrimPrefix(img.Digest, "sha256:")
 	name := img.Name[:min(len(img.Name), 50)] // a tag has at most 64

@@ -32,12 +32,12 @@ import (
 	"github.com/forkd/forkd/internal/sys/timerslack"
 )
 
-// stopGrace is how long requests in flight may take when the daemon stops, and
-// then again how long the engine may take.
+// stopGrace limits requests in flight when the daemon stops, and then the end of the engine.
 const stopGrace = 10 * time.Second
 
-// monitorSlack is how late the Go runtime's monitor thread may look at the daemon. With the kernel's
-// slack it looks every 20 us and what that adds while the daemon works, and each look may take a vCPU off its CPU.
+// monitorSlack is the timer slack of the Go runtime's monitor thread. With the kernel's default the
+// thread wakes every 20 us plus that slack while the daemon works, and each wake-up may take a vCPU
+// off its CPU.
 const monitorSlack = 2 * time.Millisecond
 
 // serveOptions are the daemon's flags.
@@ -134,7 +134,7 @@ func newServeCommand(a *app) *cobra.Command {
 			"starts: $FORKD_DAEMON_IDLE, else 10m)")
 	f.StringVar(&o.seccomp, "vmm-seccomp", string(seccomp.On),
 		"what becomes of a VMM process that makes a system call which it has no need of: on, log, trap or off")
-	_ = f.MarkHidden("vmm-seccomp") // for finding what a list lacks: nobody should need to turn it off
+	_ = f.MarkHidden("vmm-seccomp") // for finding calls that a list lacks: users should not need to turn it off
 	o.net.addFlags(f)
 	f.StringVar(&o.cgroup, "cgroup", cgroupAuto,
 		"auto: each VM has a cgroup, where the host lets the daemon make some; off: none has, and none can be limited")
@@ -214,12 +214,12 @@ func (o *serveOptions) complete() error {
 	return nil
 }
 
-// serve wires the daemon together and runs it until ctx ends.
+// serve builds the daemon and runs it until ctx ends.
 func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	for _, name := range []string{"FORKD_TOKEN", "E2B_API_KEY"} {
-		_ = os.Unsetenv(name) // a client's: neither for the daemon nor for the processes that it starts
+		_ = os.Unsetenv(name) // it is a client's variable, and not for the daemon or its child processes
 	}
-	var opened undo.Stack // everything is given back at the end, newest first
+	var opened undo.Stack // released at the end, newest first
 	defer opened.Run()
 	log, err := o.logger(a)
 	if err != nil {
@@ -239,7 +239,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	opened.Push(guestFiles.Close)
 	opening, fresh := true, missing(o.run, o.data)
 	opened.Push(func() {
-		if opening { // a flag was wrong, say
+		if opening { // for example, a flag was wrong
 			fresh.remove()
 		}
 	})
@@ -250,7 +250,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err := claimDirs(o.run, o.data, log); err != nil { // before a socket is made in one of them
 		return err
 	}
-	// Before the engine: a taken address is the likeliest mistake, and the cheapest.
+	// Before the engine: an address in use is the most likely mistake, and the cheapest to detect.
 	listeners, err := o.bind(ctx, token, log, &opened)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	happened := openEvents(o.data, log)
 	config := o.engineConfig(images, timings, log)
 	config.Events = telling(happened)
-	var server apiServer // what is made before it asks it who a request is from, and what is there for them
+	var server apiServer // code created before the server uses it for quotas, audit lines, authentication and views
 	config.GuestQuota = server.admitGuest
 	config.Acts = acting(audit, &server)
 	if config.Groups, err = o.groups(log); err != nil {
@@ -326,7 +326,7 @@ func (o serveOptions) version() api.VersionInfo {
 	return v
 }
 
-// claimDirs looks whether the directories are the daemon's to use; the engine opens them.
+// claimDirs checks whether the daemon may use the directories. The engine opens them.
 func claimDirs(run, data string, log *slog.Logger) error {
 	d, err := rundir.Open(run)
 	if err == nil {
@@ -366,7 +366,8 @@ func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observe
 	}
 }
 
-// closeEngine gives it time of its own: ctx has ended when this is called.
+// closeEngine closes the engine with a separate time limit, because ctx has ended when it is
+// called.
 func closeEngine(ctx context.Context, engine *engine.Engine) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
@@ -388,8 +389,7 @@ func (o serveOptions) logger(a *app) (*slog.Logger, error) {
 	return nil, exit.UsageError{Err: fmt.Errorf("--log-format %q: want text or json", o.logFormat)}
 }
 
-// notifySystemd tells a service manager how far the daemon is, if there is one:
-// sd_notify(3).
+// notifySystemd reports the daemon's state to a service manager, if there is one: sd_notify(3).
 func notifySystemd(log *slog.Logger, state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

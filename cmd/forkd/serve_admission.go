@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/settings"
 )
 
-// admissionOptions are how much may be promised, and when less is made.
+// admissionOptions set the over-commit of resources, and the pressure at which fewer VMs are made.
 type admissionOptions struct {
 	memory, disk float64 // over-commit
 	pressure     []string

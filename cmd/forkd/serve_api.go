@@ -10,10 +10,10 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// apiServer is the API, for what is made before it. It is there when the first request comes.
+// apiServer holds the API server for code created before it. It is set before the first request.
 type apiServer struct{ atomic.Pointer[httpapi.Server] }
 
-// keyName is the name of a key, which may be gone.
+// keyName returns the name of a key, which may be deleted.
 func (s *apiServer) keyName(id string) string {
 	if api := s.Load(); api != nil && id != "" {
 		return api.KeyName(id)
@@ -21,8 +21,8 @@ func (s *apiServer) keyName(id string) string {
 	return ""
 }
 
-// admitGuest asks the API's quotas. A guest that runs on from an earlier daemon may ask before there
-// is an API, and again when it is told so.
+// admitGuest checks the API's quotas. A guest from an earlier daemon may ask before the API exists.
+// It gets a retryable error.
 func (s *apiServer) admitGuest(ctx context.Context, of sandbox.Info, n int) (func(), error) {
 	if api := s.Load(); api != nil {
 		return api.AdmitGuest(ctx, of, n)

@@ -23,7 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// auditFlags are where the daemon writes down what was done, and how much of it stays.
+// auditFlags set the path and the size of the audit log.
 type auditFlags struct {
 	file    string
 	fileMiB int
@@ -39,7 +39,7 @@ func (o *auditFlags) addFlags(f *pflag.FlagSet) {
 		"full files of the audit log that stay; older ones are removed")
 }
 
-// auditNone stands for no audit log, where one is the default.
+// auditNone disables the audit log where it is enabled by default.
 const auditNone = "none"
 
 func (o *auditFlags) complete() (err error) {
@@ -57,27 +57,27 @@ func (o *auditFlags) complete() (err error) {
 	return err
 }
 
-// auditPatience is how long the daemon's end waits for the audit log's disk.
+// auditPatience limits the wait for the audit log's disk when the daemon ends.
 const auditPatience = 5 * time.Second
 
-// open opens the log, if there is to be one; nil: there is none.
+// open opens the log if it is enabled. Otherwise it returns nil.
 func (o auditFlags) open(ctx context.Context, run string, log *slog.Logger, opened *undo.Stack) (httpapi.Audit, error) {
 	if o.file == "" {
 		if !ui.Terminal(os.Stderr) {
-			exit.OnHangup(ctx, func() {}) // there is nothing to open again
+			exit.OnHangup(ctx, func() {}) // there is no file to open again
 		}
 		return nil, nil
 	}
 	l, err := audit.Open(audit.Config{
 		Path: o.file, MaxBytes: int64(o.fileMiB) << 20, Keep: o.files, Log: log,
-		// Verdicts on flows are forkd-net's to write: it outlives this daemon.
+		// forkd-net logs the verdicts on flows itself, because it outlives this daemon.
 		Opened: audit.Entry{Note: fmt.Sprintf("forkd %s; network verdicts: %s", version,
 			filepath.Join(run, "net", "audit.log"))},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
-	if !ui.Terminal(os.Stderr) { // otherwise it is the terminal that was closed
+	if !ui.Terminal(os.Stderr) { // otherwise the terminal was closed
 		exit.OnHangup(ctx, l.Reopen)
 	}
 	opened.Push(func() {
@@ -88,7 +88,7 @@ func (o auditFlags) open(ctx context.Context, run string, log *slog.Logger, open
 	return l, nil
 }
 
-// acting puts what is done without a request into the audit log.
+// acting returns a function for recording actions without a request in the audit log.
 func acting(log httpapi.Audit, server *apiServer) sandbox.Acts {
 	if log == nil {
 		return func(sandbox.Act) {}
@@ -107,7 +107,7 @@ func acting(log httpapi.Audit, server *apiServer) sandbox.Acts {
 	}
 }
 
-// openEvents makes the list of what happens, whose IDs go on where the last daemon's ended.
+// openEvents opens the event log. Its IDs continue from the last daemon's.
 func openEvents(data string, log *slog.Logger) *events.Log {
 	last, err := events.FirstAfterBoot(filepath.Join(data, "events.boot"))
 	if err != nil {
@@ -116,7 +116,7 @@ func openEvents(data string, log *slog.Logger) *events.Log {
 	return events.New(last, 0, time.Now)
 }
 
-// telling puts what the engine tells on the list.
+// telling returns a function for adding the engine's events to the log.
 func telling(l *events.Log) sandbox.Events {
 	return func(kind, id string, detail map[string]string) {
 		e := events.Event{Kind: kind, Sandbox: detail[sandbox.EventKeySandbox], Snapshot: detail[sandbox.EventKeySnapshot],

@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// outside is what requests from outside of the native API are for: servers in sandboxes, and
+// outside returns the handler of requests outside the native API: for servers in sandboxes, and for
 // E2B's API. The server is set before the first request.
 func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server *apiServer,
 	access httpapi.Access, log *slog.Logger, opened *undo.Stack) (httpapi.Ingress, error) {
@@ -62,7 +62,7 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 	return both{h, ports}, nil
 }
 
-// both asks E2B's API first: it serves ports of sandboxes as well.
+// both tries E2B's API first, which serves ports of sandboxes as well.
 type both struct {
 	*e2bapi.Handler
 	ports *ingress.Handler
@@ -85,8 +85,9 @@ func (b both) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.ports.ServeHTTP(w, r)
 }
 
-// e2bAuth takes keys, the daemon's token and E2B's form of that, as E2B's clients show them or as
-// ours do. Whoever shows none is nobody: E2B's API is not for the socket's peers.
+// e2bAuth authenticates with keys, the daemon's token or its E2B form. They may be in the headers
+// of E2B's clients or in ours. A request without a credential is refused, even over the Unix
+// socket.
 func e2bAuth(server *apiServer, access httpapi.Access) func(*http.Request) (context.Context, error) {
 	access.Alias = func(shown string) bool { return apikey.Matches(shown, access.Token) }
 	authenticate := sync.OnceValue(func() func(*http.Request) (context.Context, error) {
@@ -96,7 +97,7 @@ func e2bAuth(server *apiServer, access httpapi.Access) func(*http.Request) (cont
 		if r.Header.Get("X-Api-Key") == "" && r.Header.Get("Authorization") == "" {
 			return nil, errors.New("the API key is missing (X-API-KEY)")
 		}
-		if r.Header.Get("X-Api-Key") != "" { // their clients may show an account's token beside it
+		if r.Header.Get("X-Api-Key") != "" { // E2B's clients may send an account's token with it
 			header := r.Header.Clone()
 			header.Del("Authorization")
 			shown := *r

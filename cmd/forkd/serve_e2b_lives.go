@@ -11,10 +11,10 @@ import (
 	"github.com/forkd/forkd/internal/engine"
 )
 
-// e2bLives keeps the times of E2B's sandboxes as the engine keeps those of all.
+// e2bLives keeps the lives of E2B's sandboxes with the engine's lives.
 type e2bLives struct{ *engine.Engine }
 
-// Pause implements e2bapi.Lives. Its deadline does not count until it is resumed.
+// Pause implements e2bapi.Lives. The deadline is suspended until the resume.
 func (e e2bLives) Pause(ctx context.Context, id string, filesystemOnly bool) error {
 	_, err := e.Engine.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: filesystemOnly, Suspend: true})
 	return err
@@ -41,7 +41,7 @@ func (e e2bLives) Wake(ctx context.Context, id string) error {
 	return err
 }
 
-// SetLife implements e2bapi.Lives. An end that is not ahead is now.
+// SetLife implements e2bapi.Lives. An end in the past means now.
 func (e e2bLives) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 	info, err := e.Get(id)
 	if err != nil {

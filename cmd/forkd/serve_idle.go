@@ -12,17 +12,17 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi"
 )
 
-// idleWatch ends a daemon that is of no use: one without sandboxes, of which nobody has wanted anything for a while.
+// idleWatch ends an unused daemon: it has no sandboxes and got no requests for a while.
 type idleWatch struct {
 	after     time.Duration // 0: never
-	sandboxes func() int    // of any status: a paused one may have a deadline
+	sandboxes func() int    // of any status, because a paused one may have a deadline
 
 	mu    sync.Mutex
 	now   int       // requests in flight
-	since time.Time // the last one ended
+	since time.Time // end of the last request
 }
 
-// used counts a request; the function that it returns ends it.
+// used counts a request until the returned function is called.
 func (w *idleWatch) used() (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,7 +35,7 @@ func (w *idleWatch) used() (done func()) {
 	}
 }
 
-// unused is for how long nothing has been wanted.
+// unused returns the time since the last request.
 func (w *idleWatch) unused() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +45,7 @@ func (w *idleWatch) unused() time.Duration {
 	return time.Since(w.since)
 }
 
-// watch returns a context that ends with ctx, or when the daemon is of no use.
+// watch returns a context. It ends with ctx, or when the daemon is unused.
 func (w *idleWatch) watch(ctx context.Context, log *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if w.after == 0 {
@@ -79,7 +79,7 @@ func (w *idleWatch) wait(ctx context.Context) {
 	}
 }
 
-// countRequests has the watch know of all requests, to the API and to sandboxes alike.
+// countRequests counts all requests, to the API and to sandboxes.
 func (w *idleWatch) countRequests(listeners []httpapi.Listener) {
 	for i := range listeners {
 		listeners[i].Around = func(next http.Handler) http.Handler {

@@ -18,34 +18,34 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// imageStore is the image store as the API wants it: its own types, and the
-// domain's sentinels.
+// imageStore adapts the image store to the API, with the API's types and the domain's sentinels.
 type imageStore struct {
 	store *image.Store
-	// room refuses what would leave less of the disk than its reserve; nil: there is none.
+	// room returns an error if the disk has only its reserve left. If nil, there is no limit.
 	room func() error
 }
 
-// imageRoom is the room for images in a directory: as for snapshots, a reserve stays free.
+// imageRoom checks the space for images in a directory. As for snapshots, a reserve stays free.
 func imageRoom(dir string, reserve int64) func() error {
 	return func() error {
 		free, total, err := hostproc.Disk(dir)
 		if err != nil || total == 0 || free >= reserve {
-			return nil // what cannot be told does not stop an import
+			return nil // an unknown size does not stop an import
 		}
 		return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonStoreFull,
 			"no space left in the store: %d MiB are free, and %d MiB stay in reserve", free>>20, reserve>>20)
 	}
 }
 
-// looksForRoom is how often an import looks, in bytes: the most that it takes of the reserve.
+// looksForRoom is the number of bytes between two checks of an import. An import may use at most
+// this much of the reserve.
 const looksForRoom = 4 << 20
 
-// roomy is a stream that ends with an error where the room does.
+// roomy is a stream that returns an error when the space is used up.
 type roomy struct {
 	r    io.Reader
 	room func() error
-	left int // bytes until the next look
+	left int // bytes until the next check
 }
 
 func (r *roomy) Read(b []byte) (int, error) {
@@ -63,7 +63,7 @@ func (r *roomy) Read(b []byte) (int, error) {
 var _ httpapi.Images = imageStore{}
 
 func (s imageStore) ListImages(context.Context) ([]httpapi.Image, error) {
-	images, err := s.store.List() // with damaged ones left out and told in err
+	images, err := s.store.List() // damaged images are left out and named in err
 	var out []httpapi.Image
 	for _, img := range images {
 		wire, err := wireImage(img)
@@ -90,8 +90,8 @@ func (s imageStore) RemoveImage(_ context.Context, name string) error {
 	return imageError(s.store.Remove(name))
 }
 
-// ImportImage looks at the metadata, which come first in the stream, before the
-// store replaces anything.
+// ImportImage checks the metadata, which come first in the stream, before the store replaces an
+// image.
 func (s imageStore) ImportImage(ctx context.Context, name, digest string, r io.Reader) (httpapi.Image, error) {
 	if s.room != nil {
 		r = &roomy{r: r, room: s.room}
@@ -111,11 +111,11 @@ func (s imageStore) ImportImage(ctx context.Context, name, digest string, r io.R
 	return wireImage(img)
 }
 
-// maxMetadata bounds the first file of a stream.
+// maxMetadata limits the first file of a stream, in bytes.
 const maxMetadata = 4 << 20
 
-// peekMetadata reads the stream's first file, checks that it names the image,
-// and returns the stream as if it had not been read, and the image's ID.
+// peekMetadata reads the stream's first file and checks the image's name in it. It returns the
+// whole stream, including the bytes already read, and the image's ID.
 func peekMetadata(r io.Reader, name string) (whole io.Reader, id string, err error) {
 	var read bytes.Buffer
 	t := tar.NewReader(io.TeeReader(io.LimitReader(r, maxMetadata+16<<10), &read))
@@ -151,10 +151,10 @@ func wireImage(img image.Image) (httpapi.Image, error) {
 	}, err
 }
 
-// imageError adds the sentinel that the API branches on.
+// imageError adds the sentinel the API branches on.
 func imageError(err error) error {
 	if own := (*sandbox.Error)(nil); errors.As(err, &own) {
-		return err // it says what it is
+		return err // it already has one
 	}
 	if errors.Is(err, image.ErrNotFound) {
 		return sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonImageNotFound, "%w", err)

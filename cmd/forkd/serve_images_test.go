@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/images/image"
 )
 
-// imageStream is an export of an image whose files hold their own names.
+// imageStream is an export of an image. Its files contain their own names.
 func imageStream(t testing.TB, name string) []byte {
 	t.Helper()
 	m := image.Metadata{
@@ -94,8 +94,7 @@ func TestImageStoreOverTheAPI(t *testing.T) {
 	}
 }
 
-// FuzzPeekMetadata reads what a client uploads: whatever it is, the stream
-// comes out of it unchanged or is refused.
+// FuzzPeekMetadata reads arbitrary uploads. The stream comes out unchanged or is refused.
 func FuzzPeekMetadata(f *testing.F) {
 	good := imageStream(f, "mine")
 	f.Add(good)

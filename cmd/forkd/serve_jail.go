@@ -18,19 +18,19 @@ import (
 	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
-// jailMode says how much of a jail VMs are in.
+// jailMode selects the confinement of VMs.
 type jailMode string
 
 const (
-	jailOff    jailMode = "off"    // they run as the daemon's user
-	jailBest   jailMode = "best"   // what this host can do
-	jailStrict jailMode = "strict" // all that is needed, or the daemon does not serve
+	jailOff    jailMode = "off"    // VMs run as the daemon's user
+	jailBest   jailMode = "best"   // every part that this host supports
+	jailStrict jailMode = "strict" // every part; otherwise the daemon does not serve
 
-	// defaultJail is strict where the host can do all of it: what best then uses is everything.
+	// defaultJail equals strict if the host supports every part.
 	defaultJail = jailBest
 )
 
-// jailOptions are the daemon's flags about it.
+// jailOptions are the daemon's flags for the jail.
 type jailOptions struct {
 	mode   string
 	binary string
@@ -43,7 +43,7 @@ func (o *jailOptions) addFlags(f *pflag.FlagSet) {
 		"the forkd-spawn program, which starts VMs in their jail (default: beside this one)")
 }
 
-// checkJail checks what --jail was given.
+// checkJail checks the value of --jail.
 func checkJail(mode string) error {
 	switch jailMode(mode) {
 	case jailOff, jailBest, jailStrict:
@@ -62,13 +62,13 @@ func (o *jailOptions) complete() error {
 	}
 	binary, err := endpoint.Program("forkd-spawn")
 	if errors.Is(err, os.ErrNotExist) && jailMode(o.mode) == jailBest {
-		return nil // the log and doctor say so
+		return nil // the log and doctor report it
 	}
 	o.binary = binary
 	return err
 }
 
-// configure has an engine start VMs in a jail.
+// configure makes an engine start VMs in a jail.
 func (o *jailOptions) configure(ctx context.Context, c *engine.Config, log *slog.Logger, opened *undo.Stack) error {
 	if jailMode(o.mode) == jailOff {
 		return nil
@@ -77,7 +77,7 @@ func (o *jailOptions) configure(ctx context.Context, c *engine.Config, log *slog
 		log.Warn("forkd-spawn is not beside forkd: VMs are in no jail")
 		return nil
 	}
-	confineSelf(log) // before forkd-spawn is there, so that one that is started again is as the first
+	confineSelf(log) // before forkd-spawn starts, so that a restarted one has the same rights
 	s, err := spawner.Open(ctx, spawner.Config{Binary: o.binary, Strict: jailMode(o.mode) == jailStrict, Log: log})
 	if errors.Is(err, spawner.ErrMissing) {
 		return exit.UsageError{Err: fmt.Errorf("--jail strict: %w (forkd doctor says more)", err)}

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// authority is what the daemon keeps of tenants, and the names that it was given.
+// authority holds the daemon's stores of keys, tenants and names.
 type authority struct {
 	keys      *keys.Store
 	published *tenancy.Published
@@ -26,8 +26,8 @@ type authority struct {
 	workspaces *workspace.Book
 }
 
-// openKeys reads what is kept in the data directory. The engine must hold that: of two
-// daemons the second would write over what the first has.
+// openKeys opens the stores in the data directory. The engine must hold the directory, because a
+// second daemon would overwrite the files of the first.
 func openKeys(ctx context.Context, data string, groups *cgroup.Root, log *slog.Logger,
 	opened *undo.Stack) (a authority, err error) {
 	if a.keys, err = keys.Open(keys.Config{Path: filepath.Join(data, "keys.json"), Log: log}); err != nil {
@@ -52,7 +52,7 @@ func openKeys(ctx context.Context, data string, groups *cgroup.Root, log *slog.L
 	return a, nil
 }
 
-// openWeights opens the tenants' weights and has them hold for the sandboxes that run.
+// openWeights opens the tenants' weights and applies them to running sandboxes.
 func openWeights(path string, groups *cgroup.Root, log *slog.Logger) (*tenancy.Weights, error) {
 	var apply func(tenant string, weight int) error
 	if groups != nil {

@@ -17,8 +17,8 @@ const (
 	cgroupOff  = "off"
 )
 
-// groups is the daemon's part of the host's cgroups; nil: there is none, and no sandbox can be
-// limited. Each run directory has one, so that a later daemon finds it.
+// groups returns the daemon's part of the host's cgroups. If it is nil, sandboxes cannot be
+// limited. Each run directory has its own part, where a later daemon finds it.
 func (o serveOptions) groups(log *slog.Logger) (*cgroup.Root, error) {
 	switch o.cgroup {
 	case cgroupOff:

@@ -18,16 +18,16 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// Bounds of the default of --daemon-memory-limit, in MiB. A daemon with 1000 sandboxes uses some
-// 200 MiB; the rest is page cache of the files that it writes, which the kernel reclaims first.
+// Limits of the default of --daemon-memory-limit, in MiB. A daemon with 1000 sandboxes uses about
+// 200 MiB. The rest is page cache of the files it writes, which the kernel reclaims first.
 const (
 	minDaemonMiB = 1 << 10
 	maxDaemonMiB = 16 << 10
-	// daemonShare is the part of the host's memory that the daemon may use by default: a quarter.
+	// daemonShare is the divisor of the host's memory for the default limit: a quarter.
 	daemonShare = 4
 )
 
-// memoryOptions bound the memory of the daemon itself. VMMs have bounds of their own.
+// memoryOptions limit the memory of the daemon itself. VMMs have separate limits.
 type memoryOptions struct {
 	limitMiB int // negative: the default
 }
@@ -46,7 +46,7 @@ func (o *memoryOptions) complete() error {
 	return nil
 }
 
-// bytes returns the limit; 0 is none.
+// bytes returns the limit, or 0 for no limit.
 func (o *memoryOptions) bytes() int64 {
 	if o.limitMiB >= 0 {
 		return int64(o.limitMiB) << 20
@@ -58,9 +58,9 @@ func (o *memoryOptions) bytes() int64 {
 	return max(minDaemonMiB<<20, min(total/daemonShare, maxDaemonMiB<<20))
 }
 
-// apply bounds the daemon's memory: the garbage collector works harder from three quarters of the
-// limit on, and the kernel enforces the limit by the daemon's cgroup. A fault of the daemon then
-// costs a restart, which adopts the VMs, and never a VM.
+// apply limits the daemon's memory. The garbage collector works harder from three quarters of the
+// limit, and the kernel enforces the limit by the daemon's cgroup. A fault of the daemon then costs
+// a restart, which adopts the VMs, and never a VM.
 func (o *memoryOptions) apply(groups *cgroup.Root, log *slog.Logger, opened *undo.Stack) {
 	if err := unprotect(); err != nil {
 		log.Warn("the kernel may end VMs before the daemon", "err", err)
@@ -87,8 +87,8 @@ func (o *memoryOptions) apply(groups *cgroup.Root, log *slog.Logger, opened *und
 	}
 }
 
-// unprotect raises a negative oom_score_adj that the daemon inherited to 0. The daemon parses bytes of
-// guests, so it must not outlive the VMs when the host is out of memory.
+// unprotect raises an inherited negative oom_score_adj to 0. The daemon parses data of guests, so
+// it must not outlive the VMs when the host is out of memory.
 func unprotect() error {
 	const file = "/proc/self/oom_score_adj"
 	b, err := os.ReadFile(file)
@@ -98,7 +98,7 @@ func unprotect() error {
 	return os.WriteFile(file, []byte("0"), 0)
 }
 
-// softLimit returns the limit of the Go runtime in MiB; 0 is none.
+// softLimit returns the limit of the Go runtime in MiB, or 0 for no limit.
 func softLimit() int64 {
 	if n := debug.SetMemoryLimit(-1); n != math.MaxInt64 {
 		return n >> 20

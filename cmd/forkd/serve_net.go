@@ -22,7 +22,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/hostnet"
 )
 
-// netOptions are the daemon's flags about sandboxes' networks.
+// netOptions are the daemon's flags for sandboxes' networks.
 type netOptions struct {
 	binary      string
 	ceilingText string
@@ -30,7 +30,7 @@ type netOptions struct {
 	private     []string
 	hostPorts   []string
 	hostAddress string
-	own         []string // addresses of this host that no interface has
+	own         []string // addresses of this host on no interface
 	resolvConf  string
 	ca          string
 	taps        []string
@@ -61,7 +61,7 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 		"tap device of this host that sandboxes may have, by name or as PREFIX*; may be given more than once (default: none)")
 	f.StringVar(&o.sandbox, "net-sandbox", string(seccomp.On),
 		"what becomes of a forkd-net that makes a system call which it has no need of: on, log, trap; off: it has no sandbox")
-	_ = f.MarkHidden("net-sandbox") // for finding what the list lacks: nobody should need to turn it off
+	_ = f.MarkHidden("net-sandbox") // for finding calls that the list lacks: users should not need to turn it off
 	o.upstream.addFlags(f)
 }
 
@@ -78,13 +78,13 @@ func (o *netOptions) complete() error {
 	}
 	binary, err := endpoint.Program("forkd-net")
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // the log and doctor say so
+		return nil // the log and doctor report it
 	}
 	o.binary = binary
 	return err
 }
 
-// check checks the flags, and reads the files that they name.
+// check checks the flags, and reads the files they name.
 func (o *netOptions) check() error {
 	for _, text := range o.private {
 		p, err := netip.ParsePrefix(text)
@@ -125,7 +125,8 @@ func (o *netOptions) check() error {
 	return nil
 }
 
-// checkCA has a bad file refused here, where somebody looks: forkd-net would be started again and again.
+// checkCA refuses a bad file at startup, where the operator sees the error. Otherwise forkd-net
+// would be restarted repeatedly.
 func (o *netOptions) checkCA() error {
 	if o.ca == "" {
 		return nil
@@ -137,7 +138,7 @@ func (o *netOptions) checkCA() error {
 	return err
 }
 
-// ceilingAny is the ceiling that leaves all that the operator's other flags open.
+// ceilingAny is the ceiling that allows everything that the operator's other flags allow.
 const ceilingAny = "any"
 
 func (o *netOptions) completeCeiling() error {
@@ -156,7 +157,7 @@ func (o *netOptions) completeCeiling() error {
 	return err
 }
 
-// configure has an engine use forkd-net, if it is there.
+// configure makes an engine use forkd-net, if it is installed.
 func (o *netOptions) configure(c *engine.Config, log *slog.Logger) {
 	c.NetCeiling, c.NetTaps = o.ceiling, hostnet.Taps(o.taps)
 	if o.binary == "" {
@@ -166,13 +167,14 @@ func (o *netOptions) configure(c *engine.Config, log *slog.Logger) {
 	if text := behindTranslation(dmiDir, ownAddrs()); text != "" && len(o.own) == 0 {
 		log.Warn(text)
 	}
-	// It has the ceiling, too: what cannot be cut in rules is decided there, flow by flow.
+	// forkd-net gets the ceiling too. It decides flow by flow where rules cannot express the
+	// ceiling.
 	c.NetConnect = netproc.Connect(netproc.Config{
 		Binary: o.binary, RunDir: c.RunDir, Args: o.args(), Ceiling: o.ceiling, Upstream: o.upstream.url,
 	})
 }
 
-// args are forkd-net's settings.
+// args returns the arguments of forkd-net.
 func (o *netOptions) args() (args []string) {
 	for _, cidr := range o.private {
 		args = append(args, "--net-private", cidr)

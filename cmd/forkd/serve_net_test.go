@@ -44,7 +44,7 @@ func TestTheFlagsOfServeAreForkdNets(t *testing.T) {
 	}
 }
 
-// TestPublicIsACeiling: it bounds what the other flags open, and is not the same as none given.
+// TestPublicIsACeiling: public limits the other flags, and differs from no ceiling.
 func TestPublicIsACeiling(t *testing.T) {
 	for args, want := range map[string]*netpolicy.Spec{
 		"": nil, "--net-ceiling any": nil,

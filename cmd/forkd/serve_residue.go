@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// residue is what a daemon that does not get to serve would leave: directories that were not there before it.
+// residue lists the directories a daemon would leave if it fails to start: the ones that did not
+// exist before.
 type residue struct {
 	dirs    []string // the daemon's own
-	parents []string // those above that were missing, innermost first
+	parents []string // missing parents, innermost first
 }
 
-// missing are those of the directories that are not there.
+// missing returns the directories that do not exist.
 func missing(dirs ...string) (r residue) {
 	for _, dir := range dirs {
 		if !isMissing(dir) {
@@ -35,7 +36,7 @@ func isMissing(dir string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// remove removes them, unless another daemon has taken one meanwhile.
+// remove removes the directories, unless another daemon uses one meanwhile.
 func (r residue) remove() {
 	for _, dir := range r.dirs {
 		if !locked(dir) {

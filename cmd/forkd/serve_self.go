@@ -14,21 +14,23 @@ import (
 	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
-// What a daemon that is root has use for once it serves with a jail (docs/operate/security.md says what for).
+// Capabilities a root daemon uses while it serves with a jail (docs/operate/security.md explains
+// them).
 var (
 	daemonUses = selfbox.Of(
 		unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, // files that others own: images, guests' files
-		unix.CAP_KILL,         // VMs are other users
-		unix.CAP_SYS_PTRACE,   // what /proc tells of them
-		unix.CAP_SYS_NICE,     // who goes first
+		unix.CAP_KILL,         // VMs have other users
+		unix.CAP_SYS_PTRACE,   // to read /proc of VMs
+		unix.CAP_SYS_NICE,     // scheduling priorities
 		unix.CAP_SYS_RESOURCE, // descriptors, the oom score
 		unix.CAP_NET_ADMIN,    // taps that others own
 	)
-	// spawnerUses are for forkd-spawn alone. They are kept, not in force, as it is started again if it ends.
+	// spawnerUses are for forkd-spawn alone. They are kept but not in force, because forkd-spawn is
+	// restarted if it ends.
 	spawnerUses = selfbox.Of(unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT)
 )
 
-// confineSelf takes from the daemon, and all that it starts from then on, what it has no use for.
+// confineSelf drops the rights the daemon, and every process it starts later, does not use.
 func confineSelf(log *slog.Logger) {
 	if err := confine(); err != nil {
 		log.Warn("the daemon keeps what it has no use for", "err", err)
@@ -42,12 +44,12 @@ func confine() error {
 		return err
 	}
 	if os.Geteuid() != 0 && spawner.OwnUsers() == nil {
-		return nil // newuidmap is setuid: with no_new_privs it would have no right to map
+		return nil // newuidmap is setuid: with no_new_privs it could not map
 	}
 	return selfbox.NoNewPrivileges()
 }
 
-// leftToDaemon says what a daemon of this user keeps.
+// leftToDaemon describes the rights a daemon of this user keeps.
 func leftToDaemon() string {
 	switch {
 	case os.Geteuid() == 0:
@@ -60,7 +62,7 @@ func leftToDaemon() string {
 	return "no capabilities, no_new_privs: what its user may do"
 }
 
-// selfCheck is doctor's line about it.
+// selfCheck returns doctor's line about the daemon's rights.
 func selfCheck() hostcap.Check {
 	return hostcap.Check{Name: "daemon", Level: hostcap.OK, Detail: "with --jail it keeps: " + leftToDaemon()}
 }

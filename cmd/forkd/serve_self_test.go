@@ -23,10 +23,10 @@ import (
 	"github.com/forkd/forkd/internal/vm/spawner/wire"
 )
 
-// asConfined is argument 0 of this test's program when it is a daemon that has given up what it can.
+// asConfined is argument 0 of this test binary when it acts as a confined daemon.
 const asConfined = "forkd-confined"
 
-// other is what this test's program is, if not the tests.
+// other runs the other roles of this test binary.
 func other() (is bool, err error) {
 	switch {
 	case os.Args[0] == asConfined:
@@ -41,7 +41,7 @@ func other() (is bool, err error) {
 	return false, nil
 }
 
-// confinedDaemon does what a daemon does with what it has left.
+// confinedDaemon does a daemon's work with the remaining rights.
 func confinedDaemon() error {
 	vm := exec.Command("/bin/sleep", "600") // another user's
 	if os.Geteuid() == 0 {
@@ -106,7 +106,7 @@ func rawSocket() error {
 	return err
 }
 
-// A daemon that has given up what it can has VMs put in the same jail, and still rules over them.
+// A confined daemon starts VMs in the same jail, and can still control them.
 func TestAConfinedDaemon(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args[0] = asConfined

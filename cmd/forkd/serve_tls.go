@@ -19,7 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// tlsOptions are the flags of how TCP clients are spoken to.
+// tlsOptions are the flags for TLS with TCP clients.
 type tlsOptions struct {
 	cert, key, clientCA string
 	selfSigned, plain   bool
@@ -51,7 +51,7 @@ func (o *tlsOptions) complete() error {
 	return nil
 }
 
-// config is the servers' side of TLS; nil for none.
+// config returns the servers' TLS configuration, or nil for plain HTTP.
 func (o *tlsOptions) config(data string, log *slog.Logger) (*tls.Config, error) {
 	cert, key := o.cert, o.key
 	if o.selfSigned {
@@ -75,7 +75,8 @@ func (o *tlsOptions) config(data string, log *slog.Logger) (*tls.Config, error) 
 	return c, nil
 }
 
-// bind binds the addresses. Keys come later: the engine must hold the data directory first.
+// bind binds the addresses. Keys are opened later, because the engine must hold the data directory
+// first.
 func (o *serveOptions) bind(ctx context.Context, token string, log *slog.Logger,
 	opened *undo.Stack) ([]httpapi.Listener, error) {
 	binding := httpapi.Binding{Token: token, Plain: o.tls.plain}
@@ -93,7 +94,7 @@ func (o *serveOptions) bind(ctx context.Context, token string, log *slog.Logger,
 		if err != nil {
 			return nil, exit.UsageError{Err: err}
 		}
-		opened.Push(func() { l.Close() }) // a second time after the server's own is harmless
+		opened.Push(func() { l.Close() }) // a second Close, after the server's own, is harmless
 		all = append(all, l)
 	}
 	return all, nil

@@ -15,8 +15,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// token is what clients must show: that of --token-file; or, if there are TCP
-// addresses, which every user of the host can reach, one that is made now.
+// token returns the token clients must show: the one in --token-file, or a new one if there are TCP
+// addresses, because every user of the host can reach them.
 func (o serveOptions) token() (token string, made bool, err error) {
 	if o.tokenFile != "" {
 		token, err = readToken(o.tokenFile)
@@ -29,7 +29,7 @@ func (o serveOptions) token() (token string, made bool, err error) {
 	return token, true, err
 }
 
-// leaveToken writes down a token that was made, for as long as the daemon runs.
+// leaveToken writes a new token to a file for as long as the daemon runs.
 func leaveToken(run, token string, listeners []httpapi.Listener, log *slog.Logger, opened *undo.Stack) error {
 	var addresses []string
 	for _, l := range listeners {

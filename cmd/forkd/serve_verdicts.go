@@ -18,31 +18,32 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
-// verdictEvery is how often forkd-net is asked what it has refused, which it has added up until then.
+// verdictEvery is the interval of requests to forkd-net for refused flows. forkd-net adds them up
+// meanwhile.
 const verdictEvery = 10 * time.Second
 
-// verdictPatience bounds one such question.
+// verdictPatience limits one such request.
 const verdictPatience = 5 * time.Second
 
-// verdicts puts refused flows into the audit log: each one is in forkd-net's own. forkd-net keeps them while
-// no daemon asks, so that this one tells of those before it.
+// verdicts writes refused flows into the audit log. forkd-net logs each refusal itself. It stores
+// the sums while no daemon asks, so the first request returns refusals from before this daemon.
 type verdicts struct {
 	log   httpapi.Audit
 	ask   func(context.Context) (control.Untold, error)
 	warn  *slog.Logger
 	owner func(id string) string
 
-	before  control.Untold // from before the engine was there, which may have another forkd-net started
+	before  control.Untold // from before the engine existed; the engine may start another forkd-net
 	failing bool
 }
 
-// verdicts are nil where nobody asks, or nothing is refused.
+// verdicts returns nil if there is no audit log or no forkd-net.
 func (o serveOptions) verdicts(ctx context.Context, c *engine.Config, log httpapi.Audit, warn *slog.Logger) *verdicts {
 	if log == nil || c.NetConnect == nil {
 		return nil
 	}
 	v := newVerdicts(log, c.RunDir, warn)
-	v.before, _ = v.askSoon(ctx) // mostly none runs yet
+	v.before, _ = v.askSoon(ctx) // usually no forkd-net runs yet
 	return v
 }
 
@@ -51,7 +52,7 @@ func newVerdicts(log httpapi.Audit, runDir string, warn *slog.Logger) *verdicts 
 		ask: func(ctx context.Context) (control.Untold, error) { return netproc.Untold(ctx, runDir) }}
 }
 
-// follow asks forkd-net until what was opened is closed, and then once more.
+// follow asks forkd-net until the daemon closes, and then once more.
 func (v *verdicts) follow(ctx context.Context, e *engine.Engine, opened *undo.Stack) {
 	if v == nil {
 		return
@@ -84,14 +85,14 @@ func (v *verdicts) writeOften(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			v.collect(context.WithoutCancel(ctx)) // what is handed over must not be lost on the way
+			v.collect(context.WithoutCancel(ctx)) // handed-over verdicts must not be lost
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// collect writes what forkd-net has refused since it was asked last.
+// collect writes the refusals since the last request.
 func (v *verdicts) collect(ctx context.Context) {
 	u, err := v.askSoon(ctx)
 	if err == nil {
@@ -108,10 +109,10 @@ func (v *verdicts) askSoon(ctx context.Context) (control.Untold, error) {
 	return v.ask(ctx)
 }
 
-// write adds a line for each that forkd-net has.
+// write adds an audit line for each line of forkd-net.
 func (v *verdicts) write(u control.Untold) {
 	for _, l := range u.Lines {
-		owner := l.Owner // an older forkd-net does not know it, nor the daemon once the sandbox has ended
+		owner := l.Owner // an older forkd-net does not send it, and the daemon does not know it after the sandbox has ended
 		if owner == "" {
 			owner = v.owner(l.Sandbox)
 		}
@@ -124,7 +125,7 @@ func (v *verdicts) write(u control.Untold) {
 	}
 }
 
-// farOf is where a flow was to go, and why it did not.
+// farOf returns the destination of a flow, and the reason for its refusal.
 func farOf(l control.Line) string {
 	to := l.Name
 	if l.Far.IsValid() {

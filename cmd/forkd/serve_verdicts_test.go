@@ -69,5 +69,5 @@ func TestWhatIsDoneWithoutARequestIsInTheAuditLog(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
-	acting(nil, &apiServer{})(sandbox.Act{}) // nobody is told
+	acting(nil, &apiServer{})(sandbox.Act{}) // there is no audit log
 }

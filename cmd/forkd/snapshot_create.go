@@ -96,7 +96,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// completeCreate fills in what flags say indirectly.
+// completeCreate derives fields from several flags.
 func completeCreate(req *api.CreateSnapshotRequest, warmFile string, wait time.Duration) error {
 	if wait < 0 || wait > api.MaxBootWaitSecs*time.Second {
 		return exit.UsageError{Err: fmt.Errorf("--boot-wait is %s, want at most %d s", wait, api.MaxBootWaitSecs)}

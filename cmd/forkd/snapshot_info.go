@@ -65,7 +65,7 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 	)
 }
 
-// privatePorts is empty for a snapshot whose sandboxes ask for no token.
+// privatePorts is empty for a snapshot with public ports.
 func privatePorts(s api.SnapshotInfo) string {
 	if !s.PrivatePorts {
 		return ""
@@ -73,7 +73,7 @@ func privatePorts(s api.SnapshotInfo) string {
 	return "private"
 }
 
-// onDisk says what an image takes, and what of it is not shared with the parent.
+// onDisk describes the disk use of an image, and the part not shared with the parent.
 func onDisk(logical string, physical, own int64) string {
 	text := fmt.Sprintf("%s, %s on disk", logical, ui.Bytes(physical))
 	if own != physical {
@@ -82,7 +82,7 @@ func onDisk(logical string, physical, own int64) string {
 	return text
 }
 
-// diskSize is empty for a snapshot whose children write to memory only.
+// diskSize is empty for a snapshot with children writing to memory only.
 func diskSize(s api.SnapshotDetail) string {
 	if s.DiskLogicalBytes == 0 {
 		return ""
@@ -90,7 +90,7 @@ func diskSize(s api.SnapshotDetail) string {
 	return onDisk(ui.Bytes(s.DiskLogicalBytes), s.DiskPhysicalBytes, s.DiskOwnBytes)
 }
 
-// cpu is empty for a snapshot that does not say. The features are for --json.
+// cpu is empty for a snapshot without this information. --json prints the features.
 func cpu(c *api.CPU) string {
 	if c == nil {
 		return ""
@@ -99,7 +99,7 @@ func cpu(c *api.CPU) string {
 		c.Vendor, c.Family, c.Model, c.Stepping, len(c.Features))
 }
 
-// logicalSize is the memory of a child. One that cannot be read has no shape.
+// logicalSize returns the memory of a child. An unreadable snapshot has no shape.
 func logicalSize(s api.SnapshotDetail) string {
 	if s.MemoryMiB > 0 {
 		return fmt.Sprintf("%d MiB", s.MemoryMiB)

@@ -32,7 +32,7 @@ func newSnapshotLsCommand(a *app) *cobra.Command {
 	}
 }
 
-// verified is when a snapshot's layers were last found to be as they were written.
+// verified describes when a snapshot's layers were last verified.
 func verified(s api.SnapshotInfo) string {
 	switch {
 	case len(s.Damaged) > 0:

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// treeSandboxes is how many sandboxes of one snapshot are drawn without --all.
+// treeSandboxes is the number of sandboxes of one snapshot drawn without --all.
 const treeSandboxes = 10
 
 func newSnapshotTreeCommand(a *app) *cobra.Command {
@@ -97,7 +97,7 @@ func treeRow(l lineage.Line) []string {
 	return []string{s.Tag, string(s.Status), ui.Bytes(s.SizeBytes), pauseOf(*s), text(s.BranchedFrom), noteOf(*s)}
 }
 
-// noteOf is what is wrong with a snapshot, or why nobody has to delete it.
+// noteOf describes a problem of a snapshot, or why it need not be deleted by hand.
 func noteOf(s api.SnapshotInfo) string {
 	switch {
 	case s.Warning != nil || !s.Transient:

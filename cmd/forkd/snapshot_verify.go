@@ -52,8 +52,8 @@ func (a *app) verified(res api.VerifyResult) error {
 	return nil
 }
 
-// damageLine says where a snapshot is damaged. A file that is damaged as a whole,
-// or has changed since its digests were made, has no range.
+// damageLine describes a damaged range. A file that is damaged as a whole, or has changed since its
+// digests were made, has no range.
 func damageLine(d api.Damage) string {
 	if d.Length == 0 {
 		return fmt.Sprintf("%s: %s", d.File, d.Detail)

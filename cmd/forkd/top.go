@@ -53,7 +53,7 @@ type top struct {
 	daemon *client.Client
 	every  time.Duration
 	once   bool
-	all    bool // columns, whole
+	all    bool // do not cut columns
 }
 
 // run shows a table for each interval, until ctx ends.
@@ -114,7 +114,8 @@ type topRow struct {
 	NetLimitPerSec   int64   `json:"net_limit_bytes_per_sec,omitempty"`
 }
 
-// busiest is what the sandboxes did between two looks, those that took most CPU time first.
+// busiest returns the activity of sandboxes between two observations, sorted by CPU time, highest
+// first.
 func busiest(before, now observed) []topRow {
 	was := map[string]api.SandboxUse{}
 	for _, sb := range before.list {
@@ -126,10 +127,10 @@ func busiest(before, now observed) []topRow {
 	rows := []topRow{}
 	for _, sb := range now.list {
 		if sb.Use == nil {
-			continue // it has ended, or the host keeps no account
+			continue // it has ended, or the host does not account for it
 		}
 		row := rowOf(sb)
-		if old, ok := was[sb.ID]; ok && took > 0 && old.CPUMS <= sb.Use.CPUMS { // else it has another VM since
+		if old, ok := was[sb.ID]; ok && took > 0 && old.CPUMS <= sb.Use.CPUMS { // otherwise it has another VM since
 			row.CPUPercent = (sb.Use.CPUMS - old.CPUMS) / took / 10
 			row.HeldPercent = (sb.Use.ThrottledMS - old.ThrottledMS) / took / 10
 			row.DiskReadPerSec = int64(float64(sb.Use.DiskReadBytes-old.DiskReadBytes) / took)
@@ -161,7 +162,7 @@ func (t top) show(rows []topRow) error {
 	}
 	if !t.once && ui.Terminal(t.Out) {
 		rows = rows[:min(len(rows), screenRows(t.Out))]
-		if _, err := io.WriteString(t.Out, "\x1b[H\x1b[2J"); err != nil { // from the top left of an empty screen
+		if _, err := io.WriteString(t.Out, "\x1b[H\x1b[2J"); err != nil { // move to the top left and clear the screen
 			return err
 		}
 	}
@@ -181,7 +182,8 @@ func (t top) show(rows []topRow) error {
 		"THREADS", "LIMIT", "NET OUT/S", "NET IN/S", "WRITE/S", "READ/S"}})
 }
 
-// screenRows is how many sandboxes there is room for, below the header and above the cursor.
+// screenRows returns the number of rows on the screen for sandboxes, below the header and above the
+// cursor.
 func screenRows(out io.Writer) int {
 	const unknown = 22
 	f, ok := out.(*os.File)

@@ -12,14 +12,14 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// dmiDir has what the firmware says of the host's maker.
+// dmiDir has the firmware's information about the host's vendor.
 const dmiDir = "/sys/class/dmi/id"
 
-// maxDMI bounds one of its files.
+// maxDMI limits one of its files, in bytes.
 const maxDMI = 256
 
-// clouds are words in sys_vendor, product_name, bios_vendor or chassis_asset_tag of clouds' hosts, which
-// commonly have a private address and a public one that the cloud translates to it.
+// clouds lists words in sys_vendor, product_name, bios_vendor or chassis_asset_tag of cloud hosts.
+// Such hosts commonly have a private address, to which the cloud translates a public one.
 var clouds = []struct{ word, name string }{
 	{"amazon", "AWS"}, {"google", "Google Cloud"}, {"7783-7084-3265-9085-8269-3286-77", "Azure"},
 	{"oraclecloud", "Oracle Cloud"}, {"alibaba", "Alibaba Cloud"}, {"tencent", "Tencent Cloud"},
@@ -27,7 +27,7 @@ var clouds = []struct{ word, name string }{
 	{"huawei cloud", "Huawei Cloud"}, {"exoscale", "Exoscale"}, {"ibm:cloud", "IBM Cloud"},
 }
 
-// cloudOf returns the cloud that a host is in by its firmware; empty: in none that is known.
+// cloudOf returns the cloud of a host by its firmware, or "" for no known cloud.
 func cloudOf(dir string) string {
 	for _, file := range []string{"sys_vendor", "product_name", "bios_vendor", "chassis_asset_tag"} {
 		b, err := os.ReadFile(filepath.Join(dir, file))
@@ -44,8 +44,8 @@ func cloudOf(dir string) string {
 	return ""
 }
 
-// behindTranslation returns a warning about a host in a cloud that has no public address of its own:
-// guests may then reach it by one that forkd does not know. Empty: it is not such a host.
+// behindTranslation returns a warning about a cloud host without a public address of its own:
+// guests may then reach the host by an address forkd does not know. It returns "" for other hosts.
 func behindTranslation(dmi string, addrs []netip.Addr) string {
 	cloud := cloudOf(dmi)
 	if cloud == "" || slices.ContainsFunc(addrs, netpolicy.IsPublic) {
@@ -55,7 +55,7 @@ func behindTranslation(dmi string, addrs []netip.Addr) string {
 		"sandboxes may reach the host by it; close it with --net-own-address ADDRESS", cloud)
 }
 
-// ownAddrs are the addresses of the host's interfaces.
+// ownAddrs returns the addresses of the host's interfaces.
 func ownAddrs() (all []netip.Addr) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/net/socks5"
 )
 
-// upstreamOptions are the flags about the operator's proxy, of the daemon and of the machine's.
+// upstreamOptions are the flags for the operator's proxy, of the daemon and of the machine's
+// daemon.
 type upstreamOptions struct {
 	url, file string
 }
@@ -26,7 +27,8 @@ func (o *upstreamOptions) addFlags(f *pflag.FlagSet) {
 		"file with that URL, for one with a password: socks5://USER:PASSWORD@HOST[:PORT]")
 }
 
-// errProxyPassword: every user of the host can read the arguments of a process.
+// errProxyPassword refuses a password in an argument, because every user of the host can read a
+// process's arguments.
 var errProxyPassword = errors.New("it has a password in it, which others would see: " +
 	"put the URL into a file, and name that with --net-upstream-proxy-file")
 

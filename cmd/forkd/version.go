@@ -38,7 +38,7 @@ func newVersionCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// daemonVersion asks a daemon that runs; it starts none.
+// daemonVersion asks a running daemon. It does not start one.
 func (a *app) daemonVersion(cmd *cobra.Command) *api.VersionInfo {
 	silent := func(string) {}
 	c, _, err := a.connect(cmd.Context(), endpoint.Options{Progress: silent, Notice: silent})

@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// fieldWords are what the fields of a command's request are called on its command
-// line: a flag's long name, or an argument in capitals.
+// fieldWords maps the fields of a command's request to the words on its command line: a flag's long
+// name, or an argument in capitals.
 func fieldWords(cmd *cobra.Command) map[string]string {
 	switch strings.TrimPrefix(cmd.CommandPath(), "forkd ") {
 	case "fork":
@@ -60,11 +60,11 @@ func fieldWords(cmd *cobra.Command) map[string]string {
 	return map[string]string{"sandbox id": "ID", "image name": "NAME", "tag": "TAG"}
 }
 
-// commandLine is what was typed: errors are worded by it.
+// commandLine holds the typed arguments. Errors use the same spelling.
 type commandLine []string
 
-// inOwnWords says an error of a request as whoever typed the command knows it: the
-// daemon complains of fields, "n is 0: ...", one after another.
+// inOwnWords rewrites an error of a request in the words of the command line. The daemon's errors
+// name fields, "n is 0: ...", one after another.
 func (l commandLine) inOwnWords(cmd *cobra.Command, err error) error {
 	var e *client.Error
 	if cmd == nil || !errors.As(err, &e) || e.Code != api.CodeInvalid {
@@ -85,13 +85,13 @@ func (l commandLine) inOwnWords(cmd *cobra.Command, err error) error {
 	return &own
 }
 
-// startsComplaint tells "tag is ..." and the like from other texts with the word.
+// startsComplaint reports whether a text after a field's name is a complaint, such as "tag is ...".
 func startsComplaint(rest string) bool {
 	return strings.HasPrefix(rest, ": ") || strings.HasPrefix(rest, " is ") || strings.HasPrefix(rest, ` "`)
 }
 
-// asTyped spells a flag as it stands on the command line; arguments, in capitals,
-// stay as they are.
+// asTyped returns a flag in the spelling of the command line. Arguments, in capitals, stay
+// unchanged.
 func (l commandLine) asTyped(cmd *cobra.Command, name string) string {
 	f := cmd.Flag(name)
 	switch {
@@ -107,8 +107,7 @@ func (l commandLine) asTyped(cmd *cobra.Command, name string) string {
 	return "--" + name
 }
 
-// flagError says what is wrong with a flag's value without the words of the
-// libraries that could not read it.
+// flagError describes an invalid flag value without the words of the parsing library.
 func (l commandLine) flagError(cmd *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -122,7 +121,7 @@ func (l commandLine) flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%s %q: want %s", l.asTyped(cmd, f.Name), bad.GetValue(), wanted(f.Value.Type()))
 }
 
-// wanted words what a flag of a type takes.
+// wanted describes the values of a flag's type.
 func wanted(kind string) string {
 	switch kind {
 	case "int", "int64":
@@ -137,8 +136,8 @@ func wanted(kind string) string {
 	return "a " + kind
 }
 
-// alike are the commands that a word may have been meant for: one slip away, or
-// two in a long word, or the begin of one.
+// alike returns the commands a misspelled word may mean: with one error, with two in a long word,
+// or with the word as a prefix.
 func alike(cmd *cobra.Command, word string) []string {
 	var out []string
 	for _, child := range cmd.Commands() {
@@ -161,11 +160,11 @@ func near(word, name string) bool {
 	return max(len(word), len(name)) > 2 && distance(word, name) <= slips
 }
 
-// distance counts the letters that are wrong, missing, too many or exchanged with
-// their neighbour, between two words of which at least one is a command's.
+// distance counts the wrong, missing, additional or swapped letters between two words. At least one
+// of them is a command's.
 func distance(a, b string) int {
 	if d := len(a) - len(b); d > 3 || d < -3 {
-		return 4 // far enough
+		return 4 // too many errors
 	}
 	d := make([][]int, len(a)+1)
 	for i := range d {

@@ -1,7 +1,7 @@
-// Package clitest is for tests of forkd and forkd-bench: scripts that run the real program
-// against the real HTTP server, behind which is the fake engine. It owns that daemon, one
-// for each script; which commands a script has beside code, its caller says. The trap: the
-// socket lies outside of the script's work directory, whose path may be too long for one.
+// Package clitest runs test scripts for forkd and forkd-bench. The scripts run the real program
+// against the real HTTP server over the fake engine. Each script has its own daemon. The caller
+// adds commands to the built-in command code. The trap: the socket is outside the script's work
+// directory, because the directory's path may be too long for a socket.
 package clitest
 
 import (
@@ -22,23 +22,23 @@ import (
 	"github.com/forkd/forkd/internal/domain/tenancy"
 )
 
-// Token is the daemon's.
+// Token is the daemon's token.
 const Token = "0123456789abcdef0123456789abcdef"
 
-// Program is what scripts are about.
+// Program is the program that scripts test.
 type Program struct {
 	Name string
-	// Images are those that the daemon has.
+	// Images are the daemon's images.
 	Images []string
 	// SetUp is called for each script, with its daemon.
 	SetUp func(*testscript.Env, Daemon) error
-	// Commands are those of scripts, beside code.
+	// Commands are additional commands of scripts.
 	Commands map[string]func(*testscript.TestScript, bool, []string)
-	// Update rewrites what the scripts compare with.
+	// Update rewrites the expected files of the scripts.
 	Update bool
 }
 
-// Daemon is a script's.
+// Daemon is a script's daemon.
 type Daemon struct {
 	Engine *fakeengine.Engine
 	Unix   string // URL of its socket, which needs no token

@@ -1,6 +1,6 @@
-// Package e2bwire is as much of E2B's protocol as it takes to make a sandbox, run a command in it and
-// end it, as E2B's packages send it. It owns no settings and repeats nothing. The bench and
-// `forkd e2b check` call it; who writes a program uses E2B's packages.
+// Package e2bwire is a minimal client of E2B's protocol: it creates a sandbox, runs a command in it
+// and ends it, with the requests of E2B's packages. It has no settings and does not retry. The
+// bench and `forkd e2b check` use it. Other programs should use E2B's packages.
 package e2bwire
 
 import (
@@ -15,22 +15,22 @@ import (
 	"strings"
 )
 
-// maxMessage bounds what is read of one message.
+// maxMessage limits one message, in bytes.
 const maxMessage = 4 << 20
 
-// Client speaks to a daemon at URL, which is both the control API's and that of sandboxes.
+// Client sends requests to a daemon at URL, which serves both the control API and sandboxes.
 type Client struct {
 	URL, Key string
 	HTTP     *http.Client
 }
 
-// Sandbox is what the answer to a create says.
+// Sandbox is the answer to a create.
 type Sandbox struct {
 	ID    string `json:"sandboxID"`
 	Token string `json:"envdAccessToken"`
 }
 
-// Create makes a sandbox of a template that ends after so many seconds.
+// Create makes a sandbox of a template. The sandbox ends after the given number of seconds.
 func (c *Client) Create(ctx context.Context, template string, seconds int) (Sandbox, error) {
 	body, err := json.Marshal(map[string]any{"templateID": template, "timeout": seconds})
 	if err != nil {
@@ -48,12 +48,12 @@ func (c *Client) Create(ctx context.Context, template string, seconds int) (Sand
 	return s, nil
 }
 
-// Info asks for a sandbox and passes over the answer: what the control API takes by itself.
+// Info requests a sandbox and discards the answer, to measure the cost of the control API.
 func (c *Client) Info(ctx context.Context, s Sandbox) error {
 	return c.drain(c.send(ctx, http.MethodGet, "/sandboxes/"+s.ID, nil, nil))
 }
 
-// Health asks for nothing: what a request takes that the control API has next to no work with.
+// Health sends a request with almost no work for the control API, to measure the cost of a request.
 func (c *Client) Health(ctx context.Context) error {
 	return c.drain(c.send(ctx, http.MethodGet, "/health", nil, nil))
 }
@@ -63,7 +63,7 @@ func (c *Client) Kill(ctx context.Context, s Sandbox) error {
 	return c.drain(c.send(ctx, http.MethodDelete, "/sandboxes/"+s.ID, nil, nil))
 }
 
-// Run runs a command line as commands.run does, and returns its standard output.
+// Run runs a command line like commands.run, and returns its standard output.
 func (c *Client) Run(ctx context.Context, s Sandbox, line string) (string, error) {
 	body, err := json.Marshal(map[string]any{"stdin": false,
 		"process": map[string]any{"cmd": "/bin/bash", "args": []string{"-l", "-c", line}}})
@@ -79,7 +79,8 @@ func (c *Client) Run(ctx context.Context, s Sandbox, line string) (string, error
 	return output(resp.Body)
 }
 
-// Code runs Python in the default context of the code interpreter, and returns the text of its value.
+// Code runs Python in the default context of the code interpreter, and returns the text of its
+// value.
 func (c *Client) Code(ctx context.Context, s Sandbox, code string) (string, error) {
 	body, err := json.Marshal(map[string]any{"code": code})
 	if err != nil {

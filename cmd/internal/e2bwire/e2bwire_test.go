@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestOutput reads answers to Start that are whole, that end badly and that are cut off.
+// TestOutput reads complete answers to Start, answers with an error, and cut-off answers.
 func TestOutput(t *testing.T) {
 	const said = `{"event":{"data":{"stdout":"NDIK"}}}`
 	end := func(message string) string {

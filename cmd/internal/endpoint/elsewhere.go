@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/platform"
 )
 
-// Find is the daemon that is named: no other can be on this platform.
+// Find returns the named daemon. No other daemon can exist on this platform.
 func Find(_ context.Context, opt Options) (Endpoint, error) {
 	if opt.URL == "" {
 		return Endpoint{}, platform.Check(runtime.GOOS, runtime.GOARCH)
@@ -17,5 +17,5 @@ func Find(_ context.Context, opt Options) (Endpoint, error) {
 	return Endpoint{URL: opt.URL, Token: opt.Token, Where: Named}, nil
 }
 
-// Listening is the TCP address of a daemon on this host, where none can be.
+// Listening returns no address, because no daemon runs on this platform.
 func Listening(string) (address, token string) { return "", "" }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Where says where a daemon runs.
+// Where is the place of a daemon.
 type Where string
 
 const (
@@ -14,25 +14,27 @@ const (
 	Machine Where = "machine"
 )
 
-// Options is what a command was told about the daemon.
+// Options are a command's settings for finding the daemon.
 type Options struct {
-	// URL and Token are from flags or the environment; empty if not given. A token is
-	// shown to whichever daemon is found, in place of that daemon's own.
+	// URL and Token come from flags or the environment. They are empty if not given. The token
+	// replaces the found daemon's own token.
 	URL, Token string
-	Force      Where // Host or Machine; empty decides
-	// MachineName is the machine; empty: the default one. One that is named has to be there.
+	Force      Where // Host or Machine; if empty, Find decides
+	// MachineName names the machine. If empty, it is the default machine. A named machine must
+	// exist.
 	MachineName string
 	// Anyway starts a daemon on this host even if its KVM is not usable.
 	Anyway bool
-	// Start allows starting what does not run. Without it, Resolve fails then.
+	// Start allows starting a daemon. Without it, Resolve fails if no daemon runs.
 	Start bool
-	// Forkd is the program to start as the daemon; empty: the one beside this program.
+	// Forkd is the program to start as the daemon. If empty, it is the one in this program's
+	// directory.
 	Forkd string
-	// Progress is told of what takes a while; Notice what a person should know.
+	// Progress receives messages about long operations. Notice receives messages for the user.
 	Progress, Notice func(string)
 }
 
-// Endpoint is a daemon that answers.
+// Endpoint is an answering daemon.
 type Endpoint struct {
 	URL, Token string
 	Where      Where
@@ -44,5 +46,5 @@ func (e Endpoint) Local() bool {
 	return e.Where == Host || e.Where == Named && strings.HasPrefix(e.URL, "unix:")
 }
 
-// ErrNotRunning is returned if nothing may be started and nothing runs.
+// ErrNotRunning is returned if no daemon runs and Start is not set.
 var ErrNotRunning = errors.New("no daemon runs")

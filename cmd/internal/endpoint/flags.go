@@ -15,14 +15,14 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// Flags are the global flags that say which daemon a command talks to.
+// Flags are the global flags that select the daemon of a command.
 type Flags struct {
 	URL, Token    string
 	Fingerprint   string // of its certificate
 	Cert, Key     string // files of the client's own
 	ForceHost     bool   // Host, even if VMs do not run well there
 	Host, Machine bool   // skip the decision where VMs run
-	MachineName   string // the machine to run them in, which skips it too
+	MachineName   string // the machine to run them in, which skips the decision too
 }
 
 // Add adds the flags to a program's root command.
@@ -47,7 +47,7 @@ func (f *Flags) Add(root *cobra.Command) {
 	root.MarkFlagsMutuallyExclusive("force-host", "machine-name", "url")
 }
 
-// FlagError is a flag's value that no daemon can be reached with.
+// FlagError reports a flag value with which no daemon can be reached.
 type FlagError struct{ Err error }
 
 func (e FlagError) Error() string { return e.Err.Error() }
@@ -75,10 +75,12 @@ func (f Flags) Connect(ctx context.Context, opt Options, userAgent string) (*cli
 	return c, e, nil
 }
 
-// restartWait is for how long calls that change nothing wait for a machine's daemon: its init starts it again.
+// restartWait limits how long read-only calls wait for a machine's daemon. The machine's init
+// restarts it.
 const restartWait = 15 * time.Second
 
-// untilItRuns waits a little before each try of a call, and says so once. All calls of a command share the limit.
+// untilItRuns waits briefly before each retry of a call, and reports the wait once. All calls of a
+// command share the limit.
 func untilItRuns(notice func(string), limit time.Duration) func(context.Context, error) bool {
 	var once sync.Once
 	end := sync.OnceValue(func() time.Time { return time.Now().Add(limit) })
@@ -98,8 +100,8 @@ func untilItRuns(notice func(string), limit time.Duration) func(context.Context,
 	}
 }
 
-// secure is how a daemon is known, and how the client is. The environment's is for one at https:// only, as it
-// may be set for another than this command is for; a flag that does not fit is an error.
+// secure sets the TLS options. Values from the environment apply only to a daemon at https://,
+// because they may be meant for another daemon. An unsuitable flag is an error.
 func (f Flags) secure(opt *client.Options) {
 	opt.Fingerprint, opt.ClientCert, opt.ClientKey = f.Fingerprint, f.Cert, f.Key
 	if !strings.HasPrefix(opt.URL, "https:") {
@@ -113,10 +115,11 @@ func (f Flags) secure(opt *client.Options) {
 	}
 }
 
-// NameOfMachine is the machine that the flags or the environment name; empty: the default one.
+// NameOfMachine returns the machine the flags or the environment name. If empty, it is the default
+// machine.
 func (f Flags) NameOfMachine() string { return cmp.Or(f.MachineName, os.Getenv("FORKD_MACHINE")) }
 
-// complete fills in what the flags and the environment say.
+// complete fills in the values of the flags and the environment.
 func (f Flags) complete(opt Options) (Options, error) {
 	opt.URL, opt.Token = f.URL, f.Token
 	if opt.URL == "" {
@@ -136,7 +139,7 @@ func (f Flags) complete(opt Options) (Options, error) {
 		opt.Force = Machine
 	}
 	if opt.Token == "" && opt.URL != "" {
-		opt.Token = os.Getenv("FORKD_TOKEN") // of a daemon that is named; one that is found has its own
+		opt.Token = os.Getenv("FORKD_TOKEN") // for a named daemon; a found daemon has its own
 	}
 	return opt, nil
 }

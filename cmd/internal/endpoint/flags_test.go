@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// What the environment says of TLS is for a daemon at https:// alone, and a flag comes before it.
+// TLS settings from the environment apply only to a daemon at https://. Flags take precedence.
 func TestWhatTLSIsSpokenWith(t *testing.T) {
 	t.Setenv("FORKD_TLS_FINGERPRINT", "pin")
 	t.Setenv("FORKD_TLS_CLIENT_CERT", "cert")
@@ -39,12 +39,13 @@ func TestWhatTLSIsSpokenWith(t *testing.T) {
 	}
 }
 
-// A machine's daemon that restarts is waited for by calls that change nothing; others may have been done.
+// Read-only calls wait for a restarting daemon of a machine. Other calls do not, because they may
+// have been done.
 func TestCallsThatChangeNothingWaitForARestart(t *testing.T) {
 	var broken atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if broken.Add(-1) >= 0 {
-			panic(http.ErrAbortHandler) // QEMU accepts, and nobody is there
+			panic(http.ErrAbortHandler) // QEMU accepts, but the daemon does not run
 		}
 		fmt.Fprint(w, "[]")
 	}))

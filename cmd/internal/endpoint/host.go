@@ -21,10 +21,10 @@ import (
 	"github.com/forkd/forkd/internal/machine/hostcap"
 )
 
-// startWait is how long a daemon may take to answer.
+// startWait limits how long a daemon may take to answer.
 const startWait = 20 * time.Second
 
-// onHost reaches the daemon of this host.
+// onHost returns the daemon of this host.
 func onHost(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	e := Endpoint{URL: p.SocketURL(), Token: opt.Token, Where: Host, CPUs: runtime.NumCPU()}
 	if answers(ctx, e.URL) {
@@ -55,11 +55,11 @@ func onHost(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	return e, nil
 }
 
-// idleExit is after how long a daemon that a command started ends when it is of no use.
+// idleExit returns the idle time after which a daemon ends if a command started it.
 func idleExit() string { return cmp.Or(os.Getenv("FORKD_DAEMON_IDLE"), "10m") }
 
-// startDaemon runs `forkd serve` in a session of its own, as it is to outlive
-// this command, and waits until it answers.
+// startDaemon runs `forkd serve` in a separate session, where it outlives this command, and waits
+// until it answers.
 func startDaemon(ctx context.Context, p Paths, forkd string) error {
 	if err := os.MkdirAll(p.State, 0o700); err != nil {
 		return err
@@ -73,7 +73,7 @@ func startDaemon(ctx context.Context, p Paths, forkd string) error {
 	// It serves its Unix socket only, to this user.
 	cmd := exec.Command(forkd, "serve", "--data", p.Data, "--run", p.Run, "--idle-exit", idleExit())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // it is not for it, and it has children
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // a client's variables
 		return strings.HasPrefix(v, "FORKD_TOKEN=") || strings.HasPrefix(v, "E2B_API_KEY=")
 	})
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -81,7 +81,7 @@ func startDaemon(ctx context.Context, p Paths, forkd string) error {
 		return err
 	}
 	ended := make(chan error, 1)
-	// Waited for as long as this command lives; then init does.
+	// This command waits while it lives. After that, init does.
 	go func() { ended <- cmd.Wait() }()
 	return waitForDaemon(ctx, p.SocketURL(), logPath, ended)
 }

@@ -14,10 +14,11 @@ type Paths struct {
 	Data  string // of the daemon: images and snapshots
 	Run   string // of the daemon, volatile: its socket, its VMs
 	Cache string // of the CLI: parts of image builds
-	State string // of the CLI: what it remembers, and the log of a daemon it started
+	State string // of the CLI: its remembered state, and the log of a daemon it started
 }
 
-// DefaultPaths follows the file hierarchy for root and XDG for others.
+// DefaultPaths returns the paths of the file hierarchy standard for root, and XDG paths for other
+// users.
 func DefaultPaths() (Paths, error) {
 	home, err := os.UserHomeDir()
 	if err != nil && os.Geteuid() != 0 {
@@ -36,13 +37,14 @@ func DefaultPaths() (Paths, error) {
 	return p, nil
 }
 
-// runDir is where a user's daemon has its sockets. It is never in the temporary
-// directory: there anybody could make a folder of that name first.
+// runDir returns the directory of a user's sockets. It is never in the temporary directory, where
+// any user could create this folder first.
 func runDir(state string) string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "forkd")
 	}
-	// A session without the variable, as by su(1), may still have what pam_systemd(8) made.
+	// A session without the variable, such as from su(1), may still have the directory of
+	// pam_systemd(8).
 	dir := fmt.Sprintf("/run/user/%d", os.Geteuid())
 	if st, err := os.Lstat(dir); err == nil && st.IsDir() {
 		if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Uid == uint32(os.Geteuid()) {
@@ -52,7 +54,7 @@ func runDir(state string) string {
 	return filepath.Join(state, "run")
 }
 
-// xdg is forkd's folder in one of the XDG directories.
+// xdg returns forkd's folder in one of the XDG directories.
 func xdg(variable, otherwise string) string {
 	if dir := os.Getenv(variable); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "forkd")
@@ -60,16 +62,16 @@ func xdg(variable, otherwise string) string {
 	return filepath.Join(otherwise, "forkd")
 }
 
-// Socket is the daemon's Unix socket.
+// Socket returns the path of the daemon's Unix socket.
 func (p Paths) Socket() string { return filepath.Join(p.Run, "forkd.sock") }
 
-// SocketURL is the same as a URL.
+// SocketURL returns the socket as a URL.
 func (p Paths) SocketURL() string { return "unix://" + p.Socket() }
 
-// ServeLog is the log of a daemon that a command started.
+// ServeLog returns the path of the log of a daemon a command started.
 func (p Paths) ServeLog() string { return filepath.Join(p.State, "serve.log") }
 
-// Program finds another of forkd's programs: they are kept in one directory.
+// Program finds another program of forkd. They are all in one directory.
 func Program(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

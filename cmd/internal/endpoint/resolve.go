@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/platform"
 )
 
-// Find finds the daemon, and starts it if that is allowed.
+// Find finds the daemon, and starts it if allowed.
 func Find(ctx context.Context, opt Options) (Endpoint, error) {
 	p, err := DefaultPaths()
 	if err != nil {
@@ -30,7 +30,7 @@ func Find(ctx context.Context, opt Options) (Endpoint, error) {
 	return Resolve(ctx, p, opt)
 }
 
-// Resolve is Find with other paths than the usual ones.
+// Resolve is Find with the given paths.
 func Resolve(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	if opt.URL != "" {
 		e := Endpoint{URL: opt.URL, Token: opt.Token, Where: Named}
@@ -56,8 +56,7 @@ func Resolve(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	return onHost(ctx, p, opt)
 }
 
-// decide prefers a daemon of this host that already answers: whoever started
-// it knew that it works.
+// decide prefers an answering daemon of this host, because it evidently works.
 func decide(ctx context.Context, p Paths) (Where, string) {
 	if answers(ctx, p.SocketURL()) {
 		return Host, "its daemon answers"
@@ -66,7 +65,7 @@ func decide(ctx context.Context, p Paths) (Where, string) {
 	return placeOf(d), d.Reason
 }
 
-// Place is where VMs run if no daemon is asked: as the flags say, else by measurement.
+// Place returns where VMs run, without asking a daemon: by the flags, or otherwise by measurement.
 func (f Flags) Place(ctx context.Context) Where {
 	switch {
 	case f.Host, f.ForceHost:
@@ -95,8 +94,8 @@ func answers(ctx context.Context, url string) bool {
 	return c.Health(ctx) == nil
 }
 
-// tellOnce says where VMs run when that is another place than last time. The
-// memory is a convenience: without it, it is said every time.
+// tellOnce reports where VMs run if it has changed since the last command. If the state file cannot
+// be used, it reports every time.
 func tellOnce(p Paths, where, place, reason string, notice func(string)) {
 	file := filepath.Join(p.State, "where")
 	last, _ := os.ReadFile(file)
@@ -142,13 +141,13 @@ func inMachine(ctx context.Context, p Paths, opt Options, reason string) (Endpoi
 	return e, waitForMachine(ctx, m, e)
 }
 
-// NoMachine is the error for a name that no machine has: a slip must not make one.
+// NoMachine returns the error for a name without a machine. A misspelled name must not create one.
 func NoMachine(name string) error {
 	return hints.With(&client.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("machine %s not found", name)},
 		"`forkd machine start --name "+name+"` makes it")
 }
 
-// tellMachine is tellOnce of a machine.
+// tellMachine is tellOnce for a machine.
 func tellMachine(p Paths, name, reason string, notice func(string)) {
 	if name == appliance.DefaultName {
 		tellOnce(p, string(Machine), "in the machine", reason, notice)
@@ -157,8 +156,8 @@ func tellMachine(p Paths, name, reason string, notice func(string)) {
 	tellOnce(p, string(Machine)+" "+name, "in machine "+name, reason, notice)
 }
 
-// waitForMachine waits for the daemon inside, which starts after the agent that
-// the machine's own readiness is about.
+// waitForMachine waits for the daemon in the machine. It starts after the agent, and the machine
+// counts as ready when the agent answers.
 func waitForMachine(ctx context.Context, m *appliance.Appliance, e Endpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// notes collects what a person would be told.
+// notes collects messages for the user.
 type notes []string
 
 func (n *notes) add(line string) { *n = append(*n, line) }
@@ -93,7 +93,7 @@ func TestNothingIsStartedUnlessAllowed(t *testing.T) {
 }
 
 func TestDaemonThatDiesIsAClearError(t *testing.T) {
-	// The test binary stands in for forkd: it does not know `serve` and ends.
+	// The test binary takes the place of forkd: it does not know `serve` and ends.
 	p := testPaths(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -109,7 +109,7 @@ func TestDaemonThatDiesIsAClearError(t *testing.T) {
 func TestNoDaemonIsStartedWhereVMsDoNotRun(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // a measurement that is broken off is a KVM that is not usable
+	cancel() // an interrupted measurement counts as an unusable KVM
 	_, err := Resolve(ctx, testPaths(t), Options{Force: Host, Start: true, Forkd: "/nowhere", Notice: func(string) {},
 		Progress: func(string) { t.Error("something was started") }})
 	var e *client.Error
@@ -118,7 +118,7 @@ func TestNoDaemonIsStartedWhereVMsDoNotRun(t *testing.T) {
 	}
 }
 
-// fakeMachine is a machine of that name that is said to run: this process, with a daemon at the port.
+// fakeMachine makes a machine that appears to run: this process, with a daemon at the port.
 func fakeMachine(t *testing.T, name, token string) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

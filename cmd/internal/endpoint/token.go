@@ -20,14 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TokenFile is the token that a daemon makes for its TCP addresses if it is given
-// none; addressFile beside it has those addresses, one a line. Only with both does
-// the CLI show the token: whoever listens elsewhere is somebody else.
+// TokenFile returns the path of the token a daemon makes for its TCP addresses if none is
+// configured. addressFile beside it lists those addresses, one per line. The CLI sends the token
+// only to these addresses, because another address may belong to another process.
 func TokenFile(run string) string { return filepath.Join(run, "token") }
 
 func addressFile(run string) string { return filepath.Join(run, "token.for") }
 
-// NewToken makes a token: 32 random bytes.
+// NewToken returns a new token: 32 random bytes.
 func NewToken() (string, error) {
 	b := make([]byte, 32)
 	if _, err := rand.Read(b); err != nil {
@@ -36,15 +36,15 @@ func NewToken() (string, error) {
 	return hex.EncodeToString(b), nil
 }
 
-// WriteToken leaves a daemon's token and the addresses that it is for in its run
-// directory, in place of an earlier daemon's. Only the daemon that holds the
-// directory may call it. The function that it returns removes them.
+// WriteToken writes a daemon's token and its addresses to the run directory, and replaces an
+// earlier daemon's files. Only the daemon holding the directory may call it. The returned function
+// removes the files.
 func WriteToken(run, token string, addresses []string) (remove func(), err error) {
 	remove = func() {
 		_ = os.Remove(addressFile(run))
 		_ = os.Remove(TokenFile(run))
 	}
-	remove() // a token of a daemon that was killed is nobody's
+	remove() // the token of a killed daemon is no longer valid
 	if err := writePrivate(TokenFile(run), token+"\n"); err != nil {
 		return nil, fmt.Errorf("write token: %w", err)
 	}
@@ -55,7 +55,7 @@ func WriteToken(run, token string, addresses []string) (remove func(), err error
 	return remove, nil
 }
 
-// writePrivate makes a file that was not there, nor a link of its name.
+// writePrivate creates a file. It fails if the name exists, as a file or a link.
 func writePrivate(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -65,8 +65,8 @@ func writePrivate(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// tokenFor is the token of this user's own daemon if a URL is one of its addresses,
-// else empty.
+// tokenFor returns the token of this user's own daemon if a URL is one of its addresses, and ""
+// otherwise.
 func tokenFor(run, daemon string) string {
 	u, err := url.Parse(daemon)
 	if err != nil || u.Scheme != "tcp" && u.Scheme != "http" {
@@ -79,13 +79,13 @@ func tokenFor(run, daemon string) string {
 	token, err := readPrivate(TokenFile(run))
 	token = strings.TrimSpace(token)
 	if err != nil || !regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(token) {
-		return "" // not one that a daemon made
+		return "" // not made by a daemon
 	}
 	return token
 }
 
-// leadsTo reports whether a client that connects to host:port reaches a listener of
-// this host. Names other than localhost are not looked up.
+// leadsTo reports whether a client that connects to host:port reaches a listener of this host. It
+// resolves no names other than localhost.
 func leadsTo(hostport, listener string) bool {
 	host, port, err := net.SplitHostPort(hostport)
 	at, atPort, err2 := net.SplitHostPort(strings.TrimPrefix(listener, "tcp://"))
@@ -99,7 +99,7 @@ func leadsTo(hostport, listener string) bool {
 	return to != nil && to.IsLoopback() && own != nil && (to.Equal(own) || own.IsUnspecified())
 }
 
-// readPrivate reads a small file that only this user can have written.
+// readPrivate reads a small file only this user can have written.
 func readPrivate(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -117,8 +117,8 @@ func readPrivate(path string) (string, error) {
 	return string(b), err
 }
 
-// Listening is the TCP address of the daemon that serves a Unix socket, with the token that it
-// made for it; both empty if it has none, or its token is not one that it made.
+// Listening returns the TCP address of the daemon that serves a Unix socket, with the token the
+// daemon made for it. Both are empty if the daemon has no TCP address, or did not make its token.
 func Listening(daemon string) (address, token string) {
 	u, err := url.Parse(daemon)
 	if err != nil || u.Scheme != "unix" {

@@ -47,7 +47,7 @@ func TestTheTokensFileIsPrivateAndNew(t *testing.T) {
 	if st, err := os.Lstat(TokenFile(run)); err != nil || st.Mode() != 0o600 {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
-	// What a killed daemon left, or somebody put there, is replaced and not followed.
+	// Files of a killed daemon, or planted files, are replaced and not followed.
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.WriteFile(victim, []byte("kept"), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package exit is how forkd and forkd-bench end: the signals that interrupt them, the
-// errors of a command line, how an error is told to people and to programs. Which exit
-// code an error has they decide themselves. Only they may call it. The trap: Main does
-// not return, so nothing may be deferred around it.
+// Package exit ends forkd and forkd-bench: it handles the signals that interrupt them, errors of
+// the command line, and the output of errors for people and for programs. The programs choose the
+// exit code of an error themselves. Only they may use it. The trap: Main does not return, so
+// deferred calls around it never run.
 package exit

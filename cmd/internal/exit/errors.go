@@ -12,10 +12,11 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// Interrupted is the exit code after an interruption, as shells have it.
+// Interrupted is the exit code after an interruption, as in shells.
 const Interrupted = 130
 
-// Code is an error that carries the exit code of a program that ran, and told its own error.
+// Code is an error that carries the exit code of a program. The program has already printed its own
+// error.
 type Code int
 
 func (c Code) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
@@ -26,7 +27,7 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-// Hint is what to do about an error of a command; it may be empty. cmd may be nil.
+// Hint returns advice about an error of a command. It may be empty. cmd may be nil.
 func Hint(cmd *cobra.Command, err error) string {
 	var own *client.Error
 	var usage UsageError

@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Execute runs a program's command line and returns the command that it named. What goes
-// wrong before that command's own work has begun is a UsageError; began is set by it.
+// Execute runs a program's command line and returns the named command. An error before that
+// command's own work has begun is a UsageError. The command sets began.
 func Execute(ctx context.Context, root *cobra.Command, args []string, began *bool) (*cobra.Command, error) {
-	root.SilenceUsage, root.SilenceErrors = true, true // errors are told in one place, by the program
+	root.SilenceUsage, root.SilenceErrors = true, true // the program prints errors, in one place
 	root.SetVersionTemplate(root.Name() + " {{.Version}}\n")
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Main is a program's main: it runs until it has ended, or is interrupted and has ended
-// by that, and gives the process its exit code.
+// Main is a program's main function. It calls run, which returns at its end or after an
+// interruption, and exits with its code.
 func Main(run func(ctx context.Context, args []string) int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, end := endOnHangup(ctx)
@@ -19,7 +19,7 @@ func Main(run func(ctx context.Context, args []string) int) {
 	os.Exit(code)
 }
 
-// hangup is the reaction of a program to a terminal that is closed.
+// hangup is the reaction of a program to a closed terminal.
 type hangup struct {
 	mu    sync.Mutex
 	react func()
@@ -27,7 +27,8 @@ type hangup struct {
 
 type hangupKey struct{}
 
-// endOnHangup has a terminal that is closed end the program, tidily, unless we were told (nohup) to go on.
+// endOnHangup ends the program cleanly when its terminal is closed, unless SIGHUP is ignored
+// (nohup).
 func endOnHangup(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if signal.Ignored(syscall.SIGHUP) {
@@ -47,7 +48,7 @@ func endOnHangup(ctx context.Context) (context.Context, func()) {
 	return context.WithValue(ctx, hangupKey{}, h), cancel
 }
 
-// OnHangup has SIGHUP call a function in place of ending the program whose context it is.
+// OnHangup makes SIGHUP call a function instead of ending the program of the context.
 func OnHangup(ctx context.Context, react func()) {
 	if h, ok := ctx.Value(hangupKey{}).(*hangup); ok {
 		h.mu.Lock()

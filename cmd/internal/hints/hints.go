@@ -1,8 +1,7 @@
-// Package hints is the CLI's advice: what to do about an error, in the commands and flags
-// of forkd. The daemon and the client say what happened, by code and reason; the words
-// are here, in one table, for forkd and forkd-bench. The trap: errors of a guest's agent
-// have codes of the table as well, but no advice, for the code alone does not tell what
-// was not found.
+// Package hints holds the CLI's advice about errors, with commands and flags of forkd. The daemon
+// and the client report errors with code and reason. The advice is here, in one table, for forkd
+// and forkd-bench. The trap: errors of a guest's agent have codes of the table as well, but get no
+// advice, because the code alone does not identify the missing object.
 package hints
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// advised is an error of a command with advice of its own.
+// advised is an error of a command with its own advice.
 type advised struct {
 	error
 	hint string
@@ -24,10 +23,10 @@ type advised struct {
 
 func (e advised) Unwrap() error { return e.error }
 
-// With gives an error advice that no row of the table has.
+// With adds advice to an error outside the table.
 func With(err error, hint string) error { return advised{err, hint} }
 
-// Of says what to do about an error; it may be empty.
+// Of returns advice about an error. It may be empty.
 func Of(err error) string {
 	if own := (advised{}); errors.As(err, &own) {
 		return own.hint
@@ -41,8 +40,8 @@ func Of(err error) string {
 	return ""
 }
 
-// MachineFlag is the flag that has a machine command mean the machine of that name, with a space before it; empty for
-// the default one, which needs none.
+// MachineFlag returns the flag for the machine's name in a machine command, with a leading space.
+// It is empty for the default machine, which needs no flag.
 func MachineFlag(name string) string {
 	if name == "" || name == "default" {
 		return ""
@@ -50,7 +49,7 @@ func MachineFlag(name string) string {
 	return " --name " + name
 }
 
-// reasoned is an error of a daemon that is this process, or of the machine.
+// reasoned is an error of a daemon in this process, or of the machine.
 type reasoned interface {
 	ReasonName() string
 	Details() map[string]string
@@ -69,10 +68,10 @@ func hintOf(e *client.Error) string {
 	return ""
 }
 
-// placeholder is the name of a detail in the table.
+// placeholder matches the name of a detail in the table.
 var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
 
-// fill puts details in place of their names. Advice that lacks one is left out.
+// fill replaces names by details. If a detail is missing, it returns no advice.
 func fill(hint string, details map[string]string) string {
 	pairs := make([]string, 0, 2*len(details))
 	for name, value := range details {
@@ -86,7 +85,7 @@ func fill(hint string, details map[string]string) string {
 	return strings.NewReplacer(pairs...).Replace(hint)
 }
 
-// Failure is how an error is printed as JSON.
+// Failure is the JSON form of an error.
 type Failure struct {
 	Message string     `json:"error"`
 	Code    api.Code   `json:"code"`

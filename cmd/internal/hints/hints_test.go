@@ -50,8 +50,7 @@ func TestHintOf(t *testing.T) {
 	}
 }
 
-// What a detail is called is the table's and the daemon's business; a name that nobody
-// fills would be printed.
+// The table and the daemon choose the names of details. A name no code fills would be printed.
 func TestDetailsThatHintsName(t *testing.T) {
 	known := []string{"{tag}", "{tags}", "{sandbox}", "{directory}", "{machine}", "{log}", "{port}", "{quota}", "{scope}"}
 	for reason, hint := range byReason() {

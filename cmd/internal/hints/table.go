@@ -2,8 +2,8 @@ package hints
 
 import "github.com/forkd/forkd/api"
 
-// byReason is the table: what to do about the errors of one reason. A word in braces
-// stands for the detail of that name.
+// byReason returns the table of advice by reason. A word in braces stands for the detail of that
+// name.
 func byReason() map[api.Reason]string {
 	return map[api.Reason]string{
 		api.ReasonAgentOld:           "make it again from an image that this version of forkd built",
@@ -109,7 +109,7 @@ func byReason() map[api.Reason]string {
 		api.ReasonTLSUntrusted: "give the fingerprint that the daemon logs when it starts (--tls-fingerprint), or have " +
 			"this host trust who signed its certificate",
 
-		// Of the machine, which is no part of the API.
+		// Of the machine, which is not part of the API.
 		"machine_agent_other":  "`forkd machine start --restart` renews it",
 		"machine_daemon_ended": "`forkd machine exec --name {machine} -- tail {log}` says more",
 		"machine_differs":      "`forkd machine start --name {machine} --restart`, with the same flags, applies them",
@@ -117,8 +117,8 @@ func byReason() map[api.Reason]string {
 	}
 }
 
-// byCode is what to do about errors without a reason, if the daemon reported them or
-// could not: those of a guest's agent have its codes, but are about other things.
+// byCode returns advice about errors without a reason. It applies only to errors from the daemon,
+// or about reaching it. Errors of a guest's agent have the same codes but other causes.
 func byCode() map[api.Code]string {
 	return map[api.Code]string{
 		api.CodeNotFound:      "`forkd snapshot ls`, `forkd ps` and `forkd image ls` show what there is",

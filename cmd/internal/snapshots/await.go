@@ -1,5 +1,5 @@
-// Package snapshots is what forkd and forkd-bench do with snapshots beyond one request.
-// It prints nothing. The trap: a snapshot may go away, or fail, while it is waited for.
+// Package snapshots has operations of forkd and forkd-bench on snapshots that take more than one
+// request. It does not print. The trap: a snapshot may be deleted, or fail, during a wait.
 package snapshots
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// poll is how often a snapshot that is being written is looked at.
+// poll is the interval of checks of a snapshot being written.
 const poll = 20 * time.Millisecond
 
-// AwaitReady waits until a snapshot that is being written is ready.
+// AwaitReady waits until a snapshot being written is ready.
 func AwaitReady(ctx context.Context, c *client.Client, tag string) error {
 	t := time.NewTicker(poll)
 	defer t.Stop()

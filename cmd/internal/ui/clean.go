@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// CleanWriter passes text on as CleanLines makes it. A character that comes in
-// two pieces is kept until it is whole; Flush gives up on it.
+// CleanWriter passes on text after CleanLines. It holds back an incomplete character until the rest
+// arrives, or until Flush.
 type CleanWriter struct {
 	W    io.Writer
 	rest []byte
@@ -30,7 +30,7 @@ func (c *CleanWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush writes what is left.
+// Flush writes the rest.
 func (c *CleanWriter) Flush() error {
 	_, err := io.WriteString(c.W, CleanLines(string(c.rest)))
 	c.rest = nil

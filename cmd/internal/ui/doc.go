@@ -1,6 +1,5 @@
-// Package ui is how the CLI speaks: tables and JSON on standard output, notes,
-// progress and errors on standard error. It owns no command and asks no daemon;
-// the commands of forkd and forkd-bench call it. The trap: standard output belongs to
-// results alone, so that it can be piped; whatever is for a person watching
-// goes to standard error and is silent with --quiet.
+// Package ui prints the output of the CLI: tables and JSON on standard output, and notes, progress
+// and errors on standard error. It owns no command and calls no daemon. The commands of forkd and
+// forkd-bench use it. The trap: standard output is only for results, because users pipe it. Output
+// for a watching user goes to standard error, and is off with --quiet.
 package ui

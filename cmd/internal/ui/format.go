@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Bytes words a size.
+// Bytes formats a size in bytes.
 func Bytes(n int64) string {
 	switch {
 	case n >= 10<<30:
@@ -20,7 +20,7 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// Millis words a time given in milliseconds.
+// Millis formats a time given in milliseconds.
 func Millis(ms float64) string {
 	switch {
 	case ms >= 10_000:
@@ -33,10 +33,10 @@ func Millis(ms float64) string {
 	return fmt.Sprintf("%.1f ms", ms)
 }
 
-// Duration words a time.
+// Duration formats a time.
 func Duration(d time.Duration) string { return Millis(float64(d.Microseconds()) / 1000) }
 
-// Age words how long ago something was, in one unit.
+// Age formats the time since then, in one unit.
 func Age(then, now time.Time) string {
 	d := now.Sub(then)
 	switch {

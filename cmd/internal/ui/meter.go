@@ -9,20 +9,20 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// Meter shows how much of something has come: a bar on a terminal, nothing elsewhere or with --quiet. Its methods may
-// be called from several goroutines. End must be called.
+// Meter shows progress: a bar on a terminal, and no output elsewhere or with --quiet. Several
+// goroutines may call its methods. End must be called.
 type Meter struct {
 	printer *Printer
-	pool    *mpb.Progress // nil: nothing is shown
+	pool    *mpb.Progress // if nil, there is no display
 	bar     *mpb.Bar
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	done int64
 	all  int64 // 0: not known
 
 }
 
-// Meter starts a display. words turns what has come of all into text; all is 0 while it is not known.
+// Meter starts a display. words formats the progress. all is 0 while it is not known.
 func (p *Printer) Meter(name string, words func(done, all int64) string) *Meter {
 	m := &Meter{printer: p}
 	if !p.Quiet && Terminal(p.Err) {
@@ -31,7 +31,7 @@ func (p *Printer) Meter(name string, words func(done, all int64) string) *Meter 
 	return m
 }
 
-// Busy starts a display of something whose end is not known: a spinner, the text and the time.
+// Busy starts a display without a known end: a spinner, the text and the time.
 func (p *Printer) Busy(name, text string) *Meter {
 	m := &Meter{printer: p}
 	if !p.Quiet && Terminal(p.Err) {
@@ -61,7 +61,7 @@ func (m *Meter) state() (done, all int64) {
 	return m.done, m.all
 }
 
-// Add tells that n more have come.
+// Add adds n to the progress.
 func (m *Meter) Add(n int64) {
 	m.mu.Lock()
 	m.done += n
@@ -72,7 +72,7 @@ func (m *Meter) Add(n int64) {
 	}
 }
 
-// Set tells how much has come, of all.
+// Set sets the progress and the total.
 func (m *Meter) Set(done, all int64) {
 	if _, before := m.state(); before != all {
 		m.Total(all)
@@ -81,17 +81,17 @@ func (m *Meter) Set(done, all int64) {
 	m.Add(done - before)
 }
 
-// Total tells how much there is in all.
+// Total sets the total.
 func (m *Meter) Total(all int64) {
 	m.mu.Lock()
 	m.all = all
 	m.mu.Unlock()
 	if m.bar != nil {
-		m.bar.SetTotal(all+1, false) // the end is End's to tell
+		m.bar.SetTotal(all+1, false) // End marks the end
 	}
 }
 
-// Note is Printer.Note beside the display.
+// Note prints a note, like Printer.Note, next to the display.
 func (m *Meter) Note(format string, args ...any) {
 	if m.pool == nil {
 		m.printer.Note(format, args...)
@@ -100,7 +100,7 @@ func (m *Meter) Note(format string, args ...any) {
 	fmt.Fprintf(m.pool, format+"\n", args...)
 }
 
-// End takes the display down.
+// End removes the display.
 func (m *Meter) End() {
 	if m.pool == nil {
 		return

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Output is a program's standard output. It remembers the first failed write, so that a command
-// whose results were lost ends with an error even where a printer ignored it.
+// Output is a program's standard output. It remembers the first failed write. A command with lost
+// results then ends with an error, even if a printer ignored it.
 type Output struct {
 	*os.File
 
@@ -27,7 +27,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Err returns the first error of a write; nil if all output was written.
+// Err returns the first error of a write, or nil if all output was written.
 func (o *Output) Err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

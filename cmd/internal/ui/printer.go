@@ -13,14 +13,14 @@ import (
 
 // Printer writes a command's results and notes.
 type Printer struct {
-	Program  string // its name stands before errors
+	Program  string // name in front of errors
 	Out, Err io.Writer
 	JSON     bool // results as JSON
 	Quiet    bool // no notes, no progress; lists as bare names
 	NoColor  bool
 }
 
-// Standard is the Printer of a program, to its standard streams.
+// Standard returns the Printer for a program's standard streams.
 func Standard(program string) Printer {
 	return Printer{Program: program, Out: &Output{File: os.Stdout}, Err: os.Stderr}
 }
@@ -53,7 +53,7 @@ func (p *Printer) Lost() error {
 	return fmt.Errorf("results were lost: %w", o.Err())
 }
 
-// Note tells a person something in passing.
+// Note prints a note for the user.
 func (p *Printer) Note(format string, args ...any) {
 	if !p.Quiet {
 		fmt.Fprintf(p.Err, format+"\n", args...)
@@ -66,7 +66,7 @@ func (p *Printer) Line(format string, args ...any) error {
 	return err
 }
 
-// Names prints one name a line, or with JSON a list of that field.
+// Names prints one name per line, or with JSON a list in the field.
 func (p *Printer) Names(field string, names []string) error {
 	if p.JSON {
 		return p.Value(map[string][]string{field: names})
@@ -79,7 +79,7 @@ func (p *Printer) Names(field string, names []string) error {
 	return nil
 }
 
-// Facts prints names and values, one pair a line; empty values are left out.
+// Facts prints names and values, one pair per line. It leaves out empty values.
 func (p *Printer) Facts(pairs ...string) error {
 	w := tabwriter.NewWriter(p.Out, 0, 8, 2, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -90,7 +90,7 @@ func (p *Printer) Facts(pairs ...string) error {
 	return w.Flush()
 }
 
-// Failure prints an error: what happened, and what to do about it.
+// Failure prints an error, with advice.
 func (p *Printer) Failure(message, hint string) {
 	head, tail := p.Program+": ", ""
 	if p.colors(p.Err) {
@@ -122,7 +122,7 @@ func CleanLines(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// keep drops what a terminal would take as a command.
+// keep drops characters a terminal would take as a command.
 func keep(r rune) rune {
 	if r < ' ' || r >= 0x7f && r < 0xa0 {
 		return -1

@@ -11,11 +11,11 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// Progress shows the steps of something that takes a while: bars and spinners
-// on a terminal, plain lines elsewhere, nothing with --quiet. End must be called.
+// Progress shows the steps of a long operation: bars and spinners on a terminal, plain lines
+// elsewhere, and no output with --quiet. End must be called.
 type Progress struct {
 	shows display
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	steps map[string]*step
 }
 
@@ -48,14 +48,14 @@ func (p *Printer) Progress() *Progress {
 	return g
 }
 
-// Step tells how far a step is: fraction is 0 to 1, or -1 where that is not known.
+// Step sets the progress of a step. fraction is 0 to 1, or -1 if it is not known.
 func (g *Progress) Step(name string, fraction float64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.shows.update(g.stepLocked(name), fraction)
 }
 
-// Done ends a step; the detail is what there is to say about it.
+// Done ends a step. detail describes its result.
 func (g *Progress) Done(name, detail string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -66,7 +66,7 @@ func (g *Progress) Done(name, detail string) {
 	}
 }
 
-// Output shows what a program of the running step prints, cleaned.
+// Output shows output of a program of the running step, cleaned.
 func (g *Progress) Output(text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -83,7 +83,7 @@ func (g *Progress) stepLocked(name string) *step {
 	return s
 }
 
-// End takes the display down; steps that are not done stay so.
+// End removes the display. Unfinished steps stay unfinished.
 func (g *Progress) End() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,7 +137,7 @@ func (b *bars) update(s *step, fraction float64) {
 	}
 }
 
-// output stands above the bars, which mpb moves down; it takes whole lines.
+// output is printed above the bars, which mpb moves down. It prints whole lines.
 func (b *bars) output(text string) { fmt.Fprintln(b.pool, strings.TrimSuffix(text, "\n")) }
 
 func (b *bars) done(_ string, s *step, _ string) { s.bar.SetCurrent(scale) }

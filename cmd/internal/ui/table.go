@@ -13,20 +13,20 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// gap is between the columns of a table.
+// gap is the number of spaces between the columns of a table.
 const gap = 2
 
-// minColumn is how narrow a column may become.
+// minColumn is the smallest width of a shortened column.
 const minColumn = 8
 
-// Fit says how a table becomes as narrow as a terminal. Columns have the names of the header.
+// Fit describes how to make a table as narrow as a terminal. Columns are named by the header.
 type Fit struct {
-	Cut  []string // whose cells may be cut
-	Drop []string // that may be left out, in this order
+	Cut  []string // columns with cells that may be cut
+	Drop []string // columns that may be left out, in this order
 }
 
-// Table prints rows under a header. With Quiet it prints the first column only.
-// The cells may come from a guest or a file and are cleaned.
+// Table prints rows under a header. With Quiet it prints the first column only. It cleans the
+// cells, which may come from a guest or a file.
 func (p *Printer) Table(header []string, rows [][]string) error {
 	if p.Quiet {
 		for _, row := range rows {
@@ -44,7 +44,8 @@ func (p *Printer) Table(header []string, rows [][]string) error {
 	return w.Flush()
 }
 
-// FittedTable is Table whose lines are no longer than the terminal that it goes to is wide. Elsewhere it is Table.
+// FittedTable prints a Table with lines no longer than the width of its terminal. Without a
+// terminal it is Table.
 func (p *Printer) FittedTable(header []string, rows [][]string, f Fit) error {
 	width := Width(p.Out)
 	if width == 0 || p.Quiet {
@@ -75,7 +76,7 @@ func (p *Printer) fitted(header []string, rows [][]string, f Fit, width int) err
 	return nil
 }
 
-// Width is that of the terminal that w is, 0 if it is none.
+// Width returns the width of terminal w, or 0 if w is not a terminal.
 func Width(w io.Writer) int {
 	f, ok := w.(interface{ Fd() uintptr })
 	if !ok || !Terminal(w) {
@@ -88,7 +89,7 @@ func Width(w io.Writer) int {
 	return width
 }
 
-// cleaned is a row of cells as they are shown.
+// cleaned returns a row of cells in the form for display.
 func cleaned(row []string) []string {
 	cells := make([]string, len(row))
 	for i, cell := range row {
@@ -99,10 +100,10 @@ func cleaned(row []string) []string {
 	return cells
 }
 
-// column is one that is shown.
+// column is a displayed column.
 type column struct{ at, width int }
 
-// columns returns those for which there is room. Columns are left out only where cutting is not enough.
+// columns returns the columns that fit. It leaves out columns only if cutting is not enough.
 func (f Fit) columns(lines [][]string, width int) (out []column) {
 	header, widths := lines[0], widthsOf(lines)
 	for dropped := 0; ; dropped++ {
@@ -118,7 +119,7 @@ func (f Fit) columns(lines [][]string, width int) (out []column) {
 	}
 }
 
-// narrow makes the widest of the columns that may be cut narrower until all have room, and reports whether they have.
+// narrow cuts the widest of the columns in Cut until all columns fit. It reports whether they fit.
 func (f Fit) narrow(columns []column, header []string, width int) bool {
 	for {
 		total := gap * (len(columns) - 1)
@@ -148,7 +149,7 @@ func widthsOf(lines [][]string) []int {
 	return widths
 }
 
-// cut shortens a cell to a number of characters, the mark of the cut among them.
+// cut shortens a cell to a number of characters, including the mark of the cut.
 func cut(cell string, width int) string {
 	runes := []rune(cell)
 	switch {
@@ -160,8 +161,8 @@ func cut(cell string, width int) string {
 	return string(runes[:width-1]) + ellipsis.Mark
 }
 
-// Rows prints a table row by row, as rows come: columns are as wide as the header, the first row and the least widths
-// need.
+// Rows prints a table row by row, as rows arrive. Columns have the width of the header, the first
+// row or the least width, whichever is largest.
 type Rows struct {
 	printer *Printer
 	header  []string
@@ -169,7 +170,8 @@ type Rows struct {
 	widths  []int // nil before the first row
 }
 
-// Rows begins such a table, which has no header before the first row. least are widths of its first columns.
+// Rows begins such a table. The header is printed with the first row. least are minimum widths of
+// its first columns.
 func (p *Printer) Rows(header []string, least ...int) *Rows {
 	return &Rows{printer: p, header: header, least: least}
 }

@@ -66,7 +66,7 @@ func TestRowsAsTheyCome(t *testing.T) {
 	}
 }
 
-// TestAMeterIsForTerminals: elsewhere nothing but its notes is shown.
+// TestAMeterIsForTerminals: elsewhere only its notes are shown.
 func TestAMeterIsForTerminals(t *testing.T) {
 	var errOut bytes.Buffer
 	p := &Printer{Err: &errOut}

@@ -1,6 +1,7 @@
-// Package cors answers browsers that ask whether a page of another origin may call the control APIs. Only listed origins
-// may, and never with cookies: a page has to show a key. Both APIs call it before they authenticate. The trap: a
-// preflight has no key, so its answer must depend on the origin alone.
+// Package cors answers browsers that ask whether a page of another origin may call the control
+// APIs. Only listed origins may call them, and never with cookies: a page must show a key. Both
+// APIs call this package before they authenticate. The trap: a preflight request has no key, so its
+// answer must depend on the origin alone.
 package cors
 
 import (
@@ -10,7 +11,7 @@ import (
 	"slices"
 )
 
-// Policy lists the origins that may call. Its zero value has none.
+// Policy lists the origins that may call. Its zero value lists no origin.
 type Policy struct{ origins []string }
 
 // Parse reads origins such as https://app.example.com.
@@ -24,7 +25,7 @@ func Parse(origins []string) (Policy, error) {
 	return Policy{origins: slices.Clone(origins)}, nil
 }
 
-// The headers that a page may send, and those that it may read.
+// The headers a page may send, and the headers it may read.
 const (
 	requestHeaders = "Authorization, Content-Type, Idempotency-Key, X-Api-Key, X-Access-Token"
 	exposedHeaders = "Forkd-Error, Forkd-Request-Id, Retry-After, Should-Retry, X-Forkd-Warning, X-Next-Token, " +
@@ -32,7 +33,7 @@ const (
 	methods = "GET, HEAD, POST, PUT, PATCH, DELETE"
 )
 
-// Handle sets the headers of an answer. It answers a preflight, and reports whether it has.
+// Handle sets the headers of an answer. It answers a preflight request, and reports whether it did.
 func (p Policy) Handle(w http.ResponseWriter, r *http.Request) (answered bool) {
 	h := w.Header()
 	h.Add("Vary", "Origin")

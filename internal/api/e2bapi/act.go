@@ -6,29 +6,30 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/target"
 )
 
-// Act is what a request is, for the audit log. It may be told in parts: an empty field says nothing.
+// Act is the audit information of a request. It may be sent in parts: empty fields change nothing.
 type Act struct {
 	Action string
-	Read   bool // it changes nothing; goes with Action
-	// Agent is the path of a request to a sandbox's agent, in place of Action.
+	Read   bool // it changes nothing; used with Action
+	// Agent is the path of a request to a sandbox's agent. It replaces Action.
 	Agent string
-	// Principal is how the sender proved its identity, if not by a key; Tenant owns the sandbox. Both are
-	// set only after the check.
+	// Principal is the sender's proof of identity, unless it was a key. Tenant is the owner of the
+	// sandbox. Both are set only after the check.
 	Principal, Tenant string
 	Sandbox, Snapshot string
 	Error             string
-	Count             int // sandboxes that were asked for
+	Count             int // requested sandboxes
 }
 
-// envdPrincipal is who shows a sandbox's token, or a URL that was signed with it.
+// envdPrincipal is the principal of a client with a sandbox's token, or with a URL signed with it.
 const envdPrincipal = "sandbox token"
 
-// noteAgent names a request to a sandbox's agent before its sender is known.
+// noteAgent records a request to a sandbox's agent before its sender is known.
 func (h *Handler) noteAgent(r *http.Request, to target.Target) {
 	h.opt.Note(r.Context(), Act{Agent: r.URL.Path, Sandbox: to.ID})
 }
 
-// noteAdmitted names the sender once it has shown the sandbox's token. An open sandbox's sender is anonymous.
+// noteAdmitted records the sender after it has shown the sandbox's token. The sender is anonymous
+// if the sandbox is open.
 func (e *envd) noteAdmitted(r *http.Request, to target.Target) {
 	rec, ok := e.h.opt.Records.Get(to.ID)
 	info, err := e.h.opt.Engine.Get(to.ID)

@@ -11,8 +11,9 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// templateSnapshot is the snapshot that a record's template stands for: one that was built, else
-// one of that tag, else one of an image that is made now. The record gets the template's id.
+// templateSnapshot returns the snapshot of a record's template. It prefers a built template, then a
+// snapshot with that tag, then a new snapshot of an image with that name. It sets the template's ID
+// in the record.
 func (h *Handler) templateSnapshot(c call, rec *records.Record) (sandbox.SnapshotInfo, error) {
 	name := rec.Template
 	var unbuilt error
@@ -22,7 +23,7 @@ func (h *Handler) templateSnapshot(c call, rec *records.Record) (sandbox.Snapsho
 			rec.Template, rec.Alias = t.ID, t.Name
 			return c.engine.SnapshotInfo(c.ctx, b.Snapshot)
 		}
-		if t.ID != "" { // there is one of that name, which says more
+		if t.ID != "" { // the template exists, and its error is more precise
 			unbuilt = err
 		}
 	}
@@ -44,12 +45,12 @@ func (h *Handler) templateSnapshot(c call, rec *records.Record) (sandbox.Snapsho
 	return info, err
 }
 
-// templateOf is a tag as a tenant, or the operator, says it.
+// templateOf is a tag in the namespace of a tenant or the operator.
 type templateOf struct{ tenant, tag string }
 
-// snapshotOf is the snapshot of a template's name. If an image has no snapshot yet, it is made now; that
-// continues when its requests have ended, and ends with the key that began it. Another key's request
-// begins it again then.
+// snapshotOf returns the snapshot of a template's name. If an image has no snapshot yet, snapshotOf
+// makes it. The work continues after the requests for it have ended, and ends with the key that
+// began it. A request with another key then begins it again.
 func (h *Handler) snapshotOf(ctx context.Context, name string,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	tag, err := templates.Tag(name)
@@ -80,15 +81,16 @@ func (h *Handler) snapshotOf(ctx context.Context, name string,
 	return h.opt.View(ctx).SnapshotInfo(ctx, tag)
 }
 
-// baseBuild is a snapshot of an image that is being made.
+// baseBuild is the creation of an image's snapshot.
 type baseBuild struct {
 	done chan struct{}
 	err  error
-	// followers are told how far it is. The Handler's buildMu guards them.
+	// followers receive progress. The Handler's buildMu guards them.
 	followers []func(sandbox.Step)
 }
 
-// startBuild makes a snapshot of the image of that name, once for all of a tenant who ask.
+// startBuild makes a snapshot of the image of that name, once for all concurrent requests of a
+// tenant.
 func (h *Handler) startBuild(ctx context.Context, tag string, progress func(sandbox.Step)) *baseBuild {
 	h.buildMu.Lock()
 	defer h.buildMu.Unlock()

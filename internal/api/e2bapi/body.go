@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// maxBody bounds a request to the control API.
+	// maxBody limits the body of a request to the control API, in bytes.
 	maxBody = 1 << 20
-	// bodyTime is how long all of it may take to arrive: it is held in memory meanwhile.
+	// bodyTime limits the arrival of the whole body, which is held in memory.
 	bodyTime = 30 * time.Second
 )
 
-// readBody reads a request's body whole.
+// readBody reads a request's whole body.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
@@ -43,11 +43,12 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-// headerWarning names fields of a request that were ignored and resemble known ones.
+// headerWarning names ignored fields of a request that resemble known ones.
 const headerWarning = "X-Forkd-Warning"
 
-// decode reads the request's body into v. A field that is not known is ignored, as clients send new ones every few
-// weeks. One that resembles a known field is probably a mistake: the answer and the log name it.
+// decode reads the request's body into v. It ignores unknown fields, because clients send new ones
+// every few weeks. A field that resembles a known one is probably a mistake: the answer and the log
+// name it.
 func (c call) decode(v any) error {
 	if err := decode(c.body, v); err != nil {
 		return err
@@ -68,10 +69,10 @@ func (c call) decode(v any) error {
 	return nil
 }
 
-// maxWarning bounds a warning, in bytes.
+// maxWarning limits a warning, in bytes.
 const maxWarning = 500
 
-// decode reads JSON into v; an empty body leaves it as it is.
+// decode reads JSON into v. An empty body leaves v unchanged.
 func decode(b []byte, v any) error {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil

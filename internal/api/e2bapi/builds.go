@@ -19,13 +19,13 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// builds are templates that clients describe step by step.
+// builds serves the routes for templates that clients describe step by step.
 type builds struct{ *Handler }
 
-// uploadLimits are of what comes out of an archive that was uploaded.
+// uploadLimits limit the unpacked content of an uploaded archive.
 var uploadLimits = archive.Limits{Bytes: 8 << 30, Entries: 250_000}
 
-// newBuilder is nil where nothing of builds is kept.
+// newBuilder returns nil if builds are disabled.
 func newBuilder(h *Handler) *build.Builder {
 	if h.opt.Builds == nil {
 		return nil
@@ -38,7 +38,7 @@ func newBuilder(h *Handler) *build.Builder {
 	return build.New(cfg)
 }
 
-// views is the engine as whoever a build is made for may see it, by the principal of each call's context.
+// views is the engine as the owner of a build may see it, by the principal of each call's context.
 type views struct{ h *Handler }
 
 func (v views) of(ctx context.Context) Engine { return v.h.opt.View(ctx) }
@@ -78,11 +78,12 @@ func (h builds) able(f func(call) (answer, error)) func(call) (answer, error) {
 	return func(call) (answer, error) { return answer{}, notYet("building templates") }
 }
 
-// request is POST /v3/templates: a build that begins when its files are uploaded and its steps sent.
+// request is POST /v3/templates. The build begins when its files are uploaded and its steps are
+// sent.
 func (h builds) request(c call) (answer, error) {
 	var req struct {
 		Name     string   `json:"name"`
-		Alias    string   `json:"alias"` // of clients before v3
+		Alias    string   `json:"alias"` // from clients before v3
 		Tags     []string `json:"tags"`
 		CPUs     int      `json:"cpuCount"`
 		MemoryMB int      `json:"memoryMB"`
@@ -117,7 +118,7 @@ func (h builds) start(c call) (answer, error) {
 	return answer{status: http.StatusAccepted}, err
 }
 
-// find is the build of a request. Another tenant's is not there.
+// find returns the build of a request. Another tenant's build is not found.
 func (h builds) find(c call) (build.Template, build.Build, error) {
 	t, err := h.opt.Builds.Template(c.who.Tenant, c.PathValue("id"))
 	if err != nil {
@@ -130,7 +131,8 @@ func (h builds) find(c call) (build.Template, build.Build, error) {
 	return t, b, err
 }
 
-// mostEntries are in one answer; clients ask until none are left.
+// mostEntries limits the log entries of one answer. Clients repeat the request until no entries are
+// left.
 const mostEntries = 100
 
 // status is GET /templates/{id}/builds/{build}/status.
@@ -144,7 +146,7 @@ func (h builds) status(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	// The status comes first: what is said after the end is asked for again.
+	// Read the status before the log. Clients then ask again for entries that follow the end.
 	t, b, err := h.find(c)
 	if err != nil {
 		return answer{}, err
@@ -159,7 +161,7 @@ func (h builds) status(c call) (answer, error) {
 	}{t.ID, b.ID, b.Status, []string{}, h.builder.Log(b.ID, offset, min(limit, mostEntries)), b.Reason}}, nil
 }
 
-// logs is GET /templates/{id}/builds/{build}/logs, of the CLI.
+// logs is GET /templates/{id}/builds/{build}/logs, which the CLI uses.
 func (h builds) logs(c call) (answer, error) {
 	_, b, err := h.find(c)
 	if err != nil {
@@ -184,7 +186,7 @@ func (h builds) logs(c call) (answer, error) {
 	}{all[:min(len(all), limit)]}}, nil
 }
 
-// natural is a number of a query.
+// natural parses a number of a query.
 func natural(q url.Values, name string, def int) (int, error) {
 	if q.Get(name) == "" {
 		return def, nil
@@ -196,8 +198,8 @@ func natural(q url.Values, name string, def int) (int, error) {
 	return n, nil
 }
 
-// uploadLink is GET /templates/{id}/files/{hash}: whether the files of a COPY are here, and where
-// to send them.
+// uploadLink is GET /templates/{id}/files/{hash}. It returns whether the files of a COPY are
+// stored, and a URL for their upload.
 func (h builds) uploadLink(c call) (answer, error) {
 	t, err := h.opt.Builds.Template(c.who.Tenant, c.PathValue("id"))
 	if err != nil {
@@ -216,7 +218,7 @@ func (h builds) uploadLink(c call) (answer, error) {
 	}{h.opt.Builds.Uploaded(c.who.Tenant, hash, h.opt.Now()), link.String()}}, nil
 }
 
-// upload is PUT of an upload link. The link is all that shows who may.
+// upload is PUT of an upload link. The link is the only credential.
 func (h builds) upload(w http.ResponseWriter, r *http.Request) {
 	if err := h.takeUpload(r); err != nil {
 		writeError(w, err)
@@ -252,7 +254,7 @@ func (h builds) takeUpload(r *http.Request) error {
 	return err
 }
 
-// uploadRoom is a view that bounds uploads: by the life of the key and its quota of the disk.
+// uploadRoom is a view that limits uploads by the life of the key and its disk quota.
 type uploadRoom interface {
 	UploadRoom(ctx context.Context) error
 }
@@ -267,10 +269,10 @@ func (h builds) mayUpload(ctx context.Context, owner, key string) func() error {
 	return func() error { return room.UploadRoom(ctx) }
 }
 
-// uploadSizes counts uploads for quotas. Its store is nil if there are none.
+// uploadSizes counts uploads for quotas. Its store is nil if builds are disabled.
 type uploadSizes struct{ store *build.Store }
 
-// HeldBytes returns the size of a tenant's uploads, which count against its quota of the disk.
+// HeldBytes returns the size of a tenant's uploads in bytes. They count against its disk quota.
 func (u uploadSizes) HeldBytes(tenant string) int64 {
 	if u.store == nil {
 		return 0
@@ -309,7 +311,7 @@ func (h builds) removeTags(c call) (answer, error) {
 	return answer{status: http.StatusNoContent}, h.opt.Builds.RemoveTags(c.who.Tenant, req.Name, req.Tags)
 }
 
-// template finds one that was built; false: it was not, or there is nothing of builds here.
+// template returns a built template. It returns false if there is none, or if builds are disabled.
 func (h builds) template(owner, name string) (build.Template, bool) {
 	if h.builder == nil {
 		return build.Template{}, false
@@ -318,7 +320,7 @@ func (h builds) template(owner, name string) (build.Template, bool) {
 	return t, err == nil
 }
 
-// delete deletes a template that was built.
+// delete deletes a built template.
 func (h builds) delete(c call, t build.Template) (answer, error) {
 	if _, tag, ok := strings.Cut(c.PathValue("id"), ":"); ok && tag != build.DefaultTag {
 		return answer{}, invalidf("%q is a tag of template '%s': remove it from the template's tags",
@@ -331,7 +333,8 @@ func (h builds) delete(c call, t build.Template) (answer, error) {
 	return answer{status: http.StatusNoContent}, err
 }
 
-// shownBuilt is a template that was built, by its newest build that is ready, else its newest.
+// shownBuilt describes a built template by its newest ready build, or by its newest build if none
+// is ready.
 func (h builds) shownBuilt(c call, t build.Template) templateInfo {
 	out := templateInfo{ID: t.ID, Aliases: []string{t.Name}, Names: []string{templates.Namespace + "/" + t.Name},
 		CPUs: 1, Created: t.Created.UTC(), Updated: t.Created.UTC(), Builds: len(t.Builds), EnvdVersion: envdVersion,
@@ -352,7 +355,7 @@ func (h builds) shownBuilt(c call, t build.Template) templateInfo {
 	return out
 }
 
-// tagsOf are the tags of a template that was built, the last first.
+// tagsOf returns the tags of a built template, newest first.
 func tagsOf(t build.Template) []templateTag {
 	out := []templateTag{}
 	for tag, a := range t.Tags {

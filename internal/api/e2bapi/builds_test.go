@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// builder is a bench whose builds are quick.
+// builder returns a bench with fast builds.
 func builder(t *testing.T, tune ...func(*build.Config)) *bench {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -90,7 +90,7 @@ func (b *bench) begin(r requested, body any) {
 	want[any](b.t, b.do("POST", "/v2/templates/"+r.TemplateID+"/builds/"+r.BuildID, string(text)), 202)
 }
 
-// outcome polls as clients do until the build is over and all of its log is read.
+// outcome polls like a client until the build has ended and its whole log is read.
 func (b *bench) outcome(r requested) buildStatus {
 	b.t.Helper()
 	var log []string
@@ -124,7 +124,7 @@ func (b *bench) build(name string, body map[string]any) (requested, buildStatus)
 	return r, b.outcome(r)
 }
 
-// ready is build for what has to succeed.
+// ready is build for builds that must succeed.
 func (b *bench) ready(name string, body map[string]any) (requested, buildStatus) {
 	b.t.Helper()
 	r, s := b.build(name, body)
@@ -134,7 +134,7 @@ func (b *bench) ready(name string, body map[string]any) (requested, buildStatus)
 	return r, s
 }
 
-// ran counts how often a program of a test ran.
+// ran counts runs of a test's program.
 type ran string
 
 func (r ran) command() string { return "echo ran >>" + string(r) }
@@ -219,7 +219,7 @@ func TestStepsAreTakenFromTheCache(t *testing.T) {
 	times("on top of a template", 3, 4)
 }
 
-// What is built on what others are building is built once.
+// Concurrent builds with the same layers build each layer once.
 func TestBuildsAtTheSameTime(t *testing.T) {
 	b := builder(t, func(c *build.Config) { c.Parallel = 4 })
 	count := ran(filepath.Join(t.TempDir(), "ran"))
@@ -440,7 +440,7 @@ func TestTemplatesAreListedAndDeleted(t *testing.T) {
 	if some := want[[]any](t, b.do("GET", "/snapshots", ""), 200); len(some) != 0 {
 		t.Errorf("layers are listed as snapshots: %v", some)
 	}
-	// Another template on top of it keeps what it needs.
+	// Another template on top of it keeps its layers.
 	b.ready("over", map[string]any{"fromTemplate": "app", "steps": steps{step("RUN", "true; true")}})
 	s := b.create(`{"templateID":"over"}`)
 	wantError(t, b.do("DELETE", "/templates/over", ""), 400, "cannot delete template 'over'")
@@ -452,16 +452,16 @@ func TestTemplatesAreListedAndDeleted(t *testing.T) {
 	wantError(t, b.do("DELETE", "/templates/app", ""), 404)
 }
 
-// A layer that no template lies over goes a week after it was last used, unless a sandbox runs from it; what a
-// template needs stays however old it is.
+// A layer without a template is collected a week after its last use, unless a sandbox runs from it.
+// A template's layers stay at any age.
 func TestLayersThatNothingUsesGo(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("steps act as root in their guest, which is this host")
 		t.SkipNow()
 	}
 	dir := t.TempDir()
-	b := builderIn(t, dir, func(c *build.Config) { c.Now = time.Now }) // which tells the younger of two layers
-	// made builds the template anew, and tells which layers came with that.
+	b := builderIn(t, dir, func(c *build.Config) { c.Now = time.Now }) // the younger of two layers is known by its time
+	// made builds the template again, and returns the new layers.
 	made := func(version string) (fresh []string) {
 		before := b.layers()
 		b.ready("app", map[string]any{"steps": steps{step("RUN", "true "+version), step("RUN", "true")}})
@@ -499,7 +499,7 @@ func TestLayersThatNothingUsesGo(t *testing.T) {
 	b.create(`{"templateID":"app"}`)
 }
 
-// layers are the snapshots of steps, by their tags.
+// layers returns the snapshots of steps, by their tags.
 func (b *bench) layers() (tags []string) {
 	b.t.Helper()
 	all, err := b.engine.ListSnapshots(b.t.Context())
@@ -515,8 +515,8 @@ func (b *bench) layers() (tags []string) {
 	return tags
 }
 
-// A template over an image has as many CPUs and as much memory as was asked for; one over a template has its base's,
-// and the log says so.
+// A template on an image has the requested CPUs and memory. A template on a template has its
+// base's, and the log says so.
 func TestTheSizeOfATemplate(t *testing.T) {
 	b := builder(t)
 	sized := func(name, size string, body map[string]any) (buildStatus, listed) {
@@ -549,10 +549,10 @@ func TestTheSizeOfATemplate(t *testing.T) {
 	}
 }
 
-// listed is how large a sandbox is told to be.
+// listed is the size of a sandbox in an answer.
 type listed struct{ CPUCount, MemoryMB int }
 
-// A build is called off by deleting its template, and leaves nothing.
+// Deleting a template cancels its build, and leaves no traces.
 func TestABuildIsCalledOff(t *testing.T) {
 	b := builder(t)
 	r := b.request(`{"name":"long"}`)
@@ -587,7 +587,7 @@ func TestADaemonThatEndsDuringABuild(t *testing.T) {
 	}
 }
 
-// packed is a tar with files by their names.
+// packed returns a tar file with the named files.
 func packed(t *testing.T, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -683,7 +683,7 @@ func TestTheClockOfLinksIsTheServers(t *testing.T) {
 	wantError(t, b.put(strings.Replace(l.URL, "expires=", "expires=9", 1), strings.NewReader(""), 0), 403)
 }
 
-// A snapshot that was about to be made when the daemon was killed, and a sandbox, are cleared away.
+// The intended snapshot and the sandbox of a killed daemon are removed.
 func TestWhatAKilledDaemonLeft(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("steps act as root in their guest, which is this host")

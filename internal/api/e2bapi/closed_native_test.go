@@ -17,17 +17,17 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// operatorToken opens the native API.
+// operatorToken gives access to the native API.
 const operatorToken = "0123456789abcdef0123456789abcdef"
 
-// nativeCall is a request with which a route of one sandbox succeeds.
+// nativeCall is a successful request to a route of one sandbox.
 type nativeCall struct {
-	path, body string // path replaces the route's, if it is set
+	path, body string // path replaces the route's path if it is set
 	status     int
 }
 
-// nativeCalls has a call of each route of the native API that is about one sandbox. A new route needs
-// a row: the walk fails without one.
+// nativeCalls returns a call of each route of the native API about one sandbox. A new route needs a
+// row: the walk fails without one.
 func nativeCalls() map[string]nativeCall {
 	const at = "/v1/sandboxes/{id}"
 	return map[string]nativeCall{
@@ -83,8 +83,8 @@ func newNativeBench(t *testing.T) *nativeBench {
 	return n
 }
 
-// routes returns the routes of one sandbox, an end last. They are in the document of the API, which has
-// all that are registered.
+// routes returns the routes of one sandbox, with routes that end it last. It reads the API's
+// document, which lists every registered route.
 func (n *nativeBench) routes() (patterns []string) {
 	n.t.Helper()
 	b, err := n.api.OpenAPI()
@@ -110,7 +110,7 @@ func (n *nativeBench) routes() (patterns []string) {
 	return patterns
 }
 
-// call sends a request as the operator. It returns once the answer has begun and ended, or has
+// call sends a request as the operator. It returns when the answer has begun and ended, or has
 // switched protocols.
 func (n *nativeBench) call(method, path, body string) (int, string) {
 	n.t.Helper()
@@ -141,7 +141,7 @@ func (n *nativeBench) call(method, path, body string) (int, string) {
 	return resp.StatusCode, string(all)
 }
 
-// wantAllClosed checks a sandbox, and those that were made since the last check.
+// wantAllClosed checks a sandbox, and the sandboxes made since the last check.
 func (n *nativeBench) wantAllClosed(id, after string) {
 	n.t.Helper()
 	n.wantClosed(id, after)
@@ -202,7 +202,7 @@ func TestNoNativeRouteOpensASandbox(t *testing.T) {
 	}
 }
 
-// TestAPublicSandboxIsOpen shows that the walk's questions reach a port that is open.
+// TestAPublicSandboxIsOpen shows that the requests of the walk reach an open port.
 func TestAPublicSandboxIsOpen(t *testing.T) {
 	n := newNativeBench(t)
 	public := false

@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// sandboxBodies returns a body with which each route of one sandbox succeeds.
-// A new route needs a row: the walk fails without one.
+// sandboxBodies returns a valid body for each route of one sandbox. A new route needs a row: the
+// walk fails without one.
 func sandboxBodies() map[string]string {
 	return map[string]string{
 		"GET /sandboxes/{id}": "", "GET /sandboxes/{id}/metrics": "", "GET /sandboxes/{id}/logs": "",
@@ -36,7 +36,7 @@ func sandboxBodies() map[string]string {
 type closedBench struct {
 	*bench
 	dir   string
-	kinds map[string]string // id by kind
+	kinds map[string]string // ID by kind
 }
 
 func newClosedBench(t *testing.T) *closedBench {
@@ -75,7 +75,7 @@ func (c *closedBench) write(id, content string) {
 	}
 }
 
-// reopen starts another handler over the records on disk, as a new daemon does.
+// reopen starts another handler with the records on disk, like a new daemon.
 func (c *closedBench) reopen() {
 	c.t.Helper()
 	store, _, err := records.Open(c.dir)
@@ -125,7 +125,7 @@ func TestNoRouteOpensASandbox(t *testing.T) {
 			patterns = append(patterns, pattern)
 		}
 	}
-	slices.SortFunc(patterns, func(a, b string) int { // an end comes last
+	slices.SortFunc(patterns, func(a, b string) int { // routes that end it come last
 		return strings.Compare(strings.Replace(a, "DELETE", "Z", 1), strings.Replace(b, "DELETE", "Z", 1))
 	})
 	for kind, id := range c.kinds {
@@ -149,7 +149,8 @@ func TestNoRouteOpensASandbox(t *testing.T) {
 	}
 }
 
-// TestARecordIsClosedAfterARestart writes records by the three routes and reads them with a new store.
+// TestARecordIsClosedAfterARestart writes records by the three routes and reads them with a new
+// store.
 func TestARecordIsClosedAfterARestart(t *testing.T) {
 	c := newClosedBench(t)
 	for kind, id := range c.kinds {
@@ -168,7 +169,8 @@ func TestARecordIsClosedAfterARestart(t *testing.T) {
 	}
 }
 
-// TestAPrivateSandboxHasAPrivateAgent creates one without secure by the first version of the API.
+// TestAPrivateSandboxHasAPrivateAgent creates a sandbox without secure, by the first version of the
+// API.
 func TestAPrivateSandboxHasAPrivateAgent(t *testing.T) {
 	b := newBench(t)
 	s := want[created](t, b.do("POST", "/sandboxes",

@@ -12,8 +12,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// isControl tells paths of the control API from those of the native one, which has /v1,
-// /healthz, /version, /metrics and /openapi.json.
+// isControl distinguishes paths of the control API from paths of the native API: /v1, /healthz,
+// /version, /metrics and /openapi.json.
 func isControl(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
@@ -25,13 +25,13 @@ func isControl(path string) bool {
 	return false
 }
 
-// call is a request to the control API whose sender is known.
+// call is a request to the control API with an authenticated sender.
 type call struct {
 	*http.Request
 	ctx  context.Context
 	w    http.ResponseWriter
 	body []byte
-	// engine is what is there for who sent it.
+	// engine is the engine as the sender may see it.
 	engine Engine
 	who    principal.Principal
 	log    *slog.Logger
@@ -39,10 +39,10 @@ type call struct {
 
 type answer struct {
 	status int
-	body   any // nil: none
+	body   any // if nil, the answer has no body
 }
 
-// serveControl finds the route. The mux's own answers are no JSON.
+// serveControl finds the route. It replaces the mux's own answers, which are not JSON.
 func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) {
 	if h.opt.CORS.Handle(w, r) {
 		return
@@ -58,14 +58,14 @@ func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) {
 	h.control.ServeHTTP(w, r)
 }
 
-// known is a sandbox and what is recorded of it.
+// known is a sandbox with its record.
 type known struct {
 	info   sandbox.Info
 	rec    records.Record
-	exists bool // the record
+	exists bool // the record exists
 }
 
-// find finds the sandbox of a request. Another tenant's is not there.
+// find returns the sandbox of a request. Another tenant's sandbox is not found.
 func (h *Handler) find(c call) (known, error) { return h.findID(c, target.ID(c.PathValue("id"))) }
 
 func (h *Handler) findID(c call, id string) (known, error) {
@@ -75,7 +75,7 @@ func (h *Handler) findID(c call, id string) (known, error) {
 	}
 	rec, exists := h.opt.Records.Get(id)
 	if exists && err != nil {
-		h.forgetGone(id) // it ended by other ways than ours
+		h.forgetGone(id) // it did not end through this API
 	}
 	if err != nil || stateOf(info) == stateGone {
 		return known{}, failf(http.StatusNotFound, "sandbox %q not found", sandbox.Clip(c.PathValue("id")))
@@ -83,8 +83,8 @@ func (h *Handler) findID(c call, id string) (known, error) {
 	return knownOf(h, info, rec, exists), nil
 }
 
-// knownOf returns a sandbox with its record, or with one that says as little as is known. The end of one that runs is the
-// engine's: any request may have woken it.
+// knownOf returns a sandbox with its record, or with a minimal record. The engine decides the end
+// of a running sandbox, because any request may have resumed it.
 func knownOf(h *Handler, info sandbox.Info, rec records.Record, exists bool) known {
 	if !exists {
 		rec = records.Record{ID: info.ID, Template: info.SnapshotTag, Started: info.CreatedAt}
@@ -95,7 +95,7 @@ func knownOf(h *Handler, info sandbox.Info, rec records.Record, exists bool) kno
 	return known{info, rec, exists}
 }
 
-// findRunning is find for what only a running sandbox can do.
+// findRunning is find for operations that need a running sandbox.
 func (h *Handler) findRunning(c call) (known, error) {
 	k, err := h.find(c)
 	if err == nil {
@@ -107,7 +107,7 @@ func (h *Handler) findRunning(c call) (known, error) {
 	return k, err
 }
 
-// settled waits for a sandbox that is being paused or resumed, and returns it as it is then.
+// settled waits for a sandbox being paused or resumed, and returns its new state.
 func settled(h *Handler, c call, i sandbox.Info) (sandbox.Info, error) {
 	if !i.InTransition() {
 		return i, nil
@@ -118,8 +118,8 @@ func settled(h *Handler, c call, i sandbox.Info) (sandbox.Info, error) {
 	return c.engine.Get(i.ID)
 }
 
-// remember writes the record of a known sandbox. A sandbox of the native API has no record
-// until then. A closed agent without a token gets a token: connect returns it.
+// remember writes the record of a known sandbox. A sandbox of the native API has no record until
+// then. A closed agent without a token gets one, which connect returns.
 func (h *Handler) remember(k *known) error {
 	rec, err := h.opt.Records.Settle(k.rec, !k.exists, newToken)
 	k.rec = rec

@@ -154,7 +154,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// At its timeout a sandbox can be paused without its memory; so are its forks.
+// At its timeout a sandbox can be paused without its memory, and so can its forks.
 func TestATimeoutThatKeepsTheDiskAlone(t *testing.T) {
 	b := newBench(t)
 	s := b.create(`{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":false}}`)
@@ -170,7 +170,7 @@ func TestATimeoutThatKeepsTheDiskAlone(t *testing.T) {
 	if d["state"] != "paused" || d["pauseMode"] != "filesystem" || d["lifecycle"].(map[string]any)["onTimeout"] != "pause" {
 		t.Errorf("at its end: %v", d)
 	}
-	// It boots, whether that is asked for or not.
+	// It boots, with or without a request for it.
 	want[created](t, b.do("POST", "/v2/sandboxes/"+s.SandboxID+"/connect", `{"memory":false}`), 201)
 	want[any](t, b.do("POST", path+"/pause", ``), 204)
 	wantError(t, b.do("POST", "/v2/sandboxes/"+s.SandboxID+"/connect", `{"memory":false}`), 501, "without memory")
@@ -189,7 +189,8 @@ func TestTrafficResumes(t *testing.T) {
 	}
 }
 
-// TestAStrangerDoesNotWake has requests without the token meet a paused sandbox that traffic resumes.
+// TestAStrangerDoesNotWake sends requests without the token to a paused sandbox that traffic
+// resumes.
 func TestAStrangerDoesNotWake(t *testing.T) {
 	b := newBench(t)
 	s := b.create(`{"templateID":"base","autoPause":true,"autoResume":{"enabled":true},"network":{"allowPublicTraffic":false}}`)
@@ -328,7 +329,7 @@ func TestForks(t *testing.T) {
 	wantError(t, b.do("POST", "/sandboxes/sb000000099999/fork", `{}`), 404)
 }
 
-// What is another tenant's is not there, whatever is done to it.
+// Another tenant's objects are not found, with any request.
 func TestTenants(t *testing.T) {
 	b := newBench(t)
 	mine := want[created](t, b.do("POST", "/v2/sandboxes", `{"templateID":"base"}`, "X-API-KEY", "tenant_a"), 201)
@@ -385,7 +386,7 @@ func TestWhatIsNotThere(t *testing.T) {
 			t.Errorf("%s may be repeated", c[1])
 		}
 	}
-	// A volume's content is asked for with the volume's token, which is no key.
+	// Requests for a volume's content show the volume's token, which is not a key.
 	wantError(t, b.do("PUT", "/volumecontent/v/file?path=/f", "data", "X-API-KEY", "", "Authorization", "Bearer of-the-volume"),
 		501, "volumes is not supported")
 	for _, path := range []string{"/v2/none", "/sandboxes/", "/sandboxes/x/none", "/v2//sandboxes", "/v3/sandboxes"} {

@@ -16,13 +16,14 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Timeouts where a client says none, in seconds, by the API's version.
+// Default timeouts in seconds, by the API's version.
 const (
 	defaultTimeoutV1 = 15
 	defaultTimeoutV2 = 300
 )
 
-// createRequest is the body of both versions; v2 has no secure: it always is.
+// createRequest is the body of both versions. v2 has no field secure, because its sandboxes are
+// always secure.
 type createRequest struct {
 	Template        string            `json:"templateID"`
 	Timeout         *int64            `json:"timeout"`
@@ -98,10 +99,10 @@ func (h *Handler) createOnce(c call, version int) (createdSandbox, error) {
 	return h.created(made[0].known, c.Request), nil
 }
 
-// plan is what sandboxes are to be made like.
+// plan describes the sandboxes to create.
 type plan struct {
 	tag    string
-	rec    records.Record // of each, but for id, tokens and times
+	rec    records.Record // of each sandbox, without ID, tokens and times
 	secure bool
 	life   time.Duration
 
@@ -149,7 +150,8 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 	return p, p.setNetwork(withPorts(req, h.opt.PrivatePorts))
 }
 
-// withPorts returns a request that says whether ports are public, if they are private by default.
+// withPorts returns a request that sets the public ports explicitly, if ports are private by
+// default.
 func withPorts(req createRequest, private bool) createRequest {
 	cfg := networkConfig{}
 	if req.Network != nil {
@@ -162,7 +164,7 @@ func withPorts(req createRequest, private bool) createRequest {
 	return req
 }
 
-// maxMetadata bounds the bytes of a sandbox's metadata: every list repeats it.
+// maxMetadata limits a sandbox's metadata in bytes, because every list repeats it.
 const maxMetadata = 64 << 10
 
 func checkMetadata(all map[string]string) error {
@@ -176,7 +178,7 @@ func checkMetadata(all map[string]string) error {
 	return nil
 }
 
-// checkEnvs refuses what no process can have in its environment.
+// checkEnvs refuses variables no process can have in its environment.
 func checkEnvs(envs map[string]string) error {
 	for k, v := range envs {
 		if k == "" || containsAny(k, "=\x00") || containsAny(v, "\x00") {
@@ -203,15 +205,16 @@ func (p *plan) setNetwork(req createRequest) error {
 	return nil
 }
 
-// env is what programs find in their environment.
+// env returns the environment of programs.
 func (p *plan) env() map[string]string {
 	env := map[string]string{"E2B_SANDBOX": "true", "E2B_TEMPLATE_ID": p.rec.Template}
 	maps.Copy(env, p.rec.Envs)
 	return env
 }
 
-// firstLife is the plan's time as the engine has it, from a sandbox's first moment on, should the daemon end
-// before it is recorded. An engine that keeps no deadlines is told none.
+// firstLife returns the plan's time in the engine's form. It applies from a sandbox's start, in
+// case the daemon ends before it writes the record. The life is empty for an engine without
+// deadlines.
 func (h *Handler) firstLife(p plan) sandbox.Life {
 	if h.leases != nil {
 		return sandbox.Life{}
@@ -223,13 +226,13 @@ func (h *Handler) firstLife(p plan) sandbox.Life {
 	return l
 }
 
-// child is one sandbox that was to be made.
+// child is one requested sandbox.
 type child struct {
 	known
 	err error
 }
 
-// make forks sandboxes by a plan and records them. What cannot be recorded is ended.
+// make forks sandboxes by a plan and records them. It ends sandboxes that cannot be recorded.
 func (h *Handler) make(c call, p plan, n int) ([]child, error) {
 	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
 	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: p.env(), Network: p.network, PrivatePorts: p.isolated,
@@ -257,8 +260,8 @@ func (h *Handler) recordAll(ctx context.Context, p plan, res sandbox.ForkResult)
 	return out
 }
 
-// record writes down a sandbox that was made. Of one that its client does not wait for any
-// more, or that cannot be recorded, nothing is left.
+// record writes the record of a new sandbox. If its client has disconnected, or the record cannot
+// be written, record removes the sandbox.
 func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (records.Record, error) {
 	rec := p.rec
 	rec.ID, rec.Started = info.ID, h.opt.Now()
@@ -288,7 +291,7 @@ func lifeOf(r records.Record) Life {
 	return Life{End: r.End, Pause: r.Pause, FilesystemOnly: r.PauseDisk, AutoResume: r.AutoResume}
 }
 
-// newToken is 256 random bits, in the alphabet of E2B's.
+// newToken returns 256 random bits, in the alphabet of E2B's tokens.
 func newToken() string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -1,7 +1,7 @@
-// Package e2bapi serves clients of E2B, unmodified: the control API, the guest's daemon (envd)
-// over forkd's agent, and ports of sandboxes, all on the listeners of the native API. It maps
-// theirs onto the engine's operations and knows nothing that the engine does not, but for what
-// package records keeps: names, metadata and tokens. Texts, codes and shapes are E2B's to the
-// letter, since clients read them; what is not there says so in their shape. The trap: a
-// client's retry repeats whatever failed, so a request that fails must have left nothing.
+// Package e2bapi serves unmodified clients of E2B: the control API, the guest's daemon (envd) over
+// forkd's agent, and ports of sandboxes, all on the listeners of the native API. It translates
+// their requests to the engine's operations. It stores only the facts in package records: names,
+// metadata and tokens. Texts, codes and formats are exactly E2B's, because clients parse them.
+// Missing features are reported in the same format. The trap: clients repeat failed requests, so a
+// failed request must leave no changes.
 package e2bapi

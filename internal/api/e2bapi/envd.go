@@ -21,13 +21,13 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
 )
 
-// unauthorized is the text that clients know from E2B.
+// unauthorized is E2B's text, which clients know.
 const unauthorized = "unauthorized access, please provide a valid access token or method signing if supported"
 
 const headerToken = "X-Access-Token"
 
-// envd is what E2B's clients take for its daemon in the guest: the sandbox's agent, behind a
-// check of the sandbox's token.
+// envd serves the sandbox's agent in the form of E2B's daemon in the guest, after a check of the
+// sandbox's token.
 type envd struct {
 	h         *Handler
 	proxy     *httputil.ReverseProxy
@@ -39,7 +39,7 @@ func newEnvd(h *Handler) *envd {
 	e.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewriteForAgent,
 		Transport:      guard.Transport{Next: resender{h, e.transport}},
-		FlushInterval:  -1, // each message goes out singly
+		FlushInterval:  -1, // flush each message
 		ModifyResponse: openToAll,
 		ErrorLog:       slog.NewLogLogger(h.opt.Log.Handler(), slog.LevelDebug),
 		ErrorHandler:   e.broken,
@@ -47,8 +47,8 @@ func newEnvd(h *Handler) *envd {
 	return e
 }
 
-// agentTransport dials agents by the sandbox's id, which stands in the URL's host. Connections
-// are not kept: one that lay idle would end up in a snapshot.
+// agentTransport dials agents by the sandbox's ID, which is the host of the URL. It does not keep
+// connections, because an idle one would be captured in a snapshot.
 func agentTransport(engine Engine) *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -64,7 +64,7 @@ func agentTransport(engine Engine) *http.Transport {
 	}
 }
 
-// targetKey is where a request's context has its target.
+// targetKey is the context key for a request's target.
 type targetKey struct{}
 
 func targetOf(ctx context.Context) target.Target {
@@ -72,7 +72,7 @@ func targetOf(ctx context.Context) target.Target {
 	return t
 }
 
-// serve passes a request on to the agent of a sandbox that runs.
+// serve forwards a request to the agent of a running sandbox.
 func (e *envd) serve(w http.ResponseWriter, r *http.Request, to target.Target) {
 	if r.Method == http.MethodOptions {
 		preflight(w)
@@ -91,13 +91,13 @@ func (e *envd) serve(w http.ResponseWriter, r *http.Request, to target.Target) {
 		}
 		e.noteAdmitted(r, to)
 	}
-	// The agent may answer before it has read all of the request: input streams for as long as
-	// a process lives.
+	// The agent may answer before it has read the whole request, because input streams as long as a
+	// process lives.
 	w = earlyanswer.Allow(w, r)
 	e.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, to)))
 }
 
-// isEnvdPath tells what is for clients from the agent's routes for its host.
+// isEnvdPath reports whether a path is for clients. The agent's other routes are for its host.
 func isEnvdPath(path string) bool {
 	switch path {
 	case "/health", "/metrics", "/envs", "/files":
@@ -111,15 +111,15 @@ func isEnvdPath(path string) bool {
 	return false
 }
 
-// admit checks a request against the sandbox's record. A sandbox is closed unless its record
-// says that it is open: one without a record or without a token refuses every request.
+// admit checks a request against the sandbox's record. A sandbox is closed unless its record says
+// that it is open. A sandbox without a record or without a token refuses every request.
 func (e *envd) admit(r *http.Request, id string) error {
 	rec, ok := e.h.opt.Records.Get(id)
 	switch shown := r.Header.Get(headerToken); {
 	case !ok:
 		return errors.New(unauthorized)
 	case rec.OpenAgent:
-		return nil // as was asked for
+		return nil // as requested
 	case rec.EnvdToken == "":
 		return errors.New(unauthorized)
 	case shown != "":
@@ -140,14 +140,14 @@ func opOf(r *http.Request) filesign.Op {
 	return filesign.Write
 }
 
-// same compares digests, so that neither content nor length shows in the time it takes.
+// same compares digests, to make the time independent of content and length.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// serveSigned serves a URL of a file without anything that says which sandbox it is for: it is
-// for the one whose token it was signed with.
+// serveSigned serves a file's URL that does not name a sandbox. The sandbox is the one with the
+// token that signed the URL.
 func (h *Handler) serveSigned(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodOptions {
 		preflight(w)
@@ -162,8 +162,8 @@ func (h *Handler) serveSigned(w http.ResponseWriter, r *http.Request) {
 	h.serveSandbox(w, r, target.Port(id, target.EnvdPort))
 }
 
-// signer finds the sandbox whose token a URL was signed with, or that was shown. It copies no
-// record: the sender is a stranger until then.
+// signer returns the sandbox with the token that signed the URL, or that the request shows. It
+// copies no record, because the sender is not authenticated yet.
 func (h *Handler) signer(r *http.Request) (string, error) {
 	if shown := r.Header.Get(headerToken); shown != "" {
 		if id, ok := h.opt.Records.Find(func(token string) bool { return same(shown, token) }); ok {
@@ -182,8 +182,8 @@ func (h *Handler) signer(r *http.Request) (string, error) {
 	return id, v.Expired(h.opt.Now())
 }
 
-// rewriteForAgent passes on what is for the agent, which acts on files as envd does: as root,
-// and gives what it makes to the user.
+// rewriteForAgent prepares a request for the agent. The agent acts on files like envd: as root, and
+// new files belong to the user.
 func rewriteForAgent(p *httputil.ProxyRequest) {
 	p.Out.URL.Scheme, p.Out.URL.Host = "http", targetOf(p.In.Context()).ID
 	p.Out.Host = "agent"
@@ -205,7 +205,8 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 	p.Out.URL.RawQuery = q.Encode()
 }
 
-// openToAll is CORS as envd has it; a guest's answer acts in nobody's name.
+// openToAll sets CORS headers like envd. A guest's answer cannot act in the name of any
+// site.
 func openToAll(resp *http.Response) error {
 	if err := guard.Proxied(resp); err != nil {
 		return err
@@ -216,13 +217,14 @@ func openToAll(resp *http.Response) error {
 	return nil
 }
 
-// preflightHeaders are the request headers of E2B's clients in browsers. No page may send others.
+// preflightHeaders are the request headers of E2B's clients in browsers. Pages cannot send other
+// headers.
 const preflightHeaders = "Authorization, Connect-Accept-Encoding, Connect-Content-Encoding, " +
 	"Connect-Protocol-Version, Connect-Timeout-Ms, Content-Encoding, Content-Type, E2b-Sandbox-Id, " +
 	"E2b-Sandbox-Port, E2B-Traffic-Access-Token, Keepalive-Ping-Interval, Range, X-Access-Token, X-User-Agent"
 
-// preflight answers a browser that asks whether a page may send a request. Any page may, as with E2B, but
-// without cookies: the token that the page has to show is what opens the agent.
+// preflight answers a browser's preflight request. Any page may send requests, as with E2B, but
+// without cookies. The page needs the token to open the agent.
 func preflight(w http.ResponseWriter) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Access-Control-Allow-Methods", "GET, HEAD, POST")
@@ -231,8 +233,8 @@ func preflight(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// broken answers for an agent that could not be reached, or broke off before it answered. One
-// that breaks off later has its answer cut off, by which clients know that it is gone.
+// broken answers for an agent that could not be reached, or that broke off before its answer. If it
+// breaks off later, the answer is cut off, and clients conclude that the agent has ended.
 func (e *envd) broken(w http.ResponseWriter, r *http.Request, err error) {
 	to := targetOf(r.Context())
 	if silent := iodeadline.Silence(r.Context()); silent != nil {
@@ -241,7 +243,7 @@ func (e *envd) broken(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // nobody is there to read an answer
+		panic(http.ErrAbortHandler) // the client has disconnected
 	}
 	e.h.opt.Log.Debug("request to an agent", "sandbox", to.ID, "error", err)
 	if gone := e.h.awake(r.Context(), to.ID); gone != nil {

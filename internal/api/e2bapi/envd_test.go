@@ -151,7 +151,8 @@ func TestSignedURLsSayWhoseTheyAre(t *testing.T) {
 	}
 }
 
-// A stream whose sandbox ends breaks off: it has no end of its own, by which clients know.
+// The stream of an ended sandbox breaks off without a normal end, from which clients detect the
+// end.
 func TestAKillBreaksStreamsOff(t *testing.T) {
 	b := newBench(t)
 	s := b.create(`{"templateID":"base"}`)

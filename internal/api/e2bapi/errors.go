@@ -11,21 +11,21 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// apiError is the body of every answer of the control API that is no success.
+// apiError is the body of every error of the control API.
 type apiError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 	Word    string `json:"error_code,omitempty"`
 
-	// leftSomething: to repeat the request would not be to try again.
+	// leftSomething means that the request must not be repeated, because it left changes.
 	leftSomething bool
-	// retry is when to try again, if that is known.
+	// retry is the wait before a retry, if known.
 	retry time.Duration
 }
 
 func (e *apiError) Error() string { return e.Message }
 
-// maxMessage bounds an error, in bytes.
+// maxMessage limits an error, in bytes.
 const maxMessage = 2000
 
 func failf(status int, format string, args ...any) *apiError {
@@ -36,15 +36,15 @@ func invalidf(format string, args ...any) *apiError {
 	return failf(http.StatusBadRequest, format, args...)
 }
 
-// notYet is for what E2B has and this server has not.
+// notYet is the error for a feature of E2B this server lacks.
 func notYet(what string) *apiError {
 	return failf(http.StatusNotImplemented, "%s is not supported by this server", what)
 }
 
 func isNotFound(err error) bool { return errors.Is(err, sandbox.ErrNotFound) }
 
-// apiErrorOf gives any error E2B's shape. 503 promises that nothing was changed; 409 is for
-// callers to give, as clients take it for an answer of its own in places.
+// apiErrorOf converts any error to E2B's form. 503 promises that no change was made. In
+// some places clients give 409 a special meaning. Callers must replace it there.
 func apiErrorOf(err error) *apiError {
 	var e *apiError
 	if errors.As(err, &e) {
@@ -69,7 +69,7 @@ func apiErrorOf(err error) *apiError {
 		retry: retryOf(err)}
 }
 
-// retryOf is when an error says that another try makes sense.
+// retryOf returns the wait before a retry, if the error has one.
 func retryOf(err error) time.Duration {
 	var later interface{ RetryAfter() time.Duration }
 	if errors.As(err, &later) {
@@ -78,7 +78,7 @@ func retryOf(err error) time.Duration {
 	return 0
 }
 
-// writeError answers with an error. Clients repeat what says that it may be repeated.
+// writeError answers with an error. Clients retry errors marked as safe to repeat.
 func writeError(w http.ResponseWriter, err error) {
 	e := apiErrorOf(err)
 	switch {
@@ -93,7 +93,7 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, e.Code, e)
 }
 
-// statusError is an error of Authenticate's that is not about who the client is.
+// statusError is an error of Authenticate that does not concern the client's identity.
 type statusError interface{ GetStatus() int }
 
 func authError(err error) *apiError {

@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// Routes are the control API's patterns, and what a key needs for each.
+// Routes returns the control API's patterns with the scopes they need.
 func (h *Handler) Routes() map[string]principal.Scopes {
 	out := map[string]principal.Scopes{}
 	for pattern, rt := range maps.All(h.routes()) {

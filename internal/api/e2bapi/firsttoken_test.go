@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// meeting is a clock at which so many requests wait for each other.
+// meeting is a clock at which a number of requests wait for each other.
 type meeting struct {
 	missing atomic.Int32
 	all     chan struct{}
@@ -34,8 +34,8 @@ func (m *meeting) now() time.Time {
 	return time.Now()
 }
 
-// connectAll has clients connect to a sandbox at the same moment, by both versions of the route, and
-// returns their tokens.
+// connectAll connects several clients to a sandbox at the same moment, by both versions of the
+// route, and returns their tokens.
 func (b *bench) connectAll(id string, clients int) []string {
 	versions := []string{"", "/v2"}
 	var all sync.WaitGroup
@@ -54,7 +54,7 @@ func (b *bench) connectAll(id string, clients int) []string {
 	return tokens
 }
 
-// Clients that connect first, all at the same moment, get one token, and it is the one that opens the agent.
+// Clients that connect first at the same moment all get one token, which opens the agent.
 func TestFirstConnectsGetOneToken(t *testing.T) {
 	const clients = 8
 	for name, recorded := range map[string]bool{"a native sandbox": false, "a record without a token": true} {

@@ -22,15 +22,15 @@ type Handler struct {
 	leases  *leases // nil if the engine keeps deadlines itself
 	repeats idempotency.Cache[createdSandbox]
 	history history
-	ends    turns          // of changes of sandboxes' ends
-	builder *build.Builder // nil: templates cannot be built
+	ends    turns          // for changes of sandboxes' ends
+	builder *build.Builder // if nil, templates cannot be built
 
-	// buildMu guards building: templates whose snapshots are being made.
+	// buildMu guards building: templates with a snapshot in progress.
 	buildMu  sync.Mutex
 	building map[templateOf]*baseBuild
 }
 
-// New makes a Handler. Run has to be called for deadlines to be kept.
+// New returns a Handler. Deadlines are kept only while Run runs.
 func New(opt Options) *Handler {
 	h := &Handler{uploadSizes: uploadSizes{opt.Builds}, opt: opt.complete(), building: map[templateOf]*baseBuild{}}
 	if h.opt.Lives == nil {
@@ -43,11 +43,12 @@ func New(opt Options) *Handler {
 	return h
 }
 
-// sweepEvery is how often sandboxes are forgotten that ended by other ways than this API's.
+// sweepEvery is the interval at which records of sandboxes are removed that did not end through
+// this API.
 const sweepEvery = time.Minute
 
-// Run forgets sandboxes that have ended, by their deadlines or while there was no daemon, until ctx ends.
-// Where there is no Lives it keeps the deadlines. Builds of templates end with it.
+// Run removes the records of sandboxes that have ended by a deadline or while no daemon ran, until
+// ctx ends. Without Lives it also keeps the deadlines. Builds of templates end with it.
 func (h *Handler) Run(ctx context.Context) {
 	if h.builder != nil {
 		var building sync.WaitGroup
@@ -71,21 +72,21 @@ func (h *Handler) Run(ctx context.Context) {
 	}
 }
 
-// sweep drops records of sandboxes that are no more.
+// sweep removes the records of ended sandboxes.
 func (h *Handler) sweep() {
 	for _, r := range h.opt.Records.All() {
 		h.forgetGone(r.ID)
 	}
 }
 
-// forgetGone forgets a sandbox if there is none of that id, whoever's.
+// forgetGone removes the record of an ID if no owner has such a sandbox.
 func (h *Handler) forgetGone(id string) {
 	if _, err := h.opt.Engine.Get(id); isNotFound(err) {
 		h.forget(id)
 	}
 }
 
-// forget drops what is known of a sandbox that has ended.
+// forget removes all facts about an ended sandbox.
 func (h *Handler) forget(id string) {
 	h.history.forget(id)
 	if h.leases != nil {
@@ -96,14 +97,14 @@ func (h *Handler) forget(id string) {
 	}
 }
 
-// Match reports whether a request is for a sandbox, or one of the control API's. It looks at
-// Host, headers and path only.
+// Match reports whether a request is for a sandbox or for the control API. It reads only Host,
+// headers and path.
 func (h *Handler) Match(r *http.Request) bool {
 	_, err := target.Of(r, h.opt.Domain)
 	return !errors.Is(err, target.ErrNone) || isControl(r.URL.Path)
 }
 
-// Sandbox is the one that a request is for, if it says so.
+// Sandbox returns the sandbox a request names, or "".
 func (h *Handler) Sandbox(r *http.Request) string {
 	if to, err := target.Of(r, h.opt.Domain); err == nil {
 		return to.ID
@@ -118,7 +119,7 @@ func (h *Handler) Sandbox(r *http.Request) string {
 	return ""
 }
 
-// ServeHTTP serves a request that matches.
+// ServeHTTP serves a matching request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to, err := target.Of(r, h.opt.Domain)
 	switch {
@@ -152,10 +153,10 @@ func (h *Handler) serveSandbox(w http.ResponseWriter, r *http.Request, to target
 	}
 	shown := to.Shown
 	if !ours && !isNotFound(err) {
-		shown = "" // one of the native API's, which has more to say when it refuses
+		shown = "" // a sandbox of the native API, which has better errors
 	}
 	h.opt.Ports.ServePort(w, r, to.ID, shown, to.Port)
 }
 
-// wantsPage tells browsers, which are refused with a page for people.
+// wantsPage reports whether the client is a browser. Browsers get an error page for people.
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }

@@ -48,7 +48,7 @@ type bench struct {
 	clock  *clock
 	h      *e2bapi.Handler
 	server *httptest.Server
-	stop   func() // of its Run, where a test has it run
+	stop   func() // of its Run, if a test runs it
 }
 
 func authenticate(r *http.Request) (context.Context, error) {
@@ -62,7 +62,7 @@ func authenticate(r *http.Request) (context.Context, error) {
 	return nil, errors.New("the key is wrong")
 }
 
-// native is the engine as the native API has it.
+// native is the engine in the form for the native API.
 type native struct{ *e2btest.Engine }
 
 func (n native) Pause(ctx context.Context, id string, _ sandbox.PauseOptions) (sandbox.Info, error) {
@@ -123,8 +123,8 @@ type answer struct {
 	body string
 }
 
-// do sends a request with the operator's key, unless headers have another. Headers come in
-// pairs.
+// do sends a request with the operator's key, unless headers have another. Headers are pairs of
+// name and value.
 func (b *bench) do(method, path, body string, headers ...string) answer {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(context.Background(), method, b.server.URL+path, strings.NewReader(body))

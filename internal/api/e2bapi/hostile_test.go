@@ -31,7 +31,7 @@ func gzipped(t *testing.T, fill func(w io.Writer)) []byte {
 	return b.Bytes()
 }
 
-// bombs are small archives that are large or slow to read.
+// bombs returns small archives that are large or slow to read.
 func bombs(t *testing.T) map[string][]byte {
 	header := func(w io.Writer, h *tar.Header) {
 		tw := tar.NewWriter(w)
@@ -148,7 +148,7 @@ func TestUploadsAtATimeAreLimited(t *testing.T) {
 	for range most {
 		<-ended
 	}
-	const kept = 2 // acme's archive and its note
+	const kept = 2 // acme's archive and its record
 	wait(t, dir, kept)
 	if a := put(d.evil, 9); a.StatusCode != 200 {
 		t.Errorf("after the uploads broke off: %s %s", a.Status, a.body)

@@ -7,7 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/keys"
 )
 
-// TestE2BPoliciesReachOnlyGrantedPortsOfTheHost sets allowOut when a sandbox is made and while it runs.
+// TestE2BPoliciesReachOnlyGrantedPortsOfTheHost sets allowOut for a new sandbox and for a running
+// one.
 func TestE2BPoliciesReachOnlyGrantedPortsOfTheHost(t *testing.T) {
 	d := newDaemon(t)
 	granted := d.key(keys.Spec{Name: "g", Tenant: "acme", HostPorts: []string{"8080"}})
@@ -29,7 +30,7 @@ func TestE2BPoliciesReachOnlyGrantedPortsOfTheHost(t *testing.T) {
 	}
 }
 
-// nativeID returns the engine's id of a sandbox, which has dashes.
+// nativeID returns the engine's ID of a sandbox, which has dashes.
 func nativeID(d *daemon, id string) string {
 	for _, i := range d.engine.List() {
 		if strings.ReplaceAll(i.ID, "-", "") == id {

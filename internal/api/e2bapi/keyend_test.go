@@ -18,10 +18,10 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// keyedRequest is one that does not end by itself.
+// keyedRequest is a request without an end.
 type keyedRequest struct {
 	name, method, path, body string
-	stream                   bool // of the agent: one that has begun
+	stream                   bool // of the agent: a stream that has begun
 	held                     bool // in the engine
 	status                   int
 	says                     string
@@ -41,8 +41,8 @@ func keyedRequests(id string) []keyedRequest {
 	}
 }
 
-// send sends a request with a key and returns the status and the body, or an error in place of that.
-// begun is called when the answer begins.
+// send sends a request with a key and returns the status and the body, or an error in place of the
+// body. It calls begun when the answer begins.
 func (d *daemon) send(key string, q keyedRequest, begun func()) (int, string) {
 	body := []byte(q.body)
 	if q.stream {
@@ -81,7 +81,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// What a tenant's key has begun ends with it: streams of the agent, and requests to the control API.
+// The end of a tenant's key ends its streams of the agent and its requests to the control API.
 func TestRequestsEndWithTheirKey(t *testing.T) {
 	d := newDaemon(t)
 	key := d.key(keys.Spec{Name: "gone", Tenant: "acme"})
@@ -126,7 +126,7 @@ func TestRequestsEndWithTheirKey(t *testing.T) {
 	eventually(t, "no work of the key is left", func() bool { return d.keys.Bound() == 0 && waiting.Load() == 0 })
 }
 
-// A build that runs ends with the key that began it, and leaves no sandbox.
+// A running build ends with the key that began it, and leaves no sandbox.
 func TestABuildEndsWithItsKey(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("steps act as root in their guest, which is this host")
@@ -157,7 +157,8 @@ func TestABuildEndsWithItsKey(t *testing.T) {
 	wantError(t, d.as(key, "GET", "/templates/"+r.TemplateID+"/builds/"+r.BuildID+"/logs", ""), 401)
 }
 
-// The snapshot of an image that several keys of a tenant wait for is begun again when its first key ends.
+// The snapshot of an image is begun again when its first key ends while another key of the tenant
+// waits for it.
 func TestAnImagesSnapshotOutlivesAnotherKey(t *testing.T) {
 	d := newDaemon(t)
 	gone, stays := d.key(keys.Spec{Name: "gone", Tenant: "acme"}), d.key(keys.Spec{Name: "stays", Tenant: "acme"})

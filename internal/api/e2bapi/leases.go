@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// leases are the lives of sandboxes of an engine that keeps no deadlines: they end, and none
-// can be paused. The deadlines are in the records, and so outlive the daemon.
+// leases keep the lives of sandboxes for an engine without deadlines. Sandboxes end, and cannot be
+// paused. The deadlines are in the records, so they survive the daemon.
 type leases struct {
 	h      *Handler
 	keeper *lease.Keeper
@@ -27,7 +27,7 @@ func (l *leases) run(ctx context.Context) {
 	l.keeper.Run(ctx)
 }
 
-// end kills a sandbox whose time has come, unless that has been moved meanwhile.
+// end kills a sandbox at its deadline, unless the deadline was moved meanwhile.
 func (l *leases) end(ctx context.Context, id string) {
 	rec, ok := l.h.opt.Records.Get(id)
 	if !ok || rec.End.IsZero() {
@@ -48,7 +48,7 @@ func (l *leases) forget(id string) { l.keeper.Set(id, lifeEnd) }
 
 var lifeEnd = Life{}.End
 
-// SetLife implements Lives. Who sets it writes the record.
+// SetLife implements Lives. The caller writes the record.
 func (l *leases) SetLife(_ context.Context, id string, life Life) error {
 	l.keeper.Set(id, life.End)
 	return nil

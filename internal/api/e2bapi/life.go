@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// lives are what is done to the life of one sandbox.
+// lives are the operations on the life of one sandbox.
 type lives struct{ *Handler }
 
 // kill is DELETE /sandboxes/{id}.
@@ -32,8 +32,8 @@ type connectRequest struct {
 	Memory  *bool  `json:"memory"`
 }
 
-// connect resumes what is paused, and only ever extends the time. A key without the scope fork is
-// told the token of a sandbox that runs, and nothing else comes of it.
+// connect resumes a paused sandbox, and only ever extends the time. A key without the scope fork
+// gets the token of a running sandbox, and has no other effect.
 func (h lives) connect(c call, version int) (answer, error) {
 	var req connectRequest
 	if err := c.decode(&req); err != nil {
@@ -74,7 +74,7 @@ func (h lives) connect(c call, version int) (answer, error) {
 	return answer{status, h.created(k, c.Request).tokensFor(c.who)}, nil
 }
 
-// wake resumes a sandbox. Of several requests one does, and the others wait for it.
+// wake resumes a sandbox. If several requests arrive, one resumes it and the others wait.
 func (h lives) wake(c call, k known) (known, error) {
 	if err := h.opt.Lives.Resume(c.ctx, k.info.ID); err != nil {
 		return known{}, err
@@ -87,8 +87,9 @@ func (h lives) wake(c call, k known) (known, error) {
 	return k, nil
 }
 
-// extend moves a sandbox's end to a time from now, if that is later, or in any case after a resume: of several requests
-// that resumed it the latest end holds. A sandbox without a record gets one, and a token.
+// extend moves a sandbox's end to a time from now, if this is later, or in any case after a resume.
+// If several requests resumed the sandbox, the latest end applies. A sandbox without a record gets
+// a record and a token.
 func (h lives) extend(c call, k known, life time.Duration, resumed bool) (known, error) {
 	if !k.exists {
 		err := h.remember(&k) // it was made without an end, and has none
@@ -118,7 +119,7 @@ func (h lives) extend(c call, k known, life time.Duration, resumed bool) (known,
 			r.End = latest(seen, before.End, end)
 		}
 	})
-	if err != nil || !ok { // one that has ended meanwhile stays forgotten
+	if err != nil || !ok { // the record of an ended sandbox stays removed
 		return k, err
 	}
 	k.rec = rec
@@ -127,15 +128,15 @@ func (h lives) extend(c call, k known, life time.Duration, resumed bool) (known,
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// putLife has a sandbox end as its record says.
+// putLife gives a sandbox the end in its record.
 func (h lives) putLife(c call, k *known) error {
-	if err := h.remember(k); err != nil { // first: who keeps the deadline looks there
+	if err := h.remember(k); err != nil { // first: the deadline keeper reads the record
 		return err
 	}
 	return h.opt.Lives.SetLife(c.ctx, k.info.ID, lifeOf(k.rec))
 }
 
-// resume is POST /sandboxes/{id}/resume, of older clients.
+// resume is POST /sandboxes/{id}/resume, for older clients.
 func (h lives) resume(c call) (answer, error) {
 	var req struct {
 		connectRequest
@@ -169,7 +170,7 @@ func (h lives) resume(c call) (answer, error) {
 	return answer{http.StatusCreated, h.created(k, c.Request).tokensFor(c.who)}, nil
 }
 
-// pause is POST /sandboxes/{id}/pause. 409 is for what is paused already, and nothing else.
+// pause is POST /sandboxes/{id}/pause. It returns 409 only for a sandbox that is already paused.
 func (h lives) pause(c call) (answer, error) {
 	var req connectRequest
 	if err := c.decode(&req); err != nil {
@@ -198,7 +199,7 @@ func (h lives) pause(c call) (answer, error) {
 	return answer{status: http.StatusNoContent}, nil
 }
 
-// pauseError tells one that was paused meanwhile from one that cannot be now.
+// pauseError distinguishes a sandbox paused meanwhile from one that cannot be paused now.
 func (h lives) pauseError(id string, already *apiError, err error) error {
 	if !errors.Is(err, sandbox.ErrConflict) {
 		return err
@@ -209,7 +210,8 @@ func (h lives) pauseError(id string, already *apiError, err error) error {
 	return failf(http.StatusServiceUnavailable, "%s", err.Error())
 }
 
-// setTimeout is POST /sandboxes/{id}/timeout: from now, also if that is earlier.
+// setTimeout is POST /sandboxes/{id}/timeout. It sets the end to a time from now, even if that is
+// earlier.
 func (h lives) setTimeout(c call) (answer, error) {
 	var req connectRequest
 	if err := c.decode(&req); err != nil {
@@ -244,7 +246,7 @@ func (h lives) endIn(c call, life time.Duration, shorten bool) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	// One that is paused by the time that its pause is over keeps the timeout for its resume.
+	// A sandbox paused by the end of its transition keeps the timeout for its resume.
 	met := k.info.InTransition()
 	if k.info, err = settled(h.Handler, c, k.info); err != nil {
 		return answer{}, err

@@ -19,18 +19,18 @@ const (
 	headerTotal = "X-Total-Running"
 )
 
-// listing is what tells of many sandboxes.
+// listing serves lists of sandboxes.
 type listing struct{ *Handler }
 
-// filter is what a list is asked for.
+// filter selects and orders the sandboxes of a list.
 type filter struct {
 	metadata map[string]string
 	states   []state
 	template string // a tag; empty: any
-	built    string // the id of the template of that name that was built; empty: none was
-	never    bool   // a template that cannot be
+	built    string // ID of the built template of that name; empty: none
+	never    bool   // the template cannot exist
 	after    time.Time
-	oldest   bool // first
+	oldest   bool // oldest first
 }
 
 // filterOf reads a query.
@@ -64,7 +64,7 @@ func filterOf(q url.Values) (filter, error) {
 	return f, nil
 }
 
-// matches is told the tag in all the ways that whoever asks may say it.
+// matches reports whether a sandbox matches. tags are all forms of its tag the caller may use.
 func (f filter) matches(l listedSandbox, tags ...string) bool {
 	if f.built != "" && l.Template == f.built {
 		tags = append(tags, f.template)
@@ -83,7 +83,7 @@ func (f filter) matches(l listedSandbox, tags ...string) bool {
 	return true
 }
 
-// visible are the sandboxes that a caller may see.
+// visible returns the sandboxes a caller may see.
 func (h listing) visible(c call) []known {
 	var out []known
 	for _, info := range c.engine.List() {
@@ -96,7 +96,7 @@ func (h listing) visible(c call) []known {
 	return out
 }
 
-// matching are those that a filter leaves, in order.
+// matching returns the sandboxes that match a filter, in order.
 func (h listing) matching(c call, f filter) []listedSandbox {
 	out := []listedSandbox{}
 	for _, k := range h.visible(c) {
@@ -147,10 +147,10 @@ func (h listing) list(c call) (answer, error) {
 	if next != "" {
 		c.w.Header().Set(headerNext, next)
 	}
-	return answer{http.StatusOK, slices.Clone(some)}, nil // without the others
+	return answer{http.StatusOK, slices.Clone(some)}, nil // a copy, to free the other entries
 }
 
-// listRunning is GET /sandboxes, of older clients: all that run, at once.
+// listRunning is GET /sandboxes, for older clients. It returns all running sandboxes in one answer.
 func (h listing) listRunning(c call) (answer, error) {
 	f, err := filterOf(url.Values{"metadata": c.URL.Query()["metadata"], "state": {string(stateRunning)}})
 	if err != nil {

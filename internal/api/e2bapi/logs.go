@@ -13,15 +13,15 @@ import (
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
-// maxLogs is how many lines are told at once; maxConsole how much of a console is read, and maxLogLine how much
-// of a line is one entry.
+// maxLogs is the largest number of lines in an answer. maxConsole limits the part of a console that
+// is read, and maxLogLine the part of a line in one entry, in bytes.
 const (
 	maxLogs    = 1000
 	maxConsole = 4 << 20
 	maxLogLine = 64 << 10
 )
 
-// entryCost is the memory for an entry beside its text.
+// entryCost is the memory for an entry without its text.
 const entryCost = 64
 
 type logEntry struct {
@@ -31,19 +31,19 @@ type logEntry struct {
 	Fields  map[string]string `json:"fields"`
 }
 
-// noFields are those of every entry.
+// noFields is the empty set of fields of every entry.
 var noFields = map[string]string{}
 
-// asked says which lines of a console are wanted.
+// asked selects lines of a console.
 type asked struct {
 	limit  int
-	newest bool // the last ones; they come last here too
+	newest bool // the newest lines, still in ascending order
 	search string
 	none   bool
 }
 
-// console returns lines of a guest's console as log entries. It has no times: all are of the start. It reads
-// line by line and charges the lines that it keeps.
+// console returns lines of a guest's console as log entries. A console has no times, so all entries
+// have the time of the start. It reads line by line and charges the lines it stores.
 func (h usage) console(c call, want asked) ([]logEntry, error) {
 	k, err := h.find(c)
 	if err != nil {
@@ -63,7 +63,7 @@ func (h usage) console(c call, want asked) ([]logEntry, error) {
 	}
 	in := bufio.NewReaderSize(io.LimitReader(f, maxConsole), maxLogLine)
 	for want.newest || len(out) < want.limit {
-		b, _, err := in.ReadLine() // one that is longer comes in parts
+		b, _, err := in.ReadLine() // longer lines come in parts
 		if err == io.EOF {
 			break
 		}
@@ -80,7 +80,7 @@ func (h usage) console(c call, want asked) ([]logEntry, error) {
 		if len(out) == want.limit {
 			account.Release(entryCost + int64(len(out[0].Message)))
 			out[0] = logEntry{}
-			out = out[1:] // append moves the others once in a while
+			out = out[1:] // append sometimes moves the remaining entries
 		}
 		out = append(out, logEntry{k.rec.Started.UTC(), line, "info", noFields})
 	}
@@ -112,7 +112,7 @@ func (h usage) logsV2(c call) (answer, error) {
 	return answer{http.StatusOK, map[string]any{"logs": all}}, nil
 }
 
-// logs is GET /sandboxes/{id}/logs, of older clients.
+// logs is GET /sandboxes/{id}/logs, for older clients.
 func (h usage) logs(c call) (answer, error) {
 	all, err := h.console(c, asked{limit: maxLogs, newest: true})
 	if err != nil {

@@ -22,7 +22,7 @@ func (l logLines) texts() (texts []string) {
 	return texts
 }
 
-// charged sends a request whose memory is charged to a budget, and returns the most that it held.
+// charged sends a request with a memory budget, and returns the largest charge.
 func (b *bench) charged(total int64, path string) (*httptest.ResponseRecorder, int64) {
 	b.t.Helper()
 	budget := membudget.New(total)
@@ -39,7 +39,7 @@ func (b *bench) charged(total int64, path string) (*httptest.ResponseRecorder, i
 	return w, held
 }
 
-// A list of log lines takes the memory of its own lines, whatever the console holds.
+// A list of log lines uses the memory of its own lines, for a console of any size.
 func TestLogsReadNoMoreThanTheyTell(t *testing.T) {
 	b := newBench(t)
 	s := b.create(`{"templateID":"base"}`)
@@ -76,7 +76,8 @@ func TestLogsReadNoMoreThanTheyTell(t *testing.T) {
 	}
 }
 
-// Lines are charged as they are kept. Without room for them the request is refused, and holds nothing.
+// Lines are charged as they are stored. Without space the request is refused, and the charge is
+// released.
 func TestLogsAreCharged(t *testing.T) {
 	b := newBench(t)
 	s := b.create(`{"templateID":"base"}`)
@@ -90,7 +91,7 @@ func TestLogsAreCharged(t *testing.T) {
 			t.Errorf("%s: without room: %d %s", path, w.Code, w.Body)
 		}
 	}
-	// The last lines are charged, and those that they replace are not.
+	// The last lines are charged, without the lines they replace.
 	if w, held := b.charged(1<<20, "/v2/sandboxes/"+s.SandboxID+"/logs?direction=backward&limit=3"); w.Code != 200 ||
 		held > 4*50<<10 {
 		t.Errorf("three lines: status %d, %d bytes", w.Code, held)

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/target"
 )
 
-// sample is how much a sandbox uses at one moment; sizes are bytes.
+// sample is the use of resources by a sandbox at one moment. Sizes are in bytes.
 type sample struct {
 	Time      time.Time `json:"timestamp"`
 	Unix      int64     `json:"timestampUnix"`
@@ -28,20 +28,20 @@ type sample struct {
 }
 
 const (
-	// sampleEvery is the least time between two samples. They are taken when somebody asks:
-	// an idle guest is not woken for them.
+	// sampleEvery is the shortest time between two samples. Samples are taken on request only, so
+	// that idle guests are not woken.
 	sampleEvery = 5 * time.Second
 	maxSamples  = 720
 	sampleTime  = 3 * time.Second
 
-	// Guests of one request for many sandboxes: how many are asked at the same time, how long each has, and all of
-	// them together.
+	// For one request about many sandboxes: the number of concurrent measurements, the time for
+	// each, and the time for all together.
 	askedAtOnce = 16
 	timeOfEach  = 2 * time.Second
 	timeOfMany  = 5 * time.Second
 )
 
-// history has the samples of each sandbox, oldest first. The zero value is ready.
+// history stores the samples of each sandbox, oldest first. The zero value is ready.
 type history struct {
 	mu  sync.Mutex
 	all map[string][]sample
@@ -57,7 +57,7 @@ func (s *history) add(id string, m sample) {
 	s.all[id] = append(had[max(0, len(had)+1-maxSamples):], m)
 }
 
-// stale reports that it is time for another sample.
+// stale reports whether another sample is due.
 func (s *history) stale(id string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *history) forget(id string) {
 	delete(s.all, id)
 }
 
-// usage is what sandboxes use, and have said.
+// usage serves metrics and logs of sandboxes.
 type usage struct{ *Handler }
 
 // metrics is GET /sandboxes/{id}/metrics.
@@ -106,8 +106,8 @@ func (h usage) metrics(c call) (answer, error) {
 	return answer{http.StatusOK, h.history.between(k.info.ID, from, to.Add(time.Second-1))}, nil
 }
 
-// metricsOfMany is GET /sandboxes/metrics: the latest sample of each. Guests that do not answer in time have none that
-// is new.
+// metricsOfMany is GET /sandboxes/metrics. It returns the latest sample of each sandbox. Guests
+// that do not answer in time have no new sample.
 func (h usage) metricsOfMany(c call) (answer, error) {
 	out := map[string]sample{}
 	ids := strings.Split(c.URL.Query().Get("sandbox_ids"), ",")
@@ -129,7 +129,7 @@ func (h usage) metricsOfMany(c call) (answer, error) {
 	return answer{http.StatusOK, map[string]any{"sandboxes": out}}, nil
 }
 
-// measureMany measures a bounded number of guests at a time, in bounded time.
+// measureMany measures a limited number of guests at a time, in limited time.
 func (h usage) measureMany(ctx context.Context, all map[string]known) {
 	ctx, cancel := context.WithTimeout(ctx, timeOfMany)
 	defer cancel()
@@ -149,7 +149,8 @@ func (h usage) measureMany(ctx context.Context, all map[string]known) {
 	}
 }
 
-// measure takes a sample if the last is old. A guest that does not answer in time has none.
+// measure takes a sample if the last one is old. A guest that does not answer in time gets no
+// sample.
 func (h usage) measure(ctx context.Context, k known, limit time.Duration) {
 	now := h.opt.Now()
 	if stateOf(k.info) != stateRunning || !h.history.stale(k.info.ID, now) {
@@ -166,7 +167,7 @@ func (h usage) measure(ctx context.Context, k known, limit time.Duration) {
 	h.history.add(k.info.ID, m)
 }
 
-// ask has the guest's agent measure. What it says is not believed, only passed on.
+// ask requests a measurement from the guest's agent. The values are untrusted and only passed on.
 func (h usage) ask(ctx context.Context, id string) (sample, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+id+"/metrics", nil)
 	if err != nil {

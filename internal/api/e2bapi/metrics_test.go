@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// silent is an engine some of whose guests take connections and never answer.
+// silent is an engine with some guests that accept connections and never answer.
 type silent struct {
 	e2bapi.Engine
 
@@ -34,7 +34,8 @@ func (s *silent) DialAgent(ctx context.Context, id string) (net.Conn, error) {
 	return host, nil
 }
 
-// Guests that are silent keep a request for the metrics of many for a bounded time, and take no other guest's place.
+// Silent guests delay a request for the metrics of many sandboxes for a limited time, and use no
+// other guest's turn.
 func TestSilentGuestsDoNotKeepTheMetricsOfOthers(t *testing.T) {
 	s := &silent{dumb: map[string]bool{}}
 	b := newBench(t, func(o *e2bapi.Options) { s.Engine, o.Engine = o.Engine, s })

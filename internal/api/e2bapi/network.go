@@ -13,11 +13,11 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// networkConfig is what a client asks of a sandbox's network.
+// networkConfig is a client's configuration of a sandbox's network.
 type networkConfig struct {
 	AllowOut []string `json:"allowOut,omitempty"`
 	DenyOut  []string `json:"denyOut,omitempty"`
-	// DNS is not used: guests ask the gateway, which judges names.
+	// DNS is not used: guests ask the gateway, which applies the policy to names.
 	DNS        []string                 `json:"dnsServers,omitempty"`
 	Rules      map[string][]networkRule `json:"rules,omitempty"`
 	Proxy      json.RawMessage          `json:"egressProxy,omitempty"`
@@ -32,10 +32,11 @@ type networkRule struct {
 	} `json:"transform,omitempty"`
 }
 
-// maxRules bounds each list.
+// maxRules limits each list.
 const maxRules = 1000
 
-// shown is what GET tells again: headers may be secrets, and are told as names only.
+// shown returns the configuration for GET. Headers may be secrets, so only their names are
+// included.
 func (n networkConfig) shown() json.RawMessage {
 	n.Proxy, n.Rules = nil, nil
 	b, err := json.Marshal(n)
@@ -45,10 +46,10 @@ func (n networkConfig) shown() json.RawMessage {
 	return b
 }
 
-// all are ranges that stand for every address.
+// isAll reports whether a range stands for every address.
 func isAll(s string) bool { return s == "0.0.0.0/0" || s == "::/0" || s == "*" }
 
-// policy is the engine's word for it. internet is allow_internet_access.
+// policy converts the configuration to the engine's policy. internet is allow_internet_access.
 func (n networkConfig) policy(internet *bool) (netpolicy.Spec, error) {
 	if len(n.Proxy) > 0 && string(n.Proxy) != "null" {
 		return netpolicy.Spec{}, notYet("egressProxy")
@@ -114,14 +115,14 @@ func isAddress(s string) bool {
 	return err == nil
 }
 
-// maskedHost is the Host that a server sees.
+// maskedHost returns the Host header a server sees.
 func maskedHost(mask string, port uint16) string {
 	return strings.ReplaceAll(mask, "${PORT}", strconv.Itoa(int(port)))
 }
 
 func containsAny(s, chars string) bool { return strings.ContainsAny(s, chars) }
 
-// setNetwork is PUT /sandboxes/{id}/network: what is left out is cleared.
+// setNetwork is PUT /sandboxes/{id}/network. It clears fields the request leaves out.
 func (h *Handler) setNetwork(c call) (answer, error) {
 	var req struct {
 		networkConfig

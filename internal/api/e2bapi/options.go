@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Engine is the domain as this package uses it.
+// Engine is the part of the domain this package uses.
 type Engine interface {
 	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
 	List() []sandbox.Info
@@ -33,68 +33,71 @@ type Engine interface {
 	DialAgent(ctx context.Context, id string) (net.Conn, error)
 }
 
-// Life is until when a sandbox lives, and what happens then.
+// Life is a sandbox's end, and the action at it.
 type Life struct {
-	End        time.Time // zero: it does not end by itself
-	Pause      bool      // at the end, instead of being killed
+	End        time.Time // zero: no end
+	Pause      bool      // pause at the end, instead of a kill
 	AutoResume bool      // traffic resumes it
-	// FilesystemOnly has the pause at the end drop its memory.
+	// FilesystemOnly means that the pause at the end drops its memory.
 	FilesystemOnly bool
 }
 
 // Lives pauses and resumes sandboxes and keeps their deadlines.
 type Lives interface {
-	// Pause returns when the sandbox is paused; with filesystemOnly its memory is dropped.
+	// Pause returns when the sandbox is paused. With filesystemOnly its memory is dropped.
 	Pause(ctx context.Context, id string, filesystemOnly bool) error
-	// Resume returns when it runs; one that runs is left alone.
+	// Resume returns when the sandbox runs. It leaves a running sandbox unchanged.
 	Resume(ctx context.Context, id string) error
 	SetLife(ctx context.Context, id string, l Life) error
-	// Settle waits while a sandbox is being paused or resumed. It wakes none.
+	// Settle waits while a sandbox is being paused or resumed. It does not resume one.
 	Settle(ctx context.Context, id string) error
-	// Wake returns nil when a sandbox runs, for a request that needs its guest. It waits while the sandbox is being
-	// paused or resumed, and resumes a paused one whose Life has AutoResume. Otherwise it returns ErrNotFound.
+	// Wake returns nil when a sandbox runs, for a request that needs its guest. It waits while the
+	// sandbox is being paused or resumed, and resumes a paused one if its Life has AutoResume.
+	// Otherwise it returns ErrNotFound.
 	Wake(ctx context.Context, id string) error
-	// Touch notes that there was traffic.
+	// Touch records traffic.
 	Touch(id string)
 }
 
 // Ports carries requests to servers in sandboxes.
 type Ports interface {
-	// ServePort serves a request to a port; shown is the sandbox's id as the client has it, or
-	// empty for one of the native API's.
+	// ServePort serves a request to a port. shown is the sandbox's ID in the client's form, or
+	// empty for a sandbox of the native API.
 	ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16)
-	// Admits reports whether a request shows the token that a port asks for, if it asks for one.
+	// Admits reports whether a request shows the token of a port, or the port needs none.
 	Admits(r *http.Request, id string, port uint16) bool
 }
 
-// Options is what a Handler is made of.
+// Options are the parts of a Handler.
 type Options struct {
-	// Engine is all of it: for what has no principal, such as requests to a sandbox's agent.
+	// Engine is the whole engine, for requests without a principal, such as requests to a sandbox's
+	// agent.
 	Engine  Engine
 	Records *records.Store
-	// Builds may be nil: then templates cannot be built.
+	// Builds may be nil. Templates then cannot be built.
 	Builds *build.Store
-	// TuneBuilds, if set, changes how they are carried out.
+	// TuneBuilds, if not nil, changes the settings of builds.
 	TuneBuilds func(*build.Config)
-	// Lives may be nil: then sandboxes end at their deadlines, and nothing can be paused.
+	// Lives may be nil. Sandboxes then end at their deadlines, and cannot be paused.
 	Lives Lives
 	Ports Ports
-	// Authenticate says who sends a request to the control API: its context has the principal. An
-	// error is answered 401, or with its own GetStatus if it has one.
+	// Authenticate authenticates a request to the control API. The returned context has the
+	// principal. The status of an error is its GetStatus, or 401 if it has none.
 	Authenticate func(*http.Request) (context.Context, error)
-	// View is the engine as the principal in a context of Authenticate's may see it, quotas and all;
-	// nil: everybody has all of Engine.
+	// View returns the engine as the principal in a context of Authenticate may see it, with
+	// quotas. If nil, every client has the whole Engine.
 	View func(context.Context) Engine
 	// CORS lists the origins whose pages may call the control API.
 	CORS cors.Policy
-	// Note takes what a request is for the audit log; nil drops it.
+	// Note receives the audit information of a request. May be nil.
 	Note func(context.Context, Act)
-	// PrivatePorts makes ports of new sandboxes private unless a request says allowPublicTraffic: true.
+	// PrivatePorts makes ports of new sandboxes private unless a request has allowPublicTraffic:
+	// true.
 	PrivatePorts bool
-	// Domain is that of host names of ports; empty: clients have to use headers.
+	// Domain is the domain in the host names of ports. If empty, clients must use headers.
 	Domain string
 	Now    func() time.Time
-	// Log gets what goes wrong here; nil drops it.
+	// Log receives errors of this package. If nil, they are discarded.
 	Log *slog.Logger
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// permit refuses a key that lacks what a route needs. Whether an object is there comes first: that
-// it may not be touched is told of one's own only.
+// permit refuses a key without the scope a route needs. The existence of the object is checked
+// first, so that "forbidden" is returned only for the caller's own objects.
 func (h *Handler) permit(c call, scope principal.Scopes) error {
 	if scope == 0 || c.who.May(scope) {
 		return nil
@@ -23,7 +23,7 @@ func lacks(scope principal.Scopes) *apiError {
 	return failf(http.StatusForbidden, "the API key lacks the scope %s", scope)
 }
 
-// there is an error if what the path names is not there for who asks.
+// there returns an error if the object in the path does not exist for the caller.
 func (h *Handler) there(c call) error {
 	if c.PathValue("id") == "" {
 		return nil
@@ -37,7 +37,8 @@ func (h *Handler) there(c call) error {
 	return err
 }
 
-// tokensFor leaves the tokens of a sandbox to who may use it: with them anybody can.
+// tokensFor removes a sandbox's tokens unless the caller may use it, because a token gives access
+// to any holder.
 func (s createdSandbox) tokensFor(who principal.Principal) createdSandbox {
 	if !who.May(principal.Run) {
 		s.EnvdToken, s.TrafficToken = "", nil

@@ -7,7 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Ports are as the request says; otherwise public, as with E2B, or private if the operator says so.
+// The request decides about ports. The default is public, as with E2B, or private if the operator
+// has set it.
 func TestPortsByDefault(t *testing.T) {
 	for name, c := range map[string]struct {
 		private bool
@@ -23,7 +24,7 @@ func TestPortsByDefault(t *testing.T) {
 		for _, key := range []string{apiKey, "tenant_a"} {
 			t.Run(name+"/"+key[:6], func(t *testing.T) {
 				b := newBench(t, func(o *e2bapi.Options) { o.PrivatePorts = c.private })
-				if key != apiKey { // a tenant has no template but its own and the public ones
+				if key != apiKey { // a tenant has only its own and the public templates
 					b.engine.AddSnapshot(sandbox.SnapshotInfo{Tag: "tenant_a-base", Owner: "tenant_a", Status: sandbox.SnapshotReady})
 				}
 				for _, path := range []string{"/sandboxes", "/v2/sandboxes"} {

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// sandboxRefusal is the body of an answer in place of a sandbox's. Clients read the texts.
+// sandboxRefusal is the body of an error in place of a sandbox's answer. Clients parse its texts.
 type sandboxRefusal struct {
 	Sandbox string `json:"sandboxId"`
 	Message string `json:"message"`
@@ -24,7 +24,7 @@ const (
 	textClosed = "The sandbox is running but port is not open"
 )
 
-// state of a sandbox, as E2B tells it.
+// state is the state of a sandbox in E2B's terms.
 type state string
 
 const (
@@ -33,8 +33,9 @@ const (
 	stateGone    state = "gone"
 )
 
-// stateOf reads the engine's. A sandbox that stands still for want of room on the host has its
-// process, and is running to clients: it goes on by itself. One that is being paused or resumed is paused.
+// stateOf converts the engine's status. A sandbox stalled because the host's disk is full has its
+// process, and counts as running, because it continues without a request. A sandbox being paused or
+// resumed counts as paused.
 func stateOf(i sandbox.Info) state {
 	switch {
 	case i.Status == sandbox.StatusFailed:
@@ -45,22 +46,22 @@ func stateOf(i sandbox.Info) state {
 	return stateRunning
 }
 
-// roused returns nil if a sandbox can take a request, or refuse it. A request that shows what the sandbox
-// asks for wakes it and counts as use; a stranger's does neither.
+// roused returns nil if a sandbox can take a request, or can refuse it itself. A request with the
+// sandbox's token resumes the sandbox and counts as use. A request without it does neither.
 func roused(h *Handler, r *http.Request, to target.Target) error {
 	if !admits(h, r, to) {
 		if to.Port == target.EnvdPort && r.URL.Path == "/health" {
 			return running(h, to.ID)
 		}
 		_, err := h.opt.Engine.Get(to.ID)
-		return err // one that exists refuses the request, running or not
+		return err // an existing sandbox refuses the request, running or not
 	}
 	err := h.awake(r.Context(), to.ID)
 	h.opt.Lives.Touch(to.ID)
 	return err
 }
 
-// admits reports whether a request shows the token that its sandbox asks for.
+// admits reports whether a request shows the token its sandbox requires.
 func admits(h *Handler, r *http.Request, to target.Target) bool {
 	switch {
 	case r.Method == http.MethodOptions && to.Port == target.EnvdPort:
@@ -71,7 +72,7 @@ func admits(h *Handler, r *http.Request, to target.Target) bool {
 	return h.opt.Ports.Admits(r, to.ID, to.Port)
 }
 
-// running returns an error unless a sandbox runs. It wakes none.
+// running returns an error unless a sandbox runs. It does not resume one.
 func running(h *Handler, id string) error {
 	info, err := h.opt.Engine.Get(id)
 	if err == nil && stateOf(info) != stateRunning {
@@ -80,7 +81,7 @@ func running(h *Handler, id string) error {
 	return err
 }
 
-// awake is nil if a sandbox can take a request. Traffic resumes one that was made so.
+// awake returns nil if a sandbox can take a request. It resumes a sandbox with auto-resume.
 func (h *Handler) awake(ctx context.Context, id string) error {
 	info, err := h.opt.Engine.Get(id)
 	if err != nil {
@@ -95,7 +96,7 @@ func (h *Handler) awake(ctx context.Context, id string) error {
 	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s is not running", id)
 }
 
-// refuseSandbox answers for a sandbox that cannot.
+// refuseSandbox answers for a sandbox that cannot answer.
 func (h *Handler) refuseSandbox(w http.ResponseWriter, to target.Target, err error) {
 	body := sandboxRefusal{Sandbox: to.Shown, Message: textGone, Code: http.StatusBadGateway}
 	switch {
@@ -110,7 +111,8 @@ func (h *Handler) refuseSandbox(w http.ResponseWriter, to target.Target, err err
 	writeJSON(w, body.Code, body)
 }
 
-// transitionWord returns the code of an error about waiting for a pause or a resume; empty for others.
+// transitionWord returns the code of an error about a pause or a resume in progress, or "" for
+// other errors.
 func transitionWord(err error) string {
 	var told *sandbox.Error
 	if !errors.As(err, &told) {
@@ -128,5 +130,5 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_ = reply.Write(w, v) // a client that left is no error
+	_ = reply.Write(w, v) // a disconnected client is no error
 }

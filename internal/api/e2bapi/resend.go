@@ -4,7 +4,8 @@ import (
 	"net/http"
 )
 
-// resender sends a request that changes nothing again if a pause of its sandbox cut it off, and traffic resumes that.
+// resender repeats a read-only request if a pause of its sandbox cut it off, and traffic resumes
+// the sandbox.
 type resender struct {
 	h    *Handler
 	next http.RoundTripper

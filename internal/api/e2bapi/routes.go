@@ -8,23 +8,24 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// route is one of the control API's: what a key needs for it, and what the audit log calls it.
+// route is a route of the control API, with the scope a key needs and its name in the audit log.
 type route struct {
-	scope  principal.Scopes // 0: any key will do
+	scope  principal.Scopes // 0: any key is enough
 	action string
 	read   bool // it changes nothing
 	f      func(call) (answer, error)
 }
 
-// routes are all of the control API, by patterns that match escaped segments: a template's id may
-// have a slash in it. What a tenant's key may reach of them its view of the engine says.
+// routes returns all routes of the control API. The patterns match escaped segments, because a
+// template's ID may contain a slash. The view of the engine decides which objects a tenant's key
+// can reach.
 func (h *Handler) routes() map[string]route {
 	many, life, snaps, use, made := listing{h}, lives{h}, snapshots{h}, usage{h}, builds{h}
 	look := func(action string, f func(call) (answer, error)) route { return route{principal.Read, action, true, f} }
 	make := func(action string, f func(call) (answer, error)) route {
 		return route{principal.Fork, action, false, f}
 	}
-	// To connect is to be told the token. What else it does, it asks for itself.
+	// A connect returns the token. It checks the scopes for its other effects itself.
 	join := func(version int) route {
 		return route{principal.Run, "sandbox.connect", false,
 			func(c call) (answer, error) { return life.connect(c, version) }}
@@ -73,8 +74,8 @@ func (h *Handler) routes() map[string]route {
 	return all
 }
 
-// missingRoutes are those of E2B's that this server has not, and what they would do. They tell
-// nothing about what their paths name.
+// missingRoutes returns the routes of E2B this server lacks, with their purpose. They reveal no
+// facts about the objects in their paths.
 func missingRoutes() map[string]string {
 	return map[string]string{
 		"POST /templates":          "building templates from a Dockerfile that the client has built",
@@ -99,8 +100,9 @@ func (h *Handler) controlRoutes() *http.ServeMux {
 	return mux
 }
 
-// volumeContent is what clients ask of a volume with that volume's own token. It is no key of this server's, which
-// has made none: whoever shows one is told that there are no volumes, and not that it is wrong.
+// volumeContent serves requests for a volume's content, which show the volume's own token. This
+// server has made no such token. Every sender gets the answer that volumes are not supported,
+// instead of an error about the token.
 func volumeContent(note func(context.Context, Act)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := notYet("volumes")
@@ -110,7 +112,7 @@ func volumeContent(note func(context.Context, Act)) http.HandlerFunc {
 	}
 }
 
-// serveRoute checks who asks and whether it may, reads the body and writes the answer.
+// serveRoute authenticates and authorizes the sender, reads the body and writes the answer.
 func (h *Handler) serveRoute(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h.opt.Note(r.Context(), Act{Action: rt.action, Read: rt.read})
@@ -145,7 +147,7 @@ func (h *Handler) answerOf(w http.ResponseWriter, r *http.Request, rt route) (an
 	if err == nil && a.body != nil {
 		err = reply.Charge(ctx, r.Method, a.body)
 	}
-	if err != nil && principal.KeyEnded(ctx) { // whatever the engine makes of the context's end
+	if err != nil && principal.KeyEnded(ctx) { // whatever error the engine returns for an ended context
 		err = authError(principal.ErrKeyEnded)
 	}
 	return a, err

@@ -11,7 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 )
 
-// TestAStrangersSignatureCopiesNoRecords measures tokenless requests beside large records.
+// TestAStrangersSignatureCopiesNoRecords measures requests without a token in a store with large
+// records.
 func TestAStrangersSignatureCopiesNoRecords(t *testing.T) {
 	b := newBench(t)
 	metadata := map[string]string{}
@@ -29,7 +30,7 @@ func TestAStrangersSignatureCopiesNoRecords(t *testing.T) {
 		b.h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/files?path=/x&signature=v1_"+strings.Repeat("A", 43), nil))
 		return w.Code
 	}
-	if code := ask(); code != http.StatusUnauthorized { // makes the index
+	if code := ask(); code != http.StatusUnauthorized { // builds the index
 		t.Fatalf("a stranger is answered %d", code)
 	}
 	var before, after runtime.MemStats

@@ -17,10 +17,10 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// snapshots are templates, what sandboxes are branched to, and forks.
+// snapshots serves templates, snapshots of sandboxes, and forks.
 type snapshots struct{ *Handler }
 
-// madeTag begins the tags of snapshots that were given no name.
+// madeTag begins the tags of snapshots without a given name.
 const madeTag = "e2b-"
 
 func newTag() string {
@@ -42,7 +42,7 @@ func shownSnapshot(c call, tag string) snapshotInfo {
 	return s
 }
 
-// short is a tag as its tenant may say it: without the tenant's name before it.
+// short returns a tag in the form its tenant may use, without the tenant's name as prefix.
 func (c call) short(tag string) string {
 	if c.who.Operator() {
 		return tag
@@ -50,12 +50,12 @@ func (c call) short(tag string) string {
 	return strings.TrimPrefix(tag, c.who.Tenant+"-")
 }
 
-// called reports whether a tag is what a client asks for by a name.
+// called reports whether a tag matches a client's name for it.
 func (c call) called(tag, name string) bool {
 	return templates.Matches(tag, name) || templates.Matches(c.short(tag), name)
 }
 
-// snapshot is POST /sandboxes/{id}/snapshots: the sandbox runs on.
+// snapshot is POST /sandboxes/{id}/snapshots. The sandbox keeps running.
 func (h snapshots) snapshot(c call) (answer, error) {
 	var req struct {
 		Name   string `json:"name"`
@@ -86,7 +86,7 @@ func (h snapshots) snapshot(c call) (answer, error) {
 	return answer{http.StatusCreated, shownSnapshot(c, made.Snapshot.Tag)}, nil
 }
 
-// listSnapshots is GET /snapshots: those that were branched from sandboxes.
+// listSnapshots is GET /snapshots. It returns the snapshots branched from sandboxes.
 func (h snapshots) listSnapshots(c call) (answer, error) {
 	q := c.URL.Query()
 	limit, err := page.Limit(q.Get("limit"))
@@ -121,7 +121,7 @@ func (h snapshots) listSnapshots(c call) (answer, error) {
 	return answer{http.StatusOK, out}, nil
 }
 
-// fork is POST /sandboxes/{id}/fork: sandboxes of this moment's memory and disk.
+// fork is POST /sandboxes/{id}/fork. It makes sandboxes with the current memory and disk.
 func (h snapshots) fork(c call) (answer, error) {
 	req := struct {
 		Timeout *int64 `json:"timeout"`
@@ -173,13 +173,13 @@ func (h snapshots) forked(c call, made []child) []forkedSandbox {
 	return out
 }
 
-// forkOf branches a sandbox with children, whose quota is looked at before it is paused for that. The
-// branch's tag goes when the children have it.
+// forkOf branches a sandbox with children. The quota for the children is checked before the sandbox
+// is paused for the branch. The branch's tag is deleted when the children have its content.
 func (h snapshots) forkOf(c call, k known, life time.Duration, n int) ([]child, error) {
 	p := plan{tag: newTag(), rec: k.rec, life: life, secure: !k.rec.OpenAgent}
 	p.rec.EnvdToken = ""
 	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
-	// The policy and whether ports are private are the source's, by the snapshot.
+	// The children get the policy and the privacy of ports from the source, by the snapshot.
 	res, err := c.engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: p.tag, N: n, Env: p.env(),
 		Life: h.firstLife(p)})
 	if res.Fork == nil && err != nil {
@@ -200,7 +200,7 @@ func (h snapshots) drop(c call, tag string) {
 	}
 }
 
-// deleteTemplate is DELETE /templates/{id}, of snapshots too.
+// deleteTemplate is DELETE /templates/{id}, also for snapshots.
 func (h snapshots) deleteTemplate(c call) (answer, error) {
 	if t, ok := builds(h).template(c.who.Tenant, c.PathValue("id")); ok {
 		return builds(h).delete(c, t)

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// templateInfo is a snapshot as a template.
+// templateInfo describes a snapshot as a template.
 type templateInfo struct {
 	ID          string     `json:"templateID"`
 	Build       string     `json:"buildID"`
@@ -77,7 +77,7 @@ func shownTemplate(c call, s sandbox.SnapshotInfo) templateInfo {
 	}
 }
 
-// listTemplates is GET /templates and /v2/templates: all snapshots that somebody named.
+// listTemplates is GET /templates and /v2/templates. It returns all named snapshots.
 func (h snapshots) listTemplates(c call) (answer, error) {
 	all, err := c.engine.ListSnapshots(c.ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (h snapshots) listTemplates(c call) (answer, error) {
 	return answer{http.StatusOK, out}, nil
 }
 
-// isLayer reports whether a snapshot is a step's of a build, and nobody's to see.
+// isLayer reports whether a snapshot belongs to a step of a build. Such snapshots are hidden.
 func (h *Handler) isLayer(tag string) bool { return h.builder != nil && h.opt.Builds.IsLayer(tag) }
 
 func (h snapshots) findTemplate(c call, name string) (sandbox.SnapshotInfo, error) {
@@ -120,8 +120,8 @@ func (h snapshots) template(c call) (answer, error) {
 	return answer{http.StatusOK, detailed(shownTemplate(c, s), nil)}, err
 }
 
-// templatePart is GET /templates/aliases/{alias} and GET /templates/{id}/tags, which a mux
-// cannot tell apart.
+// templatePart is GET /templates/aliases/{alias} and GET /templates/{id}/tags, which a mux cannot
+// distinguish.
 func (h snapshots) templatePart(c call) (answer, error) {
 	switch {
 	case c.PathValue("id") == "aliases":
@@ -132,7 +132,7 @@ func (h snapshots) templatePart(c call) (answer, error) {
 	return answer{}, failf(http.StatusNotFound, "there is no such route")
 }
 
-// alias is GET /templates/aliases/{alias}. A name whose builds all failed is not there.
+// alias is GET /templates/aliases/{alias}. A name with only failed builds is not found.
 func (h snapshots) alias(c call) (answer, error) {
 	id, public := "", false
 	if h.builder != nil {
@@ -160,7 +160,7 @@ type templateTag struct {
 	Created time.Time `json:"createdAt"`
 }
 
-// snapshotBuildID is a UUID for a snapshot that no build made, as clients parse one.
+// snapshotBuildID returns a UUID for a snapshot no build made, because clients parse it as one.
 func snapshotBuildID(s sandbox.SnapshotInfo) string {
 	sum := sha256.Sum256([]byte(s.Tag + "\x00" + s.ContentHash))
 	return build.UUID([16]byte(sum[:16]))

@@ -29,18 +29,19 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// daemon is E2B's API beside the native one, as the daemon serves them, with keys and an audit log.
-// The operator has the snapshots open, which is public, and hidden; acme has acme-mine and a sandbox.
+// daemon is E2B's API and the native one, as the daemon serves them, with keys and an audit log.
+// The operator has the snapshots open, which is public, and hidden. acme has acme-mine and a
+// sandbox.
 type daemon struct {
 	*bench
 	keys       *keys.Store
 	dir        string // of the keys
 	log        *lines
-	acme, evil string // texts of keys that may do all a tenant can
+	acme, evil string // texts of keys with all rights of a tenant
 	own        created
 }
 
-// lines are what the daemon writes: its log, and its audit log.
+// lines collects the daemon's log and its audit log.
 type lines struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -109,7 +110,7 @@ func newDaemon(t testing.TB) *daemon {
 	return d
 }
 
-// key makes a key and returns its text; with no scopes it has all.
+// key makes a key and returns its text. Without given scopes it has all of them.
 func (d *daemon) key(s keys.Spec) string {
 	d.t.Helper()
 	if s.Scopes == 0 {
@@ -127,7 +128,7 @@ func (d *daemon) as(key, method, path, body string) answer {
 	return d.do(method, path, body, "X-API-KEY", key)
 }
 
-// request is one to a route about a sandbox, or about a template.
+// request returns a request to a route about a sandbox, or about a template.
 func request(pattern, id, tag string) (method, path, body string) {
 	method, path, ok := strings.Cut(pattern, " ")
 	if !ok {
@@ -151,14 +152,14 @@ func request(pattern, id, tag string) (method, path, body string) {
 	return method, path, body
 }
 
-// about reports whether a route names a thing, in its path or its body.
+// about reports whether a route names an object in its path or its body.
 func about(pattern string) bool {
 	return strings.Contains(pattern, "/sandboxes/{id}") || strings.Contains(pattern, "/templates/{id}") ||
 		pattern == "POST /sandboxes" || pattern == "POST /v2/sandboxes"
 }
 
-// What is another tenant's, or the operator's, is answered as what never was, on every route and
-// whatever the key may do.
+// Objects of another tenant or the operator are answered like missing ones, on every route and with
+// any scopes of the key.
 func TestAnotherTenantsThingsAreNotThere(t *testing.T) {
 	d := newDaemon(t)
 	seen := 0
@@ -206,7 +207,7 @@ func TestKeysThatOpenNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for k.Name == "x" && k.Dead(time.Now()) == "" { // keys have a clock of their own
+		for k.Name == "x" && k.Dead(time.Now()) == "" { // keys have a separate clock
 			<-time.After(50 * time.Millisecond)
 		}
 	}
@@ -229,7 +230,7 @@ func TestKeysThatOpenNothing(t *testing.T) {
 	}
 }
 
-// On its own things a key may do what its scopes say, and is told what it lacks.
+// A key may use its own objects within its scopes. A refusal names the missing scope.
 func TestEveryRouteHoldsItsScope(t *testing.T) {
 	d := newDaemon(t)
 	own := want[requested](t, d.as(d.acme, "POST", "/v3/templates", `{"name":"own"}`), 202)
@@ -257,7 +258,8 @@ func TestEveryRouteHoldsItsScope(t *testing.T) {
 	}
 }
 
-// woken is what the next to connect is answered: whoever paused it has it paused.
+// woken is the status of the next connect, which finds the sandbox paused if this request paused
+// it.
 func (a answer) woken() int {
 	if strings.HasSuffix(a.Request.URL.Path, "/pause") && a.StatusCode == 204 {
 		return 201
@@ -283,7 +285,7 @@ func TestATenantWorksOnItsOwn(t *testing.T) {
 	if len(forks) != 2 || forks[0].Sandbox.EnvdAccessToken == forks[1].Sandbox.EnvdAccessToken {
 		t.Errorf("forks: %+v", forks)
 	}
-	// What the operator forks of a tenant's is the tenant's.
+	// A fork by the operator of a tenant's sandbox belongs to the tenant.
 	of := want[[]struct{ Sandbox *created }](t, d.do("POST", "/sandboxes/"+first.SandboxID+"/fork", `{}`), 201)
 	want[any](t, d.as(d.acme, "GET", "/sandboxes/"+of[0].Sandbox.SandboxID, ""), 200)
 	for who, n := range map[string]int{d.acme: 8, d.evil: 0, apiKey: 8} {
@@ -322,7 +324,7 @@ func TestQuotasHold(t *testing.T) {
 	over(d.as(two, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "quota is 2", 10)
 	over(d.as(two, "POST", "/sandboxes/"+s.SandboxID+"/fork", `{}`), "quota is 2", 10)
 	want[any](t, d.as(two, "POST", "/sandboxes/"+s.SandboxID+"/pause", ``), 204)
-	over(d.as(two, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "quota is 2", 10) // it is to be resumed yet
+	over(d.as(two, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "quota is 2", 10) // it must still be resumed
 	some := d.key(keys.Spec{Name: "some", Tenant: "some", Quotas: keys.Quotas{Sandboxes: 3, ForksPerMinute: 4}})
 	first := want[created](t, d.as(some, "POST", "/v2/sandboxes", `{"templateID":"open"}`), 201)
 	branches := d.branches()
@@ -361,7 +363,7 @@ func TestQuotasHold(t *testing.T) {
 	t.Error("a flood of requests was answered")
 }
 
-// branches are the branches that were made, whatever has become of their snapshots.
+// branches counts the branches that were made, even if their snapshots are deleted.
 func (d *daemon) branches() int {
 	d.t.Helper()
 	all, err := d.engine.Receipts(receipt.Filter{Op: receipt.Branch})
@@ -371,7 +373,7 @@ func (d *daemon) branches() int {
 	return len(all)
 }
 
-// others are the sandboxes that a key sees, but for one.
+// others returns the sandboxes a key sees, except one.
 func (d *daemon) others(key, id string) (ids []string) {
 	d.t.Helper()
 	for _, s := range want[[]created](d.t, d.as(key, "GET", "/v2/sandboxes", ""), 200) {
@@ -382,7 +384,7 @@ func (d *daemon) others(key, id string) (ids []string) {
 	return ids
 }
 
-// The token of a sandbox opens its agent and nothing else; keys open no agent.
+// The token of a sandbox opens only its agent. Keys open no agent.
 func TestTokensOfSandboxes(t *testing.T) {
 	d := newDaemon(t)
 	theirs := want[created](t, d.as(d.evil, "POST", "/v2/sandboxes", `{"templateID":"open"}`), 201)
@@ -399,7 +401,7 @@ func TestTokensOfSandboxes(t *testing.T) {
 			t.Errorf("the sandbox's token opens %s: %s", pattern, a.Status)
 		}
 	}
-	// A key that is revoked leaves what was made with it, and its tokens, to the tenant.
+	// After a key is revoked, the objects made with it and their tokens stay with the tenant.
 	for _, k := range d.keys.List() {
 		if k.Name == "a" {
 			if _, err := d.keys.Revoke(k.ID); err != nil {
@@ -455,7 +457,8 @@ func TestTheAuditLogNamesKeyAndTenant(t *testing.T) {
 	}
 }
 
-// Tokens and keys are in no log, in no file but the records, and in no answer but those that give them.
+// Tokens and keys are in no log, in no file except the records, and in no answer except the ones
+// that issue them.
 func TestPlantedSecretsOfE2BsClients(t *testing.T) {
 	d := newDaemon(t)
 	reader := d.key(keys.Spec{Name: "reader", Tenant: "acme", Scopes: principal.Read})

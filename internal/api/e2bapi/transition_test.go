@@ -84,7 +84,7 @@ func TestRequestsWaitForATransition(t *testing.T) {
 	}
 }
 
-// TestASandboxThatIsBeingPausedIsPaused looks at one whose transition lasts.
+// TestASandboxThatIsBeingPausedIsPaused reads a sandbox in a long transition.
 func TestASandboxThatIsBeingPausedIsPaused(t *testing.T) {
 	b := newBench(t)
 	s := b.create(`{"templateID":"base"}`)
@@ -96,13 +96,13 @@ func TestASandboxThatIsBeingPausedIsPaused(t *testing.T) {
 	if d := want[map[string]any](t, answers["info"], 200); d["state"] != "paused" {
 		t.Errorf("its state is %v", d["state"])
 	}
-	if a := answers["health"]; a.StatusCode != 502 { // by which clients know that it does not run
+	if a := answers["health"]; a.StatusCode != 502 { // clients take this status for a paused sandbox
 		t.Errorf("health: %s %s", a.Status, a.body)
 	}
 	wantError(t, answers["pause"], 409, "already paused")
 }
 
-// TestManyConnectsResumeOnce connects with several timeouts: the latest end holds.
+// TestManyConnectsResumeOnce connects with several timeouts. The latest end applies.
 func TestManyConnectsResumeOnce(t *testing.T) {
 	b := newBench(t)
 	s := b.create(`{"templateID":"base"}`)
@@ -129,7 +129,7 @@ func TestManyConnectsResumeOnce(t *testing.T) {
 	}
 }
 
-// TestAWakeHasAnEnd wakes a sandbox by traffic after its end would have come.
+// TestAWakeHasAnEnd resumes a sandbox by traffic after its former end.
 func TestAWakeHasAnEnd(t *testing.T) {
 	b := newBench(t)
 	s := b.create(`{"templateID":"base","timeout":20,"autoPause":true,"autoResume":{"enabled":true}}`)
@@ -146,7 +146,7 @@ func TestAWakeHasAnEnd(t *testing.T) {
 	}
 }
 
-// TestAReadThatAPauseCutsOffIsSentAgain pauses a sandbox while a server in it has a request and has not answered.
+// TestAReadThatAPauseCutsOffIsSentAgain pauses a sandbox while a server in it works on a request.
 func TestAReadThatAPauseCutsOffIsSentAgain(t *testing.T) {
 	b := newBench(t)
 	arrived, first := make(chan struct{}), true

@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// turns lets requests to one sandbox change its end one after the other: the record first, then the life. The zero
-// value is ready.
+// turns serializes requests that change the end of one sandbox: first the record, then the life.
+// The zero value is ready.
 type turns struct {
 	mu  sync.Mutex
-	all map[string]*turn // by the sandbox's id
+	all map[string]*turn // by the sandbox's ID
 }
 
-// turn is taken by sending to its channel.
+// turn is a lock, taken by a send to its channel.
 type turn struct {
 	taken chan struct{}
-	users int // that have it or wait for it; turns.mu guards it
+	users int // holders and waiters; guarded by turns.mu
 }
 
 // take waits for the turn of a sandbox. The caller must call leave.

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// slowLives sets the first life that it is asked for after others that come within a while.
+// slowLives delays its first life until later ones are set, for a limited time.
 type slowLives struct {
 	e2bapi.Lives
 	armed   atomic.Bool
@@ -39,8 +39,8 @@ func (s *slowLives) SetLife(ctx context.Context, id string, l e2bapi.Life) error
 	return err
 }
 
-// Of requests at the same time that extend a sandbox's time the later end holds, in its record and for the engine, in
-// whatever order the engine is reached.
+// Concurrent requests extend a sandbox's time. The latest end applies in its record and in the
+// engine, whatever the order of the calls to the engine.
 func TestTheLaterEndHolds(t *testing.T) {
 	for _, c := range []struct{ name, first, firstBody, second, secondBody string }{
 		{"the longer connect is first", "connect", `{"timeout":900}`, "connect", `{"timeout":500}`},

@@ -11,13 +11,13 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// What clients are told of the guest's daemon and of a field that is no more.
+// Values for clients: the version of the guest's daemon, and an obsolete field.
 const (
 	envdVersion = "0.6.13"
 	clientID    = "6532622b"
 )
 
-// createdSandbox is the answer to whoever makes a sandbox, or connects to it.
+// createdSandbox is the answer to a client that creates a sandbox or connects to it.
 type createdSandbox struct {
 	Template     string  `json:"templateID"`
 	ID           string  `json:"sandboxID"`
@@ -37,7 +37,8 @@ func (h *Handler) created(k known, r *http.Request) createdSandbox {
 	}
 }
 
-// domain is what host names of ports end with, with the port that the client has come to.
+// domain returns the domain in the host names of ports, with the port at which the client reached
+// the daemon.
 func (h *Handler) domain(r *http.Request) string {
 	_, port, err := net.SplitHostPort(r.Host)
 	if h.opt.Domain == "" || err != nil || port == "" {
@@ -53,7 +54,7 @@ func optional(s string) *string {
 	return &s
 }
 
-// listedSandbox is one in a list.
+// listedSandbox is a sandbox in a list.
 type listedSandbox struct {
 	Template    string            `json:"templateID"`
 	Alias       string            `json:"alias,omitempty"`
@@ -82,8 +83,8 @@ func listed(k known) listedSandbox {
 	}
 }
 
-// endOf is when a sandbox ends; one that does not is told to end in a year, as there has to
-// be a time.
+// endOf returns the end of a sandbox. Clients require a time, so a sandbox without an end gets one
+// a year after its start.
 func endOf(r records.Record) time.Time {
 	if r.End.IsZero() {
 		return r.Started.AddDate(1, 0, 0)
@@ -91,7 +92,7 @@ func endOf(r records.Record) time.Time {
 	return r.End
 }
 
-// sandboxDetail is all about one sandbox.
+// sandboxDetail describes one sandbox completely.
 type sandboxDetail struct {
 	listedSandbox
 	EnvdToken string          `json:"envdAccessToken,omitempty"`
@@ -117,7 +118,7 @@ func (h *Handler) info(c call) (answer, error) {
 		Internet: k.rec.Internet, Network: k.rec.Network,
 		Lifecycle: lifecycle{AutoResume: k.rec.AutoResume, OnTimeout: "kill"},
 	}
-	if c.who.May(principal.Run) { // with it one may do anything in there
+	if c.who.May(principal.Run) { // the token gives full access to the sandbox
 		d.EnvdToken = k.rec.EnvdToken
 	}
 	if k.rec.Pause {

@@ -8,7 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi"
 )
 
-// TestMisspelledFieldsAreNamed creates sandboxes with fields that resemble known ones, and with new ones.
+// TestMisspelledFieldsAreNamed creates sandboxes with fields that resemble known ones, and with new
+// ones.
 func TestMisspelledFieldsAreNamed(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct{ body, warning string }{
@@ -33,7 +34,7 @@ func TestMisspelledFieldsAreNamed(t *testing.T) {
 	}
 }
 
-// TestPreflightsOfTheControlAPI has a page of a listed origin ask, and one of another.
+// TestPreflightsOfTheControlAPI sends preflights from a listed origin, and from another one.
 func TestPreflightsOfTheControlAPI(t *testing.T) {
 	b := newBench(t, func(o *e2bapi.Options) { o.CORS, _ = cors.Parse([]string{"https://app.test"}) })
 	for origin, allowed := range map[string]bool{"https://app.test": true, "https://evil.test": false} {

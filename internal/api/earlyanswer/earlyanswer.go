@@ -1,7 +1,8 @@
-// Package earlyanswer lets handlers answer before they have read all of a request. It owns the one
-// consequence: over HTTP/1.1 what was not read stands between this request and the next one of the
-// connection, so net/http closes it, and in full duplex it does so without telling; a client that
-// keeps connections then sends its next request into one that is closed. Proxies to guests call it.
+// Package earlyanswer lets handlers answer before they have read the whole request. It handles the
+// consequence for HTTP/1.1: the unread bytes precede the next request of the connection, so
+// net/http closes the connection. In full duplex net/http does not announce this, and a client that
+// keeps connections then sends its next request on a closed connection. Proxies to guests use this
+// package.
 package earlyanswer
 
 import (
@@ -11,10 +12,11 @@ import (
 	"sync/atomic"
 )
 
-// Allow lets a handler write its answer while it reads the request, whose body it replaces. An answer
-// that begins before that was read to its end says that the connection closes after it.
+// Allow lets a handler write its answer while it reads the request. It replaces the request's body.
+// If the answer begins before the body was read to its end, the answer announces that the
+// connection will close.
 func Allow(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
-	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 can do so anyway, and says it cannot
+	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always can, but returns an error
 	if r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return w
 	}
@@ -23,7 +25,7 @@ func Allow(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	return &writer{ResponseWriter: w, body: b}
 }
 
-// body knows whether it was read to its end. A proxy reads it beside the writer.
+// body records whether it was read to its end. A proxy reads it concurrently with the writer.
 type body struct {
 	io.ReadCloser
 	ended atomic.Bool
@@ -37,14 +39,14 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// writer tells the client before the first byte of the answer.
+// writer announces the close before the first byte of the answer.
 type writer struct {
 	http.ResponseWriter
 	body *body
 	told bool
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap implements the interface of http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *writer) WriteHeader(status int) {

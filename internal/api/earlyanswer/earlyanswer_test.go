@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestTheClientIsTold: an answer to half a request is the last one of its connection, and says so;
-// one to a whole request leaves the connection open.
+// TestTheClientIsTold sends half a request and whole requests. The answer to half a request
+// announces the end of its connection. The answer to a whole request leaves the connection open.
 func TestTheClientIsTold(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = Allow(w, r)
@@ -34,7 +34,7 @@ func TestTheClientIsTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go func() { _ = req.Write(conn) }() // of half of it nobody reads the rest
+		go func() { _ = req.Write(conn) }() // the server does not read the rest of half a request
 		resp, err := http.ReadResponse(bufio.NewReader(conn), req)
 		if err != nil {
 			t.Fatalf("%s: %v", c.path, err)

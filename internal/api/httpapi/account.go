@@ -12,14 +12,14 @@ import (
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
-// maxInFlight is the memory for bodies of requests and for answers, of all requests in flight.
+// maxInFlight limits the memory for request bodies and answers of all requests in flight, in bytes.
 const maxInFlight = 512 << 20
 
-// bodyCost is the memory for a byte of a JSON body: the body and its decoded form.
+// bodyCost is the memory for one byte of a JSON body: the body and its decoded form.
 const bodyCost = 2
 
-// chargeBody counts the request's body before any of it is read. Bodies for a guest's agent are
-// passed on and not kept.
+// chargeBody charges the request's body before it is read. Bodies for a guest's agent are not
+// charged, because they are passed on and not stored.
 func chargeBody(r *http.Request, tenant string) error {
 	a := membudget.From(r.Context())
 	a.Of(tenant)
@@ -37,11 +37,13 @@ func chargeBody(r *http.Request, tenant string) error {
 	return nil
 }
 
-// leastOutput must be free before a program is started whose output is collected, or snapshots are compared.
+// leastOutput is the free memory required before the daemon starts a program with collected output,
+// or compares snapshots. It is in bytes.
 const leastOutput = 1 << 20
 
-// fit makes the charge of a request that of its outputs, in place of the body's and of what was kept, and returns
-// as much of their beginnings as the tenant's share has room for, and the number of bytes that it cut off.
+// fit replaces a request's charge for the body and for stored output with the charge for its
+// outputs. It cuts the ends of the outputs that exceed the tenant's share, and returns the number
+// of bytes it cut off.
 func fit(a *membudget.Account, outputs ...*string) (dropped int64) {
 	if a == nil {
 		return 0
@@ -69,7 +71,7 @@ func fit(a *membudget.Account, outputs ...*string) (dropped int64) {
 	return dropped
 }
 
-// chargeAnswer counts what a handler returns. A stream has counted its own parts.
+// chargeAnswer charges a handler's answer. A stream has charged its own parts.
 func chargeAnswer(ctx context.Context, method string, out any) error {
 	if _, ok := out.(*huma.StreamResponse); ok {
 		return nil

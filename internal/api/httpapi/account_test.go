@@ -7,7 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
-// Output is charged as it is kept, the answer in place of it, and nothing is charged in the end.
+// Output is charged as it is stored. Then the answer is charged in its place, and in the end the
+// charge is zero.
 func TestOutputIsChargedAsItIsKept(t *testing.T) {
 	b := membudget.New(1000)
 	a := b.Account(1000)

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// action is what the audit log calls a request.
+// action is the audit log's name for a request.
 type action struct {
 	name string
 	read bool // it changes nothing
 	file bool // its object is a file in the guest, named in the query
 }
 
-// object is what of a request the other fields of its line do not say.
+// object returns the object of a request, if no other field of its audit line has it.
 func (a action) object(r *http.Request) string {
 	if !a.file {
 		return ""
@@ -20,8 +20,8 @@ func (a action) object(r *http.Request) string {
 	return r.URL.Query().Get("path")
 }
 
-// changes are the names of all routes that change something, by method and path. A test holds the
-// table against the routes. Those that only read are named by what they are about.
+// changes returns the names of all changing routes, by method and path. A test compares the table
+// with the routes. Read-only routes get their name from areaOf.
 func changes() map[string]action {
 	return map[string]action{
 		"POST /v1/snapshots":                           {name: "snapshot.create"},
@@ -60,8 +60,8 @@ func changes() map[string]action {
 	}
 }
 
-// agentActions are those of the agent's own routes that change something, by their paths. The rest
-// of it is agent.request.
+// agentActions returns the names of the agent's changing routes, by path. All other requests to the
+// agent are agent.request.
 func agentActions() map[string]action {
 	return map[string]action{
 		"POST files":                                  {name: "file.write", file: true},
@@ -89,10 +89,11 @@ func agentActions() map[string]action {
 	}
 }
 
-// agentPattern begins the pattern of the route to the agent, which has no method.
+// agentPattern begins the pattern of the agent's route, which has no method.
 const agentPattern = "/v1/sandboxes/{id}/agent/"
 
-// actionOf names a request, also one that was refused before it came to a route.
+// actionOf returns the action of a request, even if the request was refused before it reached a
+// route.
 func (rt *router) actionOf(r *http.Request) action {
 	pattern := r.Pattern
 	if pattern == "" {
@@ -107,14 +108,14 @@ func (rt *router) actionOf(r *http.Request) action {
 	}
 	switch {
 	case pattern == "":
-		return action{name: "none", read: true} // no route: nothing can have come of it
+		return action{name: "none", read: true} // without a route it had no effect
 	case !reads(r.Method):
 		return action{name: "api.change"}
 	}
 	return action{name: areaOf(pattern) + ".read", read: true}
 }
 
-// agentAction names a request to a sandbox's agent.
+// agentAction returns the action of a request to a sandbox's agent.
 func (rt *router) agentAction(method, path string) action {
 	if a, ok := rt.agentActions[method+" "+path]; ok {
 		return a
@@ -124,7 +125,7 @@ func (rt *router) agentAction(method, path string) action {
 
 func reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
-// areaOf is what a route that only reads is about.
+// areaOf returns the subject of a read-only route.
 func areaOf(pattern string) string {
 	_, path, _ := strings.Cut(pattern, " ")
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/v1/"), "/")

@@ -25,7 +25,7 @@ func TestEveryChangeHasAnAction(t *testing.T) {
 	}
 }
 
-// lines are the audit's.
+// lines returns the lines of the audit log.
 func (b *bench) lines() []audit.Entry {
 	b.t.Helper()
 	var all []audit.Entry
@@ -76,7 +76,7 @@ func TestActionsAreNamed(t *testing.T) {
 	}
 }
 
-// Who has no right token is named by what was tried.
+// A client without a valid token is recorded with the attempted action.
 func TestARefusedRequestIsAudited(t *testing.T) {
 	b := newBench(t)
 	r := httptest.NewRequest("DELETE", "/v1/snapshots/py", nil)
@@ -114,12 +114,12 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// tenantHeader says in tests who asks.
+// tenantHeader names the sending tenant in tests.
 const tenantHeader = "Test-Tenant"
 
 type tenantKey struct{}
 
-// asTenants is a server whose requests are of the tenant that their header names.
+// asTenants returns a server that takes the tenant of a request from its header.
 func (b *bench) asTenants(opt httpapi.Options) http.Handler {
 	opt.Engine, opt.Images, opt.Audit = b.engine, b.images, httpapi.NewAudit(b.audit, b.now)
 	opt.Asker = func(ctx context.Context) httpapi.Asker {

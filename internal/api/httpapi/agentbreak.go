@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// served is the VM that a request on the agent route began with.
+// served identifies the VM at the begin of a request on the agent route.
 type served struct {
 	id  string
 	pid int
@@ -26,10 +26,11 @@ func withServed(r *http.Request, info sandbox.Info) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), servedKey{}, served{info.ID, info.PID}))
 }
 
-// lostGrace is how long after a broken connection the end of its VM may become known.
+// lostGrace is the time in which the end of a VM may become known after its connection broke.
 const lostGrace = 500 * time.Millisecond
 
-// lost says why the VM that served a request is no more, or stands still; nil if it runs.
+// lost returns the reason why the VM of a request has ended, is paused or is stalled. It returns
+// nil if the VM runs.
 func (p *agentProxy) lost(ctx context.Context) *failure {
 	if keyEnded(ctx) {
 		return errKeyEnded()
@@ -65,8 +66,8 @@ func (p *agentProxy) lostNow(ctx context.Context, v served) *failure {
 	return nil
 }
 
-// explainBreaks lets a stream of the agent's services that breaks off with its
-// VM end with the reason, in the protocol's own way.
+// explainBreaks makes a stream of the agent's services end with a reason in the Connect protocol if
+// its VM ends.
 func (p *agentProxy) explainBreaks(resp *http.Response) {
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/connect+") {
 		ctx := resp.Request.Context()
@@ -74,16 +75,16 @@ func (p *agentProxy) explainBreaks(resp *http.Response) {
 	}
 }
 
-// stream is the body of a Connect stream: messages of five bytes of head and a
-// payload. One that breaks between two messages gets a last one.
+// stream is the body of a Connect stream: messages with a header of five bytes and a payload. If
+// the stream breaks between two messages, stream appends a last message.
 type stream struct {
 	io.ReadCloser
 	why func() *failure
 
-	head []byte // of the message under way, as far as it was read
-	left uint32 // of its payload
-	tail []byte // what we add, as far as it was not read
-	over bool   // we have added it
+	head []byte // of the current message, as far as it was read
+	left uint32 // rest of its payload
+	tail []byte // appended bytes that were not read yet
+	over bool   // the last message was appended
 }
 
 func (s *stream) Read(p []byte) (int, error) {
@@ -108,7 +109,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// follow keeps track of where messages begin.
+// follow tracks the beginnings of messages.
 func (s *stream) follow(b []byte) {
 	for len(b) > 0 {
 		if need := 5 - len(s.head); need > 0 {
@@ -127,7 +128,7 @@ func (s *stream) follow(b []byte) {
 	}
 }
 
-// endOfStream is the Connect protocol's last message of a stream that failed.
+// endOfStream returns the Connect protocol's last message of a failed stream.
 func endOfStream(f *failure) []byte {
 	const flagEnd = 2
 	code := "unavailable"
@@ -139,7 +140,7 @@ func endOfStream(f *failure) []byte {
 	}
 	payload, err := json.Marshal(map[string]any{"error": map[string]string{"code": code, "message": f.Message}})
 	if err != nil {
-		return nil // text of ours always encodes
+		return nil // our own text can always be encoded
 	}
 	out := binary.BigEndian.AppendUint32([]byte{flagEnd}, uint32(len(payload)))
 	return append(out, payload...)

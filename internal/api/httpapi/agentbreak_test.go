@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// A stream is explained where it breaks between two messages, and is passed on
-// as it is everywhere else.
+// A stream that breaks between two messages gets an explanation. At every other position it is
+// passed on unchanged.
 func TestBrokenStreams(t *testing.T) {
 	broken := errors.New("connection reset")
 	message := []byte{0, 0, 0, 0, 3, 'a', 'b', 'c'}

@@ -16,9 +16,9 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
 )
 
-// agentProxy passes requests through to the agent's own HTTP server:
-// process and file services as Connect RPC, and /files. Streams flow both ways,
-// and a client that leaves takes its request to the agent with it.
+// agentProxy forwards requests to the agent's own HTTP server: process and file services as Connect
+// RPC, and /files. Streams flow in both directions. When the client disconnects, its request to the
+// agent ends too.
 type agentProxy struct {
 	answers
 	sandboxes shown[Sandboxes]
@@ -43,15 +43,15 @@ func (p *agentProxy) add(rt *router) {
 		})
 		rt.added = append(rt.added, method+" /v1/sandboxes/{id}/agent/{path}")
 	}
-	const as = "POST /v1/sandboxes/{id}/agent/{path}" // other methods need the same
+	const as = "POST /v1/sandboxes/{id}/agent/{path}" // other methods need the same scope
 	rt.mux.HandleFunc(path, rt.rawHandler(as, func(w http.ResponseWriter, r *http.Request) error {
-		// A clear error beats a failed dial.
+		// A clear error is better than a failed dial.
 		info, err := p.sandboxes(r.Context()).Get(r.PathValue("id"))
 		if err != nil {
 			return err
 		}
-		// The agent may answer before it has read all of the request. Without this
-		// the server would then close the request's body under the proxy's reader.
+		// The agent may answer before it has read the whole request. Without this call, the server
+		// would then close the request's body while the proxy still reads it.
 		w = earlyanswer.Allow(w, r)
 		r.Body = release(r.Body)
 		p.proxy.ServeHTTP(w, withServed(r, info))
@@ -75,7 +75,7 @@ func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 			case silent != nil:
 				err = silent
 			case r.Context().Err() != nil && !keyEnded(r.Context()):
-				panic(http.ErrAbortHandler) // nobody is there to read an answer
+				panic(http.ErrAbortHandler) // the client is no longer connected
 			default:
 				err = p.broken(r, err)
 			}
@@ -84,7 +84,8 @@ func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 	}
 }
 
-// broken explains why an agent gave no answer. One that broke its protocol did not end with its VM.
+// broken returns the reason for a missing answer of an agent. A violation of the protocol is
+// reported as such, not as the end of the VM.
 func (p *agentProxy) broken(r *http.Request, err error) error {
 	id := r.PathValue("id")
 	var violation *agentproto.Violation
@@ -97,8 +98,8 @@ func (p *agentProxy) broken(r *http.Request, err error) error {
 	return proxyFailure(id, err)
 }
 
-// transport dials sandboxes by their id, which stands in the URL's host.
-// Connections are not kept: one that lay idle would end up in a snapshot.
+// transport dials sandboxes by their ID, which is the host of the URL. It does not keep
+// connections, because an idle one would be captured in a snapshot.
 func (p *agentProxy) transport() *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -128,8 +129,7 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 	}
 }
 
-// distrustAgent keeps a guest's answer from acting in the daemon's name when
-// it is opened in a browser.
+// distrustAgent stops a guest's answer from acting in the daemon's name when a browser opens it.
 func distrustAgent(resp *http.Response) error {
 	if err := guard.Proxied(resp); err != nil {
 		return err
@@ -141,7 +141,7 @@ func distrustAgent(resp *http.Response) error {
 	return nil
 }
 
-// proxyFailure words what went wrong between daemon and agent.
+// proxyFailure describes a failure between daemon and agent.
 func proxyFailure(id string, err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {

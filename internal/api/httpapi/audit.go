@@ -10,24 +10,24 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// Audit gets an entry for each request, and never keeps one waiting; *audit.Log is one.
+// Audit receives an entry for each request. It must never block. *audit.Log implements it.
 type Audit interface {
 	Add(audit.Entry)
 	Stats() audit.Stats
 }
 
-// notes is what handlers add about their request. One request has one
-// goroutine that writes to it.
+// notes holds facts handlers add about their request. Only one goroutine writes the notes of a
+// request.
 type notes struct {
 	id                                       string
 	asker                                    Asker
 	principal, sandbox, snapshot, image, err string
-	object, text                             string // what the request is about, beside; more words on it
+	object, text                             string // the request's object without a field of its own; more words on it
 	count                                    int
 	act                                      Act
-	// control reaches the request's connection; nil outside a server.
+	// control controls the request's connection. It is nil outside a server.
 	control *http.ResponseController
-	// routed is the request as the mux got it: that has the pattern and the path's values.
+	// routed is the request in the form of the mux, with the pattern and the values of the path.
 	routed *http.Request
 }
 
@@ -37,7 +37,7 @@ func withNotes(ctx context.Context, n *notes) context.Context {
 	return context.WithValue(ctx, notesKey{}, n)
 }
 
-// note returns the request's notes; outside a request, ones that nobody reads.
+// note returns the request's notes. Outside a request it returns unused notes.
 func note(ctx context.Context) *notes {
 	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
 		return n
@@ -45,22 +45,23 @@ func note(ctx context.Context) *notes {
 	return new(notes)
 }
 
-// Act is what the handler of another API tells of its request, for the audit log. It may be told in
-// parts: an empty field says nothing.
+// Act is the audit information from a handler of another API. A handler may send it in parts: empty
+// fields change nothing.
 type Act struct {
 	Action string
-	Read   bool // it changes nothing; goes with Action
-	// Agent is the path of a request to a sandbox's agent, which is named as the native API's are.
+	Read   bool // it changes nothing; used with Action
+	// Agent is the path of a request to a sandbox's agent. The native API's names apply to it.
 	Agent string
-	// Principal is how the sender proved its identity, if not by a key; Tenant owns the sandbox. Both are
-	// set only after the check.
+	// Principal is the sender's proof of identity, unless it was a key. Tenant is the owner of the
+	// sandbox. Both are set only after the check.
 	Principal, Tenant string
 	Sandbox, Snapshot string
 	Error             string
 	Count             int
 }
 
-// NoteAct adds to the line of a request's context. It is called by the goroutine that serves it.
+// NoteAct adds to the audit line of a request's context. Only the goroutine that serves the request
+// may call it.
 func NoteAct(ctx context.Context, a Act) {
 	n := note(ctx)
 	if a.Action != "" {
@@ -77,7 +78,8 @@ func NoteAct(ctx context.Context, a Act) {
 
 func noteError(ctx context.Context, f *failure) { note(ctx).err = ellipsis.Clip(f.Message, 500) }
 
-// noteAsker keeps who asks for the audit log: authorize has put that into the context.
+// noteAsker records the request's sender for the audit log. authorize has put the sender into the
+// context.
 func (s *Server) noteAsker(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := note(r.Context())
@@ -86,7 +88,7 @@ func (s *Server) noteAsker(next http.Handler) http.Handler {
 	})
 }
 
-// record writes a request's line, with what its path and its handler told.
+// record writes a request's audit line, with facts from its path and its handler.
 func (s *Server) record(r *http.Request, n *notes, status int, took time.Duration) {
 	s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", status, "took", took, "request", n.id)
 	if s.audit == nil {
@@ -122,7 +124,7 @@ func (s *Server) record(r *http.Request, n *notes, status int, took time.Duratio
 	s.audit.Add(e)
 }
 
-// resultOf is what became of a request. A stream that fails on its way has a good status.
+// resultOf returns the result of a request. A stream that fails midway has a success status.
 func resultOf(status int, err string) audit.Result {
 	switch {
 	case status >= 500, status < 400 && err != "":

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// audited returns a server with keys and a small audit log, which finish closes.
+// audited returns a server with keys and a small audit log. finish closes the log.
 func audited(t *testing.T) (b *bench, path string, finish func()) {
 	b = newBench(t)
 	path = filepath.Join(t.TempDir(), "audit.log")
@@ -67,7 +67,7 @@ func auditLines(t *testing.T, path string, f audit.Filter) (all []audit.Entry) {
 	return all
 }
 
-// What became of a request for a key says which key, whose it is, and what it may do.
+// The audit line of a new key has the key's ID, tenant and scopes.
 func TestTheAuditLogNamesTheKeyThatWasMade(t *testing.T) {
 	b, path, finish := audited(t)
 	made := b.do("POST", "/v1/keys", `{"name":"made","tenant":"acme","scopes":["read","run"]}`)
@@ -88,7 +88,7 @@ func TestTheAuditLogNamesTheKeyThatWasMade(t *testing.T) {
 	}
 }
 
-// Requests without a token are counted, and remove no line of the operator or of a tenant.
+// Requests without a token are counted. They remove no line of the operator or of a tenant.
 func TestAnonymousRequestsKeepTheAuditLog(t *testing.T) {
 	b, path, finish := audited(t)
 	acme := b.newKey(keys.Spec{Name: "a", Tenant: "acme", Scopes: principal.All})
@@ -124,8 +124,8 @@ func TestAnonymousRequestsKeepTheAuditLog(t *testing.T) {
 	}
 }
 
-// A tenant that fills its own chains removes no line of the operator or of another tenant, and the
-// verification reports its own loss.
+// A tenant that fills its own chains removes no line of the operator or of another tenant. The
+// verification reports the tenant's own loss.
 func TestATenantFillsItsOwnAuditLogOnly(t *testing.T) {
 	b, path, finish := audited(t)
 	acme := b.newKey(keys.Spec{Name: "a", Tenant: "acme", Scopes: principal.All})

@@ -17,11 +17,12 @@ import (
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
-// auditRoutes read the audit log. They are the operator's: it has all tenants' actions.
+// auditRoutes read the audit log. Only the operator may use them, because the log has the actions
+// of all tenants.
 type auditRoutes struct {
 	askers  askers
 	streams *streams
-	path    string // empty: there is none
+	path    string // if empty, there is no audit log
 }
 
 type verifyInput struct {
@@ -56,7 +57,7 @@ func (s *auditRoutes) add(rt *router) {
 	}, s.verify)
 }
 
-// allowed refuses whoever is not the operator.
+// allowed returns an error unless the sender is the operator.
 func (s *auditRoutes) allowed(ctx context.Context) error {
 	switch {
 	case !s.askers.operator(ctx):
@@ -135,7 +136,7 @@ func (s *auditRoutes) read(w http.ResponseWriter, r *http.Request) error {
 	case err == nil, q.Follow && errors.Is(err, sandbox.ErrClosing):
 		return nil
 	case begun:
-		panic(http.ErrAbortHandler) // the status is sent: cut off, so that it is not taken for the end
+		panic(http.ErrAbortHandler) // the status is sent: reset the connection, so that the client does not see a normal end
 	case errors.Is(err, audit.ErrNoRoom):
 		return fail(api.CodeBusy, "", "the last %d lines need more memory than a request can have now: ask for fewer lines, "+
 			"or for all of them with limit=0", q.Last)
@@ -143,10 +144,10 @@ func (s *auditRoutes) read(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// defaultAuditLimit is how many lines there are if a request does not say.
+// defaultAuditLimit is the default number of lines.
 const defaultAuditLimit = 1000
 
-// auditQuery reads what lines are asked for.
+// auditQuery parses the selection of lines.
 func auditQuery(v url.Values) (q audit.Query, err error) {
 	q = audit.Query{Last: defaultAuditLimit, Filter: audit.Filter{
 		Sandbox: sandbox.CanonicalID(v.Get("sandbox")), Tenant: v.Get("tenant"), Action: v.Get("action"),

@@ -71,6 +71,6 @@ func TestTheAuditLogIsRead(t *testing.T) {
 	wantError(t, get("/v1/audit/verify?head=x", ""), api.CodeInvalid)
 	for _, path := range []string{"/v1/audit", "/v1/audit/verify"} {
 		wantError(t, get(path, "acme"), api.CodeForbidden)
-		wantError(t, b.do("GET", path, ""), api.CodeUnsupported) // which has none
+		wantError(t, b.do("GET", path, ""), api.CodeUnsupported) // this daemon has no log
 	}
 }

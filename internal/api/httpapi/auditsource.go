@@ -14,10 +14,12 @@ import (
 // anonymous is the principal of a request without a valid credential.
 const anonymous = "anonymous"
 
-// proved reports whether the client proved an identity. Requests to servers in sandboxes prove none.
+// proved reports whether the client proved an identity. Requests to servers in sandboxes prove no
+// identity.
 func (n *notes) proved() bool { return n.principal != "" && n.principal != ingressRoute }
 
-// unproved returns the line of a client that proved no identity: its claims are only claims.
+// unproved returns the audit line of a client without a proved identity. It marks identity fields
+// as claims.
 func unproved(e audit.Entry, r *http.Request) audit.Entry {
 	e.Anonymous, e.Source, e.Claim = true, sourceOf(r), claimOf(r)
 	e.Tenant, e.Key, e.KeyName, e.Count = "", "", "", 0
@@ -27,7 +29,8 @@ func unproved(e audit.Entry, r *http.Request) audit.Entry {
 	return e
 }
 
-// sourceOf returns the address that a request came from. An IPv6 client has a whole /64 to choose from.
+// sourceOf returns the address of a request's sender. For IPv6 it is the /64, because a client can
+// use all of it.
 func sourceOf(r *http.Request) string {
 	if uid, ok := r.Context().Value(peerKey{}).(uint32); ok {
 		return fmt.Sprintf("uid %d", uid)
@@ -46,7 +49,7 @@ func sourceOf(r *http.Request) string {
 	return ip.String()
 }
 
-// claimOf names the kind of credential that a request showed, never its text.
+// claimOf returns the kind of credential in a request, never its text.
 func claimOf(r *http.Request) string {
 	var shown []string
 	for _, header := range r.Header.Values("Authorization") {

@@ -14,8 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// CheckToken refuses tokens that protect nothing: left over from an example,
-// or too short.
+// CheckToken refuses unsafe tokens: tokens from an example, and short ones.
 func CheckToken(token string) error {
 	for _, prefix := range []string{"REPLACE_ME_", "CHANGE_ME_"} {
 		if strings.HasPrefix(token, prefix) {
@@ -31,7 +30,7 @@ func CheckToken(token string) error {
 	return nil
 }
 
-// authorize lets through whom the listener's access admits, and GET /healthz.
+// authorize passes requests the listener's access admits, and GET /healthz.
 func (s *Server) authorize(access Access, next http.Handler) http.Handler {
 	authenticate := s.Authenticator(access)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,14 +44,14 @@ func (s *Server) authorize(access Access, next http.Handler) http.Handler {
 			return
 		}
 		if err == nil {
-			*r = *r.WithContext(ctx) // in place: what is outside reads the route's pattern from this very request
+			*r = *r.WithContext(ctx) // in place: outer handlers read the route's pattern from this request
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// Authenticator says who requests on a listener are from: the context that it returns has
-// the principal. It is for handlers of other APIs that are served beside this one.
+// Authenticator returns a function to authenticate requests. The returned context has the
+// principal. Handlers of other APIs on the same daemon use it.
 func (s *Server) Authenticator(access Access) func(*http.Request) (context.Context, error) {
 	right := tokenCheck(access.Token)
 	if also, token := access.Alias, right; also != nil {
@@ -60,7 +59,7 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 	}
 	return func(r *http.Request) (context.Context, error) {
 		who, refusal := access.admit(r, right)
-		if refusal != nil && refusal.Code != api.CodeQuota { // over its rate, a key has proved its identity
+		if refusal != nil && refusal.Code != api.CodeQuota { // a key over its rate has proved its identity
 			return nil, refusal
 		}
 		ctx, n := principal.With(r.Context(), who), note(r.Context())
@@ -78,7 +77,7 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 	}
 }
 
-// labelOf is what a principal is called in the audit log.
+// labelOf returns the audit log's name of a principal.
 func labelOf(p principal.Principal) string {
 	if p.KeyID != "" {
 		return "key " + p.KeyID
@@ -86,8 +85,8 @@ func labelOf(p principal.Principal) string {
 	return p.Name
 }
 
-// admit says who a client is, or why it is refused. A token that is shown must be
-// right, also where none is asked for: whoever shows one believes to need it.
+// admit returns the identity of a client, or a refusal. A token in a request must be right, even if
+// the listener does not require one: its sender expects a check.
 func (a Access) admit(r *http.Request, right func(string) bool) (who principal.Principal, refusal *failure) {
 	bearers, keys := r.Header.Values("Authorization"), r.Header.Values(api.HeaderKey)
 	switch {
@@ -122,7 +121,7 @@ func (a Access) admit(r *http.Request, right func(string) bool) (who principal.P
 	return who, nil
 }
 
-// admitSilent is for a client that shows nothing.
+// admitSilent admits a client without a credential.
 func (a Access) admitSilent(r *http.Request) (who principal.Principal, _ *failure) {
 	switch {
 	case a.Local && trustedPeer(r):
@@ -141,8 +140,7 @@ func (a Access) wantsToken() *failure {
 	return fail(api.CodeUnauthorized, "", "the daemon wants a token (Authorization: Bearer)")
 }
 
-// admitToken is for a client that shows the daemon's token, or a key. What it shows is in
-// no error.
+// admitToken admits a client with the daemon's token or a key. Errors never contain the shown text.
 func (a Access) admitToken(text string, right func(string) bool) (who principal.Principal, _ *failure) {
 	if a.Keys != nil && keys.Looks(text) && !right(text) {
 		if k, ok := a.Keys.Find(text); ok {
@@ -166,8 +164,7 @@ func (a Access) rate(who principal.Principal) (time.Duration, bool) {
 	return a.Keys.Allow(who.KeyID)
 }
 
-// tokenCheck compares digests, so that neither content nor length of the token
-// shows in the time it takes.
+// tokenCheck compares digests, to make the time independent of the token's content and length.
 func tokenCheck(token string) func(string) bool {
 	want := sha256.Sum256([]byte(token))
 	return func(got string) bool {

@@ -87,8 +87,8 @@ func TestAConnectionOfNobodyIsAStrangers(t *testing.T) {
 	wantError(t, w, api.CodeForbidden)
 }
 
-// TestTheKernelTellsWhoConnected has another user connect to the socket of a real
-// listener, whose mode an administrator has opened to all.
+// TestTheKernelTellsWhoConnected connects as another user to the socket of a real listener. An
+// administrator has opened the socket's mode to all users.
 func TestTheKernelTellsWhoConnected(t *testing.T) {
 	dir, err := os.MkdirTemp("", "forkd-peer-")
 	if err != nil {
@@ -111,7 +111,7 @@ func TestTheKernelTellsWhoConnected(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		var e api.Error
-		_ = json.NewDecoder(resp.Body).Decode(&e) // a list is none
+		_ = json.NewDecoder(resp.Body).Decode(&e) // a list does not decode
 		return resp.StatusCode, e
 	}
 	if got, e := status(func() (net.Conn, error) { return net.Dial("unix", path) }); got != 200 {
@@ -126,7 +126,7 @@ func TestTheKernelTellsWhoConnected(t *testing.T) {
 	}
 }
 
-// dialAs connects on a thread that becomes another user for good.
+// dialAs connects on a thread that becomes another user permanently.
 func dialAs(uid uintptr, path string) (c net.Conn, err error) {
 	done := make(chan struct{})
 	go func() {

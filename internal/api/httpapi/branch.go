@@ -13,14 +13,13 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// branchInput has a body that may be absent: the original's has no field that
-// must be there.
+// branchInput has an optional body: no field of the original's is required.
 type branchInput struct {
 	IDPath
 	Body *api.BranchRequest
 }
 
-// branchRoutes are ways between a running sandbox and its snapshots.
+// branchRoutes serve branch and rollback of running sandboxes.
 type branchRoutes struct {
 	engine  shown[Branches]
 	metrics *metrics
@@ -63,7 +62,7 @@ func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.B
 	return &body[api.BranchResult]{wireBranch(ctx, res)}, nil
 }
 
-// branchRequest checks what the fields must be to each other.
+// branchRequest checks the combination of fields.
 func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error) {
 	mode := b.Mode
 	switch {
@@ -91,7 +90,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	}, nil
 }
 
-// isTrue reports whether a field is there and true: the original's clients may send false.
+// isTrue reports whether a field is present and true. The original's clients may send false.
 func isTrue(b *bool) bool { return b != nil && *b }
 
 func wireBranch(ctx context.Context, r sandbox.BranchResult) api.BranchResult {
@@ -101,7 +100,7 @@ func wireBranch(ctx context.Context, r sandbox.BranchResult) api.BranchResult {
 		BytesWritten: r.Bytes, PausedBytes: r.PausedBytes, TotalMS: milliseconds(r.Total),
 		AfterResumeMS: milliseconds(r.AfterResume),
 	}
-	// The snapshot's own is of whole milliseconds, and absent below one.
+	// The snapshot's own field is in whole milliseconds, and absent below one.
 	pause := milliseconds(r.Pause)
 	out.Tag, out.PauseMS = r.Tag, &pause
 	if r.Fork == nil {

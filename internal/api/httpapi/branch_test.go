@@ -77,7 +77,7 @@ func TestBranchForksChildren(t *testing.T) {
 			t.Errorf("child %d is %+v", i+1, sb)
 		}
 	}
-	// The snapshot is there although no child can be made.
+	// The snapshot exists although no child can be made.
 	got = b.branch(id, `{"tag":"more","n":2}`)
 	if len(got.Children) != 2 || got.Children[0].Error == "" || got.Status != api.SnapshotReady {
 		t.Errorf("got %+v", got)
@@ -181,7 +181,7 @@ func TestABranchIsAudited(t *testing.T) {
 	}
 }
 
-// What the daemon says it may answer when it is busy has the header.
+// Every answer documented as busy has the header.
 func TestRetryAfterIsDocumented(t *testing.T) {
 	doc := newBench(t).do("GET", "/openapi.json", "").Body.String()
 	if !strings.Contains(doc, "Retry-After") {

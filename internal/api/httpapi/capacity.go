@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Hosts say what there is for sandboxes.
+// Hosts reports the host's resources for sandboxes.
 type Hosts interface {
 	Capacity() (sandbox.Capacity, error)
 }

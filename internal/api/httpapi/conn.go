@@ -19,23 +19,24 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// conn is a client's connection. What net/http itself answers, before any handler
-// has the request, it puts into the API's words: nothing else could.
+// conn is a client's connection. It rewrites answers that net/http sends before any handler sees
+// the request into the API's form. No other code can do this.
 type conn struct {
 	net.Conn
 	crowd *crowd
-	does  standing  // guarded by the crowd's mu
-	since time.Time // the same
+	does  standing  // guarded by crowd.mu
+	since time.Time // guarded by crowd.mu
 
-	http2   atomic.Bool  // it has begun with HTTP/2's preface: there is no answer of HTTP/1.1 to it
-	handled atomic.Bool  // a handler has the request: what is written is its answer
-	got     atomic.Int64 // bytes that came since the last request
+	http2   atomic.Bool  // it began with the HTTP/2 preface: an answer in HTTP/1.1 is not possible
+	handled atomic.Bool  // a handler has the request: writes are its answer
+	got     atomic.Int64 // bytes since the last request
 	refused atomic.Bool  // we answered without a handler
 	closed  atomic.Bool
-	rest    atomic.Pointer[time.Time] // until when the rest of a body may come after its handler; nil: there is none
+	rest    atomic.Pointer[time.Time] // deadline for the rest of a body after its handler; nil: none
 }
 
-// SetReadDeadline is net/http's, too: it takes off the deadline of a body before it reads the rest of that.
+// SetReadDeadline keeps the deadline for the rest of a body. net/http would clear it before it
+// reads that rest.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if by := c.rest.Load(); by != nil && t.IsZero() {
 		t = *by
@@ -57,8 +58,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reset makes the close of the connection a reset: an answer that was cut off must not look complete. Some clients of
-// HTTP/1.1 take a plain close for the end of an answer.
+// reset makes Close reset the connection, so that a cut-off answer does not look complete. Some
+// HTTP/1.1 clients take a plain close for the end of an answer.
 func (c *conn) reset() {
 	raw := c.Conn
 	if t, ok := raw.(*tls.Conn); ok {
@@ -69,7 +70,7 @@ func (c *conn) reset() {
 	}
 }
 
-// refusePlain answers who speaks plain HTTP where TLS is spoken, and was told nothing by the handshake.
+// refusePlain answers a client with plain HTTP on a TLS port. The failed handshake sent no answer.
 func (c *conn) refusePlain(err error) {
 	var no tls.RecordHeaderError
 	if !errors.As(err, &no) || no.Conn == nil || !beginsHTTP(no.RecordHeader[:]) || c.refused.Swap(true) {
@@ -85,7 +86,7 @@ func (c *conn) refusePlain(err error) {
 	_, _ = io.CopyN(io.Discard, raw, lingerBytes)
 }
 
-// beginsHTTP tells a request's first bytes from noise.
+// beginsHTTP reports whether the bytes look like the begin of an HTTP request.
 func beginsHTTP(p []byte) bool {
 	for _, method := range []string{"GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO", "CONNE", "PRI *"} {
 		if bytes.HasPrefix(p, []byte(method)) {
@@ -104,10 +105,11 @@ func (c *conn) Write(p []byte) (int, error) {
 		return c.Conn.Write(p)
 	}
 	c.refuse(status, text)
-	return len(p), nil // whoever does not take it is closed next
+	return len(p), nil // the client is disconnected next in any case
 }
 
-// secure reports whether a client's connection is encrypted; nil: it is none of our listeners'.
+// secure reports whether a client's connection is encrypted. c is nil if the connection came from
+// another listener.
 func (c *conn) secure() bool {
 	if c == nil {
 		return false
@@ -116,7 +118,7 @@ func (c *conn) secure() bool {
 	return is
 }
 
-// CloseWrite is what net/http does before a connection that it has refused is closed.
+// CloseWrite is called by net/http before it closes a refused connection.
 func (c *conn) CloseWrite() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {
@@ -125,8 +127,8 @@ func (c *conn) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// Close waits, for a refused client, until it has sent what it wanted to: the kernel
-// would otherwise answer that with a reset, and the client not see why.
+// Close waits until a refused client has sent its data. Otherwise the kernel would answer that data
+// with a reset, and the client would not see the refusal.
 func (c *conn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
@@ -140,14 +142,13 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// What is read of a client that has its answer already.
+// Limits for reading from a client after its answer.
 const (
 	lingerTime  = 2 * time.Second
 	lingerBytes = 16 << 20
 )
 
-// ownAnswer reads the status, and what it adds to that, from an answer that net/http
-// makes by itself.
+// ownAnswer parses the status and the text of net/http's own answer.
 func ownAnswer(p []byte) (status int, text string) {
 	rest, ok := bytes.CutPrefix(p, []byte("HTTP/1.1 "))
 	if !ok || len(rest) < 3 {
@@ -159,7 +160,7 @@ func ownAnswer(p []byte) (status int, text string) {
 	return status, text
 }
 
-// refuse answers in the API's form, and lets the connection end.
+// refuse answers in the API's form, and ends the connection.
 func (c *conn) refuse(status int, text string) {
 	if c.refused.Swap(true) {
 		return
@@ -171,13 +172,13 @@ func (c *conn) refuse(status int, text string) {
 func writeRefusal(w io.Writer, f *failure) {
 	body, err := json.Marshal(f)
 	if err != nil {
-		return // a failure is plain strings
+		return // a failure consists of plain strings
 	}
 	fmt.Fprintf(w, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%s: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
 		f.status, http.StatusText(f.status), api.HeaderError, f.Code, len(body)+1, body)
 }
 
-// refusal words what net/http did not like.
+// refusal describes the cause for which net/http refused a request.
 func refusal(status int, text string) *failure {
 	f := fail(api.CodeInvalid, "", "the request is not valid HTTP/1.1")
 	switch status {

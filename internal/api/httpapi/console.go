@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// console is plain text of unknown encoding; a browser must not guess.
+// console sends plain text of unknown encoding. Browsers must not guess its type.
 func (s *sandboxRoutes) console(w http.ResponseWriter, r *http.Request) error {
 	follow, lines, err := consoleQuery(r)
 	if err != nil {
@@ -24,7 +24,8 @@ func (s *sandboxRoutes) console(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer text.Close()
 	plainText(w)
-	// Bounded by the engine; a client that left is no error. A reader that writes itself may do so in one piece.
+	// The engine limits the size. A disconnected client is no error. Hide WriterTo, because it
+	// might write the text in one piece.
 	_, _ = io.Copy(w, struct{ io.Reader }{text})
 	return nil
 }
@@ -34,7 +35,7 @@ func plainText(w http.ResponseWriter) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 }
 
-// followConsole streams until the sandbox has ended or the client leaves.
+// followConsole streams until the sandbox has ended or the client disconnects.
 func (s *sandboxRoutes) followConsole(w http.ResponseWriter, r *http.Request, lines int) error {
 	if _, err := s.engine(r.Context()).Get(r.PathValue("id")); err != nil {
 		return err
@@ -50,12 +51,12 @@ func (s *sandboxRoutes) followConsole(w http.ResponseWriter, r *http.Request, li
 		return control.Flush()
 	})
 	if err != nil {
-		panic(http.ErrAbortHandler) // the status is sent: cut off, so that it is not taken for the end
+		panic(http.ErrAbortHandler) // the status is sent: reset the connection, so that the client does not see a normal end
 	}
 	return nil
 }
 
-// consoleQuery reads follow and tail; lines is -1 for all.
+// consoleQuery parses follow and tail. lines is -1 for all.
 func consoleQuery(r *http.Request) (follow bool, lines int, err error) {
 	q := r.URL.Query()
 	if v := q.Get("follow"); v != "" {

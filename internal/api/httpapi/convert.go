@@ -16,10 +16,10 @@ import (
 // milliseconds keeps the microseconds as decimals.
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// seconds reads a limit in a request. Validation bounds it to a day.
+// seconds converts a limit of a request. Validation limits it to a day.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// optional is nil for a value that says nothing.
+// optional returns nil for a zero value.
 func optional[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -28,7 +28,7 @@ func optional[T comparable](v T) *T {
 	return &v
 }
 
-// list is never nil: a JSON list is [], not null.
+// list never returns nil, because a JSON list must be [], not null.
 func list[T any](s []T) []T {
 	if s == nil {
 		return []T{}
@@ -98,7 +98,7 @@ func wireStep(s sandbox.Step) api.Step {
 		Note: s.Note, Output: text(s.Output)}
 }
 
-// hostPID returns the process of a sandbox's VM. Numbers of the host's processes are the operator's to know.
+// hostPID returns the process ID of a sandbox's VM. Only the operator may see host process IDs.
 func hostPID(ctx context.Context, i sandbox.Info) int {
 	if !principal.From(ctx).Operator() {
 		return 0
@@ -121,14 +121,15 @@ func wireSandbox(ctx context.Context, i sandbox.Info) api.SandboxInfo {
 	}
 }
 
-// wireWithToken is for answers about sandboxes that are the client's: those it makes, or asks for.
+// wireWithToken is for answers about the client's own sandboxes, when it creates them or asks for
+// one.
 func wireWithToken(ctx context.Context, i sandbox.Info) api.SandboxInfo {
 	out := wireSandbox(ctx, i)
 	out.TrafficToken = i.TrafficToken
 	return out
 }
 
-// wireChild is the entry of one child in the answer to a fork.
+// wireChild returns the entry of one child in the answer to a fork.
 func wireChild(ctx context.Context, c sandbox.Child, req sandbox.ForkRequest) api.SandboxInfo {
 	var out api.SandboxInfo
 	if c.Err == nil {
@@ -146,7 +147,7 @@ func wireChild(ctx context.Context, c sandbox.Child, req sandbox.ForkRequest) ap
 	return out
 }
 
-// domainLimits are what a request asks for.
+// domainLimits converts the limits of a request.
 func domainLimits(in api.CreateSandboxesRequest) sandbox.Limits {
 	l := in.SandboxLimits
 	out := sandbox.Limits{
@@ -181,7 +182,7 @@ func wireUse(u *sandbox.Use) *api.SandboxUse {
 	}
 }
 
-// text leaves the replacing of stray bytes to the JSON encoder.
+// text leaves invalid bytes to the JSON encoder, which replaces them.
 func text(b []byte) string { return string(b) }
 
 func wirePools(pools []sandbox.PoolStatus) []api.Pool {

@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi"
 )
 
-// TestPreflights has pages of two origins ask, of which one is listed.
+// TestPreflights sends requests from pages of two origins. Only one of them is listed.
 func TestPreflights(t *testing.T) {
 	b := newBench(t)
 	listed, err := cors.Parse([]string{"https://app.test"})

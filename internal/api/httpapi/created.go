@@ -17,20 +17,20 @@ import (
 // ndjson is the content type of a progress stream.
 const ndjson = "application/x-ndjson"
 
-// creations answer requests that make a snapshot: at the end, or step by step.
+// creations answer requests for new snapshots, at the end or step by step.
 type creations struct {
 	answers
 	router *router // its document describes the answers
 }
 
-// responses describe what answer sends.
+// responses describe the possible answers.
 func (c *creations) responses() map[string]*huma.Response {
 	created := c.router.jsonResponse("Created", api.SnapshotInfo{})
 	created.Content[ndjson] = &huma.MediaType{Schema: c.router.schemaOf(api.Step{})}
 	return map[string]*huma.Response{"201": created}
 }
 
-// answer makes a snapshot and writes the answer by hand, since it may be a stream.
+// answer makes a snapshot and writes the answer itself, because the answer may be a stream.
 func (c *creations) answer(ctx context.Context, accept string, create creator) (*huma.StreamResponse, error) {
 	if accepts(accept, ndjson) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { c.stream(hc, create) }}, nil
@@ -45,11 +45,11 @@ func (c *creations) answer(ctx context.Context, accept string, create creator) (
 	}}, nil
 }
 
-// creator makes a snapshot, of whatever, telling its steps.
+// creator makes a snapshot and reports its steps.
 type creator func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 
-// stream sends a line per step. The status line is sent with the first
-// of them, so that a request which fails at once has its plain error status.
+// stream sends a line per step. The status line is sent with the first step. A request that fails
+// before it gets a plain error status.
 func (c *creations) stream(hc huma.Context, create creator) {
 	r, w := humago.Unwrap(hc)
 	out := &lineStream{w: w, flush: http.NewResponseController(w).Flush}
@@ -65,9 +65,9 @@ func (c *creations) stream(hc huma.Context, create creator) {
 	}
 }
 
-// lineStream writes JSON lines that leave at once.
+// lineStream writes JSON lines and flushes each one.
 type lineStream struct {
-	mu    sync.Mutex // guards the stream: progress may come from several goroutines
+	mu    sync.Mutex // guards the stream: several goroutines may report progress
 	w     http.ResponseWriter
 	flush func() error
 	begun bool
@@ -89,7 +89,7 @@ func (l *lineStream) send(line any) {
 		l.w.Header().Set("Content-Type", ndjson)
 		l.w.WriteHeader(cmp.Or(l.status, http.StatusCreated))
 	}
-	// A client that went away ends the request's context; nobody reads this.
+	// A disconnected client ends the request's context, so errors are ignored.
 	_ = reply.Write(l.w, line)
 	_ = l.flush()
 }

@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// crowd is the connections of one listener. It bounds those that keep the daemon
-// waiting, whatever they wait with: a header that does not end, a next request that
-// does not come, a refused body that goes on. When there are too many, the one that
-// has waited longest has to go, so that whoever knocks next gets in. Requests that
-// a handler works on are not counted: their clients have shown who they are.
+// crowd holds the connections of one listener. It limits the number of connections that make the
+// daemon wait: for the end of a header, for the next request, or for the rest of a refused body. If
+// there are too many, it closes the one that has waited longest, so that new connections are
+// accepted. Connections with a request in a handler do not count, because those clients were
+// authenticated.
 type crowd struct {
 	most int
 
-	mu    sync.Mutex // guards what follows, and the state of all conns in it
+	mu    sync.Mutex // guards the fields below, and the state of all conns in it
 	conns map[*conn]struct{}
 }
 
-// standing is what a connection does.
+// standing is the state of a connection.
 type standing int
 
 const (
 	fresh    standing = iota // has not sent a whole header yet
-	draining                 // was refused, and its body is read to be thrown away
+	draining                 // was refused, and its body is read and discarded
 	idle                     // may send another request
 	busy                     // a handler works on its request
 )
 
-// crowdListener hands out connections of its crowd.
+// crowdListener accepts connections for its crowd.
 type crowdListener struct {
 	net.Listener
 	crowd *crowd
@@ -53,15 +53,15 @@ func (cr *crowd) add(c net.Conn) *conn {
 	cr.mu.Lock()
 	cr.conns[added] = struct{}{}
 	goner := cr.goner()
-	delete(cr.conns, goner) // once is enough
+	delete(cr.conns, goner) // close it only once
 	cr.mu.Unlock()
 	if goner != nil {
-		goner.Conn.Close() // its server sees that, and ends it
+		goner.Conn.Close() // its server sees the close, and ends the connection
 	}
 	return added
 }
 
-// goner is the connection that has to go, if there are too many that wait.
+// goner returns the connection to close if too many connections wait.
 func (cr *crowd) goner() *conn {
 	var first *conn
 	waiting := 0
@@ -86,7 +86,7 @@ func (cr *crowd) remove(c *conn) {
 	delete(cr.conns, c)
 }
 
-// changed is the server's hook for what its connections do.
+// changed is the server's hook for state changes of its connections.
 func (cr *crowd) changed(nc net.Conn, state http.ConnState) {
 	c, ok := nc.(*conn)
 	if !ok {
@@ -105,7 +105,7 @@ func (cr *crowd) changed(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// now sets what a connection does; nil stands for one that no listener of ours made.
+// now sets the state of a connection. c is nil if the connection came from another listener.
 func (c *conn) now(does standing) {
 	if c == nil {
 		return
@@ -115,7 +115,7 @@ func (c *conn) now(does standing) {
 	c.does, c.since = does, time.Now()
 }
 
-// connKey is where a request's context has its connection.
+// connKey is the context key for the connection of a request.
 type connKey struct{}
 
 // withConn is the server's hook for the context of a connection's requests.

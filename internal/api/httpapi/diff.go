@@ -69,7 +69,7 @@ func wireDiff(d sandbox.SnapshotDiff) api.SnapshotDiff {
 	}
 }
 
-// each is a list in another type, never nil.
+// each converts a list to another type. It never returns nil.
 func each[A, B any](in []A, f func(A) B) []B {
 	out := make([]B, 0, len(in))
 	for _, v := range in {

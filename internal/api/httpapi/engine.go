@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// Engine is the domain as this package uses it.
+// Engine is the domain, as used by this package.
 type Engine interface {
 	Snapshots
 	Diffs
@@ -23,17 +23,17 @@ type Engine interface {
 	Networks
 }
 
-// Snapshots makes and keeps them.
+// Snapshots makes and stores snapshots.
 type Snapshots interface {
 	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
-	// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot for req.
+	// ParentMemoryMiB returns the guest memory of the VM CreateSnapshot would boot for req.
 	ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error)
 	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
 	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
-	// SnapshotBrief looks at that snapshot only.
+	// SnapshotBrief reads only this snapshot.
 	SnapshotBrief(tag string) (sandbox.SnapshotBrief, error)
 	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
 	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
@@ -41,37 +41,38 @@ type Snapshots interface {
 	CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error)
 }
 
-// Sandboxes forks, lists and ends them.
+// Sandboxes forks, lists and ends sandboxes.
 type Sandboxes interface {
 	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
 	List() []sandbox.Info
-	// Holdings are what an owner has running: sandboxes, and MiB of their guests' memory.
+	// Holdings returns an owner's running sandboxes: their number, and the MiB of their guests'
+	// memory.
 	Holdings(owner string) (n, memoryMiB int)
-	// OverlayBytes are what an owner's sandboxes have written to their disks.
+	// OverlayBytes returns the bytes an owner's sandboxes have written to their disks.
 	OverlayBytes(owner string) int64
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
 	KillTree(ctx context.Context, id string) (ended []string, err error)
 	Console(id string) (io.ReadCloser, error)
-	// FollowConsole ends without an error when the VM has ended.
+	// FollowConsole returns nil when the VM has ended.
 	FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error
 	Memory(id string) (sandbox.MemoryUse, error)
 	Lives
 }
 
-// Branches makes snapshots of sandboxes that run on, and puts sandboxes back to them.
+// Branches makes snapshots of running sandboxes, and rolls sandboxes back to them.
 type Branches interface {
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
 }
 
-// Receipts are how things came to be.
+// Receipts returns records of operations.
 type Receipts interface {
 	Receipt(kind receipt.Kind, of string) (receipt.Receipt, error)
 	Receipts(f receipt.Filter) ([]receipt.Receipt, error)
 }
 
-// Guests reaches into a sandbox.
+// Guests sends requests to a sandbox's guest.
 type Guests interface {
 	Ping(ctx context.Context, id string) (sandbox.Pong, error)
 	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
@@ -81,18 +82,18 @@ type Guests interface {
 	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
 }
 
-// Pools keeps shells ready.
+// Pools keeps shells (pre-created VMMs) ready.
 type Pools interface {
 	SetPool(ctx context.Context, tag string, size int) error
 	Pools() []sandbox.PoolStatus
 }
 
-// Networks are what sandboxes may reach, and do.
+// Networks reads and sets network policies, and reports network use.
 type Networks interface {
 	Network(id string) (sandbox.Network, error)
 	SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error)
 	Flows(ctx context.Context, id string) ([]sandbox.NetFlow, error)
-	// NetworkLog calls write with a JSON object each, without a line's end.
+	// NetworkLog calls write with one JSON object per line, without the newline.
 	NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error
 }
 
@@ -108,13 +109,12 @@ type Image struct {
 	Description string
 }
 
-// Images is the daemon's image store. Its errors wrap package sandbox's
-// sentinels.
+// Images is the daemon's image store. Its errors wrap the sentinels of package sandbox.
 type Images interface {
 	ListImages(ctx context.Context) ([]Image, error)
 	GetImage(ctx context.Context, name string) (Image, error)
 	RemoveImage(ctx context.Context, name string) error
-	// ImportImage reads a tar stream to its end. A digest that is not empty
-	// must be that of the contents. On failure nothing is left.
+	// ImportImage reads a tar stream to its end. If digest is not empty, the content must match it.
+	// On failure ImportImage leaves no files.
 	ImportImage(ctx context.Context, name, digest string, tar io.Reader) (Image, error)
 }

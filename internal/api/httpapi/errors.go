@@ -18,8 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// sentinel is one row from the domain's errors to the API's codes; api.Codes
-// goes on from there to HTTP status and exit code.
+// sentinel maps one domain error to an API code. api.Codes maps codes to HTTP status and exit code.
 type sentinel struct {
 	err  error
 	code api.Code
@@ -49,7 +48,7 @@ func sentinels() []sentinel {
 	}
 }
 
-// codeOf finds the code of a domain error.
+// codeOf returns the code of a domain error.
 func codeOf(err error) api.Code {
 	for _, row := range sentinels() {
 		if errors.Is(err, row.err) {
@@ -59,7 +58,7 @@ func codeOf(err error) api.Code {
 	return api.CodeInternal
 }
 
-// failure is an error on its way to the client; its JSON is api.Error's.
+// failure is an error for the client. Its JSON is the same as api.Error's.
 type failure struct {
 	Message string            `json:"error" doc:"What happened, to which object, for people"`
 	Code    api.Code          `json:"code" doc:"Stable identifier of the kind of error, for programs"`
@@ -68,7 +67,7 @@ type failure struct {
 	// RequestID is set when the error is written.
 	RequestID string `json:"request_id,omitempty" doc:"ID of the request, as in the header Forkd-Request-Id, the daemon's log and the audit log"`
 	status    int
-	retry     time.Duration // when to try again, if that is known
+	retry     time.Duration // wait before a retry, if known
 }
 
 var (
@@ -79,17 +78,17 @@ var (
 func (f *failure) Error() string  { return f.Message }
 func (f *failure) GetStatus() int { return f.status }
 
-// RetryAfter is when to try again, if that is known.
+// RetryAfter returns the wait before a retry, or 0 if it is not known.
 func (f *failure) RetryAfter() time.Duration { return f.retry }
 
-// retryAfter is how soon a client that found us busy may try again, in seconds:
-// a branch takes about that long.
+// retryAfter is the retry time for a busy daemon, in seconds. A branch takes about as long.
 const retryAfter = "1"
 
-// retryPressure is the same of a host under pressure: the kernel reckons over 10 s.
+// retryPressure is the retry time for a host under pressure, in seconds. The kernel averages
+// pressure over 10 s.
 const retryPressure = "10"
 
-// GetHeaders are sent with the error.
+// GetHeaders returns the headers of the error's response.
 func (f *failure) GetHeaders() http.Header {
 	h := http.Header{api.HeaderError: {string(f.Code)}}
 	switch {
@@ -107,19 +106,20 @@ func (f *failure) wire() *api.Error {
 	return &api.Error{Message: f.Message, Code: f.Code, Reason: f.Reason, Details: f.Details, RequestID: f.RequestID}
 }
 
-// Bounds of an error, in bytes. Texts of guests are clipped where they are read: this is the last place.
+// Limits of an error, in bytes. Guest texts are clipped when they are read. These limits are the
+// last check.
 const (
 	maxMessage = 8 << 10
 	maxDetail  = 1000
 )
 
-// fail makes a failure of a code of our own.
+// fail returns a failure with one of our own codes.
 func fail(code api.Code, reason api.Reason, format string, args ...any) *failure {
 	text := guesttext.ClipLines(fmt.Sprintf(format, args...), maxMessage)
 	return &failure{Message: text, Code: code, Reason: reason, status: code.Status()}
 }
 
-// failureOf maps any error of a handler.
+// failureOf converts any error of a handler.
 func failureOf(err error) *failure {
 	var f *failure
 	if errors.As(err, &f) {
@@ -140,8 +140,8 @@ func failureOf(err error) *failure {
 	return f
 }
 
-// validationFailure turns huma's errors into ours: 400 as the original
-// answers, the first complaint first, and where it is.
+// validationFailure converts huma's errors. The status is 400, like the original's. The message has
+// the first complaint first, with its location.
 func validationFailure(status int, msg string, errs ...error) huma.StatusError {
 	switch {
 	case status == http.StatusUnprocessableEntity:
@@ -163,7 +163,7 @@ func validationFailure(status int, msg string, errs ...error) huma.StatusError {
 	return &failure{Message: ellipsis.Clip(msg, 2000), Code: code, status: status}
 }
 
-// complaint words one of huma's error details.
+// complaint describes one of huma's error details.
 func complaint(err error) string {
 	d, ok := err.(huma.ErrorDetailer)
 	if !ok {
@@ -181,7 +181,7 @@ func complaint(err error) string {
 		return fmt.Sprintf("%s %q: %s", where, ellipsis.Clip(s, 80), plainMessage(detail.Message))
 	}
 	switch v := detail.Value.(type) {
-	case float64: // every number of a body, as people write it
+	case float64: // every number of a body, in its usual notation
 		return fmt.Sprintf("%s is %s: %s", where, strconv.FormatFloat(v, 'f', -1, 64), plainMessage(detail.Message))
 	case int, int64, bool:
 		return fmt.Sprintf("%s is %v: %s", where, v, plainMessage(detail.Message))
@@ -189,7 +189,7 @@ func complaint(err error) string {
 	return fmt.Sprintf("%s: %s", where, detail.Message)
 }
 
-// plainMessage leaves out which library could not read a value.
+// plainMessage hides the name of the library that could not parse a value.
 func plainMessage(m string) string {
 	switch {
 	case strings.Contains(m, "invalid integer"), strings.Contains(m, "strconv.ParseInt"),

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// A tenant's activity neither removes the events of others nor shows in their ids.
+// A tenant's activity neither removes the events of others nor shows in their IDs.
 func TestALoudTenantKeepsToItsOwnEvents(t *testing.T) {
 	b := newEventBench(t, 4)
 	b.add(sandbox.EventReady, "quiet-0", "quiet")

@@ -24,15 +24,15 @@ import (
 // eventStream is the content type of server-sent events.
 const eventStream = "text/event-stream"
 
-// eventPace is how a stream of events goes.
+// eventPace sets the times of an event stream.
 type eventPace struct {
-	beat  time.Duration // between signs of life when nothing happens
-	write time.Duration // for the client to take what is sent
+	beat  time.Duration // interval of keep-alives if there are no events
+	write time.Duration // limit for the client to read sent data
 }
 
 func defaultEventPace() eventPace { return eventPace{beat: 15 * time.Second, write: 10 * time.Second} }
 
-// eventRoutes tell what happens, as it happens.
+// eventRoutes stream the daemon's events.
 type eventRoutes struct {
 	answers
 	askers    askers
@@ -64,11 +64,11 @@ func (s *eventRoutes) add(rt *router) {
 	}, s.follow)
 }
 
-// eventQuery is what events are asked for.
+// eventQuery selects events.
 type eventQuery struct {
 	after             uint64
 	sandbox, snapshot string
-	kinds             []string // empty: all
+	kinds             []string // if empty, all
 }
 
 func eventQueryOf(r *http.Request) (q eventQuery, err error) {
@@ -90,7 +90,7 @@ func eventQueryOf(r *http.Request) (q eventQuery, err error) {
 	return q, nil
 }
 
-// eventKinds reads the kinds; one that there is not is a mistake.
+// eventKinds parses the kinds. An unknown kind is an error.
 func eventKinds(v url.Values) (kinds []string, err error) {
 	if v.Get("kind") == "" {
 		return nil, nil
@@ -106,7 +106,7 @@ func eventKinds(v url.Values) (kinds []string, err error) {
 	return kinds, nil
 }
 
-// wants reports whether an event is asked for. A gap always is.
+// wants reports whether an event matches the query. A gap always matches.
 func (q eventQuery) wants(e events.Event) bool {
 	if e.Kind == events.KindGap {
 		return true
@@ -119,7 +119,7 @@ func (q eventQuery) wants(e events.Event) bool {
 	})
 }
 
-// visible: a tenant sees what is its own, and that something is missing.
+// visible reports whether the client may see an event. A tenant sees its own events and all gaps.
 func (s *eventRoutes) visible(ctx context.Context, e events.Event) bool {
 	return e.Kind == events.KindGap || s.askers.visible(ctx, e.Owner)
 }
@@ -153,10 +153,10 @@ func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 	return nil // the status is sent
 }
 
-// errBeat ends a while in which nothing may have happened.
+// errBeat ends a wait in which no events may have come.
 var errBeat = errors.New("time for a sign of life")
 
-// tell sends events until something ends it.
+// tell sends events until an error ends it.
 func (s *eventRoutes) tell(ctx context.Context, out *eventWriter, view events.View, q eventQuery) error {
 	last := q.after
 	for {
@@ -172,14 +172,14 @@ func (s *eventRoutes) tell(ctx context.Context, out *eventWriter, view events.Vi
 		if !errors.Is(err, errBeat) {
 			return err
 		}
-		// The id lets a client resume after what it did not ask for.
+		// The ID lets a client resume after events it did not select.
 		if err := out.send(fmt.Sprintf(": beat\nid: %d\n\n", last)); err != nil {
 			return err
 		}
 	}
 }
 
-// end says why there is no more, to a client that is still there.
+// end sends the reason for the end to a connected client.
 func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
 	f := fail(api.CodeBusy, "", "%v", err)
 	switch {
@@ -203,7 +203,7 @@ func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
 	}
 }
 
-// eventWriter sends to a client that may be slow, for so long as it is patient.
+// eventWriter sends to a possibly slow client, up to its patience.
 type eventWriter struct {
 	w        http.ResponseWriter
 	rc       *http.ResponseController
@@ -219,11 +219,11 @@ func (o *eventWriter) event(e events.Event) error {
 }
 
 func (o *eventWriter) send(text string) error {
-	_ = o.rc.SetWriteDeadline(time.Now().Add(o.patience)) // a recorder of tests has none
+	_ = o.rc.SetWriteDeadline(time.Now().Add(o.patience)) // a test recorder has no deadline
 	defer func() { _ = o.rc.SetWriteDeadline(time.Time{}) }()
 	_, err := o.w.Write([]byte(text))
 	if err == nil {
-		err = o.rc.Flush() // a short event is sent only now
+		err = o.rc.Flush() // short events stay in the buffer until this flush
 	}
 	if err != nil {
 		return fmt.Errorf("the client did not take what was sent within %s: %w", o.patience, err)

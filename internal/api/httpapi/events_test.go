@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// eventBench is a server with events, whose requests may be a tenant's.
+// eventBench is a server with events. Requests may come from a tenant.
 type eventBench struct {
 	*bench
 	log *events.Log
@@ -29,7 +29,7 @@ func newEventBench(t *testing.T, room int) *eventBench {
 	log := events.New(1<<32, room, time.Now)
 	s := httptest.NewServer(b.asTenants(httpapi.Options{Events: log}))
 	t.Cleanup(s.Close)
-	t.Cleanup(log.Close) // before that: it ends those who follow
+	t.Cleanup(log.Close) // closes before the server: it ends the followers
 	return &eventBench{b, log, s.URL}
 }
 
@@ -110,7 +110,7 @@ func TestEventsAreFollowed(t *testing.T) {
 	wantError(t, b.do("GET", "/v1/events", ""), api.CodeUnsupported)
 }
 
-// What is gone is told to whoever asks for it, a tenant too.
+// Every follower is informed of lost events, including tenants.
 func TestAGapIsTold(t *testing.T) {
 	b := newEventBench(t, 4)
 	for i := range 10 {
@@ -125,7 +125,7 @@ func TestAGapIsTold(t *testing.T) {
 	}
 }
 
-// Nothing else than what comes from now on, unless it is asked for.
+// A follower without parameters gets only new events.
 func TestEventsFromNowOn(t *testing.T) {
 	b := newEventBench(t, 10)
 	b.add(sandbox.EventReady, "sb-old", "")

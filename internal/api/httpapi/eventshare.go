@@ -5,18 +5,19 @@ import (
 	"github.com/forkd/forkd/internal/leaf/shares"
 )
 
-// maxFollowers is how many requests of all tenants may follow events at the same time. The operator has as
-// many slots of its own.
+// maxFollowers limits the concurrent followers of events, of all tenants. The operator has the same
+// number of slots for itself.
 const maxFollowers = 256
 
-// followers are the slots of requests that follow events. Tenants share theirs.
+// followers holds the slots of followers of events. Tenants share theirs.
 type followers struct{ tenants, operator *shares.Pool }
 
 func newFollowers() followers {
 	return followers{tenants: shares.New(maxFollowers), operator: shares.New(maxFollowers)}
 }
 
-// take takes a slot for a tenant; empty: the operator. The caller must call release.
+// take reserves a slot for a tenant. An empty tenant means the operator. The caller must call
+// release.
 func (f followers) take(tenant string) (release func(), err error) {
 	k, pool := shares.Key{Tenant: tenant}, f.tenants
 	if tenant == "" {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// attach begins to follow events as a tenant; empty: the operator.
+// attach begins to follow events as a tenant. An empty tenant means the operator.
 func (b *eventBench) attach(tenant string) *http.Response {
 	b.t.Helper()
 	r, _ := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.url+"/v1/events", nil)
@@ -21,7 +21,7 @@ func (b *eventBench) attach(tenant string) *http.Response {
 	return resp
 }
 
-// One tenant, and then several together, cannot take the slots of others and of the operator.
+// Neither one tenant nor several tenants together can take the slots of others and of the operator.
 func TestEventFollowersAreShared(t *testing.T) {
 	b := newEventBench(t, 10)
 	held := map[string]int{}

@@ -14,13 +14,13 @@ import (
 	"github.com/forkd/forkd/internal/domain/events"
 )
 
-// entries are told to a test as they come.
+// entries passes audit entries to a test.
 type entries chan audit.Entry
 
 func (c entries) Add(e audit.Entry)  { c <- e }
 func (c entries) Stats() audit.Stats { return audit.Stats{} }
 
-// paced is a server whose streams of events go as fast as a test.
+// paced returns a server with fast event streams for a test.
 func (b *bench) paced(l httpapi.Limits) (url string, log *events.Log, ended entries) {
 	b.t.Helper()
 	log, ended = events.New(1<<32, 100_000, time.Now), make(entries, 10)
@@ -46,7 +46,7 @@ func (b *bench) connect(url string) *http.Response {
 	return resp
 }
 
-// A client that takes nothing is disconnected, and keeps nobody who adds events.
+// A client that reads no events is disconnected, and does not block the code that adds events.
 func TestAClientThatTakesNothingIsDisconnected(t *testing.T) {
 	b := newBench(t)
 	url, log, ended := b.paced(httpapi.Limits{Beat: time.Minute, Take: 50 * time.Millisecond})
@@ -65,7 +65,7 @@ func TestAClientThatTakesNothingIsDisconnected(t *testing.T) {
 	}
 }
 
-// When nothing happens the client hears so, with an ID to go on from.
+// Without events the client gets keep-alives, with an ID from which to resume.
 func TestSignsOfLife(t *testing.T) {
 	b := newBench(t)
 	url, log, _ := b.paced(httpapi.Limits{Beat: 10 * time.Millisecond, Take: time.Minute})

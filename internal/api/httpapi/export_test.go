@@ -12,10 +12,10 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// Routes lists "METHOD /path" of everything that was added.
+// Routes lists "METHOD /path" of every added route.
 func (s *Server) Routes() []string { return s.router.added }
 
-// SentinelCodes are the codes that the domain's errors map to.
+// SentinelCodes returns the codes of the domain's errors.
 func SentinelCodes() []api.Code {
 	var out []api.Code
 	for _, row := range sentinels() {
@@ -24,7 +24,7 @@ func SentinelCodes() []api.Code {
 	return out
 }
 
-// AuditWriter writes entries as they are, at once.
+// AuditWriter writes entries immediately.
 type AuditWriter struct {
 	mu  sync.Mutex
 	w   io.Writer
@@ -32,7 +32,7 @@ type AuditWriter struct {
 	n   uint64
 }
 
-// NewAudit writes a line per request to w.
+// NewAudit returns an AuditWriter that writes a line per request to w.
 func NewAudit(w io.Writer, now func() time.Time) *AuditWriter { return &AuditWriter{w: w, now: now} }
 
 // Add writes a line.
@@ -53,7 +53,7 @@ func (a *AuditWriter) Stats() audit.Stats {
 	return audit.Stats{Written: a.n}
 }
 
-// Changes are the routes that have a name in the audit log.
+// Changes returns the routes that have a name in the audit log.
 func Changes() map[string]bool {
 	all := map[string]bool{}
 	for route := range changes() {
@@ -62,14 +62,14 @@ func Changes() map[string]bool {
 	return all
 }
 
-// Limits are those of a test, where what never comes must not take long.
+// Limits are limits for tests, with short timeouts.
 type Limits struct {
 	Header, Body, Swallow time.Duration
 	Waiting               int
 	Read                  time.Duration // for the next bytes of a body
-	Write                 time.Duration // for a client to take a piece of an answer
+	Write                 time.Duration // for a client to read a piece of an answer
 	Memory                int64         // of requests in flight
-	Beat, Take            time.Duration // of events: between signs of life, and for a client to take them
+	Beat, Take            time.Duration // of events: interval of keep-alives, and time for a client to read them
 }
 
 // NewLimited is New with other limits.
@@ -91,12 +91,12 @@ func NewLimited(opt Options, l Limits) *Server {
 	return newServer(opt, most)
 }
 
-// PeerContext is the context of a request that came over a Unix socket.
+// PeerContext returns the context of a request over a Unix socket.
 func PeerContext(ctx context.Context, uid uint32) context.Context {
 	return context.WithValue(ctx, peerKey{}, uid)
 }
 
-// Needs are the routes that package tenancy's scopes are known of.
+// Needs returns the routes with their scopes, for package tenancy.
 func Needs() map[string]principal.Scopes {
 	out := map[string]principal.Scopes{}
 	for route, n := range needs() {
@@ -105,7 +105,7 @@ func Needs() map[string]principal.Scopes {
 	return out
 }
 
-// OperatorOnly reports whether a route is no tenant's.
+// OperatorOnly reports whether a route is closed to tenants.
 func OperatorOnly(route string) bool { return needs()[route].operator }
 
 // Charged returns the memory of requests in flight.

@@ -48,8 +48,9 @@ func numberHeader(doc string) *huma.Param {
 	return &huma.Param{Description: doc, Schema: &huma.Schema{Type: "integer"}}
 }
 
-// portsOf returns whether ports are private: as asked, otherwise private for a tenant, whose sandboxes any
-// other tenant could reach. For the operator nil leaves it to the snapshot.
+// portsOf returns whether ports are private. An explicit request wins. Otherwise they are private
+// for a tenant, because any other tenant could reach its sandboxes. For the operator, nil leaves it
+// to the snapshot.
 func portsOf(ctx context.Context, asked *bool) *bool {
 	if asked == nil && !principal.From(ctx).Operator() {
 		private := true
@@ -87,7 +88,7 @@ func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamRespo
 	}}, nil
 }
 
-// run forks. It is an error if no child was made.
+// run forks. It returns an error if no child was made.
 func (f *forkRoutes) run(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
 	res, err := f.engine(ctx).Fork(ctx, req)
 	if err != nil {
@@ -97,12 +98,12 @@ func (f *forkRoutes) run(ctx context.Context, req sandbox.ForkRequest) (sandbox.
 	return res, allFailed(res)
 }
 
-// stream sends a line for each child as soon as it is ready or has failed. A fork that
-// is refused has its plain error status.
+// stream sends a line for each child as soon as it is ready or has failed. If the fork is refused,
+// the answer has a plain error status.
 func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest) {
 	r, w := humago.Unwrap(hc)
 	out := &lineStream{w: w, flush: http.NewResponseController(w).Flush}
-	// Room for all of them: who reads slowly holds up no child.
+	// The buffer has space for all children, so that a slow reader does not delay them.
 	children := make(chan sandbox.Child, min(max(req.N, 0), sandbox.MaxFork))
 	sent := make(chan struct{})
 	go func() {
@@ -129,7 +130,7 @@ func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest) {
 	}
 }
 
-// wireChildren are a fork's children, by index.
+// wireChildren returns the entries of a fork's children, by index.
 func wireChildren(ctx context.Context, res sandbox.ForkResult, req sandbox.ForkRequest) []api.SandboxInfo {
 	out := make([]api.SandboxInfo, 0, len(res.Children))
 	for _, child := range res.Children {
@@ -139,7 +140,7 @@ func wireChildren(ctx context.Context, res sandbox.ForkResult, req sandbox.ForkR
 	return out
 }
 
-// allFailed is the first child's error if no child was made.
+// allFailed returns the first child's error if no child was made, and nil otherwise.
 func allFailed(res sandbox.ForkResult) error {
 	var first error
 	for _, child := range res.Children {

@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// forkLines asks for a stream.
+// forkLines requests a stream.
 func (b *bench) forkLines(t *testing.T, body string) (*httptest.ResponseRecorder, []api.ForkLine) {
 	t.Helper()
 	r := httptest.NewRequest("POST", "/v1/sandboxes", strings.NewReader(body))
@@ -46,12 +46,13 @@ func TestForkStreamsItsChildren(t *testing.T) {
 	if last := lines[5]; last.Fork == nil || last.Fork.ReadyWallMS != 10 || last.Fork.ArmedWallMS != 5 || last.Child != nil {
 		t.Errorf("the last line is %+v", last)
 	}
-	// None can be made: each is told of, and the end is the error of a plain answer.
+	// No child can be made: each child has a line, and the last line has the error of a plain
+	// answer.
 	if _, lines = b.forkLines(t, `{"snapshot_tag":"py","n":2}`); len(lines) != 3 || lines[2].Error == nil ||
 		lines[2].Error.Code != api.CodeNoMemory {
 		t.Errorf("got %+v", lines)
 	}
-	// What is refused has its status.
+	// A refused fork has its plain error status.
 	w, _ = b.forkLines(t, `{"snapshot_tag":"none"}`)
 	wantError(t, w, api.CodeNotFound)
 	w, _ = b.forkLines(t, `{"snapshot_tag":"py","n":-1}`)

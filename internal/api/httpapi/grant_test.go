@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/keys"
 )
 
-// A key rotates only keys that it could have made itself: the new text would be its own.
+// A key rotates only keys it could have made itself, because its owner gets the new text.
 func TestRotatingGivesNoMoreThanCreating(t *testing.T) {
 	b := newTenants(t)
 	end := time.Now().Add(time.Hour)

@@ -14,10 +14,9 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// GuestFiles are the folders below which a request may name a kernel and a root
-// file system by path. The zero value has none. A path is opened without leaving
-// its folder, through links neither: else whoever may use the API could read any
-// file that the daemon can.
+// GuestFiles are the folders from which a request may name a kernel and a root file system by path.
+// The zero value has no folders. Opening a path cannot leave its folder, not even through links.
+// Otherwise a client of the API could read any file the daemon can read.
 type GuestFiles struct{ dirs []guestDir }
 
 type guestDir struct {
@@ -25,7 +24,7 @@ type guestDir struct {
 	root *os.Root
 }
 
-// OpenGuestFiles opens the folders; the caller closes them.
+// OpenGuestFiles opens the folders. The caller closes them.
 func OpenGuestFiles(paths []string) (_ *GuestFiles, err error) {
 	g := &GuestFiles{}
 	defer func() {
@@ -46,14 +45,14 @@ func OpenGuestFiles(paths []string) (_ *GuestFiles, err error) {
 	return g, nil
 }
 
-// Close closes the folders. Files that are open stay so.
+// Close closes the folders. Open files stay open.
 func (g *GuestFiles) Close() {
 	for _, d := range g.dirs {
 		d.root.Close()
 	}
 }
 
-// open opens a file that a field of a request names.
+// open opens the file named by a field of a request.
 func (g *GuestFiles) open(field, path string) (*os.File, error) {
 	if g == nil || len(g.dirs) == 0 {
 		return nil, fail(api.CodeForbidden, api.ReasonGuestFilesOff,
@@ -67,7 +66,7 @@ func (g *GuestFiles) open(field, path string) (*os.File, error) {
 	return nil, g.outside(field, path)
 }
 
-// below is the path within the folder.
+// below returns the path within the folder.
 func (d guestDir) below(path string) (string, bool) {
 	if !filepath.IsAbs(path) {
 		return path, filepath.IsLocal(path)
@@ -76,7 +75,7 @@ func (d guestDir) below(path string) (string, bool) {
 	return rel, err == nil && filepath.IsLocal(rel)
 }
 
-// open does not wait for a FIFO's other end.
+// open does not wait for the other end of a FIFO.
 func (d guestDir) open(field, path, rel string) (*os.File, error) {
 	f, err := d.root.OpenFile(rel, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err == nil {
@@ -88,7 +87,7 @@ func (d guestDir) open(field, path, rel string) (*os.File, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		var at *fs.PathError
 		if errors.As(err, &at) {
-			err = at.Err // without the path, which stands there already
+			err = at.Err // without the path, which the message already has
 		}
 		return nil, fail(api.CodeForbidden, "", "%s %s: open it below %s: %v", field, ellipsis.Clip(path, 200), d.path, err)
 	}
@@ -106,9 +105,9 @@ func (g *GuestFiles) outside(field, path string) error {
 		field, ellipsis.Clip(path, 200), strings.Join(names, ", "))
 }
 
-// openPaths opens what a request names by path. The engine is given names that
-// lead to the open files, whatever becomes of the paths meanwhile; told says an
-// error of its with the paths as they were given.
+// openPaths opens the files a request names by path. The engine receives names that lead to the
+// open files, so later changes of the paths have no effect. told puts the given paths into an error
+// of the engine.
 func (g *GuestFiles) openPaths(kernel, rootfs string) (_ openPaths, err error) {
 	var o openPaths
 	defer func() {
@@ -126,7 +125,7 @@ func (g *GuestFiles) openPaths(kernel, rootfs string) (_ openPaths, err error) {
 	return o, nil
 }
 
-// openPaths are a kernel and a root file system.
+// openPaths holds a kernel and a root file system.
 type openPaths struct {
 	given [2]string
 	files [2]*os.File

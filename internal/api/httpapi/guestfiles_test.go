@@ -18,8 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// reader is an engine that reads what it is asked to boot, after the paths have
-// become others; and fails.
+// reader is an engine that reads the files to boot after their paths were replaced. It then fails.
 type reader struct {
 	httpapi.Engine
 	before func()
@@ -40,7 +39,7 @@ func (r *reader) CreateSnapshot(_ context.Context, req sandbox.CreateRequest, _ 
 	return sandbox.SnapshotInfo{}, fmt.Errorf("boot %s: %w", req.Kernel, sandbox.ErrBootFailed)
 }
 
-// guestFolder has a kernel, a root, and ways out.
+// guestFolder has a kernel, a root, and links out of the folder.
 func guestFolder(t *testing.T) (dir, secret string) {
 	t.Helper()
 	dir, secret = t.TempDir(), filepath.Join(t.TempDir(), "secret")
@@ -63,7 +62,7 @@ func guestFolder(t *testing.T) (dir, secret string) {
 	return dir, secret
 }
 
-// create asks for a snapshot of two paths.
+// create requests a snapshot of two paths.
 func create(t *testing.T, s *httpapi.Server, kernel, rootfs string) *httptest.ResponseRecorder {
 	t.Helper()
 	body, err := json.Marshal(api.CreateSnapshotRequest{Tag: "x", Kernel: kernel, Rootfs: rootfs})
@@ -145,7 +144,7 @@ func TestFilesByPathAreThoseThatWereLookedAt(t *testing.T) {
 	}
 }
 
-// Measuring the host is forkd-bench's, on that host: no client can have it work hard for a figure.
+// Only forkd-bench measures the host, on that host. No client can make the daemon measure it.
 func TestNoRouteMeasuresTheHost(t *testing.T) {
 	b := newBench(t)
 	for path, body := range map[string]string{
@@ -156,7 +155,7 @@ func TestNoRouteMeasuresTheHost(t *testing.T) {
 	wantError(t, b.do("GET", "/v1/host", ""), api.CodeNotFound)
 }
 
-// waiting counts the connections that a listener's process has open to it.
+// waiting counts the open connections to a listener.
 func waiting(t *testing.T, l httpapi.Listener) int {
 	t.Helper()
 	f, err := os.Open("/proc/net/tcp")

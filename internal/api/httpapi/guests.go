@@ -58,7 +58,7 @@ func (s *guestRoutes) ping(ctx context.Context, in *IDPath) (*body[api.PingRespo
 	}}, nil
 }
 
-// execRest has the fields of api.ExecResponse that are no outputs.
+// execRest has the fields of api.ExecResponse without the outputs.
 type execRest struct {
 	ExitCode     int    `json:"exit_code"`
 	TimedOut     bool   `json:"timed_out,omitempty"`
@@ -100,7 +100,7 @@ func printed(name, value string) output {
 	return output{name: name, raw: name + "_base64", value: value}
 }
 
-// evalRest has the fields of api.EvalResponse that are no outputs.
+// evalRest has the fields of api.EvalResponse without the outputs.
 type evalRest struct {
 	ExitCode     int     `json:"exit_code"`
 	Truncated    bool    `json:"truncated,omitempty"`
@@ -118,7 +118,7 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 	res, err := s.engine(ctx).Eval(ctx, in.ID, sandbox.EvalRequest{
 		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
 		Keep: func(n int) int {
-			if !account.Charge(int64(n) * bodyCost) { // the message, and the texts that are decoded of it
+			if !account.Charge(int64(n) * bodyCost) { // the message, and the texts decoded from it
 				return 0
 			}
 			return n

@@ -16,15 +16,15 @@ import (
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
-// Access is how a listener's clients are told from others.
+// Access decides which clients a listener admits.
 type Access struct {
-	// Token lets in whoever shows it; empty: nobody can show one.
+	// Token admits every client with this token. If empty, the daemon has no token.
 	Token string
-	// Local is for a Unix socket: root and the daemon's own user need no token.
+	// Local is set for a Unix socket: root and the daemon's own user need no token.
 	Local bool
-	// Keys let in who shows one of them; nil: there are none.
+	// Keys admit clients with one of these keys. If nil, there are no keys.
 	Keys *keys.Store
-	// Alias reports whether a text is as good as the token; nil: none is.
+	// Alias reports whether a text is equivalent to the token. If nil, no text is.
 	Alias func(shown string) bool
 }
 
@@ -34,7 +34,7 @@ func (s *Server) Handler(access Access) http.Handler {
 	return s.observe(s.part(s.name(s.crossOrigin(api))))
 }
 
-// crossOrigin answers preflights, which show no key.
+// crossOrigin answers preflight requests, which never show a key.
 func (s *Server) crossOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.cors.Handle(w, r) {
@@ -43,7 +43,8 @@ func (s *Server) crossOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// name tells the client its request's ID. What a sandbox's server answers is left as it is.
+// name sets the request's ID in the answer's header. It leaves the answers of servers in sandboxes
+// unchanged.
 func (s *Server) name(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(api.HeaderRequestID, requestID(r.Context()))
@@ -51,7 +52,7 @@ func (s *Server) name(next http.Handler) http.Handler {
 	})
 }
 
-// survive turns a panic of a handler into a 500, if nothing was sent yet.
+// survive turns a panic of a handler into a 500, unless a part of the answer was already sent.
 func (s *Server) survive(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -84,7 +85,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		}
 		out, r := iodeadline.New(w, r, s.limits.deadlines)
 		n := &notes{id: newRequestID(), control: http.NewResponseController(out)}
-		// The mux leaves pattern and path values in this very request.
+		// The mux stores pattern and path values in this request.
 		account := s.budget.Account(reply.Max)
 		r = r.WithContext(membudget.With(withNotes(r.Context(), n), account))
 		rec := &recorder{ResponseWriter: out}
@@ -104,19 +105,19 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	})
 }
 
-// recorder remembers the status that was sent. An error to a client that has not
-// sent all of its request is held back until it is whole: it goes out with its
-// length, so that the client need not wait for the connection's end to have it.
+// recorder remembers the status of the answer. It holds back an error until it is whole if the
+// client has not sent all of its request. The error then has its length, so the client can read it
+// before the connection ends.
 type recorder struct {
 	http.ResponseWriter
 	status int
-	body   *intake // the request's; nil if it has none
+	body   *intake // the request's body; nil if it has none
 	held   *bytes.Buffer
 }
 
 func (r *recorder) WriteHeader(status int) {
 	if r.status != 0 {
-		r.ResponseWriter.WriteHeader(status) // which complains
+		r.ResponseWriter.WriteHeader(status) // net/http logs the mistake
 		return
 	}
 	if status >= 200 || status == http.StatusSwitchingProtocols {
@@ -147,10 +148,11 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.ResponseWriter.Write(b)
 }
 
-// maxHeld is more than an error of ours has; what a guest's agent answers may be longer.
+// maxHeld is larger than any error of the daemon, in bytes. An answer of a guest's agent may be
+// longer.
 const maxHeld = 64 << 10
 
-// finish sends what is held, all of an answer.
+// finish sends the held data as a complete answer.
 func (r *recorder) finish() {
 	if r.held == nil {
 		return
@@ -159,7 +161,7 @@ func (r *recorder) finish() {
 	_ = r.letGo()
 }
 
-// letGo sends what is held, of an answer whose length is not known.
+// letGo sends the held data of an answer of unknown length.
 func (r *recorder) letGo() error {
 	if r.held == nil {
 		return nil
@@ -171,7 +173,7 @@ func (r *recorder) letGo() error {
 	return err
 }
 
-// FlushError is what http.ResponseController calls.
+// FlushError implements the interface that http.ResponseController calls.
 func (r *recorder) FlushError() error {
 	if err := r.letGo(); err != nil {
 		return err
@@ -179,7 +181,7 @@ func (r *recorder) FlushError() error {
 	return http.NewResponseController(r.ResponseWriter).Flush()
 }
 
-// Hijack takes the connection over, for what is no HTTP any more.
+// Hijack takes over the connection for a protocol other than HTTP.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rest, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err == nil {
@@ -188,7 +190,7 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, rest, err
 }
 
-// Unwrap lets http.ResponseController reach the rest.
+// Unwrap gives http.ResponseController access to the other methods.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *recorder) sent() int {

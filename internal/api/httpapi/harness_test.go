@@ -31,7 +31,7 @@ type bench struct {
 	server  *httpapi.Server
 	timings *httpapi.Timings
 	keys    *keys.Store
-	weights map[string]int // of tenants, as the engine was told
+	weights map[string]int // of tenants, as the engine received them
 	log     *bytes.Buffer
 	audit   *bytes.Buffer
 	h       http.Handler
@@ -75,7 +75,7 @@ func newBench(t testing.TB) *bench {
 	return b
 }
 
-// engine is a fake that can be exchanged: to make a server over it takes 30 ms.
+// engine is a replaceable fake. Creating a new server takes 30 ms.
 type engine struct{ *fakeengine.Engine }
 
 // fill gives the server an engine with one snapshot.
@@ -89,7 +89,7 @@ func (b *bench) fill() {
 	}
 }
 
-// anew is the same server over another engine, for a test of its own.
+// anew returns the same server over a new engine, for one test.
 func (b *bench) anew(t testing.TB) *bench {
 	t.Helper()
 	other := *b
@@ -120,7 +120,7 @@ func into[T any](t testing.TB, w *httptest.ResponseRecorder, status int) T {
 	return v
 }
 
-// wantError checks that an answer is an error of the documented shape.
+// wantError checks that an answer is an error in the documented form.
 func wantError(t testing.TB, w *httptest.ResponseRecorder, code api.Code) api.Error {
 	t.Helper()
 	if w.Code != code.Status() {

@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// TestAnHonestTenantKeepsItsRate measures the requests of one tenant while another one leaves answers unread,
-// sends bodies slowly, and a stranger guesses tokens.
+// TestAnHonestTenantKeepsItsRate measures the requests of one tenant under attack. Another tenant
+// leaves answers unread and sends bodies slowly, and an unauthenticated client guesses tokens.
 func TestAnHonestTenantKeepsItsRate(t *testing.T) {
 	b := newTenants(t)
 	server := httptest.NewServer(b.h)
@@ -56,7 +56,7 @@ func TestAnHonestTenantKeepsItsRate(t *testing.T) {
 		}
 	})
 	best := 0.0
-	for range 20 { // windows: other processes use the CPUs as well
+	for range 20 { // several windows, because other processes use the CPUs too
 		if best = max(best, rate()); best >= quiet/2 {
 			break
 		}
@@ -71,13 +71,13 @@ func TestAnHonestTenantKeepsItsRate(t *testing.T) {
 	}
 }
 
-// attack begins what a hostile tenant can: unread answers and slow bodies.
+// attack starts the attacks of a hostile tenant: unread answers and slow bodies.
 func attack(ctx context.Context, exec func(body io.Reader), guess func(id string)) {
 	for range 16 {
 		exec(strings.NewReader(`{"args":["noise","8388608"]}`))
 		go exec(&dripping{ctx: ctx})
 	}
-	go func() { // one stranger, who waits for each answer
+	go func() { // one unauthenticated client, which waits for each answer
 		for ctx.Err() == nil {
 			guess(fmt.Sprintf("sb-%08x-0001", time.Now().UnixNano()&0xffffffff))
 			time.Sleep(time.Millisecond) // elapses: a network's round trip
@@ -85,7 +85,7 @@ func attack(ctx context.Context, exec func(body io.Reader), guess func(id string
 	}()
 }
 
-// dripping is the body of a request that comes a byte at a time.
+// dripping is a request body that arrives one byte at a time.
 type dripping struct {
 	ctx  context.Context
 	sent bool

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestATenantLearnsNoHostFacts looks through the answers that a tenant can get for paths and process ids of the
-// daemon's host. Guests' own paths and ids are the tenant's.
+// TestATenantLearnsNoHostFacts searches a tenant's answers for paths and process IDs of the
+// daemon's host. Guests' own paths and IDs belong to the tenant.
 func TestATenantLearnsNoHostFacts(t *testing.T) {
 	b := newTenants(t)
 	answers := map[string]*httptest.ResponseRecorder{

@@ -13,15 +13,15 @@ import (
 
 const hostRules = `{"allow":["host.forkd.internal:8080","host.forkd.internal:9000-9100","pypi.org:443"]}`
 
-// allowed returns the rules that hold for a sandbox, as the operator sees them.
+// allowed returns the effective rules of a sandbox, as the operator sees them.
 func (b *tenants) allowed(id string) string {
 	b.t.Helper()
 	n := into[api.SandboxNetwork](b.t, b.do("GET", "/v1/sandboxes/"+id+"/network", ""), 200)
 	return strings.Join(n.Effective.Allow, " ")
 }
 
-// TestKeysReachOnlyGrantedPortsOfTheHost asks for ports of the host in every way in which a sandbox
-// gets a policy: its own, another one while it runs, that of its snapshot, and that of a branch.
+// TestKeysReachOnlyGrantedPortsOfTheHost requests ports of the host in every way that sets a
+// policy: for a new sandbox, for a running one, by its snapshot, and by a branch.
 func TestKeysReachOnlyGrantedPortsOfTheHost(t *testing.T) {
 	b := newTenants(t)
 	granted := b.key(keys.Spec{Name: "g", Tenant: "acme", HostPorts: []string{"8080", "9050-9060"}})
@@ -67,7 +67,7 @@ func TestKeysReachOnlyGrantedPortsOfTheHost(t *testing.T) {
 	}
 }
 
-// TestAKeyGrantsNoPortOfTheHostThatItLacks is about keys that make and rotate keys.
+// TestAKeyGrantsNoPortOfTheHostThatItLacks makes and rotates keys with keys.
 func TestAKeyGrantsNoPortOfTheHostThatItLacks(t *testing.T) {
 	b := newTenants(t)
 	some := b.key(keys.Spec{Name: "some", Tenant: "acme", HostPorts: []string{"8000-8100"}})

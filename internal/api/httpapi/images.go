@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// maxImageBytes bounds an upload; the file system sets the bound that matters.
+// maxImageBytes limits an upload. In practice the file system's free space is the limit.
 const maxImageBytes = 64 << 30
 
 type NamePath struct {

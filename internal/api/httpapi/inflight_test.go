@@ -21,7 +21,8 @@ func heapMiB() int64 {
 	return int64(m.HeapAlloc >> 20)
 }
 
-// Clients that take no answer cost the daemon the outputs once, and no encoded copies.
+// Clients that do not read answers cost the daemon the memory of the outputs once, without encoded
+// copies.
 func TestUnreadOutputsAreHeldOnce(t *testing.T) {
 	t.Run("exec", func(t *testing.T) { leaveUnread(t, "exec", `{"args":["noise","8388608"]}`) })
 	t.Run("eval", func(t *testing.T) { leaveUnread(t, "eval", `{"code":"noise"}`) })
@@ -53,7 +54,7 @@ func leaveUnread(t *testing.T, route, body string) {
 	}
 }
 
-// A client that takes nothing is disconnected, and its memory is free for the next request.
+// A client that does not read is disconnected, and its memory is free for the next request.
 func TestABlockedAnswerEndsAndFreesItsShare(t *testing.T) {
 	b := newBench(t)
 	id := b.fork("1")[0].ID
@@ -89,7 +90,8 @@ func TestABlockedAnswerEndsAndFreesItsShare(t *testing.T) {
 	}
 }
 
-// The answer of an evaluation is charged as it comes: one for which there is no room is refused, and holds nothing.
+// The answer of an evaluation is charged as it arrives. Without space it is refused, and its charge
+// is released.
 func TestEvalIsChargedAsItComes(t *testing.T) {
 	b := newBench(t)
 	id := b.fork("1")[0].ID

@@ -11,13 +11,13 @@ import (
 	"github.com/forkd/forkd/internal/api/iodeadline"
 )
 
-// intake is a request's body. It knows whether all of it was read, and stays
-// readable for swallow when the handler has closed it.
+// intake is a request's body. It records whether all of it was read. swallow can still read it
+// after the handler has closed it.
 type intake struct {
 	from  io.ReadCloser
-	ended atomic.Bool // nothing more comes, or can be read
+	ended atomic.Bool // no more bytes come, or can be read
 
-	mu     sync.Mutex // held while the handler, or what it started, reads
+	mu     sync.Mutex // held during reads of the handler and of its goroutines
 	closed bool
 }
 
@@ -38,9 +38,9 @@ func (b *intake) read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends reading for the handler; the body itself is the server's to close. It
-// waits for a read under way, as the server's own does: the proxy's transport reads
-// in a goroutine that may outlive the handler, and then must touch the body no more.
+// Close ends reading for the handler. The server closes the body itself. Close waits for a read in
+// progress, as the server's own Close does. The proxy's transport reads in a goroutine that may
+// outlive the handler, and must not use the body after that.
 func (b *intake) Close() error {
 	if body, ok := b.from.(*iodeadline.Body); ok {
 		body.Leave()
@@ -51,8 +51,8 @@ func (b *intake) Close() error {
 	return nil
 }
 
-// release gives the server's own body to a handler that answers while it reads: for
-// those the server needs to see it closed before they return, and looks after the rest.
+// release returns the server's own body, for a handler that answers while it reads. The server must
+// see that body closed before the handler returns, and takes care of the rest.
 func release(body io.ReadCloser) io.ReadCloser {
 	if b, ok := body.(*intake); ok {
 		b.ended.Store(true)
@@ -61,15 +61,14 @@ func release(body io.ReadCloser) io.ReadCloser {
 	return body
 }
 
-// rest reads what the handler left.
+// rest reads the unread part of the body.
 type rest struct{ *intake }
 
 func (r rest) Read(p []byte) (int, error) { return r.read(p) }
 
-// swallow makes an error reach clients that send all of a body before they read:
-// a connection that is closed with bytes unread is reset, and the client sees only
-// that. So the rest is read and thrown away, within bounds of size and time, and
-// then the connection is closed.
+// swallow makes errors reach clients that send their whole body before they read. The kernel resets
+// a connection closed with unread bytes, and the client would see only the reset. swallow therefore
+// reads and discards the rest, within limits of size and time, and then closes the connection.
 func (s *Server) swallow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec, ok := w.(*recorder)

@@ -11,11 +11,11 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// farewell is the time between a key's end and the end of reads and writes that are blocked: a
-// handler uses it to send its last error.
+// farewell is the time between a key's end and the end of blocked reads and writes. A handler can
+// send its last error in this time.
 const farewell = 300 * time.Millisecond
 
-// bindKeys returns a request's context that ends with the keys that the request shows.
+// bindKeys returns a request's context that ends with the keys of the request.
 func bindKeys(ctx context.Context, r *http.Request, store *keys.Store,
 	control *http.ResponseController) context.Context {
 	texts := shownKeys(r)
@@ -48,7 +48,8 @@ func shownKeys(r *http.Request) (texts []string) {
 	return texts
 }
 
-// unblock fails the reads and writes of a request whose key has ended: they do not see a context.
+// unblock makes reads and writes fail if a request's key has ended, because they do not watch a
+// context.
 func unblock(bound, request context.Context, control *http.ResponseController) {
 	if !keyEnded(bound) {
 		return
@@ -65,5 +66,5 @@ func unblock(bound, request context.Context, control *http.ResponseController) {
 // keyEnded reports whether a request's key has ended.
 func keyEnded(ctx context.Context) bool { return errors.Is(context.Cause(ctx), keys.ErrEnded) }
 
-// errKeyEnded is the last error of a request whose key has ended.
+// errKeyEnded is the last error of a request after its key has ended.
 func errKeyEnded() *failure { return fail(api.CodeUnauthorized, "", "%v", keys.ErrEnded) }

@@ -23,7 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// keyClock is a clock that a test moves while a server reads it.
+// keyClock is a clock a test moves while a server reads it.
 type keyClock struct {
 	mu sync.Mutex
 	at time.Time
@@ -41,7 +41,7 @@ func (c *keyClock) pass(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// keyedServer is a server on which one key is shown.
+// keyedServer is a server whose clients show one key.
 type keyedServer struct {
 	store     *keys.Store
 	key       keys.Key
@@ -74,7 +74,8 @@ func newKeyedServer(t *testing.T, b *bench) *keyedServer {
 	return s
 }
 
-// held is an engine whose long operations end with their caller only. Those that report progress do once.
+// held is an engine with long operations that end only with their caller. Operations with progress
+// report it once.
 type held struct{ httpapi.Engine }
 
 func block(ctx context.Context) error {
@@ -122,7 +123,7 @@ func (held) Eval(ctx context.Context, _ string, _ sandbox.EvalRequest) (sandbox.
 	return sandbox.EvalResult{}, block(ctx)
 }
 
-// keyedStream is a request that does not end by itself; last is in the last bytes of its answer.
+// keyedStream is a request without an end. last is in the last bytes of its answer.
 type keyedStream struct{ name, method, path, contentType, last string }
 
 func keyedStreams(id string) []keyedStream {
@@ -148,7 +149,7 @@ func keyedStreams(id string) []keyedStream {
 	}
 }
 
-// open sends the request and returns the connection, on which the answer is awaited.
+// open sends the request and returns the connection for the answer.
 func (k *keyedServer) open(t *testing.T, s keyedStream) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(k.url, "http://"))
@@ -188,7 +189,7 @@ func (k *keyedServer) open(t *testing.T, s keyedStream) net.Conn {
 	return c
 }
 
-// Revocation and expiry of a key end all that was opened with it, and leave other requests alone.
+// Revocation and expiry of a key end all streams opened with it, and leave other requests alone.
 func TestStreamsEndWithTheirKey(t *testing.T) {
 	for how, end := range map[string]func(*keyedServer) error{
 		"revoked": func(k *keyedServer) error { _, err := k.store.Revoke(k.key.ID); return err },
@@ -230,7 +231,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 	}
 }
 
-// awaitSessions waits until so many requests are bound to their key.
+// awaitSessions waits until all requests are bound to their key.
 func awaitSessions(t *testing.T, store *keys.Store, answers []chan string) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); store.Bound() < len(answers); time.Sleep(5 * time.Millisecond) {
@@ -248,7 +249,7 @@ func awaitSessions(t *testing.T, store *keys.Store, answers []chan string) {
 	time.Sleep(100 * time.Millisecond) // elapses: the way from the check of the key to the handler
 }
 
-// Every route whose answer is a stream of lines has a row above.
+// Every route with a stream of lines has a row above.
 func TestEveryStreamOfLinesEndsWithItsKey(t *testing.T) {
 	const id = "sb-00000001-0001"
 	rows := keyedStreams(id)

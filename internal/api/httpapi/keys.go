@@ -24,16 +24,16 @@ type KeyPath struct {
 
 type createKeyInput struct{ Body api.CreateKeyRequest }
 
-// rotateKeyInput has a body that may be absent.
+// rotateKeyInput has an optional body.
 type rotateKeyInput struct {
 	KeyPath
 	Body *api.RotateKeyRequest
 }
 
-// keyRoutes make, list and end keys. A tenant's key with the scope admin is about its
-// tenant's, and gives nothing that it has not itself.
+// keyRoutes make, list and revoke keys. A tenant's key with the scope admin manages its tenant's
+// keys. It cannot grant a right it does not have.
 type keyRoutes struct {
-	keys *keys.Store // nil: there are none
+	keys *keys.Store // if nil, there are no keys
 	now  func() time.Time
 }
 
@@ -84,7 +84,7 @@ func (s *keyRoutes) create(ctx context.Context, in *createKeyInput) (*body[api.N
 	return &body[api.NewKey]{api.NewKey{Key: s.wire(k), Text: text}}, nil
 }
 
-// noteKey has the audit log name a key, whose it is, and its scopes.
+// noteKey records a key, its tenant and its scopes in the audit log.
 func noteKey(ctx context.Context, k keys.Key) {
 	n := note(ctx)
 	n.object = k.ID
@@ -92,11 +92,11 @@ func noteKey(ctx context.Context, k keys.Key) {
 		strings.Join(k.Scopes.List(), ","))
 }
 
-// maxTenantKeys is how many keys a tenant may make itself.
+// maxTenantKeys is the largest number of keys a tenant may make itself.
 const maxTenantKeys = 100
 
-// within keeps a key that a key makes from being more than that one: a tenant's makes keys
-// of its tenant with its own quotas; none has a scope more, or lives longer.
+// within limits a key made with another key. A tenant's key makes only keys of its tenant, with its
+// own quotas. The new key has no additional scope, and does not live longer.
 func (s *keyRoutes) within(who principal.Principal, spec keys.Spec) (keys.Spec, error) {
 	if who.KeyID == "" {
 		return spec, nil
@@ -167,7 +167,7 @@ func (s *keyRoutes) rotate(ctx context.Context, in *rotateKeyInput) (*body[api.N
 	if err != nil {
 		return nil, err
 	}
-	if who.KeyID != "" { // it would hold the new text
+	if who.KeyID != "" { // the caller would hold the new text
 		own, err := s.keys.Get(who.KeyID)
 		if err == nil {
 			err = own.CheckGrant(k.Spec())
@@ -188,7 +188,7 @@ func (s *keyRoutes) rotate(ctx context.Context, in *rotateKeyInput) (*body[api.N
 	return &body[api.NewKey]{api.NewKey{Key: s.wire(k), Text: text}}, nil
 }
 
-// keyOf finds a key that is there for who asks.
+// keyOf returns a key if it is visible to the caller.
 func keyOf(store *keys.Store, who principal.Principal, id string) (keys.Key, error) {
 	missing := fail(api.CodeNotFound, "", "key %s not found", id)
 	if store == nil {
@@ -203,7 +203,7 @@ func keyOf(store *keys.Store, who principal.Principal, id string) (keys.Key, err
 
 func noKeys() *failure { return fail(api.CodeUnsupported, "", "this daemon keeps no keys") }
 
-// keyFailure puts an error of package keys into the API's words.
+// keyFailure converts an error of package keys.
 func keyFailure(err error) error {
 	denial := (*keys.Denial)(nil)
 	switch {
@@ -242,7 +242,7 @@ type publishInput struct {
 	Body api.PublishRequest
 }
 
-// publishRoutes let tenants share what the operator shares.
+// publishRoutes let the operator share snapshots with all tenants.
 type publishRoutes struct{ tenants *tenancy.Tenancy }
 
 func (s *publishRoutes) add(rt *router) {

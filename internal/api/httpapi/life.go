@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Lives pauses and resumes sandboxes, and changes for how long they run.
+// Lives pauses and resumes sandboxes, and changes their lifetimes.
 type Lives interface {
 	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
 	Resume(ctx context.Context, id string) (sandbox.Info, error)
@@ -80,7 +80,7 @@ func sandboxBody(ctx context.Context, info sandbox.Info, err error) (*body[api.S
 	return &body[api.SandboxInfo]{wireSandbox(ctx, info)}, nil
 }
 
-// changedLife is a life with what a request asks for.
+// changedLife returns a lifetime with the changes of a request.
 func changedLife(l sandbox.Life, in api.LifeRequest) sandbox.Life {
 	if in.TTLSecs != nil {
 		l.Deadline, l.TTL = sandbox.Life{}.Deadline, seconds(*in.TTLSecs)
@@ -104,13 +104,13 @@ func changedLife(l sandbox.Life, in api.LifeRequest) sandbox.Life {
 	return l
 }
 
-// domainLife is what a fork asks for.
+// domainLife converts the lifetime in a request for a fork.
 func domainLife(in api.SandboxLife) sandbox.Life {
 	return sandbox.Life{TTL: seconds(in.TTLSecs), Idle: seconds(in.IdleSecs), AtEnd: sandbox.AtEnd(in.AtEnd),
 		AutoResume: in.AutoResume, FilesystemOnly: in.FilesystemOnly, RestartOnHang: in.RestartOnHang}
 }
 
-// wireLife is nil for a sandbox that may run for ever.
+// wireLife returns nil for a sandbox without limits of its lifetime.
 func wireLife(i sandbox.Info) *api.SandboxLifeInfo {
 	l := i.Life
 	if l == (sandbox.Life{}) {

@@ -19,19 +19,19 @@ import (
 	"github.com/forkd/forkd/internal/domain/keys"
 )
 
-// Timeouts of the HTTP servers. Bodies and answers have none as a whole, uploads and streams may be long: package
-// deadlines has those of their pieces.
+// Timeouts of the HTTP servers. There is no timeout for a whole body or answer, because uploads and
+// streams may be long. Package deadlines limits the time for each piece.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
 
-// limits are what clients can cost before they are known, or with what is refused.
+// limits bound the cost of clients before authentication, and of refused requests.
 type limits struct {
 	header       time.Duration // for a request's header to arrive
 	body         time.Duration // for a JSON body to arrive
-	waiting      int           // connections of a listener that no handler works on
+	waiting      int           // connections of a listener without a request in a handler
 	swallowBytes int64
 	events       eventPace
 	deadlines    iodeadline.Limits
@@ -44,27 +44,27 @@ func defaultLimits() limits {
 		deadlines: iodeadline.Limits{Read: time.Minute, Write: 30 * time.Second, Rest: 10 * time.Second}}
 }
 
-// Listener is a bound address and who may use it.
+// Listener is a bound address with its access rules.
 type Listener struct {
 	net.Listener
-	URL    string // as given, with the port that was chosen
+	URL    string // as given, with the chosen port
 	Access Access
-	TLS    bool // what it accepts is encrypted
-	// Around is put around the handler of its requests; nil: nothing is.
+	TLS    bool // connections are encrypted
+	// Around wraps the handler of its requests. May be nil.
 	Around func(http.Handler) http.Handler
 }
 
-// Binding is how addresses are bound.
+// Binding holds the settings for binding addresses.
 type Binding struct {
-	Token string      // lets in whoever shows it
-	Keys  *keys.Store // let in who shows one; nil: there are none
-	TLS   *tls.Config // of TCP addresses; nil: they speak plain HTTP
-	// Plain allows plain HTTP beyond loopback, where whoever is on the way reads tokens, and
-	// changes what is asked and answered.
+	Token string      // admits clients that show it
+	Keys  *keys.Store // admit clients that show one; nil: there are no keys
+	TLS   *tls.Config // for TCP addresses; nil: plain HTTP
+	// Plain allows plain HTTP beyond loopback. Attackers on the network path can then read tokens,
+	// and change requests and answers.
 	Plain bool
 }
 
-// ErrPlain refuses an address that others on the way could read along on.
+// ErrPlain refuses an address at which attackers on the network path could read the traffic.
 var ErrPlain = errors.New("plain HTTP would be served beyond this host: whoever is on the way could read its tokens")
 
 // Listen binds an address of this host, tcp://HOST:PORT or unix:///PATH, for plain HTTP.
@@ -72,8 +72,8 @@ func Listen(ctx context.Context, address, token string) (Listener, error) {
 	return Binding{Token: token}.Listen(ctx, address)
 }
 
-// Listen binds an address, tcp://HOST:PORT or unix:///PATH. TCP, loopback too, needs
-// a token: every user of the host can connect to it.
+// Listen binds an address, tcp://HOST:PORT or unix:///PATH. TCP requires a token, even on loopback,
+// because every user of the host can connect to it.
 func (b Binding) Listen(ctx context.Context, address string) (Listener, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -106,24 +106,24 @@ func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, erro
 	}
 	scheme := "tcp://"
 	if b.TLS != nil {
-		// Below the crowd, so that what it answers itself is encrypted, too. A client that
-		// does not shake hands is one that sends no header.
+		// Below the crowd, so that the crowd's own answers are encrypted too. A client that does
+		// not complete the handshake counts as one that sends no header.
 		l, scheme = tls.NewListener(l, b.TLS), "https://"
 	}
 	return Listener{Listener: l, URL: scheme + l.Addr().String(), Access: Access{Token: b.Token, Keys: b.Keys},
 		TLS: b.TLS != nil}, nil
 }
 
-// loopback reports whether an address is reached from this host only. Of names localhost
-// alone is taken at its word: what others lead to may change.
+// loopback reports whether an address is reachable from this host only. Of all names it accepts
+// only localhost, because the addresses of other names may change.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// listenUnix binds a socket that only this user may connect to (and others only if
-// an administrator changes its mode; they need the token then). A socket that nobody
-// serves any more is taken over; one that is served is not.
+// listenUnix binds a socket only this user may connect to. An administrator may change its mode;
+// other users then need the token. listenUnix replaces a socket without a server, but not a socket
+// in use.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of socket: %w", err)
@@ -136,8 +136,8 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 			return nil, fmt.Errorf("remove dead socket: %w", err)
 		}
 	}
-	// The mode must be right from the first instant. Whatever else is created
-	// in it is only stricter than meant.
+	// The mode must be right from the start. Other files created under this umask only get a
+	// stricter mode.
 	old := unix.Umask(0o177)
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	unix.Umask(old)
@@ -147,9 +147,9 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Run serves all listeners until ctx ends, then stops in order: no new
-// connections, then requests in flight get grace to end, then they are cut
-// off. It returns when no handler runs any more, and owns the listeners.
+// Run serves all listeners until ctx ends, then stops in order: it accepts no more connections,
+// gives requests in flight the grace period to end, then cuts them off. It returns when all
+// handlers have returned. It owns the listeners.
 func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Duration) error {
 	// Requests outlive ctx by the grace.
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -182,7 +182,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 	running := len(listeners)
 	select {
 	case <-ctx.Done():
-	case first = <-ended: // a listener died: the daemon is no use half deaf
+	case first = <-ended: // a listener failed: stop the daemon instead of serving the others only
 		running--
 	}
 	s.stop(servers, grace, cut)
@@ -196,8 +196,8 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 	return first
 }
 
-// stop ends the servers, the polite way first. What is no HTTP any more has no end of its
-// own to wait for: it ends when the requests have.
+// stop ends the servers, gracefully at first. Hijacked connections have no end to wait for. They
+// end when the requests have ended.
 func (s *Server) stop(servers []*http.Server, grace time.Duration, cut func()) {
 	s.streams.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
@@ -215,7 +215,7 @@ func (s *Server) stop(servers []*http.Server, grace time.Duration, cut func()) {
 	cut()
 }
 
-// counted lets Run wait for handlers: http.Server.Close does not.
+// counted lets Run wait for handlers, because http.Server.Close does not.
 func counted(wg *sync.WaitGroup, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wg.Add(1)

@@ -47,7 +47,7 @@ func TestWhereTheDaemonMayListen(t *testing.T) {
 
 func TestSocketIsPrivateAndNotStolen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	// What a killed daemon leaves behind: a socket that nobody serves.
+	// A killed daemon leaves a socket without a server.
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestSocketIsPrivateAndNotStolen(t *testing.T) {
 	}
 }
 
-// slow is an engine whose ping takes until it is let go, or is cut off.
+// slow is an engine with a ping that blocks until it is released or cut off.
 type slow struct {
 	httpapi.Engine
 	entered, letGo chan struct{}
@@ -83,8 +83,8 @@ func (s slow) Ping(ctx context.Context, _ string) (sandbox.Pong, error) {
 	}
 }
 
-// stopWhileBusy stops a server that has a request in flight, and returns the
-// request's status (0 if it was cut off).
+// stopWhileBusy stops a server with a request in flight, and returns the request's status (0 if it
+// was cut off).
 func stopWhileBusy(t *testing.T, grace time.Duration, after func(letGo chan struct{})) int {
 	t.Helper()
 	b := newBench(t)

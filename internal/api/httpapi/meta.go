@@ -9,13 +9,13 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// body is an answer that is one JSON value.
+// body is an answer with one JSON value.
 type body[T any] struct{ Body T }
 
-// none is the input of an operation that takes nothing.
+// none is the input of an operation without parameters.
 type none struct{}
 
-// daemonRoutes are about the daemon itself.
+// daemonRoutes serve information about the daemon itself.
 type daemonRoutes struct {
 	version api.VersionInfo
 	metrics *metrics

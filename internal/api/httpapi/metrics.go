@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// metrics is a registry of its own: nothing is registered behind our back.
+// metrics uses a separate registry, so that other packages cannot add metrics.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
@@ -70,7 +70,7 @@ func buildInfo(v api.VersionInfo) prometheus.Collector {
 	return g
 }
 
-// engineGauges ask the engine when they are scraped.
+// engineGauges read the engine at each scrape.
 func engineGauges(e Engine) []prometheus.Collector {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
@@ -113,7 +113,7 @@ func engineGauges(e Engine) []prometheus.Collector {
 	}
 }
 
-// auditCounters ask the audit log, if there is one.
+// auditCounters read the audit log's statistics, if there is a log.
 func auditCounters(a Audit) []prometheus.Collector {
 	if a == nil {
 		return nil
@@ -136,8 +136,8 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// request counts one; the route's pattern bounds the number of series, and so
-// does folding methods nobody serves into one.
+// request counts one request. The route's pattern limits the number of series, and so does one
+// common label for all unserved methods.
 func (m *metrics) request(method, pattern string, status int, took time.Duration) {
 	if _, path, ok := strings.Cut(pattern, " "); ok {
 		pattern = path

@@ -12,21 +12,21 @@ import (
 	"github.com/forkd/forkd/internal/leaf/pace"
 )
 
-// Bounds of requests for sandboxes that do not exist, for each source address.
+// Limits of requests for missing sandboxes, for each source address.
 const (
 	missesPerSecond = 5
 	missesAtOnce    = 100
 	maxMissSources  = 4096 // sources with a bucket of their own
 )
 
-// misses bounds how many ids a client can try: an id is all that the public ports of a sandbox ask for.
-// Requests for sandboxes that exist are never bounded. The zero value is ready.
+// misses limits the number of IDs a client can guess, because an ID is enough to use a sandbox's
+// public ports. It does not limit requests for existing sandboxes. The zero value is ready.
 type misses struct {
 	mu sync.Mutex // guards by
 	by map[string]*pace.Bucket
 }
 
-// admit returns an error if this source has asked for too many sandboxes that do not exist.
+// admit returns an error if this source has requested too many missing sandboxes.
 func (m *misses) admit(source string, now time.Time) error {
 	if m.bucket(source).Try(now) {
 		return nil
@@ -47,7 +47,7 @@ func (m *misses) bucket(source string) *pace.Bucket {
 	if m.by == nil {
 		m.by = map[string]*pace.Bucket{}
 	}
-	for old := range m.by { // any: to forget a source only gives it a full bucket
+	for old := range m.by { // any entry: a forgotten source only gets a full bucket
 		if len(m.by) < maxMissSources {
 			break
 		}
@@ -61,13 +61,13 @@ func (m *misses) bucket(source string) *pace.Bucket {
 // portHost matches the host name of a port: 8080-sb5f3a00120001.forkd.localhost.
 var portHost = regexp.MustCompile(`^[0-9]+-`)
 
-// namesPort reports whether a request names a port of a sandbox, by header or by host name. Routes of
-// E2B's control API have an id in their path instead, and ask for a key.
+// namesPort reports whether a request names a port of a sandbox, by header or by host name. Routes
+// of E2B's control API have an ID in their path instead, and require a key.
 func namesPort(r *http.Request) bool {
 	return r.Header.Get("E2b-Sandbox-Id") != "" || portHost.MatchString(r.Host)
 }
 
-// admitGuess returns an error if a request is one guess of an id too many.
+// admitGuess returns an error if a request is one guess of an ID too many.
 func (s *Server) admitGuess(r *http.Request) error {
 	id := s.ingress.Sandbox(r)
 	source := sourceOf(r)

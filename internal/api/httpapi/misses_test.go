@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/api/ingress"
 )
 
-// TestGuessedIDsAreBounded has a stranger try ids of sandboxes, while another client uses one.
+// TestGuessedIDsAreBounded has one client guess sandbox IDs while another client uses a sandbox.
 func TestGuessedIDsAreBounded(t *testing.T) {
 	b := newBench(t)
 	id := b.fork("1")[0].ID
@@ -37,7 +37,7 @@ func TestGuessedIDsAreBounded(t *testing.T) {
 	if codes[http.StatusTooManyRequests] < 500 {
 		t.Errorf("1000 guesses ended with %v", codes)
 	}
-	for _, from := range []string{guesser, "192.0.2.8:1000"} { // one that exists is never refused so
+	for _, from := range []string{guesser, "192.0.2.8:1000"} { // an existing sandbox is never refused for guesses
 		if w := ask(from, id); w.Code == http.StatusTooManyRequests {
 			t.Errorf("%s for a sandbox that exists: %d %s", from, w.Code, w.Body)
 		}
@@ -51,7 +51,7 @@ func TestGuessedIDsAreBounded(t *testing.T) {
 	if w := ask("[2001:db8::ffff]:80", "sbabc000000001"); w.Code != http.StatusTooManyRequests {
 		t.Errorf("the next address of an IPv6 network: %d", w.Code)
 	}
-	// The table stays small however many sources there are, and each gets an answer.
+	// The table stays small for any number of sources, and each source gets an answer.
 	for i := range 6000 {
 		if w := ask(fmt.Sprintf("10.%d.%d.1:80", i/250, i%250), "sbabc000000001"); w.Code == http.StatusTooManyRequests {
 			t.Fatalf("source %d: %d", i, w.Code)

@@ -20,8 +20,8 @@ type pathParam struct {
 	want string
 }
 
-// pathParams are the rules by name; every {tag}, {id} and {name} of any route
-// is checked by them before a handler runs.
+// pathParams returns the rules. Every {tag}, {id} and {name} of any route must match its rule
+// before a handler runs.
 func pathParams() []pathParam {
 	return []pathParam{
 		{"tag", "tag", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
@@ -34,8 +34,7 @@ func pathParams() []pathParam {
 	}
 }
 
-// checkParams looks at the path parameters a route has; get returns "" for
-// those it has not.
+// checkParams checks the path parameters of a route. get returns "" for missing parameters.
 func checkParams(rules []pathParam, get func(string) string) error {
 	for _, p := range rules {
 		if v := get(p.name); v != "" && !p.must.MatchString(v) {
@@ -45,15 +44,15 @@ func checkParams(rules []pathParam, get func(string) string) error {
 	return nil
 }
 
-// named puts the id in place of another name of the sandbox, before a handler sees it.
+// named replaces another name of a sandbox by its ID, before a handler sees it.
 func named(r *http.Request) {
 	if id := r.PathValue("id"); id != "" {
 		r.SetPathValue("id", sandbox.CanonicalID(id))
 	}
 }
 
-// cleanPath reports whether a request's path says what it means. The mux would
-// redirect the others, and a client that follows could act on another object.
+// cleanPath reports whether a request's path is in canonical form. The mux would redirect other
+// paths, and a client that follows could act on another object.
 func cleanPath(p string) bool {
 	if p == "" || p[0] != '/' {
 		return false
@@ -62,8 +61,8 @@ func cleanPath(p string) bool {
 	return c == p || c+"/" == p
 }
 
-// unclean says what is wrong with a path that is not: mostly a name that was never
-// one, and that the client has escaped as it must.
+// unclean describes the problem of an unclean path. Usually it is an invalid name the client has
+// escaped correctly.
 func unclean(r *http.Request) *failure {
 	for segment := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
 		name, err := url.PathUnescape(segment)

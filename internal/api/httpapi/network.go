@@ -19,7 +19,8 @@ type setNetworkInput struct {
 	Body api.SetNetworkRequest
 }
 
-// networkRoutes are about what running sandboxes may reach, and what they do.
+// networkRoutes show and change the network policies of running sandboxes, and show their network
+// use.
 type networkRoutes struct{ engine shown[Networks] }
 
 func (s *networkRoutes) add(rt *router) {
@@ -85,8 +86,8 @@ func (s *networkRoutes) flows(ctx context.Context, in *IDPath) (*body[[]api.Netw
 	return &body[[]api.NetworkFlow]{out}, nil
 }
 
-// log streams lines as forkd-net writes them. The status goes out with the first, or at once
-// if there may be none for a while.
+// log streams lines as forkd-net writes them. It sends the status with the first line, or
+// immediately if the first line may take a while.
 func (s *networkRoutes) log(w http.ResponseWriter, r *http.Request) error {
 	follow := false
 	if v := r.URL.Query().Get("follow"); v != "" {
@@ -124,12 +125,12 @@ func (s *networkRoutes) log(w http.ResponseWriter, r *http.Request) error {
 		begin()
 		return nil
 	case begun:
-		panic(http.ErrAbortHandler) // the status is sent: cut off, so that it is not taken for the end
+		panic(http.ErrAbortHandler) // the status is sent: reset the connection, so that the client does not see a normal end
 	}
 	return err
 }
 
-// networkOf is what a request says of a network that may be a tap: that or a policy, if anything.
+// networkOf returns the tap or the policy of a request, or neither if the request names no network.
 func networkOf(name api.Net, p *api.NetworkPolicy) (spec *netpolicy.Spec, tap string, err error) {
 	if p == nil || p.Tap == "" {
 		spec, err = policyOf(name, p)
@@ -142,7 +143,8 @@ func networkOf(name api.Net, p *api.NetworkPolicy) (spec *netpolicy.Spec, tap st
 	return nil, p.Tap, nil
 }
 
-// policyOf is what a request says of a network, by name or in full; nil: nothing.
+// policyOf returns the policy of a request, given by name or in full. It returns nil if the request
+// has no policy.
 func policyOf(name api.Net, p *api.NetworkPolicy) (*netpolicy.Spec, error) {
 	switch {
 	case name != "" && p != nil:
@@ -201,7 +203,7 @@ func wireNetwork(n sandbox.Network) api.SandboxNetwork {
 	return out
 }
 
-// summary is absent of a sandbox that has ended.
+// summary returns nil for an ended sandbox.
 func summary(i sandbox.Info) *api.NetworkSummary {
 	if i.Status == sandbox.StatusFailed {
 		return nil
@@ -210,7 +212,7 @@ func summary(i sandbox.Info) *api.NetworkSummary {
 	return &s
 }
 
-// wireDefault is a snapshot's policy, if it has one.
+// wireDefault returns a snapshot's policy, if it has one.
 func wireDefault(s *netpolicy.Spec) *api.NetworkPolicy {
 	if s == nil {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// spoken is a request as the original's clients send it, and what they expect of the answer. Each row
-// is of docs/use/original.md, which lists the original's routes; of the SDKs of PyPI and npm, in the place
-// that cites names.
+// spoken is a request of the original's clients with the expected answer. Each row comes from
+// docs/use/original.md, which lists the original's routes, or from the SDKs on PyPI and npm, at the
+// place named in cites.
 type spoken struct {
 	cites              string
 	method, path, body string
@@ -24,7 +24,7 @@ type spoken struct {
 	want               string // text in the answer
 }
 
-// The fields of the original's answers; others are additions.
+// The fields of the original's answers. Our answers have more.
 const (
 	sandboxFields  = "id snapshot_tag netns guest_addr created_at_unix pid memory_limit_mib"
 	snapshotFields = "tag dir created_at_unix branched_from? pause_ms? status? bootable warning?"
@@ -38,7 +38,7 @@ const (
 
 const sb1 = "/v1/sandboxes/sb-00000001-0001"
 
-// conversation go in this order: later ones find what earlier ones made.
+// conversation lists requests in order. Later requests use objects made by earlier ones.
 var conversation = []spoken{
 	{"GET /healthz, without authentication", "GET", "/healthz", "", 200, "ok", "true"},
 	{"GET /version", "GET", "/version", "", 200, "version api", `"v1"`},
@@ -133,7 +133,7 @@ func TestTheOriginalsClientsAreAnswered(t *testing.T) {
 	}
 }
 
-// check looks for the original's fields. Its clients read an empty answer of a 204 as nothing.
+// check looks for the original's fields. Its clients accept an empty 204 answer.
 func (x spoken) check(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	if w.Code == http.StatusNoContent && w.Body.Len() > 0 {
@@ -155,7 +155,7 @@ func (x spoken) check(t *testing.T, w *httptest.ResponseRecorder) {
 	}
 }
 
-// first is an answer's object, or the first of its list.
+// first returns an answer's object, or the first object of its list.
 func first(t *testing.T, b []byte) map[string]any {
 	t.Helper()
 	var v any
@@ -172,7 +172,7 @@ func first(t *testing.T, b []byte) map[string]any {
 	return m
 }
 
-// The original answers without its token with 401 and a body of the same shape.
+// The original answers requests without its token with 401 and a body in the same form.
 func TestTheOriginalsClientsWithoutAToken(t *testing.T) {
 	b := newBench(t)
 	for _, x := range conversation {
@@ -187,7 +187,7 @@ func TestTheOriginalsClientsWithoutAToken(t *testing.T) {
 	}
 }
 
-// A workspace whose sandbox failed gets another, and nothing of the old one is left.
+// A workspace with a failed sandbox gets a new sandbox, and the old one is removed.
 func TestAWorkspaceOfASandboxThatEnded(t *testing.T) {
 	b := newBench(t)
 	do := func(method, path, body string, status int) map[string]any {

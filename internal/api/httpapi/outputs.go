@@ -12,22 +12,22 @@ import (
 	"github.com/forkd/forkd/internal/api/reply"
 )
 
-// output is a program's output in an answer: the field of its text, and that of its bytes, which
-// is only present if they are no valid UTF-8. A field without raw is text only; null stands for an
-// empty text.
+// output is a program's output in an answer. It has a field for the text. If the output is not
+// valid UTF-8, a second field (raw) holds the bytes. Without raw, the output is text only. null
+// writes an empty text as null.
 type output struct {
 	name, raw, value string
 	null             bool
 }
 
 // answerOutputs writes a JSON object with outputs, then the fields of rest. It encodes the outputs
-// piece by piece: a client that reads slowly costs no encoded copy.
+// piece by piece, so that a slow client does not hold an encoded copy in memory.
 func answerOutputs(rest any, outputs ...output) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		_, w := humago.Unwrap(hc)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusOK)
-		_ = writeOutputs(w, rest, outputs) // a client that left is no error
+		_ = writeOutputs(w, rest, outputs) // a disconnected client is no error
 	}}
 }
 

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzOutputs compares outputs that are encoded in pieces with encoding/json.
+// FuzzOutputs compares the piecewise encoding of outputs with encoding/json.
 func FuzzOutputs(f *testing.F) {
 	f.Add([]byte("plain \"text\"\n"), 1)
 	f.Add([]byte("\xff\xfe<\u2028é"), 30_000)

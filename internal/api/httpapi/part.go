@@ -6,12 +6,12 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// ingressRoute is what requests to sandboxes are called in the metrics, and who sent them
-// in the audit log.
+// ingressRoute is the route of requests to sandboxes in the metrics, and their principal in the
+// audit log.
 const ingressRoute = "ingress"
 
-// part gives requests that are for sandboxes to the ingress. They are neither asked for the
-// daemon's token nor can they reach a route of the API; all others are the API's.
+// part routes requests for sandboxes to the ingress. They need no daemon token, and cannot reach a
+// route of the API. All other requests go to the API.
 func (s *Server) part(api http.Handler) http.Handler {
 	if s.ingress == nil {
 		return api
@@ -29,7 +29,7 @@ func (s *Server) part(api http.Handler) http.Handler {
 				return
 			}
 			sandboxes.ServeHTTP(w, r)
-		case r.ProtoMajor != 1 && !connOf(r.Context()).secure(): // only sandboxes' servers are spoken to so
+		case r.ProtoMajor != 1 && !connOf(r.Context()).secure(): // only servers in sandboxes use HTTP/2 without TLS
 			writeFailure(w, refusal(http.StatusHTTPVersionNotSupported, ""))
 		default:
 			api.ServeHTTP(w, r)
@@ -37,7 +37,7 @@ func (s *Server) part(api http.Handler) http.Handler {
 	})
 }
 
-// resetAborted resets the connection of an answer that a handler cuts short.
+// resetAborted resets the connection if a handler cuts an answer short.
 func resetAborted(c *conn, r *http.Request) {
 	p := recover()
 	if p == nil {
@@ -49,8 +49,8 @@ func resetAborted(c *conn, r *http.Request) {
 	panic(p)
 }
 
-// protocols are those of a listener: HTTP/2 without TLS is for gRPC in sandboxes. TLS ends below the
-// connections that net/http sees, so that to it HTTP/2 over TLS has none either.
+// protocols returns the protocols of a listener. HTTP/2 without TLS is for gRPC in sandboxes. TLS
+// ends below the connections of net/http, so net/http sees HTTP/2 over TLS as HTTP/2 without TLS.
 func (s *Server) protocols(l Listener) *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)

@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/api/ingress"
 )
 
-// withIngress is a server over the bench's engine, whose guests have an HTTP server on port 80.
+// withIngress returns a server over the bench's engine. Its guests have an HTTP server on port 80.
 func (b *bench) withIngress(t *testing.T) *httpapi.Server {
 	b.engine.Ports = map[uint16]func(net.Conn){80: func(c net.Conn) {
 		buf := make([]byte, 4096)
@@ -37,8 +37,8 @@ func (b *bench) withIngress(t *testing.T) *httpapi.Server {
 	})
 }
 
-// Neither side opens the other: a sandbox's host name leads to no route of the API, and the
-// API wants its token.
+// A sandbox's host name leads to no route of the API, and the API requires its token. Neither gives
+// access to the other.
 func TestSandboxesAndTheAPIAreApart(t *testing.T) {
 	b := newBench(t)
 	b.fork("1")
@@ -74,7 +74,7 @@ func TestSandboxesAndTheAPIAreApart(t *testing.T) {
 	}
 }
 
-// The daemon's own listener speaks HTTP/2 without TLS, for sandboxes only.
+// The daemon's own listener accepts HTTP/2 without TLS, for sandboxes only.
 func TestHTTP2IsForSandboxes(t *testing.T) {
 	b := newBench(t)
 	b.fork("1")
@@ -113,8 +113,8 @@ func TestHTTP2IsForSandboxes(t *testing.T) {
 	}
 }
 
-// A private sandbox's token is told to who makes it or asks for it, and in no list; without it
-// its ports are closed to all but the API.
+// A private sandbox's token is sent to its creator and to clients that request the sandbox, and is
+// in no list. Without the token its ports are open to the API only.
 func TestPrivatePorts(t *testing.T) {
 	b := newBench(t)
 	sb := into[[]api.SandboxInfo](t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","private_ports":true}`), 201)[0]
@@ -162,7 +162,7 @@ func TestPrivatePorts(t *testing.T) {
 			}
 		}
 	}
-	// its token opens nothing of the API
+	// its token opens no route of the API
 	r := httptest.NewRequest(http.MethodGet, "/v1/sandboxes", nil)
 	r.Host = "127.0.0.1:8889"
 	r.Header.Set("Authorization", "Bearer "+sb.TrafficToken)
@@ -203,7 +203,8 @@ func TestAPortIsNoPlainRequest(t *testing.T) {
 	}
 }
 
-// An answer of a server in a sandbox that breaks off ends with a reset: clients of HTTP/1.1 must not take it for whole.
+// A broken answer of a server in a sandbox ends with a reset, so that clients of HTTP/1.1 do not
+// take it for whole.
 func TestAnAnswerThatBreaksOffEndsWithAReset(t *testing.T) {
 	b := newBench(t)
 	b.fork("1")

@@ -41,20 +41,21 @@ import (
 var hurried = httpapi.Limits{Header: 10 * time.Second, Body: 20 * time.Second, Swallow: 250 * time.Millisecond,
 	Waiting: 100, Read: 500 * time.Millisecond, Write: 500 * time.Millisecond}
 
-// late is more than a hurried server waits, and less than one that is not.
+// late is longer than a hurried server waits, and shorter than the wait of a normal server.
 const late = 5 * time.Second
 
-// hasty is a daemon in a hurry, with all of its APIs: the native one, E2B's, and ports of sandboxes.
+// hasty is a daemon with short timeouts and all of its APIs: the native API, E2B's, and ports of
+// sandboxes.
 type hasty struct {
 	*bench
 	l, tls    httpapi.Listener
 	id        string // a sandbox of the native API
-	e2b, envd string // one of E2B's, and its token
-	upload    string // a path that takes an upload
+	e2b, envd string // a sandbox of E2B's API, and its token
+	upload    string // a path that accepts an upload
 	key       string
 	revoke    func()
 
-	flooded chan error    // an end for each flood whose reader is gone
+	flooded chan error    // an error for each flood after its reader has gone
 	early   chan struct{} // closed: the answers of port 82 end
 	sunk    chan int      // the size of each body of port 83
 }
@@ -83,7 +84,7 @@ func newHasty(t *testing.T) *hasty {
 	return h
 }
 
-// outside is E2B's API.
+// outside returns E2B's API.
 func (h *hasty) outside(t *testing.T) *e2bapi.Handler {
 	t.Helper()
 	store, _, err := records.Open(t.TempDir())
@@ -100,7 +101,7 @@ func (h *hasty) outside(t *testing.T) *e2bapi.Handler {
 			Guard: fakeengine.Guard{Of: h.engine.Engine}})})
 }
 
-// serve runs a server on two listeners, one of TLS.
+// serve runs a server on two listeners, one with TLS.
 func (h *hasty) serve(t *testing.T, server *httpapi.Server) {
 	t.Helper()
 	cert, key, err := tlscert.Made(t.TempDir())
@@ -164,7 +165,7 @@ func (h *hasty) makeE2B(t *testing.T, outside http.Handler) {
 	h.upload = u.RequestURI()
 }
 
-// flood sends for as long as it is taken, and tells when it was cut off.
+// flood sends until it is cut off, and reports the end.
 func (h *hasty) flood(c net.Conn) {
 	for {
 		if _, err := c.Write(make([]byte, 64<<10)); err != nil {
@@ -188,7 +189,7 @@ func (h *hasty) sink(c net.Conn) {
 	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 }
 
-// upgraded answers as a WebSocket's server does.
+// upgraded answers as a WebSocket server.
 func upgraded(c net.Conn, then func()) {
 	if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
@@ -196,7 +197,7 @@ func upgraded(c net.Conn, then func()) {
 	}
 }
 
-// answerEarly answers a request before it has read its body, and does not wait for that.
+// answerEarly answers a request without reading its body.
 func (h *hasty) answerEarly(c net.Conn) {
 	if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
 		return
@@ -237,7 +238,7 @@ func (h *hasty) bodied() []bodied {
 	}
 }
 
-// A client that sends no more of a body is told so, and its connection ends.
+// A client that stops sending a body gets an error, and its connection ends.
 func TestSilentBodiesEnd(t *testing.T) {
 	h := newHasty(t)
 	var all sync.WaitGroup
@@ -245,7 +246,7 @@ func TestSilentBodiesEnd(t *testing.T) {
 	for _, b := range h.bodied() {
 		for name, framing := range map[string]string{"length": "Content-Length: 300\r\n\r\n{", "chunks": "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"} {
 			if name == "chunks" && b.path == h.upload {
-				continue // an upload says its length
+				continue // an upload has a length
 			}
 			all.Go(func() {
 				c := dial(t, h.l)
@@ -263,7 +264,7 @@ func TestSilentBodiesEnd(t *testing.T) {
 	}
 }
 
-// trickle sends n bytes, one each fifth of the time that the server waits for one.
+// trickle sends n bytes, with pauses of a fifth of the server's read timeout.
 func trickle(w io.Writer, n int) error {
 	for range n {
 		if _, err := w.Write([]byte(" ")); err != nil {
@@ -274,12 +275,12 @@ func trickle(w io.Writer, n int) error {
 	return nil
 }
 
-// A slow body whose bytes keep coming is read to its end.
+// A slow body with a steady flow of bytes is read to its end.
 func TestSlowBodiesArrive(t *testing.T) {
 	h := newHasty(t)
 	var all sync.WaitGroup
 	defer all.Wait()
-	const n = 15 // three times what the server waits
+	const n = 15 // three times the server's timeout
 	for _, b := range h.bodied() {
 		all.Go(func() {
 			c := dial(t, h.l)
@@ -296,7 +297,7 @@ func TestSlowBodiesArrive(t *testing.T) {
 	}
 }
 
-// A body that no handler reads is not waited for either, whatever is answered.
+// The server does not wait for a body no handler reads, whatever the answer is.
 func TestUnwantedBodiesEnd(t *testing.T) {
 	h := newHasty(t)
 	const rest = "Content-Length: 100\r\n\r\n"
@@ -325,8 +326,8 @@ func TestUnwantedBodiesEnd(t *testing.T) {
 	}
 }
 
-// Of an answer that began before its request was read, the rest of that may come when it likes; when the answer has
-// ended nobody waits for it.
+// If an answer began before its request was read, the rest of the request has no deadline. When the
+// answer has ended, the server does not wait for the rest.
 func TestAnEarlyAnswerSetsTheBodyFree(t *testing.T) {
 	h := newHasty(t)
 	c := dial(t, h.l)
@@ -350,7 +351,7 @@ func TestAnEarlyAnswerSetsTheBodyFree(t *testing.T) {
 	}
 }
 
-// A stream of messages may be silent between them: a program's input comes when somebody types.
+// A stream of messages may be silent between them, for example while a user is not typing.
 func TestStreamsOfMessagesMayBeSilent(t *testing.T) {
 	h := newHasty(t)
 	c := dial(t, h.l)
@@ -394,7 +395,7 @@ func TestBodiesOverHTTP2(t *testing.T) {
 	defer all.Wait()
 	for _, b := range h.bodied() {
 		if b.path == h.upload {
-			continue // it says its length, which a pipe does not have
+			continue // it has a length, which a pipe does not have
 		}
 		all.Go(func() {
 			silent, in := io.Pipe()
@@ -436,7 +437,8 @@ func (h *hasty) floods() map[string]string {
 	}
 }
 
-// Who takes nothing of an upgraded connection is ended; who takes it slowly, or has nothing to take, is not.
+// An upgraded connection ends if the client stops reading. It stays open if the client reads
+// slowly, or if there is no data.
 func TestUpgradedConnections(t *testing.T) {
 	h := newHasty(t)
 	for name, sent := range h.floods() {
@@ -452,7 +454,7 @@ func TestUpgradedConnections(t *testing.T) {
 		t.Run("slow "+name, func(t *testing.T) {
 			c := dial(t, h.l)
 			_, _ = io.WriteString(c, sent)
-			for range 15 { // three times what the server waits
+			for range 15 { // three times the server's timeout
 				if n, err := io.CopyN(io.Discard, c, 4<<20); err != nil {
 					t.Fatalf("ended after %d bytes: %v", n, err)
 				}
@@ -474,7 +476,7 @@ func TestUpgradedConnections(t *testing.T) {
 			if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 				t.Fatalf("%+v, %v", resp, err)
 			}
-			time.Sleep(3 * hurried.Write) // elapses: nobody says anything
+			time.Sleep(3 * hurried.Write) // elapses: both sides are silent
 			_, _ = io.WriteString(c, "still there\n")
 			if got, err := in.ReadString('\n'); err != nil || got != "still there\n" {
 				t.Errorf("%q, %v", got, err)
@@ -487,10 +489,10 @@ func TestUpgradedConnections(t *testing.T) {
 	}
 }
 
-// A client that takes nothing of an answer is disconnected, whichever API answers.
+// A client is disconnected if it does not read an answer, on every API.
 func TestUnreadAnswersEnd(t *testing.T) {
 	h := newHasty(t)
-	const size = 32 << 20 // more than the kernel holds for a client
+	const size = 32 << 20 // larger than the kernel's socket buffers
 	native, e2b := h.bodied()[2], h.bodied()[6]
 	for _, b := range []bodied{native, e2b} {
 		c := dial(t, h.l)
@@ -512,7 +514,7 @@ func TestUnreadAnswersEnd(t *testing.T) {
 		conns[name] = dial(t, h.l)
 		_, _ = io.WriteString(conns[name], sent)
 	}
-	time.Sleep(3 * hurried.Write) // elapses: nobody reads
+	time.Sleep(3 * hurried.Write) // elapses: the client does not read
 	for name, c := range conns {
 		_ = c.SetReadDeadline(time.Now().Add(late))
 		n, err := io.Copy(io.Discard, c)
@@ -525,7 +527,7 @@ func TestUnreadAnswersEnd(t *testing.T) {
 	}
 }
 
-// The end of a key ends what is in the middle of a read or of a write, however often these set deadlines.
+// The end of a key ends blocked reads and writes, even if they set new deadlines repeatedly.
 func TestTheEndOfAKeyEndsReadsAndWrites(t *testing.T) {
 	h := newHasty(t)
 	auth := "Host: x\r\nX-API-Key: " + h.key + "\r\n"
@@ -562,7 +564,7 @@ func TestTheEndOfAKeyEndsReadsAndWrites(t *testing.T) {
 	all.Wait()
 }
 
-// frames is a client of HTTP/2 that does no more than it is told to.
+// frames is a client of HTTP/2 that sends only the frames of the test.
 type frames struct {
 	net.Conn
 	*http2.Framer
@@ -591,7 +593,8 @@ func (h *hasty) frames(t *testing.T, window uint32, host, path string) frames {
 	return f
 }
 
-// A client of HTTP/2 that gives an answer no window has its stream reset, also when the handler is done with it.
+// An HTTP/2 client that gives an answer no window has its stream reset, even after the handler has
+// returned.
 func TestAnswersWithoutAWindowEnd(t *testing.T) {
 	h := newHasty(t)
 	for _, path := range []string{"/healthz", "/openapi.json"} {
@@ -610,7 +613,7 @@ func TestAnswersWithoutAWindowEnd(t *testing.T) {
 	}
 }
 
-// One that reads nothing has its connection ended, and not only its streams.
+// A client that does not read at all loses its connection, not only its streams.
 func TestUnreadHTTP2Ends(t *testing.T) {
 	h := newHasty(t)
 	f := h.frames(t, 1<<30, h.host(86), "/")

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerKey is where a connection's context has the uid of its other end.
+// peerKey is the context key for the uid of a connection's peer.
 type peerKey struct{}
 
-// withPeer notes who has the other end of a Unix socket. The kernel took it when
-// the client connected (unix(7), SO_PEERCRED), so the client cannot choose it.
+// withPeer records the uid of the peer of a Unix socket. The kernel stored it when the client
+// connected (unix(7), SO_PEERCRED), so the client cannot choose it.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if uid, ok := peerUID(c); ok {
 		return context.WithValue(ctx, peerKey{}, uid)
@@ -40,9 +40,9 @@ func peerUID(c net.Conn) (uid uint32, ok bool) {
 	return uid, ok && err == nil
 }
 
-// trustedPeer reports whether a request came over a Unix socket from root or from
-// the daemon's own user: they could do without the daemon what it does for them. A
-// connection whose other end is not known is a stranger's.
+// trustedPeer reports whether a request came over a Unix socket from root or from the daemon's own
+// user. Both can do everything without the daemon that the daemon does for them. A peer without a
+// known uid is not trusted.
 func trustedPeer(r *http.Request) bool {
 	uid, ok := r.Context().Value(peerKey{}).(uint32)
 	return ok && (uid == 0 || int(uid) == os.Geteuid())

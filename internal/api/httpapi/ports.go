@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/duplex"
 )
 
-// portRoutes connect clients with servers in a guest, byte by byte.
+// portRoutes connect clients with servers in a guest, as byte streams.
 type portRoutes struct {
 	answers
 	guests shown[Guests]
@@ -58,7 +58,7 @@ func (p *portRoutes) connect(w http.ResponseWriter, r *http.Request) error {
 	defer c.Close()
 	const answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + api.UpgradeTCP + "\r\n\r\n"
 	if _, err := io.WriteString(c, answer); err != nil {
-		return nil // the client has left
+		return nil // the client has disconnected
 	}
 	early, _ := rest.Reader.Peek(rest.Reader.Buffered())
 	duplex.Join(r.Context(), &hijacked{c, early}, guest)
@@ -73,8 +73,8 @@ func wantsUpgrade(r *http.Request) bool {
 	return listed && strings.EqualFold(r.Header.Get("Upgrade"), api.UpgradeTCP)
 }
 
-// hijacked is a connection of which some bytes were read already. It is read itself, and
-// not through the server's reader: that one ends the request's context at a half-close.
+// hijacked is a connection with some bytes already read. Its reads bypass the server's reader,
+// which would end the request's context at a half-close.
 type hijacked struct {
 	net.Conn
 	early []byte
@@ -89,7 +89,7 @@ func (h *hijacked) Read(p []byte) (int, error) {
 	return h.Conn.Read(p)
 }
 
-// CloseWrite ends one direction.
+// CloseWrite closes the sending direction.
 func (h *hijacked) CloseWrite() error {
 	half, ok := h.Conn.(interface{ CloseWrite() error })
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 )
 
-// quotaBench is a bench with tenants, each with a key of its own quotas.
+// quotaBench is a bench with tenants. Each has a key with its own quotas.
 type quotaBench struct{ *tenants }
 
 func (b quotaBench) tenant(q keys.Quotas) (name, text string) {
@@ -20,7 +20,7 @@ func (b quotaBench) tenant(q keys.Quotas) (name, text string) {
 	return name, b.key(keys.Spec{Name: "q", Tenant: name, Quotas: q})
 }
 
-// over checks that an answer refuses a request for a quota.
+// over checks that an answer refuses a request because of a quota.
 func (b quotaBench) over(t *testing.T, w *httptest.ResponseRecorder, quota string) {
 	t.Helper()
 	if e := wantError(t, w, api.CodeQuota); e.Details["quota"] != quota || w.Header().Get("Retry-After") == "" {
@@ -28,8 +28,8 @@ func (b quotaBench) over(t *testing.T, w *httptest.ResponseRecorder, quota strin
 	}
 }
 
-// A guest has 256 MiB by its image. Every route that starts a VM counts that, also if the request
-// does not say so.
+// A guest has 256 MiB by its image. Every route that starts a VM counts this size, even if the
+// request does not name it.
 func TestTheMemoryQuotaCountsTheRealMemory(t *testing.T) {
 	b := quotaBench{newTenants(t)}
 	t.Run("parent without memory_mib", func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestTheMemoryQuotaCountsTheRealMemory(t *testing.T) {
 	})
 }
 
-// Shells of a tenant's pools are VMs that stand ready: they count as its sandboxes do.
+// Shells of a tenant's pools are ready VMs. They count in its quotas like its sandboxes.
 func TestPoolsCountInQuotas(t *testing.T) {
 	b := quotaBench{newTenants(t)}
 	const make, fork = `{"tag":"own","image":"python-numpy"}`, `{"snapshot_tag":"own"}`
@@ -89,7 +89,7 @@ func TestPoolsCountInQuotas(t *testing.T) {
 			into[api.SnapshotInfo](t, b.as(text, "POST", "/v1/snapshots", make), 201)
 			into[api.SnapshotInfo](t, b.as(text, "POST", "/v1/snapshots", `{"tag":"own2","image":"python-numpy"}`), 201)
 			b.over(t, pool("own", 5), quota)
-			for _, size := range []int{4, 3, 3} { // a size replaces the one before it
+			for _, size := range []int{4, 3, 3} { // a size replaces the previous one
 				if w := pool("own", size); w.Code != 204 {
 					t.Fatalf("pool of %d: %d %s", size, w.Code, w.Body)
 				}
@@ -97,7 +97,7 @@ func TestPoolsCountInQuotas(t *testing.T) {
 			b.over(t, pool("own2", 2), quota) // pools count together
 			sb := into[[]api.SandboxInfo](t, b.as(text, "POST", "/v1/sandboxes", fork), 201)[0].ID
 			b.over(t, b.as(text, "POST", "/v1/sandboxes", fork), quota)
-			// The tenant's own without its prefix: the operator has branched its sandbox.
+			// The tenant's snapshot without the prefix, because the operator branched its sandbox.
 			plain := "plain-" + tenant
 			b.engine.AddSnapshot(sandbox.SnapshotInfo{Tag: plain, Owner: tenant, Status: sandbox.SnapshotReady,
 				Shape: vmspec.Shape{MemoryMiB: 256, VCPUs: 1}, BranchedFrom: sb})
@@ -121,7 +121,7 @@ func TestPoolsCountInQuotas(t *testing.T) {
 				t.Errorf("an empty pool: %d %s", w.Code, w.Body)
 			}
 			into[[]api.SandboxInfo](t, b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"own","n":3}`), 201)
-			// What the operator keeps ready under a tag with the tenant's prefix is the operator's.
+			// A snapshot of the operator with the tenant's prefix in its tag is the operator's.
 			into[api.SnapshotInfo](t, b.do("POST", "/v1/snapshots", `{"tag":"`+tenant+`-op","image":"python-numpy"}`), 201)
 			if w := b.do("PUT", "/v1/snapshots/"+tenant+"-op/pool", `{"size":9}`); w.Code != 204 {
 				t.Errorf("the operator's pool: %d %s", w.Code, w.Body)
@@ -133,8 +133,8 @@ func TestPoolsCountInQuotas(t *testing.T) {
 	}
 }
 
-// A tenant's sandboxes have at most the CPU share that a sandbox without a weight has. The operator's
-// can have any.
+// The CPU share of a tenant's sandbox is at most the default. The operator's sandboxes can have any
+// share.
 func TestTenantsCannotRaiseTheirCPUWeight(t *testing.T) {
 	b := newTenants(t)
 	for _, weight := range []int{101, 10000} {

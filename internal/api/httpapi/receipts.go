@@ -73,7 +73,7 @@ func (s *receiptRoutes) listReceipts(ctx context.Context, in *receiptsInput) (*b
 	return &body[[]api.Receipt]{wires(all, wireReceipt)}, nil
 }
 
-// wires converts a list; it is never nil.
+// wires converts a list. It never returns nil.
 func wires[A, B any](in []A, wire func(A) B) []B {
 	out := make([]B, 0, len(in))
 	for _, v := range in {
@@ -82,7 +82,7 @@ func wires[A, B any](in []A, wire func(A) B) []B {
 	return out
 }
 
-// millis are milliseconds of whole microseconds.
+// millis converts microseconds to milliseconds.
 func millis(us int64) float64 { return float64(us) / 1000 }
 
 func wireReceiptStep(s receipt.Step) api.ReceiptStep {

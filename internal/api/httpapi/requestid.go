@@ -11,17 +11,17 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// newRequestID names one request, in its answer, in the log and in the audit log.
+// newRequestID returns the ID of one request, for its answer, the log and the audit log.
 func newRequestID() string {
 	var b [8]byte
 	rand.Read(b[:]) // it never fails
 	return hex.EncodeToString(b[:])
 }
 
-// requestID is that of the request that a context is of; empty: it is of none.
+// requestID returns the ID of a context's request. It is empty outside a request.
 func requestID(ctx context.Context) string { return note(ctx).id }
 
-// withRequestID puts the request's ID into errors that huma writes.
+// withRequestID adds the request's ID to errors huma writes.
 func withRequestID(ctx huma.Context, _ string, v any) (any, error) {
 	if f, ok := v.(*failure); ok {
 		f.RequestID = requestID(ctx.Context())
@@ -29,7 +29,7 @@ func withRequestID(ctx huma.Context, _ string, v any) (any, error) {
 	return v, nil
 }
 
-// named as in the header of the answer.
+// named sets the request ID from the header of the answer.
 func (f *failure) named(h http.Header) *failure {
 	f.RequestID = h.Get(api.HeaderRequestID)
 	return f

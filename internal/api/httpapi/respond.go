@@ -15,10 +15,10 @@ import (
 	"github.com/forkd/forkd/internal/api/reply"
 )
 
-// answers turn errors into answers; what the daemon itself should know of them is logged.
+// answers turn errors into answers, and log errors that concern the daemon.
 type answers struct{ log *slog.Logger }
 
-// failed maps a handler's error and leaves a trace of those that are ours.
+// failed converts a handler's error, and logs errors of the daemon itself.
 func (a answers) failed(ctx context.Context, err error) *failure {
 	if silent := iodeadline.Silence(ctx); silent != nil {
 		err = fail(api.CodeRequestTimeout, "", "%v", silent)
@@ -40,7 +40,7 @@ func writeFailure(w http.ResponseWriter, f *failure) {
 	writeJSON(w, f.status, f.named(w.Header()))
 }
 
-// writeJSON writes a whole answer. A client that went away is told nothing.
+// writeJSON writes a whole answer. It ignores a disconnected client.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -54,7 +54,7 @@ func textResponse(description, contentType string) *huma.Response {
 	}
 }
 
-// accepts reports whether the client asked for a content type by name.
+// accepts reports whether the client requested a content type by name.
 func accepts(header, contentType string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		name, _, _ := strings.Cut(part, ";")
@@ -65,8 +65,7 @@ func accepts(header, contentType string) bool {
 	return false
 }
 
-// serverLog passes on what net/http has to say about connections, which is
-// mostly about clients.
+// serverLog logs messages of net/http about connections. Most of them concern clients.
 func (a answers) serverLog() *log.Logger {
 	return slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi"
 )
 
-// rough is a server whose limits are short, on loopback.
+// rough returns a server with short limits, on loopback.
 func rough(t *testing.T, limits httpapi.Limits) httpapi.Listener {
 	t.Helper()
 	b := newBench(t)
@@ -100,7 +100,7 @@ func TestWhatIsNoRequestGetsAnErrorOfTheAPI(t *testing.T) {
 }
 
 func TestAnswersOfHandlersAreLeftAlone(t *testing.T) {
-	// An answer whose bytes look like one that the server makes by itself.
+	// An answer that looks like one of the server's own.
 	l := rough(t, usual)
 	c := dial(t, l)
 	in := bufio.NewReader(c)
@@ -140,8 +140,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// TestLargeBodiesGetTheirAnswer sends all of a body before it reads, as many
-// programs do.
+// TestLargeBodiesGetTheirAnswer sends a whole body before it reads, as many programs do.
 func TestLargeBodiesGetTheirAnswer(t *testing.T) {
 	l := rough(t, usual)
 	const size = 100 << 20
@@ -181,7 +180,7 @@ func TestLargeBodiesGetTheirAnswer(t *testing.T) {
 	}
 }
 
-// zeros are what a body is full of.
+// zeros is an endless body of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
@@ -213,8 +212,8 @@ func TestSlowRequestsAreToldSo(t *testing.T) {
 	}
 }
 
-// TestSlowClientsDoNotKeepOthersOut has 500 clients that hold connections in all ways
-// that cost them nothing, and asks for something beside them, again and again.
+// TestSlowClientsDoNotKeepOthersOut has 500 clients that hold connections in all cheap ways.
+// Meanwhile another client sends requests repeatedly.
 func TestSlowClientsDoNotKeepOthersOut(t *testing.T) {
 	const slow = 500
 	l := rough(t, httpapi.Limits{Header: time.Minute, Body: time.Minute, Swallow: time.Minute, Waiting: 64})
@@ -227,14 +226,14 @@ func TestSlowClientsDoNotKeepOthersOut(t *testing.T) {
 	}
 	for i := range slow {
 		c := dial(t, l)
-		_, _ = io.WriteString(c, ways[i%len(ways)]) // it may be gone already
+		_, _ = io.WriteString(c, ways[i%len(ways)]) // it may be closed already
 		if i%50 == 0 {
 			if status, e := exchange(t, dial(t, l), "GET /v1/sandboxes HTTP/1.1\r\n"+authorized+"\r\n"); status != 200 {
 				t.Fatalf("beside %d slow clients: %d %+v", i, status, e)
 			}
 		}
 	}
-	// Those that are turned away take a moment to go.
+	// Refused connections take a moment to close.
 	const most = 64 + slow/5 + 10
 	waits := waiting(t, l)
 	for end := time.Now().Add(10 * time.Second); waits > most && time.Now().Before(end); waits = waiting(t, l) {

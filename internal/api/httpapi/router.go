@@ -18,8 +18,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// router finds the operation that a request asks for, and lists all operations in the
-// OpenAPI document. Nothing is added once it serves.
+// router finds the operation for a request, and lists all operations in the OpenAPI document.
+// Routes must not be added after it serves.
 type router struct {
 	answers
 	mux      *http.ServeMux
@@ -28,7 +28,7 @@ type router struct {
 	bodyTime time.Duration // for a JSON body to arrive
 	view     func(context.Context) Engine
 	keys     *keys.Store // may be nil
-	// workspaces are those that paths may name.
+	// workspaces are the workspaces that paths may name.
 	workspaces *workspace.Book
 	needs      map[string]need
 	added      []string // "METHOD /path" of every route, for the conformance test
@@ -60,17 +60,17 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 		},
 	}
 	cfg.Security = []map[string][]string{{"bearer": {}}, {"key": {}}}
-	// strictJSON refuses them, in words that name the nearest known one.
+	// strictJSON refuses unknown fields, with an error that names the nearest known field.
 	cfg.AllowAdditionalPropertiesByDefault = true
 	cfg.Formats = map[string]huma.Format{"application/json": strictJSON(), "json": strictJSON()}
-	// No pages that load scripts from elsewhere, no $schema fields in answers.
+	// No pages that load scripts from other sites, no $schema fields in answers.
 	cfg.DocsPath, cfg.SchemasPath = "", ""
 	cfg.CreateHooks = nil
 	cfg.Transformers = []huma.Transformer{withRequestID}
 	return cfg
 }
 
-// route adds an operation whose body is JSON.
+// route adds an operation with a JSON body.
 func route[I, O any](rt *router, op huma.Operation, h func(context.Context, *I) (*O, error)) {
 	op.MaxBodyBytes, op.BodyReadTimeout = api.MaxBodyBytes, rt.bodyTime
 	rt.added = append(rt.added, op.Method+" "+op.Path)
@@ -87,8 +87,8 @@ func route[I, O any](rt *router, op huma.Operation, h func(context.Context, *I) 
 	})
 }
 
-// documentErrors lists an operation's error responses. Left to itself, huma
-// would add 422, which validationFailure turns into 400.
+// documentErrors lists an operation's error responses. By default huma would add 422, which
+// validationFailure turns into 400.
 func (rt *router) documentErrors(op *huma.Operation) {
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
@@ -100,8 +100,8 @@ func (rt *router) documentErrors(op *huma.Operation) {
 	op.Responses["default"] = rt.jsonResponse("Error", api.Error{})
 }
 
-// rawRoute adds an operation that reads or writes something other than JSON. The buffers of an answer that is
-// read from it are charged.
+// rawRoute adds an operation that reads or writes a format other than JSON. The buffers of a
+// streamed answer are charged.
 func (rt *router) rawRoute(op huma.Operation, h func(http.ResponseWriter, *http.Request) error) {
 	if op.Method == http.MethodGet && op.Responses["200"] != nil {
 		write := h
@@ -117,7 +117,7 @@ func (rt *router) rawRoute(op huma.Operation, h func(http.ResponseWriter, *http.
 	rt.mux.HandleFunc(op.Method+" "+op.Path, rt.rawHandler(op.Method+" "+op.Path, h))
 }
 
-// rawHandler checks what a route needs; it is named as in needs.
+// rawHandler checks the requirements of a route, which needs lists by this name.
 func (rt *router) rawHandler(of string, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := checkParams(rt.params, r.PathValue)
@@ -133,7 +133,7 @@ func (rt *router) rawHandler(of string, h func(http.ResponseWriter, *http.Reques
 	}
 }
 
-// describe lists an operation that huma does not handle.
+// describe lists an operation huma does not handle.
 func (rt *router) describe(op huma.Operation) {
 	for _, segment := range strings.Split(op.Path, "/") {
 		if name, ok := strings.CutPrefix(segment, "{"); ok {
@@ -146,7 +146,7 @@ func (rt *router) describe(op huma.Operation) {
 	rt.api.OpenAPI().AddOperation(&op)
 }
 
-// checkPath runs before huma reads anything of a request.
+// checkPath runs before huma reads any part of a request.
 func (rt *router) checkPath(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if err := checkParams(rt.params, ctx.Param); err != nil {
@@ -165,7 +165,7 @@ func (rt *router) schemaOf(v any) *huma.Schema {
 	return rt.api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")
 }
 
-// jsonResponse documents an answer that is written by hand.
+// jsonResponse documents an answer that the handler writes itself.
 func (rt *router) jsonResponse(description string, v any) *huma.Response {
 	return &huma.Response{
 		Description: description,
@@ -173,7 +173,7 @@ func (rt *router) jsonResponse(description string, v any) *huma.Response {
 	}
 }
 
-// dispatch answers what the mux would answer in its own words.
+// dispatch replaces the mux's own answers.
 func (rt *router) dispatch(w http.ResponseWriter, r *http.Request) {
 	if !cleanPath(r.URL.Path) {
 		writeFailure(w, rt.failed(r.Context(), unclean(r)))
@@ -187,7 +187,7 @@ func (rt *router) dispatch(w http.ResponseWriter, r *http.Request) {
 	rt.mux.ServeHTTP(w, r)
 }
 
-// notRouted answers requests that match no route, in our error shape.
+// notRouted answers requests without a route, in the API's error format.
 func (rt *router) notRouted(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	probe := &headerProbe{header: http.Header{}}
 	h.ServeHTTP(probe, r)
@@ -202,7 +202,7 @@ func (rt *router) notRouted(w http.ResponseWriter, r *http.Request, h http.Handl
 		ellipsis.Clip(r.URL.Path, 200)))
 }
 
-// headerProbe keeps what a handler says about itself and drops its body.
+// headerProbe stores a handler's status and headers, and discards its body.
 type headerProbe struct {
 	header http.Header
 	status int

@@ -331,13 +331,13 @@ func TestTokensThatProtectNothing(t *testing.T) {
 	}
 }
 
-// jsonRoute is an operation that reads JSON, of a sandbox and a snapshot that are there.
+// jsonRoute is an operation that reads JSON, with an existing sandbox and snapshot.
 type jsonRoute struct {
 	method, path string
 	fields       []string
 }
 
-// jsonRoutes are found in the document, so that a new one cannot be forgotten.
+// jsonRoutes returns the JSON operations of the document, so that new ones are included.
 func (b *bench) jsonRoutes() []jsonRoute {
 	b.t.Helper()
 	doc := b.document()
@@ -364,8 +364,7 @@ func (b *bench) jsonRoutes() []jsonRoute {
 	return all
 }
 
-// seeds are bodies that are nearly right, or nothing at all: each field with
-// each kind of value.
+// seeds returns bodies that are nearly right, or empty: each field with each kind of value.
 func (r jsonRoute) seeds() []string {
 	out := []string{``, `{}`, `null`, `[]`, `"x"`, "\xff\x00", `{"`, `{"tag":{"a":[1,2,{}]}}`, strings.Repeat("[", 10000),
 		`{"tag":"x","image":"python-numpy"}`, `{"snapshot_tag":"py","n":2}`, `{"args":["echo","a"],"timeout_secs":1e300}`,
@@ -378,8 +377,8 @@ func (r jsonRoute) seeds() []string {
 	return out
 }
 
-// FuzzBodies sends garbage to every route that reads JSON: the answer may be
-// no, but never a 5xx, and always of the documented shape.
+// FuzzBodies sends garbage to every route that reads JSON. The answer may be an error, but never a
+// 5xx, and always in the documented form.
 func FuzzBodies(f *testing.F) {
 	server := newBench(f)
 	routes := server.jsonRoutes()
@@ -403,7 +402,8 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// TestAVerificationTellsHowFarItIs: a line while it reads, and the result; an error has its own status.
+// TestAVerificationTellsHowFarItIs checks the progress lines and the result of a verification. An
+// error has its own status.
 func TestAVerificationTellsHowFarItIs(t *testing.T) {
 	b := newBench(t)
 	ask := func(tag string) *httptest.ResponseRecorder {

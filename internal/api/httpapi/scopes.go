@@ -7,13 +7,14 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// need is what a route asks of a key. What a tenant's key may reach of it, package tenancy says.
+// need is the scope a route requires. Package tenancy decides which objects a tenant's key can
+// reach.
 type need struct {
-	scope    principal.Scopes // 0: none
-	operator bool             // and no tenant's key will do
+	scope    principal.Scopes // 0: no scope
+	operator bool             // a tenant's key is never enough
 }
 
-// needs has a row for each route. One that is not in it is refused to all.
+// needs has a row for each route. A route without a row is refused to all clients.
 func needs() map[string]need {
 	read, run, fork := need{scope: principal.Read}, need{scope: principal.Run}, need{scope: principal.Fork}
 	admin, operator := need{scope: principal.Admin}, need{principal.Admin, true}
@@ -70,13 +71,13 @@ func needs() map[string]need {
 		"GET /v1/images":           read,
 		"GET /v1/images/{name}":    read,
 		"HEAD /v1/images/{name}":   read,
-		"PUT /v1/images/{name}":    operator, // images are all tenants'
+		"PUT /v1/images/{name}":    operator, // all tenants use the same images
 		"DELETE /v1/images/{name}": operator,
 
-		"GET /v1/capacity":     operator, // it counts what all have
+		"GET /v1/capacity":     operator, // it includes all tenants
 		"GET /v1/audit":        operator,
 		"GET /v1/audit/verify": operator,
-		"GET /v1/events":       read, // of one's own
+		"GET /v1/events":       read, // the caller's own
 
 		"GET /v1/keys":               admin,
 		"POST /v1/keys":              admin,
@@ -88,8 +89,8 @@ func needs() map[string]need {
 	}
 }
 
-// permit refuses a key that lacks what a route needs. Whether an object is there comes
-// first: that it may not be touched is told of one's own only.
+// permit refuses a key without the scope a route needs. The existence of the object is checked
+// first, so that "forbidden" is returned only for the caller's own objects.
 func (rt *router) permit(r *http.Request, of string) error {
 	n, known := rt.needs[of]
 	if !known {
@@ -111,7 +112,7 @@ func (rt *router) permit(r *http.Request, of string) error {
 	return f
 }
 
-// there is an error if what the path names is not there for who asks.
+// there returns an error if the object in the path does not exist for the caller.
 func (rt *router) there(r *http.Request, who principal.Principal) error {
 	view := rt.view(r.Context())
 	if id := r.PathValue("id"); id != "" {

@@ -19,50 +19,53 @@ import (
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
-// Options is what a Server is made of.
+// Options are the parts of a Server.
 type Options struct {
 	Engine  Engine
 	Images  Images
 	Version api.VersionInfo
-	// Log gets the daemon's own messages; nil discards them.
+	// Log receives the daemon's own messages. If nil, they are discarded.
 	Log *slog.Logger
-	// Audit gets an entry for each request; nil: nobody does.
+	// Audit receives an entry for each request. May be nil.
 	Audit Audit
-	// AuditFile is where that can be read; empty: nowhere.
+	// AuditFile is the path of the audit log for reading. If empty, the log cannot be read.
 	AuditFile string
-	// Events are what the engine tells of what happens; nil: it tells nothing.
+	// Events is the log of the engine's events. If nil, there are no events.
 	Events *events.Log
-	// Asker says who a request's context is of; nil: the operator asks for everything.
+	// Asker returns the sender of a context's request. If nil, every request is the operator's.
 	Asker func(context.Context) Asker
-	// GuestFiles are where requests may name files by path; nil: nowhere.
+	// GuestFiles are the folders from which requests may name files by path. If nil, there are
+	// none.
 	GuestFiles *GuestFiles
-	// Timings are shown with the metrics; nil: there are none.
+	// Timings are shown with the metrics. May be nil.
 	Timings *Timings
-	// Ingress gets the requests that match it, before the API and its tokens; nil: there are none.
+	// Ingress receives the requests that match it, before the API and its authentication. May be
+	// nil.
 	Ingress Ingress
 	// CORS lists the origins whose pages may call the API.
 	CORS cors.Policy
-	// Keys are made and ended by routes; nil: there are none. Which listeners take them, their
-	// Access says.
+	// Keys stores the keys that routes make and revoke. If nil, there are no keys. The Access of
+	// each listener decides whether it accepts keys.
 	Keys *keys.Store
-	// Published are the snapshots that all tenants may fork from; nil: none, and none can be.
+	// Published lists the snapshots all tenants may fork. If nil, publishing is disabled.
 	Published *tenancy.Published
-	// Weights are the shares of CPU time that tenants have; nil: each has the default.
+	// Weights are the tenants' shares of CPU time. If nil, each tenant has the default.
 	Weights *tenancy.Weights
-	// Workspaces are the original's: sandboxes under names; nil: there are none, and none can be.
+	// Workspaces are the original's workspaces: sandboxes under names. If nil, workspaces are
+	// disabled.
 	Workspaces *workspace.Book
 }
 
-// Ingress is what carries requests to servers in sandboxes.
+// Ingress carries requests to servers in sandboxes.
 type Ingress interface {
 	http.Handler
-	// Match reports whether a request is for a sandbox. It looks at Host and headers only.
+	// Match reports whether a request is for a sandbox. It reads only Host and headers.
 	Match(r *http.Request) bool
-	// Sandbox is the one that a request is for, if it says so.
+	// Sandbox returns the sandbox a request names, or "".
 	Sandbox(r *http.Request) string
 }
 
-// Server serves the routes. It is made once and serves any number of listeners.
+// Server serves the routes. One Server can serve any number of listeners.
 type Server struct {
 	answers
 	askers  askers
@@ -75,16 +78,16 @@ type Server struct {
 	budget  *membudget.Budget
 	ingress Ingress // may be nil
 	cors    cors.Policy
-	// exists finds a sandbox of any owner; ids that do not exist are guesses.
+	// exists finds a sandbox of any owner. IDs of missing sandboxes count as guesses.
 	exists func(id string) (sandbox.Info, error)
 	misses misses
 }
 
-// humaErrors makes huma's own errors ours. The library has only a package
-// variable for it; set once, to the same value for any number of servers.
+// humaErrors replaces huma's errors by ours. The library has only a package variable for this. It
+// is set once, to the same value for any number of servers.
 var humaErrors = sync.OnceFunc(func() { huma.NewError = validationFailure })
 
-// New makes a server. It starts nothing.
+// New returns a server. It starts no goroutine.
 func New(opt Options) *Server { return newServer(opt, defaultLimits()) }
 
 func newServer(opt Options, most limits) *Server {
@@ -123,11 +126,11 @@ func newServer(opt Options, most limits) *Server {
 
 var _ Engine = (*tenancy.View)(nil)
 
-// View is the engine as who asks in a context may see it, for handlers of other APIs that are
-// served beside this one; quotas are counted together.
+// View returns the engine as the sender of a context's request may see it. Handlers of other APIs
+// on the same daemon use it. Their requests count in the same quotas.
 func (s *Server) View(ctx context.Context) Engine { return s.tenants.For(ctx) }
 
-// KeyName is the name of a key; empty: there is none of that id.
+// KeyName returns the name of a key. It is empty if no key has the ID.
 func (s *Server) KeyName(id string) string {
 	if s.router.keys == nil {
 		return ""
@@ -139,21 +142,21 @@ func (s *Server) KeyName(id string) string {
 	return k.Name
 }
 
-// AdmitGuest lets a guest fork n children of its sandbox within the quotas that those count in.
-// release is called when they are listed, or are not going to be.
+// AdmitGuest checks the quotas for a guest that forks n children of its sandbox. The caller must
+// call release when the children are listed, or when they will not be.
 func (s *Server) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (release func(), err error) {
 	return s.tenants.AdmitGuest(ctx, of, n)
 }
 
-// shown is a part of the engine, as who asks in a context may see it.
+// shown returns a part of the engine, as the sender of a context's request may see it.
 type shown[T any] func(context.Context) T
 
-// partOf is that part which a group of routes is about.
+// partOf returns the part of the engine for a group of routes.
 func partOf[T any](view func(context.Context) Engine) shown[T] {
 	return func(ctx context.Context) T { return any(view(ctx)).(T) } // T is one of the interfaces that Engine has
 }
 
-// addRoutes gives each group of routes that part of the engine which it is about.
+// addRoutes gives each group of routes its part of the engine.
 func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	created := &creations{s.answers, s.router}
 	(&daemonRoutes{opt.Version, s.metrics}).add(s.router)

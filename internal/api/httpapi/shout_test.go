@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// shouting is an engine whose errors have a guest's words as they were.
+// shouting is an engine with the unclipped text of a guest in its errors.
 type shouting struct {
 	httpapi.Engine
 	events *events.Log
@@ -35,7 +35,7 @@ func (s shouting) Branch(context.Context, sandbox.BranchRequest) (sandbox.Branch
 	return sandbox.BranchResult{}, sandbox.Detailed(sandbox.Errorf(context.DeadlineExceeded, "", "guest: %s", shout), "x", shout)
 }
 
-// Where a guest's words came through unclipped, the answer, the list of events and the log bound them.
+// The answer, the list of events and the log clip the text of a guest that no earlier code clipped.
 func TestAnswersEventsAndLogAreTheLastBound(t *testing.T) {
 	b := newBench(t)
 	happened := events.New(0, 0, b.now)

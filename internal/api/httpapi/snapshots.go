@@ -74,7 +74,7 @@ func (s *snapshotRoutes) createSnapshot(ctx context.Context, in *createSnapshotI
 	return s.created.answer(ctx, in.Accept, create)
 }
 
-// creator is what a request asks for: a snapshot of an image, or on top of another.
+// creator returns the creator for a request: a snapshot of an image, or on top of another snapshot.
 func (s *snapshotRoutes) creator(b api.CreateSnapshotRequest) (creator, error) {
 	if b.From == "" {
 		req, err := createRequest(b)
@@ -94,7 +94,7 @@ func (s *snapshotRoutes) creator(b api.CreateSnapshotRequest) (creator, error) {
 // createFromPaths boots a kernel and a root file system of the daemon's host.
 func (s *snapshotRoutes) createFromPaths(ctx context.Context, req sandbox.CreateRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-	if !principal.From(ctx).Operator() { // before a file is looked for
+	if !principal.From(ctx).Operator() { // before a file is looked up
 		return sandbox.SnapshotInfo{}, fail(api.CodeForbidden, api.ReasonOperatorOnly,
 			"a kernel or root file system by its path is the operator's: a tenant's key cannot")
 	}
@@ -127,7 +127,7 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 	}, nil
 }
 
-// createRequest checks what the fields must be to each other.
+// createRequest checks the combination of fields.
 func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 	switch {
 	case len(b.Exec) > 0 || b.ExecUser != "" || b.ExecTimeoutSecs != 0:
@@ -151,12 +151,12 @@ func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 	}, nil
 }
 
-// networks are what a snapshot's sandboxes may reach later, and what while it is made: by a
-// policy or a tap.
+// networks are the network policies of a snapshot: for sandboxes forked from it later, and for its
+// own creation, by a policy or a tap.
 type networks struct {
 	later, build *netpolicy.Spec
 	tap          string
-	ifAllowed    bool // else the tap is ignored
+	ifAllowed    bool // ignore the tap if it is not allowed
 }
 
 func makingNetworks(b api.CreateSnapshotRequest) (n networks, err error) {

@@ -16,12 +16,12 @@ type compactInput struct {
 	Body   api.CompactRequest
 }
 
-// collectInput has a body that may be absent.
+// collectInput has an optional body.
 type collectInput struct {
 	Body *api.CollectRequest
 }
 
-// storeRoutes are about the layers that snapshots are made of.
+// storeRoutes manage the layers of snapshots.
 type storeRoutes struct {
 	engine  shown[Snapshots]
 	created *creations

@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// streams end when the server begins to stop: what follows has no end of its own, and nobody should
-// wait for it.
+// streams end when the server begins to stop. A stream that follows a log never ends by itself, so
+// the server must not wait for it.
 type streams struct {
 	ctx context.Context
 	end context.CancelCauseFunc
@@ -19,10 +19,10 @@ func newStreams() *streams {
 	return &streams{ctx, end}
 }
 
-// stop ends all of them.
+// stop ends all streams.
 func (s *streams) stop() { s.end(sandbox.ErrClosing) }
 
-// context is a request's, that ends with the streams as well.
+// context returns a request's context that also ends with the streams.
 func (s *streams) context(of context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(of)
 	forget := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })

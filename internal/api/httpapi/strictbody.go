@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/fieldnames"
 )
 
-// strictJSON refuses bodies with fields that their type does not have.
+// strictJSON refuses bodies with fields their type does not have.
 func strictJSON() huma.Format {
 	plain := huma.DefaultJSONFormat
 	return huma.Format{
@@ -28,7 +28,7 @@ func strictJSON() huma.Format {
 // unknownField begins the text of an error about a field.
 const unknownField = "unknown field "
 
-// unknownFields words an error; nil if there are no fields.
+// unknownFields returns an error that lists the fields, or nil if there are none.
 func unknownFields(fields []fieldnames.Field) error {
 	var parts []string
 	for _, f := range fields {

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// TestUnknownFieldsAreRefused sends bodies with a field that is none, at the top and below.
+// TestUnknownFieldsAreRefused sends bodies with an unknown field, at the top and below.
 func TestUnknownFieldsAreRefused(t *testing.T) {
 	b := newBench(t)
 	b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":1}`)

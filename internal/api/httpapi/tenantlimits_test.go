@@ -9,8 +9,8 @@ import (
 
 const hugeLimits = `{"default":"public","limits":{"flows":65536,"flows_per_second":100000,"dns_per_second":100000}}`
 
-// TestATenantsNetworkLimitsHaveACeiling asks for the highest limits in every way in which a sandbox
-// gets a policy.
+// TestATenantsNetworkLimitsHaveACeiling requests the highest limits in every way that sets a
+// policy.
 func TestATenantsNetworkLimitsHaveACeiling(t *testing.T) {
 	b := newTenants(t)
 	operators := b.key(keys.Spec{Name: "o"})
@@ -47,7 +47,7 @@ func TestATenantsNetworkLimitsHaveACeiling(t *testing.T) {
 	}
 }
 
-// TestATenantsCPUWeightHasACeiling is about the one limit that raises a sandbox's share of the host.
+// TestATenantsCPUWeightHasACeiling tests the only limit that raises a sandbox's share of the host.
 func TestATenantsCPUWeightHasACeiling(t *testing.T) {
 	b := newTenants(t)
 	for _, c := range []struct {

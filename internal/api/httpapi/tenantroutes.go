@@ -20,8 +20,8 @@ type setTenantInput struct {
 	Body api.SetTenantRequest
 }
 
-// tenantRoutes show and set what the operator decides of a tenant. A tenant has no record of its own: any name
-// that a key could have will do.
+// tenantRoutes show and set the operator's settings for a tenant. Tenants are not registered: every
+// name a key could have is valid.
 type tenantRoutes struct{ weights *tenancy.Weights }
 
 func (s *tenantRoutes) add(rt *router) {

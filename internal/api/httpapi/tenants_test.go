@@ -24,11 +24,11 @@ import (
 	"github.com/forkd/forkd/internal/domain/tenancy"
 )
 
-// tenants is a bench with two tenants that do not trust each other. The operator has the
-// snapshots py, which is public, and private.
+// tenants is a bench with two tenants that do not trust each other. The operator has the snapshots
+// py, which is public, and private.
 type tenants struct {
 	*bench
-	acme, evil string // texts of keys that may do all a tenant can
+	acme, evil string // texts of keys with all rights of a tenant
 	sandbox    string // acme's
 	texts      []string
 }
@@ -43,7 +43,7 @@ func newTenants(t testing.TB) *tenants {
 	return b
 }
 
-// key makes a key and returns its text; with no scopes it has all.
+// key makes a key and returns its text. Without given scopes it has all of them.
 func (b *tenants) key(s keys.Spec) string {
 	b.t.Helper()
 	if s.Scopes == 0 {
@@ -70,7 +70,7 @@ func (b *tenants) as(text, method, path, body string) *httptest.ResponseRecorder
 	return w
 }
 
-// bodyFor is a body that a route takes, about a snapshot.
+// bodyFor returns a valid body for a route, with a snapshot.
 func bodyFor(route, tag string) string {
 	switch route {
 	case "POST /v1/snapshots":
@@ -107,7 +107,7 @@ func pathFor(route, id, tag string) (method, path string) {
 		"{workspace}", tag, "{name}", "python-numpy", "{key}", "k000000000000").Replace(path)
 }
 
-// about reports whether a route is about a thing that it names, in its path or its body.
+// about reports whether a route names an object in its path or its body.
 func about(route string) bool {
 	return strings.Contains(route, "{id}") || strings.Contains(route, "{tag}") || route == "POST /v1/snapshots" ||
 		route == "POST /v1/sandboxes" || route == "POST /v1/workspaces" || strings.Contains(route, "{workspace}") || strings.Contains(route, "{key}")
@@ -127,11 +127,11 @@ func TestEveryRouteHasItsScope(t *testing.T) {
 	}
 }
 
-// requestID is each answer's own.
+// requestID differs in each answer.
 var requestID = regexp.MustCompile(`,"request_id":"[0-9a-f]+"`)
 
-// What is another tenant's is answered as what never was, on every route, whatever the
-// key may do.
+// Objects of another tenant are answered like missing ones, on every route and with any scopes of
+// the key.
 func TestAnotherTenantsThingsAreNotThere(t *testing.T) {
 	b := newTenants(t)
 	into[api.BranchResult](t, b.as(b.acme, "POST", "/v1/sandboxes/"+b.sandbox+"/branch", `{"tag":"later"}`), 201)
@@ -144,7 +144,7 @@ func TestAnotherTenantsThingsAreNotThere(t *testing.T) {
 				continue
 			}
 			if !strings.Contains(route, "{") && !scopes.Has(httpapi.Needs()[route]) {
-				continue // it names nothing in its path, so that 403 tells nothing
+				continue // its path names no object, so a 403 reveals nothing
 			}
 			for _, tag := range []string{"acme-base", "base", "private", "acme-later"} {
 				method, path := pathFor(route, b.sandbox, tag)
@@ -169,7 +169,7 @@ func TestAnotherTenantsThingsAreNotThere(t *testing.T) {
 	b.unharmed()
 }
 
-// unharmed checks that what acme and the operator have is as it was.
+// unharmed checks that the objects of acme and of the operator are unchanged.
 func (b *tenants) unharmed() {
 	b.t.Helper()
 	into[api.SandboxInfo](b.t, b.as(b.acme, "GET", "/v1/sandboxes/"+b.sandbox, ""), 200)
@@ -218,7 +218,8 @@ func TestListsHaveNothingOfOthers(t *testing.T) {
 	wantError(t, b.as(b.evil, "GET", "/metrics", ""), api.CodeForbidden)
 }
 
-// A scope that lacks is told of one's own only: 404 for others' is in the test above.
+// A missing scope is reported only for the tenant's own objects. The test above covers 404 for
+// others' objects.
 func TestScopesOnOnesOwn(t *testing.T) {
 	for _, scope := range []principal.Scopes{principal.Read, principal.Run, principal.Fork, principal.Admin} {
 		b := newTenants(t)
@@ -227,7 +228,7 @@ func TestScopesOnOnesOwn(t *testing.T) {
 		for _, route := range b.server.Routes() {
 			need := httpapi.Needs()[route]
 			if strings.Contains(route, "{key}") || scope.Has(need) && !httpapi.OperatorOnly(route) {
-				continue // allowed: what comes of it is other tests' business
+				continue // allowed: other tests check the result
 			}
 			method, path := pathFor(route, b.sandbox, "base")
 			w := b.as(text, method, path, bodyFor(route, "base"))
@@ -305,7 +306,7 @@ func TestHowAKeyIsShown(t *testing.T) {
 
 func TestTagsOfTenantsDoNotMeet(t *testing.T) {
 	b := newTenants(t)
-	// The same name, and one that looks like another's.
+	// The same name, and one that looks like another tenant's.
 	evils := into[api.SnapshotInfo](t, b.as(b.evil, "POST", "/v1/snapshots", `{"tag":"base","image":"python-numpy"}`), 201)
 	looks := into[api.SnapshotInfo](t, b.as(b.evil, "POST", "/v1/snapshots", `{"tag":"acme-base","image":"python-numpy"}`), 201)
 	if evils.Tag != "evil-base" || looks.Tag != "evil-acme-base" || evils.Owner != "evil" {
@@ -314,7 +315,7 @@ func TestTagsOfTenantsDoNotMeet(t *testing.T) {
 	wantError(t, b.as(b.evil, "POST", "/v1/snapshots", `{"tag":"base","image":"python-numpy"}`), api.CodeConflict)
 	long := `{"tag":"` + strings.Repeat("x", 62) + `","image":"python-numpy"}`
 	wantError(t, b.as(b.evil, "POST", "/v1/snapshots", long), api.CodeInvalid)
-	if w := b.as(b.evil, "DELETE", "/v1/snapshots/acme-base", ""); w.Code != 204 { // its own of that name
+	if w := b.as(b.evil, "DELETE", "/v1/snapshots/acme-base", ""); w.Code != 204 { // its own snapshot of that name
 		t.Errorf("deleted: %d %s", w.Code, w.Body)
 	}
 	b.unharmed()
@@ -334,7 +335,7 @@ func TestAPublicSnapshot(t *testing.T) {
 		wantError(t, b.as(b.evil, method, path, body), api.CodeForbidden)
 	}
 	into[[]api.SandboxInfo](t, b.as(b.evil, "POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`), 201)
-	// A public one of acme's, which others use, cannot be deleted under them, nor are they named.
+	// A public snapshot of acme that others use cannot be deleted. The error does not name them.
 	into[api.SnapshotInfo](t, b.do("PUT", "/v1/snapshots/acme-base/public", `{"public":true}`), 200)
 	sb := into[[]api.SandboxInfo](t, b.as(b.evil, "POST", "/v1/sandboxes", `{"snapshot_tag":"acme-base"}`), 201)[0]
 	into[api.BranchResult](t, b.as(b.evil, "POST", "/v1/sandboxes/"+sb.ID+"/branch", `{"tag":"on-it"}`), 201)
@@ -347,7 +348,7 @@ func TestAPublicSnapshot(t *testing.T) {
 	if info := into[api.SnapshotDetail](t, b.as(b.acme, "GET", "/v1/snapshots/base/info", ""), 200); len(info.Dependents) != 0 || slices.Contains(info.Sandboxes, sb.ID) {
 		t.Errorf("acme sees %v and %v", info.Dependents, info.Sandboxes)
 	}
-	// Of another content it is not public any more.
+	// With other content it is not public any more.
 	into[api.SnapshotInfo](t, b.do("PUT", "/v1/snapshots/py/public", `{"public":false}`), 200)
 	wantError(t, b.as(b.evil, "POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`), api.CodeNotFound)
 }
@@ -400,7 +401,7 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// What sandboxes write to their own disks counts, for forks and snapshots alike.
+// The overlays of sandboxes count in the disk quota, for forks and snapshots alike.
 func TestTheDiskQuotaCountsSandboxesDisks(t *testing.T) {
 	b := newTenants(t)
 	text := b.key(keys.Spec{Name: "q", Tenant: "disks", Quotas: keys.Quotas{DiskMiB: 10}})
@@ -420,7 +421,7 @@ func TestTheDiskQuotaCountsSandboxesDisks(t *testing.T) {
 	into[[]api.SandboxInfo](t, b.as(b.evil, "POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`), 201)
 }
 
-// A guest's forks count in the quotas of the key that its tree began with.
+// Guest forks count in the quotas of the key that made the root of the tree.
 func TestQuotasOfGuestsForks(t *testing.T) {
 	b := newTenants(t)
 	forker := func(tenant string, q keys.Quotas) (sandbox.Info, string) {
@@ -469,7 +470,7 @@ func TestQuotasOfGuestsForks(t *testing.T) {
 	}
 }
 
-// Many at once get no more than the quota, and none gets a 500.
+// Concurrent requests get no more than the quota, and no request gets a 500.
 func TestAFloodGetsNoMoreThanTheQuota(t *testing.T) {
 	b := newTenants(t)
 	text := b.key(keys.Spec{Name: "q", Tenant: "flood", Quotas: keys.Quotas{Sandboxes: 5}})
@@ -546,7 +547,7 @@ func TestWhatIsTheHostsIsTheOperators(t *testing.T) {
 	into[[]api.Image](t, b.as(b.evil, "GET", "/v1/images", ""), 200)
 }
 
-// No text of a key, and no token, is in anything that the daemon writes or answers.
+// No output and no answer of the daemon contains the text of a key or a token.
 func TestSecretsAreNowhere(t *testing.T) {
 	b := newTenants(t)
 	for _, route := range b.server.Routes() {
@@ -582,7 +583,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	}
 }
 
-// FuzzAuthorization: whatever is shown opens nothing, and breaks nothing.
+// FuzzAuthorization checks that random credentials give no access and cause no failure.
 func FuzzAuthorization(f *testing.F) {
 	b := newTenants(f)
 	for _, seed := range []string{"", "Bearer ", "Bearer x", "bearer e2b_", "Basic Og==", token, keys.Prefix + strings.Repeat("0", 40), "\x00", "Bearer \xff"} {
@@ -630,7 +631,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// TestPortsOfATenantArePrivate: other tenants could reach them by an id alone.
+// TestPortsOfATenantArePrivate: other tenants could otherwise reach them with an ID alone.
 func TestPortsOfATenantArePrivate(t *testing.T) {
 	b := newTenants(t)
 	for _, c := range []struct {

@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// A tenant's weight is the operator's to set and to see, and is told to the engine.
+// Only the operator can set and see a tenant's weight, which the engine receives.
 func TestATenantsWeightIsTheOperators(t *testing.T) {
 	b := newTenants(t)
 	const path = "/v1/tenants/acme"

@@ -8,15 +8,15 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Timings are the histograms of what only the engine sees. The engine is told of
-// them before there is a server (sandbox.Config.Observer), which then shows them.
+// Timings are histograms of durations only the engine measures. The engine gets them before the
+// server exists (sandbox.Config.Observer). The server then shows them.
 type Timings struct {
 	of map[sandbox.Op]prometheus.Histogram
 }
 
 var _ sandbox.Observer = (*Timings)(nil)
 
-// NewTimings makes empty ones.
+// NewTimings returns empty histograms.
 func NewTimings() *Timings {
 	return &Timings{of: map[sandbox.Op]prometheus.Histogram{
 		sandbox.OpRestore: histogram("forkd_restore_seconds",
@@ -25,7 +25,7 @@ func NewTimings() *Timings {
 	}}
 }
 
-// Observe implements sandbox.Observer. What failed has no time worth counting.
+// Observe implements sandbox.Observer. It ignores failed operations.
 func (t *Timings) Observe(op sandbox.Op, took time.Duration, err error) {
 	if h := t.of[op]; h != nil && err == nil {
 		h.Observe(took.Seconds())

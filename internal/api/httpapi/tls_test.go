@@ -28,7 +28,7 @@ import (
 	"github.com/forkd/forkd/internal/api/tlscert"
 )
 
-// serveTLS runs a server with a certificate of its own, and returns its files too.
+// serveTLS runs a server with its own certificate, and returns the files too.
 func serveTLS(t *testing.T, clientCA ...string) (l httpapi.Listener, files *tlscert.Files, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -87,7 +87,7 @@ func TestACertificateIsPinned(t *testing.T) {
 		if client.ReasonOf(err) != api.ReasonTLSUntrusted || !client.IsUnreachable(err) {
 			t.Errorf("%s fingerprint: %v", name, err)
 		}
-		// Nothing of a change was done, and the error does not say that it may have been.
+		// The request was not sent, and the error does not suggest that it may have been done.
 		if err := clientOf(t, l, pin).Kill(t.Context(), "sb-1"); client.ReasonOf(err) != api.ReasonTLSUntrusted {
 			t.Errorf("%s fingerprint, a change: %v", name, err)
 		}
@@ -97,7 +97,7 @@ func TestACertificateIsPinned(t *testing.T) {
 			t.Errorf("a client was made of %+v", bad)
 		}
 	}
-	// What does not speak TLS gets nothing, and harms nobody.
+	// A client without TLS gets no answer, and does no harm.
 	if _, _, err := exchangeRaw(l); err != nil {
 		t.Error(err)
 	}
@@ -106,17 +106,17 @@ func TestACertificateIsPinned(t *testing.T) {
 	}
 }
 
-// exchangeRaw speaks plain HTTP to a listener of TLS.
+// exchangeRaw sends plain HTTP to a TLS listener.
 func exchangeRaw(l httpapi.Listener) (int, string, error) {
 	d := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11}}
 	if c, err := d.Dial("tcp", l.Addr().String()); err == nil {
 		c.Close()
-		return 0, "", os.ErrInvalid // too old to be let in
+		return 0, "", os.ErrInvalid // too old to be accepted
 	}
 	return 0, "", nil
 }
 
-// h2 is a client that speaks nothing but HTTP/2 over TLS.
+// h2 is a client that uses only HTTP/2 over TLS.
 func h2(t *testing.T, change func(*tls.Config)) *http.Client {
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Protocols: new(http.Protocols)}
 	tr.Protocols.SetHTTP2(true)
@@ -159,9 +159,9 @@ func TestHTTP2OverTLS(t *testing.T) {
 		{"POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":2}`, token, 201},
 		{"POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`, "wrong", 401},
 		{"POST", "/v1/sandboxes", strings.Repeat("x", 1<<20), "wrong", 401}, // and its body is not read whole
-		{"POST", "/v1/sandboxes", strings.Repeat(" ", 2<<20), token, 400},   // it is no JSON
+		{"POST", "/v1/sandboxes", strings.Repeat(" ", 2<<20), token, 400},   // it is not JSON
 		{"GET", "/v1/none", "", token, 404},
-		{"POST", "/v1/sandboxes/sb-00000001-0001/ports/80/connect", "", token, 400}, // nothing to upgrade
+		{"POST", "/v1/sandboxes/sb-00000001-0001/ports/80/connect", "", token, 400}, // no upgrade requested
 		{"POST", "/v1/sandboxes/sb-00000001-0001/ping", "", token, 200},
 	} {
 		if status, body := send(row.method, row.path, row.body, row.auth); status != row.status {
@@ -169,7 +169,7 @@ func TestHTTP2OverTLS(t *testing.T) {
 		}
 	}
 	var wg sync.WaitGroup
-	for range 50 { // at once, over one connection
+	for range 50 { // concurrently, over one connection
 		wg.Go(func() {
 			if status, body := send("GET", "/v1/sandboxes", "", token); status != 200 || !strings.Contains(body, "sb-00000001-0002") {
 				t.Errorf("%d %.100s", status, body)
@@ -177,7 +177,7 @@ func TestHTTP2OverTLS(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Those who speak HTTP/1.1 do so still.
+	// HTTP/1.1 clients still work.
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer tr.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: tr}).Get("https://127.0.0.1:" + port + "/healthz")
@@ -216,7 +216,7 @@ func newAuthority(t *testing.T, name string) authority {
 	return authority{cert, key}
 }
 
-// client is a client's certificate that is good until a time.
+// client returns a client certificate that is valid until a time.
 func (a authority) client(t *testing.T, until time.Time, use x509.ExtKeyUsage) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -233,10 +233,9 @@ func (a authority) client(t *testing.T, until time.Time, use x509.ExtKeyUsage) t
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// With --tls-client-ca nobody gets as far as a request without a certificate that is wanted; and
-// with one a token is still asked for.
+// With --tls-client-ca every request requires an accepted certificate, and also a token.
 func TestCertificatesOfClients(t *testing.T) {
-	wanted, other := newAuthority(t, "wanted"), newAuthority(t, "wanted") // of the same name
+	wanted, other := newAuthority(t, "wanted"), newAuthority(t, "wanted") // with the same name
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: wanted.cert.Raw}), 0o600); err != nil {
 		t.Fatal(err)
@@ -261,7 +260,7 @@ func TestCertificatesOfClients(t *testing.T) {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			c := h2(t, func(c *tls.Config) {
 				c.MaxVersion = version
-				c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // whatever is asked for
+				c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // whatever is requested
 					if len(row.certs) == 0 {
 						return new(tls.Certificate), nil
 					}
@@ -289,7 +288,7 @@ func TestCertificatesOfClients(t *testing.T) {
 	}
 }
 
-// A client of this repository shows the certificate of its files, and says what is wrong with one that is not taken.
+// The Go client sends the certificate of its files, and reports why the daemon refuses one.
 func TestAClientShowsItsCertificate(t *testing.T) {
 	wanted, other := newAuthority(t, "wanted"), newAuthority(t, "wanted")
 	file := filepath.Join(t.TempDir(), "ca.pem")
@@ -336,7 +335,7 @@ func TestAClientShowsItsCertificate(t *testing.T) {
 	}
 }
 
-// A URL with the other scheme is told so, by either end.
+// A URL with the other scheme gets an explanation from either end.
 func TestASchemeThatIsTheOther(t *testing.T) {
 	l, _, _ := serveTLS(t)
 	_, port, err := net.SplitHostPort(l.Addr().String())
@@ -350,7 +349,7 @@ func TestASchemeThatIsTheOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // a connection of its own each
+		for range 2 { // one connection each
 			if _, err := c.ListSandboxes(t.Context()); client.ReasonOf(err) != api.ReasonTLSScheme {
 				t.Errorf("%s: %v", url, err)
 			}
@@ -362,7 +361,7 @@ func TestASchemeThatIsTheOther(t *testing.T) {
 	}
 }
 
-// files are a client's certificate and its key.
+// files returns a client's certificate and its key as files.
 func (a authority) files(t *testing.T) (cert, key string) {
 	t.Helper()
 	c := a.client(t, time.Now().Add(time.Hour), x509.ExtKeyUsageClientAuth)

@@ -48,10 +48,10 @@ func (w wordy) Flows(context.Context, string) ([]sandbox.NetFlow, error) {
 	return make([]sandbox.NetFlow, 10_000), nil
 }
 
-// Memory fails as a bug does.
+// Memory panics like a bug.
 func (w wordy) Memory(string) (sandbox.MemoryUse, error) { panic("a bug") }
 
-// unread is a server of both APIs with a small budget, on a Unix socket, whose buffers are small.
+// unread is a server of both APIs with a small budget, on a Unix socket with small buffers.
 type unread struct {
 	*tenants
 	server  *httpapi.Server
@@ -114,7 +114,7 @@ func newUnread(t *testing.T) *unread {
 	return u
 }
 
-// ask sends a request over a connection of its own, and returns the answer with its body unread.
+// ask sends a request over a new connection, and returns the answer with its body unread.
 func (u *unread) ask(ctx context.Context, key, path string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://forkd"+path, nil)
 	if err != nil {
@@ -126,7 +126,7 @@ func (u *unread) ask(ctx context.Context, key, path string) (*http.Response, err
 	}}).RoundTrip(r)
 }
 
-// settled waits until nothing is charged.
+// settled waits until the charge is zero.
 func (u *unread) settled() {
 	u.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); u.server.Charged() != 0; {
@@ -137,14 +137,14 @@ func (u *unread) settled() {
 	}
 }
 
-// Clients that take no answers, of whatever kind, hold no more than the budget, and leave another tenant its share.
-// When they are gone the budget is whole.
+// Clients that do not read answers hold no more than the budget, with answers of any kind, and
+// leave another tenant its share. When they have disconnected, the whole budget is free.
 func TestUnreadAnswersOfEveryKindAreBounded(t *testing.T) {
 	u := newUnread(t)
 	at := "/v1/sandboxes/" + u.mine
 	for _, c := range []struct {
 		name, key, path string
-		refused         bool // the share is used up by so many of them
+		refused         bool // so many of them use up the share
 	}{
 		{"sandboxes", u.evil, "/v1/sandboxes", true},
 		{"images", u.evil, "/v1/images", true},
@@ -165,7 +165,7 @@ func TestUnreadAnswersOfEveryKindAreBounded(t *testing.T) {
 }
 
 func (u *unread) leave(t *testing.T, key, path string, refused bool) {
-	const n, slack = 50, 12 // MiB, of connections and what is being made
+	const n, slack = 50, 12 // MiB, of connections and of answers in progress
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	before := heapMiB()
@@ -205,7 +205,7 @@ func (u *unread) leave(t *testing.T, key, path string, refused bool) {
 	u.settled()
 }
 
-// Requests that fail, panic or end early leave nothing charged.
+// Requests that fail, panic or end early leave no charge.
 func TestEndedRequestsLeaveNothingCharged(t *testing.T) {
 	u := newUnread(t)
 	var all sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 // stepVerify is the only step of a verification.
 const stepVerify = "verify"
 
-// verifyEvery is how often a verification that is under way is told.
+// verifyEvery is the interval of progress lines during a verification.
 const verifyEvery = 200 * time.Millisecond
 
 type verifySnapshotInput struct {
@@ -47,7 +47,7 @@ func (s *snapshotRoutes) verify(ctx context.Context, tag string) (api.VerifyResu
 	report, err := s.engine(ctx).VerifySnapshot(ctx, tag)
 	if err != nil {
 		f := *failureOf(err)
-		if f.Code == api.CodeNotRestorable { // verify is what they have just done
+		if f.Code == api.CodeNotRestorable { // advice to verify would be pointless
 			f.Reason, f.Details = api.ReasonVerifyFailed, map[string]string{"tag": tag}
 		}
 		return api.VerifyResult{}, &f
@@ -55,7 +55,7 @@ func (s *snapshotRoutes) verify(ctx context.Context, tag string) (api.VerifyResu
 	return wireVerify(report), nil
 }
 
-// streamVerify sends a line now and then while a snapshot is read, and the result.
+// streamVerify sends progress lines while a snapshot is read, and then the result.
 func (s *snapshotRoutes) streamVerify(hc huma.Context, tag string) {
 	r, w := humago.Unwrap(hc)
 	out := &lineStream{w: w, flush: http.NewResponseController(w).Flush, status: http.StatusOK}

@@ -6,14 +6,14 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// Asker is who a request came from, as far as it was shown by a key. The zero Asker is the operator,
-// who sees everything.
+// Asker is the sender of a request, as proved by a key. The zero Asker is the operator, who sees
+// everything.
 type Asker struct {
 	Key, Name string // ID of the key, and its name
-	Tenant    string // whose it is; empty: the operator's
+	Tenant    string // its tenant; empty: the operator
 }
 
-// askers says who asks; its function is the daemon's (Options.Asker).
+// askers returns the sender of a request, with the daemon's function (Options.Asker).
 type askers struct{ of func(context.Context) Asker }
 
 func newAskers(of func(context.Context) Asker) askers {
@@ -21,7 +21,7 @@ func newAskers(of func(context.Context) Asker) askers {
 		of = func(ctx context.Context) Asker {
 			p := principal.From(ctx)
 			if p.KeyID == "" {
-				return Asker{} // its name is the way it came
+				return Asker{} // its name is its transport
 			}
 			return Asker{Key: p.KeyID, Name: p.Name, Tenant: p.Tenant}
 		}
@@ -29,12 +29,12 @@ func newAskers(of func(context.Context) Asker) askers {
 	return askers{of}
 }
 
-// visible reports whether who asks may see what is an owner's. This is the one place that decides it
-// for what is no sandbox and no snapshot, such as events.
+// visible reports whether the caller may see an object of the given owner. This is the only such
+// check for objects other than sandboxes and snapshots, such as events.
 func (a askers) visible(ctx context.Context, owner string) bool {
 	tenant := a.of(ctx).Tenant
 	return tenant == "" || tenant == owner
 }
 
-// operator reports whether the operator asks.
+// operator reports whether the caller is the operator.
 func (a askers) operator(ctx context.Context) bool { return a.of(ctx).Tenant == "" }

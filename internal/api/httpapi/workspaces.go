@@ -18,7 +18,7 @@ type WorkspacePath struct {
 
 type createWorkspaceInput struct{ Body api.CreateWorkspaceRequest }
 
-// suspendInput has a body that may be absent.
+// suspendInput has an optional body.
 type suspendInput struct {
 	WorkspacePath
 	Body *api.SuspendWorkspaceRequest `required:"false"`
@@ -94,7 +94,7 @@ func (s *workspaceRoutes) resume(ctx context.Context, in *WorkspacePath) (*body[
 	return s.told(ctx)(s.book.Resume(ctx, s.engine(ctx), in.Workspace))
 }
 
-// told answers with a workspace, and names its sandbox in the audit log.
+// told answers with a workspace, and records its sandbox in the audit log.
 func (s *workspaceRoutes) told(ctx context.Context) func(workspace.Workspace, error) (*body[api.WorkspaceInfo], error) {
 	return func(w workspace.Workspace, err error) (*body[api.WorkspaceInfo], error) {
 		if err != nil {

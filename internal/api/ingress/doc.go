@@ -1,8 +1,8 @@
-// Package ingress carries HTTP from outside to servers in sandboxes: which port of which
-// sandbox a request is for, by its Host ({port}-{id}.DOMAIN) or by headers, and the request
-// itself, with WebSockets, streams and gRPC. It knows no engine: it is given a Dialer. The
-// daemon's listeners ask Match about each request before the API sees it; what matches
-// never gets to the API, so no token of the API opens anything here, nor the other way
-// round. The trap: both ends are strangers. Clients are anybody's unless a sandbox is
-// private, and what a guest answers is passed on as it is, under a host name of its own.
+// Package ingress carries HTTP from outside to servers in sandboxes. It finds the sandbox and the
+// port of a request by its Host ({port}-{id}.DOMAIN) or by headers, and forwards the request,
+// including WebSockets, streams and gRPC. It knows no engine, only a Dialer. The daemon's listeners
+// call Match for each request before the API. A matching request never reaches the API, so a token
+// of the API gives no access here, and a sandbox's token no access to the API. The trap: neither
+// side is trusted. Any client can send requests unless a sandbox is private. A guest's answer is
+// passed on unchanged, under a separate host name.
 package ingress

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// tokenHeaders may carry a private sandbox's token. The first two are taken off; the last
-// is passed on, as E2B's clients show it to the agent in the guest as well.
+// tokenHeaders returns the headers that may carry a private sandbox's token. The first two are
+// removed. The last is passed on, because E2B's clients also show it to the agent in the guest.
 func tokenHeaders() []string {
 	return []string{"Forkd-Access-Token", headerTraffic, "X-Access-Token"}
 }
 
-// headerTraffic is E2B's.
+// headerTraffic is E2B's header.
 const headerTraffic = "E2b-Traffic-Access-Token"
 
-// bearer is the token in a request's Authorization, which may be the guest's own.
+// bearer returns the token in a request's Authorization, which may be for the guest's own server.
 func bearer(h http.Header) string {
 	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -25,7 +25,7 @@ func bearer(h http.Header) string {
 	return strings.TrimSpace(token)
 }
 
-// errPrivate is a request to a private sandbox that does not show its token. The texts are E2B's.
+// errPrivate reports a request to a private sandbox without its token. The texts are E2B's.
 type errPrivate struct{ wrong bool }
 
 func (e errPrivate) Error() string {
@@ -35,8 +35,8 @@ func (e errPrivate) Error() string {
 	return "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
 }
 
-// admit refuses a request that does not show what its sandbox asks for. One that shows it as
-// Authorization loses that header: it is no business of the guest's server.
+// admit refuses a request without the token its sandbox requires. If the token is in Authorization,
+// admit removes that header, because it is not for the guest's server.
 func (h *Handler) admit(r *http.Request, to Target) error {
 	var no errPrivate
 	if h.cfg.Guard == nil {
@@ -63,16 +63,16 @@ func (h *Handler) admit(r *http.Request, to Target) error {
 	return no
 }
 
-// opens reports whether a text is the token of a private sandbox. An empty text opens none, not even
-// one whose token is missing.
+// opens reports whether a text is the token of a private sandbox. An empty text never is, even if
+// the sandbox's token is missing.
 func opens(shown, token string) bool { return shown != "" && token != "" && equal(shown, token) }
 
-// Admits reports whether a request shows what a port asks for. It changes nothing of the request.
+// Admits reports whether a request shows the token a port requires. It does not change the request.
 func (h *Handler) Admits(r *http.Request, id string, port uint16) bool {
 	return h.admit(&http.Request{Header: r.Header.Clone()}, Target{id, port}) == nil
 }
 
-// equal compares digests, so that neither content nor length shows in the time it takes.
+// equal compares digests, to make the time independent of content and length.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// DefaultDomain is one whose names browsers and systemd's resolver take for this host.
+// DefaultDomain is a domain that browsers and systemd's resolver resolve to this host.
 const DefaultDomain = "forkd.localhost"
 
 // Dialer connects to servers in sandboxes. Its errors wrap package sandbox's sentinels.
@@ -20,26 +20,27 @@ type Dialer interface {
 	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
 }
 
-// Guard knows which sandboxes are private.
+// Guard returns the access rules of ports.
 type Guard interface {
-	// PortAccess returns the rule for requests to a port of a sandbox. A request that it returns
-	// an error for is refused with that error.
+	// PortAccess returns the rule for requests to a port of a sandbox. If it returns an error, the
+	// request is refused with the same error.
 	PortAccess(id string, port uint16) (sandbox.PortAccess, error)
 }
 
-// Config is what a Handler is made of.
+// Config holds the settings of a Handler.
 type Config struct {
-	// Domain is what host names end with. Empty: there are no routes, by headers neither.
+	// Domain is the domain of host names. If empty, there are no routes, not even by headers.
 	Domain string
 	Dialer Dialer
 	// Guard admits requests. If nil, every request is refused.
 	Guard Guard
-	// Wake is asked when a sandbox could not be dialled: it may wake one that is paused, and
-	// reports whether it is worth another try. nil: nobody is woken.
+	// Wake is called when a sandbox could not be dialled. It may resume a paused sandbox, and
+	// reports whether another attempt is useful. May be nil.
 	Wake func(ctx context.Context, id string, cause error) (bool, error)
-	// Ended returns why a sandbox whose server broke off does not run; nil if it runs. Ended may be nil.
+	// Ended returns the reason why a sandbox does not run after its server broke off, or nil if it
+	// runs. Ended may be nil.
 	Ended func(id string) error
-	// Log gets what goes wrong here; nil drops it.
+	// Log receives errors of this package. If nil, they are discarded.
 	Log *slog.Logger
 }
 
@@ -47,11 +48,11 @@ type Config struct {
 type Handler struct {
 	cfg   Config
 	proxy *httputil.ReverseProxy
-	// plain speaks HTTP/1.1 to guests, h2c HTTP/2 without TLS.
+	// plain uses HTTP/1.1 to guests, h2c HTTP/2 without TLS.
 	plain, h2c *http.Transport
 }
 
-// New makes a Handler.
+// New returns a Handler.
 func New(cfg Config) *Handler {
 	cfg.Domain = strings.ToLower(strings.Trim(cfg.Domain, "."))
 	if cfg.Log == nil {
@@ -65,8 +66,8 @@ func New(cfg Config) *Handler {
 	return h
 }
 
-// Match reports whether a request is for a sandbox, or was meant to be. Everything else is
-// the API's.
+// Match reports whether a request is for a sandbox, even if it names none correctly. All other
+// requests are for the API.
 func (h *Handler) Match(r *http.Request) bool {
 	if h.cfg.Domain == "" {
 		return false
@@ -75,13 +76,13 @@ func (h *Handler) Match(r *http.Request) bool {
 	return err != errNone
 }
 
-// Sandbox is the one that a request is for, if it says so.
+// Sandbox returns the sandbox a request names, or "".
 func (h *Handler) Sandbox(r *http.Request) string {
 	t, _ := route(r, h.cfg.Domain)
 	return t.Sandbox
 }
 
-// ServeHTTP passes a request that matches on to its sandbox.
+// ServeHTTP forwards a matching request to its sandbox.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to, err := route(r, h.cfg.Domain)
 	if err != nil {
@@ -91,8 +92,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serve(w, r, to)
 }
 
-// ServePort passes a request on to a port that somebody else found it to be for. shown is the
-// sandbox's id as its client has it: refusals have that, and E2B's fields only, unless it is empty.
+// ServePort forwards a request to a port the caller has determined. shown is the sandbox's ID in
+// the client's form. If it is not empty, refusals contain it, and only E2B's fields.
 func (h *Handler) ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16) {
 	h.serve(w, r.WithContext(context.WithValue(r.Context(), shownKey{}, shown)), Target{id, port})
 }
@@ -102,15 +103,15 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, to Target) {
 		refuse(w, r, to, err)
 		return
 	}
-	// A server may answer before it has read all of the request.
+	// A server may answer before it has read the whole request.
 	w = earlyanswer.Allow(w, r)
 	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, to)))
 }
 
-// shownKey is where it has a sandbox's id as its client has it.
+// shownKey is the context key for a sandbox's ID in the client's form.
 type shownKey struct{}
 
-// targetKey is where a request's context has its Target.
+// targetKey is the context key for a request's Target.
 type targetKey struct{}
 
 func targetOf(ctx context.Context) Target {

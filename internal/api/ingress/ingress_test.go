@@ -19,7 +19,7 @@ import (
 
 const aSandbox = "sb-00000001-0001"
 
-// guest is a fake of one sandbox: servers by their ports.
+// guest is a fake of one sandbox with servers on ports.
 type guest struct {
 	servers map[uint16]string // addresses
 	err     error             // of all dials
@@ -38,7 +38,7 @@ func (g *guest) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	return d.DialContext(ctx, "tcp", g.servers[port])
 }
 
-// bench is an ingress with one sandbox, and a client of it for which every name is its address.
+// bench is an ingress with one sandbox. Its client resolves every name to the ingress.
 type bench struct {
 	*guest
 	address string
@@ -78,7 +78,7 @@ func start(t *testing.T, cfg Config, servers map[uint16]http.Handler) *bench {
 	return b
 }
 
-// speaking is a client of those protocols.
+// speaking returns a client for these protocols.
 func (b *bench) speaking(t *testing.T, set func(*http.Protocols)) *http.Client {
 	tr := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -127,7 +127,7 @@ func TestARequestArrivesAsItWasSent(t *testing.T) {
 	r.Header.Set("X-Own", "1")
 	r.Header.Set("Authorization", "Bearer the-guests")
 	r.Header.Set("Forkd-Access-Token", "secret")
-	r.Header.Set("X-Forwarded-Proto", "https") // by a proxy in front, on this host
+	r.Header.Set("X-Forwarded-Proto", "https") // from a proxy in front, on this host
 	resp, err := b.client.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestByHeaders(t *testing.T) {
 	}
 }
 
-// What a server sends comes at once, also when it sends the rest much later.
+// Data of a server arrives immediately, even if the server sends the rest much later.
 func TestStreamsAreStreams(t *testing.T) {
 	more := make(chan struct{})
 	b := start(t, Config{}, map[uint16]http.Handler{80: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -222,8 +222,8 @@ func TestAWebSocketIsPassedOn(t *testing.T) {
 	}
 }
 
-// gRPC is HTTP/2 to the guest as well; other requests over HTTP/2 are for servers that may
-// speak HTTP/1.1 only.
+// gRPC uses HTTP/2 to the guest as well. Other requests over HTTP/2 use HTTP/1.1 to the guest,
+// because its server may support nothing else.
 func TestHTTP2(t *testing.T) {
 	b := start(t, Config{}, map[uint16]http.Handler{50051: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "Grpc-Status")
@@ -263,7 +263,7 @@ func TestWhatTheGuestDoesNotAnswer(t *testing.T) {
 		port    uint16
 		kind    string
 	}{
-		// these two texts are read by E2B's clients
+		// E2B's clients parse these two texts
 		"no sandbox":    {host: "80-sb000000019999", status: 502, message: "The sandbox was not found", kind: "not_found"},
 		"closed port":   {host: "81-sb000000010001", status: 502, message: "The sandbox is running but port is not open", port: 81, kind: "port_closed"},
 		"failed":        {host: "80-sb000000010001", err: gone, status: 502, message: "The sandbox was not found", kind: "guest_gone"},
@@ -297,7 +297,7 @@ func TestWhatTheGuestDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A server that ends in the middle of an answer must not look as if it had come to its end.
+// An answer that breaks off must not look complete.
 func TestAnAnswerThatBreaksOff(t *testing.T) {
 	b := start(t, Config{}, map[uint16]http.Handler{80: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "some")
@@ -337,7 +337,7 @@ func (broken) PortAccess(string, uint16) (sandbox.PortAccess, error) {
 // unguarded is a Config without a Guard.
 type unguarded struct{ Guard }
 
-// A sandbox is public only where the guard says so.
+// A sandbox is public only if the guard says so.
 func TestWhatIsNotPublicIsClosed(t *testing.T) {
 	reached := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "in") })
 	for name, c := range map[string]struct {
@@ -382,7 +382,7 @@ func TestAPrivateSandbox(t *testing.T) {
 	}
 }
 
-// A refusal is E2B's, word for word; a person in a browser reads what to do.
+// A refusal is E2B's, word for word. A person with a browser gets advice.
 func TestARefusalOfAPrivateSandboxIsE2Bs(t *testing.T) {
 	b := start(t, Config{Guard: private{aSandbox: "token"}}, nil)
 	const begin, end = `{"sandboxId":"sb-00000001-0001","message":"Sandbox is secured with traffic access token. `, `","code":403}` + "\n"
@@ -402,7 +402,8 @@ func TestARefusalOfAPrivateSandboxIsE2Bs(t *testing.T) {
 	}
 }
 
-// The token is for the daemon: the server in the guest does not get it, but its own Authorization.
+// The token is for the daemon. The server in the guest gets its own Authorization, but not the
+// token.
 func TestATokenStaysHere(t *testing.T) {
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.Header.Get("Authorization"), r.Header.Get("Forkd-Access-Token"), r.Header.Get("E2b-Traffic-Access-Token"))
@@ -418,7 +419,7 @@ func TestATokenStaysHere(t *testing.T) {
 	}
 }
 
-// stalled is a connection to a guest that is paused for want of room once it has been asked.
+// stalled is a connection to a guest paused for lack of disk space after it has received a request.
 type stalled struct{ net.Conn }
 
 func (stalled) Read([]byte) (int, error) {
@@ -433,7 +434,8 @@ func (stalledGuest) DialPort(context.Context, string, uint16) (net.Conn, error) 
 	return stalled{near}, nil
 }
 
-// A request under way when its sandbox is paused is told so, as are those that come later.
+// A request in progress gets an error when its sandbox is paused for lack of space, and so do later
+// requests.
 func TestARequestUnderWayWhenThereIsNoRoom(t *testing.T) {
 	b := start(t, Config{Dialer: stalledGuest{}}, nil)
 	resp, body := b.get(t, "http://"+hostOf(80), nil)
@@ -475,7 +477,8 @@ func TestOnlyThisHostIsBelieved(t *testing.T) {
 	}
 }
 
-// Whoever found the port gets refusals of E2B's fields, with the id as its client has it.
+// A caller that has determined the port gets refusals with E2B's fields and the client's form of
+// the ID.
 func TestAPortThatAnotherFound(t *testing.T) {
 	b := start(t, Config{}, map[uint16]http.Handler{80: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "served")
@@ -493,7 +496,8 @@ func TestAPortThatAnotherFound(t *testing.T) {
 	}
 }
 
-// A sandbox that ends while a server in it has a request is named as ended, with the reason.
+// If a sandbox ends while a server in it has a request, the error names the sandbox as ended, with
+// the reason.
 func TestASandboxThatEndsDuringARequest(t *testing.T) {
 	why := sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxEnded, "sandbox sb-00000001-0001 ended: killed")
 	b := start(t, Config{Ended: func(id string) error { return why }},

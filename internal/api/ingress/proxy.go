@@ -19,9 +19,9 @@ func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:       rewrite,
 		Transport:     guard.Transport{Next: roundTripper{h}},
-		FlushInterval: -1, // streams are streams
+		FlushInterval: -1, // flush streams immediately
 		ModifyResponse: func(resp *http.Response) error {
-			resp.Header.Del(HeaderError) // only the daemon says so
+			resp.Header.Del(HeaderError) // only the daemon sets it
 			return nil
 		},
 		ErrorLog: slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),
@@ -32,7 +32,7 @@ func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 				return
 			}
 			if r.Context().Err() != nil {
-				panic(http.ErrAbortHandler) // nobody is there to read an answer
+				panic(http.ErrAbortHandler) // the client has disconnected
 			}
 			var undialled dialError
 			if h.cfg.Ended != nil && !errors.As(err, &undialled) {
@@ -45,7 +45,7 @@ func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 	}
 }
 
-// rewrite leaves Host and path as the client sent them.
+// rewrite keeps the client's Host and path.
 func rewrite(p *httputil.ProxyRequest) {
 	to := targetOf(p.In.Context())
 	p.Out.URL.Scheme = "http"
@@ -57,8 +57,8 @@ func rewrite(p *httputil.ProxyRequest) {
 	forwarded(p)
 }
 
-// forwarded says who the client is. What a proxy on this host has said of that is
-// believed: one in front that ends TLS. Others could write what they like.
+// forwarded adds the client's address and scheme. It trusts these headers only from a proxy on this
+// host, for example one that ends TLS. Other clients could forge them.
 func forwarded(p *httputil.ProxyRequest) {
 	near := fromThisHost(p.In.RemoteAddr)
 	if near {
@@ -75,16 +75,17 @@ func forwarded(p *httputil.ProxyRequest) {
 	}
 }
 
-// fromThisHost tells loopback and Unix sockets, whose clients have no address.
+// fromThisHost reports whether the remote address is loopback, or empty for a Unix socket.
 func fromThisHost(remote string) bool {
 	a, err := netip.ParseAddrPort(remote)
 	return err != nil || a.Addr().Unmap().IsLoopback()
 }
 
-// roundTripper chooses how to speak to the guest.
+// roundTripper chooses the protocol to the guest.
 type roundTripper struct{ h *Handler }
 
-// RoundTrip sends a request that changes nothing again if a pause of its sandbox cut it off, and that resumes.
+// RoundTrip repeats a read-only request if a pause of its sandbox cut it off and the sandbox
+// resumes.
 func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.once(r)
 	var undialled dialError
@@ -111,9 +112,9 @@ func (t roundTripper) once(r *http.Request) (*http.Response, error) {
 	return t.h.plain.RoundTrip(r)
 }
 
-// transport dials sandboxes by their id and port, which stand in the URL's host.
-// Connections are not kept: one that lay idle would end up in a snapshot. A server may
-// think as long as it likes; what the client does not wait for ends with the client.
+// transport dials sandboxes by their ID and port, which are the host of the URL. It does not keep
+// connections, because an idle one would be captured in a snapshot. A server may take any time to
+// answer. A request ends when its client disconnects.
 func (h *Handler) transport() *http.Transport {
 	return &http.Transport{
 		DialContext:            func(ctx context.Context, _, addr string) (net.Conn, error) { return h.dial(ctx, addr) },
@@ -123,12 +124,12 @@ func (h *Handler) transport() *http.Transport {
 	}
 }
 
-// endedError is a sandbox that ended while a server in it had the request.
+// endedError reports a sandbox that ended while a server in it had the request.
 type endedError struct{ error }
 
 func (e endedError) Unwrap() error { return e.error }
 
-// dialError is a guest that could not be reached, unlike one that answers nonsense.
+// dialError reports a guest that could not be reached, in contrast to an invalid answer.
 type dialError struct{ error }
 
 func (d dialError) Unwrap() error { return d.error }

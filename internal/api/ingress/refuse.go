@@ -14,22 +14,22 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// HeaderError tells an answer of the daemon's from one of the guest's server, as the API does.
+// HeaderError distinguishes an answer of the daemon from one of the guest's server, as in the API.
 const HeaderError = "Forkd-Error"
 
-// refusal is the body of an answer that is not the guest's. Its first fields are E2B's:
-// clients of it read the text.
+// refusal is the body of an error of the daemon itself. Its first fields are E2B's, because its
+// clients parse the text.
 type refusal struct {
 	Sandbox string `json:"sandboxId"`
 	Message string `json:"message"`
 	Port    uint16 `json:"port,omitempty"`
 	Code    int    `json:"code"`
 
-	Error string `json:"error,omitempty"` // what happened, in our words
+	Error string `json:"error,omitempty"` // the event, in our words
 	Hint  string `json:"hint,omitempty"`
 
 	kind   string // one of the API's codes, for the header
-	advice string // for people, where the body is E2B's and nothing else
+	advice string // for people, if the body has only E2B's fields
 }
 
 // refuse answers for a guest that could not.
@@ -63,7 +63,7 @@ func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
 	}
 }
 
-// refusalOf words an error for E2B's clients and for people.
+// refusalOf describes an error for E2B's clients and for people.
 func refusalOf(to Target, err error) refusal {
 	f := refusal{Sandbox: to.Sandbox, Code: http.StatusBadGateway, Error: guesttext.ClipLines(err.Error(), 500)}
 	var bad badRoute

@@ -12,8 +12,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Headers by which a client that cannot choose the host name says where a request goes.
-// They are E2B's, so that its clients work.
+// Headers that name the target of a request, for clients that cannot choose the host name. They are
+// E2B's, so that its clients work.
 const (
 	HeaderSandbox = "E2b-Sandbox-Id"
 	HeaderPort    = "E2b-Sandbox-Port"
@@ -21,21 +21,21 @@ const (
 
 // Target is a port of a sandbox.
 type Target struct {
-	Sandbox string // its id, with dashes
+	Sandbox string // its ID, with dashes
 	Port    uint16
 }
 
-// errNone: a request is not for a sandbox.
+// errNone reports that a request is not for a sandbox.
 var errNone = errors.New("no route to a sandbox")
 
-// badRoute is a request that is for a sandbox and does not say which, or which port.
+// badRoute reports a request for a sandbox without a valid sandbox or port.
 type badRoute struct{ text string }
 
 func (b badRoute) Error() string { return b.text }
 
 func badRoutef(format string, args ...any) error { return badRoute{fmt.Sprintf(format, args...)} }
 
-// route finds what a request is for. Headers come before the host, as in E2B.
+// route returns the target of a request. Headers take precedence over the host, as in E2B.
 func route(r *http.Request, domain string) (Target, error) {
 	id, port := r.Header.Get(HeaderSandbox), r.Header.Get(HeaderPort)
 	switch {
@@ -47,16 +47,17 @@ func route(r *http.Request, domain string) (Target, error) {
 	return hostTarget(r.Host, domain)
 }
 
-// ValidDomain reports whether a domain can be that of host names. An empty one is none, and
-// valid.
+// ValidDomain reports whether a domain can be used in host names. An empty domain is valid and
+// disables them.
 func ValidDomain(domain string) bool {
 	return domain == "" || aDomain.MatchString(domain)
 }
 
 var aDomain = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 
-// numbered is the first label of a host name that is a port's: 8080-sb5f3a00120001, or with
-// dashes in the id. What else has a number and a dash in front was meant to be one.
+// numbered matches the first label of a host name of a port: 8080-sb5f3a00120001, or with dashes in
+// the ID. Every other label with a number and a dash in front counts as a failed attempt to name a
+// port.
 var numbered = regexp.MustCompile(`^([0-9]+)-(.+)$`)
 
 func hostTarget(host, domain string) (Target, error) {
@@ -87,7 +88,7 @@ func target(id, port string) (Target, error) {
 		return Target{}, badRoutef("sandbox %q: want its id, of small letters, digits and dashes", sandbox.Clip(id))
 	}
 	t := Target{Sandbox: sandbox.CanonicalID(id), Port: uint16(n)}
-	// E2B's older clients put another id behind that of the sandbox.
+	// E2B's older clients append another ID to the sandbox's.
 	if first, _, more := strings.Cut(id, "-"); more && sandbox.CanonicalID(first) != first {
 		t.Sandbox = sandbox.CanonicalID(first)
 	}

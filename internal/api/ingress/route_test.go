@@ -12,7 +12,7 @@ func TestRoutes(t *testing.T) {
 		host     string
 		id, port string // headers
 		want     Target
-		none     bool // the API's; else, without a target, refused
+		none     bool // for the API; otherwise, without a target, refused
 	}{
 		"id without dashes":       {host: "8080-sb5f3a00120001.d.test", want: one},
 		"with a port":             {host: "8080-sb5f3a00120001.d.test:8889", want: one},

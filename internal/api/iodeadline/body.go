@@ -10,23 +10,24 @@ import (
 	"time"
 )
 
-// SilentError is a request whose body stopped before its end. It is a net.Error.
+// SilentError reports a request with a body that stopped before its end. It is a net.Error.
 type SilentError struct{ After time.Duration }
 
 func (e *SilentError) Error() string {
 	return fmt.Sprintf("the request's body stopped: no bytes came within %s", e.After)
 }
 
-// Timeout is what net.Error has.
+// Timeout implements net.Error.
 func (e *SilentError) Timeout() bool { return true }
 
-// Temporary is what net.Error has.
+// Temporary implements net.Error.
 func (e *SilentError) Temporary() bool { return true }
 
 func (e *SilentError) Unwrap() error { return os.ErrDeadlineExceeded }
 
-// Silence returns why a request was ended whose body stopped; nil: it did not. Handlers ask it when they have failed:
-// over HTTP/1 the request's context ends as well, and their own error may be that.
+// Silence returns the error of a request ended because its body stopped, or nil. Handlers call it
+// when they have failed: over HTTP/1 the request's context ends as well, and the handler's own
+// error may report only the context's end.
 func Silence(ctx context.Context) error {
 	if o, ok := ctx.Value(writerKey{}).(*Writer); ok {
 		if e := o.silent.Load(); e != nil {
@@ -36,7 +37,7 @@ func Silence(ctx context.Context) error {
 	return nil
 }
 
-// Body is a request's body, whose reads have a deadline that moves.
+// Body is a request's body with a moving deadline for reads.
 type Body struct {
 	io.ReadCloser
 	out           *Writer
@@ -64,17 +65,18 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// left reports whether there is a body, some of which was not read.
+// left reports whether there is a body with unread bytes.
 func (b *Body) left() bool { return b != nil && !b.ended.Load() }
 
-// Leave gives a read under way, and those of net/http that follow it, the time for the rest: no handler waits for it.
+// Leave sets the time for the rest of the body as the deadline of a read in progress and of later
+// reads by net/http. No handler waits for the rest.
 func (b *Body) Leave() {
 	if b.left() {
 		b.out.reads.lower(time.Now().Add(b.out.limits.Rest))
 	}
 }
 
-// Close waits for a read under way, as that of net/http does.
+// Close waits for a read in progress, as net/http's does.
 func (b *Body) Close() error {
 	b.Leave()
 	return b.ReadCloser.Close()

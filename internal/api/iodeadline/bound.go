@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// bound is the deadline of one direction: the earlier one of a handler's and of one that moves.
+// bound is the deadline of one direction: the earlier of a handler's deadline and a moving one.
 type bound struct {
 	set func(time.Time) error
 
-	mu      sync.Mutex // guards what follows, and is held during set
+	mu      sync.Mutex // guards the fields below, and is held during set
 	handler time.Time  // zero: none
-	moving  time.Time  // of the piece under way; zero: none
-	idle    bool       // the peer may be silent for as long as it likes: none moves
-	over    bool       // the deadline stays
+	moving  time.Time  // of the current piece; zero: none
+	idle    bool       // the peer may be silent without limit: there is no moving deadline
+	over    bool       // the deadline is final
 	done    bool       // the handler has returned, and set must not be called
 }
 
-// limit sets a handler's deadline. One of the past is the last: whoever reads or writes at that moment does not take
-// it back.
+// limit sets a handler's deadline. A deadline in the past is final: concurrent reads and writes do
+// not replace it.
 func (b *bound) limit(t time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,7 +39,7 @@ func (b *bound) lower(t time.Time) {
 	}
 }
 
-// move sets the deadline of a piece; zero: it is done.
+// move sets the deadline of a piece. Zero means that the piece is done.
 func (b *bound) move(t time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,8 +64,9 @@ func (b *bound) free() {
 	}
 }
 
-// clear drops all deadlines, where nothing more is to come or the connection was taken over. The last stays, and is
-// set again: net/http takes it off a connection that is taken over.
+// clear removes all deadlines when no more data comes or the connection was taken over. A final
+// deadline stays, and is set again, because net/http clears the deadline of a connection that is
+// taken over.
 func (b *bound) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +79,7 @@ func (b *bound) clear() {
 	_ = b.applyLocked()
 }
 
-// finish sets the last deadline; zero: it stays as it is.
+// finish sets the last deadline. Zero keeps the current one.
 func (b *bound) finish(t time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +90,7 @@ func (b *bound) finish(t time.Time) {
 	b.over, b.done = true, true
 }
 
-// hit reports whether a timeout is the moving deadline's, and no handler's.
+// hit reports whether a timeout comes from the moving deadline, not from a handler's.
 func (b *bound) hit() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Conn is a connection that a handler took over.
+// Conn is a connection a handler took over.
 type Conn struct {
 	net.Conn
 	out *Writer
@@ -14,7 +14,7 @@ type Conn struct {
 
 func (c *Conn) Write(b []byte) (int, error) { return c.out.write(c.Conn.Write, b) }
 
-// CloseWrite ends one direction.
+// CloseWrite closes the sending direction.
 func (c *Conn) CloseWrite() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {
@@ -23,13 +23,13 @@ func (c *Conn) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// SetDeadline sets both. One of the past is the last.
+// SetDeadline sets both deadlines. A deadline in the past is final.
 func (c *Conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.out.SetReadDeadline(t), c.out.SetWriteDeadline(t))
 }
 
-// SetReadDeadline sets one of reads. One of the past is the last.
+// SetReadDeadline sets the deadline of reads. A deadline in the past is final.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.out.SetReadDeadline(t) }
 
-// SetWriteDeadline sets one of writes. One of the past is the last.
+// SetWriteDeadline sets the deadline of writes. A deadline in the past is final.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.out.SetWriteDeadline(t) }

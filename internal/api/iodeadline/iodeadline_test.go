@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// deadlines records those of a connection.
+// deadlines records the deadlines of a connection.
 type deadlines struct {
 	http.ResponseWriter
 	mu          sync.Mutex
@@ -41,7 +41,7 @@ func (d *deadlines) now() (read, write time.Time) {
 	return d.read, d.write
 }
 
-// Hijack takes deadlines off as net/http does.
+// Hijack clears deadlines like net/http.
 func (d *deadlines) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	d.SetReadDeadline(time.Time{})
 	d.SetWriteDeadline(time.Time{})
@@ -58,7 +58,7 @@ func newWriter(body io.Reader) (*deadlines, *Writer, *http.Request) {
 
 var past = time.Unix(1, 0)
 
-// The end of a key ends a request, at whatever moment of a read or a write it comes.
+// The end of a key ends a request, at any moment of a read or a write.
 func TestADeadlineOfThePastStays(t *testing.T) {
 	for range 100 {
 		d, out, r := newWriter(strings.NewReader(strings.Repeat("x", 1000)))
@@ -73,7 +73,7 @@ func TestADeadlineOfThePastStays(t *testing.T) {
 				_, _ = r.Body.Read(make([]byte, 1))
 			}
 		})
-		all.Go(func() { // a handler that bounds its reads, and takes that back
+		all.Go(func() { // a handler that limits its reads, and then removes the limit
 			control := http.NewResponseController(out)
 			for range 50 {
 				_ = control.SetReadDeadline(time.Now().Add(time.Minute))
@@ -95,7 +95,8 @@ func TestADeadlineOfThePastStays(t *testing.T) {
 	}
 }
 
-// Pieces do not extend the time that a handler gives to all of a body, and the end of the body ends that.
+// Pieces do not extend a handler's deadline for the whole body. The end of the body removes that
+// deadline.
 func TestAHandlersDeadlineBoundsThePieces(t *testing.T) {
 	d, out, r := newWriter(io.MultiReader(strings.NewReader("a"), strings.NewReader("b")))
 	soon := time.Now().Add(time.Second)
@@ -116,14 +117,14 @@ func TestAHandlersDeadlineBoundsThePieces(t *testing.T) {
 	}
 }
 
-// What a handler has left behind does not touch the connection's next request.
+// Code that outlives a handler cannot change the connection's next request.
 func TestNothingIsSetAfterTheHandler(t *testing.T) {
 	d, out, r := newWriter(strings.NewReader("abc"))
 	if rest := out.Finish(); rest.IsZero() {
 		t.Error("a body that was not read has no deadline")
 	}
 	d.SetReadDeadline(time.Time{})
-	d.SetWriteDeadline(time.Time{}) // as the next request has it
+	d.SetWriteDeadline(time.Time{}) // set by the next request
 	_, _ = io.Copy(io.Discard, r.Body)
 	_, _ = out.Write([]byte("x"))
 	out.SetReadDeadline(past)
@@ -133,12 +134,12 @@ func TestNothingIsSetAfterTheHandler(t *testing.T) {
 	}
 }
 
-// stopped is a body whose reads time out.
+// stopped is a body with reads that time out.
 type stopped struct{}
 
 func (stopped) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
 
-// A timeout is called silence only if it is the body's own.
+// A timeout counts as silence only if it is the body's own.
 func TestSilence(t *testing.T) {
 	for name, row := range map[string]struct {
 		before func(*Writer)

@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// Limits are how long the daemon waits.
+// Limits are the longest times the daemon waits.
 type Limits struct {
 	Read  time.Duration // for the next bytes of a request's body
-	Write time.Duration // for a client to take one piece of an answer
+	Write time.Duration // for a client to read one piece of an answer
 	Rest  time.Duration // for the rest of a body that no handler reads
 }
 
 // piece is the number of bytes after which the deadline of a write moves.
 const piece = 64 << 10
 
-// Writer writes an answer with a deadline that moves, and owns the deadlines of its request.
+// Writer writes an answer with a moving deadline, and owns the deadlines of its request.
 type Writer struct {
 	http.ResponseWriter
 	control       *http.ResponseController
 	limits        Limits
 	reads, writes bound
-	body          *Body // nil: the request has none
+	body          *Body // nil: the request has no body
 	http1         bool
 	rpc           bool // the body is a stream of messages, and may be idle between them
 
@@ -36,7 +36,7 @@ type Writer struct {
 
 type writerKey struct{}
 
-// New returns the Writer of an answer, and the request with a body that is read with the Writer's deadlines.
+// New returns the Writer of an answer, and the request with a body the Writer's deadlines apply to.
 func New(w http.ResponseWriter, r *http.Request, l Limits) (*Writer, *http.Request) {
 	kind := r.Header.Get("Content-Type")
 	o := &Writer{ResponseWriter: w, control: http.NewResponseController(w), limits: l, http1: r.ProtoMajor == 1,
@@ -51,14 +51,17 @@ func New(w http.ResponseWriter, r *http.Request, l Limits) (*Writer, *http.Reque
 	return o, r
 }
 
-// SetReadDeadline is called by http.ResponseController. One of the past is the last.
+// SetReadDeadline implements the interface of http.ResponseController. A deadline in the past is
+// final.
 func (o *Writer) SetReadDeadline(t time.Time) error { return o.reads.limit(t) }
 
-// SetWriteDeadline is called by http.ResponseController. One of the past is the last.
+// SetWriteDeadline implements the interface of http.ResponseController. A deadline in the past is
+// final.
 func (o *Writer) SetWriteDeadline(t time.Time) error { return o.writes.limit(t) }
 
-// EnableFullDuplex is called by http.ResponseController, for handlers that answer while they read. From the answer's
-// beginning on their clients may send nothing for as long as they like; those that send messages may from the start.
+// EnableFullDuplex implements the interface of http.ResponseController, for handlers that answer
+// while they read. After the beginning of the answer, the client may be silent without limit. A
+// client that sends messages may be silent from the start.
 func (o *Writer) EnableFullDuplex() error {
 	o.duplex.Store(true)
 	if o.rpc || o.begun.Load() {
@@ -99,8 +102,8 @@ func (o *Writer) write(to func([]byte) (int, error), b []byte) (n int, err error
 	}
 }
 
-// wait begins the time for one piece and returns a function that ends it. Over HTTP/1 net/http reads the rest of a
-// request before it writes, unless that is full duplex.
+// wait begins the time for one piece and returns a function that ends it. Over HTTP/1 net/http
+// reads the rest of a request before it writes, unless full duplex is enabled.
 func (o *Writer) wait() func() {
 	now := time.Now()
 	discards := o.http1 && !o.duplex.Load() && o.body.left()
@@ -116,7 +119,7 @@ func (o *Writer) wait() func() {
 	}
 }
 
-// restBy is when the rest of a body has to be there. There is no rest of one that has failed.
+// restBy returns the deadline for the rest of a body. A body that has failed has no rest.
 func (o *Writer) restBy(now time.Time) time.Time {
 	if o.body.failed.Load() {
 		return time.Unix(1, 0)
@@ -124,17 +127,17 @@ func (o *Writer) restBy(now time.Time) time.Time {
 	return now.Add(o.limits.Rest)
 }
 
-// FlushError is called by http.ResponseController.
+// FlushError implements the interface of http.ResponseController.
 func (o *Writer) FlushError() error {
 	o.begin()
 	defer o.wait()()
 	return o.control.Flush()
 }
 
-// Unwrap is called by http.ResponseController.
+// Unwrap implements the interface of http.ResponseController.
 func (o *Writer) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
-// Hijack takes the connection over. What is written to it has the same deadlines; reads have none.
+// Hijack takes over the connection. Writes keep the same deadlines. Reads have no deadline.
 func (o *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	raw, rest, err := o.control.Hijack()
 	if err != nil {
@@ -148,9 +151,10 @@ func (o *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, rest, nil
 }
 
-// Finish leaves deadlines for what net/http still reads and sends when the handler has returned, and lets nobody
-// change them: a proxy's goroutine may still read the body. It returns that of the reads; zero: nothing is left to
-// read. Over HTTP/1 net/http takes it off when it ends a read under way, so the connection has to keep it.
+// Finish sets the deadlines for data net/http still reads and sends after the handler has returned.
+// Later changes have no effect, because a proxy's goroutine may still read the body. Finish returns
+// the deadline of reads, or zero if all is read. Over HTTP/1 net/http clears that deadline when it
+// ends a read in progress, so the connection must keep it.
 func (o *Writer) Finish() (reads time.Time) {
 	now := time.Now()
 	var writes time.Time

@@ -9,19 +9,19 @@ import (
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
-// Max is the memory that one request may hold: its body, and its answer in place of that.
+// Max is the memory that one request may hold: its body, and later its answer, in bytes.
 const Max = 64 << 20
 
-// Small answers are counted and never refused. They fit into the buffers of a connection, so that their
-// clients need not read for the request to end.
+// Small answers, in bytes, are counted and never refused. They fit into the buffers of a
+// connection, so the request ends even if the client does not read.
 const Small = 4 << 10
 
-// Stream is the cost of an answer whose bytes pass through a buffer.
+// Stream is the cost of an answer that passes through a buffer, in bytes.
 const Stream = 64 << 10
 
-// Charge counts an answer to a request, in place of all that the request held before. It returns an error
-// if the tenant's share has no room for it. The answer to a request that has changed something is counted
-// and not refused: its sender would repeat the change.
+// Charge replaces a request's charge with the charge for its answer. It returns an error if the
+// tenant's share has no space for the answer. The answer to a request that has changed something is
+// counted but never refused, because its sender would repeat the change.
 func Charge(ctx context.Context, method string, v any) error {
 	n, a := Size(v), membudget.From(ctx)
 	changes := method != http.MethodGet && method != http.MethodHead
@@ -37,7 +37,7 @@ func Charge(ctx context.Context, method string, v any) error {
 	return nil
 }
 
-// ChargeStream counts an answer that is not kept. It returns an error if the tenant's share is used up.
+// ChargeStream counts a streamed answer. It returns an error if the tenant's share is used up.
 func ChargeStream(ctx context.Context) error {
 	if !membudget.From(ctx).Charge(Stream) {
 		return Full()
@@ -45,16 +45,16 @@ func ChargeStream(ctx context.Context) error {
 	return nil
 }
 
-// Full returns the error of a request that would hold more than its tenant's share has left.
+// Full returns the error of a request that needs more memory than its tenant's share has left.
 func Full() error {
 	return full{sandbox.Errorf(sandbox.ErrBusy, "", "requests and answers in flight hold too much of the daemon's "+
 		"memory: read answers that are open, or send fewer requests at the same time")}
 }
 
-// full has a time after which to try again.
+// full has a retry time.
 type full struct{ error }
 
 func (f full) Unwrap() error { return f.error }
 
-// RetryAfter is read by the APIs.
+// RetryAfter returns the wait before a retry. The APIs call it.
 func (f full) RetryAfter() time.Duration { return time.Second }

@@ -10,7 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
-// Small answers and those to changes are always given, and counted; others are refused without room.
+// Small answers and answers to changes are counted and always sent. Other answers are refused
+// without space.
 func TestCharge(t *testing.T) {
 	medium, long := strings.Repeat("m", 100<<10), strings.Repeat("l", 3<<20)
 	for _, c := range []struct {

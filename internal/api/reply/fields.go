@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// field is one of a struct, or of a struct that is embedded in it.
+// field is a field of a struct, or of a struct embedded in it.
 type field struct {
 	name      string
 	index     []int
@@ -26,8 +26,8 @@ func (f field) omitted(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// fieldsOf returns the fields of a struct in their order. It returns false for a struct that has more to it
-// than names and omitempty: encoding/json encodes that as a whole.
+// fieldsOf returns the fields of a struct in order. It returns false for a struct with tags other
+// than names and omitempty. encoding/json encodes such a struct as a whole.
 func fieldsOf(t reflect.Type) (fields []field, ok bool) {
 	names := map[string]bool{}
 	return fields, addFields(t, nil, names, &fields)
@@ -61,7 +61,7 @@ func addFields(t reflect.Type, at []int, names map[string]bool, to *[]field) boo
 	return true
 }
 
-// plainName reports whether encoding/json takes a name as it is.
+// plainName reports whether encoding/json uses a name unchanged.
 func plainName(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')

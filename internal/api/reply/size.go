@@ -2,11 +2,11 @@ package reply
 
 import "reflect"
 
-// maxDepth ends the measuring of a value that refers to itself.
+// maxDepth limits the measuring of a value that refers to itself.
 const maxDepth = 64
 
-// Size returns the number of bytes that a value holds, with all that it refers to. What is referred to
-// twice counts twice.
+// Size returns the number of bytes of a value, including all referenced data. Data with two
+// references counts twice.
 func Size(v any) int64 {
 	if v == nil {
 		return 0
@@ -15,7 +15,7 @@ func Size(v any) int64 {
 	return int64(r.Type().Size()) + refers(r, maxDepth)
 }
 
-// refers returns the size of what a value refers to, without the value itself.
+// refers returns the size of the data a value refers to, without the value itself.
 func refers(v reflect.Value, depth int) (n int64) {
 	if depth == 0 {
 		return 0
@@ -57,5 +57,5 @@ func elements(v reflect.Value, depth int) (n int64) {
 	return n
 }
 
-// flat reports whether values of a kind refer to nothing.
+// flat reports whether values of a kind contain no references.
 func flat(k reflect.Kind) bool { return k <= reflect.Complex128 }

@@ -12,11 +12,11 @@ import (
 	"unicode/utf8"
 )
 
-// Piece is the number of bytes that are encoded at a time.
+// Piece is the number of bytes encoded at a time.
 const Piece = 48 << 10 // divisible by 3, so that pieces of base64 need no padding
 
-// Write writes a value as JSON and a newline, as encoding/json does without its escapes for HTML. A large
-// value is encoded piece by piece.
+// Write writes a value as JSON with a newline, like encoding/json without HTML escapes. It encodes
+// a large value piece by piece.
 func Write(w io.Writer, v any) error {
 	p := &pieces{w: w}
 	p.enc = encoder(&p.buf)
@@ -58,7 +58,7 @@ func (p *pieces) value(v reflect.Value) error {
 	}
 	switch v.Kind() {
 	case reflect.Interface, reflect.Pointer:
-		return p.value(v.Elem()) // not nil, as it is large
+		return p.value(v.Elem()) // not nil, because it is large
 	case reflect.Slice, reflect.Array:
 		if v.Type().Elem().Kind() != reflect.Uint8 {
 			return p.list(v)
@@ -83,7 +83,7 @@ func (p *pieces) value(v reflect.Value) error {
 	return p.whole(v)
 }
 
-// encodesItself reports whether encoding/json leaves values of a type to their own methods.
+// encodesItself reports whether encoding/json uses the methods of a type.
 func encodesItself(t reflect.Type) bool {
 	for _, t := range []reflect.Type{t, reflect.PointerTo(t)} {
 		if t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
@@ -93,13 +93,13 @@ func encodesItself(t reflect.Type) bool {
 	return false
 }
 
-// whole leaves a value to encoding/json.
+// whole encodes a value with encoding/json.
 func (p *pieces) whole(v reflect.Value) error {
 	var of any
 	switch {
 	case !v.IsValid():
 	case v.CanAddr():
-		of = v.Addr().Interface() // methods of pointers are called
+		of = v.Addr().Interface() // so that pointer methods are called
 	default:
 		of = v.Interface()
 	}

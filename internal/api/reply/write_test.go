@@ -29,7 +29,7 @@ type inner struct {
 	Any   any      `json:"any"`
 }
 
-// shouted has a method of its own, with a pointer.
+// shouted has its own method on the pointer.
 type shouted struct{ text string }
 
 func (s *shouted) MarshalJSON() ([]byte, error) { return json.Marshal(strings.ToUpper(s.text)) }
@@ -37,7 +37,7 @@ func (s *shouted) MarshalJSON() ([]byte, error) { return json.Marshal(strings.To
 type odd struct {
 	inner
 	*api.Event
-	Names  string          `json:"names"` // hides that of inner
+	Names  string          `json:"names"` // hides the field of inner
 	Number int             `json:"number,string"`
 	Raw    json.RawMessage `json:"raw"`
 }
@@ -58,7 +58,8 @@ type plain struct {
 	private string
 }
 
-// Large and small values of every form are encoded as encoding/json encodes them, in pieces.
+// Large and small values of every form are encoded in pieces to the same text as with
+// encoding/json.
 func TestPiecesMakeTheSameText(t *testing.T) {
 	long := strings.Repeat("<é\xff\u2028\"", 40_000)
 	many := make([]plain, 300)
@@ -95,7 +96,7 @@ func same(t *testing.T, v any) {
 	}
 }
 
-// Answers of the API are written in pieces: no part of a list is encoded with all of it.
+// Answers of the API are written in pieces: no piece contains a whole list.
 func TestListsComeInPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, v := range []any{[]api.SandboxInfo{}, []api.SnapshotInfo{}, []api.Image{}, []api.Receipt{}, api.SnapshotDiff{},
@@ -118,7 +119,7 @@ func TestListsComeInPieces(t *testing.T) {
 	}
 }
 
-// fill makes a value with 3000 elements in the lists at its top, and few below.
+// fill makes a value with 3000 elements in its top-level lists, and few below.
 func fill(r *rand.Rand, v reflect.Value, depth int) {
 	switch v.Kind() {
 	case reflect.String:

@@ -1,5 +1,5 @@
-// Package tlscert is the daemon's certificate: read from files and again when they change,
-// or made once and told apart by its fingerprint. It listens on nothing. The trap: a
-// certificate that was made here is signed by itself, and whoever does not pin its
-// fingerprint has no reason to trust it.
+// Package tlscert provides the daemon's certificate. It reads it from files and again when they
+// change, or makes a self-signed one once, which clients identify by its fingerprint. It does not
+// listen. The trap: only the fingerprint makes a self-signed certificate trustworthy, so a client
+// must pin it.
 package tlscert

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// lookEvery is how often, at most, the files are looked at.
+// lookEvery is the shortest time between two checks of the files.
 const lookEvery = time.Second
 
-// Files are a certificate and its key, in two files of PEM. They are looked at when a client
-// connects: who renews a certificate need tell nobody.
+// Files are a certificate and its key, in two PEM files. They are checked when a client connects,
+// so a renewed certificate needs no notification.
 type Files struct {
 	cert, key string
 	log       *slog.Logger
 	now       func() time.Time
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	have   *tls.Certificate
 	state  [2]fileState
 	looked time.Time
@@ -62,8 +62,8 @@ func (f *Files) look() (s [2]fileState) {
 	return s
 }
 
-// Certificate is what tls.Config.GetCertificate calls. Files that changed and cannot be read,
-// or do not belong together yet, leave the certificate that was there.
+// Certificate is for tls.Config.GetCertificate. If changed files cannot be read, or do not match
+// yet, it returns the previous certificate.
 func (f *Files) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,15 +86,15 @@ func (f *Files) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return f.have, nil
 }
 
-// Fingerprint is that of the certificate as it is now.
+// Fingerprint returns the fingerprint of the current certificate.
 func (f *Files) Fingerprint() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return Fingerprint(f.have.Certificate[0])
 }
 
-// Config is for a server. clientCA is a file of certificates, one of which must have signed
-// a client's; empty: clients need none.
+// Config returns the configuration of a server. clientCA is a file of certificates, one of which
+// must have signed a client's certificate. If clientCA is empty, clients need no certificate.
 func (f *Files) Config(clientCA string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: f.Certificate, NextProtos: []string{"h2", "http/1.1"}}
 	if clientCA == "" {

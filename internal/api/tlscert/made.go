@@ -21,18 +21,18 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Fingerprint is the SHA-256 of a certificate in DER, in hex.
+// Fingerprint returns the SHA-256 of a certificate in DER, in hex.
 func Fingerprint(der []byte) string {
 	sum := sha256.Sum256(der)
 	return hex.EncodeToString(sum[:])
 }
 
-// madeFor is how long a certificate that is made here is good. Clients pin it, so that it is
-// as good on its last day as on its first.
+// madeFor is the validity of a self-signed certificate. Clients pin it, so its age does not make it
+// weaker.
 const madeFor = 10 * 365 * 24 * time.Hour
 
-// Made are the files of a certificate that signs itself, in dir. They are made if they are
-// not there; who deletes both gets another certificate, with another fingerprint.
+// Made returns the files of a self-signed certificate in dir, and creates them if they are missing.
+// Deleting both files gives a new certificate with another fingerprint.
 func Made(dir string) (cert, key string, err error) {
 	cert, key = filepath.Join(dir, "self-signed.crt"), filepath.Join(dir, "self-signed.key")
 	if _, err := os.Lstat(cert); !errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +72,7 @@ func makePair(cert, key string) error {
 	if err != nil {
 		return err
 	}
-	// The certificate last: with it the pair is whole.
+	// Write the certificate last: its presence marks the pair as complete.
 	if err := durable.Rewrite(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})); err != nil {
 		return err
 	}

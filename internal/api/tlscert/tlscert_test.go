@@ -28,7 +28,7 @@ func opened(t *testing.T, cert, key string) *Files {
 	return f
 }
 
-// current is the fingerprint that a client that connects now is shown.
+// current returns the fingerprint a new client sees.
 func current(t *testing.T, f *Files) string {
 	t.Helper()
 	c, err := f.Certificate(nil)

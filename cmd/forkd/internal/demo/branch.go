@@ -10,10 +10,10 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// ways is how many children a computation is branched into.
+// ways is the number of children of the branched computation.
 const ways = 3
 
-// begin starts a computation that goes on by itself.
+// begin starts a computation in the background.
 const begin = `import threading, time
 demo_state = {'n': 0, 'way': 0}
 def demo_work():
@@ -24,12 +24,12 @@ threading.Thread(target=demo_work, daemon=True).start()
 time.sleep(0.2)
 demo_state['n']`
 
-// look tells how far the computation is, now and a little later, and which way it went.
+// look returns the progress of the computation, now and a little later, and its direction.
 const look = `demo_n = demo_state['n']
 time.sleep(0.2)
 f"{demo_n} {demo_state['n']} {demo_state['way']}"`
 
-// Branched is what branching a child in mid-computation took.
+// Branched has the figures of branching a child during a computation.
 type Branched struct {
 	Ways        int     `json:"ways"`
 	PauseMS     float64 `json:"pause_ms"`
@@ -38,8 +38,8 @@ type Branched struct {
 	PausedBytes int64   `json:"paused_bytes"`
 }
 
-// branch has a child begin a computation, branches it live into three that go
-// on from that instant, and sends each another way.
+// branch starts a computation in a child and branches it live into three children. They continue
+// from that instant, and each gets another direction.
 func (r *Result) branch(ctx context.Context, c *client.Client, sb api.SandboxInfo) error {
 	started, err := eval(ctx, c, sb, begin)
 	if err != nil {
@@ -75,8 +75,8 @@ func (r *Result) branch(ctx context.Context, c *client.Client, sb api.SandboxInf
 	return nil
 }
 
-// checkWay asks a clone, or the source, whether its computation went on from
-// where the branch was taken, and went its own way.
+// checkWay returns an error unless a clone, or the source, continued its computation from the
+// branch, in its own direction.
 func (r *Result) checkWay(ctx context.Context, c *client.Client, sb api.SandboxInfo, who string, from, way int) {
 	said, err := eval(ctx, c, sb, look)
 	if err != nil {

@@ -1,9 +1,7 @@
-// Package demo is the main job on real input, with proof: fork N children of a
-// warm Python, and have each show that the parent's heap is there, that its
-// randomness is its own, and that what it sets no sibling sees. It owns the
-// checks and their figures; the snapshot is made and the table printed by the
-// command. The trap: the checks must be able to fail, so they look at all
-// children together.
+// Package demo runs the main job on real input and proves its result. It forks N children of a warm
+// Python, and checks each for the parent's heap, its own randomness and private variables. It owns
+// the checks and their figures. The command makes the snapshot and prints the table. The trap: the
+// checks must be able to fail, so they compare all children.
 package demo
 
 import (
@@ -20,21 +18,21 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// Warm runs in the parent, before the snapshot: a matrix that only the parent ever computes. It is small, as each
-// child has to repeat what was done with it, and floating point is slow where the processor is emulated.
+// Warm runs in the parent, before the snapshot. It computes a matrix that only the parent computes.
+// The matrix is small, because each child repeats the computation, and floating point is slow on
+// emulated processors.
 const Warm = `demo_matrix = np.random.default_rng(20).random((50, 50))
 demo_sum = float((demo_matrix @ demo_matrix).sum())`
 
-// first is what each child is asked first: is numpy loaded, is the parent's
-// matrix there and intact, a number from each random generator, and has a
-// sibling set `mine`?
+// first is the first code in each child. It returns whether numpy is loaded, whether the parent's
+// matrix is intact, a number from each random generator, and whether a sibling has set `mine`.
 const first = `import sys, random, os
 demo_answer = ('numpy' in sys.modules, demo_sum == float((demo_matrix @ demo_matrix).sum()), 'mine' in globals(),
     repr(np.random.random()), repr(random.random()), os.urandom(8).hex(), os.environ.get('FORKD_INDEX'))
 mine = int(os.environ['FORKD_INDEX'])
 ' '.join(map(str, demo_answer))`
 
-// Result is what the demo saw. Times are milliseconds from the fork's request.
+// Result has the demo's findings. Times are milliseconds from the fork's request.
 type Result struct {
 	Children      int       `json:"children"`
 	ArmedWallMS   float64   `json:"armed_wall_ms"`
@@ -46,12 +44,12 @@ type Result struct {
 	GuestDirtyKiB int64     `json:"guest_dirty_kib"`
 	KillWallMS    float64   `json:"kill_wall_ms"`
 	Branch        *Branched `json:"branch,omitempty"`
-	// Network is absent where guests may not be allowed ports of this host.
+	// Network is absent if policies cannot allow ports of this host.
 	Network  *Networked `json:"network,omitempty"`
 	Failures []string   `json:"failures"`
 }
 
-// answer is what one child said.
+// answer is the answer of one child.
 type answer struct {
 	numpy, matrix, tainted bool
 	random                 [3]string // numpy, random, the kernel
@@ -59,15 +57,16 @@ type answer struct {
 	at                     time.Duration
 }
 
-// Config is what to show.
+// Config holds the settings of the demo.
 type Config struct {
 	Tag string
 	N   int // children
-	// Reach says that the daemon lets policies name ports of this host.
+	// Reach is set if the daemon lets policies name ports of this host.
 	Reach bool
-	// Forked is called when the pool of Tag is of no more use: shells that are made for it take the CPUs from the rest.
+	// Forked is called when the pool of Tag is no longer needed. Refilling it would take CPU time
+	// from the rest of the demo.
 	Forked func()
-	// Say is told what is going on.
+	// Say receives progress messages.
 	Say func(string)
 }
 
@@ -110,7 +109,7 @@ func Run(ctx context.Context, c *client.Client, cfg Config) (Result, error) {
 	}
 	say("ending them")
 	start := time.Now()
-	if len(children) > 0 { // the first is needed for some time yet
+	if len(children) > 0 { // the first child is needed for some time
 		last := children[0]
 		children = children[1:]
 		defer func() { c.Kill(context.WithoutCancel(ctx), last.ID) }()
@@ -126,7 +125,8 @@ func Run(ctx context.Context, c *client.Client, cfg Config) (Result, error) {
 	return res, ctx.Err()
 }
 
-// questions are the first to each child, some at a time, while others are still being made.
+// questions asks each child the first questions, several at a time, while other children are still
+// being made.
 type questions struct {
 	ctx   context.Context
 	c     *client.Client
@@ -134,7 +134,7 @@ type questions struct {
 	turns chan struct{}
 	all   sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	answers []answer
 	errs    []error
 }
@@ -143,7 +143,7 @@ func newQuestions(ctx context.Context, c *client.Client, began time.Time) *quest
 	return &questions{ctx: ctx, c: c, began: began, turns: make(chan struct{}, atOnce)}
 }
 
-// first asks a child that is ready. It returns at once.
+// first asks a ready child. It returns immediately.
 func (q *questions) first(sb api.SandboxInfo) {
 	if sb.Error != "" {
 		return
@@ -168,13 +168,13 @@ func (q *questions) first(sb api.SandboxInfo) {
 	})
 }
 
-// wait is for all that were asked.
+// wait waits for the answers of all children.
 func (q *questions) wait() ([]answer, error) {
 	q.all.Wait()
 	return q.answers, errors.Join(q.errs...)
 }
 
-// again has every child tell what it set: by now all siblings have set theirs.
+// again checks that every child still sees its own value, after all siblings have set theirs.
 func again(ctx context.Context, c *client.Client, children []api.SandboxInfo) error {
 	return each(children, func(_ int, sb api.SandboxInfo) error {
 		r, err := eval(ctx, c, sb, "mine")
@@ -241,7 +241,7 @@ func (r *Result) times(answers []answer) {
 	}
 }
 
-// memory is the mean over some of the children.
+// memory sets the mean memory use of some of the children.
 func (r *Result) memory(ctx context.Context, c *client.Client, children []api.SandboxInfo) error {
 	n := min(len(children), 10)
 	for i := range n {
@@ -265,10 +265,10 @@ func (r *Result) failAll(err error) {
 	}
 }
 
-// atOnce is how many children are asked, or ended, at a time.
+// atOnce is the number of children that are asked, or ended, at the same time.
 const atOnce = 16
 
-// each does something for every child, some at a time.
+// each calls do for every child, several at a time.
 func each(children []api.SandboxInfo, do func(int, api.SandboxInfo) error) error {
 	errs := make([]error, len(children))
 	var wg sync.WaitGroup

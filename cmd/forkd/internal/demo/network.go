@@ -14,13 +14,13 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// Networked is what a child reached of this host, and what not.
+// Networked describes a child's access to this host: one allowed page and one refused page.
 type Networked struct {
-	FetchMS float64 `json:"fetch_ms"` // of the page that it was allowed, by its own clock
-	Refused string  `json:"refused"`  // why it did not get the other, as it can read for itself
+	FetchMS float64 `json:"fetch_ms"` // of the allowed page, by the child's own clock
+	Refused string  `json:"refused"`  // reason for the refused page, as the child can read it
 }
 
-// fetch gets a page and tells how long that took, in milliseconds, or what went wrong.
+// fetch gets a page and returns the time in milliseconds, or an error.
 const fetch = `def demo_fetch(url):
     import time, urllib.request
     began = time.monotonic()
@@ -30,13 +30,13 @@ const fetch = `def demo_fetch(url):
         return 'failed ' + str(e)
     return f'{(time.monotonic() - began) * 1000:.1f} {body}'`
 
-// hostName is this host, as guests call it, and deniedPage tells a guest what was refused.
+// hostName is the guests' name of this host. deniedPage tells a guest about refused connections.
 const (
 	hostName   = "host.forkd.internal"
 	deniedPage = "http://192.0.0.1/denied"
 )
 
-// network serves two pages on this host, allows a child one of them, and has it fetch both.
+// network serves two pages on this host, allows a child one of them, and lets it fetch both.
 func (r *Result) network(ctx context.Context, c *client.Client, sb api.SandboxInfo) error {
 	page := rand.Text()
 	open, err := serve(page)
@@ -88,7 +88,7 @@ func (r *Result) network(ctx context.Context, c *client.Client, sb api.SandboxIn
 	return nil
 }
 
-// reasonFor finds the line about a host and port in what deniedPage says.
+// reasonFor returns the reason for a host and port from the text of deniedPage.
 func reasonFor(denied, hostPort string) string {
 	for line := range strings.SplitSeq(strings.ReplaceAll(denied, `\n`, "\n"), "\n") {
 		if _, why, ok := strings.Cut(line, "denied: "); ok && strings.Contains(why, hostPort) {

@@ -1,7 +1,7 @@
-// Package e2bcheck tries a daemon as E2B's clients use it: by the packages that are installed here,
-// and by itself over the wire. It owns the programs; where the daemon is and what is printed are the
-// caller's, `forkd e2b check`. The trap: a package is one that a program run in the working directory
-// finds, so that a virtual environment's or a project's is tried.
+// Package e2bcheck tests a daemon with E2B's clients: with the packages installed here, and with
+// its own requests. It owns the test programs. The caller, `forkd e2b check`, finds the daemon and
+// prints the results. The trap: it tests the package a program in the working directory would find,
+// to allow tests of a virtual environment or a project.
 package e2bcheck
 
 import (
@@ -26,10 +26,10 @@ var python string
 //go:embed check.mjs
 var node string
 
-// Options are the daemon and the template.
+// Options name the daemon and the template.
 type Options struct{ Key, API, Sandbox, Template string }
 
-// Result is what one client said.
+// Result is the result of one client.
 type Result struct {
 	Client    string  `json:"client"` // python, node or wire
 	Installed bool    `json:"installed"`
@@ -39,13 +39,13 @@ type Result struct {
 	TookMS    float64 `json:"took_ms,omitempty"`
 }
 
-// limit is for one client: its first create may boot the template.
+// limit is the time for one client. Its first create may boot the template.
 const limit = 5 * time.Minute
 
-// missing is the exit code of the programs where there is no package.
+// missing is the exit code of a program if the package is not installed.
 const missing = 77
 
-// Run tries all clients, one after the other.
+// Run tests all clients, one after the other.
 func Run(ctx context.Context, o Options) []Result {
 	return []Result{
 		program(ctx, o, "python", "python3", "-c", python),
@@ -54,7 +54,7 @@ func Run(ctx context.Context, o Options) []Result {
 	}
 }
 
-// program runs one with a package: its last line is the version.
+// program tests one package. The last line of its output is the version.
 func program(ctx context.Context, o Options, client, name string, args ...string) Result {
 	r := Result{Client: client}
 	path, err := exec.LookPath(name)
@@ -84,7 +84,7 @@ func program(ctx context.Context, o Options, client, name string, args ...string
 	return r
 }
 
-// wire does the same without a package.
+// wire makes the same test without a package.
 func wire(ctx context.Context, o Options) Result {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

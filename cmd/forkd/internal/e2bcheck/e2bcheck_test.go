@@ -18,7 +18,7 @@ import (
 
 const key = "e2b_0123456789abcdef0123456789abcdef01234567"
 
-// serve is a server of E2B's API, without VMs.
+// serve returns a server of E2B's API without VMs.
 func serve(t *testing.T) *httptest.Server {
 	t.Helper()
 	store, _, err := records.Open(t.TempDir())
@@ -40,7 +40,7 @@ func serve(t *testing.T) *httptest.Server {
 	return s
 }
 
-// The packages are tried by package test/e2b, which has them.
+// Package test/e2b has the packages and tests them.
 func TestTheWireIsTried(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	s := serve(t)

@@ -1,7 +1,6 @@
-// Package lineage arranges snapshots and sandboxes by descent, for
-// `forkd snapshot tree`. It owns the shape only: it asks no daemon and prints
-// nothing. The trap: a parent may have been deleted by force while others are
-// built on it, so a node may stand for a snapshot that is no more.
+// Package lineage arranges snapshots and sandboxes by descent, for `forkd snapshot tree`. It only
+// builds the tree: it calls no daemon and does not print. The trap: a parent may have been deleted
+// by force while other snapshots are built on it, so a node may stand for a deleted snapshot.
 package lineage
 
 import (
@@ -11,18 +10,17 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// Node is a snapshot and what came of it. Its JSON is in
-// docs/inside/formats/json-output.md.
+// Node is a snapshot with its descendants. docs/inside/formats/json-output.md describes its JSON.
 type Node struct {
 	Tag string `json:"tag"`
-	// Snapshot is nil for one that was deleted while others need it.
+	// Snapshot is nil if it was deleted while others need it.
 	Snapshot  *api.SnapshotInfo `json:"snapshot"`
-	Sandboxes []api.SandboxInfo `json:"sandboxes"` // that were forked from it
-	Children  []*Node           `json:"children"`  // that were branched from those
+	Sandboxes []api.SandboxInfo `json:"sandboxes"` // forked from the snapshot
+	Children  []*Node           `json:"children"`  // branched from these sandboxes
 }
 
-// Build returns the roots, by tag. Every snapshot and every sandbox is in the
-// result exactly once.
+// Build returns the roots, sorted by tag. Every snapshot and every sandbox is in the result exactly
+// once.
 func Build(snapshots []api.SnapshotInfo, sandboxes []api.SandboxInfo) []*Node {
 	nodes := map[string]*Node{}
 	node := func(tag string) *Node {
@@ -57,8 +55,8 @@ func Build(snapshots []api.SnapshotInfo, sandboxes []api.SandboxInfo) []*Node {
 	return roots
 }
 
-// circular reports that a snapshot descends from itself, which only a forged
-// manifest can say. Such are roots, or nobody would see them.
+// circular reports whether a snapshot descends from itself, which requires a forged manifest. Such
+// snapshots become roots. Otherwise they would not be shown.
 func circular(nodes map[string]*Node, tag string) bool {
 	seen := map[string]bool{}
 	for at := tag; !seen[at]; {
@@ -76,7 +74,7 @@ func circular(nodes map[string]*Node, tag string) bool {
 
 func arrange(n *Node) {
 	byTag(n.Children)
-	// Ids are random: those of one second stay as the daemon lists them, oldest first.
+	// IDs are random. Sandboxes of one second stay in the daemon's order, oldest first.
 	slices.SortStableFunc(n.Sandboxes, func(a, b api.SandboxInfo) int {
 		return cmp.Compare(a.CreatedAtUnix, b.CreatedAtUnix)
 	})
@@ -99,17 +97,17 @@ func Find(roots []*Node, tag string) *Node {
 	return nil
 }
 
-// Line is a row of the drawing: Branch are the lines that lead to it, and of
-// Node, Sandbox and More one is set.
+// Line is a row of the drawing. Branch has the lines leading to it. One of Node, Sandbox and More
+// is set.
 type Line struct {
 	Branch  string
 	Node    *Node
 	Sandbox *api.SandboxInfo
-	More    int // sandboxes that are not drawn
+	More    int // number of sandboxes that are not drawn
 }
 
-// Draw returns the rows of the trees. Of each snapshot at most so many sandboxes are
-// drawn, and those that snapshots in the tree were branched from.
+// Draw returns the rows of the trees. For each snapshot it draws at most the given number of
+// sandboxes, and all sources of snapshots in the tree.
 func Draw(roots []*Node, most int) []Line {
 	sources := map[string]bool{}
 	note(roots, sources)
@@ -121,7 +119,7 @@ func Draw(roots []*Node, most int) []Line {
 	return lines
 }
 
-// note collects the sandboxes that snapshots were branched from.
+// note collects the source sandboxes of snapshots.
 func note(nodes []*Node, sources map[string]bool) {
 	for _, n := range nodes {
 		if n.Snapshot != nil && n.Snapshot.BranchedFrom != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// snaps reads "tag", "tag<parent" or "tag<parent@sandbox".
+// snaps parses "tag", "tag<parent" or "tag<parent@sandbox".
 func snaps(words ...string) []api.SnapshotInfo {
 	var out []api.SnapshotInfo
 	for _, w := range words {
@@ -26,7 +26,7 @@ func snaps(words ...string) []api.SnapshotInfo {
 	return out
 }
 
-// boxes reads "id<tag".
+// sbs parses "id<tag".
 func sbs(words ...string) []api.SandboxInfo {
 	var out []api.SandboxInfo
 	for _, w := range words {

@@ -1,6 +1,6 @@
-// Package portspec reads the ports of `forkd port-forward`: [ADDRESS:][LOCAL:]PORT, as
-// docker and kubectl have them. It opens nothing. The trap: one number is both ports, and an
-// address without a local port does not exist.
+// Package portspec parses the ports of `forkd port-forward`: [ADDRESS:][LOCAL:]PORT, as in docker
+// and kubectl. It opens no port. The trap: a single number is both ports, and an address requires a
+// local port.
 package portspec
 
 import (
@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Spec is where to listen, and which port of the sandbox that is for.
+// Spec is a local address and the port of the sandbox it leads to.
 type Spec struct {
-	Local string // address and port, which may be 0: a free one
+	Local string // address and port; port 0 chooses a free one
 	Port  uint16
 }
 
-// Parse reads one argument; otherwise is the address if it has none.
+// Parse parses one argument. otherwise is the address if the argument has none.
 func Parse(arg, otherwise string) (Spec, error) {
 	address, ports := split(arg, otherwise)
 	local, remote, two := strings.Cut(ports, ":")
@@ -36,7 +36,7 @@ func Parse(arg, otherwise string) (Spec, error) {
 	return Spec{net.JoinHostPort(address, local), uint16(port)}, nil
 }
 
-// split takes the address off, which stands before two colons, in brackets if it has some.
+// split separates the address, which ends before two colons. It may be in brackets.
 func split(arg, otherwise string) (address, ports string) {
 	if rest, ok := strings.CutPrefix(arg, "["); ok {
 		if address, ports, ok := strings.Cut(rest, "]:"); ok && strings.Contains(ports, ":") {

@@ -1,6 +1,6 @@
-// Package receipts words a receipt for people, for `forkd inspect`. It owns the
-// order and the words only: it asks no daemon and prints nothing. The trap: parts
-// of a receipt come from guests, so whoever prints the words cleans them.
+// Package receipts describes a receipt for people, for `forkd inspect`. It only chooses the order
+// and the words: it calls no daemon and does not print. The trap: parts of a receipt come from
+// guests, so the caller must clean the text before it prints it.
 package receipts
 
 import (
@@ -19,7 +19,7 @@ func (f *facts) add(name, format string, args ...any) {
 	*f = append(*f, name, fmt.Sprintf(format, args...))
 }
 
-// Facts are names and values, one after the other; empty values are to be left out.
+// Facts returns names and values, one after the other. The caller leaves out empty values.
 func Facts(r api.Receipt) []string {
 	var f facts
 	f.add("receipt", "%s", r.ID)
@@ -151,7 +151,7 @@ func steps(all []api.ReceiptStep) string {
 	return strings.Join(parts, ", ")
 }
 
-// clock words how far a wall clock was moved.
+// clock describes the adjustment of a wall clock.
 func clock(ms float64) string {
 	d := time.Duration(ms * float64(time.Millisecond)).Round(time.Millisecond)
 	switch {

@@ -1,5 +1,5 @@
-// Package apikey makes E2B's form of a key of a daemon's token: their clients insist on a
-// prefix and hex digits. Who has the token has the key, and not the other way round.
+// Package apikey converts a daemon's token to the form of an E2B key. E2B's clients require a
+// prefix and hex digits. The key can be computed from the token, but not the token from the key.
 package apikey
 
 import (
@@ -9,10 +9,11 @@ import (
 	"regexp"
 )
 
-// form is a key's.
+// form matches a key.
 var form = regexp.MustCompile(`^e2b_[0-9a-f]{40}$`)
 
-// Of is the key of a token; empty if there is none. What has a key's form, as tenants' keys do, is one.
+// Of returns the key of a token, or "" for an empty token. A text in the form of a key, such as a
+// tenant's key, is returned unchanged.
 func Of(token string) string {
 	if token == "" || form.MatchString(token) {
 		return token
@@ -21,7 +22,7 @@ func Of(token string) string {
 	return "e2b_" + hex.EncodeToString(sum[:20])
 }
 
-// Matches reports whether what a client shows is a token, or its key.
+// Matches reports whether a client shows the token or its key.
 func Matches(shown, token string) bool {
 	if token == "" || shown == "" {
 		return false
@@ -29,7 +30,7 @@ func Matches(shown, token string) bool {
 	return same(shown, token) || same(shown, Of(token))
 }
 
-// same compares digests, so that neither content nor length shows in the time it takes.
+// same compares digests, to make the time independent of content and length.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// base is the snapshot that the first step begins with.
+// base returns the snapshot for the first step.
 func (j *job) base(ctx context.Context) (result, error) {
 	from := j.plan.base
 	j.log.say(LevelInfo, baseStep, "FROM "+from.name)
@@ -36,13 +36,13 @@ func (j *job) base(ctx context.Context) (result, error) {
 	return j.resized(ctx, info)
 }
 
-// onSnapshot is a base of no build's.
+// onSnapshot returns a base no build made.
 func (j *job) onSnapshot(info sandbox.SnapshotInfo) result {
 	key := keyOf("snapshot", j.owner, info.Tag, info.ContentHash, info.CreatedAt.UnixNano())
 	return result{tag: info.Tag, key: key}
 }
 
-// onTemplate is a base that another build made; what its steps said of programs goes on.
+// onTemplate returns a base another build made. The context of that build's steps stays in effect.
 func (j *job) onTemplate(ctx context.Context, b Build) (result, error) {
 	info, err := j.b.cfg.Engine.SnapshotInfo(ctx, b.Snapshot)
 	if err != nil {
@@ -55,7 +55,7 @@ func (j *job) onTemplate(ctx context.Context, b Build) (result, error) {
 	return result{b.Snapshot, keyOf("template", j.owner, b.Snapshot, info.ContentHash), b.Context}, nil
 }
 
-// fits reports whether a snapshot's guest has what was asked for.
+// fits reports whether a snapshot's guest has the requested CPUs and memory.
 func (j *job) fits(info sandbox.SnapshotInfo) bool {
 	return (j.cpus == 0 || j.cpus == info.Shape.VCPUs) && (j.memory == 0 || j.memory == info.Shape.MemoryMiB)
 }
@@ -65,7 +65,7 @@ func (j *job) warnShape(info sandbox.SnapshotInfo) {
 		info.Shape.VCPUs, info.Shape.MemoryMiB))
 }
 
-// resized is the image's snapshot with as many CPUs and as much memory as were asked for.
+// resized returns the image's snapshot with the requested CPUs and memory.
 func (j *job) resized(ctx context.Context, of sandbox.SnapshotInfo) (result, error) {
 	key := keyOf("image", j.owner, of.Image, of.ImageDigest, j.cpus, j.memory)
 	unlock, err := j.b.keys.lock(ctx, key)
@@ -98,7 +98,7 @@ func (j *job) resized(ctx context.Context, of sandbox.SnapshotInfo) (result, err
 	return result{tag: l.Tag, key: key}, nil
 }
 
-// progress logs the making of a base.
+// progress logs the creation of a base.
 func (j *job) progress(s sandbox.Step) {
 	switch {
 	case len(s.Output) > 0:

@@ -12,27 +12,27 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// Builder carries builds out.
+// Builder runs builds.
 type Builder struct {
 	cfg    Config
-	secret []byte // of upload links
+	secret []byte // for the signatures of upload links
 	keys   keyLock
-	turns  *fair // of builds that run
+	turns  *fair // of running builds
 	logs   *logs
 
 	root context.Context
 	stop context.CancelCauseFunc
 
-	left  []leftover // sandboxes of builds of another process, until Run
-	stray []layer    // snapshots that those were about to make
+	left  []leftover // sandboxes from builds of another process, until Run
+	stray []layer    // snapshots that these builds were about to make
 
-	mu      sync.Mutex // guards what follows; of other locks only the store's is taken under it
+	mu      sync.Mutex // guards the fields below; while it is held, only the store's lock may be taken
 	jobs    map[string]*job
 	running sync.WaitGroup // Add only under mu while !closed
 	closed  bool
 }
 
-// Why a build ended that did not fail by itself.
+// Causes for the end of a build that did not fail by itself.
 var (
 	errStopped  = errors.New("the daemon was stopped during the build")
 	errDeleted  = errors.New("the template was deleted during the build")
@@ -40,8 +40,8 @@ var (
 	errNotBegun = errors.New("the daemon ended before the build began")
 )
 
-// New makes a Builder, and settles what one before it left: builds that were under way have
-// failed, their sandboxes and half-noted snapshots go with Run.
+// New returns a Builder, and settles the builds of an earlier process: unfinished builds are marked
+// as failed. Run removes their sandboxes and intended snapshots.
 func New(cfg Config) *Builder {
 	b := &Builder{cfg: cfg.complete(), jobs: map[string]*job{}}
 	b.logs = newLogs(b.cfg.Now, b.cfg.LogBytes)
@@ -53,7 +53,8 @@ func New(cfg Config) *Builder {
 	return b
 }
 
-// Run clears away and collects until ctx ends, then ends the builds that run and waits for them.
+// Run removes leftovers and collects layers until ctx ends. It then ends the running builds and
+// waits for them.
 func (b *Builder) Run(ctx context.Context) {
 	b.clear(ctx)
 	b.collect(ctx)
@@ -71,7 +72,7 @@ func (b *Builder) Run(ctx context.Context) {
 	}
 }
 
-// Close ends the builds that run and waits for them. A second call waits, too.
+// Close ends the running builds and waits for them. A second call also waits.
 func (b *Builder) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -80,7 +81,7 @@ func (b *Builder) Close() {
 	b.running.Wait()
 }
 
-// Request makes a build of a template by its name; it begins with Start.
+// Request creates a build of a template by its name. Start begins it.
 func (b *Builder) Request(owner, name string, tags []string, cpus, memoryMiB int) (Template, Build, error) {
 	name, tag, err := ParseName(name)
 	if err != nil {
@@ -104,7 +105,7 @@ func (b *Builder) Request(owner, name string, tags []string, cpus, memoryMiB int
 	return t, made, err
 }
 
-// Start begins a build that was requested, for whoever asks in ctx; it goes on when ctx ends.
+// Start begins a requested build for the caller in ctx. The build continues after ctx ends.
 func (b *Builder) Start(ctx context.Context, owner, template, id string, r Request) error {
 	t, err := b.cfg.Store.Template(owner, template)
 	if err != nil {
@@ -161,7 +162,7 @@ func (b *Builder) countLocked(owner string) (n int) {
 	return n
 }
 
-// carryOut runs a build when it has its turn, and notes what became of it.
+// carryOut runs a build when it has its turn, and records the result.
 func (b *Builder) carryOut(ctx context.Context, j *job) {
 	r, err := b.inTurn(ctx, j)
 	if err != nil && ctx.Err() != nil {
@@ -186,7 +187,7 @@ func (b *Builder) inTurn(ctx context.Context, j *job) (result, error) {
 	}
 	r, err := j.run(ctx)
 	if err == nil {
-		err = ctx.Err() // what was called off is not done, even if it got to its end
+		err = ctx.Err() // a cancelled build counts as failed, even if it reached its end
 	}
 	return r, err
 }
@@ -200,7 +201,7 @@ func stepOf(err error) string {
 	return s.step
 }
 
-// conclude notes a build's end; from then on its tags are its own.
+// conclude records a build's end and gives the build its tags.
 func (b *Builder) conclude(j *job, r result, err error) {
 	now := b.cfg.Now()
 	end := func(t *Template, made *Build) {
@@ -224,7 +225,7 @@ func (b *Builder) conclude(j *job, r result, err error) {
 	}
 }
 
-// Log are entries of a build's log from an offset on.
+// Log returns entries of a build's log, beginning at an offset.
 func (b *Builder) Log(id string, offset, limit int) []Entry {
 	l := b.logs.get(id)
 	if l == nil {

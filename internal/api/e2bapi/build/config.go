@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Engine is the domain as builds use it.
+// Engine is the part of the domain that builds use.
 type Engine interface {
 	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
 	Kill(ctx context.Context, id string) error
@@ -23,22 +23,23 @@ type Engine interface {
 	DialAgent(ctx context.Context, id string) (net.Conn, error)
 }
 
-// Config is what a Builder is made of. Zero values of the numbers mean the ones below.
+// Config holds the settings of a Builder. Numbers that are zero have the defaults below.
 type Config struct {
 	Engine Engine
 	Store  *Store
-	// Base is the snapshot of that tag; of an image that has none yet it is made, and progress told.
+	// Base returns the snapshot with that tag. If an image has no snapshot yet, Base makes it and
+	// reports progress.
 	Base func(ctx context.Context, tag string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
-	// Network is the policy of sandboxes that steps run in.
+	// Network is the policy of the sandboxes that run steps.
 	Network *netpolicy.Spec
 	Now     func() time.Time
 	Log     *slog.Logger
 
-	Parallel     int           // builds at a time
-	Queue        int           // builds that wait or run
-	QueueEach    int           // of them, of one tenant
-	StepTimeout  time.Duration // of one command
-	ReadyTimeout time.Duration // until the ready command has to succeed
+	Parallel     int           // builds running at a time
+	Queue        int           // builds waiting or running
+	QueueEach    int           // of these, for one tenant
+	StepTimeout  time.Duration // for one command
+	ReadyTimeout time.Duration // until the ready command must succeed
 	ReadyEvery   time.Duration // between its attempts
 	StartWait    time.Duration // after a start command without a ready command
 	LogBytes     int           // of all logs of one tenant's builds, in memory
@@ -56,7 +57,7 @@ func (c Config) complete() Config {
 		at  *time.Duration
 		def time.Duration
 	}{
-		// As E2B has them.
+		// The same as E2B's.
 		{&c.StepTimeout, time.Hour}, {&c.ReadyTimeout, 10 * time.Minute}, {&c.ReadyEvery, 2 * time.Second},
 		{&c.StartWait, 20 * time.Second},
 	} {

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/build/archive"
 )
 
-// aboutDest tells a user's ids, a group's if one is named, and whether a path is a folder.
+// aboutDest prints a user's IDs, the ID of a group if one is named, and whether a path is a folder.
 const aboutDest = `set -e
 if [ -n "$2" ]; then
 	id -u "$2"
@@ -30,7 +30,8 @@ else
 fi
 if [ -d "$1" ]; then echo folder; else echo; fi`
 
-// unpack is how a guest unpacks what Rewrite wrote: folders and links to folders that are there stay.
+// unpack is the guest's command to unpack the output of Rewrite. Existing folders and links to
+// folders stay.
 var unpack = []string{"tar", "--extract", "--file=-", "--directory=/", "--numeric-owner", "--same-owner",
 	"--same-permissions", "--keep-directory-symlink", "--no-overwrite-dir"}
 
@@ -55,12 +56,12 @@ func (j *job) copyStep(ctx context.Context, g *guest, s Step, c Context) error {
 	_, err = g.run(ctx, command{args: unpack, as: Context{User: "root", Workdir: "/"}, input: r})
 	r.Close()
 	if bad := <-written; bad != nil && !errors.Is(bad, io.ErrClosedPipe) {
-		return bad // tar only saw that its input broke off
+		return bad // tar only saw the end of its input
 	}
 	return err
 }
 
-// destination looks at where a COPY goes, and whose its files will be.
+// destination returns the destination of a COPY and the owner of its files.
 func destination(ctx context.Context, g *guest, s Step, c Context) (archive.Layout, error) {
 	user, err := who(ctx, g, c)
 	if err != nil {

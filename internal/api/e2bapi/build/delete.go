@@ -8,8 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Delete calls a template's builds off and deletes it, with what sandboxes were forked from. One
-// that is in use is a conflict, and stays.
+// Delete cancels a template's builds, and deletes the template and its snapshots. If a snapshot is
+// in use, Delete returns a conflict and keeps it.
 func (b *Builder) Delete(ctx context.Context, owner, name string) error {
 	t, err := b.cfg.Store.Template(owner, name)
 	if err != nil {
@@ -31,14 +31,14 @@ func (b *Builder) Delete(ctx context.Context, owner, name string) error {
 	return s.templates.remove(t.ID)
 }
 
-// deleteSnapshots deletes those of a template's builds that no other template needs, and what is
-// kept for later builds on top of them.
+// deleteSnapshots deletes the snapshots of a template's builds that no other template needs, and
+// the layers kept for later builds on top of them.
 func (b *Builder) deleteSnapshots(ctx context.Context, t Template) error {
 	for _, c := range b.cfg.Store.onlyOf(t) {
 		err := b.removeLayer(ctx, c)
 		if errors.Is(err, sandbox.ErrConflict) {
 			for _, on := range b.cfg.Store.unneededOver(c.Tag, t.ID, b.cfg.Now()) {
-				_ = b.removeLayer(ctx, on) // if it cannot go, neither can the one below
+				_ = b.removeLayer(ctx, on) // if it cannot be deleted, neither can the layer below
 			}
 			err = b.removeLayer(ctx, c)
 		}

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// fair hands out turns. When one is free the owner with the fewest gets it, and of one owner
-// the call that has waited longest.
+// fair gives out turns. A free turn goes to the owner with the fewest turns. Among the calls of one
+// owner, the one that has waited longest is first.
 type fair struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	free    int
-	most    int            // turns of one owner at a time; 0: any number
+	most    int            // turns of one owner at a time; 0: no limit
 	held    map[string]int // turns, by owner
 	waiting []*waiter      // oldest first
 }
@@ -23,7 +23,7 @@ type waiter struct {
 
 func newFair(turns, each int) *fair { return &fair{free: turns, most: each, held: map[string]int{}} }
 
-// take waits for a turn. The caller calls done once.
+// take waits for a turn. The caller must call done once.
 func (f *fair) take(ctx context.Context, owner string) (done func(), err error) {
 	w := &waiter{owner, make(chan struct{})}
 	f.mu.Lock()
@@ -39,7 +39,7 @@ func (f *fair) take(ctx context.Context, owner string) (done func(), err error) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
-	case <-w.ready: // both came: the turn goes to another
+	case <-w.ready: // both happened: pass the turn on
 		f.leaveLocked(owner)
 	default:
 		f.dropLocked(w)

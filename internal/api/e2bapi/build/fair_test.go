@@ -31,7 +31,7 @@ func TestTurnsAreFair(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		first() // b has none, a still one
+		first() // b has no turn, a still has one
 		wg.Wait()
 		other()
 		if !slices.Equal(order, []string{"b", "a", "a", "a"}) {

@@ -16,8 +16,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// finish leaves the guest as sandboxes of the template shall find it: its defaults, and the
-// start command running and ready.
+// finish prepares the guest for the template's snapshot: it sets the defaults, starts the start
+// command and waits until it is ready.
 func (j *job) finish(ctx context.Context, g *guest, c Context) error {
 	if !c.empty() {
 		err := g.agent.ChangeDefaults(ctx, agentclient.Defaults{Env: c.Env, User: c.User, Workdir: c.Workdir})
@@ -37,8 +37,8 @@ func (j *job) finish(ctx context.Context, g *guest, c Context) error {
 	return j.awaitReady(ctx, g, c, failed)
 }
 
-// startProgram starts the start command, which is to outlive its caller: in every clone it goes
-// on. An end with an error is sent to failed. stop lets go of it.
+// startProgram starts the start command. The program outlives its caller and continues in every
+// clone. An end with an error is sent to failed. stop releases the program.
 func (j *job) startProgram(ctx context.Context, g *guest, c Context, failed chan<- error) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	no := false
@@ -66,16 +66,16 @@ func (j *job) startProgram(ctx context.Context, g *guest, c Context, failed chan
 	}, nil
 }
 
-// startLimit bounds the start of a program: its agent answers before the program does anything.
+// startLimit limits the start of a program. The agent answers before the program does any work.
 const startLimit = time.Minute
 
-// program is one that outlives its caller.
+// program is a program that outlives its caller.
 type program struct {
 	stream *connect.ServerStreamForClient[process.StartResponse]
 	order  execclient.Order
 }
 
-// begin starts it. An agent that does not answer in time has its call ended by cancel.
+// begin starts the program. If the agent does not answer in time, begin calls cancel.
 func (p *program) begin(ctx context.Context, cancel func(), g *guest,
 	req *connect.Request[process.StartRequest]) error {
 	slow := time.AfterFunc(startLimit, cancel)
@@ -95,7 +95,7 @@ func (p *program) begin(ctx context.Context, cancel func(), g *guest,
 	return err
 }
 
-// next is the program's next event; ok is false when the stream has ended.
+// next returns the program's next event. ok is false when the stream has ended.
 func (p *program) next() (_ *process.ProcessEvent, ok bool, _ error) {
 	if !p.stream.Receive() {
 		return nil, false, p.stream.Err()
@@ -104,7 +104,7 @@ func (p *program) next() (_ *process.ProcessEvent, ok bool, _ error) {
 	return ev, true, p.order.Check(ev, time.Now())
 }
 
-// follow logs what the start command prints until it ends or is let go of.
+// follow logs the start command's output until the program ends or is released.
 func (j *job) follow(p *program, failed chan<- error) {
 	say := func(name string) *lines {
 		return &lines{to: func(l string) { j.log.output(finalizeStep, "[start] ["+name+"]: "+l) }}
@@ -169,7 +169,7 @@ func (j *job) awaitReady(ctx context.Context, g *guest, c Context, failed <-chan
 	}
 }
 
-// pause waits, unless something fails first.
+// pause waits, unless an error arrives first.
 func pause(ctx context.Context, d time.Duration, failed <-chan error) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -17,16 +17,16 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// guest is the sandbox that steps run in.
+// guest is the sandbox in which steps run.
 type guest struct {
 	id    string
 	agent *agentclient.Client
-	limit time.Duration // of one command
+	limit time.Duration // for one command
 }
 
-// fork makes a guest of a snapshot; end ends it, whatever became of ctx. It is written down
-// before anything runs in it: should the daemon end, the next one ends it, and if that does not
-// come either, its own time.
+// fork starts a guest from a snapshot. end ends the guest, even if ctx has ended. fork records the
+// sandbox before any command runs in it. If the daemon ends, the next daemon ends the sandbox. If
+// no daemon follows, its own deadline ends it.
 func (j *job) fork(ctx context.Context, tag string) (g *guest, end func(), err error) {
 	cfg := j.b.cfg
 	req := sandbox.ForkRequest{Tag: tag, N: 1, Network: cfg.Network,
@@ -52,7 +52,7 @@ func (j *job) endGuest(ctx context.Context, g *guest) {
 	err := j.b.cfg.Engine.Kill(context.WithoutCancel(ctx), g.id)
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		j.b.cfg.Log.Error("end the sandbox of a build", "sandbox", g.id, "error", err)
-		return // its note stays for who comes next
+		return // its record stays for the next daemon
 	}
 	if err := j.note(func(_ *Template, b *Build) { b.Sandbox = "" }); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		j.b.cfg.Log.Warn("note the end of a build's sandbox", "sandbox", g.id, "error", err)
@@ -70,7 +70,7 @@ func forkOne(ctx context.Context, e Engine, req sandbox.ForkRequest) (string, er
 	return res.Children[0].Info.ID, res.Children[0].Err
 }
 
-// quiesce readies the guest for its snapshot. No connection to it is left.
+// quiesce prepares the guest for its snapshot. It leaves no connection to the guest.
 func (g *guest) quiesce(ctx context.Context) error {
 	if _, err := g.agent.Quiesce(ctx, &agentv1.QuiesceRequest{}); err != nil {
 		return fmt.Errorf("quiesce: %w", err)
@@ -83,26 +83,26 @@ type command struct {
 	args  []string
 	as    Context
 	input io.Reader
-	// said gets each line of output; nil drops them.
+	// said receives each line of output. If nil, the lines are discarded.
 	said func(stream, line string)
 }
 
-// shell is a command line as clients mean it.
+// shell returns the command for a client's command line.
 func shell(line string, as Context, said func(stream, line string)) command {
 	return command{args: []string{"/bin/bash", "-l", "-c", line}, as: as, said: said}
 }
 
-// script is one of ours, as root, with arguments.
+// script returns one of our own scripts, as root, with arguments.
 func script(text string, args ...string) command {
 	return command{args: append([]string{"/bin/bash", "-c", text, "bash"}, args...),
 		as: Context{User: "root", Workdir: "/"}}
 }
 
-// maxOutput is how much of a command's output is looked at.
+// maxOutput limits the part of a command's output that is read, in bytes.
 const maxOutput = 256 << 10
 
-// run runs a command to its end, and gives what it wrote to its standard output. One that
-// fails is a *failure.
+// run runs a command to its end and returns its standard output. If the command fails, run returns
+// a *failure.
 func (g *guest) run(ctx context.Context, c command) (string, error) {
 	said := c.said
 	if said == nil {
@@ -134,7 +134,7 @@ func (g *guest) run(ctx context.Context, c command) (string, error) {
 	return string(r.Stdout), nil
 }
 
-// refusal is the agent's own word for why a command did not run: a code and a text.
+// refusal returns the agent's own reason for not running a command: a code and a text.
 func refusal(err error) error {
 	var c *connect.Error
 	if errors.As(err, &c) {
@@ -151,10 +151,10 @@ type failure struct {
 
 func (f *failure) Error() string { return "command failed: " + f.status }
 
-// lastLines is how many of a failed command's output its error has.
+// lastLines is the number of output lines in the error of a failed command.
 const lastLines = 10
 
-// told is the error with the end of what the command printed.
+// told returns the error with the end of the command's output.
 func (f *failure) told() string {
 	text := strings.TrimSpace(f.stderr)
 	if text == "" {
@@ -167,7 +167,7 @@ func (f *failure) told() string {
 	return f.Error() + "\n" + guesttext.Tail(strings.Join(all[max(0, len(all)-lastLines):], "\n")).String()
 }
 
-// explain is an error of a command's with what it printed.
+// explain returns the text of a command's error with its output.
 func explain(err error) string {
 	var f *failure
 	if errors.As(err, &f) {

@@ -10,10 +10,10 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// job is a build under way.
+// job is a running build.
 type job struct {
 	b        *Builder
-	template string // its id
+	template string // its ID
 	id       string
 	owner    string
 	cpus     int
@@ -22,15 +22,15 @@ type job struct {
 	log      *log
 	cancel   context.CancelCauseFunc
 
-	layers []string // keys of those below, in order
+	layers []string // keys of the layers below, in order
 }
 
-// note changes what is kept of the build.
+// note changes the record of the build.
 func (j *job) note(f func(*Template, *Build)) error {
 	return j.b.cfg.Store.changeBuild(j.template, j.id, f)
 }
 
-// stepError is what failed at which step.
+// stepError is an error with the step that failed.
 type stepError struct {
 	step string
 	err  error
@@ -49,10 +49,10 @@ func at(step string, err error) error {
 
 func (j *job) prefix(step int) string { return fmt.Sprintf("[builder %d/%d]", step, j.plan.steps) }
 
-// result is where a build has come to.
+// result is the current state of a build.
 type result struct {
 	tag     string // of the snapshot
-	key     string // of everything that led to it
+	key     string // of all inputs so far
 	context Context
 }
 
@@ -85,8 +85,7 @@ func (j *job) run(ctx context.Context) (result, error) {
 	return r, nil
 }
 
-// cached finds the last layer that is there already, and gives the number of the group that is
-// to be made first.
+// cached finds the last existing layer, and returns the number of the first group to run.
 func (j *job) cached(ctx context.Context, keys []string, forced []bool, r *result) (first int) {
 	for i := len(keys) - 1; i >= 0; i-- {
 		if forced[i] {
@@ -105,7 +104,7 @@ func (j *job) cached(ctx context.Context, keys []string, forced []bool, r *resul
 	return 0
 }
 
-// reuse notes that a group's layer is another build's.
+// reuse records that a group uses another build's layer.
 func (j *job) reuse(i int, key string) {
 	j.b.cfg.Store.use(key, j.b.cfg.Now())
 	j.layers = append(j.layers, key)
@@ -116,7 +115,7 @@ func (j *job) reuse(i int, key string) {
 	}
 }
 
-// usable is the layer of a key, if its snapshot is still there.
+// usable returns the layer of a key, if its snapshot still exists.
 func (j *job) usable(ctx context.Context, key string) (layer, bool) {
 	l, ok := j.b.cfg.Store.layer(key)
 	if !ok {
@@ -126,7 +125,7 @@ func (j *job) usable(ctx context.Context, key string) (layer, bool) {
 	return l, err == nil && info.Status == sandbox.SnapshotReady
 }
 
-// files are the digests of what the steps copy, by the hashes that they name.
+// files returns the digests of the files that steps copy, by the hashes in the steps.
 func (j *job) files() (map[string]string, error) {
 	out := map[string]string{}
 	for _, g := range j.plan.groups {
@@ -144,12 +143,12 @@ func (j *job) files() (map[string]string, error) {
 	return out, nil
 }
 
-// group makes one layer on another. Builds that want the same one take turns, and the second
-// finds what the first has made.
+// group makes one layer on top of another. Builds that need the same layer take turns, so the
+// second uses the layer the first has made.
 func (j *job) group(ctx context.Context, r result, i int, key string, forced bool) (result, error) {
 	g, last := j.plan.groups[i], i == len(j.plan.groups)-1
 	if last && len(g.steps) == 0 && r.context.empty() && j.plan.start == "" && j.plan.ready == "" {
-		return r, nil // there is nothing to be done
+		return r, nil // the layer would be empty
 	}
 	unlock, err := j.b.keys.lock(ctx, key)
 	if err != nil {
@@ -198,8 +197,8 @@ func (j *job) make(ctx context.Context, r result, g group, last bool, key string
 	return l, at(step, err)
 }
 
-// capture makes a layer of a guest. That it will is written down before, so that a snapshot
-// that nobody came to note is found.
+// capture makes a layer of a guest. It records the intent first, so that an unrecorded snapshot can
+// be found later.
 func (j *job) capture(ctx context.Context, g *guest, below, key string, c Context) (layer, error) {
 	if err := g.quiesce(ctx); err != nil {
 		return layer{}, err

@@ -7,7 +7,8 @@ import (
 	"maps"
 )
 
-// Context is how programs run: what steps have said of it so far. Empty means the base's.
+// Context holds the settings with which programs run, as changed by the steps up to now. Empty
+// fields mean the base's settings.
 type Context struct {
 	User    string            `json:"user,omitempty"`
 	Workdir string            `json:"workdir,omitempty"`
@@ -16,7 +17,7 @@ type Context struct {
 
 func (c Context) empty() bool { return c.User == "" && c.Workdir == "" && len(c.Env) == 0 }
 
-// with is the context with variables over its own.
+// with returns the context with additional variables, which override its own.
 func (c Context) with(env map[string]string) Context {
 	merged := maps.Clone(c.Env)
 	if merged == nil {
@@ -27,14 +28,15 @@ func (c Context) with(env map[string]string) Context {
 	return c
 }
 
-// keyOf is a digest of texts in their order; no two lists of texts give the same by chance.
+// keyOf returns a digest of texts in order. Two different lists of texts do not have the same
+// digest by chance.
 func keyOf(parts ...any) string {
 	b, _ := json.Marshal(parts) // texts and numbers: never fails
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
 
-// key is that of a group's layer on another. files are the digests of what is copied.
+// key returns the key of a group's layer on top of another. files are the digests of copied files.
 func (g group) key(below string, files map[string]string) string {
 	parts := []any{"layer", below}
 	for _, s := range g.steps {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// keyLock is a lock for each key that somebody has.
+// keyLock holds one lock for each key in use.
 type keyLock struct {
 	mu   sync.Mutex // guards held
 	held map[string]chan struct{}

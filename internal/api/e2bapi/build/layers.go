@@ -9,10 +9,10 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// keepUnused is for how long a layer is kept that no build's template needs.
+// keepUnused is the time for which a layer without a template is kept.
 const keepUnused = 7 * 24 * time.Hour
 
-// layer finds what is kept under a key.
+// layer returns the layer stored under a key.
 func (s *Store) layer(key string) (layer, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -20,18 +20,18 @@ func (s *Store) layer(key string) (layer, bool) {
 	return l, ok && !l.Pending
 }
 
-// use notes that a layer is needed again.
+// use records a new use of a layer.
 func (s *Store) use(key string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l, ok := s.layers.all[key]; ok {
 		l.Used = now
-		_ = s.layers.put(key, l) // it is only collected sooner
+		_ = s.layers.put(key, l) // an error only makes it collected sooner
 	}
 }
 
-// intend notes that a layer's snapshot is about to be made, so that one that nothing else is
-// known of can be found. The layer that the key stands for meanwhile is not touched.
+// intend records that a layer's snapshot is about to be made, so that an unrecorded snapshot can be
+// found. It does not change the layer the key has meanwhile.
 func (s *Store) intend(l layer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +39,8 @@ func (s *Store) intend(l layer) error {
 	return s.outdated.put(l.Tag, l)
 }
 
-// keep puts a layer whose snapshot is made under its key, and what was there among the outdated.
+// keep stores a layer with a finished snapshot under its key. A previous layer of the key becomes
+// outdated.
 func (s *Store) keep(key, intended string, l layer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +55,7 @@ func (s *Store) keep(key, intended string, l layer) error {
 	return s.outdated.remove(intended)
 }
 
-// drop forgets an intended layer whose snapshot was not made or is deleted.
+// drop removes an intended layer if its snapshot was not made or is deleted.
 func (s *Store) drop(tag string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,13 +64,12 @@ func (s *Store) drop(tag string) error {
 
 // candidate is a layer that may be collected.
 type candidate struct {
-	key string // empty: it is outdated
+	key string // if empty, it is outdated
 	layer
 }
 
-// unneeded are layers that no template's build lies over, the youngest first: those are built on
-// the others.
-// Those of one template may be left out of account.
+// unneeded returns layers that no template's build uses, youngest first, because younger layers are
+// built on older ones. The builds of one template may be excluded.
 func (s *Store) unneeded(before time.Time, without string) []candidate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,12 +101,12 @@ func (s *Store) unneeded(before time.Time, without string) []candidate {
 	return out
 }
 
-// unneededOver are the unneeded layers that are built on a snapshot, the youngest first.
+// unneededOver returns the unneeded layers that are built on a snapshot, youngest first.
 func (s *Store) unneededOver(tag, without string, now time.Time) []candidate {
 	all := s.unneeded(now.Add(time.Hour), without)
 	over := map[string]bool{tag: true}
 	var out []candidate
-	for _, c := range slices.Backward(all) { // the oldest first: what is below another is known
+	for _, c := range slices.Backward(all) { // the oldest first, so that a layer comes after the layers below it
 		if over[c.Below] {
 			over[c.Tag] = true
 			out = append(out, c)
@@ -116,8 +116,8 @@ func (s *Store) unneededOver(tag, without string, now time.Time) []candidate {
 	return out
 }
 
-// onlyOf are the layers that a template's builds end with, as far as no other template's build
-// lies over them. Those in between stay for the next build, until they are collected.
+// onlyOf returns the last layers of a template's builds, if no other template's build uses them.
+// Intermediate layers stay for the next build until they are collected.
 func (s *Store) onlyOf(t Template) []candidate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +151,8 @@ func (s *Store) onlyOf(t Template) []candidate {
 	return slices.CompactFunc(out, func(a, b candidate) bool { return a.Tag == b.Tag })
 }
 
-// collect deletes layers that nothing needs and that were not used for a while. Those that
-// something runs from, or is built on, stay.
+// collect deletes unneeded layers that were not used for a while. It keeps layers with running
+// sandboxes or with other snapshots on top.
 func (b *Builder) collect(ctx context.Context) {
 	for _, c := range b.cfg.Store.unneeded(b.cfg.Now().Add(-keepUnused), "") {
 		if err := b.removeLayer(ctx, c); err != nil && !errors.Is(err, sandbox.ErrConflict) {
@@ -162,7 +162,7 @@ func (b *Builder) collect(ctx context.Context) {
 	b.cfg.Store.collectFiles(b.cfg.Now())
 }
 
-// removeLayer deletes a layer's snapshot and forgets it.
+// removeLayer deletes a layer's snapshot and its record.
 func (b *Builder) removeLayer(ctx context.Context, c candidate) error {
 	err := b.cfg.Engine.DeleteSnapshot(b.as(ctx, c.Owner), c.Tag, sandbox.DeleteOptions{})
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {

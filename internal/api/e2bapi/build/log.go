@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// Levels of entries, as clients know them.
+// Levels of entries, with the names clients use.
 const (
 	LevelDebug = "debug"
 	LevelInfo  = "info"
@@ -18,12 +18,12 @@ const (
 	LevelError = "error"
 )
 
-// Bounds of a build's log.
+// Limits of a build's log.
 const (
 	maxEntries = 20_000
 	maxLine    = 8 << 10
 	maxLog     = 8 << 20
-	// keptForEnd is what programs may not fill: entries about the build itself.
+	// keptForEnd is the number of entries reserved for the build itself. Programs cannot use them.
 	keptForEnd = 500
 )
 
@@ -35,21 +35,21 @@ type Entry struct {
 	Step    string    `json:"step,omitempty"`
 }
 
-// log is what a build has said. Entries are never changed, so an offset stays what it is.
+// log is the log of a build. Entries never change, so offsets stay valid.
 type log struct {
 	now     func() time.Time
-	group   *logs // nil: there are no other logs
+	group   *logs // if nil, there are no other logs
 	owner   string
 	id      string // of the build
 	charged int    // bytes that the group counts
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	entries []Entry
 	bytes   int
 	cut     bool
 }
 
-// say adds an entry of the build's own.
+// say adds an entry of the build itself.
 func (l *log) say(level, step, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *log) say(level, step, message string) {
 	}
 }
 
-// output adds a line that a program printed, as long as there is room.
+// output adds a line of a program's output, while there is space.
 func (l *log) output(step, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +84,7 @@ func (l *log) addLocked(level, step, message string, own bool) bool {
 	return true
 }
 
-// from are the entries from an offset on, at most limit.
+// from returns at most limit entries, beginning at an offset.
 func (l *log) from(offset, limit int) []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +94,7 @@ func (l *log) from(offset, limit int) []Entry {
 	return append([]Entry{}, l.entries[offset:min(offset+limit, len(l.entries))]...)
 }
 
-// of are the last entries of a step.
+// of returns the last entries of a step.
 func (l *log) of(step string, limit int) []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,8 +108,7 @@ func (l *log) of(step string, limit int) []Entry {
 	return out
 }
 
-// lines passes on what a program prints, line by line. It is for one stream, and no two
-// goroutines.
+// lines passes on a program's output line by line. It is for one stream and one goroutine.
 type lines struct {
 	to   func(line string)
 	rest []byte
@@ -137,7 +136,7 @@ func (l *lines) add(chunk []byte) {
 	}
 }
 
-// end passes on a last line without its end.
+// end passes on a last line without a newline.
 func (l *lines) end() {
 	if len(l.rest) > 0 {
 		l.to(string(l.rest))

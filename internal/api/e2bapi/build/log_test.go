@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Newlines must cost what other bytes do: with a copy of the rest for each of them, 64 KiB took
-// a hundred times as many bytes as they are.
+// Newlines must cost the same as other bytes. A copy of the rest for each newline made 64 KiB cost
+// a hundred times their size.
 func TestNewlinesAllocateNothing(t *testing.T) {
 	chunk := bytes.Repeat([]byte("\n"), 64<<10)
 	l := lines{to: func(string) {}}

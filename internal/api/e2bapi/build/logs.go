@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Bounds of the logs of builds that are over, of all owners.
+// Limits of the logs of ended builds, of all owners.
 const (
 	keepLogs     = 100
 	keepLogBytes = 256 << 20
@@ -14,13 +14,13 @@ const (
 	entryCost = 128
 )
 
-// logs holds the logs of builds: of those under way, and the last ones of those that are over.
-// All logs of one owner share one limit of bytes.
+// logs holds the logs of running builds, and the last logs of ended builds. All logs of one owner
+// share one limit of bytes.
 type logs struct {
 	now  func() time.Time
 	each int // bytes of one owner's logs
 
-	mu    sync.Mutex // guards what follows, and charged of each log; a log's own lock is taken first
+	mu    sync.Mutex // guards the fields below, and charged of each log; a log's own lock is taken first
 	all   map[string]*log
 	ended []*log         // oldest first
 	bytes map[string]int // by owner
@@ -45,7 +45,7 @@ func (g *logs) get(id string) *log {
 	return g.all[id]
 }
 
-// end marks a log as complete, and drops the oldest complete ones beyond the limits.
+// end marks a log as complete, and drops the oldest complete logs that exceed the limits.
 func (g *logs) end(l *log) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,8 +68,8 @@ func (g *logs) dropLocked(l *log) {
 	l.charged = 0
 }
 
-// excessLocked returns an owner that has too many complete logs, or the most of them if all
-// owners together have too many.
+// excessLocked returns an owner with too many complete logs. If only the total is too large, it
+// returns the owner with the most.
 func (g *logs) excessLocked() (owner string, over bool) {
 	size, count, total := map[string]int{}, map[string]int{}, 0
 	for _, l := range g.ended {
@@ -79,7 +79,7 @@ func (g *logs) excessLocked() (owner string, over bool) {
 	}
 	large, many := g.ended[0].owner, g.ended[0].owner
 	for o := range size {
-		if size[o] > g.each*2/5 { // the rest is for builds under way
+		if size[o] > g.each*2/5 { // the rest is for running builds
 			return o, true
 		}
 		if size[o] > size[large] {
@@ -95,8 +95,9 @@ func (g *logs) excessLocked() (owner string, over bool) {
 	return many, len(g.ended) > keepLogs
 }
 
-// charge counts n bytes of text and an entry against the owner's limit. It returns false if they
-// do not fit. An eighth of the limit is for own entries of builds, which programs cannot fill.
+// charge counts n bytes of text and an entry against the owner's limit. It returns false if they do
+// not fit. An eighth of the limit is reserved for entries of the build itself, which programs
+// cannot use.
 func (g *logs) charge(l *log, n int, own bool) bool {
 	if g == nil {
 		return true

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// DefaultTag is the one that is meant where none is named.
+// DefaultTag is the tag of a name without one.
 const DefaultTag = "default"
 
 var (
@@ -19,8 +19,8 @@ var (
 	aTag  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 )
 
-// ParseName takes a template's name apart: NAME or NAMESPACE/NAME, either with :TAG. Case does
-// not count, and the namespace is passed over. An empty tag was not named.
+// ParseName splits a template's name: NAME or NAMESPACE/NAME, both with an optional :TAG. It
+// ignores case and the namespace. The tag is empty if the name has none.
 func ParseName(s string) (name, tag string, err error) {
 	bare, tag, tagged := strings.Cut(strings.TrimSpace(s), ":")
 	ns, rest, spaced := strings.Cut(bare, "/")
@@ -42,7 +42,7 @@ func badTag(tag string) error {
 	return sandbox.Errorf(sandbox.ErrInvalid, "", "Invalid tag: %q: want letters, digits, '.', - and _", sandbox.Clip(tag))
 }
 
-// CheckTags is the tags without those that are there twice.
+// CheckTags returns the tags without duplicates.
 func CheckTags(tags []string) ([]string, error) {
 	var out []string
 	for _, t := range tags {
@@ -59,10 +59,10 @@ func CheckTags(tags []string) ([]string, error) {
 	return out, nil
 }
 
-// maxTags bounds those of one request and of one template.
+// maxTags limits the tags of one request and of one template.
 const maxTags = 100
 
-// templateAlphabet is of ids that look as E2B's do.
+// templateAlphabet is the alphabet of IDs in E2B's form.
 const templateAlphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 func newTemplateID() string {
@@ -74,20 +74,20 @@ func newTemplateID() string {
 	return string(b)
 }
 
-// newBuildID is a UUID: clients parse it as one.
+// newBuildID returns a UUID, because clients parse it as one.
 func newBuildID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:])
 	return UUID(b)
 }
 
-// UUID formats random bytes, or those of a digest, as one of version 4.
+// UUID formats random bytes, or bytes of a digest, as a UUID of version 4.
 func UUID(b [16]byte) string {
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// newSnapshotTag is that of a layer.
+// newSnapshotTag returns a new tag for a layer's snapshot.
 func newSnapshotTag() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:])

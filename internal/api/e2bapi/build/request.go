@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Request is what a client sends to begin a build.
+// Request is a client's request to begin a build.
 type Request struct {
 	FromImage    string                 `json:"fromImage"`
 	FromTemplate string                 `json:"fromTemplate"`
@@ -36,7 +36,7 @@ const (
 	stepUser    = "USER"
 )
 
-// Names of what is no numbered step, as clients know them.
+// Names of steps without a number, as clients know them.
 const (
 	baseStep     = "base"
 	finalizeStep = "finalize"
@@ -47,24 +47,24 @@ const (
 	maxMode  = 0o7777
 )
 
-// Base is where a build begins: a template's name or the tag of a snapshot or image.
+// Base is the start of a build: a template's name, or the tag of a snapshot or image.
 type base struct {
 	name  string
-	image bool // it was asked for as an image
+	image bool // the client requested an image
 }
 
-// plan is a Request that has been looked at.
+// plan is a checked Request.
 type plan struct {
 	base   base
-	force  bool // nothing is taken from the cache
+	force  bool // ignore the cache
 	groups []group
 	steps  int
 	start  string
 	ready  string
 }
 
-// group is steps that share a layer: those that only change how programs run, and the one after
-// them that changes files.
+// group is a list of steps that share a layer: steps that only change how programs run, and the
+// following step that changes files.
 type group struct {
 	first int // number of the first step, from 1
 	steps []Step
@@ -93,11 +93,11 @@ func planOf(r Request) (plan, error) {
 			g = group{first: i + 2}
 		}
 	}
-	p.groups = append(p.groups, g) // what is left belongs to the end
+	p.groups = append(p.groups, g) // the remaining steps belong to the end
 	return p, nil
 }
 
-// baseOf tells the images that this server has from those of registries.
+// baseOf distinguishes this server's images from images of registries.
 func baseOf(r Request) (base, error) {
 	if r.FromTemplate != "" {
 		if _, _, err := ParseName(r.FromTemplate); err != nil {
@@ -123,7 +123,7 @@ func baseOf(r Request) (base, error) {
 	return base{name: image, image: true}, nil
 }
 
-// check looks at a step as far as it can be without running it.
+// check checks a step as far as possible without running it.
 func (s Step) check() error {
 	wrong := func(format string, args ...any) error {
 		return sandbox.Errorf(sandbox.ErrInvalid, "", format, args...)
@@ -169,7 +169,7 @@ func (s Step) check() error {
 	return nil
 }
 
-// arg is an argument, or empty.
+// arg returns an argument, or "".
 func (s Step) arg(i int) string {
 	if i < len(s.Args) {
 		return s.Args[i]
@@ -177,7 +177,8 @@ func (s Step) arg(i int) string {
 	return ""
 }
 
-// mode is that of a COPY; -1: as the files have it. What is no number is too large.
+// mode returns the mode of a COPY, or -1 to keep the files' modes. A text that is not a number
+// gives a mode that is too large.
 func (s Step) mode() int64 {
 	if s.arg(3) == "" {
 		return -1
@@ -189,7 +190,7 @@ func (s Step) mode() int64 {
 	return int64(m)
 }
 
-// title is the step as a log shows it.
+// title returns the step as shown in a log.
 func (s Step) title() string {
 	args := s.Args
 	switch s.Type {

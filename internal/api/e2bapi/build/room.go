@@ -12,26 +12,27 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Bounds of one owner's uploads and templates.
+// Limits of one owner's uploads and templates.
 const (
 	maxOwnerUploads  = 8 << 30
 	maxUploadsAtOnce = 4
 	maxTemplates     = 200 // of a tenant
-	// Between two checks of an upload are at most so many bytes, or so much time if bytes come.
+	// An upload is checked after at most this many bytes, or this much time while bytes arrive.
 	checkBytes = 1 << 20
 	checkEvery = time.Second
-	// defaultReserve is the number of bytes that uploads leave free on the disk.
+	// defaultReserve is the number of bytes uploads leave free on the disk.
 	defaultReserve = 256 << 20
 )
 
-// Reserve sets the number of bytes that uploads leave free on the disk.
+// Reserve sets the number of bytes uploads leave free on the disk.
 func (s *Store) Reserve(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reserve = bytes
 }
 
-// HeldBytes returns the size of an owner's uploads. Those under way count with their whole size.
+// HeldBytes returns the size of an owner's uploads in bytes. Unfinished uploads count with their
+// whole size.
 func (s *Store) HeldBytes(owner string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +49,7 @@ func (s *Store) keptLocked(owner string) (sum int64) {
 	return sum
 }
 
-// pending is the number and the whole size of an owner's uploads under way.
+// pending counts an owner's unfinished uploads and their whole size.
 type pending struct {
 	n     int
 	bytes int64
@@ -75,7 +76,7 @@ func (s *Store) begin(owner string, size int64) (end func(), err error) {
 	}, nil
 }
 
-// roomFor refuses bytes that would take the disk's reserve.
+// roomFor refuses bytes that would use the disk's reserve.
 func (s *Store) roomFor(more int64) error {
 	s.mu.Lock()
 	reserve := s.reserve
@@ -92,13 +93,13 @@ func (s *Store) roomFor(more int64) error {
 	return nil
 }
 
-// checked asks before it reads on whether an upload may continue.
+// checked checks before each read whether an upload may continue.
 type checked struct {
 	r    io.Reader
 	may  func() error
 	n    int
 	last time.Time
-	err  error // of may
+	err  error // returned by may
 }
 
 func (c *checked) Read(p []byte) (int, error) {

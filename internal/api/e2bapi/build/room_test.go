@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The oldest uploads of an owner with too many go, and those of others stay.
+// The oldest uploads of an owner over the limit are removed. Uploads of other owners stay.
 func TestUploadsOfAnOwnerAreBounded(t *testing.T) {
 	s, _, err := OpenStore(t.TempDir())
 	if err != nil {
@@ -26,7 +26,7 @@ func TestUploadsOfAnOwnerAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.Truncate(at+".tar", size); err != nil { // holes take no room here
+		if err := os.Truncate(at+".tar", size); err != nil { // holes use no disk space
 			t.Fatal(err)
 		}
 		if err := os.Chtimes(at+".json", now, now.Add(-age)); err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// leftover is a build that is over and has a sandbox.
+// leftover is an ended build with a sandbox.
 type leftover struct {
 	Build
 	template, owner string
 }
 
-// settle marks builds that another process left as failed, and notes what is to be cleared away.
+// settle marks the unfinished builds of another process as failed, and lists their leftovers.
 func (b *Builder) settle() {
 	s := b.cfg.Store
 	s.mu.Lock()
@@ -49,8 +49,8 @@ func (b *Builder) settle() {
 	}
 }
 
-// clear ends sandboxes that builds of another process left, and deletes snapshots that those
-// were about to make.
+// clear ends the sandboxes of another process's builds, and deletes the snapshots they were about
+// to make.
 func (b *Builder) clear(ctx context.Context) {
 	for _, made := range b.left {
 		err := b.cfg.Engine.Kill(b.as(ctx, made.owner), made.Sandbox)
@@ -66,7 +66,7 @@ func (b *Builder) clear(ctx context.Context) {
 	b.left, b.stray = nil, nil
 }
 
-// forgetIntended deletes a snapshot that was about to be made, if it is there, and its note.
+// forgetIntended deletes an intended snapshot if it exists, and its record.
 func (b *Builder) forgetIntended(ctx context.Context, l layer) {
 	err := b.cfg.Engine.DeleteSnapshot(b.as(ctx, l.Owner), l.Tag, sandbox.DeleteOptions{})
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
@@ -78,7 +78,7 @@ func (b *Builder) forgetIntended(ctx context.Context, l layer) {
 	}
 }
 
-// as is a context of an owner's: its tags are found as it sees them.
+// as returns a context of an owner, so that tags are resolved in the owner's namespace.
 func (b *Builder) as(ctx context.Context, owner string) context.Context {
 	if principal.From(ctx).Tenant == owner {
 		return ctx

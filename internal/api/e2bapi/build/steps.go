@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// step carries a step out, and gives the context of those that follow.
+// step runs a step and returns the context of the following steps.
 func (j *job) step(ctx context.Context, g *guest, number int, s Step, c Context) (Context, error) {
 	switch s.Type {
 	case stepRun:
@@ -41,7 +41,7 @@ func (j *job) step(ctx context.Context, g *guest, number int, s Step, c Context)
 	return c, nil
 }
 
-// runStep runs a command; what it prints is in the log as it comes.
+// runStep runs a command and logs its output as it comes.
 func (j *job) runStep(ctx context.Context, g *guest, number int, s Step, c Context) error {
 	if u := s.arg(1); u != "" {
 		c.User = u
@@ -56,8 +56,8 @@ func (j *job) runStep(ctx context.Context, g *guest, number int, s Step, c Conte
 	return nil
 }
 
-// envStep adds variables. $NAME and ${NAME} in a value are what a program sees by that name;
-// \$ is a dollar.
+// envStep adds variables. In a value, $NAME and ${NAME} are the values a program would see. \$ is a
+// dollar sign.
 func envStep(ctx context.Context, g *guest, s Step, c Context) (Context, error) {
 	var seen map[string]string
 	for i := 0; i+1 < len(s.Args); i += 2 {
@@ -88,9 +88,9 @@ func parseEnv(out string) map[string]string {
 	return env
 }
 
-// expand puts variables into a value. What is no name of a variable stays.
+// expand replaces variables in a value. Other text stays.
 func expand(value string, env map[string]string) string {
-	const dollar = "\x00" // no argument has one
+	const dollar = "\x00" // no argument contains it
 	out := os.Expand(strings.ReplaceAll(value, `\$`, dollar), func(name string) string {
 		if len(name) == 1 && !isLetter(name[0]) {
 			return dollar + name
@@ -102,13 +102,13 @@ func expand(value string, env map[string]string) string {
 
 func isLetter(c byte) bool { return c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// ids are a user's of a guest, and the folder that its programs start in.
+// ids holds a guest user's IDs, and the folder in which its programs start.
 type ids struct {
 	uid, gid int
 	dir      string
 }
 
-// who asks for the user that programs run as.
+// who returns the user that programs run as.
 func who(ctx context.Context, g *guest, c Context) (ids, error) {
 	c.Workdir = ""
 	out, err := g.run(ctx, command{args: []string{"/bin/sh", "-c", "id -u; id -g; pwd"}, as: c})
@@ -134,7 +134,7 @@ func parseIDs(out string) (ids, error) {
 	return ids{uid, gid, strings.TrimSuffix(parts[2], "\n")}, nil
 }
 
-// makeWorkdir makes a folder and what is missing above it, which then is the user's, and tells its path.
+// makeWorkdir creates a folder and its missing parents for the user, and prints its path.
 const makeWorkdir = `set -e
 if [ ! -d "$1" ]; then
 	new=$1
@@ -156,7 +156,8 @@ func workdirStep(ctx context.Context, g *guest, dir string, c Context) (string, 
 	return strings.TrimSuffix(out, "\n"), err
 }
 
-// makeUser makes an account that is missing, and lets it do everything if the second argument is "true".
+// makeUser creates a missing account. If the second argument is "true", the account may do
+// everything.
 //
 //go:embed adduser.sh
 var makeUser string

@@ -12,10 +12,10 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Status of a build, as clients know them.
+// Status is the status of a build, with the names clients use.
 type Status string
 
-// The order in which they follow; one of the last two is the end.
+// In order. One of the last two is final.
 const (
 	Waiting  Status = "waiting"
 	Building Status = "building"
@@ -23,7 +23,7 @@ const (
 	Failed   Status = "error"
 )
 
-// Reason is why a build failed.
+// Reason is the cause of a build's failure.
 type Reason struct {
 	Message string  `json:"message"`
 	Step    string  `json:"step,omitempty"`
@@ -33,32 +33,32 @@ type Reason struct {
 // Build is one attempt to make a template.
 type Build struct {
 	ID        string    `json:"id"`
-	Tags      []string  `json:"tags"` // that it gets when it is ready
+	Tags      []string  `json:"tags"` // its tags when it is ready
 	Requested time.Time `json:"requested"`
 	Finished  time.Time `json:"finished,omitzero"`
-	CPUs      int       `json:"cpus,omitempty"` // that were asked for; 0: the base's
+	CPUs      int       `json:"cpus,omitempty"` // as requested; 0: the base's
 	MemoryMiB int       `json:"memory_mib,omitempty"`
 	Status    Status    `json:"status"`
 	Reason    *Reason   `json:"reason,omitempty"`
-	// Snapshot is the tag of what sandboxes are forked from.
+	// Snapshot is the tag of the snapshot from which sandboxes are forked.
 	Snapshot string `json:"snapshot,omitempty"`
-	// Context is how its steps said that programs run: those of builds on top of it do so, too.
+	// Context is the context after its steps. Builds on top of it use the same context.
 	Context Context `json:"context,omitzero"`
-	// Layers are the keys of the layers below it and its own.
+	// Layers are the keys of the layers below it and of its own.
 	Layers []string `json:"layers,omitempty"`
-	// Sandbox is the one in which a step runs now.
+	// Sandbox is the sandbox of the current step.
 	Sandbox string `json:"sandbox,omitempty"`
-	// Begun: its steps have been sent. A build is begun once.
+	// Begun is set when the build's steps were sent. A build can begin only once.
 	Begun bool `json:"begun,omitempty"`
 }
 
-// Assigned is the build that a tag stands for.
+// Assigned is the build of a tag.
 type Assigned struct {
 	Build string    `json:"build"`
 	At    time.Time `json:"at"`
 }
 
-// Template is a name, its builds and its tags. It is a copy: changing it changes nothing.
+// Template is a name with its builds and tags. It is a copy: changes have no effect on the store.
 type Template struct {
 	ID      string              `json:"id"`
 	Name    string              `json:"name"`
@@ -73,7 +73,7 @@ func (t Template) clone() Template {
 	return t
 }
 
-// Build finds a build.
+// Build returns the build with this ID.
 func (t Template) Build(id string) (Build, bool) {
 	for _, b := range t.Builds {
 		if b.ID == id {
@@ -83,7 +83,7 @@ func (t Template) Build(id string) (Build, bool) {
 	return Build{}, false
 }
 
-// Tagged is the build of a tag; empty: of the default one.
+// Tagged returns the build of a tag. An empty tag means the default tag.
 func (t Template) Tagged(tag string) (Build, bool) {
 	a, ok := t.Tags[cmp.Or(tag, DefaultTag)]
 	if !ok {
@@ -92,36 +92,37 @@ func (t Template) Tagged(tag string) (Build, bool) {
 	return t.Build(a.Build)
 }
 
-// layer is a snapshot that a step left.
+// layer is the snapshot of a step.
 type layer struct {
 	Tag   string    `json:"tag"`
-	Below string    `json:"below,omitempty"` // the tag of the snapshot that it is built on
+	Below string    `json:"below,omitempty"` // tag of the snapshot that it is built on
 	Owner string    `json:"owner,omitempty"`
 	Made  time.Time `json:"made"`
 	Used  time.Time `json:"used"`
-	// Context is how programs of the steps that follow run.
+	// Context is the context for programs of the following steps.
 	Context Context `json:"context,omitzero"`
-	// Pending: its snapshot was about to be made. If that is all that is known, it is to go.
+	// Pending means that its snapshot was about to be made. A layer that stays pending must be
+	// deleted.
 	Pending bool `json:"pending,omitempty"`
 }
 
-// Store is what is kept of builds.
+// Store stores templates, builds, layers and uploads.
 type Store struct {
 	dir string
 
-	mu        sync.Mutex // guards what follows, and orders writes
+	mu        sync.Mutex // guards the fields below, and orders writes
 	templates table[Template]
 	layers    table[layer]
-	// outdated are tags of layers that others have replaced under their keys.
+	// outdated holds layers replaced under their keys, by tag.
 	outdated table[layer]
-	pending  map[string]pending // uploads under way, by owner
+	pending  map[string]pending // unfinished uploads, by owner
 	reserve  int64
 
-	work *fair // turns of checks of archives
+	work *fair // turns for checks of archives
 }
 
-// OpenStore reads what is below dir, which is made if it is missing. What is none of ours, or
-// damaged, is left and named in skipped.
+// OpenStore reads the records below dir, and creates dir if it is missing. Unknown or damaged files
+// stay and are returned in skipped.
 func OpenStore(dir string) (s *Store, skipped []string, err error) {
 	s = &Store{dir: dir, pending: map[string]pending{}, reserve: defaultReserve,
 		work: newFair(archivesAtOnce, archivesEach)}
@@ -143,12 +144,12 @@ func OpenStore(dir string) (s *Store, skipped []string, err error) {
 	return s, skipped, nil
 }
 
-// noTemplate is the error for one that is not there, or another's.
+// noTemplate is the error for a missing template and for another tenant's.
 func noTemplate(name string) error {
 	return sandbox.Errorf(sandbox.ErrNotFound, "", "template '%s' not found", sandbox.Clip(name))
 }
 
-// Template finds one by its id or its name, without a tag.
+// Template returns a template by its ID or its name, without a tag.
 func (s *Store) Template(owner, idOrName string) (Template, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +172,7 @@ func (s *Store) findLocked(owner, idOrName string) (Template, error) {
 	return Template{}, noTemplate(idOrName)
 }
 
-// All are the templates of an owner, oldest first.
+// All returns the templates of an owner, oldest first.
 func (s *Store) All(owner string) []Template {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +186,7 @@ func (s *Store) All(owner string) []Template {
 	return out
 }
 
-// Find is the template and the build that a name with a tag means, or an id.
+// Find returns the template and the build for a name with an optional tag, or for an ID.
 func (s *Store) Find(owner, name string) (Template, Build, error) {
 	t, err := s.Template(owner, name)
 	if err != nil {
@@ -201,7 +202,7 @@ func (s *Store) Find(owner, name string) (Template, Build, error) {
 	return t, b, nil
 }
 
-// IsLayer reports whether a snapshot is a build's.
+// IsLayer reports whether a snapshot belongs to a build.
 func (s *Store) IsLayer(tag string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +216,7 @@ func (s *Store) IsLayer(tag string) bool {
 	return false
 }
 
-// change has f change a template. What f fails with is the error.
+// change makes f change a template. It returns the error of f.
 func (s *Store) change(id string, f func(*Template) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +231,7 @@ func (s *Store) change(id string, f func(*Template) error) error {
 	return s.templates.put(id, t)
 }
 
-// changeBuild has f change a build.
+// changeBuild makes f change a build.
 func (s *Store) changeBuild(template, id string, f func(*Template, *Build)) error {
 	return s.change(template, func(t *Template) error {
 		for i := range t.Builds {
@@ -243,7 +244,7 @@ func (s *Store) changeBuild(template, id string, f func(*Template, *Build)) erro
 	})
 }
 
-// request makes a build of a template, which is made if there is none of that name.
+// request creates a build of a template, and the template if there is none with this name.
 func (s *Store) request(owner, name string, b Build) (Template, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,13 +272,13 @@ func (s *Store) countLocked(owner string) (n int) {
 	return n
 }
 
-// maxBuilds are remembered of a template; those that a tag stands for do not go.
+// maxBuilds is the number of builds stored for a template. Builds with a tag are always kept.
 const maxBuilds = 200
 
-// maxWait is for how long a build may be requested and not begun: uploads come in between.
+// maxWait is the longest time between a build's request and its start. Uploads happen in this time.
 const maxWait = 24 * time.Hour
 
-// dropOldest forgets the oldest build that is over and has no tag, or never began.
+// dropOldest removes the oldest build that has ended without a tag, or never began.
 func dropOldest(t *Template, now time.Time) bool {
 	for i, b := range t.Builds {
 		over := b.Status == Ready || b.Status == Failed || !b.Begun && now.Sub(b.Requested) > maxWait
@@ -298,7 +299,7 @@ func (t Template) hasTag(build string) bool {
 	return false
 }
 
-// assign gives tags to a build, but those that a build has that was asked for later.
+// assign gives tags to a build, except tags of a build requested later.
 func (t *Template) assign(b Build, tags []string, now time.Time) {
 	place := func(id string) int {
 		return slices.IndexFunc(t.Builds, func(x Build) bool { return x.ID == id })

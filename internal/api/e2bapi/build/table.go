@@ -13,19 +13,20 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// maxRecord bounds a file of a table.
+// maxRecord limits the size of a table's file, in bytes.
 const maxRecord = 8 << 20
 
-// aKey keeps a record's file in its folder.
+// aKey ensures that a record's file stays in its folder.
 var aKey = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
-// table is records of one kind, a file each. Its user has the lock.
+// table holds records of one kind, with one file each. Its user holds the lock.
 type table[T any] struct {
 	dir string
 	all map[string]T
 }
 
-// openTable reads the records below dir, which is made. Files that are none are left and named.
+// openTable reads the records below dir, and creates dir if it is missing. Files that are not
+// records stay, and their names are returned.
 func openTable[T any](dir string) (table[T], []string, error) {
 	t := table[T]{dir, map[string]T{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -39,7 +40,7 @@ func openTable[T any](dir string) (table[T], []string, error) {
 	for _, n := range names {
 		key, ok := strings.CutSuffix(n.Name(), ".json")
 		path := filepath.Join(dir, n.Name())
-		if strings.HasSuffix(n.Name(), ".tmp") { // of a write that did not end
+		if strings.HasSuffix(n.Name(), ".tmp") { // from an unfinished write
 			os.Remove(path)
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// AssignTags gives tags to the build that a name with a tag means.
+// AssignTags gives tags to the build for a name with an optional tag.
 func (s *Store) AssignTags(owner, target string, tags []string, now time.Time) (Build, []string, error) {
 	if _, _, err := ParseName(target); err != nil {
 		return Build{}, nil, err
@@ -40,7 +40,7 @@ func (s *Store) AssignTags(owner, target string, tags []string, now time.Time) (
 	return b, tags, err
 }
 
-// RemoveTags takes tags from a template, whether it has them or not. Its default one stays.
+// RemoveTags removes tags from a template. Missing tags are no error. The default tag stays.
 func (s *Store) RemoveTags(owner, name string, tags []string) error {
 	_, tag, err := ParseName(name)
 	if err == nil && tag != "" {
@@ -75,7 +75,7 @@ func tagsAsked(tags []string) ([]string, error) {
 	return tags, err
 }
 
-// OwnerOf is the owner of a template by its id, for links that say no more.
+// OwnerOf returns the owner of a template by its ID, for links that do not name the owner.
 func (s *Store) OwnerOf(id string) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,32 +25,32 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Bounds of uploaded files.
+// Limits of uploaded files.
 const (
-	MaxUpload   = 4 << 30 // bytes of one archive, as it is sent
+	MaxUpload   = 4 << 30 // bytes of one archive, as sent
 	maxUploads  = 32 << 30
 	keepUploads = 7 * 24 * time.Hour
-	// linkLife is for how long an upload link is good: clients give an upload an hour.
+	// linkLife is the validity of an upload link. Clients allow an hour for an upload.
 	linkLife = time.Hour + 10*time.Minute
-	// Archives are gone through a few at a time, and not all of them one owner's.
+	// Only a few archives are checked at a time, and of one owner even fewer.
 	archivesAtOnce = 2
 	archivesEach   = 1
 )
 
-// aHash is what clients send for the files of a COPY: a SHA-256.
+// aHash matches the hash clients send for the files of a COPY, a SHA-256.
 var aHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// filesDir is where an owner's archives are. Owners do not share: what a hash stands for is what
-// its sender says it is.
+// filesDir returns the folder of an owner's archives. Owners do not share archives, because the
+// sender alone decides which content a hash stands for.
 func (s *Store) filesDir(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return filepath.Join(s.dir, "files", hex.EncodeToString(sum[:8]))
 }
 
-// part begins the names of uploads under way.
+// part begins the names of unfinished uploads.
 const part = ".part-"
 
-// openFiles removes what uploads left that did not end.
+// openFiles removes the files of unfinished uploads.
 func (s *Store) openFiles() error {
 	dir := filepath.Join(s.dir, "files")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -66,8 +66,8 @@ func (s *Store) openFiles() error {
 	return nil
 }
 
-// Uploaded reports whether an owner's files of a hash are there, and keeps them from being
-// collected for a while.
+// Uploaded reports whether the files of an owner's hash are stored. It protects them from
+// collection for a while.
 func (s *Store) Uploaded(owner, hash string, now time.Time) bool {
 	if !aHash.MatchString(hash) {
 		return false
@@ -75,14 +75,14 @@ func (s *Store) Uploaded(owner, hash string, now time.Time) bool {
 	return os.Chtimes(filepath.Join(s.filesDir(owner), hash+".json"), now, now) == nil
 }
 
-// uploaded is what is noted beside an archive.
+// uploaded is the record beside an archive.
 type uploaded struct {
 	Size   int64  `json:"size"`
 	Digest string `json:"digest"`
 }
 
-// Upload takes an archive of exactly size bytes, checks it, and keeps it under its hash. It calls
-// may before and during the upload, and ends with its error. The upload counts in HeldBytes from
+// Upload takes an archive of exactly size bytes, checks it, and stores it under its hash. It calls
+// may before and during the upload, and returns its error. The upload counts in HeldBytes from
 // before the first call.
 func (s *Store) Upload(ctx context.Context, owner, hash string, size int64, r io.Reader, lim archive.Limits,
 	may func() error) error {
@@ -143,7 +143,7 @@ func (s *Store) Upload(ctx context.Context, owner, hash string, size int64, r io
 	return nil
 }
 
-// scan checks an archive when it is its owner's turn.
+// scan checks an archive when its owner has a turn.
 func (s *Store) scan(ctx context.Context, owner string, r io.Reader, lim archive.Limits) (archive.Summary, error) {
 	done, err := s.work.take(ctx, owner)
 	if err != nil {
@@ -157,13 +157,13 @@ func (s *Store) scan(ctx context.Context, owner string, r io.Reader, lim archive
 	return sum, err
 }
 
-// ReadError is an upload that broke off on its way here.
+// ReadError reports an upload cut off on its way to the daemon.
 type ReadError struct{ Err error }
 
 func (e *ReadError) Error() string { return "read upload: " + e.Err.Error() }
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// source tells errors of a reader from those of a file.
+// source distinguishes errors of a reader from errors of a file.
 type source struct {
 	r   io.Reader
 	err error
@@ -177,7 +177,8 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// keepUpload gives an archive its name; the note comes last, and says that the archive is there.
+// keepUpload gives an archive its name. It writes the record last, because the record marks the
+// archive as complete.
 func (s *Store) keepUpload(dir, hash, from string, u uploaded) error {
 	b, err := json.Marshal(u)
 	if err != nil {
@@ -199,7 +200,7 @@ func (s *Store) keepUpload(dir, hash, from string, u uploaded) error {
 	return nil
 }
 
-// openUpload opens an archive; whoever has it open is not disturbed by what happens to its name.
+// openUpload opens an archive. The open file stays valid when its name is removed or replaced.
 func (s *Store) openUpload(owner, hash string) (*os.File, error) {
 	f, err := durable.Open(filepath.Join(s.filesDir(owner), hash+".tar"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -210,7 +211,7 @@ func (s *Store) openUpload(owner, hash string) (*os.File, error) {
 
 var errNoFiles = sandbox.Errorf(sandbox.ErrInvalid, "", "its files were not uploaded, or are not kept any more")
 
-// digestOf is that of the files that a hash stands for.
+// digestOf returns the digest of the files a hash stands for.
 func (s *Store) digestOf(owner, hash string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,8 +229,8 @@ func (s *Store) digestOf(owner, hash string) (string, error) {
 	return u.Digest, nil
 }
 
-// collectFiles removes archives that were not used for a while, and the oldest of an owner with
-// too many, then the oldest of all.
+// collectFiles removes archives that were not used for a while. It then removes the oldest archives
+// of an owner over the limit, and then the oldest of all owners.
 func (s *Store) collectFiles(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,8 +269,8 @@ func (s *Store) collectFiles(now time.Time) {
 	}
 }
 
-// Link signs the query of an upload link. It permits the upload of these files for a while, as
-// long as the key that asked for it is alive.
+// Link returns the signed query of an upload link. It permits the upload of these files for a
+// while, as long as the requesting key is valid.
 func (b *Builder) Link(template, owner, key, hash string) string {
 	until := strconv.FormatInt(b.cfg.Now().Add(linkLife).Unix(), 10)
 	return "expires=" + until + "&key=" + url.QueryEscape(key) + "&signature=" +
@@ -282,7 +283,7 @@ func (b *Builder) signature(template, owner, key, hash, until string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// CheckLink is nil for a link that Link signed.
+// CheckLink returns nil for a link that Link signed and that has not expired.
 func (b *Builder) CheckLink(template, owner, key, hash, until, signature string) error {
 	if !hmac.Equal([]byte(signature), []byte(b.signature(template, owner, key, hash, until))) {
 		return errors.New("the upload link is not valid")

@@ -1,6 +1,6 @@
-// Package e2btest is an engine for tests of E2B's API whose guests are real agents that run on
-// this host: no VM, but all of a guest's protocol. Sandboxes share the host's files and users,
-// so a test keeps to folders of its own. It can pause: a paused guest answers nobody.
+// Package e2btest is an engine for tests of E2B's API. Its guests are real agents on this host: no
+// VM, but the complete protocol of a guest. Sandboxes share the host's files and users, so a test
+// must use its own folders. The engine can pause sandboxes. A paused guest does not answer.
 package e2btest
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// Engine is the fake engine with guests that are real.
+// Engine is the fake engine with real agents as guests.
 type Engine struct {
 	*fakeengine.Engine
 	t   testing.TB
@@ -32,17 +32,18 @@ type Engine struct {
 
 	mu     sync.Mutex
 	guests map[string]*guest
-	// images are the images' metadata in guests that were branched, by the snapshots' tags.
+	// images holds the images' metadata in branched guests, by the snapshots' tags.
 	images map[string][]byte
-	// Lives are the last that were set.
+	// Lives holds the last life set for each sandbox.
 	Lives map[string]e2bapi.Life
-	// Moving, if set, is called while a sandbox is pausing or resuming, which it is until Moving returns.
+	// Moving, if not nil, is called while a sandbox is pausing or resuming. The transition lasts
+	// until Moving returns.
 	Moving func(id string, to sandbox.Status)
 	// Resumed counts the resumes.
 	Resumed int
 
-	// Block, if set, is called by operations that take long, and its error ends them. Set it while no
-	// request is under way.
+	// Block, if not nil, is called by long operations. Its error ends them. Set it while no request
+	// is in progress.
 	Block func(context.Context) error
 }
 
@@ -69,17 +70,17 @@ type guest struct {
 	stop   context.CancelFunc
 	served chan error
 	paused bool
-	cold   bool // when it was last paused its memory was not kept
+	cold   bool // its last pause did not keep the memory
 	turn   chan struct{}
-	moving sandbox.Status // empty: it is in no transition
-	ttl    time.Duration  // how far ahead its end was set
+	moving sandbox.Status // if empty, it is not in transition
+	ttl    time.Duration  // time left when its end was set
 
 	conns map[net.Conn]bool
 }
 
 var _ e2bapi.Engine = (*Engine)(nil)
 
-// New makes an engine that can make snapshots of images by these names.
+// New returns an engine that can make snapshots of images by these names.
 func New(t testing.TB, images ...string) *Engine {
 	e := &Engine{Engine: fakeengine.New(fakeengine.NewImages(images...)), t: t, dir: t.TempDir(),
 		guests: map[string]*guest{}, images: map[string][]byte{}, Lives: map[string]e2bapi.Life{}}
@@ -149,7 +150,7 @@ func (e *Engine) start(ctx context.Context, info sandbox.Info, req sandbox.ForkR
 	serve, stop := context.WithCancel(context.Background())
 	g.stop = stop
 	go func() { g.served <- a.Serve(serve, l) }()
-	// Login shells read the profile of a home of their own, not of whoever runs the test.
+	// Login shells read the profile of a separate home, not of the user who runs the test.
 	home := map[string]string{"HOME": dir}
 	maps.Copy(home, req.Env)
 	c := agentclient.New(func(ctx context.Context) (net.Conn, error) {
@@ -167,8 +168,8 @@ func (e *Engine) start(ctx context.Context, info sandbox.Info, req sandbox.ForkR
 // imageFile is the image's metadata, in a guest's folder.
 const imageFile = "image.json"
 
-// Branch keeps of a guest what its agent knows of its image; files are the host's, and programs
-// are not in the clones.
+// Branch keeps the image metadata of a guest's agent. Files are the host's, and programs are not in
+// the clones.
 func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	if err := e.held(ctx); err != nil {
 		return sandbox.BranchResult{}, err
@@ -189,7 +190,7 @@ func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox
 	return res, err
 }
 
-// keepImage notes what the agent of a sandbox knows of its image, for clones of a snapshot of it.
+// keepImage stores the image metadata of a sandbox's agent, for clones of its snapshot.
 func (e *Engine) keepImage(id, tag string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -215,7 +216,7 @@ func (g *guest) end(t testing.TB) {
 	}
 }
 
-// Kill ends a sandbox's agent; connections to it break off.
+// Kill ends a sandbox's agent. Connections to it break.
 func (e *Engine) Kill(ctx context.Context, id string) error {
 	if err := e.Engine.Kill(ctx, id); err != nil {
 		return err
@@ -230,13 +231,13 @@ func (e *Engine) Kill(ctx context.Context, id string) error {
 	return nil
 }
 
-// Get tells of paused ones as the real engine does.
+// Get describes paused sandboxes like the real engine.
 func (e *Engine) Get(id string) (sandbox.Info, error) {
 	info, err := e.Engine.Get(id)
 	return e.seen(info), err
 }
 
-// List is Get of all.
+// List returns all sandboxes in the form of Get.
 func (e *Engine) List() []sandbox.Info {
 	all := e.Engine.List()
 	for i := range all {
@@ -279,7 +280,7 @@ func (e *Engine) take(ctx context.Context, id string) (_ *guest, leave func(), _
 	}
 }
 
-// move has a sandbox be in transition for as long as Moving takes.
+// move keeps a sandbox in transition until Moving returns.
 func (e *Engine) move(g *guest, id string, to sandbox.Status) (done func()) {
 	set := func(to sandbox.Status) {
 		e.mu.Lock()
@@ -319,7 +320,7 @@ func (e *Engine) DialAgent(ctx context.Context, id string) (net.Conn, error) {
 	return c, err
 }
 
-// DialPort connects to a server on this host, as all sandboxes share it.
+// DialPort connects to a server on this host, which all sandboxes share.
 func (e *Engine) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
 	e.mu.Lock()
 	g, err := e.running(id)
@@ -346,7 +347,7 @@ func (e *Engine) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {
 	return info.PortAccess(), err
 }
 
-// Pause has a sandbox answer nobody, and breaks its connections off.
+// Pause makes a sandbox stop answering, and breaks its connections.
 func (e *Engine) Pause(ctx context.Context, id string, filesystemOnly bool) error {
 	g, leave, err := e.take(ctx, id)
 	if err != nil {
@@ -403,7 +404,7 @@ func (e *Engine) Settle(ctx context.Context, id string) error {
 	return err
 }
 
-// Wake waits for a transition, and resumes what traffic resumes.
+// Wake waits for a transition, and resumes a sandbox that traffic resumes.
 func (e *Engine) Wake(ctx context.Context, id string) error {
 	if err := e.Settle(ctx, id); err != nil {
 		return err
@@ -421,7 +422,7 @@ func (e *Engine) Wake(ctx context.Context, id string) error {
 	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s is not running", id)
 }
 
-// SetLife notes it, and ends at once what has no time left.
+// SetLife records the life. It immediately ends a sandbox without time left.
 func (e *Engine) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 	e.mu.Lock()
 	e.Lives[id] = l
@@ -446,8 +447,8 @@ func (e *Engine) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 // Touch does nothing.
 func (e *Engine) Touch(string) {}
 
-// Serve is an HTTP server of a handler that stands in for the daemon's listener: what does not
-// match is answered 418.
+// Serve returns an HTTP handler that replaces the daemon's listener. Requests that do not match get
+// status 418.
 func Serve(h *e2bapi.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.Match(r) {

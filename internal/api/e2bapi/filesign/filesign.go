@@ -1,5 +1,5 @@
 // Package filesign checks the signatures of URLs for files in sandboxes, as E2B's clients make
-// them. It keeps no tokens: it is shown those that a URL may have been signed with.
+// them. It stores no tokens: the caller passes the possible tokens of a URL.
 package filesign
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Op is what a signed URL is for.
+// Op is the operation of a signed URL.
 type Op string
 
 // Operations.
@@ -23,15 +23,15 @@ const (
 	Write Op = "write"
 )
 
-// Errors of Check; their texts are E2B's, which clients read.
+// Errors of Check. Their texts are E2B's, which clients parse.
 var (
 	ErrMissing = errors.New("missing signature query parameter")
 	ErrWrong   = errors.New("invalid signature")
 	ErrExpired = errors.New("signature is already expired")
 )
 
-// Sign is the signature of a path and a user as the query has them. expires is empty, or
-// seconds since 1970.
+// Sign returns the signature of a path and a user for the query. expires is empty, or seconds since
+// 1970.
 func Sign(path string, op Op, user, token, expires string) string {
 	s := path + ":" + string(op) + ":" + user + ":" + token
 	if expires != "" {
@@ -41,17 +41,17 @@ func Sign(path string, op Op, user, token, expires string) string {
 	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// maxPath bounds a signed path and its user together: Linux's PATH_MAX, and room for a name.
+// maxPath limits the length of a signed path plus its user: Linux's PATH_MAX, and space for a name.
 const maxPath = 4096 + 256
 
-// Verifier checks one URL against many tokens. It hashes the path once, so that a token costs the
-// same whatever the URL's length.
+// Verifier checks one URL against many tokens. It hashes the path once, so that the cost per token
+// does not depend on the URL's length.
 type Verifier struct {
 	prefix             hash.Cloner
 	signature, expires string
 }
 
-// NewVerifier reads a URL's query. It returns an error for one that no token can have signed.
+// NewVerifier reads a URL's query. It returns an error for a query no token can have signed.
 func NewVerifier(q url.Values, op Op) (*Verifier, error) {
 	v := &Verifier{signature: q.Get("signature"), expires: q.Get("signature_expiration")}
 	path, user := q.Get("path"), q.Get("username")
@@ -67,7 +67,7 @@ func NewVerifier(q url.Values, op Op) (*Verifier, error) {
 	return v, nil
 }
 
-// Signed reports whether a token signed the URL. It does not look at the expiry.
+// Signed reports whether a token signed the URL. It does not check the expiry.
 func (v *Verifier) Signed(token string) bool {
 	h, err := v.prefix.Clone()
 	if err != nil {
@@ -82,7 +82,7 @@ func (v *Verifier) Signed(token string) bool {
 	return subtle.ConstantTimeCompare([]byte(v.signature), []byte(want)) == 1
 }
 
-// Expired returns ErrExpired for a URL whose time is over.
+// Expired returns ErrExpired for an expired URL.
 func (v *Verifier) Expired(now time.Time) error {
 	if v.expires == "" {
 		return nil
@@ -93,8 +93,7 @@ func (v *Verifier) Expired(now time.Time) error {
 	return nil
 }
 
-// Check looks at a URL's query. That it has expired is said only of one that was signed with
-// the token.
+// Check checks a URL's query. It reports the expiry only for a URL signed with the token.
 func Check(q url.Values, op Op, token string, now time.Time) error {
 	v, err := NewVerifier(q, op)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 const token = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0"
 
-// The vector is of E2B's own tests.
+// The vector comes from E2B's own tests.
 func TestTheSignatureIsE2Bs(t *testing.T) {
 	if got := Sign("hello.txt", Read, "user", token, ""); got != "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E" {
 		t.Errorf("got %s", got)

@@ -1,6 +1,6 @@
-// Package idempotency lets a request that was sent twice be carried out once: the second has
-// the answer of the first. It keeps answers for a while and in memory; a daemon that starts
-// anew has forgotten them.
+// Package idempotency makes a repeated request run only once: the second request gets the answer of
+// the first. It stores answers in memory for a limited time. They do not survive a restart of the
+// daemon.
 package idempotency
 
 import (
@@ -20,7 +20,7 @@ var (
 	ErrFull     = fmt.Errorf("%d requests with an Idempotency-Key are in progress, and a tenant can have no more", share)
 )
 
-// Bounds of what is remembered.
+// Limits of stored answers.
 const (
 	lifetime = 24 * time.Hour
 	most     = 10_000
@@ -29,7 +29,7 @@ const (
 
 var aKey = regexp.MustCompile(`^[a-z0-9-]{1,255}$`)
 
-// Cache has the answers, which are of one type. The zero value is empty and ready.
+// Cache stores answers of one type. The zero value is empty and ready.
 type Cache[T any] struct {
 	mu      sync.Mutex
 	entries map[string]*entry[T]
@@ -44,9 +44,9 @@ type entry[T any] struct {
 	answer T
 }
 
-// Begin looks for an earlier request of a caller with that key. Without one the caller must
-// carry the request out and call end, with the answer, or with nil if it failed and may be
-// tried again.
+// Begin looks for an earlier request of a caller with that key. If there is none, the caller must
+// run the request and call end with the answer. If the request failed and may be repeated, end(nil)
+// removes it.
 func (c *Cache[T]) Begin(caller, key string, body []byte, now time.Time) (answer *T, end func(*T), err error) {
 	if !aKey.MatchString(key) {
 		return nil, nil, ErrKey
@@ -87,8 +87,8 @@ func (c *Cache[T]) end(full string, e *entry[T], answer *T) {
 	e.done, e.answer = true, *answer
 }
 
-// forgetLocked drops answers that are too old. If there are still too many, it drops the oldest answer of
-// the caller with the most, so that callers with few keep theirs.
+// forgetLocked drops expired answers. If there are still too many, it drops the oldest answer of
+// the caller with the most, so that callers with few answers keep theirs.
 func (c *Cache[T]) forgetLocked(now time.Time) {
 	if len(c.entries) < most {
 		return
@@ -110,8 +110,8 @@ func (c *Cache[T]) forgetLocked(now time.Time) {
 	c.dropOldestLocked(largest)
 }
 
-// makeRoomLocked forgets a caller's oldest answer once the caller has its share. It returns false if all
-// of them are in progress.
+// makeRoomLocked drops a caller's oldest answer if the caller has used up its share. It returns
+// false if all of them are in progress.
 func (c *Cache[T]) makeRoomLocked(caller string) bool {
 	return c.held[caller] < share || c.dropOldestLocked(caller)
 }

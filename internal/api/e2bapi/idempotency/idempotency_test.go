@@ -61,7 +61,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	}
 }
 
-// A caller that sends many keys forgets its own answers, and never another caller's.
+// A caller that sends many keys loses its own answers, and never another caller's.
 func TestOneCallerKeepsToItsShare(t *testing.T) {
 	var c Cache[int]
 	one := 1
@@ -93,7 +93,8 @@ func TestOneCallerKeepsToItsShare(t *testing.T) {
 	}
 }
 
-// Callers that fill the cache together forget their own answers, and never those of a caller with few.
+// Callers that fill the cache together lose their own answers, and never those of a caller with
+// few.
 func TestCallersThatFillTheCacheForgetTheirOwn(t *testing.T) {
 	var c Cache[int]
 	one := 1

@@ -1,5 +1,5 @@
-// Package lease ends sandboxes at their deadlines, for an engine that keeps none itself. It
-// has one timer, for the earliest. It pauses nothing: such an engine cannot.
+// Package lease ends sandboxes at their deadlines, for an engine without deadlines. It has one
+// timer, for the earliest deadline. It cannot pause sandboxes, because such an engine cannot.
 package lease
 
 import (
@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Keeper knows the deadlines. Run carries them out.
+// Keeper stores the deadlines. Run enforces them.
 type Keeper struct {
 	end func(ctx context.Context, id string)
 	now func() time.Time
 
 	mu      sync.Mutex
 	ends    map[string]time.Time
-	changed chan struct{} // has room for one
+	changed chan struct{} // capacity 1
 }
 
-// New makes a Keeper that calls end for each sandbox whose time has come.
+// New returns a Keeper that calls end for each sandbox at its deadline.
 func New(end func(ctx context.Context, id string), now func() time.Time) *Keeper {
 	return &Keeper{end: end, now: now, ends: map[string]time.Time{}, changed: make(chan struct{}, 1)}
 }
 
-// Set gives a sandbox a deadline in place of an earlier one; zero: none.
+// Set replaces the deadline of a sandbox. Zero removes it.
 func (k *Keeper) Set(id string, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -34,11 +34,11 @@ func (k *Keeper) Set(id string, at time.Time) {
 	}
 	select {
 	case k.changed <- struct{}{}:
-	default: // Run looks anyway
+	default: // Run checks in any case
 	}
 }
 
-// Run ends sandboxes until ctx does.
+// Run ends sandboxes until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	var ending sync.WaitGroup
 	defer ending.Wait()
@@ -67,7 +67,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// due takes out those whose time has come, and tells the next deadline.
+// due removes and returns the sandboxes past their deadline, and returns the next deadline.
 func (k *Keeper) due() (ids []string, next time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,5 +1,6 @@
-// Package page cuts lists into pages and reads what lists are asked for. A token names the
-// last entry of a page, so that what comes and goes meanwhile neither repeats nor skips others.
+// Package page splits lists into pages and reads the parameters of lists. A token names the last
+// entry of a page, so that entries which are added or removed meanwhile cause no repeated or
+// skipped entries.
 package page
 
 import (
@@ -13,10 +14,10 @@ import (
 	"time"
 )
 
-// Most is how many entries a page has at most, and unless it is asked for fewer.
+// Most is the default and the largest number of entries in a page.
 const Most = 100
 
-// Limit reads how many entries a page is to have.
+// Limit reads the number of entries for a page.
 func Limit(s string) (int, error) {
 	if s == "" {
 		return Most, nil
@@ -28,18 +29,18 @@ func Limit(s string) (int, error) {
 	return n, nil
 }
 
-// Key is where an entry stands in a list: by its time, and by its id among those of one time.
+// Key is the position of an entry in a list: its time, and its ID among entries with the same time.
 type Key struct {
 	At time.Time
 	ID string
 }
 
-// Compare orders keys, the oldest first.
+// Compare orders keys, oldest first.
 func (k Key) Compare(other Key) int {
 	return cmp.Or(k.At.Compare(other.At), cmp.Compare(k.ID, other.ID))
 }
 
-// Token is how clients have a key.
+// Token returns the key in the clients' form.
 func (k Key) Token() string {
 	text := strconv.FormatInt(k.At.Unix(), 10) + "." + strconv.Itoa(k.At.Nanosecond()) + "." + k.ID
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
@@ -47,7 +48,7 @@ func (k Key) Token() string {
 
 var errToken = errors.New("it is not one of this server's")
 
-// maxToken is more than any of ours has.
+// maxToken is longer than every token this package makes, in bytes.
 const maxToken = 512
 
 // Parse reads a token.
@@ -65,8 +66,8 @@ func Parse(token string) (Key, error) {
 	return Key{time.Unix(sec, int64(ns)).UTC(), parts[2]}, nil
 }
 
-// Of is the page of a sorted list that follows a token, and the token of the next page;
-// empty: there is none. oldest: the list begins with it.
+// Of returns the page of a sorted list after a token, and the token of the next page, or "" if
+// there is none. oldest means that the oldest entry comes first.
 func Of[T any](all []T, token string, limit int, key func(T) Key, oldest bool) (some []T, next string, err error) {
 	begin := 0
 	if token != "" {
@@ -93,7 +94,7 @@ func follows(k, after Key, oldest bool) bool {
 	return k.Compare(after) < 0
 }
 
-// Metadata reads pairs that clients have escaped twice, as a query has been unescaped once.
+// Metadata parses pairs that clients escape twice. The query has been unescaped only once.
 func Metadata(s string) (map[string]string, error) {
 	if s == "" {
 		return nil, nil

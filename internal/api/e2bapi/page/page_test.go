@@ -31,7 +31,7 @@ func TestPages(t *testing.T) {
 		}
 		slices.Reverse(all)
 	}
-	// the last of the page has gone meanwhile
+	// the last entry of the page was removed meanwhile
 	if some, _, err := Of([]string{"a", "ddd"}, key("bc").Token(), 2, key, true); err != nil || len(some) != 1 {
 		t.Errorf("got %v, %v", some, err)
 	}
@@ -47,7 +47,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// As it was seen on the wire: metadata=a%252520b%3Dc%252526d.
+// As captured from a client: metadata=a%252520b%3Dc%252526d.
 func TestMetadataIsEscapedMoreThanOnce(t *testing.T) {
 	q, err := url.ParseQuery("metadata=a%252520b%3Dc%252526d")
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package records keeps what E2B's API knows of a sandbox beyond the engine: its template's
-// name, metadata, environment and tokens. A record is a file of its own below one folder, so
-// that it outlives the daemon; it is written before its sandbox is told to anybody, and goes
-// with it. The trap: records hold secrets. Their files are the daemon's user's alone.
+// Package records stores the facts of E2B's API about a sandbox the engine does not store: its
+// template's name, metadata, environment and tokens. Each record is a file in one folder, so that
+// it survives the daemon. It is written before any client learns of its sandbox, and removed with
+// the sandbox. The trap: records hold secrets. Only the daemon's user may read their files.
 package records
 
 import (
@@ -20,13 +20,14 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// maxBytes bounds a record: metadata and environment come from a request of at most that.
+// maxBytes limits a record, because its metadata and environment come from a request of limited
+// size.
 const maxBytes = 4 << 20
 
-// version is the format that Store writes. Version 0 had neither version nor open_agent.
+// version is the format Store writes. Version 0 had neither version nor open_agent.
 const version = 1
 
-// Record is about one sandbox. It is a copy: changing it changes nothing.
+// Record describes one sandbox. It is a copy: changes have no effect on the store.
 type Record struct {
 	ID       string `json:"id"` // the engine's
 	Template string `json:"template"`
@@ -34,26 +35,26 @@ type Record struct {
 	// Version is the record's format. Store sets it.
 	Version int `json:"version"`
 	// OpenAgent admits requests to the agent without a token. Its zero value is closed. A record of
-	// version 0 is never open: its format had no such field.
+	// version 0 is never open, because its format had no such field.
 	OpenAgent bool `json:"open_agent,omitempty"`
 	// EnvdToken admits a request to the agent that shows it. An empty token admits no request.
 	EnvdToken string            `json:"envd_token,omitempty"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	Envs      map[string]string `json:"envs,omitempty"`
 	Started   time.Time         `json:"started"`
-	// End is when it is killed, or paused with Pause; zero: never.
+	// End is the time at which the sandbox is killed, or paused with Pause. Zero means no end.
 	End        time.Time `json:"end,omitzero"`
 	Pause      bool      `json:"pause,omitempty"`
 	PauseDisk  bool      `json:"pause_disk,omitempty"` // Pause keeps its disk and not its memory
 	AutoResume bool      `json:"auto_resume,omitempty"`
-	// FilesystemOnly: paused, it keeps its disk and not its memory.
+	// FilesystemOnly means that its last pause kept its disk and not its memory.
 	FilesystemOnly bool `json:"filesystem_only,omitempty"`
 	DiskMB         int  `json:"disk_mb,omitempty"`
-	// Internet is allow_internet_access; nil: nothing was said.
+	// Internet is allow_internet_access. If nil, the client did not set it.
 	Internet *bool `json:"internet,omitempty"`
-	// Network is what was asked for, as it is told again, without secrets.
+	// Network is the client's configuration without secrets, for later answers.
 	Network json.RawMessage `json:"network,omitempty"`
-	// MaskHost is the Host that servers in the sandbox see; empty: the client's.
+	// MaskHost is the Host that servers in the sandbox see. If empty, they see the client's.
 	MaskHost string `json:"mask_host,omitempty"`
 }
 
@@ -62,18 +63,18 @@ func (r Record) clone() Record {
 	return r
 }
 
-// Store is the records of all sandboxes.
+// Store holds the records of all sandboxes.
 type Store struct {
 	dir string
 
 	mu  sync.Mutex // guards all, and orders writes
 	all map[string]Record
-	// tokens is the index of Find; nil: it has to be made.
+	// tokens is the index of Find. If nil, it must be built.
 	tokens []idToken
 }
 
-// Open reads the records below dir, which is made if it is missing. A file that is none of
-// ours, or damaged, is left where it is and named in skipped.
+// Open reads the records below dir, and creates dir if it is missing. Unknown or damaged files stay
+// and are returned in skipped.
 func Open(dir string) (_ *Store, skipped []string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make directory of records: %w", err)
@@ -130,12 +131,12 @@ func Decode(b []byte) (Record, error) {
 
 const suffix = ".json"
 
-// anID keeps a record's file below the folder.
+// anID ensures that a record's file stays in the folder.
 var anID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
 func (s *Store) path(id string) string { return filepath.Join(s.dir, id+suffix) }
 
-// Put writes a record in place of an earlier one of that sandbox.
+// Put writes a record and replaces an earlier one of the same sandbox.
 func (s *Store) Put(r Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,9 +165,10 @@ func (s *Store) putLocked(r Record) error {
 	return nil
 }
 
-// Settle writes a record and returns it as it was written. A closed record keeps the token that the sandbox
-// already has, and otherwise gets one: of any number of writers the first one's token stays. With create it
-// makes a record that is missing; without it such a sandbox has ended, and stays forgotten.
+// Settle writes a record and returns it as written. A closed record keeps the sandbox's existing
+// token, and otherwise gets one. If there are several writers, the first one's token stays. With
+// create, Settle creates a missing record. Without it, a sandbox without a record has ended, and
+// its record stays removed.
 func (s *Store) Settle(r Record, create bool, newToken func() string) (Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +179,8 @@ func (s *Store) Settle(r Record, create bool, newToken func() string) (Record, e
 	return s.settleLocked(now, r, newToken)
 }
 
-// Update is Settle without create, with change called on the record that is written and given the one before. ok is
-// false if there was none: the sandbox has ended.
+// Update is Settle without create. It calls change with the previous record and the record to
+// write. ok is false if there was no record, because the sandbox has ended.
 func (s *Store) Update(r Record, newToken func() string,
 	change func(before Record, r *Record)) (_ Record, ok bool, _ error) {
 	s.mu.Lock()
@@ -203,7 +205,7 @@ func (s *Store) settleLocked(now, r Record, newToken func() string) (Record, err
 	return r.clone(), s.putLocked(r)
 }
 
-// Get finds a record.
+// Get returns a record.
 func (s *Store) Get(id string) (Record, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +213,7 @@ func (s *Store) Get(id string) (Record, bool) {
 	return r.clone(), ok
 }
 
-// All are all records, in no order.
+// All returns all records, in no order.
 func (s *Store) All() []Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,8 +224,8 @@ func (s *Store) All() []Record {
 	return out
 }
 
-// Find returns the id of the first record whose token matches. It copies no record. match runs
-// without the Store's lock. Records without a token match nothing.
+// Find returns the ID of the first record with a matching token. It copies no record. match runs
+// without the Store's lock. Records without a token never match.
 func (s *Store) Find(match func(token string) bool) (id string, ok bool) {
 	for _, t := range s.tokensNow() {
 		if match(t.token) {
@@ -236,7 +238,8 @@ func (s *Store) Find(match func(token string) bool) (id string, ok bool) {
 // idToken is a record in the index of tokens.
 type idToken struct{ id, token string }
 
-// tokensNow returns the index. It is made anew after a change of a token only, and never written to.
+// tokensNow returns the index. It builds a new index only after a change of a token, and never
+// changes an index.
 func (s *Store) tokensNow() []idToken {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +254,7 @@ func (s *Store) tokensNow() []idToken {
 	return s.tokens
 }
 
-// Remove forgets a sandbox. One without a record is forgotten already.
+// Remove removes the record of a sandbox. A missing record is no error.
 func (s *Store) Remove(id string) error {
 	if !anID.MatchString(id) {
 		return nil

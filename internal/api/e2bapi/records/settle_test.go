@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Of writers at the same moment, which all have read a record without a token, the first one's token stays.
+// Several concurrent writers have read a record without a token. The first one's token stays.
 func TestTheFirstTokenStays(t *testing.T) {
 	dir := t.TempDir()
 	s, _, err := Open(dir)

@@ -1,7 +1,7 @@
-// Package target finds what a request of an E2B client is for: a port of a sandbox, named by
-// two headers or by the first label of the host name, or else the control API. It knows no
-// sandboxes. The trap: a host name is the client's to choose, so outside of the daemon's own
-// domain only names with an id of ours in them are taken for a sandbox's.
+// Package target finds the target of a request from an E2B client. The target is a port of a
+// sandbox, named by two headers or by the first label of the host name, or otherwise the control
+// API. The package knows no sandboxes. The trap: clients choose the host name. Outside the daemon's
+// own domain, only names that contain one of our IDs are taken for a sandbox's.
 package target
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Headers by which a client says which port of which sandbox a request is for.
+// Headers that name the sandbox and the port of a request.
 const (
 	HeaderSandbox = "E2b-Sandbox-Id"
 	HeaderPort    = "E2b-Sandbox-Port"
@@ -27,23 +27,23 @@ const EnvdPort = 49983
 
 // Target is a port of a sandbox.
 type Target struct {
-	// ID is the engine's, with dashes; Shown is how clients have it.
+	// ID is the engine's ID, with dashes. Shown is the client's form.
 	ID, Shown string
 	Port      uint16
 }
 
-// ErrNone: a request is not for a sandbox.
+// ErrNone reports that a request is not for a sandbox.
 var ErrNone = errors.New("the request is not for a sandbox")
 
-// BadError is a request that is for a sandbox and does not say which, or which port.
+// BadError reports a request for a sandbox without a valid sandbox or port.
 type BadError struct{ text string }
 
 func (b BadError) Error() string { return b.text }
 
 func bad(format string, args ...any) error { return BadError{fmt.Sprintf(format, args...)} }
 
-// Of finds what a request is for. Headers come before the host. domain is the daemon's own,
-// and may be empty.
+// Of returns the target of a request. Headers take precedence over the host. domain is the daemon's
+// own domain, and may be empty.
 func Of(r *http.Request, domain string) (Target, error) {
 	id, port := r.Header.Get(HeaderSandbox), r.Header.Get(HeaderPort)
 	switch {
@@ -58,7 +58,7 @@ func Of(r *http.Request, domain string) (Target, error) {
 }
 
 var (
-	// numbered is the first label of a host name that is a port's.
+	// numbered matches the first label of a host name of a port.
 	numbered = regexp.MustCompile(`^([0-9]+)-(.+)$`)
 	anID     = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
 )
@@ -91,11 +91,11 @@ func parse(id, port string) (Target, error) {
 	return Target{ID: full, Shown: sandbox.DNSID(full), Port: uint16(n)}, nil
 }
 
-// Port is a port of a sandbox by its id in the engine.
+// Port returns a port of a sandbox with the engine's ID.
 func Port(id string, port uint16) Target { return Target{ID: id, Shown: sandbox.DNSID(id), Port: port} }
 
-// ID is the engine's id of what a client calls a sandbox: its id without dashes, with an
-// older client's own id behind it, or with dashes as the engine has it.
+// ID returns the engine's ID for a client's ID of a sandbox. The client's ID has no dashes, may
+// have an older client's own ID as suffix, or is the engine's ID with dashes.
 func ID(shown string) string {
 	if full := sandbox.CanonicalID(sandbox.DNSID(shown)); strings.HasPrefix(shown, "sb-") && full == shown {
 		return full
@@ -103,10 +103,10 @@ func ID(shown string) string {
 	return sandbox.CanonicalID(first(shown))
 }
 
-// IsOurs reports whether a name without dashes is an id as the engine makes them.
+// IsOurs reports whether a name without dashes is an ID in the engine's form.
 func IsOurs(name string) bool { return sandbox.CanonicalID(name) != name }
 
-// first is the part before a dash: E2B's older clients put another id behind the sandbox's.
+// first returns the part before a dash. E2B's older clients append another ID to the sandbox's.
 func first(id string) string {
 	before, _, _ := strings.Cut(id, "-")
 	return before

@@ -1,6 +1,6 @@
-// Package templates tells what E2B's clients call a template, and the tag of the snapshot that
-// stands for it. The two can be told from each other without a list: a name is a tag, and what
-// has a version (name:version) is a tag of two parts.
+// Package templates converts between E2B's template names and the tags of their snapshots. Both
+// directions work without a list: a name is a tag, and a name with a version (name:version) is a
+// tag with two parts.
 package templates
 
 import (
@@ -11,25 +11,24 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Namespace is the one that named snapshots are in; there is no other.
+// Namespace is the only namespace, of all named snapshots.
 const Namespace = "local"
 
-// versioned is between the parts of a tag that has a version; standard is the version that
-// is not written.
+// versioned separates the parts of a tag with a version. standard is the version left out.
 const (
 	versioned = "--"
 	standard  = "default"
 )
 
-// part is what a name, a version or a namespace may be.
+// part matches a name, a version or a namespace.
 var part = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// Known are templates that clients fill in by themselves. Their snapshots are made of images
-// of the same names when somebody asks for the first sandbox.
+// Known returns templates clients use by default. Their snapshots are made from images of the same
+// names at the first request for a sandbox.
 func Known() []string { return []string{"base", "code-interpreter-v1"} }
 
-// Tag is the tag of a template or snapshot as a client names it: NAME, NAMESPACE/NAME, either
-// with :VERSION.
+// Tag returns the tag for a client's name of a template or snapshot: NAME or NAMESPACE/NAME, both
+// with an optional :VERSION.
 func Tag(name string) (string, error) {
 	bare, version, hasVersion := strings.Cut(name, ":")
 	if ns, rest, ok := strings.Cut(bare, "/"); ok {
@@ -55,13 +54,13 @@ func invalid(name string) error {
 		"template %q: want NAME, NAMESPACE/NAME or NAME:TAG, of letters, digits, - and _", sandbox.Clip(name))
 }
 
-// SnapshotID is what clients are told a snapshot is called, and Name that without its version.
+// SnapshotID returns the full name of a snapshot for clients. Name returns it without the version.
 func SnapshotID(tag string) string {
 	name, version := split(tag)
 	return fmt.Sprintf("%s/%s:%s", Namespace, name, version)
 }
 
-// Name is the name of a tag, with its namespace and without its version.
+// Name returns the name of a tag, with its namespace and without its version.
 func Name(tag string) string {
 	name, _ := split(tag)
 	return Namespace + "/" + name
@@ -74,7 +73,7 @@ func split(tag string) (name, version string) {
 	return tag, standard
 }
 
-// Matches reports whether a tag is what a client asks for by a bare name, a name in a
+// Matches reports whether a client's name means a tag. The name may be a bare name, a name in a
 // namespace or a name with a version.
 func Matches(tag, asked string) bool {
 	name, _ := split(tag)
@@ -89,7 +88,7 @@ func Matches(tag, asked string) bool {
 	return err == nil && want == tag
 }
 
-// Version is that of a tag.
+// Version returns the version of a tag.
 func Version(tag string) string {
 	_, version := split(tag)
 	return version

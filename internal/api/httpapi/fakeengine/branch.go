@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Pauses of the fake, by mode; what is written is 3 MiB, or for full all of it.
+// Pauses of the fake by mode. A branch writes 3 MiB, or in mode full the whole memory.
 const (
 	livePause = 1500 * time.Microsecond
 	diffPause = 8 * time.Millisecond
@@ -19,8 +19,8 @@ const (
 	lastBytes = 64 << 10 // of a live branch, copied in the pause
 )
 
-// Branch makes a snapshot of a sandbox that runs. With NoWait it is writing
-// until Finish; BranchLimit of those may be under way.
+// Branch makes a snapshot of a running sandbox. With NoWait the snapshot is being written until
+// Finish is called. At most BranchLimit such branches may be in progress.
 func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	res, err := e.capture(req)
 	if err == nil && ctx.Err() != nil {
@@ -84,7 +84,7 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 	return res, err
 }
 
-// checkBranch refuses what the engine refuses before it looks at the sandbox.
+// checkBranch makes the checks that the engine makes before it reads the sandbox.
 func checkBranch(req sandbox.BranchRequest) error {
 	if req.N < 0 || req.N > sandbox.MaxFork || req.N > 0 && req.NoWait || req.MaxPause < 0 {
 		return fmt.Errorf("%d children, a pause of %s: %w", req.N, req.MaxPause, sandbox.ErrInvalid)
@@ -104,7 +104,7 @@ func checkBranch(req sandbox.BranchRequest) error {
 	return sandbox.StoreError(snapshot.CheckTag(req.Tag))
 }
 
-// figures is what a branch of a mode takes.
+// figures returns the made-up figures of a branch by mode.
 func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	res := sandbox.BranchResult{Mechanism: "wp-async", Rounds: 2, Pause: livePause, Bytes: diffBytes,
 		PausedBytes: lastBytes, Total: 40 * time.Millisecond, AfterResume: 3 * time.Millisecond}
@@ -120,7 +120,7 @@ func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	return res, nil
 }
 
-// branchedLocked is the snapshot that a branch makes.
+// branchedLocked returns the snapshot of a branch.
 func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox.BranchResult) sandbox.SnapshotInfo {
 	base, hash := b.info.Base()
 	source := e.snapshots[base] // empty if it was deleted
@@ -146,7 +146,7 @@ func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox
 	return info
 }
 
-// Finish ends the writing of a branch that nobody waited for.
+// Finish completes the writing of a branch with NoWait.
 func (e *Engine) Finish(tag string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -157,7 +157,7 @@ func (e *Engine) Finish(tag string) {
 	delete(e.writing, tag)
 }
 
-// FinishAll is Finish of all that are being written.
+// FinishAll calls Finish for all snapshots being written.
 func (e *Engine) FinishAll() {
 	e.mu.Lock()
 	var tags []string

@@ -2,10 +2,10 @@ package fakeengine
 
 import "github.com/forkd/forkd/internal/domain/sandbox"
 
-// hosts is the engine, as far as it is about what there is for sandboxes.
+// hosts has the engine's methods about the host.
 type hosts struct{ e *Engine }
 
-// Capacity is that of a made-up host of 16 GiB.
+// Capacity returns the resources of a made-up host with 16 GiB.
 func (h hosts) Capacity() (sandbox.Capacity, error) {
 	c := sandbox.Capacity{Admits: sandbox.AdmitsAll, Pressure: []sandbox.PressureOf{
 		{Name: "cpu", Some: 12.5}, {Name: "memory", Fewer: 20, None: 60}, {Name: "io"},

@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// DeriveSnapshot puts a snapshot on top of another. Its program prints its own
-// arguments; one named "false" fails.
+// DeriveSnapshot makes a snapshot on top of another. Its program prints its own arguments. A
+// program named "false" fails.
 func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	if progress == nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/guestdiff"
 )
 
-// DiffSnapshots finds nothing between a snapshot and itself, and else always the same.
+// DiffSnapshots returns no differences between a snapshot and itself, and otherwise always the same
+// differences.
 func (e *Engine) DiffSnapshots(_ context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error) {
 	before, after, limit := req.Before, req.After, req.Limit
 	if limit < 0 {

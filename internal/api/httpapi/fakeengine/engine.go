@@ -1,9 +1,8 @@
-// Package fakeengine behaves like the domain without any VM: snapshots and
-// sandboxes are entries in maps, and guests are goroutines. It owns nothing
-// outside its memory; tests of httpapi, of the client and of the CLI use it
-// behind the real HTTP server. That it behaves like the engine package enginetest holds:
-// a change of the engine's behaviour belongs there, and then here. The trap: figures
-// (times, sizes, hashes) are made up, so that output can be compared.
+// Package fakeengine behaves like the domain without any VM. Snapshots and sandboxes are map
+// entries, and guests are goroutines. It owns only its memory. Tests of httpapi, of the client and
+// of the CLI run it behind the real HTTP server. The conformance suite enginetest checks that it
+// behaves like the engine: a change of the engine's behaviour must be added there first, and then
+// here. The trap: figures (times, sizes, hashes) are made up, so that output can be compared.
 package fakeengine
 
 import (
@@ -28,44 +27,44 @@ var (
 	_ httpapi.Images = (*Images)(nil)
 )
 
-// Engine is the fake. Make it with New.
+// Engine is the fake. Create it with New.
 type Engine struct {
 	lives
 	hosts
 
-	// Now is the time of everything; fixed, so that output can be compared.
+	// Now is the fixed time of all events, so that output can be compared.
 	Now time.Time
-	// Limit is how many sandboxes fit; the others of a fork fail with ErrNoMemory.
+	// Limit is the largest number of sandboxes. Further children of a fork fail with ErrNoMemory.
 	Limit int
-	// NoNetwork is a ceiling that allows nothing.
+	// NoNetwork sets a ceiling that allows no network.
 	NoNetwork bool
-	// ConsoleText is on the console of each sandbox, in place of a few lines.
+	// ConsoleText replaces the console text of each sandbox.
 	ConsoleText string
-	// DiskWritten is what each sandbox has written to its own disk, in bytes.
+	// DiskWritten is the number of bytes each sandbox has written to its own disk.
 	DiskWritten int64
-	// BranchLimit is how many branches may be written at once.
+	// BranchLimit is the largest number of branches that may be written at the same time.
 	BranchLimit int
 
-	// Ports are the servers in each guest: what they do with a connection, which is closed
-	// then. Set it before the engine is used.
+	// Ports are the servers in each guest, by port. Each function serves one connection, which is
+	// closed afterwards. Set Ports before the engine is used.
 	Ports map[uint16]func(net.Conn)
 
-	// Waiting is how many forks wait for a snapshot that is being written.
+	// Waiting counts forks that wait for a snapshot being written.
 	Waiting atomic.Int32
 
 	images *Images
 	guests
 	nets
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	lines
 	journal
 	pools     map[string]int
 	forks     int
-	looks     int                      // at the list
-	branches  int                      // that were not given a tag
+	looks     int                      // number of listings
+	branches  int                      // number of branches without a given tag
 	writing   map[string]chan struct{} // closed when the snapshot of that tag is written
-	collected bool                     // the garbage is gone
+	collected bool                     // the garbage was collected
 }
 
 type entry struct {
@@ -74,7 +73,7 @@ type entry struct {
 	guest *guest
 }
 
-// New makes an engine that boots the given images.
+// New returns an engine that boots the given images.
 func New(images *Images) *Engine {
 	e := &Engine{
 		Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 1000, BranchLimit: 4, images: images,
@@ -95,8 +94,8 @@ func (e *Engine) Close() {
 	e.entries = map[string]*entry{}
 }
 
-// CreateSnapshot makes one of a known image. An image named "broken" fails to
-// boot, after the first step was reported.
+// CreateSnapshot makes a snapshot of a known image. An image named "broken" fails to boot after the
+// first step was reported.
 func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	if progress == nil {
@@ -146,7 +145,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	return info, nil
 }
 
-// free is an error if no snapshot can be made under a tag.
+// free returns an error if no snapshot can be made under a tag.
 func free(e *Engine, tag string) error {
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.StoreError(err)
@@ -159,7 +158,7 @@ func free(e *Engine, tag string) error {
 	return nil
 }
 
-// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot.
+// ParentMemoryMiB returns the guest memory of the VM CreateSnapshot would boot.
 func (e *Engine) ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error) {
 	img, err := parent(ctx, e, req)
 	return cmp.Or(req.MemoryMiB, img.MemoryMiB), err
@@ -176,7 +175,7 @@ func parent(ctx context.Context, e *Engine, req sandbox.CreateRequest) (httpapi.
 	return e.images.GetImage(ctx, req.Image)
 }
 
-// AddSnapshot puts one there as it is.
+// AddSnapshot stores the given snapshot unchanged.
 func (e *Engine) AddSnapshot(info sandbox.SnapshotInfo) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -200,13 +199,13 @@ func (e *Engine) SnapshotInfo(_ context.Context, tag string) (sandbox.SnapshotIn
 	return e.snapshotLocked(tag)
 }
 
-// SnapshotBrief says whose a snapshot is.
+// SnapshotBrief returns a snapshot's owner and basic facts.
 func (e *Engine) SnapshotBrief(tag string) (sandbox.SnapshotBrief, error) {
 	s, err := e.SnapshotInfo(context.Background(), tag)
 	return sandbox.SnapshotBrief{Tag: tag, Owner: s.Owner, ContentHash: s.ContentHash, MemoryMiB: s.Shape.MemoryMiB}, err
 }
 
-// Holdings are what an owner has running.
+// Holdings returns an owner's running sandboxes and their memory.
 func (e *Engine) Holdings(owner string) (n, memoryMiB int) {
 	for _, i := range e.List() {
 		if i.Owner == owner && i.Status != sandbox.StatusFailed {
@@ -216,7 +215,7 @@ func (e *Engine) Holdings(owner string) (n, memoryMiB int) {
 	return n, memoryMiB
 }
 
-// OverlayBytes is what an owner's sandboxes have written to their disks: as many as DiskWritten says.
+// OverlayBytes returns the bytes an owner's sandboxes have written: DiskWritten for each.
 func (e *Engine) OverlayBytes(owner string) (sum int64) {
 	for _, i := range e.List() {
 		if i.Owner == owner {
@@ -258,7 +257,7 @@ func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.Delet
 	return nil
 }
 
-// VerifySnapshot finds damage in a snapshot whose warning says "damaged".
+// VerifySnapshot finds damage in a snapshot with the warning "damaged".
 func (e *Engine) VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

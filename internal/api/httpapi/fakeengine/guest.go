@@ -42,7 +42,7 @@ func newGuest(env map[string]string) *guest {
 }
 
 func (g *guest) dial() (net.Conn, error) {
-	// TCP rather than a pipe: half-closed connections and buffers as in real life.
+	// TCP instead of a pipe, for real half-closed connections and buffers.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -67,10 +67,10 @@ func (g *guest) dial() (net.Conn, error) {
 	}
 }
 
-// close ends the server and every program; twice is fine.
+// close ends the server and every program. It may be called twice.
 func (g *guest) close() {
 	g.once.Do(func() {
-		_ = g.server.Close() // first: a VM that is gone says no goodbye
+		_ = g.server.Close() // first: a dead VM does not close its connections cleanly
 		<-g.ended
 		g.stop()
 	})

@@ -13,13 +13,13 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Images is a store that keeps nothing but the names and digests.
+// Images is a store of names and digests only.
 type Images struct {
 	mu  sync.Mutex // guards all
 	all map[string]httpapi.Image
 }
 
-// NewImages makes a store with the named images in it.
+// NewImages returns a store with the named images.
 func NewImages(names ...string) *Images {
 	s := &Images{all: map[string]httpapi.Image{}}
 	for _, name := range names {
@@ -70,7 +70,7 @@ func (s *Images) RemoveImage(ctx context.Context, name string) error {
 	return nil
 }
 
-// ImportImage takes any bytes; their digest is the image's.
+// ImportImage accepts any bytes. Their digest is the image's digest.
 func (s *Images) ImportImage(_ context.Context, name, want string, tar io.Reader) (httpapi.Image, error) {
 	h := sha256.New()
 	n, err := io.Copy(h, tar)

@@ -2,7 +2,7 @@ package fakeengine
 
 import "github.com/forkd/forkd/internal/domain/sandbox"
 
-// Adopt makes a sandbox one that the guest of another has forked.
+// Adopt makes a sandbox a guest fork of another sandbox.
 func Adopt(e *Engine, id, parent string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

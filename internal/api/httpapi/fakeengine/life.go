@@ -8,10 +8,10 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// lives is the engine, as far as it is about how long sandboxes run.
+// lives has the engine's methods about lifetimes.
 type lives struct{ e *Engine }
 
-// Pause makes a sandbox one that is paused; its guest is kept for Resume.
+// Pause marks a sandbox as paused. Its guest is kept for Resume.
 func (l lives) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
 	e := l.e
 	b, err := e.entry(id)
@@ -38,7 +38,7 @@ func (l lives) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sa
 	return b.info, nil
 }
 
-// Resume lets a paused sandbox go on.
+// Resume resumes a paused sandbox.
 func (l lives) Resume(_ context.Context, id string) (sandbox.Info, error) {
 	e := l.e
 	b, err := e.entry(id)
@@ -59,7 +59,7 @@ func (l lives) Resume(_ context.Context, id string) (sandbox.Info, error) {
 	return b.info, nil
 }
 
-// SetLife notes for how long a sandbox may run. Nothing comes of it.
+// SetLife records the lifetime of a sandbox. It has no effect.
 func (v lives) SetLife(_ context.Context, id string, l sandbox.Life) (sandbox.Info, error) {
 	e := v.e
 	b, err := e.entry(id)

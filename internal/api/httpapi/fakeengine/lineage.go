@@ -8,15 +8,14 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// lines are the snapshots and the sandboxes that there are, and who came from whom. The
-// engine's mu guards them.
+// lines holds the existing snapshots and sandboxes, and their lineage. The engine's mu guards it.
 type lines struct {
 	snapshots map[string]sandbox.SnapshotInfo
 	entries   map[string]*entry
-	hashes    map[string]int // content hashes that were given out, by their first part
+	hashes    map[string]int // used content hashes, by their first part
 }
 
-// hashLocked is a content hash that no other snapshot has.
+// hashLocked returns an unused content hash.
 func (l *lines) hashLocked(first string) string {
 	if l.hashes[first]++; l.hashes[first] > 1 {
 		return fmt.Sprintf("sha256:%s%02x", first, l.hashes[first])
@@ -35,7 +34,7 @@ func (l *lines) snapshotLocked(tag string) (sandbox.SnapshotInfo, error) {
 	return l.relateLocked(info), nil
 }
 
-// relateLocked fills in what a snapshot's relatives and sandboxes are now.
+// relateLocked fills in a snapshot's current relatives and sandboxes.
 func (l *lines) relateLocked(info sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 	info.Dependents = slices.Clone(info.Dependents)
 	for tag, other := range l.snapshots {
@@ -61,13 +60,13 @@ func (l *lines) relateLocked(info sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 	return info
 }
 
-// parentLocked is the snapshot below, if it is there still.
+// parentLocked returns the parent snapshot, if it still exists.
 func (l *lines) parentLocked(info sandbox.SnapshotInfo) (sandbox.SnapshotInfo, bool) {
 	p, ok := l.snapshots[info.ParentTag]
 	return p, ok && p.ContentHash == info.ParentContentHash
 }
 
-// descendantsLocked are a snapshot and all that are built on it.
+// descendantsLocked returns a snapshot and all snapshots built on it.
 func (l *lines) descendantsLocked(tag string) []string {
 	all := []string{tag}
 	for _, d := range l.relateLocked(l.snapshots[tag]).Dependents {
@@ -76,7 +75,7 @@ func (l *lines) descendantsLocked(tag string) []string {
 	return all
 }
 
-// ancestryLocked are the tags that a sandbox may be rolled back to.
+// ancestryLocked returns the tags a sandbox may be rolled back to.
 func (l *lines) ancestryLocked(b *entry) []string {
 	var line []string
 	for tag, s := range l.snapshots {

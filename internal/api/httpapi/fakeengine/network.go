@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// judge gives what is asked for, up to a ceiling, which is all or nothing. Rules are checked as
-// the engine checks them.
+// judge returns the requested policy under a ceiling that allows everything or no network. It
+// checks rules as the engine does.
 func judge(asked netpolicy.Spec, grant netpolicy.HostGrant, noNetwork bool) (sandbox.Network, error) {
 	if _, err := netpolicy.Compile(asked); err != nil {
 		return sandbox.Network{}, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetRule, "%w", err)
@@ -32,7 +32,7 @@ func judge(asked netpolicy.Spec, grant netpolicy.HostGrant, noNetwork bool) (san
 	return n, nil
 }
 
-// networkOf is the request's policy, else the snapshot's.
+// networkOf returns the request's policy, or the snapshot's if the request has none.
 func (e *Engine) networkOf(
 	asked *netpolicy.Spec, grant netpolicy.HostGrant, of sandbox.SnapshotInfo,
 ) (sandbox.Network, error) {
@@ -45,10 +45,10 @@ func (e *Engine) networkOf(
 	return judge(netpolicy.Spec{Default: netpolicy.Deny}, grant, e.NoNetwork)
 }
 
-// Tap is the one tap that the operator allows.
+// Tap is the only tap the operator allows.
 const Tap = "tap0"
 
-// forkNetwork is what the children of a fork have. The tap is never in use.
+// forkNetwork returns the network of a fork's children. The tap is never in use.
 func forkNetwork(e *Engine, req sandbox.ForkRequest, of sandbox.SnapshotInfo) (sandbox.Network, error) {
 	switch {
 	case req.Tap == "":
@@ -59,7 +59,7 @@ func forkNetwork(e *Engine, req sandbox.ForkRequest, of sandbox.SnapshotInfo) (s
 	return sandbox.Network{Tap: req.Tap}, nil
 }
 
-// inherited is a policy as a snapshot keeps it.
+// inherited returns a policy in the form a snapshot stores.
 func inherited(s *netpolicy.Spec) *netpolicy.Spec {
 	if s == nil || sandbox.NameOf(*s) == sandbox.PolicyNone {
 		return nil
@@ -68,7 +68,7 @@ func inherited(s *netpolicy.Spec) *netpolicy.Spec {
 	return &p
 }
 
-// nets are what is asked of sandboxes' networks.
+// nets has the engine's methods about sandboxes' networks.
 type nets struct{ e *Engine }
 
 // Network implements httpapi.Networks.
@@ -93,7 +93,7 @@ func (n nets) SetNetwork(_ context.Context, id string, req sandbox.NetworkReques
 	return network, nil
 }
 
-// Flows are one to each host that rules allow.
+// Flows returns one flow for each host that rules allow.
 func (n nets) Flows(_ context.Context, id string) ([]sandbox.NetFlow, error) {
 	b, err := n.e.live(id)
 	if err != nil {
@@ -112,7 +112,7 @@ func (n nets) Flows(_ context.Context, id string) ([]sandbox.NetFlow, error) {
 	return out, nil
 }
 
-// NetworkLog tells of one refusal.
+// NetworkLog writes one refusal.
 func (n nets) NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error {
 	b, err := n.e.live(id)
 	if err != nil {

@@ -19,7 +19,7 @@ type processes struct {
 	ctx context.Context
 	env map[string]string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	running map[uint32]*running
 	lastPID uint32
 }
@@ -45,7 +45,7 @@ func (s *processes) Start(ctx context.Context, req *connect.Request[process.Star
 	if req.Msg.Stdin != nil && !req.Msg.GetStdin() && req.Msg.GetPty() == nil {
 		feed.Close()
 	}
-	// A fake program ends when its input breaks; a signal does that too.
+	// A fake program ends when its input breaks. A signal has the same effect.
 	defer context.AfterFunc(ctx, func() { stdin.CloseWithError(io.EOF) })()
 	r := &running{stdin: feed, signal: cancel, sizes: make(chan [2]uint32, 8)}
 	pid := s.add(r)
@@ -163,7 +163,7 @@ func (s *processes) Update(_ context.Context,
 	return connect.NewResponse(&process.UpdateResponse{}), nil
 }
 
-// events serialises what a program sends.
+// events serialises the output of a program.
 type events struct {
 	mu     sync.Mutex // guards stream, whose Send is not safe for concurrent use
 	stream *connect.ServerStream[process.StartResponse]

@@ -12,7 +12,7 @@ import (
 
 // proc is a running program of the fake guest.
 type proc struct {
-	ctx            context.Context // ends by a signal, or when the caller leaves
+	ctx            context.Context // ends on a signal, or when the caller disconnects
 	args           []string
 	env            map[string]string
 	user, cwd      string
@@ -22,7 +22,7 @@ type proc struct {
 	sizes          chan [2]uint32 // of the terminal: columns, rows
 }
 
-// programs are all that the fake guest has installed. The result is the exit code.
+// programs returns the fake guest's installed programs. Each returns its exit code.
 func programs() map[string]func(*proc) int {
 	return map[string]func(*proc) int{
 		"echo": func(p *proc) int {
@@ -57,7 +57,7 @@ func programs() map[string]func(*proc) int {
 		"env":    printEnv,
 		"whoami": func(p *proc) int { fmt.Fprintln(p.stdout, p.user); return 0 },
 		"pwd":    func(p *proc) int { fmt.Fprintln(p.stdout, p.cwd); return 0 },
-		// The agent, which is asked to measure the disk.
+		// The agent, when it is run to measure the disk.
 		"/proc/1/exe": func(p *proc) int { fmt.Fprintln(p.stdout, "{}"); return 0 },
 		"chmod":       func(*proc) int { return 0 },
 		"shell":       shell,
@@ -84,8 +84,9 @@ func printEnv(p *proc) int {
 	return 0
 }
 
-// shell answers each line; "size" waits for and prints a new terminal size. As on a terminal, its input has no end of
-// its own: ^D sends what the line has, and ends the input where that is nothing.
+// shell answers each line. "size" waits for a new terminal size and prints it. As on a terminal,
+// the input does not end by itself: ^D sends the current line, and ends the input if the line is
+// empty.
 func shell(p *proc) int {
 	fmt.Fprintf(p.stdout, "pty=%v\r\n", p.pty)
 	in := bufio.NewReader(p.stdin)
@@ -94,7 +95,7 @@ func shell(p *proc) int {
 		b, err := in.ReadByte()
 		switch {
 		case err != nil && p.pty:
-			<-p.ctx.Done() // somebody may still type
+			<-p.ctx.Done() // more input may still come
 			return 1
 		case err != nil, b == endOfTransmission && line == "":
 			return 0

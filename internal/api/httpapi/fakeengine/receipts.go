@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// journal is the receipts. The engine's mu guards it.
+// journal holds the receipts. The engine's mu guards it.
 type journal struct {
 	receipts []receipt.Receipt // oldest first
 }

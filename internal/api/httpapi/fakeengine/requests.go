@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// guests are requests to running guests.
+// guests has the engine's methods for running guests.
 type guests struct{ e *Engine }
 
 // Ping implements httpapi.Guests.
@@ -22,7 +22,7 @@ func (g guests) Ping(_ context.Context, id string) (sandbox.Pong, error) {
 	return sandbox.Pong{PID: 1, NumpyVersion: "1.24.2", Uptime: 3 * time.Second}, nil
 }
 
-// Exec knows the programs of the fake guest.
+// Exec runs the programs of the fake guest.
 func (g guests) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	b, err := g.e.live(id)
 	if err != nil {
@@ -42,7 +42,7 @@ func (g guests) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (s
 	if !ok {
 		return sandbox.ExecResult{}, fmt.Errorf("exec in %s: %s: no such program: %w", id, req.Args[0], sandbox.ErrInvalid)
 	}
-	if req.Args[0] == "sleep" { // nobody waits for the fake's limit
+	if req.Args[0] == "sleep" { // the fake returns without waiting
 		return sandbox.ExecResult{TimedOut: true, ExitCode: 124}, nil
 	}
 	var out, errOut bytes.Buffer
@@ -60,7 +60,7 @@ func (g guests) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (s
 	return r, nil
 }
 
-// Eval knows a few expressions, and raises for "raise".
+// Eval knows a few expressions. The code "raise" raises an exception.
 func (g guests) Eval(_ context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error) {
 	b, err := g.e.live(id)
 	if err != nil {

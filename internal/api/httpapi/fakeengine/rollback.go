@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Rollback gives a sandbox a guest without memory of what was.
+// Rollback gives a sandbox a new guest without any earlier state.
 func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, error) {
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.Info{}, sandbox.StoreError(err)

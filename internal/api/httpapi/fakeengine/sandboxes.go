@@ -13,8 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Fork makes children until Limit sandboxes run. It waits for a branch that is
-// being written.
+// Fork makes children until Limit sandboxes run. It waits for a branch being written.
 func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
 	if err := e.written(ctx, req.Tag); err != nil {
 		return sandbox.ForkResult{}, err
@@ -78,7 +77,7 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	return sandbox.Child{Index: i, Info: b.info}
 }
 
-// trafficToken is the same in each run of a test.
+// trafficToken returns the same token in each run of a test.
 func trafficToken(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, fork, index int) string {
 	if private := req.PrivatePorts; private != nil && !*private || private == nil && !snap.PrivatePorts {
 		return ""
@@ -112,7 +111,7 @@ func (e *Engine) List() []sandbox.Info {
 	return out
 }
 
-// used is the CPU time of each sandbox: more with each look.
+// used returns the CPU time of each sandbox. It grows with each call.
 func (e *Engine) used() time.Duration {
 	e.looks++
 	return time.Duration(e.looks) * 100 * time.Millisecond
@@ -137,7 +136,7 @@ func (e *Engine) entry(id string) (*entry, error) {
 	return nil, fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
 }
 
-// live is entry for operations that need the guest.
+// live is entry for operations that need a running guest.
 func (e *Engine) live(id string) (*entry, error) {
 	b, err := e.entry(id)
 	if err != nil {
@@ -154,7 +153,7 @@ func (e *Engine) live(id string) (*entry, error) {
 	return b, nil
 }
 
-// Fail makes a sandbox's VM end by itself.
+// Fail makes a sandbox's VM fail.
 func (e *Engine) Fail(id, reason string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -209,14 +208,14 @@ func lastLines(text io.Reader, n int) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader(last)), err
 }
 
-// FollowConsole is Console, and then what the guest's end has it say.
+// FollowConsole writes Console's text, then the console output of the guest's end.
 func (e *Engine) FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error {
 	text, err := e.Console(id)
 	if err != nil {
 		return err
 	}
 	defer text.Close()
-	entry, gone := e.live(id) // before anybody has read something and kills it
+	entry, gone := e.live(id) // look it up before a reader of the text kills it
 	if lines >= 0 {
 		text, err = lastLines(text, lines)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// CompactSnapshot makes a snapshot that has all it needs. The memory of one whose
-// warning says "damaged" cannot be read to its end.
+// CompactSnapshot makes a snapshot without dependencies. If the source has the warning "damaged",
+// reading its memory fails.
 func (e *Engine) CompactSnapshot(_ context.Context, tag, to string,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	if progress == nil {
@@ -44,7 +44,7 @@ func (e *Engine) CompactSnapshot(_ context.Context, tag, to string,
 	return e.relateLocked(info), nil
 }
 
-// garbage is what nothing needs, until it is collected.
+// garbage is an unused layer, until it is collected.
 const garbage = "6b1d0f8e3c2a4f5e9d7c8b6a5f4e3d2c"
 
 // CollectLayers finds one layer, once.

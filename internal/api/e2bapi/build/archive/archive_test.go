@@ -41,7 +41,7 @@ func pack(t testing.TB, headers ...*tar.Header) []byte {
 	return b.Bytes()
 }
 
-// file's content lies in Gname until it is packed.
+// file returns a header. Gname holds the content until the file is packed.
 func file(name, content string) *tar.Header {
 	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Gname: content, Mode: 0o640, Uid: 7, ModTime: time.Unix(1, 0)}
 }
@@ -66,7 +66,7 @@ func zip(b []byte) []byte {
 	return out.Bytes()
 }
 
-// unpacked shows an archive as lines.
+// unpacked returns an archive as lines.
 func unpacked(t testing.TB, b []byte) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -165,7 +165,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// A sparse file says in a few bytes that it has many: they count as if they were there.
+// A sparse file claims many bytes with a few. They count as if they were there.
 func TestHolesAreBytes(t *testing.T) {
 	records := map[string]string{"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "s",
 		"GNU.sparse.realsize": "9000000000000000"}
@@ -188,7 +188,7 @@ func TestHolesAreBytes(t *testing.T) {
 	}
 }
 
-// rawEntry is an entry without archive/tar, which writes no such things.
+// rawEntry returns an entry archive/tar would not write.
 func rawEntry(kind byte, name string, body []byte) []byte {
 	return tartest.Entry(kind, name, body, nil)
 }

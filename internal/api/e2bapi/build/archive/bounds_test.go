@@ -60,7 +60,7 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-// A header of an entry may be preceded by any number of others, which archive/tar reads in one call.
+// Any number of headers may precede the header of an entry. archive/tar reads them all in one call.
 func TestHeadersAreBounded(t *testing.T) {
 	var b []byte
 	for range 400 {
@@ -110,7 +110,8 @@ func TestACancelledContextEndsTheWork(t *testing.T) {
 	}
 }
 
-// TestNamesDoNotKeepTheirHeaders checks the memory that names keep: archive/tar cuts them out of extended headers.
+// TestNamesDoNotKeepTheirHeaders checks the memory of names. archive/tar cuts names out of extended
+// headers.
 func TestNamesDoNotKeepTheirHeaders(t *testing.T) {
 	const entries, header = 500, 100 << 10
 	tr := newTree(entries)

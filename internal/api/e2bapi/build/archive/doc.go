@@ -1,6 +1,5 @@
-// Package archive reads the tar files that clients upload for COPY, which are foreign bytes: it
-// checks them, and writes them anew as a guest is to unpack them, with the names, owners and
-// modes that the step asks for. It opens no files and knows no guest. Nothing of a header is
-// passed on unlooked at. The trap: sizes are what headers say until all is read; the limits are
-// of bytes that were counted.
+// Package archive reads the untrusted tar files clients upload for COPY. It checks them, and writes
+// new archives for the guest to unpack, with the names, owners and modes the step requires. It
+// opens no files and knows no guest. It copies no part of a header without a check. The trap: sizes
+// in headers are claims until the content is read, so the limits apply to counted bytes.
 package archive

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// ErrBad is an archive that is none, or has in it what none may have.
+// ErrBad reports an invalid archive, or one with forbidden content.
 var ErrBad = errors.New("the archive is not usable")
 
-// ErrTooLarge is an archive beyond a limit.
+// ErrTooLarge reports an archive that exceeds a limit.
 var ErrTooLarge = errors.New("the archive is too large")
 
-// Lengths of names, as Linux has them.
+// Limits of names in Linux, in bytes.
 const (
 	maxPath = 4095
 	maxName = 255
-	// maxDepth bounds the folders above an entry, each of which is looked up.
+	// maxDepth limits the folders above an entry, because each of them is looked up.
 	maxDepth = 100
 )
 
-// cleanName is a name of an entry, relative to the archive's root. Names that lead out of it are
-// refused, and not bent.
+// cleanName returns the name of an entry relative to the archive's root. It refuses names outside
+// the root instead of changing them.
 func cleanName(name string) (string, error) {
 	switch {
 	case name == "", strings.ContainsRune(name, 0), len(name) > maxPath:
@@ -53,7 +53,7 @@ func short(s string) string {
 	return s
 }
 
-// check looks at a header: the kind of entry, its name and, of a link, where it leads.
+// check checks a header: the type of the entry, its name and, for a link, its target.
 func (t *tree) check(h *tar.Header) (name string, err error) {
 	if name, err = cleanName(h.Name); err != nil {
 		return "", err

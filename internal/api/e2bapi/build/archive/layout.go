@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// Layout is where a COPY puts what is in an archive, and whose it is.
+// Layout holds the destination, the owner and the mode of a COPY's files.
 type Layout struct {
-	Source string // as the step names it, with patterns
+	Source string // as named in the step, with patterns
 	Dest   string // absolute
-	// Dir: Dest is a folder, or was written as one.
+	// Dir means that Dest is an existing folder, or was written as one.
 	Dir      bool
 	UID, GID int
-	Mode     int64 // of all files and folders; negative: as they are
-	// Time is that of all entries.
+	Mode     int64 // of all files and folders; negative: unchanged
+	// Time is the time of all entries.
 	Time time.Time
 }
 
-// root is the source without what its patterns begin with.
+// root returns the part of the source before its first pattern.
 func root(source string) string {
 	source = path.Clean(source)
 	parts := strings.Split(source, "/")
@@ -35,7 +35,8 @@ func root(source string) string {
 	return source
 }
 
-// place is the path of an entry in the guest; false: it is not meant.
+// place returns the path of an entry in the guest, or false if the source does not include the
+// entry.
 func (l Layout) place(name, root string, dir bool) (string, bool) {
 	rel := name
 	switch {
@@ -55,7 +56,7 @@ func (l Layout) place(name, root string, dir bool) (string, bool) {
 	return path.Join(l.Dest, rel), true
 }
 
-// Rewrite writes an archive as a guest unpacks it at its root, and returns the number of files,
+// Rewrite writes an archive for a guest to unpack at its root. It returns the number of files,
 // folders and links in it. It ends early with the context.
 func Rewrite(ctx context.Context, in io.Reader, out io.Writer, l Layout, lim Limits) (int, error) {
 	r, err := open(ctx, in, lim)
@@ -82,7 +83,7 @@ func Rewrite(ctx context.Context, in io.Reader, out io.Writer, l Layout, lim Lim
 	return w.n, w.tar.Close()
 }
 
-// writer is a Rewrite under way.
+// writer is the state of a Rewrite.
 type writer struct {
 	tar  *tar.Writer
 	l    Layout
@@ -90,7 +91,7 @@ type writer struct {
 	n    int
 	keyer
 	made  map[nameKey]bool // folders
-	names int64            // bytes that names may still have
+	names int64            // bytes left for names
 }
 
 func (w *writer) entry(h *tar.Header, r *reader) error {
@@ -133,8 +134,8 @@ func (w *writer) entry(h *tar.Header, r *reader) error {
 	return r.content(w.tar, h.Size)
 }
 
-// above makes the folders over a file that the archive has no entries for; those over a single
-// file are the guest's to make.
+// above writes the folders above a file for which the archive has no entries. The guest creates the
+// folders above a single file.
 func (w *writer) above(at, name string) error {
 	if name == w.root {
 		return nil

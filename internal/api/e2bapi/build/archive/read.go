@@ -16,14 +16,15 @@ import (
 	"slices"
 )
 
-// Limits bound an archive.
+// Limits are the limits of an archive.
 type Limits struct {
-	Bytes   int64 // of all that comes out of it, headers and padding with it
-	Entries int   // with the folders above them that have no entries of their own
-	// Names limits the bytes of all names, as they are and as Rewrite writes them. Zero: 32 MiB.
+	Bytes   int64 // of all unpacked bytes, including headers and padding
+	Entries int   // including parent folders without entries
+	// Names limits the bytes of all names, both as read and as written by Rewrite. Zero means 32
+	// MiB.
 	Names int64
-	// Unpacked is the number of bytes that may come out of gzip whatever went in. Beyond it the
-	// ratio is at most maxRatio. Zero: 512 MiB.
+	// Unpacked is the number of bytes gzip may produce regardless of its input. Beyond it the ratio
+	// is at most maxRatio. Zero means 512 MiB.
 	Unpacked int64
 }
 
@@ -38,34 +39,35 @@ func (l Limits) complete() Limits {
 }
 
 const (
-	// maxRatio limits an archive's size to a multiple of its packed size. gzip reaches 1032; source
+	// maxRatio limits an archive's size to a multiple of its packed size. gzip reaches 1032. Source
 	// code and logs have 5 to 15.
 	maxRatio = 20
-	// maxHeader bounds the headers of one entry, with its PAX records.
+	// maxHeader limits the headers of one entry, including its PAX records, in bytes.
 	maxHeader = 256 << 10
-	// Headers of all entries have headersBase bytes, and headersEach more for each entry.
+	// The headers of all entries may have headersBase bytes, plus headersEach for each entry.
 	headersBase = 4 << 20
 	headersEach = 2 << 10
-	// A PAX record ends with a line feed and costs archive/tar much more than its bytes. Headers of
-	// all entries have linesBase line feeds, and linesEach more for each entry.
+	// A PAX record ends with a line feed and costs archive/tar much more than its bytes. The
+	// headers of all entries may have linesBase line feeds, plus linesEach for each entry.
 	linesBase = 64 << 10
 	linesEach = 16
 )
 
-// Summary is what is in an archive.
+// Summary describes the content of an archive.
 type Summary struct {
 	Entries int
 	Bytes   int64 // of files
-	// Digest is of names, kinds, modes and contents, in any order, and of no times and owners: the
-	// same files give the same digest, however they were packed.
+	// Digest covers names, types, modes and contents, in any order. It excludes times and owners.
+	// The same files have the same digest, however they were packed.
 	Digest string
 }
 
-// gzipMagic begins a file of gzip's.
+// gzipMagic begins a gzip file.
 var gzipMagic = []byte{0x1f, 0x8b}
 
-// source counts the packed bytes of an archive. It ends with the context, and with ErrBad when
-// more than twice as many bytes go in as come out: gzip can be empty blocks, which cost time.
+// source counts the packed bytes of an archive. It ends with the context. It fails with ErrBad if
+// more than twice as many bytes go in as come out, because gzip can have empty blocks, which cost
+// time.
 type source struct {
 	ctx context.Context
 	r   io.Reader
@@ -73,7 +75,7 @@ type source struct {
 	out *counted
 }
 
-// slack is the number of packed bytes that may be read ahead of those that come out.
+// slack is the number of packed bytes that may be read ahead of unpacked bytes.
 const slack = 1 << 20
 
 func (s *source) Read(p []byte) (int, error) {
@@ -88,15 +90,15 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// counted ends with ErrTooLarge when more was read than there may be, and with the context.
+// counted fails with ErrTooLarge when it has read more than the limit. It ends with the context.
 type counted struct {
 	r    io.Reader
 	in   *source
 	left int64
 	n    int64
-	free int64 // bytes to which the ratio does not apply; negative: it never does
+	free int64 // bytes without the ratio limit; negative: no ratio limit
 	stop int64 // value of n at which the headers of an entry must have ended; 0: none
-	// lines is the number of line feeds that headers may still have.
+	// lines is the number of line feeds left for headers.
 	lines int64
 }
 
@@ -118,7 +120,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reader goes through the entries of an archive.
+// reader reads the entries of an archive.
 type reader struct {
 	tar     *tar.Reader
 	in      *counted
@@ -127,10 +129,10 @@ type reader struct {
 	tree    *tree
 	entries int
 	bytes   int64
-	buf     []byte // of copies
+	buf     []byte // for copies
 }
 
-// open takes a tar, or one that gzip has packed.
+// open opens a tar file, which may be packed with gzip.
 func open(ctx context.Context, r io.Reader, lim Limits) (*reader, error) {
 	lim = lim.complete()
 	c := &counted{left: lim.Bytes, lines: linesBase}
@@ -149,9 +151,10 @@ func open(ctx context.Context, r io.Reader, lim Limits) (*reader, error) {
 	return &reader{tar: tar.NewReader(c), in: c, lim: lim, tree: newTree(lim.Entries), buf: make([]byte, 32<<10)}, nil
 }
 
-// next is the next entry whose header is as it should be, with its clean name; io.EOF after the last.
+// next returns the next entry with a valid header, with its clean name. It returns io.EOF after the
+// last entry.
 func (r *reader) next() (*tar.Header, error) {
-	// Content that was not read comes before the headers.
+	// Unread content comes before the headers.
 	if err := r.rest(); err != nil {
 		return nil, err
 	}
@@ -175,7 +178,7 @@ func (r *reader) next() (*tar.Header, error) {
 	if h.Typeflag != tar.TypeReg {
 		h.Size = 0
 	}
-	// Holes are bytes too: a sparse file says in a line that it has terabytes of them.
+	// Holes count as bytes too: one line of a sparse file can claim terabytes of them.
 	if h.Size < 0 || h.Size > r.lim.Bytes-r.bytes {
 		return nil, fmt.Errorf("%w: its files have more than %d bytes", ErrTooLarge, r.lim.Bytes)
 	}
@@ -183,7 +186,8 @@ func (r *reader) next() (*tar.Header, error) {
 	return h, nil
 }
 
-// failed returns the error of a read: io.EOF, ErrTooLarge and the context's as they are, others as ErrBad.
+// failed returns the error of a read. It keeps io.EOF, ErrTooLarge and the context's error, and
+// wraps others in ErrBad.
 func (r *reader) failed(err error) error {
 	switch {
 	case r.in.in.ctx.Err() != nil:
@@ -196,7 +200,7 @@ func (r *reader) failed(err error) error {
 	return fmt.Errorf("%w: %w", ErrBad, err)
 }
 
-// rest skips the content that was not read.
+// rest skips the unread content.
 func (r *reader) rest() error {
 	if _, err := io.Copy(io.Discard, r.tar); err != nil {
 		return r.failed(err)
@@ -204,8 +208,8 @@ func (r *reader) rest() error {
 	return nil
 }
 
-// content is the file of the entry that next gave. Errors are ErrBad's and ErrTooLarge's, and
-// those of w as they are.
+// content copies the file of the entry returned by next. It returns ErrBad or ErrTooLarge for the
+// archive, and errors of w unchanged.
 func (r *reader) content(w io.Writer, size int64) error {
 	if size == 0 {
 		return nil
@@ -223,7 +227,7 @@ func (r *reader) content(w io.Writer, size int64) error {
 	return nil
 }
 
-// target tells errors of a writer from those of an archive.
+// target distinguishes errors of a writer from errors of an archive.
 type target struct {
 	w   io.Writer
 	err error
@@ -268,7 +272,7 @@ func Scan(ctx context.Context, in io.Reader, lim Limits) (Summary, error) {
 	return Summary{Entries: r.entries, Bytes: r.bytes, Digest: hex.EncodeToString(all.Sum(nil))}, nil
 }
 
-// describe hashes what of a header counts.
+// describe hashes the relevant fields of a header.
 func describe(sum hash.Hash, h *tar.Header) {
 	var b []byte
 	for _, s := range []string{string(h.Typeflag), h.Name, h.Linkname} {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// nameKey stands for a name in a tree and in a set of folders. Two seeds make 128 bits, which a
-// sender cannot make collide: it does not know the seeds.
+// nameKey represents a name in a tree and in a set of folders. Two seeds make 128 bits. A sender
+// does not know the seeds, so it cannot produce collisions.
 type nameKey [2]uint64
 
 // keyer computes keys of names.
@@ -20,18 +20,18 @@ func (k keyer) key(name string) nameKey {
 	return nameKey{maphash.String(k[0], name), maphash.String(k[1], name)}
 }
 
-// tree holds the kind of each name in an archive, and of each folder above one. It keeps keys
-// and not names: names are as long as the sender likes.
+// tree holds the type of each name in an archive, and of each folder above it. It stores keys
+// instead of names, because a sender may choose very long names.
 type tree struct {
 	keyer
 	kinds map[nameKey]byte
-	max   int // names that kinds may hold
+	max   int // number of names that kinds may hold
 }
 
 func newTree(limit int) *tree { return &tree{newKeyer(), map[nameKey]byte{}, limit} }
 
-// add records an entry and the folders above it. It refuses an entry below a file or a link: tar
-// would unpack it to the target of the link.
+// add records an entry and the folders above it. It refuses an entry below a file or a link,
+// because tar would unpack it to the target of the link.
 func (t *tree) add(name string, kind byte) error {
 	if old, ok := t.kinds[t.key(name)]; ok && old != kind {
 		return fmt.Errorf("%w: %q is two things", ErrBad, short(name))

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemonLimits are those of package e2bapi.
+// daemonLimits are the limits of package e2bapi.
 var daemonLimits = Limits{Bytes: 8 << 30, Entries: 250_000}
 
-// gzipped packs what fill writes.
+// gzipped packs the output of fill.
 func gzipped(tb testing.TB, level int, fill func(w io.Writer)) []byte {
 	tb.Helper()
 	var b bytes.Buffer
@@ -35,7 +35,8 @@ func gzipped(tb testing.TB, level int, fill func(w io.Writer)) []byte {
 	return b.Bytes()
 }
 
-// names fills an archive with n empty files, each after the header before, if any.
+// names fills an archive with n empty files. If before is not empty, each file has it as a
+// preceding header.
 func names(n int, before []byte, name func(i int) string) func(io.Writer) {
 	return func(w io.Writer) {
 		for i := range n {
@@ -48,7 +49,7 @@ func names(n int, before []byte, name func(i int) string) func(io.Writer) {
 	}
 }
 
-// phrases fills an archive with a file of mib MiB that gzip packs to about a tenth.
+// phrases fills an archive with a file of mib MiB, which gzip packs to about a tenth.
 func phrases(mib int) func(io.Writer) {
 	return func(w io.Writer) {
 		rnd := rand.New(rand.NewPCG(1, 2))
@@ -72,7 +73,7 @@ func records(n int) []byte { return rawEntry('x', "p", bytes.Repeat([]byte("6 a=
 
 func number(i int) string { return fmt.Sprint("f", i) }
 
-// BenchmarkWorst measures the dearest archives that the limits of package e2bapi let pass.
+// BenchmarkWorst measures the most expensive archives within the limits of package e2bapi.
 func BenchmarkWorst(b *testing.B) {
 	for _, row := range []struct {
 		name string
@@ -137,7 +138,7 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestOrdinaryArchivesPass packs a folder of modules as Python does, with a record for each time.
+// TestOrdinaryArchivesPass packs a folder of modules like Python, with a record for each time.
 func TestOrdinaryArchivesPass(t *testing.T) {
 	body := bytes.Repeat([]byte("module.exports = require('./a')\n"), 32)
 	b := gzipped(t, gzip.BestSpeed, func(w io.Writer) {
@@ -159,7 +160,7 @@ func TestOrdinaryArchivesPass(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBounded checks PAX records, of which archive/tar makes a string each.
+// TestRecordsAreBounded checks PAX records. archive/tar makes a string of each.
 func TestRecordsAreBounded(t *testing.T) {
 	row := func(n, each int) error {
 		return scan(gzipped(t, gzip.BestSpeed, names(n, records(each), number)), daemonLimits)
@@ -172,7 +173,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFoldersWithoutEntriesCount checks folders that only names of files show.
+// TestFoldersWithoutEntriesCount checks folders that appear only in names of files.
 func TestFoldersWithoutEntriesCount(t *testing.T) {
 	b := gzipped(t, gzip.BestSpeed, names(20, nil, func(i int) string { return number(i) + strings.Repeat("/a", 90) }))
 	if err := scan(b, Limits{Bytes: 1 << 20, Entries: 1000}); !errors.Is(err, ErrTooLarge) {
@@ -180,7 +181,7 @@ func TestFoldersWithoutEntriesCount(t *testing.T) {
 	}
 }
 
-// TestEmptyBlocksAreRefused checks gzip members with no bytes in them, which cost time only.
+// TestEmptyBlocksAreRefused checks empty gzip members, which only cost time.
 func TestEmptyBlocksAreRefused(t *testing.T) {
 	b := bytes.Repeat(zip(nil), 3<<20/len(zip(nil)))
 	b = append(b, zip(pack(t, file("a", "a")))...)
@@ -189,14 +190,15 @@ func TestEmptyBlocksAreRefused(t *testing.T) {
 	}
 }
 
-// TestALinkIsNoFolderOfEarlierEntries checks a link in place of a folder that has only been named.
+// TestALinkIsNoFolderOfEarlierEntries checks a link with the name of a folder that appeared only in
+// earlier names.
 func TestALinkIsNoFolderOfEarlierEntries(t *testing.T) {
 	if err := scan(pack(t, file("d/a", "a"), link("d", "/etc")), roomy); !errors.Is(err, ErrBad) {
 		t.Errorf("a link in place of the folder of a file: %v", err)
 	}
 }
 
-// TestMemoryOfEntriesIsBounded checks that an entry costs the same memory with a long name.
+// TestMemoryOfEntriesIsBounded checks that a long name does not increase the memory of an entry.
 func TestMemoryOfEntriesIsBounded(t *testing.T) {
 	const n, most = 20_000, 100
 	long := strings.Repeat("n", 200)
