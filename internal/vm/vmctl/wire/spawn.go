@@ -128,9 +128,9 @@ const (
 	// over work that another has just made ready, and the slack extends that sleep. A slack of 10
 	// ms delayed two of three pauses of a capture by that much.
 	TimerSlack = time.Millisecond
-	// MonitorSlack is that of the Go runtime's monitor: a thread that, whenever a process begins to do
-	// something, looks at it every 20 µs for a while. In a restore that was half of the CPU time (with KVM
-	// emulated), and with a slack of 1 ms still 25 of 180 ms until a child is ready. It is what a VMM is
-	// started with; its main function gives its other threads TimerSlack.
+	// MonitorSlack applies to the Go runtime's monitor, a thread that polls the process every 20 µs
+	// for a while after it begins to work. In a restore it took half of the CPU time (with KVM
+	// emulated), and with a slack of 1 ms still 25 of 180 ms until a child is ready. A VMM starts
+	// with this slack; its main function gives its other threads TimerSlack.
 	MonitorSlack = 5 * time.Millisecond
 )
