@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Start is how the first vCPU enters the kernel: 64-bit mode, paging on with the
-// first GiB mapped one to one, interrupts off, RSI at the boot parameters
-// (boot.rst, "64-bit boot protocol").
+// Start is the state in which the first vCPU enters the kernel: 64-bit mode, paging on with the
+// first GiB mapped one to one, interrupts off, RSI at the boot parameters (boot.rst, "64-bit boot
+// protocol").
 type Start struct {
 	RIP, RSP, RSI uint64
 	CR3           uint64
