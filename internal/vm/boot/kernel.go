@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// ErrNotKernel reports that the file is not a bootable x86-64 Linux kernel.
+// ErrNotKernel is returned if the file is not a bootable x86-64 Linux kernel.
 var ErrNotKernel = errors.New("not a bootable x86-64 kernel")
 
 // memory is guest-physical memory, bounds-checked.

@@ -13,11 +13,11 @@ type Start struct {
 	CR3           uint64
 	GDTBase       uint64
 	GDTLimit      uint16
-	// Selectors of flat code, data and task segments in that GDT.
+	// Selectors of flat code, data and task segments in the GDT.
 	CS, DS, TR uint16
 }
 
-// Control register bits that the start state needs.
+// Control register bits of the start state.
 const (
 	CR0PE   = 1 << 0
 	CR0PG   = 1 << 31

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// Section is the name of a state's section that holds a table, and Version its version
+// Section is the name of a state's section with a table, and Version its version
 // (docs/inside/formats/vmstate.md).
 const (
 	Section = "cpuid"
@@ -57,7 +57,7 @@ func leaf(table []kvm.CPUIDEntry, function, index uint32) kvm.CPUIDEntry {
 	return kvm.CPUIDEntry{}
 }
 
-// Vendor returns the maker as the processor spells it, such as GenuineIntel. Bytes that are not
+// Vendor returns the maker as the processor spells it, such as GenuineIntel. Bytes other than
 // printable ASCII become question marks. A table without leaf 0 has no maker.
 func Vendor(table []kvm.CPUIDEntry) string {
 	e := leaf(table, 0, 0)

@@ -29,10 +29,10 @@ func (m *Map) Discard(gpa GPA, n int64) error {
 	return nil
 }
 
-// unprotect makes the kernel forget that pages of a run were write-protected. For a page of a file
-// it would keep that record after the page is gone, and PAGEMAP_SCAN treats the record like a
-// swapped-out page: each capture would hold content that its base already has. A failure has only
-// that effect: the pages stay in protected.
+// unprotect makes the kernel forget the write-protection of a run's pages. For a page of a file it
+// would keep the record after the page is gone, and PAGEMAP_SCAN treats the record like a
+// swapped-out page: each capture would hold content already in its base. A failure has only this
+// effect: the pages stay in protected.
 func (m *Map) unprotect(run extent.Run) {
 	if m.protected == nil {
 		return
@@ -46,8 +46,8 @@ func (m *Map) unprotect(run extent.Run) {
 }
 
 // Retain disables Discard until release is called. When it returns, no Discard is in progress. A
-// capture retains the memory from the first page that it examines to its instant. Otherwise a page
-// could be discarded after the capture copied it: its content would change without a write, so the
+// capture retains the memory from the first page it examines to its instant. Otherwise a page could
+// be discarded after the capture copied it: its content would change without a write, so the
 // tracker would not report it.
 func (m *Map) Retain() (release func()) {
 	m.retain(1)

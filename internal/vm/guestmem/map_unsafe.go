@@ -31,8 +31,8 @@ type Map struct {
 	pagemap once[*os.File]
 	uffd    once[*uffd.UFFD]
 	watched bool // it is registered with uffd
-	// protected holds the pages that a tracker has armed since they were last discarded, and
-	// perhaps more; nil until then.
+	// protected holds the pages armed by a tracker since they were last discarded, and perhaps
+	// more; nil until then.
 	protected extent.PageSet
 
 	// discarding is held while memory is discarded. After Retain, watched and protected may be read
@@ -88,8 +88,8 @@ func (m *Map) MapZero(offset, length int64) error {
 
 // MapFile backs length bytes at offset of the linear image with the file from fileOffset on,
 // copy-on-write. The file must never shrink or be rewritten while mapped. All three numbers are
-// multiples of PageSize. MapFile refuses a file that is too short: touching a page beyond its end
-// would kill the process.
+// multiples of PageSize. MapFile refuses a short file: touching a page beyond its end would kill
+// the process.
 func (m *Map) MapFile(offset, length int64, fd int, fileOffset int64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/uffd"
 )
 
-// Kernel holds the files for queries about memory. A process that cannot open them later, as in a
-// jail, receives them in advance.
+// Kernel holds the files for queries about memory. A process receives them in advance if it cannot
+// open them later, as in a jail.
 type Kernel struct {
 	Pagemap     *os.File // this process's /proc/self/pagemap; if nil, it is opened
 	Userfaultfd *os.File // /dev/userfaultfd; if nil, the system call is used, which needs a privilege
@@ -19,7 +19,7 @@ type Kernel struct {
 // used.
 func (m *Map) Use(k Kernel) { m.kernel = k }
 
-// once holds a value that is opened once and kept.
+// once holds a value, opened once and kept.
 type once[T any] struct {
 	opened bool
 	value  T
@@ -34,7 +34,7 @@ func (o *once[T]) get(open func() (T, error)) (T, error) {
 	return o.value, o.err
 }
 
-// OpenTracking opens the files for page tracking in advance, for a process that can open no files
+// OpenTracking opens the files for page tracking in advance, for a process unable to open files
 // later. Errors are returned at first use.
 func (m *Map) OpenTracking() {
 	m.openPagemap()

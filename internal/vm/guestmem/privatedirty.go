@@ -11,13 +11,13 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Pages of a copy-on-write mapping that this process has written are anonymous, and only these
-// pages can differ from the mapped file. A zero page that was only read is not private.
+// Pages of a copy-on-write mapping written by this process are anonymous, and only these pages can
+// differ from the mapped file. A zero page is not private if it was only read.
 const notPrivate = pageFile | pageZeroPage
 
 // PrivateDirty calls fn for runs of the memory's private dirty pages, in ascending order. The
-// memory may be in use: a page that becomes private meanwhile may be missed. Before Linux 6.7 it
-// may also report pages of zeros.
+// memory may be in use: a page becoming private meanwhile may be missed. Before Linux 6.7 it may
+// also report pages of zeros.
 func (m *Map) PrivateDirty(fn func(offset, length int64) error) error {
 	f, err := m.openPagemap()
 	if err != nil {
@@ -41,26 +41,26 @@ func (m *Map) PrivateDirty(fn func(offset, length int64) error) error {
 	return nil
 }
 
-// Tracker finds the pages that the guest or this process wrote since they were armed. Initially it
-// reports every private dirty page, even if an earlier tracker armed it; Arm removes pages from
-// that set. Asynchronous write-protection costs one fault at the first write to an armed page,
-// which the kernel resolves alone.
+// Tracker finds the pages written by the guest or this process since they were armed. Initially it
+// reports every private dirty page, even if an earlier tracker armed it; Arm removes pages from the
+// set. Asynchronous write-protection costs one fault at the first write to an armed page, which the
+// kernel resolves alone.
 type Tracker struct {
 	m     *Map
 	scan  scanner
 	armed []extent.Run // long armed runs, ascending and disjoint
-	// stale are private dirty pages that an earlier tracker armed and this one has not. Their
+	// stale are private dirty pages armed by an earlier tracker, but not by this one. Their
 	// remaining protection says nothing about writes since this tracker began.
 	stale extent.PageSet
 }
 
-// longRun is the minimum size, in bytes, of an armed run that is scanned separately. The kernel
-// then scans its pages ten times as fast (BenchmarkWritten: 7 instead of 72 ns each, emulated). A
-// shorter run would not recover the cost of the extra call.
+// longRun is the minimum size, in bytes, of a separately scanned armed run. The kernel then scans
+// its pages ten times as fast (BenchmarkWritten: 7 instead of 72 ns each, emulated). A shorter run
+// would not recover the cost of the extra call.
 const longRun = 128 * PageSize
 
-// Track returns a tracker that has armed no pages yet. It returns errors.ErrUnsupported if the
-// kernel lacks support.
+// Track returns a tracker without armed pages. It returns errors.ErrUnsupported if the kernel lacks
+// support.
 func (m *Map) Track() (*Tracker, error) {
 	if !m.watched {
 		if err := m.Watch(); err != nil {
@@ -89,7 +89,7 @@ const (
 
 // Arm protects runs, which are disjoint and ascending. Their pages are not reported until the next
 // write. Arm proceeds in steps, and after each calls armed for the pages to copy now: the step's
-// part of the runs, and pages between them that became private meanwhile and are protected too.
+// part of the runs, and pages between them, if they became private meanwhile and are protected too.
 func (t *Tracker) Arm(runs []extent.Run, armed func(extent.Run) error) error {
 	for len(runs) > 0 {
 		n, arm := near(runs), t.armLong
@@ -104,7 +104,7 @@ func (t *Tracker) Arm(runs []extent.Run, armed func(extent.Run) error) error {
 	return nil
 }
 
-// near returns the number of runs, from the first on, that one call arms.
+// near returns the number of runs armed by one call, from the first on.
 func near(runs []extent.Run) int {
 	n := 1
 	for ; n < len(runs) && max(runs[n-1].Length, runs[n].Length) < longRun; n++ {
@@ -178,8 +178,8 @@ func (t *Tracker) note(r extent.Run) {
 	}
 }
 
-// Written calls fn for runs of private dirty pages that this tracker has not armed, or that were
-// written since, in ascending order.
+// Written calls fn for runs of private dirty pages not armed by this tracker, or written since, in
+// ascending order.
 func (t *Tracker) Written(fn func(offset, length int64) error) error {
 	if t.stale.Empty() { // true after a round over all private dirty pages
 		return t.unprotected(fn)
@@ -200,14 +200,14 @@ func (t *Tracker) Written(fn func(offset, length int64) error) error {
 	return nil
 }
 
-// unprotected calls fn for runs of private dirty pages that are not write-protected.
+// unprotected calls fn for runs of private dirty pages without write-protection.
 func (t *Tracker) unprotected(fn func(offset, length int64) error) error {
 	anyPrivate := pmScanArg{
 		flags: scanCheckAsync, inverted: notPrivate, mask: notPrivate | pageWritten, anyOf: pagePresent | pageSwapped,
 		returned: pageWritten,
 	}
 	// Where all pages were private and armed, one bit of each is enough. If the kernel returns only
-	// that bit, it need not determine the kind of each page.
+	// this bit, it need not determine the kind of each page.
 	armedOnce := pmScanArg{flags: scanCheckAsync, mask: pageWritten, returned: pageWritten}
 	at := int64(0)
 	for _, r := range t.armed {

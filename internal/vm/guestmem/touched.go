@@ -11,7 +11,7 @@ const (
 	pagemapSwapped = 1 << 62
 )
 
-// Touched calls fn for runs of memory that may be non-zero, in ascending order. Of fresh anonymous
+// Touched calls fn for runs of possibly non-zero memory, in ascending order. Of fresh anonymous
 // memory it reports the populated pages; mapped files are reported whole. The memory must not
 // change meanwhile.
 func (m *Map) Touched(fn func(offset, length int64) error) error {

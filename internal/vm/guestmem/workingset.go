@@ -30,9 +30,9 @@ func (m *Map) Watch() error {
 	return nil
 }
 
-// Accessed calls fn for runs of pages that were touched since they were mapped, in ascending order:
-// the written pages, and, if the memory is watched, also the pages that were only read. The memory
-// must not be accessed meanwhile.
+// Accessed calls fn for runs of pages touched since they were mapped, in ascending order: the
+// written pages, and, if the memory is watched, also the pages only read. The memory must not be
+// accessed meanwhile.
 func (m *Map) Accessed(fn func(offset, length int64, written bool) error) error {
 	f, err := m.openPagemap()
 	if err != nil {

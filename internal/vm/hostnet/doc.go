@@ -1,5 +1,5 @@
 // Package hostnet connects a sandbox to a network of the operator's: an existing tap device, for
-// raw IP, VPNs and CNI. It opens the taps that the operator allowed, for the daemon. Package tap
+// raw IP, VPNs and CNI. It opens the taps allowed by the operator, for the daemon. Package tap
 // below it is the VMM's side. It creates no devices, assigns no addresses, and does not know
 // sandboxes.
 //

@@ -49,8 +49,8 @@ func attach(fd int, name string) error {
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, headerSize); err != nil {
 		return os.NewSyscallError("ioctl TUNSETVNETHDRSZ", err)
 	}
-	// The previous user may have enabled offloads that this guest's driver does not take. The VMM
-	// sets the supported ones.
+	// The previous user may have enabled offloads unknown to this guest's driver. The VMM sets the
+	// supported ones.
 	return os.NewSyscallError("ioctl TUNSETOFFLOAD", unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0))
 }
 

@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// Taps are the taps that an operator allows: names, and prefixes that end with a *.
+// Taps are the taps allowed by an operator: names, and prefixes ending in a *.
 type Taps []string
 
 // Errors of Open.
 var (
 	ErrNotAllowed = errors.New("not among the taps that the daemon allows")
-	// ErrBusy reports a tap that another process has open. It is EBUSY as well.
+	// ErrBusy is returned if another process has the tap open. It is EBUSY as well.
 	ErrBusy = fmt.Errorf("another process has it open: %w", syscall.EBUSY)
 )
 
@@ -40,7 +40,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Allows reports whether a tap of that name may be opened.
+// Allows reports whether the tap called name may be opened.
 func (t Taps) Allows(name string) bool {
 	return slices.ContainsFunc(t, func(p string) bool {
 		prefix, is := strings.CutSuffix(p, "*")

@@ -2,7 +2,7 @@
 // each flow of the guest, and receives a connected descriptor. It opens no sockets itself. Without
 // a wire it refuses all flows.
 //
-// forkd-net has a duplicate of each TCP socket that it passed on, so closing ours does not end the
+// forkd-net has a duplicate of each TCP socket it passed on, so closing ours does not end the
 // connection. Both directions are shut down first.
 package netclient
 
@@ -22,7 +22,7 @@ import (
 // openMax is the maximum number of pending flow requests.
 const openMax = 256
 
-// Client is a usernet.Dialer over a wire that can be replaced.
+// Client is a usernet.Dialer over a replaceable wire.
 type Client struct {
 	mu     sync.Mutex // guards the fields below
 	wire   *wire      // nil if there is none
@@ -61,7 +61,7 @@ func (c *Client) SetWire(f *os.File) error {
 	return nil
 }
 
-// drop removes a wire that has ended.
+// drop removes an ended wire.
 func (c *Client) drop(w *wire) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,11 +36,11 @@ type expected struct {
 	*ending
 }
 
-// forget reports that the end is no longer needed.
+// forget drops the interest in the end.
 func (e expected) forget() { e.wire.forgetEnd(e.id, e.ending) }
 
-// relayed is a stream that forkd-net relays. Its end may be the far end's last byte, a reset, or
-// the end of forkd-net itself; the wire reports which.
+// relayed is a stream relayed by forkd-net. Its end may be the far end's last byte, a reset, or the
+// end of forkd-net itself; the wire reports which.
 type relayed struct {
 	stream
 	end expected

@@ -47,7 +47,7 @@ func (s socket) shutdown(how int) (err error) {
 	return errors.Join(ctl, err)
 }
 
-// CloseWrite reports that no more data is written.
+// CloseWrite ends the sending of data.
 func (s socket) CloseWrite() error { return s.shutdown(unix.SHUT_WR) }
 
 // resetOnClose makes the kernel reset the connection when it is closed.

@@ -19,7 +19,7 @@ type wire struct {
 	last  uint32                 // id
 }
 
-// ending is the past or future end of a stream that forkd-net relays.
+// ending is the past or future end of a stream relayed by forkd-net.
 type ending struct {
 	known    chan struct{} // closed when finished is valid
 	finished bool          // with the far end's last byte; otherwise it was cut off
@@ -92,8 +92,8 @@ func (w *wire) begin() (id uint32, call chan answer, refused usernet.Reason) {
 	return w.last, call, 0
 }
 
-// forget abandons a request, and reports whether the answer was still to come. An answer that is
-// already there is closed.
+// forget abandons a request, and reports whether the answer was still to come. If the answer is
+// already there, it is closed.
 func (w *wire) forget(id uint32, call chan answer) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 )
 
 // Follower reads the file of a Log as it grows, in another process than the Log's. When the Log
-// drops its older half, the Follower finds its place again by the last bytes that it read. Bytes
-// dropped before it read them are lost.
+// drops its older half, the Follower finds its place again by the last bytes it read. Bytes dropped
+// before it read them are lost.
 type Follower struct {
 	f    *os.File
 	at   int64
@@ -16,7 +16,7 @@ type Follower struct {
 }
 
 // markBytes is the number of bytes by which a place is found again. The lines of a boot log contain
-// times, so that many bytes occur only once.
+// times, so a string this long occurs only once.
 const markBytes = 256
 
 // NewFollower returns a Follower at the file's beginning. The file stays the caller's.
@@ -57,7 +57,7 @@ func (f *Follower) Read(p []byte) (int, error) {
 	return 0, err
 }
 
-// find finds the previous position in a file that has lost its beginning.
+// find finds the previous position in a file after the loss of its beginning.
 func (f *Follower) find() error {
 	b, err := f.all()
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 	portCount = 8
 )
 
-// PortCount is the number of ports that a UART takes.
+// PortCount is a UART's number of ports.
 const PortCount = portCount
 
 // UART is a send-only 16550. Its methods are safe for concurrent use.
@@ -148,8 +148,8 @@ func (u *UART) SaveState() []byte {
 	return []byte{r.IER, r.LCR, r.MCR, r.SCR, r.DLL, r.DLM, pending}
 }
 
-// RestoreState loads the registers, and raises the interrupt that the guest has
-// not yet acknowledged.
+// RestoreState loads the registers, and raises the interrupt if the guest has not acknowledged it
+// yet.
 func (u *UART) RestoreState(b []byte) error {
 	if len(b) != stateSize {
 		return io.ErrUnexpectedEOF

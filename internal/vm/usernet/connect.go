@@ -93,7 +93,7 @@ func (e *Engine) dialTCP(c *connection, f Flow) (Stream, error) {
 	return far, err
 }
 
-// refuseTCP refuses a guest's connection, and reports whether to send an RST for that.
+// refuseTCP refuses a guest's connection, and reports whether to send an RST.
 func (e *Engine) refuseTCP(f Flow, c *connection, err error) (reset bool) {
 	if c.ctx.Err() != nil {
 		return true

@@ -122,7 +122,7 @@ func (d *datagrams) put(b []byte, quote uint64) {
 	}
 }
 
-// run is the flow's life. Datagrams that arrive while it ends for being idle begin another flow.
+// run is the flow's life. Datagrams arriving while it ends for being idle begin another flow.
 func (d *datagrams) run() {
 	idle := d.live()
 	d.e.table.remove(d.flow, d)

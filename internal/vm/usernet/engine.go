@@ -19,7 +19,7 @@ import (
 // Config holds the settings of an engine.
 type Config struct {
 	// Guest is the other end of the link. When it calls Writable, and when Receive is called, no
-	// lock may be held that the other call needs.
+	// lock needed by the other call may be held.
 	Guest  virtionet.Guest
 	Dialer Dialer
 	MTU    int // of the link, in bytes; 0 for guestnet.MTU
@@ -168,13 +168,13 @@ func (e *Engine) startLocked() {
 		panic("the stack refuses its own settings: " + err.Error())
 	}
 	e.stack, e.link = s, l
-	// One more than the limit of flows, so that the table does the refusing.
+	// One more than the limit of flows: the table does the refusing.
 	e.syns = tcp.NewForwarder(s, 0, e.cfg.Limits.Flows+1, e.connect)
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, e.unknownTCP)
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, e.datagram)
 }
 
-// abortEvery is the interval at which Close aborts connections that began meanwhile.
+// abortEvery is the interval at which Close aborts connections begun meanwhile.
 const abortEvery = 10 * time.Millisecond
 
 // Close implements virtionet.Engine. It is idempotent.

@@ -84,8 +84,8 @@ func checksumOffset(p Protocol) (int, bool) {
 	return 0, false
 }
 
-// verify checks a transport's checksum. It skips fragments: their checksum covers bytes that are
-// still to come, and this link does not lose data.
+// verify checks a transport's checksum. It skips fragments: their checksum covers bytes still to
+// come, and this link does not lose data.
 func verify(s segment, known bool) error {
 	if !known || s.fragment {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// quoted is the length of the transport's header that an ICMP error quotes, in bytes.
+// quoted is the quoted length of the transport's header in an ICMP error, in bytes.
 const quoted = 8
 
 // quoteTCP returns an ICMP error's quote of a SYN.

@@ -12,8 +12,8 @@ type Limits struct {
 	DNSIdle      time.Duration // the same for port 53
 	Linger       time.Duration // time for a closed TCP flow's last bytes to be taken
 	BufferMax    int           // per direction of a TCP flow, in bytes
-	LargeBuffers int           // TCP flows that may grow to BufferMax; others have bufferSmall
-	Queue        int           // bytes of frames that wait for room in the guest's ring
+	LargeBuffers int           // TCP flows allowed to grow to BufferMax; others have bufferSmall
+	Queue        int           // bytes of frames waiting for room in the guest's ring
 }
 
 // bufferSmall is each direction's buffer of a TCP flow beyond LargeBuffers, in bytes.

@@ -11,7 +11,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// gsoMax is the largest packet that the stack passes to the guest in one piece. It includes the
+// gsoMax is the largest packet passed by the stack to the guest in one piece. It includes the
 // stack's headers.
 const gsoMax = 64 << 10
 
@@ -72,8 +72,7 @@ func (l *link) write(pkt *stack.PacketBuffer) {
 	l.out.send(offloadOf(pkt), frame)
 }
 
-// offloadOf returns the header for the checksum and segmentation work of pkt that is left to the
-// guest.
+// offloadOf returns the header for the checksum and segmentation work of pkt left to the guest.
 func offloadOf(pkt *stack.PacketBuffer) (h virtionet.Header) {
 	gso := pkt.GSOOptions
 	if gso.Type == stack.GSONone || !gso.NeedsCsum {

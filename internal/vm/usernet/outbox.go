@@ -6,14 +6,14 @@ import (
 	virtionet "github.com/forkd/forkd/internal/vm/virtio/net"
 )
 
-// queuedFrames is the number of frames that may wait for room, of any size.
+// queuedFrames is the maximum number of frames waiting for room, of any size.
 const queuedFrames = 2048
 
 // outbox sends frames to the guest in order. Frames without room wait, up to a limit. Beyond it
 // frames are dropped, and TCP retransmits them.
 type outbox struct {
 	guest virtionet.Guest
-	limit int // bytes that may wait
+	limit int // maximum of waiting bytes
 	count *counters
 
 	mu      sync.Mutex // held over Guest.Receive, to keep the order

@@ -29,7 +29,7 @@ type Flow struct {
 	Guest, Far netip.AddrPort
 }
 
-// Reason selects the answer that the guest sees to a refusal.
+// Reason selects the guest's answer to a refused flow.
 type Reason uint8
 
 // Reasons of a refusal.
@@ -38,7 +38,7 @@ const (
 	Prohibited                        // TCP: RST; others: administratively prohibited
 	HostUnreachable                   // ICMP host unreachable
 	NetUnreachable                    // ICMP network unreachable
-	TimedOut                          // no answer, as from a host that drops packets
+	TimedOut                          // no answer, as from a packet-dropping host
 )
 
 // Refusal is a Dialer's error for a refused flow.
@@ -47,15 +47,15 @@ type Refusal struct{ Reason Reason }
 func (r *Refusal) Error() string { return fmt.Sprintf("flow refused (%d)", r.Reason) }
 
 // Stream is the far half of a TCP flow. It may also implement WaitRead() error, as may Datagrams.
-// WaitRead returns nil when Read will not block, so that an idle flow takes no buffer.
+// WaitRead returns nil when Read will not block: an idle flow takes no buffer.
 type Stream interface {
 	io.ReadWriteCloser
-	// CloseWrite reports that the guest sends no more.
+	// CloseWrite ends the guest's direction.
 	CloseWrite() error
 	// SetDeadline ends pending reads and writes when t is past.
 	SetDeadline(t time.Time) error
-	// Abort closes the stream so that the far end gets a reset. It ends pending reads and writes,
-	// does not wait, and may be called more than once.
+	// Abort closes the stream with a reset to the far end. It ends pending reads and writes, does
+	// not wait, and may be called more than once.
 	Abort()
 }
 

@@ -34,8 +34,8 @@ func arpReply(b []byte) []byte {
 	return frame
 }
 
-// Sizes in neighbour messages (RFC 4861 §4.3, §4.4, §4.6.1), and the hop limit of messages that
-// were not forwarded.
+// Sizes in neighbour messages (RFC 4861 §4.3, §4.4, §4.6.1), and the hop limit of messages never
+// forwarded.
 const (
 	solicitationSize  = 24
 	advertisementSize = 32 // with the target's link-layer address

@@ -80,7 +80,7 @@ func (s *splice) finish(err error) {
 	s.ep.Abort()
 }
 
-// errGone reports that the guest's half has ended.
+// errGone is returned if the guest's half has ended.
 var errGone = errors.New("the guest's half of the flow is gone")
 
 // toFar carries the guest's bytes until the guest is done.
@@ -191,7 +191,7 @@ func (s *splice) write(b []byte, wake <-chan struct{}) error {
 const lingerLook = 250 * time.Millisecond
 
 // linger waits until the guest has taken all bytes, and for the end of TIME_WAIT. Until then the
-// flow counts. A guest that takes no bytes for that long is reset. A half in FIN_WAIT_2 has taken
+// flow counts. If the guest takes no bytes for limit, it is reset. A half in FIN_WAIT_2 has taken
 // all, and its end was read: if the guest's FIN overtook other segments, gVisor forgets it and
 // would wait for it again.
 func (s *splice) linger(limit time.Duration) {

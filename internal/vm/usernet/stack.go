@@ -19,13 +19,13 @@ import (
 const nic tcpip.NICID = 1
 
 // timeWait is how long an ended TCP flow keeps its ports. Segments are never late on this link, and
-// a guest that reuses the ports must not wait.
+// a guest must not wait to reuse the ports.
 const timeWait = 250 * time.Millisecond
 
 // Congestion control is Reno. With CUBIC, gVisor's window can round down to zero segments after
 // losses, and then the connection never sends again.
 
-// newStack returns a stack that takes packets to any address as its own, and answers echo requests
+// newStack returns a stack. It takes packets to any address as its own, and answers echo requests
 // to the gateway's addresses.
 func newStack(l *link, limits Limits, clock tcpip.Clock) (*stack.Stack, error) {
 	s := stack.New(stack.Options{

@@ -8,18 +8,18 @@ type Stats struct {
 	FramesOut, BytesOut uint64 // to the guest, without the dropped ones
 
 	BadFrames uint64 // malformed, or with an inconsistent header
-	Spoofed   uint64 // sent from an address that is not the guest's
+	Spoofed   uint64 // sent from an address other than the guest's
 	Ignored   uint64 // well-formed and not handled: multicast, other protocols
 	Dropped   uint64 // frames to the guest without room
 	Lost      uint64 // datagrams to a far end without room
 
 	Flows, Dials uint64 // current numbers
 	Opened       uint64 // established flows
-	Refused      uint64 // flows that the dialer refused
+	Refused      uint64 // flows refused by the dialer
 	OverFlows    uint64 // refused at the limit of flows
 	OverRate     uint64 // refused at the limit of new flows per second
 	OverDials    uint64 // refused at the limit of concurrent dials
-	Evicted      uint64 // idle flows of datagrams that ended for new ones
+	Evicted      uint64 // idle flows of datagrams ended for new ones
 }
 
 // counters are the counters behind Stats.

@@ -51,7 +51,7 @@ func (t *table) get(f Flow) flow {
 }
 
 // give calls take with an existing flow. take must not wait. Once remove has returned, give no
-// longer calls take for that flow.
+// longer calls take for the flow.
 func (t *table) give(f Flow, take func(flow)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +90,7 @@ func (t *table) add(f Flow, fl flow) bool {
 // evictIdle is how long a flow of datagrams must be idle to be evicted.
 const evictIdle = time.Second
 
-// evictLocked ends the flow of datagrams that has been idle the longest.
+// evictLocked ends the longest-idle flow of datagrams.
 func (t *table) evictLocked() bool {
 	var oldest flow
 	var key Flow
@@ -109,7 +109,7 @@ func (t *table) evictLocked() bool {
 	return true
 }
 
-// dialed reports that a flow's dial is over.
+// dialed is called when a flow's dial is over.
 func (t *table) dialed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// MaxChainBytes limits the data of one chain, so that a pause never waits long for a request.
+// MaxChainBytes limits the data of one chain, because a pause waits for a request's end.
 const MaxChainBytes = 64 << 20
 
 const (
@@ -34,8 +34,8 @@ type Chain struct {
 	Head uint16
 	// Readable is the driver's data, Writable the buffers for the answer.
 	Readable, Writable Buffers
-	// Ranges are the memory that the device may write, if the chain is by address. Then Readable
-	// and Writable are empty, and MaxChainBytes does not apply, because no data is copied.
+	// Ranges are the memory the device may write, if the chain is by address. Then Readable and
+	// Writable are empty, and MaxChainBytes does not apply, because no data is copied.
 	Ranges []Range
 
 	byAddress bool
@@ -43,7 +43,7 @@ type Chain struct {
 	links     int // descriptors read, indirect ones included
 }
 
-// Range is guest memory that lies entirely in RAM.
+// Range is guest memory entirely in RAM.
 type Range struct {
 	GPA   GPA
 	Bytes uint32

@@ -42,8 +42,8 @@ type Device interface {
 	// Activate begins operation: the driver has set DRIVER_OK. There is one queue per QueueSizes
 	// entry; queues the driver left unready are always empty. A paused device stays paused.
 	Activate(features uint64, queues []*Queue) error
-	// Kick reports that one or more queues were notified. It does the work that waits for nothing
-	// except the backing file, in the caller's goroutine.
+	// Kick is called when one or more queues were notified. In the caller's goroutine, it does the
+	// work that waits at most for the backing file.
 	Kick()
 	// Pause returns once no goroutine of the device accesses guest memory and every request taken
 	// from a ring has been completed.
@@ -54,13 +54,13 @@ type Device interface {
 	// Reset ends operation and forgets the queues and all driver state. After it has returned, the
 	// device does not access guest memory until the next Activate.
 	Reset()
-	// SaveState encodes the state that the device must keep over save and restore. The device is
-	// paused. The transport saves the driver's negotiated state and the ring positions.
+	// SaveState encodes the device's state to keep over save and restore. The device is paused. The
+	// transport saves the driver's negotiated state and the ring positions.
 	SaveState() []byte
 	// RestoreState decodes the result of SaveState, from an untrusted file. It is called before
-	// Activate, on a device that never ran.
+	// Activate, on a fresh device.
 	RestoreState(state []byte) error
-	// Close resets the device and waits for all goroutines it started. It does not close files that
-	// the caller opened.
+	// Close resets the device and waits for all goroutines it started. It does not close the
+	// caller's files.
 	Close() error
 }

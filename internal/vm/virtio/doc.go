@@ -1,4 +1,4 @@
-// Package virtio implements the parts that all virtio devices share: the split queue, the
+// Package virtio implements the common parts of all virtio devices: the split queue, the
 // virtio-mmio transport (virtio 1.2 §4.2, modern only) and the Device contract between them. It
 // owns the registers, feature negotiation, interrupt status and ring positions. The caller provides
 // guest memory, the kick eventfd and the interrupt as a Memory, a file and a function. The VMM

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// GPA is a guest-physical address. It is an alias so that an address space can satisfy Memory
-// without importing this package.
+// GPA is a guest-physical address. It is an alias: an address space can satisfy Memory without
+// importing this package.
 type GPA = uint64
 
 // Memory is bounds-checked access to guest-physical memory.
@@ -26,7 +26,7 @@ func sliceAt(m Memory, gpa GPA, n uint64) ([]byte, error) {
 	return m.Slice(gpa, int(n))
 }
 
-// Buffers is a list of guest memory slices that form one byte stream.
+// Buffers is a list of guest memory slices forming one byte stream.
 type Buffers [][]byte
 
 // Len returns the total length in bytes.

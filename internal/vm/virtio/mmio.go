@@ -16,7 +16,7 @@ type Config struct {
 	// Raise asserts the device's interrupt. The line must be declared edge-triggered. Raise must
 	// not block or call back.
 	Raise func()
-	// Kick is a non-blocking eventfd that the VMM registers as ioeventfd for writes of 4 bytes to
+	// Kick is a non-blocking eventfd, registered by the VMM as ioeventfd for writes of 4 bytes to
 	// QueueNotify, for any queue: the device checks all of its queues. The transport owns it. If
 	// nil, kicks arrive only through WriteMMIO.
 	Kick *os.File
@@ -34,9 +34,9 @@ type MMIO struct {
 	raise func()
 	kick  *os.File
 	fault func(error)
-	kicks sync.WaitGroup // the goroutine that reads kick
+	kicks sync.WaitGroup // the reader of kick
 
-	// Fields that the device's goroutines change, without mu.
+	// Fields changed by the device's goroutines, without mu.
 	status     atomic.Uint32
 	isr        atomic.Uint32
 	generation atomic.Uint32
@@ -93,7 +93,7 @@ func (m *MMIO) Active() bool {
 	return m.status.Load()&statusDriverOK != 0 && !m.broken.Load()
 }
 
-// ConfigChanged notifies the driver that configuration space changed.
+// ConfigChanged notifies the driver of a change of configuration space.
 func (m *MMIO) ConfigChanged() {
 	m.generation.Add(1)
 	if m.Active() {
@@ -101,7 +101,7 @@ func (m *MMIO) ConfigChanged() {
 	}
 }
 
-// Pause returns once the device accesses no guest memory. The vCPUs must have stopped, so that no
+// Pause returns once the device accesses no guest memory. The vCPUs must have stopped, so no
 // register is written any more. Pausing twice is allowed.
 func (m *MMIO) Pause() {
 	m.mu.Lock()
@@ -152,8 +152,8 @@ func (m *MMIO) Close() error {
 	return err
 }
 
-// interrupt sets a bit of InterruptStatus before it asserts the line. A handler that runs in
-// between finds the bit, and gets an extra interrupt at the end.
+// interrupt sets a bit of InterruptStatus before it asserts the line. A handler running in between
+// finds the bit, and gets an extra interrupt at the end.
 func (m *MMIO) interrupt(bit uint32) {
 	m.isr.Or(bit)
 	m.raise()
@@ -193,14 +193,14 @@ func (m *MMIO) activateLocked() error {
 		m.dev.Reset()
 		return fmt.Errorf("activate: %w", err)
 	}
-	if !m.paused { // otherwise Resume starts the goroutine, so that a restore does not have to
+	if !m.paused { // otherwise Resume starts the goroutine, to spare a restore the work
 		m.listenLocked()
 	}
 	return nil
 }
 
-// listenLocked starts the goroutine that waits for kicks. Idle shells have none, because no driver
-// has activated their devices.
+// listenLocked starts the goroutine waiting for kicks. Idle shells have none, because no driver has
+// activated their devices.
 func (m *MMIO) listenLocked() {
 	if m.kick == nil || m.listening || m.closed {
 		return
@@ -213,8 +213,8 @@ func (m *MMIO) listenLocked() {
 func (m *MMIO) Poke() { m.poke() }
 
 // poke makes the device check its queues. With an eventfd, the listener does the work. If a vCPU or
-// the VM's owner did it, a guest that keeps adding requests could keep it busy for ever, and the VM
-// could not be paused.
+// the VM's owner did it, a guest could keep it busy for ever by adding requests, and the VM could
+// not be paused.
 func (m *MMIO) poke() {
 	if m.kick == nil {
 		m.dev.Kick()

@@ -43,7 +43,7 @@ func (l queueLayout) availLen() uint64 { return 4 + 2*uint64(l.size) + 2 }
 func (l queueLayout) usedLen() uint64  { return 4 + usedElemSize*uint64(l.size) + 2 }
 
 // overlaps reports whether the used ring, which the device writes, shares bytes with one of the
-// areas that it reads. The ranges do not wrap.
+// areas it reads. The ranges do not wrap.
 func (l queueLayout) overlaps() bool {
 	over := func(at GPA, n uint64) bool { return l.used < at+n && at < l.used+l.usedLen() }
 	return over(l.desc, l.descLen()) || over(l.avail, l.availLen())
@@ -132,7 +132,7 @@ func (q *Queue) bindFields(l queueLayout) error {
 	return nil
 }
 
-// unreadyQueue returns a queue that is always empty.
+// unreadyQueue returns an always empty queue.
 func unreadyQueue(env ringEnv) *Queue {
 	return &Queue{
 		mem:      env.mem,
@@ -180,7 +180,7 @@ func (q *Queue) Empty() bool {
 	return !ok || n == 0
 }
 
-// Available returns the number of chains that can be popped.
+// Available returns the number of chains to pop.
 func (q *Queue) Available() int {
 	n, _ := q.pending()
 	return int(n)
@@ -197,7 +197,7 @@ func (q *Queue) Published() uint16 {
 	return q.availWord.Load()
 }
 
-// NotifyNext requests a notification at the next chain that the driver adds, even if others are
+// NotifyNext requests a notification at the next chain added by the driver, even if others are
 // still available. It returns Published from before the request.
 func (q *Queue) NotifyNext() uint16 {
 	n := q.Published()
@@ -213,7 +213,7 @@ func (q *Queue) NotifyNext() uint16 {
 	return n
 }
 
-// pending returns the number of chains that can be popped.
+// pending returns the number of chains to pop.
 func (q *Queue) pending() (uint16, bool) {
 	if !q.usable() {
 		return 0, false
@@ -242,7 +242,7 @@ type Used struct {
 	Written uint32
 }
 
-// PushAll returns several chains that hold one message. The driver sees either all or none of them.
+// PushAll returns several chains holding one message. The driver sees either all or none of them.
 func (q *Queue) PushAll(list []Used) {
 	if !q.usable() {
 		return

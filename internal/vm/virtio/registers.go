@@ -40,7 +40,7 @@ const (
 const (
 	// WindowSize is the size of the register window to reserve.
 	WindowSize = 0x1000
-	// QueueNotifyOffset is the register that ioeventfds listen on.
+	// QueueNotifyOffset is the register of ioeventfds.
 	QueueNotifyOffset = regQueueNotify
 
 	magicValue = 0x74726976 // "virt"
@@ -256,7 +256,7 @@ func (m *MMIO) stopQueueLocked(q *Queue) {
 	q.stopped = true
 }
 
-// writeLayoutLocked sets the size and addresses of a queue that is not in use.
+// writeLayoutLocked sets the size and addresses of an unused queue.
 func (m *MMIO) writeLayoutLocked(off uint64, v uint32) {
 	r := m.selectedLocked()
 	if r == nil || r.ready || m.queues != nil {

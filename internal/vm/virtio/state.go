@@ -50,9 +50,9 @@ func (m *MMIO) Save() ([]byte, error) {
 	return s.encode(), nil
 }
 
-// Restore decodes the result of Save, from an untrusted file, into a transport that no driver has
-// accessed. The device is paused afterwards: Resume starts it. Guest memory is not accessed before
-// that.
+// Restore decodes the result of Save, from an untrusted file, into a transport not accessed by any
+// driver yet. The device is paused afterwards: Resume starts it. Guest memory is not accessed
+// before that.
 func (m *MMIO) Restore(state []byte) error {
 	s, err := decodeState(state)
 	if err != nil {

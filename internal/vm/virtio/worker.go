@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// ErrLater is a handler's answer to a request that cannot be done now. The request stays in its
-// queue as if it had not been taken, so that a save includes it, and the next Kick tries it again
-// from its beginning.
+// ErrLater is a handler's answer to a request it cannot do now. The request stays in its queue as
+// if it had not been taken: a save includes it, and the next Kick tries it again from its
+// beginning.
 var ErrLater = errors.New("the request cannot be done now")
 
-// Worker is the loop of a device with a single queue of requests that are answered immediately. It
-// has no goroutine: Kick works in its caller's.
+// Worker is the loop of a device with a single queue of requests answered immediately. It has no
+// goroutine: Kick works in its caller's.
 type Worker struct {
-	// leaving counts the callers that wait for mu to stop the work. The loop checks it between two
-	// requests, so that a guest that never stops adding requests cannot delay a pause. It is raised
+	// leaving counts the callers waiting for mu to stop the work. The loop checks it between two
+	// requests, so a guest which never stops adding requests cannot delay a pause. It is raised
 	// before mu is taken.
 	leaving atomic.Int32
 
@@ -29,13 +29,13 @@ type Worker struct {
 // Init sets the handler of requests. An error other than ErrLater breaks the device.
 func (w *Worker) Init(handle func(*Chain) (written uint32, err error)) { w.handle = handle }
 
-// InitByAddress sets the handler of requests that name memory without data. The handler uses
+// InitByAddress sets the handler of requests naming memory without data. The handler uses
 // Chain.Ranges.
 func (w *Worker) InitByAddress(handle func(*Chain) (written uint32, err error)) {
 	w.handle, w.chain.byAddress = handle, true
 }
 
-// Start makes q the queue to serve. Requests that wait there already are served at the next Kick.
+// Start makes q the queue to serve. Requests waiting there already are served at the next Kick.
 func (w *Worker) Start(q *Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,7 +18,7 @@ type BootConfig struct {
 	Net     *os.File // the VM's wire; nil if it has none yet
 }
 
-// CloseSource closes the files that a VM reads only while it boots. Disks and network stay open.
+// CloseSource closes the files read only during boot. Disks and network stay open.
 func (c BootConfig) CloseSource() { closeAll(c.Kernel, c.Initrd) }
 
 // Close closes all files.
@@ -40,8 +40,7 @@ type RestoreConfig struct {
 	Watch   bool     // makes WriteWorkingSet exact, at some cost to the guest
 }
 
-// CloseSource closes the files that a VM no longer needs once it is restored. Disks and network
-// stay open.
+// CloseSource closes the files no longer needed after the restore. Disks and network stay open.
 func (c RestoreConfig) CloseSource() {
 	closeAll(c.State, c.Gate)
 	CloseExtents(c.Memory)
@@ -63,7 +62,7 @@ type ResumeResult struct {
 	RunningAt int64 `json:"running_at_ns"`
 }
 
-// WorkingSetResult holds the size of a working set, or of the part of it that was populated.
+// WorkingSetResult holds the size of a working set, or of its populated part.
 type WorkingSetResult struct {
 	Runs         int           `json:"runs"`
 	ReadPages    int64         `json:"read_pages"`

@@ -8,8 +8,8 @@ import (
 // maxPauseBuffer bounds PauseBuffer.
 const maxPauseBuffer = 256 << 20
 
-// PauseBuffer returns the limit, in bytes, of the extra memory that the capture of a guest with
-// that much memory may use until it is written. The daemon admits it.
+// PauseBuffer returns the limit, in bytes, of the extra memory for capturing a guest with memory
+// bytes, used until the capture is written. The daemon admits it.
 func PauseBuffer(memory int64) int64 { return min(memory, maxPauseBuffer) }
 
 // CaptureConfig describes a capture and its output files. The VMM can keep writing to these files,
@@ -35,7 +35,7 @@ type CaptureConfig struct {
 	Max  time.Duration // refuse the capture with ErrPause if the pause would be longer; 0 for no limit
 }
 
-// CloseOutput closes the files that a capture writes once. The disks' files stay open.
+// CloseOutput closes the files written only once by a capture. The disks' files stay open.
 func (c CaptureConfig) CloseOutput() { closeAll(c.Memory, c.State, c.Index, c.Digest) }
 
 // Close closes all files.

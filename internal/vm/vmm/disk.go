@@ -18,9 +18,9 @@ type Disk struct {
 	Overlay *os.File
 	Size    int64
 	Base    []extent.Extent
-	// Reserve is the number of bytes that the disk leaves free on the overlay file's file system.
+	// Reserve is the number of bytes the disk leaves free on the overlay file's file system.
 	Reserve int64
-	// Limit is the maximum size of the overlay file in bytes on that file system; 0 for no limit.
+	// Limit is the maximum size of the overlay file in bytes on its file system; 0 for no limit.
 	Limit int64
 }
 

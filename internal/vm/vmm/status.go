@@ -25,8 +25,8 @@ type Status struct {
 // Health is the state of a VM's disks and of its guest's kernel.
 type Health struct {
 	Seq  int    `json:"seq,omitempty"`  // counts the changes; the higher value is newer
-	Full string `json:"full,omitempty"` // why the VM is stalled: the error of a disk that found no room
+	Full string `json:"full,omitempty"` // why the VM is stalled: the error of a disk without room
 	Lost string `json:"lost,omitempty"` // the cause of the first lost write, if any
-	// Hang names the vCPU that spins in the guest's kernel, and the address, while it does.
+	// Hang names the vCPU spinning in the guest's kernel, and the address, while it does.
 	Hang string `json:"hang,omitempty"`
 }

@@ -35,8 +35,8 @@ func (s Set) ReadOnly(blocks int) Set {
 	return Set{out.body}
 }
 
-// Without returns the part of the set that remains after other was mapped: pages not in other, and
-// pages that are written here and only read there.
+// Without returns the part of the set remaining after other was mapped: pages not in other, and
+// pages written here and only read there.
 func (s Set) Without(other Set) Set {
 	var out Writer
 	rest := other.runs

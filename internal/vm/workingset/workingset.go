@@ -1,8 +1,8 @@
 // Package workingset is the format of a snapshot's file `working-set`: the runs of guest memory
-// that every child touches before it is ready, so that they can be populated in bulk instead of one
-// fault at a time (docs/inside/formats/working-set.md). It encodes, decodes and checks; it accesses
-// no memory. The VMM writes and reads the file. A set is advice and may be wrong. But a decoded set
-// always lies within the memory that it was decoded for.
+// touched by every child before it is ready. They can be populated in bulk instead of one fault at
+// a time (docs/inside/formats/working-set.md). It encodes, decodes and checks; it accesses no
+// memory. The VMM writes and reads the file. A set is advice and may be wrong. But a decoded set
+// always lies within the memory it was decoded for.
 package workingset
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Format is the version that this package writes, and the only one that it reads.
+// Format is the version written by this package, and the only one it reads.
 const Format = 2
 
 // MaxRuns limits the runs of a set, MaxSize its file in bytes.
@@ -36,7 +36,7 @@ const (
 )
 
 var (
-	// ErrFormat reports bytes that are not a working set, or one of another format version.
+	// ErrFormat is returned for bytes other than a working set of this format version.
 	ErrFormat = errors.New("not a working set of a known format")
 	// ErrDamaged reports a truncated file, a wrong checksum, or invalid runs.
 	ErrDamaged = errors.New("working set is damaged")
@@ -76,7 +76,7 @@ func (w *Writer) joins(r Run) bool {
 	return last >= 0 && r.Offset == w.next && decodeRun(w.body[last:]).Written == r.Written
 }
 
-// put adds a run that is known to be valid.
+// put adds a valid run.
 func (w *Writer) put(r Run) {
 	if w.joins(r) {
 		last := len(w.body) - runSize
@@ -93,7 +93,7 @@ func (w *Writer) put(r Run) {
 	w.body = binary.LittleEndian.AppendUint32(w.body, pages)
 }
 
-// Bytes returns the finished file for a guest with that much memory, in bytes.
+// Bytes returns the finished file for a guest with memory bytes of memory.
 func (w *Writer) Bytes(memory int64) []byte {
 	b := make([]byte, 0, headerSize+len(w.body)+sumSize)
 	b = append(b, magic...)
@@ -104,7 +104,7 @@ func (w *Writer) Bytes(memory int64) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-// Read reads and checks a file of a guest with that much memory, in bytes.
+// Read reads and checks a file of a guest with memory bytes of memory.
 func Read(r io.ReaderAt, memory int64) (Set, error) {
 	head := make([]byte, headerSize)
 	if err := readAt(r, head, 0); err != nil {

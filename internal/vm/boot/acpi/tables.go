@@ -1,4 +1,4 @@
-// Package acpi builds the tables that describe the guest's CPUs, interrupt controllers and devices:
+// Package acpi builds the tables describing the guest's CPUs, interrupt controllers and devices:
 // RSDP, XSDT, FADT (hardware-reduced: no PIC, no PIT, no PM timer), MADT and DSDT. It takes plain
 // numbers and returns bytes. Linux checks every checksum and the revision-dependent lengths.
 //
@@ -62,7 +62,7 @@ func Build(hw Hardware, base uint64, limit int) ([]byte, error) {
 	return out, nil
 }
 
-// checksum returns the byte that makes the bytes of b sum up to zero.
+// checksum returns the byte by which the bytes of b sum up to zero.
 func checksum(b []byte) (sum byte) {
 	for _, c := range b {
 		sum -= c
@@ -159,9 +159,9 @@ func dsdt(hw Hardware) []byte {
 	return append(amlScope("_SB_", devices), sleep5...)
 }
 
-// generationID returns the device that informs the guest of being cloned, and the event device with
-// the interrupt that announces a new ID ("Virtual Machine Generation ID", Microsoft 2012; generic
-// event device: ACPI §5.6.9).
+// generationID returns the device by which the guest learns of being cloned, and the event device
+// with the interrupt for a new ID ("Virtual Machine Generation ID", Microsoft 2012; generic event
+// device: ACPI §5.6.9).
 func generationID(hw Hardware) []byte {
 	vgen := amlDevice("VGEN",
 		amlName("_HID", amlString("VMGENCTR")), amlName("_CID", amlString("VM_Gen_Counter")),

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// checkELF refuses an ELF that a VMM for x86-64 cannot load, and cuts off the relocation table that
-// follows a relocatable kernel. It reads the headers itself, because debug/elf also reads section
+// checkELF refuses an ELF if a VMM for x86-64 cannot load it, and cuts off the relocation table
+// after a relocatable kernel. It reads the headers itself, because debug/elf also reads section
 // names, which are not needed here.
 func checkELF(b []byte) ([]byte, error) {
 	if !bytes.HasPrefix(b, elfMagic) {

@@ -15,11 +15,11 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// MaxKernel is the largest vmlinux that Extract unpacks, in bytes. Debian's is about 60 MiB; a file
-// that unpacks to more is damaged or hostile.
+// MaxKernel is the largest vmlinux unpacked by Extract, in bytes. Debian's is about 60 MiB; a file
+// unpacking to more is damaged or hostile.
 const MaxKernel = 256 << 20
 
-// ErrNotKernel is wrapped by every error about a file that is not a usable kernel.
+// ErrNotKernel is wrapped by every error about an unusable file.
 var ErrNotKernel = errors.New("not a Linux kernel for x86-64")
 
 // Extract returns the vmlinux ELF of a kernel file: a bzImage, or an ELF as it is. name is used
@@ -50,7 +50,7 @@ func extract(ctx context.Context, image []byte) ([]byte, error) {
 	return checkELF(elf)
 }
 
-// opener opens a payload that unpacks to want bytes, or to any number if want is -1.
+// opener opens a payload of want unpacked bytes, or to any number if want is -1.
 type opener func(ctx context.Context, packed []byte, want int64) (io.Reader, error)
 
 // formats are the compressions of kernels. LZMA and LZO, which no current distribution uses, are

@@ -12,8 +12,8 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// Kernels are packed by xz with the x86 branch filter, which makes jump targets absolute so that
-// they repeat. The xz library supports only LZMA2, so this file reads the container of the one
+// Kernels are packed by xz with the x86 branch filter, which makes jump targets absolute, to let
+// them repeat. The xz library supports only LZMA2, so this file reads the container of the one
 // block, and reverses the filter.
 
 const (
@@ -23,9 +23,9 @@ const (
 
 var errXZ = errors.New("damaged xz header")
 
-// openXZ opens a stream of one block that unpacks to want bytes. It does not check the checksums.
-// The library's reader of the container would, but it allocates a dictionary of the size in the
-// block's header: up to 4 GiB.
+// openXZ opens a stream of one block of want unpacked bytes. It does not check the checksums. The
+// library's reader of the container would, but it allocates a dictionary of the size in the block's
+// header: up to 4 GiB.
 func openXZ(ctx context.Context, packed []byte, want int64) (io.Reader, error) {
 	b, err := parseXZ(packed)
 	if err != nil {
@@ -46,8 +46,7 @@ func openXZ(ctx context.Context, packed []byte, want int64) (io.Reader, error) {
 	return bytes.NewReader(out), nil
 }
 
-// clampDict limits the dictionary to the content's size, so that a false header does not cost
-// memory.
+// clampDict limits the dictionary to the content's size: a false header must not cost memory.
 func clampDict(dict uint64, want int64) int {
 	return int(max(min(dict, uint64(want)), lzma.MinDictCap))
 }
@@ -127,9 +126,9 @@ func takeInt(b *[]byte) (uint64, error) {
 func sign(b byte) bool { return b == 0 || b == 0xff }
 
 // undoX86 makes the targets of near calls and jumps (e8, e9) relative again, in place. The packer
-// skips bytes that do not look like a target. Whether it did depends on the opcodes within the
+// skips bytes which do not look like a target. Whether it did depends on the opcodes within the
 // three bytes before, which seen records: bit n is set if the byte n+1 places before was an opcode
-// that was left alone.
+// left alone.
 func undoX86(b []byte) {
 	seen, last := uint32(0), -1
 	for i := 0; i+5 <= len(b); i++ {

@@ -21,10 +21,10 @@ type Config struct {
 	Guest net.Guest
 	// File is the tap; the engine closes it.
 	File *os.File
-	// Offloads returns the offloads that the guest's driver takes. If nil, the tap sends complete
+	// Offloads returns the offloads taken by the guest's driver. If nil, the tap sends complete
 	// frames.
 	Offloads func() (checksum, tso4, tso6 bool)
-	// Warn receives the error that ended the tap, once. It may be nil.
+	// Warn receives the error which ended the tap, once. It may be nil.
 	Warn func(error)
 }
 
@@ -46,13 +46,13 @@ type Engine struct {
 	// State of Transmit. Its calls come one at a time.
 	header [net.HeaderSize]byte
 	parts  [2][]byte
-	write  func(fd uintptr) bool // made once, so that a frame costs no allocation
+	write  func(fd uintptr) bool // made once: a frame costs no allocation
 	failed error                 // of the last write
 	set    bool                  // the driver has begun, and the tap knows its offloads
 }
 
-// Stats counts frames, without the ones that the device refused. Dropped counts guest frames that
-// the tap did not take, because it is down or the kernel found the header wrong.
+// Stats counts frames, without the ones refused by the device. Dropped counts guest frames not
+// taken by the tap, because it is down or the kernel found the header wrong.
 type Stats struct {
 	FramesIn, BytesIn   uint64 // from the guest
 	FramesOut, BytesOut uint64 // to the guest
@@ -81,15 +81,15 @@ func New(c Config) (*Engine, error) {
 	}
 	e.write = func(fd uintptr) bool {
 		_, e.failed = unix.Writev(int(fd), e.parts[:])
-		return true // a tap without room loses the frame, so that the guest's other queues do not wait
+		return true // a tap without room loses the frame: the guest's other queues must not wait
 	}
 	e.setOffloads()
 	e.wg.Go(e.receive)
 	return e, nil
 }
 
-// setOffloads makes the tap leave to the guest the work that its driver accepts. A tap that does
-// not support that sends complete frames.
+// setOffloads makes the tap leave to the guest the work accepted by its driver. A tap without such
+// support sends complete frames.
 func (e *Engine) setOffloads() {
 	flags := 0
 	if e.offloads != nil {
@@ -108,7 +108,7 @@ func (e *Engine) setOffloads() {
 
 // Transmit implements net.Engine.
 func (e *Engine) Transmit(h net.Header, frame []byte) {
-	if !e.set { // a guest that boots had no driver when the engine was created
+	if !e.set { // a booting guest had no driver when the engine was created
 		e.set = true
 		e.setOffloads()
 	}

@@ -31,7 +31,7 @@ type connection struct {
 	mu      sync.Mutex // guards the fields below
 	nextID  uint32
 	pending map[uint32]chan answer
-	ends    map[int]chan string // of the VMMs that it has started
+	ends    map[int]chan string // of its started VMMs
 }
 
 // answer is an answer with its descriptors.
@@ -207,8 +207,8 @@ func signalKill(pidfd *os.File) (err error) {
 	return errors.Join(ctl, err)
 }
 
-// errUnheard reports that forkd-spawn had ended before it received the request, so the request may
-// be sent to another one. A request that was sent must not be repeated: its process has the same
+// errUnheard is returned if forkd-spawn had ended before it received the request, so the request
+// may be sent to another one. A sent request must not be repeated: its process has the same
 // listeners, and may take the only connection.
 var errUnheard = errors.New("forkd-spawn has ended before it was asked")
 

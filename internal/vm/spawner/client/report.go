@@ -15,7 +15,7 @@ import (
 
 const userfaultfd = "/dev/userfaultfd"
 
-// Report lists the parts of a jail that a host supports.
+// Report lists the parts of a jail supported by a host.
 type Report struct {
 	Failed [jail.Parts]unix.Errno // by part; 0 if supported
 	// Userfaultfd is the reason why a VMM in the jail cannot track writes of a running guest; nil
@@ -43,8 +43,8 @@ func newReport(errnos [jail.Parts]uint8, spawner int) (r Report) {
 	return r
 }
 
-// rulesOthers reports whether this process may kill and inspect VMs that run as other users, which
-// an adopter of VMs needs. An ordinary user owns their namespace.
+// rulesOthers reports whether this process may kill and inspect VMs of other users, as adopting VMs
+// requires. An ordinary user owns their namespace.
 func rulesOthers() bool {
 	if os.Geteuid() != 0 || !jail.HasUsers() {
 		return true
@@ -53,7 +53,7 @@ func rulesOthers() bool {
 	return err == nil && has.Has(unix.CAP_KILL) && has.Has(unix.CAP_SYS_PTRACE)
 }
 
-// tryUserfaultfd checks for a way to use userfaultfd that needs no privilege of the VMM.
+// tryUserfaultfd checks for a way to use userfaultfd without a privilege of the VMM.
 func tryUserfaultfd() error {
 	device, err := os.OpenFile(userfaultfd, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
@@ -72,7 +72,7 @@ func tryUserfaultfd() error {
 	return u.Close()
 }
 
-// Can returns the parts that this host supports.
+// Can returns the parts supported by this host.
 func (r Report) Can() (s jail.Set) {
 	jail.All.Each(func(p jail.Part) {
 		if r.Failed[p] == 0 {

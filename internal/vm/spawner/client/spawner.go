@@ -39,7 +39,7 @@ type Spawner struct {
 
 var _ vmclient.Starter = (*Spawner)(nil)
 
-// ErrMissing reports that this host does not support a required part of the jail.
+// ErrMissing is returned if this host does not support a required part of the jail.
 var ErrMissing = errors.New("this host cannot put VMs in a jail")
 
 // Open starts forkd-spawn, probes the host's support, and logs the missing parts.
@@ -56,7 +56,7 @@ func Open(ctx context.Context, c Config) (*Spawner, error) {
 	return s, nil
 }
 
-// Probe reports the parts of a jail that this host supports.
+// Probe reports the parts of a jail supported by this host.
 func Probe(ctx context.Context, binary string) (Report, error) {
 	s := &Spawner{cfg: Config{Binary: binary, Log: slog.New(slog.DiscardHandler)}}
 	defer s.Close()
@@ -98,7 +98,7 @@ func (s *Spawner) settle(r Report) error {
 	return nil
 }
 
-// Want returns the parts of the jail that each VMM is in.
+// Want returns the parts of each VMM's jail.
 func (s *Spawner) Want() jail.Set { return s.want }
 
 // PID returns the pid of forkd-spawn, or 0 if there is none.
@@ -205,7 +205,7 @@ func (s *Spawner) ask(ctx context.Context, m wire.Message, files ...*os.File) (*
 	return c, a, err
 }
 
-// fileSize returns the size limit for files that a VMM writes: memory in a capture or a save, with
+// fileSize returns the size limit for files written by a VMM: memory in a capture or a save, with
 // the data besides it, and overlay files. The disks of a new shell are not known yet.
 func fileSize(l vmclient.Launch) uint64 {
 	const beside = 1 << 30

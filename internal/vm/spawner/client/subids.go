@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/confine/jail"
 )
 
-// Programs that map users of /etc/subuid and /etc/subgid, see subuid(5).
+// Programs for mapping users of /etc/subuid and /etc/subgid, see subuid(5).
 const (
 	mapUsers  = "newuidmap"
 	mapGroups = "newgidmap"
@@ -63,7 +63,7 @@ func OwnUsers() error {
 	return err
 }
 
-// firstOf returns the start of a range for this user that is long enough.
+// firstOf returns the start of a sufficient range for this user.
 func firstOf(path string) (uint32, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -32,5 +32,5 @@ func become(m wire.Message, uid uint32) (*stage.Script, error) {
 	return script, nil
 }
 
-// placesOfJail are the descriptors that the jail uses.
+// placesOfJail are the descriptors used by the jail.
 var placesOfJail = jail.FDs{Proc: vmwire.FDProc, Program: fdProgram, Report: fdReport}

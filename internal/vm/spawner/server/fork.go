@@ -48,7 +48,7 @@ type child struct {
 	ended  chan uint32 // receives its status
 }
 
-// start starts a process that enters a jail and becomes a VMM.
+// start starts a process, which enters a jail and becomes a VMM.
 func (s *Server) start(m wire.Message, files []*os.File) (*child, error) {
 	place := map[wire.Files]uintptr{}
 	i := 0
@@ -88,7 +88,7 @@ func (s *Server) start(m wire.Message, files []*os.File) (*child, error) {
 	return c, err
 }
 
-// none marks a descriptor that is closed in a child.
+// none marks a descriptor to close in a child.
 const none = ^uintptr(0)
 
 // Descriptors of a process before it becomes a VMM, besides the VMM's own.
@@ -105,7 +105,7 @@ var places = map[wire.Files]int{
 	wire.Program: fdProgram,
 }
 
-// attributes returns the settings that can only be given to a new process.
+// attributes returns the settings a process can only get at its start.
 func (s *Server) attributes(want jail.Set) *syscall.SysProcAttr {
 	// Its own session: a signal to the daemon's terminal must not end the VMs.
 	a := &syscall.SysProcAttr{Setsid: true, Cloneflags: want.CloneFlags()}
@@ -117,11 +117,10 @@ func (s *Server) attributes(want jail.Set) *syscall.SysProcAttr {
 	return a
 }
 
-// stagePath is the path of fdStage, in the process that has it.
+// stagePath is the path of fdStage, in its process.
 var stagePath = fmt.Sprintf("/proc/self/fd/%d", fdStage)
 
-// fork starts a process that makes the script's calls. Descriptors that fds does not place are
-// closed in it.
+// fork starts a process to make the script's calls. Descriptors not placed by fds are closed in it.
 func (s *Server) fork(script *stage.Script, attr *syscall.SysProcAttr, fds func([]uintptr)) (*child, error) {
 	executable, err := script.File()
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 // self is this program, even if its file was replaced since.
 const self = "/proc/self/exe"
 
-// probe reports which parts of a jail this host supports. It applies them in processes that end
-// afterwards.
+// probe reports which parts of a jail this host supports. It applies them in short-lived processes.
 func (s *Server) probe(m wire.Message) {
 	answer := wire.Message{Kind: wire.Probed, ID: m.ID}
 	fail := func(p jail.Part, err error) {
@@ -24,7 +23,7 @@ func (s *Server) probe(m wire.Message) {
 	}
 	can := jail.All
 	fail(jail.Network, s.netErr)
-	// Test the parts that are requested at process start one by one: together they fail together.
+	// Test the parts requested at process start one by one: together they fail together.
 	base := jail.Set(0)
 	if !s.users {
 		err := s.tryNone(base.With(jail.User))
@@ -66,7 +65,7 @@ func (s *Server) tryNone(set jail.Set) error {
 	return err
 }
 
-// tryAll starts a process that applies all parts of the set.
+// tryAll starts a process to apply all parts of the set.
 func (s *Server) tryAll(set jail.Set) (jail.Failures, error) {
 	plan := jail.Plan{Want: set, FileSize: 1 << 40, Seccomp: seccomp.On}
 	var err error

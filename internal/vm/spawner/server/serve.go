@@ -30,7 +30,7 @@ type Server struct {
 	users  bool  // there are uids for VMMs; otherwise each is in a user namespace
 	next   atomic.Uint32
 
-	mu       sync.Mutex // held while a process is started, so that its end cannot precede its registration
+	mu       sync.Mutex // held while a process is started: its end must not precede its registration
 	children map[int]chan uint32
 }
 
@@ -110,7 +110,7 @@ func errnoOf(err error) unix.Errno {
 	return errno
 }
 
-// reap waits for all children that have ended.
+// reap reaps all ended children.
 func (s *Server) reap() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // Conn is one end of the connection. One goroutine receives; any number may send.
 type Conn struct {
 	c    *net.UnixConn
-	send sync.Mutex // one packet at a time, so that a full socket delays all senders alike
+	send sync.Mutex // one packet at a time: a full socket delays all senders alike
 }
 
 // Pair returns the sockets of both ends.
@@ -62,7 +62,7 @@ func (c *Conn) Send(m Message, files ...*os.File) error {
 	return nil
 }
 
-// carries returns the number of descriptors that come with a message.
+// carries returns a message's number of descriptors.
 func (m Message) carries() int {
 	switch m.Kind {
 	case Spawn:

@@ -18,7 +18,7 @@ const (
 	ArgServe = "serve"       // the only other argument
 	ArgWait  = "wait"        // or this one: wait until its users are mapped, then serve
 	FDDaemon = 3             // its end of the socket
-	FDMapped = 4             // with ArgWait: a byte reports that the users are mapped
+	FDMapped = 4             // with ArgWait: yields a byte once the users are mapped
 )
 
 // Version is the first byte of each message.
@@ -35,7 +35,7 @@ const (
 	Spawn   Kind = iota + 1 // to forkd-spawn: start a VMM; its Files are attached
 	Spawned                 // from it: the VMM runs; a pidfd is attached
 	Failed                  // from it: the start failed; Part and Errno hold the failed step
-	Ended                   // from it: a process that was Spawned has ended, with Status
+	Ended                   // from it: a Spawned process has ended, with Status
 	Probe                   // to it: request the supported parts of a jail
 	Probed                  // from it: Errnos
 )
@@ -64,7 +64,7 @@ const (
 // Count returns the number of descriptors.
 func (f Files) Count() int { return bits.OnesCount16(uint16(f)) }
 
-// Message is one message. Fields that its kind does not use are zero.
+// Message is one message. Fields unused by its kind are zero.
 type Message struct {
 	Kind Kind
 	// ID links an answer to its request. The daemon chooses it.
@@ -75,7 +75,7 @@ type Message struct {
 	Shape    vmspec.Shape
 	Prewarm  bool
 	Files    Files
-	FileSize uint64       // size limit of the files that it writes, in bytes
+	FileSize uint64       // size limit of its written files, in bytes
 	Seccomp  seccomp.Mode // of the VMM's own filters; empty: off
 
 	PID    uint32    // Spawned, Ended: in the daemon's PID namespace
@@ -86,7 +86,7 @@ type Message struct {
 	Errnos [jail.Parts]uint8 // Probed: by part, 0 if supported
 }
 
-// ErrMessage reports bytes that are not a valid message of this version.
+// ErrMessage is returned for bytes other than a valid message of this version.
 var ErrMessage = errors.New("bad message of forkd-spawn")
 
 // Offsets of the fields.
@@ -111,7 +111,7 @@ const (
 // modes are the values of Seccomp, indexed by their encoding.
 var modes = []seccomp.Mode{"", seccomp.On, seccomp.Log, seccomp.Trap}
 
-// Encode returns the message's bytes. It returns an error for a message that Decode would refuse.
+// Encode returns the message's bytes. It returns an error if Decode would refuse the message.
 func (m Message) Encode() (b [Size]byte, err error) {
 	b = m.bytes()
 	back, err := Decode(b[:])
@@ -121,8 +121,8 @@ func (m Message) Encode() (b [Size]byte, err error) {
 	return b, err
 }
 
-// Decode reads a message. It refuses encodings that Encode would not produce: each message has
-// exactly one encoding.
+// Decode reads a message. It refuses encodings not produced by Encode: each message has exactly one
+// encoding.
 func Decode(b []byte) (m Message, err error) {
 	if len(b) != Size {
 		return m, fmt.Errorf("%w: %d bytes, want %d", ErrMessage, len(b), Size)

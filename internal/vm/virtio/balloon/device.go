@@ -1,7 +1,7 @@
-// Package balloon implements the part of the virtio memory balloon device (virtio 1.2 §5.5) that
-// free page reporting needs: the guest reports its free memory, and the device passes it to the
-// given function. The device never requests memory: its balloon has size 0. Pages that the guest
-// inflates all the same are answered and kept.
+// Package balloon implements the part of the virtio memory balloon device (virtio 1.2 §5.5) needed
+// by free page reporting: the guest reports its free memory, and the device passes it to the given
+// function. The device never requests memory: its balloon has size 0. Pages inflated all the same
+// are answered and kept.
 //
 // The guest may use reported memory as soon as the report is answered, so memory must be discarded
 // before the answer or not at all.
@@ -15,9 +15,9 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// Queues (virtio 1.2 §5.5.2). For a driver that negotiates neither statistics nor hints, the
-// specification has reports in queue 4. Linux numbered its queues without gaps, so it used 2, and
-// still tries 3, like QEMU. The device accepts reports on all of these.
+// Queues (virtio 1.2 §5.5.2). For a driver with neither statistics nor hints, the specification has
+// reports in queue 4. Linux numbered its queues without gaps, so it used 2, and still tries 3, like
+// QEMU. The device accepts reports on all of these.
 const (
 	queueReports = 2 // the first possible queue of reports
 	queues       = 5
@@ -27,7 +27,7 @@ const (
 )
 
 // featureReporting offers free page reporting (virtio 1.2 §5.5.3). VIRTIO_BALLOON_F_PAGE_POISON is
-// not offered: a guest that relies on its writes to a free page then does not negotiate reporting
+// not offered: a guest relying on its writes to a free page then does not negotiate reporting
 // (§5.5.6.7.1), so every report leaves the content of its pages to the device.
 const featureReporting = 1 << 5
 
@@ -40,8 +40,8 @@ const (
 
 // Config holds the settings of a device.
 type Config struct {
-	// Discard returns whole pages of guest memory to the host. It decides the content that the
-	// guest reads there afterwards, and may do nothing. It must not call back.
+	// Discard returns whole pages of guest memory to the host. It decides the content the guest
+	// reads there afterwards, and may do nothing. It must not call back.
 	Discard func(gpa virtio.GPA, n int64)
 }
 

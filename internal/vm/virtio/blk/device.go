@@ -3,7 +3,7 @@
 // one Device per disk.
 //
 // Data moves between the backing and guest memory without a copy, so a guest may change a buffer
-// during a write. That only harms its own disk.
+// during a write. It only harms its own disk.
 package blk
 
 import (
@@ -39,9 +39,9 @@ const (
 	featureWriteZeroes = 1 << 14
 )
 
-// Backend holds the disk's bytes. One goroutine uses it at a time. A read that ends before its
-// buffer is full is an I/O error for the guest. If the backend returns virtio.ErrLater, it receives
-// the entire request again at the next Kick.
+// Backend holds the disk's bytes. One goroutine uses it at a time. A short read is an I/O error for
+// the guest. If the backend returns virtio.ErrLater, it receives the entire request again at the
+// next Kick.
 type Backend interface {
 	io.ReaderAt
 	io.WriterAt
@@ -51,8 +51,8 @@ type Backend interface {
 	Flush() error
 }
 
-// Discarder is a Backend that can drop ranges. For other backends the device offers neither DISCARD
-// nor WRITE_ZEROES.
+// Discarder is a Backend with support for dropping ranges. For other backends the device offers
+// neither DISCARD nor WRITE_ZEROES.
 type Discarder interface {
 	// Discard drops the range, because its content is no longer needed.
 	Discard(off, n int64) error
@@ -60,8 +60,8 @@ type Discarder interface {
 	WriteZeroes(off, n int64) error
 }
 
-// vectored is a Backend that moves several buffers in one call. It either
-// moves all bytes or returns an error.
+// vectored is a Backend with calls for several buffers. It either moves all bytes or returns an
+// error.
 type vectored interface {
 	ReadVecAt(bufs [][]byte, off int64) error
 	WriteVecAt(bufs [][]byte, off int64) error
@@ -72,7 +72,7 @@ type Config struct {
 	Backend Backend
 	// ReadOnly refuses every write, whatever the driver tries.
 	ReadOnly bool
-	// ID is the serial number that the guest sees, truncated to 20 bytes.
+	// ID is the serial number shown to the guest, truncated to 20 bytes.
 	ID string
 }
 

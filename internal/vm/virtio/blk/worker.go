@@ -6,8 +6,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// serve answers one request; virtio.Worker is the loop around it. An error means that the request
-// cannot even get a status, and breaks the device.
+// serve answers one request; virtio.Worker is the loop around it. If the request cannot even get a
+// status, it returns an error, which breaks the device.
 func (d *Device) serve(c *virtio.Chain) (written uint32, err error) {
 	r, err := parseRequest(c)
 	if err != nil {
@@ -72,14 +72,14 @@ func (d *Device) write(r request) error {
 	})
 }
 
-// Bytes of a request that are processed between two checks for waiting callers. Data takes the time
-// of copying; a dropped range takes the time of freeing its content.
+// Bytes of a request processed between two checks for waiting callers. Data takes the time of
+// copying; a dropped range takes the time of freeing its content.
 const (
 	dataSlice = 4 << 20
 	dropSlice = 64 << 20
 )
 
-// inSlices processes a request for n bytes at off in pieces, so that a long one does not delay a
+// inSlices processes a request for n bytes at off in pieces, because a long one must not delay a
 // pause: such a request is put back, and done again from its beginning, with the same result.
 // Pieces end at multiples of slice of the disk's offsets; at is a piece's offset in the request.
 func (d *Device) inSlices(off, n, slice int64, do func(off, at, n int64) error) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/net/flows"
 )
 
-// Feature bits (virtio 1.2 §5.1.3). GuestECN is not offered: no engine sends segments with
-// congestion marks that are still to be split.
+// Feature bits (virtio 1.2 §5.1.3). GuestECN is not offered: no engine sends unsplit segments with
+// congestion marks.
 const (
 	featureCSUM       = 1 << 0
 	featureGuestCSUM  = 1 << 1
@@ -61,7 +61,7 @@ type Config struct {
 type Device struct {
 	newEngine func(Guest) Engine
 	flows     *flows.Table
-	// open reports that the guest's frames are read.
+	// open is set while the guest's frames are read.
 	open atomic.Bool
 	// leaving is raised before the locks are taken to stop the work.
 	leaving atomic.Int32
@@ -80,7 +80,7 @@ type transmitter struct {
 	closed   bool
 	engine   Engine // nil until the guest sends
 	restored bool   // restored and not run since
-	// inherited is the number of waiting frames that came from the guest's source.
+	// inherited is the number of waiting frames from the guest's source.
 	inherited int
 	chain     virtio.Chain
 	buffer    []byte // header and frame being sent
@@ -119,7 +119,7 @@ func New(cfg Config) *Device {
 // caller then makes the transport check the queues.
 func (d *Device) Open() { d.open.Store(true) }
 
-// Start creates the engine if there is none yet, for a network that may speak before the guest
+// Start creates the engine if there is none yet, for a network which may speak before the guest
 // does. The caller has opened the device.
 func (d *Device) Start() {
 	d.tx.mu.Lock()

@@ -18,8 +18,7 @@ const (
 	GSOECN   = 0x80
 )
 
-// Header precedes each frame. It describes the checksum and segmentation work that is left to the
-// receiver.
+// Header precedes each frame. It describes the checksum and segmentation work left to the receiver.
 type Header struct {
 	Flags, GSOType uint8
 	// HeaderLen is the length of all headers of a frame to be segmented, GSOSize the payload of
@@ -58,7 +57,7 @@ type Engine interface {
 	// Transmit processes a frame from the guest. Frames come one at a time. The bytes are the
 	// device's again when Transmit returns. It must not wait for anything except memory.
 	Transmit(h Header, frame []byte)
-	// Writable reports that the guest has room for frames again, after Receive refused one.
+	// Writable is called when the guest has room for frames again, after Receive refused one.
 	Writable()
 	// Close ends the engine and waits for its goroutines.
 	Close()

@@ -6,11 +6,11 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// room is the condition that a refused frame waits for.
+// room is the condition a refused frame waits for.
 type room struct {
 	wanted bool
-	// anything marks a refusal because the device did not run. Otherwise published is the number of
-	// buffers that the guest had published.
+	// anything marks a refusal because the device did not run. Otherwise published is the guest's
+	// number of published buffers.
 	anything  bool
 	published uint16
 }
@@ -49,9 +49,8 @@ func (d *Device) Receive(h Header, frame []byte) bool {
 	return false
 }
 
-// Offloads returns the offloads that the guest's driver accepts: frames with an incomplete
-// checksum, and TCP segments longer than the MTU. Frames that it does not accept are completed or
-// lost.
+// Offloads returns the offloads accepted by the guest's driver: frames with an incomplete checksum,
+// and TCP segments longer than the MTU. Other frames are completed or lost.
 func (d *Device) Offloads() (checksum, tso4, tso6 bool) {
 	d.rx.mu.Lock()
 	defer d.rx.mu.Unlock()
@@ -64,7 +63,7 @@ func (d *Device) Offloads() (checksum, tso4, tso6 bool) {
 func (r *receiver) running() bool { return r.queue != nil && !r.paused }
 
 // flushResets resets the guest's inherited connections before it gets any other frame. It returns
-// false if the guest has no room for that now.
+// false if the guest has no room now.
 func (d *Device) flushResets() bool {
 	if !d.rx.running() {
 		return false
@@ -81,7 +80,7 @@ func (d *Device) flushResets() bool {
 	}
 }
 
-// put passes a frame to the guest, or drops one that the guest can never take. It returns false if
+// put passes a frame to the guest, or drops it if the guest can never take it. It returns false if
 // the guest has no room for it now; published then has the number of buffers, and the guest kicks
 // at the next.
 func (d *Device) put(h Header, frame []byte) bool {
@@ -108,8 +107,8 @@ func (d *Device) put(h Header, frame []byte) bool {
 }
 
 // fill copies a frame into buffers of the guest, and returns their number. The number is 0 if all
-// buffers that the guest can ever have together are too small. fill returns false if more buffers
-// would suffice.
+// buffers the guest can ever have together are too small. fill returns false if more buffers would
+// suffice.
 func (r *receiver) fill(h Header, frame []byte) (n int, ok bool) {
 	r.used = r.used[:0]
 	for rest := frame; n == 0 || len(rest) > 0; n++ {
@@ -161,8 +160,8 @@ func (r *receiver) putBack(n int) {
 	}
 }
 
-// complete removes the offloads that the driver has not negotiated from a frame. It returns false
-// if that is impossible.
+// complete removes offloads the driver has not negotiated from a frame. It returns false if it
+// cannot.
 func (r *receiver) complete(h *Header, frame *[]byte) bool {
 	switch h.GSOType &^ GSOECN {
 	case GSONone:
@@ -206,7 +205,7 @@ func checksum(b []byte) uint16 {
 		s = s>>16 + s&0xffff
 	}
 	if s = s ^ 0xffff; s == 0 {
-		return 0xffff // RFC 768: in UDP, 0 means that there is no checksum
+		return 0xffff // RFC 768: in UDP, 0 means no checksum
 	}
 	return uint16(s)
 }

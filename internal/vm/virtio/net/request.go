@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// Errors that break the device.
+// Errors which break the device.
 var (
 	errWritable    = errors.New("writable buffer in the transmit queue")
 	errShortPacket = errors.New("packet without a whole header")
@@ -42,8 +42,8 @@ func (t *transmitter) parseFrame(c *virtio.Chain) (h Header, frame []byte, err e
 	return h, frame, nil
 }
 
-// bufferSize returns the size of a buffer for n bytes, so that an idle guest's few frames keep
-// little memory.
+// bufferSize returns the size of a buffer for n bytes. An idle guest's few frames keep little
+// memory.
 func bufferSize(n int) int {
 	const small = 2048
 	if n <= small {

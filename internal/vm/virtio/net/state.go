@@ -6,8 +6,7 @@ import "github.com/forkd/forkd/internal/vm/virtio"
 const stateVersion = 1
 
 // SaveState implements virtio.Device. The engine's half of the guest's flows stays with this VM.
-// The state has the guest's open flows, so that a guest restored from it immediately learns that
-// they are gone.
+// The state has the guest's open flows: a guest restored from it immediately learns of their end.
 func (d *Device) SaveState() []byte {
 	d.rx.mu.Lock()
 	mac := d.rx.mac

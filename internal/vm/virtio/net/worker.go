@@ -16,16 +16,15 @@ func (d *Device) Kick() {
 	}
 }
 
-// countInherited records, once, the frames that the source of a restored guest was about to send.
-// The guest may have added some since it started; the device starts moments later, or more under
-// load.
+// countInherited records, once, the frames a restored guest's source was about to send. The guest
+// may have added some since it started; the device starts moments later, or more under load.
 func (t *transmitter) countInherited() {
 	if t.restored && t.queue != nil && !t.paused {
 		t.restored, t.inherited = false, t.queue.Available()
 	}
 }
 
-// attendReceive does the work that waits for receive buffers. The lock of tx is held.
+// attendReceive does the work waiting for receive buffers. The lock of tx is held.
 func (d *Device) attendReceive() {
 	d.rx.mu.Lock()
 	d.flushResets()

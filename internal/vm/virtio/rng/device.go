@@ -14,8 +14,8 @@ import (
 
 const (
 	queueSize = 8
-	// MaxRequest limits the bytes of one request, so that a large buffer cannot delay a pause. The
-	// driver asks again.
+	// MaxRequest limits the bytes of one request, because a large buffer must not delay a pause.
+	// The driver asks again.
 	MaxRequest = 64 << 10
 )
 
@@ -27,7 +27,7 @@ type Device struct {
 
 var _ virtio.Device = (*Device)(nil)
 
-// New returns a device that draws from source, or from the host's generator if source is nil.
+// New returns a device drawing from source, or from the host's generator if source is nil.
 func New(source io.Reader) *Device {
 	if source == nil {
 		source = rand.Reader

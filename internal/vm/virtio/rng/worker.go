@@ -7,7 +7,7 @@ import (
 )
 
 // serve fills one request; virtio.Worker is the loop around it. An error of the source breaks the
-// device, because returning a buffer that is not random would be worse.
+// device, because returning a non-random buffer would be worse.
 func (d *Device) serve(c *virtio.Chain) (written uint32, err error) {
 	want, err := parseRequest(c)
 	if err != nil {

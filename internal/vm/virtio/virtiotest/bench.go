@@ -37,7 +37,7 @@ func (m *Memory) Slice(gpa uint64, n int) ([]byte, error) {
 // Size returns the amount of RAM, which is the first address outside.
 func (m *Memory) Size() uint64 { return uint64(len(m.ram)) }
 
-// Bytes returns the n bytes at gpa, an address that the driver chose and that is valid.
+// Bytes returns the n bytes at gpa, a valid address chosen by the driver.
 func (m *Memory) Bytes(gpa uint64, n int) []byte {
 	b, err := m.Slice(gpa, n)
 	if err != nil {

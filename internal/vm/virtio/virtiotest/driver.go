@@ -8,7 +8,7 @@ import (
 )
 
 // Registers and status bits of a driver (virtio 1.2 §4.2.2 and §2.1). They repeat the device's
-// table, so that a typo in it shows.
+// table, to reveal a typo in it.
 const (
 	RegMagic, RegVersion, RegDeviceID            = 0x0, 0x4, 0x8
 	RegDeviceFeatures, RegDeviceFeaturesSel      = 0x10, 0x14
@@ -55,7 +55,7 @@ func (b *Bench) Negotiate(features uint64) error {
 	return nil
 }
 
-// Start does a driver's probe, with the wanted features that the device offers. Queues get their
+// Start does a driver's probe, with the wanted features offered by the device. Queues get their
 // maximum size.
 func (b *Bench) Start(want uint64) (*Driver, error) {
 	d := &Driver{Bench: b, Features: b.Offered() & (want | virtio.FeatureVersion1)}
@@ -90,8 +90,8 @@ func (b *Bench) SetQueue(i int, size uint32, desc, avail, used uint64) {
 	b.Write32(RegQueueReady, 1)
 }
 
-// Move moves the driver, as part of a guest's memory, to a bench that was restored from this one's
-// saved state and a clone of its memory.
+// Move moves the driver, as part of a guest's memory, to a bench restored from this one's saved
+// state and a clone of its memory.
 func (d *Driver) Move(to *Bench) *Driver {
 	n := &Driver{Bench: to, Features: d.Features}
 	for _, q := range d.Queues {
@@ -203,7 +203,7 @@ func (q *Queue) Add(segs ...Seg) (head uint16, ok bool) {
 	return ids[0], true
 }
 
-// Kick notifies the device if it requested that.
+// Kick notifies the device if it requested notifications.
 func (q *Queue) Kick() {
 	old := q.kicked
 	q.kicked = q.availIdx
@@ -259,7 +259,7 @@ func (b *Bench) Ack() uint32 {
 }
 
 // Exchange does one request. It copies out to guest memory and returns in bytes, cut to the length
-// that the device wrote.
+// written by the device.
 func (q *Queue) Exchange(out []byte, in int) ([]byte, error) {
 	var segs []Seg
 	if len(out) > 0 {

@@ -20,7 +20,7 @@ const (
 	phaseOpen
 )
 
-// needs are the packets that a connection has to send, in this order.
+// needs are the packets a connection has to send, in this order.
 type needs uint8
 
 const (
@@ -71,7 +71,7 @@ type conn struct {
 
 	// Guest to host. All counters are modulo 2^32 (virtio 1.2 §5.10.6.3).
 	received  uint32 // bytes from the guest
-	forwarded uint32 // the part of received that is written to the socket
+	forwarded uint32 // the part of received written to the socket
 	told      uint32 // the value of forwarded last sent to the guest
 	backlog   []byte // bytes received and not forwarded
 	flushing  bool   // a goroutine writes the backlog
@@ -98,8 +98,8 @@ func (d *Device) newConn(k key, p phase) *conn {
 	return c
 }
 
-// GuestTime returns the time that host data waited for the guest's next data on the same
-// connection, summed over all connections. Data that the guest never answers does not count.
+// GuestTime returns the time host data waited for the guest's next data on the same connection,
+// summed over all connections. Data the guest never answers does not count.
 func (d *Device) GuestTime() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -191,8 +191,8 @@ func (c *conn) header(op uint16) header {
 	return h
 }
 
-// credit returns the number of bytes that the guest can take. A guest that claims to have consumed
-// more than it got has no credit.
+// credit returns the number of bytes the guest can take. If the guest claims to have consumed more
+// than it got, it has no credit.
 func (c *conn) credit() int {
 	inFlight := c.sent - c.guestForward
 	if inFlight >= c.guestBuf {

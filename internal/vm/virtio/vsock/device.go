@@ -4,8 +4,8 @@
 // Device per machine.
 //
 // One lock guards everything. Goroutines take it inside their RawConn callbacks, so an operation
-// that waits for those callbacks (closing a socket) must not happen under it: a dead connection's
-// own goroutine closes its socket.
+// waiting for them (closing a socket) must not happen under it: a dead connection's own goroutine
+// closes its socket.
 package vsock
 
 import (
@@ -30,15 +30,15 @@ const (
 	// MaxConns limits the connections of a device, including the ones being opened or flushed.
 	// Further ones are refused with a reset.
 	MaxConns = 1024
-	// MaxDials limits the connections whose host end is being opened. A guest that keeps dialing
-	// thus leaves room for connections to it.
+	// MaxDials limits the connections whose host end is being opened. This leaves room for
+	// connections to a guest which keeps dialing.
 	MaxDials = 128
-	// bufAlloc is the credit a guest gets per connection: the number of bytes that may wait here
-	// for a slow host reader.
+	// bufAlloc is the credit a guest gets per connection: the limit of bytes waiting here for a
+	// slow host reader.
 	bufAlloc = 256 << 10
 	// maxBacklog limits the bytes waiting in all connections together.
 	maxBacklog = 32 << 20
-	// maxResets limits the resets that wait for receive buffers. If a guest provokes more without
+	// maxResets limits the resets waiting for receive buffers. If a guest provokes more without
 	// reading them, the excess is lost.
 	maxResets = 2 * MaxConns
 
@@ -55,7 +55,7 @@ type Conn interface {
 	syscall.Conn
 }
 
-// Dialer opens the host end of a connection that the guest opens.
+// Dialer opens the host end of a guest's connection.
 type Dialer interface {
 	// DialHost connects to the server of the host's port. An error makes the guest's connect fail.
 	// DialHost must return when ctx ends. The device closes the connection.
@@ -76,8 +76,8 @@ type Device struct {
 	// root ends the current dials at Close.
 	root   context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // every goroutine that serves a connection
-	// shaking counts clients that have not said CONNECT yet.
+	wg     sync.WaitGroup // all goroutines of connections
+	// shaking counts clients before their CONNECT line.
 	shaking atomic.Int32
 	// leaving is raised before mu is taken to stop the transmit loop.
 	leaving atomic.Int32

@@ -20,7 +20,7 @@ const (
 	lastPort  = 1<<31 - 1
 
 	// lineTimeout is the time limit for a client's CONNECT line. answerTimeout is the time limit
-	// for the guest's answer; it is long to suit a guest that shares its CPU with a hundred others.
+	// for the guest's answer; it is long to suit a guest sharing its CPU with a hundred others.
 	lineTimeout   = 5 * time.Second
 	answerTimeout = 30 * time.Second
 	// maxLine is enough for "CONNECT 4294967295\r\n".
@@ -35,9 +35,9 @@ var (
 	errBadLine  = errors.New("client did not say CONNECT and a port")
 )
 
-// Serve accepts clients that connect to the guest, until ctx ends; then it closes l and returns
-// nil. A client writes "CONNECT <port>\n" and receives "OK <host port>\n" once the guest has
-// accepted; otherwise its connection is closed. Open connections outlive Serve.
+// Serve accepts clients for the guest, until ctx ends; then it closes l and returns nil. A client
+// writes "CONNECT <port>\n" and receives "OK <host port>\n" once the guest has accepted; otherwise
+// its connection is closed. Open connections outlive Serve.
 func (d *Device) Serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
@@ -203,7 +203,7 @@ func parseConnect(line string) (uint32, error) {
 	return uint32(port), nil
 }
 
-// readLine peeks first, so that it takes only bytes up to the newline.
+// readLine peeks first, to take only bytes up to the newline.
 func readLine(sock Conn) (string, error) {
 	raw, err := sock.SyscallConn()
 	if err != nil {

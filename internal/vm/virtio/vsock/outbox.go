@@ -2,11 +2,11 @@ package vsock
 
 import "slices"
 
-// outbox holds the packets and connections that wait for the guest's receive buffers. The device's
+// outbox holds the packets and connections waiting for the guest's receive buffers. The device's
 // lock guards it.
 type outbox struct {
 	control []*conn // have packets without data to send
-	resets  []key   // of connections that are in no table
+	resets  []key   // of connections in no table
 	waiters []*conn // want a receive buffer for data
 }
 
@@ -19,14 +19,14 @@ func (o *outbox) add(c *conn, need needs) {
 	}
 }
 
-// addReset queues a reset for a connection that is not in the table.
+// addReset queues a reset for a connection outside the table.
 func (o *outbox) addReset(k key) {
 	if len(o.resets) < maxResets {
 		o.resets = append(o.resets, k)
 	}
 }
 
-// wait records that c wants a receive buffer.
+// wait adds c to the connections waiting for a receive buffer.
 func (o *outbox) wait(c *conn) {
 	if !c.waiting {
 		c.waiting = true
@@ -69,8 +69,8 @@ func (o *outbox) any() bool {
 	return len(o.control) > 0 || len(o.resets) > 0
 }
 
-// take builds the next packet, which must exist, for a guest with that address. Resets go first, so
-// that none hits a newer connection of the same ports.
+// take builds the next packet, which must exist, for the guest with address cid. Resets go first,
+// so none hits a newer connection of the same ports.
 func (o *outbox) take(cid uint64) header {
 	if len(o.resets) > 0 {
 		k := o.resets[0]
@@ -82,7 +82,7 @@ func (o *outbox) take(cid uint64) header {
 	return o.control[0].takeNeed()
 }
 
-// headerOf returns a packet header without credit, for a guest with that address.
+// headerOf returns a packet header without credit, for the guest with address cid.
 func headerOf(cid uint64, k key, op uint16) header {
 	return header{srcCID: HostCID, dstCID: cid, srcPort: k.host, dstPort: k.guest, kind: typeStream, op: op}
 }

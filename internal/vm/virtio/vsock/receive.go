@@ -138,7 +138,7 @@ func (c *conn) deliver(packet virtio.Buffers, n int) bool {
 	return n == 0 || c.queue(packet, off, n)
 }
 
-// queue keeps the bytes that the socket does not take and starts to flush them.
+// queue keeps the bytes not taken by the socket and starts to flush them.
 func (c *conn) queue(packet virtio.Buffers, off, n int) bool {
 	if c.d.backlog+n > maxBacklog {
 		return false

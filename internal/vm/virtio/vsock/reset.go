@@ -20,15 +20,15 @@ const (
 	eventTransportReset = 0 // virtio 1.2 §5.10.6.7
 )
 
-// transportReset is the event that informs a restored guest that its connections are gone. The
+// transportReset is the event by which a restored guest learns of the end of its connections. The
 // guest returns the event's buffer after it has dropped them.
 type transportReset struct {
 	phase     resetPhase
 	published uint16 // value of the event queue when the event was sent
 }
 
-// step sends the event when there is room for it. It reports once that the guest has dropped its
-// connections.
+// step sends the event when there is room for it. It returns true once, when the guest has dropped
+// its connections.
 func (r *transportReset) step(event *virtio.Queue) (dropped bool) {
 	switch r.phase {
 	case resetWanted:
@@ -47,7 +47,7 @@ func (r *transportReset) step(event *virtio.Queue) (dropped bool) {
 }
 
 func (r *transportReset) send(event *virtio.Queue) {
-	// Read before the event is visible: the buffer comes back after that.
+	// Read before the event is visible: the buffer comes back later.
 	r.published = event.NotifyNext()
 	var c virtio.Chain
 	if !event.Pop(&c) {

@@ -46,8 +46,8 @@ func hungUp(fd int) bool {
 	return err == nil && n == 1 && p[0].Revents&unix.POLLHUP != 0
 }
 
-// Pair returns a connected pair of sockets, for Connect or for a Dialer that serves a host port
-// inside the process.
+// Pair returns a connected pair of sockets, for Connect or for a Dialer serving a host port inside
+// the process.
 func Pair() (a, b *net.UnixConn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

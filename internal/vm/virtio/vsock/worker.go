@@ -25,8 +25,8 @@ func (d *Device) checkBroken() {
 	}
 }
 
-// drainTransmit handles the packets that the guest sends. The lock is held, but released now and
-// then, so that host data reaches even a guest that never stops sending.
+// drainTransmit handles the guest's packets. The lock is held, but released now and then: host data
+// must reach even a guest which never stops sending.
 func (d *Device) drainTransmit() {
 	for more := true; more; more = d.tx.EnableKicks() {
 		d.tx.DisableKicks()
@@ -56,7 +56,7 @@ func (d *Device) drainTransmit() {
 	}
 }
 
-// stepReset informs a restored guest that its connections are gone. Connections from the host wait
+// stepReset informs a restored guest of the end of its connections. Connections from the host wait
 // until the guest has dropped its own, or the guest would drop them too.
 func (d *Device) stepReset() {
 	if !d.reset.step(d.event) {

@@ -99,7 +99,7 @@ func (p *Process) sendError(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%w)", vmm.ErrGone, err)
 }
 
-// giveUp abandons a request that was sent. Its answer will still arrive.
+// giveUp abandons a sent request. Its answer will still arrive.
 func (p *Process) giveUp(id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

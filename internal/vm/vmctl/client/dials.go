@@ -23,7 +23,7 @@ const (
 	answerBurst = wire.MaxDials
 )
 
-// dialEvent is a dial that waits for its answer.
+// dialEvent is an unanswered dial.
 type dialEvent struct {
 	id   uint64
 	port uint32

@@ -3,6 +3,6 @@
 // names it across a daemon's restart. Package server is the other end, package wire the protocol.
 // The package does not know KVM.
 //
-// A VMM is not trusted, since its guest may have taken it over. A VMM that breaks the protocol is
+// A VMM is not trusted, since its guest may have taken it over. If it breaks the protocol, it is
 // killed.
 package client

@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// healthWatch holds the newest health that a process has reported, and its listener.
+// healthWatch holds the newest health reported by a process, and its listener.
 type healthWatch struct {
 	mu     sync.Mutex // guards the fields below; no other lock is taken under it
 	health vmm.Health

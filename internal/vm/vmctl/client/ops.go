@@ -50,7 +50,7 @@ func (p *Process) Capture(ctx context.Context, c vmm.CaptureConfig) (vmm.Capture
 }
 
 // Captured waits until the last capture's files are complete. The caller makes them durable. A
-// repeated call finishes the frozen overlay files that a failed capture left incomplete.
+// repeated call finishes the frozen overlay files left incomplete by a failed capture.
 func (p *Process) Captured(ctx context.Context) error {
 	return p.ask(ctx, wire.Ask(wire.OpCaptured), nil)
 }
@@ -62,24 +62,23 @@ func (p *Process) Rebase(ctx context.Context, bases [][]extent.Extent) error {
 	return p.ask(ctx, wire.Rebase(bases), nil)
 }
 
-// WriteWorkingSet writes the pages that a paused VM has touched since its restore, as a working
-// set. If the VM was restored with Watch and the kernel supports it, the set has all touched pages.
+// WriteWorkingSet writes the pages touched by a paused VM since its restore, as a working set. If
+// the VM was restored with Watch and the kernel supports it, the set has all touched pages.
 // Otherwise it has only the written ones.
 func (p *Process) WriteWorkingSet(ctx context.Context, f *os.File) (r vmm.WorkingSetResult, err error) {
 	err = p.ask(ctx, wire.WriteWorkingSet(f), &r)
 	return r, err
 }
 
-// Populate maps a working set's pages in bulk, so that the running VM does not fault on each. It
-// silently skips operations that the kernel does not support. After an error the VM still runs,
-// unless it is gone.
+// Populate maps a working set's pages in bulk, to spare the running VM a fault on each. It silently
+// skips operations unsupported by the kernel. After an error the VM still runs, unless it is gone.
 func (p *Process) Populate(ctx context.Context, f *os.File) (r vmm.WorkingSetResult, err error) {
 	err = p.ask(ctx, wire.Populate(f), &r)
 	return r, err
 }
 
-// PopulateShell maps the part of a working set that takes no memory of a prepared VM's own. A later
-// Populate skips that part.
+// PopulateShell maps the part of a working set for which a prepared VM needs no memory of its own.
+// A later Populate skips that part.
 func PopulateShell(ctx context.Context, p *Process, f *os.File) (r vmm.WorkingSetResult, err error) {
 	err = p.ask(ctx, wire.PopulateShell(f), &r)
 	return r, err

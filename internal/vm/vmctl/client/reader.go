@@ -11,22 +11,22 @@ import (
 )
 
 // Messages from a VMM are not trusted: its guest may have taken it over. A VMM gets bounded memory
-// here, the reader never waits for other goroutines, and a VMM that breaks the protocol is killed,
+// here, the reader never waits for other goroutines, and a VMM is killed for breaking the protocol,
 // with the reason.
 
 // lonelyLimit is how long a VMM may live after it has closed its control socket. Its VM is
-// unreachable then. A VMM that exits normally ends immediately.
+// unreachable then. A normal exit follows immediately.
 const lonelyLimit = 10 * time.Second
 
-// unaskedRate is the number of disk health reports that the daemon accepts from a VMM per second,
-// after unaskedBurst without a delay. A VMM with a disk that keeps filling up sends about 20 a
+// unaskedRate is the number of disk health reports accepted from a VMM per second, after
+// unaskedBurst without a delay. With a disk filling up again and again, a VMM sends about 20 a
 // second.
 const (
 	unaskedRate  = 100
 	unaskedBurst = 32
 )
 
-// errBroken reports a message that no correct VMM sends.
+// errBroken is returned for a message no correct VMM sends.
 var errBroken = errors.New("the VMM process broke the control protocol")
 
 // readLoop delivers answers and events until the socket closes.
@@ -101,8 +101,8 @@ func take(p *Process, m wire.Message, spare *chan<- error) (err error) {
 	return fmt.Errorf("%w: event %q", errBroken, wire.ClipText(wire.Printable(m.Event)))
 }
 
-// slowDown delays the reader, so that the VMM waits before its next message. It returns early when
-// ended is closed.
+// slowDown delays the reader, and by that the VMM's next message. It returns early when ended is
+// closed.
 func slowDown(d time.Duration, ended <-chan struct{}) {
 	if d <= 0 {
 		return
@@ -176,7 +176,7 @@ func (p *Process) condemn(why error) {
 	p.Kill()
 }
 
-// endLonely kills a process that has closed its control socket and does not exit.
+// endLonely kills a process if it does not exit after closing its control socket.
 func (p *Process) endLonely() {
 	p.mu.Lock()
 	timer := time.NewTimer(p.lonely)

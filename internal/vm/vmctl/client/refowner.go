@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// ErrNotOurs reports that a reference names a process other than the VMM of its directory. The
+// ErrNotOurs is returned if a reference names a process other than the VMM of its directory. The
 // journal with the reference is then not trustworthy.
 var ErrNotOurs = errors.New("it is not the VMM of that directory")
 
@@ -74,13 +74,13 @@ func (r Ref) check(binary string) error {
 	return nil
 }
 
-// isOurs reports whether one of our VMMs may run as that user.
+// isOurs reports whether one of our VMMs may run as user uid.
 func isOurs(uid int) bool {
 	return uid == os.Geteuid() || os.Geteuid() == 0 && jail.IsUser(uint32(uid))
 }
 
-// inOurNamespace reports whether a process is in a user namespace that this user has created.
-// Inside it a jail's users are the ids mapped by the host, which are other users to the host.
+// inOurNamespace reports whether a process is in a user namespace created by this user. Inside it a
+// jail's users are the ids mapped by the host, which are other users to the host.
 func inOurNamespace(proc string) bool {
 	f, err := os.Open(proc + "/ns/user")
 	if err != nil {
@@ -91,8 +91,8 @@ func inOurNamespace(proc string) bool {
 	return err == nil && os.Geteuid() != 0 && int(owner) == os.Geteuid()
 }
 
-// statFD returns the file that a process has open as fd. Only the process's user can read its
-// descriptor directory, but the owner of its user namespace can get the descriptor by this call.
+// statFD returns a process's open file fd. Only the process's user can read its descriptor
+// directory, but the owner of its user namespace can get the descriptor by this call.
 func statFD(pid, fd int) (fs.FileInfo, error) {
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -30,8 +30,8 @@ type SpawnConfig struct {
 	Dial   HostDialer // if nil, the guest cannot reach the host
 	Log    *os.File   // the process's standard error; may be nil
 	Cgroup *os.File   // directory of its initial cgroup; if nil, the daemon's
-	// Prewarm makes the process run an empty restore before it is ready. That takes as long as it
-	// saves in the real restore, so it suits processes that wait.
+	// Prewarm makes the process run an empty restore before it is ready. It takes as long as it
+	// saves in the real restore, so it suits idle processes.
 	Prewarm bool
 	// Seccomp is the mode of the process's system call filters; empty for no filters.
 	Seccomp seccomp.Mode
@@ -151,8 +151,8 @@ func (p *Process) reap(proc *os.Process) {
 }
 
 // drain waits until all messages sent before the process ended have been read: the process's own
-// exit report, if any, precedes ours. A process that never accepted the connection leaves it open;
-// closing the read side ends the reader after the queued messages.
+// exit report, if any, precedes ours. If a process never accepted the connection, it leaves it
+// open; closing the read side ends the reader after the queued messages.
 func (p *Process) drain() {
 	close(p.draining)
 	p.conn.CloseRead()
@@ -160,7 +160,7 @@ func (p *Process) drain() {
 }
 
 // Ref names a VMM process across a daemon's restart: its run directory, and its pid with the start
-// time that distinguishes it from a later owner of the pid.
+// time, which rules out a later owner of the pid.
 type Ref struct {
 	Dir       string `json:"dir"`
 	PID       int    `json:"pid"`
@@ -174,7 +174,7 @@ func (p *Process) Ref() Ref {
 	return Ref{Dir: p.Dir(), PID: p.pid, StartTime: p.startTime, Confined: ConfinementOf(p).Confined}
 }
 
-// Adopt takes over a VMM process that another daemon spawned. Its VM must have been booted or
+// Adopt takes over a VMM process spawned by another daemon. Its VM must have been booted or
 // restored; shells end with their daemon. Adopt returns vmm.ErrGone if the process has ended, or if
 // its pid belongs to another process.
 func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
@@ -210,7 +210,7 @@ func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
 	return p, nil
 }
 
-// watch waits for a process that is not a child of this one. how returns the reason of its end. The
+// watch waits for a process other than a child of this one. how returns the reason of its end. The
 // descriptor is non-blocking, so the runtime polls it and no thread waits per VM.
 func (p *Process) watch(f *os.File, how func() string) {
 	defer f.Close()
@@ -226,7 +226,7 @@ func (p *Process) watch(f *os.File, how func() string) {
 	close(p.done)
 }
 
-// killPinned kills the process behind a pidfd that watch may close.
+// killPinned kills the process behind a pidfd. watch may close the pidfd.
 func killPinned(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -239,7 +239,7 @@ func killPinned(f *os.File) error {
 	return sent
 }
 
-// ErrGuestRefused reports that the guest does not listen on the port, or that the device takes no
+// ErrGuestRefused is returned if the guest does not listen on the port, or if the device takes no
 // more connections. The VM itself appears to run.
 var ErrGuestRefused = errors.New("guest refused")
 

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// Starter starts VMM processes that are not children of the daemon (package spawner/client).
+// Starter starts VMM processes without making them children of the daemon (package spawner/client).
 type Starter interface {
 	// Start returns when the process runs its program. The files stay the caller's.
 	Start(ctx context.Context, l Launch) (Started, error)
@@ -28,7 +28,7 @@ type Launch struct {
 	Cgroup                       *os.File // directory of its initial cgroup; if nil, the daemon's
 }
 
-// Started is a process that a Starter has started.
+// Started is a process started by a Starter.
 type Started struct {
 	PID   int
 	PIDFD *os.File      // non-blocking; the receiver closes it
@@ -129,8 +129,8 @@ func startChild(l Launch) (*handle, error) {
 	}, nil
 }
 
-// attributes returns the attributes of the new process. It has its own session, so that a Ctrl-C at
-// the daemon's terminal does not end the VMs. It starts in its cgroup.
+// attributes returns the attributes of the new process. It has its own session: a Ctrl-C at the
+// daemon's terminal must not end the VMs. It starts in its cgroup.
 func attributes(group *os.File) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setsid: true}
 	if group != nil {

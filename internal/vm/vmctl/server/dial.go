@@ -19,7 +19,7 @@ type dialed struct {
 	err  error
 }
 
-// setConn changes the connected daemon. Dials that the previous daemon has not answered are
+// setConn changes the connected daemon. Dials without an answer from the previous daemon are
 // refused.
 func (s *Server) setConn(c *wire.Conn) {
 	s.mu.Lock()
@@ -63,7 +63,7 @@ func (s *Server) DialHost(ctx context.Context, port uint32) (net.Conn, error) {
 	}
 }
 
-// ErrDials reports that the guest has more dials waiting than the daemon accepts.
+// ErrDials is returned if the guest has more dials waiting than the daemon accepts.
 var ErrDials = errors.New("too many dials wait for an answer")
 
 func (s *Server) beginDial() (c *wire.Conn, id uint64, ch chan dialed, err error) {
@@ -72,7 +72,7 @@ func (s *Server) beginDial() (c *wire.Conn, id uint64, ch chan dialed, err error
 	switch {
 	case s.conn == nil:
 		return nil, 0, nil, vmm.ErrGone
-	case len(s.dials) >= wire.MaxDials: // the daemon ends a VMM that sends more
+	case len(s.dials) >= wire.MaxDials: // the daemon ends a VMM for sending more
 		return nil, 0, nil, ErrDials
 	}
 	s.next++
@@ -81,8 +81,8 @@ func (s *Server) beginDial() (c *wire.Conn, id uint64, ch chan dialed, err error
 	return s.conn, s.next, ch, nil
 }
 
-// abandon closes a file that was delivered meanwhile. An unanswered dial stays counted, because the
-// daemon still has it.
+// abandon closes a file delivered meanwhile. An unanswered dial stays counted, because the daemon
+// still has it.
 func (s *Server) abandon(id uint64, ch chan dialed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Server) abandon(id uint64, ch chan dialed) {
 
 func (s *Server) finishDial(m wire.Message, files []*os.File) {
 	s.mu.Lock()
-	defer s.mu.Unlock() // so that abandon finds either the dial or its answer
+	defer s.mu.Unlock() // abandon must find either the dial or its answer
 	ch := s.dials[m.ID]
 	delete(s.dials, m.ID)
 	switch {

@@ -66,14 +66,14 @@ type request struct {
 	files []*os.File
 }
 
-// maxRequests is the number of requests that wait while one is served. A daemon sends few requests
-// to one VM concurrently.
+// maxRequests is the number of queued requests while one is served. A daemon sends few requests to
+// one VM concurrently.
 const maxRequests = 16
 
 var errRequests = errors.New("more than 16 requests wait") // maxRequests
 
 // serveConn serves requests in order, until the connection ends. One goroutine does all work until
-// a request comes that may take long: a fork waits for the short ones, and passing a request to
+// a potentially long request comes: a fork waits for the short ones, and passing a request to
 // another goroutine wakes a second thread.
 func (s *Server) serveConn(c *wire.Conn) {
 	if s.h.Status().State == vmm.StateShell {
@@ -99,7 +99,7 @@ func (s *Server) serveConn(c *wire.Conn) {
 	}
 }
 
-// sendReady reports that the process can take a guest, and how it is confined.
+// sendReady reports the process as ready for a guest, with its confinement.
 func (s *Server) sendReady(c *wire.Conn) error {
 	body, err := json.Marshal(wire.ClipReady(wire.Ready{Confinement: s.Confinement}))
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Server) sendReady(c *wire.Conn) error {
 	return s.send(c, wire.Message{Event: wire.EventReady, Body: body})
 }
 
-// quick reports whether a request is short: requests that start a VM, and queries.
+// quick reports whether a request is short: requests to start a VM, and queries.
 func quick(op string) bool {
 	switch op {
 	case wire.OpBoot, wire.OpRestore, wire.OpResume, wire.OpPopulate, wire.OpPopulateShell, wire.OpStatus, wire.OpNet,
@@ -118,8 +118,8 @@ func quick(op string) bool {
 	return false
 }
 
-// serveLong serves requests while another goroutine reads, so that answers to the guest's dials do
-// not wait for a capture's end.
+// serveLong serves requests while another goroutine reads: answers to the guest's dials must not
+// wait for a capture's end.
 func (s *Server) serveLong(c *wire.Conn, buf []byte, first request) {
 	requests := make(chan request, maxRequests)
 	requests <- first
@@ -162,7 +162,7 @@ func (s *Server) readRequests(c *wire.Conn, buf []byte, requests chan<- request)
 	}
 }
 
-// urgent serves a request that does not wait for earlier requests. It reports whether r was one.
+// urgent serves r if it need not wait for earlier requests, and reports whether it did.
 func (s *Server) urgent(r request) bool {
 	if r.Op != wire.OpDialed {
 		return false
@@ -184,7 +184,7 @@ func (s *Server) answer(c *wire.Conn, r request) error {
 	return s.send(c, answer)
 }
 
-// send waits for a daemon that does not read, up to the connection's limit.
+// send waits for the daemon to read, up to the connection's limit.
 func (s *Server) send(c *wire.Conn, m wire.Message) error { return c.Send(context.Background(), m) }
 
 // SendExit reports the VM's end to the daemon, if one is connected.

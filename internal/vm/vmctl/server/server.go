@@ -2,7 +2,7 @@
 // a Handler, reports events to the daemon, and asks it to dial for the guest. Package client is the
 // other end. The package does not know KVM; command forkd-vmm connects the machine to it.
 //
-// The goroutine that reads requests also answers them, until a request comes that may take long.
+// The goroutine that reads requests also answers them, until a potentially long request comes.
 package server
 
 import (
@@ -44,7 +44,7 @@ type Handler interface {
 	Status() vmm.Status
 }
 
-// serve runs one request. It owns the files, except the ones that a handler takes.
+// serve runs one request. It owns the files, except the ones taken by a handler.
 func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error) {
 	switch m.Op {
 	case wire.OpBoot:
@@ -125,7 +125,7 @@ func (s *Server) rebase(m wire.Message, files []*os.File) (any, error) {
 	return nil, s.h.Rebase(bases)
 }
 
-// withWorkingSet runs a request that carries a working set's file.
+// withWorkingSet runs a request with a working set's file.
 func withWorkingSet(m wire.Message, files []*os.File, do func(*os.File) (vmm.WorkingSetResult, error)) (any, error) {
 	f, err := wire.ReadWorkingSet(m, files)
 	if err != nil {
@@ -135,7 +135,7 @@ func withWorkingSet(m wire.Message, files []*os.File, do func(*os.File) (vmm.Wor
 	return do(f)
 }
 
-// withNet runs a request that carries a wire, or may carry one. do owns the wire.
+// withNet runs a request with a required or optional wire. do owns the wire.
 func withNet(m wire.Message, files []*os.File, read func(wire.Message, []*os.File) (*os.File, error),
 	do func(*os.File) error) (any, error) {
 	f, err := read(m, files)

@@ -49,7 +49,7 @@ func (v *VM) Look(f func(what string, file *os.File)) {
 	v.look = f
 }
 
-// Calls returns the requests that reached the VM, except status.
+// Calls returns the requests received by the VM, except status.
 func (v *VM) Calls() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -250,7 +250,7 @@ func (v *VM) Capture(c vmm.CaptureConfig) (vmm.CaptureResult, error) {
 // Captured implements server.Handler.
 func (v *VM) Captured() error { return nil }
 
-// Rebase returns an error that describes the received extents.
+// Rebase returns an error describing the received extents.
 func (v *VM) Rebase(bases [][]extent.Extent) error {
 	var said []string
 	for _, b := range bases {
@@ -309,7 +309,7 @@ func (v *VM) PopulateShell(set *os.File) (vmm.WorkingSetResult, error) {
 	return vmm.WorkingSetResult{Runs: 1}, nil
 }
 
-// Status returns, as CID, the number of descriptors that the process has open.
+// Status returns, as CID, the process's number of open descriptors.
 func (v *VM) Status() vmm.Status {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -319,7 +319,7 @@ func (v *VM) Status() vmm.Status {
 	return vmm.Status{State: v.state, Shape: v.Shape, CID: uint32(OpenDescriptors())}
 }
 
-// OpenDescriptors returns the number of descriptors that this process has open.
+// OpenDescriptors returns this process's number of open descriptors.
 func OpenDescriptors() int {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	return len(entries)

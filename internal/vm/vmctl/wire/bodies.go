@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Each request has a body, a function that encodes it and one that decodes it. The decoded value
-// owns the files. On error they are closed.
+// Each request has a body, an encoder and a decoder. The decoded value owns the files. On error
+// they are closed.
 
 type diskBody struct {
 	File     fileRef `json:"file,omitempty"`

@@ -18,7 +18,7 @@ import (
 )
 
 // sendLimit is how long the other side may leave its socket full. A correct peer reads all the
-// time, so one that takes no message for so long is stopped, stuck or hostile.
+// time; after this time it must be stopped, stuck or hostile.
 const sendLimit = 30 * time.Second
 
 // Conn sends and receives messages with descriptors. A SEQPACKET message is sent entirely or not at
@@ -29,7 +29,7 @@ type Conn struct {
 	raw syscall.RawConn
 	// limit is sendLimit, except in tests.
 	limit time.Duration
-	// writing holds a value while a goroutine sends. It is a lock that supports waiting with a
+	// writing holds a value while a goroutine sends. It is a lock with support for waiting with a
 	// context.
 	writing chan struct{}
 	// full is the time since which the other side has taken no message; zero if it took the last
@@ -38,11 +38,11 @@ type Conn struct {
 }
 
 var (
-	// ErrLimit reports a message that was refused before sending. The connection stays usable.
+	// ErrLimit is returned for a message refused before sending. The connection stays usable.
 	ErrLimit = errors.New("control message is over its limits")
-	// ErrStuck reports that the other side does not read. The connection is closed.
+	// ErrStuck is returned if the other side does not read. The connection is closed.
 	ErrStuck = errors.New("the other side does not read its control socket")
-	// ErrMessage reports received bytes that are not a valid message.
+	// ErrMessage is returned for an invalid message.
 	ErrMessage = errors.New("bad control message")
 )
 

@@ -10,15 +10,14 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// maxErrorText limits the text of an error, so that it fits into an answer (JSON may write a byte
-// as six).
+// maxErrorText limits the text of an error to fit into an answer (JSON may write a byte as six).
 const maxErrorText = 600
 
 // Error is the encoding of an error: a text for people, and codes from which errors.Is works.
 type Error struct {
 	Text  string   `json:"text"`
 	Codes []string `json:"codes,omitempty"`
-	// Errno is the host's error number that caused the error; 0 if there is none.
+	// Errno is the host's error number behind the error; 0 if there is none.
 	Errno int `json:"errno,omitempty"`
 }
 
@@ -35,7 +34,7 @@ var codes = []struct {
 	{"unsupported", errors.ErrUnsupported},
 }
 
-// maxErrno is the largest error number that a Linux system call returns.
+// maxErrno is the largest error number of a Linux system call.
 const maxErrno = 4095
 
 // EncodeError returns the encoding of an error, or nil for nil.

@@ -16,17 +16,17 @@ const (
 	MaxFiles   = 160 // SCM_MAX_FD is 253
 )
 
-// MaxAnswer limits messages from a VMM: the daemon keeps a buffer of that size for each of a
+// MaxAnswer limits messages from a VMM: the daemon keeps a buffer of this size for each of a
 // thousand VMs.
 const MaxAnswer = 4 << 10
 
-// MaxDials is the number of a guest's dials that may wait for the daemon's answer.
+// MaxDials is the maximum number of a guest's unanswered dials.
 const MaxDials = 128
 
 // Version is the version of the protocol. A daemon adopts only VMMs with the same version.
 const Version = 5
 
-// Operations that the daemon requests.
+// Operations requested by the daemon.
 const (
 	OpBoot            = "boot"
 	OpRestore         = "restore"
@@ -45,7 +45,7 @@ const (
 	OpDialed          = "dialed"   // answer to EventDial
 )
 
-// Events that the VMM sends unrequested.
+// Unrequested events from the VMM.
 const (
 	EventReady  = "ready"  // the VM exists and can take boot or restore
 	EventExit   = "exit"   // the VM has ended; the process follows
@@ -90,8 +90,7 @@ type Status struct {
 	vmm.Status
 }
 
-// maxHealthText limits each text of a vmm.Health, so that all fit into an answer in any JSON
-// encoding.
+// maxHealthText limits each text of a vmm.Health: all must fit into an answer in any JSON encoding.
 const maxHealthText = 250
 
 // maxHangText limits the location of a hang: a vCPU and an address.

@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Prewarm encodes and decodes a typical restore request, so that the codec's tables are built and
-// its code is loaded before a fork waits for it.
+// Prewarm encodes and decodes a typical restore request. This builds the codec's tables and loads
+// its code before a fork waits for it.
 func Prewarm() {
 	r := Request{Op: OpRestore, table: appendExtent(nil, extent.Extent{Length: 1}, 0)}
 	r.body = restoreBody{

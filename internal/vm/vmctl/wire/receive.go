@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
-// ErrFiles reports that a request's descriptors do not match the ones it names.
+// ErrFiles is returned if a request's descriptors do not match the ones it names.
 var ErrFiles = errors.New("control message has too few descriptors, or too many")
 
 // arrival decodes a received request. Its methods read the parts in the order in which Request
@@ -80,7 +80,7 @@ func (a *arrival) file(r fileRef) *os.File {
 	return f
 }
 
-// optional returns a file that may be absent.
+// optional returns a file, or nil if absent.
 func (a *arrival) optional(r fileRef) *os.File {
 	a.part++
 	return a.take(r)

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Access is a VMM's access to a file that it receives (docs/inside/vmm.md).
+// Access is a VMM's access to a received file (docs/inside/vmm.md).
 type Access int
 
 const (
@@ -23,7 +23,7 @@ type File struct {
 	Access Access
 }
 
-// Request is a message to a VMM that is not sent yet: plain data, and its files in order.
+// Request is an unsent message to a VMM: plain data, and its files in order.
 type Request struct {
 	Op    string
 	Files []File

@@ -35,8 +35,8 @@ const argSeccomp = "seccomp="
 // Start holds the arguments of a VMM process.
 type Start struct {
 	Shape vmspec.Shape
-	// Prewarm makes it run an empty restore before it is ready. That takes as long as it saves in
-	// the real restore, so it suits processes that wait.
+	// Prewarm makes it run an empty restore before it is ready. It takes as long as it saves in the
+	// real restore, so it suits idle processes.
 	Prewarm     bool
 	Proc        bool // FDProc is present
 	Userfaultfd bool // FDUserfaultfd is present
@@ -110,7 +110,7 @@ var errByHand = errors.New("this is the process of a virtual machine; the daemon
 // devices.
 func Processors(s vmspec.Shape) int { return s.VCPUs + 1 }
 
-// Environment returns the environment that tunes a VMM's Go runtime at its start.
+// Environment returns the environment variables for tuning a VMM's Go runtime at its start.
 //   - GOMAXPROCS: the runtime begins with one processor. Each processor has its own page for each
 //     allocation size, and wakes a thread that finds no work. The main function requests Processors
 //     later.
@@ -124,9 +124,9 @@ func Environment() []string {
 
 // Timer slack of a VMM's threads. Guests' timers are the kernel's and unaffected.
 const (
-	// TimerSlack applies to threads that run Go code. The runtime sleeps 3 µs before a thread takes
-	// over work that another has just made ready, and the slack extends that sleep. A slack of 10
-	// ms delayed two of three pauses of a capture by that much.
+	// TimerSlack applies to threads with Go code. The runtime sleeps 3 µs before a thread takes
+	// over work just made ready by another, and the slack extends that sleep. A slack of 10 ms
+	// delayed two of three pauses of a capture by that much.
 	TimerSlack = time.Millisecond
 	// MonitorSlack applies to the Go runtime's monitor, a thread that polls the process every 20 µs
 	// for a while after it begins to work. In a restore it took half of the CPU time (with KVM

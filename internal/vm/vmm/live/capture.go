@@ -16,17 +16,17 @@ import (
 // A capture takes a running machine's memory and state at one instant, the pause. Pre-copy rounds
 // copy the guest's private dirty pages while it runs: each round write-protects the pages written
 // since the last round and copies them. The pause copies the rest to a buffer (stop-and-copy),
-// which is written to the file once the guest runs again. Pages that do not fit the buffer go to
-// the file during the pause. A capture holds every private dirty page. Pages stay write-protected
-// after any capture, successful or not; a tracker knows which pages it has protected itself.
+// which is written to the file once the guest runs again. Pages beyond the buffer go to the file
+// during the pause. A capture holds every private dirty page. Pages stay write-protected after any
+// capture, successful or not; a tracker knows which pages it has protected itself.
 
 // Bounds of the pre-copy rounds.
 const (
 	maxRounds = 20
-	// enoughLeft is the number of bytes that may be left for the pause if the caller sets no limit.
-	// Any busy guest soon rewrites less than that.
+	// enoughLeft is the number of bytes allowed to remain for the pause if the caller sets no
+	// limit. Any busy guest soon rewrites fewer.
 	enoughLeft = 512 << 10
-	// copyFloor is a copy speed that every host reaches, in bytes per second. It is used until a
+	// copyFloor is a copy speed reached by every host, in bytes per second. It is used until a
 	// speed is measured.
 	copyFloor = 200 << 20
 )
@@ -50,7 +50,7 @@ type captureOp struct {
 	left     []extent.Run      // written and not copied since
 	tail     pauseBuffer
 	state    []byte
-	switched int       // disks that switched to their new files
+	switched int       // disks switched to their new files
 	speed    float64   // copy speed in bytes per second
 	last     time.Time // end of the previous pause step
 	buffer   int64     // limit of tail, in bytes
@@ -58,8 +58,8 @@ type captureOp struct {
 }
 
 // Capture captures a running machine. The guest resumes afterwards, also on failure, unless Stay is
-// set. When Capture returns, the instant is fixed; finish writes the data that is not in the files
-// yet and closes them. The capture owns the files from the call on. A file of Disks becomes the
+// set. When Capture returns, the instant is fixed; finish writes the remaining data to the files
+// and closes them. The capture owns the files from the call on. A file of Disks becomes the
 // machine's once its disk has switched to it; Status.OverlayGeneration reports the switch, also for
 // a failed capture.
 func (m *Machine) Capture(c vmm.CaptureConfig) (finish func() error, res vmm.CaptureResult, err error) {
@@ -163,7 +163,7 @@ func (k *captureOp) preCopy() error {
 	return nil
 }
 
-// enough returns the number of bytes that may be left for the pause. They fit the buffer together
+// enough returns the number of bytes allowed to remain for the pause. They fit the buffer together
 // with as many bytes again, which the guest may write before it stops.
 func (k *captureOp) enough() int64 {
 	switch {
@@ -175,9 +175,8 @@ func (k *captureOp) enough() int64 {
 	return min(max(enoughLeft, int64(k.speed*(k.Max/4).Seconds())), k.buffer/2)
 }
 
-// spare returns the number of bytes that a round may leave for the pause. A capture that is not
-// live leaves as much as is sure to fit the buffer, so that it tracks and copies no more ahead than
-// necessary.
+// spare returns the number of bytes a round may leave for the pause. If the capture is not live, it
+// leaves as much as is sure to fit the buffer, to track and copy no more ahead than necessary.
 func (k *captureOp) spare() int64 {
 	if k.Live {
 		return 0
@@ -267,7 +266,7 @@ func (k *captureOp) copyLeft(start time.Time) error {
 	if err := k.inTime(time.Since(start)); err != nil {
 		return err
 	}
-	if err := k.copyPaused(); err != nil { // before any disk switches, so that a full file system fails here
+	if err := k.copyPaused(); err != nil { // before any disk switches: a full file system fails here
 		return err
 	}
 	k.lap("copy")
@@ -288,9 +287,9 @@ func (k *captureOp) copyLeft(start time.Time) error {
 
 // scanAndSave finds the remaining pages and saves the state meanwhile, which takes less time except
 // for very small guests. Saving neither makes a page private nor writes one. KVM's own write at
-// that time (the steal-time mark of a vCPU that does not run) goes only to a page that it finds
-// writable (kvm_steal_time_set_preempted in arch/x86/kvm/x86.c), and the scan reports such a page
-// in any case.
+// this time (the steal-time mark of a stopped vCPU) goes only to a writable page
+// (kvm_steal_time_set_preempted in arch/x86/kvm/x86.c), and the scan reports such a page in any
+// case.
 func (k *captureOp) scanAndSave() error {
 	scan := k.mem.PrivateDirty
 	if k.tracker != nil {
@@ -325,7 +324,7 @@ func (k *captureOp) inTime(took time.Duration) error {
 	return nil
 }
 
-// copyPaused copies the rest to the buffer, and once that is full to the file.
+// copyPaused copies the rest to the buffer, and to the file once the buffer is full.
 func (k *captureOp) copyPaused() error {
 	for _, r := range k.left {
 		p := k.mem.Linear()[r.Offset:r.End()]

@@ -16,8 +16,8 @@ type Controller struct {
 	writing chan error // receives the end of the last capture; nil if there was none
 }
 
-// OnVCPUThreads runs do on the thread of every vCPU, for settings that apply to these threads
-// alone. The machine is a shell.
+// OnVCPUThreads runs do on the thread of every vCPU, for settings of these threads alone. The
+// machine is a shell.
 func (c *Controller) OnVCPUThreads(do func() error) error {
 	if err := c.Machine.lockIn(vmm.StateShell); err != nil {
 		return err

@@ -81,14 +81,13 @@ func guestCPUID(host []kvm.CPUIDEntry, n int, tscDeadline bool) []kvm.CPUIDEntry
 		}
 		out = append(out, e)
 	}
-	// KVM reads some leaves from the CPU that the call happens to run on, so they contain its
-	// number.
+	// KVM reads some leaves from the CPU of the call, so they contain its number.
 	out = append(out, topology...)
 	setVCPU(out, 0)
 	return out
 }
 
-// maskXState removes CET's components from the leaf that describes the state saved by XSAVES.
+// maskXState removes CET's components from the leaf describing the state saved by XSAVES.
 func maskXState(e *kvm.CPUIDEntry) {
 	switch e.Index {
 	case 1:
@@ -112,9 +111,9 @@ func topologyLeaves(n int) []kvm.CPUIDEntry {
 	}
 }
 
-// checkCPU returns an error if the guest has seen another maker's CPU, or features that this host
-// lacks: such a guest would crash at some later instruction. Another model of the same maker is
-// fine if it has the features. A guest relies on features, and uses the model only for workarounds
+// checkCPU returns an error if the guest has seen another maker's CPU, or features missing on this
+// host: such a guest would crash at some later instruction. Another model of the same maker is fine
+// if it has the features. A guest relies on features, and uses the model only for workarounds
 // chosen at boot.
 func checkCPU(need, host []kvm.CPUIDEntry) error {
 	if was, is := cpuid.Vendor(need), cpuid.Vendor(host); was != is {
@@ -130,7 +129,7 @@ func checkCPU(need, host []kvm.CPUIDEntry) error {
 	return nil
 }
 
-// forVCPU returns the table for the vCPU with that APIC id.
+// forVCPU returns the table for the vCPU with APIC id id.
 func forVCPU(table []kvm.CPUIDEntry, id int) []kvm.CPUIDEntry {
 	out := slices.Clone(table)
 	setVCPU(out, id)

@@ -17,14 +17,14 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// cpuSet holds a machine's vCPUs and their common time. The machine's mu guards the fields that
-// change.
+// cpuSet holds a machine's vCPUs and their common time. The machine's mu guards the variable
+// fields.
 type cpuSet struct {
 	// Set by New and constant afterwards.
 	vm           *kvm.VM // has the paravirtual clock
 	all          []*vcpu
 	msrs         []uint32  // MSRs of a vCPU's state on this host
-	fresh        []kvm.MSR // values of a vCPU that never ran
+	fresh        []kvm.MSR // values of a fresh vCPU
 	hasTSCOffset bool      // the host's kernel accepts time-stamp counters as offsets
 
 	cpuid   []kvm.CPUIDEntry // table of vCPU 0; the saved table after a restore
@@ -54,7 +54,7 @@ func (c *cpuSet) create(n int, on vcpuEvents, u *undo.Stack) error {
 	return nil
 }
 
-// prepare sets a vCPU's CPUID table. From the first vCPU it also reads the values that all share.
+// prepare sets a vCPU's CPUID table. From the first vCPU it also reads the values shared by all.
 func (c *cpuSet) prepare(cpu *kvm.VCPU, i int) (err error) {
 	if err := cpu.SetCPUID(forVCPU(c.cpuid, i)); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (c *cpuSet) each(do func() error) error {
 	return errors.Join(errs...)
 }
 
-// tellOfPause reports the pause to KVM, so that the guest's watchdogs do not fire.
+// tellOfPause reports the pause to KVM, which keeps the guest's watchdogs from firing.
 func (c *cpuSet) tellOfPause() error {
 	for _, v := range c.all {
 		// Guests without kvm-clock return EINVAL and need no report.
@@ -186,8 +186,8 @@ func (c *cpuSet) load(st *vmstate.State) error {
 	return nil
 }
 
-// loadCPUID makes the saved table the machine's, if this host's CPU can replace the one that the
-// guest has seen. It reports same if the vCPUs already have the table.
+// loadCPUID makes the saved table the machine's, if this host's CPU can replace the one seen by the
+// guest. It reports same if the vCPUs already have the table.
 func (c *cpuSet) loadCPUID(st *vmstate.State) (same bool, err error) {
 	b, err := st.Section(secCPUID, cpuid.Version)
 	if err != nil {

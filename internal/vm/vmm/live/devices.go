@@ -40,9 +40,8 @@ func slotQueues(s vmspec.Shape) []int {
 }
 
 // hasDoorbell reports, for each device of a shape, whether it has an ioeventfd. The balloon has
-// none: a guest notifies it every two seconds at most. An exit for that costs less than a
-// registration in every shell, for which the kernel waits until no CPU uses the VM's buses
-// (synchronize_srcu).
+// none: a guest notifies it every two seconds at most. Such an exit costs less than a registration
+// in every shell, for which the kernel waits until no CPU uses the VM's buses (synchronize_srcu).
 func hasDoorbell(s vmspec.Shape) []bool {
 	has := make([]bool, len(slotQueues(s)))
 	for i := range len(has) - 1 {
@@ -87,12 +86,11 @@ type slot struct {
 	transport *virtio.MMIO
 }
 
-// raiser returns a function that interrupts the guest directly. An irqfd would need a kernel
-// worker, with two task switches per interrupt, and the kernel would wait for that worker at the
-// VM's end.
+// raiser returns a function to interrupt the guest directly. An irqfd would need a kernel worker,
+// with two task switches per interrupt, and the kernel would wait for the worker at the VM's end.
 //
 // A pulse is completed before the next begins. Raising the line while another thread's pulse holds
-// it high is no new interrupt, even if the guest has answered that pulse already.
+// it high is no new interrupt, even if the guest has answered the pulse already.
 func (d *deviceSet) raiser(line uint32) (raise func()) {
 	var pulsing sync.Mutex
 	return func() {
@@ -104,7 +102,7 @@ func (d *deviceSet) raiser(line uint32) (raise func()) {
 	}
 }
 
-// attachSlots creates the slots, and registers the doorbells of the devices that have one.
+// attachSlots creates the slots, and registers the doorbells of devices with one.
 func (d *deviceSet) attachSlots(vm *kvm.VM, doorbells []bool, u *undo.Stack) error {
 	for i, has := range doorbells {
 		fd, err := newEventFD()
@@ -167,7 +165,7 @@ func (d *deviceSet) attachVsock(i int, cid uint32, mem *guestmem.Map) {
 }
 
 // serve accepts clients of guest ports, from the first start on. It ends when the listener is
-// closed. A client that comes before the guest's driver is up is refused.
+// closed. Clients are refused until the guest's driver is up.
 func (d *deviceSet) serve() {
 	if d.serveVsock != nil {
 		d.serving.Go(d.serveVsock)
@@ -211,7 +209,7 @@ func (d *deviceSet) resume() {
 	}
 }
 
-// save adds the devices' sections, in the order that a restore reads them.
+// save adds the devices' sections, in the order of a restore.
 func (d *deviceSet) save(w *vmstate.Writer) error {
 	w.Add(secSerial, serial.StateVersion, d.uart.SaveState())
 	for i, s := range d.slots {
@@ -247,7 +245,7 @@ func (d *deviceSet) restore(st *vmstate.State) error {
 	return nil
 }
 
-// close ends the devices and the goroutines that serve them. All vCPUs have stopped.
+// close ends the devices and their goroutines. All vCPUs have stopped.
 func (d *deviceSet) close() {
 	if d.stopVsock != nil {
 		d.stopVsock()

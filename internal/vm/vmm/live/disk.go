@@ -68,10 +68,10 @@ func (s *diskSet) open(i int, d vmm.Disk) (blk.Backend, error) {
 	return &watchedDisk{Disk: cow, in: s, name: fmt.Sprintf("disk %d", i)}, nil
 }
 
-// watchedDisk maps host errors to the machine's behaviour. A write that finds no room waits, and
-// the machine with it (stall.go). A lost write is an I/O error for the guest and a health change
-// for the daemon. Other errors are reported once on the host, because a guest can cause any number
-// of them.
+// watchedDisk maps host errors to the machine's behaviour. A write without room waits, and the
+// machine with it (stall.go). A lost write is an I/O error for the guest and a health change for
+// the daemon. Other errors are reported once on the host, because a guest can cause any number of
+// them.
 type watchedDisk struct {
 	*overlay.Disk
 	in   *diskSet
@@ -79,7 +79,7 @@ type watchedDisk struct {
 	said bool
 }
 
-// told reports the first error that is neither missing room nor a lost write.
+// told reports the first error other than missing room and lost writes.
 func (d *watchedDisk) told(err error) error {
 	if err != nil && !d.said && !errors.Is(err, errors.ErrUnsupported) {
 		d.said = true
@@ -88,7 +88,7 @@ func (d *watchedDisk) told(err error) error {
 	return err
 }
 
-// kept classifies the error of an operation that changes the disk.
+// kept classifies the error of a write operation.
 func (d *watchedDisk) kept(err error) error {
 	switch {
 	case err == nil:

@@ -10,23 +10,23 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// gatedStart is a start that waits for a gate.
+// gatedStart is a start behind a gate.
 type gatedStart struct {
 	entrance *startgate.Entrance
 	cpus     *cpuSet
 	devices  *deviceSet
 
 	mu     sync.Mutex // guards the fields below
-	left   int        // vCPUs that still wait
+	left   int        // vCPUs still waiting
 	opened bool       // one vCPU has passed
 	at     int64      // time at which the last vCPU passed
 
 	done chan struct{} // closed when the devices run too, or never will
 }
 
-// armLocked does the part of a restored machine's start that must precede its guest: each vCPU
-// waits at the gate in its own thread. The rest follows when they have passed. It is as much work,
-// and would delay machines that are not restored yet.
+// armLocked does the part of a restored machine's start before its guest runs: each vCPU waits at
+// the gate in its own thread. The rest follows when they have passed. It is as much work, and would
+// delay other restores.
 func (m *Machine) armLocked(gate *os.File) error {
 	entrance, err := startgate.Load(gate)
 	if err != nil {
@@ -41,7 +41,7 @@ func (m *Machine) armLocked(gate *os.File) error {
 	return nil
 }
 
-// follow starts the devices that serve a running guest.
+// follow starts the devices for a running guest.
 func (g *gatedStart) follow() {
 	defer close(g.done)
 	g.devices.resume()
@@ -74,15 +74,15 @@ func (g *gatedStart) pass(v *vcpu) bool {
 	return open && err == nil
 }
 
-// wait blocks until the last vCPU has passed and returns that time, in nanoseconds of
+// wait blocks until the last vCPU has passed and returns the time of passing, in nanoseconds of
 // CLOCK_MONOTONIC.
 func (g *gatedStart) wait() int64 {
 	<-g.done
 	return g.at
 }
 
-// rouse repeatedly signals vCPUs that may wait at the gate, until calm is called. A single
-// interrupt may arrive just before a vCPU begins to wait.
+// rouse repeatedly signals the vCPUs at the gate, until calm is called. A single interrupt may
+// arrive just before a vCPU begins to wait.
 func (g *gatedStart) rouse(vcpus []*vcpu) (calm func()) {
 	if g == nil {
 		return func() {}

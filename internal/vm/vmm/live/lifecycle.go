@@ -163,8 +163,8 @@ func (m *Machine) Status() vmm.Status {
 	return s
 }
 
-// end records that the guest ended by itself. vCPU threads call it. It must not wait for them, nor
-// for mu, which Pause holds while waiting for them.
+// end records the guest's own end. vCPU threads call it. It must not wait for them, nor for mu,
+// which Pause holds while waiting for them.
 func (m *Machine) end(e vmm.Exit) {
 	m.endOnce.Do(func() {
 		m.ending.Store(true)

@@ -15,7 +15,7 @@ import (
 // boot and keeps them, in clones too, even if later versions assign other lines at boot.
 type lines []uint32
 
-// bootLines returns the lines of a guest that boots.
+// bootLines returns the lines for a boot.
 func bootLines(slots int) lines {
 	l := make(lines, slots)
 	for i := range l {
@@ -24,7 +24,7 @@ func bootLines(slots int) lines {
 	return l
 }
 
-// linesOfVersion1 returns the lines of a guest with a state that does not record them.
+// linesOfVersion1 returns the lines of a guest whose state does not record them.
 func linesOfVersion1(slots int) lines {
 	l := make(lines, slots)
 	for i := range l {
@@ -33,8 +33,8 @@ func linesOfVersion1(slots int) lines {
 	return l
 }
 
-// encodeShape encodes the values that a state must share with its shell, followed by the lines,
-// which may differ.
+// encodeShape encodes the values shared by a state and its shell, followed by the lines, which may
+// differ.
 func encodeShape(s vmspec.Shape, l lines) []byte {
 	var b []byte
 	for _, v := range []int{s.MemoryMiB, s.VCPUs, s.Disks} {

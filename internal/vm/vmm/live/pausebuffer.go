@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pauseBuffer holds the pages copied during a pause. It is mapped and touched before the pause, so
-// that the pause only copies. It never grows.
+// pauseBuffer holds the pages copied during a pause. It is mapped and touched before the pause,
+// which then only copies. It never grows.
 type pauseBuffer struct {
 	mem  []byte
 	used int
@@ -22,7 +22,7 @@ func (t *pauseBuffer) reserve(n int64) (err error) {
 	return nil
 }
 
-// add appends as much of p as fits, and returns that number of bytes.
+// add appends as much of p as fits, and returns the number of bytes added.
 func (t *pauseBuffer) add(p []byte) int {
 	n := copy(t.mem[t.used:], p)
 	t.used += n

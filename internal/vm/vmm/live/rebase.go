@@ -10,8 +10,8 @@ import (
 )
 
 // switchOverlay makes a disk continue in an empty overlay file, which the machine then owns. The
-// frozen disk stays in unsaved until its map is saved, so that a later capture knows the map of one
-// that failed.
+// frozen disk stays in unsaved until its map is saved: a later capture needs the map after a failed
+// one.
 func (s *diskSet) switchOverlay(d *overlayDisk, own *os.File) error {
 	frozen, err := d.SwitchOverlay(own)
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *diskSet) saveMaps() error {
 }
 
 // Rebase puts another base of the same content under each disk with an overlay file, and closes the
-// previous base. A capture adds an open file to the base, and Rebase reverses that. The machine
-// owns the files, also after an error.
+// previous base. A capture adds an open file to the base, and Rebase removes it. The machine owns
+// the files, also after an error.
 func (m *Machine) Rebase(bases [][]extent.Extent) error {
 	err := m.rebase(bases)
 	if err != nil {

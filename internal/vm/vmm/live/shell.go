@@ -20,13 +20,13 @@ type Config struct {
 	Shape   vmspec.Shape
 	Console *serial.Log
 	Host    Host
-	Kernel  guestmem.Kernel // files that a jail does not let the process open; they stay the caller's
+	Kernel  guestmem.Kernel // files the process cannot open in a jail; they stay the caller's
 	// OnExit is called once, from its own goroutine, when the guest has ended by itself.
 	OnExit func(vmm.Exit)
 	// OnHealth receives the health after each change, from its own goroutine. It may be nil.
 	OnHealth func(vmm.Health)
-	// Warn receives problems that do not end the guest, at most maxWarnings times, because a guest
-	// can cause many of them. It may be nil and must not call back.
+	// Warn receives non-fatal problems, at most maxWarnings times, because a guest can cause many
+	// of them. It may be nil and must not call back.
 	Warn func(error)
 }
 
@@ -50,7 +50,7 @@ type Machine struct {
 
 	// Fields of the machine's end.
 	onExit    func(vmm.Exit)
-	exiting   sync.WaitGroup // the goroutine that calls onExit
+	exiting   sync.WaitGroup // the goroutine of onExit
 	endOnce   sync.Once      // several vCPUs may notice the same end
 	ending    atomic.Bool    // the guest has ended, even if state does not show it yet
 	closeOnce sync.Once
@@ -66,8 +66,8 @@ type Machine struct {
 	populated []workingset.Set // sets mapped so far; their pages are not mapped again
 }
 
-// New creates a shell. It does all slow work that does not depend on a snapshot's content. On error
-// it frees everything.
+// New creates a shell. It does all slow work independent of a snapshot's content. On error it frees
+// everything.
 func New(c Config) (_ *Machine, err error) {
 	m := newMachine(c)
 	var u undo.Stack

@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// A guest kernel that waits for a spin lock which is never released keeps its vCPU busy for ever
-// and does not answer. From outside, such a vCPU stays at one place of the kernel, with the same
+// A guest kernel waiting for a spin lock which is never released keeps its vCPU busy for ever and
+// does not answer. From outside, such a vCPU stays at one place of the kernel, with the same
 // registers. Each vCPU's thread gets a signal per spinPeriod of its own CPU time, which costs an
 // idle guest nothing, and compares the registers then.
 
@@ -21,8 +21,8 @@ const (
 	spinRange  = 64                     // maximum size of a spin lock's loop, in bytes
 
 	// A look elsewhere adds spinMiss, a look at the place subtracts one, and at spinLeave the vCPU
-	// has left. So interrupts may take a quarter of the time, but three looks elsewhere in a row
-	// mean that it has left.
+	// has left. So interrupts may take a quarter of the time, but after three looks elsewhere in a
+	// row it has left.
 	spinMiss  = 3
 	spinLeave = 8
 )
@@ -30,13 +30,13 @@ const (
 // guestKernel is the start of a 64-bit kernel's half of the address space.
 const guestKernel = 1 << 63
 
-// spinWatch detects a vCPU that spins in the guest's kernel. It belongs to the vCPU's thread.
+// spinWatch detects a vCPU spinning in the guest's kernel. It belongs to the vCPU's thread.
 type spinWatch struct {
 	hang  func(c *kvm.VCPU, address uint64)
 	limit time.Duration // of CPU time; 0: spinLimit
 
 	place kvm.Regs      // registers at the first look at this place
-	since time.Duration // the thread's CPU time at that look
+	since time.Duration // the thread's CPU time at place
 	away  int           // see spinMiss
 	told  bool          // the hang is reported
 }
@@ -71,7 +71,7 @@ const (
 	spinEnded
 )
 
-// see evaluates the registers of a look, and the CPU time that the vCPU has used so far.
+// see evaluates the registers of a look, and the vCPU's CPU time so far.
 func (s *spinWatch) see(r kvm.Regs, used time.Duration) spinChange {
 	if !samePlace(&s.place, &r) {
 		if s.away += spinMiss; s.away < spinLeave && s.place.RIP != 0 {
@@ -99,8 +99,8 @@ func (s *spinWatch) limitOrDefault() time.Duration {
 	return spinLimit
 }
 
-// samePlace reports whether both looks found the vCPU in one loop of the guest's kernel that
-// changes only scratch registers. A loop that copies, counts or calls changes others.
+// samePlace reports whether both looks found the vCPU in one loop of the guest's kernel, changing
+// only scratch registers. A copying, counting or calling loop changes others.
 func samePlace(a, b *kvm.Regs) bool {
 	if a.RIP < guestKernel || b.RIP < guestKernel || max(a.RIP, b.RIP)-min(a.RIP, b.RIP) > spinRange {
 		return false
@@ -112,7 +112,7 @@ func samePlace(a, b *kvm.Regs) bool {
 	return x == y
 }
 
-// vcpuHangs records that a vCPU spins in the guest's kernel, or has stopped spinning.
+// vcpuHangs records the begin or the end of a vCPU's spinning in the guest's kernel.
 func (m *Machine) vcpuHangs(c *kvm.VCPU, address uint64) {
 	m.stall.setHealth(func(h *vmm.Health) {
 		if h.Hang = ""; address != 0 {

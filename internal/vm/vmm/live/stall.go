@@ -10,8 +10,8 @@ import (
 
 // A machine stalls while its disk finds no room on the host, as with QEMU's werror=enospc: the
 // guest sees neither an error nor the passing time. The request stays in the guest's queue
-// (virtio.ErrLater), so that no goroutine holds it: Close, and a pause in progress, find quiet
-// devices. A stalled machine refuses to be paused, saved or captured.
+// (virtio.ErrLater), and no goroutine holds it: Close, and a pause in progress, find quiet devices.
+// A stalled machine refuses to be paused, saved or captured.
 
 // Delays between the retries of a stalled machine.
 const (
@@ -19,7 +19,8 @@ const (
 	maxRetry   = time.Second
 )
 
-// halting is a machine that can be stalled. Both methods report whether they changed the state.
+// halting is a machine for stalling and resuming. Both methods report whether they changed the
+// state.
 type halting interface {
 	standStill() bool
 	goOn() bool
@@ -39,7 +40,7 @@ type stall struct {
 	waiting bool       // waitForRoom is running
 	telling bool       // tellHealth is running
 	health  vmm.Health
-	told    int           // Seq of the last health that tellHealth reported
+	told    int           // Seq of the last reported health
 	over    bool          // the machine is being closed
 	closed  chan struct{} // closed when over is set; made with the first goroutine
 }
@@ -156,8 +157,7 @@ func (s *stall) tellHealth() {
 }
 
 // standStill parks the vCPUs of a running machine. Its devices continue, since a stalled machine
-// cannot be saved. A machine that is paused or behind a gate is left unchanged, and its disk waits
-// all the same.
+// cannot be saved. A paused or gated machine is left unchanged, and its disk waits all the same.
 func (m *Machine) standStill() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

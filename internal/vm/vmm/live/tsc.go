@@ -9,10 +9,10 @@ import (
 
 // The time-stamp counters and the paravirtual clock of a machine belong to one instant: the pause
 // at the save, and the start after a restore. Counters are set as offsets from the host's counter,
-// the same for all vCPUs that were in step, for two reasons. KVM takes a written counter value
-// within a second of the current one for an attempt to synchronise, and drops it
-// (kvm_synchronize_tsc in arch/x86/kvm/x86.c). And the guest reads kvm-clock without an exit only
-// while all offsets are equal.
+// the same for all vCPUs in step, for two reasons. KVM takes a written counter value within a
+// second of the current one for an attempt to synchronise, and drops it (kvm_synchronize_tsc in
+// arch/x86/kvm/x86.c). And the guest reads kvm-clock without an exit only while all offsets are
+// equal.
 
 const tscVersion = 1
 

@@ -11,8 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// vcpu is a vCPU and the thread that runs it. The thread is parked except between start and park.
-// Only then may others access cpu.
+// vcpu is a vCPU and its thread. The thread is parked except between start and park. Only then may
+// others access cpu.
 type vcpu struct {
 	cpu *kvm.VCPU
 	vcpuEvents
@@ -32,8 +32,8 @@ type vcpuEvents struct {
 	exit func(*kvm.VCPU) bool
 	// failed reports an error of KVM_RUN. The run has ended.
 	failed func(*kvm.VCPU, error)
-	// hang reports that the vCPU spins in the guest's kernel at an address, or with 0 that it left
-	// that place.
+	// hang reports a vCPU spinning in the guest's kernel at an address, or with address 0 its
+	// leaving.
 	hang func(c *kvm.VCPU, address uint64)
 }
 
@@ -77,7 +77,7 @@ func (c *vcpu) run() {
 				return
 			}
 			c.spin.look(c.cpu)
-		case errors.Is(err, unix.EAGAIN): // a vCPU that waited for its start-up interrupt
+		case errors.Is(err, unix.EAGAIN): // the vCPU waited for its start-up interrupt
 		default:
 			c.failed(c.cpu, err)
 			return
@@ -85,7 +85,7 @@ func (c *vcpu) run() {
 	}
 }
 
-// start makes the thread call pass and, if that returns true, enter the guest. It does not wait for
+// start makes the thread call pass and, if it returns true, enter the guest. It does not wait for
 // the thread, which must be parked.
 func (c *vcpu) start(pass func(*vcpu) bool) { c.runs <- pass }
 

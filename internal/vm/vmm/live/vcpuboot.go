@@ -33,7 +33,7 @@ func setUpVCPU(c *kvm.VCPU, s boot.Start) error {
 	return c.SetSRegs(&sr)
 }
 
-// CR0 bits besides PE and PG: MP, ET, NE, WP, the ones that Linux itself sets.
+// CR0 bits besides PE and PG: MP, ET, NE, WP, as set by Linux itself.
 const cr0Base = 1<<1 | 1<<4 | 1<<5 | 1<<16
 
 func longMode(sr *kvm.SRegs, s boot.Start) {

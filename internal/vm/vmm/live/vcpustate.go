@@ -75,8 +75,8 @@ func saveVCPU(c *kvm.VCPU, indices []uint32) ([]byte, error) {
 	return appendMSRs(out, msrs), nil
 }
 
-// readMSRs reads the available MSRs. The list names some that depend on hardware or configuration,
-// and the kernel stops at the first missing one.
+// readMSRs reads the available MSRs. Some in the list depend on hardware or configuration, and the
+// kernel stops at the first missing one.
 func readMSRs(c *kvm.VCPU, indices []uint32) ([]kvm.MSR, error) {
 	var out []kvm.MSR
 	for rest := indices; len(rest) > 0; {
@@ -146,8 +146,8 @@ func (s *vcpuState) decode(b []byte) error {
 	return nil
 }
 
-// load loads the state, except time (see setTime), into a vCPU that never ran. The order matters:
-// the APIC base is in SRegs, and the LAPIC depends on it.
+// load loads the state, except time (see setTime), into a fresh vCPU. The order matters: the APIC
+// base is in SRegs, and the LAPIC depends on it.
 func (s *vcpuState) load(c *kvm.VCPU, fresh []kvm.MSR) error {
 	if err := setTSCKHz(c, s.khz); err != nil {
 		return err
@@ -170,8 +170,7 @@ func (s *vcpuState) load(c *kvm.VCPU, fresh []kvm.MSR) error {
 	return nil
 }
 
-// changed drops the MSRs of time, and the MSRs with values that a fresh vCPU of this host already
-// has.
+// changed drops the MSRs of time, and the MSRs with the values of a fresh vCPU of this host.
 func changed(msrs, fresh []kvm.MSR) []kvm.MSR {
 	have := make(map[uint32]uint64, len(fresh))
 	for _, m := range fresh {
@@ -209,7 +208,7 @@ func writeMSRs(c *kvm.VCPU, msrs []kvm.MSR) error {
 
 // TSC frequencies are equal if they differ by less than the accuracy of hosts' measurements (KVM's
 // own tolerance is 250 ppm). A guest with kvm-clock keeps time on any frequency; only its timers
-// are off by the difference. Hosts that cannot scale therefore accept up to a tenth.
+// are off by the difference. Hosts without scaling therefore accept up to a tenth.
 const (
 	tscSamePPM  = 250
 	tscLimitPPM = 100_000

@@ -17,13 +17,13 @@ import (
 // maxWorkingSet limits the populated memory, in bytes. Half of guest memory is another limit.
 const maxWorkingSet = 64 << 20
 
-// shellBlocks limits the page tables that a shell has for its child's reads. Each block of 2 MiB
-// needs two pages, one of this process and one of KVM, and a shell is to cost 2 MiB at most.
+// shellBlocks limits a shell's page tables for its child's reads. Each block of 2 MiB needs two
+// pages, one of this process and one of KVM, and a shell is to cost 2 MiB at most.
 const shellBlocks = 24
 
 func workingSetLimit(memory int64) int64 { return min(maxWorkingSet, memory/2) }
 
-// WorkingSet returns the memory that a paused machine has touched since its restore.
+// WorkingSet returns the memory touched by a paused machine since its restore.
 func (m *Machine) WorkingSet() (b []byte, r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StatePaused); err != nil {
 		return nil, r, err
@@ -45,8 +45,8 @@ func (m *Machine) WorkingSet() (b []byte, r vmm.WorkingSetResult, err error) {
 }
 
 // Populate maps a working set's pages while the guest is paused, preferably before it begins, at
-// its gate. A damaged set changes nothing. A kernel that supports only part of it does that part.
-// Pages mapped by an earlier call are skipped.
+// its gate. A damaged set changes nothing. A kernel with partial support does its part. Pages
+// mapped by an earlier call are skipped.
 func (m *Machine) Populate(f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StateArmed, vmm.StatePrepared, vmm.StateRunning); err != nil {
 		return r, err
@@ -55,8 +55,8 @@ func (m *Machine) Populate(f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
 	return populateLocked(m, f, func(set workingset.Set) workingset.Set { return set })
 }
 
-// PopulateShell maps the part of a working set that needs only page tables, the pages that are only
-// read. It runs before the child is known.
+// PopulateShell maps the part of a working set that needs only page tables: the read-only pages. It
+// runs before the child is known.
 func PopulateShell(m *Machine, f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StatePrepared); err != nil {
 		return r, err
@@ -75,8 +75,8 @@ func populateLocked(m *Machine, f io.ReaderAt,
 	for _, done := range m.populated {
 		set = set.Without(done)
 	}
-	// From now on each page that the guest touches by itself counts as not mapped in bulk. KVM also
-	// needs a vCPU that does not run.
+	// From now on each page touched by the guest itself counts as not mapped in bulk. KVM also
+	// needs a stopped vCPU.
 	running := m.state == vmm.StateRunning
 	if running {
 		m.cpus.park()

@@ -33,7 +33,7 @@ type key struct {
 
 func (k *key) v4() bool { return netip.AddrFrom16(k.far).Is4In6() }
 
-// packet holds the fields of a frame that the table uses.
+// packet holds the frame fields used by the table.
 type packet struct {
 	key     key
 	proto   uint8

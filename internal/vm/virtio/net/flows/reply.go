@@ -11,8 +11,8 @@ const maxReset = etherSize + ipv6Size + tcpSize
 // hops is the time to live of the table's own packets.
 const hops = 64
 
-// Reset returns the next frame that resets an inherited connection of the guest, or nil if none is
-// left. The frame is valid until the next call. guest is the guest's hardware address.
+// Reset returns the next frame for resetting an inherited connection of the guest, or nil if none
+// is left. The frame is valid until the next call. guest is the guest's hardware address.
 func (t *Table) Reset(guest [6]byte) []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -32,7 +32,7 @@ func (t *Table) Reset(guest [6]byte) []byte {
 	be.PutUint16(segment, r.key.farPort)
 	be.PutUint16(segment[2:], r.key.guestPort)
 	be.PutUint32(segment[4:], seq)
-	// A connection that is being opened accepts a reset only for its own sequence number (RFC 9293
+	// A connection being opened accepts a reset only for its own sequence number (RFC 9293
 	// §3.10.7.3); other states ignore the field.
 	be.PutUint32(segment[8:], r.sent)
 	segment[12], segment[13] = tcpSize/4<<4, flagRST|flagACK
@@ -40,7 +40,7 @@ func (t *Table) Reset(guest [6]byte) []byte {
 	return frame
 }
 
-// ResetDone reports that the guest has received the frame of the last Reset.
+// ResetDone is called when the guest has received the frame of the last Reset.
 func (t *Table) ResetDone() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,12 +84,12 @@ func (t *Table) begin(buf []byte, k *key, guest [6]byte, proto uint8, n int) (fr
 
 const (
 	icmpSize = 8
-	// minQuote is the length of a packet that an answer quotes, in bytes, unless the packet is
+	// minQuote is the quoted length of a packet in an answer, in bytes, unless the packet is
 	// shorter.
 	minQuote = 128
 )
 
-// unreachable answers a datagram like a host without a server on that port. It quotes the packet at
+// unreachable answers a datagram like a host without a server on the port. It quotes the packet at
 // least up to the ports, by which the guest finds the socket.
 func (t *Table) unreachable(frame []byte, p *packet) []byte {
 	quote := frame[etherSize:]

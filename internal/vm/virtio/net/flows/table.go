@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// MaxTCP and MaxUDP are the numbers of flows that a table follows. The state of that many fits
+	// MaxTCP and MaxUDP are the numbers of flows followed by a table. The state of as many fits
 	// into a device's section.
 	MaxTCP = 1024
 	MaxUDP = 256
@@ -20,9 +20,9 @@ const (
 type connection struct {
 	// sent is the end of the guest's sent data.
 	sent uint32
-	// ack is the guest's last acknowledgement, and next the end of the data that it received
-	// without a gap. Its kernel expects one of them next: ack lags behind, and data in between may
-	// have been dropped before the socket.
+	// ack is the guest's last acknowledgement, and next the end of the data received without a gap.
+	// Its kernel expects one of them next: ack lags behind, and data in between may have been
+	// dropped before the socket.
 	ack, next uint32
 	flags     uint8
 }
@@ -40,7 +40,7 @@ const (
 // session is a UDP flow.
 type session struct{ used time.Time }
 
-// inherited is a connection that waits to be reset.
+// inherited is a connection waiting to be reset.
 type inherited struct {
 	key key
 	connection
@@ -55,8 +55,8 @@ type Table struct {
 	peer        [6]byte    // hardware address of the guest's other end
 	connections book[connection]
 	sessions    book[session]
-	// quarantine has the sessions that the guest has inherited. used is the time of its last
-	// attempt, or of the guest's start; zero before that.
+	// quarantine has the guest's inherited sessions. used is the time of its last attempt, or of
+	// the guest's start; zero before that.
 	quarantine book[session]
 	resets     []inherited
 	reply      []byte // the last answer of Sent; nil until there was one
@@ -71,7 +71,7 @@ func New(now func() time.Time) *Table {
 	}
 }
 
-// Start reports that the guest runs from now on. Quarantines count from here, and not while a
+// Start is called when the guest begins to run. Quarantines count from here, and not while a
 // restored guest waits for use.
 func (t *Table) Start() {
 	t.mu.Lock()
@@ -84,9 +84,9 @@ func (t *Table) Start() {
 	})
 }
 
-// Inherit processes a frame that the source of a restored guest was about to send. Its session
-// belongs to the source as well. A connection needs no entry: the guest's engine does not know it,
-// unless it is being opened, and then it is the guest's own.
+// Inherit processes a frame a restored guest's source was about to send. Its session belongs to the
+// source as well. A connection needs no entry: the guest's engine does not know it, unless it is
+// being opened, and then it is the guest's own.
 func (t *Table) Inherit(frame []byte) {
 	p, ok := parse(frame, true)
 	if !ok || p.proto != protoUDP || onWire(p.key.far) {
@@ -117,7 +117,7 @@ func (t *Table) Sent(frame []byte) (answer []byte, pass bool) {
 	return nil, true
 }
 
-// Delivered processes a frame that the guest has received.
+// Delivered processes a frame received by the guest.
 func (t *Table) Delivered(frame []byte) {
 	p, ok := parse(frame, false)
 	if !ok {
@@ -132,7 +132,7 @@ func (t *Table) Delivered(frame []byte) {
 	t.datagram(&p)
 }
 
-// after reports whether a comes after b in a sequence that wraps.
+// after reports whether a comes after b in a wrapping sequence.
 func after(a, b uint32) bool { return int32(a-b) > 0 }
 
 func (t *Table) segmentSent(p *packet) {
@@ -200,7 +200,7 @@ func (t *Table) segmentDelivered(p *packet) {
 	t.forgetEnded(p.key, c)
 }
 
-// forgetEnded drops a connection that both sides have closed and acknowledged.
+// forgetEnded drops a connection once both sides have closed and acknowledged.
 func (t *Table) forgetEnded(k key, c *connection) {
 	if c.flags == allFlags && c.ack == c.next {
 		t.connections.remove(k)
