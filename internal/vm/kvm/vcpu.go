@@ -179,7 +179,7 @@ func (c *VCPU) MSRs(indices []uint32) ([]MSR, error) {
 	return out, nil
 }
 
-// SetMSRs writes the given registers in order and returns the number written, which is less than
+// SetMSRs writes the given registers in order and returns the number written. It is less than
 // len(msrs) if the kernel refused one.
 func (c *VCPU) SetMSRs(msrs []MSR) (int, error) {
 	if len(msrs) == 0 {
@@ -208,7 +208,7 @@ func (c *VCPU) SetTSCKHz(khz uint32) error {
 }
 
 // ClockCtrl marks the guest as paused, so that its watchdogs do not fire. It fails with EINVAL for
-// a guest without kvm-clock, which is harmless.
+// a guest without kvm-clock. That is harmless.
 func (c *VCPU) ClockCtrl() error {
 	_, err := ioctl(c.fd, ioc(0, nrKVMClockCtrl, 0), 0)
 	return c.wrap("tell guest of the pause", err)

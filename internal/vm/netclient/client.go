@@ -61,7 +61,7 @@ func (c *Client) SetWire(f *os.File) error {
 	return nil
 }
 
-// drop removes an ended wire.
+// drop removes a wire that has ended.
 func (c *Client) drop(w *wire) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

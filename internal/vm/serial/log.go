@@ -15,7 +15,8 @@ type Log struct {
 	max  int64
 }
 
-// NewLog returns a Log, which owns f and lets it grow to max bytes. Existing content of f is kept.
+// NewLog returns a Log. The Log owns f and lets it grow to max bytes. Existing content of f is
+// kept.
 func NewLog(f *os.File, max int64) (*Log, error) {
 	st, err := f.Stat()
 	if err != nil {

@@ -71,8 +71,8 @@ func (e *Engine) echo(p packet) {
 	}
 }
 
-// toFlow passes a datagram to its flow, which it creates if necessary. quote is the first 8 bytes
-// of the transport's header.
+// toFlow passes a datagram to its flow. It creates the flow if necessary. quote is the first 8
+// bytes of the transport's header.
 func (e *Engine) toFlow(f Flow, datagram []byte, quote uint64) bool {
 	given := e.table.give(f, func(fl flow) {
 		if d, ok := fl.(*datagrams); ok {

@@ -144,8 +144,8 @@ func (e *Engine) deliver(p packet) {
 	}
 }
 
-// wire returns the stack's end of the link, which it creates at first use. It returns nil once the
-// engine is closed.
+// wire returns the stack's end of the link, created at first use. It returns nil once the engine is
+// closed.
 func (e *Engine) wire() *link {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,7 +174,7 @@ func (e *Engine) startLocked() {
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, e.datagram)
 }
 
-// abortEvery is the interval at which Close aborts connections begun meanwhile.
+// abortEvery is the interval of Close's aborts of connections begun meanwhile.
 const abortEvery = 10 * time.Millisecond
 
 // Close implements virtionet.Engine. It is idempotent.

@@ -141,7 +141,7 @@ func (s *sender) udp(f Flow, b []byte) {
 	s.write(pkt, header.UDPProtocolNumber)
 }
 
-// icmp sends a whole message, except for its checksum, which it fills in.
+// icmp sends a whole message, and fills in its checksum.
 func (s *sender) icmp(b []byte) {
 	protocol, sum := header.ICMPv4ProtocolNumber, uint16(0)
 	if s.route.NetProto() == header.IPv6ProtocolNumber {

@@ -29,7 +29,7 @@ type Flow struct {
 	Guest, Far netip.AddrPort
 }
 
-// Reason selects the guest's answer to a refused flow.
+// Reason selects how a refusal appears to the guest.
 type Reason uint8
 
 // Reasons of a refusal.
@@ -38,7 +38,7 @@ const (
 	Prohibited                        // TCP: RST; others: administratively prohibited
 	HostUnreachable                   // ICMP host unreachable
 	NetUnreachable                    // ICMP network unreachable
-	TimedOut                          // no answer, as from a packet-dropping host
+	TimedOut                          // no answer, as from a host that drops packets
 )
 
 // Refusal is a Dialer's error for a refused flow.

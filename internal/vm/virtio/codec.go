@@ -81,7 +81,7 @@ func (r *StateReader) U16() uint16 { return binary.LittleEndian.Uint16(r.take(2)
 func (r *StateReader) U32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
 func (r *StateReader) U64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
 
-// Bool reads a byte, which must be 0 or 1.
+// Bool reads a byte. It must be 0 or 1.
 func (r *StateReader) Bool() bool {
 	v := r.U8()
 	if v > 1 {
@@ -90,7 +90,7 @@ func (r *StateReader) Bool() bool {
 	return v == 1
 }
 
-// Blob reads a length and as many bytes. The result aliases the input.
+// Blob reads a length and that many bytes. The result aliases the input.
 func (r *StateReader) Blob() []byte {
 	n := r.U32()
 	if uint64(n) > uint64(len(r.b)) {

@@ -42,8 +42,8 @@ type Device interface {
 	// Activate begins operation: the driver has set DRIVER_OK. There is one queue per QueueSizes
 	// entry; queues the driver left unready are always empty. A paused device stays paused.
 	Activate(features uint64, queues []*Queue) error
-	// Kick is called when one or more queues were notified. In the caller's goroutine, it does the
-	// work that waits at most for the backing file.
+	// Kick is called when one or more queues were notified. In the caller's goroutine, it does all
+	// work that needs no waiting except for the backing file.
 	Kick()
 	// Pause returns once no goroutine of the device accesses guest memory and every request taken
 	// from a ring has been completed.

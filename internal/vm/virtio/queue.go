@@ -132,7 +132,7 @@ func (q *Queue) bindFields(l queueLayout) error {
 	return nil
 }
 
-// unreadyQueue returns an always empty queue.
+// unreadyQueue returns a queue that is always empty.
 func unreadyQueue(env ringEnv) *Queue {
 	return &Queue{
 		mem:      env.mem,

@@ -15,7 +15,7 @@ var ErrLater = errors.New("the request cannot be done now")
 // goroutine: Kick works in its caller's.
 type Worker struct {
 	// leaving counts the callers waiting for mu to stop the work. The loop checks it between two
-	// requests, so a guest which never stops adding requests cannot delay a pause. It is raised
+	// requests, so a guest that never stops adding requests cannot delay a pause. It is raised
 	// before mu is taken.
 	leaving atomic.Int32
 

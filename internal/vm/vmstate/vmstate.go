@@ -40,7 +40,7 @@ type Writer struct {
 }
 
 // Add appends a section. Names are unique and have at most 16 bytes. A violation is a programming
-// error, which Decode finds in every test.
+// error. Decode finds it in every test.
 func (w *Writer) Add(name string, version uint32, data []byte) {
 	var e [entrySize]byte
 	copy(e[:maxName], name)

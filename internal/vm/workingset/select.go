@@ -10,9 +10,10 @@ import (
 // blockPages is the number of pages mapped by one page of a page table.
 const blockPages = 512
 
-// ReadOnly returns the read-only part of the set, in at most blocks blocks of 2 MiB, those with
-// most of it. Mapping it gives the guest no private page, but each block needs page tables, which
-// are memory too. So a few blocks with nearly all pages are preferred over many with a page each.
+// ReadOnly returns the read-only part of the set, limited to the given number of 2 MiB blocks,
+// chosen by their share of it. Mapping it gives the guest no private page, but each block needs
+// page tables, which are memory too. So a few blocks with nearly all pages are preferred over many
+// with a page each.
 func (s Set) ReadOnly(blocks int) Set {
 	pages := map[int64]int64{} // by block
 	for r := range s.readPerBlock() {

@@ -36,7 +36,7 @@ const (
 )
 
 var (
-	// ErrFormat is returned for bytes other than a working set of this format version.
+	// ErrFormat is returned if the bytes are not a working set of this format version.
 	ErrFormat = errors.New("not a working set of a known format")
 	// ErrDamaged reports a truncated file, a wrong checksum, or invalid runs.
 	ErrDamaged = errors.New("working set is damaged")

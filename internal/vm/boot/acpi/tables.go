@@ -62,7 +62,7 @@ func Build(hw Hardware, base uint64, limit int) ([]byte, error) {
 	return out, nil
 }
 
-// checksum returns the byte by which the bytes of b sum up to zero.
+// checksum returns the byte that makes the bytes of b sum up to zero.
 func checksum(b []byte) (sum byte) {
 	for _, c := range b {
 		sum -= c

@@ -126,7 +126,7 @@ func takeInt(b *[]byte) (uint64, error) {
 func sign(b byte) bool { return b == 0 || b == 0xff }
 
 // undoX86 makes the targets of near calls and jumps (e8, e9) relative again, in place. The packer
-// skips bytes which do not look like a target. Whether it did depends on the opcodes within the
+// skips bytes that do not look like a target. Whether it did depends on the opcodes within the
 // three bytes before, which seen records: bit n is set if the byte n+1 places before was an opcode
 // left alone.
 func undoX86(b []byte) {

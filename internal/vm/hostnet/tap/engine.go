@@ -24,7 +24,7 @@ type Config struct {
 	// Offloads returns the offloads taken by the guest's driver. If nil, the tap sends complete
 	// frames.
 	Offloads func() (checksum, tso4, tso6 bool)
-	// Warn receives the error which ended the tap, once. It may be nil.
+	// Warn receives the error that ended the tap, once. It may be nil.
 	Warn func(error)
 }
 
@@ -63,7 +63,7 @@ type counters struct{ framesIn, bytesIn, framesOut, bytesOut, dropped atomic.Uin
 
 var _ net.Engine = (*Engine)(nil)
 
-// New returns an engine, which owns the file from now on, also after an error.
+// New returns an engine. It owns the file from now on, also after an error.
 func New(c Config) (*Engine, error) {
 	defer c.File.Close()
 	file, err := pollable(c.File)
@@ -88,7 +88,7 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// setOffloads makes the tap leave to the guest the work accepted by its driver. A tap without such
+// setOffloads makes the tap leave to the guest the work that its driver accepts. A tap without such
 // support sends complete frames.
 func (e *Engine) setOffloads() {
 	flags := 0

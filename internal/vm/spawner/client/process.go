@@ -269,7 +269,7 @@ func (a answer) started(c *connection) (vmclient.Started, error) {
 	return vmclient.Started{}, fmt.Errorf("%w: a spawn is answered by kind %d", wire.ErrMessage, a.Kind)
 }
 
-// watchable returns the same pidfd as a non-blocking file, which the runtime can poll.
+// watchable returns the same pidfd as a non-blocking file. The runtime can poll it.
 func watchable(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

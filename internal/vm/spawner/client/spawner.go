@@ -122,7 +122,7 @@ func (s *Spawner) Close() {
 	}
 }
 
-// connection returns a connection to a live process, which it starts if there is none.
+// connection returns a connection to a live process. It starts one if there is none.
 func (s *Spawner) connection() (*connection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

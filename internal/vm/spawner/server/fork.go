@@ -48,7 +48,7 @@ type child struct {
 	ended  chan uint32 // receives its status
 }
 
-// start starts a process, which enters a jail and becomes a VMM.
+// start starts a process that enters a jail and becomes a VMM.
 func (s *Server) start(m wire.Message, files []*os.File) (*child, error) {
 	place := map[wire.Files]uintptr{}
 	i := 0

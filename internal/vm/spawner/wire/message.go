@@ -86,7 +86,7 @@ type Message struct {
 	Errnos [jail.Parts]uint8 // Probed: by part, 0 if supported
 }
 
-// ErrMessage is returned for bytes other than a valid message of this version.
+// ErrMessage is returned for an invalid message, or one of another version.
 var ErrMessage = errors.New("bad message of forkd-spawn")
 
 // Offsets of the fields.

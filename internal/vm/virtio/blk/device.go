@@ -51,8 +51,8 @@ type Backend interface {
 	Flush() error
 }
 
-// Discarder is a Backend with support for dropping ranges. For other backends the device offers
-// neither DISCARD nor WRITE_ZEROES.
+// Discarder is a Backend that can drop ranges. For other backends the device offers neither DISCARD
+// nor WRITE_ZEROES.
 type Discarder interface {
 	// Discard drops the range, because its content is no longer needed.
 	Discard(off, n int64) error
@@ -60,8 +60,8 @@ type Discarder interface {
 	WriteZeroes(off, n int64) error
 }
 
-// vectored is a Backend with calls for several buffers. It either moves all bytes or returns an
-// error.
+// vectored is a Backend that moves several buffers in one call. It either moves all bytes or
+// returns an error.
 type vectored interface {
 	ReadVecAt(bufs [][]byte, off int64) error
 	WriteVecAt(bufs [][]byte, off int64) error

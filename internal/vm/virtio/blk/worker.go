@@ -7,7 +7,7 @@ import (
 )
 
 // serve answers one request; virtio.Worker is the loop around it. If the request cannot even get a
-// status, it returns an error, which breaks the device.
+// status, it returns an error. An error breaks the device.
 func (d *Device) serve(c *virtio.Chain) (written uint32, err error) {
 	r, err := parseRequest(c)
 	if err != nil {

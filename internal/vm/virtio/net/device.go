@@ -119,7 +119,7 @@ func New(cfg Config) *Device {
 // caller then makes the transport check the queues.
 func (d *Device) Open() { d.open.Store(true) }
 
-// Start creates the engine if there is none yet, for a network which may speak before the guest
+// Start creates the engine if there is none yet, for a network that may speak before the guest
 // does. The caller has opened the device.
 func (d *Device) Start() {
 	d.tx.mu.Lock()

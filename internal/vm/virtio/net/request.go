@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// Errors which break the device.
+// Errors that break the device.
 var (
 	errWritable    = errors.New("writable buffer in the transmit queue")
 	errShortPacket = errors.New("packet without a whole header")

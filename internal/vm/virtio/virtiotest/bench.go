@@ -34,7 +34,7 @@ func (m *Memory) Slice(gpa uint64, n int) ([]byte, error) {
 	return m.ram[gpa:][:n:n], nil
 }
 
-// Size returns the amount of RAM, which is the first address outside.
+// Size returns the amount of RAM. It is also the first address outside.
 func (m *Memory) Size() uint64 { return uint64(len(m.ram)) }
 
 // Bytes returns the n bytes at gpa, a valid address chosen by the driver.

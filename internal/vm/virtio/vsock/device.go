@@ -31,7 +31,7 @@ const (
 	// Further ones are refused with a reset.
 	MaxConns = 1024
 	// MaxDials limits the connections whose host end is being opened. This leaves room for
-	// connections to a guest which keeps dialing.
+	// connections to a guest that keeps dialing.
 	MaxDials = 128
 	// bufAlloc is the credit a guest gets per connection: the limit of bytes waiting here for a
 	// slow host reader.

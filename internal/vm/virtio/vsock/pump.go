@@ -138,8 +138,8 @@ func (c *conn) fillOne() outcome {
 	}
 }
 
-// awaitHangup reports the end of the host's sending to the guest, and once the host has closed
-// completely, also the end of its reading.
+// awaitHangup reports to the guest that the host sends no more, and once the host has closed
+// completely, that it does not read either.
 func (c *conn) awaitHangup() outcome {
 	done := c.hostDone | shutSend
 	if hungUp(c.fd) {

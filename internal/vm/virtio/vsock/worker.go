@@ -26,7 +26,7 @@ func (d *Device) checkBroken() {
 }
 
 // drainTransmit handles the guest's packets. The lock is held, but released now and then: host data
-// must reach even a guest which never stops sending.
+// must reach even a guest that never stops sending.
 func (d *Device) drainTransmit() {
 	for more := true; more; more = d.tx.EnableKicks() {
 		d.tx.DisableKicks()

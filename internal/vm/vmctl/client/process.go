@@ -87,7 +87,7 @@ func ConfinementOf(p *Process) seccomp.Confinement {
 // VsockPath returns the path of the Unix socket for connections to guest ports.
 func (p *Process) VsockPath() string { return filepath.Join(p.Dir(), VsockSocket) }
 
-// Done returns a channel, which is closed when the process has ended and is reaped.
+// Done returns a channel that is closed when the process has ended and is reaped.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Exit returns the VM's exit. It is valid after Done.

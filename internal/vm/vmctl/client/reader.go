@@ -101,8 +101,8 @@ func take(p *Process, m wire.Message, spare *chan<- error) (err error) {
 	return fmt.Errorf("%w: event %q", errBroken, wire.ClipText(wire.Printable(m.Event)))
 }
 
-// slowDown delays the reader, and by that the VMM's next message. It returns early when ended is
-// closed.
+// slowDown delays the reader, so that the VMM waits before its next message. It returns early when
+// ended is closed.
 func slowDown(d time.Duration, ended <-chan struct{}) {
 	if d <= 0 {
 		return

@@ -139,7 +139,7 @@ func (v *VM) takeDisks(disks []vmm.Disk) {
 	v.disks = disks
 }
 
-// takeNet takes ownership of the VM's wire, which may be nil.
+// takeNet takes ownership of the VM's wire. The wire may be nil.
 func (v *VM) takeNet(what string, f *os.File) {
 	v.show(what, f)
 	if f != nil {

@@ -44,7 +44,7 @@ type Start struct {
 	Seccomp seccomp.Mode
 }
 
-// words returns the optional arguments, which follow the shape.
+// words returns the optional arguments after the shape.
 func (s *Start) words() []struct {
 	word string
 	is   *bool

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// gatedStart is a start behind a gate.
+// gatedStart is a start that waits for a gate.
 type gatedStart struct {
 	entrance *startgate.Entrance
 	cpus     *cpuSet
@@ -74,7 +74,7 @@ func (g *gatedStart) pass(v *vcpu) bool {
 	return open && err == nil
 }
 
-// wait blocks until the last vCPU has passed and returns the time of passing, in nanoseconds of
+// wait blocks until the last vCPU has passed, and returns that time in nanoseconds of
 // CLOCK_MONOTONIC.
 func (g *gatedStart) wait() int64 {
 	<-g.done

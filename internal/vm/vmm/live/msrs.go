@@ -12,7 +12,7 @@ const (
 
 var msrMTRRFixed = []uint32{0x250, 0x258, 0x259, 0x268, 0x269, 0x26a, 0x26b, 0x26c, 0x26d, 0x26e, 0x26f}
 
-// savedMSRs returns the MSRs of a vCPU's state: KVM's list, and KVM's unlisted MSRs.
+// savedMSRs returns the MSRs of a vCPU's state: KVM's list, and the MSRs that it omits.
 func savedMSRs(listed []uint32) []uint32 {
 	all := make([]uint32, 0, len(listed)+1+len(msrMTRRFixed)+mtrrVariable)
 	all = append(all, listed...)

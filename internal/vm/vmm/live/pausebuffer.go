@@ -22,7 +22,7 @@ func (t *pauseBuffer) reserve(n int64) (err error) {
 	return nil
 }
 
-// add appends as much of p as fits, and returns the number of bytes added.
+// add appends as many bytes of p as fit, and returns their number.
 func (t *pauseBuffer) add(p []byte) int {
 	n := copy(t.mem[t.used:], p)
 	t.used += n

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// A guest kernel waiting for a spin lock which is never released keeps its vCPU busy for ever and
+// A guest kernel waiting for a spin lock that is never released keeps its vCPU busy for ever and
 // does not answer. From outside, such a vCPU stays at one place of the kernel, with the same
 // registers. Each vCPU's thread gets a signal per spinPeriod of its own CPU time, which costs an
 // idle guest nothing, and compares the registers then.
@@ -100,7 +100,7 @@ func (s *spinWatch) limitOrDefault() time.Duration {
 }
 
 // samePlace reports whether both looks found the vCPU in one loop of the guest's kernel, changing
-// only scratch registers. A copying, counting or calling loop changes others.
+// only scratch registers. A loop that copies, counts or calls changes others.
 func samePlace(a, b *kvm.Regs) bool {
 	if a.RIP < guestKernel || b.RIP < guestKernel || max(a.RIP, b.RIP)-min(a.RIP, b.RIP) > spinRange {
 		return false
@@ -112,7 +112,7 @@ func samePlace(a, b *kvm.Regs) bool {
 	return x == y
 }
 
-// vcpuHangs records the begin or the end of a vCPU's spinning in the guest's kernel.
+// vcpuHangs records that a vCPU spins in the guest's kernel, or has stopped spinning.
 func (m *Machine) vcpuHangs(c *kvm.VCPU, address uint64) {
 	m.stall.setHealth(func(h *vmm.Health) {
 		if h.Hang = ""; address != 0 {

@@ -32,8 +32,8 @@ type vcpuEvents struct {
 	exit func(*kvm.VCPU) bool
 	// failed reports an error of KVM_RUN. The run has ended.
 	failed func(*kvm.VCPU, error)
-	// hang reports a vCPU spinning in the guest's kernel at an address, or with address 0 its
-	// leaving.
+	// hang reports that the vCPU spins in the guest's kernel at an address, or with address 0 that
+	// it has stopped spinning.
 	hang func(c *kvm.VCPU, address uint64)
 }
 

@@ -76,7 +76,7 @@ func populateLocked(m *Machine, f io.ReaderAt,
 		set = set.Without(done)
 	}
 	// From now on each page touched by the guest itself counts as not mapped in bulk. KVM also
-	// needs a stopped vCPU.
+	// needs a vCPU that does not run.
 	running := m.state == vmm.StateRunning
 	if running {
 		m.cpus.park()

@@ -36,7 +36,7 @@ func (b *book[E]) get(k key) *E {
 	return &b.all[i].value
 }
 
-// add returns a zero entry for k, which it creates if necessary.
+// add returns a zero entry for k. It creates the entry if necessary.
 func (b *book[E]) add(k key) *E {
 	e := b.get(k)
 	if e == nil {
