@@ -50,7 +50,7 @@ func extract(ctx context.Context, image []byte) ([]byte, error) {
 	return checkELF(elf)
 }
 
-// opener opens a payload of want unpacked bytes, or to any number if want is -1.
+// opener opens a payload of want unpacked bytes, or of any number if want is -1.
 type opener func(ctx context.Context, packed []byte, want int64) (io.Reader, error)
 
 // formats are the compressions of kernels. LZMA and LZO, which no current distribution uses, are

@@ -55,7 +55,7 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 			{File: a, FileOffset: 4096, Offset: 0, Length: 8192}, {File: b, Offset: 8192, Length: 512}, {File: a, Offset: 1 << 20, Length: 4096},
 		}},
 		{File: f()},
-		{Overlay: f(), Size: 8192, ReadOnly: true, Base: []extent.Extent{{File: a, Length: 8192}}}, // of the same layer, by another descriptor
+		{Overlay: f(), Size: 8192, ReadOnly: true, Base: []extent.Extent{{File: a, Length: 8192}}}, // same layer, another descriptor
 	}
 	genID := [16]byte{7: 9}
 	travels(t, vmm.BootConfig{Kernel: f(), Initrd: f(), Cmdline: "quiet", Disks: disks, CID: 3, GenID: genID, Net: f()}, Boot, ReadBoot)

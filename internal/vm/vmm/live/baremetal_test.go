@@ -109,7 +109,7 @@ var bareHandlers = [opcodes]struct {
 	opAwaitEqual:  {[]byte{0x66, 0x8b, 0x07, 0x66, 0x3b, 0x03, 0x75, 0x05, 0xb9, 0x01, 0, 0, 0, 0xf3, 0x90}, toAgain},      // mov ax,[rdi]; cmp ax,[rbx]; jne +5; mov ecx,1; pause
 	opAdd16:       {[]byte{0x66, 0x01, 0x1f}, toAgain},                                                                     // add [rdi],bx
 	opWriteMSR:    {[]byte{0x89, 0xf9, 0x89, 0xd8, 0x48, 0x89, 0xda, 0x48, 0xc1, 0xea, 0x20, 0x0f, 0x30}, toNext},          // mov ecx,edi; mov eax,ebx; mov rdx,rbx; shr rdx,32; wrmsr
-	opTripleFault: {[]byte{0x0f, 0x0b}, toNowhere},                                                                         // ud2, without an IDT
+	opTripleFault: {[]byte{0x0f, 0x0b}, toNowhere},                                                                         // ud2, no IDT
 	opCopy:        {[]byte{0x56, 0x48, 0x89, 0xde, 0xf3, 0xa4, 0x5e}, toNext},                                              // push rsi; mov rsi,rbx; rep movsb; pop rsi
 	opKeepTSC:     {[]byte{0x0f, 0x31, 0x48, 0xc1, 0xe2, 0x20, 0x48, 0x09, 0xd0, 0x48, 0x89, 0x07, 0xeb, 0xf2}, toNowhere}, // rdtsc; shl rdx,32; or rax,rdx; mov [rdi],rax; jmp back
 	opCountUntil:  {[]byte{0x85, 0x1f, 0x75, 0x05, 0xff, 0x45, 0x00, 0xeb, 0xf7}, toNext},                                  // test [rdi],ebx; jnz +5; inc dword [rbp]; jmp back

@@ -75,7 +75,7 @@ func populateLocked(m *Machine, f io.ReaderAt,
 	for _, done := range m.populated {
 		set = set.Without(done)
 	}
-	// From now on each page touched by the guest itself counts as not mapped in bulk. KVM also
+	// From now on, a page touched by the guest itself would no longer be mapped in bulk. KVM also
 	// needs a vCPU that does not run.
 	running := m.state == vmm.StateRunning
 	if running {
