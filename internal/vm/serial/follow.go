@@ -37,7 +37,7 @@ func (f *Follower) Skip(n int) error {
 	return nil
 }
 
-// Read reads new bytes. It returns io.EOF if there are none yet.
+// Read reads new bytes. It returns io.EOF if there are no new bytes yet.
 func (f *Follower) Read(p []byte) (int, error) {
 	st, err := f.f.Stat()
 	if err != nil {

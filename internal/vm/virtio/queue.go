@@ -154,8 +154,8 @@ func (q *Queue) usable() bool { return q.size != 0 && !q.stopped && !q.broken.Lo
 // driver sees DEVICE_NEEDS_RESET.
 func (q *Queue) Fail(err error) { q.fail(err) }
 
-// Pop takes the next available chain into c and reuses its slices. It returns false if there is
-// none. An invalid chain breaks the device, and Pop returns false.
+// Pop takes the next available chain into c and reuses its slices. It returns false if the queue is
+// empty. An invalid chain breaks the device, and Pop returns false.
 func (q *Queue) Pop(c *Chain) bool {
 	n, ok := q.pending()
 	if !ok || n == 0 {

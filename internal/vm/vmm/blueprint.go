@@ -15,7 +15,7 @@ type BootConfig struct {
 	Disks   []Disk   // one per disk of the shape
 	CID     uint32   // vsock context id, 3 or more
 	GenID   [16]byte // VM generation ID
-	Net     *os.File // the VM's wire; nil if it has none yet
+	Net     *os.File // the VM's wire; nil if not connected yet
 }
 
 // CloseSource closes the files read only during boot. Disks and network stay open.
@@ -32,7 +32,7 @@ type RestoreConfig struct {
 	Disks  []Disk          // one per disk of the shape
 	CID    uint32          // vsock context id, 3 or more
 	GenID  [16]byte        // new VM generation ID
-	Net    *os.File        // the VM's wire; nil if it has none yet
+	Net    *os.File        // the VM's wire; nil if not connected yet
 	// Prepare marks a VM restored ahead of demand. Until Resume has returned it ends with its
 	// daemon, as a shell does. Without a Gate, Resume starts it.
 	Prepare bool

@@ -151,7 +151,7 @@ func undoX86(b []byte) {
 	}
 }
 
-// highBit returns the number of the highest bit set, from 1; 0 if there is none.
+// highBit returns the number of the highest bit set, from 1, or 0 if no bit is set.
 func highBit(seen uint32) uint32 {
 	switch {
 	case seen >= 4:

@@ -101,7 +101,7 @@ func (s *Spawner) settle(r Report) error {
 // Want returns the parts of each VMM's jail.
 func (s *Spawner) Want() jail.Set { return s.want }
 
-// PID returns the pid of forkd-spawn, or 0 if there is none.
+// PID returns the pid of forkd-spawn, or 0 if it is not running.
 func (s *Spawner) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Spawner) Close() {
 	}
 }
 
-// connection returns a connection to a live process. It starts one if there is none.
+// connection returns a connection to a live process. It starts a process if necessary.
 func (s *Spawner) connection() (*connection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -119,8 +119,8 @@ func New(cfg Config) *Device {
 // caller then makes the transport check the queues.
 func (d *Device) Open() { d.open.Store(true) }
 
-// Start creates the engine if there is none yet, for a network that may speak before the guest
-// does. The caller has opened the device.
+// Start creates the engine unless it exists, for a network that may speak before the guest does.
+// The caller has opened the device.
 func (d *Device) Start() {
 	d.tx.mu.Lock()
 	defer d.tx.mu.Unlock()

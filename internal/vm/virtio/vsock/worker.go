@@ -69,7 +69,7 @@ func (d *Device) stepReset() {
 	}
 }
 
-// popReceive takes a receive buffer into rxChain. If there is none it requests a kick.
+// popReceive takes a receive buffer into rxChain. If no buffer is available, it requests a kick.
 func (d *Device) popReceive() bool {
 	for !d.rx.Pop(&d.rxChain) {
 		if !d.rx.EnableKicks() {

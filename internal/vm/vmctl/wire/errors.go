@@ -17,7 +17,7 @@ const maxErrorText = 600
 type Error struct {
 	Text  string   `json:"text"`
 	Codes []string `json:"codes,omitempty"`
-	// Errno is the host's error number behind the error; 0 if there is none.
+	// Errno is the host's error number behind the error, or 0.
 	Errno int `json:"errno,omitempty"`
 }
 

@@ -57,11 +57,11 @@ type captureOp struct {
 	res      vmm.CaptureResult
 }
 
-// Capture captures a running machine. The guest resumes afterwards, also on failure, unless Stay is
-// set. When Capture returns, the instant is fixed; finish writes the remaining data to the files
-// and closes them. The capture owns the files from the call on. A file of Disks becomes the
-// machine's once its disk has switched to it; Status.OverlayGeneration reports the switch, also for
-// a failed capture.
+// Capture captures a running machine. The guest runs again afterwards, also on failure; only a
+// successful capture with Stay leaves it paused. When Capture returns, the instant is fixed; finish
+// writes the remaining data to the files and closes them. The capture owns the files from the call
+// on. A file of Disks becomes the machine's once its disk has switched to it;
+// Status.OverlayGeneration reports the switch, also for a failed capture.
 func (m *Machine) Capture(c vmm.CaptureConfig) (finish func() error, res vmm.CaptureResult, err error) {
 	return m.capture(m, c)
 }

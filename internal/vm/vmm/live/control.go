@@ -13,7 +13,7 @@ import (
 type Controller struct {
 	Machine *Machine
 
-	writing chan error // receives the end of the last capture; nil if there was none
+	writing chan error // receives the end of the last capture; nil without one
 }
 
 // OnVCPUThreads runs do on the thread of every vCPU, for settings of these threads alone. The

@@ -52,7 +52,8 @@ func hasDoorbell(s vmspec.Shape) []bool {
 
 // Host holds the host's side of the devices.
 type Host struct {
-	// Vsock accepts host clients of guest ports. If nil, there are none. The machine closes it.
+	// Vsock accepts host clients of guest ports. If nil, clients are not served. The machine closes
+	// it.
 	Vsock net.Listener
 	// Dial connects the guest to a port of the host. If nil, the guest reaches no port.
 	Dial func(ctx context.Context, port uint32) (net.Conn, error)

@@ -22,7 +22,7 @@ func newBook[E any](most int) book[E] { return book[E]{max: most, newest: none, 
 
 func (b *book[E]) len() int { return len(b.at) }
 
-// get returns the entry of k and makes it the newest. It returns nil if there is none.
+// get returns the entry of k and makes it the newest. It returns nil if k has no entry.
 func (b *book[E]) get(k key) *E {
 	if b.newest != none && b.all[b.newest].key == k { // nearly always true in a transfer
 		return &b.all[b.newest].value

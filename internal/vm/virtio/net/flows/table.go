@@ -60,7 +60,7 @@ type Table struct {
 	quarantine book[session]
 	resets     []inherited
 	reply      []byte // the last answer of Sent; nil until there was one
-	reset      []byte // the last frame of Reset; nil if there is none
+	reset      []byte // the last frame of Reset; nil without one
 }
 
 // New returns an empty table. Its clock is now.
