@@ -13,9 +13,9 @@ import (
 )
 
 // Files are reopened for a VMM. A descriptor merely passed on shares the sender's open file
-// description. With it, a VMM taken over by its guest could write to read-only files, release the
-// daemon's locks, and set flags for the daemon and its siblings. docs/inside/vmm.md lists the files
-// of each message.
+// description. With it, a VMM taken over by its guest could write to files meant for reading,
+// release the daemon's locks, and set flags for the daemon and its siblings. docs/inside/vmm.md
+// lists the files of each message.
 
 // borrowed holds the files of one message, in order. close closes the ones opened for it.
 type borrowed struct {

@@ -31,7 +31,7 @@ type SpawnConfig struct {
 	Log    *os.File   // the process's standard error; may be nil
 	Cgroup *os.File   // directory of its initial cgroup; if nil, the daemon's
 	// Prewarm makes the process run an empty restore before it is ready. It takes as long as it
-	// saves in the real restore, so it suits idle processes.
+	// saves in the real restore, so it suits processes that wait for their use.
 	Prewarm bool
 	// Seccomp is the mode of the process's system call filters; empty for no filters.
 	Seccomp seccomp.Mode

@@ -31,7 +31,7 @@ type VM struct {
 	state vmm.State
 	// look is called with every received descriptor, except a table's.
 	look func(what string, f *os.File)
-	// captures, if not nil, is sent a value when a capture has begun, and a second one ends the
+	// captures, if not nil, yields a value when a capture has begun. A value sent back ends the
 	// capture.
 	captures chan struct{}
 	calls    []string

@@ -47,10 +47,12 @@ const (
 
 // Unrequested events from the VMM.
 const (
-	EventReady  = "ready"  // the VM exists and can take boot or restore
-	EventExit   = "exit"   // the VM has ended; the process follows
-	EventDial   = "dial"   // the guest connects to a host port
-	EventHealth = "health" // a change of vmm.Health
+	EventReady = "ready" // the VM exists and can take boot or restore
+	EventExit  = "exit"  // the VM has ended; the process follows
+	EventDial  = "dial"  // the guest connects to a host port
+	// EventHealth reports a change of vmm.Health: a disk runs out of room, finds room again or has
+	// lost a write, or the guest's kernel hangs or continues.
+	EventHealth = "health"
 )
 
 // Message is a message in either direction.

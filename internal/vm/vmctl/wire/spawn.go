@@ -36,7 +36,7 @@ const argSeccomp = "seccomp="
 type Start struct {
 	Shape vmspec.Shape
 	// Prewarm makes it run an empty restore before it is ready. It takes as long as it saves in the
-	// real restore, so it suits idle processes.
+	// real restore, so it suits processes that wait for their use.
 	Prewarm     bool
 	Proc        bool // FDProc is present
 	Userfaultfd bool // FDUserfaultfd is present

@@ -32,7 +32,7 @@ func (t *Table) Reset(guest [6]byte) []byte {
 	be.PutUint16(segment, r.key.farPort)
 	be.PutUint16(segment[2:], r.key.guestPort)
 	be.PutUint32(segment[4:], seq)
-	// A connection being opened accepts a reset only for its own sequence number (RFC 9293
+	// A connection being opened accepts a reset only if it acknowledges the sent data (RFC 9293
 	// §3.10.7.3); other states ignore the field.
 	be.PutUint32(segment[8:], r.sent)
 	segment[12], segment[13] = tcpSize/4<<4, flagRST|flagACK
