@@ -174,7 +174,7 @@ func (e *Engine) startLocked() {
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, e.datagram)
 }
 
-// abortEvery is the interval of Close's aborts of connections begun meanwhile.
+// abortEvery is the interval at which Close aborts connections that began meanwhile.
 const abortEvery = 10 * time.Millisecond
 
 // Close implements virtionet.Engine. It is idempotent.

@@ -187,7 +187,7 @@ func (s *splice) write(b []byte, wake <-chan struct{}) error {
 	return nil
 }
 
-// lingerLook is the interval of linger's checks of the guest's half.
+// lingerLook is the interval at which linger checks the guest's half.
 const lingerLook = 250 * time.Millisecond
 
 // linger waits until the guest has taken all bytes, and for the end of TIME_WAIT. Until then the

@@ -155,7 +155,8 @@ func (s *Server) fork(script *stage.Script, attr *syscall.SysProcAttr, fds func(
 }
 
 // executed waits until the process has executed its program. A *jail.Error is the reason for a
-// failure. If the process ends without a report, the error says so.
+// failure. If the report ends without data, it returns nil: the process has executed its program,
+// or has ended.
 func (c *child) executed() error {
 	defer c.report.Close()
 	failed, err := c.failures()

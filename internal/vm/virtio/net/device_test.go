@@ -363,7 +363,7 @@ func TestFramesComeInAsTheyAre(t *testing.T) {
 	}
 }
 
-// The engine may send a refused frame again when there are more buffers, and only then.
+// A refused frame is requested again when there are more buffers, and only then.
 func TestAGuestWithoutRoom(t *testing.T) {
 	for name, without := range map[string]uint64{"by index": 0, "by flag": virtio.FeatureEventIdx} { // asks for kicks
 		t.Run(name, func(t *testing.T) { testWithoutRoom(t, start(t, without)) })
