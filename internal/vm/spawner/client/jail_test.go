@@ -293,7 +293,7 @@ func namespaces(t *testing.T, s *Spawner, proc string) {
 }
 
 // descriptors returns a process's descriptors and their targets. If the process is a mapped user,
-// only the owner of its namespace may list them.
+// only that user may list them, but the owner of its namespace can get them.
 func descriptors(t *testing.T, pid int) map[int]string {
 	t.Helper()
 	all := map[int]string{}

@@ -15,7 +15,7 @@ import (
 
 // The oracle's guest under KVM is a bare guest. In a loop it writes to a part of its memory, makes
 // its disk and its entropy device read and write the rest, and reports some of it as free. The
-// addresses are in its script, which is changed while it is paused.
+// values and addresses are in its script, which is changed while it is paused.
 const (
 	oracleBeat    = 0x5f0000
 	oracleRings   = 0x600000
