@@ -24,11 +24,11 @@ type segment struct {
 	kind          elf.ProgType
 	paddr         uint64
 	data          []byte
-	filesz, memsz uint64 // of data if 0
-	offset        uint64 // where data goes if 0
+	filesz, memsz uint64 // if 0, of data
+	offset        uint64 // if 0, the place of data
 }
 
-// kernelFile is an ELF file.
+// kernelFile returns an ELF file.
 func kernelFile(entry uint64, segs ...segment) []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 64+56*len(segs))
@@ -64,7 +64,7 @@ func load(paddr uint64, data []byte) segment {
 	return segment{kind: elf.PT_LOAD, paddr: paddr, data: data}
 }
 
-// goodKernel has code at 1 MiB and data with room behind it at 2 MiB.
+// goodKernel returns a kernel with code at 1 MiB, and data followed by free space at 2 MiB.
 func goodKernel() []byte {
 	data := load(2<<20, []byte("data"))
 	data.memsz = 8192
@@ -238,7 +238,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// Nothing that Load places may overlap: the map is made by hand.
+// Places assigned by Load must not overlap: the map is written by hand.
 func TestPlacesDoNotOverlap(t *testing.T) {
 	places := []struct {
 		name  string
@@ -262,7 +262,7 @@ func TestPlacesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestGolden shows what a guest finds below 1 MiB, for memory below and around the hole.
+// TestGolden shows the guest's memory below 1 MiB, for memory below and around the hole.
 func TestGolden(t *testing.T) {
 	for _, mib := range []int64{64, 3072, 5120} {
 		t.Run(fmt.Sprintf("%d MiB", mib), func(t *testing.T) {
@@ -277,7 +277,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// dumpBelow shows all lines of 16 bytes that are not zero; a run of equal-looking page entries is what it is.
+// dumpBelow returns all non-zero lines of 16 bytes. A run of similar page table entries is
+// shortened.
 func dumpBelow(t *testing.T, m *guestmem.Map, end int) string {
 	t.Helper()
 	var out strings.Builder
@@ -310,7 +311,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestMemoryMap adds up what the guest is told.
+// TestMemoryMap adds up the memory map reported to the guest.
 func TestMemoryMap(t *testing.T) {
 	for _, mib := range []int64{64, 3072, 3073, 8192} {
 		m := newMemory(t, mib<<20)
@@ -333,7 +334,7 @@ func TestMemoryMap(t *testing.T) {
 	}
 }
 
-// FuzzLoad loads any file as a kernel: into memory or not at all.
+// FuzzLoad loads any file as a kernel, either into memory or not at all.
 func FuzzLoad(f *testing.F) {
 	f.Add(goodKernel())
 	f.Add(goodKernel()[:150])

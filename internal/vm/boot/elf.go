@@ -8,9 +8,9 @@ import (
 	"math"
 )
 
-// Where things are in an ELF file of 64 bits (System V ABI, chapters 4 and 5). debug/elf is not used: it
-// wants the sections to be in order, too, and links DWARF and three decompressors, whose tables each VMM
-// would fill as it starts.
+// Offsets in a 64-bit ELF file (System V ABI, chapters 4 and 5). debug/elf is not used: it also
+// requires valid sections, and links DWARF and three decompressors, whose tables each VMM would
+// fill at its start.
 const (
 	elfHeaderSize     = 64
 	programHeaderSize = 56
@@ -25,15 +25,16 @@ const (
 	elfMaxOffset = math.MaxInt64
 )
 
-// programHeader is what is to be at which physical address.
+// programHeader describes a segment and its physical address.
 type programHeader struct {
 	kind          uint32
 	offset        uint64 // in the file
 	paddr         uint64
-	filesz, memsz uint64 // bytes there are, and bytes that they take: zeros follow
+	filesz, memsz uint64 // bytes in the file, and bytes in memory; the difference is zero-filled
 }
 
-// readELF reads the headers of an executable for x86-64. What a program header says is not checked.
+// readELF reads the headers of an executable for x86-64. It does not check the values in program
+// headers.
 func readELF(r io.ReaderAt) (entry uint64, programs []programHeader, err error) {
 	h := make([]byte, elfHeaderSize)
 	if err := readAt(r, h, 0); err != nil {
@@ -49,7 +50,7 @@ func readELF(r io.ReaderAt) (entry uint64, programs []programHeader, err error) 
 		return 0, nil, fmt.Errorf("%d program headers", n)
 	case n > 0 && size < programHeaderSize:
 		return 0, nil, fmt.Errorf("program headers of %d bytes", size)
-	case n > 0 && at > elfMaxOffset: // else no sum below wraps
+	case n > 0 && at > elfMaxOffset: // otherwise a sum below could wrap
 		return 0, nil, fmt.Errorf("program headers at %#x", at)
 	}
 	b := make([]byte, programHeaderSize)
@@ -62,7 +63,7 @@ func readELF(r io.ReaderAt) (entry uint64, programs []programHeader, err error) 
 	return le.Uint64(h[24:]), programs, nil
 }
 
-// checkELF looks at what kind of file it is.
+// checkELF checks the kind of the file.
 func checkELF(h []byte) error {
 	le := binary.LittleEndian
 	switch {
@@ -86,7 +87,7 @@ func decodeProgram(b []byte) programHeader {
 	}
 }
 
-// readAt fills b from an offset that the file says, which may be anything.
+// readAt fills b from an untrusted offset of the file.
 func readAt(r io.ReaderAt, b []byte, at uint64) error {
 	if at > elfMaxOffset-uint64(len(b)) {
 		return fmt.Errorf("offset %#x: %w", at, io.ErrUnexpectedEOF)

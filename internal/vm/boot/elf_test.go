@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// byLibrary is what debug/elf reads of a file that readELF should take; not ok: it takes none such.
+// byLibrary returns debug/elf's reading of a file that readELF should accept; ok is false for other
+// files.
 func byLibrary(b []byte) (entry uint64, programs []programHeader, ok bool) {
 	f, err := elf.NewFile(bytes.NewReader(b))
 	if err != nil || f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB || f.Machine != elf.EM_X86_64 ||
@@ -22,7 +23,7 @@ func byLibrary(b []byte) (entry uint64, programs []programHeader, ok bool) {
 	return f.Entry, programs, true
 }
 
-// sameAsLibrary holds readELF against debug/elf, which refuses more: what is wrong with sections.
+// sameAsLibrary compares readELF with debug/elf, which also refuses invalid sections.
 func sameAsLibrary(b []byte) error {
 	entry, programs, ok := byLibrary(b)
 	if !ok {
@@ -75,7 +76,7 @@ func TestProgramHeadersMayLieAnywhere(t *testing.T) {
 	}
 }
 
-// FuzzELF reads any file's headers as debug/elf does.
+// FuzzELF reads any file's headers and compares with debug/elf.
 func FuzzELF(f *testing.F) {
 	f.Add(goodKernel())
 	f.Add(goodKernel()[:150])

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// ErrNotKernel: the file is not an x86-64 Linux kernel that can be booted.
+// ErrNotKernel is returned if the file is not a bootable x86-64 Linux kernel.
 var ErrNotKernel = errors.New("not a bootable x86-64 kernel")
 
 // memory is guest-physical memory, bounds-checked.
@@ -17,8 +17,8 @@ type memory interface {
 
 const maxSegments = 64
 
-// loadKernel copies an ELF kernel's segments to their physical addresses and
-// returns the entry point and the first address behind it.
+// loadKernel copies an ELF kernel's segments to their physical addresses and returns the entry
+// point and the first address after the kernel.
 func loadKernel(mem memory, r io.ReaderAt) (entry, end uint64, err error) {
 	entry, programs, err := readELF(r)
 	if err != nil {
@@ -49,7 +49,7 @@ func loadSegment(mem memory, r io.ReaderAt, p programHeader) (end uint64, err er
 	if err != nil {
 		return 0, fmt.Errorf("kernel needs more memory than %d MiB: %w", mem.Size()>>20, err)
 	}
-	// Memory is fresh, so what lies behind Filesz is zero already.
+	// Memory is fresh, so the bytes after Filesz are zero already.
 	if err := readAt(r, b[:p.filesz], p.offset); err != nil {
 		return 0, fmt.Errorf("read kernel segment at %#x: %w", p.paddr, err)
 	}
@@ -58,8 +58,8 @@ func loadSegment(mem memory, r io.ReaderAt, p programHeader) (end uint64, err er
 
 const pageMask = 0xfff
 
-// loadInitrd places the initramfs as high as possible in low memory, where
-// every kernel finds it and the kernel's own image does not reach.
+// loadInitrd places the initramfs as high as possible in low memory, where every kernel finds it
+// and the kernel's own image does not reach.
 func loadInitrd(mem memory, r io.ReaderAt, size int64, lowEnd, kernelEnd uint64) (addr uint64, err error) {
 	if size <= 0 || uint64(size) > lowEnd {
 		return 0, fmt.Errorf("initramfs of %d bytes does not fit into %d MiB", size, lowEnd>>20)

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/guestmem"
 )
 
-// Config is what is to be booted.
+// Config describes what Load loads.
 type Config struct {
 	Kernel     io.ReaderAt // ELF vmlinux
 	Initrd     io.ReaderAt // may be nil
@@ -19,8 +19,7 @@ type Config struct {
 	GenID      [16]byte
 }
 
-// Load fills mem, which must be fresh zero pages, and returns the start state
-// of the first vCPU.
+// Load fills mem, which must be fresh zero pages, and returns the start state of the first vCPU.
 func Load(mem *guestmem.Map, c Config) (Start, error) {
 	entry, end, err := loadKernel(mem, c.Kernel)
 	if err != nil {

@@ -5,19 +5,19 @@ import (
 	"fmt"
 )
 
-// Start is how the first vCPU enters the kernel: 64-bit mode, paging on with the
-// first GiB mapped one to one, interrupts off, RSI at the boot parameters
-// (boot.rst, "64-bit boot protocol").
+// Start is the state in which the first vCPU enters the kernel: 64-bit mode, paging on with the
+// first GiB mapped one to one, interrupts off, RSI at the boot parameters (boot.rst, "64-bit boot
+// protocol").
 type Start struct {
 	RIP, RSP, RSI uint64
 	CR3           uint64
 	GDTBase       uint64
 	GDTLimit      uint16
-	// Selectors of flat code, data and task segments in that GDT.
+	// Selectors of flat code, data and task segments in the GDT.
 	CS, DS, TR uint16
 }
 
-// Control register bits that the start state needs.
+// Control register bits of the start state.
 const (
 	CR0PE   = 1 << 0
 	CR0PG   = 1 << 31

@@ -1,6 +1,6 @@
 package boot
 
-// Guest-physical addresses of what the VMM places, below 1 MiB.
+// Guest-physical addresses of the VMM's data below 1 MiB.
 const (
 	gdtAddr       = 0x500
 	bootParamAddr = 0x7000
@@ -12,10 +12,10 @@ const (
 	cmdlineMax    = 2048 // COMMAND_LINE_SIZE of x86
 
 	ebdaStart   = 0x9fc00 // end of usable low memory
-	acpiStart   = 0xe0000 // where the RSDP is searched, and all tables lie
+	acpiStart   = 0xe0000 // the RSDP's search area, with all tables
 	acpiEnd     = 0x100000
 	highRAM     = 0x100000 // kernels load here and above
-	genIDOffset = 0x1f000  // of the generation ID within the ACPI area: its last page
+	genIDOffset = 0x1f000  // offset of the generation ID in the ACPI area: its last page
 )
 
 // GenIDAddr is the guest-physical address of the 16-byte VM generation ID.
@@ -25,7 +25,7 @@ const GenIDAddr = acpiStart + genIDOffset
 const (
 	MMIOBase   = 0xd0000000 // virtio-mmio device i is at MMIOBase + i*MMIOStride
 	MMIOStride = 0x1000
-	// MaxMMIO is the number of places for virtio-mmio devices.
+	// MaxMMIO is the number of slots for virtio-mmio devices.
 	MaxMMIO = 18
 
 	SerialPort = 0x3f8
@@ -40,7 +40,7 @@ const (
 	SleepPort      = 0x601
 	sleepStatPort  = 0x602
 	ResetValue     = 0x06
-	SleepS5        = 5<<2 | 0x20 // SLP_TYP 5, SLP_EN: the value that means power off
+	SleepS5        = 5<<2 | 0x20 // SLP_TYP 5, SLP_EN: the value for power off
 	lapicAddr      = 0xfee00000
 	ioapicAddr     = 0xfec00000
 	TSSAddr        = 0xfffbd000 // three pages for Intel's real mode, below the BIOS area
@@ -54,8 +54,9 @@ const (
 	setupHeaderOff = 0x1f1
 )
 
-// MMIOIRQ is the interrupt line of virtio-mmio device i: from 6 on to the I/O APIC's last, 23. But that one which would
-// have line 8 has line 3: KVM takes 8 for the clock's, and has the guest leave it at each end of such an interrupt.
+// MMIOIRQ returns the interrupt line of virtio-mmio device i: from 6 on to the I/O APIC's last, 23.
+// Line 3 replaces line 8: KVM takes 8 for the clock's, and makes the guest exit at each end of such
+// an interrupt.
 func MMIOIRQ(i int) uint32 {
 	line := uint32(mmioIRQ0 + i)
 	if line == clockIRQ {
@@ -64,5 +65,5 @@ func MMIOIRQ(i int) uint32 {
 	return line
 }
 
-// MMIOAddr is the guest-physical address of virtio-mmio device i.
+// MMIOAddr returns the guest-physical address of virtio-mmio device i.
 func MMIOAddr(i int) uint64 { return MMIOBase + uint64(i)*MMIOStride }

@@ -29,7 +29,7 @@ type region struct {
 	kind       uint32
 }
 
-// memoryMap is what the guest is told of its memory.
+// memoryMap returns the memory map reported to the guest.
 func memoryMap(ram []region) []region {
 	out := []region{
 		{0, ebdaStart, e820RAM},

@@ -6,12 +6,12 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// featureWord is a CPUID register whose bits are features.
+// featureWord is a CPUID register of feature bits.
 type featureWord struct {
 	leaf, sub uint32
 	reg       string
 	get       func(*kvm.CPUIDEntry) uint32
-	names     [32]string // an array and no map, which each start of a VMM would fill
+	names     [32]string // an array, since each start of a VMM would have to fill a map
 }
 
 func eax(e *kvm.CPUIDEntry) uint32 { return e.EAX }
@@ -19,8 +19,8 @@ func ebx(e *kvm.CPUIDEntry) uint32 { return e.EBX }
 func ecx(e *kvm.CPUIDEntry) uint32 { return e.ECX }
 func edx(e *kvm.CPUIDEntry) uint32 { return e.EDX }
 
-// featureWords lists what a snapshot may depend on, with Linux's names of the
-// features that programs use (arch/x86/include/asm/cpufeatures.h).
+// featureWords lists the features a snapshot may depend on, with Linux's names of the features used
+// by programs (arch/x86/include/asm/cpufeatures.h).
 var featureWords = []featureWord{
 	{1, 0, "ecx", ecx, [32]string{0: "sse3", 1: "pclmulqdq", 9: "ssse3", 12: "fma", 13: "cx16", 19: "sse4_1", 20: "sse4_2", 21: "x2apic", 22: "movbe", 23: "popcnt", 24: "tsc_deadline_timer", 25: "aes", 26: "xsave", 28: "avx", 29: "f16c", 30: "rdrand"}},
 	{1, 0, "edx", edx, [32]string{4: "tsc", 5: "msr", 6: "pae", 8: "cx8", 15: "cmov", 19: "clflush", 23: "mmx", 24: "fxsr", 25: "sse", 26: "sse2"}},
@@ -35,7 +35,7 @@ var featureWords = []featureWord{
 	{0x80000008, 0, "ebx", ebx, [32]string{0: "clzero", 2: "xsaveerptr"}},
 }
 
-// Missing names the features that need has and have lacks.
+// Missing returns the names of the features in need and not in have.
 func Missing(need, have []kvm.CPUIDEntry) []string {
 	var missing []string
 	for _, w := range featureWords {
@@ -44,7 +44,7 @@ func Missing(need, have []kvm.CPUIDEntry) []string {
 	return missing
 }
 
-// Features names those that are in a table.
+// Features returns the names of a table's features.
 func Features(table []kvm.CPUIDEntry) []string { return Missing(table, nil) }
 
 func (w featureWord) appendNames(to []string, bits uint32) []string {

@@ -8,7 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// Section is the name of a state's section that holds a table, and Version its version (docs/inside/formats/vmstate.md).
+// Section is the name of a state's section with a table, and Version its version
+// (docs/inside/formats/vmstate.md).
 const (
 	Section = "cpuid"
 	Version = 1
@@ -19,7 +20,7 @@ const (
 	maxLeaves = 1024
 )
 
-// Encode gives a table's bytes.
+// Encode returns a table's bytes.
 func Encode(table []kvm.CPUIDEntry) []byte {
 	var b []byte
 	for _, e := range table {
@@ -30,7 +31,7 @@ func Encode(table []kvm.CPUIDEntry) []byte {
 	return b
 }
 
-// Decode reads what Encode gave.
+// Decode is the inverse of Encode.
 func Decode(b []byte) ([]kvm.CPUIDEntry, error) {
 	if len(b)%entrySize != 0 || len(b)/entrySize > maxLeaves {
 		return nil, fmt.Errorf("CPUID table has %d bytes", len(b))
@@ -46,7 +47,7 @@ func Decode(b []byte) ([]kvm.CPUIDEntry, error) {
 	return out, nil
 }
 
-// leaf finds a leaf; one that is missing is all zeros.
+// leaf returns a leaf, or zeros if it is missing.
 func leaf(table []kvm.CPUIDEntry, function, index uint32) kvm.CPUIDEntry {
 	for _, e := range table {
 		if e.Function == function && e.Index == index {
@@ -56,8 +57,8 @@ func leaf(table []kvm.CPUIDEntry, function, index uint32) kvm.CPUIDEntry {
 	return kvm.CPUIDEntry{}
 }
 
-// Vendor is the maker as the processor spells it, such as GenuineIntel. Bytes
-// that are no printable ASCII become question marks; a table without leaf 0 has no maker.
+// Vendor returns the maker as the processor spells it, such as GenuineIntel. Bytes other than
+// printable ASCII become question marks. A table without leaf 0 has no maker.
 func Vendor(table []kvm.CPUIDEntry) string {
 	e := leaf(table, 0, 0)
 	var b []byte
@@ -72,10 +73,11 @@ func Vendor(table []kvm.CPUIDEntry) string {
 	}, strings.TrimRight(string(b), "\x00"))
 }
 
-// Signature tells a maker's processors apart.
+// Signature identifies a processor among its maker's.
 type Signature struct{ Family, Model, Stepping int }
 
-// SignatureOf reads it from leaf 1 (Intel SDM 2A, figure 3-6; AMD APM 3, Fn0000_0001_EAX).
+// SignatureOf reads the signature from leaf 1 (Intel SDM 2A, figure 3-6; AMD APM 3,
+// Fn0000_0001_EAX).
 func SignatureOf(table []kvm.CPUIDEntry) Signature {
 	eax := leaf(table, 1, 0).EAX
 	s := Signature{Family: int(eax >> 8 & 0xf), Model: int(eax >> 4 & 0xf), Stepping: int(eax & 0xf)}

@@ -13,33 +13,33 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// Dump is where a guest stood.
+// Dump is the state of a guest.
 type Dump struct {
 	Clock uint64 // the paravirtual clock in ns
 	VCPUs []VCPU
 }
 
-// VCPU is where one vCPU stood.
+// VCPU is the state of one vCPU.
 type VCPU struct {
 	Regs  kvm.Regs
 	SRegs kvm.SRegs
-	MP    uint32 // 0: it runs; 3: it is halted (KVM_MP_STATE_*)
+	MP    uint32 // 0 if it runs, 3 if it is halted (KVM_MP_STATE_*)
 	TSC   uint64
 	KHz   uint32
 	MSRs  map[uint32]uint64
 	Stack []Word
-	// Lock is the value behind RDI, where a function that takes a lock has its address.
+	// Lock is the value at the address in RDI, the argument of functions that take a lock.
 	Lock  uint64
-	Clock *PVClock // nil: the guest has none
+	Clock *PVClock // nil if the guest has none
 }
 
 // Word is a word of the stack.
 type Word struct{ At, Value uint64 }
 
-// PVClock is what KVM has last told the guest of time (struct pvclock_vcpu_time_info).
+// PVClock is KVM's last time report to the guest (struct pvclock_vcpu_time_info).
 type PVClock struct {
 	Version   uint32
-	TSC       uint64 // at which SystemNS was
+	TSC       uint64 // TSC at the time SystemNS
 	SystemNS  uint64
 	Mul       uint32
 	Shift     int8
@@ -47,7 +47,7 @@ type PVClock struct {
 	HasPaused bool // PVCLOCK_GUEST_STOPPED, which the guest clears
 }
 
-// Of the sections of a state (docs/inside/formats/vmstate.md).
+// Limits and MSRs of the sections of a state (docs/inside/formats/vmstate.md).
 const (
 	maxVCPUs    = 256
 	stackWords  = 256
@@ -114,7 +114,8 @@ func decodeVCPU(b []byte) (v VCPU, err error) {
 	return v, nil
 }
 
-// look reads what the registers point to. A guest may point them anywhere: what cannot be read is left out.
+// look reads the memory that the registers point to. A guest may set them to any value. Unreadable
+// memory is omitted.
 func (v *VCPU) look(image io.ReaderAt, size int64) {
 	m := &memory{image: image, regions: guestmem.Layout(size), cr3: v.SRegs.CR3, levels: 4}
 	if v.SRegs.CR4&cr4LA57 != 0 {
@@ -142,7 +143,7 @@ func decodeClock(b []byte) *PVClock {
 		Shift: int8(b[28]), Flags: b[29], HasPaused: b[29]&2 != 0}
 }
 
-// Format writes a dump for people, with symbols where there are any.
+// Format returns a readable dump, with the available symbols.
 func (d Dump) Format(s Symbols) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "clock %d ns\n", d.Clock)

@@ -18,7 +18,7 @@ ffffffff82000000 D the_lock
 no symbol
 `
 
-// guest is a state and a memory of 1 MiB in which the kernel's page at ffffffff82000000 is that at 0x5000.
+// guest returns a state and a memory of 1 MiB with the kernel's page ffffffff82000000 at 0x5000.
 func guest(t testing.TB, levels int) (state []byte, memory []byte) {
 	t.Helper()
 	memory = make([]byte, 1<<20)
@@ -83,7 +83,7 @@ func TestAGuestThatWaitsForALock(t *testing.T) {
 	}
 }
 
-// A state whose registers point nowhere is shown as far as it goes.
+// A state with invalid addresses in registers is shown as far as possible.
 func TestRegistersThatPointNowhere(t *testing.T) {
 	state, _ := guest(t, 4)
 	d, err := Read(bytes.NewReader(state), bytes.NewReader(nil), 0)

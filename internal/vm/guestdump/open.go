@@ -10,10 +10,10 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Open reads where the guest of a snapshot stood. dir is the store of a daemon, which may run.
+// Open reads the guest's state of a snapshot. dir is the store of a daemon, which may be running.
 func Open(dir, tag string) (Dump, error) {
 	snapshots := filepath.Join(dir, "snapshots")
-	if _, err := os.Stat(filepath.Join(snapshots, tag)); err != nil { // before a folder is made for layers
+	if _, err := os.Stat(filepath.Join(snapshots, tag)); err != nil { // before a folder is created for layers
 		return Dump{}, fmt.Errorf("%s has no snapshot %q: %w", dir, tag, err)
 	}
 	layers, err := store.Open(filepath.Join(dir, "layers"), store.Options{})

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Symbols are the names of a guest's kernel, by address.
+// Symbols are the symbols of a guest's kernel, by address.
 type Symbols []symbol
 
 type symbol struct {
@@ -21,11 +21,11 @@ type symbol struct {
 
 const (
 	maxSymbols = 1 << 20
-	maxOffset  = 1 << 20 // bytes from a symbol that are still said to be of it
+	maxOffset  = 1 << 20 // maximum distance in bytes from a symbol
 )
 
-// ReadSymbols reads /proc/kallsyms, as root sees it, of any sandbox with the same boot. Lines that are no symbols
-// are left out.
+// ReadSymbols reads /proc/kallsyms, as root sees it, of any sandbox with the same boot. Lines
+// without a symbol are ignored.
 func ReadSymbols(r io.Reader) (Symbols, error) {
 	var out Symbols
 	for lines := bufio.NewScanner(r); ; {
@@ -48,7 +48,7 @@ func ReadSymbols(r io.Reader) (Symbols, error) {
 	}
 }
 
-// find returns the symbol that an address lies in or behind.
+// find returns the symbol at an address, or the last one before it.
 func (s Symbols) find(at uint64) (symbol, bool) {
 	i, exact := slices.BinarySearchFunc(s, at, func(e symbol, at uint64) int { return cmp.Compare(e.at, at) })
 	if !exact {
@@ -60,7 +60,7 @@ func (s Symbols) find(at uint64) (symbol, bool) {
 	return s[i], true
 }
 
-// Name is an address in words: a symbol and the offset from it, or the number.
+// Name formats an address: a symbol and the offset from it, or the number.
 func (s Symbols) Name(at uint64) string {
 	if e, ok := s.find(at); ok {
 		return fmt.Sprintf("%#x %s+%#x", at, e.name, at-e.at)

@@ -8,10 +8,10 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Discard gives whole pages at gpa back to the host. What is read there afterwards is what was
-// mapped: the file's content, or zeros. It is then no page of the memory's own, for captures neither:
-// what a tracker knows of it is forgotten with it. While somebody retains the memory it does nothing.
-// It may be called from any goroutine.
+// Discard returns whole pages at gpa to the host. A later read finds the mapped content: the
+// file's, or zeros. The pages are then no longer private dirty pages, including for captures: a
+// tracker's record of them is dropped. While the memory is retained, Discard does nothing. It may
+// be called from any goroutine.
 func (m *Map) Discard(gpa GPA, n int64) error {
 	offset, ok := m.linearOffset(gpa, int(n))
 	if !ok || n == 0 || (offset|n)%PageSize != 0 {
@@ -29,10 +29,10 @@ func (m *Map) Discard(gpa GPA, n int64) error {
 	return nil
 }
 
-// unprotect has the kernel forget that pages of a run were write-protected. Of a page of a file it
-// would keep that after the page is gone, and PAGEMAP_SCAN takes what it keeps for a page that is
-// swapped out: each capture would hold what its base has there already. Should it fail, that is all
-// that comes of it: the pages stay in protected.
+// unprotect makes the kernel forget the write-protection of a run's pages. For a page of a file it
+// would keep the record after the page is gone, and PAGEMAP_SCAN treats the record like a
+// swapped-out page: each capture would hold content already in its base. A failure has only this
+// effect: the pages stay in protected.
 func (m *Map) unprotect(run extent.Run) {
 	if m.protected == nil {
 		return
@@ -45,10 +45,10 @@ func (m *Map) unprotect(run extent.Run) {
 	m.protected.Remove(run.Offset, run.Length)
 }
 
-// Retain keeps the memory as it is but for what is written to it, until release is called: when it
-// returns, no Discard is under way. A capture needs that, from the first page that it looks at to
-// the instant that it shows. A page that it has copied and that is discarded then is not written,
-// so that the tracker would not tell of it, and reads as something else.
+// Retain disables Discard until release is called. When it returns, no Discard is in progress. A
+// capture retains the memory from the first page it examines to its instant. Otherwise a page could
+// be discarded after the capture copied it: its content would change without a write, so the
+// tracker would not report it.
 func (m *Map) Retain() (release func()) {
 	m.retain(1)
 	return func() { m.retain(-1) }

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// testPage is the first byte of a page.
+// testPage returns the first byte of a page.
 func (m *Map) testPage(p int) *byte { return &m.Linear()[p*PageSize] }
 
 func discard(t *testing.T, m *Map, page, pages int) {
@@ -21,7 +21,8 @@ func discard(t *testing.T, m *Map, page, pages int) {
 	}
 }
 
-// mappedOver is memory whose first half is a file, each page of which begins with its number.
+// mappedOver returns memory with a file mapped in its first half. Each page of the file begins with
+// its number.
 func mappedOver(t *testing.T, pages int) *Map {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "memory"))
@@ -48,7 +49,7 @@ func mappedOver(t *testing.T, pages int) *Map {
 	return m
 }
 
-// What was discarded reads as what was mapped, and is no page of the memory's own.
+// Discarded pages read as the mapped content, and are not private.
 func TestDiscardGivesBackWhatWasWritten(t *testing.T) {
 	m := mappedOver(t, 64)
 	for p := range 64 {
@@ -95,8 +96,8 @@ func TestNothingIsDiscardedFromRetainedMemory(t *testing.T) {
 	}
 }
 
-// Pages that a tracker has protected and that are discarded after its capture are in no later
-// one, be they a file's or of zeros, until they are written again.
+// Pages that a tracker has protected, and that are discarded after its capture, are in no later
+// capture until they are written again. This holds for pages of a file and of zeros.
 func TestDiscardedPagesAreInNoLaterCapture(t *testing.T) {
 	m := mappedOver(t, 64)
 	touchPages(m, 1, 2, 3, 20, 40, 41)
@@ -113,7 +114,7 @@ func TestDiscardedPagesAreInNoLaterCapture(t *testing.T) {
 		t.Errorf("to be captured are %v, want %v", got, want)
 	}
 	arm(t, tr, want...)
-	_ = *m.testPage(20) // a read is no write
+	_ = *m.testPage(20) // a read is not a write
 	touchPages(m, 2, 41)
 	if got := runs(t, tr.Written); !slices.Equal(got, []run{{2, 1}, {41, 1}}) {
 		t.Errorf("written since are %v", got)
@@ -123,8 +124,8 @@ func TestDiscardedPagesAreInNoLaterCapture(t *testing.T) {
 	}
 }
 
-// Captures of memory that is written to and discarded in turn have what it reads as, and the
-// memory's own pages are all in them.
+// Captures of memory that is alternately written and discarded have its content, and all of its
+// private pages.
 func TestCapturesBetweenDiscards(t *testing.T) {
 	const pages = 1024
 	m := mappedOver(t, pages)
@@ -157,7 +158,7 @@ func TestCapturesBetweenDiscards(t *testing.T) {
 			for range random.IntN(20) {
 				*m.testPage(random.IntN(pages))++
 			}
-			discard(t, m, random.IntN(pages-64), 64) // retained: nothing goes
+			discard(t, m, random.IntN(pages-64), 64) // retained: the memory stays
 		}
 		for _, r := range runs(t, tr.Written) {
 			if err := take(extent.Run{Offset: r.offset * PageSize, Length: r.length * PageSize}); err != nil {

@@ -3,22 +3,21 @@ package guestmem
 // GPA is a guest-physical address.
 type GPA = uint64
 
-// The 32-bit hole for devices: memory beyond LowMax continues at HighStart, as
-// on every PC.
+// The 32-bit hole for devices: memory beyond LowMax continues at HighStart, as on every PC.
 const (
 	LowMax    GPA = 3 << 30
 	HighStart GPA = 4 << 30
 )
 
-// Region is a run of guest-physical memory and its place in the linear image
-// (the order in which a snapshot stores it).
+// Region is a run of guest-physical memory and its place in the linear image (the order in which a
+// snapshot stores it).
 type Region struct {
 	GPA    GPA
 	Size   int64 // bytes
 	Offset int64 // in the linear image, bytes
 }
 
-// Layout places size bytes of memory: one region, or two around the hole.
+// Layout returns the regions of size bytes of memory: one region, or two around the hole.
 func Layout(size int64) []Region {
 	if size <= int64(LowMax) {
 		return []Region{{Size: size}}

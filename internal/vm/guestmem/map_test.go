@@ -79,7 +79,7 @@ func TestFileIsMappedCopyOnWrite(t *testing.T) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.Open(path) // read only: a private mapping needs no more
+	f, err := os.Open(path) // read only: enough for a private mapping
 	if err != nil {
 		t.Fatal(err)
 	}

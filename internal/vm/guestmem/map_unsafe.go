@@ -14,14 +14,14 @@ import (
 	"github.com/forkd/forkd/internal/sys/uffd"
 )
 
-// PageSize is the unit of mapping and of dirtiness, in bytes.
+// PageSize is the size of a page in bytes, the unit of mapping and of the dirty bitmap.
 const PageSize = 4096
 
-// ErrOutside is wrapped by every access that leaves guest memory.
+// ErrOutside is wrapped by every error about an access outside guest memory.
 var ErrOutside = errors.New("outside guest memory")
 
-// Map is the guest memory of one VM. Reading and writing is safe from any
-// goroutine; mapping and Close are the owner's.
+// Map is the guest memory of one VM. Any goroutine may read and write; only the owner may map and
+// call Close.
 type Map struct {
 	base    unsafe.Pointer // start of the reservation
 	size    int64
@@ -31,18 +31,18 @@ type Map struct {
 	pagemap once[*os.File]
 	uffd    once[*uffd.UFFD]
 	watched bool // it is registered with uffd
-	// protected are pages that some tracker has armed since they were last discarded, and perhaps
+	// protected holds the pages armed by a tracker since they were last discarded, and perhaps
 	// more; nil until then.
 	protected extent.PageSet
 
-	// discarding is held while something is discarded. Who has called Retain reads and changes watched
-	// and protected without it.
+	// discarding is held while memory is discarded. After Retain, watched and protected may be read
+	// and changed without it.
 	discarding sync.Mutex
-	retained   int // while it is not 0, nothing is discarded
+	retained   int // if not 0, Discard does nothing
 }
 
-// Reserve takes size bytes (a multiple of PageSize) of address space without
-// any memory behind it. Access faults until MapAnonymous or MapFile.
+// Reserve reserves size bytes (a multiple of PageSize) of address space without memory. Access
+// faults until MapAnonymous or MapFile.
 func Reserve(size int64) (*Map, error) {
 	if size <= 0 || size%PageSize != 0 {
 		return nil, fmt.Errorf("reserve guest memory: %d bytes is no positive multiple of %d", size, PageSize)
@@ -55,7 +55,7 @@ func Reserve(size int64) (*Map, error) {
 	return &Map{base: p, size: size, regions: Layout(size)}, nil
 }
 
-// Close unmaps everything. No slice may be used afterwards.
+// Close unmaps the memory. Slices must not be used afterwards.
 func (m *Map) Close() error {
 	if m.base == nil {
 		return nil
@@ -66,13 +66,13 @@ func (m *Map) Close() error {
 	return err
 }
 
-// Size is the amount of guest memory in bytes.
+// Size returns the amount of guest memory in bytes.
 func (m *Map) Size() int64 { return m.size }
 
-// Regions are the guest-physical ranges, in rising order.
+// Regions returns the guest-physical ranges in ascending order.
 func (m *Map) Regions() []Region { return m.regions }
 
-// HostAddr is where a region starts in this process.
+// HostAddr returns the start of a region in this process.
 func (m *Map) HostAddr(r Region) uintptr {
 	// SAFETY: only the number is used, to be handed to the kernel.
 	return uintptr(m.base) + uintptr(r.Offset)
@@ -86,10 +86,10 @@ func (m *Map) MapZero(offset, length int64) error {
 	return m.mapOver(offset, length, -1, 0, unix.MAP_ANONYMOUS)
 }
 
-// MapFile backs length bytes at offset of the linear image with the file from
-// fileOffset on, copy-on-write. The file must never shrink or be rewritten
-// while mapped. All three numbers are multiples of PageSize. A file that is too
-// short is refused here: touching a page behind its end would kill the process.
+// MapFile backs length bytes at offset of the linear image with the file from fileOffset on,
+// copy-on-write. The file must never shrink or be rewritten while mapped. All three numbers are
+// multiples of PageSize. MapFile refuses a short file: touching a page beyond its end would kill
+// the process.
 func (m *Map) MapFile(offset, length int64, fd int, fileOffset int64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -116,7 +116,7 @@ func (m *Map) mapOver(offset, length int64, fd int, fileOffset int64, flags int)
 	return nil
 }
 
-// Linear is the whole memory in the order of a snapshot, for saving it.
+// Linear returns the whole memory in a snapshot's order, for saving it.
 func (m *Map) Linear() []byte {
 	// SAFETY: base and size describe our own mapping.
 	return unsafe.Slice((*byte)(m.base), m.size)

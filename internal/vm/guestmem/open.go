@@ -8,18 +8,18 @@ import (
 	"github.com/forkd/forkd/internal/sys/uffd"
 )
 
-// Kernel are files by which the kernel is asked about memory. A process that cannot open them
-// when it needs them, as in a jail, is given them ahead.
+// Kernel holds the files for queries about memory. A process receives them in advance if it cannot
+// open them later, as in a jail.
 type Kernel struct {
-	Pagemap     *os.File // this process's /proc/self/pagemap; nil: it is opened
-	Userfaultfd *os.File // /dev/userfaultfd; nil: by the system call, which takes a right
+	Pagemap     *os.File // this process's /proc/self/pagemap; if nil, it is opened
+	Userfaultfd *os.File // /dev/userfaultfd; if nil, the system call is used, which needs a privilege
 }
 
-// Use has the memory ask the kernel by these files, which stay the caller's. It is called before
-// the memory is used.
+// Use sets the files for queries. They stay the caller's. Use must be called before the memory is
+// used.
 func (m *Map) Use(k Kernel) { m.kernel = k }
 
-// once is something that is opened once and kept.
+// once holds a value, opened once and kept.
 type once[T any] struct {
 	opened bool
 	value  T
@@ -34,14 +34,14 @@ func (o *once[T]) get(open func() (T, error)) (T, error) {
 	return o.value, o.err
 }
 
-// OpenTracking opens ahead all that telling pages apart needs, for a process that can open
-// nothing later. What cannot be opened is said when it is used.
+// OpenTracking opens the files for page tracking in advance, for a process unable to open files
+// later. Errors are returned at first use.
 func (m *Map) OpenTracking() {
 	m.openPagemap()
 	m.openUFFD()
 }
 
-// openPagemap is this process's pagemap. It stays the Map's.
+// openPagemap returns this process's pagemap. It stays the Map's.
 func (m *Map) openPagemap() (*os.File, error) {
 	return m.pagemap.get(func() (*os.File, error) {
 		if m.kernel.Pagemap == nil {
@@ -59,7 +59,7 @@ func (m *Map) openUFFD() (*uffd.UFFD, error) {
 	return m.uffd.get(func() (*uffd.UFFD, error) { return uffd.OpenAsyncWP(m.kernel.Userfaultfd) })
 }
 
-// closeTracking closes what was opened, which undoes the registration of a watched memory.
+// closeTracking closes the opened files, which also unregisters a watched memory.
 func (m *Map) closeTracking() {
 	if f := m.pagemap.value; f != nil {
 		f.Close()

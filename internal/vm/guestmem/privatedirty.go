@@ -11,14 +11,13 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Pages of a copy-on-write mapping that this process has written are its
-// anonymous pages, and only those can differ from what is mapped. A page of
-// zeros that was only read is no page of its own.
+// Pages of a copy-on-write mapping written by this process are anonymous, and only these pages can
+// differ from the mapped file. A zero page is not private if it was only read.
 const notPrivate = pageFile | pageZeroPage
 
-// PrivateDirty calls fn for runs of the memory's private dirty pages, in rising order. The memory
-// may be in use: a page that becomes the memory's own meanwhile may be missed.
-// Before Linux 6.7 it may also report pages of zeros.
+// PrivateDirty calls fn for runs of the memory's private dirty pages, in ascending order. The
+// memory may be in use: a page becoming private meanwhile may be missed. Before Linux 6.7 it may
+// also report pages of zeros.
 func (m *Map) PrivateDirty(fn func(offset, length int64) error) error {
 	f, err := m.openPagemap()
 	if err != nil {
@@ -42,25 +41,26 @@ func (m *Map) PrivateDirty(fn func(offset, length int64) error) error {
 	return nil
 }
 
-// Tracker tells which pages were written from some moment on, by the guest or
-// by this process. At first that is every page of the memory's own, whatever trackers
-// there were before; Arm takes pages out of it. Asynchronous write-protection costs a fault for the first
-// write to a page after it was armed, which the kernel resolves alone.
+// Tracker finds the pages written by the guest or this process since they were armed. Initially it
+// reports every private dirty page, even if an earlier tracker armed it; Arm removes pages from the
+// set. Asynchronous write-protection costs one fault at the first write to an armed page, which the
+// kernel resolves alone.
 type Tracker struct {
 	m     *Map
 	scan  scanner
-	armed []extent.Run // long runs that were armed, rising and disjoint
-	// stale are private dirty pages that an earlier tracker armed and this one has not: their
-	// protection, where it still stands, tells nothing of this tracker's time.
+	armed []extent.Run // long armed runs, ascending and disjoint
+	// stale are private dirty pages armed by an earlier tracker, but not by this one. Their
+	// remaining protection says nothing about writes since this tracker began.
 	stale extent.PageSet
 }
 
-// longRun is from how many bytes on a run that was armed is looked at by itself. The
-// kernel then looks at its pages ten times as fast (BenchmarkWritten: 7 for 72 ns each,
-// emulated); a short run would not win back the call that it costs.
+// longRun is the minimum size, in bytes, of a separately scanned armed run. The kernel then scans
+// its pages ten times as fast (BenchmarkWritten: 7 instead of 72 ns each, emulated). A shorter run
+// would not recover the cost of the extra call.
 const longRun = 128 * PageSize
 
-// Track makes a tracker. It arms nothing yet. errors.ErrUnsupported: this kernel cannot.
+// Track returns a tracker without armed pages. It returns errors.ErrUnsupported if the kernel lacks
+// support.
 func (m *Map) Track() (*Tracker, error) {
 	if !m.watched {
 		if err := m.Watch(); err != nil {
@@ -77,18 +77,19 @@ func (m *Map) Track() (*Tracker, error) {
 	return &Tracker{m: m, scan: scanner{pagemap: f}, stale: slices.Clone(m.protected)}, nil
 }
 
-// What is armed with one call: armStep bytes at most, since all of it is copied before the next, and
-// short runs with the rest between them if that is less than armGap each. KVM forgets its mappings
-// of all that one call goes over, so that the guest faults on pages between runs again; but each
-// call costs it as much as some such faults, as its CPUs are stopped for it.
+// Limits of the pages armed by one call. armStep limits the bytes, since all of them are copied
+// before the next call. Short runs are armed together with the gaps between them if each gap is
+// less than armGap. KVM drops its mappings of the whole range of a call, so the guest faults again
+// on pages between runs. But each call costs the guest as much as some such faults, because its
+// CPUs are stopped for it.
 const (
 	armStep = 1 << 20
 	armGap  = 32 * PageSize
 )
 
-// Arm protects runs, which are disjoint and rise: until the next write their pages are not reported.
-// It goes in steps, and calls armed after each for what has to be copied now: the step's part of the
-// runs, and pages between them that became the memory's own meanwhile and are protected, too.
+// Arm protects runs, which are disjoint and ascending. Their pages are not reported until the next
+// write. Arm proceeds in steps, and after each calls armed for the pages to copy now: the step's
+// part of the runs, and pages between them, if they became private meanwhile and are protected too.
 func (t *Tracker) Arm(runs []extent.Run, armed func(extent.Run) error) error {
 	for len(runs) > 0 {
 		n, arm := near(runs), t.armLong
@@ -103,7 +104,7 @@ func (t *Tracker) Arm(runs []extent.Run, armed func(extent.Run) error) error {
 	return nil
 }
 
-// near is how many of the runs, from the first on, one call arms.
+// near returns the number of runs armed by one call, from the first on.
 func near(runs []extent.Run) int {
 	n := 1
 	for ; n < len(runs) && max(runs[n-1].Length, runs[n].Length) < longRun; n++ {
@@ -135,8 +136,8 @@ func (t *Tracker) armLong(one []extent.Run, armed func(extent.Run) error) error 
 	return nil
 }
 
-// armNear arms runs that are near each other, with one call. What is protected between them is
-// armed as they are: the kernel tells what that was.
+// armNear arms neighbouring runs with one call. Private pages between them are protected and armed
+// too; the kernel reports which ones.
 func (t *Tracker) armNear(runs []extent.Run, armed func(extent.Run) error) error {
 	from, to := runs[0].Offset, runs[len(runs)-1].End()
 	all := slices.Clone(runs)
@@ -148,12 +149,12 @@ func (t *Tracker) armNear(runs []extent.Run, armed func(extent.Run) error) error
 		all = append(all, extent.Run{Offset: offset, Length: length})
 		return nil
 	})
-	if err != nil { // who knows what is protected
+	if err != nil { // the protected pages are unknown
 		t.m.protected.Add(from, to-from)
 		return fmt.Errorf("track guest memory: %w", err)
 	}
 	all = extent.Joined(all)
-	for _, r := range all { // all of them are, also if what is done with one fails
+	for _, r := range all { // record all runs, even if armed fails for one
 		t.m.protected.Add(r.Offset, r.Length)
 		t.stale.Remove(r.Offset, r.Length)
 	}
@@ -177,10 +178,10 @@ func (t *Tracker) note(r extent.Run) {
 	}
 }
 
-// Written calls fn for runs of private dirty pages that this tracker has not armed, or that were
-// written since, in rising order.
+// Written calls fn for runs of private dirty pages not armed by this tracker, or written since, in
+// ascending order.
 func (t *Tracker) Written(fn func(offset, length int64) error) error {
-	if t.stale.Empty() { // as it is after a round over all private dirty pages
+	if t.stale.Empty() { // true after a round over all private dirty pages
 		return t.unprotected(fn)
 	}
 	all := slices.Clone(t.stale)
@@ -199,14 +200,14 @@ func (t *Tracker) Written(fn func(offset, length int64) error) error {
 	return nil
 }
 
-// unprotected calls fn for runs of private dirty pages that are not write-protected.
+// unprotected calls fn for runs of private dirty pages without write-protection.
 func (t *Tracker) unprotected(fn func(offset, length int64) error) error {
 	anyPrivate := pmScanArg{
 		flags: scanCheckAsync, inverted: notPrivate, mask: notPrivate | pageWritten, anyOf: pagePresent | pageSwapped,
 		returned: pageWritten,
 	}
-	// Where all pages were the memory's own, and armed, one bit of each tells all; asked for
-	// that alone, the kernel need not find out what sort of page each is.
+	// Where all pages were private and armed, one bit of each is enough. If the kernel returns only
+	// this bit, it need not determine the kind of each page.
 	armedOnce := pmScanArg{flags: scanCheckAsync, mask: pageWritten, returned: pageWritten}
 	at := int64(0)
 	for _, r := range t.armed {

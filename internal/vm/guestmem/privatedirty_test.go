@@ -53,7 +53,7 @@ func touchPages(m *Map, pages ...int) {
 	}
 }
 
-// Pages that were only read are not the memory's own, be they a file's or of zeros.
+// Pages that were only read are not private, neither a file's nor zero pages.
 func TestPrivateDirtyPagesAreThoseThatWereWritten(t *testing.T) {
 	m := mapped(t, 64)
 	if got := runs(t, m.PrivateDirty); len(got) != 0 {
@@ -97,7 +97,7 @@ func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
 	if got := runs(t, tr.Written); len(got) != 0 {
 		t.Errorf("just armed: %v", got)
 	}
-	_ = m.Linear()[2*PageSize] // a read is no write
+	_ = m.Linear()[2*PageSize] // a read is not a write
 	touchPages(m, 2, 9, 60)    // armed, a file's, of zeros
 	if got := runs(t, tr.Written); !slices.Equal(got, []run{{2, 1}, {9, 1}, {60, 1}}) {
 		t.Errorf("after writes: %v", got)
@@ -106,7 +106,7 @@ func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
 	if got := runs(t, tr.Written); !slices.Equal(got, []run{{9, 1}, {60, 1}}) {
 		t.Errorf("after one was armed again: %v", got)
 	}
-	touchPages(m, 7) // between two that are armed with one call: it is copied with them
+	touchPages(m, 7) // between two pages that are armed with one call: it is copied with them
 	if got := arm(t, tr, run{2, 1}, run{9, 1}); !slices.Equal(got, []run{{2, 1}, {7, 1}, {9, 1}}) {
 		t.Errorf("armed were %v", got)
 	}
@@ -118,7 +118,7 @@ func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
 	}
 }
 
-// arm arms runs, and returns what it was told to copy.
+// arm arms runs, and returns the ones to copy.
 func arm(t *testing.T, tr *Tracker, some ...run) (armed []run) {
 	t.Helper()
 	err := tr.Arm(inBytes(some), func(r extent.Run) error {
@@ -138,8 +138,8 @@ func inBytes(some []run) (out []extent.Run) {
 	return out
 }
 
-// What an earlier tracker has armed, as a capture does that ends in whatever way, says
-// nothing to a later one: each must find all private dirty pages but those that it armed itself.
+// The pages armed by an earlier tracker, as by a capture with any outcome, do not affect a later
+// one. Each must find all private dirty pages except the ones it armed itself.
 func TestTrackersKnowNothingOfEachOther(t *testing.T) {
 	const pages = 1024
 	m := mapped(t, pages)
@@ -188,7 +188,7 @@ func TestTrackersKnowNothingOfEachOther(t *testing.T) {
 				return nil
 			})
 			if errors.Is(err, full) {
-				break // and the capture has failed half-way
+				break // the capture has failed half-way
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -197,7 +197,7 @@ func TestTrackersKnowNothingOfEachOther(t *testing.T) {
 	}
 }
 
-// What is found with the short way through long runs is what is found without it.
+// The separate scan of long runs finds the same pages as a scan without it.
 func TestTrackerFindsTheSameInLongRuns(t *testing.T) {
 	const pages = 4096
 	m := mapped(t, pages)
@@ -233,7 +233,7 @@ func TestTrackerFindsTheSameInLongRuns(t *testing.T) {
 	}
 }
 
-// pageSetOf are the pages of runs, however they are cut.
+// pageSetOf returns the pages of runs, independent of their boundaries.
 func pageSetOf(t *testing.T, scan func(func(offset, length int64) error) error) (pages []int64) {
 	t.Helper()
 	for _, r := range runs(t, scan) {
@@ -244,8 +244,8 @@ func pageSetOf(t *testing.T, scan func(func(offset, length int64) error) error) 
 	return pages
 }
 
-// BenchmarkWritten is the scan that a capture's pause waits for: 256 MiB of own
-// pages, all armed, with and without what is known of long runs.
+// BenchmarkWritten measures the scan during a capture's pause: 256 MiB of private pages, all armed,
+// with and without the list of long runs.
 func BenchmarkWritten(b *testing.B) {
 	const size = 256 << 20
 	f, err := os.Create(filepath.Join(b.TempDir(), "memory")) // of a file, as a child's: no huge pages

@@ -27,20 +27,20 @@ type pmScanArg struct {
 	inverted, mask, anyOf, returned                         uint64
 }
 
-type pageRegion struct{ start, end, _ uint64 } // the last: which categories
+type pageRegion struct{ start, end, _ uint64 } // the last field holds the categories
 
-// scanBatch is how many runs one call may find.
+// scanBatch is the maximum number of runs found by one call.
 const scanBatch = 512
 
-// scanner asks for runs of pages of one sort.
+// scanner scans for runs of pages of one kind.
 type scanner struct {
 	pagemap *os.File
 	arg     pmScanArg
 	found   [scanBatch]pageRegion
 }
 
-// scan calls fn for runs of matching pages of [from, to), in rising order. The
-// numbers are offsets into m.
+// scan calls fn for runs of matching pages of [from, to), in ascending order. The numbers are
+// offsets into m.
 func (s *scanner) scan(m *Map, from, to int64, fn func(offset, length int64) error) error {
 	base := uint64(m.HostAddr(Region{}))
 	s.arg.size = uint64(unsafe.Sizeof(s.arg))

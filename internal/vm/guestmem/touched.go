@@ -11,9 +11,9 @@ const (
 	pagemapSwapped = 1 << 62
 )
 
-// Touched calls fn for runs of memory that may hold anything but zero, in
-// rising order. Of fresh anonymous memory that is what has pages; mapped files
-// are reported whole. Nothing may change the memory meanwhile.
+// Touched calls fn for runs of possibly non-zero memory, in ascending order. Of fresh anonymous
+// memory it reports the populated pages; mapped files are reported whole. The memory must not
+// change meanwhile.
 func (m *Map) Touched(fn func(offset, length int64) error) error {
 	if m.filed {
 		return fn(0, m.size)

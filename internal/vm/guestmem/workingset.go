@@ -9,15 +9,15 @@ import (
 	"github.com/forkd/forkd/internal/sys/linux"
 )
 
-// Bits of a word of /proc/self/pagemap, beside those in touched.go.
+// Bits of a word of /proc/self/pagemap, besides the ones in touched.go.
 const (
 	pagemapFile      = 1 << 61 // of a file, or shared
-	pagemapExclusive = 1 << 56 // mapped once; the kernel's page of zeros never is
+	pagemapExclusive = 1 << 56 // mapped once; never set for the kernel's zero page
 )
 
-// Watch makes Accessed exact: from now on the kernel maps each page at its own
-// first access. Call it after the memory is mapped and before anything touches
-// it. errors.ErrUnsupported leaves Accessed with written pages only.
+// Watch makes Accessed exact: from now on the kernel maps each page at its own first access. Call
+// it after the memory is mapped and before the first access. If it returns errors.ErrUnsupported,
+// Accessed reports only written pages.
 func (m *Map) Watch() error {
 	u, err := m.openUFFD()
 	if err != nil {
@@ -30,9 +30,9 @@ func (m *Map) Watch() error {
 	return nil
 }
 
-// Accessed calls fn for runs of pages that were touched since they were mapped,
-// in rising order: those that were written, and, if the memory is watched,
-// those that were only read. Nothing may touch the memory meanwhile.
+// Accessed calls fn for runs of pages touched since they were mapped, in ascending order: the
+// written pages, and, if the memory is watched, also the pages only read. The memory must not be
+// accessed meanwhile.
 func (m *Map) Accessed(fn func(offset, length int64, written bool) error) error {
 	f, err := m.openPagemap()
 	if err != nil {
@@ -55,7 +55,7 @@ func (m *Map) Accessed(fn func(offset, length int64, written bool) error) error 
 	return run.flush()
 }
 
-// access is what was done to a page.
+// access is the kind of access to a page.
 type access int
 
 const (
@@ -64,7 +64,7 @@ const (
 	wasWritten
 )
 
-// access judges by a page's word in the pagemap.
+// access derives the kind from a page's word in the pagemap.
 func (m *Map) access(word uint64) access {
 	switch {
 	case word&pagemapSwapped != 0 && word&pagemapFile == 0:
@@ -76,7 +76,7 @@ func (m *Map) access(word uint64) access {
 	case m.watched:
 		return wasRead
 	}
-	return untouched // perhaps only a neighbour of what was touched
+	return untouched // perhaps mapped along with a touched neighbour
 }
 
 // accessRun joins neighbouring pages of one kind.
@@ -106,9 +106,9 @@ func (r *accessRun) flush() error {
 	return r.fn(start, length, kind == wasWritten)
 }
 
-// Populate maps the pages of a run at once, as if each had been read or, with
-// write, written without changing it. The memory may be in use.
-// errors.ErrUnsupported: this kernel cannot.
+// Populate maps the pages of a run in bulk, as if each had been read or, with write, written
+// without a change. The memory may be in use. It returns errors.ErrUnsupported if the kernel lacks
+// support.
 func (m *Map) Populate(offset, length int64, write bool) error {
 	if offset < 0 || length <= 0 || offset > m.size-length || (offset|length)%PageSize != 0 {
 		return fmt.Errorf("populate %d bytes at %d of %d: %w", length, offset, m.size, ErrOutside)

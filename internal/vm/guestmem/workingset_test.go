@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// touched is a run that Accessed told.
+// touched is a run reported by Accessed.
 type touched struct {
 	page, pages int64
 	written     bool

@@ -1,8 +1,9 @@
-// Package hostnet is a sandbox's way to a network that is the operator's: a tap device which
-// somebody else made, for raw IP, VPNs and CNI. It opens the taps that the operator allowed,
-// for the daemon; package tap below it is what a VMM does with one. It makes no devices, gives
-// none an address, and knows no sandboxes.
+// Package hostnet connects a sandbox to a network of the operator's: an existing tap device, for
+// raw IP, VPNs and CNI. It opens the taps allowed by the operator, for the daemon. Package tap
+// below it is the VMM's side. It creates no devices, assigns no addresses, and does not know
+// sandboxes.
 //
-// The trap: TUNSETIFF makes a device where there is none of that name. So a name is looked up
-// first, and what turns out not to outlive its descriptor is closed again, and with that gone.
+// TUNSETIFF creates a device if the name does not exist. Open therefore looks up the name first. If
+// the device turns out not to be persistent, Open closes its descriptor, and the device disappears
+// with it.
 package hostnet

@@ -11,7 +11,7 @@ import (
 
 const (
 	device     = "/dev/net/tun"
-	headerSize = 12 // of virtio_net_hdr_mrg_rxbuf, which stands before each frame
+	headerSize = 12 // of virtio_net_hdr_mrg_rxbuf, which precedes each frame
 )
 
 func open(name string) (*os.File, error) {
@@ -43,18 +43,18 @@ func attach(fd int, name string) error {
 	if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, req); err != nil {
 		return os.NewSyscallError("ioctl TUNGETIFF", err)
 	}
-	if req.Uint16()&unix.IFF_PERSIST == 0 { // it went between the look and the ioctl, which made another
+	if req.Uint16()&unix.IFF_PERSIST == 0 { // the device vanished between the lookup and the ioctl, which created another
 		return errors.New("it is not persistent: make it with `ip tuntap add`")
 	}
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, headerSize); err != nil {
 		return os.NewSyscallError("ioctl TUNSETVNETHDRSZ", err)
 	}
-	// Whoever had it before may have left it more than this guest's driver takes. The VMM sets
-	// what that does.
+	// The previous user may have enabled offloads unknown to this guest's driver. The VMM sets the
+	// supported ones.
 	return os.NewSyscallError("ioctl TUNSETOFFLOAD", unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0))
 }
 
-// attachError says what an error of TUNSETIFF means.
+// attachError explains an error of TUNSETIFF.
 func attachError(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespace runs a test's body in a network namespace of its own.
+// inNamespace runs a test's body in its own network namespace.
 func inNamespace(t *testing.T, body func()) {
 	t.Helper()
 	done := make(chan error)
@@ -29,7 +29,7 @@ func inNamespace(t *testing.T, body func()) {
 	}
 }
 
-// addTap makes a tap that stays, or says why none can be made.
+// addTap creates a persistent tap, or returns the reason why it cannot.
 func addTap(t *testing.T, name string, mode netlink.TuntapMode, flags netlink.TuntapFlag) bool {
 	err := netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: mode, Flags: flags})
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"syscall"
 )
 
-// Taps are the taps that an operator allows: names, and prefixes that end with a *.
+// Taps are the taps allowed by an operator: names, and prefixes ending in a *.
 type Taps []string
 
-// Errors of Open that a caller tells apart.
+// Errors of Open.
 var (
 	ErrNotAllowed = errors.New("not among the taps that the daemon allows")
-	// ErrBusy is of a tap that another process has. It is EBUSY as well.
+	// ErrBusy is returned if another process has the tap open. It is EBUSY as well.
 	ErrBusy = fmt.Errorf("another process has it open: %w", syscall.EBUSY)
 )
 
-// CheckPattern says what is wrong with a name or a prefix.
+// CheckPattern returns an error if a name or a prefix is invalid.
 func CheckPattern(p string) error {
 	name, prefix := strings.CutSuffix(p, "*")
 	if prefix && name == "" {
@@ -31,7 +31,7 @@ func CheckPattern(p string) error {
 // nameMax is IFNAMSIZ without the final zero.
 const nameMax = 15
 
-// CheckName says what is wrong with a device's name, if no tap can have it.
+// CheckName returns an error if no tap can have the name.
 func CheckName(name string) error {
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("/:%*", r) } // % numbers new devices
 	if name == "" || len(name) > nameMax || name == "." || name == ".." || strings.ContainsFunc(name, bad) {
@@ -40,7 +40,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Allows reports whether a tap of that name may be opened.
+// Allows reports whether the tap called name may be opened.
 func (t Taps) Allows(name string) bool {
 	return slices.ContainsFunc(t, func(p string) bool {
 		prefix, is := strings.CutSuffix(p, "*")
@@ -48,8 +48,8 @@ func (t Taps) Allows(name string) bool {
 	})
 }
 
-// Open opens a tap that is there, and sets it up for frames with the header of the virtio
-// device. The device itself stays as it is: what becomes of its frames is the operator's.
+// Open opens an existing tap, and sets the descriptor up for frames with the header of the virtio
+// device. It does not change the device itself: the operator controls the use of its frames.
 func (t Taps) Open(name string) (*os.File, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err

@@ -124,7 +124,7 @@ type CPUIDEntry struct {
 	_                      [3]uint32
 }
 
-// CPUIDSignificantIndex says that a leaf has subleaves (KVM_CPUID_FLAG_SIGNIFCANT_INDEX).
+// CPUIDSignificantIndex marks a leaf with subleaves (KVM_CPUID_FLAG_SIGNIFCANT_INDEX).
 const CPUIDSignificantIndex = 1
 
 // MSR is one model-specific register and its value.
@@ -143,7 +143,7 @@ type ClockData struct {
 	_        [4]uint32
 }
 
-// Opaque register blocks: saved and restored as the kernel gives them.
+// Opaque register blocks, saved and restored in the kernel's layout.
 type (
 	// LAPIC is the local APIC's register page.
 	LAPIC [1024]byte

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A thread that works is kicked as its CPU time passes.
+// A busy thread is kicked as its CPU time passes.
 func TestAThreadIsKickedByItsCPUTime(t *testing.T) {
 	kicks := make(chan os.Signal, 100)
 	signal.Notify(kicks, unix.SIGURG)

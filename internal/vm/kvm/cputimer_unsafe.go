@@ -18,8 +18,8 @@ type sigevent struct {
 
 const sigevThreadID = 4 // SIGEV_THREAD_ID
 
-// KickEvery has the calling thread receive Kick's signal after each d of CPU time that it uses, until it ends. Time
-// in a guest counts. The thread must be locked to its goroutine.
+// KickEvery sends the calling thread Kick's signal after each d of CPU time that it uses, until it
+// ends. Time in a guest counts. The thread must be locked to its goroutine.
 func KickEvery(d time.Duration) error {
 	ev := sigevent{signo: int32(unix.SIGURG), notify: sigevThreadID, tid: int32(unix.Gettid())}
 	var id int32

@@ -16,8 +16,9 @@ const (
 
 func ioc(dir, nr, size uintptr) uintptr { return dir<<30 | size<<16 | kvmio<<8 | nr }
 
-// ioctl retries on EINTR: none of the calls made through it may be left half done. It must not
-// grow the stack, on which what arg points to may be: a number does not follow.
+// ioctl retries on EINTR: no call made through it may be left half done. It must not grow the
+// stack, because arg may be the address of a value on the stack, and such a number would not be
+// adjusted.
 //
 //go:nosplit
 func ioctl(fd int, req, arg uintptr) (uintptr, error) {
@@ -43,8 +44,8 @@ func ioctlPtr[T any](fd int, dir, nr uintptr, arg *T) error {
 	return err
 }
 
-// ioctlVar passes a header followed by an array; the request carries the
-// header's size only (kvm_cpuid2, kvm_msrs, kvm_msr_list).
+// ioctlVar passes a header followed by an array. The request carries only the header's size
+// (kvm_cpuid2, kvm_msrs, kvm_msr_list).
 func ioctlVar(fd int, dir, nr, headerSize uintptr, buf []byte) (uintptr, error) {
 	// SAFETY: buf holds the header and as many elements as the header announces; callers size it so.
 	return ioctl(fd, ioc(dir, nr, headerSize), uintptr(unsafe.Pointer(&buf[0])))

@@ -13,13 +13,13 @@ type preFaultMemory struct {
 	_                [5]uint64
 }
 
-// PreFault maps size bytes of guest memory at gpa into the guest as far as the
-// VMM has them mapped or can read them: later accesses do not leave the guest.
-// Both are multiples of the page size. errors.ErrUnsupported: this kernel cannot, or the
-// CPU has no two-dimensional paging.
+// PreFault maps size bytes of guest memory at gpa into the guest, as far as the VMM has them mapped
+// or can read them. Later accesses do not leave the guest. Both numbers are multiples of the page
+// size. It returns errors.ErrUnsupported if the kernel lacks support or the CPU has no
+// two-dimensional paging.
 func (c *VCPU) PreFault(gpa, size uint64) error {
 	r := preFaultMemory{GPA: gpa, Size: size}
-	for r.Size > 0 { // the kernel counts GPA and Size on as it goes
+	for r.Size > 0 { // the kernel advances GPA and reduces Size
 		err := ioctlPtr(c.fd, iocRead|iocWrite, nrPreFaultMemory, &r)
 		switch {
 		case err == nil, errors.Is(err, unix.EAGAIN):

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run enters the guest until the next exit. It returns unix.EINTR when a signal
-// or SetImmediateExit ended it; the caller decides whether to go on.
+// Run enters the guest until the next exit. It returns unix.EINTR when a signal or SetImmediateExit
+// ended it; the caller decides whether to continue.
 func (c *VCPU) Run() error {
 	// SAFETY: KVM_RUN takes no pointer; what it writes goes to the mapped run area.
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), ioc(0, nrRun, 0), 0)
@@ -18,9 +18,9 @@ func (c *VCPU) Run() error {
 	return nil
 }
 
-// SetImmediateExit makes the next or current Run return EINTR (on true), or
-// lets the vCPU run again (on false). It may be called from any thread; together
-// with Kick it stops a vCPU without a window in which the signal is lost.
+// SetImmediateExit makes the next or current Run return EINTR (if true), or allows the vCPU to run
+// again (if false). Any thread may call it. Together with Kick it stops a vCPU without a window in
+// which the signal is lost.
 func (c *VCPU) SetImmediateExit(on bool) {
 	var v uint32
 	if on {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// APIVersion is the only version of the interface there has been since 2007.
+// APIVersion is the only version of the interface since 2007.
 const APIVersion = 12
 
 // System is an open /dev/kvm.
@@ -33,8 +33,8 @@ func Open(path string) (*System, error) {
 	return s, nil
 }
 
-// FromFile takes over an already open /dev/kvm and checks its API version. On
-// error the file stays the caller's.
+// FromFile takes ownership of an open /dev/kvm and checks its API version. On error the file stays
+// the caller's.
 func FromFile(f *os.File) (*System, error) {
 	fd := int(f.Fd())
 	v, err := ioctl(fd, ioc(0, nrGetAPIVersion, 0), 0)
@@ -51,7 +51,7 @@ func FromFile(f *os.File) (*System, error) {
 	return &System{f: f, runSize: int(n)}, nil
 }
 
-// Close closes the device. VMs created from it live on.
+// Close closes the device. VMs created from it stay usable.
 func (s *System) Close() error { return s.f.Close() }
 
 func (s *System) fd() int { return int(s.f.Fd()) }
@@ -76,7 +76,7 @@ func (s *System) CreateVM() (*VM, error) {
 
 const cpuidEntrySize = 40
 
-// SupportedCPUID lists the CPUID leaves that this host can give to a guest.
+// SupportedCPUID returns the CPUID leaves that this host can give to a guest.
 func (s *System) SupportedCPUID() ([]CPUIDEntry, error) {
 	for n := 128; n <= 4096; n *= 2 {
 		buf := make([]byte, 8+n*cpuidEntrySize)
@@ -93,7 +93,7 @@ func (s *System) SupportedCPUID() ([]CPUIDEntry, error) {
 	return nil, errors.New("get supported CPUID: more than 4096 leaves")
 }
 
-// MSRIndexList lists the MSRs whose values make up a vCPU's state.
+// MSRIndexList returns the indices of the MSRs in a vCPU's state.
 func (s *System) MSRIndexList() ([]uint32, error) {
 	for n := 256; n <= 16384; n *= 2 {
 		buf := make([]byte, 4+n*4)

@@ -15,7 +15,7 @@ const (
 	vcpuTSCOffset  = 0
 )
 
-// HasTSCOffset tells whether the kernel has TSCOffset and SetTSCOffset (Linux 5.16).
+// HasTSCOffset reports whether the kernel has TSCOffset and SetTSCOffset (Linux 5.16).
 func (c *VCPU) HasTSCOffset() (bool, error) {
 	err := c.tscOffset(nrHasDeviceAttr, new(uint64))
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) ||
@@ -25,13 +25,15 @@ func (c *VCPU) HasTSCOffset() (bool, error) {
 	return err == nil, c.wrap("look for TSC offset", err)
 }
 
-// TSCOffset is what is added to the host's time-stamp counter, at the guest's frequency, for the guest.
+// TSCOffset returns the offset added to the host's time-stamp counter, at the guest's frequency,
+// for the guest.
 func (c *VCPU) TSCOffset() (offset uint64, err error) {
 	err = c.tscOffset(nrGetDeviceAttr, &offset)
 	return offset, c.wrap("get TSC offset", err)
 }
 
-// SetTSCOffset sets it. Unlike a write of the counter, it is never taken for an attempt at synchronisation.
+// SetTSCOffset sets the offset. Unlike a write of the counter, KVM never takes it for an attempt at
+// synchronisation.
 func (c *VCPU) SetTSCOffset(offset uint64) error {
 	return c.wrap("set TSC offset", c.tscOffset(nrSetDeviceAttr, &offset))
 }

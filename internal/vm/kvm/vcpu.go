@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// VCPU is one virtual CPU. Every method but SetImmediateExit belongs to the
-// thread that runs it.
+// VCPU is one virtual CPU. All methods except SetImmediateExit must be called by the thread that
+// runs it.
 type VCPU struct {
 	fd  int
 	id  int
@@ -25,7 +25,7 @@ func (c *VCPU) Close() error {
 	return err
 }
 
-// ID is the vCPU's number and APIC id.
+// ID returns the vCPU's number and APIC id.
 func (c *VCPU) ID() int { return c.id }
 
 // Offsets into struct kvm_run.
@@ -35,7 +35,7 @@ const (
 	offUnion         = 32
 )
 
-// ExitReason says why the last Run returned.
+// ExitReason returns the reason why the last Run returned.
 func (c *VCPU) ExitReason() uint32 { return binary.LittleEndian.Uint32(c.run[offExitReason:]) }
 
 // IOExit is an access to a port. Data aliases the run area: for reads, fill it before the next Run.
@@ -46,7 +46,7 @@ type IOExit struct {
 	Data  []byte // Size times the repeat count
 }
 
-// IO decodes an ExitIO. An inconsistent record is an error, not a panic.
+// IO decodes an ExitIO. It returns an error for an inconsistent record.
 func (c *VCPU) IO() (IOExit, error) {
 	u := c.run[offUnion:]
 	size, count := int(u[1]), int(binary.LittleEndian.Uint32(u[4:]))
@@ -75,7 +75,8 @@ func (c *VCPU) MMIO() MMIOExit {
 	return MMIOExit{Write: u[20] != 0, Addr: binary.LittleEndian.Uint64(u), Data: u[8 : 8+n]}
 }
 
-// Suberror is the first word of an ExitInternalError or ExitFailEntry or the type of an ExitSystemEvent.
+// Suberror returns the first word of an ExitInternalError or ExitFailEntry or the type of an
+// ExitSystemEvent.
 func (c *VCPU) Suberror() uint32 { return binary.LittleEndian.Uint32(c.run[offUnion:]) }
 
 // Regs reads the general-purpose registers.
@@ -136,13 +137,13 @@ func (c *VCPU) MPState() (uint32, error) {
 // SetMPState loads the multiprocessing state.
 func (c *VCPU) SetMPState(s uint32) error { return cset(c, "MP state", nrSetMPState, &s) }
 
-// SetCPUID decides what the guest's CPUID instruction shows. Call it before the first Run.
+// SetCPUID sets the result of the guest's CPUID instruction. Call it before the first Run.
 func (c *VCPU) SetCPUID(entries []CPUIDEntry) error {
 	_, err := ioctlVar(c.fd, iocWrite, nrSetCPUID2, 8, encodeCPUID(entries))
 	return c.wrap("set CPUID", err)
 }
 
-// CPUID reads what the guest's CPUID instruction shows.
+// CPUID reads the result of the guest's CPUID instruction.
 func (c *VCPU) CPUID() ([]CPUIDEntry, error) {
 	const room = 256
 	buf := make([]byte, 8+room*cpuidEntrySize)
@@ -155,8 +156,8 @@ func (c *VCPU) CPUID() ([]CPUIDEntry, error) {
 
 const msrEntrySize = 16
 
-// MSRs reads the given registers, in order, as far as the kernel can: the
-// result is shorter than indices if it stopped at one that cannot be read.
+// MSRs reads the given registers in order. The result is shorter than indices if the kernel stopped
+// at a register that cannot be read.
 func (c *VCPU) MSRs(indices []uint32) ([]MSR, error) {
 	if len(indices) == 0 {
 		return nil, nil
@@ -178,8 +179,8 @@ func (c *VCPU) MSRs(indices []uint32) ([]MSR, error) {
 	return out, nil
 }
 
-// SetMSRs writes the given registers in order and returns how many were
-// written: fewer than len(msrs) if the kernel refused one.
+// SetMSRs writes the given registers in order and returns the number written. It is less than
+// len(msrs) if the kernel refused one.
 func (c *VCPU) SetMSRs(msrs []MSR) (int, error) {
 	if len(msrs) == 0 {
 		return 0, nil
@@ -194,20 +195,20 @@ func (c *VCPU) SetMSRs(msrs []MSR) (int, error) {
 	return int(n), c.wrap("set MSRs", err)
 }
 
-// TSCKHz is the frequency of the guest's time-stamp counter.
+// TSCKHz returns the frequency of the guest's time-stamp counter.
 func (c *VCPU) TSCKHz() (uint32, error) {
 	r, err := ioctl(c.fd, ioc(0, nrGetTSCKHz, 0), 0)
 	return uint32(r), c.wrap("get TSC frequency", err)
 }
 
-// SetTSCKHz sets that frequency, where the host can scale it or it is the same.
+// SetTSCKHz sets that frequency, if the host can scale it or it is the same.
 func (c *VCPU) SetTSCKHz(khz uint32) error {
 	_, err := ioctl(c.fd, ioc(0, nrSetTSCKHz, 0), uintptr(khz))
 	return c.wrap("set TSC frequency", err)
 }
 
-// ClockCtrl tells the guest that it was paused, so that its watchdogs do not
-// bark. A guest without kvm-clock makes it fail with EINVAL; that is harmless.
+// ClockCtrl marks the guest as paused, so that its watchdogs do not fire. It fails with EINVAL for
+// a guest without kvm-clock. That is harmless.
 func (c *VCPU) ClockCtrl() error {
 	_, err := ioctl(c.fd, ioc(0, nrKVMClockCtrl, 0), 0)
 	return c.wrap("tell guest of the pause", err)

@@ -6,24 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// VM is a virtual machine's file descriptor. Its calls may be made from any thread.
+// VM is a virtual machine's file descriptor. Any thread may call its methods.
 type VM struct {
 	fd      int
 	runSize int
 }
 
-// Close drops the descriptor; the kernel frees the VM once its vCPUs are closed as well.
+// Close closes the descriptor. The kernel frees the VM once its vCPUs are closed as well.
 func (v *VM) Close() error { return unix.Close(v.fd) }
 
-// SetTSSAddr names three unused guest-physical pages, which Intel hosts need
-// for real mode (api.rst §4.25).
+// SetTSSAddr sets three unused guest-physical pages, which Intel hosts need for real mode (api.rst
+// §4.25).
 func (v *VM) SetTSSAddr(gpa uint64) error {
 	_, err := ioctl(v.fd, ioc(0, nrSetTSSAddr, 0), uintptr(gpa))
 	return wrap("set TSS address", err)
 }
 
-// SetIdentityMapAddr names one more such page (api.rst §4.31). Call it before
-// the first vCPU is created.
+// SetIdentityMapAddr sets one more such page (api.rst §4.31). Call it before the first vCPU is
+// created.
 func (v *VM) SetIdentityMapAddr(gpa uint64) error {
 	return wrap("set identity map address", ioctlPtr(v.fd, iocWrite, nrSetIdentityMap, &gpa))
 }
@@ -45,8 +45,8 @@ func (v *VM) SetMemory(slot uint32, gpa, size uint64, hva uintptr) error {
 	return nil
 }
 
-// PulseIRQ raises the interrupt line gsi and lets it fall: one interrupt of an
-// edge-triggered line, which has reached the local APICs when it returns.
+// PulseIRQ raises the interrupt line gsi and lowers it: one interrupt of an edge-triggered line,
+// which has reached the local APICs when PulseIRQ returns.
 func (v *VM) PulseIRQ(gsi uint32) error {
 	for level := uint32(1); ; level-- {
 		if err := ioctlPtr(v.fd, iocWrite, nrIRQLine, &irqLevel{IRQ: gsi, Level: level}); err != nil {
@@ -58,8 +58,8 @@ func (v *VM) PulseIRQ(gsi uint32) error {
 	}
 }
 
-// IOEventFD makes a 4-byte guest write to gpa, of whatever value, signal the eventfd instead of
-// leaving Run.
+// IOEventFD makes a 4-byte guest write of any value to gpa signal the eventfd instead of leaving
+// Run.
 func (v *VM) IOEventFD(eventfd int, gpa uint64) error {
 	a := ioeventfd{Addr: gpa, Len: 4, FD: int32(eventfd)}
 	if err := ioctlPtr(v.fd, iocWrite, nrIOEventFD, &a); err != nil {
@@ -75,7 +75,7 @@ func (v *VM) Clock() (ClockData, error) {
 	return c, wrap("get clock", err)
 }
 
-// SetClock sets the paravirtual clock to ns nanoseconds, now.
+// SetClock sets the paravirtual clock to ns nanoseconds at the time of the call.
 func (v *VM) SetClock(ns uint64) error {
 	return wrap("set clock", ioctlPtr(v.fd, iocWrite, nrSetClock, &ClockData{Clock: ns}))
 }
@@ -87,8 +87,8 @@ func (v *VM) IRQChip(id uint32) (IRQChipState, error) {
 	return s, wrap("get interrupt controller", err)
 }
 
-// SetIRQChip loads one interrupt controller's state. The header declares this
-// request with the read direction, although the kernel only reads from us.
+// SetIRQChip loads one interrupt controller's state. The header declares this request with the read
+// direction, although the kernel only reads our data.
 func (v *VM) SetIRQChip(s *IRQChipState) error {
 	return wrap("set interrupt controller", ioctlPtr(v.fd, iocRead, nrSetIRQChip, s))
 }

@@ -1,9 +1,9 @@
-// Package netclient is the VMM's end of the wire to forkd-net: it asks for each
-// flow that the guest wants, and is handed a connected descriptor. It opens
-// nothing itself. Without a wire everything is refused.
+// Package netclient is the VMM's end of the wire, the pair of sockets to forkd-net. It requests
+// each flow of the guest, and receives a connected descriptor. It opens no sockets itself. Without
+// a wire it refuses all flows.
 //
-// The trap: forkd-net has a duplicate of a TCP socket that it handed over, so
-// closing ours alone ends nothing; both directions are shut down first.
+// forkd-net has a duplicate of each TCP socket it passed on, so closing ours does not end the
+// connection. Both directions are shut down first.
 package netclient
 
 import (
@@ -19,21 +19,21 @@ import (
 	"github.com/forkd/forkd/internal/vm/usernet"
 )
 
-// openMax is how many flows may be asked for at once.
+// openMax is the maximum number of pending flow requests.
 const openMax = 256
 
-// Client is a usernet.Dialer over a wire that can be replaced.
+// Client is a usernet.Dialer over a replaceable wire.
 type Client struct {
-	mu     sync.Mutex // guards what follows
-	wire   *wire      // nil: there is none
+	mu     sync.Mutex // guards the fields below
+	wire   *wire      // nil if there is none
 	closed bool
 	wg     sync.WaitGroup // of wires' readers
 }
 
 var _ usernet.Dialer = (*Client)(nil)
 
-// SetWire makes f, which it takes over, the wire. Flows that were asked for on
-// the one before are refused; those that came about go on.
+// SetWire makes f the wire and takes ownership of it. Flow requests pending on the previous wire
+// are refused; established flows continue.
 func (c *Client) SetWire(f *os.File) error {
 	conn, err := netwire.NewConn(f)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Client) SetWire(f *os.File) error {
 	return nil
 }
 
-// drop forgets a wire that has ended.
+// drop removes a wire that has ended.
 func (c *Client) drop(w *wire) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *Client) drop(w *wire) {
 	}
 }
 
-// Close ends the wire. Flows that came about go on. It is idempotent.
+// Close ends the wire. Established flows continue. It is idempotent.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -115,7 +115,7 @@ func (c *Client) DialDatagrams(ctx context.Context, f usernet.Flow) (usernet.Dat
 	return &datagrams{s}, nil
 }
 
-// open asks for a flow.
+// open requests a flow.
 func (c *Client) open(ctx context.Context, f usernet.Flow) (socket, expected, error) {
 	c.mu.Lock()
 	w := c.wire

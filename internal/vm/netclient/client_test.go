@@ -145,7 +145,7 @@ func TestAFlowIsHandedOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ours.Close() // as forkd-net has its duplicate
+	defer ours.Close() // like forkd-net's duplicate
 	if err := n.SendOpened(m.ID, file); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestAFlowIsHandedOver(t *testing.T) {
 	}
 }
 
-// relay dials a stream that forkd-net relays, and returns both its halves.
+// relay dials a stream that forkd-net relays, and returns both halves.
 func relay(t *testing.T) (n *forkdNet, id uint32, s usernet.Stream, far *os.File) {
 	t.Helper()
 	c := newClient(t)
@@ -209,8 +209,8 @@ func TestAStreamPairCarriesHalfCloses(t *testing.T) {
 	}
 }
 
-// An end that forkd-net does not vouch for is no end of the data: a download that was cut
-// off does not look whole.
+// If forkd-net does not confirm an end, it is not the end of the data: a truncated download must
+// not look complete.
 func TestAStreamThatIsCutOffIsReset(t *testing.T) {
 	for name, end := range map[string]func(n *forkdNet, id uint32){
 		"by forkd-net":       func(n *forkdNet, id uint32) { n.Send(netwire.Message{Kind: netwire.Broken, ID: id}) },

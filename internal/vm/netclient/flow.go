@@ -14,10 +14,10 @@ import (
 // stream is a TCP flow's far half.
 type stream struct {
 	socket
-	hard func() // has the kernel reset the connection once nobody has it any more
+	hard func() // makes the kernel reset the connection once its last descriptor is closed
 }
 
-// Close ends both directions, whoever else has the socket.
+// Close ends both directions, even if another process has the socket.
 func (s *stream) Close() error {
 	s.shutdown(unix.SHUT_RDWR)
 	return s.socket.Close()
@@ -29,18 +29,18 @@ func (s *stream) Abort() {
 	s.Close()
 }
 
-// expected is what a wire will say about a stream's end.
+// expected is the future report of a wire about a stream's end.
 type expected struct {
 	wire *wire
 	id   uint32
 	*ending
 }
 
-// forget says that nobody asks any more.
+// forget drops the interest in the end.
 func (e expected) forget() { e.wire.forgetEnd(e.id, e.ending) }
 
-// relayed is a stream that forkd-net relays. Its end may be the far end's last byte, a reset,
-// or forkd-net's own: which it was the wire tells.
+// relayed is a stream relayed by forkd-net. Its end may be the far end's last byte, a reset, or the
+// end of forkd-net itself; the wire reports which.
 type relayed struct {
 	stream
 	end expected
@@ -52,7 +52,7 @@ func (r *relayed) Read(b []byte) (int, error) {
 	if !errors.Is(err, io.EOF) {
 		return n, err
 	}
-	<-r.end.known // of the wire, or of our own closing
+	<-r.end.known // closed at the end of the wire, or by our own close
 	if r.end.finished {
 		return n, io.EOF
 	}
@@ -71,10 +71,10 @@ func (r *relayed) Abort() {
 	r.stream.Abort()
 }
 
-// WaitRead waits until a read does not.
+// WaitRead waits until a read does not block.
 func (s *stream) WaitRead() error { return waitRead(s.socket) }
 
-// waitRead waits for something to read, an end or an error, and takes none of them.
+// waitRead waits for data, an end or an error, and consumes none of them.
 func waitRead(c syscall.Conn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -86,13 +86,13 @@ func waitRead(c syscall.Conn) error {
 	})
 }
 
-// packets are buffers for a datagram and its prefix.
+// packets holds buffers for a datagram and its prefix.
 var packets = sync.Pool{New: func() any { return new([1 + netwire.MaxDatagram]byte) }}
 
 // datagrams is the far half of a flow of UDP or of echo requests.
 type datagrams struct{ socket }
 
-// WaitRead waits until a read does not.
+// WaitRead waits until a read does not block.
 func (d *datagrams) WaitRead() error { return waitRead(d.socket) }
 
 // Read implements usernet.Datagrams.

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a descriptor as it came: to have package net look at it, which asks the
-// kernel for addresses and duplicates it, would be a third of what connecting takes.
+// socket is a received descriptor. It is used without package net, which would query the kernel for
+// addresses and duplicate it: a third of the cost of connecting.
 type socket struct {
 	*os.File
 	domain, kind int // AF_INET, SOCK_STREAM
 }
 
-// socketOf takes a socket over: f is closed if it is none.
+// socketOf takes ownership of a socket. If f is not a socket, it is closed.
 func socketOf(f *os.File) (s socket, err error) {
 	s.File = f
 	ctl := s.control(func(fd int) {
@@ -47,10 +47,10 @@ func (s socket) shutdown(how int) (err error) {
 	return errors.Join(ctl, err)
 }
 
-// CloseWrite says that nothing more is written.
+// CloseWrite ends the sending of data.
 func (s socket) CloseWrite() error { return s.shutdown(unix.SHUT_WR) }
 
-// resetOnClose has the kernel reset the connection when it is closed.
+// resetOnClose makes the kernel reset the connection when it is closed.
 func (s socket) resetOnClose() {
 	s.control(func(fd int) { unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) })
 }

@@ -13,19 +13,19 @@ import (
 type wire struct {
 	conn *netwire.Conn
 
-	mu    sync.Mutex             // guards what follows
+	mu    sync.Mutex             // guards the fields below
 	calls map[uint32]chan answer // nil once the wire has ended; each takes one answer
-	ends  map[uint32]*ending     // of streams that came about
+	ends  map[uint32]*ending     // of established streams
 	last  uint32                 // id
 }
 
-// ending is how a stream that forkd-net relays has ended, or will.
+// ending is the past or future end of a stream relayed by forkd-net.
 type ending struct {
-	known    chan struct{} // closed when the next is right
-	finished bool          // with the far end's last byte; else it was cut off
+	known    chan struct{} // closed when finished is valid
+	finished bool          // with the far end's last byte; otherwise it was cut off
 }
 
-// end notes how a stream ended. w.mu is held.
+// end records how a stream ended. w.mu is held.
 func (w *wire) end(id uint32, finished bool) {
 	if e := w.ends[id]; e != nil {
 		delete(w.ends, id)
@@ -34,7 +34,7 @@ func (w *wire) end(id uint32, finished bool) {
 	}
 }
 
-// forgetEnd is for a stream that is closed.
+// forgetEnd is called for a closed stream.
 func (w *wire) forgetEnd(id uint32, e *ending) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,15 +43,15 @@ func (w *wire) forgetEnd(id uint32, e *ending) {
 	}
 }
 
-// answer is to one Open.
+// answer is the answer to one Open.
 type answer struct {
-	file   *os.File // nil: refused
+	file   *os.File // nil if refused
 	end    *ending  // of the file, if there is one
 	id     uint32
 	reason usernet.Reason
 }
 
-// open asks for a flow and waits for the answer.
+// open requests a flow and waits for the answer.
 func (w *wire) open(ctx context.Context, f netwire.Flow) (a answer, err error) {
 	id, call, reason := w.begin()
 	if call == nil {
@@ -75,7 +75,7 @@ func (w *wire) open(ctx context.Context, f netwire.Flow) (a answer, err error) {
 	}
 }
 
-// begin makes a place for an answer, or says how the flow is refused.
+// begin registers a request, or returns the reason to refuse the flow.
 func (w *wire) begin() (id uint32, call chan answer, refused usernet.Reason) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,8 +92,8 @@ func (w *wire) begin() (id uint32, call chan answer, refused usernet.Reason) {
 	return w.last, call, 0
 }
 
-// forget gives an answer up, and reports whether it was still to come. One that
-// is there already is closed.
+// forget abandons a request, and reports whether the answer was still to come. If the answer is
+// already there, it is closed.
 func (w *wire) forget(id uint32, call chan answer) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,8 +112,7 @@ func (w *wire) forget(id uint32, call chan answer) bool {
 	return waiting
 }
 
-// receive hands out answers until the wire ends; what is not answered by then is
-// refused.
+// receive delivers answers until the wire ends. Requests without an answer are then refused.
 func (w *wire) receive() {
 	for {
 		m, file, err := w.conn.Receive(true)
@@ -131,12 +130,12 @@ func (w *wire) receive() {
 		call <- answer{reason: usernet.Prohibited}
 	}
 	w.calls = nil
-	for id := range w.ends { // forkd-net has died in the middle of them
+	for id := range w.ends { // forkd-net has died during these streams
 		w.end(id, false)
 	}
 }
 
-// take acts on a message; false: such a one does not come to a VMM.
+// take handles a message. It returns false if a VMM must not get such a message.
 func (w *wire) take(m netwire.Message, file *os.File) bool {
 	switch m.Kind {
 	case netwire.Opened, netwire.Refused:
@@ -151,7 +150,7 @@ func (w *wire) take(m netwire.Message, file *os.File) bool {
 	return true
 }
 
-// answer gives an answer to who waits for it. After a Cancel that is nobody.
+// answer passes an answer to its waiting request. After a Cancel there is none.
 func (w *wire) answer(id uint32, a answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,7 +160,7 @@ func (w *wire) answer(id uint32, a answer) {
 			a.end = &ending{known: make(chan struct{})}
 			w.ends[id] = a.end
 		}
-		call <- a // takes one without waiting
+		call <- a // has room for one
 		return
 	}
 	if a.file != nil {

@@ -1,5 +1,4 @@
-// Package serial is the guest's console: a 16550 UART that only sends (the
-// console is a log, nobody types), and the bounded file that keeps what it sent.
-// It does not know KVM: port accesses and the interrupt come in as functions.
-// The trap: Linux polls LSR before every byte, so reads must be cheap.
+// Package serial is the guest's console: a send-only 16550 UART (the console is a log without
+// input), and the bounded file with its output. It does not know KVM: port accesses and the
+// interrupt are functions. Linux polls LSR before every byte, so reads must be cheap.
 package serial

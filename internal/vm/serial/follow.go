@@ -6,23 +6,23 @@ import (
 	"os"
 )
 
-// Follower reads the file of a Log as it grows, in another process than the
-// Log's. When the Log drops its older half the Follower finds its place again
-// by the last bytes that it read; what was dropped before it was read is lost.
+// Follower reads the file of a Log as it grows, in another process than the Log's. When the Log
+// drops its older half, the Follower finds its place again by the last bytes it read. Bytes dropped
+// before it read them are lost.
 type Follower struct {
 	f    *os.File
 	at   int64
-	last []byte // what was read last, at most markBytes
+	last []byte // the last bytes read, at most markBytes
 }
 
-// markBytes find a place again: a boot log's lines have times in them, so that
-// so many bytes are there once.
+// markBytes is the number of bytes by which a place is found again. The lines of a boot log contain
+// times, so a string this long occurs only once.
 const markBytes = 256
 
-// NewFollower begins at the file's beginning. The file stays the caller's.
+// NewFollower returns a Follower at the file's beginning. The file stays the caller's.
 func NewFollower(f *os.File) *Follower { return &Follower{f: f} }
 
-// Skip goes on before the last n lines.
+// Skip moves to the last n lines.
 func (f *Follower) Skip(n int) error {
 	b, err := f.all()
 	if err != nil {
@@ -37,7 +37,7 @@ func (f *Follower) Skip(n int) error {
 	return nil
 }
 
-// Read reads what is new; io.EOF means that nothing is, for now.
+// Read reads new bytes. It returns io.EOF if there are no new bytes yet.
 func (f *Follower) Read(p []byte) (int, error) {
 	st, err := f.f.Stat()
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *Follower) Read(p []byte) (int, error) {
 	return 0, err
 }
 
-// find looks for where it was in a file that has lost its beginning.
+// find finds the previous position in a file after the loss of its beginning.
 func (f *Follower) find() error {
 	b, err := f.all()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// followed is a log and a follower of its file.
+// followed returns a log and a follower of its file.
 func followed(t *testing.T, max int64) (*Log, *Follower) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "console")

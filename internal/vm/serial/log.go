@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Log keeps the last bytes of a console in a file of bounded size. When the
-// file is full, its newer half moves to the front. It is safe for concurrent use.
+// Log keeps the last bytes of a console in a file of bounded size. When the file is full, its newer
+// half moves to the front. It is safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	f    *os.File
@@ -15,8 +15,8 @@ type Log struct {
 	max  int64
 }
 
-// NewLog writes to f, which it takes over, and lets it grow to max bytes. What
-// f holds already is kept.
+// NewLog returns a Log. The Log owns f and lets it grow to max bytes. Existing content of f is
+// kept.
 func NewLog(f *os.File, max int64) (*Log, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -25,8 +25,8 @@ func NewLog(f *os.File, max int64) (*Log, error) {
 	return &Log{f: f, size: st.Size(), max: max}, nil
 }
 
-// Write appends p. A file that cannot be written (a full disk) loses output and
-// never stops the guest, so the error is for tests only.
+// Write appends p. If the file cannot be written (a full disk), output is lost but the guest never
+// stops, so the error is only for tests.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

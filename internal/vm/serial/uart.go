@@ -29,7 +29,7 @@ const (
 	portCount = 8
 )
 
-// PortCount is the number of ports that a UART takes.
+// PortCount is a UART's number of ports.
 const PortCount = portCount
 
 // UART is a send-only 16550. Its methods are safe for concurrent use.
@@ -46,8 +46,8 @@ type state struct {
 	THREPending                  bool
 }
 
-// New returns a UART in its reset state. out takes what the guest sends; raise
-// triggers its (edge) interrupt.
+// New returns a UART in its reset state. out receives the guest's output; raise triggers its (edge)
+// interrupt.
 func New(out io.Writer, raise func()) *UART { return &UART{out: out, raise: raise} }
 
 // Write handles a guest's write to the port at offset 0 to 7.
@@ -69,13 +69,13 @@ func (u *UART) write(offset uint16, v uint8) (irq, send bool) {
 	case offset == regData && r.LCR&lcrDLAB != 0:
 		r.DLL = v
 	case offset == regData:
-		send = r.MCR&mcrLoop == 0 // in loopback the byte would come back; nobody listens
+		send = r.MCR&mcrLoop == 0 // in loopback the byte would come back; no driver reads it
 		r.THREPending = true
 		irq = r.IER&ierTHRE != 0
 	case offset == regIER && r.LCR&lcrDLAB != 0:
 		r.DLM = v
 	case offset == regIER:
-		// Enabling the interrupt with an empty transmitter raises it at once.
+		// Enabling the interrupt with an empty transmitter raises it immediately.
 		irq = v&ierTHRE != 0 && r.IER&ierTHRE == 0
 		r.THREPending = r.THREPending || irq
 		r.IER = v & 0x0f
@@ -121,8 +121,8 @@ func (u *UART) Read(offset uint16) uint8 {
 	return 0
 }
 
-// modemStatus reflects the outputs in loopback mode, by which Linux tells a
-// UART from an empty socket.
+// modemStatus returns the modem status. In loopback mode it reflects the outputs, by which Linux
+// distinguishes a UART from an empty socket.
 func (r *state) modemStatus() uint8 {
 	if r.MCR&mcrLoop == 0 {
 		return msrReady
@@ -148,8 +148,8 @@ func (u *UART) SaveState() []byte {
 	return []byte{r.IER, r.LCR, r.MCR, r.SCR, r.DLL, r.DLM, pending}
 }
 
-// RestoreState loads the registers, and raises the interrupt that the guest has
-// not yet acknowledged.
+// RestoreState loads the registers, and raises the interrupt if the guest has not acknowledged it
+// yet.
 func (u *UART) RestoreState(b []byte) error {
 	if len(b) != stateSize {
 		return io.ErrUnexpectedEOF

@@ -19,7 +19,7 @@ const (
 // SAFETY: page is a mapping of a whole page, so that its first word is there and aligned.
 func word(page []byte) *uint32 { return (*uint32)(unsafe.Pointer(unsafe.SliceData(page))) }
 
-// futexWake wakes all who wait.
+// futexWake wakes all waiters.
 //
 // SAFETY: the kernel only looks the word's page up.
 func futexWake(page []byte) error {
@@ -30,8 +30,7 @@ func futexWake(page []byte) error {
 	return nil
 }
 
-// futexWait blocks while the word is 0, until it is woken, has waited for so
-// long, or gets a signal.
+// futexWait blocks while the word is 0, until it is woken, atMost has passed, or a signal arrives.
 //
 // SAFETY: the kernel reads the word and the timeout, and both live until it returns.
 func futexWait(page []byte, atMost time.Duration) {

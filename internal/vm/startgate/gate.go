@@ -1,10 +1,9 @@
-// Package startgate lets the vCPUs of a restored VM wait until the daemon lets them begin,
-// which costs no message to its VMM. Several VMs may wait at one gate.
+// Package startgate makes the vCPUs of a restored VM wait until the daemon opens a gate, which
+// needs no message to the VMM. Several VMs may wait at one gate.
 //
-// A gate is a word in a page of shared memory. Only its maker can write it (the
-// file carries F_SEAL_FUTURE_WRITE, Linux 5.1), so that a VMM which its guest
-// has taken over can neither open the gate for its siblings nor hold it shut.
-// If the maker dies, the gate stays as it is.
+// A gate is a word in a page of shared memory. Only its maker can write it (the file carries
+// F_SEAL_FUTURE_WRITE, Linux 5.1), so a VMM taken over by its guest can neither open the gate for
+// its siblings nor keep it shut. If the maker dies, the gate keeps its state.
 package startgate
 
 import (
@@ -16,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// size of the file; the word is its first.
+// size is the size of the file. Its first word is the gate.
 const size = 4096
 
 // Gate is the maker's side.
@@ -25,7 +24,7 @@ type Gate struct {
 	page []byte
 }
 
-// New makes a shut gate.
+// New returns a shut gate.
 func New() (*Gate, error) {
 	fd, err := unix.MemfdCreate("start gate", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -40,7 +39,7 @@ func New() (*Gate, error) {
 	return &Gate{file: f, page: page}, nil
 }
 
-// seal maps the page for writing and forbids that to everybody after.
+// seal maps the page for writing, and then forbids further writable mappings.
 func seal(fd int) ([]byte, error) {
 	if err := unix.Ftruncate(fd, size); err != nil {
 		return nil, err
@@ -57,10 +56,10 @@ func seal(fd int) ([]byte, error) {
 	return page, nil
 }
 
-// File is what the waiting side loads. It stays the gate's.
+// File returns the file that the waiting side loads. It stays the gate's.
 func (g *Gate) File() *os.File { return g.file }
 
-// Open lets everybody pass, now and later.
+// Open opens the gate for all current and future waiters.
 func (g *Gate) Open() error {
 	atomic.StoreUint32(word(g.page), 1)
 	if err := futexWake(g.page); err != nil {
@@ -69,7 +68,7 @@ func (g *Gate) Open() error {
 	return nil
 }
 
-// Close frees the maker's side; those who wait go on waiting.
+// Close frees the maker's side. Waiters keep waiting.
 func (g *Gate) Close() {
 	unix.Munmap(g.page)
 	g.file.Close()
@@ -90,29 +89,28 @@ func Load(f *os.File) (*Entrance, error) {
 	return &Entrance{page: page, lookUp: lookUp}, nil
 }
 
-// lookUp is how often a waiter asks whether it should give up if no signal made
-// it. Each look costs a thread's wake-up, at 0.7 ms of CPU time under emulation:
-// at 20 a second, a hundred waiters took a third of the time of the fork they
-// waited for.
+// lookUp is the interval at which a waiter calls giveUp without a signal. Each call costs a
+// thread's wake-up, 0.7 ms of CPU time under emulation: at 20 a second, a hundred waiters took a
+// third of the time of the fork they waited for.
 const lookUp = 10 * time.Second
 
-// Wait blocks the calling thread until the gate opens (true) or giveUp says so
-// (false), which is asked after each signal and every 10 s. A signal that comes just
-// before it blocks is missed: who wants it to give up sends more than one.
+// Wait blocks the calling thread until the gate opens (true) or giveUp returns true (false). giveUp
+// is called after each signal and every 10 s. A signal that arrives just before Wait blocks is
+// missed, so send more than one.
 func (e *Entrance) Wait(giveUp func() bool) bool {
 	for atomic.LoadUint32(word(e.page)) == 0 {
 		if giveUp() {
 			return false
 		}
-		futexWait(e.page, e.lookUp) // whatever ended it: look again
+		futexWait(e.page, e.lookUp) // check again, whatever ended the wait
 	}
 	return true
 }
 
-// Close frees the waiting side. Nobody may be waiting.
+// Close frees the waiting side. No thread may be waiting.
 func (e *Entrance) Close() { unix.Munmap(e.page) }
 
-// Now is the time that waiting and opening sides share, CLOCK_MONOTONIC in nanoseconds.
+// Now returns the time shared by the waiting and opening sides, CLOCK_MONOTONIC in nanoseconds.
 func Now() int64 {
 	var t unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)

@@ -68,7 +68,7 @@ func TestAWaiterGivesUp(t *testing.T) {
 	}
 }
 
-// A VMM has the descriptor and a mapping; neither lets it write.
+// A VMM has the descriptor and a mapping. Neither allows writing.
 func TestOnlyTheMakerWrites(t *testing.T) {
 	g, _ := open(t)
 	fd := int(g.File().Fd())

@@ -22,20 +22,20 @@ var (
 	broadcastMAC = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 )
 
-// isGroup tells of broadcast and multicast.
+// isGroup reports whether m is a broadcast or multicast address.
 func (m MAC) isGroup() bool { return m[0]&1 != 0 }
 
 func isGateway(a netip.Addr) bool {
 	return a == guestnet.Gateway4 || a == guestnet.Gateway6 || a == guestnet.GatewayUniqueLocal
 }
 
-// mayBeGuests reports whether the guest may send from a. Which link-local
-// address it has follows from its MAC, and that may change.
+// mayBeGuests reports whether the guest may send from a. Its link-local address depends on its MAC,
+// which may change.
 func mayBeGuests(a netip.Addr) bool {
 	return a == guest4 || a == guest6 || a.Is6() && a.IsLinkLocalUnicast() && a != guestnet.Gateway6
 }
 
-// isGroupAddress tells of destinations that are no single host.
+// isGroupAddress reports whether a is a broadcast or multicast address.
 func isGroupAddress(a netip.Addr) bool {
 	return a.IsMulticast() || a == guestnet.Broadcast4 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
@@ -47,7 +47,7 @@ func fromStack(a tcpip.Address) netip.Addr {
 
 func toStack(a netip.Addr) tcpip.Address { return tcpip.AddrFromSlice(a.AsSlice()) }
 
-// networkOf is a's protocol, as the stack numbers it.
+// networkOf returns a's protocol number in the stack.
 func networkOf(a netip.Addr) tcpip.NetworkProtocolNumber {
 	if a.Is4() {
 		return header.IPv4ProtocolNumber

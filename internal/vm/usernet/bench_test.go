@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is what this process has used, the kernel's part included.
+// cpuTime returns the CPU time of this process, including the kernel's part.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
@@ -25,8 +25,8 @@ const (
 	perTurn = 128 << 20 // bytes
 )
 
-// BenchmarkBulk carries bytes one way. Beside the engine, with Linux as the
-// guest, is a plain loopback connection: the floor.
+// BenchmarkBulk carries bytes one way. It compares the engine, with Linux as the guest, with a
+// plain loopback connection, the lower limit.
 func BenchmarkBulk(b *testing.B) {
 	for _, way := range []struct {
 		name string

@@ -14,23 +14,23 @@ import (
 
 // connection is a TCP flow, from the guest's SYN on.
 type connection struct {
-	ctx    context.Context // of the dial; ended by stop
+	ctx    context.Context // of the dial; cancelled by stop
 	cancel context.CancelFunc
-	seq    uint32 // of the guest's SYN: an ICMP answer quotes it
+	seq    uint32 // of the guest's SYN; an ICMP answer quotes it
 }
 
 func (c *connection) stop()                        { c.cancel() }
 func (c *connection) idleSince() (time.Time, bool) { return time.Time{}, false }
 
-// unknownTCP takes segments that are no connection's. What it leaves to the
-// stack is answered with an RST, unless it is one.
+// unknownTCP handles segments outside of connections. If it leaves one to the stack, the stack
+// answers with an RST, unless the segment is one.
 func (e *Engine) unknownTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	h := header.TCP(pkt.TransportHeader().Slice())
 	f := flowOf(TCP, id)
 	known := e.table.get(f)
 	if h.Flags().Contains(header.TCPFlagRst) {
 		if known != nil {
-			known.stop() // the guest has given up before we answered
+			known.stop() // the guest gave up before the answer
 		}
 		return false
 	}
@@ -38,7 +38,7 @@ func (e *Engine) unknownTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffe
 		return false
 	}
 	if known != nil {
-		return true // sent again while the dial is under way
+		return true // a retransmission during the dial
 	}
 	c := &connection{seq: h.SequenceNumber()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -55,7 +55,7 @@ func (e *Engine) unknownTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffe
 	return true
 }
 
-// connect dials for a SYN, in a goroutine of its own, and answers it.
+// connect dials for a SYN, in its own goroutine, and answers it.
 func (e *Engine) connect(r *tcp.ForwarderRequest) {
 	f := flowOf(TCP, r.ID())
 	c, ok := e.table.get(f).(*connection)
@@ -74,7 +74,7 @@ func (e *Engine) connect(r *tcp.ForwarderRequest) {
 	var events waiter.Queue
 	ep, failed := r.CreateEndpoint(&events)
 	r.Complete(false)
-	if failed != nil { // the guest does not want it any more
+	if failed != nil { // the guest has given up
 		far.Abort()
 		return
 	}
@@ -93,8 +93,7 @@ func (e *Engine) dialTCP(c *connection, f Flow) (Stream, error) {
 	return far, err
 }
 
-// refuseTCP tells the guest that its connection does not come about, and reports
-// whether an RST is to do so.
+// refuseTCP refuses a guest's connection, and reports whether to send an RST.
 func (e *Engine) refuseTCP(f Flow, c *connection, err error) (reset bool) {
 	if c.ctx.Err() != nil {
 		return true
@@ -111,7 +110,7 @@ func (e *Engine) refuseTCP(f Flow, c *connection, err error) (reset bool) {
 	}
 }
 
-// reasonOf is how a dialer's error is to look to the guest.
+// reasonOf returns the reason by which a dialer's error appears to the guest.
 func reasonOf(err error) Reason {
 	var r *Refusal
 	switch {
@@ -123,8 +122,7 @@ func reasonOf(err error) Reason {
 	return Reset
 }
 
-// splice carries bytes both ways until both ends have said that they are done,
-// or one is gone.
+// splice carries bytes both ways until both ends are done, or one is gone.
 func (e *Engine) splice(c *connection, ep tcpip.Endpoint, events *waiter.Queue, far Stream) {
 	if e.table.takeLarge() {
 		defer e.table.dropLarge()

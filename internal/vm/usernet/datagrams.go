@@ -12,17 +12,17 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// What waits for a far half of datagrams, and the largest of them, in bytes.
+// Limits of the datagrams waiting for a far half: their number, and their total size in bytes.
 const (
 	datagramsWaiting = 64
 	waitingBytes     = 256 << 10
 	datagramMax      = 65535
 )
 
-// portDNS is where flows are one question and its answer.
+// portDNS is the port of flows with a single question and answer.
 const portDNS = 53
 
-// answered is how long a flow to portDNS is kept when nothing is asked any more.
+// answered is how long a flow to portDNS is kept without pending questions.
 const answered = time.Second
 
 // datagrams is a flow of UDP or of echo requests.
@@ -31,13 +31,13 @@ type datagrams struct {
 	flow Flow
 	idle time.Duration
 
-	ctx     context.Context // ended by stop
+	ctx     context.Context // cancelled by stop
 	cancel  context.CancelFunc
 	queue   chan []byte
 	waiting atomic.Int64 // bytes in queue
 	quote   atomic.Uint64
-	pending atomic.Int64 // questions without answer, on portDNS
-	last    atomic.Int64 // when there was one, as Unix nanoseconds
+	pending atomic.Int64 // unanswered questions, on portDNS
+	last    atomic.Int64 // time of the last datagram, as Unix nanoseconds
 	dialing atomic.Bool
 }
 
@@ -47,8 +47,8 @@ func (d *datagrams) idleSince() (time.Time, bool) {
 	return time.Unix(0, d.last.Load()), !d.dialing.Load()
 }
 
-// datagram takes a UDP datagram from the stack. What it leaves to it is
-// answered with port unreachable.
+// datagram takes a UDP datagram from the stack. If it leaves one to the stack, the stack answers
+// with port unreachable.
 func (e *Engine) datagram(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	h := header.UDP(pkt.TransportHeader().Slice())
 	size := int(h.Length()) - header.UDPMinimumSize
@@ -71,8 +71,8 @@ func (e *Engine) echo(p packet) {
 	}
 }
 
-// toFlow gives a datagram to its flow, which begins with it if need be. quote is
-// the first 8 bytes of its transport's header.
+// toFlow passes a datagram to its flow. It creates the flow if necessary. quote is the first 8
+// bytes of the transport's header.
 func (e *Engine) toFlow(f Flow, datagram []byte, quote uint64) bool {
 	given := e.table.give(f, func(fl flow) {
 		if d, ok := fl.(*datagrams); ok {
@@ -105,7 +105,7 @@ func (e *Engine) newDatagrams(f Flow) *datagrams {
 
 func (d *datagrams) used() { d.last.Store(d.e.now().UnixNano()) }
 
-// put queues a datagram, or drops it. One caller at a time: the table sees to it.
+// put queues a datagram, or drops it. The table calls it from one goroutine at a time.
 func (d *datagrams) put(b []byte, quote uint64) {
 	d.used()
 	d.quote.Store(quote)
@@ -122,7 +122,7 @@ func (d *datagrams) put(b []byte, quote uint64) {
 	}
 }
 
-// run is the flow's life. What came while it ended for being idle begins another.
+// run is the flow's life. Datagrams arriving while it ends for being idle begin another flow.
 func (d *datagrams) run() {
 	idle := d.live()
 	d.e.table.remove(d.flow, d)
@@ -131,8 +131,7 @@ func (d *datagrams) run() {
 	}
 }
 
-// live dials and carries datagrams, and reports whether it was for being idle
-// that it ended.
+// live dials and carries datagrams. It reports whether the flow ended because it was idle.
 func (d *datagrams) live() (idle bool) {
 	defer d.cancel()
 	ctx, cancel := context.WithTimeout(d.ctx, d.e.cfg.Limits.DialTime)
@@ -165,7 +164,7 @@ func (d *datagrams) live() (idle bool) {
 	return idle
 }
 
-// toFar sends what the guest sent, until the flow is idle or over.
+// toFar sends the guest's datagrams until the flow is idle or over.
 func (d *datagrams) toFar(far Datagrams) (idle bool) {
 	look := d.idle
 	if d.flow.Far.Port() == portDNS {
@@ -192,12 +191,12 @@ func (d *datagrams) toFar(far Datagrams) (idle bool) {
 	}
 }
 
-// left is how long the flow may still be idle.
+// left returns how long the flow may still be idle.
 func (d *datagrams) left() time.Duration {
 	return d.idle - d.e.now().Sub(time.Unix(0, d.last.Load()))
 }
 
-// soft tells the guest of a refusal, after which a flow goes on.
+// soft reports a refusal to the guest if the flow continues after it.
 func (d *datagrams) soft(err error) bool {
 	var r *Refusal
 	if !errors.As(err, &r) {
@@ -207,7 +206,7 @@ func (d *datagrams) soft(err error) bool {
 	return true
 }
 
-// toGuest gives the guest what comes back.
+// toGuest passes the far end's datagrams to the guest.
 func (d *datagrams) toGuest(far Datagrams) {
 	out, err := d.e.newSender(d.flow)
 	if err != nil {

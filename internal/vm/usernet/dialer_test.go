@@ -9,14 +9,13 @@ import (
 	"syscall"
 )
 
-// hostDialer dials the host's own sockets: every far address is one listener of
-// this host.
+// hostDialer dials the host's own sockets: every far address is one listener of this host.
 type hostDialer struct {
-	tcp, udp string // where the far ends are
+	tcp, udp string // addresses of the far ends
 
 	mu    sync.Mutex
 	flows []Flow
-	tcpDo func(ctx context.Context, f Flow) error // before a dial; its error is the answer
+	tcpDo func(ctx context.Context, f Flow) error // called before a dial; its error is the answer
 }
 
 func (d *hostDialer) saw(f Flow) {
@@ -45,7 +44,7 @@ func (s hostStream) WaitRead() error {
 		return err
 	}
 	var b [1]byte
-	var failed error // a look takes a socket's error away: nobody else is to see it
+	var failed error // reading a socket's error clears it, so no other reader may see it
 	err = raw.Read(func(fd uintptr) bool {
 		_, _, failed = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		return failed != syscall.EAGAIN
@@ -68,7 +67,7 @@ func (d *hostDialer) DialTCP(ctx context.Context, f Flow) (Stream, error) {
 	return hostStream{c.(*net.TCPConn)}, nil
 }
 
-// hostDatagrams are a UDP socket.
+// hostDatagrams is a UDP socket.
 type hostDatagrams struct{ *net.UDPConn }
 
 func (d hostDatagrams) Read(b []byte) (int, error) {
@@ -79,7 +78,7 @@ func (d hostDatagrams) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// echoes answers echo requests as a host would.
+// echoes answers echo requests like a host.
 type echoes struct {
 	v6   bool
 	back chan []byte
@@ -133,11 +132,11 @@ func (d *hostDialer) DialDatagrams(ctx context.Context, f Flow) (Datagrams, erro
 	return hostDatagrams{c.(*net.UDPConn)}, nil
 }
 
-// far is an address of nobody.
+// far is an unused address.
 var far = netip.MustParseAddrPort("198.51.100.7:80")
 var far6 = netip.MustParseAddrPort("[2001:db8::7]:80")
 
-// refusing is a dialer that refuses everything.
+// refusing returns a dialer that refuses everything.
 func refusing(r Reason) *hostDialer {
 	return &hostDialer{tcpDo: func(context.Context, Flow) error { return &Refusal{r} }}
 }

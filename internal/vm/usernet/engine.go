@@ -16,32 +16,31 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 )
 
-// Config is what an engine is made of.
+// Config holds the settings of an engine.
 type Config struct {
-	// Guest is the other end of the wire. It calls Writable, and has Receive
-	// called, without a lock that the other of the two needs.
+	// Guest is the other end of the link. When it calls Writable, and when Receive is called, no
+	// lock needed by the other call may be held.
 	Guest  virtionet.Guest
 	Dialer Dialer
-	MTU    int // of the wire, in bytes; 0 for guestnet.MTU
+	MTU    int // of the link, in bytes; 0 for guestnet.MTU
 	Limits Limits
-	// Plain reports whether the guest takes no offload: frames to it then have
-	// all their checksums and are no longer than the MTU. It is asked once, at
-	// the guest's first packet. Nil: the guest takes it.
+	// Plain reports whether the guest takes no offload: frames to it then have all their checksums
+	// and are no longer than the MTU. It is called once, at the guest's first packet. If nil, the
+	// guest takes offload.
 	Plain func() bool
-	// Clock is the stack's and the limits'; nil for the host's.
+	// Clock is the clock of the stack and the limits; if nil, the host's.
 	Clock tcpip.Clock
 }
 
-// Engine is a guest's gateway. Until the guest's first packet it is next to
-// nothing: no stack, no goroutine.
+// Engine is a guest's gateway. Until the guest's first packet it has no stack and no goroutine.
 type Engine struct {
 	cfg   Config
 	count counters
 	out   outbox
-	mac   atomic.Uint64 // the guest's, of its last frame
+	mac   atomic.Uint64 // the guest's, from its last frame
 	table table
 
-	mu     sync.Mutex // guards what follows; taken before table's
+	mu     sync.Mutex // guards the fields below; taken before table's
 	stack  *stack.Stack
 	link   *link
 	syns   *tcp.Forwarder
@@ -50,7 +49,7 @@ type Engine struct {
 
 var _ virtionet.Engine = (*Engine)(nil)
 
-// New makes an engine. Its owner closes it.
+// New returns an engine. Its owner closes it.
 func New(cfg Config) *Engine {
 	orElse(&cfg.MTU, guestnet.MTU)
 	cfg.Limits = cfg.Limits.withDefaults()
@@ -66,7 +65,7 @@ func New(cfg Config) *Engine {
 
 func (e *Engine) now() time.Time { return e.cfg.Clock.Now() }
 
-// Stats counts what came to pass.
+// Stats returns the engine's counts.
 func (e *Engine) Stats() Stats {
 	s := e.count.stats()
 	s.Flows, s.Dials = e.table.sizes()
@@ -109,7 +108,7 @@ func (e *Engine) Transmit(h virtionet.Header, frame []byte) {
 	}
 }
 
-// answer gives the guest a frame, or counts that there is none.
+// answer sends the guest a frame, or counts the missing answer.
 func (e *Engine) answer(frame []byte) {
 	if frame == nil {
 		e.count.ignored.Add(1)
@@ -118,7 +117,7 @@ func (e *Engine) answer(frame []byte) {
 	e.out.send(virtionet.Header{}, frame)
 }
 
-// packet looks at an IP packet and gives it to whom it concerns.
+// packet checks an IP packet and passes it to its handler.
 func (e *Engine) packet(h virtionet.Header, p packet, from MAC, err error) {
 	if err == nil {
 		err = checkOffload(h, p.segment, len(p.bytes), e.cfg.MTU)
@@ -145,8 +144,8 @@ func (e *Engine) deliver(p packet) {
 	}
 }
 
-// wire is the stack's end of the wire, which is made at the first need. It is
-// nil once the engine is closed.
+// wire returns the stack's end of the link, created at first use. It returns nil once the engine is
+// closed.
 func (e *Engine) wire() *link {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -169,13 +168,13 @@ func (e *Engine) startLocked() {
 		panic("the stack refuses its own settings: " + err.Error())
 	}
 	e.stack, e.link = s, l
-	// One more than there may be flows: the table is what refuses.
+	// One more than the limit of flows: the table does the refusing.
 	e.syns = tcp.NewForwarder(s, 0, e.cfg.Limits.Flows+1, e.connect)
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, e.unknownTCP)
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, e.datagram)
 }
 
-// abortEvery is how often Close ends connections that began meanwhile.
+// abortEvery is the interval at which Close aborts connections that began meanwhile.
 const abortEvery = 10 * time.Millisecond
 
 // Close implements virtionet.Engine. It is idempotent.
@@ -198,8 +197,7 @@ func (e *Engine) Close() {
 	}
 }
 
-// abortUntil ends connections again and again: one whose dial succeeded at this
-// moment is still to become one.
+// abortUntil aborts connections repeatedly: a dial may succeed at this moment and still create one.
 func (e *Engine) abortUntil(s *stack.Stack, ended <-chan struct{}) {
 	again := time.NewTicker(abortEvery)
 	defer again.Stop()
@@ -225,7 +223,7 @@ func macOf(bits uint64) (m MAC) {
 	return m
 }
 
-// flowOf is the flow that the stack names by id: local is the far end.
+// flowOf returns the flow of an id of the stack. The local end is the far end.
 func flowOf(p Protocol, id stack.TransportEndpointID) Flow {
 	return Flow{
 		Protocol: p,

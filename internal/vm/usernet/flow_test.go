@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// listen starts a TCP server that hands each connection to serve.
+// listen starts a TCP server that passes each connection to serve.
 func listen(t testing.TB, serve func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,7 +47,7 @@ func listen(t testing.TB, serve func(*net.TCPConn)) string {
 	return l.Addr().String()
 }
 
-// echoServer gives back what it is sent, and the end of it.
+// echoServer returns the received bytes and their end.
 func echoServer(c *net.TCPConn) {
 	defer c.Close()
 	io.Copy(c, c)
@@ -229,7 +229,7 @@ func TestAHalfClosedFlowCarriesTheOtherWay(t *testing.T) {
 	eventually(t, "the flow ends", func() bool { return g.engine.Stats().Flows == 0 })
 }
 
-// udpEcho is a UDP server that gives datagrams back.
+// udpEcho starts a UDP server that returns datagrams.
 func udpEcho(t testing.TB) string {
 	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")

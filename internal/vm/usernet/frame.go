@@ -9,8 +9,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// What is wrong with a frame. The guest gets no answer: only a broken driver, or
-// a hostile guest, sends such.
+// Errors of frames. The guest gets no answer: only a broken driver or a hostile guest sends such
+// frames.
 var (
 	errShort    = errors.New("frame is too short for its headers")
 	errLong     = errors.New("frame is longer than the wire takes")
@@ -26,7 +26,7 @@ func encodeEthernet(frame []byte, to MAC, protocol uint16) {
 	binary.BigEndian.PutUint16(frame[12:], protocol)
 }
 
-// segment is the part of a packet that checksums and segmentation are about.
+// segment is the part of a packet covered by checksums and segmentation.
 type segment struct {
 	protocol Protocol
 	offset   int    // of the transport's header in the frame
@@ -36,9 +36,8 @@ type segment struct {
 	ipv6     bool
 }
 
-// checkOffload holds a header against its frame (virtio 1.2 §5.1.6.2) and sees
-// to the checksum, which the stack does not look at: it is the guest's to leave
-// out, or right.
+// checkOffload checks a header against its frame (virtio 1.2 §5.1.6.2). It also checks the
+// checksum, which the stack does not verify: the guest must either omit it or compute it correctly.
 func checkOffload(h virtionet.Header, s segment, packet, mtu int) error {
 	if h.GSOType&^virtionet.GSOECN == virtionet.GSONone {
 		if packet > mtu {
@@ -57,7 +56,7 @@ func checkOffload(h virtionet.Header, s segment, packet, mtu int) error {
 	return nil
 }
 
-// checkSegmentation checks what a header says of a frame that is several segments.
+// checkSegmentation checks a header's values for a frame of several segments.
 func checkSegmentation(h virtionet.Header, s segment, packet int) error {
 	want := uint8(virtionet.GSOTCPv4)
 	if s.ipv6 {
@@ -71,10 +70,10 @@ func checkSegmentation(h virtionet.Header, s segment, packet int) error {
 	return nil
 }
 
-// udpChecksum is where UDP's checksum is in its header (RFC 768).
+// udpChecksum is the offset of UDP's checksum in its header (RFC 768).
 const udpChecksum = 6
 
-// checksumOffset is where a protocol's checksum is in its header.
+// checksumOffset returns the offset of a protocol's checksum in its header.
 func checksumOffset(p Protocol) (int, bool) {
 	switch p {
 	case TCP:
@@ -85,8 +84,8 @@ func checksumOffset(p Protocol) (int, bool) {
 	return 0, false
 }
 
-// verify checks a transport's checksum. Those of fragments are not: they are
-// over bytes that are still to come, and on this wire nothing gets lost in them.
+// verify checks a transport's checksum. It skips fragments: their checksum covers bytes still to
+// come, and this link does not lose data.
 func verify(s segment, known bool) error {
 	if !known || s.fragment {
 		return nil

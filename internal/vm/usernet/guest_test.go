@@ -25,14 +25,14 @@ import (
 
 var guestMAC = MAC(guestnet.ParentMAC())
 
-// guest is a second stack at the other end of the wire, which resolves the
-// gateway's addresses as Linux does.
+// guest is a second stack at the other end of the link. It resolves the gateway's addresses like
+// Linux.
 type guest struct {
 	*stack.Stack
 	engine *Engine
 	wire   *guestLink
 	in     chan []byte // frames with their headers, as in a ring
-	loss   float64     // of frames, each way
+	loss   float64     // loss rate of frames in each direction
 	full   sync.Mutex
 	wanted bool // Receive has refused a frame
 	wg     sync.WaitGroup
@@ -44,15 +44,15 @@ type guestLink struct{ *channel.Endpoint }
 func (guestLink) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareEther }
 func (guestLink) GSOMaxSize() uint32                      { return gsoMax }
 
-// guestConfig is how a guest is.
+// guestConfig describes a guest.
 type guestConfig struct {
-	plain bool // no offload either way
+	plain bool // no offload in either direction
 	loss  float64
 	ring  int // frames; 0 for 256
 	Config
 }
 
-// newGuest makes an engine and a guest of it.
+// newGuest returns an engine and its guest.
 func newGuest(t testing.TB, c guestConfig) *guest {
 	t.Helper()
 	orElse(&c.ring, 256)
@@ -109,7 +109,7 @@ func (g *guest) close() {
 	g.Stack.Wait()
 }
 
-// transmit gives the engine what the guest sends.
+// transmit passes the guest's frames to the engine.
 func (g *guest) transmit(ctx context.Context) {
 	defer g.wg.Done()
 	for {
@@ -152,7 +152,7 @@ func (g *guest) Receive(h virtionet.Header, frame []byte) bool {
 	}
 }
 
-// receive gives the guest's stack what came, now and then in another order.
+// receive passes received frames to the guest's stack, occasionally in another order.
 func (g *guest) receive(ctx context.Context) {
 	defer g.wg.Done()
 	var late []byte
@@ -194,7 +194,7 @@ func (g *guest) inject(b []byte) {
 	g.wire.InjectInbound(tcpip.NetworkProtocolNumber(binary.BigEndian.Uint16(frame[12:])), pkt)
 }
 
-// eventually looks again and again until ok.
+// eventually polls until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {

@@ -135,11 +135,11 @@ func TestHeadersThatDoNotFitAreRefused(t *testing.T) {
 	if s := w.engine.Stats(); s.BadFrames != uint64(len(cases)) || len(d.seen()) != 0 {
 		t.Errorf("%d frames are bad, want %d", s.BadFrames, len(cases))
 	}
-	w.engine.Transmit(ok, bad) // its checksum is not there yet
+	w.engine.Transmit(ok, bad) // its checksum is still missing
 	eventually(t, "the SYN is taken", func() bool { return len(d.seen()) == 1 })
 }
 
-// waitingDialer dials until it is told to give up.
+// waitingDialer dials until its context ends.
 func waitingDialer() *hostDialer {
 	return &hostDialer{tcpDo: func(ctx context.Context, _ Flow) error {
 		<-ctx.Done()
@@ -152,7 +152,7 @@ func TestAFloodOfSYNsIsBounded(t *testing.T) {
 	const syns = 5000
 	for i := range syns {
 		src := netip.AddrPortFrom(guest4, uint16(1024+i))
-		w.send(tcpPacket(src, far, uint32(i), header.TCPFlagSyn, 0x02, 0xff, 0x03, 0x00)) // MSS with a length that is not there
+		w.send(tcpPacket(src, far, uint32(i), header.TCPFlagSyn, 0x02, 0xff, 0x03, 0x00)) // MSS with a missing length
 		w.send(tcpPacket(src, far, uint32(i), header.TCPFlagSyn))
 	}
 	if s := w.engine.Stats(); s.Dials != 50 || s.Flows != 50 || s.OverDials == 0 {
@@ -265,7 +265,7 @@ func TestAnIdleEngineIsNothing(t *testing.T) {
 	}
 }
 
-// FuzzTransmit gives an engine what a hostile guest might.
+// FuzzTransmit passes a hostile guest's frames to an engine.
 func FuzzTransmit(f *testing.F) {
 	add := func(h virtionet.Header, frame []byte) {
 		b := make([]byte, virtionet.HeaderSize)
@@ -296,7 +296,7 @@ func FuzzTransmit(f *testing.F) {
 	})
 }
 
-// mend rights what would keep a frame from going far: addresses and checksums.
+// mend corrects the fields that would stop a frame early: addresses and checksums.
 func mend(frame []byte) []byte {
 	b := append([]byte(nil), frame...)
 	if len(b) < header.EthernetMinimumSize+header.IPv4MinimumSize {

@@ -12,17 +12,17 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// quoted is how much of the transport's header an ICMP error quotes, in bytes.
+// quoted is the quoted length of the transport's header in an ICMP error, in bytes.
 const quoted = 8
 
-// quoteTCP is what an ICMP error quotes of a SYN.
+// quoteTCP returns an ICMP error's quote of a SYN.
 func quoteTCP(f Flow, seq uint32) []byte {
 	ports := uint64(f.Guest.Port())<<48 | uint64(f.Far.Port())<<32
 	return quoteDatagram(f, ports|uint64(seq))
 }
 
-// quoteDatagram makes the head of a packet of f again, with the first 8 bytes of
-// its transport's header.
+// quoteDatagram rebuilds the head of a packet of f, with the first 8 bytes of its transport's
+// header.
 func quoteDatagram(f Flow, first uint64) []byte {
 	if f.Guest.Addr().Is4() {
 		b := make([]byte, header.IPv4MinimumSize+quoted)
@@ -47,10 +47,10 @@ func quoteDatagram(f Flow, first uint64) []byte {
 	return b
 }
 
-// ttl of packets to the guest, who is one hop away.
+// ttl is the time to live of packets to the guest, which is one hop away.
 const ttl = 64
 
-// unreachable tells the guest why its packet went nowhere.
+// unreachable informs the guest why its packet was not delivered.
 func (e *Engine) unreachable(f Flow, r Reason, quote []byte) {
 	from := f.Far.Addr() // a closed port is the far end's own answer
 	v4 := from.Is4()
@@ -70,8 +70,8 @@ func (e *Engine) unreachable(f Flow, r Reason, quote []byte) {
 	out.icmp(append(message, quote...))
 }
 
-// unreachableCode is the type and code of a refusal (RFC 792, RFC 1812 §5.2.7.1,
-// RFC 4443 §3.1).
+// unreachableCode returns the type and code of a refusal (RFC 792, RFC 1812 §5.2.7.1, RFC 4443
+// §3.1).
 func unreachableCode(v4 bool, r Reason) (kind, code byte) {
 	if v4 {
 		codes := map[Reason]header.ICMPv4Code{
@@ -87,10 +87,10 @@ func unreachableCode(v4 bool, r Reason) (kind, code byte) {
 	return byte(header.ICMPv6DstUnreachable), byte(codes[r])
 }
 
-// sender sends the guest what no connection of the stack's does.
+// sender sends the guest packets outside of the stack's connections.
 type sender struct{ route *stack.Route }
 
-// newSender makes a sender from f's far end to its guest's. Its owner closes it.
+// newSender returns a sender from f's far end to its guest's. Its owner closes it.
 func (e *Engine) newSender(f Flow) (*sender, error) {
 	e.mu.Lock()
 	s, closed := e.stack, e.closed
@@ -107,7 +107,7 @@ func (e *Engine) newSender(f Flow) (*sender, error) {
 
 func (s *sender) close() { s.route.Release() }
 
-// datagram sends what came from f's far end.
+// datagram sends a datagram of f's far end.
 func (s *sender) datagram(f Flow, b []byte) {
 	if f.Protocol == UDP {
 		s.udp(f, b)
@@ -135,13 +135,13 @@ func (s *sender) udp(f Flow, b []byte) {
 	h.Encode(&header.UDPFields{SrcPort: f.Far.Port(), DstPort: f.Guest.Port(), Length: size})
 	sum := s.route.PseudoHeaderChecksum(header.UDPProtocolNumber, size)
 	if sum = ^h.CalculateChecksum(checksum.Checksum(b, sum)); sum == 0 {
-		sum = 0xffff // RFC 768: zero would be none
+		sum = 0xffff // RFC 768: zero would mean no checksum
 	}
 	h.SetChecksum(sum)
 	s.write(pkt, header.UDPProtocolNumber)
 }
 
-// icmp sends a whole message, but for its checksum.
+// icmp sends a whole message, and fills in its checksum.
 func (s *sender) icmp(b []byte) {
 	protocol, sum := header.ICMPv4ProtocolNumber, uint16(0)
 	if s.route.NetProto() == header.IPv6ProtocolNumber {
@@ -162,7 +162,7 @@ func (s *sender) packet(head int, payload []byte) *stack.PacketBuffer {
 	})
 }
 
-// write sends a packet, in fragments if it is longer than the wire takes.
+// write sends a packet, in fragments if it is longer than the MTU.
 func (s *sender) write(pkt *stack.PacketBuffer, protocol tcpip.TransportProtocolNumber) {
 	pkt.TransportProtocolNumber = protocol
 	s.route.WritePacket(stack.NetworkHeaderParams{Protocol: protocol, TTL: ttl}, pkt)

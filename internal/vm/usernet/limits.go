@@ -2,27 +2,27 @@ package usernet
 
 import "time"
 
-// Limits bound what one guest can have. Zero fields get their defaults.
+// Limits limits the resources of one guest. Zero fields get their defaults.
 type Limits struct {
-	Flows        int // at once, of all protocols
-	FlowsPerSec  int // new ones; as many may come at once
-	Dials        int // under way at once
+	Flows        int // concurrent flows, of all protocols
+	FlowsPerSec  int // new flows per second; also the burst
+	Dials        int // concurrent dials
 	DialTime     time.Duration
-	UDPIdle      time.Duration // after which a flow of datagrams ends
+	UDPIdle      time.Duration // idle time after which a flow of datagrams ends
 	DNSIdle      time.Duration // the same for port 53
-	Linger       time.Duration // for a closed TCP flow's last bytes to be taken
-	BufferMax    int           // each way of a TCP flow, in bytes
-	LargeBuffers int           // TCP flows that may grow to BufferMax; others have bufferSmall
-	Queue        int           // bytes of frames that wait for room in the guest's ring
+	Linger       time.Duration // time for a closed TCP flow's last bytes to be taken
+	BufferMax    int           // per direction of a TCP flow, in bytes
+	LargeBuffers int           // TCP flows allowed to grow to BufferMax; others have bufferSmall
+	Queue        int           // bytes of frames waiting for room in the guest's ring
 }
 
-// bufferSmall is each way's buffer of a TCP flow beyond LargeBuffers, in bytes.
+// bufferSmall is each direction's buffer of a TCP flow beyond LargeBuffers, in bytes.
 const bufferSmall = 64 << 10
 
 func (l Limits) withDefaults() Limits {
 	orElse(&l.Flows, 1024)
 	orElse(&l.FlowsPerSec, 256)
-	orElse(&l.Dials, 64)               // as many as forkd-net opens at once for a VM
+	orElse(&l.Dials, 64)               // as many as forkd-net opens concurrently for a VM
 	orElse(&l.DialTime, 2*time.Minute) // a guest's own connect gives up after as long
 	orElse(&l.UDPIdle, time.Minute)
 	orElse(&l.DNSIdle, 10*time.Second)

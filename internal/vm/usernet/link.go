@@ -11,18 +11,18 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// gsoMax is the largest packet that the stack leaves to the guest to take in one
-// piece. The stack keeps its headers within it.
+// gsoMax is the largest packet passed by the stack to the guest in one piece. It includes the
+// stack's headers.
 const gsoMax = 64 << 10
 
-// frameMax is the largest frame, either way.
+// frameMax is the largest frame in either direction.
 const frameMax = header.EthernetMinimumSize + 65535
 
-// frames are buffers in which a packet's pieces become a frame.
+// frames holds buffers in which a packet's pieces become a frame.
 var frames = sync.Pool{New: func() any { return new([frameMax]byte) }}
 
-// link is the stack's end of the wire. It resolves no addresses: there is one
-// guest, and its MAC is that of its last frame.
+// link is the stack's end of the guest's link. It resolves no addresses: there is one guest, and
+// its MAC is the one of its last frame.
 type link struct {
 	mtu   uint32
 	plain bool // no offload towards the guest
@@ -37,7 +37,7 @@ var (
 	_ stack.GSOEndpoint  = (*link)(nil)
 )
 
-// deliver gives the stack a packet that was looked at. The bytes are copied.
+// deliver passes a checked packet to the stack. The bytes are copied.
 func (l *link) deliver(protocol tcpip.NetworkProtocolNumber, packet []byte) {
 	d := l.dispatcher.Load()
 	if d == nil {
@@ -72,7 +72,7 @@ func (l *link) write(pkt *stack.PacketBuffer) {
 	l.out.send(offloadOf(pkt), frame)
 }
 
-// offloadOf is what of pkt's checksum and segmentation is left to the guest.
+// offloadOf returns the header for the checksum and segmentation work of pkt left to the guest.
 func offloadOf(pkt *stack.PacketBuffer) (h virtionet.Header) {
 	gso := pkt.GSOOptions
 	if gso.Type == stack.GSONone || !gso.NeedsCsum {
@@ -104,8 +104,8 @@ func (l *link) SupportedGSO() stack.SupportedGSO {
 // GSOMaxSize implements stack.GSOEndpoint.
 func (*link) GSOMaxSize() uint32 { return gsoMax }
 
-// Capabilities implements stack.LinkEndpoint. Checksums of what comes from the
-// guest were looked at before.
+// Capabilities implements stack.LinkEndpoint. Checksums of packets from the guest are already
+// verified.
 func (*link) Capabilities() stack.LinkEndpointCapabilities {
 	return stack.CapabilityRXChecksumOffload
 }
@@ -113,17 +113,17 @@ func (*link) Capabilities() stack.LinkEndpointCapabilities {
 // MTU implements stack.LinkEndpoint.
 func (l *link) MTU() uint32 { return l.mtu }
 
-// SetMTU implements stack.LinkEndpoint: the device says it, once.
+// SetMTU implements stack.LinkEndpoint. It does nothing, because the MTU is fixed.
 func (*link) SetMTU(uint32) {}
 
-// MaxHeaderLength implements stack.LinkEndpoint: the frame's own is put before
-// the packet when it is written.
+// MaxHeaderLength implements stack.LinkEndpoint. The frame's own header is written before the
+// packet.
 func (*link) MaxHeaderLength() uint16 { return 0 }
 
 // LinkAddress implements stack.LinkEndpoint.
 func (*link) LinkAddress() tcpip.LinkAddress { return tcpip.LinkAddress(gatewayMAC[:]) }
 
-// SetLinkAddress implements stack.LinkEndpoint: the gateway's does not change.
+// SetLinkAddress implements stack.LinkEndpoint. The gateway's address does not change.
 func (*link) SetLinkAddress(tcpip.LinkAddress) {}
 
 // Attach implements stack.LinkEndpoint.
@@ -138,7 +138,7 @@ func (l *link) Attach(d stack.NetworkDispatcher) {
 // IsAttached implements stack.LinkEndpoint.
 func (l *link) IsAttached() bool { return l.dispatcher.Load() != nil }
 
-// Wait implements stack.LinkEndpoint: there is nothing to wait for.
+// Wait implements stack.LinkEndpoint. It returns immediately.
 func (*link) Wait() {}
 
 // Close implements stack.LinkEndpoint.
@@ -147,7 +147,7 @@ func (*link) Close() {}
 // SetOnCloseAction implements stack.LinkEndpoint.
 func (*link) SetOnCloseAction(func()) {}
 
-// ARPHardwareType implements stack.LinkEndpoint. ARP is answered beside the stack.
+// ARPHardwareType implements stack.LinkEndpoint. ARP is answered outside of the stack.
 func (*link) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareNone }
 
 // AddHeader implements stack.LinkEndpoint.

@@ -6,17 +6,17 @@ import (
 	virtionet "github.com/forkd/forkd/internal/vm/virtio/net"
 )
 
-// queuedFrames is how many frames may wait for room, whatever their size.
+// queuedFrames is the maximum number of frames waiting for room, of any size.
 const queuedFrames = 2048
 
-// outbox gives the guest its frames, in order. What finds no room waits, up to a
-// bound; beyond it frames are dropped, and TCP sends them again.
+// outbox sends frames to the guest in order. Frames without room wait, up to a limit. Beyond it
+// frames are dropped, and TCP retransmits them.
 type outbox struct {
 	guest virtionet.Guest
-	limit int // bytes that may wait
+	limit int // maximum of waiting bytes
 	count *counters
 
-	mu      sync.Mutex // held over Guest.Receive: order is all that it is for
+	mu      sync.Mutex // held over Guest.Receive, to keep the order
 	waiting []waitingFrame
 	bytes   int
 	closed  bool
@@ -27,7 +27,7 @@ type waitingFrame struct {
 	frame  []byte
 }
 
-// send gives the guest a frame, or keeps a copy of it until there is room.
+// send passes a frame to the guest, or keeps a copy of it until there is room.
 func (o *outbox) send(h virtionet.Header, frame []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,7 +51,7 @@ func (o *outbox) gaveLocked(frame []byte) {
 	o.count.bytesOut.Add(uint64(len(frame)))
 }
 
-// drain gives the guest what waits, as far as there is room.
+// drain passes waiting frames to the guest while there is room.
 func (o *outbox) drain() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,13 +65,13 @@ func (o *outbox) drain() {
 		done++
 	}
 	if o.waiting = o.waiting[:copy(o.waiting, o.waiting[done:])]; len(o.waiting) == 0 {
-		o.waiting = nil // memory that a burst took
+		o.waiting = nil // free the memory of a burst
 		return
 	}
 	clear(o.waiting[len(o.waiting):cap(o.waiting)])
 }
 
-// close drops what waits. The guest gets nothing after it.
+// close drops the waiting frames. The guest receives no frame after it.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -7,15 +7,15 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// packet is an IP packet as far as the wire has to know it. Everything in it was
-// checked against the frame's length.
+// packet holds the parsed fields of an IP packet. All of them were checked against the frame's
+// length.
 type packet struct {
 	src, dst netip.Addr
-	bytes    []byte // of the packet, without what pads the frame
+	bytes    []byte // the packet without the frame's padding
 	segment
 }
 
-// parseIPv4 parses what follows a frame's Ethernet header.
+// parseIPv4 parses the packet after a frame's Ethernet header.
 func parseIPv4(b []byte) (p packet, err error) {
 	if len(b) < header.IPv4MinimumSize {
 		return p, errShort
@@ -42,14 +42,14 @@ func parseIPv4(b []byte) (p packet, err error) {
 	return p, nil
 }
 
-// protocolICMPv6 and protocolFragment are IPv6's next headers that matter here.
+// protocolICMPv6 and protocolFragment are next headers of IPv6.
 const (
 	protocolICMPv6   Protocol = 58
 	protocolFragment Protocol = 44
 )
 
-// parseIPv6 parses what follows a frame's Ethernet header. A fragment's protocol
-// is that of what it is part of.
+// parseIPv6 parses the packet after a frame's Ethernet header. A fragment's protocol is the one of
+// its whole packet.
 func parseIPv6(b []byte) (p packet, err error) {
 	if len(b) < header.IPv6MinimumSize {
 		return p, errShort
@@ -79,7 +79,7 @@ func parseIPv6(b []byte) (p packet, err error) {
 	return p, nil
 }
 
-// isEchoRequest tells of a whole ICMP message that asks for an echo.
+// isEchoRequest reports whether p is a whole ICMP echo request.
 func (p packet) isEchoRequest() bool {
 	if p.fragment || len(p.segment.bytes) < header.ICMPv4MinimumSize {
 		return false
@@ -88,15 +88,15 @@ func (p packet) isEchoRequest() bool {
 		p.protocol == protocolICMPv6 && p.src.Is6() && p.segment.bytes[0] == byte(header.ICMPv6EchoRequest)
 }
 
-// echoFlow is the flow of an echo request.
+// echoFlow returns the flow of an echo request.
 func (p packet) echoFlow() Flow {
 	id := binary.BigEndian.Uint16(p.segment.bytes[4:])
 	return Flow{Protocol: Echo, Guest: netip.AddrPortFrom(p.src, id), Far: netip.AddrPortFrom(p.dst, 0)}
 }
 
-// isForStack tells what the stack is to see. IPv6's extension headers are not
-// among it, fragments apart: nobody sends them, and the stack would answer echo
-// requests behind them for whoever they are to.
+// isForStack reports whether to pass the packet to the stack. Packets with IPv6 extension headers,
+// except fragments, are excluded: they do not occur in practice, and the stack would answer echo
+// requests behind them for any destination.
 func (p packet) isForStack() bool {
 	switch p.protocol {
 	case TCP, UDP:

@@ -9,10 +9,10 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// ARP and neighbour discovery are answered beside the stack, which takes every
-// address as its own and would answer for all of them, the guest's included.
+// ARP and neighbour discovery are answered outside of the stack. The stack takes every address as
+// its own and would answer for all of them, including the guest's.
 
-// arpReply answers a request for the gateway, or returns nil.
+// arpReply returns the answer to a request for the gateway, or nil.
 func arpReply(b []byte) []byte {
 	if len(b) < header.ARPSize {
 		return nil
@@ -34,8 +34,8 @@ func arpReply(b []byte) []byte {
 	return frame
 }
 
-// Sizes in neighbour messages (RFC 4861 §4.3, §4.4, §4.6.1), and the hop limit
-// of those that nobody has forwarded.
+// Sizes in neighbour messages (RFC 4861 §4.3, §4.4, §4.6.1), and the hop limit of messages never
+// forwarded.
 const (
 	solicitationSize  = 24
 	advertisementSize = 32 // with the target's link-layer address
@@ -51,7 +51,8 @@ const (
 
 var allNodes = netip.MustParseAddr("ff02::1")
 
-// isNeighbor tells of messages of neighbour discovery, which are never the stack's.
+// isNeighbor reports whether p is a message of neighbour discovery. The stack never gets such
+// messages.
 func (p packet) isNeighbor() bool {
 	if p.protocol != protocolICMPv6 || len(p.segment.bytes) == 0 {
 		return false
@@ -60,8 +61,8 @@ func (p packet) isNeighbor() bool {
 	return t >= header.ICMPv6RouterSolicit && t <= header.ICMPv6RedirectMsg
 }
 
-// neighborReply answers a solicitation of the gateway, or returns nil. One from
-// the unspecified address asks whether the gateway's is taken (RFC 4862 §5.4.3).
+// neighborReply returns the answer to a solicitation of the gateway, or nil. A solicitation from
+// the unspecified address checks whether the gateway's address is taken (RFC 4862 §5.4.3).
 func neighborReply(p packet, from MAC) []byte {
 	m := p.segment.bytes
 	if p.fragment || len(m) < solicitationSize || header.ICMPv6Type(m[0]) != header.ICMPv6NeighborSolicit || m[1] != 0 ||

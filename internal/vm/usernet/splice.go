@@ -13,8 +13,8 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// Buffers between the two halves of a flow, in bytes. The large one is shared
-// by all flows, one that waits for its far end to send has one between the two.
+// Buffers between the two halves of a flow, in bytes. All flows share the large one. A flow that
+// waits for its far end to send uses a size in between.
 const (
 	chunkMax = 64 << 10
 	chunkMin = 2 << 10
@@ -22,8 +22,8 @@ const (
 
 var chunks = sync.Pool{New: func() any { return new([chunkMax]byte) }}
 
-// readWaiter is what a far half may also have: Read does not block when WaitRead
-// has returned nil. Then no buffer is taken before there is something for it.
+// readWaiter is optionally implemented by a far half: Read does not block when WaitRead has
+// returned nil. Then a buffer is taken only when there is data for it.
 type readWaiter interface{ WaitRead() error }
 
 // splice is a TCP flow with both halves connected.
@@ -35,18 +35,18 @@ type splice struct {
 	gone   waiter.Entry
 	over   chan struct{} // closed when ep has left the stack, or is broken
 	once   sync.Once     // closes over
-	broken atomic.Bool   // a half has been reset, and so has the other
+	broken atomic.Bool   // one half has been reset, and then the other
 }
 
 func newSplice(ep tcpip.Endpoint, events *waiter.Queue, far Stream) *splice {
 	s := &splice{ep: ep, events: events, far: far, over: make(chan struct{})}
 	s.gone = waiter.NewFunctionEntry(waiter.EventHUp|waiter.EventErr, func(waiter.EventMask) { s.look() })
 	events.EventRegister(&s.gone)
-	s.look() // what came before
+	s.look() // events before the registration
 	return s
 }
 
-// look sees whether the guest's half is over. The stack calls it with ep locked.
+// look checks whether the guest's half is over. The stack calls it with ep locked.
 func (s *splice) look() {
 	switch tcp.EndpointState(s.ep.State()) {
 	case tcp.StateError:
@@ -59,7 +59,7 @@ func (s *splice) look() {
 	s.once.Do(func() { close(s.over) })
 }
 
-// run carries bytes until neither way has any more.
+// run carries bytes until neither direction has any more.
 func (s *splice) run() {
 	done := make(chan struct{})
 	go func() {
@@ -70,7 +70,7 @@ func (s *splice) run() {
 	<-done
 }
 
-// finish resets both halves if a way ended with an error.
+// finish resets both halves if a direction ended with an error.
 func (s *splice) finish(err error) {
 	if err == nil {
 		return
@@ -80,10 +80,10 @@ func (s *splice) finish(err error) {
 	s.ep.Abort()
 }
 
-// errGone: the guest's half is no more.
+// errGone is returned if the guest's half has ended.
 var errGone = errors.New("the guest's half of the flow is gone")
 
-// toFar carries what the guest sends, until it has said that it is done.
+// toFar carries the guest's bytes until the guest is done.
 func (s *splice) toFar() error {
 	ready, wake := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventHUp | waiter.EventErr)
 	s.events.EventRegister(&ready)
@@ -106,8 +106,8 @@ func (s *splice) toFar() error {
 	}
 }
 
-// readOnce carries what there is, up to a chunk. The stack's error and the far
-// half's are apart.
+// readOnce carries the available bytes, up to a chunk. It returns the stack's error and the far
+// half's separately.
 func (s *splice) readOnce() (guest tcpip.Error, far error) {
 	if s.ep.Readiness(waiter.ReadableEvents) == 0 {
 		return &tcpip.ErrWouldBlock{}, nil
@@ -123,7 +123,7 @@ func (s *splice) readOnce() (guest tcpip.Error, far error) {
 	return nil, far
 }
 
-// toGuest carries what the far end sends, until it has said that it is done.
+// toGuest carries the far end's bytes until the far end is done.
 func (s *splice) toGuest() error {
 	room, wake := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
 	s.events.EventRegister(&room)
@@ -145,7 +145,7 @@ func (s *splice) toGuest() error {
 	}
 }
 
-// carry reads up to size bytes and gives them to the guest.
+// carry reads up to size bytes and passes them to the guest.
 func (s *splice) carry(size int, wake <-chan struct{}) (int, error) {
 	if w, ok := s.far.(readWaiter); ok {
 		if err := w.WaitRead(); err != nil {
@@ -187,13 +187,13 @@ func (s *splice) write(b []byte, wake <-chan struct{}) error {
 	return nil
 }
 
-// lingerLook is how often linger looks at the guest's half.
+// lingerLook is the interval at which linger checks the guest's half.
 const lingerLook = 250 * time.Millisecond
 
-// linger waits until the guest has taken all, and for the end of TIME_WAIT: till
-// then the flow counts. A guest that takes nothing for so long is reset. One in
-// FIN_WAIT_2 has taken all, and its end was read: when the guest's FIN overtook
-// other segments, gVisor forgets it and would wait for it again.
+// linger waits until the guest has taken all bytes, and for the end of TIME_WAIT. Until then the
+// flow counts. If the guest takes no bytes for limit, it is reset. A half in FIN_WAIT_2 has taken
+// all, and its end was read: if the guest's FIN overtook other segments, gVisor forgets it and
+// would wait for it again.
 func (s *splice) linger(limit time.Duration) {
 	s.ep.Close()
 	t := time.NewTicker(lingerLook)

@@ -18,15 +18,15 @@ import (
 // nic is the stack's only interface.
 const nic tcpip.NICID = 1
 
-// timeWait is how long an ended TCP flow keeps its ports. No segment is ever
-// late on this wire, and a guest that uses the ports again must not wait.
+// timeWait is how long an ended TCP flow keeps its ports. Segments are never late on this link, and
+// a guest must not wait to reuse the ports.
 const timeWait = 250 * time.Millisecond
 
-// Congestion control is Reno: with CUBIC, gVisor's window can round down to no
-// segment at all after losses, and then nothing is sent ever again.
+// Congestion control is Reno. With CUBIC, gVisor's window can round down to zero segments after
+// losses, and then the connection never sends again.
 
-// newStack makes a stack that takes packets to any address as its own, and
-// answers echo requests to the gateway's.
+// newStack returns a stack. It takes packets to any address as its own, and answers echo requests
+// to the gateway's addresses.
 func newStack(l *link, limits Limits, clock tcpip.Clock) (*stack.Stack, error) {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocolWithOptions(ipv6.Options{})},
@@ -66,7 +66,7 @@ func setTCP(s *stack.Stack, limits Limits) error {
 	initial := min(limits.BufferMax, 256<<10)
 	sack, wait, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPTimeWaitTimeoutOption(timeWait),
 		tcpip.TCPModerateReceiveBufferOption(true)
-	retries := tcpip.TCPSynRetriesOption(4) // SYN-ACKs: the guest is next door
+	retries := tcpip.TCPSynRetriesOption(4) // SYN-ACKs: the guest is adjacent
 	for _, o := range []tcpip.SettableTransportProtocolOption{
 		&sack, &wait, &moderate, &retries,
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: initial, Max: limits.BufferMax},

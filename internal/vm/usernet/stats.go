@@ -2,27 +2,27 @@ package usernet
 
 import "sync/atomic"
 
-// Stats counts what an engine saw and what it refused.
+// Stats counts the frames, flows and refusals of an engine.
 type Stats struct {
 	Frames, Bytes       uint64 // from the guest
-	FramesOut, BytesOut uint64 // to the guest; what was dropped is not among them
+	FramesOut, BytesOut uint64 // to the guest, without the dropped ones
 
-	BadFrames uint64 // malformed, or with a header that does not fit
-	Spoofed   uint64 // sent from an address that is not the guest's
-	Ignored   uint64 // well-formed and of no concern: multicast, other protocols
-	Dropped   uint64 // frames to the guest that found no room
-	Lost      uint64 // datagrams to a far end that found no room
+	BadFrames uint64 // malformed, or with an inconsistent header
+	Spoofed   uint64 // sent from an address other than the guest's
+	Ignored   uint64 // well-formed and not handled: multicast, other protocols
+	Dropped   uint64 // frames to the guest without room
+	Lost      uint64 // datagrams to a far end without room
 
-	Flows, Dials uint64 // that there are now
-	Opened       uint64 // flows that came about
-	Refused      uint64 // flows that the dialer refused
-	OverFlows    uint64 // refused for want of room among flows
-	OverRate     uint64 // refused for too many new ones in a second
-	OverDials    uint64 // refused for too many dials under way
-	Evicted      uint64 // idle flows of datagrams that ended for new ones
+	Flows, Dials uint64 // current numbers
+	Opened       uint64 // established flows
+	Refused      uint64 // flows refused by the dialer
+	OverFlows    uint64 // refused at the limit of flows
+	OverRate     uint64 // refused at the limit of new flows per second
+	OverDials    uint64 // refused at the limit of concurrent dials
+	Evicted      uint64 // idle flows of datagrams ended for new ones
 }
 
-// counters are what Stats is made of.
+// counters are the counters behind Stats.
 type counters struct {
 	frames, bytes, framesOut, bytesOut        atomic.Uint64
 	badFrames, spoofed, ignored               atomic.Uint64

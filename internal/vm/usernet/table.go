@@ -7,25 +7,25 @@ import (
 	"github.com/forkd/forkd/internal/leaf/pace"
 )
 
-// flow is what a table keeps for each Flow.
+// flow is a table's entry for a Flow.
 type flow interface {
-	// stop ends it: its goroutine then leaves the table soon. It does not wait.
+	// stop ends it; its goroutine leaves the table soon after. It does not wait.
 	stop()
-	// idleSince is when a flow of datagrams last had one; false for TCP.
+	// idleSince returns the time of a flow's last datagram; false for TCP.
 	idleSince() (time.Time, bool)
 }
 
-// table is what flows there are, within their limits.
+// table holds the current flows, within their limits.
 type table struct {
 	limits Limits
 	count  *counters
 	now    func() time.Time
 	rate   *pace.Bucket
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	flows  map[Flow]flow
 	dials  int
-	large  int // TCP flows with buffers that may grow
+	large  int // TCP flows with growable buffers
 	closed bool
 	ended  chan struct{} // closed when the last flow has left, after close
 	wg     sync.WaitGroup
@@ -50,8 +50,8 @@ func (t *table) get(f Flow) flow {
 	return t.flows[f]
 }
 
-// give has a flow that is there take something, without waiting. Once remove has
-// returned nothing more is given to it.
+// give calls take with an existing flow. take must not wait. Once remove has returned, give no
+// longer calls take for the flow.
 func (t *table) give(f Flow, take func(flow)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,8 +63,8 @@ func (t *table) give(f Flow, take func(flow)) bool {
 	return true
 }
 
-// add admits a flow, whose dial begins now, or counts why not. Who added it
-// calls remove when it is over.
+// add admits a flow, with its dial beginning now, or counts the refusal. The caller calls remove
+// when the flow is over.
 func (t *table) add(f Flow, fl flow) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,10 +87,10 @@ func (t *table) add(f Flow, fl flow) bool {
 	return true
 }
 
-// evictIdle is how long a flow of datagrams must be idle to make room.
+// evictIdle is how long a flow of datagrams must be idle to be evicted.
 const evictIdle = time.Second
 
-// evictLocked ends the flow of datagrams that is idle for longest.
+// evictLocked ends the longest-idle flow of datagrams.
 func (t *table) evictLocked() bool {
 	var oldest flow
 	var key Flow
@@ -109,14 +109,14 @@ func (t *table) evictLocked() bool {
 	return true
 }
 
-// dialed says that a flow's dial is over.
+// dialed is called when a flow's dial is over.
 func (t *table) dialed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dials--
 }
 
-// remove ends a flow's stay, unless another has taken its place.
+// remove removes a flow, unless another has replaced it.
 func (t *table) remove(f Flow, fl flow) {
 	t.mu.Lock()
 	if t.flows[f] == fl {
@@ -126,7 +126,7 @@ func (t *table) remove(f Flow, fl flow) {
 	t.wg.Done()
 }
 
-// takeLarge reports whether a TCP flow's buffers may grow; if so, dropLarge is due.
+// takeLarge reports whether a TCP flow's buffers may grow. If so, the caller must call dropLarge.
 func (t *table) takeLarge() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,8 +143,7 @@ func (t *table) dropLarge() {
 	t.large--
 }
 
-// close stops all flows and admits no more. The channel is closed when the last
-// has left.
+// close stops all flows and admits no more. The channel is closed when the last flow has left.
 func (t *table) close() <-chan struct{} {
 	t.mu.Lock()
 	first := !t.closed

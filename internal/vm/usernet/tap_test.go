@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linuxGuest is Linux's own network stack as the guest: a network namespace with
-// a tap device, whose frames have the header that the virtio device's have.
+// linuxGuest is Linux's own network stack as the guest: a network namespace with a tap device. Its
+// frames have the same header as the virtio device's.
 type linuxGuest struct {
 	engine *Engine
 	tap    *os.File
@@ -33,7 +33,7 @@ type linuxGuest struct {
 	wg     sync.WaitGroup
 }
 
-// newLinuxGuest makes a namespace, and an engine behind its device.
+// newLinuxGuest creates a namespace, and an engine behind its device.
 func newLinuxGuest(t testing.TB, c Config, loss float64) *linuxGuest {
 	t.Helper()
 	g := &linuxGuest{loss: loss}
@@ -53,7 +53,7 @@ func newLinuxGuest(t testing.TB, c Config, loss float64) *linuxGuest {
 	return g
 }
 
-// inThread runs f in a thread that is thrown away.
+// inThread runs f in a new thread, which then ends.
 func inThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -99,7 +99,7 @@ func defaultRoute(link netlink.Link, via netip.Addr) error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: &zero, Gw: via.AsSlice()})
 }
 
-// openTap makes a tap with all the offload that the virtio device offers.
+// openTap creates a tap with all offloads that the virtio device offers.
 func openTap(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -142,7 +142,7 @@ func (g *linuxGuest) transmit() {
 
 var tapFrames = sync.Pool{New: func() any { return new([virtionet.HeaderSize + frameMax]byte) }}
 
-// Receive implements virtionet.Guest. A tap takes what its namespace has memory for.
+// Receive implements virtionet.Guest. A tap takes frames while its namespace has memory for them.
 func (g *linuxGuest) Receive(h virtionet.Header, frame []byte) bool {
 	if g.loss > 0 && rand.Float64() < g.loss {
 		return true
@@ -155,7 +155,7 @@ func (g *linuxGuest) Receive(h virtionet.Header, frame []byte) bool {
 	return true
 }
 
-// dial connects from inside of the namespace.
+// dial connects from inside the namespace.
 func (g *linuxGuest) dial(network, to string) (c net.Conn, err error) {
 	err = inThread(func() error {
 		if err := unix.Setns(g.ns, unix.CLONE_NEWNET); err != nil {
@@ -171,8 +171,7 @@ func (g *linuxGuest) dial(network, to string) (c net.Conn, err error) {
 	return c, err
 }
 
-// dialHere connects in this thread, whose namespace it is. Package net may use
-// another.
+// dialHere connects in this thread, because of its namespace. Package net may use another.
 func dialHere(network string, to netip.AddrPort) (net.Conn, error) {
 	family, kind := unix.AF_INET, unix.SOCK_STREAM
 	var sa unix.Sockaddr = &unix.SockaddrInet4{Port: int(to.Port()), Addr: [4]byte(to.Addr().AsSlice())}

@@ -43,7 +43,7 @@ func (w *wire) Receive(h virtionet.Header, frame []byte) bool {
 
 func (w *wire) send(packet []byte) { w.engine.Transmit(virtionet.Header{}, ethernet(packet)) }
 
-// next is the next frame to the guest.
+// next returns the next frame to the guest.
 func (w *wire) next(t testing.TB) wireFrame {
 	t.Helper()
 	select {
@@ -55,7 +55,7 @@ func (w *wire) next(t testing.TB) wireFrame {
 	}
 }
 
-// none fails if a frame to the guest is there.
+// none fails if there is a frame to the guest.
 func (w *wire) none(t testing.TB) {
 	t.Helper()
 	select {
@@ -77,7 +77,7 @@ func (f wireFrame) parse(t testing.TB) packet {
 	return p
 }
 
-// ethernet puts the guest's header before a packet.
+// ethernet prepends the guest's Ethernet header to a packet.
 func ethernet(packet []byte) []byte {
 	frame := make([]byte, header.EthernetMinimumSize, header.EthernetMinimumSize+len(packet))
 	copy(frame, gatewayMAC[:])
@@ -90,7 +90,7 @@ func ethernet(packet []byte) []byte {
 	return append(frame, packet...)
 }
 
-// ipPacket puts an IP header before a payload.
+// ipPacket prepends an IP header to a payload.
 func ipPacket(src, dst netip.Addr, p Protocol, payload []byte) []byte {
 	if src.Is4() {
 		b := make([]byte, header.IPv4MinimumSize, header.IPv4MinimumSize+len(payload))

@@ -5,17 +5,16 @@ import (
 	"unsafe"
 )
 
-// The two sides of a ring order their accesses by the 16-bit index fields. Go
-// has no 16-bit atomics, so a field is reached through the aligned 32-bit word
-// that holds it; the other half of that word keeps its value. Go's atomics are
-// sequentially consistent, which covers the full barriers of virtio 1.2 §2.7.
-// Words are little-endian on every architecture this code is built for.
+// The two sides of a ring order their accesses by the 16-bit index fields. Go has no 16-bit
+// atomics, so a field is accessed through the aligned 32-bit word around it; the word's other half
+// keeps its value. Go's atomics are sequentially consistent, which covers the full barriers of
+// virtio 1.2 §2.7. Words are little-endian on every architecture this code is built for.
 
 // word is an aligned 32-bit word of guest memory.
 type word struct{ p *uint32 }
 
-// wordAt returns the word at b[off:], or false if it is not whole or its host
-// address is not a multiple of 4.
+// wordAt returns the word at b[off:]. It returns false if the word is not entirely in b or if its
+// host address is not a multiple of 4.
 func wordAt(b []byte, off int) (word, bool) {
 	if off < 0 || off > len(b)-4 {
 		return word{}, false
@@ -32,7 +31,7 @@ func wordAt(b []byte, off int) (word, bool) {
 func (w word) load() uint32   { return atomic.LoadUint32(w.p) }
 func (w word) store(v uint32) { atomic.StoreUint32(w.p, v) }
 
-// Half is a 16-bit field of guest memory that both sides access atomically.
+// Half is a 16-bit field of guest memory with atomic access by both sides.
 type Half struct {
 	w     word
 	shift uint
@@ -54,8 +53,8 @@ func HalfAt(m Memory, gpa GPA) (Half, error) {
 // Load reads the field with acquire semantics.
 func (h Half) Load() uint16 { return uint16(h.w.load() >> h.shift) }
 
-// maxStoreTries bounds Store against a guest that hammers the neighbouring
-// half of the word; after that many lost races the neighbour loses instead.
+// maxStoreTries limits the retries of Store if a guest keeps writing the other half of the word.
+// After as many lost races Store overwrites the other half.
 const maxStoreTries = 1000
 
 // Store writes the field with release semantics, as a full barrier.

@@ -6,8 +6,7 @@ import (
 	"fmt"
 )
 
-// MaxChainBytes bounds the data of one chain, so that a pause never waits long
-// for a request.
+// MaxChainBytes limits the data of one chain, because a pause waits for a request's end.
 const MaxChainBytes = 64 << 20
 
 const (
@@ -33,18 +32,18 @@ var (
 type Chain struct {
 	// Head identifies the chain to Push.
 	Head uint16
-	// Readable is what the driver sends, Writable where the answer goes.
+	// Readable is the driver's data, Writable the buffers for the answer.
 	Readable, Writable Buffers
-	// Ranges are the memory that the device may write, if the chain is by address: then Readable and
-	// Writable are empty, and the bytes are not bounded by MaxChainBytes, as nothing is copied.
+	// Ranges are the memory the device may write, if the chain is by address. Then Readable and
+	// Writable are empty, and MaxChainBytes does not apply, because no data is copied.
 	Ranges []Range
 
 	byAddress bool
 	bytes     int
-	links     int // descriptors seen, indirect ones included
+	links     int // descriptors read, indirect ones included
 }
 
-// Range is guest memory that lies in RAM as a whole.
+// Range is guest memory entirely in RAM.
 type Range struct {
 	GPA   GPA
 	Bytes uint32
@@ -67,15 +66,15 @@ func readDesc(table []byte, i uint16) descriptor {
 	}
 }
 
-// load follows the chain at head and checks all of it.
+// load follows the chain at head and checks it completely.
 func (c *Chain) load(q *Queue, head uint16) error {
 	c.Head, c.bytes, c.links = head, 0, 0
 	c.Readable, c.Writable, c.Ranges = c.Readable[:0], c.Writable[:0], c.Ranges[:0]
 	return c.follow(q, q.desc, q.size, head, false)
 }
 
-// follow walks one table. The number of links bounds the walk: no chain may be
-// longer than the queue, be it in an indirect table (virtio 1.2 §2.7.5.3.1).
+// follow walks one table. The number of links limits the walk: no chain may be longer than the
+// queue, even in an indirect table (virtio 1.2 §2.7.5.3.1).
 func (c *Chain) follow(q *Queue, table []byte, n, at uint16, inside bool) error {
 	for {
 		if at >= n {
@@ -145,7 +144,7 @@ func (c *Chain) add(mem Memory, d descriptor) error {
 	return nil
 }
 
-// addRange notes where the memory of one descriptor is.
+// addRange records the memory range of one descriptor.
 func (c *Chain) addRange(mem Memory, d descriptor) error {
 	if _, err := sliceAt(mem, d.addr, uint64(d.len)); err != nil || d.flags&descWrite == 0 {
 		return err

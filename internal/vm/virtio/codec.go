@@ -9,13 +9,13 @@ import (
 // MaxStateBytes caps the encoded state of a transport with its device.
 const MaxStateBytes = 64 << 10
 
-// ErrBadState is wrapped by every refusal of a saved state.
+// ErrBadState is wrapped by every error about a saved state.
 var ErrBadState = errors.New("bad virtio state")
 
 // StateWriter appends little-endian fields.
 type StateWriter struct{ b []byte }
 
-// Bytes is what was written.
+// Bytes returns the written bytes.
 func (w *StateWriter) Bytes() []byte { return w.b }
 
 func (w *StateWriter) U8(v uint8)   { w.b = append(w.b, v) }
@@ -38,14 +38,14 @@ func (w *StateWriter) Blob(p []byte) {
 	w.b = append(w.b, p...)
 }
 
-// StateReader takes fields off an untrusted encoding. After the first error
-// every field is zero; Close tells.
+// StateReader reads fields from an untrusted encoding. After the first error every field is zero,
+// and Close returns the error.
 type StateReader struct {
 	b   []byte
 	err error
 }
 
-// NewStateReader reads b, refusing it if it is over the cap.
+// NewStateReader returns a reader of b. If b is over the limit, the reader fails.
 func NewStateReader(b []byte) *StateReader {
 	r := &StateReader{b: b}
 	if len(b) > MaxStateBytes {
@@ -61,7 +61,7 @@ func (r *StateReader) fail(format string, args ...any) {
 	r.b = nil
 }
 
-// zeros is what a field of a spent reader is read from.
+// zeros supplies the fields of a failed reader.
 var zeros [8]byte
 
 func (r *StateReader) take(n int) []byte {
@@ -81,7 +81,7 @@ func (r *StateReader) U16() uint16 { return binary.LittleEndian.Uint16(r.take(2)
 func (r *StateReader) U32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
 func (r *StateReader) U64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
 
-// Bool reads a byte that must be 0 or 1.
+// Bool reads a byte. It must be 0 or 1.
 func (r *StateReader) Bool() bool {
 	v := r.U8()
 	if v > 1 {
@@ -90,7 +90,7 @@ func (r *StateReader) Bool() bool {
 	return v == 1
 }
 
-// Blob reads a length and that many bytes, which stay part of the input.
+// Blob reads a length and that many bytes. The result aliases the input.
 func (r *StateReader) Blob() []byte {
 	n := r.U32()
 	if uint64(n) > uint64(len(r.b)) {
@@ -109,14 +109,14 @@ func (r *StateReader) Version(want uint16) {
 	}
 }
 
-// Check records a refusal if ok is false.
+// Check records an error if ok is false.
 func (r *StateReader) Check(ok bool, format string, args ...any) {
 	if !ok {
 		r.fail(format, args...)
 	}
 }
 
-// Close reports the first error; bytes left over are one.
+// Close returns the first error. Remaining bytes are an error.
 func (r *StateReader) Close() error {
 	if r.err == nil && len(r.b) > 0 {
 		r.fail("%d bytes too many", len(r.b))

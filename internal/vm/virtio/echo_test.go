@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/virtiotest"
 )
 
-// echo is the smallest device: it copies what it reads to what it may write.
+// echo is the smallest device: it copies its readable bytes to its writable bytes.
 type echo struct {
 	virtio.Worker
 	seen     uint64 // its state: requests served

@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// The encoding of released versions must not change under a reader's feet.
+// The encoding of released versions must not change.
 func TestGoldenState(t *testing.T) {
 	const path = "testdata/transport-v1.state"
 	d, _ := startEcho(t, allFeatures)

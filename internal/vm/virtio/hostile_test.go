@@ -12,9 +12,8 @@ const (
 	buf                   = 0x400 // some RAM for buffers
 )
 
-// Each case is one thing a driver must not do in a ring. The device must go to
-// NEEDS_RESET, raise a configuration interrupt, serve nothing more, and work
-// again after a reset.
+// Each case is one violation by a driver in a ring. The device must go to NEEDS_RESET, raise a
+// configuration interrupt, stop serving, and work again after a reset.
 func TestHostileRings(t *testing.T) {
 	for name, attack := range map[string]func(q *virtiotest.Queue, m *virtiotest.Memory){
 		"head out of range":          func(q *virtiotest.Queue, _ *virtiotest.Memory) { q.Offer(16) },
@@ -169,8 +168,7 @@ func TestOddRegisterAccessesReadZero(t *testing.T) {
 	}
 }
 
-// A driver that floods the ring from another goroutine cannot hold up a pause
-// or a reset.
+// A driver that floods the ring from another goroutine cannot delay a pause or a reset.
 func TestFloodDoesNotHoldUpPause(t *testing.T) {
 	e := newEcho(16)
 	b := virtiotest.NewAsync(t, e, virtiotest.NewMemory(1<<20))
@@ -230,7 +228,7 @@ func FuzzChain(f *testing.F) {
 		if err := b.Negotiate(features); err != nil {
 			t.Fatal(err)
 		}
-		copy(b.Mem.Bytes(0x1000, 0x1000), table) // table, and behind it the rest
+		copy(b.Mem.Bytes(0x1000, 0x1000), table) // table, followed by the rest
 		b.SetQueue(0, 16, 0x1000, 0x1100, 0x3000)
 		b.Write32(virtiotest.RegStatus, 15)
 		binary.LittleEndian.PutUint16(b.Mem.Bytes(0x1102, 2), idx)
@@ -269,7 +267,7 @@ func FuzzRegisters(f *testing.F) {
 	})
 }
 
-// FuzzRestore feeds the state decoder; what it accepts must run.
+// FuzzRestore feeds the state decoder. An accepted state must run.
 func FuzzRestore(f *testing.F) {
 	d, _ := startEcho(f, allFeatures)
 	d.MMIO.Pause()

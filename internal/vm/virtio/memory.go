@@ -5,21 +5,20 @@ import (
 	"math"
 )
 
-// GPA is a guest-physical address. It is an alias so that an address space
-// can satisfy Memory without importing this package.
+// GPA is a guest-physical address. It is an alias: an address space can satisfy Memory without
+// importing this package.
 type GPA = uint64
 
 // Memory is bounds-checked access to guest-physical memory.
 type Memory interface {
-	// Slice returns the n bytes of guest memory at gpa without a copy, valid
-	// while the VM lives. It is an error if any byte lies outside RAM. Slice
-	// must not touch the memory itself: a restored device asks for its rings
-	// before the memory behind them is mapped. Host and guest addresses must
-	// be equal modulo 4 (pages always are).
+	// Slice returns the n bytes of guest memory at gpa without a copy, valid while the VM lives. It
+	// returns an error if any byte lies outside RAM. Slice must not access the memory itself: a
+	// restored device requests its rings before the memory behind them is mapped. Host and guest
+	// addresses must be equal modulo 4 (pages always are).
 	Slice(gpa uint64, n int) ([]byte, error)
 }
 
-// sliceAt is Slice for an address and length that the guest chose.
+// sliceAt calls Slice with an address and length chosen by the guest.
 func sliceAt(m Memory, gpa GPA, n uint64) ([]byte, error) {
 	if n > math.MaxInt32 || gpa+n < gpa {
 		return nil, fmt.Errorf("guest range %#x+%#x wraps or is too long", gpa, n)
@@ -27,10 +26,10 @@ func sliceAt(m Memory, gpa GPA, n uint64) ([]byte, error) {
 	return m.Slice(gpa, int(n))
 }
 
-// Buffers is a list of guest memory slices that form one byte stream.
+// Buffers is a list of guest memory slices forming one byte stream.
 type Buffers [][]byte
 
-// Len is the total length in bytes.
+// Len returns the total length in bytes.
 func (b Buffers) Len() int {
 	n := 0
 	for _, s := range b {
@@ -39,8 +38,8 @@ func (b Buffers) Len() int {
 	return n
 }
 
-// Range appends to dst the slices that cover n bytes from offset off, fewer if
-// the stream ends before. It copies no data; dst may be a scratch list.
+// Range appends to dst the slices that cover n bytes from offset off, or fewer if the stream ends
+// before. It copies no data; dst may be a scratch list.
 func (b Buffers) Range(dst Buffers, off, n int) Buffers {
 	for _, s := range b {
 		if n <= 0 {

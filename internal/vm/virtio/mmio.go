@@ -9,42 +9,41 @@ import (
 	"sync/atomic"
 )
 
-// Config is what a transport needs from the VMM.
+// Config holds a transport's connections to the VMM.
 type Config struct {
 	Device Device
 	Memory Memory
-	// Raise asserts the device's interrupt . The line must be declared
-	// edge-triggered. It must not block and not call back.
+	// Raise asserts the device's interrupt. The line must be declared edge-triggered. Raise must
+	// not block or call back.
 	Raise func()
-	// Kick is a non-blocking eventfd that the VMM registers as ioeventfd for
-	// writes of 4 bytes to QueueNotify, whichever queue they name: the device
-	// looks at all of its queues. The transport owns it.
-	// Without it, kicks arrive through WriteMMIO only.
+	// Kick is a non-blocking eventfd, registered by the VMM as ioeventfd for writes of 4 bytes to
+	// QueueNotify, for any queue: the device checks all of its queues. The transport owns it. If
+	// nil, kicks arrive only through WriteMMIO.
 	Kick *os.File
-	// Fault, if set, hears why the device went to DEVICE_NEEDS_RESET. A guest
-	// can make that happen as often as it likes. It must not call back.
+	// Fault, if set, receives the reason when the device goes to DEVICE_NEEDS_RESET. A guest can
+	// cause this any number of times. Fault must not call back.
 	Fault func(error)
 }
 
-// MMIO is a virtio-mmio register window (virtio 1.2 §4.2, version 2) with its
-// device behind it. ReadMMIO and WriteMMIO are for vCPU threads; Pause, Save,
-// Restore, Resume and Close for the owner of the VM, one at a time.
+// MMIO is a virtio-mmio register window (virtio 1.2 §4.2, version 2) with its device behind it.
+// vCPU threads call ReadMMIO and WriteMMIO. The VM's owner calls Pause, Save, Restore, Resume and
+// Close, one at a time.
 type MMIO struct {
 	dev   Device
 	mem   Memory
 	raise func()
 	kick  *os.File
 	fault func(error)
-	kicks sync.WaitGroup // the goroutine that reads kick
+	kicks sync.WaitGroup // the reader of kick
 
-	// What goroutines of the device change, without mu.
+	// Fields changed by the device's goroutines, without mu.
 	status     atomic.Uint32
 	isr        atomic.Uint32
 	generation atomic.Uint32
 	broken     atomic.Bool
 
-	// mu guards the registers below. It is taken before the device's lock and
-	// never by a callback from the device.
+	// mu guards the registers below. It is taken before the device's lock and never by a callback
+	// from the device.
 	mu             sync.Mutex
 	devFeatSel     uint32
 	drvFeatSel     uint32
@@ -57,14 +56,14 @@ type MMIO struct {
 	closed         bool
 }
 
-// queueRegs is what the driver programs for a queue.
+// queueRegs holds the driver's settings of a queue.
 type queueRegs struct {
 	queueLayout
 	max   uint16
 	ready bool
 }
 
-// NewMMIO puts a transport in front of a device. Call Close when done.
+// NewMMIO returns a transport for a device. Call Close when done.
 func NewMMIO(cfg Config) *MMIO {
 	m := &MMIO{dev: cfg.Device, mem: cfg.Memory, raise: cfg.Raise, kick: cfg.Kick, fault: cfg.Fault}
 	for _, max := range cfg.Device.QueueSizes() {
@@ -77,13 +76,13 @@ func NewMMIO(cfg Config) *MMIO {
 	return m
 }
 
-// Device is the device behind the transport.
+// Device returns the device behind the transport.
 func (m *MMIO) Device() Device { return m.dev }
 
-// Queues is the number of queues.
+// Queues returns the number of queues.
 func (m *MMIO) Queues() int { return len(m.regs) }
 
-// offered are the feature bits the driver may choose from.
+// offered returns the feature bits the driver may choose from.
 func (m *MMIO) offered() uint64 { return m.dev.Features() | ringFeatures }
 
 // NeedsReset reports whether the driver broke the device.
@@ -94,7 +93,7 @@ func (m *MMIO) Active() bool {
 	return m.status.Load()&statusDriverOK != 0 && !m.broken.Load()
 }
 
-// ConfigChanged tells the driver that configuration space changed.
+// ConfigChanged notifies the driver of a change of configuration space.
 func (m *MMIO) ConfigChanged() {
 	m.generation.Add(1)
 	if m.Active() {
@@ -102,8 +101,8 @@ func (m *MMIO) ConfigChanged() {
 	}
 }
 
-// Pause returns once the device touches no guest memory. The vCPUs must have
-// stopped, so that no register is written any more. Pausing twice is allowed.
+// Pause returns once the device accesses no guest memory. The vCPUs must have stopped, so no
+// register is written any more. Pausing twice is allowed.
 func (m *MMIO) Pause() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,8 +125,8 @@ func (m *MMIO) Resume() {
 		m.listenLocked()
 	}
 	m.poke()
-	// In a state of before, an interrupt may have been on its way to the interrupt
-	// controller when that was saved. One too many does no harm.
+	// When an older state was saved, an interrupt may have been on its way to the interrupt
+	// controller. An extra interrupt does no harm.
 	if m.isr.Load() != 0 {
 		m.raise()
 	}
@@ -153,8 +152,8 @@ func (m *MMIO) Close() error {
 	return err
 }
 
-// interrupt sets a bit of InterruptStatus, then asserts the line: a handler
-// that runs in between finds the bit, and one interrupt more at the end.
+// interrupt sets a bit of InterruptStatus before it asserts the line. A handler running in between
+// finds the bit, and gets an extra interrupt at the end.
 func (m *MMIO) interrupt(bit uint32) {
 	m.isr.Or(bit)
 	m.raise()
@@ -194,14 +193,14 @@ func (m *MMIO) activateLocked() error {
 		m.dev.Reset()
 		return fmt.Errorf("activate: %w", err)
 	}
-	if !m.paused { // else Resume does: a restore has better to do than to start goroutines
+	if !m.paused { // otherwise Resume starts the goroutine, to spare a restore the work
 		m.listenLocked()
 	}
 	return nil
 }
 
-// listenLocked starts the goroutine that waits for kicks; idle shells, whose
-// devices no driver has activated, have none.
+// listenLocked starts the goroutine waiting for kicks. Idle shells have none, because no driver has
+// activated their devices.
 func (m *MMIO) listenLocked() {
 	if m.kick == nil || m.listening || m.closed {
 		return
@@ -210,12 +209,12 @@ func (m *MMIO) listenLocked() {
 	m.kicks.Go(m.listen)
 }
 
-// Poke makes the device look at its queues, as a kick of the driver does.
+// Poke makes the device check its queues, like a kick of the driver.
 func (m *MMIO) Poke() { m.poke() }
 
-// poke makes the device look at its queues. With an eventfd the listener does
-// the work: a vCPU or an owner that worked itself could be kept busy for ever
-// by a guest that adds requests, and the VM could not be paused.
+// poke makes the device check its queues. With an eventfd, the listener does the work. If a vCPU or
+// the VM's owner did it, a guest could keep it busy for ever by adding requests, and the VM could
+// not be paused.
 func (m *MMIO) poke() {
 	if m.kick == nil {
 		m.dev.Kick()

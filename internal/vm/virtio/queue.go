@@ -20,13 +20,13 @@ const (
 	usedNoNotify     = 1 // used.flags (virtio 1.2 §2.7.8)
 )
 
-// queueLayout is what the driver programs for one queue.
+// queueLayout holds the driver's layout of one queue.
 type queueLayout struct {
 	size              uint16
 	desc, avail, used GPA
 }
 
-// validate checks all that can be checked without memory.
+// validate checks everything except the memory.
 func (l queueLayout) validate(max uint16) error {
 	switch {
 	case l.size == 0 || l.size&(l.size-1) != 0 || l.size > max:
@@ -37,30 +37,30 @@ func (l queueLayout) validate(max uint16) error {
 	return nil
 }
 
-// The sizes include the event fields, which are there without EVENT_IDX too.
+// The sizes include the event fields, which exist even without EVENT_IDX.
 func (l queueLayout) descLen() uint64  { return descSize * uint64(l.size) }
 func (l queueLayout) availLen() uint64 { return 4 + 2*uint64(l.size) + 2 }
 func (l queueLayout) usedLen() uint64  { return 4 + usedElemSize*uint64(l.size) + 2 }
 
-// overlaps reports whether the used ring, which the device writes, shares
-// bytes with one of the areas that it reads. The ranges do not wrap.
+// overlaps reports whether the used ring, which the device writes, shares bytes with one of the
+// areas it reads. The ranges do not wrap.
 func (l queueLayout) overlaps() bool {
 	over := func(at GPA, n uint64) bool { return l.used < at+n && at < l.used+l.usedLen() }
 	return over(l.desc, l.descLen()) || over(l.avail, l.availLen())
 }
 
-// Queue is the device's side of one split virtqueue. It is not safe for
-// concurrent use: the device's lock guards it.
+// Queue is the device's side of one split virtqueue. It is not safe for concurrent use: the
+// device's lock guards it.
 type Queue struct {
 	mem  Memory
 	size uint16 // power of two; 0 for a queue the driver left unready
 	// indirect and eventIdx are the negotiated ring features.
 	indirect, eventIdx bool
-	// raise asks for a used-buffer interrupt; fail breaks the whole device.
+	// raise requests a used-buffer interrupt; fail breaks the whole device.
 	raise func()
 	fail  func(error)
-	// broken is shared by the device's queues; a broken device's queues are
-	// empty. stopped is the same for one queue (QueueReady written to 0).
+	// broken is shared by the device's queues; a broken device's queues are empty. stopped has the
+	// same effect for one queue (QueueReady written to 0).
 	broken  *atomic.Bool
 	stopped bool
 
@@ -77,7 +77,7 @@ type Queue struct {
 	signalledIsCurrent bool   // false after restore: the next decision is yes
 }
 
-// ringEnv is what a transport gives all queues of a device.
+// ringEnv holds the transport's values for all queues of a device.
 type ringEnv struct {
 	mem      Memory
 	features uint64
@@ -86,7 +86,7 @@ type ringEnv struct {
 	broken   *atomic.Bool
 }
 
-// newQueue checks the layout against memory. It does not touch memory.
+// newQueue checks the layout against memory. It does not access memory.
 func newQueue(env ringEnv, l queueLayout, max uint16) (*Queue, error) {
 	if err := l.validate(max); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (q *Queue) bindFields(l queueLayout) error {
 	return nil
 }
 
-// unreadyQueue is a queue that is always empty.
+// unreadyQueue returns a queue that is always empty.
 func unreadyQueue(env ringEnv) *Queue {
 	return &Queue{
 		mem:      env.mem,
@@ -144,19 +144,18 @@ func unreadyQueue(env ringEnv) *Queue {
 	}
 }
 
-// Size is the queue's size, 0 if the driver did not set it up.
+// Size returns the queue's size, or 0 if the driver did not set it up.
 func (q *Queue) Size() int { return int(q.size) }
 
-// usable reports whether the rings may be touched.
+// usable reports whether the rings may be accessed.
 func (q *Queue) usable() bool { return q.size != 0 && !q.stopped && !q.broken.Load() }
 
-// Fail breaks the device because the driver violated a rule: all its queues
-// become empty and the driver sees DEVICE_NEEDS_RESET.
+// Fail breaks the device because the driver violated a rule: all its queues become empty and the
+// driver sees DEVICE_NEEDS_RESET.
 func (q *Queue) Fail(err error) { q.fail(err) }
 
-// Pop takes the next available chain into c, whose slices it reuses. It
-// returns false if there is none; a chain that breaks the rules also counts as
-// none, after it broke the device.
+// Pop takes the next available chain into c and reuses its slices. It returns false if the queue is
+// empty. An invalid chain breaks the device, and Pop returns false.
 func (q *Queue) Pop(c *Chain) bool {
 	n, ok := q.pending()
 	if !ok || n == 0 {
@@ -172,7 +171,7 @@ func (q *Queue) Pop(c *Chain) bool {
 	return true
 }
 
-// PutBack undoes the last Pop, whose chain must not have been pushed.
+// PutBack reverses the last Pop. The chain must not have been pushed.
 func (q *Queue) PutBack() { q.nextAvail-- }
 
 // Empty reports whether no chain is available.
@@ -181,7 +180,7 @@ func (q *Queue) Empty() bool {
 	return !ok || n == 0
 }
 
-// Available is the number of chains that can be popped.
+// Available returns the number of chains to pop.
 func (q *Queue) Available() int {
 	n, _ := q.pending()
 	return int(n)
@@ -190,7 +189,7 @@ func (q *Queue) Available() int {
 // Broken reports whether a violation stopped the device.
 func (q *Queue) Broken() bool { return q.broken.Load() }
 
-// Published is the driver's count of chains made available, modulo 65536.
+// Published returns the driver's count of chains made available, modulo 65536.
 func (q *Queue) Published() uint16 {
 	if !q.usable() {
 		return 0
@@ -198,8 +197,8 @@ func (q *Queue) Published() uint16 {
 	return q.availWord.Load()
 }
 
-// NotifyNext asks for a notification at the next chain the driver adds, though
-// others may still be available, and returns Published from before the request.
+// NotifyNext requests a notification at the next chain added by the driver, even if others are
+// still available. It returns Published from before the request.
 func (q *Queue) NotifyNext() uint16 {
 	n := q.Published()
 	if !q.usable() {
@@ -214,7 +213,7 @@ func (q *Queue) NotifyNext() uint16 {
 	return n
 }
 
-// pending is the number of chains that can be popped.
+// pending returns the number of chains to pop.
 func (q *Queue) pending() (uint16, bool) {
 	if !q.usable() {
 		return 0, false
@@ -227,8 +226,8 @@ func (q *Queue) pending() (uint16, bool) {
 	return n, true
 }
 
-// Push gives a chain back with the number of bytes written into it. The
-// driver learns of it now, but is interrupted only by Notify.
+// Push returns a chain to the driver with the number of bytes written into it. The driver can see
+// it now, but only Notify interrupts it.
 func (q *Queue) Push(head uint16, written uint32) {
 	if !q.usable() {
 		return
@@ -237,14 +236,13 @@ func (q *Queue) Push(head uint16, written uint32) {
 	q.publish()
 }
 
-// Used is a chain to give back, and the number of bytes written into it.
+// Used is a chain to return, and the number of bytes written into it.
 type Used struct {
 	Head    uint16
 	Written uint32
 }
 
-// PushAll is Push of several chains, which the driver sees at once or not at
-// all: they hold one message.
+// PushAll returns several chains holding one message. The driver sees either all or none of them.
 func (q *Queue) PushAll(list []Used) {
 	if !q.usable() {
 		return
@@ -263,11 +261,11 @@ func (q *Queue) use(u Used) {
 	q.nextUsed++
 }
 
-// publish stores flags and index in one go: both belong to the device.
+// publish stores flags and index in one write: both belong to the device.
 func (q *Queue) publish() { q.usedWord.store(uint32(q.usedFlags) | uint32(q.nextUsed)<<16) }
 
-// Notify interrupts the driver if it wants to hear of what was pushed since
-// the last Notify.
+// Notify interrupts the driver if it wants an interrupt for the chains pushed since the last
+// Notify.
 func (q *Queue) Notify() {
 	if q.usable() && q.wantsInterrupt() {
 		q.raise()
@@ -287,8 +285,8 @@ func (q *Queue) wantsInterrupt() bool {
 	return q.nextUsed-q.usedEvent.Load()-1 < q.nextUsed-old
 }
 
-// DisableKicks asks the driver not to notify while the device looks anyway.
-// With EVENT_IDX, not moving avail_event on is enough.
+// DisableKicks asks the driver not to notify while the device checks the queue anyway. With
+// EVENT_IDX, leaving avail_event unchanged is enough.
 func (q *Queue) DisableKicks() {
 	if q.usable() && !q.eventIdx && q.usedFlags == 0 {
 		q.usedFlags = usedNoNotify
@@ -296,8 +294,8 @@ func (q *Queue) DisableKicks() {
 	}
 }
 
-// EnableKicks asks for a notification at the next chain and reports whether
-// one became available before the request could be seen; then look again.
+// EnableKicks requests a notification at the next chain. It reports whether a chain became
+// available before the request was visible; the caller then checks the queue again.
 func (q *Queue) EnableKicks() bool {
 	if !q.usable() {
 		return false

@@ -40,7 +40,7 @@ const (
 const (
 	// WindowSize is the size of the register window to reserve.
 	WindowSize = 0x1000
-	// QueueNotifyOffset is the register that ioeventfds listen on.
+	// QueueNotifyOffset is the register of ioeventfds.
 	QueueNotifyOffset = regQueueNotify
 
 	magicValue = 0x74726976 // "virt"
@@ -67,8 +67,8 @@ var (
 	errStatusOrder = errors.New("driver set status bits out of order or cleared one")
 )
 
-// ReadMMIO is a vCPU's load of len(p) bytes at offset off of the window.
-// Everything but configuration space is 32 bits wide; other accesses read 0.
+// ReadMMIO handles a vCPU's load of len(p) bytes at offset off of the window. All registers except
+// configuration space are 32 bits wide; other accesses read 0.
 func (m *MMIO) ReadMMIO(off uint64, p []byte) {
 	clear(p)
 	if off >= regConfig {
@@ -80,8 +80,8 @@ func (m *MMIO) ReadMMIO(off uint64, p []byte) {
 	}
 }
 
-// WriteMMIO is a vCPU's store of p at offset off of the window. Without an
-// eventfd, a write to QueueNotify does the work of a kick before it returns.
+// WriteMMIO handles a vCPU's store of p at offset off of the window. Without an eventfd, a write to
+// QueueNotify does the work of a kick before it returns.
 func (m *MMIO) WriteMMIO(off uint64, p []byte) {
 	if off >= regConfig {
 		m.dev.WriteConfig(off-regConfig, p)
@@ -173,8 +173,8 @@ func (m *MMIO) writeFeaturesLocked(v uint32) {
 	m.driverFeatures = m.driverFeatures&^(0xffffffff<<shift) | uint64(v)<<shift
 }
 
-// featuresFit reports whether the driver's choice is acceptable: nothing that
-// was not offered, and not the legacy interface.
+// featuresFit reports whether the driver's choice is acceptable: only offered features, and not the
+// legacy interface.
 func (m *MMIO) featuresFit(chosen uint64) bool {
 	return chosen&^m.offered() == 0 && chosen&FeatureVersion1 != 0
 }
@@ -228,8 +228,8 @@ func (m *MMIO) selectedLocked() *queueRegs {
 	return &m.regs[m.queueSel]
 }
 
-// writeReadyLocked takes a queue into or out of use. Its layout is checked
-// when the device is activated.
+// writeReadyLocked takes a queue into or out of use. Its layout is checked when the device is
+// activated.
 func (m *MMIO) writeReadyLocked(v uint32) {
 	r := m.selectedLocked()
 	if r == nil {
@@ -245,8 +245,8 @@ func (m *MMIO) writeReadyLocked(v uint32) {
 	}
 }
 
-// stopQueueLocked takes a queue from a running device. The driver may reuse
-// its memory once it reads back QueueReady as 0.
+// stopQueueLocked removes a queue from a running device. The driver may reuse its memory once it
+// reads back QueueReady as 0.
 func (m *MMIO) stopQueueLocked(q *Queue) {
 	if !m.paused {
 		m.dev.Pause()
@@ -256,7 +256,7 @@ func (m *MMIO) stopQueueLocked(q *Queue) {
 	q.stopped = true
 }
 
-// writeLayoutLocked sets the size and addresses of a queue that is not in use.
+// writeLayoutLocked sets the size and addresses of an unused queue.
 func (m *MMIO) writeLayoutLocked(off uint64, v uint32) {
 	r := m.selectedLocked()
 	if r == nil || r.ready || m.queues != nil {

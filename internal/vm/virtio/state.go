@@ -11,7 +11,7 @@ const stateVersion = 1
 
 var errNotPaused = errors.New("virtio device is not paused")
 
-// savedState is the transport's state as plain data.
+// savedState is the transport's decoded state.
 type savedState struct {
 	deviceType, status, isr, generation uint32
 	devFeatSel, drvFeatSel, queueSel    uint32
@@ -27,7 +27,7 @@ type savedQueue struct {
 	nextAvail, nextUsed uint16
 }
 
-// Save encodes transport and device. The device must be paused; it stays so.
+// Save encodes transport and device. The device must be paused, and stays paused.
 func (m *MMIO) Save() ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,9 +50,9 @@ func (m *MMIO) Save() ([]byte, error) {
 	return s.encode(), nil
 }
 
-// Restore takes what Save gave, from a file that is not trusted, into a
-// transport no driver has touched. The device is paused afterwards: Resume
-// starts it. Guest memory is not touched before that.
+// Restore decodes the result of Save, from an untrusted file, into a transport not accessed by any
+// driver yet. The device is paused afterwards: Resume starts it. Guest memory is not accessed
+// before that.
 func (m *MMIO) Restore(state []byte) error {
 	s, err := decodeState(state)
 	if err != nil {

@@ -6,44 +6,43 @@ import (
 	"sync/atomic"
 )
 
-// ErrLater is a handler's answer to a request that cannot be done now. The request stays
-// in its queue as if it had not been taken, so that a save has it, and the next Kick tries
-// it again from its beginning.
+// ErrLater is a handler's answer to a request it cannot do now. The request stays in its queue as
+// if it had not been taken: a save includes it, and the next Kick tries it again from its
+// beginning.
 var ErrLater = errors.New("the request cannot be done now")
 
-// Worker is the loop of a device whose only queue carries requests that are
-// answered at once. It has no goroutine of its own: Kick works in its caller's.
+// Worker is the loop of a device with a single queue of requests answered immediately. It has no
+// goroutine: Kick works in its caller's.
 type Worker struct {
-	// leaving counts those who wait for mu to stop the work; the loop looks
-	// at it between two requests, so that a guest that never stops adding
-	// requests cannot hold up a pause. It is raised before mu is taken.
+	// leaving counts the callers waiting for mu to stop the work. The loop checks it between two
+	// requests, so a guest that never stops adding requests cannot delay a pause. It is raised
+	// before mu is taken.
 	leaving atomic.Int32
 
-	mu     sync.Mutex // held while guest memory is touched
+	mu     sync.Mutex // held while guest memory is accessed
 	queue  *Queue     // nil while not active
 	paused bool
 	chain  Chain
 	handle func(*Chain) (written uint32, err error)
 }
 
-// Init sets what to do with a request. An error other than ErrLater breaks the device.
+// Init sets the handler of requests. An error other than ErrLater breaks the device.
 func (w *Worker) Init(handle func(*Chain) (written uint32, err error)) { w.handle = handle }
 
-// InitByAddress is Init for requests that name memory and bring none along: the handler finds
+// InitByAddress sets the handler of requests naming memory without data. The handler uses
 // Chain.Ranges.
 func (w *Worker) InitByAddress(handle func(*Chain) (written uint32, err error)) {
 	w.handle, w.chain.byAddress = handle, true
 }
 
-// Start makes q the queue to serve. Requests that wait there already are
-// served at the next Kick.
+// Start makes q the queue to serve. Requests waiting there already are served at the next Kick.
 func (w *Worker) Start(q *Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue = q
 }
 
-// Stop forgets the queue; no request is being served when it returns.
+// Stop forgets the queue. When it returns, no request is being served.
 func (w *Worker) Stop() {
 	w.lockToStop()
 	defer w.mu.Unlock()
@@ -80,8 +79,8 @@ func (w *Worker) Kick() {
 	}
 }
 
-// Leaving reports whether somebody waits for the request in work to end. A handler whose
-// request is long looks now and then, and gives ErrLater.
+// Leaving reports whether a caller waits for the current request to end. The handler of a long
+// request checks it now and then, and returns ErrLater.
 func (w *Worker) Leaving() bool { return w.leaving.Load() != 0 }
 
 func (w *Worker) lockToStop() {
@@ -90,7 +89,7 @@ func (w *Worker) lockToStop() {
 	w.leaving.Add(-1)
 }
 
-// drain serves what is in the queue; false: as far as it could.
+// drain serves the requests in the queue. It returns false if it had to stop before the end.
 func (w *Worker) drain(q *Queue) bool {
 	for w.leaving.Load() == 0 && q.Pop(&w.chain) {
 		n, err := w.handle(&w.chain)

@@ -7,40 +7,40 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// BootConfig is what a VM boots.
+// BootConfig describes a VM to boot.
 type BootConfig struct {
 	Kernel  *os.File // ELF vmlinux
-	Initrd  *os.File // nil: none
-	Cmdline string   // of the kernel, whole
-	Disks   []Disk   // as many as the shape says
+	Initrd  *os.File // may be nil
+	Cmdline string   // the whole kernel command line
+	Disks   []Disk   // one per disk of the shape
 	CID     uint32   // vsock context id, 3 or more
 	GenID   [16]byte // VM generation ID
-	Net     *os.File // the VM's way to the network; nil: it has none for now
+	Net     *os.File // the VM's wire; nil if not connected yet
 }
 
-// CloseSource closes what a VM reads once, when it boots; disks and network stay open.
+// CloseSource closes the files read only during boot. Disks and network stay open.
 func (c BootConfig) CloseSource() { closeAll(c.Kernel, c.Initrd) }
 
 // Close closes all files.
 func (c BootConfig) Close() { c.CloseSource(); CloseDisks(c.Disks); closeAll(c.Net) }
 
-// RestoreConfig is the blueprint that a shell is restored from: the same value in
-// the daemon, which fills it, and in the machine, which follows it.
+// RestoreConfig describes how to restore a shell. The daemon fills it in and the machine follows
+// it.
 type RestoreConfig struct {
-	Memory []extent.Extent // later ones map over earlier ones
-	State  *os.File        // of vCPUs and devices (docs/inside/formats/vmstate.md)
-	Disks  []Disk          // as many as the shape says
+	Memory []extent.Extent // later extents map over earlier ones
+	State  *os.File        // state of vCPUs and devices (docs/inside/formats/vmstate.md)
+	Disks  []Disk          // one per disk of the shape
 	CID    uint32          // vsock context id, 3 or more
 	GenID  [16]byte        // new VM generation ID
-	Net    *os.File        // the VM's way to the network; nil: it has none for now
-	// Prepare: nobody has asked for this VM yet. Until Resume has returned it ends with its daemon, as a shell does.
-	// Without a Gate it is left to Resume.
+	Net    *os.File        // the VM's wire; nil if not connected yet
+	// Prepare marks a VM restored ahead of demand. Until Resume has returned it ends with its
+	// daemon, as a shell does. Without a Gate, Resume starts it.
 	Prepare bool
-	Gate    *os.File // start the vCPUs when this gate opens (package startgate); nil: at once
-	Watch   bool     // so that WriteWorkingSet is exact; costs the guest some time
+	Gate    *os.File // start the vCPUs when this gate opens (package startgate); if nil, immediately
+	Watch   bool     // makes WriteWorkingSet exact, at some cost to the guest
 }
 
-// CloseSource closes what a VM needs no longer once it is restored; disks and network stay open.
+// CloseSource closes the files no longer needed after the restore. Disks and network stay open.
 func (c RestoreConfig) CloseSource() {
 	closeAll(c.State, c.Gate)
 	CloseExtents(c.Memory)
@@ -49,26 +49,26 @@ func (c RestoreConfig) CloseSource() {
 // Close closes all files.
 func (c RestoreConfig) Close() { c.CloseSource(); CloseDisks(c.Disks); closeAll(c.Net) }
 
-// RestoreResult tells where the time of a restore went.
+// RestoreResult holds the durations of a restore's phases.
 type RestoreResult struct {
 	Map   time.Duration `json:"map_ns"`   // mapping the layers
 	State time.Duration `json:"state_ns"` // loading CPU and device state
 }
 
-// ResumeResult tells when a VM began to run.
+// ResumeResult holds the time at which a VM began to run.
 type ResumeResult struct {
-	// RunningAt is when the last vCPU was about to enter the guest, in
-	// nanoseconds of CLOCK_MONOTONIC.
+	// RunningAt is the moment before the last vCPU entered the guest, in nanoseconds of
+	// CLOCK_MONOTONIC.
 	RunningAt int64 `json:"running_at_ns"`
 }
 
-// WorkingSetResult tells what a working set has, or what of one was populated.
+// WorkingSetResult holds the size of a working set, or of its populated part.
 type WorkingSetResult struct {
 	Runs         int           `json:"runs"`
 	ReadPages    int64         `json:"read_pages"`
 	WrittenPages int64         `json:"written_pages"`
 	Map          time.Duration `json:"map_ns,omitempty"` // mapping the pages in the VMM
-	KVM          time.Duration `json:"kvm_ns,omitempty"` // and then in the guest, which stands still meanwhile
+	KVM          time.Duration `json:"kvm_ns,omitempty"` // mapping them in the guest, which is paused meanwhile
 }
 
 func closeAll(files ...*os.File) {

@@ -8,48 +8,49 @@ import (
 // maxPauseBuffer bounds PauseBuffer.
 const maxPauseBuffer = 256 << 20
 
-// PauseBuffer is how much memory, in bytes, the capture of a guest with so much of it
-// may take beside that, until it is written. The daemon admits it.
+// PauseBuffer returns the limit, in bytes, of the extra memory for capturing a guest with memory
+// bytes, used until the capture is written. The daemon admits it.
 func PauseBuffer(memory int64) int64 { return min(memory, maxPauseBuffer) }
 
-// CaptureConfig is where a capture goes, and how. The VMM can go on writing to its
-// files: what is to be relied on is copied from them.
+// CaptureConfig describes a capture and its output files. The VMM can keep writing to these files,
+// so a reader must copy any content it relies on.
 type CaptureConfig struct {
-	Memory *os.File // becomes as large as the memory; private dirty pages at their offsets, the rest holes
+	Memory *os.File // gets the size of guest memory; private dirty pages at their offsets, the rest holes
 	State  *os.File
-	Index  *os.File // which pages are in Memory, as an extent.PageSet
-	// Disks are empty files, one per disk with an overlay file, in order: the disk goes
-	// on there. When the capture is written, the overlay file until now holds what is the disk's own of
-	// that time, map included (package overlay). Status.OverlayGeneration tells whether it went on, also after an error.
+	Index  *os.File // the pages in Memory, as an extent.PageSet
+	// Disks are empty files, one per disk with an overlay file, in order. Each becomes its disk's
+	// new overlay file. When the capture is written, the old overlay file holds the disk's blocks
+	// of the capture's instant, map included (package overlay). Status.OverlayGeneration reports
+	// whether the disk has switched, also after an error.
 	Disks []*os.File
-	// Digest is a test mode, nil in production: an empty file that gets a hash of every
-	// page of memory and every block of Disks as they were at the instant (package
-	// pagedigest). It is whole when the capture is written, and makes the pause much longer.
+	// Digest is a test mode, nil in production. The empty file receives a hash of every page of
+	// memory and every block of Disks at the instant of the capture (package pagedigest). It is
+	// complete when the capture is written, and makes the pause much longer.
 	Digest *os.File
-	Force  bool // also if a disk has lost writes, which is ErrLost otherwise
-	Live   bool // copy while the guest runs, and pause it for the rest only
-	// Stay leaves the guest standing still when the capture is taken: Resume lets it go on. One that fails
-	// lets it go on in any case.
+	Force  bool // capture even if a disk has lost writes; otherwise the capture returns ErrLost
+	Live   bool // copy while the guest runs, and pause it only for the rest
+	// Stay leaves the guest paused after a successful capture, until Resume. A failed capture
+	// resumes it in any case.
 	Stay bool
-	Max  time.Duration // no capture is made if the pause would be longer (ErrPause); 0: no limit
+	Max  time.Duration // refuse the capture with ErrPause if the pause would be longer; 0 for no limit
 }
 
-// CloseOutput closes what a capture writes once; the disks' files stay open.
+// CloseOutput closes the files written only once by a capture. The disks' files stay open.
 func (c CaptureConfig) CloseOutput() { closeAll(c.Memory, c.State, c.Index, c.Digest) }
 
 // Close closes all files.
 func (c CaptureConfig) Close() { c.CloseOutput(); closeAll(c.Disks...) }
 
-// CaptureResult tells how a capture went.
+// CaptureResult holds the measurements of a capture.
 type CaptureResult struct {
-	Pause       time.Duration `json:"pause_ns"`     // for how long the guest stood still
-	Mechanism   string        `json:"mechanism"`    // "wp-async", or "none": the guest stood still
-	Rounds      int           `json:"rounds"`       // of pre-copy, while the guest ran
-	Bytes       int64         `json:"bytes"`        // in the memory file
-	PausedBytes int64         `json:"paused_bytes"` // of them copied during the pause
-	// RunningAt is when the VM ran again, as in ResumeResult.
+	Pause       time.Duration `json:"pause_ns"`     // how long the guest was paused
+	Mechanism   string        `json:"mechanism"`    // "wp-async", or "none" without pre-copy
+	Rounds      int           `json:"rounds"`       // pre-copy rounds while the guest ran
+	Bytes       int64         `json:"bytes"`        // bytes in the memory file
+	PausedBytes int64         `json:"paused_bytes"` // the part of Bytes copied during the pause
+	// RunningAt is the time at which the VM ran again, as in ResumeResult.
 	RunningAt int64 `json:"running_at_ns"`
-	// Steps are what the pause was spent on, in order.
+	// Steps are the phases of the pause, in order.
 	Steps []PauseStep `json:"steps"`
 }
 
@@ -59,8 +60,8 @@ type PauseStep struct {
 	Took time.Duration `json:"took_ns"`
 }
 
-// SaveConfig is where a save goes. All files are empty; memory and disks begin at
-// their files' present positions.
+// SaveConfig holds the output files of a save. All are empty. Memory and disks are written from
+// their files' current positions.
 type SaveConfig struct {
 	Memory *os.File // sparse, linear
 	State  *os.File
@@ -71,9 +72,9 @@ type SaveConfig struct {
 // Close closes all files.
 func (c SaveConfig) Close() { closeAll(append([]*os.File{c.Memory, c.State, c.Digest}, c.Disks...)...) }
 
-// SaveResult tells what a save wrote.
+// SaveResult holds the byte counts of a save.
 type SaveResult struct {
-	MemoryBytes int64 `json:"memory_bytes"` // pages that are not zero
+	MemoryBytes int64 `json:"memory_bytes"` // non-zero pages
 	StateBytes  int64 `json:"state_bytes"`
-	DiskBytes   int64 `json:"disk_bytes,omitempty"` // of disks, without their holes
+	DiskBytes   int64 `json:"disk_bytes,omitempty"` // disk content without holes
 }

@@ -6,26 +6,25 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Disk is a block device's backing, already open: a plain file, or an overlay file
-// over a base (package overlay).
+// Disk is the open backing of a block device: a plain file, or an overlay file over a base (package
+// overlay).
 type Disk struct {
 	File     *os.File // the plain file
 	ReadOnly bool
 
-	// Overlay, if not nil, makes the disk a writable one of Size bytes whose content
-	// is Base but for the blocks in Overlay. It is empty at first. Base is ascending
-	// and does not overlap; what it does not cover is zero. An extent without a
-	// file is as if it were not there.
+	// Overlay, if not nil, makes the disk writable, with Size bytes. Its content is Base overlaid
+	// with the blocks in Overlay, which is initially empty. Base is ascending and does not overlap;
+	// the bytes it does not cover are zero. Extents without a file are ignored.
 	Overlay *os.File
 	Size    int64
 	Base    []extent.Extent
-	// Reserve is how many bytes the disk leaves free on the overlay file's file system.
+	// Reserve is the number of bytes the disk leaves free on the overlay file's file system.
 	Reserve int64
-	// Limit is how many bytes of that the overlay file may take; 0: no limit.
+	// Limit is the maximum size of the overlay file in bytes on its file system; 0 for no limit.
 	Limit int64
 }
 
-// Close closes all files of a disk; those that several extents name once.
+// Close closes all files of a disk. A file used by several extents is closed once.
 func (d Disk) Close() {
 	closed := map[*os.File]bool{nil: true}
 	for _, f := range append([]*os.File{d.File, d.Overlay}, filesOf(d.Base)...) {
@@ -43,7 +42,7 @@ func CloseDisks(disks []Disk) {
 	}
 }
 
-// CloseExtents closes the files of extents; one that several name once.
+// CloseExtents closes the files of extents. A file used by several extents is closed once.
 func CloseExtents(list []extent.Extent) { Disk{Base: list}.Close() }
 
 func filesOf(list []extent.Extent) (files []*os.File) {

@@ -1,7 +1,7 @@
-// Package vmm has the nouns of one virtual machine that the daemon and a VMM
-// process share: its states, how it ends, its errors, what it is booted, restored
-// and captured with, and what comes back. All of it is plain data; the live
-// machine is package live, the way between the two processes package vmctl. Both
-// ends may import it, and it imports neither. The trap: the files in a blueprint
-// are open and have one owner, which every type states.
+// Package vmm defines the data types of one virtual machine shared by the daemon and a VMM process:
+// states, exit kinds, errors, the configurations of boot, restore and capture, and their results.
+// It is plain data. Package live runs the machine; package vmctl connects the two processes. Both
+// import this package, and it imports neither.
+//
+// The files in a configuration are open and have exactly one owner. Each type documents its owner.
 package vmm

@@ -2,17 +2,18 @@ package vmm
 
 import "errors"
 
-// Errors of a VM. They hold on both sides of the control socket: an error of the
-// VMM process answers errors.Is in the daemon as it does there.
+// Errors of a VM. They cross the control socket: errors.Is works in the daemon as in the VMM
+// process.
 var (
-	// ErrGone: the process at the other end of the control socket has ended or hung up.
+	// ErrGone is returned if the process at the other end of the control socket has ended or hung
+	// up.
 	ErrGone = errors.New("VMM process is gone")
-	// ErrState: the VM is not in a state that allows the operation.
+	// ErrState is returned if the VM's state does not allow the operation.
 	ErrState = errors.New("VM is in the wrong state")
-	// ErrPause: a capture was not made because its pause would have been too long.
+	// ErrPause is returned for a capture refused because its pause would have been too long.
 	ErrPause = errors.New("the pause would be too long")
-	// ErrNoRoom: the VM stands still because the host has no room for its disks.
+	// ErrNoRoom is returned while the VM is stalled because the host has no room for its disks.
 	ErrNoRoom = errors.New("the VM waits for room on the host")
-	// ErrLost: a disk of the VM has lost writes.
+	// ErrLost is returned if a disk of the VM has lost writes.
 	ErrLost = errors.New("a disk has lost writes")
 )

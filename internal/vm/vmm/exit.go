@@ -1,6 +1,6 @@
 package vmm
 
-// ExitKind says how a VM ended.
+// ExitKind classifies the end of a VM.
 type ExitKind string
 
 const (
@@ -10,7 +10,7 @@ const (
 	ExitKilled   ExitKind = "killed"   // the VMM process was killed or crashed
 )
 
-// Exit is how and why a VM ended.
+// Exit holds the kind and the reason of a VM's end.
 type Exit struct {
 	Kind   ExitKind `json:"kind"`
 	Reason string   `json:"reason"`

@@ -8,10 +8,10 @@ import (
 	"io"
 )
 
-// Format version of the container. A reader accepts only its own.
+// Format is the version of the container. A reader accepts only its own.
 const Format = 2
 
-// Limits on decode: a VM's state is some 20 KiB per vCPU.
+// Limits of Decode. A VM's state is some 20 KiB per vCPU.
 const (
 	MaxSize     = 4 << 20
 	MaxSections = 256
@@ -25,11 +25,11 @@ const (
 )
 
 var (
-	// ErrFormat: the bytes are no state container, or of another format version.
+	// ErrFormat reports bytes that are not a state container, or one of another format version.
 	ErrFormat = errors.New("not a VM state of a known format")
-	// ErrDamaged: the container is cut short or a checksum does not match.
+	// ErrDamaged reports a truncated container or a wrong checksum.
 	ErrDamaged = errors.New("VM state is damaged")
-	// ErrMissing: a section that is needed is not there, or has another version.
+	// ErrMissing reports that a required section is missing, or has another version.
 	ErrMissing = errors.New("VM state lacks a section")
 )
 
@@ -39,8 +39,8 @@ type Writer struct {
 	body  []byte
 }
 
-// Add appends a section. Names are at most 16 bytes and unique; a violation is
-// the programmer's error and found by Decode in every test.
+// Add appends a section. Names are unique and have at most 16 bytes. A violation is a programming
+// error. Decode finds it in every test.
 func (w *Writer) Add(name string, version uint32, data []byte) {
 	var e [entrySize]byte
 	copy(e[:maxName], name)
@@ -51,7 +51,7 @@ func (w *Writer) Add(name string, version uint32, data []byte) {
 	w.count++
 }
 
-// Bytes is the finished container.
+// Bytes returns the finished container.
 func (w *Writer) Bytes() []byte {
 	out := make([]byte, headerSize, headerSize+len(w.body))
 	copy(out, magic)
@@ -72,8 +72,8 @@ type section struct {
 // State is a decoded container.
 type State struct{ sections map[string]section }
 
-// Read decodes a container from r, at most MaxSize bytes. A reader that knows
-// its size is read at once.
+// Read decodes a container from r, at most MaxSize bytes. If r has a Size method, it is read with
+// one call.
 func Read(r io.Reader) (*State, error) {
 	if s, ok := r.(interface{ Size() int64 }); ok && s.Size() <= MaxSize {
 		b := make([]byte, s.Size())
@@ -148,14 +148,15 @@ func cString(b []byte) string {
 	return string(b)
 }
 
-// Has reports whether there is a section, of whatever version: it is for those that
-// older states do not have.
+// Has reports whether there is a section of any version. Use it for sections that older states
+// lack.
 func (s *State) Has(name string) bool {
 	_, ok := s.sections[name]
 	return ok
 }
 
-// Section returns the data of a section that must be there in this version.
+// Section returns the data of a section. It returns an error if the section is missing or has
+// another version.
 func (s *State) Section(name string, version uint32) ([]byte, error) {
 	e, ok := s.sections[name]
 	if !ok {

@@ -41,7 +41,7 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 		bad[i] ^= 0x40
 		s, err := Decode(bad)
 		if err == nil {
-			// The reserved word of a head is outside the checksum; nothing reads it.
+			// The reserved word of a head is outside the checksum and unused.
 			if _, err := s.Section("shape", 1); err != nil {
 				t.Errorf("byte %d: decoded, but %v", i, err)
 			}

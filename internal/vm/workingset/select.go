@@ -7,12 +7,13 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// blockPages is how many pages one page of a page table maps.
+// blockPages is the number of pages mapped by one page of a page table.
 const blockPages = 512
 
-// ReadOnly is what of the set is only read, in the at most so many blocks of 2 MiB that have most
-// of it. Mapping that gives the guest no page of its own, but each block has page tables, which
-// are memory, too: so few blocks with nearly all pages are chosen before many with a page each.
+// ReadOnly returns the read-only part of the set, limited to the given number of 2 MiB blocks,
+// chosen by their share of it. Mapping it gives the guest no private page, but each block needs
+// page tables, which are memory too. So a few blocks with nearly all pages are preferred over many
+// with a page each.
 func (s Set) ReadOnly(blocks int) Set {
 	pages := map[int64]int64{} // by block
 	for r := range s.readPerBlock() {
@@ -35,8 +36,8 @@ func (s Set) ReadOnly(blocks int) Set {
 	return Set{out.body}
 }
 
-// Without is what of the set is left to do once the other was mapped: what is not in it, and what is written here
-// and only read there.
+// Without returns the part of the set remaining after other was mapped: pages not in other, and
+// pages written here and only read there.
 func (s Set) Without(other Set) Set {
 	var out Writer
 	rest := other.runs
@@ -61,7 +62,7 @@ func (s Set) Without(other Set) Set {
 	return Set{out.body}
 }
 
-// readPerBlock are the runs that are only read, cut where blocks end.
+// readPerBlock yields the read-only runs, cut at the ends of blocks.
 func (s Set) readPerBlock() func(yield func(Run) bool) {
 	return func(yield func(Run) bool) {
 		for r := range s.Runs() {

@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-const pages = 4096 // of the memory in these tests, in bytes 16 MiB
+const pages = 4096 // pages of the memory in these tests: 16 MiB
 
 func read(first, n int64) Run { return Run{Run: extent.Run{Offset: first * 4096, Length: n * 4096}} }
 func written(first, n int64) Run {
@@ -32,7 +32,8 @@ func setOf(t *testing.T, runs ...Run) Set {
 }
 
 func TestReadOnlyIsWhatIsReadInTheFullestBlocks(t *testing.T) {
-	// Of the blocks of 512 pages the first has 13 that are read, the second 11, the third 14 and the fourth 1.
+	// Of the blocks of 512 pages the first has 13 read-only pages, the second 11, the third 14 and
+	// the fourth 1.
 	s := setOf(t, read(0, 3), written(100, 300), read(502, 20), read(600, 1), written(601, 1), read(1024, 14), read(1536, 1))
 	for blocks, want := range [][]Run{
 		nil,
@@ -69,7 +70,8 @@ func TestWithoutIsTheRest(t *testing.T) {
 	}
 }
 
-// TestChoicesArePagesOfTheSet holds both against page by page, for sets by chance.
+// TestChoicesArePagesOfTheSet compares both functions with a page-by-page calculation, for random
+// sets.
 func TestChoicesArePagesOfTheSet(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	byChance := func() (Set, [pages]byte) {
@@ -106,7 +108,7 @@ func TestChoicesArePagesOfTheSet(t *testing.T) {
 		blocks := map[int]bool{}
 		for p := range as {
 			want := as[p]
-			if bs[p] >= as[p] { // mapped as it is to be, or better
+			if bs[p] >= as[p] { // mapped as required, or better
 				want = 0
 			}
 			if less[p] != want {

@@ -1,9 +1,8 @@
-// Package workingset is the format of a snapshot's file `working-set`: the runs of guest
-// memory that every child touches on its way to ready, so that they can be
-// populated in bulk instead of one fault at a time (docs/inside/formats/working-set.md). It
-// owns encoding, decoding and the checks; it touches no memory. The VMM writes
-// and reads it. The trap: a set is advice. Nothing may depend on it being right,
-// but what decodes is sure to lie within the memory that it was decoded for.
+// Package workingset is the format of a snapshot's file `working-set`: the runs of guest memory
+// touched by every child before it is ready. They can be populated in bulk instead of one fault at
+// a time (docs/inside/formats/working-set.md). It encodes, decodes and checks; it accesses no
+// memory. The VMM writes and reads the file. A set is advice and may be wrong. But a decoded set
+// always lies within the memory it was decoded for.
 package workingset
 
 import (
@@ -17,10 +16,10 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Format is the version that this package writes, and the only one that it reads.
+// Format is the version written by this package, and the only one it reads.
 const Format = 2
 
-// MaxRuns bounds a set, MaxSize its file in bytes.
+// MaxRuns limits the runs of a set, MaxSize its file in bytes.
 const (
 	MaxRuns = 1 << 16
 	MaxSize = headerSize + MaxRuns*runSize + sumSize
@@ -37,20 +36,19 @@ const (
 )
 
 var (
-	// ErrFormat: the bytes are no working set, or of another format version.
+	// ErrFormat is returned if the bytes are not a working set of this format version.
 	ErrFormat = errors.New("not a working set of a known format")
-	// ErrDamaged: cut short, a wrong checksum, or runs that make no sense.
+	// ErrDamaged reports a truncated file, a wrong checksum, or invalid runs.
 	ErrDamaged = errors.New("working set is damaged")
 )
 
 // Run is a run of pages of guest memory.
 type Run struct {
 	extent.Run
-	Written bool // the guest writes there; else it only reads
+	Written bool // the guest writes there; otherwise it only reads
 }
 
-// Set is a checked set of runs. It stays in its encoded form: each VM has one,
-// and its memory counts.
+// Set is a checked set of runs. It stays encoded to save memory, because each VM has one.
 type Set struct{ runs []byte }
 
 // Writer collects runs. The zero value is ready.
@@ -59,7 +57,7 @@ type Writer struct {
 	next int64 // no run may begin before it
 }
 
-// Add appends a run behind the ones before; touching runs of one kind become one.
+// Add appends a run behind the previous ones. Adjacent runs of one kind are merged.
 func (w *Writer) Add(r Run) error {
 	if r.Offset < w.next || r.Length <= 0 || (r.Offset|r.Length)%pageSize != 0 || r.End()/pageSize > maxPages {
 		return fmt.Errorf("add run of %d bytes at %d behind %d to working set: not whole pages in rising order",
@@ -72,13 +70,13 @@ func (w *Writer) Add(r Run) error {
 	return nil
 }
 
-// joins tells whether a run goes on where the last one, of the same kind, ends.
+// joins reports whether a run continues the last one and has the same kind.
 func (w *Writer) joins(r Run) bool {
 	last := len(w.body) - runSize
 	return last >= 0 && r.Offset == w.next && decodeRun(w.body[last:]).Written == r.Written
 }
 
-// put is Add of a run that is known to be right.
+// put adds a valid run.
 func (w *Writer) put(r Run) {
 	if w.joins(r) {
 		last := len(w.body) - runSize
@@ -95,7 +93,7 @@ func (w *Writer) put(r Run) {
 	w.body = binary.LittleEndian.AppendUint32(w.body, pages)
 }
 
-// Bytes is the finished file for a guest with that much memory, in bytes.
+// Bytes returns the finished file for a guest with memory bytes of memory.
 func (w *Writer) Bytes(memory int64) []byte {
 	b := make([]byte, 0, headerSize+len(w.body)+sumSize)
 	b = append(b, magic...)
@@ -106,7 +104,7 @@ func (w *Writer) Bytes(memory int64) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-// Read reads and checks a file of a guest with that much memory, in bytes.
+// Read reads and checks a file of a guest with memory bytes of memory.
 func Read(r io.ReaderAt, memory int64) (Set, error) {
 	head := make([]byte, headerSize)
 	if err := readAt(r, head, 0); err != nil {
@@ -138,7 +136,7 @@ func Read(r io.ReaderAt, memory int64) (Set, error) {
 	return s, nil
 }
 
-// readAt tells a file that is cut short from one that cannot be read.
+// readAt reads b at an offset. It distinguishes a truncated file from a read error.
 func readAt(r io.ReaderAt, b []byte, at int64) error {
 	n, err := r.ReadAt(b, at)
 	if n == len(b) {
@@ -161,7 +159,7 @@ func (s Set) check(memory int64) error {
 	return nil
 }
 
-// Runs are the runs in rising order; they do not overlap.
+// Runs yields the runs in ascending order. They do not overlap.
 func (s Set) Runs() iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		for b := s.runs; len(b) >= runSize; b = b[runSize:] {

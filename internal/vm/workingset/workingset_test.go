@@ -88,7 +88,7 @@ func TestWhatIsNoRunIsNotAdded(t *testing.T) {
 	}
 }
 
-// raw is a file with a right checksum, whatever is in it.
+// raw returns a file with a correct checksum and any content.
 func raw(runs uint32, pages uint64, words ...uint32) []byte {
 	b := []byte(magic)
 	b = binary.LittleEndian.AppendUint32(b, Format)
@@ -141,7 +141,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(raw(1, 256, 1<<32-1, 1<<32-1))
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) > 4 { // else no mutation gets past the checksum
+		if len(b) > 4 { // otherwise no mutation passes the checksum
 			binary.LittleEndian.PutUint32(b[len(b)-4:], crc32.ChecksumIEEE(b[:len(b)-4]))
 		}
 		s, err := Read(bytes.NewReader(b), testMemory)

@@ -58,12 +58,12 @@ func amlDevice(name string, terms ...[]byte) []byte {
 	return append([]byte{0x5b, 0x82}, pkgLength(append(name4(name), join(terms...)...))...)
 }
 
-// amlScope is a scope at the root's child `name`, as \_SB_.
+// amlScope returns a scope at the root's child `name`, as \_SB_.
 func amlScope(name string, terms ...[]byte) []byte {
 	return append([]byte{0x10}, pkgLength(join([]byte{'\\'}, name4(name), join(terms...)))...)
 }
 
-// amlMethod is a method with args arguments; serialized if it may not run twice at once.
+// amlMethod returns a method with args arguments. It is serialized if it must not run concurrently.
 func amlMethod(name string, args int, serialized bool, terms ...[]byte) []byte {
 	flags := byte(args)
 	if serialized {
@@ -72,12 +72,12 @@ func amlMethod(name string, args int, serialized bool, terms ...[]byte) []byte {
 	return append([]byte{0x14}, pkgLength(join(name4(name), []byte{flags}, join(terms...)))...)
 }
 
-// amlNotify is Notify(\_SB_.name, value).
+// amlNotify returns Notify(\_SB_.name, value).
 func amlNotify(name string, value uint64) []byte {
 	return join([]byte{0x86, '\\', 0x2e}, name4("_SB_"), name4(name), amlInt(value))
 }
 
-// Resource descriptors (ACPI 6.5 §6.4), closed by an end tag in resources.
+// Resource descriptors (ACPI 6.5 §6.4). resources adds the end tag.
 
 func resMemory32(addr, size uint32) []byte {
 	b := []byte{0x86, 9, 0, 1} // read-write
@@ -85,7 +85,7 @@ func resMemory32(addr, size uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, size)
 }
 
-// resInterrupt is an extended interrupt: consumer, edge, active high, exclusive.
+// resInterrupt returns an extended interrupt: consumer, edge, active high, exclusive.
 func resInterrupt(gsi uint32) []byte {
 	return binary.LittleEndian.AppendUint32([]byte{0x89, 6, 0, 0x03, 1}, gsi)
 }

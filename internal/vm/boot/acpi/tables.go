@@ -1,7 +1,6 @@
-// Package acpi builds the tables by which the guest finds its CPUs, interrupt
-// controllers and devices: RSDP, XSDT, FADT (hardware-reduced: no PIC, no PIT,
-// no PM timer), MADT and DSDT. It takes plain numbers and returns bytes. The
-// trap: Linux checks every checksum and the revision-dependent lengths.
+// Package acpi builds the tables describing the guest's CPUs, interrupt controllers and devices:
+// RSDP, XSDT, FADT (hardware-reduced: no PIC, no PIT, no PM timer), MADT and DSDT. It takes plain
+// numbers and returns bytes. Linux checks every checksum and the revision-dependent lengths.
 //
 // Source: ACPI Specification 6.5.
 package acpi
@@ -11,7 +10,7 @@ import (
 	"fmt"
 )
 
-// Hardware is what the tables describe. Addresses are guest-physical; ports are x86 I/O ports.
+// Hardware describes the machine. Addresses are guest-physical; ports are x86 I/O ports.
 type Hardware struct {
 	CPUs                              int
 	LAPICAddr, IOAPICAddr             uint32
@@ -37,7 +36,7 @@ const (
 	fadtSize   = 276 // revision 6
 )
 
-// Build lays the tables out from base on, the RSDP first. They take at most limit bytes.
+// Build returns the tables laid out from base on, the RSDP first. They take at most limit bytes.
 func Build(hw Hardware, base uint64, limit int) ([]byte, error) {
 	out := make([]byte, rsdpSize)
 	place := func(t []byte) uint64 {
@@ -63,7 +62,7 @@ func Build(hw Hardware, base uint64, limit int) ([]byte, error) {
 	return out, nil
 }
 
-// checksum makes the bytes of b sum up to zero with it.
+// checksum returns the byte that makes the bytes of b sum up to zero.
 func checksum(b []byte) (sum byte) {
 	for _, c := range b {
 		sum -= c
@@ -71,7 +70,7 @@ func checksum(b []byte) (sum byte) {
 	return sum
 }
 
-// table puts the common header in front of body (§5.2.6).
+// table prepends the common header to body (§5.2.6).
 func table(signature string, revision byte, body []byte) []byte {
 	t := make([]byte, headerSize, headerSize+len(body))
 	copy(t, signature)
@@ -124,12 +123,12 @@ func fadt(hw Hardware, dsdt uint64) []byte {
 	return b
 }
 
-// ioRegister is a generic address structure: one byte in port space (§5.2.3.2).
+// ioRegister returns a generic address structure: one byte in port space (§5.2.3.2).
 func ioRegister(port uint16) []byte {
 	return binary.LittleEndian.AppendUint64([]byte{1, 8, 0, 1}, uint64(port))
 }
 
-func madt(hw Hardware) []byte { // §5.2.12; flags 0: there is no 8259
+func madt(hw Hardware) []byte { // §5.2.12; flags 0: no 8259
 	b := binary.LittleEndian.AppendUint32(nil, hw.LAPICAddr)
 	b = binary.LittleEndian.AppendUint32(b, 0)
 	for i := range hw.CPUs {
@@ -160,9 +159,9 @@ func dsdt(hw Hardware) []byte {
 	return append(amlScope("_SB_", devices), sleep5...)
 }
 
-// generationID is the device that tells the guest it was cloned, and the event
-// device whose interrupt announces a new ID ("Virtual Machine Generation ID",
-// Microsoft 2012; generic event device: ACPI §5.6.9).
+// generationID returns the device by which the guest learns of being cloned, and the event device
+// with the interrupt for a new ID ("Virtual Machine Generation ID", Microsoft 2012; generic event
+// device: ACPI §5.6.9).
 func generationID(hw Hardware) []byte {
 	vgen := amlDevice("VGEN",
 		amlName("_HID", amlString("VMGENCTR")), amlName("_CID", amlString("VM_Gen_Counter")),

@@ -42,7 +42,7 @@ func sum(b []byte) (s byte) {
 	return s
 }
 
-// tables follows the pointers as a kernel does and checks every length and checksum.
+// tables follows the pointers like a kernel and checks every length and checksum.
 func tables(t *testing.T, b []byte) map[string][]byte {
 	t.Helper()
 	le := binary.LittleEndian

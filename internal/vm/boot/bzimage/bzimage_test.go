@@ -15,7 +15,7 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// testELF is a kernel in miniature: an ELF header, one segment, its bytes.
+// testELF returns a minimal kernel: an ELF header, one segment, its bytes.
 func testELF(t testing.TB) []byte {
 	t.Helper()
 	content := bytes.Repeat([]byte("forkd test kernel "), 100)
@@ -48,7 +48,7 @@ func wrap(payload []byte) []byte {
 	return append(append(image, payload...), "what follows the payload"...)
 }
 
-// pack compresses as the kernel's build does: the size is appended, but for gzip.
+// pack compresses like the kernel's build, with the size appended except for gzip.
 func pack(t testing.TB, format string, plain []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer

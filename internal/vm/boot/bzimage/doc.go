@@ -1,7 +1,6 @@
-// Package bzimage turns a distribution's kernel file into the ELF that a VMM
-// loads: it finds the compressed vmlinux inside an x86 bzImage and unpacks it; an
-// ELF passes through. It owns the bzImage container and nothing about loading a
-// kernel into memory (package boot does that). Kernel packages and images call it.
-// The trap: the payload is not the whole story. Most formats have a 4-byte size
-// behind it, and a relocation table follows the ELF once unpacked; both are cut off.
+// Package bzimage extracts the ELF for a VMM from a distribution's kernel file: it finds the
+// compressed vmlinux in an x86 bzImage and unpacks it; an ELF is returned as it is. It only handles
+// the bzImage container; package boot loads a kernel into memory. Kernel packages and images use
+// it. Two extras are cut off: most formats have a 4-byte size after the payload, and a relocation
+// table follows the unpacked ELF.
 package bzimage

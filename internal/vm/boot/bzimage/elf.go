@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// checkELF refuses an ELF that a VMM for x86-64 could not load, and cuts off what
-// follows it: the relocation table of a relocatable kernel. It reads the headers
-// itself, since debug/elf wants to read section names, which nobody here needs.
+// checkELF refuses an ELF if a VMM for x86-64 cannot load it, and cuts off the relocation table
+// after a relocatable kernel. It reads the headers itself, because debug/elf also reads section
+// names, which are not needed here.
 func checkELF(b []byte) ([]byte, error) {
 	if !bytes.HasPrefix(b, elfMagic) {
 		return nil, fmt.Errorf("its payload unpacks to %s, not to an ELF file", describe(b))
@@ -55,7 +55,7 @@ func readHeader(b []byte) (elf.Header64, error) {
 	case elf.Machine(h.Machine) != elf.EM_X86_64:
 		return h, fmt.Errorf("it is an ELF file for %v", elf.Machine(h.Machine))
 	case elf.Type(h.Type) != elf.ET_EXEC:
-		// A program or library of user space is ET_DYN these days, a module ET_REL.
+		// User-space programs and libraries are ET_DYN these days, modules are ET_REL.
 		return h, fmt.Errorf("it is an ELF file of type %v, a kernel is ET_EXEC", elf.Type(h.Type))
 	case h.Phnum == 0 || int(h.Phentsize) < binary.Size(elf.Prog64{}):
 		return h, fmt.Errorf("it is an ELF file without usable program headers")
@@ -74,8 +74,8 @@ func readProgram(b []byte, at uint64) (elf.Prog64, error) {
 	return p, err
 }
 
-// sectionsEnd is where the section table ends. A table out of the file's bounds
-// (a stripped file may have one) counts as none.
+// sectionsEnd returns the end of the section table. If the table is out of the file's bounds (a
+// stripped file may have such a table), it returns none.
 func sectionsEnd(b []byte, h elf.Header64, none uint64) uint64 {
 	end := h.Shoff + uint64(h.Shnum)*uint64(h.Shentsize)
 	if h.Shoff == 0 || h.Shoff > uint64(len(b)) || end > uint64(len(b)) {

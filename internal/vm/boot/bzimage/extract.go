@@ -15,15 +15,15 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// MaxKernel is the largest vmlinux that Extract unpacks, in bytes. Debian's is
-// about 60 MiB; a file that unpacks to more is damaged or hostile.
+// MaxKernel is the largest vmlinux unpacked by Extract, in bytes. Debian's is about 60 MiB; a file
+// unpacking to more is damaged or hostile.
 const MaxKernel = 256 << 20
 
-// ErrNotKernel is wrapped by every error about a file that is no usable kernel.
+// ErrNotKernel is wrapped by every error about an unusable file.
 var ErrNotKernel = errors.New("not a Linux kernel for x86-64")
 
-// Extract returns the vmlinux ELF of a kernel file: a bzImage, or an ELF as it
-// is. name is used in errors only. The result may alias image. Extract ends early with the context.
+// Extract returns the vmlinux ELF of a kernel file: a bzImage, or an ELF as it is. name is used
+// only in errors. The result may alias image. Extract stops early when ctx ends.
 func Extract(ctx context.Context, name string, image []byte) ([]byte, error) {
 	elf, err := extract(ctx, image)
 	if ctx.Err() != nil {
@@ -50,11 +50,11 @@ func extract(ctx context.Context, image []byte) ([]byte, error) {
 	return checkELF(elf)
 }
 
-// opener opens a payload that unpacks to want bytes, or to any number if want is -1.
+// opener opens a payload of want unpacked bytes, or of any number if want is -1.
 type opener func(ctx context.Context, packed []byte, want int64) (io.Reader, error)
 
-// formats are the compressions that kernels are built with. LZMA and LZO, which no
-// current distribution uses, are recognised only to be named.
+// formats are the compressions of kernels. LZMA and LZO, which no current distribution uses, are
+// recognised only to be named in errors.
 var formats = []struct {
 	name, magic string
 	open        opener
@@ -82,7 +82,7 @@ func unpack(ctx context.Context, packed []byte) ([]byte, error) {
 		if f.name == "gzip" { // its own trailer has the size
 			return inflate(ctx, f.name, f.open, packed, -1)
 		}
-		// All others have the unpacked size appended, as the kernel's build does it.
+		// All others have the unpacked size appended by the kernel's build.
 		end := len(packed) - 4
 		if end < len(f.magic) {
 			return nil, fmt.Errorf("its %s payload is only %d bytes", f.name, len(packed))
@@ -92,7 +92,7 @@ func unpack(ctx context.Context, packed []byte) ([]byte, error) {
 	return nil, fmt.Errorf("its payload has an unknown compression (begins with % x)", packed[:min(len(packed), 6)])
 }
 
-// inflate unpacks to exactly want bytes, or to as many as there are if want is -1.
+// inflate unpacks exactly want bytes, or any number if want is -1.
 func inflate(ctx context.Context, name string, open opener, packed []byte, want int64) ([]byte, error) {
 	if want > MaxKernel {
 		return nil, fmt.Errorf("its %s payload claims to unpack to %d MiB, more than %d", name, want>>20, MaxKernel>>20)
@@ -109,7 +109,8 @@ func inflate(ctx context.Context, name string, open opener, packed []byte, want 
 		limit = want
 	}
 	var out bytes.Buffer
-	// Eight times is more than kernels shrink: a liar's size does not get its memory in advance.
+	// Kernels shrink by less than a factor of eight, so a false size does not get its memory in
+	// advance.
 	out.Grow(int(min(limit, int64(len(packed))*8)))
 	n, err := io.Copy(&out, io.LimitReader(ctxio.Reader(ctx, r), limit+1))
 	switch {

@@ -63,7 +63,7 @@ func Version(image []byte) string {
 	return string(bytes.ToValidUTF8(text, []byte("?")))
 }
 
-// kinds are files that people pass as a kernel by mistake, by their first bytes.
+// kinds are files passed as a kernel by mistake, by their first bytes.
 var kinds = []struct {
 	offset int
 	magic  string
@@ -87,7 +87,7 @@ var kinds = []struct {
 	{510, "\x55\xaa", "a boot sector without Linux's setup header (a disk image?)"},
 }
 
-// describe says in words what a file is that is no kernel.
+// describe names the kind of a file other than a kernel.
 func describe(b []byte) string {
 	if len(b) == 0 {
 		return "an empty file"

@@ -12,9 +12,9 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// Kernels are packed by xz with the x86 branch filter, which makes jumps' targets
-// absolute so that they repeat. The xz library knows LZMA2 only, so the container of
-// the one block is read here, and the filter undone.
+// Kernels are packed by xz with the x86 branch filter, which makes jump targets absolute, to let
+// them repeat. The xz library supports only LZMA2, so this file reads the container of the one
+// block, and reverses the filter.
 
 const (
 	filterX86   = 0x04
@@ -23,8 +23,9 @@ const (
 
 var errXZ = errors.New("damaged xz header")
 
-// openXZ opens a stream of one block that unpacks to want bytes. It does not check the checksums. The library's
-// reader of the container would, but it allocates a dictionary as large as any block's header says: up to 4 GiB.
+// openXZ opens a stream of one block of want unpacked bytes. It does not check the checksums. The
+// library's reader of the container would, but it allocates a dictionary of the size in the block's
+// header: up to 4 GiB.
 func openXZ(ctx context.Context, packed []byte, want int64) (io.Reader, error) {
 	b, err := parseXZ(packed)
 	if err != nil {
@@ -45,20 +46,20 @@ func openXZ(ctx context.Context, packed []byte, want int64) (io.Reader, error) {
 	return bytes.NewReader(out), nil
 }
 
-// clampDict keeps a header's lie from costing memory: a dictionary larger than the content is of no use.
+// clampDict limits the dictionary to the content's size: a false header must not cost memory.
 func clampDict(dict uint64, want int64) int {
 	return int(max(min(dict, uint64(want)), lzma.MinDictCap))
 }
 
-// xzBlock is what the header of the first block says.
+// xzBlock holds the header of the first block.
 type xzBlock struct {
 	x86  bool
 	dict uint64
 	data int // offset of the packed data
 }
 
-// parseXZ reads the stream header (12 bytes) and the first block's header: size,
-// flags, optional sizes, filters (The .xz File Format 1.2, sections 2.1.1 and 3.1).
+// parseXZ reads the stream header (12 bytes) and the first block's header: size, flags, optional
+// sizes, filters (The .xz File Format 1.2, sections 2.1.1 and 3.1).
 func parseXZ(b []byte) (xzBlock, error) {
 	const streamHeader = 12
 	if len(b) < streamHeader+8 || b[streamHeader] == 0 {
@@ -124,10 +125,10 @@ func takeInt(b *[]byte) (uint64, error) {
 // sign reports whether a byte can be the highest of a near target: all bits alike.
 func sign(b byte) bool { return b == 0 || b == 0xff }
 
-// undoX86 makes the targets of near calls and jumps (e8, e9) relative again, in place.
-// The packer skips what does not look like a target; whether it did, depends on the
-// opcodes within the three bytes before, which seen remembers: bit n is set if the byte
-// n+1 places before was an opcode that was left alone.
+// undoX86 makes the targets of near calls and jumps (e8, e9) relative again, in place. The packer
+// skips bytes that do not look like a target. Whether it did depends on the opcodes within the
+// three bytes before, which seen records: bit n is set if the byte n+1 places before was an opcode
+// left alone.
 func undoX86(b []byte) {
 	seen, last := uint32(0), -1
 	for i := 0; i+5 <= len(b); i++ {
@@ -150,7 +151,7 @@ func undoX86(b []byte) {
 	}
 }
 
-// highBit is the number of the highest bit set, from 1; 0 if there is none.
+// highBit returns the number of the highest bit set, from 1, or 0 if no bit is set.
 func highBit(seen uint32) uint32 {
 	switch {
 	case seen >= 4:

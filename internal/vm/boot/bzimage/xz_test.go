@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// calls is code full of near calls and jumps, some of them close together, made of a
-// simple generator: testdata/calls.xz is it, packed by
-// xz --check=crc32 --x86 --lzma2=dict=32MiB.
+// calls returns code full of near calls and jumps, some of them close together, from a simple
+// generator. testdata/calls.xz is the same code, packed by xz --check=crc32 --x86
+// --lzma2=dict=32MiB.
 func calls() []byte {
 	var b []byte
 	x := uint32(1)
@@ -24,7 +24,7 @@ func calls() []byte {
 		case 0, 1, 2:
 			b = append(b, 0xe8|byte(next()&1))
 			b = binary.LittleEndian.AppendUint32(b, uint32(int32(next()<<10)>>10))
-		case 3: // opcodes that are operands
+		case 3: // operands that equal opcodes
 			b = append(b, 0xe8, byte(next()), 0xe9, byte(next()), 0, 0xe8, 0xff, byte(next()))
 		case 4:
 			b = append(b, 0xe8, 0xe8, 0xe9, 0, 0xff, 0xff)
@@ -70,7 +70,7 @@ func TestDamagedXZHeaders(t *testing.T) {
 	}
 }
 
-// lying returns an xz payload whose header asks for a dictionary of 4 GiB.
+// lying returns an xz payload with a header that requests a dictionary of 4 GiB.
 func lying(t testing.TB, plain []byte) []byte {
 	t.Helper()
 	b := pack(t, "xz", plain)

@@ -1,6 +1,6 @@
-// Package link sets network links up, in the network namespace of the calling
-// thread. Benches and tests that make namespaces of their own use it; the daemon
-// configures no links. The trap: whoever has changed a thread's namespace locks it.
+// Package link sets network links up, in the network namespace of the calling thread. Benches and
+// tests with their own namespaces use it; the daemon configures no links. Lock the OS thread after
+// changing its namespace.
 package link
 
 import (
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Up gives a link addresses, with their prefix lengths, and sets it up.
+// Up assigns addresses, with their prefix lengths, to a link, and sets it up.
 func Up(name string, addrs ...string) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {

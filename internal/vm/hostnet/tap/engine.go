@@ -13,17 +13,18 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/net"
 )
 
-// frameMax is the longest frame that a tap gives: 64 KiB of IP behind Ethernet with a VLAN tag.
+// frameMax is the longest frame of a tap: 64 KiB of IP behind Ethernet with a VLAN tag.
 const frameMax = 14 + 4 + 65535
 
-// Config is what an engine is made of.
+// Config holds the settings of an engine.
 type Config struct {
 	Guest net.Guest
 	// File is the tap; the engine closes it.
 	File *os.File
-	// Offloads tells what the guest's driver takes; nil: frames that are whole.
+	// Offloads returns the offloads taken by the guest's driver. If nil, the tap sends complete
+	// frames.
 	Offloads func() (checksum, tso4, tso6 bool)
-	// Warn is told of the tap's end, once; may be nil.
+	// Warn receives the error that ended the tap, once. It may be nil.
 	Warn func(error)
 }
 
@@ -36,25 +37,25 @@ type Engine struct {
 	warn     func(error)
 	count    counters
 
-	// room has a value after Writable: one is enough, as the reader tries again in any case.
+	// room has a value after Writable. One is enough, because the reader tries again in any case.
 	room   chan struct{}
 	closed chan struct{}
 	once   sync.Once // of Close
 	wg     sync.WaitGroup
 
-	// What Transmit works with; its calls come one at a time.
+	// State of Transmit. Its calls come one at a time.
 	header [net.HeaderSize]byte
 	parts  [2][]byte
 	write  func(fd uintptr) bool // made once: a frame costs no allocation
 	failed error                 // of the last write
-	set    bool                  // the tap was told what the driver takes, which has begun
+	set    bool                  // the driver has begun, and the tap knows its offloads
 }
 
-// Stats count frames, without those that the device refused. Dropped are the guest's that the
-// tap did not take: it is down, or the kernel found the header wrong.
+// Stats counts frames, without the ones refused by the device. Dropped counts guest frames not
+// taken by the tap, because it is down or the kernel found the header wrong.
 type Stats struct {
 	FramesIn, BytesIn   uint64 // from the guest
-	FramesOut, BytesOut uint64 // to it
+	FramesOut, BytesOut uint64 // to the guest
 	Dropped             uint64
 }
 
@@ -62,7 +63,7 @@ type counters struct{ framesIn, bytesIn, framesOut, bytesOut, dropped atomic.Uin
 
 var _ net.Engine = (*Engine)(nil)
 
-// New makes an engine, which owns the file from now on, whatever comes of it.
+// New returns an engine. It owns the file from now on, also after an error.
 func New(c Config) (*Engine, error) {
 	defer c.File.Close()
 	file, err := pollable(c.File)
@@ -80,15 +81,15 @@ func New(c Config) (*Engine, error) {
 	}
 	e.write = func(fd uintptr) bool {
 		_, e.failed = unix.Writev(int(fd), e.parts[:])
-		return true // a tap that has no room loses the frame: the guest's other queues do not wait
+		return true // a tap without room loses the frame: the guest's other queues must not wait
 	}
 	e.setOffloads()
 	e.wg.Go(e.receive)
 	return e, nil
 }
 
-// setOffloads has the tap leave to the guest what its driver takes. A tap that cannot do so
-// gives whole frames.
+// setOffloads makes the tap leave to the guest the work that its driver accepts. A tap without such
+// support sends complete frames.
 func (e *Engine) setOffloads() {
 	flags := 0
 	if e.offloads != nil {
@@ -107,7 +108,7 @@ func (e *Engine) setOffloads() {
 
 // Transmit implements net.Engine.
 func (e *Engine) Transmit(h net.Header, frame []byte) {
-	if !e.set { // a guest that boots had no driver when the engine was made
+	if !e.set { // a booting guest had no driver when the engine was created
 		e.set = true
 		e.setOffloads()
 	}
@@ -123,8 +124,8 @@ func (e *Engine) Transmit(h net.Header, frame []byte) {
 	e.count.bytesIn.Add(uint64(len(frame)))
 }
 
-// receive gives the guest what comes from the tap. Of what finds no room one frame waits here,
-// and more in the tap's own queue, whose length is the operator's (txqueuelen).
+// receive passes frames from the tap to the guest. One frame without room waits here, and more wait
+// in the tap's own queue; the operator sets its length (txqueuelen).
 func (e *Engine) receive() {
 	buf := make([]byte, net.HeaderSize+frameMax)
 	for {
@@ -142,9 +143,9 @@ func (e *Engine) receive() {
 	}
 }
 
-// give waits until the guest has room for a frame; false: the engine is being closed.
+// give waits until the guest has room for a frame. It returns false if the engine is being closed.
 func (e *Engine) give(h net.Header, frame []byte) bool {
-	h.Buffers = 0 // the device's to say
+	h.Buffers = 0 // set by the device
 	for !e.guest.Receive(h, frame) {
 		select {
 		case <-e.room:
@@ -171,7 +172,7 @@ func (e *Engine) Writable() {
 	}
 }
 
-// Stats are the counts so far.
+// Stats returns the counts so far.
 func (e *Engine) Stats() Stats {
 	c := &e.count
 	return Stats{

@@ -16,7 +16,7 @@ import (
 	virtionet "github.com/forkd/forkd/internal/vm/virtio/net"
 )
 
-// fakeGuest keeps the frames that it is given while it has room.
+// fakeGuest keeps its received frames while it has room.
 type fakeGuest struct {
 	mu      sync.Mutex
 	full    bool
@@ -45,7 +45,7 @@ func (g *fakeGuest) setFull(full bool) {
 	g.full = full
 }
 
-// frame waits for one.
+// frame waits for a frame.
 func (g *fakeGuest) frame(t *testing.T) []byte {
 	t.Helper()
 	select {
@@ -57,7 +57,7 @@ func (g *fakeGuest) frame(t *testing.T) []byte {
 	}
 }
 
-// packets are one end of a pair that keeps frames apart, as a tap does; far is the other.
+// packets returns one end of a pair that keeps frames apart, like a tap. far is the other.
 func packets(t *testing.T) (near, far *os.File) {
 	t.Helper()
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -118,7 +118,7 @@ func TestAFrameWithoutRoomWaitsAndIsInOrder(t *testing.T) {
 		}
 	}
 	<-g.refused
-	e.Writable() // there was none, after all
+	e.Writable() // there was no room after all
 	<-g.refused
 	g.setFull(false)
 	e.Writable()
@@ -140,7 +140,7 @@ func TestWhatTheFarSideCannotTakeIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := start(t, newFakeGuest(), near)
-	for range 1000 { // it never waits, though nobody reads
+	for range 1000 { // it never waits, even without a reader
 		e.Transmit(virtionet.Header{}, make([]byte, 1000))
 	}
 	if s := e.Stats(); s.Dropped == 0 || s.Dropped+s.FramesIn != 1000 {
@@ -151,8 +151,8 @@ func TestWhatTheFarSideCannotTakeIsLost(t *testing.T) {
 	e.Transmit(virtionet.Header{}, make([]byte, 1000))
 }
 
-// TestLinuxAnswersBehindATap has the kernel of a namespace, with the gateway's address on a
-// real tap, answer what the guest asks for.
+// TestLinuxAnswersBehindATap makes the kernel of a namespace, with the gateway's address on a real
+// tap, answer the guest's requests.
 func TestLinuxAnswersBehindATap(t *testing.T) {
 	f := realTap(t)
 	if !Is(f) {
@@ -168,7 +168,7 @@ func TestLinuxAnswersBehindATap(t *testing.T) {
 	ask := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff} // ARP, RFC 826: who has 192.0.0.1?
 	ask = append(append(ask, mac...), 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
 	ask = append(append(ask, mac...), 192, 0, 0, 2, 0, 0, 0, 0, 0, 0, 192, 0, 0, 1)
-	e.Transmit(virtionet.Header{Flags: virtionet.NeedsChecksum, ChecksumStart: 0xfff0}, ask) // the kernel refuses that
+	e.Transmit(virtionet.Header{Flags: virtionet.NeedsChecksum, ChecksumStart: 0xfff0}, ask) // the kernel refuses it
 	if s := e.Stats(); s.Dropped != 1 {
 		t.Errorf("a header that points nowhere: %+v", s)
 	}
@@ -180,11 +180,11 @@ func TestLinuxAnswersBehindATap(t *testing.T) {
 				t.Errorf("got % x", answer)
 			}
 			return
-		} // else the kernel's own, such as router solicitations
+		} // otherwise the kernel's own, such as router solicitations
 	}
 }
 
-// realTap opens a tap in a namespace of its own.
+// realTap opens a tap in its own namespace.
 func realTap(t *testing.T) *os.File {
 	t.Helper()
 	var f *os.File

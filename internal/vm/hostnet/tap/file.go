@@ -16,8 +16,8 @@ func Is(f *os.File) bool {
 	return is
 }
 
-// pollable is the file as one whose reads wait in the runtime's poller. The descriptor is
-// another, of the same open file.
+// pollable returns a file whose reads wait in the runtime's poller. It has another descriptor of
+// the same open file.
 func pollable(f *os.File) (_ *os.File, err error) {
 	fd := -1
 	err = withFD(f, func(of int) {
@@ -31,7 +31,7 @@ func pollable(f *os.File) (_ *os.File, err error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// withFD calls f with a file's descriptor, and leaves its flags as they are.
+// withFD calls f with a file's descriptor, and leaves its flags unchanged.
 func withFD(f *os.File, do func(fd int)) error {
 	c, err := f.SyscallConn()
 	if err != nil {

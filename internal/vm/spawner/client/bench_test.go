@@ -14,7 +14,7 @@ import (
 	vmclient "github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// plain starts the same process as a child, in no jail.
+// plain starts the same process as a child, without a jail.
 type plain struct{}
 
 func (plain) Start(_ context.Context, l vmclient.Launch) (vmclient.Started, error) {
@@ -34,7 +34,7 @@ func (plain) Start(_ context.Context, l vmclient.Launch) (vmclient.Started, erro
 	}}, nil
 }
 
-// withFilter starts what others start without filters with that of the jail.
+// withFilter adds the jail's filter to starts without filters.
 type withFilter struct{ *Spawner }
 
 func (s withFilter) Start(ctx context.Context, l vmclient.Launch) (vmclient.Started, error) {
@@ -42,8 +42,9 @@ func (s withFilter) Start(ctx context.Context, l vmclient.Launch) (vmclient.Star
 	return s.Spawner.Start(ctx, l)
 }
 
-// BenchmarkStart is the price of the jail: from the request until the process has its program, and the processor
-// time of all processes that it takes, until the process has ended.
+// BenchmarkStart measures the cost of the jail: the time from the request until the process has
+// executed its program, and the processor time of all involved processes until the process has
+// ended.
 func BenchmarkStart(b *testing.B) {
 	b.Run("plain", func(b *testing.B) {
 		benchmarkStart(b, plain{}, func() time.Duration { return childTime(b, os.Getpid()) })
@@ -72,7 +73,8 @@ func benchmarkStart(b *testing.B, s vmclient.Starter, used func() time.Duration)
 	b.ReportMetric(float64((used()-before).Microseconds())/float64(b.N), "cpu-µs")
 }
 
-// childTime is the processor time of a process's children that have ended, and its own, in clock ticks of 10 ms.
+// childTime returns the processor time of a process and of its ended children. The unit is clock
+// ticks of 10 ms.
 func childTime(b *testing.B, pid int) (total time.Duration) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	vmwire "github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// Everything is tried by a process that is in the jail and has no filter: most of it fails, and
-// where only a filter is in the way, the table says so.
+// A process in the jail without a filter makes all attempts. Most fail. The table marks attempts
+// that only a filter stops.
 func TestAnInmateReachesNothing(t *testing.T) {
 	s := openSpawner(t, os.Geteuid() == 0)
 	o := order{World: world(t)}
@@ -30,7 +30,7 @@ func TestAnInmateReachesNothing(t *testing.T) {
 		case !ownUsers() && want.Rootless != "":
 			alone = want.Rootless
 		case ownUsers() && os.Geteuid() != 0 && a.Name == "another user":
-			alone = "EINVAL" // the map has its own range alone
+			alone = "EINVAL" // the map has only its own range
 		}
 		if !jailtest.Is(got[a.Name], alone) {
 			t.Errorf("%s: %q, want %s", a.Name, got[a.Name], alone)
@@ -48,7 +48,7 @@ func TestAnInmateReachesNothing(t *testing.T) {
 			t.Errorf("%s: %q, want %s", name, how, want)
 		}
 	}
-	// The same from the test, which is in no jail: so the attempts are good ones.
+	// The test makes the same attempts outside of a jail, so the attempts are valid.
 	for _, name := range []string{
 		"a file of the daemon", "an abstract socket", "a socket by its path", "TCP to the host", "a signal to a process",
 		"a handle of a process", "a process's pages", "a queued signal", "signals of a file", "another's CPUs",
@@ -60,15 +60,15 @@ func TestAnInmateReachesNothing(t *testing.T) {
 	}
 }
 
-// filters are those that a process in the jail has, one more in each row.
+// filters are the filters of a process in the jail, one more in each row.
 var filters = []struct {
 	name  string
-	order string // those that it installs itself, as a VMM does
+	order string // filters that it installs itself, like a VMM
 	want  func(jailtest.Outcome) string
 }{
 	{"spawn", "", func(o jailtest.Outcome) string {
 		if o.Spawn == "" {
-			return "" // whatever it comes to, it lives
+			return "" // it lives, whatever the result
 		}
 		return o.Spawn
 	}},
@@ -81,8 +81,8 @@ var filters = []struct {
 	{"vcpu", filterVCPU, func(o jailtest.Outcome) string { return jailtest.Killed + " " + o.VM }},
 }
 
-// Each attempt is made by a process of its own, under the filter that the jail has from the first
-// instruction on, and under those that a VMM adds.
+// Each attempt is made by its own process, under the filter that the jail has from the first
+// instruction on, and under the filters that a VMM adds.
 func TestAttemptsUnderFilters(t *testing.T) {
 	if err := seccomp.Available(); err != nil {
 		t.Skip(err)
@@ -92,7 +92,7 @@ func TestAttemptsUnderFilters(t *testing.T) {
 	for _, f := range filters {
 		t.Run(f.name, func(t *testing.T) {
 			count := map[string]int{}
-			var alive []string // what is to live is tried by one process
+			var alive []string // one process makes all attempts that it survives
 			for _, a := range jailtest.Attempts() {
 				want := f.want(jailtest.Outcomes[a.Name])
 				if !strings.Contains(want, jailtest.Killed) {
@@ -119,7 +119,7 @@ func TestAttemptsUnderFilters(t *testing.T) {
 	}
 }
 
-// filtered starts an inmate that has the filter of its start.
+// filtered starts an inmate with the initial filter.
 func filtered(t *testing.T, s *Spawner, points *os.File) *inside {
 	t.Helper()
 	in, err := launchWith(t, s, vmclient.Launch{Start: vmwire.Start{Seccomp: seccomp.On}, Failpoints: points})
@@ -129,10 +129,10 @@ func filtered(t *testing.T, s *Spawner, points *os.File) *inside {
 	return in
 }
 
-// nothing is what a process tries that only is to be there.
+// nothing is the list of attempts of a process that must only exist.
 var nothing = []string{"nothing"}
 
-// onItsOwn has a new process try, and tells what that came to.
+// onItsOwn makes a new process try, and returns the result.
 func onItsOwn(t *testing.T, s *Spawner, o order) (a answers) {
 	t.Helper()
 	in := filtered(t, s, nil)
@@ -158,7 +158,7 @@ func onItsOwn(t *testing.T, s *Spawner, o order) (a answers) {
 	return a
 }
 
-// Where a filter only tells, nothing is taken.
+// A filter that only logs takes nothing away.
 func TestAnInmateWhoseFilterOnlyTells(t *testing.T) {
 	if err := seccomp.Available(); err != nil {
 		t.Skip(err)
@@ -173,7 +173,7 @@ func TestAnInmateWhoseFilterOnlyTells(t *testing.T) {
 	}
 }
 
-// The kernel says that the filter is on, and how many there are with those of a VMM.
+// The kernel reports the filter as on, and the number of filters including a VMM's.
 func TestFiltersAreOn(t *testing.T) {
 	if err := seccomp.Available(); err != nil {
 		t.Skip(err)

@@ -32,10 +32,10 @@ import (
 	vmwire "github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// program is this test's, which is all of forkd-spawn and the VMM, too.
+// program is this test binary, which is also forkd-spawn and the VMM.
 const program = "/proc/self/exe"
 
-// limit is for what should be done at once; it is long for loaded machines.
+// limit is the time limit for fast operations. It is long to suit loaded machines.
 const limit = time.Minute
 
 func openSpawner(t testing.TB, strict bool) *Spawner {
@@ -58,13 +58,13 @@ type inside struct {
 	console string
 }
 
-// launch starts an inmate with descriptors as a VMM has, and no filters of system calls.
+// launch starts an inmate with a VMM's descriptors, and without system call filters.
 func launch(t testing.TB, s vmclient.Starter) (*inside, error) {
 	t.Helper()
 	return launchWith(t, s, vmclient.Launch{Start: vmwire.Start{Seccomp: seccomp.Off}})
 }
 
-// launchWith starts one with more than that.
+// launchWith starts one with additional settings.
 func launchWith(t testing.TB, s vmclient.Starter, more vmclient.Launch) (*inside, error) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "jail")
@@ -94,7 +94,7 @@ func launchWith(t testing.TB, s vmclient.Starter, more vmclient.Launch) (*inside
 		t.Fatal(err)
 	}
 	defer control.Close()
-	if in.conn, err = net.Dial("unix", path); err != nil { // as Spawn does, before there is a process
+	if in.conn, err = net.Dial("unix", path); err != nil { // like Spawn, before there is a process
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { in.conn.Close() })
@@ -102,7 +102,7 @@ func launchWith(t testing.TB, s vmclient.Starter, more vmclient.Launch) (*inside
 	if err := os.WriteFile(path, []byte("another's"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	lent, err := os.Open(path) // what a VMM has of others is open for reading
+	lent, err := os.Open(path) // files of others are open for reading in a VMM
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func mustLaunch(t testing.TB, s vmclient.Starter) *inside {
 	return in
 }
 
-// tell has it do something.
+// tell sends it an order.
 func (in *inside) tell(t testing.TB, o order) {
 	t.Helper()
 	b, err := json.Marshal(o)
@@ -143,14 +143,14 @@ func (in *inside) tell(t testing.TB, o order) {
 	}
 }
 
-// ask has it try, and returns what came of it.
+// ask sends it an order, and returns the results.
 func (in *inside) ask(t testing.TB, o order) (a answers) {
 	t.Helper()
 	in.tell(t, o)
 	return in.answer(t)
 }
 
-// answer is the answer to what it was told.
+// answer reads the answer to an order.
 func (in *inside) answer(t testing.TB) (a answers) {
 	t.Helper()
 	line, err := bufio.NewReader(in.conn).ReadBytes('\n')
@@ -163,7 +163,7 @@ func (in *inside) answer(t testing.TB) (a answers) {
 	return a
 }
 
-// world is what there is to reach for on the host.
+// world returns targets on the host for the attempts.
 func world(t *testing.T) jailtest.World {
 	t.Helper()
 	victim := exec.Command("sleep", "600")
@@ -200,7 +200,7 @@ func world(t *testing.T) jailtest.World {
 func TestWhatAnInmateHas(t *testing.T) {
 	s := openSpawner(t, os.Geteuid() == 0)
 	in := mustLaunch(t, s)
-	in.ask(t, order{World: world(t)}) // it has closed what it closes at the start
+	in.ask(t, order{World: world(t)}) // it has closed the files it closes at its start
 	proc := fmt.Sprintf("/proc/%d/", in.PID)
 	status := statusOf(t, proc)
 	for name, want := range map[string]string{
@@ -230,7 +230,7 @@ func TestWhatAnInmateHas(t *testing.T) {
 	namespaces(t, s, proc)
 	var open []string
 	for fd, to := range descriptors(t, in.PID) {
-		if fd > 6 { // up to there they are as given
+		if fd > 6 { // lower ones are as given
 			open = append(open, strings.TrimRight(to, "0123456789[]"))
 		}
 	}
@@ -292,8 +292,8 @@ func namespaces(t *testing.T, s *Spawner, proc string) {
 	}
 }
 
-// descriptors are a process's, with what each is. Of a mapped user's nobody else may list them, but the
-// owner of its namespace may have them.
+// descriptors returns a process's descriptors and their targets. If the process is a mapped user,
+// only that user may list them, but the owner of its namespace can get them.
 func descriptors(t *testing.T, pid int) map[int]string {
 	t.Helper()
 	all := map[int]string{}
@@ -321,10 +321,10 @@ func descriptors(t *testing.T, pid int) map[int]string {
 	return all
 }
 
-// ownUsers tells whether each inmate is a user of its own to the host.
+// ownUsers reports whether each inmate is its own user to the host.
 func ownUsers() bool { return OwnUsers() == nil }
 
-// userRanges are where the host's ids of inmates begin.
+// userRanges returns the starts of the host's ids of inmates.
 func userRanges(t *testing.T) (uids, gids uint32) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -354,7 +354,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// The same as a user without privileges, where this test has them.
+// The same as a user without privileges, if this test has them.
 func TestWithoutPrivileges(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the other tests are without privileges already")
@@ -370,10 +370,10 @@ func TestWithoutPrivileges(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// mappedChecked is what TestUsersAreMapped logs where users are mapped.
+// mappedChecked is logged by TestUsersAreMapped where users are mapped.
 const mappedChecked = "mapped users were checked"
 
-// The same as a user whom /etc/subuid names, where there is newuidmap.
+// The same as a user with an entry in /etc/subuid, where newuidmap exists.
 func TestWithMappedUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can name a user in /etc/subuid")
@@ -391,13 +391,13 @@ func TestWithMappedUsers(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// The same as root of a container with Docker's capabilities: what such a root could not take over when
-// it was another user is not made one.
+// The same as root of a container with Docker's capabilities. A VMM that such a root could not take
+// over as another user must not become one.
 func TestWithFewCapabilities(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has capabilities")
 	}
-	// No inmate tries anything: without a PID namespace it would meet the host's processes.
+	// No inmate makes attempts: without a PID namespace they would affect the host's processes.
 	cmd := exec.Command(program, "-test.run", "Ends|VMMInAJail", "-test.v")
 	cmd.Args[0], cmd.Dir = asContained, "/"
 	out, err := cmd.CombinedOutput()
@@ -407,7 +407,7 @@ func TestWithFewCapabilities(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// becomeContained gives up what Docker does by default.
+// becomeContained drops the privileges that Docker drops by default.
 func becomeContained() error {
 	docker := selfbox.Of(unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
 		unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_SYS_CHROOT, unix.CAP_MKNOD,
@@ -418,7 +418,7 @@ func becomeContained() error {
 	return unix.Exec(program, append([]string{"client.test"}, os.Args[1:]...), os.Environ())
 }
 
-// becomeMapped makes this process nobody, with a range in an /etc of its own.
+// becomeMapped turns this process into the user nobody, with a range in its own /etc.
 func becomeMapped() error {
 	const nobody = 65534
 	etc, err := os.MkdirTemp("", "etc")
@@ -445,7 +445,7 @@ func becomeMapped() error {
 
 func TestUsersAreMapped(t *testing.T) {
 	if os.Geteuid() == 0 || OwnUsers() != nil {
-		return // it is a part of TestWithMappedUsers, which wants to read what is logged at its end
+		return // it is a part of TestWithMappedUsers, which reads the log at its end
 	}
 	uids, gids := userRanges(t)
 	if uids != 400000 || gids != 600000 {
@@ -454,7 +454,7 @@ func TestUsersAreMapped(t *testing.T) {
 	if r, err := Probe(t.Context(), program); err != nil || r.Users != nil {
 		t.Errorf("the report is %v, %v", r.Users, err)
 	}
-	s := openSpawner(t, true) // strict: nothing is missing
+	s := openSpawner(t, true) // strict: all parts must be present
 	if status := statusOf(t, fmt.Sprintf("/proc/%d/", s.PID())); !strings.HasPrefix(status["Uid"], fmt.Sprint(os.Geteuid())) {
 		t.Errorf("forkd-spawn is user %q", status["Uid"])
 	}
@@ -469,7 +469,7 @@ func TestUsersAreMapped(t *testing.T) {
 	t.Log(mappedChecked)
 }
 
-// A process whose users could not be mapped is none.
+// A process with unmappable users is not started.
 func TestUsersThatCannotBeMapped(t *testing.T) {
 	ours, theirs, err := wire.Pair()
 	if err != nil {
@@ -502,7 +502,7 @@ func TestHowItEnds(t *testing.T) {
 	}
 }
 
-// VMs run on when forkd-spawn is killed, and a new one starts others.
+// VMs keep running when forkd-spawn is killed, and a new one starts others.
 func TestKilledSpawnerIsStartedAgain(t *testing.T) {
 	s := openSpawner(t, false)
 	in := mustLaunch(t, s)
@@ -525,7 +525,7 @@ func TestKilledSpawnerIsStartedAgain(t *testing.T) {
 	}
 }
 
-// Wherever a start is when forkd-spawn is killed: nothing is left.
+// If forkd-spawn is killed at any point of a start, nothing is left.
 func TestKilledWhileItStarts(t *testing.T) {
 	s := openSpawner(t, false)
 	known := map[int]bool{}

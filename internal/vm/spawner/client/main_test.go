@@ -26,14 +26,14 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Arguments 0 of the tests as a user who has users, and as root of a container.
+// Arguments 0 of the tests as a user with mapped users, and as root of a container.
 const (
 	asMapped    = "as-mapped"
 	asContained = "as-contained"
 )
 
-// TestMain is also forkd-spawn, and the VMM that it starts: the latter does what a guest that
-// has taken its VMM over would try.
+// TestMain is also forkd-spawn, and the VMM that it starts. The latter tries what a guest that has
+// taken over its VMM would try.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
@@ -61,13 +61,13 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// order is what the inmate is told to do.
+// order is an instruction to the inmate.
 type order struct {
 	World jailtest.World
-	Only  []string // attempts' names; none: all
-	// Filter is what it installs before, as a VMM does: filterVM, filterVCPU, or nothing.
+	Only  []string // attempts' names; if empty, all
+	// Filter is installed first, like a VMM's: filterVM, filterVCPU, or empty.
 	Filter string
-	Step   string // of package failpoint, to stand at; empty: none
+	Step   string // of package failpoint, at which to stop; may be empty
 	Exit   int    // status to end with; 0: stay
 }
 
@@ -77,13 +77,13 @@ const (
 	filterVCPU = "vcpu" // and the second, for the thread that tries
 )
 
-// answers are what the inmate's attempts came to, by their names.
+// answers are the results of the inmate's attempts, by name.
 type answers map[string]string
 
-// wellBehaved is the number of vCPUs of an inmate that speaks the protocol of a VMM.
+// wellBehaved is the number of vCPUs of an inmate that speaks a VMM's protocol.
 const wellBehaved = 2
 
-// inmate begins as a VMM does, then serves: a line of JSON for a line.
+// inmate begins like a VMM, then serves: one line of JSON per line.
 func inmate() error {
 	start, err := vmwire.ParseArgs(os.Args)
 	if err != nil {

@@ -21,29 +21,29 @@ import (
 	vmclient "github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// connection is one process of forkd-spawn, and what it was asked.
+// connection is one process of forkd-spawn, and its pending requests.
 type connection struct {
 	*wire.Conn
 	process *os.Process
-	done    chan struct{} // closed when it has ended, or is of no use
-	err     error         // why; valid after done
+	done    chan struct{} // closed when it has ended, or is unusable
+	err     error         // the reason; valid after done
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	nextID  uint32
 	pending map[uint32]chan answer
-	ends    map[int]chan string // of VMMs that it has started
+	ends    map[int]chan string // of its started VMMs
 }
 
-// answer is one, with its descriptors.
+// answer is an answer with its descriptors.
 type answer struct {
 	wire.Message
 	files []*os.File
-	ended chan string // of a Spawned
+	ended chan string // only for Spawned
 }
 
-// startProcess starts forkd-spawn. Without privileges it gets a user namespace, in which it has them, with
-// users for VMs where the host gives this user some; where there is none, it has to do without,
-// and says what it cannot do.
+// startProcess starts forkd-spawn. Without privileges it gets a user namespace, in which it has
+// them. If the host gives this user a range of users, the namespace maps users for VMs. Without a
+// namespace, forkd-spawn reports the unsupported parts.
 func startProcess(binary string, log *slog.Logger) (*connection, error) {
 	ours, theirs, err := wire.Pair()
 	if err != nil {
@@ -67,7 +67,7 @@ func startProcess(binary string, log *slog.Logger) (*connection, error) {
 	return c, nil
 }
 
-// startCommand starts the process with as much as this user can give it.
+// startCommand starts the process with as many privileges as this user can give it.
 func startCommand(binary string, theirs *os.File, log *slog.Logger) (*exec.Cmd, error) {
 	uid := os.Geteuid()
 	if uid == 0 {
@@ -93,13 +93,14 @@ func startCommand(binary string, theirs *os.File, log *slog.Logger) (*exec.Cmd, 
 	return cmd, start(cmd)
 }
 
-// monitorSlack is the timer slack of forkd-spawn, in which nothing but its runtime's monitor thread waits
-// for a time. Its VMMs get their own.
+// monitorSlack is the timer slack of forkd-spawn. Only its runtime's monitor thread uses timers
+// there. Its VMMs set their own.
 const monitorSlack = 20 * time.Millisecond
 
 func start(cmd *exec.Cmd) error { return timerslack.Starting(monitorSlack, cmd.Start) }
 
-// startMapped starts it in a user namespace without a map, has that written, and lets it go on.
+// startMapped starts it in a user namespace without a map, has the map written, and then lets it
+// continue.
 func startMapped(m mapping, binary string, theirs *os.File) (*exec.Cmd, error) {
 	wait, mapped, err := os.Pipe()
 	if err != nil {
@@ -128,14 +129,14 @@ func startMapped(m mapping, binary string, theirs *os.File) (*exec.Cmd, error) {
 func command(binary, arg string, socket *os.File) *exec.Cmd {
 	cmd := exec.Command(binary, arg)
 	cmd.Args[0] = wire.Name
-	// One processor for Go code: on more, the runtime wakes threads for each message that find nothing to do.
+	// One processor for Go code: with more, the runtime wakes idle threads for each message.
 	cmd.Dir, cmd.Env, cmd.Stderr = "/", append(failpoint.Child(), "GODEBUG=disablethp=1", "GOMAXPROCS=1"), os.Stderr
 	cmd.ExtraFiles = []*os.File{socket} // wire.FDDaemon
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
 }
 
-// run reads until the connection ends, and takes the process away.
+// run reads until the connection ends, and reaps the process.
 func (c *connection) run(cmd *exec.Cmd) {
 	err := c.read()
 	c.Conn.Close()
@@ -164,13 +165,13 @@ func (c *connection) read() error {
 	}
 }
 
-// take hands a message to who waits for it.
+// take passes a message to the waiting request.
 func (c *connection) take(m wire.Message, files []*os.File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.Kind == wire.Ended {
 		if end, ok := c.ends[int(m.PID)]; ok {
-			end <- describe(syscall.WaitStatus(m.Status)) // there is room for one
+			end <- describe(syscall.WaitStatus(m.Status)) // the channel has room for one
 			delete(c.ends, int(m.PID))
 		}
 		return
@@ -186,10 +187,10 @@ func (c *connection) take(m wire.Message, files []*os.File) {
 		a.ended = make(chan string, 1)
 		c.ends[int(m.PID)] = a.ended
 	}
-	waiting <- a // there is room for one
+	waiting <- a // the channel has room for one
 }
 
-// discard ends what nobody wants any more.
+// discard kills the process of an answer without a receiver.
 func (a answer) discard() {
 	for _, f := range a.files { // a pidfd
 		_ = signalKill(f)
@@ -206,8 +207,9 @@ func signalKill(pidfd *os.File) (err error) {
 	return errors.Join(ctl, err)
 }
 
-// errUnheard: forkd-spawn had ended, and the request has reached nobody: another one may be asked. One that
-// was sent may not: what has come of it has the same listeners, and may take the only connection.
+// errUnheard is returned if forkd-spawn had ended before it received the request, so the request
+// may be sent to another one. A sent request must not be repeated: its process has the same
+// listeners, and may take the only connection.
 var errUnheard = errors.New("forkd-spawn has ended before it was asked")
 
 // ask sends a request, and waits for its answer.
@@ -238,7 +240,7 @@ func (c *connection) ask(ctx context.Context, m wire.Message, files ...*os.File)
 	return answer{}, fmt.Errorf("forkd-spawn has ended: %w", c.err)
 }
 
-// forget gives a request up: its answer is discarded, also if it has just come.
+// forget abandons a request. Its answer is discarded, even if it has just arrived.
 func (c *connection) forget(id uint32, waiting chan answer) {
 	c.mu.Lock()
 	delete(c.pending, id)
@@ -250,7 +252,7 @@ func (c *connection) forget(id uint32, waiting chan answer) {
 	}
 }
 
-// started is what an answer to a Spawn says.
+// started converts the answer to a Spawn.
 func (a answer) started(c *connection) (vmclient.Started, error) {
 	switch a.Kind {
 	case wire.Spawned:
@@ -267,7 +269,7 @@ func (a answer) started(c *connection) (vmclient.Started, error) {
 	return vmclient.Started{}, fmt.Errorf("%w: a spawn is answered by kind %d", wire.ErrMessage, a.Kind)
 }
 
-// watchable is the same pidfd as a file that the runtime polls: it does so with descriptors that do not block.
+// watchable returns the same pidfd as a non-blocking file. The runtime can poll it.
 func watchable(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -286,8 +288,8 @@ func watchable(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// end waits for the status of a VMM that has ended. forkd-spawn knows it a moment after
-// the kernel; if that has ended before, nobody knows it.
+// end waits for the status of an ended VMM. forkd-spawn reports it a moment after the kernel. If
+// forkd-spawn has ended before, the status is unknown.
 func (c *connection) end(ended chan string) string {
 	select {
 	case how := <-ended:
@@ -302,7 +304,7 @@ func (c *connection) end(ended chan string) string {
 	}
 }
 
-// describe says it as os.ProcessState does.
+// describe formats a status like os.ProcessState.
 func describe(s syscall.WaitStatus) string {
 	switch {
 	case s.Exited():

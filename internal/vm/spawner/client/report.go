@@ -15,16 +15,17 @@ import (
 
 const userfaultfd = "/dev/userfaultfd"
 
-// Report is what of a jail a host can do.
+// Report lists the parts of a jail supported by a host.
 type Report struct {
-	Failed [jail.Parts]unix.Errno // by part; 0: it can
-	// Userfaultfd is why a VMM in the jail cannot track writes of a running guest; nil: it can.
+	Failed [jail.Parts]unix.Errno // by part; 0 if supported
+	// Userfaultfd is the reason why a VMM in the jail cannot track writes of a running guest; nil
+	// if it can.
 	Userfaultfd error
-	// Users is why VMs are all one user to the host; nil: each is one of its own.
+	// Users is the reason why all VMs are one user to the host; nil if each has its own.
 	Users error
 }
 
-// newReport makes it of what the process of forkd-spawn has answered.
+// newReport converts the answer of the forkd-spawn process.
 func newReport(errnos [jail.Parts]uint8, spawner int) (r Report) {
 	for p, errno := range errnos {
 		r.Failed[p] = unix.Errno(errno)
@@ -42,8 +43,8 @@ func newReport(errnos [jail.Parts]uint8, spawner int) (r Report) {
 	return r
 }
 
-// rulesOthers tells whether this process may end and look at VMs that are other users, which who takes
-// them over has to. An ordinary user owns their namespace.
+// rulesOthers reports whether this process may kill and inspect VMs of other users, as adopting VMs
+// requires. An ordinary user owns their namespace.
 func rulesOthers() bool {
 	if os.Geteuid() != 0 || !jail.HasUsers() {
 		return true
@@ -52,7 +53,7 @@ func rulesOthers() bool {
 	return err == nil && has.Has(unix.CAP_KILL) && has.Has(unix.CAP_SYS_PTRACE)
 }
 
-// tryUserfaultfd looks for a way that takes no right of the VMM's own.
+// tryUserfaultfd checks for a way to use userfaultfd without a privilege of the VMM.
 func tryUserfaultfd() error {
 	device, err := os.OpenFile(userfaultfd, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
@@ -71,7 +72,7 @@ func tryUserfaultfd() error {
 	return u.Close()
 }
 
-// Can are the parts that this host can do.
+// Can returns the parts supported by this host.
 func (r Report) Can() (s jail.Set) {
 	jail.All.Each(func(p jail.Part) {
 		if r.Failed[p] == 0 {

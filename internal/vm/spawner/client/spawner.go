@@ -19,10 +19,10 @@ import (
 	vmclient "github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// Config says how VMMs are started.
+// Config describes how VMMs are started.
 type Config struct {
 	Binary string // the forkd-spawn executable
-	// Strict: without a part that is needed there is no Spawner. Otherwise what the host can do has to do.
+	// Strict makes Open fail if a needed part is missing. Otherwise the supported parts are used.
 	Strict bool
 	Log    *slog.Logger
 }
@@ -30,19 +30,19 @@ type Config struct {
 // Spawner starts VMMs in a jail. Its methods are safe for concurrent use.
 type Spawner struct {
 	cfg  Config
-	want jail.Set // what each VMM is to lose
+	want jail.Set // the parts applied to each VMM
 
-	mu     sync.Mutex  // guards what follows; held while the process is started
-	conn   *connection // nil: there is none
+	mu     sync.Mutex  // guards the fields below; held while the process is started
+	conn   *connection // nil if there is none
 	closed bool
 }
 
 var _ vmclient.Starter = (*Spawner)(nil)
 
-// ErrMissing: this host cannot do a part of the jail that must be.
+// ErrMissing is returned if this host does not support a required part of the jail.
 var ErrMissing = errors.New("this host cannot put VMs in a jail")
 
-// Open starts forkd-spawn, asks what this host can do, and says what it cannot.
+// Open starts forkd-spawn, probes the host's support, and logs the missing parts.
 func Open(ctx context.Context, c Config) (*Spawner, error) {
 	s := &Spawner{cfg: c}
 	report, err := s.probe(ctx)
@@ -56,7 +56,7 @@ func Open(ctx context.Context, c Config) (*Spawner, error) {
 	return s, nil
 }
 
-// Probe tells what of a jail this host can do.
+// Probe reports the parts of a jail supported by this host.
 func Probe(ctx context.Context, binary string) (Report, error) {
 	s := &Spawner{cfg: Config{Binary: binary, Log: slog.New(slog.DiscardHandler)}}
 	defer s.Close()
@@ -82,7 +82,7 @@ func (s *Spawner) probe(ctx context.Context) (Report, error) {
 	return newReport(a.Errnos, c.process.Pid), nil
 }
 
-// settle decides what VMMs are to lose.
+// settle selects the jail's parts for VMMs.
 func (s *Spawner) settle(r Report) error {
 	s.want = r.Can()
 	if missing := jail.Needed() &^ s.want; s.cfg.Strict && missing != 0 {
@@ -98,10 +98,10 @@ func (s *Spawner) settle(r Report) error {
 	return nil
 }
 
-// Want are the parts of the jail that each VMM is in.
+// Want returns the parts of each VMM's jail.
 func (s *Spawner) Want() jail.Set { return s.want }
 
-// PID is forkd-spawn's; 0: there is none.
+// PID returns the pid of forkd-spawn, or 0 if it is not running.
 func (s *Spawner) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *Spawner) PID() int {
 	return s.conn.process.Pid
 }
 
-// Close ends forkd-spawn. VMMs run on.
+// Close ends forkd-spawn. VMMs keep running.
 func (s *Spawner) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Spawner) Close() {
 	}
 }
 
-// connection is one to a process that is alive, which is started if there is none.
+// connection returns a connection to a live process. It starts a process if necessary.
 func (s *Spawner) connection() (*connection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *Spawner) Start(ctx context.Context, l vmclient.Launch) (vmclient.Starte
 	if l.Start.Seccomp != seccomp.Off {
 		m.Seccomp = l.Start.Seccomp
 	}
-	if m.Seccomp == "" { // no filters at all were asked for
+	if m.Seccomp == "" { // the caller requested no filters
 		m.Want = m.Want.Without(jail.Calls)
 	}
 	files := []*os.File{binary, l.Null, l.Log, l.KVM, l.Control, l.Vsock, l.Console}
@@ -183,7 +183,7 @@ func (s *Spawner) Start(ctx context.Context, l vmclient.Launch) (vmclient.Starte
 	return a.started(c)
 }
 
-// ask asks the process that there is, or another one if it turns out to have ended before.
+// ask sends a request to the current process, or to a new one if the current one had ended before.
 func (s *Spawner) ask(ctx context.Context, m wire.Message, files ...*os.File) (*connection, answer, error) {
 	c, err := s.connection()
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *Spawner) ask(ctx context.Context, m wire.Message, files ...*os.File) (*
 		return c, a, err
 	}
 	select {
-	case <-c.done: // it is seen to have ended at any moment
+	case <-c.done: // its end may be noticed at any moment
 	case <-ctx.Done():
 		return nil, answer{}, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
@@ -205,8 +205,8 @@ func (s *Spawner) ask(ctx context.Context, m wire.Message, files ...*os.File) (*
 	return c, a, err
 }
 
-// fileSize bounds the files that a VMM writes: memory, in a capture or a save, with what is
-// beside it, and overlay files, whose disk is not known when a shell starts.
+// fileSize returns the size limit for files written by a VMM: memory in a capture or a save, with
+// the data besides it, and overlay files. The disks of a new shell are not known yet.
 func fileSize(l vmclient.Launch) uint64 {
 	const beside = 1 << 30
 	return uint64(max(l.Start.Shape.MemoryBytes(), overlay.MaxSize)) + beside

@@ -16,8 +16,8 @@ import (
 	vmwire "github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// conductor is the test's end of failpoints. A process looks for their variable once, so that the test is made
-// by a process of its own.
+// conductor returns the test's end of failpoints. A process reads their variable only once, so the
+// test runs in its own process.
 func conductor(t *testing.T) *failpointtest.Conductor {
 	t.Helper()
 	if path := os.Getenv(failpoint.Variable); path != "" {
@@ -41,7 +41,8 @@ func conductor(t *testing.T) *failpointtest.Conductor {
 	return nil
 }
 
-// Wherever forkd-spawn is with a VMM when it is killed, that one ends, and the next is started by another.
+// If forkd-spawn is killed at any step of starting a VMM, the VMM ends, and another forkd-spawn
+// starts the next.
 func TestKilledAtEachOfItsSteps(t *testing.T) {
 	points := conductor(t)
 	if points == nil {
@@ -66,9 +67,9 @@ func TestKilledAtEachOfItsSteps(t *testing.T) {
 		if err := <-ended; err == nil || !strings.Contains(err.Error(), "forkd-spawn has ended") {
 			t.Errorf("%s: the start says %v", step, err)
 		}
-		in.conn.Close() // what the daemon does then
+		in.conn.Close() // like the daemon then
 		eventually(t, "no VMM but the old one", func() bool { return len(inmates(t)) == 1 })
-		next := mustLaunch(t, s) // it may not be known to have ended yet
+		next := mustLaunch(t, s) // its end may not be known yet
 		for _, in := range []*inside{old, next} {
 			in.ask(t, order{Only: nothing})
 			_ = signalKill(in.PIDFD)
@@ -78,7 +79,7 @@ func TestKilledAtEachOfItsSteps(t *testing.T) {
 	}
 }
 
-// inmates are the pids of processes that are VMMs of this test, or are to become such.
+// inmates returns the pids of this test's VMMs, including future ones.
 func inmates(t *testing.T) (pids []string) {
 	t.Helper()
 	for _, e := range must(os.ReadDir("/proc")) {
@@ -94,7 +95,7 @@ func inmates(t *testing.T) (pids []string) {
 	return pids
 }
 
-// A process in the jail, with all of its filters, says its steps by the connection that it inherits.
+// A process in the jail, with all filters on, reports its steps through its inherited connection.
 func TestStepsInAJailAreTold(t *testing.T) {
 	points := conductor(t)
 	if points == nil {
@@ -111,7 +112,7 @@ func TestStepsInAJailAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.ask(t, order{Only: nothing, Filter: filterVM}) // which is on from now on
+	in.ask(t, order{Only: nothing, Filter: filterVM}) // it is on from now on
 	points.Arm(step)
 	in.tell(t, order{Only: nothing, Step: step})
 	eventually(t, "inmate at its step", func() bool { return points.Reached(step) })

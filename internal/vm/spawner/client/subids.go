@@ -15,19 +15,19 @@ import (
 	"github.com/forkd/forkd/internal/confine/jail"
 )
 
-// Programs that map users of /etc/subuid and /etc/subgid, subuid(5).
+// Programs for mapping users of /etc/subuid and /etc/subgid, see subuid(5).
 const (
 	mapUsers  = "newuidmap"
 	mapGroups = "newgidmap"
 )
 
-// mapping is how an ordinary user gets users for its VMs.
+// mapping describes how an ordinary user gets users for its VMs.
 type mapping struct {
 	newuidmap, newgidmap string
-	uids, gids           uint32 // the first of as many as jail.Users
+	uids, gids           uint32 // the first ids of ranges of jail.Users ids
 }
 
-// findMapping looks whether this host has it for this user.
+// findMapping returns the mapping of this host for this user.
 func findMapping() (m mapping, err error) {
 	if m.newuidmap, err = exec.LookPath(mapUsers); err == nil {
 		m.newgidmap, err = exec.LookPath(mapGroups)
@@ -47,7 +47,8 @@ func findMapping() (m mapping, err error) {
 	return m, nil
 }
 
-// OwnUsers is why the VMs of this daemon's user are all one user here; nil: each is one of its own.
+// OwnUsers returns the reason why the VMs of this daemon's user are all one user here; nil if each
+// has its own.
 func OwnUsers() error {
 	if os.Geteuid() == 0 {
 		if !jail.HasUsers() {
@@ -62,7 +63,7 @@ func OwnUsers() error {
 	return err
 }
 
-// firstOf is where a range for this user begins that is long enough.
+// firstOf returns the start of a sufficient range for this user.
 func firstOf(path string) (uint32, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -93,8 +94,8 @@ func parseRange(line, name, uid string) (first uint32, ok bool) {
 	return uint32(from), err == nil && err2 == nil && n >= uint64(jail.Users) && from+n <= 1<<32-1
 }
 
-// of has the two programs write the maps of a process: who it is becomes root, and the range the one
-// that VMs have.
+// of makes the two programs write the maps of a process: this user becomes root, and the range
+// becomes the users of VMs.
 func (m mapping) of(pid int) error {
 	for _, c := range []struct {
 		program string

@@ -51,7 +51,7 @@ func ended(t *testing.T, p *vmclient.Process) {
 	}
 }
 
-// What the daemon does with a VMM it can do with one in a jail.
+// The daemon can do the same with a VMM in a jail as with any other.
 func TestKilledVMMInAJailIsNoticed(t *testing.T) {
 	p := spawnVMM(t, openSpawner(t, false))
 	if s, err := p.Status(t.Context()); err != nil || s.State != vmm.StateRunning {

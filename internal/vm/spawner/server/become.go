@@ -8,10 +8,10 @@ import (
 	vmwire "github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// argInit is what processes that Serve starts are called until they have their program.
+// argInit is the name of started processes until they execute their program.
 const argInit = "init"
 
-// become are the calls of a process that enters the jail, and is a VMM.
+// become returns the calls by which a process enters the jail and becomes a VMM.
 func become(m wire.Message, uid uint32) (*stage.Script, error) {
 	start := vmwire.Start{
 		Shape: m.Shape, Prewarm: m.Prewarm, Proc: true, Userfaultfd: m.Files&wire.Userfaultfd != 0, Seccomp: m.Seccomp,
@@ -32,5 +32,5 @@ func become(m wire.Message, uid uint32) (*stage.Script, error) {
 	return script, nil
 }
 
-// placesOfJail are the descriptors that the jail asks for.
+// placesOfJail are the descriptors used by the jail.
 var placesOfJail = jail.FDs{Proc: vmwire.FDProc, Program: fdProgram, Report: fdReport}

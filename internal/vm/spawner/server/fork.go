@@ -19,8 +19,9 @@ import (
 	vmwire "github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// leaveNetwork puts all threads of this process, and so all that it starts, in one empty network namespace.
-// On failure its threads may be in two, and VMMs cannot be said to have none.
+// leaveNetwork moves all threads of this process, and so all processes it starts, to one empty
+// network namespace. If it fails, the threads may be in different namespaces, and VMMs may have a
+// network.
 func leaveNetwork() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -39,12 +40,12 @@ func leaveNetwork() error {
 	return nil
 }
 
-// child is a process that was started.
+// child is a started process.
 type child struct {
 	pid    int
 	pidfd  *os.File
-	report *os.File    // ends when it has its program, or is no more
-	ended  chan uint32 // gets its status
+	report *os.File    // ends when it has executed its program, or has ended
+	ended  chan uint32 // receives its status
 }
 
 // start starts a process that enters a jail and becomes a VMM.
@@ -87,26 +88,26 @@ func (s *Server) start(m wire.Message, files []*os.File) (*child, error) {
 	return c, err
 }
 
-// none is a descriptor that is closed in a child.
+// none marks a descriptor to close in a child.
 const none = ^uintptr(0)
 
-// Descriptors of a process that is about to be a VMM, beside those that it is to have.
+// Descriptors of a process before it becomes a VMM, besides the VMM's own.
 const (
 	fdProgram = vmwire.FDUserfaultfd + 1
 	fdReport  = fdProgram + 1
-	fdStage   = fdReport + 1 // what it is until then
+	fdStage   = fdReport + 1 // its executable until then
 )
 
-// places are where a VMM has its descriptors.
+// places maps descriptors to their numbers in a VMM.
 var places = map[wire.Files]int{
 	wire.Null: 1, wire.Log: 2, wire.KVM: vmwire.FDKVM, wire.Control: vmwire.FDControl, wire.Vsock: vmwire.FDVsock,
 	wire.Console: vmwire.FDConsole, wire.Failpoints: vmwire.FDFailpoints, wire.Userfaultfd: vmwire.FDUserfaultfd,
 	wire.Program: fdProgram,
 }
 
-// attributes are those of a process that has what can only be given to a new one.
+// attributes returns the settings a process can only get at its start.
 func (s *Server) attributes(want jail.Set) *syscall.SysProcAttr {
-	// A session of its own: a signal to the daemon's terminal must not end the VMs.
+	// Its own session: a signal to the daemon's terminal must not end the VMs.
 	a := &syscall.SysProcAttr{Setsid: true, Cloneflags: want.CloneFlags()}
 	if !s.users && want.Has(jail.User) {
 		a.Cloneflags |= unix.CLONE_NEWUSER
@@ -116,10 +117,10 @@ func (s *Server) attributes(want jail.Set) *syscall.SysProcAttr {
 	return a
 }
 
-// stagePath is fdStage's, in the process that has it.
+// stagePath is the path of fdStage, in its process.
 var stagePath = fmt.Sprintf("/proc/self/fd/%d", fdStage)
 
-// fork starts a process that makes the script's calls. What fds does not place is closed in it.
+// fork starts a process to make the script's calls. Descriptors not placed by fds are closed in it.
 func (s *Server) fork(script *stage.Script, attr *syscall.SysProcAttr, fds func([]uintptr)) (*child, error) {
 	executable, err := script.File()
 	if err != nil {
@@ -153,8 +154,9 @@ func (s *Server) fork(script *stage.Script, attr *syscall.SysProcAttr, fds func(
 	return c, nil
 }
 
-// executed waits until the process has its program. A *jail.Error is why it has not; one
-// that ended without a word is one that has ended.
+// executed waits until the process has executed its program. A *jail.Error is the reason for a
+// failure. If the report ends without data, it returns nil: the process has executed its program,
+// or has ended.
 func (c *child) executed() error {
 	defer c.report.Close()
 	failed, err := c.failures()
@@ -171,7 +173,7 @@ func (c *child) executed() error {
 	return errors.New("it says that it failed, and not in what")
 }
 
-// failures are what it reports; io.EOF: nothing.
+// failures returns the reported failures, or io.EOF if there is no report.
 func (c *child) failures() (failed jail.Failures, err error) {
 	_, err = io.ReadFull(c.report, failed[:])
 	return failed, err

@@ -10,10 +10,10 @@ import (
 	"github.com/forkd/forkd/internal/vm/spawner/wire"
 )
 
-// self is this program, also where it was replaced since.
+// self is this program, even if its file was replaced since.
 const self = "/proc/self/exe"
 
-// probe tells which parts of a jail this host can do. It does them, in processes that end.
+// probe reports which parts of a jail this host supports. It applies them in short-lived processes.
 func (s *Server) probe(m wire.Message) {
 	answer := wire.Message{Kind: wire.Probed, ID: m.ID}
 	fail := func(p jail.Part, err error) {
@@ -23,7 +23,7 @@ func (s *Server) probe(m wire.Message) {
 	}
 	can := jail.All
 	fail(jail.Network, s.netErr)
-	// One by one what has to be asked for at the start: together they fail together.
+	// Test the parts requested at process start one by one: together they fail together.
 	base := jail.Set(0)
 	if !s.users {
 		err := s.tryNone(base.With(jail.User))
@@ -65,7 +65,7 @@ func (s *Server) tryNone(set jail.Set) error {
 	return err
 }
 
-// tryAll starts a process that applies all parts of the set.
+// tryAll starts a process to apply all parts of the set.
 func (s *Server) tryAll(set jail.Set) (jail.Failures, error) {
 	plan := jail.Plan{Want: set, FileSize: 1 << 40, Seccomp: seccomp.On}
 	var err error

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/spawner/wire"
 )
 
-// most requests are under way at once; more wait in the socket.
+// most is the maximum number of concurrent requests. More wait in the socket.
 const most = 64
 
 // shellNice is the priority of control work; a VMM drops it when it gets a guest.
@@ -26,18 +26,18 @@ const shellNice = -10
 // Server serves one daemon.
 type Server struct {
 	conn   *wire.Conn
-	netErr error // there is no empty network namespace
-	users  bool  // there are uids for VMMs; else each is in a user namespace
+	netErr error // why there is no empty network namespace
+	users  bool  // there are uids for VMMs; otherwise each is in a user namespace
 	next   atomic.Uint32
 
-	mu       sync.Mutex // held while a process is started, so that none ends before it is known
+	mu       sync.Mutex // held while a process is started: its end must not precede its registration
 	children map[int]chan uint32
 }
 
-// Serve serves until the daemon hangs up. VMMs run on.
+// Serve serves until the daemon hangs up. VMMs keep running.
 func Serve(conn *wire.Conn) error {
-	// As the daemon and its shells (package sched): all that it starts inherits it. Without the
-	// right to it they are only slower while guests are busy.
+	// The priority of the daemon and its shells (package sched), inherited by all started
+	// processes. Without the permission they are only slower while guests are busy.
 	_ = unix.Setpriority(unix.PRIO_PGRP, 0, shellNice)
 	first, err := randomUser()
 	if err != nil {
@@ -74,8 +74,8 @@ func Serve(conn *wire.Conn) error {
 	}
 }
 
-// spawn starts a VMM, and answers when it has its program. What cannot be sent has
-// nobody who would hear it.
+// spawn starts a VMM, and answers when it has executed its program. Send errors are ignored,
+// because the daemon is gone then.
 func (s *Server) spawn(m wire.Message, files []*os.File) {
 	failpoint.Here(failpoint.SpawnAsked)
 	c, err := s.start(m, files)
@@ -110,7 +110,7 @@ func errnoOf(err error) unix.Errno {
 	return errno
 }
 
-// reap takes all children that have ended.
+// reap reaps all ended children.
 func (s *Server) reap() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *Server) reap() {
 			return
 		}
 		if ended, ok := s.children[pid]; ok {
-			ended <- uint32(status) // there is room for one
+			ended <- uint32(status) // the channel has room for one
 			delete(s.children, pid)
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/forkd/forkd/internal/vm/spawner/wire"
 )
 
-// Wait waits until the daemon has had the users of this process's namespace mapped, and executes this
-// program again: who executes as root there has the namespace's capabilities, which a process without a
-// map has lost. It returns only if that failed.
+// Wait waits until the daemon has mapped the users of this process's namespace, and executes this
+// program again. A process that executes as root there gets the namespace's capabilities, which a
+// process without a map has lost. Wait returns only on failure.
 func Wait() error {
 	mapped := os.NewFile(wire.FDMapped, "mapped")
 	if _, err := mapped.Read(make([]byte, 1)); err != nil {

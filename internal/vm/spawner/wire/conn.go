@@ -13,16 +13,16 @@ import (
 	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
-// Conn is one end. One goroutine receives, any number may send.
+// Conn is one end of the connection. One goroutine receives; any number may send.
 type Conn struct {
 	c    *net.UnixConn
-	send sync.Mutex // a packet at a time, so that a full socket delays all alike
+	send sync.Mutex // one packet at a time: a full socket delays all senders alike
 }
 
-// Pair makes both ends' sockets.
+// Pair returns the sockets of both ends.
 func Pair() (a, b *os.File, err error) { return unixfd.Pair(unix.SOCK_SEQPACKET, "spawner") }
 
-// NewConn takes an end over: f is closed, whatever comes of it.
+// NewConn takes ownership of f, and closes it also after an error.
 func NewConn(f *os.File) (*Conn, error) {
 	defer f.Close()
 	c, err := net.FileConn(f)
@@ -40,7 +40,7 @@ func NewConn(f *os.File) (*Conn, error) {
 // Close ends the connection, and Receive with it.
 func (c *Conn) Close() error { return c.c.Close() }
 
-// Send sends a message with its descriptors, of which the caller keeps its own.
+// Send sends a message with its descriptors. The caller keeps its own copies.
 func (c *Conn) Send(m Message, files ...*os.File) error {
 	defer runtime.KeepAlive(files)
 	b, err := m.Encode()
@@ -62,7 +62,7 @@ func (c *Conn) Send(m Message, files ...*os.File) error {
 	return nil
 }
 
-// carries is how many descriptors come with a message.
+// carries returns a message's number of descriptors.
 func (m Message) carries() int {
 	switch m.Kind {
 	case Spawn:
@@ -73,10 +73,10 @@ func (m Message) carries() int {
 	return 0
 }
 
-// Receive returns the next message and its descriptors, which do not block and are the
-// caller's to close. io.EOF is the end of the connection, and an ErrMessage should be.
+// Receive returns the next message and its descriptors, which are non-blocking. The caller closes
+// them. io.EOF is the end of the connection. After an ErrMessage the caller should end it.
 func (c *Conn) Receive() (Message, []*os.File, error) {
-	var buf [Size + 1]byte // a longer message is seen to be longer
+	var buf [Size + 1]byte // one byte more, to detect a longer message
 	oob := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	n, oobn, flags, _, err := c.c.ReadMsgUnix(buf[:], oob)
 	if err != nil {

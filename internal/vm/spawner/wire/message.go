@@ -12,13 +12,13 @@ import (
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 )
 
-// How forkd-spawn is started.
+// Arguments and descriptors of forkd-spawn.
 const (
 	Name     = "forkd-spawn" // argument 0
-	ArgServe = "serve"       // the only other
-	ArgWait  = "wait"        // or first it waits until its users are mapped
+	ArgServe = "serve"       // the only other argument
+	ArgWait  = "wait"        // or this one: wait until its users are mapped, then serve
 	FDDaemon = 3             // its end of the socket
-	FDMapped = 4             // with ArgWait: a byte says that they are
+	FDMapped = 4             // with ArgWait: yields a byte once the users are mapped
 )
 
 // Version is the first byte of each message.
@@ -27,20 +27,20 @@ const Version = 1
 // Size of each message, in bytes.
 const Size = 64
 
-// Kind says what a message is.
+// Kind is the kind of a message.
 type Kind uint8
 
 // Kinds of messages.
 const (
-	Spawn   Kind = iota + 1 // to forkd-spawn: start a VMM; its Files come along
-	Spawned                 // from it: it runs; a pidfd comes along
-	Failed                  // from it: it does not; Part and Errno say what could not be done
-	Ended                   // from it: a process that was Spawned has ended, with Status
-	Probe                   // to it: which parts of a jail can this host do?
+	Spawn   Kind = iota + 1 // to forkd-spawn: start a VMM; its Files are attached
+	Spawned                 // from it: the VMM runs; a pidfd is attached
+	Failed                  // from it: the start failed; Part and Errno hold the failed step
+	Ended                   // from it: a Spawned process has ended, with Status
+	Probe                   // to it: request the supported parts of a jail
 	Probed                  // from it: Errnos
 )
 
-// Files are descriptors that come with a Spawn, as bits; in the message they are in this order.
+// Files are the descriptors of a Spawn as bits. The message has them in this order.
 type Files uint16
 
 // The descriptors of a VMM.
@@ -61,35 +61,35 @@ const (
 	MaxFiles = 10
 )
 
-// Count is how many descriptors come along.
+// Count returns the number of descriptors.
 func (f Files) Count() int { return bits.OnesCount16(uint16(f)) }
 
-// Message is one message; what its kind has no use for is zero.
+// Message is one message. Fields unused by its kind are zero.
 type Message struct {
 	Kind Kind
-	// ID joins an answer to its request; the daemon chooses it.
+	// ID links an answer to its request. The daemon chooses it.
 	ID uint32
 
-	// Of Spawn.
-	Want     jail.Set // parts of the jail; one that cannot be applied makes it fail
+	// Only for Spawn.
+	Want     jail.Set // parts of the jail; the start fails if one cannot be applied
 	Shape    vmspec.Shape
 	Prewarm  bool
 	Files    Files
-	FileSize uint64       // bound of the files that it writes, in bytes
+	FileSize uint64       // size limit of its written files, in bytes
 	Seccomp  seccomp.Mode // of the VMM's own filters; empty: off
 
 	PID    uint32    // Spawned, Ended: in the daemon's PID namespace
-	Status uint32    // Ended: as waitpid(2) has it
+	Status uint32    // Ended: as in waitpid(2)
 	Part   jail.Part // Failed: jail.Parts is the start itself
 	Errno  uint32    // Failed
 
-	Errnos [jail.Parts]uint8 // Probed: by part, 0 for what works
+	Errnos [jail.Parts]uint8 // Probed: by part, 0 if supported
 }
 
-// ErrMessage: what came is no message of this version.
+// ErrMessage is returned for an invalid message, or one of another version.
 var ErrMessage = errors.New("bad message of forkd-spawn")
 
-// Where the fields are.
+// Offsets of the fields.
 const (
 	atVersion  = 0
 	atKind     = 1
@@ -108,10 +108,10 @@ const (
 	atErrnos   = 40
 )
 
-// modes are those of Seccomp, by the byte that stands for each.
+// modes are the values of Seccomp, indexed by their encoding.
 var modes = []seccomp.Mode{"", seccomp.On, seccomp.Log, seccomp.Trap}
 
-// Encode makes the message's bytes. A message that Decode would refuse is refused.
+// Encode returns the message's bytes. It returns an error if Decode would refuse the message.
 func (m Message) Encode() (b [Size]byte, err error) {
 	b = m.bytes()
 	back, err := Decode(b[:])
@@ -121,8 +121,8 @@ func (m Message) Encode() (b [Size]byte, err error) {
 	return b, err
 }
 
-// Decode reads a message, and refuses what Encode would not have made: there is one
-// encoding of each message.
+// Decode reads a message. It refuses encodings not produced by Encode: each message has exactly one
+// encoding.
 func Decode(b []byte) (m Message, err error) {
 	if len(b) != Size {
 		return m, fmt.Errorf("%w: %d bytes, want %d", ErrMessage, len(b), Size)
@@ -177,7 +177,7 @@ func (m *Message) decodeSpawn(b []byte) error {
 	return nil
 }
 
-// check refuses values that there are not.
+// check returns an error for invalid values.
 func (m *Message) check() error {
 	switch {
 	case m.Kind == Spawn && (m.Want&^jail.All != 0 || m.FileSize == 0):
@@ -194,7 +194,7 @@ func (m *Message) check() error {
 	return nil
 }
 
-// bytes are all fields in their places.
+// bytes returns all fields at their offsets.
 func (m Message) bytes() (b [Size]byte) {
 	le := binary.LittleEndian
 	b[atVersion], b[atKind], b[atPart] = Version, byte(m.Kind), byte(m.Part)

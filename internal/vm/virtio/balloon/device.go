@@ -1,8 +1,10 @@
-// Package balloon is the virtio memory balloon device (virtio 1.2 §5.5) as far as free page
-// reporting needs it: the guest tells which of its memory is free, and the device hands that to the
-// function it is given. It asks the guest for nothing: its balloon is of no size, and what is
-// inflated all the same is answered and kept. The trap: the guest may use what it reported as soon
-// as the report is answered, so all of it is discarded before, or never.
+// Package balloon implements the part of the virtio memory balloon device (virtio 1.2 §5.5) needed
+// by free page reporting: the guest reports its free memory, and the device passes it to the given
+// function. The device never requests memory: its balloon has size 0. Pages inflated all the same
+// are answered and kept.
+//
+// The guest may use reported memory as soon as the report is answered, so memory must be discarded
+// before the answer or not at all.
 package balloon
 
 import (
@@ -13,32 +15,33 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// Queues (virtio 1.2 §5.5.2). A driver that negotiates no statistics and no hints has reports in
-// queue 4 by the specification. Linux gave its queues numbers without gaps, so that it was 2, and
-// still tries 3, as QEMU has it: reports are taken from all of these.
+// Queues (virtio 1.2 §5.5.2). For a driver with neither statistics nor hints, the specification has
+// reports in queue 4. Linux numbered its queues without gaps, so it used 2, and still tries 3, like
+// QEMU. The device accepts reports on all of these.
 const (
-	queueReports = 2 // the first one that may be that of reports
+	queueReports = 2 // the first possible queue of reports
 	queues       = 5
 
-	// queueSize is that of a report as Linux makes it, in chunks: it takes no smaller queue.
+	// queueSize is the size of a Linux report, in chunks. Linux takes no smaller queue.
 	queueSize = 32
 )
 
 // featureReporting offers free page reporting (virtio 1.2 §5.5.3). VIRTIO_BALLOON_F_PAGE_POISON is
-// not offered: a guest that expects of a free page what it has written there does not negotiate
-// reporting then (§5.5.6.7.1), so that every report leaves the content of its pages to the device.
+// not offered: a guest relying on its writes to a free page then does not negotiate reporting
+// (§5.5.6.7.1), so every report leaves the content of its pages to the device.
 const featureReporting = 1 << 5
 
-// Config space (virtio 1.2 §5.5.4): how large the balloon should be, always 0, and how large it is.
+// Config space (virtio 1.2 §5.5.4): the requested size of the balloon, always 0, and the actual
+// size.
 const (
 	configActual = 4
 	configSize   = 8
 )
 
-// Config is what the device is made from.
+// Config holds the settings of a device.
 type Config struct {
-	// Discard gives memory of the guest, whole pages, back to the host. What the guest reads there
-	// afterwards is left to it, and it may do nothing. It must not call back.
+	// Discard returns whole pages of guest memory to the host. It decides the content the guest
+	// reads there afterwards, and may do nothing. It must not call back.
 	Discard func(gpa virtio.GPA, n int64)
 }
 
@@ -46,12 +49,12 @@ type Config struct {
 type Device struct {
 	workers [queues]virtio.Worker
 	discard func(gpa virtio.GPA, n int64)
-	actual  atomic.Uint32 // size of the balloon as the driver tells, in pages
+	actual  atomic.Uint32 // size of the balloon reported by the driver, in pages
 }
 
 var _ virtio.Device = (*Device)(nil)
 
-// New makes a device.
+// New returns a device.
 func New(cfg Config) *Device {
 	d := &Device{discard: cfg.Discard}
 	for i := range d.workers {

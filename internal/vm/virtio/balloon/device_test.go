@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 
 const ramSize = 1 << 20
 
-// span is what was given back.
+// span is a discarded range.
 type span struct {
 	gpa virtio.GPA
 	n   int64
@@ -44,7 +44,7 @@ func start(t testing.TB, features uint64) (*virtiotest.Driver, *host) {
 	return d, h
 }
 
-// free reports ranges in queue q, and checks that they were answered with nothing written.
+// free reports ranges in queue q, and checks that the answers have length 0.
 func free(t *testing.T, d *virtiotest.Driver, q int, ranges ...span) {
 	t.Helper()
 	var segs []virtiotest.Seg
@@ -61,8 +61,8 @@ func free(t *testing.T, d *virtiotest.Driver, q int, ranges ...span) {
 	}
 }
 
-// A driver finds a balloon that wants no memory, and a queue that takes a whole report of Linux's
-// wherever it looks for it.
+// A driver finds a balloon that wants no memory. Each queue in which it may look for reports takes
+// a whole report of Linux's.
 func TestOffersReportsAlone(t *testing.T) {
 	d, _ := start(t, ^uint64(0))
 	if d.Features&(1<<28-1) != featureReporting {
@@ -98,7 +98,7 @@ func TestOnlyWholePagesGo(t *testing.T) {
 	}
 }
 
-// What a driver inflates by itself is answered, and stays.
+// Pages inflated by a driver are answered, and stay.
 func TestInflatedPagesStay(t *testing.T) {
 	d, h := start(t, ^uint64(0))
 	for q := range 2 {
@@ -112,10 +112,10 @@ func TestInflatedPagesStay(t *testing.T) {
 	}
 }
 
-// A report of 32 ranges in a table of their own, each larger than a request of other devices may be.
+// A report of 32 ranges in an indirect table, each larger than a request of other devices may be.
 func TestAReportIsAsLongAsItIs(t *testing.T) {
 	h := &host{}
-	mem := virtiotest.NewMemory(160 << 20) // only its rings are touched
+	mem := virtiotest.NewMemory(160 << 20) // only its rings are accessed
 	d, err := virtiotest.New(t, New(Config{Discard: h.discard}), mem).Start(^uint64(0))
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestHostileReports(t *testing.T) {
 	}
 }
 
-// Ranges that the guest is to read are none of a report's.
+// Ranges that the guest offers for reading do not belong to a report.
 func TestReadableRangesStay(t *testing.T) {
 	d, h := start(t, ^uint64(0))
 	if _, err := d.Queues[2].Exchange(make([]byte, 8192), 0); err != nil || len(h.gone) > 0 {
@@ -175,8 +175,8 @@ func TestReadableRangesStay(t *testing.T) {
 	}
 }
 
-// Somebody who pauses the machine waits for one slice of a report, however long that is, and a save
-// has it in its queue.
+// A pause of the machine waits for one slice of a report of any length, and a save has the report
+// in its queue.
 func TestAPauseInAReport(t *testing.T) {
 	h := &host{}
 	mem := virtiotest.NewMemory(64 << 20)

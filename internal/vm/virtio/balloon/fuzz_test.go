@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/virtiotest"
 )
 
-// FuzzReport puts any descriptors into a queue for reports: what goes is RAM, whole pages, and no
-// more than its ranges say.
+// FuzzReport puts any descriptors into a queue for reports. The discarded memory is RAM, whole
+// pages, and within the ranges.
 func FuzzReport(f *testing.F) {
 	desc := func(list ...[4]uint64) (b []byte) {
 		for _, d := range list {
@@ -25,7 +25,7 @@ func FuzzReport(f *testing.F) {
 		d, h := start(t, ^uint64(0))
 		q := d.Queues[2]
 		var most int64
-		indirect := false // then what is named is elsewhere
+		indirect := false // if true, the ranges are in an indirect table
 		for i := range min(len(table)/16, queueSize) {
 			b := table[16*i:]
 			n := binary.LittleEndian.Uint32(b[8:])

@@ -36,8 +36,7 @@ func writeAll(b Backend, bufs [][]byte, off int64) error {
 	return nil
 }
 
-// File is a Backend over an open file or block device. The file stays the
-// caller's.
+// File is a Backend over an open file or block device. The file stays the caller's.
 type File struct {
 	*os.File
 	size int64
@@ -49,7 +48,7 @@ var (
 	_ vectored  = (*File)(nil)
 )
 
-// NewFile takes the file's present size as the disk's.
+// NewFile returns a File. The file's current size is the disk's.
 func NewFile(f *os.File) (*File, error) {
 	size, err := f.Seek(0, io.SeekEnd) // a block device's Stat has no size
 	if err != nil {
@@ -77,6 +76,6 @@ func (f *File) WriteVecAt(bufs [][]byte, off int64) error {
 // Discard implements Discarder.
 func (f *File) Discard(off, n int64) error { return vecio.Punch(f.File, off, n) }
 
-// WriteZeroes implements Discarder. It makes a hole, whether or not the guest allows that: one
-// that filled a range with zeros could otherwise take the host's room with a single request.
+// WriteZeroes implements Discarder. It makes a hole even if the guest does not allow unmapping:
+// otherwise a guest could take the host's space with a single request of zeros.
 func (f *File) WriteZeroes(off, n int64) error { return vecio.Punch(f.File, off, n) }

@@ -1,9 +1,9 @@
-// Package blk is the virtio block device (virtio 1.2 §5.2). It owns request
-// parsing and validation; it does not open, close or cache the backing, which
-// the VMM hands over already open. The VMM makes one Device per disk.
+// Package blk is the virtio block device (virtio 1.2 §5.2). It parses and validates requests. It
+// does not open, close or cache the backing, which the VMM provides already open. The VMM creates
+// one Device per disk.
 //
-// The trap: data moves between the backing and guest memory without a copy, so
-// a guest may change a buffer in mid-write. It only ever harms its own disk.
+// Data moves between the backing and guest memory without a copy, so a guest may change a buffer
+// during a write. It only harms its own disk.
 package blk
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// SectorSize is the unit of the device's addresses, whatever the backing.
+// SectorSize is the unit of the device's addresses, independent of the backing.
 const SectorSize = 512
 
 const (
@@ -39,29 +39,29 @@ const (
 	featureWriteZeroes = 1 << 14
 )
 
-// Backend holds the disk's bytes. It is used by one goroutine at a time. A
-// read that ends before its buffer is full is an I/O error for the guest. One
-// that answers virtio.ErrLater gets the request again, whole, at the next Kick.
+// Backend holds the disk's bytes. One goroutine uses it at a time. A short read is an I/O error for
+// the guest. If the backend returns virtio.ErrLater, it receives the entire request again at the
+// next Kick.
 type Backend interface {
 	io.ReaderAt
 	io.WriterAt
-	// Size is the length in bytes, asked once.
+	// Size returns the length in bytes. It is called once.
 	Size() int64
 	// Flush makes finished writes durable.
 	Flush() error
 }
 
-// Discarder is a Backend that can drop ranges. Without it the device offers
-// neither DISCARD nor WRITE_ZEROES.
+// Discarder is a Backend that can drop ranges. For other backends the device offers neither DISCARD
+// nor WRITE_ZEROES.
 type Discarder interface {
-	// Discard says that the range's content does not matter any more.
+	// Discard drops the range, because its content is no longer needed.
 	Discard(off, n int64) error
-	// WriteZeroes makes the range read as zeroes. It must not take room for them.
+	// WriteZeroes makes the range read as zeroes. It must not allocate space for them.
 	WriteZeroes(off, n int64) error
 }
 
-// vectored is a Backend that moves several buffers in one call. It either
-// moves all bytes or returns an error.
+// vectored is a Backend that moves several buffers in one call. It either moves all bytes or
+// returns an error.
 type vectored interface {
 	ReadVecAt(bufs [][]byte, off int64) error
 	WriteVecAt(bufs [][]byte, off int64) error
@@ -72,7 +72,7 @@ type Config struct {
 	Backend Backend
 	// ReadOnly refuses every write, whatever the driver tries.
 	ReadOnly bool
-	// ID is what the guest sees as serial number, cut after 20 bytes.
+	// ID is the serial number shown to the guest, truncated to 20 bytes.
 	ID string
 }
 
@@ -84,12 +84,12 @@ type Device struct {
 	readOnly bool
 	sectors  uint64
 	id       [idSize]byte
-	scratch  virtio.Buffers // the data of the request in work
+	scratch  virtio.Buffers // the data of the current request
 }
 
 var _ virtio.Device = (*Device)(nil)
 
-// New makes a disk. The caller closes the backend, after the device.
+// New creates a disk. The caller closes the backend, after the device.
 func New(cfg Config) (*Device, error) {
 	size := cfg.Backend.Size()
 	if size < 0 {
@@ -131,7 +131,7 @@ func (d *Device) ReadConfig(off uint64, p []byte) {
 	}
 }
 
-// config is the configuration space (virtio 1.2 §5.2.4).
+// config returns the configuration space (virtio 1.2 §5.2.4).
 func (d *Device) config() (c [60]byte) {
 	binary.LittleEndian.PutUint64(c[0:], d.sectors)
 	binary.LittleEndian.PutUint32(c[12:], segMax)
@@ -148,7 +148,7 @@ func (d *Device) config() (c [60]byte) {
 	return c
 }
 
-// WriteConfig implements virtio.Device: nothing is writable.
+// WriteConfig implements virtio.Device. No byte is writable.
 func (d *Device) WriteConfig(uint64, []byte) {}
 
 // Activate implements virtio.Device.

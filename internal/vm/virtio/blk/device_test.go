@@ -15,7 +15,7 @@ import (
 
 const diskSectors = 256
 
-// ram is a Backend without optional powers.
+// ram is a Backend without optional methods.
 type ram struct {
 	b       []byte
 	err     error
@@ -47,7 +47,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// imageFile is a disk image on the host.
+// imageFile creates a disk image on the host.
 func imageFile(t testing.TB, content []byte) (*File, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk")
@@ -156,7 +156,7 @@ func TestReadWrite(t *testing.T) {
 	}
 }
 
-// A request may be cut into descriptors in any way.
+// A request may be split into descriptors in any way.
 func TestAnyFraming(t *testing.T) {
 	want := noise(diskSectors * SectorSize)
 	file, _ := imageFile(t, want)
@@ -276,7 +276,7 @@ func TestMalformedRequestBreaksTheDevice(t *testing.T) {
 			if d.Read32(virtiotest.RegStatus)&virtiotest.StatusNeedsReset == 0 || d.Fault() == nil {
 				t.Error("device goes on")
 			}
-			d2, err := d.Start(^uint64(0)) // a reset cures it
+			d2, err := d.Start(^uint64(0)) // a reset restores it
 			if err != nil {
 				t.Fatal(err)
 			}

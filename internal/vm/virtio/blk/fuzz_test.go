@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/virtiotest"
 )
 
-// FuzzRequest sends a request of any content and framing to a small disk, whose host may have no
-// room for the first few attempts.
+// FuzzRequest sends a request of any content and framing to a small disk. Its host may have no room
+// for the first few attempts.
 func FuzzRequest(f *testing.F) {
 	f.Add(header(opIn, 0), uint16(513), uint8(16), uint8(0))
 	f.Add(append(header(opOut, 1), make([]byte, 512)...), uint16(1), uint8(7), uint8(2))

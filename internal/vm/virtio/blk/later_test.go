@@ -10,7 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/virtiotest"
 )
 
-// waiting is a Backend that can do nothing now, for as long as it is told, and notes what it is asked for.
+// waiting is a Backend that refuses everything with ErrLater until told otherwise, and records the
+// requests.
 type waiting struct {
 	*ram
 	full  bool
@@ -40,7 +41,7 @@ func (w *waiting) Flush() error                   { return w.ask("flush", 0, 0) 
 func (w *waiting) Discard(off, n int64) error     { return w.ask("discard", off, n) }
 func (w *waiting) WriteZeroes(off, n int64) error { return w.ask("zero", off, n) }
 
-// submit puts a request into the queue and returns where its status will be.
+// submit puts a request into the queue and returns the address of its status.
 func submit(t testing.TB, d *virtiotest.Driver, op uint32, sector uint64, out []byte) (status uint64) {
 	t.Helper()
 	req := append(header(op, sector), out...)
@@ -52,7 +53,7 @@ func submit(t testing.TB, d *virtiotest.Driver, op uint32, sector uint64, out []
 	return status
 }
 
-// What cannot be done now is done later, in order, and nothing behind it before.
+// A postponed request is done later, in order, and no request behind it is done before.
 func TestARequestThatWaits(t *testing.T) {
 	w := &waiting{ram: &ram{b: make([]byte, diskSectors*SectorSize)}, full: true}
 	dev := newDisk(t, Config{Backend: w})
@@ -91,7 +92,7 @@ func TestARequestThatWaits(t *testing.T) {
 	}
 }
 
-// A request that waits is in what is saved, and is done where that is restored.
+// A postponed request is in the saved state, and is done after the restore.
 func TestARequestThatWaitsIsSaved(t *testing.T) {
 	w := &waiting{ram: &ram{b: make([]byte, diskSectors*SectorSize)}, full: true}
 	d := start(t, Config{Backend: w})
@@ -117,7 +118,7 @@ func TestARequestThatWaitsIsSaved(t *testing.T) {
 	}
 }
 
-// A reset forgets what waits.
+// A reset forgets postponed requests.
 func TestAResetForgetsWhatWaits(t *testing.T) {
 	w := &waiting{ram: &ram{b: make([]byte, diskSectors*SectorSize)}, full: true}
 	d := start(t, Config{Backend: w})
@@ -133,8 +134,7 @@ func TestAResetForgetsWhatWaits(t *testing.T) {
 	}
 }
 
-// The largest requests that a guest can make are done in pieces, and a pause need not
-// wait for more than one of them.
+// The largest requests of a guest are done in pieces, and a pause waits for at most one of them.
 func TestALargeRequestDoesNotHoldUpAPause(t *testing.T) {
 	const size = 16 << 30
 	w := &waiting{ram: &ram{}}
@@ -149,7 +149,7 @@ func TestALargeRequestDoesNotHoldUpAPause(t *testing.T) {
 	}
 	paused := make(chan struct{})
 	w.each = func() {
-		if len(w.asked) == 5 { // in the midst of it somebody wants to pause the device
+		if len(w.asked) == 5 { // a pause of the device begins in the middle
 			go func() {
 				d.MMIO.Pause()
 				close(paused)
@@ -179,7 +179,7 @@ func TestALargeRequestDoesNotHoldUpAPause(t *testing.T) {
 	}
 }
 
-// sized is a Backend of another size than what it holds.
+// sized is a Backend with a size different from its content's.
 type sized struct {
 	*waiting
 	size int64
@@ -187,7 +187,7 @@ type sized struct {
 
 func (s sized) Size() int64 { return s.size }
 
-// Data is moved in pieces of a bounded size, whatever the guest asks for at once.
+// Data is moved in pieces of a bounded size, for any size of the guest's request.
 func TestALargeWriteIsDoneInPieces(t *testing.T) {
 	w := &waiting{ram: &ram{b: make([]byte, 3*dataSlice)}}
 	dev := newDisk(t, Config{Backend: w})

@@ -35,8 +35,7 @@ var (
 	errRange    = errors.New("sector range outside the disk or not whole sectors")
 )
 
-// request is a parsed request: type and position are copies, the data stays in
-// guest memory.
+// request is a parsed request. Type and position are copies; the data stays in guest memory.
 type request struct {
 	chain   *virtio.Chain
 	op      uint32
@@ -45,8 +44,8 @@ type request struct {
 	dataIn  int // writable bytes before the status byte
 }
 
-// parseRequest assumes nothing about how the driver splits a request into
-// descriptors (virtio 1.2 §2.7.4).
+// parseRequest parses a chain. It assumes no particular split of a request into descriptors (virtio
+// 1.2 §2.7.4).
 func parseRequest(c *virtio.Chain) (request, error) {
 	var h [headerSize]byte
 	if c.Readable.CopyOut(h[:], 0) != headerSize {
@@ -65,7 +64,7 @@ func parseRequest(c *virtio.Chain) (request, error) {
 	}, nil
 }
 
-// checkRange refuses what is not whole sectors inside the disk.
+// checkRange returns an error unless the range is whole sectors inside the disk.
 func (d *Device) checkRange(sector uint64, n int) error {
 	if n%SectorSize != 0 || !d.inside(sector, uint64(n)/SectorSize) {
 		return errRange
@@ -84,7 +83,7 @@ type segment struct {
 	flags   uint32
 }
 
-// parseSegments checks all ranges before any of them is touched.
+// parseSegments checks all ranges before any of them is used.
 func (d *Device) parseSegments(r request) ([]segment, error) {
 	if r.dataOut == 0 || r.dataOut%segmentSize != 0 || r.dataOut/segmentSize > maxDiscardSegs {
 		return nil, fmt.Errorf("discard with %d bytes of ranges", r.dataOut)

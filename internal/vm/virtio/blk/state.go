@@ -10,8 +10,8 @@ import (
 // stateVersion is documented in docs/inside/formats/device-state.md.
 const stateVersion = 1
 
-// SaveState implements virtio.Device. The device keeps nothing of its own;
-// what it saves lets a restore refuse another disk.
+// SaveState implements virtio.Device. The device has no state of its own; the saved values let a
+// restore refuse another disk.
 func (d *Device) SaveState() []byte {
 	var w virtio.StateWriter
 	w.U16(stateVersion)

@@ -6,8 +6,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// serve answers one request; virtio.Worker is the loop around it. An error
-// means that not even a status can be given, and breaks the device.
+// serve answers one request; virtio.Worker is the loop around it. If the request cannot even get a
+// status, it returns an error. An error breaks the device.
 func (d *Device) serve(c *virtio.Chain) (written uint32, err error) {
 	r, err := parseRequest(c)
 	if err != nil {
@@ -72,16 +72,16 @@ func (d *Device) write(r request) error {
 	})
 }
 
-// How much of a request is done without a look at who waits, in bytes. Data takes the time of
-// copying, a range that is dropped that of freeing what it had.
+// Bytes of a request processed between two checks for waiting callers. Data takes the time of
+// copying; a dropped range takes the time of freeing its content.
 const (
 	dataSlice = 4 << 20
 	dropSlice = 64 << 20
 )
 
-// inSlices does a request for n bytes at off piece by piece, so that a long one does not hold up
-// a pause: such a one is put back, and done again from its beginning, which changes nothing. The
-// pieces end at multiples of slice of the disk's offsets; at is a piece's place in the request.
+// inSlices processes a request for n bytes at off in pieces, because a long one must not delay a
+// pause: such a request is put back, and done again from its beginning, with the same result.
+// Pieces end at multiples of slice of the disk's offsets; at is a piece's offset in the request.
 func (d *Device) inSlices(off, n, slice int64, do func(off, at, n int64) error) error {
 	for at := int64(0); at < n; {
 		if at > 0 && d.Leaving() {
@@ -98,7 +98,7 @@ func (d *Device) inSlices(off, n, slice int64, do func(off, at, n int64) error) 
 
 func (d *Device) flush() error {
 	if d.readOnly {
-		return nil // nothing was ever written
+		return nil // a read-only disk has no writes to flush
 	}
 	return d.backend.Flush()
 }

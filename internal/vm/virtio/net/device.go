@@ -12,8 +12,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/net/flows"
 )
 
-// Feature bits (virtio 1.2 §5.1.3). GuestECN is not offered: no engine sends
-// segments with congestion marks that are still to be cut.
+// Feature bits (virtio 1.2 §5.1.3). GuestECN is not offered: no engine sends unsplit segments with
+// congestion marks.
 const (
 	featureCSUM       = 1 << 0
 	featureGuestCSUM  = 1 << 1
@@ -38,30 +38,30 @@ const (
 	controlQueueSize = 64
 
 	etherSize = 14
-	// maxFrame is the longest frame in either direction: an IP packet of any
-	// length behind an Ethernet header with a VLAN tag.
+	// maxFrame is the longest frame in either direction: an IP packet of any length behind an
+	// Ethernet header with a VLAN tag.
 	maxFrame = etherSize + 4 + 65535
 )
 
-// Config is what a device needs from the VMM.
+// Config holds the settings of a device.
 type Config struct {
 	// MAC is the guest's hardware address until it sets another.
 	MAC [6]byte
-	// NewEngine makes the other end of the wire when the guest sends its first
-	// frame, or at Start. Nil: nothing that it sends is read.
+	// NewEngine creates the other end of the link when the guest sends its first frame, or at
+	// Start. If nil, the guest's frames are not read.
 	NewEngine func(Guest) Engine
-	// Now is the device's clock; nil: the host's.
+	// Now is the device's clock; if nil, the host's.
 	Now func() time.Time
 }
 
 // Device is a network device behind a virtio transport.
 //
-// Its locks are taken in the order in which they stand here. The engine is
-// called under tx at most, so that it may call Receive, which takes rx only.
+// Its locks are taken in the order of the fields. At most tx is held when the engine is called, so
+// the engine may call Receive, which takes only rx.
 type Device struct {
 	newEngine func(Guest) Engine
 	flows     *flows.Table
-	// open says that what the guest sends is read.
+	// open is set while the guest's frames are read.
 	open atomic.Bool
 	// leaving is raised before the locks are taken to stop the work.
 	leaving atomic.Int32
@@ -70,7 +70,7 @@ type Device struct {
 	rx receiver
 }
 
-// transmitter is the way from the guest.
+// transmitter is the path from the guest.
 type transmitter struct {
 	mu       sync.Mutex    // held while guest memory is read and the engine works on it
 	queue    *virtio.Queue // nil while not active
@@ -79,22 +79,22 @@ type transmitter struct {
 	paused   bool
 	closed   bool
 	engine   Engine // nil until the guest sends
-	restored bool   // and has not run since
-	// inherited is how many of the frames that wait were put there by the guest's source.
+	restored bool   // restored and not run since
+	// inherited is the number of waiting frames from the guest's source.
 	inherited int
 	chain     virtio.Chain
-	buffer    []byte // header and frame that are sent
+	buffer    []byte // header and frame being sent
 }
 
-// receiver is the way to the guest.
+// receiver is the path to the guest.
 type receiver struct {
 	mu       sync.Mutex    // held while guest memory is written
 	queue    *virtio.Queue // nil while not active
 	features uint64        // negotiated
 	paused   bool
 	mac      [6]byte
-	want     room // of the engine
-	// published is how many buffers there were when the last frame found too few.
+	want     room // wanted by the engine
+	// published is the number of buffers published when the last frame found too few.
 	published uint16
 	chains    []virtio.Chain // of one frame
 	used      []virtio.Used
@@ -105,7 +105,7 @@ var (
 	_ Guest         = (*Device)(nil)
 )
 
-// New makes a device. Call Close when done.
+// New returns a device. Call Close when done.
 func New(cfg Config) *Device {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -115,12 +115,12 @@ func New(cfg Config) *Device {
 	return d
 }
 
-// Open lets out what the guest sends, from now on. Until then it waits in the
-// guest. The caller has the transport look at the queues afterwards.
+// Open makes the device read the guest's frames from now on. Until then they wait in the guest. The
+// caller then makes the transport check the queues.
 func (d *Device) Open() { d.open.Store(true) }
 
-// Start makes the engine if there is none yet: for a network that may speak before the guest
-// does. The caller has opened the device.
+// Start creates the engine unless it exists, for a network that may speak before the guest does.
+// The caller has opened the device.
 func (d *Device) Start() {
 	d.tx.mu.Lock()
 	defer d.tx.mu.Unlock()
@@ -159,7 +159,7 @@ func (d *Device) ReadConfig(off uint64, p []byte) {
 	}
 }
 
-// WriteConfig implements virtio.Device: nothing is writable.
+// WriteConfig implements virtio.Device. No byte is writable.
 func (d *Device) WriteConfig(uint64, []byte) {}
 
 // Activate implements virtio.Device.
@@ -174,7 +174,7 @@ func (d *Device) Activate(features uint64, queues []*virtio.Queue) error {
 	return nil
 }
 
-// Pause implements virtio.Device. The engine goes on, and finds no room in the guest.
+// Pause implements virtio.Device. The engine continues, but finds no room in the guest.
 func (d *Device) Pause() {
 	d.lock()
 	defer d.unlock()
@@ -189,8 +189,8 @@ func (d *Device) Resume() {
 	d.tx.paused, d.rx.paused = false, false
 }
 
-// Reset implements virtio.Device. The engine and what is known of the guest's
-// flows stay: its connections outlive its driver.
+// Reset implements virtio.Device. The engine and the table of the guest's flows stay: the guest's
+// connections outlive its driver.
 func (d *Device) Reset() {
 	d.lock()
 	defer d.unlock()
@@ -200,7 +200,7 @@ func (d *Device) Reset() {
 	d.rx.want = d.rx.want.anew()
 }
 
-// Close implements virtio.Device: it ends the engine.
+// Close implements virtio.Device. It ends the engine.
 func (d *Device) Close() error {
 	d.Reset()
 	d.tx.mu.Lock()

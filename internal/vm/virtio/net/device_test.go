@@ -24,13 +24,13 @@ const (
 	testBuffer                     = 1536
 )
 
-// wire is an Engine that notes what it gets.
+// wire is an Engine that records its frames.
 type wire struct {
 	guest Guest
 	// transmit, if set, is called for each frame.
 	transmit func(h Header, frame []byte)
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	headers  []Header
 	frames   [][]byte
 	writable int
@@ -70,8 +70,8 @@ type station struct {
 	t    testing.TB
 	dev  *Device
 	wire *wire
-	made int // engines
-	// buffers are the receive buffers that the device has, by chain.
+	made int // number of engines
+	// buffers are the device's receive buffers, by chain.
 	buffers map[uint16]virtiotest.Seg
 }
 
@@ -85,7 +85,7 @@ func newStation(t testing.TB) *station {
 	return s
 }
 
-// start is a station whose driver runs with all features but those.
+// start returns a station with a running driver that has all features except without.
 func start(t testing.TB, without uint64) *station {
 	t.Helper()
 	s := newStation(t)
@@ -96,7 +96,7 @@ func start(t testing.TB, without uint64) *station {
 	return s
 }
 
-// clone is a station that was restored from this one's state. This one is paused meanwhile.
+// clone returns a station restored from this one's state. This one is paused meanwhile.
 func (s *station) clone() *station {
 	s.t.Helper()
 	s.MMIO.Pause()
@@ -123,7 +123,7 @@ func (s *station) open() {
 	s.MMIO.Poke()
 }
 
-// send has the guest send a frame, in pieces of these lengths and a rest.
+// send makes the guest send a frame, in pieces of these lengths and a rest.
 func (s *station) send(h Header, frame []byte, pieces ...int) {
 	s.t.Helper()
 	b := make([]byte, HeaderSize, HeaderSize+len(frame))
@@ -157,7 +157,7 @@ func (s *station) offer(count, length int) {
 	s.Queues[queueRx].Kick()
 }
 
-// got takes the next frame that the guest has.
+// got takes the guest's next received frame.
 func (s *station) got() (h Header, frame []byte, ok bool) {
 	s.t.Helper()
 	for i, want := 0, 1; i < want; i++ {
@@ -182,7 +182,7 @@ func (s *station) got() (h Header, frame []byte, ok bool) {
 	return h, frame, true
 }
 
-// mustGet checks the next frame that the guest has.
+// mustGet checks the guest's next received frame.
 func (s *station) mustGet(want []byte) Header {
 	s.t.Helper()
 	h, frame, ok := s.got()
@@ -192,7 +192,7 @@ func (s *station) mustGet(want []byte) Header {
 	return h
 }
 
-// plain is a frame of n bytes that belongs to no flow.
+// plain returns a frame of n bytes that belongs to no flow.
 func plain(n int) []byte {
 	b := make([]byte, max(n, etherSize))
 	for i := range b {
@@ -264,7 +264,7 @@ func TestFramesGoOutAsTheyAre(t *testing.T) {
 	}
 }
 
-// A frame that its header does not fit is lost, and the device goes on.
+// A frame that does not match its header is lost, and the device continues.
 func TestFramesThatDoNotFit(t *testing.T) {
 	whole := Header{Flags: NeedsChecksum, GSOType: GSOTCPv4, HeaderLen: 54, GSOSize: 1460, ChecksumStart: 34, ChecksumOffset: 16}
 	for name, c := range map[string]struct {
@@ -363,7 +363,7 @@ func TestFramesComeInAsTheyAre(t *testing.T) {
 	}
 }
 
-// A refused frame is asked for again when there are more buffers, and only then.
+// A refused frame is requested again when there are more buffers, and only then.
 func TestAGuestWithoutRoom(t *testing.T) {
 	for name, without := range map[string]uint64{"by index": 0, "by flag": virtio.FeatureEventIdx} { // asks for kicks
 		t.Run(name, func(t *testing.T) { testWithoutRoom(t, start(t, without)) })
@@ -406,7 +406,7 @@ func testWithoutRoom(t *testing.T, s *station) {
 	writable(3)
 }
 
-// A frame that the whole ring has no room for would be refused for ever.
+// A frame too large for the whole ring would be refused for ever.
 func TestFramesThatTheRingNeverTakesAreLost(t *testing.T) {
 	s := start(t, 0)
 	s.offer(queueSize, 64)
@@ -458,7 +458,7 @@ func TestADriverWithoutOffloads(t *testing.T) {
 	}
 }
 
-// command does a control command and returns its answer.
+// command executes a control command and returns its answer.
 func (s *station) command(b ...byte) byte {
 	s.t.Helper()
 	got, err := s.Queues[queueControl].Exchange(b, 1)
@@ -516,8 +516,7 @@ func TestPauseStopsBothWays(t *testing.T) {
 	}
 }
 
-// The engine answers from within Transmit while others receive, pause and reset:
-// nobody waits for another for ever.
+// The engine answers from within Transmit during receives, pauses and resets, without a deadlock.
 func TestResetInMidTransfer(t *testing.T) {
 	s := newStation(t)
 	s.wire.transmit = func(h Header, frame []byte) { s.wire.guest.Receive(h, frame) }
@@ -568,7 +567,7 @@ func TestResetInMidTransfer(t *testing.T) {
 	}
 }
 
-// A new driver gets what the last one had no room for.
+// A new driver gets the frames for which the last one had no room.
 func TestAResetMakesRoom(t *testing.T) {
 	s := start(t, 0)
 	s.open()
@@ -590,7 +589,7 @@ func TestAResetMakesRoom(t *testing.T) {
 	}
 }
 
-// tcp is a segment between the guest and a host, without checksums.
+// tcp returns a segment between the guest and a host, without checksums.
 func tcp(up bool, flags uint8, seq, ack uint32, n int) []byte {
 	b := make([]byte, 54+n)
 	be := binary.BigEndian
@@ -616,7 +615,7 @@ func tcp(up bool, flags uint8, seq, ack uint32, n int) []byte {
 
 const flagSYN, flagRST, flagACK = 2, 4, 16
 
-// connect has the guest of an open station connect, and get some bytes.
+// connect makes the guest of an open station connect and receive some bytes.
 func (s *station) connect() {
 	s.send(Header{}, tcp(true, flagSYN, 100, 0, 0))
 	s.dev.Receive(Header{}, tcp(false, flagSYN|flagACK, 9000, 101, 0))
@@ -690,7 +689,7 @@ func TestResetsWaitForRoom(t *testing.T) {
 	c.mustGet(plain(60))
 }
 
-// udp is a datagram of the guest.
+// udp returns a datagram of the guest.
 func udp() []byte {
 	b := tcp(true, 0, 0, 0, 10)
 	b[23] = 17
@@ -713,7 +712,7 @@ func TestACloneKeepsOffItsSourcesSessions(t *testing.T) {
 	if n, _, _ := c.wire.counts(); n != 0 || c.made != 0 {
 		t.Errorf("%d frames, %d engines", n, c.made)
 	}
-	for range 10 { // however many it sends: without room the answers are lost
+	for range 10 { // for any number of datagrams: without room the answers are lost
 		c.send(Header{}, udp())
 	}
 	if n, _, _ := s.wire.counts(); n != 1 {
@@ -721,7 +720,7 @@ func TestACloneKeepsOffItsSourcesSessions(t *testing.T) {
 	}
 }
 
-// What the source was about to send when it was saved is in the clone as well.
+// The frames that the source was about to send at the save are in the clone as well.
 func TestACloneDoesNotSendItsSourcesDatagrams(t *testing.T) {
 	s := start(t, 0) // not open: they wait
 	s.offer(4, testBuffer)
@@ -770,7 +769,7 @@ func TestTransferDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// The encoding of released versions must not change under a reader's feet.
+// The encoding of released versions must not change.
 func TestGoldenState(t *testing.T) {
 	const path = "testdata/net-v1.state"
 	s := start(t, 0)

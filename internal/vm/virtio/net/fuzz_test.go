@@ -6,8 +6,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/virtiotest"
 )
 
-// FuzzTransmit sends packets, header included, each behind its length in one
-// byte, and has an engine that gives them back.
+// FuzzTransmit sends packets, header included, each after its length in one byte, to an engine that
+// returns them.
 func FuzzTransmit(f *testing.F) {
 	seed := func(h Header, frame []byte) (b []byte) {
 		b = append(b, byte(HeaderSize+len(frame)))

@@ -1,6 +1,5 @@
-// Package net is the network device (virtio 1.2 §5.1): queues, the header
-// before each frame, and state over save and restore. It holds no socket and no
-// policy: frames go to an Engine and come from it.
+// Package net is the network device (virtio 1.2 §5.1): queues, the header before each frame, and
+// state over save and restore. It has no socket and no policy: it exchanges frames with an Engine.
 package net
 
 import "encoding/binary"
@@ -19,17 +18,16 @@ const (
 	GSOECN   = 0x80
 )
 
-// Header stands before each frame: what of its checksum and segmentation is
-// left to whoever takes it.
+// Header precedes each frame. It describes the checksum and segmentation work left to the receiver.
 type Header struct {
 	Flags, GSOType uint8
-	// HeaderLen is the length of all headers of a frame that is to be
-	// segmented, GSOSize the payload of each segment, in bytes.
+	// HeaderLen is the length of all headers of a frame to be segmented, GSOSize the payload of
+	// each segment, in bytes.
 	HeaderLen, GSOSize uint16
-	// ChecksumStart is where the checksum begins, ChecksumOffset where from
-	// there it goes, in bytes.
+	// ChecksumStart is the offset at which the checksummed bytes begin. ChecksumOffset is the
+	// position of the checksum relative to it, in bytes.
 	ChecksumStart, ChecksumOffset uint16
-	// Buffers is how many receive buffers the frame lies in.
+	// Buffers is the number of receive buffers of the frame.
 	Buffers uint16
 }
 
@@ -44,7 +42,7 @@ func (h Header) Encode(p []byte) {
 	le.PutUint16(p[10:], h.Buffers)
 }
 
-// DecodeHeader reads a header from p, which has HeaderSize bytes. Nothing in it is checked.
+// DecodeHeader reads a header from p, which has HeaderSize bytes. It does not validate it.
 func DecodeHeader(p []byte) Header {
 	le := binary.LittleEndian
 	return Header{
@@ -54,22 +52,20 @@ func DecodeHeader(p []byte) Header {
 	}
 }
 
-// Engine is the other end of the wire.
+// Engine is the other end of the guest's link.
 type Engine interface {
-	// Transmit takes a frame that the guest sent. Frames come one at a time;
-	// the bytes are the device's again when it returns. It must not wait for
-	// anything but memory.
+	// Transmit processes a frame from the guest. Frames come one at a time. The bytes are the
+	// device's again when Transmit returns. It must not wait for anything except memory.
 	Transmit(h Header, frame []byte)
-	// Writable says that the guest has room for frames again, after Receive
-	// refused one.
+	// Writable is called when the guest has room for frames again, after Receive refused one.
 	Writable()
 	// Close ends the engine and waits for its goroutines.
 	Close()
 }
 
-// Guest is the guest's end, as an engine sees it.
+// Guest is the guest's end of the link, for the engine.
 type Guest interface {
-	// Receive gives the guest a frame and reports whether it had room. If not,
-	// the frame is not taken and Writable follows. Any goroutine may call it.
+	// Receive passes a frame to the guest and reports whether it had room. If not, the frame is not
+	// taken and Writable follows. Any goroutine may call it.
 	Receive(h Header, frame []byte) bool
 }

@@ -6,20 +6,20 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// room is what a refused frame waits for.
+// room is the condition a refused frame waits for.
 type room struct {
 	wanted bool
-	// anything: it was refused because the device did not run. Otherwise the
-	// guest had published so many buffers.
+	// anything marks a refusal because the device did not run. Otherwise published is the guest's
+	// number of published buffers.
 	anything  bool
 	published uint16
 }
 
-// anew is for a new driver, whose buffers are counted from the beginning.
+// anew returns the condition for a new driver. Its buffers are counted from the beginning.
 func (r room) anew() room { return room{wanted: r.wanted, anything: r.wanted} }
 
-// met reports, once, whether there is more room than at the refusal. If there
-// is not, the guest kicks at the next buffer.
+// met reports, once, whether there is more room than at the refusal. Otherwise the guest kicks at
+// the next buffer.
 func (r *room) met(q *virtio.Queue) bool {
 	if !r.wanted {
 		return false
@@ -49,9 +49,8 @@ func (d *Device) Receive(h Header, frame []byte) bool {
 	return false
 }
 
-// Offloads tells what the guest's driver takes: frames whose checksum is not
-// filled in, and TCP segments longer than the MTU. Frames that it does not take
-// are completed or lost.
+// Offloads returns the offloads accepted by the guest's driver: frames with an incomplete checksum,
+// and TCP segments longer than the MTU. Other frames are completed or lost.
 func (d *Device) Offloads() (checksum, tso4, tso6 bool) {
 	d.rx.mu.Lock()
 	defer d.rx.mu.Unlock()
@@ -59,11 +58,12 @@ func (d *Device) Offloads() (checksum, tso4, tso6 bool) {
 	return f&featureGuestCSUM != 0, f&featureGuestTSO4 != 0, f&featureGuestTSO6 != 0
 }
 
-// running reports whether guest memory may be touched. The lock is held, as for all below.
+// running reports whether guest memory may be accessed. The lock is held, as for all functions
+// below.
 func (r *receiver) running() bool { return r.queue != nil && !r.paused }
 
-// flushResets has the guest's inherited connections end, before it gets anything
-// else; false: it has no room for that now.
+// flushResets resets the guest's inherited connections before it gets any other frame. It returns
+// false if the guest has no room now.
 func (d *Device) flushResets() bool {
 	if !d.rx.running() {
 		return false
@@ -80,8 +80,9 @@ func (d *Device) flushResets() bool {
 	}
 }
 
-// put gives the guest a frame, or drops one that it can never take; false: it has no
-// room for it now, with as many buffers as published says, and kicks at the next.
+// put passes a frame to the guest, or drops it if the guest can never take it. It returns false if
+// the guest has no room for it now; published then has the number of buffers, and the guest kicks
+// at the next.
 func (d *Device) put(h Header, frame []byte) bool {
 	if len(frame) < etherSize || len(frame) > maxFrame || !d.rx.complete(&h, &frame) {
 		return true
@@ -105,8 +106,9 @@ func (d *Device) put(h Header, frame []byte) bool {
 	}
 }
 
-// fill copies a frame into buffers of the guest, and returns into how many: into none if
-// all that it can ever have at once are too small. It is false if more of them would do.
+// fill copies a frame into buffers of the guest, and returns their number. The number is 0 if all
+// buffers the guest can ever have together are too small. fill returns false if more buffers would
+// suffice.
 func (r *receiver) fill(h Header, frame []byte) (n int, ok bool) {
 	r.used = r.used[:0]
 	for rest := frame; n == 0 || len(rest) > 0; n++ {
@@ -158,7 +160,8 @@ func (r *receiver) putBack(n int) {
 	}
 }
 
-// complete has a frame ask for no more than the driver does; false: that cannot be done.
+// complete removes offloads the driver has not negotiated from a frame. It returns false if it
+// cannot.
 func (r *receiver) complete(h *Header, frame *[]byte) bool {
 	switch h.GSOType &^ GSOECN {
 	case GSONone:
@@ -188,8 +191,8 @@ func (r *receiver) complete(h *Header, frame *[]byte) bool {
 	return true
 }
 
-// checksum is an Internet checksum (RFC 1071) of b, in which the sum of the pseudo
-// header stands where it goes.
+// checksum returns an Internet checksum (RFC 1071) of b. The checksum field holds the sum of the
+// pseudo header.
 func checksum(b []byte) uint16 {
 	var s uint64
 	for ; len(b) >= 2; b = b[2:] {
@@ -202,7 +205,7 @@ func checksum(b []byte) uint16 {
 		s = s>>16 + s&0xffff
 	}
 	if s = s ^ 0xffff; s == 0 {
-		return 0xffff // RFC 768: for UDP none means that there is no checksum
+		return 0xffff // RFC 768: in UDP, 0 means no checksum
 	}
 	return uint16(s)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// What breaks the device.
+// Errors that break the device.
 var (
 	errWritable    = errors.New("writable buffer in the transmit queue")
 	errShortPacket = errors.New("packet without a whole header")
@@ -14,11 +14,11 @@ var (
 	errControl     = errors.New("control command without a class, or without room for its answer")
 )
 
-// errFrame costs the guest the frame.
+// errFrame makes the device drop the frame.
 var errFrame = errors.New("frame that does not fit its header or the wire")
 
-// parseFrame copies a frame of the guest and checks all that can be checked
-// without looking into it. The frame is valid until the next.
+// parseFrame copies a frame of the guest and checks its header and length, without parsing it. The
+// frame is valid until the next call.
 func (t *transmitter) parseFrame(c *virtio.Chain) (h Header, frame []byte, err error) {
 	n := c.Readable.Len()
 	switch {
@@ -42,7 +42,8 @@ func (t *transmitter) parseFrame(c *virtio.Chain) (h Header, frame []byte, err e
 	return h, frame, nil
 }
 
-// bufferSize has an idle guest's few frames keep little memory.
+// bufferSize returns the size of a buffer for n bytes. An idle guest's few frames keep little
+// memory.
 func bufferSize(n int) int {
 	const small = 2048
 	if n <= small {
@@ -51,8 +52,8 @@ func bufferSize(n int) int {
 	return HeaderSize + maxFrame
 }
 
-// fits checks a header for a frame of n bytes: its places lie in the frame, and
-// it asks for nothing that was not negotiated.
+// fits checks a header for a frame of n bytes: its offsets lie in the frame, and it uses only
+// negotiated features.
 func (h Header) fits(n int, features uint64) bool {
 	if h.Flags&NeedsChecksum != 0 {
 		if features&featureCSUM == 0 || int(h.ChecksumStart)+int(h.ChecksumOffset)+2 > n {
@@ -73,7 +74,7 @@ func (h Header) fits(n int, features uint64) bool {
 	if h.GSOType&GSOECN != 0 {
 		need |= featureHostECN
 	}
-	// virtio 1.2 §5.1.6.2: what is to be cut needs its checksum filled in, too.
+	// virtio 1.2 §5.1.6.2: a frame to be segmented also needs its checksum filled in.
 	return features&need == need && h.Flags&NeedsChecksum != 0 && h.GSOSize > 0 && int(h.HeaderLen) <= n
 }
 
@@ -87,7 +88,7 @@ const (
 	controlHeader = 2 // class and command
 )
 
-// control does a command of the guest and returns its answer.
+// control executes a command of the guest and returns its answer.
 func (d *Device) control(c *virtio.Chain) (answer uint8, err error) {
 	if c.Readable.Len() < controlHeader || c.Writable.Len() < 1 {
 		return 0, errControl
@@ -96,7 +97,7 @@ func (d *Device) control(c *virtio.Chain) (answer uint8, err error) {
 	n := c.Readable.CopyOut(b[:], 0)
 	mac := [6]byte(b[controlHeader:])
 	switch {
-	case b[0] != classMAC, b[1] != commandMACSet: // nothing else was offered
+	case b[0] != classMAC, b[1] != commandMACSet: // no other command was offered
 		return controlError, nil
 	case n != len(b), c.Readable.Len() != n, mac == [6]byte{}, mac[0]&1 != 0:
 		return controlError, nil

@@ -5,9 +5,8 @@ import "github.com/forkd/forkd/internal/vm/virtio"
 // stateVersion is documented in docs/inside/formats/device-state.md.
 const stateVersion = 1
 
-// SaveState implements virtio.Device. The engine's half of the guest's flows is
-// this VM's and stays with it; what the guest has open is in the state, so that
-// one that is restored from it learns at once that it is gone.
+// SaveState implements virtio.Device. The engine's half of the guest's flows stays with this VM.
+// The state has the guest's open flows: a guest restored from it immediately learns of their end.
 func (d *Device) SaveState() []byte {
 	d.rx.mu.Lock()
 	mac := d.rx.mac
@@ -21,8 +20,8 @@ func (d *Device) SaveState() []byte {
 	return w.Bytes()
 }
 
-// RestoreState implements virtio.Device. Whether what is sent is read is not in
-// the state: whoever restores decides anew.
+// RestoreState implements virtio.Device. Whether the network is open is not in the state: the
+// restore decides again.
 func (d *Device) RestoreState(b []byte) error {
 	r := virtio.NewStateReader(b)
 	r.Version(stateVersion)

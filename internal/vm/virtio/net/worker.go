@@ -2,7 +2,7 @@ package net
 
 import "errors"
 
-// batch is after how many frames of the guest its other queues are looked at.
+// batch is the number of the guest's frames after which its other queues are checked.
 const batch = 64
 
 // Kick implements virtio.Device.
@@ -16,15 +16,15 @@ func (d *Device) Kick() {
 	}
 }
 
-// countInherited notes, once, what the source of a restored guest was about to send. The
-// guest may have added some since: until a device runs it is a moment, in a crowd some more.
+// countInherited records, once, the frames a restored guest's source was about to send. The guest
+// may have added some since it started; the device starts moments later, or more under load.
 func (t *transmitter) countInherited() {
 	if t.restored && t.queue != nil && !t.paused {
 		t.restored, t.inherited = false, t.queue.Available()
 	}
 }
 
-// attendReceive does what waits for receive buffers. The lock of tx is held.
+// attendReceive does the work waiting for receive buffers. The lock of tx is held.
 func (d *Device) attendReceive() {
 	d.rx.mu.Lock()
 	d.flushResets()
@@ -55,8 +55,8 @@ func (d *Device) serveControl() {
 	}
 }
 
-// transmitBatch reads some of what the guest sends, once it may; it reports
-// whether there is more. The lock of tx is held.
+// transmitBatch reads some of the guest's frames, once the network is open. It reports whether
+// there are more. The lock of tx is held.
 func (d *Device) transmitBatch() (more bool) {
 	if !d.open.Load() || d.newEngine == nil {
 		return false
@@ -88,7 +88,7 @@ func (d *Device) transmitBatch() (more bool) {
 	return true
 }
 
-// transmit gives the engine a frame, unless it belongs to a session of the guest's source.
+// transmit passes the engine a frame, unless it belongs to a session of the guest's source.
 func (d *Device) transmit(h Header, frame []byte) {
 	answer, pass := d.flows.Sent(frame)
 	if !pass {

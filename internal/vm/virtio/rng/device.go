@@ -1,8 +1,7 @@
-// Package rng is the virtio entropy device (virtio 1.2 §5.4): it fills guest
-// buffers with random bytes from the source it is given. It owns nothing else,
-// has no state, and is made by the VMM. The trap: guests forked from one
-// snapshot must not get equal bytes, so the source must be the host's live
-// generator and never a seeded one outside tests.
+// Package rng is the virtio entropy device (virtio 1.2 §5.4). It fills guest buffers with random
+// bytes from its source. It has no state; the VMM creates it. Guests forked from one snapshot must
+// not get equal bytes, so the source must be the host's live generator. Only tests may use a seeded
+// one.
 package rng
 
 import (
@@ -15,8 +14,8 @@ import (
 
 const (
 	queueSize = 8
-	// MaxRequest bounds what one request gets, so that a large buffer cannot
-	// hold up a pause; the driver asks again.
+	// MaxRequest limits the bytes of one request, because a large buffer must not delay a pause.
+	// The driver asks again.
 	MaxRequest = 64 << 10
 )
 
@@ -28,8 +27,7 @@ type Device struct {
 
 var _ virtio.Device = (*Device)(nil)
 
-// New makes a device that draws from source, or from the host's generator if
-// source is nil.
+// New returns a device drawing from source, or from the host's generator if source is nil.
 func New(source io.Reader) *Device {
 	if source == nil {
 		source = rand.Reader

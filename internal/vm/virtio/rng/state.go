@@ -5,7 +5,7 @@ import "github.com/forkd/forkd/internal/vm/virtio"
 // stateVersion is documented in docs/inside/formats/device-state.md.
 const stateVersion = 1
 
-// SaveState implements virtio.Device: a version and nothing else.
+// SaveState implements virtio.Device. The state is only a version.
 func (d *Device) SaveState() []byte {
 	var w virtio.StateWriter
 	w.U16(stateVersion)

@@ -6,9 +6,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// serve fills one request; virtio.Worker is the loop around it. A source that
-// fails ends the device: going on with a buffer that is not random would be
-// worse.
+// serve fills one request; virtio.Worker is the loop around it. An error of the source breaks the
+// device, because returning a non-random buffer would be worse.
 func (d *Device) serve(c *virtio.Chain) (written uint32, err error) {
 	want, err := parseRequest(c)
 	if err != nil {

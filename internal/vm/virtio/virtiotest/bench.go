@@ -1,8 +1,7 @@
-// Package virtiotest is a guest driver for tests: it drives a virtio device
-// through its transport's registers and rings, as a kernel would, over memory
-// that is a byte slice. It trusts nothing it does not check and never sleeps
-// to wait. Only tests may import it; the trap is to share one Driver between
-// goroutines: like a kernel's virtqueue, its queues are not locked.
+// Package virtiotest is a guest driver for tests. It drives a virtio device through its transport's
+// registers and rings, like a kernel, over memory in a byte slice. It checks the device's answers
+// and never sleeps to wait. Only tests may import it. Do not share a Driver between goroutines:
+// like a kernel's virtqueue, its queues are not locked.
 package virtiotest
 
 import (
@@ -24,7 +23,7 @@ type Memory struct {
 	next uint64 // bump allocator
 }
 
-// NewMemory makes n bytes of RAM, n a multiple of 4.
+// NewMemory returns n bytes of RAM. n is a multiple of 4.
 func NewMemory(n int) *Memory { return &Memory{ram: make([]byte, n), next: 0x1000} }
 
 // Slice implements virtio.Memory.
@@ -35,10 +34,10 @@ func (m *Memory) Slice(gpa uint64, n int) ([]byte, error) {
 	return m.ram[gpa:][:n:n], nil
 }
 
-// Size is the amount of RAM, the first address that is outside.
+// Size returns the amount of RAM. It is also the first address outside.
 func (m *Memory) Size() uint64 { return uint64(len(m.ram)) }
 
-// Bytes is Slice for the driver's own addresses, which are right.
+// Bytes returns the n bytes at gpa, a valid address chosen by the driver.
 func (m *Memory) Bytes(gpa uint64, n int) []byte {
 	b, err := m.Slice(gpa, n)
 	if err != nil {
@@ -47,7 +46,7 @@ func (m *Memory) Bytes(gpa uint64, n int) []byte {
 	return b
 }
 
-// Alloc reserves n bytes aligned to 64; nothing is ever given back.
+// Alloc reserves n bytes aligned to 64. Memory is never freed.
 func (m *Memory) Alloc(n int) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,14 +58,14 @@ func (m *Memory) Alloc(n int) uint64 {
 	return at
 }
 
-// Put allocates memory that holds p.
+// Put allocates memory and fills it with p.
 func (m *Memory) Put(p []byte) uint64 {
 	at := m.Alloc(len(p))
 	copy(m.Bytes(at, len(p)), p)
 	return at
 }
 
-// Clone is a copy of the RAM, as a restored VM has.
+// Clone returns a copy of the RAM, like a restored VM's.
 func (m *Memory) Clone() *Memory {
 	return &Memory{ram: append([]byte(nil), m.ram...), next: m.next}
 }
@@ -82,8 +81,8 @@ type Bench struct {
 	faults []error
 }
 
-// New puts dev on a bench with mem and closes it at the end of the test. Kicks
-// do their work before the driver's notification returns.
+// New attaches dev to a bench with mem and closes it at the end of the test. Kicks do their work
+// before the driver's notification returns.
 func New(t testing.TB, dev virtio.Device, mem *Memory) *Bench { return newBench(t, dev, mem, nil) }
 
 // NewAsync is New with kicks through an eventfd, as under KVM.
@@ -120,7 +119,7 @@ func (b *Bench) noteFault(err error) {
 	b.faults = append(b.faults, err)
 }
 
-// Fault is the first reason why the device needed a reset, or nil.
+// Fault returns the first reason why the device needed a reset, or nil.
 func (b *Bench) Fault() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// Registers and status bits a driver uses (virtio 1.2 §4.2.2 and §2.1). They
-// are spelled out again so that a typo in the device's table shows.
+// Registers and status bits of a driver (virtio 1.2 §4.2.2 and §2.1). They repeat the device's
+// table, to reveal a typo in it.
 const (
 	RegMagic, RegVersion, RegDeviceID            = 0x0, 0x4, 0x8
 	RegDeviceFeatures, RegDeviceFeaturesSel      = 0x10, 0x14
@@ -39,7 +39,7 @@ func (b *Bench) Offered() uint64 {
 	return uint64(hi)<<32 | uint64(b.Read32(RegDeviceFeatures))
 }
 
-// Negotiate resets the device and asks for exactly these features.
+// Negotiate resets the device and requests exactly these features.
 func (b *Bench) Negotiate(features uint64) error {
 	b.Write32(RegStatus, 0)
 	b.Write32(RegStatus, StatusAcknowledge)
@@ -55,8 +55,8 @@ func (b *Bench) Negotiate(features uint64) error {
 	return nil
 }
 
-// Start does all a driver does at probe, with those of the wanted features
-// that are offered. Queues get their maximum size.
+// Start does a driver's probe, with the wanted features offered by the device. Queues get their
+// maximum size.
 func (b *Bench) Start(want uint64) (*Driver, error) {
 	d := &Driver{Bench: b, Features: b.Offered() & (want | virtio.FeatureVersion1)}
 	if err := b.Negotiate(d.Features); err != nil {
@@ -90,8 +90,8 @@ func (b *Bench) SetQueue(i int, size uint32, desc, avail, used uint64) {
 	b.Write32(RegQueueReady, 1)
 }
 
-// Move takes the driver, as part of a guest's memory, to a bench that was
-// restored from this one's saved state and a clone of its memory.
+// Move moves the driver, as part of a guest's memory, to a bench restored from this one's saved
+// state and a clone of its memory.
 func (d *Driver) Move(to *Bench) *Driver {
 	n := &Driver{Bench: to, Features: d.Features}
 	for _, q := range d.Queues {
@@ -167,7 +167,7 @@ func PutDesc(b []byte, gpa uint64, n uint32, flags, next uint16) {
 	binary.LittleEndian.PutUint16(b[14:], next)
 }
 
-// Offer makes head available without any check and without a kick.
+// Offer makes head available without any check or kick.
 func (q *Queue) Offer(head uint16) {
 	at := q.avail + 4 + 2*uint64(int(q.availIdx)%q.size)
 	binary.LittleEndian.PutUint16(q.bench.Mem.Bytes(at, 2), head)
@@ -181,7 +181,7 @@ func (q *Queue) SetAvailIdx(v uint16) {
 	q.hAvail.Store(v)
 }
 
-// Add makes a chain available; false if the descriptors ran out.
+// Add makes a chain available. It returns false if the descriptors ran out.
 func (q *Queue) Add(segs ...Seg) (head uint16, ok bool) {
 	if len(segs) == 0 || len(segs) > len(q.free) {
 		return 0, false
@@ -203,7 +203,7 @@ func (q *Queue) Add(segs ...Seg) (head uint16, ok bool) {
 	return ids[0], true
 }
 
-// Kick notifies the device if it asked for that.
+// Kick notifies the device if it requested notifications.
 func (q *Queue) Kick() {
 	old := q.kicked
 	q.kicked = q.availIdx
@@ -239,8 +239,8 @@ func (q *Queue) Used() (head uint16, written int, ok bool) {
 	return head, int(binary.LittleEndian.Uint32(e[4:])), true
 }
 
-// Wait waits for an interrupt until a chain is finished. Without one it waits
-// until the test binary's own limit.
+// Wait waits for an interrupt until a chain is finished. It has no timeout except the test
+// binary's.
 func (q *Queue) Wait() (head uint16, written int) {
 	for {
 		if head, n, ok := q.Used(); ok {
@@ -258,8 +258,8 @@ func (b *Bench) Ack() uint32 {
 	return s
 }
 
-// Exchange does one request: out is copied to guest memory, in bytes are
-// returned, cut at what the device says it wrote.
+// Exchange does one request. It copies out to guest memory and returns in bytes, cut to the length
+// written by the device.
 func (q *Queue) Exchange(out []byte, in int) ([]byte, error) {
 	var segs []Seg
 	if len(out) > 0 {
@@ -281,8 +281,8 @@ func (q *Queue) Exchange(out []byte, in int) ([]byte, error) {
 	return append([]byte(nil), q.bench.Mem.Bytes(at, n)...), nil
 }
 
-// SetNoInterrupt sets or clears the driver's wish for no interrupts, which
-// counts when EVENT_IDX is off.
+// SetNoInterrupt sets or clears the driver's request for no interrupts, which is valid when
+// EVENT_IDX is off.
 func (q *Queue) SetNoInterrupt(on bool) {
 	h, err := virtio.HalfAt(q.bench.Mem, q.avail)
 	if err != nil {
@@ -295,5 +295,5 @@ func (q *Queue) SetNoInterrupt(on bool) {
 	}
 }
 
-// Offered is the number of chains made available and not yet seen as used.
+// Offered returns the number of chains made available and not yet seen as used.
 func (q *Queue) Offered() int { return int(q.availIdx - q.usedIdx) }

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// key names a connection; the addresses are the host's and this guest's.
+// key names a connection. The addresses are always the host's and this guest's.
 type key struct{ guest, host uint32 }
 
-// phase is how far a connection is.
+// phase is the progress of a connection.
 type phase uint8
 
 const (
@@ -20,7 +20,7 @@ const (
 	phaseOpen
 )
 
-// needs are the packets that a connection has to send, sent in this order.
+// needs are the packets a connection has to send, in this order.
 type needs uint8
 
 const (
@@ -44,13 +44,12 @@ var needOps = []struct {
 
 var errRefused = errors.New("guest refused or reset the connection")
 
-// conn is one connection. Its goroutine runs pump and closes the socket;
-// everybody else only marks it dead. The device's lock guards all of it but
-// the channels.
+// conn is one connection. Its goroutine runs pump and closes the socket; other goroutines only mark
+// it dead. The device's lock guards all fields except the channels.
 type conn struct {
 	d *Device
 	key
-	// wake holds a token when something changed on the guest's side.
+	// wake holds a token after a change on the guest's side.
 	wake chan struct{}
 	// answered is closed when a requested connection is open or dead.
 	answered chan struct{}
@@ -63,29 +62,29 @@ type conn struct {
 	dead    bool
 	queued  bool // in outbox.control
 	waiting bool // in outbox.waiters
-	greet   bool // tell the host's client once the guest accepts
+	greet   bool // send the greeting to the host's client once the guest accepts
 	need    needs
 
-	hostDone  uint32 // shutdown flags to tell, or told, the guest
-	guestDone uint32 // shutdown flags the guest told
+	hostDone  uint32 // shutdown flags to send, or sent, to the guest
+	guestDone uint32 // shutdown flags received from the guest
 	eof       bool   // the host sends no more
 
 	// Guest to host. All counters are modulo 2^32 (virtio 1.2 §5.10.6.3).
 	received  uint32 // bytes from the guest
-	forwarded uint32 // of those, written to the socket
-	told      uint32 // forwarded as the guest knows it
-	backlog   []byte // bytes between the two
+	forwarded uint32 // the part of received written to the socket
+	told      uint32 // the value of forwarded last sent to the guest
+	backlog   []byte // bytes received and not forwarded
 	flushing  bool   // a goroutine writes the backlog
 
 	// Host to guest.
 	sent         uint32
 	guestBuf     uint32
 	guestForward uint32
-	asked        bool // for credit, since it last ran out
+	asked        bool // asked for credit since it last ran out
 
-	handed time.Time // when the host's last data was put before the guest; zero: it has answered
+	handed time.Time // when the guest last received host data; zero once it has answered
 
-	next outcome // what fill found, for pump
+	next outcome // result of fill, for pump
 }
 
 func (d *Device) newConn(k key, p phase) *conn {
@@ -99,19 +98,18 @@ func (d *Device) newConn(k key, p phase) *conn {
 	return c
 }
 
-// GuestTime is for how long data that the host had sent waited for the guest's
-// next data on the same connection, summed over all connections. What goes out
-// and is never answered does not count.
+// GuestTime returns the time host data waited for the guest's next data on the same connection,
+// summed over all connections. Data the guest never answers does not count.
 func (d *Device) GuestTime() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.guestTime
 }
 
-// handedOver notes that the guest has data to answer, from the last of it on.
+// handedOver records the time at which the guest received data to answer. The last data counts.
 func (c *conn) handedOver() { c.handed = time.Now() }
 
-// answeredBack notes that it did.
+// answeredBack records the guest's answer.
 func (c *conn) answeredBack() {
 	if !c.handed.IsZero() {
 		c.d.guestTime += time.Since(c.handed)
@@ -140,7 +138,7 @@ func (c *conn) poke() {
 	}
 }
 
-// kill ends a connection. Its goroutine finds out and closes the socket.
+// kill ends a connection. Its goroutine notices and closes the socket.
 func (d *Device) kill(c *conn, tellGuest bool) {
 	if c.dead {
 		return
@@ -170,7 +168,7 @@ func (d *Device) killAll(tellGuest bool) {
 	}
 }
 
-// takeNeed builds the next packet of c.
+// takeNeed builds the connection's next packet.
 func (c *conn) takeNeed() header {
 	for _, n := range needOps {
 		if c.need&n.need != 0 {
@@ -182,10 +180,10 @@ func (c *conn) takeNeed() header {
 			return h
 		}
 	}
-	return c.header(opCreditUpdate) // not reached: needOps lists every need
+	return c.header(opCreditUpdate) // unreachable: needOps lists every need
 }
 
-// header is a packet of this connection. It tells the guest its credit.
+// header returns a packet header of this connection, with the guest's current credit.
 func (c *conn) header(op uint16) header {
 	h := headerOf(c.d.cid, c.key, op)
 	h.bufAlloc, h.fwdBack = bufAlloc, c.forwarded
@@ -193,8 +191,8 @@ func (c *conn) header(op uint16) header {
 	return h
 }
 
-// credit is how many bytes the guest can take. A guest that claims to have
-// consumed more than it got has none.
+// credit returns the number of bytes the guest can take. If the guest claims to have consumed more
+// than it got, it has no credit.
 func (c *conn) credit() int {
 	inFlight := c.sent - c.guestForward
 	if inFlight >= c.guestBuf {
@@ -203,8 +201,8 @@ func (c *conn) credit() int {
 	return int(c.guestBuf - inFlight)
 }
 
-// creditBack tells the guest when it knows of a quarter of its credit less
-// than it has.
+// creditBack sends the guest a credit update when its known credit is a quarter of the buffer below
+// the actual one.
 func (c *conn) creditBack() {
 	if c.forwarded-c.told >= bufAlloc/4 {
 		c.d.say(c, needCreditUpdate)

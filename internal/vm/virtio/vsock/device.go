@@ -1,11 +1,11 @@
-// Package vsock is the guest's virtio socket device (virtio 1.2 §5.10), wholly
-// in user space. It owns the connection table, credit accounting and the
-// splicing of host sockets to guest connections; it opens no host sockets, the
-// caller's Dialer and listener do. The VMM makes one Device per machine.
+// Package vsock is the guest's virtio socket device (virtio 1.2 §5.10), entirely in user space. It
+// owns the connection table, credit accounting and the splicing of host sockets to guest
+// connections. It opens no host sockets; the caller's Dialer and listener do. The VMM creates one
+// Device per machine.
 //
-// One lock guards everything. Goroutines take it inside their RawConn
-// callbacks, so nothing that waits for those callbacks (closing a socket) may
-// happen under it: a dead connection's own goroutine closes its socket.
+// One lock guards everything. Goroutines take it inside their RawConn callbacks, so an operation
+// waiting for them (closing a socket) must not happen under it: a dead connection's own goroutine
+// closes its socket.
 package vsock
 
 import (
@@ -27,19 +27,19 @@ const (
 	// MinGuestCID is the first address a guest may have.
 	MinGuestCID = 3
 
-	// MaxConns caps the connections of a device, those that are being opened
-	// or flushed included. One more is refused with a reset.
+	// MaxConns limits the connections of a device, including the ones being opened or flushed.
+	// Further ones are refused with a reset.
 	MaxConns = 1024
-	// MaxDials caps those of them whose host end is being opened: a guest that
-	// dials without end leaves room for connections to it.
+	// MaxDials limits the connections whose host end is being opened. This leaves room for
+	// connections to a guest that keeps dialing.
 	MaxDials = 128
-	// bufAlloc is the credit a guest gets per connection: so much may wait
-	// here for a slow host reader.
+	// bufAlloc is the credit a guest gets per connection: the limit of bytes waiting here for a
+	// slow host reader.
 	bufAlloc = 256 << 10
-	// maxBacklog caps what waits in all connections together.
+	// maxBacklog limits the bytes waiting in all connections together.
 	maxBacklog = 32 << 20
-	// maxResets caps the resets that wait for receive buffers. A guest that
-	// provokes more without reading them loses the rest.
+	// maxResets limits the resets waiting for receive buffers. If a guest provokes more without
+	// reading them, the excess is lost.
 	maxResets = 2 * MaxConns
 
 	queueSize      = 128
@@ -48,42 +48,41 @@ const (
 	featureStream = 1 << 0
 )
 
-// Conn is a host socket: a *net.UnixConn or *net.TCPConn. Data moves between
-// its descriptor and guest memory directly.
+// Conn is a host socket: a *net.UnixConn or *net.TCPConn. Data moves between its descriptor and
+// guest memory directly.
 type Conn interface {
 	net.Conn
 	syscall.Conn
 }
 
-// Dialer opens the host end of a connection that the guest opens.
+// Dialer opens the host end of a guest's connection.
 type Dialer interface {
-	// DialHost connects to whatever serves the host's port. An error makes
-	// the guest's connect fail. It must return when ctx ends. The device
-	// closes the connection.
+	// DialHost connects to the server of the host's port. An error makes the guest's connect fail.
+	// DialHost must return when ctx ends. The device closes the connection.
 	DialHost(ctx context.Context, port uint32) (Conn, error)
 }
 
-// Config is what a device needs from the VMM.
+// Config holds the settings of a device.
 type Config struct {
 	// CID is the guest's address; see SetCID.
 	CID uint64
-	// Dialer may be nil: the guest can then open no connections.
+	// Dialer may be nil. The guest can then open no connections.
 	Dialer Dialer
 }
 
 // Device is a socket device behind a virtio transport.
 type Device struct {
 	dialer Dialer
-	// root ends dials that are under way at Close.
+	// root ends the current dials at Close.
 	root   context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // every goroutine that serves a connection
-	// shaking counts clients that have not said CONNECT yet.
+	wg     sync.WaitGroup // all goroutines of connections
+	// shaking counts clients before their CONNECT line.
 	shaking atomic.Int32
 	// leaving is raised before mu is taken to stop the transmit loop.
 	leaving atomic.Int32
 
-	mu            sync.Mutex // held while guest memory is touched
+	mu            sync.Mutex // held while guest memory is accessed
 	cid           uint64
 	rx, tx, event *virtio.Queue // nil while not active
 	paused        bool
@@ -103,7 +102,7 @@ type Device struct {
 
 var _ virtio.Device = (*Device)(nil)
 
-// New makes a device. Call Close when done.
+// New returns a device. Call Close when done.
 func New(cfg Config) *Device {
 	d := &Device{dialer: cfg.Dialer, cid: cfg.CID, nextPort: firstPort}
 	d.root, d.cancel = context.WithCancel(context.Background())
@@ -132,11 +131,11 @@ func (d *Device) ReadConfig(off uint64, p []byte) {
 	}
 }
 
-// WriteConfig implements virtio.Device: nothing is writable.
+// WriteConfig implements virtio.Device. No byte is writable.
 func (d *Device) WriteConfig(uint64, []byte) {}
 
-// SetCID gives the guest another address. It is for a restored device before
-// it resumes: the guest reads the address again after the transport reset.
+// SetCID sets the guest's address. It is for a restored device before it resumes: the guest reads
+// the address again after the transport reset.
 func (d *Device) SetCID(cid uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -171,8 +170,8 @@ func (d *Device) Resume() {
 	}
 }
 
-// Reset implements virtio.Device. Host sockets are closed. The goroutines of
-// connections may end a little later, but touch nothing of the guest any more.
+// Reset implements virtio.Device. Host sockets are closed. The goroutines of connections may end a
+// little later, but no longer access the guest.
 func (d *Device) Reset() {
 	d.lockToStop()
 	defer d.mu.Unlock()
@@ -183,7 +182,7 @@ func (d *Device) Reset() {
 	d.reset.phase = resetDone
 }
 
-// Close implements virtio.Device. It does not end Serve; its context does.
+// Close implements virtio.Device. It does not end Serve; cancelling its context does.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -200,5 +199,5 @@ func (d *Device) lockToStop() {
 	d.leaving.Add(-1)
 }
 
-// running reports whether guest memory may be touched. The lock is held.
+// running reports whether guest memory may be accessed. The lock is held.
 func (d *Device) running() bool { return d.rx != nil && !d.paused }

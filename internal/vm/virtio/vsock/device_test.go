@@ -22,7 +22,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/virtiotest"
 )
 
-// ports is a Dialer whose host ports are served in the test.
+// ports is a Dialer with host ports served by the test.
 type ports map[uint32]func(Conn)
 
 func (p ports) DialHost(_ context.Context, port uint32) (Conn, error) {
@@ -40,7 +40,7 @@ func (p ports) DialHost(_ context.Context, port uint32) (Conn, error) {
 
 func newDevice(dialer Dialer) *Device { return New(Config{CID: testCID, Dialer: dialer}) }
 
-// serve gives the device a Unix listener and returns its path.
+// serve serves the device on a Unix listener and returns its path.
 func serve(t testing.TB, dev *Device) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "v.sock")
@@ -60,7 +60,7 @@ func serve(t testing.TB, dev *Device) string {
 	return path
 }
 
-// dialRaw says line and returns the first line of the answer.
+// dialRaw sends line and returns the first line of the answer.
 func dialRaw(t testing.TB, path, line string) (*net.UnixConn, string) {
 	t.Helper()
 	sock, err := net.Dial("unix", path)
@@ -124,8 +124,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// Both directions carry different data at once, and each side closes its half
-// when it has sent all.
+// exchange sends different data in both directions concurrently. Each side closes its half when it
+// has sent all.
 func exchange(t *testing.T, seed uint64, host *net.UnixConn, inGuest *gconn) {
 	t.Helper()
 	up, down := noise(seed, 100_000+int(seed)*7919%300_000), noise(seed+1e6, 100_000+int(seed)*104729%300_000)
@@ -181,7 +181,7 @@ func manyFromTheHost(t *testing.T, features uint64) {
 	expectIdle(t, dev, g)
 }
 
-// dialGuest is a connection to a guest's port: the host's end and the guest's.
+// dialGuest connects to a guest's port, and returns the host's end and the guest's.
 func dialGuest(t testing.TB, dev *Device, g *guest, port uint32) (*net.UnixConn, *gconn) {
 	t.Helper()
 	path := serve(t, dev)
@@ -211,7 +211,7 @@ func TestManyConnectionsFromTheGuest(t *testing.T) {
 	expectIdle(t, dev, g)
 }
 
-// expectIdle checks that nothing of a connection is left.
+// expectIdle checks that all resources of connections are freed.
 func expectIdle(t *testing.T, dev *Device, g *guest) {
 	t.Helper()
 	if err := g.d.Fault(); err != nil {
@@ -251,7 +251,7 @@ func TestHandshake(t *testing.T) {
 		}
 	}
 	g.listen(80)
-	// Bytes after the line belong to the guest, whatever the pieces are.
+	// Bytes after the line belong to the guest, for any split into pieces.
 	sock, answer := dialRaw(t, path, "CONNECT 80\nGET /")
 	if answer == "" {
 		t.Fatal("refused")
@@ -335,8 +335,8 @@ func TestSlowHostReader(t *testing.T) {
 	c.awaitReset()
 }
 
-// What the guest sent before it closed reaches a slow host, and the guest need
-// not wait for that.
+// Data sent by the guest before it closed reaches a slow host, and the guest need not wait for
+// that.
 func TestCloseBeforeTheHostReads(t *testing.T) {
 	dev := newDevice(nil)
 	g := startGuest(t, dev)
@@ -401,7 +401,7 @@ func TestGuestStopsReceiving(t *testing.T) {
 	c.awaitReset()
 }
 
-// A guest that offers no room gets no data, and is asked once for credit.
+// A guest without credit gets no data, and is asked once for credit.
 func TestGuestWithoutCredit(t *testing.T) {
 	dev := newDevice(nil)
 	g := startGuest(t, dev)
@@ -416,7 +416,7 @@ func TestGuestWithoutCredit(t *testing.T) {
 	}
 }
 
-// Packets that fit nothing: each names what the device must answer.
+// Invalid packets. Each names the answer that the device must give.
 func TestProtocolViolations(t *testing.T) {
 	base := header{srcCID: testCID, dstCID: HostCID, srcPort: 9, dstPort: 8, kind: typeStream, bufAlloc: guestBuf}
 	mod := func(f func(*header)) header {
@@ -450,7 +450,7 @@ func TestProtocolViolations(t *testing.T) {
 			if c.reset {
 				want = 2
 			}
-			// The refusal of a request may come after the marker's: it is dialled.
+			// The refusal of a request may come after the marker's, because it is dialled.
 			g.until(func() bool {
 				return len(g.seen) >= want && slices.ContainsFunc(g.seen, func(h header) bool { return h.dstPort == 77 })
 			})
@@ -512,8 +512,7 @@ func TestViolationsOnAConnection(t *testing.T) {
 	}
 }
 
-// A guest that lies about what it consumed gets no data, and nobody else
-// suffers.
+// A guest that lies about the bytes it consumed gets no data, and other guests are unaffected.
 func TestLyingAboutCredit(t *testing.T) {
 	dev := newDevice(nil)
 	g := startGuest(t, dev)
@@ -612,7 +611,7 @@ func TestResetInMidUse(t *testing.T) {
 	if !dev.readyFails() {
 		t.Error("ready without a driver")
 	}
-	d, err := g.d.Start(^uint64(0)) // a driver starts anew
+	d, err := g.d.Start(^uint64(0)) // a driver starts again
 	if err != nil || len(d.Queues) != 3 || dev.readyFails() {
 		t.Errorf("second driver: %v", err)
 	}
@@ -643,7 +642,7 @@ func TestSaveRestore(t *testing.T) {
 	dev2.SetCID(300)
 	path2 := serve(t, dev2)
 	answer := make(chan string, 1)
-	go func() { // before the guest runs: held until it has heard of the reset
+	go func() { // before the guest runs: held until it has processed the reset
 		_, line := dialRaw(t, path2, "CONNECT 80\n")
 		answer <- line
 	}()
@@ -659,7 +658,7 @@ func TestSaveRestore(t *testing.T) {
 	r.accept(80)
 	exchange(t, 5, dial(t, path2, 80), r.accept(80))
 
-	// The source goes on too, with its connections.
+	// The source continues too, with its connections.
 	if _, err := host.Write([]byte(", after")); err != nil {
 		t.Error(err)
 	}
@@ -675,14 +674,14 @@ func TestSaveRestore(t *testing.T) {
 	}
 }
 
-// branch saves a guest that goes on, and returns the restored one, paused.
+// branch saves a guest that continues, and returns the restored one, paused.
 func (g *guest) branch(t *testing.T, dev, dev2 *Device) *guest {
 	t.Helper()
 	g.halt()
 	g.d.MMIO.Pause()
 	defer g.resume()
-	g.interrupt() // takes what is used, so that every buffer is the device's
-	g.mu.Lock()   // programs in the guest stand still too
+	g.interrupt() // takes the used buffers, so that the device has every buffer
+	g.mu.Lock()   // programs in the guest stop too
 	defer g.mu.Unlock()
 	if n := dev.receiveBuffers(); n != len(g.rxBufs) {
 		t.Errorf("the paused device has %d receive buffers of %d", n, len(g.rxBufs))
@@ -694,7 +693,7 @@ func (g *guest) branch(t *testing.T, dev, dev2 *Device) *guest {
 	return g.restore(t, dev2, state)
 }
 
-// receiveBuffers counts what the device could pop.
+// receiveBuffers counts the buffers that the device could pop.
 func (d *Device) receiveBuffers() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -707,15 +706,15 @@ func (d *Device) receiveBuffers() (n int) {
 	return n
 }
 
-// resume lets a guest that was saved go on.
+// resume continues a saved guest.
 func (g *guest) resume() {
 	g.d.MMIO.Resume()
 	g.handleInterrupts()
 	g.interrupt()
 }
 
-// A client whose handshake is half done at a save gets its answer from the
-// source, whichever half that is; the restored guest takes others.
+// If a client's handshake is incomplete at a save, at any step, the client gets its answer from the
+// source. The restored guest accepts other clients.
 func TestSaveInMidHandshake(t *testing.T) {
 	for name, asked := range map[string]bool{"the guest was asked": true, "the guest was not asked": false} {
 		t.Run(name, func(t *testing.T) {
@@ -753,7 +752,7 @@ func TestSaveInMidHandshake(t *testing.T) {
 
 			fresh := dial(t, serve(t, dev2), 80)
 			c := r.accept(80)
-			if asked { // the source's came first, and its answer was for nobody
+			if asked { // the source's came first, and its answer had no receiver
 				c.awaitReset()
 				c = r.accept(80)
 			}
@@ -762,7 +761,7 @@ func TestSaveInMidHandshake(t *testing.T) {
 	}
 }
 
-// awaitRequest waits until a connection asks the guest, or would.
+// awaitRequest waits until a connection has sent a request to the guest, or is about to.
 func (d *Device) awaitRequest(pending bool) {
 	for ; ; time.Sleep(time.Millisecond) {
 		d.mu.Lock()
@@ -776,8 +775,8 @@ func (d *Device) awaitRequest(pending bool) {
 	}
 }
 
-// Saves in the midst of traffic: nothing is lost or doubled for the source,
-// and every restored guest has all its receive buffers and can be talked to.
+// Saves during traffic: the source loses and doubles no data. Every restored guest has all its
+// receive buffers and accepts connections.
 func TestSaveInMidTraffic(t *testing.T) {
 	dev := newDevice(nil)
 	g := startGuest(t, dev)
@@ -829,7 +828,7 @@ func TestResetEventWaitsForABuffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.keepEvents = true
-	for round := range eventQueueSize + 1 { // each restore uses one buffer up
+	for round := range eventQueueSize + 1 { // each restore consumes one buffer
 		dev2 := newDevice(nil)
 		r := g.restore(t, dev2, state)
 		r.d.MMIO.Resume()
@@ -875,7 +874,7 @@ func TestGoldenState(t *testing.T) {
 	}
 }
 
-// Close leaves no goroutine and no descriptor, whatever is under way.
+// Close leaves no goroutine and no descriptor, in any situation.
 func TestCloseFreesEverything(t *testing.T) {
 	fds := func() int {
 		e, err := os.ReadDir("/proc/self/fd")
@@ -892,7 +891,7 @@ func TestCloseFreesEverything(t *testing.T) {
 		g.listen(80)
 		for range 4 {
 			host, c := dial(t, path, 80), g.accept(80)
-			go func() { _, _ = c.Write(make([]byte, 2<<20)) }() // stuck: nobody reads
+			go func() { _, _ = c.Write(make([]byte, 2<<20)) }() // stuck without a reader
 			_, _ = host.Write(make([]byte, 1000))
 			if _, err := g.connect(1); err != nil {
 				t.Error(err)

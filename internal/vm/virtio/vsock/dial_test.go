@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// slowPorts is a Dialer that answers when it may.
+// slowPorts is a Dialer that answers only when allowed.
 type slowPorts struct{ open chan struct{} }
 
 func (p slowPorts) DialHost(context.Context, uint32) (Conn, error) {
@@ -16,8 +16,8 @@ func (p slowPorts) DialHost(context.Context, uint32) (Conn, error) {
 	return nil, errors.New("connection refused")
 }
 
-// A guest that dials without end fills a part of the table: the rest of its
-// dials are refused at once, and the host still reaches it.
+// A guest that dials without end fills a part of the table. Its further dials are refused
+// immediately, and the host still reaches it.
 func TestDialCap(t *testing.T) {
 	open := make(chan struct{})
 	dev := newDevice(slowPorts{open})

@@ -8,8 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/virtiotest"
 )
 
-// FuzzPackets sends a stream of packets. Each starts with its own length in
-// one byte; half of the headers are patched so that they name a connection.
+// FuzzPackets sends a stream of packets. Each starts with its own length in one byte. Half of the
+// headers are patched to name a connection.
 func FuzzPackets(f *testing.F) {
 	seed := func(ops ...uint16) (s []byte) {
 		for _, op := range ops {

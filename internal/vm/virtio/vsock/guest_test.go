@@ -17,14 +17,13 @@ const (
 	guestTxSlot = 32
 )
 
-// guest is a guest kernel's socket layer: it keeps the protocol, and checks
-// that the device does.
+// guest is a guest kernel's socket layer. It follows the protocol, and checks that the device does.
 type guest struct {
 	t   testing.TB
 	d   *virtiotest.Driver
 	cid uint64
-	// former is the address before a restore. Linux's listeners, bound to any
-	// address, accept what was sent to it and not looked at yet.
+	// former is the address before a restore. Linux's listeners, bound to any address, accept
+	// pending packets to it.
 	former uint64
 
 	mu       sync.Mutex
@@ -36,7 +35,7 @@ type guest struct {
 	conns    map[key]*gconn
 	backlog  map[uint32][]*gconn // listening port to connections not accepted
 	nextPort uint32
-	control  []header // to be sent when there is a slot
+	control  []header // packets waiting for a slot
 	seen     []header // packets for no connection, for tests of the protocol
 	resets   int      // transport resets
 	stop     chan struct{}
@@ -112,7 +111,7 @@ func (g *guest) handleInterrupts() {
 	}()
 }
 
-// halt stops the guest, as its vCPUs stop before a save.
+// halt stops the guest, like its vCPUs before a save.
 func (g *guest) halt() {
 	select {
 	case <-g.done:
@@ -122,7 +121,7 @@ func (g *guest) halt() {
 	}
 }
 
-// restore is the guest in a VM restored from this one's state and memory.
+// restore returns the guest in a VM restored from this one's state and memory.
 func (g *guest) restore(t testing.TB, dev *Device, state []byte) *guest {
 	t.Helper()
 	b := virtiotest.NewAsync(t, dev, g.d.Mem.Clone())
@@ -210,7 +209,7 @@ func (g *guest) interrupt() {
 	g.flush()
 }
 
-// event is a transport reset: all connections are dropped, listeners stay.
+// event handles a transport reset: all connections are dropped, listeners stay.
 func (g *guest) event(n int) {
 	if n != eventSize {
 		g.t.Errorf("event of %d bytes", n)
@@ -256,7 +255,7 @@ func (g *guest) packet(h header, data []byte) {
 	}
 }
 
-// incoming is a packet for no known connection.
+// incoming handles a packet for no known connection.
 func (g *guest) incoming(k key, h header) *gconn {
 	if _, listening := g.backlog[k.guest]; h.op == opRequest && listening {
 		c := &gconn{g: g, key: k, open: true, peerBuf: h.bufAlloc, peerFwd: h.fwdBack}
@@ -416,7 +415,7 @@ func (c *gconn) say(op uint16) header {
 	return c.header(op)
 }
 
-// shutdown is a half or full close.
+// shutdown does a half or full close.
 func (c *gconn) shutdown(flags uint32) {
 	h := c.say(opShutdown)
 	h.flags = flags

@@ -29,7 +29,7 @@ func TestGuestTimeIsWhatTheGuestTakesToAnswer(t *testing.T) {
 	if before < 2*wait || before > time.Since(start)-2*wait {
 		t.Errorf("it is %s of %s, want %s and no more than what the host did not wait", before, time.Since(start), 2*wait)
 	}
-	_, _ = c.Write(p) // nobody has asked
+	_, _ = c.Write(p) // unrequested
 	if _, err := io.ReadFull(host, p); err != nil {
 		t.Fatal(err)
 	}

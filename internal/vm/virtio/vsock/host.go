@@ -15,13 +15,12 @@ import (
 )
 
 const (
-	// firstPort and lastPort are the host ports of connections to the guest.
+	// firstPort and lastPort limit the host ports of connections to the guest.
 	firstPort = 1 << 30
 	lastPort  = 1<<31 - 1
 
-	// lineTimeout is how long a client may take to say CONNECT, and
-	// answerTimeout how long the guest may take to answer, which is long for
-	// a guest that shares its CPU with a hundred others.
+	// lineTimeout is the time limit for a client's CONNECT line. answerTimeout is the time limit
+	// for the guest's answer; it is long to suit a guest sharing its CPU with a hundred others.
 	lineTimeout   = 5 * time.Second
 	answerTimeout = 30 * time.Second
 	// maxLine is enough for "CONNECT 4294967295\r\n".
@@ -30,16 +29,15 @@ const (
 )
 
 var (
-	// ErrNotReady is the answer while no guest driver runs the device.
+	// ErrNotReady is returned while no guest driver runs the device.
 	ErrNotReady = errors.New("guest has no running socket driver")
 	errTooMany  = errors.New("too many connections")
 	errBadLine  = errors.New("client did not say CONNECT and a port")
 )
 
-// Serve accepts clients that want to reach the guest, until ctx ends; then it
-// closes l and returns nil. A client writes "CONNECT <port>\n" and gets
-// "OK <host port>\n" once the guest has accepted, or is closed. Connections
-// that are open outlive Serve.
+// Serve accepts clients for the guest, until ctx ends; then it closes l and returns nil. A client
+// writes "CONNECT <port>\n" and receives "OK <host port>\n" once the guest has accepted; otherwise
+// its connection is closed. Open connections outlive Serve.
 func (d *Device) Serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
@@ -64,7 +62,7 @@ func (d *Device) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// serveClient greets one client and hands its socket to a connection.
+// serveClient does the handshake with one client and attaches its socket to a connection.
 func (d *Device) serveClient(ctx context.Context, client net.Conn) {
 	sock, ok := client.(Conn)
 	if !ok || !d.handshake(ctx, sock) {
@@ -97,9 +95,8 @@ func (d *Device) readyLocked() error {
 	return nil
 }
 
-// Connect joins sock to a new connection to the guest's port. It returns when
-// the guest has answered; the device then owns sock, on an error the caller
-// still does.
+// Connect joins sock to a new connection to the guest's port. It returns when the guest has
+// answered. The device then owns sock. On error the caller keeps it.
 func (d *Device) Connect(ctx context.Context, sock Conn, port uint32) error {
 	return d.connect(ctx, sock, port, false)
 }
@@ -121,7 +118,7 @@ func (d *Device) connect(ctx context.Context, sock Conn, port uint32, greet bool
 	return c.settle(err)
 }
 
-// open puts a connection into the table and asks the guest.
+// open adds a connection to the table and sends the guest a request.
 func (d *Device) open(sock Conn, port uint32, greet bool) (*conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,8 +142,8 @@ func (d *Device) open(sock Conn, port uint32, greet bool) (*conn, error) {
 	return c, nil
 }
 
-// freePort finds a host port that has no connection to the guest's port. There
-// are more ports than connections.
+// freePort returns a host port without a connection to the guest's port. There are more ports than
+// connections.
 func (d *Device) freePort(guest uint32) uint32 {
 	for {
 		p := d.nextPort
@@ -159,12 +156,12 @@ func (d *Device) freePort(guest uint32) uint32 {
 	}
 }
 
-// settle starts to serve an opened connection, or gives its socket back.
+// settle starts to serve an opened connection, or returns its socket to the caller.
 func (c *conn) settle(err error) error {
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c.phase == phaseOpen { // even if it died since: its socket is ours
+	if c.phase == phaseOpen { // even if it died since: the device owns its socket
 		go c.run()
 		return nil
 	}
@@ -178,8 +175,7 @@ func (c *conn) settle(err error) error {
 	return err
 }
 
-// readConnect reads the client's line and not a byte more: what follows
-// belongs to the guest.
+// readConnect reads only the client's line: the bytes after it belong to the guest.
 func readConnect(ctx context.Context, sock Conn) (port uint32, err error) {
 	if err := sock.SetReadDeadline(time.Now().Add(lineTimeout)); err != nil {
 		return 0, err
@@ -207,7 +203,7 @@ func parseConnect(line string) (uint32, error) {
 	return uint32(port), nil
 }
 
-// readLine peeks first, so that it takes only bytes up to the newline.
+// readLine peeks first, to take only bytes up to the newline.
 func readLine(sock Conn) (string, error) {
 	raw, err := sock.SyscallConn()
 	if err != nil {
@@ -232,7 +228,7 @@ func readLine(sock Conn) (string, error) {
 		if end >= 0 {
 			n = end + 1
 		}
-		if _, err := sock.Read(p[:n]); err != nil { // all there: it was peeked
+		if _, err := sock.Read(p[:n]); err != nil { // available, since it was peeked
 			return "", err
 		}
 		if line = append(line, p[:n]...); end >= 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/virtiotest"
 )
 
-// eventually waits until ok, asked under the device's lock, holds.
+// eventually waits until ok holds. It calls ok under the device's lock.
 func eventually(dev *Device, ok func() bool) {
 	for {
 		dev.mu.Lock()
@@ -21,8 +21,8 @@ func eventually(dev *Device, ok func() bool) {
 	}
 }
 
-// A host connection made after a restore must not reach the guest before the
-// guest has acted on the transport reset, which would kill it.
+// A host connection made after a restore must not reach the guest before the guest has handled the
+// transport reset, which would kill it.
 func TestHostConnectionsAreHeldUntilTheResetIsHandled(t *testing.T) {
 	dev := newDevice(nil)
 	g := startGuest(t, dev)
@@ -34,7 +34,7 @@ func TestHostConnectionsAreHeldUntilTheResetIsHandled(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev2 := newDevice(nil)
-	g.keepEvents = true // the event is seen, but its buffer not given back yet
+	g.keepEvents = true // the event is seen, but its buffer is not returned yet
 	r := g.restore(t, dev2, state)
 	r.d.MMIO.Resume()
 	r.until(func() bool { return r.resets == 1 })
@@ -48,7 +48,7 @@ func TestHostConnectionsAreHeldUntilTheResetIsHandled(t *testing.T) {
 	go func() { answer <- dev2.Connect(context.Background(), a, 80) }()
 	eventually(dev2, func() bool { return len(dev2.conns) == 1 })
 	stray := header{srcCID: testCID, dstCID: HostCID, srcPort: 77, dstPort: 1, kind: typeStream, op: opData}
-	r.send(stray, nil) // answered with a reset, after anything sent before
+	r.send(stray, nil) // answered with a reset, after all earlier packets
 	r.until(func() bool { return len(r.seen) == 1 })
 	r.mu.Lock()
 	if len(r.conns) != 0 {
@@ -62,8 +62,8 @@ func TestHostConnectionsAreHeldUntilTheResetIsHandled(t *testing.T) {
 	}
 }
 
-// When control packets take the only receive buffer, a connection that waits
-// for one must still hear of the next.
+// When control packets take the only receive buffer, a connection that waits for one must still be
+// woken for the next.
 func TestWaiterHearsOfTheNextBuffer(t *testing.T) {
 	host := make(chan Conn, 1)
 	dev := newDevice(ports{1: func(c Conn) { host <- c }})

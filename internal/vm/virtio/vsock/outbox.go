@@ -2,14 +2,15 @@ package vsock
 
 import "slices"
 
-// outbox is what waits for the guest's receive buffers. The device's lock guards it.
+// outbox holds the packets and connections waiting for the guest's receive buffers. The device's
+// lock guards it.
 type outbox struct {
 	control []*conn // have packets without data to send
-	resets  []key   // of connections that are in no table
+	resets  []key   // of connections in no table
 	waiters []*conn // want a receive buffer for data
 }
 
-// add notes what a connection has to send.
+// add records a connection's packets to send.
 func (o *outbox) add(c *conn, need needs) {
 	c.need |= need
 	if !c.queued {
@@ -18,14 +19,14 @@ func (o *outbox) add(c *conn, need needs) {
 	}
 }
 
-// addReset queues a reset for a connection that is not in the table.
+// addReset queues a reset for a connection outside the table.
 func (o *outbox) addReset(k key) {
 	if len(o.resets) < maxResets {
 		o.resets = append(o.resets, k)
 	}
 }
 
-// wait notes that c wants a receive buffer.
+// wait adds c to the connections waiting for a receive buffer.
 func (o *outbox) wait(c *conn) {
 	if !c.waiting {
 		c.waiting = true
@@ -33,7 +34,7 @@ func (o *outbox) wait(c *conn) {
 	}
 }
 
-// wake has all that wait try again.
+// wake makes all waiting connections try again.
 func (o *outbox) wake() {
 	for _, c := range o.waiters {
 		c.waiting = false
@@ -42,8 +43,8 @@ func (o *outbox) wake() {
 	o.waiters = o.waiters[:0]
 }
 
-// forget takes a dead connection off the lists: they must not grow while the
-// guest gives no receive buffers.
+// forget removes a dead connection from the lists. They must not grow while the guest provides no
+// receive buffers.
 func (o *outbox) forget(c *conn) {
 	same := func(other *conn) bool { return other == c }
 	if c.queued {
@@ -55,8 +56,8 @@ func (o *outbox) forget(c *conn) {
 	c.queued, c.waiting = false, false
 }
 
-// any reports whether there is a packet to send. It also forgets connections that have
-// nothing to say any more.
+// any reports whether there is a packet to send. It also removes connections without pending
+// packets.
 func (o *outbox) any() bool {
 	for len(o.control) > 0 && o.control[0].need == 0 {
 		o.control[0].queued = false
@@ -68,8 +69,8 @@ func (o *outbox) any() bool {
 	return len(o.control) > 0 || len(o.resets) > 0
 }
 
-// take builds the next packet, which there is, for a guest of that address. Resets go
-// first, so that none hits a newer connection of the same ports.
+// take builds the next packet, which must exist, for the guest with address cid. Resets go first,
+// so none hits a newer connection of the same ports.
 func (o *outbox) take(cid uint64) header {
 	if len(o.resets) > 0 {
 		k := o.resets[0]
@@ -81,7 +82,7 @@ func (o *outbox) take(cid uint64) header {
 	return o.control[0].takeNeed()
 }
 
-// headerOf is a packet to the guest of that address, without credit.
+// headerOf returns a packet header without credit, for the guest with address cid.
 func headerOf(cid uint64, k key, op uint16) header {
 	return header{srcCID: HostCID, dstCID: cid, srcPort: k.host, dstPort: k.guest, kind: typeStream, op: op}
 }

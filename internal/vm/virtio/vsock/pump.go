@@ -4,17 +4,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outcome is why fill stopped.
+// outcome is the reason why fill stopped.
 type outcome uint8
 
 const (
 	fillAgain     outcome = iota // there may be more
-	fillWaitHost                 // nothing to read from the socket
+	fillWaitHost                 // the socket has no data
 	fillWaitGuest                // no credit, no buffer, paused
 	fillDead
 )
 
-// fillBatch is how many packets are moved before others get the lock.
+// fillBatch is the number of packets moved before other goroutines get the lock.
 const fillBatch = 16
 
 // run serves a connection until it is dead, then frees it.
@@ -35,10 +35,10 @@ func (c *conn) run() {
 func (c *conn) pump() {
 	fill := func(uintptr) bool {
 		c.next = c.fill()
-		return c.next != fillWaitHost // else wait until the socket is readable
+		return c.next != fillWaitHost // otherwise wait until the socket is readable
 	}
 	for {
-		if err := c.raw.Read(fill); err != nil { // closed under us
+		if err := c.raw.Read(fill); err != nil { // closed by another goroutine
 			c.d.mu.Lock()
 			c.d.kill(c, true)
 			c.d.flushControl()
@@ -80,7 +80,7 @@ func (c *conn) fill() outcome {
 	return out
 }
 
-// mayFill tells whether data can be moved, and if not what to wait for.
+// mayFill reports whether data can be moved, and otherwise the event to wait for.
 func (c *conn) mayFill() (outcome, bool) {
 	switch d := c.d; {
 	case c.dead:
@@ -93,7 +93,7 @@ func (c *conn) mayFill() (outcome, bool) {
 	default:
 		d.flushControl()
 		if c.need&needResponse != 0 || d.out.any() {
-			d.out.wait(c) // there was no buffer for it
+			d.out.wait(c) // no buffer was free for it
 			return fillWaitGuest, false
 		}
 		return fillAgain, true
@@ -138,8 +138,8 @@ func (c *conn) fillOne() outcome {
 	}
 }
 
-// awaitHangup tells the guest that the host sends no more, and once the host
-// has closed altogether, that it does not read either.
+// awaitHangup reports to the guest that the host sends no more, and once the host has closed
+// completely, that it does not read either.
 func (c *conn) awaitHangup() outcome {
 	done := c.hostDone | shutSend
 	if hungUp(c.fd) {
@@ -151,7 +151,7 @@ func (c *conn) awaitHangup() outcome {
 		c.d.flushControl()
 	}
 	if done == shutBoth {
-		return fillWaitGuest // for its reset
+		return fillWaitGuest // for the guest's reset
 	}
 	return fillWaitHost
 }

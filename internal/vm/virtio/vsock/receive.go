@@ -10,7 +10,7 @@ import (
 // receive handles one packet from the guest. The lock is held.
 func (d *Device) receive(h header, packet virtio.Buffers) {
 	if h.srcCID != d.cid || h.dstCID != HostCID {
-		return // to or from nobody; after a restore also from the old address
+		return // unknown address; after a restore also the old address
 	}
 	k := key{guest: h.srcPort, host: h.dstPort}
 	c := d.conns[k]
@@ -38,7 +38,7 @@ func (d *Device) receive(h header, packet virtio.Buffers) {
 	}
 }
 
-// handle does what a packet of a known connection asks; false is a violation.
+// handle processes a packet of a known connection. It returns false for a violation.
 func (c *conn) handle(h header, packet virtio.Buffers) bool {
 	switch {
 	case h.op == opResponse:
@@ -57,7 +57,7 @@ func (c *conn) handle(h header, packet virtio.Buffers) bool {
 	}
 }
 
-// request is the guest's wish to connect to a host port.
+// request handles the guest's request to connect to a host port.
 func (d *Device) request(k key, h header) {
 	if d.dialer == nil || d.closed || d.live >= MaxConns || d.dialing >= MaxDials {
 		d.out.addReset(k)
@@ -94,7 +94,7 @@ func (c *conn) dial() {
 	c.run()
 }
 
-// accepted is the guest's answer to a request.
+// accepted handles the guest's answer to a request.
 func (c *conn) accepted() bool {
 	if c.phase != phaseRequested || c.need&needRequest != 0 {
 		return false
@@ -102,8 +102,8 @@ func (c *conn) accepted() bool {
 	c.phase = phaseOpen
 	close(c.answered)
 	if c.greet {
-		// Written here, before any data of the guest can be. The socket is new,
-		// so that it takes the few bytes at once or is broken.
+		// Written here, before any data of the guest can be. The socket is new, so it either takes
+		// the few bytes immediately or is broken.
 		line := fmt.Appendf(nil, "OK %d\n", c.host)
 		if n, err := writeVec(c.fd, [][]byte{line}); err != nil || n != len(line) {
 			return false
@@ -138,7 +138,7 @@ func (c *conn) deliver(packet virtio.Buffers, n int) bool {
 	return n == 0 || c.queue(packet, off, n)
 }
 
-// queue keeps what the socket does not take and starts to flush it.
+// queue keeps the bytes not taken by the socket and starts to flush them.
 func (c *conn) queue(packet virtio.Buffers, off, n int) bool {
 	if c.d.backlog+n > maxBacklog {
 		return false
@@ -154,8 +154,8 @@ func (c *conn) queue(packet virtio.Buffers, off, n int) bool {
 	return true
 }
 
-// flush writes the backlog as the host reads it. It touches no guest memory
-// but through flushControl, which asks whether it may.
+// flush writes the backlog as the host reads it. It accesses guest memory only through
+// flushControl, which checks whether it may.
 func (c *conn) flush() {
 	_ = c.raw.Write(func(uintptr) (done bool) { // fails only if c is dead
 		c.d.mu.Lock()
@@ -191,7 +191,7 @@ func (c *conn) flushSome() (done bool) {
 	return done
 }
 
-// shutdown is the guest's half or full close.
+// shutdown handles the guest's half or full close.
 func (c *conn) shutdown(flags uint32) bool {
 	c.guestDone |= flags & shutBoth
 	if c.guestDone&shutReceive != 0 {
@@ -201,12 +201,12 @@ func (c *conn) shutdown(flags uint32) bool {
 	return true
 }
 
-// applyShutdown passes the guest's close on, after the bytes before it.
+// applyShutdown closes the host's side, after the bytes before the guest's close.
 func (c *conn) applyShutdown() {
 	all := c.guestDone == shutBoth
 	if all && c.d.conns[c.key] == c {
-		// virtio 1.2 §5.10.6.6: a reset confirms a full close. The guest need
-		// not wait for a slow host; the rest is flushed on its own.
+		// virtio 1.2 §5.10.6.6: a reset confirms a full close. The guest need not wait for a slow
+		// host; the rest is flushed separately.
 		delete(c.d.conns, c.key)
 		c.d.out.addReset(c.key)
 		c.need = 0

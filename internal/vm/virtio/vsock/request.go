@@ -23,7 +23,7 @@ const (
 	opCreditRequest = 7
 )
 
-// Flags of opShutdown: the sender will not receive, or not send, any more.
+// Flags of opShutdown: the sender will receive no more, or send no more.
 const (
 	shutReceive = 1
 	shutSend    = 2
@@ -45,7 +45,7 @@ type header struct {
 	len               uint32
 	kind, op          uint16
 	flags             uint32
-	bufAlloc, fwdBack uint32 // the sender's credit: its buffer and what it consumed
+	bufAlloc, fwdBack uint32 // the sender's credit: its buffer size and the bytes it consumed
 }
 
 func decodeHeader(b *[headerSize]byte) header {
@@ -72,7 +72,7 @@ func (h header) encode(b *[headerSize]byte) {
 	le.PutUint32(b[40:], h.fwdBack)
 }
 
-// parsePacket checks the frame; the payload is the len bytes after the header.
+// parsePacket checks the packet. The payload is the len bytes after the header.
 func parsePacket(c *virtio.Chain) (header, error) {
 	if len(c.Writable) > 0 {
 		return header{}, errWritable

@@ -6,13 +6,13 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// resetPhase is how far a restored device is with telling the guest.
+// resetPhase is the progress of a restored device's transport reset.
 type resetPhase uint8
 
 const (
 	resetDone    resetPhase = iota
 	resetWanted             // the event is still to be sent
-	resetPending            // sent; the guest has not given the buffer back yet
+	resetPending            // sent; the guest has not returned the buffer yet
 )
 
 const (
@@ -20,19 +20,19 @@ const (
 	eventTransportReset = 0 // virtio 1.2 §5.10.6.7
 )
 
-// transportReset is the event by which a restored guest learns that its connections are
-// gone. The guest gives the event's buffer back after it has dropped them.
+// transportReset is the event by which a restored guest learns of the end of its connections. The
+// guest returns the event's buffer after it has dropped them.
 type transportReset struct {
 	phase     resetPhase
-	published uint16 // by the event queue, when the event was sent
+	published uint16 // value of the event queue when the event was sent
 }
 
-// step sends the event when there is room for it, and reports, once, that the guest has
-// dropped its connections.
+// step sends the event when there is room for it. It returns true once, when the guest has dropped
+// its connections.
 func (r *transportReset) step(event *virtio.Queue) (dropped bool) {
 	switch r.phase {
 	case resetWanted:
-		if event.Size() == 0 { // a driver without events drops nothing either
+		if event.Size() == 0 { // a driver without events drops no connections
 			r.phase = resetDone
 			return false
 		}
@@ -47,7 +47,7 @@ func (r *transportReset) step(event *virtio.Queue) (dropped bool) {
 }
 
 func (r *transportReset) send(event *virtio.Queue) {
-	// Asked before the event is visible: the buffer comes back after that.
+	// Read before the event is visible: the buffer comes back later.
 	r.published = event.NotifyNext()
 	var c virtio.Chain
 	if !event.Pop(&c) {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readVec reads into bufs without waiting. 0 and no error is the end.
+// readVec reads into bufs without waiting. It returns 0 and no error at the end.
 func readVec(fd int, bufs [][]byte) (n int, err error) {
 	if len(bufs) == 0 {
 		return 0, unix.EINVAL
@@ -25,7 +25,7 @@ func readVec(fd int, bufs [][]byte) (n int, err error) {
 	}
 }
 
-// writeVec writes bufs without waiting, as much as the socket takes.
+// writeVec writes as much of bufs as the socket takes, without waiting.
 func writeVec(fd int, bufs [][]byte) (n int, err error) {
 	for {
 		if len(bufs) == 1 {
@@ -46,8 +46,8 @@ func hungUp(fd int) bool {
 	return err == nil && n == 1 && p[0].Revents&unix.POLLHUP != 0
 }
 
-// Pair makes a connected pair of sockets, for a Dialer that serves a host port
-// inside the process or for Connect.
+// Pair returns a connected pair of sockets, for Connect or for a Dialer serving a host port inside
+// the process.
 func Pair() (a, b *net.UnixConn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -64,7 +64,7 @@ func Pair() (a, b *net.UnixConn, err error) {
 	return a, b, nil
 }
 
-// unixConn takes the descriptor over.
+// unixConn takes ownership of the descriptor.
 func unixConn(fd int) (*net.UnixConn, error) {
 	f := os.NewFile(uintptr(fd), "socket pair")
 	defer f.Close() //nolint:errcheck // FileConn made a copy

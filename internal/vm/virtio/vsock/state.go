@@ -9,10 +9,9 @@ import (
 // stateVersion is documented in docs/inside/formats/device-state.md.
 const stateVersion = 1
 
-// SaveState implements virtio.Device. Connections are this VM's and stay with
-// it, as it may go on; none is in the state, and the restored guest is told so
-// by a transport reset. The next port is: what the saved guest still says of a
-// connection must never be taken for one of a newer connection.
+// SaveState implements virtio.Device. Connections stay with this VM, which may continue. The state
+// does not have them, and a transport reset informs the restored guest. The state has the next
+// port: late packets of a saved connection must never be taken for a newer connection's.
 func (d *Device) SaveState() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -23,8 +22,7 @@ func (d *Device) SaveState() []byte {
 	return w.Bytes()
 }
 
-// RestoreState implements virtio.Device. The guest keeps the address it had
-// unless SetCID gives it another.
+// RestoreState implements virtio.Device. The guest keeps its address unless SetCID changes it.
 func (d *Device) RestoreState(b []byte) error {
 	r := virtio.NewStateReader(b)
 	r.Version(stateVersion)

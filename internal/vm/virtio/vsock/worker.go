@@ -1,6 +1,7 @@
 package vsock
 
-// yieldEvery is after how many packets the transmit loop lets others in.
+// yieldEvery is the number of packets after which the transmit loop lets other goroutines take the
+// lock.
 const yieldEvery = 64
 
 // Kick implements virtio.Device.
@@ -24,8 +25,8 @@ func (d *Device) checkBroken() {
 	}
 }
 
-// drainTransmit handles what the guest sends. The lock is held, but given up
-// now and then, so that a guest that never stops sending can be received from.
+// drainTransmit handles the guest's packets. The lock is held, but released now and then: host data
+// must reach even a guest that never stops sending.
 func (d *Device) drainTransmit() {
 	for more := true; more; more = d.tx.EnableKicks() {
 		d.tx.DisableKicks()
@@ -55,8 +56,8 @@ func (d *Device) drainTransmit() {
 	}
 }
 
-// stepReset tells a restored guest that its connections are gone. Connections from the
-// host are held until it has dropped its own, or the guest would drop those too.
+// stepReset informs a restored guest of the end of its connections. Connections from the host wait
+// until the guest has dropped its own, or the guest would drop them too.
 func (d *Device) stepReset() {
 	if !d.reset.step(d.event) {
 		return
@@ -68,8 +69,7 @@ func (d *Device) stepReset() {
 	}
 }
 
-// popReceive takes a receive buffer into rxChain. If there is none it asks for
-// a kick.
+// popReceive takes a receive buffer into rxChain. If no buffer is available, it requests a kick.
 func (d *Device) popReceive() bool {
 	for !d.rx.Pop(&d.rxChain) {
 		if !d.rx.EnableKicks() {
@@ -83,7 +83,7 @@ func (d *Device) popReceive() bool {
 	return true
 }
 
-// pushReceive completes rxChain as a packet whose payload is in place.
+// pushReceive completes rxChain as a packet. Its payload is in place.
 func (d *Device) pushReceive(h header) {
 	var b [headerSize]byte
 	h.encode(&b)
@@ -111,7 +111,7 @@ func (d *Device) say(c *conn, need needs) {
 }
 
 func (d *Device) wakeWaiters() {
-	if len(d.out.waiters) == 0 || !d.rx.EnableKicks() { // asks anew if others took all
+	if len(d.out.waiters) == 0 || !d.rx.EnableKicks() { // asks again if others took all
 		return
 	}
 	d.out.wake()

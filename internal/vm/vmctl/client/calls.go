@@ -22,7 +22,7 @@ func (p *Process) ask(ctx context.Context, r *wire.Request, result any) error {
 }
 
 func (p *Process) tryAsk(ctx context.Context, r *wire.Request, result any) error {
-	if len(r.Files) > wire.MaxFiles { // before so many are opened
+	if len(r.Files) > wire.MaxFiles { // before so many files are opened
 		return fmt.Errorf("%w: %d descriptors, want at most %d", wire.ErrLimit, len(r.Files), wire.MaxFiles)
 	}
 	lent, err := lend(r.Files)
@@ -54,7 +54,7 @@ func (p *Process) call(ctx context.Context, m wire.Message, files []*os.File) (a
 	}
 	if err := p.conn.Send(ctx, m, files...); err != nil {
 		p.mu.Lock()
-		delete(p.pending, m.ID) // nothing was asked
+		delete(p.pending, m.ID) // the request was not sent
 		p.mu.Unlock()
 		return a, p.sendError(ctx, err)
 	}
@@ -73,7 +73,7 @@ func (p *Process) call(ctx context.Context, m wire.Message, files []*os.File) (a
 	}
 }
 
-// register numbers a request and makes the channel for its answer.
+// register numbers a request and creates the channel for its answer.
 func (p *Process) register(m *wire.Message) (<-chan wire.Message, error) {
 	answer := make(chan wire.Message, 1)
 	p.mu.Lock()
@@ -99,7 +99,7 @@ func (p *Process) sendError(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%w)", vmm.ErrGone, err)
 }
 
-// giveUp is for a request that was sent: an answer will still come.
+// giveUp abandons a sent request. Its answer will still arrive.
 func (p *Process) giveUp(id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

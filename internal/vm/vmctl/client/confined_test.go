@@ -23,8 +23,8 @@ func spawnConfined(t *testing.T, mode seccomp.Mode) *Process {
 	return p
 }
 
-// A confined process serves its daemon as ever, and is killed for what no VMM does. That it is
-// confined is known to the next daemon by the journal, whatever the process says then.
+// A confined process serves its daemon normally, and is killed for a call that no VMM makes. The
+// next daemon knows the confinement from the journal, whatever the process reports then.
 func TestAConfinedProcess(t *testing.T) {
 	ctx := t.Context()
 	first := spawnConfined(t, seccomp.On)

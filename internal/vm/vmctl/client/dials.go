@@ -12,36 +12,37 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// A guest dials as often as it likes. Its VMM lets wire.MaxDials of them wait and
-// refuses the rest by itself; the daemon answers them apart from the reader, no
-// faster than answerRate, so that no guest costs it more than that.
+// A guest dials as often as it likes. Its VMM lets wire.MaxDials dials wait and refuses the rest by
+// itself. The daemon answers dials in a separate goroutine, not in the reader, and no faster than
+// answerRate. This limits a guest's cost to the daemon.
 
 const (
-	// answerRate is how many a daemon answers in a second, after answerBurst at once.
+	// answerRate is the number of dials a daemon answers per second, after answerBurst without
+	// delay.
 	answerRate  = 200
 	answerBurst = wire.MaxDials
 )
 
-// dialEvent is a dial that waits for its answer.
+// dialEvent is an unanswered dial.
 type dialEvent struct {
 	id   uint64
 	port uint32
 }
 
-// dialQueue is the dials of one guest, and answers them.
+// dialQueue holds and answers the dials of one guest.
 type dialQueue struct {
 	dial   HostDialer
-	pace   *pace.Bucket // of the answers
+	pace   *pace.Bucket // limits the rate of answers
 	hungUp <-chan struct{}
 	send   func(answer wire.Message, files []*os.File)
 
-	mu        sync.Mutex  // guards what follows; no other lock is taken under it
-	waiting   []dialEvent // for an answer
-	answering bool        // a goroutine answers them
+	mu        sync.Mutex  // guards the fields below; no other lock is taken under it
+	waiting   []dialEvent // dials without an answer
+	answering bool        // answerAll is running
 	over      bool        // the control socket is closed
 }
 
-// add never waits. A VMM that asks more than wire.MaxDials at once is none of ours.
+// add queues a dial without waiting. More than wire.MaxDials waiting dials break the protocol.
 func (q *dialQueue) add(m wire.Message) error {
 	var d wire.Dial
 	if err := json.Unmarshal(m.Body, &d); err != nil {
@@ -55,12 +56,12 @@ func (q *dialQueue) add(m wire.Message) error {
 	q.waiting = append(q.waiting, dialEvent{m.ID, d.Port})
 	if !q.answering {
 		q.answering = true
-		go q.answerAll() // until there are none
+		go q.answerAll() // until the queue is empty
 	}
 	return nil
 }
 
-// end drops what waits: nobody can be answered any more.
+// end drops the waiting dials, because the connection for the answers is closed.
 func (q *dialQueue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,7 +79,7 @@ func (q *dialQueue) answerAll() {
 	}
 }
 
-// next takes a dial off the queue before it is answered: the VMM may then send another.
+// next removes a dial from the queue before it is answered, because the VMM may then send another.
 func (q *dialQueue) next() (d dialEvent, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -90,7 +91,7 @@ func (q *dialQueue) next() (d dialEvent, more bool) {
 	return d, true
 }
 
-// await returns early when the control socket is closed.
+// await waits for d, or until the control socket is closed.
 func (q *dialQueue) await(d time.Duration) {
 	if d <= 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// The file of the digests travels apart from the disks, and only if it is asked for.
+// The file of the digests is separate from the disks, and is sent only on request.
 func TestDigestsHaveAFileOfTheirOwn(t *testing.T) {
 	p := mustSpawn(t, behaveWell, nil)
 	boot(t, p, "kernel")

@@ -25,20 +25,20 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// limit is for what should be done at once; it is long for loaded machines.
+// limit is the time limit for fast operations. It is long to suit loaded machines.
 const limit = vmctltest.Limit
 
-// TestMain is also the VMM process of the tests: Spawn starts this binary under
-// its name, with a shape that says how it behaves.
+// TestMain is also the VMM process of the tests: Spawn starts this binary under its name, with a
+// shape that selects the behaviour.
 func TestMain(m *testing.M) {
 	if os.Args[0] == wire.Program {
 		os.Exit(fakeMain())
 	}
-	statictest.Main() // the filters leave nothing to a C library's threads
+	statictest.Main() // the filters do not allow a C library's threads
 	goleak.VerifyTestMain(m)
 }
 
-// How a fake VMM process behaves, as the number of its vCPUs.
+// Behaviours of a fake VMM process, encoded as the number of its vCPUs.
 const (
 	behaveWell = 1 + iota
 	exitAtOnce
@@ -46,7 +46,7 @@ const (
 	talkGarbage
 	otherVersion
 	hangInPause
-	beHostile // as the shape's memory says
+	beHostile // encoded in the shape's memory
 )
 
 func fakeMain() int {
@@ -97,7 +97,7 @@ func fakeMain() int {
 	return 0
 }
 
-// otherVersionMain is a VMM that says yes to everything, and that it speaks another version of the protocol.
+// otherVersionMain is a VMM that accepts everything, and reports another version of the protocol.
 func otherVersionMain(l *net.UnixListener) int {
 	for first := true; ; first = false {
 		c, err := l.AcceptUnix()
@@ -137,7 +137,7 @@ func (d disobedient) OpenNet(wire *os.File) error {
 	return d.VM.OpenNet(wire)
 }
 
-// spawn starts a fake VMM process that is gone when the test ends.
+// spawn starts a fake VMM process that has ended when the test ends.
 func spawn(t *testing.T, behaviour int, dial HostDialer) (*Process, error) {
 	t.Helper()
 	return spawnShape(t, vmspec.Shape{MemoryMiB: 64, VCPUs: behaviour}, dial)
@@ -148,7 +148,7 @@ func spawnShape(t *testing.T, shape vmspec.Shape, dial HostDialer) (*Process, er
 	return spawnAs(t, SpawnConfig{Shape: shape, Dial: dial})
 }
 
-// spawnAs starts one with that configuration, as far as it goes.
+// spawnAs starts one with that configuration, completed by defaults.
 func spawnAs(t *testing.T, c SpawnConfig) (*Process, error) {
 	t.Helper()
 	exe, err := os.Executable()

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// floods are messages that a hostile VMM sends without end; %d is a count.
+// floods are messages that a hostile VMM sends without end. %d is a count.
 var floods = []string{
 	`{"event":"disks","body":{"seq":%d,"full":"no room"}}`,
 	`{"event":"disks","body":{"seq":1}}`,
@@ -42,8 +42,8 @@ func flood(c *net.UnixConn, message string, say func(string, ...*os.File) error)
 	}
 }
 
-// A VMM that sends without end is slowed down or ended. The daemon keeps little of it, and
-// answers of other VMs arrive meanwhile.
+// A VMM that sends without end is slowed down or ended. The daemon stores little of it, and answers
+// of other VMs still arrive.
 func TestAFloodFromAVMM(t *testing.T) {
 	other := mustSpawn(t, behaveWell, refuse)
 	for i, message := range floods {
@@ -106,7 +106,7 @@ func isOver(p *Process) bool {
 	}
 }
 
-// A status's texts are bounded and printable as an event's are.
+// A status's texts are bounded and printable like an event's.
 func TestAStatusIsPrintable(t *testing.T) {
 	h := printableHealth(vmm.Health{Full: "\x1b[2J" + strings.Repeat("x", wire.MaxAnswer)})
 	if strings.Contains(h.Full, "\x1b") || len(h.Full) > 1<<10 {

@@ -9,15 +9,15 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// healthWatch is the newest health that a process has reported, and its listener.
+// healthWatch holds the newest health reported by a process, and its listener.
 type healthWatch struct {
-	mu     sync.Mutex // guards what follows; no other lock is taken under it
+	mu     sync.Mutex // guards the fields below; no other lock is taken under it
 	health vmm.Health
 	tell   func(vmm.Health)
 }
 
-// OnHealth has f called with the VM's health now and after each change. It must
-// not wait for the VMM. Two calls may come at once: Seq says which is the newer.
+// OnHealth calls f with the VM's health now and after each change. f must not wait for the VMM. Two
+// calls may run concurrently; the higher Seq is the newer health.
 func (p *Process) OnHealth(f func(vmm.Health)) { f(p.health.watch(f)) }
 
 func (w *healthWatch) watch(f func(vmm.Health)) (now vmm.Health) {
@@ -27,7 +27,7 @@ func (w *healthWatch) watch(f func(vmm.Health)) (now vmm.Health) {
 	return w.health
 }
 
-// heard takes an event's body.
+// heard decodes the body of a health event.
 func (w *healthWatch) heard(m wire.Message) error {
 	var h vmm.Health
 	if err := json.Unmarshal(m.Body, &h); err != nil {
@@ -37,7 +37,7 @@ func (w *healthWatch) heard(m wire.Message) error {
 	return nil
 }
 
-// note takes what came by an event or with a status, in whatever order.
+// note records a health from an event or a status. They may arrive in any order.
 func (w *healthWatch) note(h vmm.Health) {
 	h = printableHealth(h)
 	w.mu.Lock()
@@ -51,7 +51,7 @@ func (w *healthWatch) note(h vmm.Health) {
 	}
 }
 
-// printableHealth bounds the texts of an account, and keeps them from controlling a terminal.
+// printableHealth limits the texts of a health report, and removes control characters.
 func printableHealth(h vmm.Health) vmm.Health {
 	h.Full, h.Lost, h.Hang = wire.Printable(h.Full), wire.Printable(h.Lost), wire.Printable(h.Hang)
 	return wire.ClipHealth(h)

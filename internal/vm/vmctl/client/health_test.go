@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Events and statuses overtake each other: the newest counts. What a VMM says cannot control a
-// terminal, and one that says nonsense breaks the protocol.
+// Events and statuses may overtake each other: the newest counts. Text from a VMM cannot control a
+// terminal, and an invalid report breaks the protocol.
 func TestTheNewestWordOnTheDisksCounts(t *testing.T) {
 	p := &Process{}
 	if err := p.health.heard(wire.Message{Body: json.RawMessage(`{"seq":1,"full":"a\u001b[31m"}`)}); err != nil {

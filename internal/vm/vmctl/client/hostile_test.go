@@ -23,8 +23,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// What a VMM may do whose guest has taken it over, once it is ready. Most end
-// it; the others are those of a VMM that reads nothing.
+// Behaviours of a VMM taken over by its guest, once it is ready. Most of them end it; the others
+// belong to a VMM that does not read.
 const (
 	readNothing = iota
 	dialAndReadNothing
@@ -38,7 +38,7 @@ const (
 	sendTooMuch
 	sendBadDial
 	hangUp
-	floodFrom // that and more: flood the daemon with the message of floods of that index
+	floodFrom // this value and above: flood the daemon with the message of floods at that index
 )
 
 // hostileMain is the process of such a VMM.
@@ -85,7 +85,7 @@ func hostileMain(l *net.UnixListener, how int) int {
 	case sendBadDial:
 		say(`{"id":1,"event":"dial","body":{"port":-1}}`)
 	case hangUp:
-		c.Read(make([]byte, 1)) // until it is asked for something
+		c.Read(make([]byte, 1)) // until the first request
 		c.Close()
 	}
 	time.Sleep(time.Hour)
@@ -103,7 +103,7 @@ func spawnHostile(t *testing.T, how int, dial HostDialer) *Process {
 
 func refuse(uint32) (*os.File, error) { return nil, errTest }
 
-// A VMM that breaks the protocol is ended at once, with the reason.
+// A VMM that breaks the protocol is ended immediately, with the reason.
 func TestAVMMThatBreaksTheProtocolIsEnded(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -122,7 +122,7 @@ func TestAVMMThatBreaksTheProtocolIsEnded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := vmctltest.OpenDescriptors()
-			// It breaks the protocol as soon as it is ready: that may be before Spawn returns.
+			// It breaks the protocol as soon as it is ready, possibly before Spawn returns.
 			p, err := spawnShape(t, vmspec.Shape{MemoryMiB: 64 + c.how, VCPUs: beHostile}, refuse)
 			reason := fmt.Sprint(err)
 			if err == nil {
@@ -141,7 +141,7 @@ func TestAVMMThatBreaksTheProtocolIsEnded(t *testing.T) {
 	}
 }
 
-// One that closes its control socket and lives on is ended too: nobody could reach its VM.
+// A VMM that closes its control socket and lives on is ended too, because its VM is unreachable.
 func TestAVMMThatHangsUpIsEnded(t *testing.T) {
 	p := spawnHostile(t, hangUp, nil)
 	p.mu.Lock()
@@ -156,8 +156,8 @@ func TestAVMMThatHangsUpIsEnded(t *testing.T) {
 	}
 }
 
-// Of one that never reads every call ends with its context; and when its socket
-// has been full for long enough it is ended.
+// Every call to a VMM that never reads ends with its context. When its socket has been full for
+// long enough, the VMM is ended.
 func TestAVMMThatNeverReads(t *testing.T) {
 	for _, how := range []int{readNothing, dialAndReadNothing} {
 		t.Run(fmt.Sprint(how), func(t *testing.T) {
@@ -195,7 +195,7 @@ type served struct {
 	vm *vmctltest.VM
 }
 
-// serve runs a server until the test ends, and gives its run directory.
+// serve runs a server until the test ends, and returns its run directory.
 func serve(t *testing.T) (s *served, dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "vmm")
@@ -222,7 +222,7 @@ func serve(t *testing.T) (s *served, dir string) {
 	return s, dir
 }
 
-// attach is a daemon's end of a server in this process.
+// attach returns a daemon's end of a server in this process.
 func attach(t *testing.T, dir string, dial HostDialer) *Process {
 	t.Helper()
 	c, err := connect(dir)
@@ -236,11 +236,11 @@ func attach(t *testing.T, dir string, dial HostDialer) *Process {
 		p.readLoop(nil)
 	}()
 	t.Cleanup(func() {
-		p.Release() // before its process, which is none, could be ended
+		p.Release() // so that the missing process is not ended
 		<-read
 		close(p.done)
 	})
-	if _, err := p.Status(t.Context()); err != nil { // the server knows this daemon when it answers
+	if _, err := p.Status(t.Context()); err != nil { // when the server answers, it knows this daemon
 		t.Fatal(err)
 	}
 	return p
@@ -252,7 +252,7 @@ func serveProcess(t *testing.T, dial HostDialer) (*served, *Process) {
 	return s, attach(t, dir, dial)
 }
 
-// dialMany dials from the guest's side, all at once.
+// dialMany makes n concurrent dials from the guest's side.
 func dialMany(t *testing.T, s *served, n int) (answered, refused int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -277,8 +277,8 @@ func dialMany(t *testing.T, s *served, n int) (answered, refused int) {
 	return answered, refused
 }
 
-// The guest dials while a capture is served: all dials are answered or refused
-// before it ends, and calls are answered after it.
+// The guest dials while a capture is served: all dials are answered or refused before it ends, and
+// calls are answered after it.
 func TestDialsAreAnsweredDuringACapture(t *testing.T) {
 	s, p := serveProcess(t, refuse)
 	captures := s.vm.BlockCaptures()
@@ -327,7 +327,7 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// A dialer that takes long holds up neither calls nor the reader.
+// A slow dialer delays neither calls nor the reader.
 func TestASlowDialerHoldsUpNoCall(t *testing.T) {
 	open := make(chan struct{})
 	s, p := serveProcess(t, func(uint32) (*os.File, error) {
@@ -394,8 +394,8 @@ func socketPair() (a, b *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "a"), os.NewFile(uintptr(fds[1]), "b"), nil
 }
 
-// FuzzRead gives the daemon any message of a VMM: it is delivered or the VM is
-// ended, and nothing is kept of it.
+// FuzzRead gives the daemon any message of a VMM: it is delivered or the VM is ended, and the
+// daemon keeps no data of it.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{
 		`{"event":"ready"}`, `{"event":"dial","id":1,"body":{"port":1022}}`, `{"event":"exit","body":{"kind":"reset","reason":"x"}}`,
@@ -409,7 +409,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		p := &Process{pending: map[uint64]chan wire.Message{1: make(chan wire.Message, 1)}}
-		p.dials.answering = true // nobody takes one off the queue
+		p.dials.answering = true // no goroutine takes one off the queue
 		var spare chan<- error = make(chan error, 1)
 		for range 2 * wire.MaxDials {
 			if m.Event == wire.EventHealth { // paced: see TestAFloodFromAVMM

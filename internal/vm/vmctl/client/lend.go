@@ -12,12 +12,12 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// A VMM gets files that are opened afresh for it. A descriptor that is merely passed on
-// shares the sender's open file description: with it a VMM that its guest has taken over
-// could write what it is to read, unlock what the daemon has locked, and set flags for
-// the daemon and its siblings. docs/inside/vmm.md lists what each message carries.
+// Files are reopened for a VMM. A descriptor merely passed on shares the sender's open file
+// description. With it, a VMM taken over by its guest could write to files meant for reading,
+// release the daemon's locks, and set flags for the daemon and its siblings. docs/inside/vmm.md
+// lists the files of each message.
 
-// borrowed are files for one message, in its order; close closes those that were opened for it.
+// borrowed holds the files of one message, in order. close closes the ones opened for it.
 type borrowed struct {
 	files  []*os.File
 	opened []*os.File
@@ -25,7 +25,7 @@ type borrowed struct {
 
 func (b *borrowed) close() { unixfd.CloseAll(b.opened) }
 
-// lend opens files afresh, but for those that are to go as they are.
+// lend reopens files, except for those with AsIs.
 func lend(files []wire.File) (*borrowed, error) {
 	b := &borrowed{files: make([]*os.File, 0, len(files))}
 	for _, f := range files {
@@ -43,7 +43,7 @@ func lend(files []wire.File) (*borrowed, error) {
 	return b, nil
 }
 
-// reopen is another open file description of the same file, under whatever name that has by now.
+// reopen returns another open file description of the same file, whatever its current name.
 func reopen(f wire.File) (*os.File, error) {
 	mode := unix.O_RDONLY
 	if f.Access == wire.Write {

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// lentTable is what a VMM can do with each descriptor that it gets (docs/inside/vmm.md).
+// lentTable lists a VMM's access to each received descriptor (docs/inside/vmm.md).
 var lentTable = map[string]string{
 	"boot kernel":            "read",
 	"boot initrd":            "read",
@@ -46,7 +46,7 @@ var lentTable = map[string]string{
 	"populate set":           "read", "populate-shell set": "read",
 }
 
-// lender is a daemon with files that it has locked, and a VMM that tries what it can do with them.
+// lender is a daemon with locked files, and a VMM that tries out its access to them.
 type lender struct {
 	t     *testing.T
 	files []*os.File // of the daemon, each locked
@@ -55,7 +55,7 @@ type lender struct {
 	can map[string]string // by descriptor
 }
 
-// file is one that the daemon could write itself.
+// file returns a file that the daemon itself could write.
 func (l *lender) file(name, content string) *os.File {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), name)
@@ -102,8 +102,8 @@ func (l *lender) disks() []vmm.Disk {
 	}
 }
 
-// A VMM gets no description of a file that the daemon or another VMM has, and can
-// write only to what is its own or is copied from it.
+// A VMM gets no file description that the daemon or another VMM has. It can write only to its own
+// files and to files that are copied afterwards.
 func TestWhatAVMMCanDoWithItsDescriptors(t *testing.T) {
 	ctx := t.Context()
 	s, p := serveProcess(t, nil)
@@ -161,7 +161,7 @@ func (l *lender) checkTable() {
 	}
 }
 
-// checkOwn looks at the daemon's side: its locks hold, its positions and flags are its own.
+// checkOwn checks the daemon's side: its locks hold, its positions and flags are unchanged.
 func (l *lender) checkOwn() {
 	l.t.Helper()
 	for _, f := range l.files {
@@ -182,7 +182,7 @@ func (l *lender) checkOwn() {
 	}
 }
 
-// BenchmarkLend is what opening ten files afresh costs.
+// BenchmarkLend measures reopening ten files.
 func BenchmarkLend(b *testing.B) {
 	var files []wire.File
 	for range 10 {

@@ -74,7 +74,7 @@ func wireEnd(t *testing.T) *os.File {
 	return f
 }
 
-// pair is a packet socket with both ends.
+// pair returns both ends of a packet socket.
 func pair(t *testing.T) (f *os.File, far net.Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

@@ -9,12 +9,12 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Boot starts a kernel. It returns once the vCPUs run; the guest's readiness is the caller's to await.
+// Boot starts a kernel. It returns once the vCPUs run. The caller waits for the guest to be ready.
 func (p *Process) Boot(ctx context.Context, c vmm.BootConfig) error {
 	return p.ask(ctx, wire.Boot(c), nil)
 }
 
-// Restore loads a snapshot into a shell and, unless it is to Prepare or behind a Gate, runs it.
+// Restore loads a snapshot into a shell. It starts the guest unless Prepare or Gate is set.
 func (p *Process) Restore(ctx context.Context, c vmm.RestoreConfig) (r vmm.RestoreResult, err error) {
 	err = p.ask(ctx, wire.Restore(c), &r)
 	return r, err
@@ -23,7 +23,8 @@ func (p *Process) Restore(ctx context.Context, c vmm.RestoreConfig) (r vmm.Resto
 // Pause stops the vCPUs and quiesces the devices.
 func (p *Process) Pause(ctx context.Context) error { return p.ask(ctx, wire.Ask(wire.OpPause), nil) }
 
-// Resume lets a paused VM run on, or a prepared one begin. Of one behind a gate it waits until that has opened.
+// Resume continues a paused VM or starts a prepared one. For a VM behind a gate it waits until the
+// gate has opened.
 func (p *Process) Resume(ctx context.Context) (r vmm.ResumeResult, err error) {
 	err = p.ask(ctx, wire.Ask(wire.OpResume), &r)
 	return r, err
@@ -35,9 +36,9 @@ func (p *Process) Save(ctx context.Context, c vmm.SaveConfig) (r vmm.SaveResult,
 	return r, err
 }
 
-// Capture takes a running VM's memory and state at one instant. It returns when
-// the VM runs again; Captured waits until the files are whole. vmm.ErrPause means
-// that the limit could not be kept. The VM runs on in any case, but after a capture that is to Stay.
+// Capture takes a running VM's memory and state at one instant. It returns when the VM runs again;
+// Captured waits until the files are complete. It returns vmm.ErrPause if the pause would exceed
+// the limit. The VM runs afterwards in any case, except after a successful capture with Stay.
 func (p *Process) Capture(ctx context.Context, c vmm.CaptureConfig) (vmm.CaptureResult, error) {
 	var r vmm.CaptureResult
 	err := p.ask(ctx, wire.Capture(c), &r)
@@ -48,53 +49,52 @@ func (p *Process) Capture(ctx context.Context, c vmm.CaptureConfig) (vmm.Capture
 	return r, err
 }
 
-// Captured waits until the last capture's files are whole. The caller makes them
-// durable. Called again it ends what a capture that failed has not, of the overlay files before.
+// Captured waits until the last capture's files are complete. The caller makes them durable. A
+// repeated call finishes the frozen overlay files left incomplete by a failed capture.
 func (p *Process) Captured(ctx context.Context) error {
 	return p.ask(ctx, wire.Ask(wire.OpCaptured), nil)
 }
 
-// Rebase puts another base of the same content under each disk with an overlay file,
-// in order, and lets go of the files before it. The VM may run. Whether it takes
-// place or not, the disks read the same.
+// Rebase puts another base of the same content under each disk with an overlay file, in order, and
+// releases the previous base's files. The VM may run. The disks' content stays the same, also after
+// an error.
 func (p *Process) Rebase(ctx context.Context, bases [][]extent.Extent) error {
 	return p.ask(ctx, wire.Rebase(bases), nil)
 }
 
-// WriteWorkingSet writes which pages a paused VM has touched since its restore, as a
-// working set: all of them if it was restored with Watch and the kernel can tell,
-// else those that it wrote.
+// WriteWorkingSet writes the pages touched by a paused VM since its restore, as a working set. If
+// the VM was restored with Watch and the kernel supports it, the set has all touched pages.
+// Otherwise it has only the written ones.
 func (p *Process) WriteWorkingSet(ctx context.Context, f *os.File) (r vmm.WorkingSetResult, err error) {
 	err = p.ask(ctx, wire.WriteWorkingSet(f), &r)
 	return r, err
 }
 
-// Populate maps a working set's pages at once, so that the running VM does not stop
-// at each. What the kernel cannot do is left out silently. After an error the VM
-// runs on, unless it is gone.
+// Populate maps a working set's pages in bulk, to spare the running VM a fault on each. It silently
+// skips operations unsupported by the kernel. After an error the VM still runs, unless it is gone.
 func (p *Process) Populate(ctx context.Context, f *os.File) (r vmm.WorkingSetResult, err error) {
 	err = p.ask(ctx, wire.Populate(f), &r)
 	return r, err
 }
 
-// PopulateShell maps what of a working set costs a prepared VM nothing of its own; Populate
-// leaves that out then.
+// PopulateShell maps the part of a working set for which a prepared VM needs no memory of its own.
+// A later Populate skips that part.
 func PopulateShell(ctx context.Context, p *Process, f *os.File) (r vmm.WorkingSetResult, err error) {
 	err = p.ask(ctx, wire.PopulateShell(f), &r)
 	return r, err
 }
 
-// SetNet gives the VM another way to the network, in place of the one before.
+// SetNet replaces the VM's wire.
 func (p *Process) SetNet(ctx context.Context, f *os.File) error { return p.ask(ctx, wire.Net(f), nil) }
 
-// OpenNet lets out what the guest of a restored VM sends, after it was given its way to the network
-// as by SetNet, unless that is nil. It is for one that is unique; a booted one is open from its
-// beginning.
+// OpenNet opens the network of a restored VM for its guest's frames. If f is not nil, it first
+// becomes the VM's wire, as by SetNet. The clone must be unique by then. A booted VM's network is
+// open from the start.
 func (p *Process) OpenNet(ctx context.Context, f *os.File) error {
 	return p.ask(ctx, wire.NetOpen(f), nil)
 }
 
-// Status asks the VMM for its account of itself.
+// Status requests the VMM's report about itself.
 func (p *Process) Status(ctx context.Context) (vmm.Status, error) {
 	s, err := askStatus(ctx, p)
 	return s.Status, err

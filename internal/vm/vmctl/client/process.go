@@ -22,77 +22,75 @@ const (
 	ConsoleLog    = "console.log"  // the serial console, bounded
 )
 
-// HostDialer opens the host end of a connection that the guest makes to a host
-// port. The file is closed by the caller. An error refuses the connection. It is
-// called by one goroutine per VM, and not more often than answerRate allows.
+// HostDialer opens the host end of a guest's connection to a host port. The caller closes the file.
+// An error refuses the connection. One goroutine per VM calls it, at most as often as answerRate
+// allows.
 type HostDialer func(port uint32) (*os.File, error)
 
-// Process is a VMM process, spawned or adopted. Its methods are safe for
-// concurrent use. Done is closed when it has ended and is reaped.
+// Process is a VMM process, spawned or adopted. Its methods are safe for concurrent use.
 type Process struct {
 	pid       int
 	startTime uint64
 	conn      *wire.Conn
 
-	// kill sends SIGKILL to this very process, by a descriptor that pins it: after its
-	// end its pid may be another's. os.ErrProcessDone or os.ErrClosed: it has ended.
+	// kill sends SIGKILL through a descriptor that pins the process, since its pid may be reused
+	// after its end. It returns os.ErrProcessDone or os.ErrClosed if the process has ended.
 	kill func() error
 
 	health  healthWatch
 	dials   dialQueue
-	unasked *pace.Bucket // of accounts of the disks
+	unasked *pace.Bucket // limits unsolicited health reports
 
 	done     chan struct{}
 	draining chan struct{} // closed when the process has ended
-	drained  chan struct{} // closed when nothing more can be read from the control socket
-	hungUp   chan struct{} // closed when the control socket is
+	drained  chan struct{} // closed when the control socket is read to its end
+	hungUp   chan struct{} // closed when the control socket is closed
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	dir string
-	// confinement is what it said before it had a guest: what it says later is not to be believed.
+	// confinement is the process's report before it had a guest. Later reports are not trusted.
 	confinement seccomp.Confinement
 	nextID      uint64
 	pending     map[uint64]chan wire.Message
-	late        int  // calls that were given up and whose answers are still to come
+	late        int  // abandoned calls with answers still to come
 	gone        bool // the control socket is closed
-	released    bool // by Release
+	released    bool // set by Release
 	exit        *vmm.Exit
-	lonely      time.Duration // lonelyLimit but in tests
+	lonely      time.Duration // lonelyLimit, except in tests
 }
 
-// PID is the process's id on this host.
+// PID returns the process's id on this host.
 func (p *Process) PID() int { return p.pid }
 
-// Dir is the VM's run directory. The caller removes it after Done.
+// Dir returns the VM's run directory. The caller removes it after Done.
 func (p *Process) Dir() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.dir
 }
 
-// Moved says that the run directory has another name now. The process itself
-// knows its files by their descriptors.
+// Moved sets the new name of the run directory. The process itself uses its files by descriptor.
 func (p *Process) Moved(dir string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dir = dir
 }
 
-// ConfinementOf says whether filters have taken system calls from the process. Of an adopted one
-// it is what the daemon before noted.
+// ConfinementOf returns the confinement of the process by system call filters. For an adopted
+// process it is the value recorded by the previous daemon.
 func ConfinementOf(p *Process) seccomp.Confinement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.confinement
 }
 
-// VsockPath is the Unix socket through which guest ports are reached.
+// VsockPath returns the path of the Unix socket for connections to guest ports.
 func (p *Process) VsockPath() string { return filepath.Join(p.Dir(), VsockSocket) }
 
-// Done is closed after the process has ended.
+// Done returns a channel that is closed when the process has ended and is reaped.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Exit says how the VM ended. Valid after Done.
+// Exit returns the VM's exit. It is valid after Done.
 func (p *Process) Exit() vmm.Exit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +100,7 @@ func (p *Process) Exit() vmm.Exit {
 	return *p.exit
 }
 
-// Kill ends the process at once; the kernel frees the VM. Wait for Done.
+// Kill sends SIGKILL to the process; the kernel frees the VM. Wait for Done.
 func (p *Process) Kill() error {
 	select {
 	case <-p.done:
@@ -116,8 +114,8 @@ func (p *Process) Kill() error {
 	}
 }
 
-// Release closes the control connection without touching a running VM, so that
-// another daemon can adopt it. A shell ends when its connection is closed.
+// Release closes the control connection without touching a running VM. Another daemon can then
+// adopt it. A shell ends when its connection is closed.
 func (p *Process) Release() {
 	p.mu.Lock()
 	p.released = true

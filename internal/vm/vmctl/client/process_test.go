@@ -101,7 +101,7 @@ func TestKilledWithNine(t *testing.T) {
 	}
 }
 
-// The pid of a process that has ended may be another's before its end is noticed.
+// The pid of an ended process may be reused before its end is noticed.
 func TestKillDoesNotGoByTheNumber(t *testing.T) {
 	bystander := exec.Command("sleep", "1000")
 	if err := bystander.Start(); err != nil {
@@ -144,7 +144,7 @@ func TestKillDoesNotGoByTheNumber(t *testing.T) {
 	}
 }
 
-// A call that is under way when the process dies ends as well.
+// A pending call ends when the process dies.
 func TestKillEndsCallsUnderWay(t *testing.T) {
 	p := mustSpawn(t, hangInPause, nil)
 	boot(t, p, "kernel")
@@ -242,7 +242,7 @@ func TestAdopt(t *testing.T) {
 	if err := second.Pause(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// The first daemon's end does not touch it; a third may come.
+	// The first daemon's end does not affect it; a third may come.
 	second.Release()
 	third, err := Adopt(ctx, ref, nil)
 	if err != nil {

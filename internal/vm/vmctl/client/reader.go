@@ -10,22 +10,23 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// What a VMM says is not to be trusted: its guest may have taken it over. It gets
-// bounded memory here, the reader waits for nobody, and a VMM that breaks the
-// protocol is ended, with the reason.
+// Messages from a VMM are not trusted: its guest may have taken it over. A VMM gets bounded memory
+// here, the reader never waits for other goroutines, and a VMM is killed for breaking the protocol,
+// with the reason.
 
-// lonelyLimit is how long a VMM may live on after it has closed its control
-// socket, without which nobody can reach its VM. One that ends does so at once.
+// lonelyLimit is how long a VMM may live after it has closed its control socket. Its VM is
+// unreachable then. A normal exit follows immediately.
 const lonelyLimit = 10 * time.Second
 
-// unaskedRate is how many accounts of its disks the daemon takes from a VMM in a second, after
-// unaskedBurst without a delay. A VMM sends about 20 a second when its disk is full again and again.
+// unaskedRate is the number of disk health reports accepted from a VMM per second, after
+// unaskedBurst without a delay. With a disk filling up again and again, a VMM sends about 20 a
+// second.
 const (
 	unaskedRate  = 100
 	unaskedBurst = 32
 )
 
-// errBroken: the VMM said what no VMM says.
+// errBroken is returned for a message no correct VMM sends.
 var errBroken = errors.New("the VMM process broke the control protocol")
 
 // readLoop delivers answers and events until the socket closes.
@@ -53,12 +54,12 @@ func (p *Process) readLoop(ready chan<- error) {
 	if ready != nil {
 		select {
 		case ready <- vmm.ErrGone:
-		default: // it was ready once
+		default: // it was ready already
 		}
 	}
 }
 
-// read ends with an error: io.EOF, or why the connection is of no use.
+// read runs until an error: io.EOF, or the reason why the connection is unusable.
 func (p *Process) read(ready chan<- error) error {
 	buf := make([]byte, wire.MaxAnswer)
 	spare := ready
@@ -68,7 +69,7 @@ func (p *Process) read(ready chan<- error) error {
 			return err
 		}
 		if m.Event == wire.EventHealth {
-			slowDown(p.unasked.Take(time.Now()), p.draining) // a VMM keeps the newest account while its socket is full
+			slowDown(p.unasked.Take(time.Now()), p.draining) // a VMM keeps only the newest report while its socket is full
 		}
 		if err = take(p, m, &spare); err != nil {
 			return err
@@ -100,7 +101,7 @@ func take(p *Process, m wire.Message, spare *chan<- error) (err error) {
 	return fmt.Errorf("%w: event %q", errBroken, wire.ClipText(wire.Printable(m.Event)))
 }
 
-// slowDown delays the reader, so that the VMM waits with its next message. It returns early when
+// slowDown delays the reader, so that the VMM waits before its next message. It returns early when
 // ended is closed.
 func slowDown(d time.Duration, ended <-chan struct{}) {
 	if d <= 0 {
@@ -114,7 +115,7 @@ func slowDown(d time.Duration, ended <-chan struct{}) {
 	}
 }
 
-// deliver hands an answer to who waits for it.
+// deliver passes an answer to the waiting call.
 func (p *Process) deliver(m wire.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,11 +128,11 @@ func (p *Process) deliver(m wire.Message) error {
 		return nil
 	}
 	delete(p.pending, m.ID)
-	ch <- m // has room for one
+	ch <- m // the channel has room for one
 	return nil
 }
 
-// noteReady notes what the process said of itself while it had no guest.
+// noteReady records the process's report about itself from before it had a guest.
 func noteReady(p *Process, m wire.Message) error {
 	var r wire.Ready
 	if len(m.Body) > 0 {
@@ -158,7 +159,7 @@ func (p *Process) heardExit(m wire.Message) error {
 	return nil
 }
 
-// setExit keeps the first word: the VMM's own over what the kernel says later.
+// setExit keeps the first exit: the VMM's own report takes precedence over the kernel's.
 func (p *Process) setExit(e vmm.Exit) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,13 +170,13 @@ func (p *Process) setExit(e vmm.Exit) (first bool) {
 	return true
 }
 
-// condemn ends a process that is of no use any more, and says why.
+// condemn kills an unusable process and records the reason.
 func (p *Process) condemn(why error) {
 	p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: "ended by the daemon: " + why.Error()})
 	p.Kill()
 }
 
-// endLonely ends a process that has closed its control socket and goes on.
+// endLonely kills a process if it does not exit after closing its control socket.
 func (p *Process) endLonely() {
 	p.mu.Lock()
 	timer := time.NewTimer(p.lonely)

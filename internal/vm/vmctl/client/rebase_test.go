@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// manyExtents are more than a message holds.
+// manyExtents returns more extents than fit a message.
 func manyExtents(files []*os.File, n int) []extent.Extent {
 	out := []extent.Extent{{Length: 1 << 40}} // zero pages
 	for i := range n - 1 {

@@ -11,13 +11,12 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// killWait is how long a killed process may take to be gone: freeing a large VM
-// takes tens of milliseconds.
+// killWait is the time limit for a killed process to disappear. Freeing a large VM takes tens of
+// milliseconds.
 const killWait = 10 * time.Second
 
-// Kill ends the process that a reference names, without talking to it, and
-// waits until it is gone. One that is gone already, or whose pid has another
-// owner, is success.
+// Kill ends the process of a reference without talking to it, and waits until it is gone. It
+// returns nil if the process is gone already, or if its pid belongs to another process.
 func (r Ref) Kill() error {
 	pidfd, err := unix.PidfdOpen(r.PID, 0)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
@@ -27,7 +26,7 @@ func (r Ref) Kill() error {
 		return fmt.Errorf("kill VMM %d: %w", r.PID, err)
 	}
 	defer unix.Close(pidfd)
-	// The pidfd pins the process; only then does comparing the start time prove anything.
+	// The pidfd pins the process. Without it, comparing the start time would prove nothing.
 	if start, err := hostproc.StartTime(r.PID); err != nil || start != r.StartTime {
 		return nil
 	}

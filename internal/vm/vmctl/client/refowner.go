@@ -18,23 +18,24 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// ErrNotOurs means that a reference names a process that is not the VMM of its
-// directory: the journal that it was read from is not to be believed.
+// ErrNotOurs is returned if a reference names a process other than the VMM of its directory. The
+// journal with the reference is then not trustworthy.
 var ErrNotOurs = errors.New("it is not the VMM of that directory")
 
-// Check looks at the process that a reference names before it is ended or adopted:
-// it must be this user's or one of the users of the jail, run the VMM binary, and have that directory's console log
-// open where a VMM has it. One that has ended, or whose pid has another owner since, is no error.
+// Check verifies the process of a reference before it is ended or adopted. The process must belong
+// to this user or one of the jail's users, run the VMM binary, and have the directory's console log
+// open at the VMM's descriptor. Check returns nil if the process has ended, or if its pid has
+// another owner since.
 func (r Ref) Check(binary string) error {
 	for end := time.Now().Add(killWait); ; time.Sleep(5 * time.Millisecond) {
 		err := r.check(binary)
 		if !hostproc.Runs(r.PID, r.StartTime) {
-			return nil // whatever was seen belongs to nobody that would be ended
+			return nil // the process has ended, so the result does not matter
 		}
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, fs.ErrNotExist) && time.Now().Before(end): // it is being taken apart: its files go first
+		case errors.Is(err, fs.ErrNotExist) && time.Now().Before(end): // the process is exiting: its files go first
 		default:
 			return fmt.Errorf("process %d: %w: %w", r.PID, ErrNotOurs, err)
 		}
@@ -73,13 +74,13 @@ func (r Ref) check(binary string) error {
 	return nil
 }
 
-// isOurs tells whether a VMM of ours may run as that user.
+// isOurs reports whether one of our VMMs may run as user uid.
 func isOurs(uid int) bool {
 	return uid == os.Geteuid() || os.Geteuid() == 0 && jail.IsUser(uint32(uid))
 }
 
-// inOurNamespace tells whether a process is in a user namespace that this user has made: there a jail's
-// users are those that the host has mapped for it, who are others to the host.
+// inOurNamespace reports whether a process is in a user namespace created by this user. Inside it a
+// jail's users are the ids mapped by the host, which are other users to the host.
 func inOurNamespace(proc string) bool {
 	f, err := os.Open(proc + "/ns/user")
 	if err != nil {
@@ -90,8 +91,8 @@ func inOurNamespace(proc string) bool {
 	return err == nil && os.Geteuid() != 0 && int(owner) == os.Geteuid()
 }
 
-// statFD looks at a file that a process has open. The directory of descriptors is its user's alone; who
-// owns its namespace gets one all the same.
+// statFD returns a process's open file fd. Only the process's user can read its descriptor
+// directory, but the owner of its user namespace can get the descriptor by this call.
 func statFD(pid, fd int) (fs.FileInfo, error) {
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -107,8 +108,8 @@ func statFD(pid, fd int) (fs.FileInfo, error) {
 	return f.Stat()
 }
 
-// isProgram compares a process's program with the VMM. After an upgrade it may be gone,
-// or be installed elsewhere.
+// isProgram reports whether a process's program is the VMM. After an upgrade the program may be
+// deleted, or installed elsewhere.
 func isProgram(exe, binary string) bool {
 	exe = strings.TrimSuffix(exe, " (deleted)") // proc_pid_exe(5)
 	if real, err := filepath.EvalSymlinks(binary); err == nil {
@@ -117,7 +118,7 @@ func isProgram(exe, binary string) bool {
 	return exe == binary || filepath.Base(exe) == filepath.Base(binary)
 }
 
-// userOf is a process's effective user: of /proc/PID itself the owner may be root.
+// userOf returns a process's effective user. The owner of /proc/PID itself may be root instead.
 func userOf(proc string) (int, error) {
 	b, err := os.ReadFile(proc + "/status")
 	if err != nil {

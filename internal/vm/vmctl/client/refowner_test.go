@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// vmmLike starts a program with a file open where a VMM has its console.
+// vmmLike starts a program with a file open at the descriptor of a VMM's console.
 func vmmLike(t *testing.T, program, console string) Ref {
 	t.Helper()
 	f, err := os.OpenFile(console, os.O_RDWR|os.O_CREATE, 0o600)

@@ -21,26 +21,26 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// SpawnConfig is how a VMM process starts.
+// SpawnConfig describes how to start a VMM process.
 type SpawnConfig struct {
 	Binary string // the forkd-vmm executable
 	Shape  vmspec.Shape
 	Dir    string // run directory: exists, is empty, short enough for a socket path
 	KVM    *os.File
-	Dial   HostDialer // may be nil: the guest cannot reach the host
+	Dial   HostDialer // if nil, the guest cannot reach the host
 	Log    *os.File   // the process's standard error; may be nil
-	Cgroup *os.File   // directory of the cgroup that it starts in; nil: the daemon's own
-	// Prewarm makes the process go through a restore with nothing in it before
-	// it is ready: that takes as long as what the real one saves, so it is for those that wait.
+	Cgroup *os.File   // directory of its initial cgroup; if nil, the daemon's
+	// Prewarm makes the process run an empty restore before it is ready. It takes as long as it
+	// saves in the real restore, so it suits processes that wait for their use.
 	Prewarm bool
-	// Seccomp is what the process's filters of system calls do; empty: it has none.
+	// Seccomp is the mode of the process's system call filters; empty for no filters.
 	Seccomp seccomp.Mode
-	// Starter starts the process in another way than as a child of this one; nil: as a child.
+	// Starter starts the process in another way. If nil, the process is a child of this one.
 	Starter Starter
 }
 
-// Spawn starts a VMM process and waits until its VM exists. On error nothing
-// remains but the (empty) run directory.
+// Spawn starts a VMM process and waits until its VM exists. On error only the (empty) run directory
+// remains.
 func Spawn(ctx context.Context, c SpawnConfig) (_ *Process, err error) {
 	if err := c.Shape.Validate(); err != nil {
 		return nil, fmt.Errorf("spawn VMM: %w", err)
@@ -52,8 +52,8 @@ func Spawn(ctx context.Context, c SpawnConfig) (_ *Process, err error) {
 		return nil, err
 	}
 	defer unixfd.CloseAll(files)
-	// Before there is a process: if this daemon ends now, or gives up, that finds its connection
-	// ended, and ends, too. Our copies of its listeners are open, so that this does not wait for it.
+	// Connect before the process starts: if this daemon ends or gives up, the process finds its
+	// connection closed and ends too. We hold copies of its listeners, so connecting does not wait.
 	cn, err := connect(c.Dir)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func Spawn(ctx context.Context, c SpawnConfig) (_ *Process, err error) {
 	go proc.watch(p)
 	ready := make(chan error, 1)
 	go p.readLoop(ready)
-	// As we hold our copies of its listeners open, its end is not seen on the socket.
+	// We hold copies of its listeners, so the socket does not show the process's end.
 	select {
 	case err = <-ready:
 	case <-p.done:
@@ -104,8 +104,8 @@ func newProcess(dir string, pid int, start uint64, c *wire.Conn, dial HostDialer
 	return p
 }
 
-// openFiles makes the descriptors of the child, from wire.FDControl on; they are
-// closed here after the start, and the sockets' names removed if it fails.
+// openFiles creates the child's descriptors, from wire.FDControl on. They are closed here after the
+// start. If the start fails, the sockets' names are removed.
 func openFiles(c SpawnConfig, u *undo.Stack) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -150,39 +150,39 @@ func (p *Process) reap(proc *os.Process) {
 	close(p.done)
 }
 
-// drain waits until all that a process said before it ended has been read: its
-// own last word, if it said one, goes before ours. A process that never accepted
-// the connection leaves it open, so reading ends behind what is queued.
+// drain waits until all messages sent before the process ended have been read: the process's own
+// exit report, if any, precedes ours. If a process never accepted the connection, it leaves it
+// open; closing the read side ends the reader after the queued messages.
 func (p *Process) drain() {
 	close(p.draining)
 	p.conn.CloseRead()
 	<-p.drained
 }
 
-// Ref names a VMM process across a daemon's restart: its run directory, and the
-// pid together with the start time that tells it from a later owner of the pid.
+// Ref names a VMM process across a daemon's restart: its run directory, and its pid with the start
+// time, which rules out a later owner of the pid.
 type Ref struct {
 	Dir       string `json:"dir"`
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"start_time"` // clock ticks since boot, field 22 of /proc/PID/stat
-	// Confined is what the process said of itself before it had a guest.
+	// Confined is the process's report from before it had a guest.
 	Confined bool `json:"confined,omitempty"`
 }
 
-// Ref names this process for a later Adopt.
+// Ref returns a reference for a later Adopt.
 func (p *Process) Ref() Ref {
 	return Ref{Dir: p.Dir(), PID: p.pid, StartTime: p.startTime, Confined: ConfinementOf(p).Confined}
 }
 
-// Adopt takes over a VMM process that another daemon spawned. It must have a VM
-// that was booted or restored; shells end with their daemon. A process that is
-// no more, or another one under its pid, is vmm.ErrGone.
+// Adopt takes over a VMM process spawned by another daemon. Its VM must have been booted or
+// restored; shells end with their daemon. Adopt returns vmm.ErrGone if the process has ended, or if
+// its pid belongs to another process.
 func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
 	pidfd, err := unix.PidfdOpen(ref.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("adopt VMM %d: %w (%w)", ref.PID, vmm.ErrGone, err)
 	}
-	// The pidfd pins the process; only then does comparing the start time prove anything.
+	// The pidfd pins the process. Without it, comparing the start time would prove nothing.
 	start, err := hostproc.StartTime(ref.PID)
 	if err != nil || start != ref.StartTime {
 		unix.Close(pidfd)
@@ -210,8 +210,8 @@ func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
 	return p, nil
 }
 
-// watch waits for a process that is nobody's child here; how says how it ended. The
-// descriptor is non-blocking, so the runtime polls it: no thread waits per VM.
+// watch waits for a process other than a child of this one. how returns the reason of its end. The
+// descriptor is non-blocking, so the runtime polls it and no thread waits per VM.
 func (p *Process) watch(f *os.File, how func() string) {
 	defer f.Close()
 	ended := func(fd uintptr) bool {
@@ -226,7 +226,7 @@ func (p *Process) watch(f *os.File, how func() string) {
 	close(p.done)
 }
 
-// killPinned kills the process behind a pidfd that watch may close.
+// killPinned kills the process behind a pidfd. watch may close the pidfd.
 func killPinned(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -239,8 +239,8 @@ func killPinned(f *os.File) error {
 	return sent
 }
 
-// ErrGuestRefused is a guest that does not listen on the port, or a device that takes no
-// more connections: a VM that runs, as far as can be told.
+// ErrGuestRefused is returned if the guest does not listen on the port, or if the device takes no
+// more connections. The VM itself appears to run.
 var ErrGuestRefused = errors.New("guest refused")
 
 // DialVsock connects to a guest port through the VM's vsock socket.
@@ -262,7 +262,7 @@ func DialVsock(ctx context.Context, path string, port uint32) (net.Conn, error) 
 	return c, nil
 }
 
-// vsockHandshake reads byte by byte: what follows the line belongs to the caller.
+// vsockHandshake reads byte by byte, because the bytes after the line belong to the caller.
 func vsockHandshake(c net.Conn, port uint32) error {
 	if _, err := fmt.Fprintf(c, "CONNECT %d\n", port); err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// Starter starts VMM processes that are no children of the daemon: package spawner/client.
+// Starter starts VMM processes without making them children of the daemon (package spawner/client).
 type Starter interface {
-	// Start returns when the process has its program. The files stay the caller's.
+	// Start returns when the process runs its program. The files stay the caller's.
 	Start(ctx context.Context, l Launch) (Started, error)
 }
 
@@ -24,23 +24,23 @@ type Launch struct {
 	Start                        wire.Start
 	Null, Log                    *os.File
 	KVM, Control, Vsock, Console *os.File
-	Failpoints                   *os.File // nil but in crash tests
-	Cgroup                       *os.File // folder of the cgroup that it starts in; nil: the daemon's own
+	Failpoints                   *os.File // nil except in crash tests
+	Cgroup                       *os.File // directory of its initial cgroup; if nil, the daemon's
 }
 
-// Started is a process that a Starter has started.
+// Started is a process started by a Starter.
 type Started struct {
 	PID   int
-	PIDFD *os.File      // does not block; the receiver's to close
-	Ended func() string // says how it ended; called when it has
+	PIDFD *os.File      // non-blocking; the receiver closes it
+	Ended func() string // returns the reason of the process's end; called after it
 }
 
-// handle is a process that was just started.
+// handle is a newly started process.
 type handle struct {
 	pid   int
 	kill  func() error
-	end   func()         // kills it and waits for its end, if nobody watches
-	watch func(*Process) // waits for its end, and tells the Process
+	end   func()         // kills it and waits for its end, if watch was not called
+	watch func(*Process) // waits for its end, and reports it to the Process
 }
 
 // startProcess starts the process with files, from wire.FDControl on.
@@ -81,13 +81,13 @@ func startElsewhere(ctx context.Context, s Starter, l Launch) (*handle, error) {
 		pid: started.PID, kill: kill,
 		end: func() {
 			_ = kill()
-			started.PIDFD.Close() // whoever started it reaps it
+			started.PIDFD.Close() // the Starter reaps it
 		},
 		watch: func(p *Process) { p.watch(started.PIDFD, func() string { return ended(started.Ended()) }) },
 	}, nil
 }
 
-// ended says how a process ended, of which os.ProcessState has the words.
+// ended converts a process's end, in the words of os.ProcessState, to a reason.
 func ended(how string) string {
 	if strings.HasPrefix(how, "signal: bad system call") {
 		return "the VMM process was killed by its filter of system calls"
@@ -95,7 +95,7 @@ func ended(how string) string {
 	return "the VMM process ended: " + how
 }
 
-// startChild starts the process as a child of this one, in no jail.
+// startChild starts the process as a child of this one, without a jail.
 func startChild(l Launch) (*handle, error) {
 	args, err := l.Start.Args()
 	if err != nil {
@@ -129,8 +129,8 @@ func startChild(l Launch) (*handle, error) {
 	}, nil
 }
 
-// attributes are how the process begins. It has a session of its own: a Ctrl-C at the
-// daemon's terminal must not end the VMs. It is never outside of its cgroup.
+// attributes returns the attributes of the new process. It has its own session: a Ctrl-C at the
+// daemon's terminal must not end the VMs. It starts in its cgroup.
 func attributes(group *os.File) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setsid: true}
 	if group != nil {

@@ -19,7 +19,8 @@ type dialed struct {
 	err  error
 }
 
-// setConn changes the connected daemon; dials that the former has not answered are refused.
+// setConn changes the connected daemon. Dials without an answer from the previous daemon are
+// refused.
 func (s *Server) setConn(c *wire.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,8 +33,8 @@ func (s *Server) setConn(c *wire.Conn) {
 	}
 }
 
-// DialHost asks the daemon for a connection to a host port. Without a daemon, or
-// while wire.MaxDials wait for it, it is refused.
+// DialHost asks the daemon for a connection to a host port. It refuses the dial without a daemon,
+// or while wire.MaxDials dials wait for an answer.
 func (s *Server) DialHost(ctx context.Context, port uint32) (net.Conn, error) {
 	body, err := json.Marshal(wire.Dial{Port: port})
 	if err != nil {
@@ -45,7 +46,7 @@ func (s *Server) DialHost(ctx context.Context, port uint32) (net.Conn, error) {
 	}
 	if err := c.Send(ctx, wire.Message{ID: id, Event: wire.EventDial, Body: body}); err != nil {
 		s.mu.Lock()
-		delete(s.dials, id) // the daemon has not heard of it
+		delete(s.dials, id) // the request was not sent
 		s.mu.Unlock()
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func (s *Server) DialHost(ctx context.Context, port uint32) (net.Conn, error) {
 	}
 }
 
-// ErrDials: the guest dials more than the daemon is asked for at once.
+// ErrDials is returned if the guest has more dials waiting than the daemon accepts.
 var ErrDials = errors.New("too many dials wait for an answer")
 
 func (s *Server) beginDial() (c *wire.Conn, id uint64, ch chan dialed, err error) {
@@ -71,7 +72,7 @@ func (s *Server) beginDial() (c *wire.Conn, id uint64, ch chan dialed, err error
 	switch {
 	case s.conn == nil:
 		return nil, 0, nil, vmm.ErrGone
-	case len(s.dials) >= wire.MaxDials: // the daemon ends a VMM that asks for more
+	case len(s.dials) >= wire.MaxDials: // the daemon ends a VMM for sending more
 		return nil, 0, nil, ErrDials
 	}
 	s.next++
@@ -80,8 +81,8 @@ func (s *Server) beginDial() (c *wire.Conn, id uint64, ch chan dialed, err error
 	return s.conn, s.next, ch, nil
 }
 
-// abandon closes what was delivered meanwhile. A dial that was not answered stays
-// counted: the daemon still has it.
+// abandon closes a file delivered meanwhile. An unanswered dial stays counted, because the daemon
+// still has it.
 func (s *Server) abandon(id uint64, ch chan dialed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +100,7 @@ func (s *Server) abandon(id uint64, ch chan dialed) {
 
 func (s *Server) finishDial(m wire.Message, files []*os.File) {
 	s.mu.Lock()
-	defer s.mu.Unlock() // so that abandon finds either the dial or its answer
+	defer s.mu.Unlock() // abandon must find either the dial or its answer
 	ch := s.dials[m.ID]
 	delete(s.dials, m.ID)
 	switch {

@@ -15,18 +15,18 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Server is the VMM's end of the control socket. One daemon is connected at a
-// time; when a running VM's daemon goes, the next may come.
+// Server is the VMM's end of the control socket. One daemon is connected at a time. When the daemon
+// of a running VM goes, another may connect.
 type Server struct {
-	// Confinement is what the daemon is told when the process is ready. It is set before Serve.
+	// Confinement is reported to the daemon when the process is ready. It is set before Serve.
 	Confinement seccomp.Confinement
 
 	l *net.UnixListener
 	h Handler
 
-	mu    sync.Mutex             // guards what follows
-	conn  *wire.Conn             // of the daemon; nil while there is none
-	dials map[uint64]chan dialed // nil: nobody waits for the answer any more
+	mu    sync.Mutex             // guards the fields below
+	conn  *wire.Conn             // connection to the daemon; nil without one
+	dials map[uint64]chan dialed // a nil channel marks an abandoned dial
 	next  uint64
 }
 
@@ -35,7 +35,8 @@ func NewServer(l *net.UnixListener, h Handler) *Server {
 	return &Server{l: l, h: h, dials: map[uint64]chan dialed{}}
 }
 
-// Serve answers daemons until one goes while the VM is no more than a shell, prepared or not.
+// Serve answers daemons, one after the other. It returns when a daemon disconnects while the VM is
+// still a shell, plain or prepared.
 func (s *Server) Serve() error {
 	for {
 		c, err := s.l.AcceptUnix()
@@ -59,21 +60,21 @@ func (s *Server) serveDaemon(c *net.UnixConn) {
 	s.serveConn(cn)
 }
 
-// request is a message that waits for its turn.
+// request is a queued message.
 type request struct {
 	wire.Message
 	files []*os.File
 }
 
-// maxRequests is how many requests wait while one is served. A daemon asks one
-// VM for little at a time.
+// maxRequests is the number of queued requests while one is served. A daemon sends few requests to
+// one VM concurrently.
 const maxRequests = 16
 
 var errRequests = errors.New("more than 16 requests wait") // maxRequests
 
-// serveConn serves requests in turn, until the connection ends. Until one comes
-// that may take long, all is done by one goroutine: a fork waits for these, and to
-// pass a request on wakes a second thread.
+// serveConn serves requests in order, until the connection ends. One goroutine does all work until
+// a potentially long request comes: a fork waits for the short ones, and passing a request to
+// another goroutine wakes a second thread.
 func (s *Server) serveConn(c *wire.Conn) {
 	if s.h.Status().State == vmm.StateShell {
 		if s.sendReady(c) != nil {
@@ -98,7 +99,7 @@ func (s *Server) serveConn(c *wire.Conn) {
 	}
 }
 
-// sendReady says that the process can take a guest, and what it cannot do any more.
+// sendReady reports the process as ready for a guest, with its confinement.
 func (s *Server) sendReady(c *wire.Conn) error {
 	body, err := json.Marshal(wire.ClipReady(wire.Ready{Confinement: s.Confinement}))
 	if err != nil {
@@ -107,7 +108,7 @@ func (s *Server) sendReady(c *wire.Conn) error {
 	return s.send(c, wire.Message{Event: wire.EventReady, Body: body})
 }
 
-// quick tells which requests do not last: those that begin a VM, and questions.
+// quick reports whether a request is short: requests to start a VM, and queries.
 func quick(op string) bool {
 	switch op {
 	case wire.OpBoot, wire.OpRestore, wire.OpResume, wire.OpPopulate, wire.OpPopulateShell, wire.OpStatus, wire.OpNet,
@@ -117,8 +118,8 @@ func quick(op string) bool {
 	return false
 }
 
-// serveLong serves requests while another goroutine reads: answers to the guest's
-// dials do not wait for a capture's end.
+// serveLong serves requests while another goroutine reads: answers to the guest's dials must not
+// wait for a capture's end.
 func (s *Server) serveLong(c *wire.Conn, buf []byte, first request) {
 	requests := make(chan request, maxRequests)
 	requests <- first
@@ -126,7 +127,7 @@ func (s *Server) serveLong(c *wire.Conn, buf []byte, first request) {
 		defer close(requests)
 		s.readRequests(c, buf, requests)
 	}()
-	defer func() { // whoever returns first ends the other
+	defer func() { // the first to return ends the other
 		c.Close()
 		for r := range requests {
 			unixfd.CloseAll(r.files)
@@ -161,7 +162,7 @@ func (s *Server) readRequests(c *wire.Conn, buf []byte, requests chan<- request)
 	}
 }
 
-// urgent serves what does not wait for requests that came before it.
+// urgent serves r if it need not wait for earlier requests, and reports whether it did.
 func (s *Server) urgent(r request) bool {
 	if r.Op != wire.OpDialed {
 		return false
@@ -183,19 +184,20 @@ func (s *Server) answer(c *wire.Conn, r request) error {
 	return s.send(c, answer)
 }
 
-// send waits for a daemon that does not read, up to the connection's limit.
+// send waits for the daemon to read, up to the connection's limit.
 func (s *Server) send(c *wire.Conn, m wire.Message) error { return c.Send(context.Background(), m) }
 
-// SendExit tells the daemon, if there is one, how the VM ended.
+// SendExit reports the VM's end to the daemon, if one is connected.
 func (s *Server) SendExit(e vmm.Exit) {
 	e.Reason = wire.ClipText(e.Reason)
 	s.sendEvent(wire.EventExit, e)
 }
 
-// SendHealth sends the VM's health to the daemon, if there is one. The next one asks for the status.
+// SendHealth sends the VM's health to the daemon, if one is connected. The next daemon requests the
+// status.
 func (s *Server) SendHealth(h vmm.Health) { s.sendEvent(wire.EventHealth, wire.ClipHealth(h)) }
 
-// sendEvent ignores errors: a daemon that goes learns from the next one's status.
+// sendEvent ignores errors: if the daemon has gone, the next one learns the state from the status.
 func (s *Server) sendEvent(name string, body any) {
 	s.mu.Lock()
 	c := s.conn

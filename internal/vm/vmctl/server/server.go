@@ -1,8 +1,8 @@
-// Package server is a VMM process's end of the control socket: it serves the
-// daemon's requests with a Handler, tells it of events, and asks it to dial for the
-// guest. Package client is the other end. It knows nothing of KVM; command
-// forkd-vmm puts the machine behind it. The trap: requests are answered by the
-// goroutine that reads them, until one comes that may take long.
+// Package server is a VMM process's end of the control socket. It serves the daemon's requests with
+// a Handler, reports events to the daemon, and asks it to dial for the guest. Package client is the
+// other end. The package does not know KVM; command forkd-vmm connects the machine to it.
+//
+// The goroutine that reads requests also answers them, until a potentially long request comes.
 package server
 
 import (
@@ -17,9 +17,10 @@ import (
 
 // Handler is the VM behind the control socket. Its methods are called one at a time.
 type Handler interface {
-	// Boot owns the files of disks and network, whatever comes of it; the server closes the others.
+	// Boot owns the files of disks and network, also after an error. The server closes the others.
 	Boot(vmm.BootConfig) error
-	// Restore owns the files of disks and network, whatever comes of it; the server closes the others.
+	// Restore owns the files of disks and network, also after an error. The server closes the
+	// others.
 	Restore(vmm.RestoreConfig) (vmm.RestoreResult, error)
 	Pause() error
 	Resume() (vmm.ResumeResult, error)
@@ -36,14 +37,14 @@ type Handler interface {
 	Populate(f *os.File) (vmm.WorkingSetResult, error)
 	// PopulateShell owns no file.
 	PopulateShell(f *os.File) (vmm.WorkingSetResult, error)
-	// SetNet owns the file, whatever comes of it.
+	// SetNet owns the file, also after an error.
 	SetNet(f *os.File) error
-	// OpenNet owns the file, whatever comes of it. It may be nil.
+	// OpenNet owns the file, also after an error. It may be nil.
 	OpenNet(f *os.File) error
 	Status() vmm.Status
 }
 
-// serve runs one request. It owns the files but for those that a handler took.
+// serve runs one request. It owns the files, except the ones taken by a handler.
 func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error) {
 	switch m.Op {
 	case wire.OpBoot:
@@ -124,7 +125,7 @@ func (s *Server) rebase(m wire.Message, files []*os.File) (any, error) {
 	return nil, s.h.Rebase(bases)
 }
 
-// withWorkingSet runs a request that has a working set's file.
+// withWorkingSet runs a request with a working set's file.
 func withWorkingSet(m wire.Message, files []*os.File, do func(*os.File) (vmm.WorkingSetResult, error)) (any, error) {
 	f, err := wire.ReadWorkingSet(m, files)
 	if err != nil {
@@ -134,7 +135,7 @@ func withWorkingSet(m wire.Message, files []*os.File, do func(*os.File) (vmm.Wor
 	return do(f)
 }
 
-// withNet runs a request that has, or may have, a way to the network, which do owns.
+// withNet runs a request with a required or optional wire. do owns the wire.
 func withNet(m wire.Message, files []*os.File, read func(wire.Message, []*os.File) (*os.File, error),
 	do func(*os.File) error) (any, error) {
 	f, err := read(m, files)

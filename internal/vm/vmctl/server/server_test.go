@@ -61,10 +61,10 @@ func serve(t *testing.T, state vmm.State) *testServer {
 	return s
 }
 
-// daemon is one that says what the test wants.
+// daemon is a connection with which the test plays the daemon.
 type daemon struct {
 	*wire.Conn
-	c *net.UnixConn // the same
+	c *net.UnixConn // the same connection
 }
 
 func (s *testServer) dial(t *testing.T) *daemon {
@@ -102,7 +102,7 @@ func (d *daemon) ask(t *testing.T, raw string, files int) (wire.Message, error) 
 	return m, err
 }
 
-// connected waits until the server has taken the daemon.
+// connected waits until the server has accepted the daemon.
 func (s *testServer) connected(t *testing.T) {
 	t.Helper()
 	vmctltest.Soon(t, "the daemon to be connected", func() bool {
@@ -112,7 +112,7 @@ func (s *testServer) connected(t *testing.T) {
 	})
 }
 
-// badRequests are well-formed messages that ask for what cannot be.
+// badRequests are well-formed messages with impossible requests.
 var badRequests = []struct {
 	name, raw string
 	files     int
@@ -165,7 +165,7 @@ func TestServerRefusesBadRequests(t *testing.T) {
 		for vmctltest.OpenDescriptors() > files && time.Now().Before(deadline) { // it may answer before it closes them
 			time.Sleep(time.Millisecond)
 		}
-		if now := vmctltest.OpenDescriptors(); now > files { // fewer: what a test before this one left is closed by now
+		if now := vmctltest.OpenDescriptors(); now > files { // fewer: files of an earlier test are closed by now
 			t.Fatalf("%s: %d descriptors more are open", r.name, now-files)
 		}
 	}
@@ -177,7 +177,7 @@ func TestServerRefusesBadRequests(t *testing.T) {
 	}
 }
 
-// What is no message at all costs the daemon its connection, and a VM that runs lives on.
+// An invalid message costs the daemon its connection, and a running VM lives on.
 func TestGarbageEndsTheConnectionOnly(t *testing.T) {
 	s := serve(t, vmm.StateRunning)
 	for _, raw := range []string{"", "garbage", "{", `{"id":"x"}`, `{"id":-1}`, "\x00\xff", strings.Repeat("[", 60_000), strings.Repeat("x", wire.MaxMessage+1)} {
@@ -197,7 +197,8 @@ func TestGarbageEndsTheConnectionOnly(t *testing.T) {
 	vmctltest.Soon(t, "descriptors to be closed", func() bool { return vmctltest.OpenDescriptors() <= files+2 })
 }
 
-// A daemon that does not answer holds up the guest's dial no longer than its context, or than itself lives.
+// A daemon that does not answer delays the guest's dial at most until the dial's context or the
+// daemon ends.
 func TestDialHostUnanswered(t *testing.T) {
 	s := serve(t, vmm.StateRunning)
 	silent := s.dial(t)
@@ -225,7 +226,7 @@ func TestDialHostUnanswered(t *testing.T) {
 	if st, err := silent.ask(t, `{"id":1,"op":"status"}`, 0); err != nil || st.ID != 1 {
 		t.Fatalf("status: %+v, %v", st, err)
 	}
-	if now := vmctltest.OpenDescriptors(); now > files+1 { // fewer: what a test before this one left is closed by now
+	if now := vmctltest.OpenDescriptors(); now > files+1 { // fewer: files of an earlier test are closed by now
 		t.Errorf("%d descriptors too many are open", now-files-1)
 	}
 	go func() {
@@ -256,15 +257,15 @@ func TestLargeMessagesAreRefusedBeforeTheyAreSent(t *testing.T) {
 	}
 }
 
-// What nobody waits for any more stays counted until the daemon has answered it,
-// which would otherwise end the VM for dialling too much.
+// An abandoned dial stays counted until the daemon has answered it. Otherwise the daemon would end
+// the VM for dialling too much.
 func TestGivenUpDialsAreCounted(t *testing.T) {
 	s := serve(t, vmm.StateRunning)
 	silent := s.dial(t)
 	s.connected(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTest)
-	for range 4 * wire.MaxDials { // a send that need not wait does not look at the context
+	for range 4 * wire.MaxDials { // a send that need not wait does not check the context
 		if _, err := s.DialHost(ctx, 5); !errors.Is(err, errTest) && !errors.Is(err, ErrDials) {
 			t.Fatal(err)
 		}
@@ -293,8 +294,8 @@ func TestGivenUpDialsAreCounted(t *testing.T) {
 	})
 }
 
-// FuzzServe gives the server any message with some descriptors: it answers or
-// refuses, panics never, and keeps no descriptor but a booted VM's disks.
+// FuzzServe gives the server any message with some descriptors. It answers or refuses, never
+// panics, and keeps no descriptor except a booted VM's disks.
 func FuzzServe(f *testing.F) {
 	for _, r := range badRequests {
 		f.Add([]byte(r.raw), uint8(r.files))

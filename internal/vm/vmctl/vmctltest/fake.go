@@ -1,7 +1,7 @@
-// Package vmctltest has the VM that the tests of packages client and server put
-// behind a control socket: it keeps states, shows its files, and reads and writes
-// them, and runs nothing. Both packages' own tests use it, so it imports neither.
-// The trap: the files of a Boot's or Restore's disks and network stay open, for the test to look at.
+// Package vmctltest provides the fake VM for the tests of packages client and server. Behind a
+// control socket it keeps states, shows its files, and reads and writes them, but runs no guest.
+// Both packages' own tests use it, so it imports neither. The files of a Boot's or Restore's disks
+// and network stay open, for the test to inspect.
 package vmctltest
 
 import (
@@ -20,35 +20,36 @@ import (
 // VM implements server.Handler.
 type VM struct {
 	Shape vmspec.Shape
-	// HangInPause: a pause never returns.
+	// HangInPause makes Pause never return.
 	HangInPause bool
-	// Confined: it opens nothing, not even to count its descriptors.
+	// Confined keeps the VM from opening files, even to count its descriptors.
 	Confined bool
-	// Exit gets how the guest ends.
+	// Exit receives the guest's end.
 	Exit chan vmm.Exit
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	state vmm.State
-	// look is shown every descriptor that comes, but those of a table.
+	// look is called with every received descriptor, except a table's.
 	look func(what string, f *os.File)
-	// captures, if not nil, has a value to take when a capture has begun, and takes one for its end.
+	// captures, if not nil, yields a value when a capture has begun. A value sent back ends the
+	// capture.
 	captures chan struct{}
 	calls    []string
 	disks    []vmm.Disk
 	nets     []*os.File
 }
 
-// New makes a VM in a state.
+// New returns a VM in a state.
 func New(state vmm.State) *VM { return &VM{state: state, Exit: make(chan vmm.Exit, 1)} }
 
-// Look has f shown every descriptor that comes.
+// Look makes the VM call f with every received descriptor.
 func (v *VM) Look(f func(what string, file *os.File)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.look = f
 }
 
-// Calls are the requests that reached the VM, but for status.
+// Calls returns the requests received by the VM, except status.
 func (v *VM) Calls() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -110,7 +111,7 @@ func (v *VM) showExtents(what string, list []extent.Extent) {
 	}
 }
 
-// Boot reads the kernel, whose content says what happens next.
+// Boot reads the kernel. Its content selects the behaviour.
 func (v *VM) Boot(c vmm.BootConfig) error {
 	v.takeDisks(c.Disks)
 	v.takeNet("boot net", c.Net)
@@ -131,14 +132,14 @@ func (v *VM) Boot(c vmm.BootConfig) error {
 	return nil
 }
 
-// takeDisks: they are the VM's from now on, even if it does not come up.
+// takeDisks takes ownership of the disks, even if the VM does not start.
 func (v *VM) takeDisks(disks []vmm.Disk) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.disks = disks
 }
 
-// takeNet is takeDisks for the VM's way to the network, which may be nil.
+// takeNet takes ownership of the VM's wire. The wire may be nil.
 func (v *VM) takeNet(what string, f *os.File) {
 	v.show(what, f)
 	if f != nil {
@@ -232,8 +233,8 @@ func (v *VM) Capture(c vmm.CaptureConfig) (vmm.CaptureResult, error) {
 	captures := v.captures
 	v.mu.Unlock()
 	if captures != nil {
-		captures <- struct{}{} // it has begun
-		<-captures             // it may end
+		captures <- struct{}{} // the capture has begun
+		<-captures             // the capture may end
 	}
 	if c.Max == time.Nanosecond {
 		return vmm.CaptureResult{}, vmm.ErrPause
@@ -249,7 +250,7 @@ func (v *VM) Capture(c vmm.CaptureConfig) (vmm.CaptureResult, error) {
 // Captured implements server.Handler.
 func (v *VM) Captured() error { return nil }
 
-// Rebase says in its error what arrived.
+// Rebase returns an error describing the received extents.
 func (v *VM) Rebase(bases [][]extent.Extent) error {
 	var said []string
 	for _, b := range bases {
@@ -308,7 +309,7 @@ func (v *VM) PopulateShell(set *os.File) (vmm.WorkingSetResult, error) {
 	return vmm.WorkingSetResult{Runs: 1}, nil
 }
 
-// Status tells, as CID, how many descriptors the process has open.
+// Status returns, as CID, the process's number of open descriptors.
 func (v *VM) Status() vmm.Status {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -318,7 +319,7 @@ func (v *VM) Status() vmm.Status {
 	return vmm.Status{State: v.state, Shape: v.Shape, CID: uint32(OpenDescriptors())}
 }
 
-// OpenDescriptors is how many descriptors this process has open.
+// OpenDescriptors returns this process's number of open descriptors.
 func OpenDescriptors() int {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	return len(entries)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Limit is for what should be done at once; it is long for loaded machines.
+// Limit is the time limit for fast operations. It is long to suit loaded machines.
 const Limit = time.Minute
 
 // Open opens a file until the test ends.
@@ -21,7 +21,7 @@ func Open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// File makes a file with a content.
+// File creates a file with the given content.
 func File(t *testing.T, content string) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -31,7 +31,7 @@ func File(t *testing.T, content string) *os.File {
 	return Open(t, path)
 }
 
-// Soon waits for a condition.
+// Soon waits until a condition holds.
 func Soon(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Limit); !ok(); time.Sleep(time.Millisecond) {

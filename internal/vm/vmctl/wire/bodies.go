@@ -9,15 +9,15 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Each request has a body, a function that puts it together and one that takes it
-// apart again. What comes out owns the files; with an error they are closed.
+// Each request has a body, an encoder and a decoder. The decoded value owns the files. On error
+// they are closed.
 
 type diskBody struct {
 	File     fileRef `json:"file,omitempty"`
 	ReadOnly bool    `json:"read_only,omitempty"`
 	Overlay  fileRef `json:"overlay,omitempty"`
 	Size     int64   `json:"size,omitempty"`
-	Base     int     `json:"base,omitempty"` // extents
+	Base     int     `json:"base,omitempty"` // number of extents
 	Reserve  int64   `json:"reserve,omitempty"`
 	Limit    int64   `json:"limit,omitempty"`
 }
@@ -61,7 +61,7 @@ type bootBody struct {
 	Net     fileRef    `json:"net,omitempty"`
 }
 
-// Boot asks for OpBoot.
+// Boot returns an OpBoot request.
 func Boot(c vmm.BootConfig) *Request {
 	r := Ask(OpBoot)
 	r.body = bootBody{
@@ -71,7 +71,7 @@ func Boot(c vmm.BootConfig) *Request {
 	return r
 }
 
-// ReadBoot reads OpBoot.
+// ReadBoot decodes OpBoot.
 func ReadBoot(m Message, files []*os.File) (c vmm.BootConfig, err error) {
 	var b bootBody
 	a := arrive(m, files, &b)
@@ -83,7 +83,7 @@ func ReadBoot(m Message, files []*os.File) (c vmm.BootConfig, err error) {
 }
 
 type restoreBody struct {
-	Memory  int        `json:"memory"` // extents
+	Memory  int        `json:"memory"` // number of extents
 	State   fileRef    `json:"state"`
 	Disks   []diskBody `json:"disks,omitempty"`
 	CID     uint32     `json:"cid"`
@@ -94,7 +94,7 @@ type restoreBody struct {
 	Net     fileRef    `json:"net,omitempty"`
 }
 
-// Restore asks for OpRestore.
+// Restore returns an OpRestore request.
 func Restore(c vmm.RestoreConfig) *Request {
 	r := Ask(OpRestore)
 	r.body = restoreBody{
@@ -104,7 +104,7 @@ func Restore(c vmm.RestoreConfig) *Request {
 	return r
 }
 
-// ReadRestore reads OpRestore.
+// ReadRestore decodes OpRestore.
 func ReadRestore(m Message, files []*os.File) (c vmm.RestoreConfig, err error) {
 	var b restoreBody
 	a := arrive(m, files, &b)
@@ -127,7 +127,7 @@ type captureBody struct {
 	Max    time.Duration `json:"max_pause_ns,omitempty"`
 }
 
-// Capture asks for OpCapture.
+// Capture returns an OpCapture request.
 func Capture(c vmm.CaptureConfig) *Request {
 	r := Ask(OpCapture)
 	r.body = captureBody{
@@ -138,7 +138,7 @@ func Capture(c vmm.CaptureConfig) *Request {
 	return r
 }
 
-// ReadCapture reads OpCapture.
+// ReadCapture decodes OpCapture.
 func ReadCapture(m Message, files []*os.File) (c vmm.CaptureConfig, err error) {
 	var b captureBody
 	a := arrive(m, files, &b)
@@ -157,7 +157,7 @@ type saveBody struct {
 	Digest fileRef   `json:"digest,omitempty"`
 }
 
-// Save asks for OpSave.
+// Save returns an OpSave request.
 func Save(c vmm.SaveConfig) *Request {
 	r := Ask(OpSave)
 	r.body = saveBody{
@@ -167,7 +167,7 @@ func Save(c vmm.SaveConfig) *Request {
 	return r
 }
 
-// ReadSave reads OpSave.
+// ReadSave decodes OpSave.
 func ReadSave(m Message, files []*os.File) (c vmm.SaveConfig, err error) {
 	var b saveBody
 	a := arrive(m, files, &b)
@@ -177,12 +177,12 @@ func ReadSave(m Message, files []*os.File) (c vmm.SaveConfig, err error) {
 	return c, a.end()
 }
 
-// rebaseBody has an entry per disk with an overlay file: how many extents its base has.
+// rebaseBody has an entry per disk with an overlay file: the number of extents of its base.
 type rebaseBody struct {
 	Bases []int `json:"bases"`
 }
 
-// Rebase asks for OpRebase.
+// Rebase returns an OpRebase request.
 func Rebase(bases [][]extent.Extent) *Request {
 	r := Ask(OpRebase)
 	var b rebaseBody
@@ -193,7 +193,7 @@ func Rebase(bases [][]extent.Extent) *Request {
 	return r
 }
 
-// ReadRebase reads OpRebase.
+// ReadRebase decodes OpRebase.
 func ReadRebase(m Message, files []*os.File) (bases [][]extent.Extent, err error) {
 	var b rebaseBody
 	a := arrive(m, files, &b)
@@ -203,18 +203,18 @@ func ReadRebase(m Message, files []*os.File) (bases [][]extent.Extent, err error
 	return bases, a.end()
 }
 
-// workingSetBody is that of OpWriteWorkingSet, OpPopulate and OpPopulateShell.
+// workingSetBody is the body of OpWriteWorkingSet, OpPopulate and OpPopulateShell.
 type workingSetBody struct {
 	File fileRef `json:"file"`
 }
 
-// WriteWorkingSet asks for OpWriteWorkingSet.
+// WriteWorkingSet returns an OpWriteWorkingSet request.
 func WriteWorkingSet(f *os.File) *Request { return workingSet(OpWriteWorkingSet, f, Write) }
 
-// Populate asks for OpPopulate.
+// Populate returns an OpPopulate request.
 func Populate(f *os.File) *Request { return workingSet(OpPopulate, f, Read) }
 
-// PopulateShell asks for OpPopulateShell.
+// PopulateShell returns an OpPopulateShell request.
 func PopulateShell(f *os.File) *Request { return workingSet(OpPopulateShell, f, Read) }
 
 func workingSet(op string, f *os.File, a Access) *Request {
@@ -223,7 +223,7 @@ func workingSet(op string, f *os.File, a Access) *Request {
 	return r
 }
 
-// ReadWorkingSet reads OpWriteWorkingSet, OpPopulate or OpPopulateShell.
+// ReadWorkingSet decodes OpWriteWorkingSet, OpPopulate or OpPopulateShell.
 func ReadWorkingSet(m Message, files []*os.File) (*os.File, error) {
 	var b workingSetBody
 	a := arrive(m, files, &b)
@@ -235,14 +235,14 @@ type netBody struct {
 	File fileRef `json:"file"`
 }
 
-// Net asks for OpNet.
+// Net returns an OpNet request.
 func Net(f *os.File) *Request {
 	r := Ask(OpNet)
 	r.body = netBody{r.file(f, AsIs)}
 	return r
 }
 
-// ReadNet reads OpNet.
+// ReadNet decodes OpNet.
 func ReadNet(m Message, files []*os.File) (*os.File, error) {
 	var b netBody
 	a := arrive(m, files, &b)
@@ -254,7 +254,7 @@ type netOpenBody struct {
 	File fileRef `json:"file,omitempty"`
 }
 
-// NetOpen asks for OpNetOpen. The file may be nil.
+// NetOpen returns an OpNetOpen request. The file may be nil.
 func NetOpen(f *os.File) *Request {
 	r := Ask(OpNetOpen)
 	if f != nil {
@@ -263,7 +263,7 @@ func NetOpen(f *os.File) *Request {
 	return r
 }
 
-// ReadNetOpen reads OpNetOpen, which need not have a body.
+// ReadNetOpen decodes OpNetOpen. Its body is optional.
 func ReadNetOpen(m Message, files []*os.File) (*os.File, error) {
 	if len(m.Body) == 0 {
 		unixfd.CloseAll(files)

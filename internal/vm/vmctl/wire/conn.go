@@ -17,35 +17,36 @@ import (
 	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
-// sendLimit is how long the other side may leave its socket full. It reads all
-// the time, so that one that takes nothing for so long is stopped, stuck or
-// hostile.
+// sendLimit is how long the other side may leave its socket full. A correct peer reads all the
+// time; after this time it must be stopped, stuck or hostile.
 const sendLimit = 30 * time.Second
 
-// Conn sends and receives messages with descriptors. A SEQPACKET message goes
-// whole or not at all: a send that is given up leaves the connection sound. One
-// goroutine receives, any number may send.
+// Conn sends and receives messages with descriptors. A SEQPACKET message is sent entirely or not at
+// all, so an abandoned send leaves the connection usable. One goroutine receives; any number may
+// send.
 type Conn struct {
 	c   *net.UnixConn
 	raw syscall.RawConn
-	// limit is sendLimit but in tests.
+	// limit is sendLimit, except in tests.
 	limit time.Duration
-	// writing holds a value while somebody sends; a lock that can be waited for with a context.
+	// writing holds a value while a goroutine sends. It is a lock with support for waiting with a
+	// context.
 	writing chan struct{}
-	// full is since when the other side has taken nothing; zero: it took the last message. Guarded by writing.
+	// full is the time since which the other side has taken no message; zero if it took the last
+	// message. Guarded by writing.
 	full time.Time
 }
 
 var (
-	// ErrLimit: a message that is refused before it is sent; the connection is sound.
+	// ErrLimit is returned for a message refused before sending. The connection stays usable.
 	ErrLimit = errors.New("control message is over its limits")
-	// ErrStuck: the other side does not read. The connection is closed.
+	// ErrStuck is returned if the other side does not read. The connection is closed.
 	ErrStuck = errors.New("the other side does not read its control socket")
-	// ErrMessage: what came is no message.
+	// ErrMessage is returned for an invalid message.
 	ErrMessage = errors.New("bad control message")
 )
 
-// NewConn takes a connection over.
+// NewConn takes ownership of a connection.
 func NewConn(c *net.UnixConn) (*Conn, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -57,17 +58,18 @@ func NewConn(c *net.UnixConn) (*Conn, error) {
 // Close closes the connection.
 func (c *Conn) Close() error { return c.c.Close() }
 
-// CloseRead ends Receive behind what is queued.
+// CloseRead ends Receive after the queued messages.
 func (c *Conn) CloseRead() error { return c.c.CloseRead() }
 
-// SetLimit changes for how long the other side may leave its socket full; tests do not wait for sendLimit.
+// SetLimit changes how long the other side may leave its socket full. Tests use it to avoid
+// sendLimit.
 func (c *Conn) SetLimit(d time.Duration) {
 	c.writing <- struct{}{}
 	c.limit = d
 	<-c.writing
 }
 
-// Send sends a message, or gives up when ctx ends: then nothing of it was sent.
+// Send sends a message. If ctx ends, it gives up and has sent no part of the message.
 func (c *Conn) Send(ctx context.Context, m Message, files ...*os.File) error {
 	b, oob, err := encode(m, files)
 	if err != nil {
@@ -103,7 +105,7 @@ func encode(m Message, files []*os.File) (b, oob []byte, err error) {
 	return b, oob, err
 }
 
-// sendNow does not wait. Nearly every message goes this way, without the timers of the other.
+// sendNow sends without waiting. Nearly every message takes this path, which needs no timers.
 func (c *Conn) sendNow(b, oob []byte) (err error) {
 	rawErr := c.raw.Write(func(fd uintptr) bool {
 		for {
@@ -148,9 +150,9 @@ func (c *Conn) sendSlowly(ctx context.Context, b, oob []byte) error {
 	return context.Cause(ctx)
 }
 
-// Receive returns the next message and at most so many descriptors, which are the
-// caller's to close. With more, or none allowed and some sent, it is an error; of what is not
-// allowed the kernel lets nothing into this process.
+// Receive returns the next message and at most most descriptors, which the caller closes. It
+// returns an error if the message has more, or has any while most is 0. The kernel installs no
+// excess descriptor in this process.
 func (c *Conn) Receive(buf []byte, most int) (m Message, files []*os.File, err error) {
 	var oob []byte
 	if most > 0 {
@@ -160,7 +162,7 @@ func (c *Conn) Receive(buf []byte, most int) (m Message, files []*os.File, err e
 	if err != nil {
 		return m, nil, err
 	}
-	fds, ferr := unixfd.Taken(oob[:oobn]) // close-on-exec already: package net asks for that
+	fds, ferr := unixfd.Taken(oob[:oobn]) // already close-on-exec: package net requests it
 	switch {
 	case flags&unix.MSG_CTRUNC != 0:
 		err = fmt.Errorf("%w: more descriptors than it may have", ErrMessage)

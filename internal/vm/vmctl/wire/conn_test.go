@@ -33,7 +33,7 @@ func TestASendThatIsGivenUpSendsNothing(t *testing.T) {
 			t.Fatalf("message %d: %+v, %v", i+1, m, err)
 		}
 	}
-	// Sound again, and the clock of the limit begins anew.
+	// Usable again, and the clock of the limit restarts.
 	if err := a.Send(t.Context(), Message{ID: 4711}); err != nil || !a.full.IsZero() {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestASendThatIsGivenUpSendsNothing(t *testing.T) {
 	}
 }
 
-// seqpacket is a pair of connections.
+// seqpacket returns a pair of connections.
 func seqpacket(t *testing.T) (a, b *Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)

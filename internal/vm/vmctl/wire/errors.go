@@ -10,18 +10,19 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// maxErrorText bounds the text of an error, so that it fits into an answer (JSON may write a byte as six).
+// maxErrorText limits the text of an error to fit into an answer (JSON may write a byte as six).
 const maxErrorText = 600
 
-// Error is an error on its way: a text for people, and what errors.Is finds in it for programs.
+// Error is the encoding of an error: a text for people, and codes from which errors.Is works.
 type Error struct {
 	Text  string   `json:"text"`
 	Codes []string `json:"codes,omitempty"`
-	// Errno is the error number of the host that is the cause; 0: none is.
+	// Errno is the host's error number behind the error, or 0.
 	Errno int `json:"errno,omitempty"`
 }
 
-// codes are the errors that travel, and how. Not vmm.ErrGone: that is for each end to find out.
+// codes maps the transferable errors to their codes. It excludes vmm.ErrGone, which each end
+// detects itself.
 var codes = []struct {
 	code string
 	err  error
@@ -33,10 +34,10 @@ var codes = []struct {
 	{"unsupported", errors.ErrUnsupported},
 }
 
-// maxErrno is the largest that a Linux system call returns.
+// maxErrno is the largest error number of a Linux system call.
 const maxErrno = 4095
 
-// EncodeError is an error as it travels; nil for nil.
+// EncodeError returns the encoding of an error, or nil for nil.
 func EncodeError(err error) *Error {
 	if err == nil {
 		return nil
@@ -54,11 +55,11 @@ func EncodeError(err error) *Error {
 	return e
 }
 
-// ClipText keeps a text within an answer.
+// ClipText shortens a text to fit into an answer.
 func ClipText(s string) string { return ellipsis.Clip(s, maxErrorText) }
 
-// Err is the error at the other end: its text, made printable, and its causes for
-// errors.Is and errors.As. Codes that are not known here are left out.
+// Err returns the decoded error: its text, made printable, and its causes for errors.Is and
+// errors.As. Unknown codes are ignored.
 func (e *Error) Err() error {
 	r := &remoteError{text: ClipText(Printable(e.Text))}
 	for _, c := range codes {
@@ -72,7 +73,7 @@ func (e *Error) Err() error {
 	return r
 }
 
-// remoteError is an error that came from the other end.
+// remoteError is an error received from the other end.
 type remoteError struct {
 	text   string
 	causes []error

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// arrived is an error at the other end.
+// arrived returns an error as it arrives at the other end.
 func arrived(t *testing.T, err error) error {
 	t.Helper()
 	b, jsonErr := json.Marshal(EncodeError(err))
@@ -27,7 +27,7 @@ func arrived(t *testing.T, err error) error {
 	return e.Err()
 }
 
-// What errors.Is finds at one end it finds at the other, and nothing else.
+// errors.Is gives the same results at both ends.
 func TestErrorsArriveWithTheirCauses(t *testing.T) {
 	all := []error{vmm.ErrState, vmm.ErrPause, vmm.ErrNoRoom, vmm.ErrLost, errors.ErrUnsupported, unix.ENOSPC, unix.ENOMEM, fs.ErrNotExist}
 	for _, err := range append([]error{
@@ -50,7 +50,7 @@ func TestErrorsArriveWithTheirCauses(t *testing.T) {
 	}
 }
 
-// A VMM that its guest has taken over may send anything as an error.
+// A VMM taken over by its guest may send anything as an error.
 func TestHostileErrors(t *testing.T) {
 	for _, e := range []Error{
 		{}, {Errno: -1}, {Errno: 1 << 40}, {Codes: []string{"", "dance", "state"}, Errno: int(unix.ENOSPC)}, {Text: "\x1b[2J"},
@@ -62,7 +62,7 @@ func TestHostileErrors(t *testing.T) {
 	}
 }
 
-// However long a text is, and whatever JSON makes of it, it fits into an answer.
+// A text of any length, in any JSON encoding, fits into an answer.
 func TestLongTextsFit(t *testing.T) {
 	long := strings.Repeat("\x01", 5000)
 	health := ClipHealth(vmm.Health{Full: long, Lost: long, Hang: long})

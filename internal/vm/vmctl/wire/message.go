@@ -10,23 +10,23 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// MaxMessage bounds one control message in bytes, MaxFiles the descriptors in it.
+// MaxMessage limits the bytes of a control message, MaxFiles its descriptors.
 const (
 	MaxMessage = 64 << 10
 	MaxFiles   = 160 // SCM_MAX_FD is 253
 )
 
-// MaxAnswer bounds what a VMM sends: the daemon keeps a buffer of that size for
-// each of a thousand VMs.
+// MaxAnswer limits messages from a VMM: the daemon keeps a buffer of this size for each of a
+// thousand VMs.
 const MaxAnswer = 4 << 10
 
-// MaxDials is how many of a guest's dials wait for the daemon's answer.
+// MaxDials is the maximum number of a guest's unanswered dials.
 const MaxDials = 128
 
-// Version of the protocol. A daemon adopts only VMMs that speak its own version.
+// Version is the version of the protocol. A daemon adopts only VMMs with the same version.
 const Version = 5
 
-// Operations that the daemon asks for.
+// Operations requested by the daemon.
 const (
 	OpBoot            = "boot"
 	OpRestore         = "restore"
@@ -40,20 +40,22 @@ const (
 	OpWriteWorkingSet = "write-working-set"
 	OpPopulate        = "populate"
 	OpPopulateShell   = "populate-shell"
-	OpNet             = "net"      // another way to the network
-	OpNetOpen         = "net-open" // let out what the guest sends; on another way to the network, if there is one with it
+	OpNet             = "net"      // set the wire
+	OpNetOpen         = "net-open" // open the network; set the wire first, if one is attached
 	OpDialed          = "dialed"   // answer to EventDial
 )
 
-// Events that the VMM sends by itself.
+// Unrequested events from the VMM.
 const (
-	EventReady  = "ready"  // the VM exists and can take boot or restore
-	EventExit   = "exit"   // the VM has ended; the process follows
-	EventDial   = "dial"   // the guest connects to a host port
-	EventHealth = "health" // a disk finds no room or some again, or has lost a write; the guest's kernel hangs or goes on
+	EventReady = "ready" // the VM exists and can take boot or restore
+	EventExit  = "exit"  // the VM has ended; the process follows
+	EventDial  = "dial"  // the guest connects to a host port
+	// EventHealth reports a change of vmm.Health: a disk runs out of room, finds room again or has
+	// lost a write, or the guest's kernel hangs or continues.
+	EventHealth = "health"
 )
 
-// Message is what travels, in both directions.
+// Message is a message in either direction.
 type Message struct {
 	ID    uint64          `json:"id,omitempty"` // of the request, repeated in its answer
 	Op    string          `json:"op,omitempty"`
@@ -65,15 +67,15 @@ type Message struct {
 	TableFile bool   `json:"table_file,omitempty"`
 }
 
-// Ready is the body of EventReady. It comes before there is a guest, so it is to be believed.
+// Ready is the body of EventReady. It is sent before there is a guest, so it is trustworthy.
 type Ready struct {
 	seccomp.Confinement
 }
 
-// maxWhy bounds what a VMM says of its confinement.
+// maxWhy limits a VMM's text about its confinement.
 const maxWhy = 500
 
-// ClipReady keeps the message within MaxAnswer.
+// ClipReady shortens a Ready to fit into MaxAnswer.
 func ClipReady(r Ready) Ready {
 	r.Why = ellipsis.Clip(r.Why, maxWhy)
 	return r
@@ -86,24 +88,24 @@ type Dial struct {
 
 // Status is the answer to OpStatus.
 type Status struct {
-	Version int `json:"version"` // of the protocol
+	Version int `json:"version"` // version of the protocol
 	vmm.Status
 }
 
-// maxHealthText bounds each text of a vmm.Health, so that all fit into an answer whatever JSON makes of them.
+// maxHealthText limits each text of a vmm.Health: all must fit into an answer in any JSON encoding.
 const maxHealthText = 250
 
-// maxHangText bounds the place of a hang: a vCPU and an address.
+// maxHangText limits the location of a hang: a vCPU and an address.
 const maxHangText = 60
 
-// ClipHealth keeps an account of a VM's health within MaxAnswer.
+// ClipHealth shortens a health report to fit into MaxAnswer.
 func ClipHealth(h vmm.Health) vmm.Health {
 	h.Full, h.Lost = ellipsis.Clip(h.Full, maxHealthText), ellipsis.Clip(h.Lost, maxHealthText)
 	h.Hang = ellipsis.Clip(h.Hang, maxHangText)
 	return h
 }
 
-// Printable keeps what a VMM says from controlling a terminal.
+// Printable removes characters with which a VMM's text could control a terminal.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {

@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Prewarm encodes and decodes what a restore will carry, so that the codec's
-// tables are built and its code is touched before a fork waits for it.
+// Prewarm encodes and decodes a typical restore request. This builds the codec's tables and loads
+// its code before a fork waits for it.
 func Prewarm() {
 	r := Request{Op: OpRestore, table: appendExtent(nil, extent.Extent{Length: 1}, 0)}
 	r.body = restoreBody{
@@ -23,5 +23,5 @@ func Prewarm() {
 		var back Message
 		_ = json.Unmarshal(b, &back)
 	}
-	_, _ = ReadRestore(m, nil) // an error: it has no files
+	_, _ = ReadRestore(m, nil) // returns an error, since there are no files
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
-// ErrFiles: a request's descriptors are not those that it names.
+// ErrFiles is returned if a request's descriptors do not match the ones it names.
 var ErrFiles = errors.New("control message has too few descriptors, or too many")
 
-// arrival is a request that came. Its methods take it apart, in the order in which Request's
-// put it together; the first error stays.
+// arrival decodes a received request. Its methods read the parts in the order in which Request
+// wrote them. The first error is kept.
 type arrival struct {
 	files []*os.File
-	owner []int // by file: which of the request's parts named it; 0: none has
-	part  int   // counts those
+	owner []int // for each file, the part of the request that named it; 0 if unnamed
+	part  int   // number of the current part
 	table []byte
 	err   error
 }
 
-// arrive begins with what every request has, and decodes body.
+// arrive starts decoding with the common parts and the body.
 func arrive(m Message, files []*os.File, body any) *arrival {
 	a := &arrival{files: files}
 	if err := json.Unmarshal(m.Body, body); err != nil {
@@ -35,8 +35,8 @@ func arrive(m Message, files []*os.File, body any) *arrival {
 	return a
 }
 
-// end is the error, if there was one: then the files are closed. Every file must have
-// been named, or nobody would close it.
+// end returns the first error, if any, and then closes the files. It is an error if a file was not
+// named, because the file would leak.
 func (a *arrival) end() error {
 	if a.err == nil && len(a.table) > 0 {
 		a.fail(fmt.Errorf("the message's table has %d extents more than the request names", len(a.table)/extentBytes))
@@ -58,7 +58,7 @@ func (a *arrival) fail(err error) {
 	}
 }
 
-// take is a file for the part under way; a file has one owner.
+// take returns a file for the current part. Each file has one owner.
 func (a *arrival) take(r fileRef) *os.File {
 	if r == 0 || a.err != nil {
 		return nil
@@ -71,7 +71,7 @@ func (a *arrival) take(r fileRef) *os.File {
 	return a.files[r-1]
 }
 
-// file is a file that there must be.
+// file returns a required file.
 func (a *arrival) file(r fileRef) *os.File {
 	f := a.optional(r)
 	if f == nil {
@@ -80,7 +80,7 @@ func (a *arrival) file(r fileRef) *os.File {
 	return f
 }
 
-// optional is a file that there may be.
+// optional returns a file, or nil if absent.
 func (a *arrival) optional(r fileRef) *os.File {
 	a.part++
 	return a.take(r)
@@ -93,7 +93,7 @@ func (a *arrival) fileList(refs []fileRef) (files []*os.File) {
 	return files
 }
 
-// extents takes the next n of the table.
+// extents returns the next n extents of the table.
 func (a *arrival) extents(n int) (list []extent.Extent) {
 	if a.err != nil {
 		return nil
@@ -112,7 +112,7 @@ func (a *arrival) extents(n int) (list []extent.Extent) {
 	return list
 }
 
-// base is extents for a disk, of which each has a file.
+// base returns n extents for a disk. Each must have a file.
 func (a *arrival) base(n int) []extent.Extent {
 	list := a.extents(n)
 	for _, s := range list {
@@ -123,7 +123,7 @@ func (a *arrival) base(n int) []extent.Extent {
 	return list
 }
 
-// genID is a VM generation ID.
+// genID returns a VM generation ID.
 func (a *arrival) genID(b []byte) (id [16]byte) {
 	if copy(id[:], b) != len(id) || len(b) != len(id) {
 		a.fail(fmt.Errorf("the generation ID has %d bytes, want %d", len(b), len(id)))

@@ -8,22 +8,22 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Access is what a VMM may do with a file that it is handed (docs/inside/vmm.md).
+// Access is a VMM's access to a received file (docs/inside/vmm.md).
 type Access int
 
 const (
-	Read  Access = iota // opened afresh, for reading
-	Write               // opened afresh, for reading and writing, at its present position
-	AsIs                // passed on: it is the VM's own, or sealed
+	Read  Access = iota // reopened for reading
+	Write               // reopened for reading and writing, at its current position
+	AsIs                // passed on unchanged: the VM's own file, or a sealed one
 )
 
-// File is a file to be handed over.
+// File is a file to send.
 type File struct {
 	*os.File
 	Access Access
 }
 
-// Request is a message to a VMM that is not sent yet: plain data, and its files in order.
+// Request is an unsent message to a VMM: plain data, and its files in order.
 type Request struct {
 	Op    string
 	Files []File
@@ -31,7 +31,8 @@ type Request struct {
 	table []byte
 }
 
-// Message makes the message. Behind Files goes table, unless it is nil; the caller closes that once it is sent.
+// Message returns the encoded message. If table is not nil, it follows Files; the caller closes it
+// after sending.
 func (r *Request) Message() (m Message, table *os.File, err error) {
 	m.Op = r.Op
 	if r.body != nil {
@@ -50,7 +51,7 @@ func (r *Request) Message() (m Message, table *os.File, err error) {
 	return m, table, nil
 }
 
-// Ask is a request that has nothing but its name.
+// Ask returns a request without a body.
 func Ask(op string) *Request { return &Request{Op: op} }
 
 // fileRef names a file of a message: 1 for the first descriptor; 0 for none.
@@ -72,8 +73,8 @@ func (r *Request) fileList(list []*os.File, a Access) (refs []fileRef) {
 	return refs
 }
 
-// extents adds a list to the table, and each of its files once. Lists have no
-// file in common: each has an owner of its own at the other end.
+// extents adds a list to the table, and each of its files once. Different lists share no file,
+// since each list has its own owner at the other end.
 func (r *Request) extents(list []extent.Extent) (n int) {
 	refs := map[*os.File]fileRef{nil: 0}
 	for _, s := range list {
@@ -87,7 +88,8 @@ func (r *Request) extents(list []extent.Extent) (n int) {
 	return len(list)
 }
 
-// base is extents for a disk: what has no file is left out, it is zeros anyhow.
+// base adds extents for a disk. It omits extents without a file, because uncovered ranges are zero
+// anyway.
 func (r *Request) base(list []extent.Extent) (n int) {
 	kept := make([]extent.Extent, 0, len(list))
 	for _, s := range list {

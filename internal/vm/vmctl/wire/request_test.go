@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// message is a request as the other end gets it, but for the copies of its descriptors.
+// message returns a request as the other end gets it, without the copies of its descriptors.
 func message(t *testing.T, r *Request) (m Message, files []*os.File, done func()) {
 	t.Helper()
 	m, table, err := r.Message()
@@ -36,7 +36,7 @@ func message(t *testing.T, r *Request) (m Message, files []*os.File, done func()
 	return m, files, func() { table.Close() }
 }
 
-// travels checks that a request arrives as it was sent.
+// travels checks that a request arrives unchanged.
 func travels[T any](t *testing.T, want T, send func(T) *Request, read func(Message, []*os.File) (T, error)) {
 	t.Helper()
 	m, files, done := message(t, send(want))
@@ -55,7 +55,7 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 			{File: a, FileOffset: 4096, Offset: 0, Length: 8192}, {File: b, Offset: 8192, Length: 512}, {File: a, Offset: 1 << 20, Length: 4096},
 		}},
 		{File: f()},
-		{Overlay: f(), Size: 8192, ReadOnly: true, Base: []extent.Extent{{File: a, Length: 8192}}}, // of the same layer, by a descriptor of its own
+		{Overlay: f(), Size: 8192, ReadOnly: true, Base: []extent.Extent{{File: a, Length: 8192}}}, // same layer, another descriptor
 	}
 	genID := [16]byte{7: 9}
 	travels(t, vmm.BootConfig{Kernel: f(), Initrd: f(), Cmdline: "quiet", Disks: disks, CID: 3, GenID: genID, Net: f()}, Boot, ReadBoot)
@@ -85,8 +85,8 @@ func TestZeroPartsOfABaseNeedNoDescriptor(t *testing.T) {
 	}
 }
 
-// A request that does not fit its descriptors is refused, and they are closed: none may be named
-// twice, be forgotten or be missing.
+// A request that does not match its descriptors is refused, and they are closed. Each must be named
+// exactly once.
 func TestRequestsThatDoNotFitTheirDescriptors(t *testing.T) {
 	extents := func(refs ...fileRef) (table []byte) {
 		for _, r := range refs {

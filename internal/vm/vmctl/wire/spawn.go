@@ -11,40 +11,40 @@ import (
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 )
 
-// Descriptors that a VMM process starts with, beside the standard three.
+// Descriptors of a new VMM process, besides the standard three.
 const (
 	FDKVM     = 3 // /dev/kvm
 	FDControl = 4 // listening control socket
 	FDVsock   = 5 // listening vsock socket
 	FDConsole = 6 // console log, read and write
-	// FDFailpoints is there in crash tests only (package failpoint).
+	// FDFailpoints exists only in crash tests (package failpoint).
 	FDFailpoints = 7
-	// FDProc is there in a jail, which has no /proc: the process's own directory of it, to open
-	// files of once. It is closed before there is a guest.
+	// FDProc exists in a jail, which has no /proc: the process's own directory of it. The process
+	// opens files from it once, and closes it before there is a guest.
 	FDProc = 8
 	// FDUserfaultfd is /dev/userfaultfd, in a jail on a host that has one.
 	FDUserfaultfd = 9
 )
 
-// Program is the first argument of a VMM process, its name in a list of processes.
+// Program is the first argument of a VMM process, its name in process lists.
 const Program = "forkd-vmm"
 
 // argSeccomp is followed by the mode.
 const argSeccomp = "seccomp="
 
-// Start is what a VMM process is told by its arguments.
+// Start holds the arguments of a VMM process.
 type Start struct {
 	Shape vmspec.Shape
-	// Prewarm has it go through a restore with nothing in it before it is ready: that takes
-	// as long as what the real one saves, so it is for those that wait.
+	// Prewarm makes it run an empty restore before it is ready. It takes as long as it saves in the
+	// real restore, so it suits processes that wait for their use.
 	Prewarm     bool
-	Proc        bool // FDProc is there
-	Userfaultfd bool // FDUserfaultfd is there
-	// Seccomp is what its filters do; empty: seccomp.Off.
+	Proc        bool // FDProc is present
+	Userfaultfd bool // FDUserfaultfd is present
+	// Seccomp is the mode of its filters; empty for seccomp.Off.
 	Seccomp seccomp.Mode
 }
 
-// words are the arguments behind the shape.
+// words returns the optional arguments after the shape.
 func (s *Start) words() []struct {
 	word string
 	is   *bool
@@ -55,7 +55,7 @@ func (s *Start) words() []struct {
 	}{{"prewarm", &s.Prewarm}, {"proc", &s.Proc}, {"userfaultfd", &s.Userfaultfd}}
 }
 
-// Args are a VMM process's arguments.
+// Args returns the arguments of a VMM process.
 func (s Start) Args() ([]string, error) {
 	b, err := json.Marshal(s.Shape)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s Start) Args() ([]string, error) {
 	return args, nil
 }
 
-// ParseArgs is what Args was made of.
+// ParseArgs is the inverse of Args.
 func ParseArgs(args []string) (s Start, err error) {
 	if len(args) < 2 {
 		return s, errByHand
@@ -105,30 +105,32 @@ func ParseArgs(args []string) (s Start, err error) {
 
 var errByHand = errors.New("this is the process of a virtual machine; the daemon starts it, nobody does by hand")
 
-// Processors are how many the Go runtime of a VMM has for Go code, once the VM exists. A vCPU in the guest
-// keeps one for up to two times MonitorSlack; one is always left to the devices.
+// Processors returns the number of processors of a VMM's Go runtime for Go code, once the VM
+// exists. A vCPU in the guest keeps one for up to two times MonitorSlack. One is always left to the
+// devices.
 func Processors(s vmspec.Shape) int { return s.VCPUs + 1 }
 
-// Environment is what tunes a VMM's Go runtime as it starts.
-//   - It begins with one processor: each has a page of its own for each size of what it allocates, and
-//     wakes a thread that finds nothing to do. The main function asks for Processors later.
+// Environment returns the environment variables for tuning a VMM's Go runtime at its start.
+//   - GOMAXPROCS: the runtime begins with one processor. Each processor has its own page for each
+//     allocation size, and wakes a thread that finds no work. The main function requests Processors
+//     later.
 //   - disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
-//   - memprofilerate: the linker leaves out what would read the profile, but one sample is taken all the same.
-//   - TZ: no file is read for the hour of gVisor's warnings. A jail has none either.
+//   - memprofilerate: the linker omits the profile's readers, but one sample is taken all the same.
+//   - TZ: empty, so that no file is read for the timestamps of gVisor's warnings. A jail has none either.
 func Environment() []string {
 	return []string{"GOMAXPROCS=1", "GOTRACEBACK=single", "TZ=",
 		"GODEBUG=asyncpreemptoff=1,disablethp=1,memprofilerate=0"}
 }
 
-// How late timers of a VMM's threads may be. Guests' timers are the kernel's and have none of it.
+// Timer slack of a VMM's threads. Guests' timers are the kernel's and unaffected.
 const (
-	// TimerSlack is that of threads that run Go code: the runtime's sleep of 3 µs before a thread takes over
-	// what another one has just made ready has it. With 10 ms, two of three pauses of a capture were longer
-	// by that.
+	// TimerSlack applies to threads with Go code. The runtime sleeps 3 µs before a thread takes
+	// over work just made ready by another, and the slack extends that sleep. A slack of 10 ms
+	// delayed two of three pauses of a capture by that much.
 	TimerSlack = time.Millisecond
-	// MonitorSlack is that of the Go runtime's monitor: a thread that, whenever a process begins to do
-	// something, looks at it every 20 µs for a while. In a restore that was half of the CPU time (with KVM
-	// emulated), and with a slack of 1 ms still 25 of 180 ms until a child is ready. It is what a VMM is
-	// started with; its main function gives its other threads TimerSlack.
+	// MonitorSlack applies to the Go runtime's monitor, a thread that polls the process every 20 µs
+	// for a while after it begins to work. In a restore it took half of the CPU time (with KVM
+	// emulated), and with a slack of 1 ms still 25 of 180 ms until a child is ready. A VMM starts
+	// with this slack; its main function gives its other threads TimerSlack.
 	MonitorSlack = 5 * time.Millisecond
 )

@@ -11,19 +11,19 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Extents travel as a table, not as JSON: a child may have some hundreds of them,
-// a disk thousands, and a VMM that decodes them is waited for. A small table is in
-// the message. A larger one is in a sealed memory file, the message's last
-// descriptor, since a message has its bounds.
+// Extents are encoded as a table instead of JSON: a child may have some hundreds of them, a disk
+// thousands, and callers wait for the VMM to decode them. A small table is in the message. A larger
+// one is in a sealed memory file, the message's last descriptor, since messages are limited in
+// size.
 const (
 	extentBytes = 28
-	// maxInline is the largest table within a message, in bytes; JSON makes it a third larger.
+	// maxInline is the largest table within a message, in bytes. JSON makes it a third larger.
 	maxInline = 24 << 10
-	// maxTable bounds a table, in bytes: some 150000 extents.
+	// maxTable limits a table, in bytes: some 150000 extents.
 	maxTable = 4 << 20
 )
 
-// appendExtent appends an extent to a table; its file is the one that r names.
+// appendExtent appends an extent to a table. r names its file.
 func appendExtent(b []byte, s extent.Extent, r fileRef) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(r))
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.FileOffset))
@@ -31,7 +31,7 @@ func appendExtent(b []byte, s extent.Extent, r fileRef) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(s.Length))
 }
 
-// readExtent reads the first extent of a table, but for its file.
+// readExtent reads the first extent of a table, without its file.
 func readExtent(b []byte) (s extent.Extent, r fileRef) {
 	return extent.Extent{
 		FileOffset: int64(binary.LittleEndian.Uint64(b[4:])),
@@ -42,7 +42,7 @@ func readExtent(b []byte) (s extent.Extent, r fileRef) {
 
 const allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 
-// sealed is a memory file that nobody can change.
+// sealed returns an immutable memory file with content b.
 func sealed(b []byte) (*os.File, error) {
 	if len(b) > maxTable {
 		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrLimit, len(b), maxTable)
@@ -62,7 +62,7 @@ func sealed(b []byte) (*os.File, error) {
 	return f, nil
 }
 
-// openTable reads a message's table, and takes its descriptor off files if it has one.
+// openTable reads a message's table. It removes the table's descriptor, if any, from files.
 func openTable(m Message, files []*os.File) (table []byte, rest []*os.File, err error) {
 	table = m.Table
 	if m.TableFile {

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// file makes a file with a content.
+// file creates a file with the given content.
 func file(t *testing.T, content string) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -26,7 +26,7 @@ func file(t *testing.T, content string) *os.File {
 	return f
 }
 
-// manyExtents are more than a message holds.
+// manyExtents returns more extents than fit a message.
 func manyExtents(files []*os.File, n int) []extent.Extent {
 	out := []extent.Extent{{Length: 1 << 40}} // zero pages
 	for i := range n - 1 {
@@ -51,7 +51,7 @@ func TestATableOfAnySizeArrives(t *testing.T) {
 	}
 }
 
-// A VMM takes a table from a file only if nobody can change it under its hands.
+// A VMM accepts a table from a file only if the file cannot change meanwhile.
 func TestATableMustBeSealed(t *testing.T) {
 	m := Message{TableFile: true}
 	plain, err := os.Create(filepath.Join(t.TempDir(), "plain"))
@@ -89,7 +89,7 @@ func FuzzTable(f *testing.F) {
 		}
 		var back []byte
 		for _, s := range list {
-			back = appendExtent(back, s, 0) // one with a file is refused: there is none
+			back = appendExtent(back, s, 0) // an extent with a file is refused, since there is none
 		}
 		if string(back) != string(b[:n*extentBytes]) {
 			t.Errorf("%d extents are others when they are written again", n)

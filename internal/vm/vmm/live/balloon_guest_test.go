@@ -25,14 +25,14 @@ func init() {
 	guestCommands["churn"] = cmdChurn
 }
 
-// used is what the guest's process has taken by use-memory.
+// used is the memory taken by the guest's process with use-memory.
 var used struct {
 	sync.Mutex
 	memory []byte
 	churns atomic.Bool
 }
 
-// cmdUseMemory takes so many MiB and writes to each page.
+// cmdUseMemory takes a number of MiB and writes to each page.
 func cmdUseMemory(args []string) (string, error) {
 	mib, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -66,7 +66,7 @@ func cmdFreeMemory([]string) (string, error) {
 	return "", err
 }
 
-// cmdChurn takes and frees so many MiB over and over; 0 ends that.
+// cmdChurn repeatedly takes and frees a number of MiB. With 0 it stops.
 func cmdChurn(args []string) (string, error) {
 	mib, err := strconv.Atoi(args[0])
 	if err != nil || mib == 0 {
@@ -85,7 +85,7 @@ func cmdChurn(args []string) (string, error) {
 	return "", nil
 }
 
-// ownMiB is how much of the guest's memory is the machine's own.
+// ownMiB returns the size of the machine's private dirty pages.
 func (v *serveVM) ownMiB(t *testing.T) int64 {
 	t.Helper()
 	var own int64
@@ -93,13 +93,14 @@ func (v *serveVM) ownMiB(t *testing.T) int64 {
 	return own >> 20
 }
 
-// usesAndFrees has the guest take memory and free it, and waits until it is the host's again.
+// usesAndFrees makes the guest take and free memory, and waits until the memory is back at the
+// host.
 func (v *serveVM) usesAndFrees(t *testing.T, mib int64) {
 	t.Helper()
 	before := v.ownMiB(t)
 	v.ask(t, "use-memory %d", mib)
 	full := v.ownMiB(t)
-	if full < before+mib/2 { // the rest it may have had before
+	if full < before+mib/2 { // it may have had the rest before
 		t.Fatalf("with %d MiB more in use it has %d MiB of its own, and had %d", mib, full, before)
 	}
 	v.ask(t, "free-memory")
@@ -113,12 +114,12 @@ func (v *serveVM) usesAndFrees(t *testing.T, mib int64) {
 		if time.Since(began) > bootLimit {
 			t.Fatalf("%d MiB of its own, %d with %d MiB in use, still %d after %v", before, full, mib, own, bootLimit)
 		}
-		time.Sleep(100 * time.Millisecond) // the guest has to get on: it reports every two seconds
+		time.Sleep(100 * time.Millisecond) // the guest needs time: it reports every two seconds
 	}
 }
 
-// What Debian's kernel frees goes back to the host, from a guest that was booted and from a clone,
-// and captures of one that frees all the time are what it had.
+// Memory freed by Debian's kernel goes back to the host, for a booted guest and for a clone.
+// Captures of a guest that frees all the time are correct.
 func TestFreedMemoryComesBack(t *testing.T) {
 	parent := bootServe(t, vmspec.Shape{MemoryMiB: 384, VCPUs: 1}, nil)
 	balloon := parent.devices.slots[len(parent.devices.slots)-1].transport
@@ -145,8 +146,8 @@ func TestFreedMemoryComesBack(t *testing.T) {
 	}
 }
 
-// capturedAsItWas captures a machine that was restored from a file, and compares each page of that
-// file under the capture with what the guest had.
+// capturedAsItWas captures a machine that was restored from a file. It compares each page of the
+// file overlaid with the capture to the guest's memory.
 func capturedAsItWas(t *testing.T, m *Machine, base *os.File, live bool) {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,23 +15,23 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// A bare guest is a guest without an operating system: a few hundred bytes of
-// machine code that carry out a script of loads, stores and port accesses. It
-// boots in no time and does what no kernel would let a program do.
+// A bare guest is a guest without an operating system: a few hundred bytes of machine code that
+// execute a script of loads, stores and port accesses. It boots immediately and can do things that
+// no kernel allows a program.
 
-// Guest-physical places of a bare guest, within bareMiB of memory.
+// Guest-physical addresses of a bare guest, within bareMiB of memory.
 const (
 	bareMiB     = 64
 	bareCode    = 0x100000
-	barePD      = 0x300000  // page directory of the fourth GiB, where devices are
+	barePD      = 0x300000  // page directory of the fourth GiB, with the devices
 	bareScript  = 0x400000  // operations, up to bareRings
 	bareRings   = 0x1000000 // virtqueues of the test's drivers
 	bareBuffers = 0x2000000
-	bareResults = 0x3000000 // what loads found, 8 bytes each, a ring of 1 MiB
-	bareMark    = 0x3200000 // set when a script has come to its end
+	bareResults = 0x3000000 // results of loads, 8 bytes each, a ring of 1 MiB
+	bareMark    = 0x3200000 // set at the end of a script
 	bareBeat    = 0x3201000 // counted up while the guest spins
 	bareEnd     = bareMiB << 20
-	bootPDPT    = 0xa000 // of the page tables that package boot makes
+	bootPDPT    = 0xa000 // of the page tables from package boot
 )
 
 type opcode uint32
@@ -65,11 +65,11 @@ const (
 	opCopy       // count bytes from value to addr
 	opBeat       // for ever
 	opKeepTSC    // to the 64-bit word at addr, for ever
-	opCountUntil // the word at addr has a bit of value: how often it had not, in the word at stride
+	opCountUntil // counts failed tests of the word at addr for a bit of value, into the word at stride
 	opcodes
 )
 
-// tail is where a handler goes on.
+// tail is the continuation of a handler.
 type tail int
 
 const (
@@ -79,8 +79,8 @@ const (
 	toNowhere
 )
 
-// bareHandlers are the operations' code: RDI is the address, RBX the value, ECX
-// the count, RSI the next operation.
+// bareHandlers are the operations' code. RDI is the address, RBX the value, ECX the count, RSI the
+// next operation.
 var bareHandlers = [opcodes]struct {
 	code []byte
 	then tail
@@ -109,7 +109,7 @@ var bareHandlers = [opcodes]struct {
 	opAwaitEqual:  {[]byte{0x66, 0x8b, 0x07, 0x66, 0x3b, 0x03, 0x75, 0x05, 0xb9, 0x01, 0, 0, 0, 0xf3, 0x90}, toAgain},      // mov ax,[rdi]; cmp ax,[rbx]; jne +5; mov ecx,1; pause
 	opAdd16:       {[]byte{0x66, 0x01, 0x1f}, toAgain},                                                                     // add [rdi],bx
 	opWriteMSR:    {[]byte{0x89, 0xf9, 0x89, 0xd8, 0x48, 0x89, 0xda, 0x48, 0xc1, 0xea, 0x20, 0x0f, 0x30}, toNext},          // mov ecx,edi; mov eax,ebx; mov rdx,rbx; shr rdx,32; wrmsr
-	opTripleFault: {[]byte{0x0f, 0x0b}, toNowhere},                                                                         // ud2, and there is no IDT
+	opTripleFault: {[]byte{0x0f, 0x0b}, toNowhere},                                                                         // ud2, no IDT
 	opCopy:        {[]byte{0x56, 0x48, 0x89, 0xde, 0xf3, 0xa4, 0x5e}, toNext},                                              // push rsi; mov rsi,rbx; rep movsb; pop rsi
 	opKeepTSC:     {[]byte{0x0f, 0x31, 0x48, 0xc1, 0xe2, 0x20, 0x48, 0x09, 0xd0, 0x48, 0x89, 0x07, 0xeb, 0xf2}, toNowhere}, // rdtsc; shl rdx,32; or rax,rdx; mov [rdi],rax; jmp back
 	opCountUntil:  {[]byte{0x85, 0x1f, 0x75, 0x05, 0xff, 0x45, 0x00, 0xeb, 0xf7}, toNext},                                  // test [rdi],ebx; jnz +5; inc dword [rbp]; jmp back
@@ -149,7 +149,7 @@ func bareMachineCode() []byte {
 	return code
 }
 
-// script is what a bare guest does, and what its memory holds at first.
+// script is a bare guest's program and initial memory.
 type script struct {
 	ops  []byte
 	data map[uint64][]byte
@@ -169,7 +169,7 @@ func newScript() *script {
 
 func (s *script) op(code opcode, addr, value uint64) { s.repeat(code, 1, addr, value, 0) }
 
-// repeat does an operation count times (at least once), stride apart.
+// repeat adds an operation, executed count times (at least once), stride apart.
 func (s *script) repeat(code opcode, count uint32, addr, value, stride uint64) {
 	le := binary.LittleEndian
 	s.ops = le.AppendUint32(s.ops, uint32(code))
@@ -179,19 +179,19 @@ func (s *script) repeat(code opcode, count uint32, addr, value, stride uint64) {
 	}
 }
 
-// here is the address of the next operation, for loop.
+// here returns the address of the next operation, for loop.
 func (s *script) here() uint64 { return bareScript + uint64(len(s.ops)) }
 
-// loop repeats what was added since `from` until it was done n times.
+// loop repeats the operations added since `from`, n times in total.
 func (s *script) loop(from uint64, n uint32) { s.repeat(opLoop, n, from, 0, 0) }
 
-// finish marks the end and counts for ever, so that the guest stays alive.
+// finish marks the end and then counts for ever, so that the guest stays alive.
 func (s *script) finish() {
 	s.op(opStore32, bareMark, 1)
 	s.op(opBeat, bareBeat, 0)
 }
 
-// kernel is the script as an ELF file.
+// kernel returns the script as an ELF file.
 func (s *script) kernel() []byte {
 	segments := map[uint64][]byte{bareCode: bareMachineCode(), bareScript: s.ops}
 	for at, b := range s.data {
@@ -244,22 +244,23 @@ const (
 	slotBalloon  = bareDisks + 3
 )
 
-// hostDial is who answers when the guest connects to a port of the host.
+// hostDial answers the guest's connections to ports of the host.
 type hostDial = func(ctx context.Context, port uint32) (net.Conn, error)
 
-// newBare makes the shell of a bare guest.
+// newBare creates the shell of a bare guest.
 func newBare(t *testing.T) *bareVM {
 	t.Helper()
 	return newBareLogging(t, consoleMax)
 }
 
-// newBareLogging is newBare with another bound of the console log.
+// newBareLogging is newBare with another limit of the console log.
 func newBareLogging(t *testing.T, max int64) *bareVM {
 	t.Helper()
 	return newBareShaped(t, vmspec.Shape{MemoryMiB: bareMiB, VCPUs: 1, Disks: bareDisks}, max)
 }
 
-// newBareShaped is newBareLogging with more vCPUs, which wait for ever: a script is for the first.
+// newBareShaped is newBareLogging with more vCPUs. They wait for ever, because a script is only for
+// the first.
 func newBareShaped(t *testing.T, shape vmspec.Shape, max int64) *bareVM {
 	t.Helper()
 	v := &bareVM{guestVM: newShellLogging(t, shape, max)}
@@ -274,7 +275,7 @@ func newBareShaped(t *testing.T, shape vmspec.Shape, max int64) *bareVM {
 	return v
 }
 
-// openDisks opens the disks anew.
+// openDisks opens the disks again.
 func (v *bareVM) openDisks() (disks []vmm.Disk) {
 	v.t.Helper()
 	for i, path := range v.disks {
@@ -287,7 +288,7 @@ func (v *bareVM) openDisks() (disks []vmm.Disk) {
 	return disks
 }
 
-// attachHost opens the host's side of the devices anew.
+// attachHost opens the host's side of the devices again.
 func (v *bareVM) attachHost(dial hostDial) (disks []vmm.Disk) {
 	v.t.Helper()
 	l, err := net.Listen("unix", v.vsockPath)
@@ -324,13 +325,13 @@ func (v *bareVM) word(gpa uint64) uint32 {
 	return w
 }
 
-// waitMark waits until the script has come to its end.
+// waitMark waits until the script has ended.
 func (v *bareVM) waitMark() {
 	v.t.Helper()
 	v.until("the script's end", func() bool { return v.word(bareMark) != 0 })
 }
 
-// until waits for a condition; the guest must live meanwhile.
+// until waits for a condition. It fails if the guest ends meanwhile.
 func (v *bareVM) until(what string, ok func() bool) {
 	v.t.Helper()
 	for deadline := time.Now().Add(bootLimit); !ok(); time.Sleep(2 * time.Millisecond) {
@@ -345,14 +346,14 @@ func (v *bareVM) until(what string, ok func() bool) {
 	}
 }
 
-// waitBeat shows that the guest runs.
+// waitBeat verifies that the guest runs.
 func (v *bareVM) waitBeat() {
 	v.t.Helper()
 	was := v.word(bareBeat)
 	v.until("the guest's heartbeat", func() bool { return v.word(bareBeat) != was })
 }
 
-// results are the first n values that loads found.
+// results returns the first n values read by loads.
 func (v *bareVM) results(n int) []uint64 {
 	v.t.Helper()
 	b := make([]byte, 8*n)
@@ -366,8 +367,8 @@ func (v *bareVM) results(n int) []uint64 {
 	return out
 }
 
-// checkSound shows that a machine whose guest misbehaved, and still counts, can
-// be paused, saved, restored, resumed, and that its read-only disk is unharmed.
+// checkSound verifies that a machine with a misbehaving guest, which still counts, can be paused,
+// saved, restored and resumed, and that its read-only disk is unharmed.
 func (v *bareVM) checkSound() {
 	v.t.Helper()
 	v.waitBeat()

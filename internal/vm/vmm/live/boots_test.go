@@ -10,8 +10,9 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// Guests that only boot, without any capture or restore, four at a time on few CPUs: how often one does not come
-// up, or complains, is the rate of the CPU itself, which may be emulated (docs/operate/machine.md).
+// Guests that only boot, without captures or restores, four at a time on few CPUs. The rate of
+// failures and kernel complaints is the rate of the CPU itself, which may be emulated
+// (docs/operate/machine.md).
 func TestBootsUnderLoad(t *testing.T) {
 	kvmtest.Soak(t)
 	span, err := time.ParseDuration(os.Getenv(kvmtest.SoakVariable))

@@ -9,14 +9,14 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Port of the keyboard controller, by which kernels reset as a last resort.
+// Port of the keyboard controller. Kernels use it to reset as a last resort.
 const (
 	portI8042    = 0x64
 	i8042Reset   = 0xfe
-	openBusValue = 0xff // what a read finds where there is nothing
+	openBusValue = 0xff // value read from an unassigned port or address
 )
 
-// handleExit serves one exit of a vCPU; false ends its run.
+// handleExit serves one exit of a vCPU. If false, the vCPU's run ends.
 func (m *Machine) handleExit(c *kvm.VCPU) bool {
 	switch reason := c.ExitReason(); reason {
 	case kvm.ExitIO:
@@ -81,7 +81,7 @@ func (d *deviceSet) readPort(port uint16, b []byte) {
 	}
 }
 
-// writePort returns the guest's end if that is what it asks for.
+// writePort returns the guest's exit if the write requests one.
 func (d *deviceSet) writePort(port uint16, v byte) *vmm.Exit {
 	switch {
 	case port >= boot.SerialPort && port < boot.SerialPort+serial.PortCount:
@@ -94,7 +94,7 @@ func (d *deviceSet) writePort(port uint16, v byte) *vmm.Exit {
 	return nil
 }
 
-// mmio serves the windows of the virtio devices; elsewhere is open bus.
+// mmio serves the windows of the virtio devices. Other addresses read as open bus.
 func (d *deviceSet) mmio(x kvm.MMIOExit) {
 	i := (x.Addr - boot.MMIOBase) / boot.MMIOStride
 	if x.Addr < boot.MMIOBase || i >= uint64(len(d.slots)) || d.slots[i].transport == nil {

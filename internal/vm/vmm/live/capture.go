@@ -13,25 +13,25 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// A capture takes a running machine's memory and state at one instant, the
-// pause. The guest's private dirty pages are copied before, in pre-copy rounds,
-// while it runs: each round write-protects the pages that were written since
-// the last and copies them. What is left is copied to a buffer during the pause (stop-and-copy),
-// and from there to the file when the guest runs again; what does not fit goes to
-// the file at once. A capture holds every private dirty page. Pages stay write-protected when it
-// is over, however it ended; a tracker knows which it has protected itself.
+// A capture takes a running machine's memory and state at one instant, the pause. Pre-copy rounds
+// copy the guest's private dirty pages while it runs: each round write-protects the pages written
+// since the last round and copies them. The pause copies the rest to a buffer (stop-and-copy),
+// which is written to the file once the guest runs again. Pages beyond the buffer go to the file
+// during the pause. A capture holds every private dirty page. Pages stay write-protected after any
+// capture, successful or not; a tracker knows which pages it has protected itself.
 
 // Bounds of the pre-copy rounds.
 const (
 	maxRounds = 20
-	// enoughLeft is what may be left for the pause if no limit is asked for, in
-	// bytes: less is soon written again by any guest that works.
+	// enoughLeft is the number of bytes allowed to remain for the pause if the caller sets no
+	// limit. Any busy guest soon rewrites fewer.
 	enoughLeft = 512 << 10
-	// copyFloor is a speed that every host reaches, in bytes per second; used until one is measured.
+	// copyFloor is a copy speed reached by every host, in bytes per second. It is used until a
+	// speed is measured.
 	copyFloor = 200 << 20
 )
 
-// standstill is how a capture stops and resumes the guest: the machine itself.
+// standstill pauses and resumes the guest for a capture. Machine implements it.
 type standstill interface {
 	Pause() error
 	SaveState() ([]byte, error)
@@ -39,29 +39,29 @@ type standstill interface {
 	Resume() (runningAt int64, err error)
 }
 
-// captureOp is one capture under way.
+// captureOp is one capture in progress.
 type captureOp struct {
 	vmm.CaptureConfig
 	mem      *guestmem.Map
 	disks    *diskSet
 	guest    standstill
-	tracker  *guestmem.Tracker // nil: the guest stands still for all of it
+	tracker  *guestmem.Tracker // nil if the guest is paused for the whole copy
 	taken    extent.PageSet    // pages in Memory
-	left     []extent.Run      // written, and not copied since
+	left     []extent.Run      // written and not copied since
 	tail     pauseBuffer
 	state    []byte
-	switched int       // disks that went on in their new files
-	speed    float64   // of copying, bytes per second
-	last     time.Time // end of the pause's last lap
-	buffer   int64     // bound of tail, in bytes
+	switched int       // disks switched to their new files
+	speed    float64   // copy speed in bytes per second
+	last     time.Time // end of the previous pause step
+	buffer   int64     // limit of tail, in bytes
 	res      vmm.CaptureResult
 }
 
-// Capture captures a running machine, which keeps running even on failure, unless it is to Stay. When it
-// returns, the instant is held; finish writes what is not in the files yet and
-// closes them. The files are the capture's from the call on; one of Disks becomes
-// the machine's if its disk went on in it, which Status.OverlayGeneration tells also if the
-// capture failed.
+// Capture captures a running machine. The guest runs again afterwards, also on failure; only a
+// successful capture with Stay leaves it paused. When Capture returns, the instant is fixed; finish
+// writes the remaining data to the files and closes them. The capture owns the files from the call
+// on. A file of Disks becomes the machine's once its disk has switched to it;
+// Status.OverlayGeneration reports the switch, also for a failed capture.
 func (m *Machine) Capture(c vmm.CaptureConfig) (finish func() error, res vmm.CaptureResult, err error) {
 	return m.capture(m, c)
 }
@@ -88,8 +88,8 @@ func (m *Machine) capture(guest standstill,
 	return k.finish, k.res, nil
 }
 
-// check refuses a machine that is in another state. It stays in it meanwhile: nothing but another
-// control call pauses it, and they come one at a time.
+// check returns an error unless the machine is in state want. The state does not change afterwards:
+// only another control call pauses the machine, and control calls are serialized.
 func (m *Machine) check(want vmm.State) error {
 	err := m.lockIn(want)
 	if err == nil {
@@ -98,8 +98,9 @@ func (m *Machine) check(want vmm.State) error {
 	return err
 }
 
-// runRetaining runs while the guest's reports of free memory are answered, and nothing is discarded. When
-// it is over, all that the capture shows has been copied.
+// runRetaining runs the capture while memory is retained: the guest's reports of free memory are
+// answered, but no memory is discarded. When it returns, all content of the capture has been
+// copied.
 func (k *captureOp) runRetaining() error {
 	defer k.mem.Retain()()
 	return k.run()
@@ -124,7 +125,7 @@ func (k *captureOp) run() error {
 	return k.stopAndCopy()
 }
 
-// find notes what is to be copied now.
+// find records the ranges to copy next.
 func (k *captureOp) find(scan func(func(offset, length int64) error) error) error {
 	k.left = k.left[:0]
 	return scan(func(offset, length int64) error {
@@ -133,8 +134,7 @@ func (k *captureOp) find(scan func(func(offset, length int64) error) error) erro
 	})
 }
 
-// preCopy copies while the guest runs, until what is left fits the pause or does
-// not become less.
+// preCopy copies while the guest runs, until the rest fits the pause or stops shrinking.
 func (k *captureOp) preCopy() error {
 	tracker, err := k.mem.Track()
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -163,8 +163,8 @@ func (k *captureOp) preCopy() error {
 	return nil
 }
 
-// enough is how many bytes may be left for the pause. It fits the buffer, together
-// with as much again that the guest may write until it stands.
+// enough returns the number of bytes allowed to remain for the pause. They fit the buffer together
+// with as many bytes again, which the guest may write before it stops.
 func (k *captureOp) enough() int64 {
 	switch {
 	case !k.Live:
@@ -175,9 +175,8 @@ func (k *captureOp) enough() int64 {
 	return min(max(enoughLeft, int64(k.speed*(k.Max/4).Seconds())), k.buffer/2)
 }
 
-// spare is how much a round may leave to the pause: with a capture that is not live
-// as much as is sure to fit the buffer, so that no more is tracked and copied ahead
-// than must be.
+// spare returns the number of bytes a round may leave for the pause. If the capture is not live, it
+// leaves as much as is sure to fit the buffer, to track and copy no more ahead than necessary.
 func (k *captureOp) spare() int64 {
 	if k.Live {
 		return 0
@@ -185,8 +184,8 @@ func (k *captureOp) spare() int64 {
 	return k.buffer / 2
 }
 
-// round copies the first n bytes of what is left, each part when it is armed: what is written
-// meanwhile is found by the next round.
+// round copies the first n bytes of the rest. Each part is copied once it is armed, so the next
+// round finds pages written meanwhile.
 func (k *captureOp) round(n int64) error {
 	start, copied := time.Now(), int64(0)
 	err := k.tracker.Arm(extent.First(k.left, n), func(r extent.Run) error {
@@ -210,12 +209,12 @@ func (k *captureOp) write(p []byte, at int64) error {
 	return nil
 }
 
-// stopAndCopy is the pause: the instant that the capture shows.
+// stopAndCopy pauses the guest at the instant of the capture and copies the rest.
 func (k *captureOp) stopAndCopy() error {
-	if err := k.inTime(0); err != nil { // before the guest notices anything, and memory is taken
+	if err := k.inTime(0); err != nil { // before the pause, and before memory is reserved
 		return err
 	}
-	// The guest writes on until it stands.
+	// The guest keeps writing until it stops.
 	if err := k.tail.reserve(min(k.buffer, 2*extent.Bytes(k.left)+2*enoughLeft)); err != nil {
 		return err
 	}
@@ -229,7 +228,7 @@ func (k *captureOp) stopAndCopy() error {
 	failpoint.Here(failpoint.CapturePaused)
 	err := k.copyLeft(start)
 	if err == nil && k.Digest != nil {
-		err = k.guest.SaveDigest(k.Digest) // after all that the capture finds out of page tables: this maps pages
+		err = k.guest.SaveDigest(k.Digest) // after all scans of page tables, since this maps pages
 		k.lap("digest")
 	}
 	failpoint.Here(failpoint.CaptureHeld)
@@ -240,7 +239,7 @@ func (k *captureOp) stopAndCopy() error {
 	at, resumeErr := k.guest.Resume()
 	ran := time.Now()
 	if resumeErr == nil {
-		ran = start.Add(time.Duration(at - began)) // before this thread had a CPU again
+		ran = start.Add(time.Duration(at - began)) // before this thread got a CPU again
 	}
 	k.res.RunningAt = at
 	k.lapUntil("resume", ran)
@@ -251,7 +250,7 @@ func (k *captureOp) stopAndCopy() error {
 	return resumeErr
 }
 
-// lap notes what the pause was spent on since the last lap.
+// lap records the time since the previous lap as a step of the pause.
 func (k *captureOp) lap(name string) { k.lapUntil(name, time.Now()) }
 
 func (k *captureOp) lapUntil(name string, now time.Time) {
@@ -267,11 +266,11 @@ func (k *captureOp) copyLeft(start time.Time) error {
 	if err := k.inTime(time.Since(start)); err != nil {
 		return err
 	}
-	if err := k.copyPaused(); err != nil { // before any disk goes on: a full file system fails here
+	if err := k.copyPaused(); err != nil { // before any disk switches: a full file system fails here
 		return err
 	}
 	k.lap("copy")
-	if !k.Force { // before any goes on in its new file
+	if !k.Force { // before any disk switches to its new file
 		if err := k.disks.lost(); err != nil {
 			return fmt.Errorf("capture disk: %w", err)
 		}
@@ -286,10 +285,11 @@ func (k *captureOp) copyLeft(start time.Time) error {
 	return nil
 }
 
-// scanAndSave finds what is left, and saves the state meanwhile, which takes less long but for the
-// smallest of guests. Saving makes no page the memory's own, and none written: what KVM itself
-// writes then (the steal time's mark that a vCPU does not run) it writes only to a page that it finds
-// writable (kvm_steal_time_set_preempted in arch/x86/kvm/x86.c), which the scan reports in any case.
+// scanAndSave finds the remaining pages and saves the state meanwhile, which takes less time except
+// for very small guests. Saving neither makes a page private nor writes one. KVM's own write at
+// this time (the steal-time mark of a stopped vCPU) goes only to a writable page
+// (kvm_steal_time_set_preempted in arch/x86/kvm/x86.c), and the scan reports such a page in any
+// case.
 func (k *captureOp) scanAndSave() error {
 	scan := k.mem.PrivateDirty
 	if k.tracker != nil {
@@ -304,19 +304,19 @@ func (k *captureOp) scanAndSave() error {
 	err := k.find(scan)
 	k.lap("scan")
 	err = errors.Join(err, <-saved)
-	k.lap("state") // what was left of it
+	k.lap("state") // the remaining time of saving
 	return err
 }
 
-// inTime refuses a capture whose pause would be too long: it has taken so long, and
-// what is left is still to be copied.
+// inTime returns ErrPause if the pause would be too long: the time taken so far plus the estimate
+// for copying the rest.
 func (k *captureOp) inTime(took time.Duration) error {
 	if k.Max == 0 {
 		return nil
 	}
 	left := extent.Bytes(k.left)
 	buffered := min(left, k.buffer)
-	// The buffer is memory, several times as fast as the file that speed was measured with.
+	// The buffer is memory, several times as fast as the file by which speed was measured.
 	seconds := (float64(buffered)/2 + float64(left-buffered)) / k.speed
 	if will := took + time.Duration(seconds*float64(time.Second)); will > k.Max {
 		return fmt.Errorf("%w: %d bytes are left, about %s", vmm.ErrPause, left, will.Round(100*time.Microsecond))
@@ -324,7 +324,7 @@ func (k *captureOp) inTime(took time.Duration) error {
 	return nil
 }
 
-// copyPaused copies what is left: to the buffer, and when that is full to the file.
+// copyPaused copies the rest to the buffer, and to the file once the buffer is full.
 func (k *captureOp) copyPaused() error {
 	for _, r := range k.left {
 		p := k.mem.Linear()[r.Offset:r.End()]
@@ -339,14 +339,14 @@ func (k *captureOp) copyPaused() error {
 	return nil
 }
 
-// finish writes what the pause left in memory.
+// finish writes the buffered pages and the other outputs of the capture.
 func (k *captureOp) finish() error {
 	defer k.CloseOutput()
 	defer k.tail.free()
 	failpoint.Here(failpoint.CaptureResumed)
 	held := k.tail.held()
 	for _, r := range k.left {
-		if len(held) == 0 { // the rest is in the file already
+		if len(held) == 0 { // the rest is already in the file
 			break
 		}
 		n := min(r.Length, int64(len(held)))
@@ -355,7 +355,7 @@ func (k *captureOp) finish() error {
 		}
 		held = held[n:]
 	}
-	k.tail.free() // it is not needed while the rest is written
+	k.tail.free() // not needed while the rest is written
 	if _, err := k.State.Write(k.state); err != nil {
 		return fmt.Errorf("write state: %w", err)
 	}

@@ -27,7 +27,7 @@ func init() {
 	guestCommands["report"] = cmdReport
 }
 
-// load is the guest's work: a checksum on every CPU, over and over.
+// load is the guest's work: a repeated checksum on every CPU.
 var load [8]struct{ rounds, wrong atomic.Int64 }
 
 // cmdLoad keeps every CPU busy from now on.
@@ -43,7 +43,7 @@ func cmdLoad([]string) (string, error) {
 			if unix.SchedSetaffinity(0, &set) != nil {
 				load[cpu].wrong.Add(1)
 			}
-			unix.Setpriority(unix.PRIO_PROCESS, 0, 19) // of this thread: commands go first
+			unix.Setpriority(unix.PRIO_PROCESS, 0, 19) // of this thread: commands have precedence
 			for {
 				if sha256.Sum256(data) != want {
 					load[cpu].wrong.Add(1)
@@ -55,14 +55,14 @@ func cmdLoad([]string) (string, error) {
 	return fmt.Sprint(n), nil
 }
 
-// report is what a guest says of itself, in one line: a busy guest takes its time per command.
+// report is a guest's state in one line. A busy guest takes its time per command.
 type report struct {
 	CID                       uint32
 	Monotonic, Boottime, Wall int64 // clocks in milliseconds
-	Reseeded                  int   // how often the kernel says that it noticed a fork
+	Reseeded                  int   // number of forks noticed by the kernel
 	Random                    string
-	Rounds                    [2]int64 // of the first two CPUs' work
-	Wrong                     int64    // checksums
+	Rounds                    [2]int64 // of the work of the first two CPUs
+	Wrong                     int64    // wrong checksums
 }
 
 func cmdReport([]string) (string, error) {
@@ -94,7 +94,7 @@ func cmdReport([]string) (string, error) {
 	return string(b), err
 }
 
-// report waits until the guest says of itself what the test wants to hear.
+// report waits until the guest reports a wanted state.
 func (v *serveVM) report(t *testing.T, want func(report) bool) (r report) {
 	t.Helper()
 	v.eventually(t, func(answer string) bool {
@@ -108,8 +108,7 @@ func (v *serveVM) report(t *testing.T, want func(report) bool) (r report) {
 
 const generations = 5
 
-// testClones saves a guest whose CPUs and sockets are all busy, and restores it
-// time and again.
+// testClones saves a guest with busy CPUs and sockets, and restores it repeatedly.
 func testClones(t *testing.T, parent *serveVM, open func() []vmm.Disk) {
 	parent.ask(t, "load")
 	held := parent.connectAndStay(t)
@@ -135,7 +134,7 @@ func testClones(t *testing.T, parent *serveVM, open func() []vmm.Disk) {
 			if m := first.Monotonic; m < before.Monotonic || m > uptimeMax+passed {
 				t.Errorf("uptime was %d to %d ms at the save and is %d ms, %d ms after the restore", before.Monotonic, uptimeMax, m, passed)
 			}
-			// Its wall clock goes on from the save: to step it is the agent's part.
+			// Its wall clock continues from the save: stepping it is the agent's job.
 			if skew := (first.Wall - first.Monotonic) - (before.Wall - before.Monotonic); skew < -100 || skew > 100 {
 				t.Errorf("the wall clock has moved %d ms against the uptime", skew)
 			}
@@ -162,10 +161,10 @@ func testClones(t *testing.T, parent *serveVM, open func() []vmm.Disk) {
 		if _, err := parent.Resume(); err != nil {
 			t.Fatal(err)
 		}
-		stop() // the connection that stood still is served to its end
+		stop() // the frozen connection is served to its end
 		echo(t, parent, 1000)
 		parent.report(t, func(r report) bool { return r.CID == 3 && r.Reseeded == 0 })
-		// So does the connection that it held all the time, until its client ends it.
+		// So is the connection that it kept open all the time, until its client ends it.
 		if err := held.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +190,7 @@ func traffic(v *serveVM) (stop func()) {
 			}
 			c, err := v.tryDial(portEcho)
 			if err != nil {
-				return // paused for longer than a client waits
+				return // paused for longer than a client's timeout
 			}
 			go func() {
 				c.Write(b)

@@ -8,17 +8,16 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Controller puts a machine behind the control socket: it is a Handler of package
-// server. What the daemon asks for one after the other is here, what a machine can
-// do is the Machine's.
+// Controller connects a machine to the control socket: it implements Handler of package server. It
+// sequences the daemon's requests; Machine implements the operations.
 type Controller struct {
 	Machine *Machine
 
-	writing chan error // of the last capture: its end; nil: there was none
+	writing chan error // receives the end of the last capture; nil without one
 }
 
-// OnVCPUThreads has the thread of every vCPU call do: what is to hold for those threads alone.
-// The machine is a shell.
+// OnVCPUThreads runs do on the thread of every vCPU, for settings of these threads alone. The
+// machine is a shell.
 func (c *Controller) OnVCPUThreads(do func() error) error {
 	if err := c.Machine.lockIn(vmm.StateShell); err != nil {
 		return err
@@ -54,7 +53,7 @@ func (c *Controller) Resume() (vmm.ResumeResult, error) {
 
 // Save implements server.Handler.
 func (c *Controller) Save(r vmm.SaveConfig) (vmm.SaveResult, error) {
-	// State first: the guest's time-stamp counters go on while its memory is written.
+	// State first: the guest's time-stamp counters advance while its memory is written.
 	b, err := c.Machine.SaveState()
 	if err != nil {
 		return vmm.SaveResult{}, err
@@ -75,7 +74,7 @@ func (c *Controller) Save(r vmm.SaveConfig) (vmm.SaveResult, error) {
 
 // Capture implements server.Handler.
 func (c *Controller) Capture(r vmm.CaptureConfig) (vmm.CaptureResult, error) {
-	if c.writing != nil { // of a capture that nobody waited for: two would take twice the buffer
+	if c.writing != nil { // a capture without a Captured call; two would take twice the buffer
 		<-c.writing
 		c.writing = nil
 	}
@@ -92,7 +91,7 @@ func (c *Controller) Capture(r vmm.CaptureConfig) (vmm.CaptureResult, error) {
 // Captured implements server.Handler.
 func (c *Controller) Captured() error {
 	if c.writing == nil {
-		return c.Machine.disks.saveMaps() // what a capture that failed has left to do
+		return c.Machine.disks.saveMaps() // a failed capture may have left maps unsaved
 	}
 	err := <-c.writing
 	c.writing = nil
@@ -126,7 +125,7 @@ func (c *Controller) WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error) {
 	return r, err
 }
 
-// Populate implements server.Handler. By position: children share the open file.
+// Populate implements server.Handler. It reads by position, since children share the open file.
 func (c *Controller) Populate(f *os.File) (vmm.WorkingSetResult, error) { return c.Machine.Populate(f) }
 
 // PopulateShell implements server.Handler.

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// CPUID leaves that are changed for the guest.
+// CPUID leaves changed for the guest.
 const (
 	leafFeatures    = 0x1
 	leafStructured  = 0x7
@@ -39,15 +39,16 @@ const (
 	ecxPerfCore    = 1 << 23 // of leafExtFeatures
 )
 
-// kvmFeatures are the paravirtual features offered (Documentation/virt/kvm/x86/cpuid.rst):
-// clock (0, 3, 24), no delay on port access (1), EOI without exit (6), IPIs by
-// hypercall (11). Not offered: what keeps per-vCPU pages that every fork would
-// dirty (steal time, asynchronous page faults).
+// kvmFeatures are the paravirtual features offered (Documentation/virt/kvm/x86/cpuid.rst): clock
+// (0, 3, 24), no delay on port access (1), EOI without exit (6), IPIs by hypercall (11). Features
+// with per-vCPU pages, which every fork would dirty, are not offered (steal time, asynchronous page
+// faults).
 const kvmFeatures = 1<<0 | 1<<1 | 1<<3 | 1<<6 | 1<<11 | 1<<24
 
-// guestCPUID is the table for vCPU 0 of a machine with n vCPUs on this host. No
-// nested virtualisation, no performance counters and no control-flow enforcement (CET): their state
-// is not saved. Of CET's, the shadow-stack pointer is no MSR of KVM's list and needs an interface of its own (Linux 6.18).
+// guestCPUID returns the table for vCPU 0 of a machine with n vCPUs on this host. It excludes
+// nested virtualisation, performance counters and control-flow enforcement (CET), because their
+// state is not saved. CET's shadow-stack pointer is not in KVM's MSR list and needs an interface of
+// its own (Linux 6.18).
 func guestCPUID(host []kvm.CPUIDEntry, n int, tscDeadline bool) []kvm.CPUIDEntry {
 	topology := topologyLeaves(n)
 	out := make([]kvm.CPUIDEntry, 0, len(host)+len(topology))
@@ -76,17 +77,17 @@ func guestCPUID(host []kvm.CPUIDEntry, n int, tscDeadline bool) []kvm.CPUIDEntry
 		case leafAddrSizes:
 			e.ECX = e.ECX&^0xf0ff | uint32(apicBits(n))<<12 | uint32(n-1)
 		case leafTopology, leafTopologyV2:
-			continue // made anew below
+			continue // rebuilt below
 		}
 		out = append(out, e)
 	}
-	// KVM reads some leaves from the CPU that the call happens to run on, and its number is in them.
+	// KVM reads some leaves from the CPU of the call, so they contain its number.
 	out = append(out, topology...)
 	setVCPU(out, 0)
 	return out
 }
 
-// maskXState takes CET's components from the leaf that describes the state that XSAVES keeps.
+// maskXState removes CET's components from the leaf describing the state saved by XSAVES.
 func maskXState(e *kvm.CPUIDEntry) {
 	switch e.Index {
 	case 1:
@@ -96,10 +97,11 @@ func maskXState(e *kvm.CPUIDEntry) {
 	}
 }
 
-// apicBits is the width of an APIC id for n vCPUs.
+// apicBits returns the width of an APIC id for n vCPUs.
 func apicBits(n int) int { return bits.Len(uint(n - 1)) }
 
-// topologyLeaves describe one socket of n single-threaded cores (Intel SDM 2A, CPUID leaf 0BH).
+// topologyLeaves returns the leaves of one socket of n single-threaded cores (Intel SDM 2A, CPUID
+// leaf 0BH).
 func topologyLeaves(n int) []kvm.CPUIDEntry {
 	const thread, core = 1 << 8, 2 << 8
 	return []kvm.CPUIDEntry{
@@ -109,13 +111,14 @@ func topologyLeaves(n int) []kvm.CPUIDEntry {
 	}
 }
 
-// checkCPU refuses a snapshot whose guest has seen another maker's CPU, or
-// features that this host cannot give: it would crash at some later instruction. Another model of
-// the same maker is fine if it has the features: a guest goes by those, and by
-// the model only for workarounds, which it chose when it booted.
+// checkCPU returns an error if the guest has seen another maker's CPU, or features missing on this
+// host: such a guest would crash at some later instruction. Another model of the same maker is fine
+// if it has the features. A guest relies on features, and uses the model only for workarounds
+// chosen at boot.
 func checkCPU(need, host []kvm.CPUIDEntry) error {
 	if was, is := cpuid.Vendor(need), cpuid.Vendor(host); was != is {
-		// The makers differ in how system calls, segments and MSRs behave, and a kernel is patched for one of them at boot.
+		// The makers differ in the behaviour of system calls, segments and MSRs, and a kernel is
+		// patched for one maker at boot.
 		return fmt.Errorf("the snapshot was made on a CPU of %q (%s) and this host's is of %q (%s): restore it on a host "+
 			"of the same maker",
 			was, cpuid.SignatureOf(need), is, cpuid.SignatureOf(host))
@@ -126,14 +129,14 @@ func checkCPU(need, host []kvm.CPUIDEntry) error {
 	return nil
 }
 
-// forVCPU is the table for the vCPU with that APIC id.
+// forVCPU returns the table for the vCPU with APIC id id.
 func forVCPU(table []kvm.CPUIDEntry, id int) []kvm.CPUIDEntry {
 	out := slices.Clone(table)
 	setVCPU(out, id)
 	return out
 }
 
-// setVCPU puts the vCPU's APIC id where the table shows it.
+// setVCPU writes the vCPU's APIC id into the table.
 func setVCPU(table []kvm.CPUIDEntry, id int) {
 	for i := range table {
 		e := &table[i]

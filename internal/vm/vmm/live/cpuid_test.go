@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// hostTable is what KVM tells when it is asked on the CPU of that number, in short.
+// hostTable is an abbreviated table as KVM reports it on the CPU with that number.
 func hostTable(apicID uint32) []kvm.CPUIDEntry {
 	const sub = kvm.CPUIDSignificantIndex
 	return []kvm.CPUIDEntry{
@@ -60,7 +60,7 @@ func TestTablesMadeOnDifferentCPUsAreEqual(t *testing.T) {
 	}
 }
 
-// The same of the kernel's own tables.
+// Checks the same for the kernel's own tables.
 func TestShellsMadeOnDifferentCPUsAreEqual(t *testing.T) {
 	kvmtest.Require(t)
 	var tables [][]kvm.CPUIDEntry
@@ -119,7 +119,7 @@ func TestACPUStandsInForAnother(t *testing.T) {
 	host := edit(func(*kvm.CPUIDEntry) {})
 	for name, c := range map[string]struct {
 		change func(e *kvm.CPUIDEntry)
-		want   []string // in the error; none: it may be restored
+		want   []string // expected in the error; if empty, the restore is allowed
 	}{
 		"the same": {func(*kvm.CPUIDEntry) {}, nil},
 		"another model of the same maker": {func(e *kvm.CPUIDEntry) {

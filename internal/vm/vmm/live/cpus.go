@@ -17,26 +17,26 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// cpuSet is a machine's vCPUs, and their time, which is one. The machine's mu guards what
-// changes in it.
+// cpuSet holds a machine's vCPUs and their common time. The machine's mu guards the variable
+// fields.
 type cpuSet struct {
-	// What New makes, and nothing changes.
+	// Set by New and constant afterwards.
 	vm           *kvm.VM // has the paravirtual clock
 	all          []*vcpu
-	msrs         []uint32  // what makes up a vCPU's state here
-	fresh        []kvm.MSR // values of a vCPU that never ran
-	hasTSCOffset bool      // the host's kernel takes time-stamp counters as offsets
+	msrs         []uint32  // MSRs of a vCPU's state on this host
+	fresh        []kvm.MSR // values of a fresh vCPU
+	hasTSCOffset bool      // the host's kernel accepts time-stamp counters as offsets
 
-	cpuid   []kvm.CPUIDEntry // what vCPU 0 shows; the saved table after a restore
+	cpuid   []kvm.CPUIDEntry // table of vCPU 0; the saved table after a restore
 	started bool             // the threads are between start and park
 
-	clock uint64   // guest's clock in ns when it was paused
-	tsc   []uint64 // every vCPU's time-stamp counter then
-	// deadlines of the vCPUs' timers, from a restore until its start; 0: the timer does not run.
+	clock uint64   // guest's clock in ns at the pause
+	tsc   []uint64 // every vCPU's time-stamp counter at the pause
+	// deadlines of the vCPUs' timers, from a restore until its start. 0 means a stopped timer.
 	deadlines []uint64
 }
 
-// create makes n vCPUs, and their threads.
+// create makes n vCPUs and their threads.
 func (c *cpuSet) create(n int, on vcpuEvents, u *undo.Stack) error {
 	for i := range n {
 		cpu, err := c.vm.CreateVCPU(i)
@@ -54,7 +54,7 @@ func (c *cpuSet) create(n int, on vcpuEvents, u *undo.Stack) error {
 	return nil
 }
 
-// prepare shows a vCPU its CPUID table, and learns from the first what all have in common.
+// prepare sets a vCPU's CPUID table. From the first vCPU it also reads the values shared by all.
 func (c *cpuSet) prepare(cpu *kvm.VCPU, i int) (err error) {
 	if err := cpu.SetCPUID(forVCPU(c.cpuid, i)); err != nil {
 		return err
@@ -79,11 +79,11 @@ func (c *cpuSet) setUp(start boot.Start) error {
 	return nil
 }
 
-// enter lets every vCPU enter the guest, and returns when the last was about to, in nanoseconds of
-// CLOCK_MONOTONIC.
+// enter makes every vCPU enter the guest. It returns the time just before the last one entered, in
+// nanoseconds of CLOCK_MONOTONIC.
 func (c *cpuSet) enter() (at int64) {
 	var entered sync.WaitGroup
-	var last atomic.Int64 // not when the caller has a CPU again: the guests may have them all
+	var last atomic.Int64 // not the time at which the caller gets a CPU again: guests may occupy all CPUs
 	last.Store(startgate.Now())
 	entered.Add(len(c.all))
 	c.start(func(*vcpu) bool {
@@ -103,7 +103,7 @@ func (c *cpuSet) start(pass func(*vcpu) bool) {
 	}
 }
 
-// park stops every vCPU and waits until none is in the guest.
+// park stops every vCPU and waits until all have left the guest.
 func (c *cpuSet) park() {
 	if !c.started {
 		return
@@ -115,14 +115,14 @@ func (c *cpuSet) park() {
 	c.started = false
 }
 
-// interrupt makes every vCPU leave the guest and park, without waiting for it. It needs no lock.
+// interrupt makes every vCPU leave the guest and park. It does not wait and needs no lock.
 func (c *cpuSet) interrupt() {
 	for _, v := range c.all {
 		v.interrupt()
 	}
 }
 
-// each has every vCPU's thread call do. All are parked, and are then.
+// each runs do on every vCPU's thread. All vCPUs are parked before and after.
 func (c *cpuSet) each(do func() error) error {
 	errs := make([]error, len(c.all))
 	for i, v := range c.all {
@@ -134,10 +134,10 @@ func (c *cpuSet) each(do func() error) error {
 	return errors.Join(errs...)
 }
 
-// tellOfPause keeps the guest's watchdogs quiet.
+// tellOfPause reports the pause to KVM, which keeps the guest's watchdogs from firing.
 func (c *cpuSet) tellOfPause() error {
 	for _, v := range c.all {
-		// Guests without kvm-clock have nothing to be told.
+		// Guests without kvm-clock return EINVAL and need no report.
 		if err := v.cpu.ClockCtrl(); err != nil && !errors.Is(err, unix.EINVAL) {
 			return err
 		}
@@ -157,7 +157,7 @@ func (c *cpuSet) save(w *vmstate.Writer) error {
 	return nil
 }
 
-// load is the opposite of save, for vCPUs that never ran, but for their time.
+// load restores the vCPUs, which never ran, from their sections. It leaves their time unset.
 func (c *cpuSet) load(st *vmstate.State) error {
 	same, err := c.loadCPUID(st)
 	if err != nil {
@@ -186,8 +186,8 @@ func (c *cpuSet) load(st *vmstate.State) error {
 	return nil
 }
 
-// loadCPUID makes the saved table the machine's, if this host's CPU can stand in
-// for the one that the guest has seen. same: the vCPUs have it already.
+// loadCPUID makes the saved table the machine's, if this host's CPU can replace the one seen by the
+// guest. It reports same if the vCPUs already have the table.
 func (c *cpuSet) loadCPUID(st *vmstate.State) (same bool, err error) {
 	b, err := st.Section(secCPUID, cpuid.Version)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is to hold for the vCPUs' threads alone is done by each of them, once.
+// Settings for the vCPUs' threads are applied once by each thread.
 func TestEachVCPUThreadIsAsked(t *testing.T) {
 	var c cpuSet
 	for range 3 {

@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// Queues per device type. Slots are the disks, then vsock, then rng, then net, then balloon.
+// Queues per device type. The slot order is disks, vsock, rng, net, balloon.
 const (
 	blkQueues     = 1
 	vsockQueues   = 3
@@ -30,7 +30,7 @@ const (
 	balloonQueues = 5
 )
 
-// slotQueues is the number of queues of each device of a shape, in slot order.
+// slotQueues returns the number of queues of each device of a shape, in slot order.
 func slotQueues(s vmspec.Shape) []int {
 	var q []int
 	for range s.Disks {
@@ -39,9 +39,9 @@ func slotQueues(s vmspec.Shape) []int {
 	return append(q, vsockQueues, rngQueues, netQueues, balloonQueues)
 }
 
-// hasDoorbell reports, for each device of a shape, whether it has an ioeventfd. The balloon has none: a
-// guest notifies it every two seconds at most, and an exit for that costs less than a registration in
-// every shell, for which the kernel waits until no CPU looks at the VM's buses (synchronize_srcu).
+// hasDoorbell reports, for each device of a shape, whether it has an ioeventfd. The balloon has
+// none: a guest notifies it every two seconds at most. Such an exit costs less than a registration
+// in every shell, for which the kernel waits until no CPU uses the VM's buses (synchronize_srcu).
 func hasDoorbell(s vmspec.Shape) []bool {
 	has := make([]bool, len(slotQueues(s)))
 	for i := range len(has) - 1 {
@@ -50,46 +50,48 @@ func hasDoorbell(s vmspec.Shape) []bool {
 	return has
 }
 
-// Host is the host's side of the devices.
+// Host holds the host's side of the devices.
 type Host struct {
-	// Vsock takes host clients of guest ports in; nil: there are none. The machine closes it.
+	// Vsock accepts host clients of guest ports. If nil, clients are not served. The machine closes
+	// it.
 	Vsock net.Listener
-	// Dial connects the guest to a port of the host; nil: it reaches none.
+	// Dial connects the guest to a port of the host. If nil, the guest reaches no port.
 	Dial func(ctx context.Context, port uint32) (net.Conn, error)
-	// Net is the other end of the guest's network; nil: nothing that it sends is read. The machine closes it.
+	// Net is the other end of the guest's network. If nil, the guest's frames are not read. The
+	// machine closes it.
 	Net Network
 }
 
-// deviceSet is what the guest finds on its buses. Its slots stand from the shell on.
+// deviceSet holds the devices on the guest's buses. Its slots exist from the shell on.
 type deviceSet struct {
-	// What New makes, and nothing changes.
-	pulse func(line uint32) error // raises an interrupt line and lets it fall
+	// Set by New and constant afterwards.
+	pulse func(line uint32) error // raises an interrupt line and lowers it
 	uart  *serial.UART
 	slots []slot // virtio devices, in the order of their addresses
 	host  Host   // the host's side of the devices
 	warn  func(error)
 
-	// What Boot or Restore fills in, before any vCPU runs.
+	// Set by Boot or Restore, before any vCPU runs.
 	lines      lines
 	vsock      *vsock.Device
 	net        *virtionet.Device
 	serveVsock func()         // serves clients of guest ports; nil once serve has called it
 	stopVsock  func()         // ends the vsock device's clients; may be nil
-	serving    sync.WaitGroup // serveVsock, and what follows a gated start
+	serving    sync.WaitGroup // serveVsock, and the work after a gated start
 }
 
-// slot is the place of a virtio device: its doorbell exists from the shell on, its
-// device from Boot or Restore on.
+// slot is the place of a virtio device. Its doorbell exists from the shell on, its device from Boot
+// or Restore on.
 type slot struct {
 	kick      *os.File // ioeventfd
 	transport *virtio.MMIO
 }
 
-// raiser is what gives the guest an interrupt, at once: without a descriptor whose signals the kernel would take up
-// in a worker of its own, two switches of tasks for each, and which it would wait for at the VM's end.
+// raiser returns a function to interrupt the guest directly. An irqfd would need a kernel worker,
+// with two task switches per interrupt, and the kernel would wait for the worker at the VM's end.
 //
-// The line rises and falls before it does so once more: one that is raised while it is high, in the midst of another
-// thread's pulse which the guest has answered already, is no interrupt.
+// A pulse is completed before the next begins. Raising the line while another thread's pulse holds
+// it high is no new interrupt, even if the guest has answered the pulse already.
 func (d *deviceSet) raiser(line uint32) (raise func()) {
 	var pulsing sync.Mutex
 	return func() {
@@ -101,7 +103,7 @@ func (d *deviceSet) raiser(line uint32) (raise func()) {
 	}
 }
 
-// attachSlots makes the places of the devices, and registers the doorbells of those that have one.
+// attachSlots creates the slots, and registers the doorbells of devices with one.
 func (d *deviceSet) attachSlots(vm *kvm.VM, doorbells []bool, u *undo.Stack) error {
 	for i, has := range doorbells {
 		fd, err := newEventFD()
@@ -140,7 +142,7 @@ func (d *deviceSet) fill(disks *diskSet, cid uint32, mem *guestmem.Map) error {
 	return nil
 }
 
-// netSlot is the network device's place; the balloon's is behind it.
+// netSlot returns the network device's slot. The balloon's follows it.
 func (d *deviceSet) netSlot() int { return len(d.slots) - 2 }
 
 func (d *deviceSet) attachVsock(i int, cid uint32, mem *guestmem.Map) {
@@ -163,9 +165,8 @@ func (d *deviceSet) attachVsock(i int, cid uint32, mem *guestmem.Map) {
 	}
 }
 
-// serve lets clients of guest ports in, from the first start on. It ends when
-// the listener is closed; a client that comes before the guest's driver is up
-// is turned away.
+// serve accepts clients of guest ports, from the first start on. It ends when the listener is
+// closed. Clients are refused until the guest's driver is up.
 func (d *deviceSet) serve() {
 	if d.serveVsock != nil {
 		d.serving.Go(d.serveVsock)
@@ -173,7 +174,7 @@ func (d *deviceSet) serve() {
 	}
 }
 
-// hostDialer turns the control socket's way to dial into the device's.
+// hostDialer adapts the control socket's dial function to the device's Dialer.
 type hostDialer func(ctx context.Context, port uint32) (net.Conn, error)
 
 // DialHost implements vsock.Dialer.
@@ -209,7 +210,7 @@ func (d *deviceSet) resume() {
 	}
 }
 
-// save adds the devices' sections, in the order that a restore finds them.
+// save adds the devices' sections, in the order of a restore.
 func (d *deviceSet) save(w *vmstate.Writer) error {
 	w.Add(secSerial, serial.StateVersion, d.uart.SaveState())
 	for i, s := range d.slots {
@@ -232,8 +233,8 @@ func (d *deviceSet) restore(st *vmstate.State) error {
 	}
 	for i, s := range d.slots {
 		if i >= d.netSlot() && !st.Has(secVirtio(i)) {
-			s.transport.Pause() // as those that are restored
-			continue            // the guest is older than the device, and does not know of it
+			s.transport.Pause() // like the restored devices
+			continue            // the guest is older than the device, and does not know it
 		}
 		if b, err = st.Section(secVirtio(i), virtioVersion); err != nil {
 			return err
@@ -245,7 +246,7 @@ func (d *deviceSet) restore(st *vmstate.State) error {
 	return nil
 }
 
-// close ends the devices and whoever serves them. No vCPU runs any more.
+// close ends the devices and their goroutines. All vCPUs have stopped.
 func (d *deviceSet) close() {
 	if d.stopVsock != nil {
 		d.stopVsock()

@@ -6,8 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 )
 
-// TestDebiansDrivers has Debian's own drivers use every device in one guest,
-// then clones it.
+// TestDebiansDrivers makes Debian's own drivers use every device in one guest, then clones it.
 func TestDebiansDrivers(t *testing.T) {
 	paths, open := guestDisks(t)
 	v := bootServe(t, vmspec.Shape{MemoryMiB: 256, VCPUs: 2, Disks: len(paths)}, dialTestHost, open()...)

@@ -17,8 +17,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// simpleDaemon refuses every dial of a VM within the loop that reads its control
-// socket, which it can as long as the VMM reads too.
+// simpleDaemon refuses every dial of a VM in the loop that reads its control socket. That works as
+// long as the VMM reads too.
 type simpleDaemon struct {
 	t       *testing.T
 	c       *net.UnixConn
@@ -26,7 +26,7 @@ type simpleDaemon struct {
 	answers chan *wire.Error // in each answer
 }
 
-// simpleMessage has what it needs of a message.
+// simpleMessage has the needed fields of a message.
 type simpleMessage struct {
 	ID    uint64          `json:"id,omitempty"`
 	Op    string          `json:"op,omitempty"`
@@ -106,7 +106,7 @@ func (d *simpleDaemon) call(op, body string, files ...*os.File) error {
 	}
 }
 
-// capture makes a live capture by the control socket.
+// capture makes a live capture through the control socket.
 func (d *simpleDaemon) capture(dir string) error {
 	var files []*os.File
 	for range 3 {
@@ -124,8 +124,8 @@ func (d *simpleDaemon) capture(dir string) error {
 	return d.call("captured", `{}`)
 }
 
-// TestDialFloodDuringCaptures has a guest dial the host without end while it is
-// captured, by way of the control socket, again and again.
+// TestDialFloodDuringCaptures makes a guest dial the host without end while it is captured
+// repeatedly, through the control socket.
 func TestDialFloodDuringCaptures(t *testing.T) {
 	const packet, noise = bareBuffers, 0x2600000
 	s := newScript()
@@ -156,7 +156,7 @@ func TestDialFloodDuringCaptures(t *testing.T) {
 	t.Cleanup(func() { l.Close(); <-served })
 	before := measure()
 	v.run(s, srv.DialHost)
-	text := make([]byte, 8<<20) // a capture has something to do
+	text := make([]byte, 8<<20) // gives a capture some work
 	for i := range text {
 		text[i] = byte(i)
 	}

@@ -8,9 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// SaveDigest writes the hashes of a paused machine's memory and of its disks with
-// an overlay file, as the guest would read them. It reads all memory, so that all of
-// its pages are mapped afterwards.
+// SaveDigest writes the hashes of a paused machine's memory and of its disks with an overlay file,
+// as the guest would read them. It reads all memory, so all of its pages are mapped afterwards.
 func (m *Machine) SaveDigest(f *os.File) error {
 	if err := m.lockIn(vmm.StatePaused); err != nil {
 		return err

@@ -22,25 +22,25 @@ func closeFiles(files []*os.File) {
 type overlayDisk struct {
 	*overlay.Disk
 	index      int        // among the machine's disks
-	generation int        // how often it went on in another overlay file
-	frozen     []*os.File // overlay files before a switch, which are a part of the backing
-	retry      func()     // has the device look at its queue; nil until it has one
+	generation int        // how often it switched to a new overlay file
+	frozen     []*os.File // frozen overlay files, which are part of the backing
+	retry      func()     // makes the device check its queue; nil until it has one
 }
 
-// diskSet is the machine's disks.
+// diskSet holds the machine's disks.
 type diskSet struct {
-	stall *stall      // hears of what a disk cannot do
-	warn  func(error) // hears the rest
+	stall *stall      // receives errors for missing room and lost writes
+	warn  func(error) // receives all other errors
 
-	// What Boot or Restore fills in, before any vCPU runs.
-	all      []vmm.Disk     // in the order of their slots; their files are the machine's
-	overlays []*overlayDisk // those that have an overlay file, in order
+	// Set by Boot or Restore, before any vCPU runs.
+	all      []vmm.Disk     // in slot order; the machine owns their files
+	overlays []*overlayDisk // the disks with an overlay file, in order
 
 	frozenMu sync.Mutex      // guards unsaved
-	unsaved  []*overlay.Disk // frozen overlay files whose maps are not written yet
+	unsaved  []*overlay.Disk // frozen overlay files with unwritten maps
 }
 
-// device makes the device of a disk.
+// device creates the device of a disk.
 func (s *diskSet) device(i int) (virtio.Device, error) {
 	d := s.all[i]
 	backend, err := s.open(i, d)
@@ -68,10 +68,10 @@ func (s *diskSet) open(i int, d vmm.Disk) (blk.Backend, error) {
 	return &watchedDisk{Disk: cow, in: s, name: fmt.Sprintf("disk %d", i)}, nil
 }
 
-// watchedDisk decides what an error of the host means to the machine. A write for which
-// there is no room waits, and the machine with it (stall.go). One that is lost is the guest's I/O
-// error, and everybody else is told. Others are told once on the host, since a guest can cause
-// as many as it likes.
+// watchedDisk maps host errors to the machine's behaviour. A write without room waits, and the
+// machine with it (stall.go). A lost write is an I/O error for the guest and a health change for
+// the daemon. Other errors are reported once on the host, because a guest can cause any number of
+// them.
 type watchedDisk struct {
 	*overlay.Disk
 	in   *diskSet
@@ -79,7 +79,7 @@ type watchedDisk struct {
 	said bool
 }
 
-// told is for what is no write.
+// told reports the first error other than missing room and lost writes.
 func (d *watchedDisk) told(err error) error {
 	if err != nil && !d.said && !errors.Is(err, errors.ErrUnsupported) {
 		d.said = true
@@ -88,7 +88,7 @@ func (d *watchedDisk) told(err error) error {
 	return err
 }
 
-// kept is for what changes the disk.
+// kept classifies the error of a write operation.
 func (d *watchedDisk) kept(err error) error {
 	switch {
 	case err == nil:
@@ -113,8 +113,8 @@ func (d *watchedDisk) WriteVecAt(bufs [][]byte, off int64) error {
 func (d *watchedDisk) Discard(off, n int64) error     { return d.kept(d.Disk.Discard(off, n)) }
 func (d *watchedDisk) WriteZeroes(off, n int64) error { return d.kept(d.Disk.WriteZeroes(off, n)) }
 
-// SaveDisks writes each disk of a paused machine that has an overlay file whole into
-// one of files, from its present position on. It returns how many bytes were not in holes.
+// SaveDisks writes each disk with an overlay file of a paused machine in full, each into one of
+// files from its current position on. It returns the number of bytes outside holes.
 func (m *Machine) SaveDisks(files []*os.File) (total int64, err error) {
 	if err := m.lockIn(vmm.StatePaused); err != nil {
 		return 0, err
@@ -140,7 +140,7 @@ func (s *diskSet) copyTo(files []*os.File) (total int64, err error) {
 	return total, nil
 }
 
-// lost is the error by which a disk lost a write, if one did.
+// lost returns the error by which a disk lost a write, if any.
 func (s *diskSet) lost() error {
 	for _, d := range s.overlays {
 		if err := d.Broken(); err != nil {
@@ -150,7 +150,7 @@ func (s *diskSet) lost() error {
 	return nil
 }
 
-// retry has the devices look at their queues, where requests may wait.
+// retry makes the devices check their queues, where requests may wait.
 func (s *diskSet) retry() {
 	for _, d := range s.overlays {
 		if d.retry != nil {
@@ -159,7 +159,7 @@ func (s *diskSet) retry() {
 	}
 }
 
-// close closes the disks' files. Their devices are closed.
+// close closes the disks' files. Their devices are closed already.
 func (s *diskSet) close() {
 	vmm.CloseDisks(s.all)
 	for _, d := range s.overlays {

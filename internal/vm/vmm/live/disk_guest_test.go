@@ -40,7 +40,7 @@ func cmdDiskDigest(args []string) (string, error) {
 	return fmt.Sprintf("%d %x", n, h.Sum(nil)), err
 }
 
-// cmdDiskWrite writes and flushes: DEVICE OFFSET LENGTH, content by the offset.
+// cmdDiskWrite writes and flushes: DEVICE OFFSET LENGTH. The content depends on the offset.
 func cmdDiskWrite(args []string) (string, error) {
 	at, _ := strconv.Atoi(args[1])
 	n, _ := strconv.Atoi(args[2])
@@ -82,8 +82,8 @@ func cmdEntropy([]string) (string, error) {
 
 const guestDiskSize = 4 << 20
 
-// guestDisks are a read-only, a writable and a doomed disk of the guest. The
-// caller keeps the paths.
+// guestDisks returns a read-only, a writable and a doomed disk of the guest. The caller keeps the
+// paths.
 func guestDisks(t *testing.T) (paths [3]string, open func() []vmm.Disk) {
 	t.Helper()
 	dir := t.TempDir()
@@ -142,7 +142,7 @@ func testDisks(t *testing.T, v *serveVM, paths [3]string) {
 		if got, err := v.try("disk-read /dev/vdc %d", guestDiskSize-4096); err == nil || !strings.Contains(err.Error(), unix.EIO.Error()) {
 			t.Errorf("read %q, %v of what is not there, want %v", got, err, unix.EIO)
 		}
-		// As a virtual machine's disk it must fit again for a save to be restored.
+		// As a virtual machine's disk it must have its size again before a save can be restored.
 		if err := os.Truncate(paths[2], guestDiskSize); err != nil {
 			t.Fatal(err)
 		}
@@ -160,5 +160,5 @@ func testEntropy(t *testing.T, v *serveVM) {
 	}
 }
 
-// digestLine is what disk-digest answers for a disk of this content.
+// digestLine returns the expected answer to disk-digest for a disk of this content.
 func digestLine(b []byte) string { return fmt.Sprintf("%d %x", len(b), sha256.Sum256(b)) }

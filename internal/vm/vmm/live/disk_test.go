@@ -36,8 +36,8 @@ func TestADiskIsClosedOnce(t *testing.T) {
 	}
 }
 
-// TestSiblingsHaveDisksOfTheirOwn forks two guests off one disk: what one writes
-// and flushes it sees, its sibling does not, and both see what the parent wrote.
+// TestSiblingsHaveDisksOfTheirOwn forks two guests from one disk. Each sees its own flushed writes
+// and not its sibling's, and both see the parent's.
 func TestSiblingsHaveDisksOfTheirOwn(t *testing.T) {
 	kvmtest.Require(t)
 	content := randomBytes(guestDiskSize, 7)
@@ -83,7 +83,7 @@ func TestSiblingsHaveDisksOfTheirOwn(t *testing.T) {
 	if st, err := ownB.Stat(); err != nil || st.Size() != 0 {
 		t.Errorf("the sibling that wrote nothing has a file of %d bytes (%v)", st.Size(), err)
 	}
-	// Flushed: the file tells it without the process.
+	// Flushed: the file has it, without the process.
 	again, err := overlay.Open(ownA, guestDiskSize, []extent.Extent{{File: flat, Length: guestDiskSize}})
 	checkOK(t, err)
 	got := make([]byte, guestDiskSize)

@@ -1,8 +1,8 @@
-// Package live is one live virtual machine: it assembles memory, vCPUs and
-// devices on KVM, runs them, pauses, saves and restores. It is used by the
-// process that package vmctl/client spawns and opens nothing by itself: every file
-// comes in from outside. A Machine begins as a shell (a VM without content) and
-// becomes a guest by Boot or Restore, once; its vCPUs, devices and disks are parts of it that
-// know nothing of its states. The trap: the state of a vCPU may be
-// touched only while its thread is parked.
+// Package live runs one virtual machine: it assembles memory, vCPUs and devices on KVM, and runs,
+// pauses, saves and restores them. The process spawned by package vmctl/client uses it. The package
+// opens no files by itself: every file comes from outside.
+//
+// A Machine begins as a shell (a VM without content) and becomes a guest once, by Boot or Restore.
+// Its vCPUs, devices and disks do not know its states. The state of a vCPU may be accessed only
+// while its thread is parked.
 package live

@@ -25,12 +25,12 @@ const (
 
 	flagNext, flagWrite, flagIndirect = 1, 2, 4
 
-	// awaitTries is how often a script looks for an answer: seconds, in which a
-	// device's thread gets a CPU however busy the host is.
+	// awaitTries is the number of polls of a script for an answer. They take seconds, in which a
+	// device's thread gets a CPU even on a busy host.
 	awaitTries = 1 << 26
 )
 
-// window is a device of a bare guest, as a driver sees it.
+// window is a device of a bare guest from a driver's view.
 type window struct {
 	*script
 	slot int
@@ -62,7 +62,7 @@ type ring struct {
 	desc, avail, used uint64
 }
 
-// ring is queue q at its usual place, not yet told to the device.
+// ring returns queue q at its usual place, not programmed yet.
 func (w window) ring(q int, size uint32) ring {
 	at := bareRings + uint64(w.slot)<<18 + uint64(q)<<16
 	return ring{w, q, size, at, at + 0x4000, at + 0x8000}
@@ -106,7 +106,7 @@ func (r ring) kick() { r.write(regQueueNotify, uint32(r.q)) }
 // awaitUsed waits until the device has used its first chain.
 func (r ring) awaitUsed() { r.repeat(opAwaitBit, awaitTries, r.used, 0xffff0000, 0) }
 
-// awaitAll waits until the device has used all chains that were offered.
+// awaitAll waits until the device has used all offered chains.
 func (r ring) awaitAll() { r.repeat(opAwaitEqual, awaitTries, r.used+2, r.avail+2, 0) }
 
 func (w window) awaitBroken() { w.repeat(opAwaitBit, awaitTries, w.at(regStatus), statusNeedsReset, 0) }

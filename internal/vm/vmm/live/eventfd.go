@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newEventFD makes a non-blocking eventfd, which KVM and Go's poller both take.
-// It is a plain descriptor: os.File.Fd would make it blocking.
+// newEventFD returns a non-blocking eventfd, suitable for KVM and for Go's poller. It is a plain
+// descriptor because os.File.Fd would make it blocking.
 func newEventFD() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	return fd, os.NewSyscallError("eventfd", err)

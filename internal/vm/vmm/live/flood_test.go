@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/vsock"
 )
 
-// usage is what this process holds for its machines.
+// usage holds this process's resources for its machines.
 type usage struct {
 	heap       uint64 // bytes
 	goroutines int
@@ -36,15 +36,15 @@ func openFiles() int {
 	return len(entries)
 }
 
-// Bounds of what one machine may cost at any time, whatever its guest does:
-// connections have a goroutine, a dial or a socket each.
+// Limits of one machine's cost at any time, for any guest. Connections have a goroutine, a dial or
+// a socket each.
 const (
-	boundHeap       = 48 << 20 // the backlog of all connections is bounded at 32 MiB
+	boundHeap       = 48 << 20 // the backlog of all connections is limited to 32 MiB
 	boundGoroutines = 3*vsock.MaxConns + 64
 	boundFiles      = 2*vsock.MaxConns + 128
 )
 
-// check compares the present with what was, before the machines began.
+// check compares the current usage with u, measured before the machines began.
 func (u usage) check(t *testing.T) {
 	t.Helper()
 	now := measure()
@@ -55,7 +55,7 @@ func (u usage) check(t *testing.T) {
 
 func refusing(context.Context, uint32) (net.Conn, error) { return nil, errors.New("nobody is there") }
 
-// inTime fails if something that a host asks of a machine takes as long as if it hung.
+// inTime fails if a request to a machine takes so long that it seems to hang.
 func inTime(t *testing.T, what string, do func() error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -70,8 +70,7 @@ func inTime(t *testing.T, what string, do func() error) {
 	}
 }
 
-// TestConsoleFlood has a guest write to the console as fast as it can, for as
-// long as it lives.
+// TestConsoleFlood makes a guest write to the console as fast as it can, for as long as it lives.
 func TestConsoleFlood(t *testing.T) {
 	const text = "all work and no play makes jack a dull boy\n"
 	const bound, chunk = 8 << 10, 20 * len(text)
@@ -93,7 +92,7 @@ func TestConsoleFlood(t *testing.T) {
 	v.checkSound()
 }
 
-// checkLog expects the newest lines whole, in a log within its bound.
+// checkLog expects the newest lines complete, in a log within its limit.
 func (v *bareVM) checkLog(max int64, line string) {
 	v.t.Helper()
 	st, err := os.Stat(v.console)
@@ -127,7 +126,7 @@ const (
 	packetSize    = 44
 )
 
-// socketDevice starts the socket device with 64 receive buffers that are never given again.
+// socketDevice starts the socket device with 64 receive buffers that are never returned.
 func socketDevice(s *script) (rx, tx ring) {
 	w := s.device(slotVsock)
 	w.begin(featVersion1)
@@ -146,8 +145,7 @@ func socketDevice(s *script) (rx, tx ring) {
 	return rx, tx
 }
 
-// TestConnectionFlood has a guest open connections without end, without ever
-// taking an answer.
+// TestConnectionFlood makes a guest open connections without end and ignore all answers.
 func TestConnectionFlood(t *testing.T) {
 	const packet = bareBuffers
 	s := newScript()
@@ -187,14 +185,14 @@ func TestConnectionFlood(t *testing.T) {
 	v.checkDeviceWorks(slotVsock)
 	inTime(t, "pause", v.Pause)
 	inTime(t, "resume", func() error { _, err := v.Resume(); return err })
-	v.checkSound() // it saves, with all connections open
+	v.checkSound() // it saves with all connections open
 	before.check(t)
 	inTime(t, "close", v.Close)
 	inTime(t, "the end of all connections", func() error { peers.Wait(); return nil })
 }
 
-// TestDataFlood has a guest send on one connection without regard to credit,
-// to a host that does not read: the connection is cut, and what had piled up is bounded.
+// TestDataFlood makes a guest ignore credit and send on one connection to a host that does not
+// read. The connection is cut, and the backlog is bounded.
 func TestDataFlood(t *testing.T) {
 	const request, data = bareBuffers, bareBuffers + 0x10000
 	s := newScript()
@@ -238,7 +236,8 @@ func TestDataFlood(t *testing.T) {
 	v.checkSound()
 }
 
-// checkDeviceWorks shows that a flood went on: a device that the guest broke has an easy life.
+// checkDeviceWorks verifies that the flood was real: a device broken by the guest would have no
+// work.
 func (v *bareVM) checkDeviceWorks(slot int) {
 	v.t.Helper()
 	if v.devices.slots[slot].transport.NeedsReset() {

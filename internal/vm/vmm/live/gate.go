@@ -16,18 +16,17 @@ type gatedStart struct {
 	cpus     *cpuSet
 	devices  *deviceSet
 
-	mu     sync.Mutex // guards what follows
-	left   int        // vCPUs that still wait
-	opened bool       // one was let through
-	at     int64      // when the last of them was through
+	mu     sync.Mutex // guards the fields below
+	left   int        // vCPUs still waiting
+	opened bool       // one vCPU has passed
+	at     int64      // time at which the last vCPU passed
 
 	done chan struct{} // closed when the devices run too, or never will
 }
 
-// armLocked does all of a restored machine's start that must be done before its
-// guest runs: the vCPUs wait at the gate, each in its own thread. The rest
-// follows when they are through: it is as much work, and would hold up those
-// who are not restored yet.
+// armLocked does the part of a restored machine's start before its guest runs: each vCPU waits at
+// the gate in its own thread. The rest follows when they have passed. It is as much work, and would
+// delay other restores.
 func (m *Machine) armLocked(gate *os.File) error {
 	entrance, err := startgate.Load(gate)
 	if err != nil {
@@ -42,28 +41,29 @@ func (m *Machine) armLocked(gate *os.File) error {
 	return nil
 }
 
-// follow starts what serves a guest that runs.
+// follow starts the devices for a running guest.
 func (g *gatedStart) follow() {
 	defer close(g.done)
 	g.devices.resume()
 	g.devices.serve()
 }
 
-// pass is a vCPU thread's wait. It is false if the vCPU is to be parked, or has failed.
+// pass waits in a vCPU's thread for the gate. It is false if the vCPU must park or has failed.
 func (g *gatedStart) pass(v *vcpu) bool {
 	open := g.entrance.Wait(v.stop.Load)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var err error
 	if open && !g.opened {
-		// Its time goes on where it stood: set for all vCPUs by the first, just before any of them runs.
+		// The clock resumes from its saved value. The first vCPU sets it for all, just before any
+		// of them runs.
 		g.opened = true
 		err = g.cpus.setTime()
 	}
 	if g.left--; g.left == 0 {
 		g.at = startgate.Now()
 		if g.opened {
-			g.devices.serving.Go(g.follow) // its vCPU is not parked yet, so nobody waits for serving
+			g.devices.serving.Go(g.follow) // the vCPU is not parked yet, so Close is not waiting for serving
 		} else {
 			close(g.done)
 		}
@@ -74,14 +74,15 @@ func (g *gatedStart) pass(v *vcpu) bool {
 	return open && err == nil
 }
 
-// wait returns when the last vCPU was through, in nanoseconds of CLOCK_MONOTONIC.
+// wait blocks until the last vCPU has passed, and returns that time in nanoseconds of
+// CLOCK_MONOTONIC.
 func (g *gatedStart) wait() int64 {
 	<-g.done
 	return g.at
 }
 
-// rouse keeps sending signals to vCPUs that may wait at the gate, until calm is
-// called: the one that interrupts them may come just before they wait.
+// rouse repeatedly signals the vCPUs at the gate, until calm is called. A single interrupt may
+// arrive just before a vCPU begins to wait.
 func (g *gatedStart) rouse(vcpus []*vcpu) (calm func()) {
 	if g == nil {
 		return func() {}
@@ -107,7 +108,7 @@ func (g *gatedStart) rouse(vcpus []*vcpu) (calm func()) {
 
 const rouseEvery = 20 * time.Millisecond
 
-// close frees the gate of a machine whose vCPUs are parked; there may be none.
+// close frees the gate, if any. The machine's vCPUs are parked.
 func (g *gatedStart) close() {
 	if g != nil {
 		g.entrance.Close()

@@ -25,7 +25,8 @@ func shutGate(t *testing.T) *startgate.Gate {
 	return g
 }
 
-// An interrupt that comes just before a vCPU's thread waits at the gate is missed.
+// A waiter must be roused even if an interrupt comes just before its vCPU's thread waits at the
+// gate, and is missed.
 func TestAWaiterAtTheGateIsRoused(t *testing.T) {
 	entrance, err := startgate.Load(shutGate(t).File())
 	if err != nil {
@@ -103,7 +104,8 @@ func TestMachinesBehindAGateBeginTogetherOrNotAtAll(t *testing.T) {
 	}
 }
 
-// threadState is the kernel's letter for what a thread of this process does (proc_pid_stat(5)): S sleeps.
+// threadState returns the kernel's state letter of a thread of this process (proc_pid_stat(5)): S
+// sleeps.
 func threadState(t *testing.T, tid int) string {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", tid))

@@ -23,9 +23,9 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// The role "serve" loads Debian's drivers and does what the host asks for, one
-// line per command, on a port of its own. Each theme's file adds its commands
-// to guestCommands and its services to guestServices.
+// The role "serve" loads Debian's drivers and executes the host's commands, one line per command,
+// on its own port. Each theme's file adds its commands to guestCommands and its services to
+// guestServices.
 
 const portCommands = 1000
 
@@ -34,7 +34,7 @@ var guestCommands = map[string]func(args []string) (string, error){
 	"dmesg": cmdDmesg,
 }
 
-// guestServices are ports of the guest and what serves a connection there.
+// guestServices maps ports of the guest to the handlers of their connections.
 var guestServices = map[uint32]func(net.Conn){
 	portCommands: serveCommands,
 }
@@ -56,7 +56,7 @@ func guestServe() {
 	select {}
 }
 
-// acceptLoop survives a transport reset, which can abort an accept under way.
+// acceptLoop survives a transport reset, which can abort a pending accept.
 func acceptLoop(l net.Listener, serve func(net.Conn)) {
 	for {
 		c, err := l.Accept()
@@ -109,7 +109,7 @@ func serveCommands(c net.Conn) {
 	}
 }
 
-// cmdDmesg tells how often the kernel's log holds the words.
+// cmdDmesg counts occurrences of the words in the kernel's log.
 func cmdDmesg(args []string) (string, error) {
 	buf := make([]byte, 1<<20)
 	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buf)
@@ -119,13 +119,13 @@ func cmdDmesg(args []string) (string, error) {
 	return fmt.Sprint(bytes.Count(buf[:n], []byte(strings.Join(args, " ")))), nil
 }
 
-// serveVM is a machine whose guest plays the role "serve".
+// serveVM is a machine with a guest in the role "serve".
 type serveVM struct {
 	*guestVM
 	vsockPath string
 }
 
-// bootServe boots the role with disks, which the machine takes over, and waits until it serves.
+// bootServe boots the role with disks, which the machine owns, and waits until it serves.
 func bootServe(t *testing.T, s vmspec.Shape, dial hostDial, disks ...vmm.Disk) *serveVM {
 	t.Helper()
 	v := &serveVM{guestVM: newShell(t, s), vsockPath: filepath.Join(t.TempDir(), "vsock")}
@@ -165,7 +165,7 @@ func listenUnix(t *testing.T, path string) net.Listener {
 	return l
 }
 
-// restoreServe loads a saved machine, with disks of its own, and lets it run as CID cid.
+// restoreServe loads a saved machine, with its own disks, and runs it as CID cid.
 func (s saved) restoreServe(t *testing.T, like *serveVM, cid uint32, genID [16]byte, disks ...vmm.Disk) *serveVM {
 	t.Helper()
 	v := &serveVM{guestVM: newShell(t, like.shape), vsockPath: filepath.Join(t.TempDir(), "vsock")}
@@ -199,7 +199,7 @@ func (v *serveVM) tryDial(port uint32) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil
 }
 
-// ask has the guest carry out a command; an error of the guest fails the test.
+// ask makes the guest execute a command. An error of the guest fails the test.
 func (v *serveVM) ask(t *testing.T, format string, args ...any) string {
 	t.Helper()
 	answer, err := v.try(format, args...)
@@ -209,7 +209,7 @@ func (v *serveVM) ask(t *testing.T, format string, args ...any) string {
 	return answer
 }
 
-// try has the guest carry out a command.
+// try makes the guest execute a command.
 func (v *serveVM) try(format string, args ...any) (string, error) {
 	c, err := v.tryDial(portCommands)
 	if err != nil {

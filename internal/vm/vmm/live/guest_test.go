@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test binary itself is the guest's init: the kernel starts it as process 1,
-// and it plays the role that the command line names. What it prints goes to the console.
+// The test binary itself is the guest's init: the kernel starts it as process 1, and it plays the
+// role from the command line. Its output goes to the console.
 func TestMain(m *testing.M) {
 	if os.Getpid() == 1 && filepath.Base(os.Args[0]) == "init" {
 		guestMain()
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// guestRoles are the guest's sides of tests. A role that returns powers off.
+// guestRoles are the guest's sides of tests. When a role returns, the guest powers off.
 var guestRoles = map[string]func(){
 	"hello":   func() { fmt.Println("hello from the guest") },
 	"reboot":  func() { unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) },
@@ -58,7 +58,7 @@ func kernelArg(name string) string {
 	return ""
 }
 
-// guestCount says a number every 50 ms, with the uptime in milliseconds.
+// guestCount prints a number every 50 ms, with the uptime in milliseconds.
 func guestCount() {
 	for i := 0; ; i++ {
 		var ts unix.Timespec
@@ -79,7 +79,7 @@ func guestMemory() {
 	fmt.Println(first)
 }
 
-// guestDevices says what the guest found of the platform.
+// guestDevices prints the platform as the guest sees it.
 func guestDevices() {
 	for _, p := range []string{"/sys/devices/system/clocksource/clocksource0/current_clocksource", "/proc/interrupts"} {
 		b, _ := os.ReadFile(p)

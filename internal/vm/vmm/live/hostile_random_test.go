@@ -8,10 +8,10 @@ import (
 	"github.com/forkd/forkd/internal/vm/boot"
 )
 
-// A random driver starts from a device that is set up properly and then does
-// what comes to its mind, with a liking for values at the edges.
+// A random driver starts with a properly set-up device and then takes random steps, with a
+// preference for values at the limits.
 
-// randomSeeds are fixed, so that a failure can be had again: it names its seed.
+// randomSeeds are fixed, so that a failure is reproducible: it names its seed.
 var randomSeeds = []uint64{1, 2, 3, 4, 5, 6, 7, 8}
 
 type randomDriver struct {
@@ -22,7 +22,7 @@ type randomDriver struct {
 // pick returns one of the values.
 func pick[T any](d randomDriver, values ...T) T { return values[d.rnd.IntN(len(values))] }
 
-// address is somewhere, often in memory.
+// address returns any address, often in memory.
 func (d randomDriver) address() uint64 {
 	inside := uint64(bareRings + d.rnd.IntN(bareResults-bareRings))
 	return pick(d, inside, inside&^15, inside&^0xfff, bareBuffers, bareEnd-uint64(d.rnd.IntN(64)), bareEnd, boot.MMIOAddr(d.rnd.IntN(6)),
@@ -33,7 +33,7 @@ func (d randomDriver) length() uint32 {
 	return pick(d, 0, 1, 4, 16, 32, 44, 100, 512, 513, 4096, 1<<20, 64<<20, 0x7fffffff, 0xffffffff, d.rnd.Uint32())
 }
 
-// rings are the queues of a device with the sizes that it has.
+// rings returns the queues of a device with their sizes.
 func (d randomDriver) rings(slot int) []ring {
 	w := d.device(slot)
 	switch slot {
@@ -48,7 +48,7 @@ func (d randomDriver) rings(slot int) []ring {
 	}
 }
 
-// setUp starts a device as a good driver would, with some chains in its queues.
+// setUp starts a device like a correct driver, with some chains in its queues.
 func (d randomDriver) setUp(slot int) {
 	w := d.device(slot)
 	features := featVersion1 | pick[uint64](d, 0, featIndirect, 1<<29, featIndirect|1<<29)
@@ -58,7 +58,7 @@ func (d randomDriver) setUp(slot int) {
 	w.begin(features)
 	for q, r := range d.rings(slot) {
 		r.clear()
-		// What the device writes: receive buffers, entropy, the answers of a disk.
+		// Buffers that the device writes: receive buffers, entropy, the answers of a disk.
 		for i := range min(int(r.size), 8) {
 			r.put(i, bareBuffers+uint64(i)<<14, pick[uint32](d, 16, 512, 4096), pick[uint16](d, flagWrite, flagWrite, 0), 0)
 			r.op(opStore16, r.avail+4+uint64(2*i), uint64(i))
@@ -78,7 +78,7 @@ func (d randomDriver) setUp(slot int) {
 	w.write(regStatus, statusDriverOK)
 }
 
-// packet writes a socket packet, about half of it sound.
+// packet writes a socket packet, which is valid about half of the time.
 func (d randomDriver) packet(at uint64) {
 	d.op(opStore64, at, pick[uint64](d, 3, 3, 3, 2, d.rnd.Uint64()))
 	d.op(opStore64, at+8, pick[uint64](d, 2, 2, 2, 3, d.rnd.Uint64()))
@@ -88,7 +88,7 @@ func (d randomDriver) packet(at uint64) {
 	d.op(opStore32, at+40, uint64(d.rnd.Uint32()))
 }
 
-// step does one thing, to the driver's own queues or to any register.
+// step takes one step, on the driver's own queues or on any register.
 func (d randomDriver) step() {
 	slot := d.rnd.IntN(slotNet + 1)
 	w := d.device(slot)
@@ -135,7 +135,7 @@ func TestRandomDrivers(t *testing.T) {
 			}
 			d.loop(from, 2)
 			d.op(opStore32, bareMark, 1)
-			// It goes on while it is paused, saved and restored.
+			// It continues while it is paused, saved and restored.
 			again := d.here()
 			for range 500 {
 				d.step()

@@ -9,9 +9,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/boot"
 )
 
-// ruleBreakers are drivers of the entropy device that violate the ring's rules.
-// Each gets a device that is set up but not started, with an offered chain of
-// one good buffer in a queue of 8.
+// ruleBreakers are drivers of the entropy device that violate the ring's rules. Each gets a device
+// that is set up but not started, with an offered chain of one good buffer in a queue of 8.
 var ruleBreakers = []struct {
 	name string
 	do   func(ring)
@@ -87,11 +86,11 @@ var ruleBreakers = []struct {
 	{"status out of order", func(r ring) { r.write(regStatus, 0); r.write(regStatus, 4) }},
 }
 
-// start starts the device with the queue as it is.
+// start starts the device with the queue unchanged.
 func start(r ring) { r.write(regStatus, statusDriverOK) }
 
-// restart programs the queue anew, then starts the device. The ready bit of
-// the good queue is taken back first, or the layout would be locked.
+// restart programs the queue again, then starts the device. It first clears the ready bit of the
+// good queue, because otherwise the layout would be locked.
 func restart(r ring) {
 	r.write(regQueueReady, 0)
 	r.tell()
@@ -105,9 +104,8 @@ func run(r ring) {
 	r.kick()
 }
 
-// TestRuleBreakersBreakTheirDevice has one guest break the rules in every way,
-// one after the other. After each the device wants a reset, and after that it
-// serves again.
+// TestRuleBreakersBreakTheirDevice makes one guest break the rules in every way, one after the
+// other. After each the device needs a reset, and then serves again.
 func TestRuleBreakersBreakTheirDevice(t *testing.T) {
 	s := newScript()
 	w := s.device(slotRNG)
@@ -151,10 +149,10 @@ const (
 	blkHeader  = bareBuffers
 	blkData    = bareBuffers + 0x1000
 	blkStatus  = bareBuffers + 0x800000
-	blkNoReply = 0xee // what stands in the status byte before the device writes it
+	blkNoReply = 0xee // value of the status byte before the device writes it
 )
 
-// diskRequests are requests that a disk must answer with a status, whatever is in them.
+// diskRequests are requests that a disk must answer with a status, whatever their content.
 var diskRequests = []struct {
 	name   string
 	slot   int
@@ -201,7 +199,7 @@ func (r ring) request(op uint32, sector uint64, length uint32, write uint16) {
 
 func TestDiskAnswersEveryRequest(t *testing.T) {
 	s := newScript()
-	// As ranges: all sectors there can be, without flags.
+	// As ranges: the maximum number of sectors, without flags.
 	s.data[blkData] = bytes.Repeat(append(bytes.Repeat([]byte{0xff}, 12), 0, 0, 0, 0), 512)
 	for _, c := range diskRequests {
 		r := s.device(c.slot).ring(0, 64)
@@ -230,8 +228,8 @@ func TestDiskAnswersEveryRequest(t *testing.T) {
 	v.checkSound()
 }
 
-// TestDiskWritesItsOwnRings reads the disk into the very rings that carry the
-// request, many times, and starts afresh after each.
+// TestDiskWritesItsOwnRings reads the disk into the rings of the request itself, many times, and
+// restarts after each.
 func TestDiskWritesItsOwnRings(t *testing.T) {
 	s := newScript()
 	r := s.device(slotDisk).ring(0, 64)
@@ -255,8 +253,8 @@ func TestDiskWritesItsOwnRings(t *testing.T) {
 	v.checkSound()
 }
 
-// TestResetsInMidUse takes devices away while they work: by status, by queue,
-// and by starting again at once.
+// TestResetsInMidUse takes devices away while they work: by status, by queue, and by an immediate
+// restart.
 func TestResetsInMidUse(t *testing.T) {
 	s := newScript()
 	disk := s.device(slotDisk).ring(0, 64)
@@ -290,7 +288,7 @@ func TestKickStorm(t *testing.T) {
 	rng.tell()
 	start(rng)
 	from := s.here()
-	s.op(opAdd16, rng.avail+2, 1) // entries of the ring all name chain 0
+	s.op(opAdd16, rng.avail+2, 1) // all entries of the ring name chain 0
 	for slot := range slotBalloon + 1 {
 		for _, q := range []uint64{0, 1, 2, 3, 0xffff, 0xffffffff} {
 			s.op(opStore32, s.device(slot).at(regQueueNotify), q)
@@ -298,7 +296,7 @@ func TestKickStorm(t *testing.T) {
 	}
 	s.loop(from, 200)
 	s.op(opStore32, bareMark, 1)
-	again := s.here() // the storm goes on while the machine is paused and saved
+	again := s.here() // the storm continues while the machine is paused and saved
 	for slot := range slotBalloon + 1 {
 		s.repeat(opStore32, 50, s.device(slot).at(regQueueNotify), 0, 0)
 	}
@@ -312,11 +310,11 @@ func TestKickStorm(t *testing.T) {
 // accesses are the widths of loads and stores.
 var accesses = []struct{ load, store opcode }{{opLoad8, opStore8}, {opLoad16, opStore16}, {opLoad32, opStore32}, {opLoad64, opStore64}}
 
-// TestEveryRegisterInEveryWidth reads and writes all of every window, aligned
-// and not, and across its end.
+// TestEveryRegisterInEveryWidth reads and writes all of every window, aligned and not, and across
+// its end.
 func TestEveryRegisterInEveryWidth(t *testing.T) {
 	s := newScript()
-	for slot := range slotBalloon + 2 { // one more than there are
+	for slot := range slotBalloon + 2 { // one more than exist
 		base := boot.MMIOAddr(slot)
 		for _, a := range accesses {
 			s.repeat(a.load, 0x108, base, 0, 1)
@@ -341,7 +339,7 @@ func TestEveryRegisterInEveryWidth(t *testing.T) {
 	v.checkSound()
 }
 
-// TestGarbageInInterruptControllers saves and restores what a guest left in them.
+// TestGarbageInInterruptControllers saves and restores a guest's garbage in them.
 func TestGarbageInInterruptControllers(t *testing.T) {
 	s := newScript()
 	for pin := range uint64(24) {
@@ -366,8 +364,8 @@ func endings(port uint16, v uint64) bool {
 	return port == boot.ResetPort && byte(v) == boot.ResetValue || port == boot.SleepPort && byte(v) == boot.SleepS5 || port == portI8042 && byte(v) == i8042Reset
 }
 
-// TestPortsAreHarmless writes garbage to every port there is, and every value
-// to those that can end the VM but the ones that do.
+// TestPortsAreHarmless writes garbage to every port. To the ports that can end the VM it writes
+// every value, except the ones that do.
 func TestPortsAreHarmless(t *testing.T) {
 	s := newScript()
 	const garbage = 0xa5a5a5a5
@@ -387,7 +385,7 @@ func TestPortsAreHarmless(t *testing.T) {
 	for _, port := range []uint64{boot.SerialPort, boot.SleepPort, 0x80, 0xffff} {
 		s.repeat(opInString, 3000, port, bareBuffers, 0)
 	}
-	for reg := range uint64(8) { // what the console makes of every value
+	for reg := range uint64(8) { // the console with every value
 		for _, v := range []uint64{0, 0xff, 0x80, 0x13, 0x5a} {
 			s.op(opOut8, boot.SerialPort+reg, v)
 			s.op(opIn8, boot.SerialPort+reg, 0)

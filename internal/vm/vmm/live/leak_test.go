@@ -13,13 +13,14 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// holdings are what a closed machine must have given back.
+// resources counts the resources that a closed machine must have released.
 type resources struct{ files, goroutines, threads, mappings int }
 
 func resourcesNow() resources {
 	tasks, _ := os.ReadDir("/proc/self/task")
 	maps, _ := os.ReadFile("/proc/self/maps")
-	// A machine's mappings are its memory and its vCPUs' run areas; the runtime's own come and go.
+	// A machine's mappings are its memory and its vCPUs' run areas. The runtime's own mappings come
+	// and go.
 	mappings := strings.Count(string(maps), "kvm-vcpu") + strings.Count(string(maps), "/memory")
 	return resources{openFiles(), runtime.NumGoroutine(), len(tasks), mappings}
 }
@@ -122,7 +123,8 @@ func TestCloseTwice(t *testing.T) {
 	}
 }
 
-// TestUnharmedNeighbours runs a sound guest beside hostile ones and beside one that ends in a fault.
+// TestUnharmedNeighbours runs a well-behaved guest next to hostile ones and next to one that ends
+// in a fault.
 func TestUnharmedNeighbours(t *testing.T) {
 	s := newScript()
 	r := s.device(slotRNG).ring(0, 8)

@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// lockIn takes mu if the state is one of want; the caller unlocks.
+// lockIn locks mu if the state is in want. The caller unlocks it.
 func (m *Machine) lockIn(want ...vmm.State) error {
 	m.mu.Lock()
 	for _, s := range want {
@@ -24,8 +24,8 @@ func (m *Machine) lockIn(want ...vmm.State) error {
 	return fmt.Errorf("%w: it is %s", vmm.ErrState, m.state)
 }
 
-// Boot starts a guest in a shell. Disks and network are the machine's, whatever comes of
-// it; the other files stay the caller's. After an error the machine can only be closed.
+// Boot starts a guest in a shell. The machine owns the disks and the network, also after an error.
+// The other files stay the caller's. After an error the machine can only be closed.
 func (m *Machine) Boot(c vmm.BootConfig) error {
 	if err := m.begin(c.Disks, c.Net); err != nil {
 		return err
@@ -49,14 +49,14 @@ func (m *Machine) Boot(c vmm.BootConfig) error {
 		return err
 	}
 	m.cid = c.CID
-	m.devices.letOut() // a guest that boots is nobody's clone
+	m.devices.letOut() // a booted guest is not a clone
 	m.runLocked()
 	m.devices.serve()
 	return nil
 }
 
-// begin takes mu of a shell, and the disks of what is to run in it, for good; the caller
-// unlocks. On error wire is closed as well.
+// begin locks mu of a shell and takes its disks for good. The caller unlocks mu. On error begin
+// closes wire as well.
 func (m *Machine) begin(disks []vmm.Disk, wire *os.File) error {
 	if err := m.lockIn(vmm.StateShell); err != nil {
 		vmm.CloseDisks(disks)
@@ -83,13 +83,13 @@ func (m *Machine) load(c vmm.BootConfig) (boot.Start, error) {
 	return boot.Load(m.mem, config)
 }
 
-// runLocked lets every vCPU enter the guest; it returns what enter does.
+// runLocked makes every vCPU enter the guest and returns the result of enter.
 func (m *Machine) runLocked() (runningAt int64) {
 	m.state = vmm.StateRunning
 	return m.cpus.enter()
 }
 
-// Pause stops the vCPUs and quiesces the devices; nothing changes guest memory afterwards.
+// Pause stops the vCPUs and quiesces the devices. Guest memory does not change afterwards.
 func (m *Machine) Pause() error {
 	if err := m.lockIn(vmm.StateRunning, vmm.StatePaused); err != nil {
 		return err
@@ -110,8 +110,9 @@ func (m *Machine) Pause() error {
 	return nil
 }
 
-// Resume lets a paused machine run on or a prepared one begin, or waits until one behind a gate does. It
-// returns when the last vCPU was about to enter the guest, in nanoseconds of CLOCK_MONOTONIC.
+// Resume continues a paused machine, starts a prepared one, or waits for the gate of an armed one.
+// It returns the time just before the last vCPU entered the guest, in nanoseconds of
+// CLOCK_MONOTONIC.
 func (m *Machine) Resume() (runningAt int64, err error) {
 	if err := m.lockIn(vmm.StatePaused, vmm.StatePrepared, vmm.StateRunning, vmm.StateArmed,
 		vmm.StateStalled); err != nil {
@@ -119,7 +120,7 @@ func (m *Machine) Resume() (runningAt int64, err error) {
 	}
 	defer m.mu.Unlock()
 	switch {
-	case m.state == vmm.StateRunning, m.state == vmm.StateStalled: // that one goes on by itself
+	case m.state == vmm.StateRunning, m.state == vmm.StateStalled: // a stalled machine continues by itself
 		return startgate.Now(), nil
 	case m.gate != nil && m.state != vmm.StatePaused: // armed or prepared
 		m.state = vmm.StateRunning
@@ -128,12 +129,12 @@ func (m *Machine) Resume() (runningAt int64, err error) {
 	return m.resumeLocked()
 }
 
-// resumeLocked lets the guest go on after a pause, or begin after a restore.
+// resumeLocked continues the guest after a pause, or starts it after a restore.
 func (m *Machine) resumeLocked() (runningAt int64, err error) {
 	first := m.restored
 	m.restored = false
 	if first {
-		// Its time goes on where it stood: set just before it runs.
+		// The clock resumes from its saved value, set just before the guest runs.
 		if err := m.cpus.setTime(); err != nil {
 			return 0, err
 		}
@@ -148,7 +149,7 @@ func (m *Machine) resumeLocked() (runningAt int64, err error) {
 	return runningAt, nil
 }
 
-// Status is the machine's account of itself.
+// Status returns the machine's report about itself.
 func (m *Machine) Status() vmm.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,8 +163,8 @@ func (m *Machine) Status() vmm.Status {
 	return s
 }
 
-// end notes that the guest has ended by itself. It is called by vCPU threads
-// and must not wait for them, nor for mu, which Pause holds while it does.
+// end records the guest's own end. vCPU threads call it. It must not wait for them, nor for mu,
+// which Pause holds while waiting for them.
 func (m *Machine) end(e vmm.Exit) {
 	m.endOnce.Do(func() {
 		m.ending.Store(true)
@@ -179,8 +180,8 @@ func (m *Machine) end(e vmm.Exit) {
 	})
 }
 
-// Close ends the guest, waits for every thread and frees everything; once is
-// enough. It must not be called from OnExit.
+// Close ends the guest, waits for every thread and frees everything. It is idempotent. It must not
+// be called from OnExit.
 func (m *Machine) Close() error {
 	m.closeOnce.Do(func() { m.closeErr = m.close() })
 	return m.closeErr

@@ -11,11 +11,11 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// lines are the interrupt lines of the devices, by slot. A guest reads them from its tables when it
-// boots and keeps them, in clones too, whatever later versions give to a guest that boots.
+// lines holds the interrupt lines of the devices, by slot. A guest reads them from its tables at
+// boot and keeps them, in clones too, even if later versions assign other lines at boot.
 type lines []uint32
 
-// bootLines are those of a guest that boots.
+// bootLines returns the lines for a boot.
 func bootLines(slots int) lines {
 	l := make(lines, slots)
 	for i := range l {
@@ -24,7 +24,7 @@ func bootLines(slots int) lines {
 	return l
 }
 
-// linesOfVersion1 are those of a guest whose state does not name them.
+// linesOfVersion1 returns the lines of a guest whose state does not record them.
 func linesOfVersion1(slots int) lines {
 	l := make(lines, slots)
 	for i := range l {
@@ -33,8 +33,8 @@ func linesOfVersion1(slots int) lines {
 	return l
 }
 
-// encodeShape is what a state has to have in common with the shell that it is restored in, and the
-// lines, which it has not.
+// encodeShape encodes the values shared by a state and its shell, followed by the lines, which may
+// differ.
 func encodeShape(s vmspec.Shape, l lines) []byte {
 	var b []byte
 	for _, v := range []int{s.MemoryMiB, s.VCPUs, s.Disks} {

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// Each device has a line of its own, which is none of the others' and not the one that KVM takes for a clock's.
+// Each device has its own line, different from the others' and from KVM's clock line.
 func TestLinesOfAGuestThatBoots(t *testing.T) {
 	taken := []uint32{boot.SerialIRQ, boot.GenIDIRQ, 8}
 	for i, line := range bootLines(boot.MaxMMIO) {
@@ -92,7 +92,7 @@ func FuzzShape(f *testing.F) {
 	})
 }
 
-// A line that another thread holds high is not raised by raising it.
+// Raising a line does not raise it again while another thread holds it high.
 func TestPulsesOfALineDoNotMeet(t *testing.T) {
 	var high, pulses atomic.Int32
 	d := deviceSet{warn: func(err error) { t.Error(err) }, pulse: func(line uint32) error {

@@ -23,10 +23,10 @@ import (
 const (
 	testCmdline = vmspec.KernelArgs + " forkd.test="
 	consoleMax  = 1 << 20
-	bootLimit   = 3 * time.Minute // for loaded machines; nothing waits this long in vain but a failure
+	bootLimit   = 3 * time.Minute // for loaded machines; only a failure waits this long
 )
 
-// guestVM is a machine under test and what it says.
+// guestVM is a machine under test with its console.
 type guestVM struct {
 	*Machine
 	t       *testing.T
@@ -34,13 +34,13 @@ type guestVM struct {
 	ended   chan vmm.Exit
 }
 
-// newShell makes a shell that is closed with the test.
+// newShell creates a shell that is closed with the test.
 func newShell(t *testing.T, shape vmspec.Shape) *guestVM {
 	t.Helper()
 	return newShellLogging(t, shape, consoleMax)
 }
 
-// newShellLogging is newShell with another bound of the console log.
+// newShellLogging is newShell with another limit of the console log.
 func newShellLogging(t *testing.T, shape vmspec.Shape, max int64) *guestVM {
 	t.Helper()
 	kvmtest.Require(t)
@@ -90,7 +90,7 @@ func bootRole(t *testing.T, role string, shape vmspec.Shape) *guestVM {
 	return g
 }
 
-// memoryFile is a file with a content that has no name.
+// memoryFile returns an unnamed file with the given content.
 func memoryFile(t testing.TB, content []byte) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
@@ -125,7 +125,7 @@ func (g *guestVM) text() string {
 	return string(b)
 }
 
-// waitFor waits until the console says want.
+// waitFor waits until the console shows want.
 func (g *guestVM) waitFor(want string) {
 	g.t.Helper()
 	deadline := time.Now().Add(bootLimit)
@@ -137,7 +137,7 @@ func (g *guestVM) waitFor(want string) {
 	}
 }
 
-// stand tells where the vCPUs stand, twice, for a guest that hangs.
+// stand reports the positions of the vCPUs twice, for a guest that hangs.
 func (g *guestVM) stand() string {
 	var out strings.Builder
 	for range 2 {
@@ -163,7 +163,8 @@ func (g *guestVM) stand() string {
 	return out.String()
 }
 
-// rings tells where both sides of a device's queues stand (docs/inside/formats/device-state.md).
+// rings reports the positions of both sides of a device's queues
+// (docs/inside/formats/device-state.md).
 func (g *guestVM) rings(slot int) string {
 	b, err := g.devices.slots[slot].transport.Save()
 	if err != nil {

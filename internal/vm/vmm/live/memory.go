@@ -10,12 +10,12 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// zeroPage is compared with, never written.
+// zeroPage is used for comparison and never written.
 var zeroPage [guestmem.PageSize]byte
 
-// SaveMemory writes the memory of a paused machine to f in linear order from its
-// present position on, leaving holes for zero pages, and returns the bytes written.
-// f then ends where the memory ends.
+// SaveMemory writes the memory of a paused machine to f in linear order from its current position
+// on, leaving holes for zero pages. It returns the number of bytes written. f then ends where the
+// memory ends.
 func (m *Machine) SaveMemory(f *os.File) (written int64, err error) {
 	if err := m.lockIn(vmm.StatePaused); err != nil {
 		return 0, err
@@ -36,10 +36,10 @@ func (m *Machine) SaveMemory(f *os.File) (written int64, err error) {
 	return written, err
 }
 
-// writeRuns writes the runs of non-zero pages of b, which belongs at offset.
+// writeRuns writes the runs of non-zero pages of b at offset.
 func writeRuns(f *os.File, b []byte, offset int64) (written int64, err error) {
 	const page = guestmem.PageSize
-	const maxRun = 1 << 20 // one write; keeps the kernel's work in pieces
+	const maxRun = 1 << 20 // one write; bounds each piece of the kernel's work
 	for at := 0; at < len(b); {
 		if bytes.Equal(b[at:at+page], zeroPage[:]) {
 			at += page

@@ -9,18 +9,18 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Network is the host's side of the network device. Its engine and what carries
-// that are not known here.
+// Network is the host's side of the network device. The engine and its transport are up to the
+// implementation.
 type Network interface {
-	// SetWire gives it its way to the host, in place of the one before. It owns
-	// the file, whatever comes of it. Without one it refuses all flows at once.
+	// SetWire sets the wire to the host, replacing the previous one. It owns the file, also after
+	// an error. Without a wire it refuses all flows immediately.
 	SetWire(f *os.File) error
-	// NewEngine makes the other end of the guest's wire, when the guest sends its first frame.
+	// NewEngine creates the other end of the guest's link, when the guest sends its first frame.
 	NewEngine(g net.Guest) net.Engine
-	// Eager reports whether the engine is needed as soon as the guest is let out: the far side
-	// may be the first to speak.
+	// Eager reports whether the engine is needed as soon as the network opens, because the far side
+	// may speak first.
 	Eager() bool
-	// Close ends the way to the host. The engine is closed before.
+	// Close ends the connection to the host. The engine is closed before.
 	Close()
 }
 
@@ -33,7 +33,7 @@ func (d *deviceSet) attachNet(i int, mem *guestmem.Map) {
 	d.attach(i, d.net, mem)
 }
 
-// setWire owns the file, which may be nil: then nothing changes.
+// setWire owns the file. If the file is nil, it changes nothing.
 func (d *deviceSet) setWire(f *os.File) error {
 	if f == nil {
 		return nil
@@ -44,7 +44,7 @@ func (d *deviceSet) setWire(f *os.File) error {
 	return d.host.Net.SetWire(f)
 }
 
-// letOut opens the network device. Before that no engine is made.
+// letOut opens the network device. No engine exists before.
 func (d *deviceSet) letOut() {
 	d.net.Open()
 	if d.host.Net != nil && d.host.Net.Eager() {
@@ -52,14 +52,14 @@ func (d *deviceSet) letOut() {
 	}
 }
 
-// openNet has the network device read what the guest sends, from now on.
+// openNet makes the network device read the guest's frames from now on.
 func (d *deviceSet) openNet() {
 	d.letOut()
 	d.slots[d.netSlot()].transport.Poke()
 }
 
-// SetNet gives the machine's network another way to the host, as after a restart of
-// what is at its other end. The file is the machine's, whatever comes of it.
+// SetNet replaces the machine's wire to the host, for example after forkd-net restarts. The machine
+// owns the file, also after an error.
 func (m *Machine) SetNet(f *os.File) error {
 	if err := m.lockIn(vmm.StatePrepared, vmm.StateArmed, vmm.StateRunning, vmm.StatePaused,
 		vmm.StateStalled); err != nil {
@@ -70,9 +70,9 @@ func (m *Machine) SetNet(f *os.File) error {
 	return m.devices.setWire(f)
 }
 
-// OpenNet lets out what the guest sends. Until then a restored guest's frames wait in
-// it: nothing of a clone is seen before it is unique. Opening it again changes nothing. The file is
-// as for SetNet, if there is one; should it be no way to the network, nothing is opened.
+// OpenNet opens the network for the guest's frames. Until then a restored guest's frames wait in
+// it, so a clone sends nothing before it is unique. Opening it again has no effect. The file may be
+// nil, and otherwise is used as by SetNet. If it is not a valid wire, the network stays closed.
 func (m *Machine) OpenNet(f *os.File) error {
 	if err := m.lockIn(vmm.StateArmed, vmm.StateRunning, vmm.StatePaused, vmm.StateStalled); err != nil {
 		closeFiles([]*os.File{f})

@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// fakeNetwork notes what a machine does with it, and is its engine as well.
+// fakeNetwork records a machine's calls, and is its engine as well.
 type fakeNetwork struct {
 	wires  []*os.File
 	eager  bool
@@ -49,7 +49,7 @@ func (e fakeEngine) Transmit(_ net.Header, frame []byte) { e.n.frames <- bytes.C
 func (e fakeEngine) Writable()                           {}
 func (e fakeEngine) Close()                              { e.n.said = append(e.n.said, "engine closed") }
 
-// echoNetwork gives the guest what it sends.
+// echoNetwork returns the guest's frames to it.
 type echoNetwork struct{}
 
 func (echoNetwork) SetWire(f *os.File) error         { return f.Close() }
@@ -63,7 +63,7 @@ func (e echoEngine) Transmit(h net.Header, frame []byte) { e.guest.Receive(h, fr
 func (echoEngine) Writable()                             {}
 func (echoEngine) Close()                                {}
 
-// slotted is a machine with devices in its slots, but no KVM.
+// slotted returns a machine with devices in its slots, but without KVM.
 func slotted(t *testing.T, network Network) *Machine {
 	t.Helper()
 	m := newMachine(Config{Shape: vmspec.Shape{MemoryMiB: 64, VCPUs: 1}, Host: Host{Net: network}})
@@ -84,7 +84,7 @@ func slotted(t *testing.T, network Network) *Machine {
 	return m
 }
 
-// Every shape's devices have an interrupt line and a window each.
+// Every device of every shape has its own interrupt line and window.
 func TestThereIsAPlaceForEveryDevice(t *testing.T) {
 	if n := len(slotQueues(vmspec.Shape{Disks: vmspec.MaxDisks})); n != vmspec.MaxDisks+4 || n > boot.MaxMMIO {
 		t.Errorf("%d devices, and room for %d", n, boot.MaxMMIO)
@@ -101,7 +101,7 @@ func TestThereIsAPlaceForEveryDevice(t *testing.T) {
 	}
 }
 
-// sendFrame has a guest's driver send a frame through the machine's network device.
+// sendFrame makes a guest's driver send a frame through the machine's network device.
 func sendFrame(t *testing.T, m *Machine, frame []byte) {
 	t.Helper()
 	const desc, avail, used, data = 0x10000, 0x11000, 0x12000, 0x13000
@@ -159,7 +159,7 @@ func TestARestoredGuestsFramesWaitUntilItsNetworkIsOpened(t *testing.T) {
 	n.said = nil
 }
 
-// What is behind some networks speaks first, but to nobody who is not unique yet.
+// Some networks speak first, but only to a guest that is unique.
 func TestAnEagerNetworksEngineIsMadeWhenTheGuestIsLetOut(t *testing.T) {
 	n := newFakeNetwork()
 	n.eager = true
@@ -213,7 +213,8 @@ func TestTheWireIsTheMachines(t *testing.T) {
 	}
 }
 
-// A guest that was saved by a build without the balloon, or the network device as well, goes on without.
+// A guest saved by a build without the balloon, or also without the network device, continues
+// without them.
 func TestStatesOlderThanADevice(t *testing.T) {
 	m := slotted(t, nil)
 	m.devices.pause()
@@ -247,7 +248,7 @@ func TestStatesOlderThanADevice(t *testing.T) {
 		child.devices.resume()
 		child.state = vmm.StateRunning
 		checkOK(t, child.OpenNet(nil))
-		sendFrame(t, child, make([]byte, 60)) // should it find it nevertheless, it works
+		sendFrame(t, child, make([]byte, 60)) // if the guest finds it nevertheless, it works
 		<-n.frames
 	}
 	if err := slotted(t, nil).devices.restore(old(0)); !errors.Is(err, vmstate.ErrMissing) {

@@ -13,23 +13,23 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// The oracle's guest under KVM is a bare one: it writes over a part of its memory, and
-// has its disk and its source of entropy read and write the rest, again and again, and reports some
-// of it as free. What it writes where stands in its own script, and is changed while it is paused.
+// The oracle's guest under KVM is a bare guest. In a loop it writes to a part of its memory, makes
+// its disk and its entropy device read and write the rest, and reports some of it as free. The
+// values and addresses are in its script, which is changed while it is paused.
 const (
 	oracleBeat    = 0x5f0000
 	oracleRings   = 0x600000
 	oracleHeaders = 0x700000 // of the disk's requests
-	oracleData    = 0x710000 // 64 KiB for each of them
-	oracleWindow  = 0x800000 // from here on it writes for itself
+	oracleData    = 0x710000 // 64 KiB per request
+	oracleWindow  = 0x800000 // start of the memory that the guest writes itself
 
-	oracleRequests = 4 // at a time, the last of them discards or zeroes
+	oracleRequests = 4 // concurrent requests; the last discards or zeroes
 )
 
-// knob is an operation of the script that the test turns: its place.
+// knob is the address of an operation of the script that the test changes.
 type knob uint64
 
-// oracleScript is the script and where it can be changed.
+// oracleScript is the script and its changeable places.
 type oracleScript struct {
 	*script
 	stores   []knob // to the guest's own memory
@@ -84,8 +84,8 @@ func (s *oracleScript) diskRing() ring {
 	r.begin(featVersion1 | featIndirect | 1<<13 | 1<<14) // discard and zeroes
 	r.clear()
 	s.op(opStore16, r.avail+2, 0)
-	// Chains of three do not fit a queue of four: the ring has the heads only, and the
-	// chains are in tables of their own.
+	// Chains of three do not fit a queue of four: the ring has only the heads, and the chains are
+	// in their own tables.
 	for i := range oracleRequests {
 		table := r.desc + 0x1000 + uint64(i)*64
 		r.put(i, table, 3*16, flagIndirect, 0)
@@ -126,7 +126,7 @@ func (s *oracleScript) reportsRing(slot int) ring {
 	return r
 }
 
-// requestsOf writes the disk's requests anew, with other data.
+// requestsOf writes the disk's requests again, with other data.
 func (s *oracleScript) requestsOf(r ring) {
 	for i := range oracleRequests {
 		var k requestKnobs
@@ -146,7 +146,7 @@ func (s *oracleScript) requestsOf(r ring) {
 	}
 }
 
-// kvmWorld makes bare guests.
+// kvmWorld creates bare guests.
 type kvmWorld struct {
 	t    *testing.T
 	disk bool
@@ -171,7 +171,7 @@ func (w kvmWorld) restore(memory []extent.Extent, disks []vmm.Disk, state []byte
 	}
 }
 
-// disturb has the guest write elsewhere and at another rate.
+// disturb makes the guest write elsewhere and at another rate.
 func (w kvmWorld) disturb(g *guestVM, s *oracleScript, random *rand.Rand) {
 	w.t.Helper()
 	checkOK(w.t, g.Pause())
@@ -214,7 +214,7 @@ func (w kvmWorld) disturb(g *guestVM, s *oracleScript, random *rand.Rand) {
 	checkOK(w.t, err)
 }
 
-// Hundreds of captures of a guest under KVM, with its devices at work.
+// Hundreds of captures of a guest under KVM, with busy devices.
 func TestCapturesOfAGuestAreWhatItHad(t *testing.T) {
 	kvmtest.Require(t)
 	seed := kvmtest.Seed(t)
@@ -245,7 +245,7 @@ func TestCapturesOfAGuestAreWhatItHad(t *testing.T) {
 	}
 }
 
-// writeMuch has the guest write to 4 MiB.
+// writeMuch makes the guest write to 4 MiB.
 func (o *oracle) writeMuch() {
 	o.t.Helper()
 	checkOK(o.t, o.s.Pause())
@@ -258,7 +258,7 @@ func (o *oracle) writeMuch() {
 	checkOK(o.t, err)
 }
 
-// checkAlive: the guest goes on, and no device has broken.
+// checkAlive verifies that the guest runs, and that no device has broken.
 func (o *oracle) checkAlive() {
 	o.t.Helper()
 	beat := func() uint32 { w, _ := o.s.mem.LoadUint32(oracleBeat); return w }

@@ -17,16 +17,16 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// goroutineGuest is a guest without a KVM: goroutines that write to memory and disk as
-// a guest and its devices do, and stand still during a pause.
+// goroutineGuest is a guest without KVM: goroutines that write to memory and disk like a guest and
+// its devices, and stop during a pause.
 type goroutineGuest struct {
 	m       *Machine
-	running sync.RWMutex // held for reading while something is written
+	running sync.RWMutex // held for reading during a write
 	ended   atomic.Bool
 	writers sync.WaitGroup
-	rate    atomic.Int64 // pages in one go
-	first   atomic.Int64 // page of the window that is written to
-	window  atomic.Int64 // pages of it
+	rate    atomic.Int64 // pages per burst
+	first   atomic.Int64 // first page of the written window
+	window  atomic.Int64 // its number of pages
 	frees   atomic.Bool  // it also reports memory as free
 }
 
@@ -44,7 +44,7 @@ func (g *goroutineGuest) Resume() (int64, error) {
 
 func (g *goroutineGuest) SaveState() ([]byte, error) { return []byte("state"), nil }
 
-// write lets one goroutine write until the guest ends.
+// write makes one goroutine write until the guest ends.
 func (g *goroutineGuest) write(burst func(*rand.Rand)) {
 	g.writers.Go(func() {
 		random := rand.New(rand.NewPCG(rand.Uint64(), 0))
@@ -62,7 +62,7 @@ func (g *goroutineGuest) writeMemory(random *rand.Rand) {
 		page := (g.first.Load() + random.Int64N(g.window.Load())) % (oracleMemory / guestmem.PageSize)
 		p := g.m.mem.Linear()[page*guestmem.PageSize:][:guestmem.PageSize]
 		if random.IntN(20) == 0 {
-			clear(p) // an own page of zeros
+			clear(p) // a private page of zeros
 			continue
 		}
 		at := random.IntN(guestmem.PageSize - 8)
@@ -70,7 +70,7 @@ func (g *goroutineGuest) writeMemory(random *rand.Rand) {
 	}
 }
 
-// freeMemory reports some pages now and then, which go unless a capture is under way.
+// freeMemory reports some pages now and then. They are discarded unless a capture is in progress.
 func (g *goroutineGuest) freeMemory(random *rand.Rand) {
 	if !g.frees.Load() || random.IntN(10) > 0 {
 		return
@@ -102,7 +102,7 @@ func (g *goroutineGuest) writeDisk(random *rand.Rand) {
 	}
 }
 
-// plainWorld makes goroutineGuests.
+// plainWorld creates goroutineGuests.
 type plainWorld struct {
 	t      *testing.T
 	random *rand.Rand
@@ -155,10 +155,10 @@ func (g *goroutineGuest) disturb(random *rand.Rand) {
 	g.window.Store(1 + random.Int64N(oracleMemory/guestmem.PageSize))
 }
 
-// SaveDigest hashes as the machine does.
+// SaveDigest hashes like the machine.
 func (g *goroutineGuest) SaveDigest(f *os.File) error { return g.m.SaveDigest(f) }
 
-// All that a capture does to memory and disks, without a KVM.
+// The memory and disk parts of a capture, without KVM.
 func TestCapturesAreWhatTheGuestHad(t *testing.T) {
 	m, err := guestmem.Reserve(guestmem.PageSize)
 	checkOK(t, err)

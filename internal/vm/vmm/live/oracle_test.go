@@ -21,32 +21,32 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// The oracle: captures in random order and manner, each of whose images, assembled
-// as the daemon does it, must be page by page and block by block what the guest had
-// at the instant. What the guest is differs: oracle_plain_test.go, oracle_guest_test.go.
+// The oracle makes captures in random order and manner. Each image, assembled as the daemon does
+// it, must equal the guest's memory and disk of the instant page by page and block by block. There
+// are two kinds of guests: oracle_plain_test.go, oracle_guest_test.go.
 
 // world is a kind of guest that the oracle captures.
 type world interface {
-	// restore makes a machine of what was captured; state is nil for the first one.
+	// restore makes a machine from a capture; state is nil for the first one.
 	restore(memory []extent.Extent, disks []vmm.Disk, state []byte) *subject
 }
 
-// subject is one machine and what it is known to be made of.
+// subject is one machine and its known content.
 type subject struct {
 	*Machine
 	guest   standstill
-	disturb func(*rand.Rand) // lets it write more or less, and elsewhere
+	disturb func(*rand.Rand) // changes the rate and the place of its writes
 	close   func()
 
-	base     image // what its memory maps
+	base     image // the layers mapped by its memory
 	digests  []uint64
-	disk     *os.File // what its disk lay over at last, flat; nil: it has none
-	own      string   // what its disk writes to
+	disk     *os.File // flat content under its disk at the last rebase; nil if it has no disk
+	own      string   // the disk's current overlay file
 	frozen   []string // overlay files that it wrote to since disk
 	switched int
 }
 
-// image is memory as layers: files with the pages that they have.
+// image is memory as layers: files with their pages.
 type image []memoryLayer
 
 type memoryLayer struct {
@@ -108,7 +108,7 @@ func (o *oracle) file(kind string) *os.File {
 	return f
 }
 
-// again opens a file that somebody else closes.
+// again opens a file that other code closes.
 func (o *oracle) again(path string) *os.File {
 	o.t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -116,7 +116,7 @@ func (o *oracle) again(path string) *os.File {
 	return f
 }
 
-// start makes a machine of what s says of itself.
+// start makes a machine from the description in s.
 func (o *oracle) start(s *subject, state []byte) {
 	o.t.Helper()
 	var disks []vmm.Disk
@@ -133,13 +133,13 @@ func (o *oracle) flatBase(flat *os.File) []extent.Extent {
 	return []extent.Extent{{File: o.again(flat.Name()), Length: oracleDisk}}
 }
 
-// manner is how a capture is made.
+// manner describes how to make a capture.
 type manner struct {
 	live, digest   bool
 	limit          time.Duration
 	buffer         int64
-	fullMemory     bool // the file of memory takes no byte
-	unwrittenIndex bool // what is written at the end fails
+	fullMemory     bool // the memory file accepts no byte
+	unwrittenIndex bool // writing the last file fails
 }
 
 func (o *oracle) someManner() manner {
@@ -152,13 +152,14 @@ func (o *oracle) someManner() manner {
 	}
 }
 
-// captured is what a capture has made.
+// captured holds the files of a capture.
 type captured struct {
 	memory, state, index, digest *os.File
 	res                          vmm.CaptureResult
 }
 
-// capture makes one and checks it; nil: there is none, as its manner was.
+// capture makes a capture and checks it. It returns nil if the capture failed as its manner
+// required.
 func (o *oracle) capture(how manner) *captured {
 	o.t.Helper()
 	o.tell("%+v", how)
@@ -226,7 +227,7 @@ func (o *oracle) count(how manner, res vmm.CaptureResult) {
 	}
 }
 
-// memoryFile is one for memory; it may be one that nothing can be written to.
+// memoryFile returns a file for memory, or one that cannot be written.
 func (o *oracle) memoryFile(how manner) *os.File {
 	o.t.Helper()
 	if !how.fullMemory {
@@ -249,7 +250,7 @@ func duplicate(t *testing.T, f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// noteSwitch follows the disk to the file that it went on in, if it did.
+// noteSwitch follows the disk to its new file, if it switched.
 func (o *oracle) noteSwitch(next string) {
 	if n := o.s.Machine.disks.generations(); len(n) > 0 && n[0] > o.s.switched {
 		o.s.switched = n[0]
@@ -258,8 +259,8 @@ func (o *oracle) noteSwitch(next string) {
 	}
 }
 
-// check compares what a capture made with what its VMM saw, and gives what a machine
-// that is made of it is known to be.
+// check compares a capture with its VMM's digests, and returns the known content of a machine made
+// from it.
 func (o *oracle) check(c *captured) *subject {
 	o.t.Helper()
 	set, err := extent.DecodePageSet(c.index, oracleMemory)
@@ -296,7 +297,7 @@ func (o *oracle) check(c *captured) *subject {
 	return next
 }
 
-// layDisk puts what the disk wrote since over what it lay on, as the daemon's layers do.
+// layDisk overlays the disk's previous content with its writes since, like the daemon's layers.
 func (o *oracle) layDisk() *os.File {
 	o.t.Helper()
 	flat := o.file("disk")
@@ -321,7 +322,7 @@ func (o *oracle) layDisk() *os.File {
 	return flat
 }
 
-// restore makes a machine of a capture, whose memory must be what the source's was.
+// restore makes a machine from a capture. Its memory must equal the source's.
 func (o *oracle) restore(next *subject, c *captured, takeOver bool) {
 	o.t.Helper()
 	state, err := os.ReadFile(c.state.Name())
@@ -350,7 +351,7 @@ func (o *oracle) restore(next *subject, c *captured, takeOver bool) {
 	checkOK(o.t, err)
 }
 
-// rebase puts the disk on what was made of it, as the daemon does when it has committed.
+// rebase puts the disk on its flattened content, as the daemon does after a commit.
 func (o *oracle) rebase(next *subject) {
 	o.t.Helper()
 	if next.disk == nil {
@@ -361,13 +362,13 @@ func (o *oracle) rebase(next *subject) {
 	o.s.disk, o.s.frozen = next.disk, nil
 }
 
-// step does one thing.
+// step takes one random step.
 func (o *oracle) step() {
 	o.t.Helper()
 	if o.random.IntN(3) > 0 {
 		o.s.disturb(o.random)
 	}
-	if o.random.IntN(15) == 0 { // what a working set does
+	if o.random.IntN(15) == 0 { // like a working set
 		n := guestmem.PageSize * (1 + o.random.Int64N(64))
 		at := o.random.Int64N((oracleMemory-n)/guestmem.PageSize) * guestmem.PageSize
 		checkOK(o.t, o.s.mem.Populate(at, n, o.random.IntN(2) == 0))
@@ -389,7 +390,7 @@ func (o *oracle) step() {
 	c.forget(o.s)
 }
 
-// save writes all of the machine, as the creation of a snapshot does, and checks it.
+// save writes the whole machine, like the creation of a snapshot, and checks it.
 func (o *oracle) save() {
 	o.t.Helper()
 	memory, digest := o.file("saved"), o.file("digest")
@@ -425,7 +426,7 @@ func (o *oracle) save() {
 	o.stats["saves"]++
 }
 
-// forget makes room, unless a machine maps the file.
+// forget frees the files, unless a machine maps them.
 func (c *captured) forget(s *subject) {
 	for _, l := range s.base {
 		if l.file == c.memory {
@@ -436,7 +437,7 @@ func (c *captured) forget(s *subject) {
 	c.memory.Close()
 }
 
-// extents are the image as the daemon tells it to a VMM.
+// extents returns the image as the daemon describes it to a VMM.
 func (m image) extents(t *testing.T) (out []extent.Extent) {
 	t.Helper()
 	from := m.owners()
@@ -451,7 +452,7 @@ func (m image) extents(t *testing.T) (out []extent.Extent) {
 	return out
 }
 
-// runExtents is a run of one layer's pages: its holes are zeros.
+// runExtents returns a run of one layer's pages. Its holes are zeros.
 func (m image) runExtents(t *testing.T, layer int, at, end int64) (out []extent.Extent) {
 	if layer < 0 {
 		return []extent.Extent{{Offset: at, Length: end - at}}
@@ -484,7 +485,7 @@ func seekTo(t *testing.T, f *os.File, at, end int64, whence int) int64 {
 	return min(n, end)
 }
 
-// owners is each page's topmost layer; -1: none has it.
+// owners returns each page's topmost layer, or -1.
 func (m image) owners() []int {
 	from := make([]int, oracleMemory/guestmem.PageSize)
 	for i := range from {
@@ -500,7 +501,7 @@ func (m image) owners() []int {
 	return from
 }
 
-// flatten makes one layer of many.
+// flatten merges many layers into one.
 func (o *oracle) flatten(m image) image {
 	o.t.Helper()
 	flat := memoryLayer{o.file("flat"), extent.NewPageSet(oracleMemory)}
@@ -520,13 +521,13 @@ func (o *oracle) flatten(m image) image {
 	return image{flat}
 }
 
-// firstCaptures are the ways that a bug once went, before chance takes over: rounds, which
-// leave pages protected, and then a limit that needs none; a refused one between.
+// firstCaptures repeats the sequence of a former bug before the random ones: rounds, which leave
+// pages protected, and then a limit that needs none; a refused one between.
 func (o *oracle) firstCaptures() {
 	o.t.Helper()
 	o.waitWritten(2 << 20)
 	for i, limit := range []time.Duration{0, 2 * time.Second, time.Nanosecond, 2 * time.Second, 0} {
-		c := o.capture(manner{live: true, digest: true, limit: limit, buffer: 4 * oracleMemory}) // all of it may be left
+		c := o.capture(manner{live: true, digest: true, limit: limit, buffer: 4 * oracleMemory}) // all of it may remain
 		if c == nil {
 			continue
 		}
@@ -548,7 +549,7 @@ func (o *oracle) firstCaptures() {
 	}
 }
 
-// waitWritten waits until the guest has written to so much memory.
+// waitWritten waits until the guest has written that much memory.
 func (o *oracle) waitWritten(want int64) {
 	o.t.Helper()
 	for deadline := time.Now().Add(bootLimit); ; time.Sleep(2 * time.Millisecond) {

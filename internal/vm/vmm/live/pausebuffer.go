@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pauseBuffer holds what is copied during a pause. It is mapped and touched
-// before, so that a copy is no more than that, and never grows.
+// pauseBuffer holds the pages copied during a pause. It is mapped and touched before the pause,
+// which then only copies. It never grows.
 type pauseBuffer struct {
 	mem  []byte
 	used int
@@ -22,14 +22,14 @@ func (t *pauseBuffer) reserve(n int64) (err error) {
 	return nil
 }
 
-// add takes as much of p as there is room for, and says how much.
+// add appends as many bytes of p as fit, and returns their number.
 func (t *pauseBuffer) add(p []byte) int {
 	n := copy(t.mem[t.used:], p)
 	t.used += n
 	return n
 }
 
-// held is all that was added.
+// held returns all bytes added.
 func (t *pauseBuffer) held() []byte { return t.mem[:t.used] }
 
 func (t *pauseBuffer) free() {

@@ -18,10 +18,10 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// stillGuest writes only when it is stopped, and looks at what memory its VMM takes then.
+// stillGuest writes only when it is stopped, and then measures its VMM's memory.
 type stillGuest struct {
 	m       *Machine
-	rewrite int64 // bytes that it writes between the last look at its memory and the stop
+	rewrite int64 // bytes that it writes between the last scan of its memory and the stop
 	pauses  int
 	taken   int64 // anonymous memory of the process at the pause's end
 }
@@ -44,7 +44,7 @@ func (g *stillGuest) Resume() (int64, error) {
 func (g *stillGuest) SaveState() ([]byte, error)  { return []byte("state"), nil }
 func (g *stillGuest) SaveDigest(f *os.File) error { return g.m.SaveDigest(f) }
 
-// anonymous is the process's anonymous memory in bytes.
+// anonymous returns the process's anonymous memory in bytes.
 func anonymous() int64 {
 	b, _ := os.ReadFile("/proc/self/status")
 	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
@@ -56,7 +56,8 @@ func anonymous() int64 {
 	return 0
 }
 
-// stillMachine is a guest's that has written to every stride-th byte of its memory.
+// stillMachine returns the machine of a guest that has written to every stride-th byte of its
+// memory.
 func stillMachine(t testing.TB, memory, stride int64) *stillGuest {
 	t.Helper()
 	m := newMachine(Config{})
@@ -66,7 +67,7 @@ func stillMachine(t testing.TB, memory, stride int64) *stillGuest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.mem.Close() })
-	f, err := os.Create(filepath.Join(t.TempDir(), "base")) // of a file, as a child's: no huge pages
+	f, err := os.Create(filepath.Join(t.TempDir(), "base")) // of a file, like a child's: no huge pages
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func stillMachine(t testing.TB, memory, stride int64) *stillGuest {
 	return &stillGuest{m: m}
 }
 
-// capture gives its memory file and the pages that are in it.
+// capture returns the capture's memory file and its pages.
 func (g *stillGuest) capture(t testing.TB, c vmm.CaptureConfig, buffer int64) (*os.File, extent.PageSet, vmm.CaptureResult, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -113,10 +114,10 @@ func (g *stillGuest) capture(t testing.TB, c vmm.CaptureConfig, buffer int64) (*
 	return keep[0], set, res, nil
 }
 
-// However much memory is the guest's own, a capture takes no more of the host's than its
-// buffer, and is right; what does not fit is in the file all the same.
+// A capture takes at most its buffer of the host's memory, for any amount of private guest memory,
+// and is correct. The rest is written to the file.
 func TestACaptureTakesNoMoreThanItsBuffer(t *testing.T) {
-	const memory, buffer, slack = 48 << 20, 4 << 20, 8 << 20 // slack: what Go's heap takes for lists and sets
+	const memory, buffer, slack = 48 << 20, 4 << 20, 8 << 20 // slack: Go's heap for lists and sets
 	for _, live := range []bool{true, false} {
 		for _, rewrite := range []int64{0, 1 << 20, memory} {
 			t.Run(fmt.Sprintf("live %v, writes %d MiB until it stands", live, rewrite>>20), func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestACaptureTakesNoMoreThanItsBuffer(t *testing.T) {
 	}
 }
 
-// A capture that cannot be in time neither stops the guest nor takes memory.
+// A capture that cannot meet its limit neither stops the guest nor takes memory.
 func TestACaptureThatIsTooSlowTakesNothing(t *testing.T) {
 	const memory = 48 << 20
 	for _, live := range []bool{true, false} {
@@ -153,7 +154,7 @@ func TestACaptureThatIsTooSlowTakesNothing(t *testing.T) {
 			t.Errorf("it was made: %v", err)
 		}
 		if live {
-			continue // its rounds leave nothing, and the time that the stop itself takes is too much
+			continue // its rounds leave nothing, and the stop alone exceeds the limit
 		}
 		if more := anonymous() - before; g.pauses != 0 || more > memory/4 {
 			t.Errorf("live %v: it was stopped %d times, and %d MiB were taken", live, g.pauses, more>>20)
@@ -161,7 +162,7 @@ func TestACaptureThatIsTooSlowTakesNothing(t *testing.T) {
 	}
 }
 
-// A guest whose own memory is scattered has more runs than a list of them could hold.
+// A guest with scattered private memory has more runs than a list could hold.
 func TestScatteredMemoryIsCaptured(t *testing.T) {
 	const pages = 140_000
 	_, set, _, err := stillMachine(t, pages*guestmem.PageSize, 2*guestmem.PageSize).capture(t, vmm.CaptureConfig{}, 0)
@@ -171,8 +172,8 @@ func TestScatteredMemoryIsCaptured(t *testing.T) {
 	}
 }
 
-// BenchmarkDiffPause is the pause of a capture that is not live, with the bound of its
-// buffer and, as it was once, with room for everything.
+// BenchmarkDiffPause measures the pause of a capture that is not live, with the buffer's limit and
+// without one.
 func BenchmarkDiffPause(b *testing.B) {
 	for _, mib := range []int64{128, 256, 512, 1024} {
 		for name, buffer := range map[string]int64{"bounded": 0, "unbounded": 4 << 30} {

@@ -6,10 +6,9 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// Prewarm saves the state of a shell's vCPUs and loads it again, which changes
-// nothing, since they never ran. It is for the process's sake: the code of a
-// restore, its heap and the kernel's paths are touched for the first time here
-// and not while a fork waits (half of a first restore's time, measured).
+// Prewarm saves the state of a shell's vCPUs and loads it again, which changes nothing, since they
+// never ran. It warms up the process: the code of a restore, its heap and the kernel's paths are
+// first touched here and not during a fork. They take half of a first restore's time.
 func (m *Machine) Prewarm() error {
 	var w vmstate.Writer
 	w.Add(secShape, shapeVersion, encodeShape(m.shape, bootLines(len(m.devices.slots))))

@@ -9,9 +9,9 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// switchOverlay lets a disk go on in an empty overlay file, which is the machine's then. The
-// frozen disk's map is to be saved: until it is, it stands in unsaved, so that a
-// capture that fails leaves nothing behind that a later one does not know.
+// switchOverlay makes a disk continue in an empty overlay file, which the machine then owns. The
+// frozen disk stays in unsaved until its map is saved: a later capture needs the map after a failed
+// one.
 func (s *diskSet) switchOverlay(d *overlayDisk, own *os.File) error {
 	frozen, err := d.SwitchOverlay(own)
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *diskSet) switchOverlay(d *overlayDisk, own *os.File) error {
 	return nil
 }
 
-// saveMaps writes the maps of all frozen overlay files that lack one.
+// saveMaps writes the missing maps of all frozen overlay files.
 func (s *diskSet) saveMaps() error {
 	s.frozenMu.Lock()
 	defer s.frozenMu.Unlock()
@@ -39,9 +39,9 @@ func (s *diskSet) saveMaps() error {
 	return nil
 }
 
-// Rebase puts another base of the same content under each disk with an overlay file,
-// and closes what was there before: after a capture the base grows by an open
-// file, which this takes back. The files are the machine's, whatever comes of it.
+// Rebase puts another base of the same content under each disk with an overlay file, and closes the
+// previous base. A capture adds an open file to the base, and Rebase removes it. The machine owns
+// the files, also after an error.
 func (m *Machine) Rebase(bases [][]extent.Extent) error {
 	err := m.rebase(bases)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *diskSet) rebase(bases [][]extent.Extent) error {
 		return errors.New("rebase: a capture has left maps that are not written")
 	}
 	for i, d := range s.overlays {
-		if err := d.Check(bases[i]); err != nil { // of all, before any is changed
+		if err := d.Check(bases[i]); err != nil { // check all before changing any
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ func (s *diskSet) rebase(bases [][]extent.Extent) error {
 	return nil
 }
 
-// generations is how often each disk with an overlay file went on in another one.
+// generations counts, for each disk with an overlay file, how often it switched to a new one.
 func (s *diskSet) generations() []int {
 	var n []int
 	for _, d := range s.overlays {

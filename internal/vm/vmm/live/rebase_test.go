@@ -28,8 +28,9 @@ func isClosed(f *os.File) bool {
 	return errors.Is(err, os.ErrClosed)
 }
 
-// A disk that goes on in another overlay file has what was written, and is counted;
-// rebased, the machine has let go of all files but the present own one and the new base.
+// A disk that switches to another overlay file keeps its written content, and the switch is
+// counted. After a rebase the machine has released all files except the current overlay file and
+// the new base.
 func TestSwitchOverlayAndRebase(t *testing.T) {
 	const size = 8 * overlay.BlockSize
 	base, own := rebaseFile(t, bytes.Repeat([]byte{1}, size)), rebaseFile(t, nil)

@@ -43,7 +43,8 @@ func (g *guestVM) save() saved {
 	return saved{f, state}
 }
 
-// blueprint is how the saved machine is restored into a shell, with disks of its own.
+// blueprint returns the configuration for restoring the saved machine into a shell, with its own
+// disks.
 func (s saved) blueprint(t *testing.T, into *Machine, cid uint32, disks ...vmm.Disk) vmm.RestoreConfig {
 	t.Helper()
 	memory := []extent.Extent{{File: s.memory, Length: into.mem.Size()}}
@@ -60,7 +61,7 @@ func (s saved) restore(t *testing.T, like *guestVM) (*guestVM, error) {
 
 var countLine = regexp.MustCompile(`(?m)^count (\d+) uptime (\d+)\r?\n`)
 
-// counts are the numbers and uptimes on a console.
+// counts returns the numbers and uptimes on a console.
 func (g *guestVM) counts() (numbers, uptimes []int) {
 	for _, m := range countLine.FindAllStringSubmatch(g.text(), -1) {
 		n, _ := strconv.Atoi(m[1])
@@ -86,14 +87,15 @@ func TestRestoredGuestsGoOnWhereTheyStood(t *testing.T) {
 					t.Fatal(err)
 				}
 				child.waitFor("count " + strconv.Itoa(last+5) + " ")
-				// The line in which the parent stood may be cut, so the child's first whole one may be the second.
+				// The parent's last line may be cut, so the child's first whole one may be the
+				// second.
 				n, u := child.counts()
 				elapsed := int(time.Since(restored).Milliseconds()) + 500
 				if n[0] > last+2 || u[0]-uptime > elapsed || u[0] < uptime {
 					t.Errorf("parent stopped at count %d, uptime %d ms; child went on at %d, %d ms", last, uptime, n[0], u[0])
 				}
 			}
-			// The source lost nothing by being saved.
+			// The save did not harm the source.
 			if _, err := parent.Resume(); err != nil {
 				t.Fatal(err)
 			}

@@ -14,27 +14,27 @@ import (
 	"github.com/forkd/forkd/internal/vm/workingset"
 )
 
-// Config is what a shell is made from. The machine takes Console and Host over.
+// Config holds the parts of a new shell. The machine takes ownership of Console and Host.
 type Config struct {
 	KVM     *kvm.System
 	Shape   vmspec.Shape
 	Console *serial.Log
 	Host    Host
-	Kernel  guestmem.Kernel // files that a jail does not let the process open; the machine takes none over
-	// OnExit is called once, from a goroutine of its own, when the guest has ended by itself.
+	Kernel  guestmem.Kernel // files the process cannot open in a jail; they stay the caller's
+	// OnExit is called once, from its own goroutine, when the guest has ended by itself.
 	OnExit func(vmm.Exit)
-	// OnHealth receives the health after each change, from a goroutine of its own. It may be nil.
+	// OnHealth receives the health after each change, from its own goroutine. It may be nil.
 	OnHealth func(vmm.Health)
-	// Warn hears what went wrong without ending the guest, at most maxWarnings times: much of
-	// it is the guest's doing. It may be nil and must not call back.
+	// Warn receives non-fatal problems, at most maxWarnings times, because a guest can cause many
+	// of them. It may be nil and must not call back.
 	Warn func(error)
 }
 
 const maxWarnings = 100
 
-// Machine is a live VM: its state, its end, and the parts that it is made of.
+// Machine is a live VM: its state, its end, and its parts.
 //
-// Of its locks mu is taken first, then those of the disks: diskSet.frozenMu, and last stall.mu.
+// Lock order: mu first, then diskSet.frozenMu, and stall.mu last.
 type Machine struct {
 	shape   vmspec.Shape // memory, vCPUs and devices
 	vm      *kvm.VM
@@ -43,31 +43,31 @@ type Machine struct {
 
 	devices  deviceSet
 	disks    diskSet
-	stall    stall // what is known of the disks' trouble
+	stall    stall // the condition of the disks
 	warnings warnings
 
-	pauseBuffer int64 // bound of what a capture's stop-and-copy buffers, in bytes; 0: vmm.PauseBuffer
+	pauseBuffer int64 // limit of a capture's stop-and-copy buffer, in bytes; 0 for vmm.PauseBuffer
 
-	// The end.
+	// Fields of the machine's end.
 	onExit    func(vmm.Exit)
-	exiting   sync.WaitGroup // the goroutine that calls onExit
-	endOnce   sync.Once      // the guest ends once, however many vCPUs notice
-	ending    atomic.Bool    // the guest has ended, whatever state says yet
+	exiting   sync.WaitGroup // the goroutine of onExit
+	endOnce   sync.Once      // several vCPUs may notice the same end
+	ending    atomic.Bool    // the guest has ended, even if state does not show it yet
 	closeOnce sync.Once
 	closeErr  error // of the first Close
 
-	mu       sync.Mutex // guards what follows; taken by control calls and by end
+	mu       sync.Mutex // guards the fields below; taken by control calls and by end
 	state    vmm.State
 	cpus     cpuSet
 	cid      uint32      // vsock context id
-	restored bool        // from an image, and not run since
+	restored bool        // restored and not run since
 	gate     *gatedStart // where vCPUs wait in state armed; kept until Close
 
-	populated []workingset.Set // so far; what is in them is not mapped once more
+	populated []workingset.Set // sets mapped so far; their pages are not mapped again
 }
 
-// New makes a shell: everything that takes time and does not depend on a
-// snapshot's content. On error nothing remains.
+// New creates a shell. It does all slow work independent of a snapshot's content. On error it frees
+// everything.
 func New(c Config) (_ *Machine, err error) {
 	m := newMachine(c)
 	var u undo.Stack
@@ -82,7 +82,7 @@ func New(c Config) (_ *Machine, err error) {
 	return m, nil
 }
 
-// newMachine puts the parts together; none of them holds anything yet.
+// newMachine assembles the parts. None of them holds a resource yet.
 func newMachine(c Config) *Machine {
 	m := &Machine{shape: c.Shape, console: c.Console, onExit: c.OnExit, state: vmm.StateShell}
 	m.warnings.tell = c.Warn
@@ -98,7 +98,7 @@ func (m *Machine) reserveMemory(c Config, u *undo.Stack) (err error) {
 	}
 	u.Push(func() { m.mem.Close() })
 	m.mem.Use(c.Kernel)
-	m.mem.OpenTracking() // a process that is confined opens nothing when it is captured
+	m.mem.OpenTracking() // a confined process cannot open the files at capture time
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (m *Machine) createDevices(_ Config, u *undo.Stack) error {
 	return m.devices.attachSlots(m.vm, hasDoorbell(m.shape), u)
 }
 
-// warnings are what the guest or the host's resources did wrong.
+// warnings limits the reports of problems caused by the guest or by the host's resources.
 type warnings struct {
 	tell func(error) // may be nil
 	told atomic.Int32

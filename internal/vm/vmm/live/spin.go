@@ -10,40 +10,42 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// A guest whose kernel waits for a spin lock that is never released burns its vCPU for ever and answers
-// nothing. From outside that is a vCPU which stays at one place of the kernel, with the same registers.
-// Each vCPU's thread gets a signal per spinPeriod of its own CPU time, which costs an idle guest nothing,
-// and looks at the registers then.
+// A guest kernel waiting for a spin lock that is never released keeps its vCPU busy for ever and
+// does not answer. From outside, such a vCPU stays at one place of the kernel, with the same
+// registers. Each vCPU's thread gets a signal per spinPeriod of its own CPU time, which costs an
+// idle guest nothing, and compares the registers then.
 
 const (
 	spinPeriod = 500 * time.Millisecond // CPU time between two looks
-	spinLimit  = 5 * time.Second        // CPU time at one place that is reported as a hang
-	spinRange  = 64                     // bytes that the loop of a spin lock takes at most
+	spinLimit  = 5 * time.Second        // CPU time at one place before a hang is reported
+	spinRange  = 64                     // maximum size of a spin lock's loop, in bytes
 
-	// A look elsewhere counts spinMiss, one at the place takes one back, and at spinLeave the vCPU has left.
-	// So a quarter of the time may go to interrupts, but three looks elsewhere in a row are not.
+	// A look elsewhere adds spinMiss, a look at the place subtracts one, and at spinLeave the vCPU
+	// has left. So interrupts may take a quarter of the time, but after three looks elsewhere in a
+	// row it has left.
 	spinMiss  = 3
 	spinLeave = 8
 )
 
-// guestKernel is where a 64-bit kernel's half of the address space begins.
+// guestKernel is the start of a 64-bit kernel's half of the address space.
 const guestKernel = 1 << 63
 
-// spinWatch looks for a vCPU that spins in the guest's kernel. All of it belongs to the vCPU's thread.
+// spinWatch detects a vCPU spinning in the guest's kernel. It belongs to the vCPU's thread.
 type spinWatch struct {
 	hang  func(c *kvm.VCPU, address uint64)
 	limit time.Duration // of CPU time; 0: spinLimit
 
-	place kvm.Regs      // of the first look at this place
-	since time.Duration // CPU time of the thread then
+	place kvm.Regs      // registers at the first look at this place
+	since time.Duration // the thread's CPU time at place
 	away  int           // see spinMiss
 	told  bool          // the hang is reported
 }
 
-// arm has the calling thread look now and then. Where the kernel refuses a timer, hangs are not detected.
+// arm makes the calling thread look periodically. If the kernel refuses a timer, hangs are not
+// detected.
 func (s *spinWatch) arm() { _ = kvm.KickEvery(spinPeriod) }
 
-// look is called when a signal interrupted the guest.
+// look is called when a signal has interrupted the guest.
 func (s *spinWatch) look(c *kvm.VCPU) {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) != nil {
@@ -69,7 +71,7 @@ const (
 	spinEnded
 )
 
-// see takes the registers of a look, and the CPU time that the vCPU has used by then.
+// see evaluates the registers of a look, and the vCPU's CPU time so far.
 func (s *spinWatch) see(r kvm.Regs, used time.Duration) spinChange {
 	if !samePlace(&s.place, &r) {
 		if s.away += spinMiss; s.away < spinLeave && s.place.RIP != 0 {
@@ -97,8 +99,8 @@ func (s *spinWatch) limitOrDefault() time.Duration {
 	return spinLimit
 }
 
-// samePlace reports that both looks found the vCPU in one loop of the guest's kernel that changes nothing
-// but scratch registers. A loop that copies, counts or calls changes others.
+// samePlace reports whether both looks found the vCPU in one loop of the guest's kernel, changing
+// only scratch registers. A loop that copies, counts or calls changes others.
 func samePlace(a, b *kvm.Regs) bool {
 	if a.RIP < guestKernel || b.RIP < guestKernel || max(a.RIP, b.RIP)-min(a.RIP, b.RIP) > spinRange {
 		return false
@@ -110,7 +112,7 @@ func samePlace(a, b *kvm.Regs) bool {
 	return x == y
 }
 
-// vcpuHangs notes that a vCPU spins in the guest's kernel, or does so no more.
+// vcpuHangs records that a vCPU spins in the guest's kernel, or has stopped spinning.
 func (m *Machine) vcpuHangs(c *kvm.VCPU, address uint64) {
 	m.stall.setHealth(func(h *vmm.Health) {
 		if h.Hang = ""; address != 0 {

@@ -11,7 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// looks has a watch see registers once per period, and returns how often a hang began and ended.
+// looks feeds a watch one set of registers per period, and returns how often a hang began and
+// ended.
 func looks(s *spinWatch, from, n int, at func(i int) kvm.Regs) (began, ended int) {
 	for i := from; i < from+n; i++ {
 		switch s.see(at(i), time.Duration(i)*spinPeriod) {
@@ -62,7 +63,8 @@ func TestWhatIsAHang(t *testing.T) {
 	}
 }
 
-// A vCPU that spins in the upper half is reported, stays so over a pause, and the report ends with the spin.
+// A vCPU that spins in the upper half is reported. The report stays over a pause, and ends with the
+// spinning.
 func TestAVCPUThatSpinsIsReported(t *testing.T) {
 	kvmtest.Require(t)
 	s := newScript()
@@ -82,7 +84,7 @@ func TestAVCPUThatSpinsIsReported(t *testing.T) {
 		_, err = v.Resume()
 		checkOK(t, err)
 	}
-	first := make([]byte, 8) // the lower half is the upper one as well
+	first := make([]byte, 8) // the lower half serves as the upper one as well
 	checkOK(t, v.mem.ReadAt(first, pml4))
 	if binary.LittleEndian.Uint64(first)&1 == 0 {
 		t.Fatal("the first entry of the page tables is not present")

@@ -8,44 +8,44 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// A machine whose disk finds no room on the host stands still until there is some, as
-// with QEMU's werror=enospc: the guest sees neither an error nor that time passes. The
-// request stays in the guest's queue (virtio.ErrLater), so that no goroutine holds it:
-// Close, and a pause that was under way, find devices that rest. What stands still refuses
-// to be paused, saved or captured.
+// A machine stalls while its disk finds no room on the host, as with QEMU's werror=enospc: the
+// guest sees neither an error nor the passing time. The request stays in the guest's queue
+// (virtio.ErrLater), and no goroutine holds it: Close, and a pause in progress, find quiet devices.
+// A stalled machine refuses to be paused, saved or captured.
 
-// How long a machine that stands still waits before it tries again.
+// Delays between the retries of a stalled machine.
 const (
 	firstRetry = 50 * time.Millisecond
 	maxRetry   = time.Second
 )
 
-// halting is a machine that can be made to stand still. Both report whether they changed that.
+// halting is a machine for stalling and resuming. Both methods report whether they changed the
+// state.
 type halting interface {
 	standStill() bool
 	goOn() bool
 }
 
-// stall is what a machine knows of its disks' trouble.
+// stall tracks the health of a machine's disks.
 type stall struct {
 	machine  halting
-	retry    func()           // has the disks try again
+	retry    func()           // makes the disks try again
 	onHealth func(vmm.Health) // may be nil
 	warn     func(error)
 
 	all sync.WaitGroup // waitForRoom and tellHealth
 
-	mu      sync.Mutex // guards what follows; taken last
-	full    error      // met by a device since waitForRoom last looked
-	waiting bool       // waitForRoom is under way
-	telling bool       // tellHealth is under way
+	mu      sync.Mutex // guards the fields below; taken last
+	full    error      // met by a device since waitForRoom last checked
+	waiting bool       // waitForRoom is running
+	telling bool       // tellHealth is running
 	health  vmm.Health
-	told    int           // the Seq of the health that tellHealth has told
+	told    int           // Seq of the last reported health
 	over    bool          // the machine is being closed
-	closed  chan struct{} // closed then; made with the first goroutine
+	closed  chan struct{} // closed when over is set; made with the first goroutine
 }
 
-// goLocked starts one of the goroutines unless it runs.
+// goLocked starts one of the goroutines unless it is running.
 func (s *stall) goLocked(running *bool, f func()) {
 	if s.over || *running {
 		return
@@ -57,7 +57,7 @@ func (s *stall) goLocked(running *bool, f func()) {
 	s.all.Go(f)
 }
 
-// end waits until nobody tries any more.
+// end stops the retries and waits for the goroutines.
 func (s *stall) end() {
 	s.mu.Lock()
 	if !s.over && s.closed != nil {
@@ -68,8 +68,8 @@ func (s *stall) end() {
 	s.all.Wait()
 }
 
-// noRoom is called by a device's worker, which must not wait for the machine: a
-// pause holds it and waits for the worker.
+// noRoom is called by a device's worker, which must not wait for the machine: a pause holds the
+// machine and waits for the worker.
 func (s *stall) noRoom(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *stall) noRoom(err error) {
 	s.goLocked(&s.waiting, s.waitForRoom)
 }
 
-// waitForRoom stops the machine, tries until the disks have what they lacked, and lets it go on.
+// waitForRoom stalls the machine, retries until the disks have room, and resumes it.
 func (s *stall) waitForRoom() {
 	for delay := firstRetry; ; delay = min(2*delay, maxRetry) {
 		s.mu.Lock()
@@ -106,7 +106,7 @@ func (s *stall) waitForRoom() {
 	}
 }
 
-// rest ends the waiting, unless a disk has complained again meanwhile.
+// rest ends the waiting, unless a disk has reported missing room again meanwhile.
 func (s *stall) rest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *stall) rest() bool {
 	return !s.waiting
 }
 
-// lost notes the first loss of a write.
+// lost records the first lost write.
 func (s *stall) lost(err error) {
 	if s.now().Lost != "" {
 		return
@@ -129,7 +129,7 @@ func (s *stall) now() vmm.Health {
 	return s.health
 }
 
-// setHealth changes what the daemon is told. It does not wait for it.
+// setHealth changes the health and reports it to the daemon. It does not wait for the report.
 func (s *stall) setHealth(change func(*vmm.Health)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *stall) setHealth(change func(*vmm.Health)) {
 	}
 }
 
-// tellHealth tells the daemon until it knows the last.
+// tellHealth reports the health to the daemon until the latest is sent.
 func (s *stall) tellHealth() {
 	for {
 		s.mu.Lock()
@@ -156,8 +156,8 @@ func (s *stall) tellHealth() {
 	}
 }
 
-// standStill parks the vCPUs of a machine that runs. Devices go on: nobody may save it now. One
-// that is behind a gate, or paused, is left as it is; its disk waits all the same.
+// standStill parks the vCPUs of a running machine. Its devices continue, since a stalled machine
+// cannot be saved. A paused or gated machine is left unchanged, and its disk waits all the same.
 func (m *Machine) standStill() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,7 +169,7 @@ func (m *Machine) standStill() bool {
 	return running
 }
 
-// goOn lets a machine that stands still run.
+// goOn resumes a stalled machine.
 func (m *Machine) goOn() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

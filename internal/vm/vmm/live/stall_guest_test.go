@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// smallFS mounts a file system of so many KiB; resize changes that.
+// smallFS mounts a file system of a number of KiB. resize changes its size.
 func smallFS(t *testing.T, kib int) (dir string, resize func(kib int)) {
 	t.Helper()
 	dir = t.TempDir()
@@ -30,8 +30,8 @@ func smallFS(t *testing.T, kib int) (dir string, resize func(kib int)) {
 	}
 }
 
-// A Linux guest whose disk finds no room stands still, several times over, and loses no byte of
-// what it wrote; it sees no error. It can be saved when it runs again, and closed when it does not.
+// A Linux guest without room for its disk stalls, several times. It loses no written byte and sees
+// no error. It can be saved when it runs again, and closed while it is stalled.
 func TestAGuestWaitsForRoom(t *testing.T) {
 	kvmtest.Require(t)
 	const size, step = 64 << 20, 2 << 20

@@ -18,14 +18,14 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// stalling is a machine without vCPUs whose disk lies on a device that is full.
+// stalling is a machine without vCPUs, with its disk on a full device.
 type stalling struct {
 	*Machine
 	t      *testing.T
-	own    *os.File // its descriptor can be made another file's
+	own    *os.File // its descriptor can be replaced by another file's
 	driver *virtiotest.Driver
 
-	attempts atomic.Int32 // of the machine, to have the disk go on
+	attempts atomic.Int32 // the machine's attempts to resume the disk
 
 	mu   sync.Mutex
 	told []vmm.Health
@@ -54,13 +54,13 @@ func newStalling(t *testing.T) *stalling {
 	return s
 }
 
-// become puts another file into the place of the disk's own.
+// become replaces the disk's own file.
 func (s *stalling) become(f *os.File) {
 	s.t.Helper()
 	checkOK(s.t, unix.Dup3(int(f.Fd()), int(s.own.Fd()), unix.O_CLOEXEC))
 }
 
-// request puts a request into the queue and returns where its status will be.
+// request puts a request into the queue and returns the address of its status.
 func (s *stalling) request(op uint32, data []byte) (status uint64) {
 	s.t.Helper()
 	head := make([]byte, 16)
@@ -95,8 +95,8 @@ func (s *stalling) news() []vmm.Health {
 	return slices.Clone(s.told)
 }
 
-// A machine whose disk finds no room stands still, refuses what it cannot do so, and goes on by
-// itself with what the guest had written, which sees no error.
+// A machine stalls while its disk has no room, refuses operations it cannot do then, and resumes by
+// itself with the guest's writes. The guest sees no error.
 func TestAMachineStandsStillUntilThereIsRoom(t *testing.T) {
 	s := newStalling(t)
 	data := randomBytes(4096, 1)
@@ -111,7 +111,7 @@ func TestAMachineStandsStillUntilThereIsRoom(t *testing.T) {
 	}
 	_, errState := s.SaveState()
 	_, errDisks := s.SaveDisks(nil)
-	if _, err := s.Resume(); err != nil { // it has begun, and goes on by itself
+	if _, err := s.Resume(); err != nil { // it has begun, and resumes by itself
 		t.Error(err)
 	}
 	for what, err := range map[string]error{
@@ -150,11 +150,11 @@ func TestAMachineStandsStillUntilThereIsRoom(t *testing.T) {
 	}
 }
 
-// A machine that is paused while its disk finds no room is paused: the request is in its queue.
-// It stands still once it is resumed.
+// A machine paused while its disk has no room is paused: the request is in its queue. It stalls
+// once it is resumed.
 func TestAPauseWhileThereIsNoRoom(t *testing.T) {
 	s := newStalling(t)
-	s.mu.Lock() // the device's worker is not held up by whoever is told
+	s.mu.Lock() // the device's worker does not wait for the receiver of the report
 	s.Machine.mu.Lock()
 	s.state = vmm.StatePaused
 	s.Machine.mu.Unlock()
@@ -167,7 +167,7 @@ func TestAPauseWhileThereIsNoRoom(t *testing.T) {
 	if got := s.Status().State; got != vmm.StatePaused || s.answered() {
 		t.Errorf("it is %s, answered %v", got, s.answered())
 	}
-	s.driver.MMIO.Pause() // as Machine.Pause does
+	s.driver.MMIO.Pause() // like Machine.Pause
 	s.until("end of the attempts", func() bool {
 		s.stall.mu.Lock()
 		defer s.stall.mu.Unlock()
@@ -186,24 +186,24 @@ func TestAPauseWhileThereIsNoRoom(t *testing.T) {
 	s.mu.Unlock()
 }
 
-// One that stands still can be closed at once.
+// A stalled machine can be closed immediately.
 func TestCloseWhileThereIsNoRoom(t *testing.T) {
 	s := newStalling(t)
 	s.request(blkOut, make([]byte, 512))
 	s.until("machine that stands still", func() bool { return s.Status().State == vmm.StateStalled })
 	s.stall.end()
 	checkOK(t, s.driver.MMIO.Close())
-	s.stall.noRoom(unix.ENOSPC) // from a worker that comes late
+	s.stall.noRoom(unix.ENOSPC) // from a late worker
 	s.stall.end()
 }
 
-// A write that is lost is the guest's I/O error, and so is each that follows; the host knows of
-// it, and saves and captures nothing.
+// A lost write is an I/O error for the guest, and so is each later one. The host knows of it, and
+// does not save or capture.
 func TestALostWriteIsTold(t *testing.T) {
 	s := newStalling(t)
 	var warned []error
 	s.warnings.tell = func(err error) { warned = append(warned, err) }
-	s.own.Close() // every write fails, and not for want of room
+	s.own.Close() // every write fails, for another reason than room
 	for _, op := range []uint32{blkOut, blkFlush, blkOut} {
 		status := s.request(op, make([]byte, map[uint32]int{blkOut: 512}[op]))
 		if !s.answered() || s.driver.Mem.Bytes(status, 1)[0] != 1 {

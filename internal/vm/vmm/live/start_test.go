@@ -11,14 +11,15 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// How a restored guest may begin. The names are in paths of sockets, which must be short.
+// The ways in which a restored guest may begin. The names are in paths of sockets, which must be
+// short.
 var starts = []struct {
 	name           string
 	prepare, gated bool
 }{{"at once", false, false}, {"prepared", true, false}, {"gated", false, true}, {"both", true, true}}
 
-// startBare restores a bare guest into a shell and lets it begin in one of the
-// ways. It waits with one that waits. held is called before it begins.
+// startBare restores a bare guest into a shell and starts it in one of the ways, after the wait of
+// a waiting one. held is called before it begins.
 func startBare(t *testing.T, v *bareVM, s saved, prepare, gated bool, wait time.Duration, held func()) {
 	t.Helper()
 	c := s.blueprint(t, v.Machine, 3, v.attachHost(nil)...)
@@ -51,7 +52,7 @@ const (
 	genIDVector   = 0x45
 )
 
-// route lets the generation ID's interrupt through to vCPU 0, as genIDVector.
+// route enables the generation ID's interrupt for vCPU 0, as genIDVector.
 func (s *script) route() {
 	s.op(opStore32, lapicSpurious, 0x1ff)
 	for i, half := range []uint64{0, genIDVector} { // the mask is in the second
@@ -85,7 +86,7 @@ func TestTheNewGenerationIsPendingAtTheFirstInstruction(t *testing.T) {
 				}
 			})
 			v.until("the interrupt", func() bool { return v.word(bareMark) == 2 })
-			// It may have been stopped between its look and the count.
+			// It may have been stopped between its check and the count.
 			if n := v.word(bareBeat) - was; n > 1 {
 				t.Errorf("the guest looked %d times before it found the interrupt", n)
 			}
@@ -111,7 +112,7 @@ func TestTheTimeStampCounterGoesOnWhereItStood(t *testing.T) {
 	parent.run(script, nil)
 	parent.waitBeat()
 	checkOK(t, parent.Pause())
-	// The second vCPU's counter is another one, and less than a second away.
+	// The second vCPU's counter differs by less than a second.
 	khz, err := parent.cpus.all[0].cpu.TSCKHz()
 	checkOK(t, err)
 	const apartMS = 300
@@ -128,13 +129,15 @@ func TestTheTimeStampCounterGoesOnWhereItStood(t *testing.T) {
 			v := newBareShaped(t, parent.shape, consoleMax)
 			v.disks = parent.disks
 			checkOK(t, v.Prewarm())
-			// A shell that is older than the guest, and by less than a second, in which KVM takes a write for a correction.
+			// A shell that is older than the guest by less than a second. KVM takes a write in this
+			// range for a correction.
 			const olderMS = 400
 			for {
 				now, err := tscOf(v.cpus.all[0].cpu)
 				checkOK(t, err)
 				if now > was+uint64(khz)*olderMS {
-					// Since Linux 6.7 the first write is always obeyed. A write of what it is changes nothing else.
+					// Since Linux 6.7 the first write always takes effect. Writing the current
+					// value changes nothing else.
 					checkOK(t, writeMSRs(v.cpus.all[0].cpu, []kvm.MSR{{Index: msrTSC, Value: now}}))
 					break
 				}
@@ -156,7 +159,7 @@ func TestTheTimeStampCounterGoesOnWhereItStood(t *testing.T) {
 	}
 }
 
-// A prepared machine may wait for minutes, which are none for its guest's timers.
+// A prepared machine may wait for minutes. Its guest's timers must not count them.
 func TestATimerDoesNotRunBeforeTheGuest(t *testing.T) {
 	const (
 		lapicTimer  = 0xfee00320

@@ -34,7 +34,7 @@ const (
 func secVCPU(i int) string   { return "vcpu." + strconv.Itoa(i) }
 func secVirtio(i int) string { return "virtio." + strconv.Itoa(i) }
 
-// SaveState writes everything but memory of a paused machine.
+// SaveState returns the state of a paused machine, except its memory.
 func (m *Machine) SaveState() ([]byte, error) {
 	if err := m.lockIn(vmm.StatePaused); err != nil {
 		return nil, err
@@ -59,9 +59,9 @@ func (m *Machine) SaveState() ([]byte, error) {
 	return w.Bytes(), nil
 }
 
-// Restore follows a blueprint in a shell and, unless it is to Prepare or behind a Gate, lets it run.
-// Disks and network are the machine's, whatever comes of it; the other files stay the caller's.
-// After an error the machine can only be closed.
+// Restore follows a RestoreConfig in a shell. It starts the guest unless Prepare or Gate is set.
+// The machine owns the disks and the network, also after an error. The other files stay the
+// caller's. After an error the machine can only be closed.
 func (m *Machine) Restore(c vmm.RestoreConfig) (r vmm.RestoreResult, err error) {
 	if err := m.begin(c.Disks, c.Net); err != nil {
 		return r, err
@@ -93,13 +93,13 @@ func (m *Machine) Restore(c vmm.RestoreConfig) (r vmm.RestoreResult, err error) 
 	return r, err
 }
 
-// loadLocked makes the machine, whose memory is mapped, what the state says.
+// loadLocked loads the state into the machine, after its memory is mapped.
 func (m *Machine) loadLocked(c vmm.RestoreConfig) error {
 	size, err := c.State.Stat()
 	if err != nil {
 		return err
 	}
-	st, err := vmstate.Read(io.NewSectionReader(c.State, 0, size.Size())) // by position, which is not ours alone
+	st, err := vmstate.Read(io.NewSectionReader(c.State, 0, size.Size())) // by position: the offset is shared
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (m *Machine) loadLocked(c vmm.RestoreConfig) error {
 	if err != nil {
 		return err
 	}
-	m.devices.vsock.SetCID(uint64(c.CID)) // the saved state holds the source's
+	m.devices.vsock.SetCID(uint64(c.CID)) // the saved state has the source's CID
 	if err := m.mem.WriteAt(c.GenID[:], boot.GenIDAddr); err != nil {
 		return err
 	}
@@ -125,7 +125,8 @@ func mapMemory(m *guestmem.Map, c vmm.RestoreConfig) error {
 	if err := mapExtents(m, c.Memory); err != nil || !c.Watch {
 		return err
 	}
-	// Before the first touch, which may be the state's restore. Without it a working set has less.
+	// Before the first touch, which may be the restore of the state. Without it a working set
+	// misses pages.
 	if err := m.Watch(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
@@ -147,7 +148,7 @@ func mapExtents(m *guestmem.Map, list []extent.Extent) error {
 	return nil
 }
 
-// loadState puts every section where it belongs and returns the clock.
+// loadState restores every section and returns the clock.
 func (m *Machine) loadState(st *vmstate.State) (clock uint64, err error) {
 	if err := m.cpus.load(st); err != nil {
 		return 0, err

@@ -23,7 +23,7 @@ type section struct {
 	data    []byte
 }
 
-// sections takes a state apart.
+// sections splits a state into its sections.
 func sections(t *testing.T, state []byte, s vmspec.Shape) (out []section) {
 	t.Helper()
 	st, err := vmstate.Decode(state)
@@ -52,7 +52,7 @@ func sections(t *testing.T, state []byte, s vmspec.Shape) (out []section) {
 	return out
 }
 
-// assemble puts sections together again, with good checksums.
+// assemble joins sections, with correct checksums.
 func assemble(all []section) []byte {
 	var w vmstate.Writer
 	for _, s := range all {
@@ -61,7 +61,7 @@ func assemble(all []section) []byte {
 	return w.Bytes()
 }
 
-// bareSaved is a saved bare guest that has used every device.
+// bareSaved returns a saved bare guest that has used every device.
 func bareSaved(t *testing.T) (*bareVM, saved) {
 	t.Helper()
 	s := newScript()
@@ -81,7 +81,7 @@ func bareSaved(t *testing.T) (*bareVM, saved) {
 	return v, v.save()
 }
 
-// restoreBare loads a state, which may be anything, into a new shell.
+// restoreBare loads any state into a new shell.
 func restoreBare(t *testing.T, like *bareVM, s saved, prepare bool) (*bareVM, error) {
 	t.Helper()
 	v := newBare(t)
@@ -124,7 +124,7 @@ func TestMissingFeaturesAreNamed(t *testing.T) {
 		{7, 0, edx, 24, "amx_tile"},
 		{7, 0, edx, 23, "avx512_fp16"},
 		{0x80000001, 0, ecx, 11, "xop"},
-		{7, 0, edx, 13, "cpuid 0x7.0 edx bit 13"}, // no name of its own
+		{7, 0, edx, 13, "cpuid 0x7.0 edx bit 13"}, // it has no name
 	} {
 		_, err := restoreBare(t, v, saved{s.memory, assemble(withFeature(all, c.leaf, c.sub, c.word, c.bit))}, true)
 		if err == nil || !strings.Contains(err.Error(), "lacks features") || !strings.Contains(err.Error(), c.want) {
@@ -137,7 +137,7 @@ func TestMissingFeaturesAreNamed(t *testing.T) {
 	}
 }
 
-// withVendor makes a state's table that of another maker's CPU.
+// withVendor changes a state's table to another maker's CPU.
 func withVendor(all []section, vendor string) []section {
 	all = slices.Clone(all)
 	for i := range all {
@@ -170,7 +170,7 @@ func TestMissingSectionsAreNamed(t *testing.T) {
 	for i, gone := range all {
 		t.Run(gone.name, func(t *testing.T) {
 			_, err := restoreBare(t, v, saved{s.memory, assemble(slices.Delete(slices.Clone(all), i, i+1))}, true)
-			if gone.name == secVirtio(slotNet) || gone.name == secVirtio(slotBalloon) { // as in states older than they
+			if gone.name == secVirtio(slotNet) || gone.name == secVirtio(slotBalloon) { // as in older states
 				checkOK(t, err)
 			} else if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", gone.name)) {
 				t.Errorf("without it: %v, want an error that names it", err)
@@ -189,15 +189,15 @@ func TestMissingSectionsAreNamed(t *testing.T) {
 	}
 }
 
-// TestGarbageStatesAreSurvived runs machines from states with sound checksums
-// and unsound content: they are refused, or the guest comes to grief, and no more.
+// TestGarbageStatesAreSurvived runs machines from states with correct checksums and corrupt
+// content. They are refused, or only the guest fails.
 func TestGarbageStatesAreSurvived(t *testing.T) {
 	v, s := bareSaved(t)
 	all := sections(t, s.state, v.shape)
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		bad := slices.Clone(all)
-		i := 1 + rnd.IntN(len(bad)-1) // the shape is another test's
+		i := 1 + rnd.IntN(len(bad)-1) // another test covers the shape
 		data := bytes.Clone(bad[i].data)
 		for range 1 + rnd.IntN(20) {
 			at := rnd.IntN(len(data))

@@ -7,16 +7,16 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// The time-stamp counters of a machine belong to one instant, that of its
-// paravirtual clock: the pause at the save, and the start after a restore. They
-// are set by their offset from the host's counter, the same for all vCPUs that
-// were in step: a counter that is written is taken by KVM for an attempt to
-// synchronise, and dropped, if it is within a second of where it stood (kvm_synchronize_tsc in
-// arch/x86/kvm/x86.c); and kvm-clock is read without leaving the guest only while all offsets are equal.
+// The time-stamp counters and the paravirtual clock of a machine belong to one instant: the pause
+// at the save, and the start after a restore. Counters are set as offsets from the host's counter,
+// the same for all vCPUs in step, for two reasons. KVM takes a written counter value within a
+// second of the current one for an attempt to synchronise, and drops it (kvm_synchronize_tsc in
+// arch/x86/kvm/x86.c). And the guest reads kvm-clock without an exit only while all offsets are
+// equal.
 
 const tscVersion = 1
 
-// readTime notes clock and counters of the instant at which it is called. The vCPUs are parked.
+// readTime records the clock and the counters at the instant of the call. The vCPUs are parked.
 func (c *cpuSet) readTime() error {
 	clock, err := c.vm.Clock()
 	if err != nil {
@@ -29,7 +29,7 @@ func (c *cpuSet) readTime() error {
 	return nil
 }
 
-// readTSC gives every vCPU's counter, of the instant at which it is called. The vCPUs are parked.
+// readTSC returns every vCPU's counter at the instant of the call. The vCPUs are parked.
 func (c *cpuSet) readTSC() ([]uint64, error) {
 	first, err := tscOf(c.all[0].cpu)
 	if err != nil {
@@ -50,8 +50,9 @@ func (c *cpuSet) readTSC() ([]uint64, error) {
 	return all, nil
 }
 
-// tscOffset is 0 where the kernel does not tell: before Linux 5.16 it keeps
-// counters that are within a second of each other in step, which is taken for granted.
+// tscOffset returns a vCPU's counter offset. It returns 0 if the kernel does not report one: before
+// Linux 5.16 the kernel keeps counters within a second of each other in step, which this code
+// relies on.
 func (c *cpuSet) tscOffset(cpu *kvm.VCPU) (uint64, error) {
 	if !c.hasTSCOffset {
 		return 0, nil
@@ -70,9 +71,9 @@ func tscOf(c *kvm.VCPU) (uint64, error) {
 	return got[0].Value, nil
 }
 
-// setTime lets the clocks of a restored machine go on where they stood. No vCPU
-// has run since the restore, nor does one before it returns. The clock comes after the counters,
-// from which KVM derives it, and the timers' deadlines too, which count in them.
+// setTime resumes the clocks of a restored machine from their saved values. No vCPU may run between
+// the restore and its return. The clock is set after the counters, because KVM derives it from
+// them. So are the timers' deadlines, which are counter values.
 func (c *cpuSet) setTime() error {
 	if err := c.setTSC(); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (c *cpuSet) setTime() error {
 	}
 	for i, v := range c.all {
 		if c.deadlines[i] == 0 {
-			continue // no timer runs
+			continue // the timer is stopped
 		}
 		if err := writeMSRs(v.cpu, []kvm.MSR{{Index: msrTSCDeadline, Value: c.deadlines[i]}}); err != nil {
 			return err

@@ -11,28 +11,29 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// vcpu is a vCPU and the thread that runs it. The thread is parked except
-// between start and park; only then may others touch cpu.
+// vcpu is a vCPU and its thread. The thread is parked except between start and park. Only then may
+// others access cpu.
 type vcpu struct {
 	cpu *kvm.VCPU
 	vcpuEvents
 
-	tid    int                   // of the thread; set before ready is closed
-	ready  chan struct{}         // the thread exists
-	runs   chan func(*vcpu) bool // what to call before the run; false: do not
+	tid    int                   // thread id; set before ready is closed
+	ready  chan struct{}         // closed when the thread exists
+	runs   chan func(*vcpu) bool // function to call before the run; if false, the run is skipped
 	parked chan struct{}         // one value per ended run
 	stop   atomic.Bool           // park at the next return from the guest
 	spin   spinWatch             // belongs to the thread
 	thread sync.WaitGroup
 }
 
-// vcpuEvents are called by a vCPU's thread.
+// vcpuEvents holds callbacks of a vCPU's thread.
 type vcpuEvents struct {
-	// exit handles an exit of the guest; false ends the run.
+	// exit handles an exit of the guest. If false, the run ends.
 	exit func(*kvm.VCPU) bool
-	// failed reports an error of KVM_RUN; the run has ended.
+	// failed reports an error of KVM_RUN. The run has ended.
 	failed func(*kvm.VCPU, error)
-	// hang reports that the vCPU spins in the guest's kernel at an address, or with 0 that it left the place.
+	// hang reports that the vCPU spins in the guest's kernel at an address, or with address 0 that
+	// it has stopped spinning.
 	hang func(c *kvm.VCPU, address uint64)
 }
 
@@ -44,8 +45,8 @@ func newVCPU(cpu *kvm.VCPU, on vcpuEvents) *vcpu {
 	return c
 }
 
-// loop is the vCPU's thread. It stays with one OS thread: KVM moves a vCPU
-// between threads at a cost, and Kick needs the thread's id.
+// loop is the vCPU's thread. It stays with one OS thread: KVM moves a vCPU between threads at a
+// cost, and Kick needs the thread's id.
 func (c *vcpu) loop() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	c.tid = unix.Gettid()
@@ -60,9 +61,9 @@ func (c *vcpu) loop() {
 	}
 }
 
-// run enters the guest until it is to be parked or has ended. A port or MMIO
-// access is completed by the next entry, so stop is looked at only after an
-// entry that was interrupted: a saved vCPU never has half an instruction behind it.
+// run enters the guest until it must park or has ended. The next entry completes a port or MMIO
+// access, so run checks stop only after an interrupted entry: a saved vCPU has no half-completed
+// instruction.
 func (c *vcpu) run() {
 	for {
 		err := c.cpu.Run()
@@ -76,7 +77,7 @@ func (c *vcpu) run() {
 				return
 			}
 			c.spin.look(c.cpu)
-		case errors.Is(err, unix.EAGAIN): // a vCPU that waited for its start-up interrupt
+		case errors.Is(err, unix.EAGAIN): // the vCPU waited for its start-up interrupt
 		default:
 			c.failed(c.cpu, err)
 			return
@@ -84,19 +85,19 @@ func (c *vcpu) run() {
 	}
 }
 
-// start lets the thread call pass and, if that is true, enter the guest. It
-// does not wait for the thread, which must be parked.
+// start makes the thread call pass and, if it returns true, enter the guest. It does not wait for
+// the thread, which must be parked.
 func (c *vcpu) start(pass func(*vcpu) bool) { c.runs <- pass }
 
-// interrupt makes the thread leave the guest and park, without waiting for it.
+// interrupt makes the thread leave the guest and park. It does not wait.
 func (c *vcpu) interrupt() {
 	c.stop.Store(true)
 	c.cpu.SetImmediateExit(true)
 	kvm.Kick(c.tid)
 }
 
-// park waits until the thread has left the guest. Preconditions: it was
-// started, and interrupted or has ended its run by itself.
+// park waits until the thread has left the guest. The thread must have been started, and
+// interrupted or ended its run by itself.
 func (c *vcpu) park() {
 	<-c.parked
 	c.cpu.SetImmediateExit(false)

@@ -12,8 +12,8 @@ const (
 	mtrrWriteBack = 1<<11 | 6 // enabled, default type write-back
 )
 
-// setUpVCPU prepares a vCPU for its first entry. The others than the first wait
-// for the start-up interrupt in the state that KVM gave them.
+// setUpVCPU prepares a vCPU for its first entry. All except the first wait for the start-up
+// interrupt in their initial KVM state.
 func setUpVCPU(c *kvm.VCPU, s boot.Start) error {
 	if _, err := c.SetMSRs([]kvm.MSR{{Index: msrMTRRDefType, Value: mtrrWriteBack},
 		{Index: msrMiscEnable, Value: fastStrings}}); err != nil {
@@ -33,7 +33,7 @@ func setUpVCPU(c *kvm.VCPU, s boot.Start) error {
 	return c.SetSRegs(&sr)
 }
 
-// CR0 bits beside PE and PG: MP, ET, NE, WP, as Linux itself sets them.
+// CR0 bits besides PE and PG: MP, ET, NE, WP, as set by Linux itself.
 const cr0Base = 1<<1 | 1<<4 | 1<<5 | 1<<16
 
 func longMode(sr *kvm.SRegs, s boot.Start) {

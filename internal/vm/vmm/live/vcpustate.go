@@ -8,13 +8,13 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// Versions of the sections that this package writes (docs/inside/formats/vmstate.md).
+// Versions of the sections written by this package (docs/inside/formats/vmstate.md).
 const (
 	vcpuVersion = 1
 	maxMSRs     = 4096
 )
 
-// MSRs that need care.
+// MSRs with special handling.
 const (
 	msrTSC           = 0x10
 	msrTSCDeadline   = 0x6e0
@@ -31,15 +31,15 @@ func saveVCPU(c *kvm.VCPU, indices []uint32) ([]byte, error) {
 		events kvm.VCPUEvents
 		lapic  kvm.LAPIC
 	)
-	// MP state first: reading it makes KVM take up pending INIT and start-up
-	// interrupts, which change the rest (Documentation/virt/kvm/api.rst §4.38).
+	// MP state first: reading it makes KVM accept pending INIT and start-up interrupts, which
+	// change the rest (Documentation/virt/kvm/api.rst §4.38).
 	mp, err := c.MPState()
 	if err != nil {
 		return nil, err
 	}
-	// Events next: for an exception that is not delivered yet KVM first puts its
-	// address into CR2, or DR6, which SREGS and debug registers hold
-	// (kvm_vcpu_ioctl_x86_get_vcpu_events in arch/x86/kvm/x86.c, without KVM_CAP_EXCEPTION_PAYLOAD).
+	// Events next: for an undelivered exception KVM first puts its address into CR2, or DR6, which
+	// SREGS and debug registers hold (kvm_vcpu_ioctl_x86_get_vcpu_events in arch/x86/kvm/x86.c,
+	// without KVM_CAP_EXCEPTION_PAYLOAD).
 	if err := c.Events(&events); err != nil {
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func saveVCPU(c *kvm.VCPU, indices []uint32) ([]byte, error) {
 	return appendMSRs(out, msrs), nil
 }
 
-// readMSRs reads what can be read: the list names some that depend on hardware
-// or configuration, and the kernel stops at the first that is not there.
+// readMSRs reads the available MSRs. Some in the list depend on hardware or configuration, and the
+// kernel stops at the first missing one.
 func readMSRs(c *kvm.VCPU, indices []uint32) ([]kvm.MSR, error) {
 	var out []kvm.MSR
 	for rest := indices; len(rest) > 0; {
@@ -93,9 +93,9 @@ func readMSRs(c *kvm.VCPU, indices []uint32) ([]kvm.MSR, error) {
 	return slices.DeleteFunc(out, skipMSR), nil
 }
 
-// skipMSR leaves out the address of the wall clock: writing it makes KVM fill
-// in guest memory, a dirty page for each fork, and the guest rewrites the
-// address whenever it wants the clock.
+// skipMSR reports whether to omit an MSR: the address of the wall clock. Writing it makes KVM fill
+// in guest memory, a dirty page for each fork, and the guest rewrites the address whenever it wants
+// the clock.
 func skipMSR(m kvm.MSR) bool { return m.Index == msrKVMWallClock || m.Index == msrKVMWallClock2 }
 
 func appendMSRs(b []byte, msrs []kvm.MSR) []byte {
@@ -107,7 +107,7 @@ func appendMSRs(b []byte, msrs []kvm.MSR) []byte {
 	return b
 }
 
-// vcpuState is a decoded vCPU section. It is some 6 KiB, so it is reused.
+// vcpuState is a decoded vCPU section. It takes some 6 KiB, so it is reused.
 type vcpuState struct {
 	regs    kvm.Regs
 	sregs   kvm.SRegs
@@ -146,8 +146,8 @@ func (s *vcpuState) decode(b []byte) error {
 	return nil
 }
 
-// load puts the state into a vCPU that never ran, but for its time (see setTime).
-// The order matters: the APIC base is in SRegs, and the LAPIC depends on it.
+// load loads the state, except time (see setTime), into a fresh vCPU. The order matters: the APIC
+// base is in SRegs, and the LAPIC depends on it.
 func (s *vcpuState) load(c *kvm.VCPU, fresh []kvm.MSR) error {
 	if err := setTSCKHz(c, s.khz); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (s *vcpuState) load(c *kvm.VCPU, fresh []kvm.MSR) error {
 	return nil
 }
 
-// changed drops the MSRs that a fresh vCPU of this host has already, and those of its time.
+// changed drops the MSRs of time, and the MSRs with the values of a fresh vCPU of this host.
 func changed(msrs, fresh []kvm.MSR) []kvm.MSR {
 	have := make(map[uint32]uint64, len(fresh))
 	for _, m := range fresh {
@@ -188,7 +188,7 @@ func changed(msrs, fresh []kvm.MSR) []kvm.MSR {
 	return out
 }
 
-// deadline is the absolute time at which the vCPU's timer fires; 0 if it does not run.
+// deadline returns the absolute time at which the vCPU's timer fires, or 0 if the timer is stopped.
 func (s *vcpuState) deadline() uint64 {
 	for _, m := range s.msrs {
 		if m.Index == msrTSCDeadline {
@@ -206,10 +206,9 @@ func writeMSRs(c *kvm.VCPU, msrs []kvm.MSR) error {
 	return err
 }
 
-// TSC frequencies are equal if they differ less than hosts measure them apart
-// (KVM's own tolerance is 250 ppm). A guest with kvm-clock keeps time on any
-// frequency; only its timers are off by the difference, so a tenth is let pass
-// on hosts that cannot scale.
+// TSC frequencies are equal if they differ by less than the accuracy of hosts' measurements (KVM's
+// own tolerance is 250 ppm). A guest with kvm-clock keeps time on any frequency; only its timers
+// are off by the difference. Hosts without scaling therefore accept up to a tenth.
 const (
 	tscSamePPM  = 250
 	tscLimitPPM = 100_000

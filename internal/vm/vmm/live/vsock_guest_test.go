@@ -26,7 +26,7 @@ const (
 	portEcho   = 1001
 	portDigest = 1002 // reads to the end, answers with a digest
 	portSource = 1003 // takes a number of bytes, sends as many
-	portStay   = 1004 // holds the connection and says on the console how it ended
+	portStay   = 1004 // keeps the connection and prints how it ended on the console
 	portNobody = 1999
 )
 
@@ -52,7 +52,7 @@ func init() {
 	guestCommands["dial"] = cmdDial
 }
 
-// randomBytes are the same on both sides.
+// randomBytes returns the same bytes on both sides.
 func randomBytes(n int, seed uint64) []byte {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
@@ -81,7 +81,7 @@ func serveSource(c net.Conn) {
 func serveStay(c net.Conn) {
 	fmt.Println("stay: connected")
 	io.Copy(io.Discard, c)
-	// A reader that polls is told of an end; the reason is the socket's error.
+	// A polling reader only sees an end; the reason is the socket's error.
 	var reason error
 	if raw, err := c.(*vsock.Conn).SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) {
@@ -94,7 +94,7 @@ func serveStay(c net.Conn) {
 	fmt.Println("stay: ended:", reason)
 }
 
-// cmdDial connects to a port of the host, sends a word and tells what came back.
+// cmdDial connects to a port of the host, sends a word and returns the answer.
 func cmdDial(args []string) (string, error) {
 	port, _ := strconv.ParseUint(args[0], 10, 32)
 	c, err := vsock.Dial(vsock.Host, uint32(port), nil)
@@ -149,7 +149,7 @@ func testVsock(t *testing.T, v *serveVM) {
 		if got := readAll(t, c); !bytes.Equal(got, randomBytes(n, n)) {
 			t.Errorf("got %d bytes that are not what the guest sent", len(got))
 		}
-		// The guest has closed its half only: it still takes what we send.
+		// The guest has closed only its half: it still accepts our data.
 		if _, err := c.Write([]byte("late")); err != nil {
 			t.Error(err)
 		}
@@ -189,7 +189,8 @@ func testVsock(t *testing.T, v *serveVM) {
 	})
 }
 
-// echo sends n bytes and reads them back while it does. It may run in another goroutine than the test's.
+// echo sends n bytes and reads them back meanwhile. It may run in another goroutine than the
+// test's.
 func echo(t *testing.T, v *serveVM, n int) {
 	c, err := v.tryDial(portEcho)
 	if err != nil {
@@ -216,7 +217,7 @@ func (v *serveVM) connectAndStay(t *testing.T) *net.UnixConn {
 	return c
 }
 
-// checkHeldReset expects a restored guest to have lost the connection that it held.
+// checkHeldReset expects a restored guest to have lost its kept connection.
 func (v *serveVM) checkHeldReset(t *testing.T) {
 	t.Helper()
 	v.waitFor("stay: ended: " + unix.ECONNRESET.Error())

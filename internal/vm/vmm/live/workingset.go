@@ -14,16 +14,16 @@ import (
 	"github.com/forkd/forkd/internal/vm/workingset"
 )
 
-// maxWorkingSet bounds what is populated, in bytes; half of the memory is another bound.
+// maxWorkingSet limits the populated memory, in bytes. Half of guest memory is another limit.
 const maxWorkingSet = 64 << 20
 
-// shellBlocks bounds what page tables a shell has for what its child will read: two pages for each
-// block of 2 MiB, one of this process and one of KVM, where a shell is to cost 2 MiB at most.
+// shellBlocks limits a shell's page tables for its child's reads. Each block of 2 MiB needs two
+// pages, one of this process and one of KVM, and a shell is to cost 2 MiB at most.
 const shellBlocks = 24
 
 func workingSetLimit(memory int64) int64 { return min(maxWorkingSet, memory/2) }
 
-// WorkingSet is what a paused machine has touched of its memory since its restore.
+// WorkingSet returns the memory touched by a paused machine since its restore.
 func (m *Machine) WorkingSet() (b []byte, r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StatePaused); err != nil {
 		return nil, r, err
@@ -44,9 +44,9 @@ func (m *Machine) WorkingSet() (b []byte, r vmm.WorkingSetResult, err error) {
 	return w.Bytes(m.mem.Size()), r, nil
 }
 
-// Populate maps a working set's pages, while the guest stands still: best before it
-// begins, at its gate. A damaged set changes nothing; a kernel that can do only part of
-// it does that part. What an earlier call has mapped is left out.
+// Populate maps a working set's pages while the guest is paused, preferably before it begins, at
+// its gate. A damaged set changes nothing. A kernel with partial support does its part. Pages
+// mapped by an earlier call are skipped.
 func (m *Machine) Populate(f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StateArmed, vmm.StatePrepared, vmm.StateRunning); err != nil {
 		return r, err
@@ -55,8 +55,8 @@ func (m *Machine) Populate(f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
 	return populateLocked(m, f, func(set workingset.Set) workingset.Set { return set })
 }
 
-// PopulateShell maps what of a working set takes no memory but page tables, before it is
-// known which child this will be: pages that are only read.
+// PopulateShell maps the part of a working set that needs only page tables: the read-only pages. It
+// runs before the child is known.
 func PopulateShell(m *Machine, f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StatePrepared); err != nil {
 		return r, err
@@ -75,8 +75,8 @@ func populateLocked(m *Machine, f io.ReaderAt,
 	for _, done := range m.populated {
 		set = set.Without(done)
 	}
-	// From now on each page that the guest touches by itself is one that is not mapped in bulk;
-	// and KVM wants a vCPU that does not run.
+	// From now on, a page touched by the guest itself would no longer be mapped in bulk. KVM also
+	// needs a vCPU that does not run.
 	running := m.state == vmm.StateRunning
 	if running {
 		m.cpus.park()
@@ -89,7 +89,7 @@ func populateLocked(m *Machine, f io.ReaderAt,
 	if err = p.run(); err == nil {
 		m.populated = append(m.populated, set)
 	}
-	if running { // for its first evaluation, and nothing is populated after that
+	if running { // for its first evaluation; no pages are populated after it
 		m.populated = nil
 	}
 	return p.res, err
@@ -98,7 +98,7 @@ func populateLocked(m *Machine, f io.ReaderAt,
 // population maps a working set's pages while no vCPU runs.
 type population struct {
 	mem *guestmem.Map
-	cpu *kvm.VCPU // by which KVM is asked to map
+	cpu *kvm.VCPU // the vCPU used for KVM's mapping call
 	set workingset.Set
 	res vmm.WorkingSetResult
 }
@@ -131,8 +131,7 @@ func (p *population) mapHost(written bool) error {
 	return nil
 }
 
-// mapGuest maps all runs in the guest's page table. What it only reads is
-// mapped in this process along with that.
+// mapGuest maps all runs in the guest's page table. This also maps read-only pages in this process.
 func (p *population) mapGuest() error {
 	for run := range p.joined() {
 		if err := p.preFault(run); errors.Is(err, errors.ErrUnsupported) {
@@ -149,7 +148,7 @@ func (p *population) mapGuest() error {
 	return nil
 }
 
-// joined are the runs, those that touch as one, of whatever kind.
+// joined yields the runs of either kind, adjacent ones merged.
 func (p *population) joined() iter.Seq[extent.Run] {
 	return func(yield func(extent.Run) bool) {
 		var whole extent.Run
@@ -178,7 +177,7 @@ func count(r *vmm.WorkingSetResult, length int64, written bool) {
 	}
 }
 
-// runs are those of the set up to the limit.
+// runs yields the runs of the set up to the limit.
 func (p *population) runs() iter.Seq[workingset.Run] {
 	return func(yield func(workingset.Run) bool) {
 		left := workingSetLimit(p.mem.Size())
@@ -190,7 +189,7 @@ func (p *population) runs() iter.Seq[workingset.Run] {
 	}
 }
 
-// preFault does one run, which may lie on both sides of the hole below 4 GiB.
+// preFault maps one run, which may lie on both sides of the hole below 4 GiB.
 func (p *population) preFault(run extent.Run) error {
 	for _, r := range p.mem.Regions() {
 		part := run.Clip(r.Offset, r.Offset+r.Size)

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/workingset"
 )
 
-// restoreWatched is a restore whose touches are recorded.
+// restoreWatched restores with recording of touched pages.
 func (s saved) restoreWatched(t *testing.T, like *guestVM) *guestVM {
 	t.Helper()
 	g := newShell(t, like.shape)
@@ -25,7 +25,7 @@ func (s saved) restoreWatched(t *testing.T, like *guestVM) *guestVM {
 	return g
 }
 
-// goesOn waits until a restored counter has counted on.
+// goesOn waits until a restored counter has advanced.
 func (g *guestVM) goesOn(by int) {
 	g.t.Helper()
 	for deadline := time.Now().Add(bootLimit); ; time.Sleep(5 * time.Millisecond) {
@@ -64,7 +64,7 @@ func TestPopulatedGuestsGoOn(t *testing.T) {
 					t.Fatalf("populated %+v, want %+v, %v", got, found, err)
 				}
 				child.goesOn(5)
-				if _, err := child.Populate(bytes.NewReader(b)); err != nil { // of no use, and no harm
+				if _, err := child.Populate(bytes.NewReader(b)); err != nil { // useless and harmless
 					t.Fatal(err)
 				}
 				child.goesOn(10)
@@ -76,7 +76,7 @@ func TestPopulatedGuestsGoOn(t *testing.T) {
 	}
 }
 
-// privateDirty is how many private dirty pages of guest memory the machine has.
+// privateDirty returns the number of private dirty pages of the machine's guest memory.
 func (g *guestVM) privateDirty() (n int64) {
 	g.t.Helper()
 	err := g.mem.Accessed(func(_, length int64, written bool) error {
@@ -197,7 +197,7 @@ func TestPopulateOfAGuestThatEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Millisecond) // the guest has to get on
+		time.Sleep(5 * time.Millisecond) // the guest needs time
 	}
 	if e := g.waitEnd(); e.Kind != vmm.ExitPowerOff {
 		t.Errorf("ended with %+v, want poweroff", e)

@@ -1,13 +1,12 @@
 package flows
 
-// book is a bounded table by key. A new entry takes the place of the one that
-// was used least recently.
+// book is a bounded table by key. A new entry replaces the least recently used one.
 type book[E any] struct {
 	max  int
 	at   map[key]int32 // index in all; nil until there is an entry
 	all  []entry[E]
 	free []int32
-	// newest and oldest are the ends of the list by use; none if it is empty.
+	// newest and oldest are the ends of the list by use, or the constant none if it is empty.
 	newest, oldest int32
 }
 
@@ -23,9 +22,9 @@ func newBook[E any](most int) book[E] { return book[E]{max: most, newest: none, 
 
 func (b *book[E]) len() int { return len(b.at) }
 
-// get is the entry of k, which becomes the newest; nil: there is none.
+// get returns the entry of k and makes it the newest. It returns nil if k has no entry.
 func (b *book[E]) get(k key) *E {
-	if b.newest != none && b.all[b.newest].key == k { // as nearly always in a transfer
+	if b.newest != none && b.all[b.newest].key == k { // nearly always true in a transfer
 		return &b.all[b.newest].value
 	}
 	i, ok := b.at[k]
@@ -37,7 +36,7 @@ func (b *book[E]) get(k key) *E {
 	return &b.all[i].value
 }
 
-// add is get of an entry that is made if it is not there, and is zero in either case.
+// add returns a zero entry for k. It creates the entry if necessary.
 func (b *book[E]) add(k key) *E {
 	e := b.get(k)
 	if e == nil {
@@ -51,7 +50,7 @@ func (b *book[E]) add(k key) *E {
 	return e
 }
 
-// slot is a place for a new entry.
+// slot returns the index of a new entry.
 func (b *book[E]) slot() int32 {
 	if b.at == nil {
 		b.at = map[key]int32{}
@@ -102,7 +101,7 @@ func (b *book[E]) unlink(i int32) {
 	}
 }
 
-// each goes through the entries from the newest to the oldest.
+// each visits the entries from the newest to the oldest.
 func (b *book[E]) each(f func(k key, v *E)) {
 	for i := b.newest; i != none; i = b.all[i].older {
 		f(b.all[i].key, &b.all[i].value)

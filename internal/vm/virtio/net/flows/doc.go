@@ -1,9 +1,9 @@
-// Package flows follows what a guest has open over its network device: its TCP
-// connections and its UDP sessions, seen from the frames of both directions. A
-// clone inherits them from its source, which goes on with them; the table tells
-// what frames reset a clone's connections at once, and keeps its datagrams off
-// the source's sessions. It is bounded, does no I/O and belongs to package net.
+// Package flows tracks the open flows of a guest on its network device, its TCP connections and UDP
+// sessions, from the frames of both directions. A clone inherits them from its source, which
+// continues to use them. For a clone, the table builds frames to reset its connections immediately,
+// and keeps its datagrams off the source's sessions. The table is bounded, does no I/O and belongs
+// to package net.
 //
-// The trap: frames of the guest may be anything. What they say can cost the
-// guest its own connections, and nothing else.
+// Frames of the guest may have any content. They can cost the guest its own connections, and have
+// no other effect.
 package flows

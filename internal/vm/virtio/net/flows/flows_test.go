@@ -14,7 +14,7 @@ var (
 	peerMAC  = [6]byte{2, 0, 0, 0, 0, 1}
 )
 
-// clock is a table's time.
+// clock is a table's clock.
 type clock struct{ t time.Time }
 
 func (c *clock) now() time.Time { return c.t }
@@ -37,7 +37,7 @@ func ends(guest, far string) (g, f side) {
 func ends4() (g, f side) { return ends("192.0.0.2:1000", "198.51.100.7:443") }
 func ends6() (g, f side) { return ends("[fd66::2]:1000", "[2001:db8::7]:443") }
 
-// ip is an IP packet in a frame.
+// ip returns an IP packet in a frame.
 func ip(src, dst side, proto uint8, body []byte) []byte {
 	b := append(append([]byte{}, dst.mac[:]...), src.mac[:]...)
 	be := binary.BigEndian
@@ -77,7 +77,7 @@ func udp(src, dst side, n int) []byte {
 	return ip(src, dst, protoUDP, b)
 }
 
-// clone is a table of a guest that was restored from this one's state.
+// clone returns the table of a guest that was restored from this table's state.
 func clone(t *testing.T, from *Table) (*Table, *clock) {
 	t.Helper()
 	var w virtio.StateWriter
@@ -89,13 +89,13 @@ func clone(t *testing.T, from *Table) (*Table, *clock) {
 	return to, c
 }
 
-// reset is a reset that a guest got.
+// reset is a reset received by a guest.
 type reset struct {
 	to       netip.AddrPort
 	seq, ack uint32
 }
 
-// resets takes all of a table, and checks them as a guest's kernel does.
+// resets takes all resets of a table, and checks them like a guest's kernel.
 func resets(t *testing.T, table *Table) (out []reset) {
 	t.Helper()
 	for {
@@ -140,7 +140,7 @@ func expect(t *testing.T, got []reset, want ...reset) {
 	}
 }
 
-// open has the guest connect.
+// open makes the guest connect.
 func open(table *Table, g, f side) {
 	table.Sent(tcp(g, f, flagSYN, 100, 0, 0))
 	table.Delivered(tcp(f, g, flagSYN|flagACK, 9000, 101, 0))
@@ -243,7 +243,7 @@ func TestACloneResetsWhatItsSourceHasOpen(t *testing.T) {
 	}
 }
 
-// A VM that is saved before it has given its guest the resets passes them on.
+// A VM saved before its guest has received the resets passes them on.
 func TestResetsThatWaitAreSaved(t *testing.T) {
 	g, f := ends4()
 	table, _ := newTable()
@@ -285,7 +285,7 @@ func TestInheritedSessionsAreQuarantined(t *testing.T) {
 				t.Fatal("the source's own session is stopped")
 			}
 			child, now := clone(t, table)
-			now.t = now.t.Add(time.Hour) // it stands ready, and nobody wants it
+			now.t = now.t.Add(time.Hour) // it stands ready and unused
 			child.Start()
 			for range 3 {
 				now.t = now.t.Add(Quarantine - time.Second)
@@ -342,8 +342,8 @@ func checkUnreachable(t *testing.T, answer, question []byte, far side) {
 	}
 }
 
-// What is between the guest and its gateway is nobody else's, and a name that is
-// asked for again must be answered.
+// Traffic between the guest and its gateway is not shared with the source, and a repeated DNS
+// question must be answered.
 func TestSessionsOnTheWireAreNotInherited(t *testing.T) {
 	table, _ := newTable()
 	var frames [][]byte
@@ -378,7 +378,7 @@ func TestSessionsThatAreOverAreNotInherited(t *testing.T) {
 	}
 }
 
-// fill gives a table all the flows that it can have, of the kind that takes most room.
+// fill gives a table the maximum number of flows, of the kind with the largest encoding.
 func fill(table *Table) {
 	far := side{peerMAC, netip.MustParseAddrPort("[2001:db8::7]:443")}
 	for port := range uint16(MaxTCP + 1) {
@@ -388,7 +388,7 @@ func fill(table *Table) {
 	}
 }
 
-// A full table's state fits into a device's section, with the transport's own.
+// A full table's state fits into a device's section, together with the transport's.
 func TestAFullTableIsSaved(t *testing.T) {
 	table, _ := newTable()
 	fill(table)
@@ -398,7 +398,7 @@ func TestAFullTableIsSaved(t *testing.T) {
 		t.Errorf("%d bytes", n)
 	}
 	child, _ := clone(t, table)
-	fill(child) // and of its own as many
+	fill(child) // and as many of its own
 	grandchild, _ := clone(t, child)
 	if n := len(resets(t, grandchild)); n != MaxTCP {
 		t.Errorf("%d resets", n)

@@ -6,8 +6,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// FuzzFrames has a table follow frames of both directions, and clones it. Each
-// frame starts with its own length and direction.
+// FuzzFrames makes a table follow frames of both directions, and clones it. Each frame starts with
+// its own length and direction.
 func FuzzFrames(f *testing.F) {
 	var seed []byte
 	add := func(down bool, frame []byte) {
@@ -58,7 +58,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzRestore feeds the state decoder; what it takes can be saved again.
+// FuzzRestore feeds the state decoder. An accepted state can be saved again.
 func FuzzRestore(f *testing.F) {
 	table, _ := newTable()
 	g, far := ends6()

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tap makes a network namespace for the calling goroutine's thread, for good, with a
-// tap in it that has the guest's addresses.
+// tap creates a network namespace for the calling goroutine's thread, for good, and in it a tap
+// with the guest's addresses.
 func tap(t *testing.T) *os.File {
 	t.Helper()
 	runtime.LockOSThread() // and never unlocked: the thread ends with the test
@@ -43,7 +43,7 @@ func tap(t *testing.T) *os.File {
 	return f
 }
 
-// configure does what a guest's agent does.
+// configure does the same as a guest's agent.
 func configure(t *testing.T, name string) {
 	t.Helper()
 	check := func(what string, err error) {
@@ -70,8 +70,8 @@ func configure(t *testing.T, name string) {
 	awaitLocal(t, "fd66::2")
 }
 
-// awaitLocal waits until the kernel takes packets to an IPv6 address: a worker of its own
-// sees to that after the address was added.
+// awaitLocal waits until the kernel takes packets to an IPv6 address. A kernel worker enables that
+// after the address was added.
 func awaitLocal(t *testing.T, addr string) {
 	t.Helper()
 	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL}
@@ -91,14 +91,14 @@ func awaitLocal(t *testing.T, addr string) {
 	}
 }
 
-// kernel is a guest: this host's kernel behind a tap, and what it is connected to.
+// kernel is a guest: this host's kernel behind a tap, and the table of its flows.
 type kernel struct {
 	t     *testing.T
 	tap   *os.File
 	table *Table
 }
 
-// next is the next segment that the kernel sends.
+// next returns the next segment that the kernel sends.
 func (k *kernel) next() packet {
 	k.t.Helper()
 	b := make([]byte, 2048)
@@ -117,7 +117,7 @@ func (k *kernel) next() packet {
 	}
 }
 
-// give has the kernel get a segment of the far end of a flow.
+// give sends the kernel a segment from the far end of a flow.
 func (k *kernel) give(of packet, flags uint8, seq, ack uint32, n int) {
 	k.t.Helper()
 	addr := func(a [16]byte, port uint16) netip.AddrPort {
@@ -141,7 +141,7 @@ func (k *kernel) write(frame []byte) {
 	}
 }
 
-// connect begins a connection; its answer is the far end's.
+// connect begins a connection. The caller plays the far end.
 func (k *kernel) connect(to string) (fd int, syn packet) {
 	k.t.Helper()
 	far := netip.MustParseAddrPort(to)
@@ -158,7 +158,7 @@ func (k *kernel) connect(to string) (fd int, syn packet) {
 	if err := unix.Connect(fd, sa); !errors.Is(err, unix.EINPROGRESS) {
 		k.t.Fatal(err)
 	}
-	for syn = k.next(); syn.flags&flagSYN == 0; syn = k.next() { // what is left of those before
+	for syn = k.next(); syn.flags&flagSYN == 0; syn = k.next() { // skip the rest of earlier connections
 	}
 	return fd, syn
 }
@@ -175,7 +175,7 @@ func (k *kernel) mustFail(fd int, want unix.Errno) {
 	}
 }
 
-// Linux takes the resets at once, whatever it was about.
+// Linux accepts the resets immediately, in any state of the connection.
 func TestLinuxTakesTheResets(t *testing.T) {
 	k := &kernel{t: t, tap: tap(t)}
 	const isn = 9000
@@ -207,7 +207,7 @@ func TestLinuxTakesTheResets(t *testing.T) {
 				k.next()
 			}, unix.ECONNRESET},
 		} {
-			t.Logf("%s: %s", to, c.name) // no subtest: that would be another thread
+			t.Logf("%s: %s", to, c.name) // not a subtest, which would run in another thread
 			k.table, _ = newTable()
 			fd, syn := k.connect(to)
 			c.do(syn)
@@ -221,7 +221,7 @@ func TestLinuxTakesTheResets(t *testing.T) {
 	}
 }
 
-// Linux finds the socket to which the answer to a stopped datagram belongs.
+// Linux finds the socket of the answer to a stopped datagram.
 func TestLinuxHearsOfStoppedDatagrams(t *testing.T) {
 	k := &kernel{t: t, tap: tap(t)}
 	for _, far := range []netip.AddrPort{netip.MustParseAddrPort("198.51.100.7:443"), netip.MustParseAddrPort("[2001:db8::7]:443")} {
@@ -256,7 +256,7 @@ func TestLinuxHearsOfStoppedDatagrams(t *testing.T) {
 	}
 }
 
-// datagram waits for a datagram of the kernel and is what a table answers.
+// datagram waits for a datagram of the kernel and returns the table's answer.
 func (k *kernel) datagram(table *Table) (answer []byte) {
 	k.t.Helper()
 	b := make([]byte, 2048)
@@ -275,7 +275,7 @@ func (k *kernel) datagram(table *Table) (answer []byte) {
 	}
 }
 
-// local is a socket's own address, for a message.
+// local returns a socket's own address, for a message.
 func local(fd int) unix.Sockaddr {
 	sa, _ := unix.Getsockname(fd)
 	return sa

@@ -16,7 +16,7 @@ const (
 	protoICMP, protoTCP, protoUDP, protoICMPv6 = 1, 6, 17, 58
 	extHopByHop, extRouting, extFragment       = 0, 43, 44
 	extDestination                             = 60
-	// maxExtensions and maxHeaders bound the walk through a frame's headers.
+	// maxExtensions and maxHeaders limit the walk through a frame's headers.
 	maxExtensions, maxHeaders = 4, 512
 )
 
@@ -25,7 +25,7 @@ const (
 	flagFIN, flagSYN, flagRST, flagACK = 1, 2, 4, 16
 )
 
-// key names a flow, seen from the guest. Addresses are in 16 bytes, IPv4 ones mapped.
+// key names a flow from the guest's side. Addresses have 16 bytes; IPv4 addresses are mapped.
 type key struct {
 	guest, far         [16]byte
 	guestPort, farPort uint16
@@ -33,19 +33,19 @@ type key struct {
 
 func (k *key) v4() bool { return netip.AddrFrom16(k.far).Is4In6() }
 
-// packet is what the table wants to know of a frame.
+// packet holds the frame fields used by the table.
 type packet struct {
 	key     key
 	proto   uint8
-	l4      int // where the transport's header begins in the frame
+	l4      int // offset of the transport's header in the frame
 	payload int // bytes of data
 
-	// Of TCP.
+	// TCP only.
 	flags    uint8
 	seq, ack uint32
 }
 
-// end is the sequence number after all that a segment takes up.
+// end returns the sequence number after a segment.
 func (p *packet) end() uint32 {
 	n := p.seq + uint32(p.payload)
 	if p.flags&flagSYN != 0 {
@@ -57,7 +57,7 @@ func (p *packet) end() uint32 {
 	return n
 }
 
-// parse reads a frame of the guest, or one to it; false: it belongs to no flow.
+// parse reads a frame from or to the guest. It returns false if the frame belongs to no flow.
 func parse(frame []byte, fromGuest bool) (p packet, ok bool) {
 	if len(frame) < etherSize {
 		return p, false
@@ -94,7 +94,7 @@ func (p *packet) parseIPv4(frame []byte, src, dst *[16]byte) (end int, ok bool) 
 	return min(etherSize+total, len(frame)), true
 }
 
-// parseIPv6 is parseIPv4 for IPv6. Its extension headers are walked through, up to a bound.
+// parseIPv6 is parseIPv4 for IPv6. It skips a bounded number of extension headers.
 func (p *packet) parseIPv6(frame []byte, src, dst *[16]byte) (end int, ok bool) {
 	b := frame[etherSize:]
 	if len(b) < ipv6Size || b[0]>>4 != 6 {
@@ -102,7 +102,7 @@ func (p *packet) parseIPv6(frame []byte, src, dst *[16]byte) (end int, ok bool) 
 	}
 	*src, *dst = [16]byte(b[8:]), [16]byte(b[24:])
 	if netip.AddrFrom16(*src).Is4In6() || netip.AddrFrom16(*dst).Is4In6() {
-		return 0, false // never on a wire, and the table takes them for IPv4
+		return 0, false // never used on a link, and the table takes them for IPv4
 	}
 	end = min(etherSize+ipv6Size+int(binary.BigEndian.Uint16(b[4:])), len(frame))
 	p.proto, p.l4 = b[6], etherSize+ipv6Size
@@ -127,7 +127,7 @@ func (p *packet) parseIPv6(frame []byte, src, dst *[16]byte) (end int, ok bool) 
 	return 0, false
 }
 
-// parsePorts reads the transport's header; frame ends where the packet does.
+// parsePorts reads the transport's header. frame ends with the packet.
 func (p *packet) parsePorts(frame []byte, fromGuest bool) bool {
 	if p.l4 > len(frame) {
 		return false

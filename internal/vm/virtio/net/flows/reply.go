@@ -8,12 +8,11 @@ import (
 // maxReset is the length of the longest frame of Reset, in bytes.
 const maxReset = etherSize + ipv6Size + tcpSize
 
-// hops is the time to live of what the table makes.
+// hops is the time to live of the table's own packets.
 const hops = 64
 
-// Reset is the next frame that resets a connection which the guest has
-// inherited, valid until the next call. It is nil when there is none left.
-// guest is the guest's hardware address.
+// Reset returns the next frame for resetting an inherited connection of the guest, or nil if none
+// is left. The frame is valid until the next call. guest is the guest's hardware address.
 func (t *Table) Reset(guest [6]byte) []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -33,15 +32,15 @@ func (t *Table) Reset(guest [6]byte) []byte {
 	be.PutUint16(segment, r.key.farPort)
 	be.PutUint16(segment[2:], r.key.guestPort)
 	be.PutUint32(segment[4:], seq)
-	// A connection that is being opened takes a reset only for what it has sent (RFC 9293
-	// §3.10.7.3); others do not look.
+	// A connection being opened accepts a reset only if it acknowledges the sent data (RFC 9293
+	// §3.10.7.3); other states ignore the field.
 	be.PutUint32(segment[8:], r.sent)
 	segment[12], segment[13] = tcpSize/4<<4, flagRST|flagACK
 	be.PutUint16(segment[16:], ^fold(pseudo(&r.key, protoTCP, tcpSize)+sum(segment)))
 	return frame
 }
 
-// ResetDone says that the guest has the frame of the last Reset.
+// ResetDone is called when the guest has received the frame of the last Reset.
 func (t *Table) ResetDone() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,12 +84,13 @@ func (t *Table) begin(buf []byte, k *key, guest [6]byte, proto uint8, n int) (fr
 
 const (
 	icmpSize = 8
-	// minQuote is how much of a packet an answer quotes, if it has so much, in bytes.
+	// minQuote is the quoted length of a packet in an answer, in bytes, unless the packet is
+	// shorter.
 	minQuote = 128
 )
 
-// unreachable answers a datagram as a host does that has nobody at that port. It
-// quotes the packet at least up to the ports, by which the guest finds the socket.
+// unreachable answers a datagram like a host without a server on the port. It quotes the packet at
+// least up to the ports, by which the guest finds the socket.
 func (t *Table) unreachable(frame []byte, p *packet) []byte {
 	quote := frame[etherSize:]
 	quote = quote[:min(len(quote), max(minQuote, p.l4-etherSize+udpSize))]
@@ -113,13 +113,13 @@ func (t *Table) unreachable(frame []byte, p *packet) []byte {
 	return out
 }
 
-// pseudo is the sum of the pseudo header of a packet of a flow (RFC 9293 §3.1, RFC 8200 §8.1).
+// pseudo returns the sum of the pseudo header of a packet of a flow (RFC 9293 §3.1, RFC 8200 §8.1).
 func pseudo(k *key, proto uint8, n int) uint64 {
 	far, guest := netip.AddrFrom16(k.far).Unmap().AsSlice(), netip.AddrFrom16(k.guest).Unmap().AsSlice()
 	return sum(far) + sum(guest) + uint64(proto) + uint64(n)
 }
 
-// sum is the sum of b's 16-bit words, as in an Internet checksum (RFC 1071).
+// sum returns the sum of b's 16-bit words, as in an Internet checksum (RFC 1071).
 func sum(b []byte) (s uint64) {
 	for ; len(b) >= 2; b = b[2:] {
 		s += uint64(binary.BigEndian.Uint16(b))

@@ -16,7 +16,7 @@ func (t *Table) Save(w *virtio.StateWriter) {
 	t.saveSessions(w)
 }
 
-// saveConnections writes those that are still to be reset as well: the guest has them.
+// saveConnections also writes the connections still to be reset: the guest has them.
 func (t *Table) saveConnections(w *virtio.StateWriter) {
 	pending := t.resets[:min(len(t.resets), MaxTCP)]
 	followed := MaxTCP - len(pending)
@@ -31,8 +31,8 @@ func (t *Table) saveConnections(w *virtio.StateWriter) {
 	})
 }
 
-// saveSessions writes those that were used within Quarantine, and those that the
-// guest may not use: its clones may not either.
+// saveSessions writes the sessions used within Quarantine, and the guest's quarantined sessions:
+// its clones may not use them either.
 func (t *Table) saveSessions(w *virtio.StateWriter) {
 	now := t.now()
 	var list []key // the quarantined ones first, each group by use
@@ -49,8 +49,8 @@ func (t *Table) saveSessions(w *virtio.StateWriter) {
 	}
 }
 
-// Restore makes the table, which is new, that of a clone: all connections of the
-// state are to be reset, all sessions in quarantine. Start follows.
+// Restore makes the table, which is new, a clone's table: all connections of the state are to be
+// reset, and all sessions are in quarantine. Start follows.
 func (t *Table) Restore(r *virtio.StateReader) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,31 +7,31 @@ import (
 )
 
 const (
-	// MaxTCP and MaxUDP are how many flows a table follows. The state of as
-	// many fits into a device's section.
+	// MaxTCP and MaxUDP are the numbers of flows followed by a table. The state of as many fits
+	// into a device's section.
 	MaxTCP = 1024
 	MaxUDP = 256
-	// Quarantine is for how long the guest must not have used an inherited
-	// UDP flow before it may use it again.
+	// Quarantine is the time for which the guest must not have used an inherited UDP flow before it
+	// may use it again.
 	Quarantine = 5 * time.Minute
 )
 
-// connection is what a TCP connection's reset needs. Sequence numbers wrap.
+// connection holds the values for a TCP connection's reset. Sequence numbers wrap.
 type connection struct {
-	// sent is the end of what the guest has sent.
+	// sent is the end of the guest's sent data.
 	sent uint32
-	// ack is the guest's last acknowledgement, and next the end of what it was
-	// given without a gap. One of them is what its kernel expects next: ack
-	// lags behind, and what is between may have been dropped on the way up.
+	// ack is the guest's last acknowledgement, and next the end of the data received without a gap.
+	// Its kernel expects one of them next: ack lags behind, and data in between may have been
+	// dropped before the socket.
 	ack, next uint32
 	flags     uint8
 }
 
 // Flags of a connection.
 const (
-	heard    = 1 << iota // the far end has spoken: ack and next count
+	heard    = 1 << iota // the far end has spoken: ack and next are valid
 	guestFIN             // the guest has sent all
-	farFIN               // the guest was given the far end's last byte
+	farFIN               // the guest has received the far end's last byte
 	finAcked             // the far end has acknowledged guestFIN
 
 	allFlags = heard | guestFIN | farFIN | finAcked
@@ -40,7 +40,7 @@ const (
 // session is a UDP flow.
 type session struct{ used time.Time }
 
-// inherited is a connection that waits to be reset.
+// inherited is a connection waiting to be reset.
 type inherited struct {
 	key key
 	connection
@@ -51,19 +51,19 @@ type inherited struct {
 type Table struct {
 	now func() time.Time
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	peer        [6]byte    // hardware address of the guest's other end
 	connections book[connection]
 	sessions    book[session]
-	// quarantine has the sessions that the guest has inherited; used is when it
-	// last tried, or when it began to run; zero before that.
+	// quarantine has the guest's inherited sessions. used is the time of its last attempt, or of
+	// the guest's start; zero before that.
 	quarantine book[session]
 	resets     []inherited
 	reply      []byte // the last answer of Sent; nil until there was one
-	reset      []byte // the last frame of Reset; nil while there is none
+	reset      []byte // the last frame of Reset; nil without one
 }
 
-// New makes an empty table. Its clock is now.
+// New returns an empty table. Its clock is now.
 func New(now func() time.Time) *Table {
 	return &Table{
 		now: now, connections: newBook[connection](MaxTCP),
@@ -71,8 +71,8 @@ func New(now func() time.Time) *Table {
 	}
 }
 
-// Start says that the guest runs from now on: quarantines count from here, and
-// not while a restored guest waits to be wanted.
+// Start is called when the guest begins to run. Quarantines count from here, and not while a
+// restored guest waits for use.
 func (t *Table) Start() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,9 +84,9 @@ func (t *Table) Start() {
 	})
 }
 
-// Inherit looks at a frame that the source of a restored guest was about to send: its
-// session belongs to the source as well. A connection needs nothing: the guest's engine
-// does not know it, unless it is being opened, and then it is the guest's own.
+// Inherit processes a frame a restored guest's source was about to send. Its session belongs to the
+// source as well. A connection needs no entry: the guest's engine does not know it, unless it is
+// being opened, and then it is the guest's own.
 func (t *Table) Inherit(frame []byte) {
 	p, ok := parse(frame, true)
 	if !ok || p.proto != protoUDP || onWire(p.key.far) {
@@ -97,8 +97,8 @@ func (t *Table) Inherit(frame []byte) {
 	t.quarantine.add(p.key).used = t.now()
 }
 
-// Sent looks at a frame of the guest. If it must not leave, pass is false and
-// the guest gets the answer, which is valid until the next call.
+// Sent processes a frame of the guest. If it must not leave, pass is false and the guest gets the
+// answer, which is valid until the next call.
 func (t *Table) Sent(frame []byte) (answer []byte, pass bool) {
 	p, ok := parse(frame, true)
 	if !ok {
@@ -117,7 +117,7 @@ func (t *Table) Sent(frame []byte) (answer []byte, pass bool) {
 	return nil, true
 }
 
-// Delivered looks at a frame that the guest was given.
+// Delivered processes a frame received by the guest.
 func (t *Table) Delivered(frame []byte) {
 	p, ok := parse(frame, false)
 	if !ok {
@@ -132,7 +132,7 @@ func (t *Table) Delivered(frame []byte) {
 	t.datagram(&p)
 }
 
-// after reports whether a comes after b in a sequence that wraps.
+// after reports whether a comes after b in a wrapping sequence.
 func after(a, b uint32) bool { return int32(a-b) > 0 }
 
 func (t *Table) segmentSent(p *packet) {
@@ -157,7 +157,7 @@ func (t *Table) segmentSent(p *packet) {
 	t.forgetEnded(p.key, c)
 }
 
-// hear notes what the guest expects next, by its own word.
+// hear records the guest's own acknowledgement as the next expected byte.
 func (c *connection) hear(ack uint32) {
 	if c.flags&heard == 0 {
 		c.ack, c.next = ack, ack
@@ -179,14 +179,14 @@ func (t *Table) segmentDelivered(p *packet) {
 	c := t.connections.get(p.key)
 	switch {
 	case c == nil && p.flags&flagSYN == 0:
-		return // nothing is known of the guest's side
+		return // the guest's side is unknown
 	case c == nil:
 		c = t.connections.add(p.key)
 	}
 	if p.flags&flagSYN != 0 && c.flags&heard == 0 {
 		c.hear(p.seq + 1)
 	}
-	if c.flags&heard != 0 && !after(p.seq, c.next) { // else there is a gap before it
+	if c.flags&heard != 0 && !after(p.seq, c.next) { // otherwise a gap precedes it
 		if after(p.end(), c.next) {
 			c.next = p.end()
 		}
@@ -200,7 +200,7 @@ func (t *Table) segmentDelivered(p *packet) {
 	t.forgetEnded(p.key, c)
 }
 
-// forgetEnded drops a connection that both sides have closed and acknowledged.
+// forgetEnded drops a connection once both sides have closed and acknowledged.
 func (t *Table) forgetEnded(k key, c *connection) {
 	if c.flags == allFlags && c.ack == c.next {
 		t.connections.remove(k)
@@ -219,8 +219,8 @@ func (t *Table) datagram(p *packet) {
 	s.used = t.now()
 }
 
-// onWire reports whether an address means something on this wire only, where a
-// clone has another neighbour than its source: there is no session to share.
+// onWire reports whether an address is valid only on this link. A clone has another neighbour there
+// than its source, so there is no session to share.
 func onWire(far [16]byte) bool {
 	a := netip.AddrFrom16(far).Unmap()
 	return a.IsLinkLocalUnicast() || a.IsMulticast() || wirePrefix.Contains(a) || a == broadcast
@@ -231,7 +231,7 @@ var (
 	broadcast  = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 )
 
-// quarantined reports whether the guest must not use a flow, and notes that it tried.
+// quarantined reports whether the guest must not use a flow, and records the attempt.
 func (t *Table) quarantined(p *packet) bool {
 	if t.quarantine.len() == 0 {
 		return false
