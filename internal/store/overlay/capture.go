@@ -81,7 +81,8 @@ func (d *Disk) dataEnd(first, end int64) (int64, error) {
 }
 
 // CopyTo writes the whole disk, overlay and backing, as a sparse copy into a file. The copy starts at the file's
-// present position; the file must have no data there yet. CopyTo returns the number of data bytes. It does not sync the file.
+// present position; the file must have no data there yet. CopyTo returns the number of data bytes. It does not
+// sync the file.
 func (d *Disk) CopyTo(dst *os.File) (int64, error) {
 	start, err := dst.Seek(0, io.SeekCurrent)
 	if err == nil {
