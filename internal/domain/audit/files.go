@@ -58,7 +58,7 @@ func nextRolled(path string, all []rolledFile) string {
 var errOldestGone = errors.New("the log removed its oldest files while it was read")
 
 // walk calls each with the files of a log that are newer than the file numbered done (0 for all files), oldest
-// first and open. each closes its file. walk misses no file and repeats none even if the log is rolled over
+// first and open. each closes its file. walk neither misses nor repeats a file, even if the log is rolled over
 // meanwhile: a full file no longer changes, and a file counts as the current one, which comes last, only if it
 // was not full yet when it was opened. walk returns errOldestGone, or fs.ErrNotExist if there is no such log.
 func walk(path string, done uint64, each func(f *os.File, current bool) error) error {

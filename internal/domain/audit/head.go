@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// readHead reads the head beside a log. It returns false if there is none.
+// readHead reads the head beside a log. It returns false if there is no head.
 func readHead(path string) (Head, bool, error) {
 	f, err := os.Open(path + headSuffix)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,8 +15,8 @@ func baseOf(path string) string { return filepath.Base(path) }
 
 // left describes the end of a file.
 type left struct {
-	head  Head      // of its last whole line; Seq 0 if it has none
-	torn  hash.Hash // of the incomplete text after it; nil if there is none
+	head  Head      // of its last whole line; Seq 0 without one
+	torn  hash.Hash // of the incomplete text after it; may be nil
 	owed  bool      // the file does not end with a newline
 	bytes int64
 	known bool // the file has a line with the wanted number, but another hash

@@ -47,7 +47,7 @@ type writer struct {
 	regular bool
 	head    Head      // of the last line written whole
 	saved   Head      // beside the log
-	torn    hash.Hash // of incomplete text after that line, with its pending newline; nil if there is none
+	torn    hash.Hash // of incomplete text after that line, with its pending newline; may be nil
 	owed    bool      // the file does not end with a newline
 	notes   []Entry   // to be written before anything else
 }

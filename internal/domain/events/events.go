@@ -19,7 +19,7 @@ type Event struct {
 	Sandbox   string
 	Snapshot  string
 	Owner     string // tenant of the object; empty for the operator
-	Principal string // caller; empty if there is none or it is unknown
+	Principal string // caller; empty if there was no caller or it is unknown
 	Detail    map[string]string
 }
 

@@ -15,10 +15,10 @@ type ring struct {
 
 func (r *ring) slot(n uint64) *Event { return &r.kept[n-r.first()] }
 
-// first returns the number of the oldest kept event, or of the next event if none is kept.
+// first returns the number of the oldest kept event, or of the next event if the ring is empty.
 func (r *ring) first() uint64 { return r.count - uint64(len(r.kept)) + 1 }
 
-// newest returns the operator's ID of the newest kept event, or 0 if there is none.
+// newest returns the operator's ID of the newest kept event, or 0.
 func (r *ring) newest() uint64 {
 	if len(r.kept) == 0 {
 		return 0

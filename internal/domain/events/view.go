@@ -195,7 +195,7 @@ func (m *merged) begin(after uint64) (at uint64, gap *Event) {
 	return after + 1, nil
 }
 
-// oldest returns the lowest kept ID that is at least from. If there is none, it returns the next ID.
+// oldest returns the lowest kept ID that is at least from. If no kept ID matches, it returns the next ID.
 func (m *merged) oldest(from uint64) uint64 {
 	id := m.log.next
 	for _, r := range m.log.rings {

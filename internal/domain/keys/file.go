@@ -30,7 +30,7 @@ type file struct {
 	Keys   []record `json:"keys"`
 }
 
-// record is a stored key. Times are seconds since 1970, 0 for none.
+// record is a stored key. Times are seconds since 1970, or 0.
 type record struct {
 	ID       string           `json:"id"`
 	Name     string           `json:"name"`

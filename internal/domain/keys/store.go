@@ -138,7 +138,7 @@ func (s *Store) Allow(id string) (wait time.Duration, ok bool) {
 	return time.Second, false
 }
 
-// Quotas returns a key's quotas. An unknown key has none.
+// Quotas returns a key's quotas. An unknown key has no quotas.
 func (s *Store) Quotas(id string) Quotas {
 	if e := s.table.Load().byID[id]; e != nil {
 		return e.Quotas
@@ -146,7 +146,7 @@ func (s *Store) Quotas(id string) Quotas {
 	return Quotas{}
 }
 
-// HostPorts returns the host's ports that a key grants. An unknown key grants none.
+// HostPorts returns the host's ports that a key grants. An unknown key grants no ports.
 func (s *Store) HostPorts(id string) netpolicy.HostGrant {
 	if e := s.table.Load().byID[id]; e != nil {
 		return e.HostGrant()

@@ -31,7 +31,7 @@ type key struct{}
 // With returns a context for requests of p.
 func With(ctx context.Context, p Principal) context.Context { return context.WithValue(ctx, key{}, p) }
 
-// From returns the context's principal. It is the operator if there is none.
+// From returns the context's principal. The default is the operator.
 func From(ctx context.Context) Principal {
 	p, _ := ctx.Value(key{}).(Principal)
 	return p

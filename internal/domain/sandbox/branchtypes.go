@@ -24,10 +24,10 @@ type BranchRequest struct {
 	Owner     string     // tenant of the new snapshot; if empty, the sandbox's
 	Tag       string     // of the new snapshot; if empty, derived from the sandbox's id and a number
 	Mode      BranchMode // if empty, BranchLive
-	// MaxPause limits the guest's pause; 0 sets no limit. If the limit cannot be kept, the branch does nothing
+	// MaxPause limits the guest's pause; 0 sets no limit. If the limit cannot be kept, the branch makes no change
 	// and its error reports the pause it would have needed.
 	MaxPause time.Duration
-	// N is the number of children that the same call forks from the new snapshot; 0 forks none.
+	// N is the number of children that the same call forks from the new snapshot. It may be 0.
 	N int
 	// Env and Life apply to each child, as in a ForkRequest.
 	Env  map[string]string

@@ -7,7 +7,7 @@ import (
 
 // Images is the part of the image store used by the engine.
 type Images interface {
-	// Image returns the image of that name. It returns ErrNotFound if there is none.
+	// Image returns the image of that name. It returns ErrNotFound if it does not exist.
 	Image(ctx context.Context, name string) (Image, error)
 }
 

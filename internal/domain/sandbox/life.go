@@ -12,7 +12,7 @@ const (
 
 // Life holds a sandbox's deadline, its idle limit and the action taken when either passes.
 type Life struct {
-	// Deadline is an instant of the host's wall clock; zero if there is none. At the deadline a paused sandbox is
+	// Deadline is an instant of the host's wall clock, or zero. At the deadline a paused sandbox is
 	// killed, too, if AtEnd is AtEndKill.
 	Deadline time.Time `json:",omitzero"`
 	// TTL is the time to the deadline when it was set. In a request, a TTL without a deadline sets the deadline
@@ -34,7 +34,7 @@ type Life struct {
 	Suspended bool `json:",omitempty"`
 }
 
-// Bounds of a Life. The longest one overflows none of our clocks.
+// Bounds of a Life. The longest one does not overflow our clocks.
 const (
 	MinLife = time.Second
 	MaxLife = 3650 * 24 * time.Hour

@@ -10,7 +10,7 @@ import (
 
 // Network is a sandbox's network policy and its wire.
 type Network struct {
-	// Asked is the policy of the request, or the snapshot's if the request has none.
+	// Asked is the policy of the request, or else the snapshot's.
 	Asked netpolicy.Spec `json:"asked,omitzero"`
 	// HostPorts are the host's ports that its policy may name, as granted to the caller who set it. A record
 	// without them grants none.
@@ -19,7 +19,7 @@ type Network struct {
 	Effective netpolicy.Spec `json:"effective,omitzero"`
 	// Cut lists the removed parts of Asked, each with its reason, for people.
 	Cut []string `json:"cut,omitempty"`
-	// Wire is the name of its VM at forkd-net. If empty, it has no wire; it needs none while nothing is allowed.
+	// Wire is the name of its VM at forkd-net. If empty, it has no wire, because its policy allows no traffic.
 	Wire string `json:"wire,omitempty"`
 	// Tap is the operator's tap used instead of a policy, or empty. Effective is none then: the operator controls
 	// the tap's network.
@@ -48,7 +48,7 @@ type PolicyName string
 
 // Names of policies.
 const (
-	PolicyNone   PolicyName = "none"   // nothing is allowed: every attempt is refused immediately
+	PolicyNone   PolicyName = "none"   // no traffic is allowed: every attempt is refused immediately
 	PolicyPublic PolicyName = "public" // all public addresses
 	PolicyCustom PolicyName = "custom" // set by rules
 	PolicyTap    PolicyName = "tap"    // an operator's network

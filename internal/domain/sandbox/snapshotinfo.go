@@ -34,7 +34,7 @@ type SnapshotInfo struct {
 	Shape       vmspec.Shape
 	CPU         *CPU     // seen by its guest; nil in snapshots without that record
 	Languages   []string // interpreters warmed up in it
-	// Network is the policy of sandboxes forked from it without one. If nil, nothing is allowed.
+	// Network is the policy of sandboxes forked from it without one. If nil, no traffic is allowed.
 	Network *netpolicy.Spec
 	// PrivatePorts requires a token at the ports of sandboxes forked from it, unless the fork says otherwise.
 	PrivatePorts bool

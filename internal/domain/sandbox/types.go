@@ -168,7 +168,7 @@ type CreateRequest struct {
 	BootWait time.Duration
 	// WarmTimeout bounds the warm-up; 0 means DefaultWarmTimeout.
 	WarmTimeout time.Duration
-	// Network is the policy of sandboxes forked from the snapshot without one. If nil, nothing is allowed.
+	// Network is the policy of sandboxes forked from the snapshot without one. If nil, no traffic is allowed.
 	Network *netpolicy.Spec
 	// BuildNetwork is the policy during creation. If nil, it is Network.
 	BuildNetwork *netpolicy.Spec
@@ -249,7 +249,7 @@ type EvalRequest struct {
 
 // EvalResult is the interpreter's answer.
 type EvalResult struct {
-	Result         string // repr of the last expression; empty for none
+	Result         string // repr of the last expression; may be empty
 	Stdout, Stderr string // raw bytes
 	Error          string // traceback; empty on success
 	ExitCode       int    // 1 after an exception, or the code's exit status

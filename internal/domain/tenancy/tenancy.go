@@ -18,7 +18,7 @@ type Config struct {
 	HostPorts func(keyID string) netpolicy.HostGrant
 	// Alive reports whether a key is still valid. If nil, every key is.
 	Alive func(keyID string) bool
-	// Held returns the bytes of a tenant's uploads, which count against its disk quota. If nil, there are none.
+	// Held returns the bytes of a tenant's uploads, which count against its disk quota. If nil, uploads do not count.
 	Held func(tenant string) int64
 	// Published lists snapshots that every tenant may fork. If nil, publishing is disabled.
 	Published *Published

@@ -29,7 +29,7 @@ const (
 type Workspace struct {
 	ID, Name, Owner string
 	Source          string // tag of its original snapshot
-	State           string // tag of its last suspend's snapshot; empty if there was none
+	State           string // tag of its last suspend's snapshot; empty before the first one
 	Status          Status
 	Sandbox         string // empty unless it is running
 	Created, Active time.Time
@@ -67,7 +67,7 @@ func Open(path string, now func() time.Time) (*Book, error) {
 	return &Book{path: path, now: now, all: all, busy: map[string]bool{}}, nil
 }
 
-// Nowhere returns a Book without a file. It has no workspaces, and none can be created.
+// Nowhere returns a Book without a file. It has no workspaces, and cannot create any.
 func Nowhere() *Book { return &Book{now: time.Now, busy: map[string]bool{}} }
 
 // List returns the workspaces visible to the caller, sorted by name.

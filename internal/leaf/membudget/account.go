@@ -6,7 +6,7 @@ import (
 )
 
 // Account counts a request's charge to a budget, on behalf of its tenant. Its methods are safe for concurrent
-// use. A nil Account counts nothing and has no limit.
+// use. A nil Account does not count and has no limit.
 type Account struct {
 	budget *Budget
 	most   int64 // limit of one request
@@ -63,7 +63,7 @@ func (a *Account) Held() int64 {
 	return a.held
 }
 
-// Charge charges n more bytes. If there is no room for them, it charges none and returns false.
+// Charge charges n more bytes. If there is no room for them, it makes no charge and returns false.
 func (a *Account) Charge(n int64) bool {
 	if a == nil {
 		return true

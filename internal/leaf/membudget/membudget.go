@@ -20,7 +20,7 @@ type Budget struct {
 // New returns a budget of total bytes.
 func New(total int64) *Budget { return &Budget{total: total, by: map[string]int64{}} }
 
-// Charge charges n bytes to a tenant. If they exceed its share, it charges none and returns false.
+// Charge charges n bytes to a tenant. If they exceed its share, it makes no charge and returns false.
 func (b *Budget) Charge(tenant string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
