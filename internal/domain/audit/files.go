@@ -59,8 +59,8 @@ var errOldestGone = errors.New("the log removed its oldest files while it was re
 
 // walk calls each with the files of a log that are newer than the file numbered done (0 for all files), oldest
 // first and open. each closes its file. walk neither misses nor repeats a file, even if the log is rolled over
-// meanwhile: a full file no longer changes, and a file counts as the current one, which comes last, only if it
-// was not full yet when it was opened. walk returns errOldestGone, or fs.ErrNotExist if there is no such log.
+// meanwhile: a full file no longer changes, and the current file, which comes last, is used only if no newer full
+// file has appeared after it was opened. walk returns errOldestGone, or fs.ErrNotExist if there is no such log.
 func walk(path string, done uint64, each func(f *os.File, current bool) error) error {
 	for {
 		full, err := rolledFiles(path)

@@ -66,8 +66,8 @@ type Spec struct {
 	Scopes  principal.Scopes
 	Quotas  Quotas
 	Expires time.Time // zero if it never expires
-	// HostPorts are the host's ports, PORT or FIRST-LAST, that the key's policies may name. The list may be
-	// empty.
+	// HostPorts are the host's ports, PORT or FIRST-LAST, that the key's policies may name. An empty list
+	// allows no ports.
 	HostPorts []string
 }
 

@@ -13,7 +13,8 @@ type Limits struct {
 	// it reads and writes. A VM above the limit is ended.
 	MemoryMiB int     `json:"memory_mib,omitempty"`
 	CPUs      float64 `json:"cpus,omitempty"` // 0.5 is half of the time of one CPU; beyond that it has to wait
-	// CPUWeight is its share when CPUs are short, relative to the tenant's other sandboxes. The default is 100.
+	// CPUWeight is its share when CPUs are short; a tenant's sandbox shares with the tenant's others. The default
+	// is 100.
 	CPUWeight int `json:"cpu_weight,omitempty"`
 	// DiskReadMiB and DiskWriteMiB limit transfers from and to the store's disk, in MiB per second.
 	DiskReadMiB  int `json:"disk_read_mib,omitempty"`

@@ -19,7 +19,8 @@ type Network struct {
 	Effective netpolicy.Spec `json:"effective,omitzero"`
 	// Cut lists the removed parts of Asked, each with its reason, for people.
 	Cut []string `json:"cut,omitempty"`
-	// Wire is the name of its VM at forkd-net. If empty, it has no wire, because its policy allows no traffic.
+	// Wire is the name of its VM at forkd-net. If empty, it has no wire; it does not need one while its policy
+	// allows no traffic.
 	Wire string `json:"wire,omitempty"`
 	// Tap is the operator's tap used instead of a policy, or empty. Effective is none then: the operator controls
 	// the tap's network.

@@ -39,7 +39,7 @@ func (s Shape) Validate() error {
 	return nil
 }
 
-// KernelArgs is the command line for every guest kernel, before the image's additions. The VM has no PCI, PIT or
+// KernelArgs is part of every guest kernel's command line. The image may add to it. The VM has no PCI, PIT or
 // PIC. Reset uses ACPI, to distinguish a reboot from a triple fault.
 const KernelArgs = "console=ttyS0 quiet panic=-1 reboot=a pci=off clocksource=kvm-clock tsc=reliable " +
 	"random.trust_cpu=on 8250.nr_uarts=1 psi=0"
