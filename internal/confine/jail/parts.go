@@ -14,7 +14,7 @@ type Part uint8
 const (
 	User        Part = iota // its own user: a uid of the range, or a user namespace
 	Root                    // an empty read-only file system in its own mount namespace
-	PIDs                    // its own PID namespace
+	PIDs                    // its own PID namespace, without other processes
 	IPC                     // an IPC namespace
 	UTS                     // a UTS namespace
 	CgroupNS                // a cgroup namespace

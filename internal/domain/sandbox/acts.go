@@ -24,7 +24,7 @@ const (
 	ByIdleness = "idle"     // the sandbox was idle for the time set in its Life
 	ByPressure = "pressure" // the host needs its memory
 	ByHang     = "hang"     // its guest's kernel hangs
-	ByUse      = "use"      // traffic, or a request with a connection of its own
+	ByUse      = "use"      // traffic, or a request with a separate connection
 )
 
 // Actions without a request. An action that a client can request has the same name there.

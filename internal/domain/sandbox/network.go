@@ -77,7 +77,7 @@ func WithoutSecrets(s netpolicy.Spec) netpolicy.Spec {
 type NetBinding struct {
 	VM      string // its name at forkd-net; names are not reused
 	Sandbox string // named in the audit log
-	Tenant  string // bandwidth is divided among a tenant's sandboxes; empty for the operator
+	Tenant  string // its sandboxes divide its part of forkd-net; empty for the operator
 	Tag     string // snapshot it is forked from; empty if it boots
 	Spec    netpolicy.Spec
 	Tree    NetTree // zero value if its tree has no limit

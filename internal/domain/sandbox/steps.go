@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// StepCompact is the step recorded in a compacted snapshot. While a compaction runs, it reports steps of its own:
+// StepCompact is the step recorded in a compacted snapshot. While a compaction runs, it reports these steps:
 // StepMemory and one for each disk with layers (snapshot.DiskFile).
 const (
 	StepCompact = "compact"

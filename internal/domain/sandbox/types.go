@@ -59,7 +59,7 @@ type Info struct {
 	OwnMemory int64 `json:"-"`
 	// Use is its resource usage; nil if the host does not account for it. Only List sets it.
 	Use       *Use   `json:"-"`
-	DiskBytes int64  `json:",omitempty"` // written by its guest to its disks
+	DiskBytes int64  `json:",omitempty"` // that its guest can write to its disks at most
 	Limits    Limits // as requested
 	PID       int    // its VMM process on the daemon's host; 0 if it has ended
 	CreatedAt time.Time
@@ -114,7 +114,7 @@ type ForkRequest struct {
 	Tag   string
 	N     int    // 1 to MaxFork
 	Owner string // tenant of the children; empty for the operator
-	// Limits apply to each child. Each child starts a tree with a budget of its own.
+	// Limits apply to each child. Each child starts a tree with a separate budget.
 	Limits Limits
 	// Env is added to the environment of every process started in the child.
 	Env map[string]string
@@ -149,7 +149,7 @@ type ForkResult struct {
 	// PoolReady is the number of shells in the pool when the request arrived.
 	PoolReady int
 	// ArmedWall is the time from the request until the last child is restored and waits at its start gate.
-	// ReadyWall is the time until its identity is confirmed.
+	// ReadyWall is the time until the last identity is confirmed.
 	ArmedWall, ReadyWall time.Duration
 }
 

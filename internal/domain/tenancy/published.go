@@ -19,7 +19,7 @@ const (
 )
 
 // Published lists the snapshots that all tenants may fork, by tag and content hash: if a tag is reused for
-// another snapshot, that one is not public. The list is a file of its own because a snapshot's manifest is
+// another snapshot, that one is not public. The list is a separate file because a snapshot's manifest is
 // immutable. A nil Published is empty.
 type Published struct {
 	path string

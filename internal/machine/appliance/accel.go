@@ -7,7 +7,7 @@ import (
 )
 
 // chooseAccel selects how QEMU runs the appliance. It uses the host's KVM only if that is usable and supports
-// nesting, because the appliance needs a KVM of its own.
+// nesting, because the appliance itself needs KVM.
 func chooseAccel() string {
 	if nestedKVM() && hostcap.QuickKVM(context.Background()).Decide().Where == hostcap.Host {
 		return accelKVM

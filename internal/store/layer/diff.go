@@ -9,7 +9,7 @@ import (
 
 // Limits of the content that a diff stores in addition to the written blocks.
 const (
-	// zeroRun is the shortest stretch of zeros with a run of its own. A shorter one becomes a hole in the
+	// zeroRun is the shortest stretch of zeros with a separate run. A shorter one becomes a hole in the
 	// surrounding content, which takes no space either and needs no mapping.
 	zeroRun = 16 * BlockSize
 	// farGap is the largest gap between runs that is filled to join them.

@@ -112,7 +112,7 @@ func naps(t *testing.T, id int) int {
 	return count() - before
 }
 
-// A slack of its own applies to the process and its children, not to programs that it starts.
+// The process's slack applies to the process and its children, not to programs that it starts.
 func TestProgramsDoNotInheritTheProcesssSlack(t *testing.T) {
 	if err := SetAll(3 * time.Millisecond); err != nil {
 		t.Fatal(err)
