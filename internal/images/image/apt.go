@@ -123,7 +123,7 @@ type resolution struct {
 }
 
 // basePackages are in every root: the packages of mmdebstrap's minbase variant, and a merged /usr without perl,
-// which usrmerge would need.
+// which usrmerge would install.
 var basePackages = []string{"?essential", "?priority(required)", "apt", "usr-is-merged"}
 
 // extraPackages are added to every recipe.

@@ -27,7 +27,7 @@ const (
 	defaultUser      = "user"
 	defaultMemoryMiB = 256
 	maxWarm          = 64 << 10
-	maxContent       = 64 << 20 // bytes of a recipe's file
+	maxContent       = 64 << 20 // bytes of one file in a recipe
 )
 
 // CheckName returns an error if an image cannot have this name.

@@ -58,7 +58,7 @@ func open(path string) (_ *Dir, err error) {
 	return d, d.mark()
 }
 
-// mark checks for the marker, and creates it if the directory has no other files.
+// mark checks for the marker, and creates it where no other files can be lost.
 func (d *Dir) mark() error {
 	found, err := d.readMarker()
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -134,7 +134,7 @@ func (d *Dir) readMarker() (layout int, err error) {
 	return strconv.Atoi(string(m[1]))
 }
 
-// The names left by daemons that predate the marker: a lock beside directories.
+// The names left by daemons that predate the marker, and by no other program: a lock beside directories.
 var (
 	unmarkedFile   = regexp.MustCompile(`^(lock|forkd\.sock|kernel-[0-9]+)$`)
 	unmarkedFolder = map[string]*regexp.Regexp{
