@@ -40,7 +40,7 @@ func (a *Appliance) Stop(ctx context.Context) error {
 	return a.stopLocked(ctx, s)
 }
 
-// stopLocked asks the appliance to power off, and kills QEMU if it does not.
+// stopLocked asks the appliance to power off. If it does not, stopLocked makes QEMU quit, or kills it.
 func (a *Appliance) stopLocked(ctx context.Context, s state) error {
 	fd, err := pin(s.PID, s.alive)
 	if errors.Is(err, hostproc.ErrGone) {

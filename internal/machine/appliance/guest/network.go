@@ -21,9 +21,8 @@ const (
 // HostAddress is the address of the host's own loopback inside the appliance: the gateway leads there.
 const HostAddress = gateway
 
-// IPv6Net is the appliance's IPv6 network, used only if the host has an IPv6 route. It is not QEMU's default
-// (fec0::/10), because lists of private networks no longer contain that. Its gateway leads to the host's
-// loopback, too.
+// IPv6Net is the appliance's IPv6 network, used only if the host has an IPv6 route. Its gateway leads to the host's
+// loopback, too. It is not QEMU's default (fec0::/10), because lists of private networks no longer contain that.
 const (
 	IPv6Net    = "fd66:6f72:6b6d::/64"
 	guestAddr6 = "fd66:6f72:6b6d::f/64"

@@ -36,7 +36,7 @@ type supervisor struct {
 	ends    map[string]ServiceStatus // of services that have ended at least once
 }
 
-// ServiceStatus counts a service's restarts.
+// ServiceStatus records how often a service was restarted, and how it last ended.
 type ServiceStatus struct {
 	Name     string `json:"name"`
 	Restarts int    `json:"restarts"`
