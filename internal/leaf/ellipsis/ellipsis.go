@@ -5,7 +5,7 @@ package ellipsis
 
 import "strings"
 
-// Mark is appended to text that was cut.
+// Mark is appended to truncated text.
 const Mark = "…"
 
 // Clip returns s if it has at most limit bytes. Otherwise it returns its first bytes up to limit, without a

@@ -71,10 +71,10 @@ func Connect() (*os.File, error) {
 	return c.File()
 }
 
-// Environ returns the environment of a process that inherits a connection as descriptor fd.
+// Environ returns the environment of a process inheriting a connection as descriptor fd.
 func Environ(fd int) []string { return []string{Variable + "=" + inherited + strconv.Itoa(fd)} }
 
-// Child returns the environment of a process that opens its own connections. It returns nil outside tests.
+// Child returns the environment of a process with its own connections. It returns nil outside tests.
 func Child() []string {
 	if s := socket(); s != "" && !strings.HasPrefix(s, inherited) {
 		return []string{Variable + "=" + s}

@@ -9,7 +9,7 @@ const (
 	BranchReserved Step = "branch.reserved" // the tag is taken
 	BranchFiles    Step = "branch.files"    // the files for the capture exist
 	BranchCaptured Step = "branch.captured" // the sandbox runs again with new overlay files
-	BranchRunning  Step = "branch.running"  // the overlay files have the names that the journal knows
+	BranchRunning  Step = "branch.running"  // the overlay files have their names from the journal
 	BranchWritten  Step = "branch.written"  // the capture is written to its files
 	BranchDone     Step = "branch.done"     // the snapshot exists
 

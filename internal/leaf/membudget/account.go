@@ -45,7 +45,7 @@ func (a *Account) Of(tenant string) {
 	}
 }
 
-// Most returns the number of bytes that the request may hold; 0 means no limit.
+// Most returns the number of bytes the request may hold; 0 means no limit.
 func (a *Account) Most() int64 {
 	if a == nil {
 		return 0

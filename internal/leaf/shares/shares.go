@@ -131,7 +131,7 @@ func (p *Pool) findLocked(k Key) (*tenant, *sandbox) {
 const (
 	tenantReserve  = 4   // for small tenants
 	sandboxReserve = 16  // for a tenant's small sandboxes, from its remaining share
-	smallTenant    = 64  // so that 16 of them fit into the reserve
+	smallTenant    = 64  // so 16 of them fit into the reserve
 	smallSandbox   = 512 // a few
 )
 

@@ -7,7 +7,7 @@ package undo
 // concurrent use.
 type Stack struct{ steps []func() }
 
-// Push adds the undo function of the step that has just succeeded.
+// Push adds the undo function of the step just completed.
 func (s *Stack) Push(step func()) { s.steps = append(s.steps, step) }
 
 // OnError runs the undo functions if *err is not nil, and drops them otherwise. Call it deferred.

@@ -26,7 +26,7 @@ type Shape struct {
 	Disks int `json:"disks"`
 }
 
-// Validate returns an error for the first field that is out of range.
+// Validate returns an error for the first field out of range.
 func (s Shape) Validate() error {
 	switch {
 	case s.MemoryMiB < MinMemoryMiB || s.MemoryMiB > MaxMemoryMiB:

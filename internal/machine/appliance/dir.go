@@ -92,7 +92,7 @@ func dataRoot() (string, error) {
 	return filepath.Join(home, ".local", "share", "forkd"), nil
 }
 
-// cacheRoot returns the directory for files that can be recreated.
+// cacheRoot returns the directory for recreatable files.
 func cacheRoot() (string, error) {
 	d, err := os.UserCacheDir()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/images/kernelpkg"
 )
 
-// kernel holds the parts of a kernel package that the appliance needs.
+// kernel holds the parts of a kernel package needed by the appliance.
 type kernel struct {
 	release string
 	image   string // path of the file to boot
@@ -96,7 +96,7 @@ func (c kernelCache) open(ctx context.Context) (*kernelpkg.Package, error) {
 	return kernelpkg.OpenDeb(ctx, path)
 }
 
-// kernelCacheKey returns a key that depends on the kernel and the set of modules.
+// kernelCacheKey returns a key for the kernel and the set of modules.
 func kernelCacheKey(which string) string {
 	of := append(slices.Clone(moduleNames), imageName)
 	if which != "" {

@@ -17,7 +17,7 @@ type program struct {
 	optional bool
 }
 
-// spawnTarget is the path of the program that the daemon needs for a jail.
+// spawnTarget is the path of the program the daemon needs for a jail.
 const spawnTarget = "usr/bin/forkd-spawn"
 
 var programs = []program{
@@ -49,7 +49,7 @@ func findPrograms() (map[string]string, error) {
 	return found, nil
 }
 
-// checkJail rejects a machine that could not serve, because the user sees the error here.
+// checkJail rejects a machine unable to serve, because the user sees the error here.
 func checkJail(jail string, programs map[string]string) error {
 	if jail == "strict" && programs[spawnTarget] == "" {
 		return errors.New("a jail that is strict needs forkd-spawn beside forkd (make build)")

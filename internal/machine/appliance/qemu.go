@@ -85,7 +85,7 @@ func (l launch) kernelCommandLine() string {
 // to lose, and a single CPU has no other CPU that writes.
 func (l launch) sparesFirstCPU() bool { return l.accel == accelTCG && l.spec.CPUs > 1 }
 
-// cpus returns the number of CPUs that QEMU emulates.
+// cpus returns the number of emulated CPUs.
 func (l launch) cpus() int {
 	if l.sparesFirstCPU() {
 		return l.spec.CPUs + 1
@@ -93,7 +93,7 @@ func (l launch) cpus() int {
 	return l.spec.CPUs
 }
 
-// tcgCPU is the CPU that TCG emulates. It has SVM for the appliance's kvm_amd. It does not announce fast REP
+// tcgCPU is the CPU emulated by TCG. It has SVM for the appliance's kvm_amd. It does not announce fast REP
 // MOVSB and REP STOSB: kernels, libc and Go would then use them to clear and copy memory, and TCG executes them
 // byte by byte. Without the flags they move eight bytes at a time.
 const tcgCPU = "max,+svm,+npt,-erms,-fsrm,-fzrm,-fsrs,-fsrc"

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// qmpReply has the fields of QEMU's answers that are used.
+// qmpReply has the used fields of QEMU's answers.
 type qmpReply struct {
 	Greeting *json.RawMessage `json:"QMP"`
 	Return   *json.RawMessage `json:"return"`

@@ -24,7 +24,7 @@ const (
 	minDiskGiB       = 1
 )
 
-// withDefaults sets fields that are 0, from the earlier run's spec or else from the host.
+// withDefaults sets zero fields, from the earlier run's spec or else from the host.
 func (s Spec) withDefaults(earlier Spec) Spec {
 	pick := func(asked, earlier, otherwise int) int {
 		switch {

@@ -21,7 +21,7 @@ import (
 
 // StartOptions configures a machine.
 type StartOptions struct {
-	Spec Spec // fields that are 0 keep the earlier value or get the default
+	Spec Spec // zero fields keep the earlier value or get the default
 	// Network overrides sandbox network settings. Nil fields are kept.
 	Network NetworkChange
 	// Jail is the flag of forkd serve with this name. If empty, it is unchanged.
@@ -161,7 +161,7 @@ func (a *Appliance) sameAs(runs state, opt StartOptions) error {
 		"machine_differs", map[string]string{"machine": a.Name}}
 }
 
-// plan holds everything that is decided before QEMU starts.
+// plan holds all decisions made before QEMU starts.
 type plan struct {
 	qemu     string
 	kernel   *kernel
@@ -281,7 +281,7 @@ func linkOrCopy(from, to string) error {
 	return durable.Replace(to, b)
 }
 
-// spawn starts QEMU in a new session, so that it outlives this process.
+// spawn starts QEMU in a new session, so it outlives this process.
 func (a *Appliance) spawn(ctx context.Context, p plan) (state, error) {
 	s := p.state
 	var err error

@@ -29,7 +29,7 @@ type Status struct {
 	API       string     `json:"api,omitempty"`
 	Agent     string     `json:"agent,omitempty"`
 	StartedAt *time.Time `json:"started_at,omitempty"`
-	// Outdated means that the host's programs differ from the ones that the machine started with.
+	// Outdated means that the host's programs differ from the ones the machine started with.
 	Outdated bool `json:"outdated"`
 }
 

@@ -53,7 +53,7 @@ func hasX2APIC(qemu version, accel string) bool {
 const upgradeHint = "install QEMU 10.0 or newer and a 6.12 kernel (Debian 13, or bookworm-backports on Debian 12): " +
 	"make deps"
 
-// checkVersions returns the number of CPUs that an emulated machine may have with this QEMU and kernel. With
+// checkVersions returns the number of CPUs an emulated machine may have with this QEMU and kernel. With
 // hardware acceleration QEMU's emulation of SVM is not used, and any version from oldestQEMU on works.
 func checkVersions(qemu, kernel version, accel string, cpus int) (int, error) {
 	switch {

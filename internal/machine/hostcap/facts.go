@@ -16,7 +16,7 @@ const MinSpeed = 100e6
 type KVMFacts struct {
 	// OpenErr is set if the device could not be opened or has the wrong version.
 	OpenErr error
-	// Missing lists the capabilities that forkd needs and this KVM lacks.
+	// Missing lists the capabilities needed by forkd and missing in this KVM.
 	Missing []string
 	// SpeedErr is set if the loop could not be run.
 	SpeedErr error

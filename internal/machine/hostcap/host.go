@@ -198,7 +198,7 @@ func freeMiB(dir string) int64 {
 	return int64(st.Bavail) * st.Bsize >> 20
 }
 
-// fileSystem returns the file system that dir is, or will be, on. It returns a zero value if that is unknown.
+// fileSystem returns the file system that dir is, or will be, on. It returns a zero value if unknown.
 func fileSystem(dir string) (st unix.Statfs_t) {
 	for ; dir != ""; dir = parent(dir) {
 		if unix.Statfs(dir, &st) == nil {

@@ -11,7 +11,7 @@ import (
 
 const device = "/dev/kvm"
 
-// needed are the capabilities that the VMM uses, with the kernel's names.
+// needed are the capabilities used by the VMM, with the kernel's names.
 var needed = []struct {
 	name string
 	cap  kvm.Cap

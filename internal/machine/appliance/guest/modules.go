@@ -15,7 +15,7 @@ import (
 // guest agent uses the same layout.
 const ModulesDir = "/lib/modules/forkd"
 
-// loadDevices loads the drivers that the boot waits for.
+// loadDevices loads the drivers needed for the boot to continue.
 func (a *appliance) loadDevices() error {
 	names, err := moduleOrder()
 	if err != nil {

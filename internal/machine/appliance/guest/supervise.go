@@ -33,7 +33,7 @@ type supervisor struct {
 	// before it is in waiting.
 	mu      sync.Mutex
 	waiting map[int]chan unix.WaitStatus
-	ends    map[string]ServiceStatus // of services that have ended at least once
+	ends    map[string]ServiceStatus // of services that ended at least once
 }
 
 // ServiceStatus records how often a service was restarted, and how it last ended.
@@ -141,7 +141,7 @@ func (s *supervisor) keep(svc Service) {
 		if time.Since(began) > healthyAfter {
 			delay = minRestartDelay
 		}
-		if delay < maxRestartDelay { // a service that always fails must not fill the console
+		if delay < maxRestartDelay { // a permanently failing service must not fill the console
 			s.logf("service %s: %s; restart in %s", svc.Name, how, delay)
 		}
 		select {
