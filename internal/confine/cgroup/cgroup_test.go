@@ -19,7 +19,8 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// The test binary is what runs in the groups, too: a number of MiB to take, "spin" (on the first CPU), or "daemon:" and a root's name.
+// The test binary also runs in the groups, with one of these roles: a number of MiB to allocate, "spin" (on the
+// first CPU), or "daemon:" and a root's name.
 const role = "FORKD_TEST_CGROUP"
 
 func TestMain(m *testing.M) {
@@ -50,7 +51,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// openRoot is a part of the real hierarchy, which goes again with the test.
+// openRoot opens a part of the real hierarchy, and removes it after the test.
 func openRoot(t *testing.T, needs ...Controller) *Root {
 	t.Helper()
 	r, err := Open(fmt.Sprintf("forkd-test-%d", os.Getpid()))
@@ -160,7 +161,7 @@ func TestAProcessIsStartedInItsGroup(t *testing.T) {
 		if killedBy(g) != NotKilled {
 			t.Error("it is thought to be killed")
 		}
-		// A later daemon finds it, and what runs in it stays.
+		// A later daemon finds the group, and its processes stay.
 		if err := r.Sweep(nil); err != nil {
 			t.Error(err)
 		}
@@ -270,7 +271,7 @@ func TestATreeHasOneBudget(t *testing.T) {
 	first, second := mustNew(t, r, tree, Limits{Whole: true}), mustNew(t, r, tree, Limits{Whole: true})
 	_, said := run(t, first, "8")
 	<-said
-	p, said := run(t, second, "128") // the larger one is what the kernel ends
+	p, said := run(t, second, "128") // the kernel kills the larger one
 	if got := <-said; got != "" {
 		t.Errorf("it has %q", got)
 	}

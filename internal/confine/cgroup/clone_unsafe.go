@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canStartInside reports whether processes can be started in a group: clone3(2) has
-// CLONE_INTO_CGROUP, and is what some sandboxes for services answer ENOSYS to.
+// canStartInside returns an error if processes cannot be started in a group. This needs CLONE_INTO_CGROUP and
+// therefore clone3(2). Some sandboxes for services answer clone3 with ENOSYS.
 func canStartInside() error {
-	// SAFETY: with a size of 0 the kernel refuses before it reads the arguments, and makes no process.
+	// SAFETY: with a size of 0 the kernel returns an error before it reads the arguments, and creates no process.
 	_, _, err := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0)
 	if errors.Is(err, unix.EINVAL) {
 		return nil

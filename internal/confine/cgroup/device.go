@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeviceOf is the disk that a directory's file system is on, as io.max names it.
+// DeviceOf returns the disk of a directory's file system, in the format of io.max.
 func DeviceOf(dir string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -19,7 +19,7 @@ func DeviceOf(dir string) (string, error) {
 	return deviceOf("/sys/dev/block", unix.Major(st.Dev), unix.Minor(st.Dev))
 }
 
-// deviceOf looks a device up in sysfs. Of a partition it is the disk that io.max wants.
+// deviceOf looks up a device in sysfs. For a partition it returns the disk, as io.max requires.
 func deviceOf(sys string, major, minor uint32) (string, error) {
 	dir, err := filepath.EvalSymlinks(filepath.Join(sys, fmt.Sprintf("%d:%d", major, minor)))
 	if errors.Is(err, os.ErrNotExist) {

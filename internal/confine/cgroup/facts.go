@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// Facts is what limits this process could set.
+// Facts describes the limits that this process could set.
 type Facts struct {
-	Dir     string // where groups would be made
-	Err     error  // why there can be none
+	Dir     string // directory for the groups
+	Err     error  // why groups are not possible; nil if they are
 	Missing []Controller
 }
 
-// Probe finds out what Open would have, and changes nothing that it leaves behind.
+// Probe finds out what Open would get. It undoes its own changes.
 func Probe() Facts {
 	p, err := findPlace()
 	f := Facts{Dir: p.dir, Err: err}

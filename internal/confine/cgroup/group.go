@@ -18,18 +18,18 @@ import (
 // Group is a group for one VM. Its methods are safe for concurrent use.
 type Group struct {
 	root *Root
-	name string // of its directory below the root's
+	name string // of its directory, relative to the root's
 }
 
-// Name finds the group again, in this daemon or a later one.
+// Name returns the group's name for Find, in this daemon or a later one.
 func (g *Group) Name() string { return g.name }
 
 func (g *Group) dir() string { return filepath.Join(g.root.dir, g.name) }
 
-// Open opens the group's directory, for a process to be started in it: CLONE_INTO_CGROUP.
+// Open opens the group's directory, to start a process in it with CLONE_INTO_CGROUP.
 func (g *Group) Open() (*os.File, error) { return os.Open(g.dir()) }
 
-// Set changes limits; what is zero stays as it is.
+// Set changes limits. Zero fields stay unchanged.
 func (g *Group) Set(l Limits) error {
 	if err := l.Check(g.root.have); err != nil {
 		return err
@@ -42,16 +42,16 @@ func (g *Group) Set(l Limits) error {
 	return nil
 }
 
-// Use is what a group uses. What no controller counts is zero.
+// Use is a group's resource usage. Fields without a controller are zero.
 type Use struct {
-	Memory, Peak  int64 // bytes, page cache and the kernel's memory for it included
+	Memory, Peak  int64 // bytes, including page cache and kernel memory
 	PIDs          int
-	CPU           time.Duration // used
-	Throttled     time.Duration // for which it was held up by cpu.max
-	Read, Written int64         // of all devices, since it was made
+	CPU           time.Duration // time used
+	Throttled     time.Duration // time waited because of cpu.max
+	Read, Written int64         // of all devices, since the group was created
 }
 
-// Use reads what the group uses; fs.ErrNotExist: it is gone.
+// Use returns the group's usage, or fs.ErrNotExist if the group is gone.
 func (g *Group) Use() (Use, error) {
 	var u Use
 	cpu, err := g.table("cpu.stat")
@@ -66,7 +66,7 @@ func (g *Group) Use() (Use, error) {
 	return u, nil
 }
 
-// transferred sums io.stat, a line per device.
+// transferred sums up io.stat, which has a line per device.
 func (g *Group) transferred() (read, written int64) {
 	b, _ := os.ReadFile(filepath.Join(g.dir(), "io.stat"))
 	for _, field := range strings.Fields(string(b)) {
@@ -82,24 +82,24 @@ func (g *Group) transferred() (read, written int64) {
 	return read, written
 }
 
-// Killed is whose memory was at an end when the kernel killed a process of a group.
+// Killed is the memory limit that led the kernel to kill a process of a group.
 type Killed int
 
 const (
 	NotKilled Killed = iota
 	ByOwn            // the group's own limit
-	ByTree           // that of the tree's group that it is in
-	ByHost           // the host's, or that of a group around the daemon
+	ByTree           // the limit of its tree's group
+	ByHost           // the host's memory, or the limit of a group around the daemon
 )
 
-// Killed says why a process of the group was killed for want of memory, if one was, and
-// what the limit was in bytes.
+// Killed reports whether a process of the group was killed for lack of memory, and the limit in bytes.
 func (g *Group) Killed() (by Killed, limit int64) {
 	events, err := g.table("memory.events")
 	if err != nil || events["oom_kill"] == 0 {
 		return NotKilled, 0
 	}
-	// The kernel counts oom where the limit was reached, and further up, but not further down.
+	// The kernel counts oom in the group whose limit was reached, and in its ancestors, but not in its
+	// descendants.
 	if events["oom"] > 0 {
 		return ByOwn, g.number("memory.max")
 	}
@@ -112,7 +112,7 @@ func (g *Group) Killed() (by Killed, limit int64) {
 	return ByHost, 0
 }
 
-// table reads a file of lines "name value".
+// table parses a file of lines "name value".
 func (g *Group) table(file string) (map[string]int64, error) {
 	b, err := os.ReadFile(filepath.Join(g.dir(), file))
 	if err != nil {
@@ -128,18 +128,18 @@ func (g *Group) table(file string) (map[string]int64, error) {
 	return out, nil
 }
 
-// number reads a file of one number; 0 if there is none.
+// number parses a file with one number. It returns 0 if there is no number.
 func (g *Group) number(file string) int64 {
 	b, _ := os.ReadFile(filepath.Join(g.dir(), file))
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 	return n
 }
 
-// emptyWait bounds how long Remove waits for the kernel to have taken apart what was killed.
+// emptyWait limits how long Remove waits for killed processes to disappear.
 const emptyWait = 100 * time.Millisecond
 
-// Remove removes the group, whose processes have ended, and those around it with the last
-// group in them. One that still has processes is tried again when another one is removed.
+// Remove removes the group after its processes have ended. It also removes the surrounding groups once they are
+// empty. A group that still has processes is tried again when another group is removed.
 func (g *Group) Remove() error {
 	g.root.retry()
 	err := g.rmdir()
@@ -164,13 +164,12 @@ func (g *Group) rmdir() error {
 	g.root.making.Lock()
 	defer g.root.making.Unlock()
 	for a := g.around(); a != nil; a = a.around() {
-		_ = os.Remove(a.dir()) // one with groups in it stays
+		_ = os.Remove(a.dir()) // fails if it still has groups in it
 	}
 	return nil
 }
 
-// awaitEmpty waits until the group has no processes. The kernel wakes who polls cgroup.events
-// when that changes.
+// awaitEmpty waits until the group has no processes. The kernel wakes pollers of cgroup.events on this change.
 func (g *Group) awaitEmpty() {
 	f, err := os.Open(filepath.Join(g.dir(), "cgroup.events"))
 	if err != nil {

@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// Limits bound a group. What is zero is not touched: in a new group it has no bound.
+// Limits bound a group. Zero fields are not written; in a new group they set no limit.
 type Limits struct {
-	Memory int64 // memory.max, bytes: beyond it the group's processes are killed together
+	Memory int64 // memory.max in bytes; above it the group's processes are killed together
 	PIDs   int   // pids.max, threads
-	// CPUs is cpu.max, in CPUs: 0.5 is half the time of one.
+	// CPUs is cpu.max in CPUs: 0.5 is half the time of one.
 	CPUs   float64
-	Weight int // cpu.weight, 1 to 10000; a group that was not told has 100
-	// Disk bounds what is read from one device and written to it.
+	Weight int // cpu.weight, 1 to 10000; the kernel's default is 100
+	// Disk limits reads from and writes to one device.
 	Disk DiskLimits
-	// Whole has the kernel kill all of the group if it kills one of it: memory.oom.group.
+	// Whole makes the kernel kill all of the group if it kills one process: memory.oom.group.
 	Whole bool
 }
 
-// DiskLimits are a line of io.max. What is zero has no bound.
+// DiskLimits is a line of io.max. Zero fields set no limit.
 type DiskLimits struct {
 	Device            string // "major:minor" of a whole disk, see DeviceOf
-	ReadBPS, WriteBPS int64  // bytes a second
+	ReadBPS, WriteBPS int64  // bytes per second
 }
 
-// period is over which cpu.max is reckoned, in microseconds: the kernel's default.
+// period is the period of cpu.max in microseconds, the kernel's default.
 const period = 100_000
 
-// minQuota is the least that the kernel takes for cpu.max, in microseconds.
+// minQuota is the kernel's minimum for cpu.max in microseconds.
 const minQuota = 1000
 
 // setting is a value for one file of a group.
@@ -37,7 +37,7 @@ type setting struct {
 	file, value string
 }
 
-// settings are the files to write, in an order in which none contradicts the ones before.
+// settings returns the files to write, in an order in which no value contradicts the previous ones.
 func (l Limits) settings() []setting {
 	var out []setting
 	add := func(on bool, needs Controller, file string, value any) {
@@ -54,7 +54,7 @@ func (l Limits) settings() []setting {
 	return out
 }
 
-// line is a line of io.max: cgroup-v2, "IO Interface Files".
+// line returns a line for io.max: cgroup-v2, "IO Interface Files".
 func (d DiskLimits) line() string {
 	fields := []string{d.Device}
 	if d.ReadBPS > 0 {
@@ -66,7 +66,7 @@ func (d DiskLimits) line() string {
 	return strings.Join(fields, " ")
 }
 
-// Only are the limits that need none but the controllers given.
+// Only returns the limits that the given controllers support.
 func (l Limits) Only(have []Controller) Limits {
 	if !slices.Contains(have, Memory) {
 		l.Memory, l.Whole = 0, false
@@ -83,7 +83,7 @@ func (l Limits) Only(have []Controller) Limits {
 	return l
 }
 
-// Check says which controller is missing for the limits, if one is.
+// Check returns an error if a controller for the limits is missing.
 func (l Limits) Check(have []Controller) error {
 	for _, s := range l.settings() {
 		if !slices.Contains(have, s.needs) {

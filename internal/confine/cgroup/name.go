@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// Groups around those of VMs begin with these words. No file of the kernel in a group does.
+// Prefixes of groups around the VMs' groups. No kernel file in a group begins with them.
 const (
 	tenantPrefix = "tenant-"
 	treePrefix   = "tree-"
 )
 
 var (
-	// groupName is that of a group for one VM, from the root's directory on.
+	// groupName matches the name of a VM's group, relative to the root's directory.
 	groupName = regexp.MustCompile(`^(tenant-[0-9a-z_]{1,64}/)?(tree-[0-9a-z-]{1,64}/)?v[0-9]{8,20}$`)
-	// tenantWord is a tenant's name: that of a key has no other letters.
+	// tenantWord matches the names of tenants, with the letters that a key's tenant may have.
 	tenantWord = regexp.MustCompile(`^[0-9a-z_]{1,64}$`)
 )
 
-// checkTenant refuses a name that cannot be part of a group's. An empty one is the operator's.
+// checkTenant returns an error for a name that cannot be part of a group's name. The empty name is the
+// operator's.
 func checkTenant(tenant string) error {
 	if tenant != "" && !tenantWord.MatchString(tenant) {
 		return fmt.Errorf("%.80q is no name of a tenant: want 1 to 64 small letters, digits or _", tenant)
@@ -30,7 +31,7 @@ func checkTenant(tenant string) error {
 
 func tenantName(tenant string) string { return tenantPrefix + tenant }
 
-// Tenant is whose the group is; empty: the operator's.
+// Tenant returns the group's tenant; empty for the operator.
 func (g *Group) Tenant() string {
 	around, _, _ := strings.Cut(g.name, "/")
 	tenant, _ := strings.CutPrefix(around, tenantPrefix)
@@ -40,7 +41,7 @@ func (g *Group) Tenant() string {
 	return tenant
 }
 
-// around is the group around it; nil: it is the root's.
+// around returns the surrounding group, or nil if it is the root's.
 func (g *Group) around() *Group {
 	if dir := filepath.Dir(g.name); dir != "." {
 		return &Group{root: g.root, name: dir}
@@ -48,7 +49,7 @@ func (g *Group) around() *Group {
 	return nil
 }
 
-// tree is the group of the tree that it is in; nil: it is in no tree with a budget.
+// tree returns the group of its tree, or nil if its tree has no budget.
 func (g *Group) tree() *Group {
 	if a := g.around(); a != nil && strings.HasPrefix(filepath.Base(a.name), treePrefix) {
 		return a

@@ -9,20 +9,20 @@ import (
 	"strconv"
 )
 
-// noLimit lifts a limit in the files of a group.
+// noLimit removes a limit when written to a group's file.
 const noLimit = "max"
 
-// Own is the group of the daemon's own processes. VMMs are not in it: each has a group of its own.
+// Own is the group of the daemon's own processes. VMMs are not in it, but in their own groups.
 type Own struct {
 	group  *Group
-	parent string // where the process returns to on Close; empty if it stays
+	parent string // group to return to on Close; empty if the process stays
 }
 
-// LimitSelf moves this process into the group of the daemon's own processes and bounds the group's
-// memory, in bytes; 0 lifts the bound of an earlier daemon. Processes that this one starts later
-// are in the group as well, unless they are started in another. Beyond the bound the kernel kills
-// the group's largest process and leaves all other groups alone. LimitSelf must be called while
-// this process has few pages: memory charged earlier stays with the old group.
+// LimitSelf moves this process into the group of the daemon's own processes and limits the group's memory, in
+// bytes; 0 removes the limit of an earlier daemon. Processes started later by this process are also in the group,
+// unless they are started in another one. Above the limit the kernel kills the group's largest process and does
+// not affect other groups. LimitSelf must be called while this process has few pages: memory charged earlier
+// stays with the old group.
 func (r *Root) LimitSelf(memory int64) (*Own, error) {
 	own := r.own()
 	if err := (Limits{Memory: memory}).Check(r.have); err != nil {
@@ -38,10 +38,10 @@ func (r *Root) LimitSelf(memory int64) (*Own, error) {
 	if err := set(own.group.dir(), "memory.max", limit); err != nil && memory > 0 {
 		return nil, err
 	}
-	return own, set(own.group.dir(), "cgroup.procs", "0") // 0: the process that writes
+	return own, set(own.group.dir(), "cgroup.procs", "0") // 0 means the writing process
 }
 
-// own returns the group: in a delegated part the leaf that vacate uses, otherwise one of this root.
+// own returns the group. In a delegated part it is the leaf used by vacate, otherwise a group of this root.
 func (r *Root) own() *Own {
 	if r.place.root {
 		return &Own{group: &Group{root: r, name: daemonLeaf}, parent: r.place.dir}
@@ -49,8 +49,8 @@ func (r *Root) own() *Own {
 	return &Own{group: &Group{root: r, name: filepath.Join("..", daemonLeaf)}}
 }
 
-// OOMKills returns how many processes of the group the kernel has killed for want of memory since
-// the group was made, those of earlier daemons included.
+// OOMKills returns the number of the group's processes that the kernel has killed for lack of memory since the
+// group was created, including processes of earlier daemons.
 func (o *Own) OOMKills() int64 {
 	events, err := o.group.table("memory.events")
 	if err != nil {
@@ -59,8 +59,8 @@ func (o *Own) OOMKills() int64 {
 	return events["oom_kill"]
 }
 
-// Close returns this process to the group it came from and removes the empty group. A group that
-// still has processes stays for the next daemon.
+// Close moves this process back to its previous group and removes the empty group. A group that still has
+// processes stays for the next daemon.
 func (o *Own) Close() {
 	if o.parent == "" {
 		return

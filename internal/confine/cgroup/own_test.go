@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// beDaemon is the role of a daemon that limits itself to 64 MiB and then needs 256.
+// beDaemon acts as a daemon that limits itself to 64 MiB and then needs 256.
 func beDaemon(name string) {
 	r, err := Open(name)
 	if err == nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// ErrUnsupported is of what this host, or what was delegated on it, cannot do.
+// ErrUnsupported means that this host, or the part delegated on it, lacks a feature.
 var ErrUnsupported = errors.New("not supported here")
 
-// Controller is one of the kernel's, by its name in cgroup.controllers.
+// Controller is a kernel controller, named as in cgroup.controllers.
 type Controller string
 
 const (
@@ -26,27 +26,27 @@ const (
 	IO     Controller = "io"
 )
 
-// controllers are those that limits need.
+// controllers are the controllers used by Limits.
 var controllers = []Controller{Memory, CPU, PIDs, IO}
 
-// daemonLeaf is the group that the daemon itself is in, where its own cannot have processes
-// beside children ("no internal processes": cgroups(7)). A systemd unit names it with DelegateSubgroup.
+// daemonLeaf is the daemon's own group, needed where its parent cannot have both processes and children ("no
+// internal processes": cgroups(7)). A systemd unit names it with DelegateSubgroup.
 const daemonLeaf = "daemon"
 
-// place is where groups can be made.
+// place is a group in which groups can be created.
 type place struct {
 	dir  string // below the mount of cgroup2
-	root bool   // it is the root of the hierarchy, where the rule of internal processes does not hold
+	root bool   // it is the root of the hierarchy, where internal processes are allowed
 }
 
-// systemd reports whether the hierarchy is systemd's, which wants to be asked for a part of it: sd_booted(3).
+// systemd reports whether systemd manages the hierarchy and delegates parts of it: sd_booted(3).
 func systemd() bool {
 	_, err := os.Stat("/run/systemd/system")
 	return err == nil
 }
 
-// findPlace finds the part of the hierarchy that this process is in; or its root, where nobody
-// else minds that, as in the machine.
+// findPlace finds this process's part of the hierarchy. Where no other manager owns the hierarchy, as in the
+// machine, it is the root.
 func findPlace() (place, error) {
 	if err := canStartInside(); err != nil {
 		return place{}, err
@@ -77,7 +77,7 @@ func findPlace() (place, error) {
 	return place{}, fmt.Errorf("no cgroup2 file system that shows this process's group is mounted: %w", ErrUnsupported)
 }
 
-// ownPath is this process's group in the hierarchy of version 2.
+// ownPath returns this process's group in the hierarchy of version 2.
 func ownPath(self procfs.Proc) (string, error) {
 	groups, err := self.Cgroups()
 	if err != nil {
@@ -91,7 +91,7 @@ func ownPath(self procfs.Proc) (string, error) {
 	return "", fmt.Errorf("the kernel has no cgroup v2: %w", ErrUnsupported)
 }
 
-// at is the place of a process that is in dir.
+// at returns the place for a process in dir.
 func at(dir string) place {
 	if filepath.Base(dir) == daemonLeaf { // an earlier daemon, or systemd, put it there
 		dir = filepath.Dir(dir)
@@ -100,7 +100,7 @@ func at(dir string) place {
 	return place{dir, errors.Is(err, fs.ErrNotExist)}
 }
 
-// enable lets the groups below dir use the controllers, as far as dir has them.
+// enable enables the controllers for the groups below dir, as far as dir has them.
 func enable(dir string) error {
 	has, err := listed(dir, "cgroup.controllers")
 	if err != nil {
@@ -111,7 +111,7 @@ func enable(dir string) error {
 		return err
 	}
 	var errs []error
-	for _, c := range controllers { // one by one: one that cannot be enabled costs only itself
+	for _, c := range controllers { // separately, so that a failure affects only one
 		if slices.Contains(has, c) && !slices.Contains(on, c) {
 			errs = append(errs, set(dir, "cgroup.subtree_control", "+"+string(c)))
 		}
@@ -119,7 +119,7 @@ func enable(dir string) error {
 	return errors.Join(errs...)
 }
 
-// processes are those in the place itself. It is an error if this one is not alone there.
+// processes counts the processes in the place itself. It returns an error if there are others besides this one.
 func (p place) processes() (n int, err error) {
 	b, err := os.ReadFile(filepath.Join(p.dir, "cgroup.procs"))
 	if err != nil {
@@ -133,7 +133,7 @@ func (p place) processes() (n int, err error) {
 	return n, nil
 }
 
-// vacate leaves no process in the place, but where that does no harm.
+// vacate moves this process out of the place, unless processes are allowed there.
 func (p place) vacate() error {
 	if p.root {
 		return nil
@@ -145,7 +145,7 @@ func (p place) vacate() error {
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return set(leaf, "cgroup.procs", "0") // 0: the process that writes
+	return set(leaf, "cgroup.procs", "0") // 0 means the writing process
 }
 
 func listed(dir, file string) ([]Controller, error) {

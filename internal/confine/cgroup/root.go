@@ -14,28 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is one daemon's part of the hierarchy: a group for each VM. Around those of a tenant is a group
-// with the tenant's weight, and around those of a tree of forks that has a budget is one with that. Its
-// methods are safe for concurrent use.
+// Root is one daemon's part of the hierarchy. It has a group for each VM. A tenant's groups are in a group with
+// the tenant's weight. The groups of a tree of forks with a budget are in a group with that budget. Its methods
+// are safe for concurrent use.
 type Root struct {
 	place place
 	dir   string
 	have  []Controller
 	next  atomic.Uint64
 
-	// making is held while a group is made in groups around it, or those are removed.
+	// making is held while a group is created in surrounding groups, or while they are removed.
 	making  sync.Mutex
-	weights map[string]int // of tenants; one that is not in it has the kernel's. Guarded by making
+	weights map[string]int // of tenants; the kernel's default for the others. Guarded by making
 
-	moving sync.Mutex // held while a process is moved: the kernel moves one at a time, and waits in a thread
+	moving sync.Mutex // held while a process is moved: the kernel moves one at a time, and each blocks a thread
 
-	mu   sync.Mutex // guards what follows
-	left []string   // groups that could not be removed yet, by name
+	mu   sync.Mutex // guards the fields below
+	left []string   // names of groups that could not be removed yet
 }
 
-// Open makes the part of the hierarchy of that name, below what was delegated to this process,
-// or finds the one that an earlier daemon made. If it is not the hierarchy's root that was
-// delegated, this process moves into a group of its own there.
+// Open creates the part of the hierarchy with this name, below the group delegated to this process, or finds the
+// part of an earlier daemon. Unless the hierarchy's root was delegated, this process moves into a group of its
+// own there.
 func Open(name string) (*Root, error) {
 	p, err := findPlace()
 	if err != nil {
@@ -52,7 +52,7 @@ func open(p place, name string) (*Root, error) {
 	if err := p.vacate(); err != nil {
 		return nil, errors.Join(err, os.Remove(r.dir))
 	}
-	// What cannot be enabled is missing from have, which is what is asked.
+	// Controllers that cannot be enabled are missing from have, which callers check.
 	_, _ = enable(p.dir), enable(r.dir)
 	var err error
 	if r.have, err = listed(r.dir, "cgroup.subtree_control"); err != nil {
@@ -61,20 +61,20 @@ func open(p place, name string) (*Root, error) {
 	return r, nil
 }
 
-// Controllers are those that the groups have.
+// Controllers returns the groups' controllers.
 func (r *Root) Controllers() []Controller { return slices.Clone(r.have) }
 
-// Dir is where the groups are.
+// Dir returns the directory of the groups.
 func (r *Root) Dir() string { return r.dir }
 
-// Tree is the group around those of a tree that has a budget. The zero value is none.
+// Tree is the group of a tree with a budget. The zero value means no group.
 type Tree struct {
 	Name   string // lowercase letters, digits and dashes
-	Limits Limits // of all groups in it together
+	Limits Limits // for all groups in it together
 }
 
-// New makes a group with these limits, in that tree's, and that in the tenant's. An empty tenant is the
-// operator, who has no group around. A limit without a controller is an error.
+// New creates a group with these limits. It is in the tree's group, and that one is in the tenant's. An empty
+// tenant is the operator, who has no surrounding group. A limit without a controller is an error.
 func (r *Root) New(tenant string, tree Tree, l Limits) (*Group, error) {
 	if err := errors.Join(checkTenant(tenant), tree.Limits.Check(r.have), l.Check(r.have)); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (r *Root) New(tenant string, tree Tree, l Limits) (*Group, error) {
 	return g, nil
 }
 
-// make makes a group without limits, and those around it. These go with the last group in them.
+// make creates a group without limits, and its surrounding groups. They are removed with the last group in them.
 func (r *Root) make(tenant string, tree Tree) (*Group, error) {
 	r.making.Lock()
 	defer r.making.Unlock()
@@ -110,13 +110,13 @@ func (r *Root) make(tenant string, tree Tree) (*Group, error) {
 		name := filepath.Join(around, fmt.Sprintf("v%08d", r.next.Add(1)))
 		err := os.Mkdir(filepath.Join(r.dir, name), 0o755)
 		if errors.Is(err, fs.ErrExist) {
-			continue // an earlier daemon's
+			continue // of an earlier daemon
 		}
 		return &Group{root: r, name: name}, err
 	}
 }
 
-// makeAround makes a group around others, if it is not there.
+// makeAround creates a surrounding group if it is missing.
 func (r *Root) makeAround(name string, l Limits) error {
 	g := &Group{root: r, name: name}
 	err := os.Mkdir(g.dir(), 0o755)
@@ -132,7 +132,7 @@ func (r *Root) makeAround(name string, l Limits) error {
 	return nil
 }
 
-// Find is a group that New made, perhaps of an earlier daemon; nil if no group has such a name.
+// Find returns a group created by New, perhaps in an earlier daemon. It returns nil if the name is invalid.
 func (r *Root) Find(name string) *Group {
 	if !groupName.MatchString(name) {
 		return nil
@@ -140,7 +140,7 @@ func (r *Root) Find(name string) *Group {
 	return &Group{root: r, name: name}
 }
 
-// Sweep removes the groups that are not used, by name. Those that have processes stay.
+// Sweep removes all groups except the used ones, by name. Groups with processes stay.
 func (r *Root) Sweep(used map[string]bool) error {
 	var errs []error
 	for _, around := range []string{"", "tree-*", "tenant-*", "tenant-*/tree-*"} {
@@ -154,23 +154,23 @@ func (r *Root) Sweep(used map[string]bool) error {
 	}
 	r.making.Lock()
 	defer r.making.Unlock()
-	for _, around := range []string{"tree-*", "tenant-*/tree-*", "tenant-*"} { // of those in others first
+	for _, around := range []string{"tree-*", "tenant-*/tree-*", "tenant-*"} { // inner ones first
 		dirs, err := filepath.Glob(filepath.Join(r.dir, around))
 		errs = append(errs, err)
 		for _, dir := range dirs {
-			_ = os.Remove(dir) // one with groups in it stays
+			_ = os.Remove(dir) // fails if it still has groups in it
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Close removes the daemon's part if nothing is left in it: VMs outlive a daemon, and keep it.
+// Close removes the daemon's part if it is empty. VMs outlive a daemon and keep it.
 func (r *Root) Close() {
 	r.retry()
 	_ = os.Remove(r.dir)
 }
 
-// retry removes what could not be removed before.
+// retry tries again to remove groups that could not be removed before.
 func (r *Root) retry() {
 	r.mu.Lock()
 	names := r.left

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// SetTenantWeight sets the share that all groups of a tenant have together where CPUs are short, against
-// other tenants' and against each of the operator's. It holds for the group that is there and for a later one.
+// SetTenantWeight sets the CPU share of all groups of a tenant together, relative to other tenants and to each of
+// the operator's groups. It applies to the existing group and to later ones.
 func (r *Root) SetTenantWeight(tenant string, weight int) error {
 	if tenant == "" {
 		return errors.New("the operator's sandboxes have no weight together")
@@ -22,22 +22,22 @@ func (r *Root) SetTenantWeight(tenant string, weight int) error {
 	r.making.Lock()
 	defer r.making.Unlock()
 	err := (&Group{root: r, name: tenantName(tenant)}).Set(l)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // that of a tenant without sandboxes comes with the first
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without sandboxes, the group is created with the first one
 		return err
 	}
 	r.weights[tenant] = weight
 	return nil
 }
 
-// errNoProcess is of a move out of a group whose processes have ended.
+// errNoProcess is returned by a move if the group's processes have ended.
 var errNoProcess = errors.New("it has no processes any more")
 
-// Move moves the processes of a group to another one. What memory they have been charged for stays with
-// the old group until they free it, also when that is removed.
+// Move moves a group's processes to another group. Memory already charged stays with the old group until they
+// free it, even if that group is removed.
 func (g *Group) Move(to *Group) error {
 	g.root.moving.Lock()
 	defer g.root.moving.Unlock()
-	const passes = 100 // a process that is made meanwhile is in the old group
+	const passes = 100 // a process created meanwhile is in the old group
 	for pass := range passes {
 		b, err := os.ReadFile(filepath.Join(g.dir(), "cgroup.procs"))
 		if err != nil {
@@ -51,7 +51,7 @@ func (g *Group) Move(to *Group) error {
 			return nil
 		}
 		for _, pid := range pids {
-			if pid == "0" { // of another pid namespace; to write it would move this process
+			if pid == "0" { // in another pid namespace; writing 0 would move this process
 				return fmt.Errorf("move out of cgroup %s: a process in it is not visible here", g.name)
 			}
 			if err := set(to.dir(), "cgroup.procs", pid); err != nil {

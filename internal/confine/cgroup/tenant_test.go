@@ -20,7 +20,7 @@ func wantFile(t *testing.T, g *Group, file, want string) {
 	}
 }
 
-// Each group on the way has the controllers, and no processes.
+// Each surrounding group has the controllers and no processes.
 func TestATenantsGroupHasTheControllers(t *testing.T) {
 	r := openRoot(t)
 	g := mustNewOf(t, r, "acme", Tree{Name: "sb-1"}, Limits{})
@@ -57,7 +57,7 @@ func TestOnlyNamesOfTenantsAreInGroups(t *testing.T) {
 	}
 }
 
-// What is live stays, in whatever group around it; empty groups go.
+// Groups with processes stay, whatever their surrounding groups. Empty groups are removed.
 func TestEmptyGroupsOfTenantsAreSwept(t *testing.T) {
 	r := openRoot(t)
 	live := mustNewOf(t, r, "acme", Tree{}, Limits{})
@@ -83,7 +83,7 @@ func TestEmptyGroupsOfTenantsAreSwept(t *testing.T) {
 	}
 }
 
-// Groups of one tenant are made and removed at once, and so is the one around them.
+// A tenant's groups are created and removed concurrently, and so is the surrounding group.
 func TestATenantsGroupComesAndGoesWithOthers(t *testing.T) {
 	r := openRoot(t)
 	var all sync.WaitGroup
@@ -149,7 +149,7 @@ func TestATenantsWeightIsItsGroups(t *testing.T) {
 		t.Error("the kernel has a larger weight")
 	}
 	wantFile(t, g.around(), "cpu.weight", "10000")
-	// The last group goes, and the weight stays.
+	// The last group is removed, but the weight stays.
 	if err := g.Remove(); err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +160,8 @@ func TestATenantsWeightIsItsGroups(t *testing.T) {
 	}
 }
 
-// Of a CPU a tenant with three times the weight has three times as much, though another has more busy processes.
-// That equal weights are equal shares is seen with VMs in test/e2e.
+// A tenant with three times the weight gets three times as much of a CPU, even if the other tenant has more busy
+// processes. Tests in test/e2e check with VMs that equal weights give equal shares.
 func TestTenantsShareACPUByTheirWeights(t *testing.T) {
 	r := openRoot(t, CPU)
 	if err := r.SetTenantWeight("one", 300); err != nil {
@@ -180,7 +180,7 @@ func TestTenantsShareACPUByTheirWeights(t *testing.T) {
 		}
 		return u.CPU
 	}
-	// The kernel comes to the shares within seconds where the machine is emulated.
+	// On an emulated machine the kernel takes seconds to reach the shares.
 	for begin := time.Now(); ; {
 		one, four := used("one"), used("four")
 		time.Sleep(time.Second) // elapses: the CPU is shared

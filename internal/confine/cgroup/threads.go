@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Threads are those in the group around dir that has the fewest left, and how many it may have:
-// pids.current and pids.max of dir and of all groups around it. bounded is false where none
-// of them has a limit.
+// Threads returns the number of threads, and the limit, for the group closest to its limit: pids.current and
+// pids.max of dir and of all groups around it. bounded is false if no group has a limit.
 func Threads(dir string) (used, limit int64, bounded bool) {
 	for ; isGroup(dir); dir = filepath.Dir(dir) {
 		most, ok := numberIn(dir, "pids.max")
@@ -21,7 +20,8 @@ func Threads(dir string) (used, limit int64, bounded bool) {
 	return used, limit, bounded
 }
 
-// Around is the group that this process's groups are made in, or would be; empty: there is none.
+// Around returns the group in which this process creates groups, or would. It returns an empty string if it
+// cannot.
 func Around() string {
 	p, err := findPlace()
 	if err != nil {
@@ -35,7 +35,7 @@ func isGroup(dir string) bool {
 	return err == nil
 }
 
-// numberIn reads a file of one number; false if it has another word, such as max.
+// numberIn parses a file with one number. It returns false for another word, such as max.
 func numberIn(dir, file string) (int64, bool) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"github.com/forkd/forkd/internal/confine/seccomp"
 )
 
-// FDs are the descriptors of a process that enters a jail.
+// FDs holds the descriptors of a process entering a jail.
 type FDs struct {
-	Proc int // where its own directory of /proc goes: one of those that the VMM keeps
-	// Program is the VMM's, opened by path. It and the next, Report, on which the process tells what
-	// failed, are closed by the exec, as are those above; those below stay.
+	Proc int // receives its /proc directory; the VMM keeps this descriptor
+	// Program is the VMM's executable, opened as O_PATH. Report is next; the process reports failures on it. The
+	// exec closes these two and all higher descriptors. Lower ones stay open.
 	Program, Report int
 }
 
-// Failures are the error numbers of a process that could not become another, by part; that at Parts is
-// of the rest. They are what it writes to Report; one that has its program writes nothing.
+// Failures holds the error numbers of a process that could not execute its program, by part. The one at Parts is
+// for other steps. The process writes them to Report; it writes no bytes if the program is executed.
 type Failures [Parts + 1]uint8
 
-// First is what failed first; nil: nothing did.
+// First returns the first failure, or nil.
 func (f Failures) First() *Error {
 	for p, errno := range f {
 		if errno != 0 {
@@ -34,15 +34,15 @@ func (f Failures) First() *Error {
 	return nil
 }
 
-// step takes one thing away, by system calls. An error of its own is why it cannot.
+// step applies one restriction with system calls. add returns an error if that is impossible.
 type step struct {
 	part Part
 	add  func(*stage.Script) ([]stage.Call, error)
 }
 
-// steps are in the order in which each still may do what it does: the file systems before
-// the capabilities, those before no_new_privs, which Landlock needs. The filter of system
-// calls is the last: it denies what others do.
+// steps returns the steps in an order in which each one still works: file systems before capabilities,
+// capabilities before no_new_privs, which Landlock needs. The system call filter comes last, because it denies
+// the calls of the other steps.
 func (p Plan) steps(f FDs) []step {
 	return []step{
 		{OOM, raiseOOMScore},
@@ -60,11 +60,11 @@ func (p Plan) steps(f FDs) []step {
 	}
 }
 
-// Enter are the system calls of a process that applies the plan to itself, and executes the program with
-// these arguments and this environment. If one fails it reports, and ends.
+// Enter returns the system calls for a process that applies the plan to itself and executes the program with
+// these arguments and this environment. If a call fails, the process reports it and exits.
 //
-// Preconditions: the namespaces of the plan are those of the process's clone (CloneFlags): a process
-// cannot enter a PID namespace itself.
+// Preconditions: the process was cloned with the plan's namespaces (CloneFlags), because a process cannot enter a
+// PID namespace itself.
 func Enter(p Plan, f FDs, args, env []string) (*stage.Script, *Error) {
 	s := &stage.Script{}
 	addGroup(s, Parts, keepProc(s, f.Proc))
@@ -85,8 +85,8 @@ func Enter(p Plan, f FDs, args, env []string) (*stage.Script, *Error) {
 	return s, nil
 }
 
-// Try are the calls of a process that applies what it can of a plan, reports what failed, and ends. What
-// cannot even be tried is among the failures that are returned.
+// Try returns the calls for a process that applies as much of a plan as it can, reports failures, and exits. The
+// returned failures are parts that could not even be tried.
 func Try(p Plan, f FDs) (*stage.Script, Failures) {
 	var failed Failures
 	s := &stage.Script{}
@@ -106,7 +106,7 @@ func Try(p Plan, f FDs) (*stage.Script, Failures) {
 	return s, failed
 }
 
-// Nothing are the calls of a process that ends at once: its namespaces were possible.
+// Nothing returns the calls for a process that exits immediately, which shows that its namespaces were possible.
 func Nothing() *stage.Script {
 	s := &stage.Script{}
 	s.Add(exit(0))
@@ -120,7 +120,7 @@ func addGroup(s *stage.Script, p Part, calls []stage.Call) {
 	s.Add(calls...)
 }
 
-// report tells the failures, and ends the process.
+// report adds the calls to write the failures and exit.
 func report(s *stage.Script, f FDs, status uint64) {
 	s.Add(call(unix.SYS_WRITE, uint64(f.Report), stage.Errors(), uint64(len(Failures{}))))
 	s.Add(exit(status))
@@ -133,14 +133,13 @@ func call(number uintptr, args ...uint64) stage.Call { return stage.Call{Number:
 // cwd is AT_FDCWD.
 const cwd = math.MaxUint64 - 99
 
-// keepProc opens the process's own directory of /proc, while there is a /proc: the VMM opens
-// its pagemap through it once, and closes it. (A pagemap that is opened before an
-// exec is of the memory before.)
+// keepProc opens the process's own directory of /proc while /proc is still mounted. The VMM opens its pagemap
+// through it once, and then closes it. (A pagemap opened before an exec would refer to the old memory.)
 func keepProc(s *stage.Script, to int) []stage.Call {
 	open := call(unix.SYS_OPENAT, cwd, s.String("/proc/self"), unix.O_PATH|unix.O_DIRECTORY)
 	open.Keep = true
 	dup := stage.Call{Number: unix.SYS_DUP3, Args: []uint64{0, uint64(to), 0}, Kept: true,
-		Fine: unix.EINVAL, Else: 1} // it is there: that was the first that was free
+		Fine: unix.EINVAL, Else: 1} // the first free descriptor was already the right one
 	return []stage.Call{open, dup, {Number: unix.SYS_CLOSE, Kept: true}}
 }
 
@@ -160,7 +159,7 @@ func (p Plan) limit(s *stage.Script) (calls []stage.Call, err error) {
 	}{
 		{unix.RLIMIT_NOFILE, maxFiles}, {unix.RLIMIT_FSIZE, p.FileSize}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_MEMLOCK, 0},
 	} {
-		var old unix.Rlimit // which the process inherits
+		var old unix.Rlimit // inherited by the process
 		if err := unix.Getrlimit(l.resource, &old); err != nil {
 			return nil, err
 		}
@@ -171,8 +170,8 @@ func (p Plan) limit(s *stage.Script) (calls []stage.Call, err error) {
 	return calls, nil
 }
 
-// filterCalls leaves the exec, and what the program does until it has a VM and filters itself more
-// narrowly. All threads that the program makes inherit it.
+// filterCalls installs a filter that allows the exec and all calls of the program until it has a VM and installs
+// a stricter filter. All threads of the program inherit it.
 func (p Plan) filterCalls(s *stage.Script) ([]stage.Call, error) {
 	if p.Seccomp == "" || p.Seccomp == seccomp.Off {
 		return nil, unix.EINVAL
@@ -181,7 +180,7 @@ func (p Plan) filterCalls(s *stage.Script) ([]stage.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	// struct sock_fprog: how many instructions, and where
+	// struct sock_fprog: number of instructions, address
 	prog := binary.LittleEndian.AppendUint64(nil, uint64(len(program)/seccomp.InstructionBytes))
 	prog = binary.LittleEndian.AppendUint64(prog, s.Bytes(program))
 	return []stage.Call{
@@ -190,7 +189,7 @@ func (p Plan) filterCalls(s *stage.Script) ([]stage.Call, error) {
 	}, nil
 }
 
-// slacken is what helps the VMM; without it it is only slower.
+// slacken sets the timer slack. It only improves the VMM's speed, so an error is ignored.
 func (p Plan) slacken() []stage.Call {
 	if p.TimerSlack == 0 {
 		return nil
@@ -200,13 +199,13 @@ func (p Plan) slacken() []stage.Call {
 	return []stage.Call{slack}
 }
 
-// closeOthers has the exec close all descriptors but those below the program's.
+// closeOthers makes the exec close all descriptors except the ones below the program's.
 func closeOthers(program int) []stage.Call {
 	return []stage.Call{call(unix.SYS_CLOSE_RANGE, uint64(program), math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)}
 }
 
-// restrictFiles lets the process execute its program and read below its own directory of /proc;
-// all other files are closed to it, whatever names or descriptors of directories it finds.
+// restrictFiles lets the process execute its program and read below its own directory of /proc. It denies access
+// to all other files, even through names or directory descriptors that the process finds.
 func restrictFiles(s *stage.Script, program, proc int) ([]stage.Call, error) {
 	version, err := landlock.Version()
 	if err != nil {
@@ -237,7 +236,7 @@ func restrictSince(s *stage.Script, since int, r landlock.Ruleset) ([]stage.Call
 	return restrict(s, r), nil
 }
 
-// restrict takes what the ruleset handles, but for what the rules leave.
+// restrict denies the rights in the ruleset, except for the rights allowed by rules.
 func restrict(s *stage.Script, r landlock.Ruleset, rules ...[]byte) []stage.Call {
 	attr := r.Bytes()
 	create := call(unix.SYS_LANDLOCK_CREATE_RULESET, s.Bytes(attr), uint64(len(attr)), 0)
@@ -254,7 +253,7 @@ func restrict(s *stage.Script, r landlock.Ruleset, rules ...[]byte) []stage.Call
 	return calls
 }
 
-// execute replaces the process by the program that fd is.
+// execute replaces the process by the program at fd.
 func execute(s *stage.Script, fd int, args, env []string) []stage.Call {
 	path, argv, envp := s.String(""), s.Strings(args), s.Strings(env)
 	return []stage.Call{call(unix.SYS_EXECVEAT, uint64(fd), path, argv, envp, unix.AT_EMPTY_PATH)}

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/confine/jail/stage"
 )
 
-// TestMain is also a process in a mount namespace of its own, whose root is covered.
+// TestMain also runs a process in its own mount namespace with a covered root.
 func TestMain(m *testing.M) {
 	if os.Args[0] != "covered" {
 		os.Exit(m.Run())
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// cover are the calls of a process that has its root covered, and executes the program at a descriptor.
+// cover returns the calls for a process that covers its root and executes the program at a descriptor.
 func cover(t *testing.T, program int) *os.File {
 	t.Helper()
 	s := &stage.Script{}
@@ -48,7 +48,7 @@ func cover(t *testing.T, program int) *os.File {
 	return f
 }
 
-// covered is what becomes of a process where the root cannot be exchanged.
+// covered checks the process whose root was covered.
 func covered() error {
 	for _, path := range []string{"/", "..", "../../..", "/proc/../.."} {
 		entries, err := os.ReadDir(path)
@@ -70,7 +70,7 @@ func covered() error {
 	return nil
 }
 
-// An initramfs cannot be exchanged by pivot_root.
+// pivot_root cannot replace an initramfs.
 func TestARootThatIsCovered(t *testing.T) {
 	program, err := os.Open("/proc/self/exe")
 	if err != nil {

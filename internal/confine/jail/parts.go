@@ -6,37 +6,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Part is one thing that the jail takes away. Their numbers are part of the protocol of
-// package spawner: a new one goes to the end.
+// Part is one restriction of the jail. The numbers are part of package spawner's protocol, so new parts are added
+// at the end.
 type Part uint8
 
 // The parts.
 const (
-	User        Part = iota // a user of its own: a uid of the range, or a user namespace
-	Root                    // an empty read-only file system, in a mount namespace of its own
-	PIDs                    // a PID namespace, in which it is alone
+	User        Part = iota // its own user: a uid of the range, or a user namespace
+	Root                    // an empty read-only file system in its own mount namespace
+	PIDs                    // its own PID namespace, without other processes
 	IPC                     // an IPC namespace
 	UTS                     // a UTS namespace
 	CgroupNS                // a cgroup namespace
-	Network                 // the empty network namespace that all VMMs share
-	Caps                    // no capabilities, now or by an exec
+	Network                 // the empty network namespace shared by all VMMs
+	Caps                    // no capabilities, now or after an exec
 	NoNewPrivs              // no_new_privs
-	Files                   // Landlock: no file but the VMM's program and its own /proc
+	Files                   // Landlock: only the VMM's program and its own /proc
 	TCP                     // Landlock: no TCP connection, no TCP listener
-	Scope                   // Landlock: no abstract sockets of others, no signals to others
+	Scope                   // Landlock: no abstract sockets and no signals outside the jail
 	Limits                  // resource limits
-	OOM                     // the kernel ends a VMM before the daemon when memory runs out
-	Descriptors             // descriptors that it was not meant to have are closed
-	Calls                   // seccomp: a first filter of system calls, below those that the VMM adds itself
-	Parts                   // how many there are
+	OOM                     // the kernel kills a VMM before the daemon when memory runs out
+	Descriptors             // unintended descriptors are closed
+	Calls                   // seccomp: a first system call filter, in addition to the VMM's own
+	Parts                   // number of parts
 )
 
-// facts are what people are told of a part.
+// facts has the description of each part.
 var facts = [Parts]struct {
 	name, what string
-	// optional parts stand behind another: Network behind TCP, PIDs and Network behind Scope.
+	// optional means that another part has the same effect: Network backs up TCP, PIDs and Network back up Scope.
 	optional bool
-	clone    uintptr // flag of clone(2); 0: it is applied later
+	clone    uintptr // flag of clone(2); 0 if it is applied later
 }{
 	User:        {name: "user", what: "a user of its own"},
 	Root:        {name: "root", what: "an empty read-only root", clone: unix.CLONE_NEWNS},
@@ -63,28 +63,28 @@ func (p Part) String() string {
 	return "start"
 }
 
-// What is what a VMM has or lacks by this part.
+// What describes the effect of a part on a VMM.
 func (p Part) What() string { return facts[p].what }
 
-// Optional: others do the same, in another way.
+// Optional reports whether other parts have the same effect.
 func (p Part) Optional() bool { return facts[p].optional }
 
 // Set is a set of parts.
 type Set uint32
 
-// All are all parts.
+// All contains all parts.
 const All Set = 1<<Parts - 1
 
-// Has tells whether a part is in the set.
+// Has reports whether a part is in the set.
 func (s Set) Has(p Part) bool { return s&(1<<p) != 0 }
 
-// With is the set with another part.
+// With returns the set with another part.
 func (s Set) With(p Part) Set { return s | 1<<p }
 
-// Without is the set without a part.
+// Without returns the set without a part.
 func (s Set) Without(p Part) Set { return s &^ (1 << p) }
 
-// Each calls fn for the parts of the set, in order.
+// Each calls fn for the parts of the set in order.
 func (s Set) Each(fn func(Part)) {
 	for p := range Parts {
 		if s.Has(p) {
@@ -99,7 +99,7 @@ func (s Set) String() string {
 	return strings.Join(names, ", ")
 }
 
-// Needed are the parts without which a jail is not strict.
+// Needed returns the parts required for a strict jail.
 func Needed() (s Set) {
 	All.Each(func(p Part) {
 		if !p.Optional() {
@@ -109,8 +109,8 @@ func Needed() (s Set) {
 	return s
 }
 
-// CloneFlags are those of the namespaces in the set. Network is none of them: the server
-// of package spawner is in the namespace that all share.
+// CloneFlags returns the clone flags of the namespaces in the set. Network has no flag: package spawner's server
+// is already in the shared namespace.
 func (s Set) CloneFlags() (flags uintptr) {
 	s.Each(func(p Part) { flags |= facts[p].clone })
 	return flags

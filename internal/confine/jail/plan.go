@@ -13,53 +13,53 @@ import (
 	"github.com/forkd/forkd/internal/confine/seccomp"
 )
 
-// Plan is what a process loses. It is plain data: Enter applies it.
+// Plan lists the restrictions for a process. It is plain data; Enter applies it.
 type Plan struct {
 	Want Set
-	// UID is the user and the group that it gets, for part User. 0: it is in a user namespace
-	// of its own already, with one user in it.
+	// UID is the process's user and group, for part User. If 0, the process already has its own user namespace
+	// with one user.
 	UID uint32
-	// FileSize bounds the files that it writes, in bytes.
+	// FileSize limits the files that it writes, in bytes.
 	FileSize uint64
-	// Seccomp is what becomes of a call that is taken away, for part Calls. It is not seccomp.Off:
-	// the part is not wanted then.
+	// Seccomp is the action on a denied call, for part Calls. It must not be seccomp.Off; leave out the part
+	// instead.
 	Seccomp seccomp.Mode
-	// TimerSlack is what the process's timers may be late; 0: as much as those of who starts it.
+	// TimerSlack is the process's timer slack. If 0, it inherits the slack of its parent.
 	TimerSlack time.Duration
 }
 
-// Limits, for part Limits.
+// Values for part Limits.
 const (
-	// maxFiles has room for 1024 vsock connections, and for a network's flows beside those of most guests.
+	// maxFiles leaves room for 1024 vsock connections, and for network flows besides the ones of most guests.
 	maxFiles = 2048
-	// oomScore is the oom_score_adj of a VMM, so that the kernel ends a VM before the daemon. The daemon
-	// keeps 0: it parses bytes of guests, so it must not be the last process that the kernel kills.
+	// oomScore is the oom_score_adj of a VMM, so that the kernel kills a VM before the daemon. The daemon keeps
+	// 0: it parses data from guests, so it must not be the last process that the kernel kills.
 	oomScore = 500
 )
 
-// First is the lowest uid and gid of VMMs, Users how many there are: a range that neither
-// distributions nor systemd give to anybody (systemd's UIDS-GIDS.md: "unused").
+// First is the lowest uid and gid of VMMs, and Users is their number. Neither distributions nor systemd use this
+// range (systemd's UIDS-GIDS.md: "unused").
 const (
 	First uint32 = 0x7100_0000
 	Users uint32 = 1 << 16
 )
 
-// IsUser tells whether a uid is of the range.
+// IsUser reports whether a uid is in the range.
 func IsUser(uid uint32) bool { return uid >= First && uid < First+Users }
 
-// HasUsers tells whether this process may become any user of the range: it is root, and where it is so
-// in a user namespace, that has them.
+// HasUsers reports whether this process may become any user of the range: it must be root, and if it is in a user
+// namespace, the namespace must map the range.
 func HasUsers() bool {
 	return os.Geteuid() == 0 && UsersMapped(os.Getpid())
 }
 
-// UsersMapped tells whether the range is there in the user namespace of a process.
+// UsersMapped reports whether the user namespace of a process maps the range.
 func UsersMapped(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", pid))
 	return err == nil && covers(string(b), First, Users)
 }
 
-// covers tells whether a uid_map has all of a range.
+// covers reports whether a uid_map maps all of a range.
 func covers(uidMap string, first, n uint32) bool {
 	var inside, outside, size uint64
 	for line := range strings.Lines(uidMap) {
@@ -73,8 +73,8 @@ func covers(uidMap string, first, n uint32) bool {
 	return false
 }
 
-// PickUser returns a user of the range that has no process, beginning with number n. It
-// asks the kernel, so that users of VMMs which another forkd-spawn has started count, too.
+// PickUser returns a user of the range without processes, beginning with number n. It asks the kernel, so it also
+// sees VMMs started by another forkd-spawn.
 func PickUser(n uint32) (uint32, error) {
 	for i := range Users {
 		uid := First + (n+i)%Users
@@ -85,9 +85,9 @@ func PickUser(n uint32) (uint32, error) {
 	return 0, fmt.Errorf("all %d users for VMMs have processes", Users)
 }
 
-// Error is a part that could not be applied.
+// Error reports a part that could not be applied.
 type Error struct {
-	Part Part // Parts: the program could not be executed
+	Part Part // Parts if the program could not be executed
 	Err  syscall.Errno
 }
 
@@ -95,7 +95,7 @@ func (e *Error) Error() string { return fmt.Sprintf("jail: %s: %s", e.Part, e.Er
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// failure makes an Error of whatever a step returned; nil stays nil.
+// failure converts a step's error to an Error. It returns nil for nil.
 func failure(p Part, err error) *Error {
 	if err == nil {
 		return nil

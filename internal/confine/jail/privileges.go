@@ -8,8 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/confine/jail/stage"
 )
 
-// becomeUser takes a user of the range, without groups. In a user namespace there is nothing
-// to do: it has one user, and no right to change groups.
+// becomeUser switches to a user of the range, without groups. In a user namespace it does nothing: the namespace
+// has one user, and no right to change groups.
 func (p Plan) becomeUser(*stage.Script) ([]stage.Call, error) {
 	if p.UID == 0 {
 		return nil, nil
@@ -22,17 +22,17 @@ func (p Plan) becomeUser(*stage.Script) ([]stage.Call, error) {
 	}, nil
 }
 
-// secureBits: an exec by uid 0, which there is in a user namespace, gives no capabilities;
+// secureBits are set so that an exec by uid 0, which exists in a user namespace, gains no capabilities. They are
 // locked. (SECBIT_NOROOT, SECBIT_NO_SETUID_FIXUP stays off, SECBIT_NO_CAP_AMBIENT_RAISE.)
 const secureBits = 1<<0 | 1<<1 | 1<<6 | 1<<7
 
-// maxCapabilities is how many a kernel can have: a capset has as many bits.
+// maxCapabilities is the maximum number in any kernel, because a capset has this many bits.
 const maxCapabilities = 64
 
-// dropBounding makes sure that no exec gives a capability. Without CAP_SETPCAP it fails.
+// dropBounding makes sure that no exec gains capabilities. It fails without CAP_SETPCAP.
 func dropBounding(*stage.Script) (calls []stage.Call, err error) {
 	for c := range maxCapabilities {
-		// This kernel knows no more.
+		// This kernel has no more capabilities.
 		if _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0); err != nil {
 			break
 		}
@@ -42,7 +42,7 @@ func dropBounding(*stage.Script) (calls []stage.Call, err error) {
 }
 
 func dropCapabilities(s *stage.Script) ([]stage.Call, error) {
-	// Version 3 has two parts of data, of three sets each: all are empty.
+	// Version 3 has two parts of data with three sets each; all are empty.
 	header := binary.LittleEndian.AppendUint64(nil, unix.LINUX_CAPABILITY_VERSION_3)
 	var none [2 * 3 * 4]byte
 	return []stage.Call{

@@ -1,5 +1,5 @@
-// Package landlock takes files, TCP and the reach of signals from a process, by the kernel's
-// Landlock. It owns the kernel's structures and which version of the interface brought what; what
-// is to be left is the caller's to say: package jail for a VMM, package selfbox for a program
-// itself. The trap: what is restricted is a thread, and what it starts from then on.
+// Package landlock restricts a process's access to files, TCP and signals with the kernel's Landlock. It owns the
+// kernel's structures, and knows the features of each interface version. The callers choose the restrictions:
+// package jail for a VMM, package selfbox for a program itself. Beware: a restriction applies to a thread, and to
+// threads and processes that it starts later.
 package landlock

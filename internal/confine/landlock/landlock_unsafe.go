@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ruleset is what is taken away, but for what rules leave
-// (struct landlock_ruleset_attr of include/uapi/linux/landlock.h).
+// Ruleset lists the rights to deny, except where rules allow them (struct landlock_ruleset_attr of
+// include/uapi/linux/landlock.h).
 type Ruleset struct{ Files, Net, Scope uint64 }
 
-// Version is that of the kernel's interface.
+// Version returns the version of the kernel's interface.
 func Version() (int, error) {
 	// SAFETY: with this flag the call takes no structure.
 	v, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
@@ -23,8 +23,8 @@ func Version() (int, error) {
 	return int(v), nil
 }
 
-// Bytes are the structure, for a call to landlock_create_ruleset(2). Older kernels take a longer one
-// than theirs whose end is zero.
+// Bytes returns the structure for landlock_create_ruleset(2). Older kernels accept a longer structure than their
+// own if the rest is zero.
 func (r Ruleset) Bytes() (b []byte) {
 	for _, rights := range []uint64{r.Files, r.Net, r.Scope} {
 		b = binary.LittleEndian.AppendUint64(b, rights)
@@ -32,18 +32,18 @@ func (r Ruleset) Bytes() (b []byte) {
 	return b
 }
 
-// Rule is what landlock_add_rule(2) takes to leave rights for a file, or for all below a directory
-// (struct landlock_path_beneath_attr, which is packed: 12 bytes).
+// Rule returns the structure for landlock_add_rule(2), which allows rights for a file, or for everything below a
+// directory (struct landlock_path_beneath_attr, which is packed: 12 bytes).
 func Rule(parent int, rights uint64) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, rights)
 	return binary.LittleEndian.AppendUint32(b, uint32(parent)) //nolint:gosec // a descriptor
 }
 
-// Restrict takes from all threads what the ruleset handles, but for what rules leave, which are made
-// with Allow. It needs a program without cgo, and no_new_privs in all of them.
+// Restrict denies the ruleset's rights to all threads, except for the rights that rules allow with Allow. It
+// needs a program without cgo, and no_new_privs in all threads.
 func (r Ruleset) Restrict(rules func(ruleset int) error) error {
 	attr := r.Bytes()
-	// SAFETY: attr is the structure of that size, which the kernel reads during the call.
+	// SAFETY: attr is the structure with this size, which the kernel reads during the call.
 	n, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET,
 		uintptr(unsafe.Pointer(&attr[0])), uintptr(len(attr)), 0)
 	if errno != 0 {
@@ -60,7 +60,7 @@ func (r Ruleset) Restrict(rules func(ruleset int) error) error {
 	return nil
 }
 
-// Allow adds rights for a file, or for all below a directory.
+// Allow allows rights for a file, or for everything below a directory.
 func Allow(ruleset, parent int, rights uint64) error {
 	rule := Rule(parent, rights)
 	// SAFETY: rule is the structure, which the kernel reads during the call.

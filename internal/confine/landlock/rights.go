@@ -2,26 +2,26 @@ package landlock
 
 import "golang.org/x/sys/unix"
 
-// What is left of files.
+// Rights to allow.
 const (
-	// Execute: the kernel opens a program for reading, too.
+	// Execute includes reading, because the kernel also opens a program for reading.
 	Execute = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE
-	// Read is a file's content; of a directory, all below it can be read and listed.
+	// Read allows reading a file. ReadTree allows reading and listing everything below a directory.
 	Read     = unix.LANDLOCK_ACCESS_FS_READ_FILE
 	ReadTree = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	// Append has files of a directory made, written, renamed within it, and removed.
+	// Append allows creating, writing and removing files in a directory, and renaming them within it.
 	Append = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
 		unix.LANDLOCK_ACCESS_FS_REMOVE_FILE
 	Remove = unix.LANDLOCK_ACCESS_FS_REMOVE_FILE
 )
 
-// The versions of the interface that brought more than files.
+// The interface versions that added rights other than files.
 const (
 	TCPSince   = 4
 	ScopeSince = 6
 )
 
-// fileRights are those of files by the version of Landlock's interface that brought them.
+// fileRights are the file rights by the interface version that added them.
 var fileRights = []struct {
 	since  int
 	rights uint64
@@ -32,7 +32,7 @@ var fileRights = []struct {
 	{5, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV},
 }
 
-// AllFiles are the rights of files that a version can take away.
+// AllFiles returns the file rights that a version can deny.
 func AllFiles(version int) (rights uint64) {
 	for _, f := range fileRights {
 		if version >= f.since {

@@ -27,15 +27,15 @@ func init() {
 	}
 }
 
-// threadTime is the CPU time of the thread, in nanoseconds.
+// threadTime returns the thread's CPU time, in nanoseconds.
 func threadTime() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
 	return t.Nano()
 }
 
-// BenchmarkCost tells what the filters add to a call: that which each exit of a guest makes, and one
-// without conditions.
+// BenchmarkCost measures the filters' cost for a call made at each exit of a guest, and for a call without
+// conditions.
 func BenchmarkCost(b *testing.B) {
 	for _, filter := range []string{"none", "vm", "vcpu", "jailed"} {
 		out, _ := spawned(b, seccomp.On, filter, "cost")

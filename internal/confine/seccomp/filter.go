@@ -24,30 +24,30 @@ var vcpu string
 //go:embed lists/net.bpf
 var network string
 
-// The filters of a VMM, in the order in which they come.
+// The filters of a VMM, in the order of their installation.
 var (
-	Spawn = Filter{"spawn", spawn} // before a VMM's program is executed; for who starts it
+	Spawn = Filter{"spawn", spawn} // installed by the parent before it executes a VMM's program
 	VM    = Filter{"vm", vm}       // all threads, once the VM exists
-	VCPU  = Filter{"vcpu", vcpu}   // each vCPU's thread, after VM
+	VCPU  = Filter{"vcpu", vcpu}   // the thread of each vCPU, after VM
 )
 
-// Net is that of forkd-net, for all of its threads.
+// Net is the filter of forkd-net, for all of its threads.
 var Net = Filter{"net", network}
 
-// What package compile and Install agree on.
+// Constants shared by package compile and Install.
 const (
-	// Prologue is how many instructions each program begins with that refuse another
-	// architecture's calls. They do so in every mode.
+	// Prologue is the number of instructions at the start of each program that deny calls of other architectures.
+	// They apply in every mode.
 	Prologue = 6
-	// PIDHere stands in a comparison where the process's own id goes. No process has it.
+	// PIDHere is the placeholder for the process's own id in a comparison. No process has this id.
 	PIDHere = 0x50494400
 )
 
-// Values that a filter returns (linux/seccomp.h).
+// Return values of a filter (linux/seccomp.h).
 const (
 	RetKill  = 0x80000000
 	RetTrap  = 0x00030000
-	RetErrno = 0x00050000 // and the number
+	RetErrno = 0x00050000 // plus the number
 	RetLog   = 0x7ffc0000
 	RetAllow = 0x7fff0000
 )
@@ -65,7 +65,7 @@ const (
 	opJumpEqual      = 0x15 // BPF_JMP|BPF_JEQ|BPF_K
 )
 
-// program is the filter as a process with that id installs it.
+// program returns the filter for a process with this id.
 func (f Filter) program(mode Mode, pid int) ([]instruction, error) {
 	kill := uint32(RetKill)
 	switch mode {
@@ -82,7 +82,7 @@ func (f Filter) program(mode Mode, pid int) ([]instruction, error) {
 	}
 	all := make([]instruction, 0, len(f.code)/InstructionBytes)
 	for at := 0; at < len(f.code); at += InstructionBytes {
-		b := []byte(f.code[at : at+InstructionBytes]) // of eight bytes: on the stack
+		b := []byte(f.code[at : at+InstructionBytes]) // eight bytes, so it is on the stack
 		i := instruction{binary.LittleEndian.Uint16(b), b[2], b[3], binary.LittleEndian.Uint32(b[4:])}
 		switch {
 		case i.Code == opReturn && i.K == RetKill && len(all) >= Prologue:
@@ -95,8 +95,8 @@ func (f Filter) program(mode Mode, pid int) ([]instruction, error) {
 	return all, nil
 }
 
-// Program is the filter as the kernel takes it, for a process whose id is not known yet: an error if it
-// asks for that.
+// Program returns the filter in the kernel's format, for a process with an unknown id. It returns an error if the
+// filter needs the id.
 func (f Filter) Program(mode Mode) (b []byte, err error) {
 	all, err := f.program(mode, PIDHere)
 	for _, i := range all {

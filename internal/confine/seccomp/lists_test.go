@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "compile the lists")
 
-// The programs that are embedded are those that the lists say: go test ./internal/confine/seccomp -update makes them.
+// The embedded programs match the lists. To update them: go test ./internal/confine/seccomp -update.
 func TestProgramsAreUpToDate(t *testing.T) {
 	lists, err := filepath.Glob("lists/*.list")
 	if err != nil || len(lists) != 4 {
@@ -44,7 +44,7 @@ func TestProgramsAreUpToDate(t *testing.T) {
 	}
 }
 
-// Each call of a list, and each group, has its reason.
+// Each call, or each group of calls, in a list has a reason.
 func TestEveryListSaysWhy(t *testing.T) {
 	lists, _ := filepath.Glob("lists/*.list")
 	for _, path := range lists {

@@ -2,19 +2,19 @@ package seccomp
 
 import "fmt"
 
-// Mode is what happens at a call that a filter does not leave.
+// Mode is the action on a denied system call.
 type Mode string
 
-// Modes.
+// Values of Mode.
 const (
 	On  Mode = "on"  // the process is killed
-	Log Mode = "log" // the kernel logs it, if it has an audit, and the call is done
-	// Trap ends the process with a Go traceback that says where: for finding what a list lacks.
+	Log Mode = "log" // the call proceeds; the kernel logs it if it has audit
+	// Trap ends the process with a Go traceback of the call, to find calls missing from a list.
 	Trap Mode = "trap"
-	Off  Mode = "off" // there is no filter
+	Off  Mode = "off" // no filter
 )
 
-// ParseMode reads a mode.
+// ParseMode parses a mode.
 func ParseMode(s string) (Mode, error) {
 	switch m := Mode(s); m {
 	case On, Log, Trap, Off:
@@ -23,8 +23,8 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("%q: want on, log, trap or off", s)
 }
 
-// Confinement is what became of a process's filters.
+// Confinement is the result of installing a process's filters.
 type Confinement struct {
-	Confined bool   `json:"confined"`          // they are in force, and kill
-	Why      string `json:"why_not,omitempty"` // it is not
+	Confined bool   `json:"confined"`          // filters are active and kill
+	Why      string `json:"why_not,omitempty"` // why it is not confined
 }

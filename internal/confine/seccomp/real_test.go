@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/confine/seccomp"
 )
 
-// A test that takes calls from a process needs one of its own: this binary again.
+// A test that restricts a process needs a separate one, so it runs this binary again.
 const (
 	variable = "FORKD_TEST_SECCOMP"
 	survived = "survived"
@@ -50,7 +50,7 @@ func child(name string) {
 	case "vm":
 		err = seccomp.VM.Install(mode, seccomp.AllThreads)
 	case "vcpu", "jailed":
-		if words[1] == "jailed" { // as a VMM has them in a jail, whose only thread had the first before its exec
+		if words[1] == "jailed" { // as in a jailed VMM, whose only thread had the first filter before its exec
 			err = seccomp.Spawn.Install(mode, seccomp.AllThreads)
 		}
 		if err != nil {
@@ -97,7 +97,7 @@ func raw(number uintptr, args ...uintptr) func() error {
 	}
 }
 
-// pipe is made before any filter, and with it Go's poller.
+// pipe is created before any filter, together with Go's poller.
 var pipe = func() (p struct{ r, w *os.File }) {
 	var err error
 	if p.r, p.w, err = os.Pipe(); err != nil {
@@ -106,13 +106,13 @@ var pipe = func() (p struct{ r, w *os.File }) {
 	return p
 }()
 
-// work is what any Go program does: threads, memory, collections, timers, sockets that are there.
+// work does what any Go program does: it uses threads, memory, garbage collections, timers and existing sockets.
 func work() error {
 	r, w := pipe.r, pipe.w
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			runtime.LockOSThread() // and ends with its thread
+			runtime.LockOSThread() // the goroutine ends with its thread
 			var junk [][]byte
 			for range 50 {
 				junk = append(junk, make([]byte, 64<<10))
@@ -137,7 +137,7 @@ func work() error {
 	return nil
 }
 
-// calls are what a VMM that its guest has taken over would try, and what it must be able to do.
+// calls are the calls that a VMM taken over by its guest would try, and calls that it must be able to make.
 var calls = map[string]func() error{
 	"work":          work,
 	"socket":        raw(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM),
@@ -203,13 +203,13 @@ var calls = map[string]func() error{
 	"ftruncate":     raw(unix.SYS_FTRUNCATE, ^uintptr(0)),
 	"recvmsg":       raw(unix.SYS_RECVMSG, ^uintptr(0)),
 	"close":         raw(unix.SYS_CLOSE, ^uintptr(0)),
-	"other-thread": func() error { // the filter is there, too
+	"other-thread": func() error { // the filter also applies there
 		done := make(chan bool)
 		go func() { runtime.LockOSThread(); unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); close(done) }()
 		<-done
 		return nil
 	},
-	"gc": func() error { // of a vCPU's thread, which makes no threads
+	"gc": func() error { // on a vCPU's thread, which creates no threads
 		for range 200 {
 			junk = make([]byte, 1<<20)
 		}
@@ -298,7 +298,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// A thread that has a filter of its own cannot be given one with the others: it is said which.
+// A thread with its own filter cannot get one together with the others. The error names the thread.
 func TestAThreadWithAFilterOfItsOwn(t *testing.T) {
 	if err := seccomp.Available(); err != nil {
 		t.Skip(err)
@@ -309,7 +309,7 @@ func TestAThreadWithAFilterOfItsOwn(t *testing.T) {
 }
 
 func init() {
-	calls["diverged"] = func() error { // another thread than the one that has the filter
+	calls["diverged"] = func() error { // another thread than the one with the filter
 		done := make(chan error)
 		go func() { runtime.LockOSThread(); done <- seccomp.VM.Install(seccomp.On, seccomp.AllThreads) }()
 		return <-done

@@ -19,7 +19,7 @@ import (
 
 var recorded = flag.String("recorded", "", "directory that scripts/record-syscalls.sh has written: add to lists/used.txt")
 
-// entry is a line of a histogram: a thread, and a call or a request of ioctl.
+// entry matches a line of a histogram: a thread, and a system call or an ioctl request.
 var entry = regexp.MustCompile(`common_pid: (\S+) *\[ *(\d+)\], (?:id|cmd): *(\w+) \}`)
 
 // seen is a call of one thread.
@@ -48,8 +48,8 @@ func readHistogram(t *testing.T, path string) (all []seen) {
 	return all
 }
 
-// Recording adds to lists/used.txt what a machine's kernel has counted. What a thread of a vCPU does is
-// left by both of its filters.
+// TestRecord adds the calls counted by a machine's kernel to lists/used.txt. Calls of a vCPU's thread count for
+// both of its filters.
 func TestRecord(t *testing.T) {
 	if *recorded == "" {
 		return

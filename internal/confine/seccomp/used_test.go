@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// unused begins the comment of a call that stays although the suites did not make it.
+// unused begins the comment of a call that is kept although the test suites did not make it.
 const unused = "unused: "
 
-// A list has no call without a need: each is one that a suite made (lists/used.txt, which
-// docs/inside/vmm.md says how to make), or says why it stays.
+// Every call in a list is needed: a test suite has made it (lists/used.txt; docs/inside/vmm.md explains how to
+// generate it), or its comment explains why it is kept.
 func TestEveryCallWasMadeOrSaysWhyItStays(t *testing.T) {
 	used := madeCalls(t)
 	for _, filter := range []string{"vm", "vcpu", "net"} {
@@ -35,7 +35,7 @@ func TestEveryCallWasMadeOrSaysWhyItStays(t *testing.T) {
 	}
 }
 
-// madeCalls are the lines of lists/used.txt: a filter, and a call that it left.
+// madeCalls returns the lines of lists/used.txt: a filter and an allowed call.
 func madeCalls(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("lists/used.txt")
@@ -52,8 +52,8 @@ func madeCalls(t *testing.T) map[string]bool {
 	return used
 }
 
-// callsOf are the calls that a line leaves: of ioctl each request is one. A call that fails, or is killed for
-// its arguments, is none.
+// callsOf returns the calls allowed by a line; each ioctl request counts separately. Calls that fail, or are
+// killed because of their arguments, do not count.
 func callsOf(rule string) (calls []string) {
 	words := strings.Fields(rule)
 	switch {

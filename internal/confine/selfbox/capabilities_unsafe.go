@@ -12,7 +12,7 @@ import (
 // Set is a set of capabilities, as bits.
 type Set uint64
 
-// Of is the set of these.
+// Of returns the set of the given capabilities.
 func Of(capabilities ...int) (s Set) {
 	for _, c := range capabilities {
 		s |= 1 << c
@@ -20,13 +20,13 @@ func Of(capabilities ...int) (s Set) {
 	return s
 }
 
-// Count is how many are in the set.
+// Count returns the number of capabilities in the set.
 func (s Set) Count() int { return bits.OnesCount64(uint64(s)) }
 
-// Has tells whether a capability is in the set.
+// Has reports whether a capability is in the set.
 func (s Set) Has(c int) bool { return s&(1<<c) != 0 }
 
-// NoNewPrivileges makes sure that no program gives the process more than it has.
+// NoNewPrivileges makes sure that no executed program has more privileges than the process.
 func NoNewPrivileges() error {
 	if err := allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
@@ -34,7 +34,7 @@ func NoNewPrivileges() error {
 	return nil
 }
 
-// Capabilities are those that the process may have in force.
+// Capabilities returns the process's permitted capabilities.
 func Capabilities() (Set, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -44,8 +44,8 @@ func Capabilities() (Set, error) {
 	return Set(data[0].Permitted) | Set(data[1].Permitted)<<32, nil
 }
 
-// Keep gives up all capabilities but these, also for programs that it executes, in every thread. Of
-// what it keeps, use is what is in force at once.
+// Keep drops all other capabilities in every thread, also for executed programs. Of the kept capabilities, use is
+// effective immediately.
 func Keep(keep, use Set) error {
 	has, err := Capabilities()
 	if err != nil {
@@ -53,7 +53,7 @@ func Keep(keep, use Set) error {
 	}
 	for c := 0; c <= unix.CAP_LAST_CAP; c++ {
 		if !keep.Has(c) {
-			// It fails without CAP_SETPCAP: then there is nothing to drop that could come back.
+			// This fails without CAP_SETPCAP. Then there is nothing to drop that an exec could regain.
 			_ = allThreads(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c), 0)
 		}
 	}
@@ -63,7 +63,7 @@ func Keep(keep, use Set) error {
 	for i := range data {
 		data[i] = unix.CapUserData{Effective: uint32(effective >> (32 * i)), Permitted: uint32(permitted >> (32 * i))}
 	}
-	// SAFETY: the kernel reads both during the call only; version 3 has two parts of data.
+	// SAFETY: the kernel reads both only during the call; version 3 has two parts of data.
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET,
 		uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data)), 0)
 	if errno != 0 {

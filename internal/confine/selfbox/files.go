@@ -11,15 +11,15 @@ import (
 	"github.com/forkd/forkd/internal/sys/linux"
 )
 
-// Path is a file or directory that stays open to a program.
+// Path is a file or directory that stays accessible to a program.
 type Path struct {
 	Name   string
-	Rights uint64 // of package landlock, as a whole for what is below a directory
+	Rights uint64 // of package landlock; for a directory they apply to everything below it
 }
 
-// Files closes all files to the process but these; what is open already stays so. A path that is
-// not there is none. It returns the version of Landlock's interface; NoNewPrivileges comes before it.
-// errors.ErrUnsupported: this kernel has none, or a container's filter keeps it.
+// Files denies the process access to all other files. Files already open stay open. It ignores missing paths. It
+// returns the version of Landlock's interface. NoNewPrivileges must be called first. It returns
+// errors.ErrUnsupported if the kernel has no Landlock, or a container's filter denies it.
 func Files(open ...Path) (version int, err error) {
 	if version, err = landlock.Version(); err != nil {
 		return 0, &linux.Unsupported{Feature: "Landlock", Since: "5.13", Err: err}

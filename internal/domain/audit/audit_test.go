@@ -14,7 +14,7 @@ import (
 func TestALogThatWasLeftAloneIsWhole(t *testing.T) {
 	tr := newTrial(t)
 	tr.written(5)
-	tr.written(3) // a second daemon goes on
+	tr.written(3) // a second daemon continues
 	r := tr.whole()
 	if r.Lines != 12 || r.First != 1 || r.Last.Seq != 12 || r.Lost != 0 {
 		t.Errorf("the report is %+v", r)
@@ -27,7 +27,7 @@ func TestALogThatWasLeftAloneIsWhole(t *testing.T) {
 	}
 }
 
-// Whatever is done to one line of a log shows, be it the first or the last.
+// Any change to a line is detected, including the first and the last line.
 func TestEveryChangeShows(t *testing.T) {
 	const lines = 7
 	for name, change := range map[string]func(all []string, i int) []string{
@@ -53,7 +53,7 @@ func TestEveryChangeShows(t *testing.T) {
 			for i := range lines {
 				all := strings.SplitAfter(was, "\n")[:lines]
 				if name == "not ended" && i == lines-1 {
-					continue // every byte of every line is there
+					continue // all bytes of the line are unchanged
 				}
 				tr.write(strings.Join(change(all, i), ""))
 				if r := tr.verify(); r.OK {
@@ -64,7 +64,7 @@ func TestEveryChangeShows(t *testing.T) {
 	}
 }
 
-// Without the head a cut at the end does not show in the lines, but that it is gone does.
+// Without the head, the lines do not reveal a truncated end, but the missing head does.
 func TestAHeadThatIsGoneShows(t *testing.T) {
 	tr := newTrial(t)
 	tr.written(5)
@@ -77,7 +77,7 @@ func TestAHeadThatIsGoneShows(t *testing.T) {
 	if r := tr.verify(); r.OK || !strings.Contains(r.Problems[0].What, "not there") {
 		t.Errorf("got %+v", r)
 	}
-	// Another history with a head of its own does not show, but to who noted a head elsewhere.
+	// A forged history with its own head is only detected by a head recorded elsewhere.
 	tr.write("")
 	tr.written(7)
 	tr.whole()
@@ -86,7 +86,7 @@ func TestAHeadThatIsGoneShows(t *testing.T) {
 	}
 }
 
-// The daemon that finds less than was there says so, and its lines do not hide it.
+// A daemon that finds fewer lines than before records it, and its new lines do not hide the loss.
 func TestACutWhileNoDaemonRanStaysVisible(t *testing.T) {
 	tr := newTrial(t)
 	tr.written(5)
@@ -114,13 +114,13 @@ func TestARewrittenEndStaysVisible(t *testing.T) {
 	}
 }
 
-// A daemon that is killed leaves any part of its last line. The next one ends it, says so, and the
-// chain holds.
+// A killed daemon leaves any part of its last line. The next daemon ends the line, records it, and the chain
+// stays valid.
 func TestALineThatWasTornIsHealed(t *testing.T) {
 	tr := newTrial(t)
 	l := tr.open()
 	l.Add(Entry{Action: "sandbox.kill", Result: OK})
-	tr.tick <- began // the head knows this one
+	tr.tick <- began // the head includes this line
 	tr.tick <- began
 	head, err := os.ReadFile(tr.path + headSuffix)
 	if err != nil {
@@ -130,7 +130,7 @@ func TestALineThatWasTornIsHealed(t *testing.T) {
 	tr.closed(l)
 	all := strings.SplitAfter(tr.read(), "\n")
 	before, torn := strings.Join(all[:2], ""), all[2]
-	for n := 0; n <= len(torn); n += 1 + n%7*(len(torn)-n)/len(torn) { // all of its end
+	for n := 0; n <= len(torn); n += 1 + n%7*(len(torn)-n)/len(torn) { // all offsets near the end
 		if err := os.WriteFile(tr.path+headSuffix, head, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestALineThatWasTornIsHealed(t *testing.T) {
 		switch {
 		case n == 0:
 			want = strings.Replace(want, " audit.torn", "", 1)
-		case n >= len(torn)-1: // its newline at most was missing
+		case n >= len(torn)-1: // at most its newline was missing
 			want = strings.Replace(want, "audit.torn", "sandbox.kill", 1)
 		}
 		if got := actions(tr.entries(Query{})); got != want || r.Torn != strings.Count(want, "torn") {
@@ -153,8 +153,7 @@ func TestALineThatWasTornIsHealed(t *testing.T) {
 	}
 }
 
-// Whoever adds an entry does not wait for a disk that hangs, and what did not fit stands in the next
-// line.
+// Add does not wait for a hanging disk. The next line counts the lost entries.
 func TestADiskThatHangsKeepsNobodyWaiting(t *testing.T) {
 	tr := newTrial(t)
 	d := &disk{room: -1, hangs: make(chan struct{}), began: make(chan struct{}, 1)}
@@ -182,7 +181,7 @@ func TestADiskThatHangsKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// On a full disk lines end anywhere. Once there is room again the log says what is missing, and where.
+// On a full disk lines end anywhere. Once there is room again, the log records how much is missing, and where.
 func TestAFullDiskIsToldOfAndHealed(t *testing.T) {
 	for room := 0; room < 1200; room += 41 {
 		tr := newTrial(t)
@@ -190,7 +189,7 @@ func TestAFullDiskIsToldOfAndHealed(t *testing.T) {
 		tr.cfg.open = d.open
 		l := tr.open()
 		tr.tick <- began
-		tr.tick <- began // what is first is written
+		tr.tick <- began // the first lines are written
 		d.set(room)
 		for i := range 20 {
 			l.Add(Entry{Action: "sandbox.fork", Result: OK, Count: i + 1})
@@ -203,11 +202,11 @@ func TestAFullDiskIsToldOfAndHealed(t *testing.T) {
 		if lost == 0 || lost == 20 != (room < 200) && room > 600 {
 			t.Fatalf("room for %d: %d were lost", room, lost)
 		}
-		d.set(3) // less than enough for anything
+		d.set(3) // not enough for any line
 		tr.tick <- began
 		tr.tick <- began
 		d.set(-1)
-		for range 3 { // the last one is taken when the two before it are dealt with
+		for range 3 { // the last one is taken when the first two have been handled
 			tr.tick <- began
 		}
 		told := tr.verify()
@@ -222,8 +221,8 @@ func TestAFullDiskIsToldOfAndHealed(t *testing.T) {
 	}
 }
 
-// Many add entries while files are rolled over and the oldest removed: every entry is in a line, or
-// counted, or in a file that the log removed itself.
+// Many goroutines add entries while files are rolled over and the oldest are removed. Every entry is in a line,
+// or counted as lost, or in a file that the log itself removed.
 func TestRollingOverUnderLoad(t *testing.T) {
 	const writers, each = 16, 400
 	for _, keep := range []int{3, 1000} {
@@ -307,7 +306,7 @@ func TestAFileGoneInTheMiddleShows(t *testing.T) {
 	}
 }
 
-// A daemon that ended between two names leaves no file under the log's own.
+// A daemon that ended between the two renames leaves no file under the log's name.
 func TestADaemonThatEndedWhileRollingOver(t *testing.T) {
 	tr := newTrial(t)
 	tr.written(4)
@@ -332,7 +331,7 @@ func TestTwoDaemonsDoNotShareALog(t *testing.T) {
 	}
 }
 
-// The file of an earlier forkd has no chain. It is moved aside, and no other is put in its place.
+// The file of an earlier forkd has no chain. It is moved aside, without replacing an existing file.
 func TestALogWithoutAChainIsMovedAside(t *testing.T) {
 	tr := newTrial(t)
 	const old = `{"time":"2026-01-02T03:04:05Z","method":"GET","path":"/version","status":200,"latency_us":3}` + "\n"
@@ -374,7 +373,7 @@ func TestAPipeWillDo(t *testing.T) {
 	}
 }
 
-// What a request says cannot make a line that is none, or too long.
+// The text of a request cannot produce an invalid line or one that is too long.
 func TestWhatRequestsSayIsBounded(t *testing.T) {
 	tr := newTrial(t)
 	l := tr.open()

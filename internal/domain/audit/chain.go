@@ -12,14 +12,14 @@ import (
 // Zero is the Prev of the first line.
 var Zero = strings.Repeat("0", 2*sha256.Size)
 
-// Head names the last line of a log, and with it all that precede it.
+// Head identifies the last line of a log and thereby all lines before it.
 type Head struct {
-	Chain string `json:"chain,omitempty"` // empty: the first chain
+	Chain string `json:"chain,omitempty"` // empty for the first chain
 	Seq   uint64 `json:"seq"`
-	Hash  string `json:"hash"` // SHA-256 of that line, without its newline, in hex
+	Hash  string `json:"hash"` // SHA-256 of the line without its newline, in hex
 }
 
-// String returns the form that ParseHead reads.
+// String returns the format read by ParseHead.
 func (h Head) String() string {
 	if h.Chain != "" {
 		return fmt.Sprintf("%s:%d:%s", h.Chain, h.Seq, h.Hash)
@@ -46,7 +46,7 @@ func hashOf(line []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// next is the entry as the line after h, without its newline, and the head that it makes.
+// next returns the entry as the line after h, without its newline, and the new head.
 func (h Head) next(e Entry) (line []byte, _ Head, err error) {
 	e.Seq, e.Prev = h.Seq+1, h.Hash
 	if line, err = json.Marshal(e); err != nil {

@@ -19,16 +19,16 @@ const (
 // Config configures a Log.
 type Config struct {
 	Path     string
-	MaxBytes int64 // beyond which the file is rolled over; default DefaultMaxBytes
-	Keep     int   // files that were rolled over and stay; the oldest are removed. Default DefaultKeep
-	// Opened is what the first line of each daemon says beside.
+	MaxBytes int64 // size at which the file is rolled over; default DefaultMaxBytes
+	Keep     int   // rolled files to keep; the oldest are removed. Default DefaultKeep
+	// Opened holds additional fields for each daemon's first line.
 	Opened Entry
 	Now    func() time.Time
-	Log    *slog.Logger // what concerns the log itself
+	Log    *slog.Logger // for messages about the log itself
 
-	chain string                            // of a log with several; empty: the first one
-	fresh func(chain string)                // is called if a chain has no line yet; may be nil
-	open  func(path string) (handle, error) // of tests
+	chain string                            // chain's name; empty for the first one
+	fresh func(chain string)                // called if a chain has no line yet; may be nil
+	open  func(path string) (handle, error) // for tests
 	queue int
 	tick  <-chan time.Time
 }
@@ -56,29 +56,29 @@ func (c Config) complete() Config {
 	return c
 }
 
-// Stats are what became of entries since the log was opened.
+// Stats counts entries since the log was opened.
 type Stats struct {
-	Written uint64 // lines, those of the log itself included
+	Written uint64 // lines, including the log's own
 	Lost    uint64 // entries
-	Queued  int    // entries that wait for the disk
+	Queued  int    // entries waiting for the disk
 }
 
-// chainLog writes one chain. Its methods are safe for concurrent use; Add never waits.
+// chainLog writes one chain. Its methods are safe for concurrent use. Add never waits.
 type chainLog struct {
 	cfg   Config
-	w     *writer // the goroutine's; nil until the file is open
+	w     *writer // owned by the goroutine; nil until the file is open
 	queue chan *Entry
-	poke  chan struct{} // has the goroutine look at the file at once
+	poke  chan struct{} // makes the goroutine check the file immediately
 	stop  chan struct{}
 	done  chan struct{}
 	once  sync.Once
 
 	written, lost atomic.Uint64
-	untold        atomic.Uint64 // lost, and in no line yet
-	failing       bool          // the goroutine's
+	untold        atomic.Uint64 // lost, but not yet counted in a line
+	failing       bool          // owned by the goroutine
 }
 
-// openChain opens a chain and starts to write; Close ends it.
+// openChain opens a chain and starts to write. Close ends it.
 func openChain(c Config) (*chainLog, error) {
 	l := newChain(c.complete())
 	if err := l.begin(); err != nil {
@@ -88,7 +88,7 @@ func openChain(c Config) (*chainLog, error) {
 	return l, nil
 }
 
-// startChain is openChain without waiting for the disk: entries wait in the queue until the file is open.
+// startChain is openChain without waiting for the disk. Entries wait in the queue until the file is open.
 func startChain(c Config) *chainLog {
 	l := newChain(c.complete())
 	go l.run()
@@ -100,7 +100,7 @@ func newChain(c Config) *chainLog {
 		stop: make(chan struct{}), done: make(chan struct{})}
 }
 
-// begin opens the file. The first chain says that it was opened.
+// begin opens the file. The first chain records that it was opened.
 func (l *chainLog) begin() error {
 	w, err := openWriter(l.cfg)
 	if err != nil {
@@ -119,7 +119,7 @@ func (l *chainLog) begin() error {
 	return nil
 }
 
-// Add has an entry written. What does not fit into the queue, since the disk is slow, is lost and counted.
+// Add queues an entry for writing. If the queue is full because the disk is slow, the entry is lost and counted.
 func (l *chainLog) Add(e Entry) {
 	if e.Time.IsZero() {
 		e.Time = l.cfg.Now()
@@ -143,11 +143,10 @@ func (l *chainLog) lose(n uint64) {
 	l.untold.Add(n)
 }
 
-// Stats tells what became of entries.
+// Stats returns the counts of entries.
 func (l *chainLog) Stats() Stats { return Stats{l.written.Load(), l.lost.Load(), len(l.queue)} }
 
-// Close writes what there is, and waits for it as long as patience lasts: a disk that hangs is not
-// waited for any longer.
+// Close writes the queued entries and waits for at most patience, so that a hanging disk cannot block it longer.
 func (l *chainLog) Close(patience time.Duration) error {
 	l.once.Do(func() { close(l.stop) })
 	t := time.NewTimer(patience)
@@ -184,7 +183,8 @@ func (l *chainLog) run() {
 	}
 }
 
-// opened reports whether the file is open, and tries to open it if not, or if the path has another.
+// opened reports whether the file is open. It first tries to open the file if it is closed, or if the path now
+// refers to another file.
 func (l *chainLog) opened() bool {
 	if l.w != nil && l.w.moved() {
 		l.cfg.Log.Warn("the audit log was moved, removed or replaced, and is opened again", "file", l.cfg.Path)
@@ -211,13 +211,13 @@ func (l *chainLog) put(e Entry) {
 	switch {
 	case err != nil:
 		l.lose(1)
-	case l.w.saved.Seq == 0: // from now on a cut shows
+	case l.w.saved.Seq == 0: // from now on a truncation can be detected
 		err = l.w.settle()
 	}
 	l.report(errors.Join(rolled, err))
 }
 
-// append writes a line, with the number of those that were lost before it.
+// append writes a line. The line includes the number of entries lost before it.
 func (l *chainLog) append(e Entry) error {
 	e.Lost = l.untold.Load()
 	before := l.w.head.Seq
@@ -236,7 +236,7 @@ func (l *chainLog) writeNotes() error {
 	return err
 }
 
-// settle writes what waits for a disk that was full, and the head.
+// settle writes entries held back by a full disk, and the head.
 func (l *chainLog) settle() {
 	if !l.opened() {
 		return
@@ -251,7 +251,7 @@ func (l *chainLog) settle() {
 	l.report(err)
 }
 
-// finish writes what is queued, and the last line.
+// finish writes the queued entries and the last line.
 func (l *chainLog) finish() {
 	for len(l.queue) > 0 {
 		l.put(*<-l.queue)
@@ -266,7 +266,7 @@ func (l *chainLog) finish() {
 	l.cfg.Log.Info("audit log closed", "file", l.cfg.Path, "head", l.w.head.String(), "lost", l.lost.Load())
 }
 
-// report logs the first of a row of errors, and their end.
+// report logs the first of consecutive errors, and the recovery.
 func (l *chainLog) report(err error) {
 	switch {
 	case err != nil && !l.failing:

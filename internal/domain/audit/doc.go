@@ -1,9 +1,9 @@
-// Package audit is the daemon's audit log: a JSON line for each action, in files that are only appended to,
-// rolled over by size, and chained by hashes so that a change shows. Each writer (the operator, a tenant,
-// anonymous clients) has a chain of files of its own, which only its lines can roll over. The package owns the
-// files and the head beside each chain; it reads, filters, follows and verifies them as one log. It does not
-// know the actions: httpapi adds entries, `forkd audit` reads them. Add never waits: entries that the disk does
-// not take are counted, and the next line has the count. The trap: a chain has no secret, so a process that can
-// write to all of the files can write another history; only a head that was noted elsewhere shows that
+// Package audit implements the daemon's audit log: a JSON line for each action, in append-only files that are
+// rolled over by size and chained by hashes to reveal changes. Each writer (the operator, a tenant, anonymous
+// clients) has its own chain of files, and only the writer's lines can roll that chain over. The package owns the
+// files and the head beside each chain. It reads, filters, follows and verifies all chains as one log. It does
+// not know the actions: httpapi adds entries, and `forkd audit` reads them. Add never waits: entries beyond the
+// disk's speed are counted, and the next line records the count. Beware: a chain has no secret, so a process that
+// can write to all of the files can forge a history. Only a head recorded elsewhere reveals this
 // (docs/operate/observe.md).
 package audit

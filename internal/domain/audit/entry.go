@@ -12,31 +12,31 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// Result is what became of an action.
+// Result is the outcome of an action.
 type Result string
 
-// Results.
+// Values of Result.
 const (
 	OK      Result = "ok"
-	Refused Result = "refused" // it was not tried: the request, or who asked, did not allow it
+	Refused Result = "refused" // not attempted: the request was invalid or the caller not allowed
 	Failed  Result = "failed"
 )
 
-// Actions of the log itself. Those of requests have a table in httpapi.
+// Actions of the log itself. The actions of requests are in a table in httpapi.
 const (
 	ActionOpened  = "audit.opened"  // a daemon begins to write
-	ActionClosed  = "audit.closed"  // a daemon stopped in good order
-	ActionRolled  = "audit.rolled"  // the first line of a file that goes on from another
-	ActionTorn    = "audit.torn"    // what precedes is the beginning of a line that was not written whole
-	ActionCut     = "audit.cut"     // the head knew of lines that were not there any more
+	ActionClosed  = "audit.closed"  // a daemon stopped cleanly
+	ActionRolled  = "audit.rolled"  // first line of a file that continues another
+	ActionTorn    = "audit.torn"    // the text before is the beginning of an incomplete line
+	ActionCut     = "audit.cut"     // lines known to the head are missing
 	ActionMissing = "audit.missing" // lines could not be written
-	ActionChain   = "audit.chain"   // another chain begins; Note has its name
-	ActionOthers  = "others"        // anonymous requests of too many kinds to tell apart
+	ActionChain   = "audit.chain"   // another chain begins; Note holds its name
+	ActionOthers  = "others"        // anonymous requests of too many kinds to list
 )
 
-// Entry is a line of the log. Seq, Prev, and what is said to be the log's own, the log sets.
+// Entry is a line of the log. The log sets Seq, Prev and its own fields below.
 type Entry struct {
-	Seq  uint64 `json:"seq"`  // 1 for the first line of all, one more for each
+	Seq  uint64 `json:"seq"`  // 1 for the first line of the chain, plus one for each
 	Prev string `json:"prev"` // SHA-256 of the line before, without its newline, in hex
 	// Time is when the action ended, in UTC.
 	Time   time.Time `json:"time"`
@@ -44,21 +44,21 @@ type Entry struct {
 	Result Result    `json:"result"`
 	// Request is the request's ID, as in the header Forkd-Request-Id.
 	Request string `json:"request_id,omitempty"`
-	Key     string `json:"key,omitempty"`      // ID of the API key that was shown
+	Key     string `json:"key,omitempty"`      // ID of the request's API key
 	KeyName string `json:"key_name,omitempty"` // its name
-	Tenant  string `json:"tenant,omitempty"`   // whose it is; absent: the operator's
-	// Principal is how the client proved who it is.
+	Tenant  string `json:"tenant,omitempty"`   // the key's tenant; absent for the operator
+	// Principal is how the client authenticated.
 	Principal string `json:"principal,omitempty"`
-	// Anonymous is true if the client proved no identity. Then Tenant and Key are empty.
+	// Anonymous is true if the client did not authenticate. Tenant and Key are empty then.
 	Anonymous bool   `json:"anonymous,omitempty"`
-	Claim     string `json:"claim,omitempty"`  // kind of credential that an anonymous client showed
+	Claim     string `json:"claim,omitempty"`  // kind of credential shown by an anonymous client
 	Source    string `json:"source,omitempty"` // address of an anonymous client
 	Sandbox   string `json:"sandbox,omitempty"`
 	Snapshot  string `json:"snapshot,omitempty"`
 	Image     string `json:"image,omitempty"`
-	Object    string `json:"object,omitempty"` // what else it was about, such as a file's path
-	Count     int    `json:"count,omitempty"`  // children asked for; requests or flows that this line counts
-	Read      bool   `json:"read,omitempty"`   // it changes nothing
+	Object    string `json:"object,omitempty"` // any other object, such as a file's path
+	Count     int    `json:"count,omitempty"`  // children requested; requests or flows counted by this line
+	Read      bool   `json:"read,omitempty"`   // it changes no state
 	Method    string `json:"method,omitempty"`
 	Path      string `json:"path,omitempty"`
 	Status    int    `json:"status,omitempty"`
@@ -66,21 +66,21 @@ type Entry struct {
 	UserAgent string `json:"user_agent,omitempty"`
 	Error     string `json:"error,omitempty"`
 
-	// The log's own.
-	Chain string `json:"chain,omitempty"` // chain that Seq and Prev belong to; empty: the first one
-	Lost  uint64 `json:"lost,omitempty"`  // entries lost since the last line that has a count of them
-	Torn  string `json:"torn,omitempty"`  // ActionTorn: SHA-256 of what precedes this line and is none
-	File  string `json:"file,omitempty"`  // ActionRolled: name of the file before
-	// Dropped, of ActionRolled: the lines up to this one were removed, being the oldest.
+	// Fields set by the log.
+	Chain string `json:"chain,omitempty"` // chain of Seq and Prev; empty for the first one
+	Lost  uint64 `json:"lost,omitempty"`  // entries lost since the last line with this field
+	Torn  string `json:"torn,omitempty"`  // ActionTorn: SHA-256 of the incomplete line before this one
+	File  string `json:"file,omitempty"`  // ActionRolled: name of the previous file
+	// Dropped is set by ActionRolled: the oldest lines, up to this one, were removed.
 	Dropped uint64 `json:"dropped,omitempty"`
-	Head    uint64 `json:"head,omitempty"` // ActionCut: the last line that the head knew
+	Head    uint64 `json:"head,omitempty"` // ActionCut: the last line known to the head
 	Note    string `json:"note,omitempty"`
 }
 
-// MaxLine bounds a line, its newline included.
+// MaxLine limits a line in bytes, including its newline.
 const MaxLine = 64 << 10
 
-// maxNames and the others bound, in bytes, what an entry takes of a request.
+// maxName and the others limit the text that an entry copies from a request, in bytes.
 const (
 	maxName  = 128
 	maxPath  = 1000
@@ -88,7 +88,7 @@ const (
 	maxAgent = 300
 )
 
-// clipped bounds what may come from outside.
+// clipped returns the entry with text from outside cut to its limits.
 func (e Entry) clipped() *Entry {
 	for _, s := range []*string{&e.Source, &e.Claim, &e.Chain, &e.Action, &e.Request, &e.Key, &e.KeyName,
 		&e.Tenant, &e.Principal, &e.Sandbox, &e.Snapshot, &e.Image, &e.Method, &e.File} {
@@ -100,10 +100,10 @@ func (e Entry) clipped() *Entry {
 	return &e
 }
 
-// errNoLine is what is not a line of the log.
+// errNoLine is returned for text that is not a line of the log.
 var errNoLine = errors.New("it is not a line of an audit log")
 
-// Decode reads a line, without its newline. Fields that it does not know it leaves out.
+// Decode decodes a line without its newline. It ignores unknown fields.
 func Decode(line []byte) (Entry, error) {
 	var e Entry
 	if len(line) >= MaxLine {
@@ -122,10 +122,11 @@ func Decode(line []byte) (Entry, error) {
 	return e, nil
 }
 
-// isSeq tells a line's number: one that others than Go can read, too.
+// isSeq reports whether n is a valid line number. It must be exact in languages with double-precision numbers
+// only.
 func isSeq(n uint64) bool { return n > 0 && n < 1<<53 }
 
-// isHash tells a SHA-256 in hex.
+// isHash reports whether s is a SHA-256 in hex.
 func isHash(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) == 32

@@ -12,19 +12,19 @@ import (
 	"strings"
 )
 
-// headSuffix is what the head's file is called beside the log.
+// headSuffix is appended to the log's name for the head's file.
 const headSuffix = ".head"
 
-// rolledName is the name of a file that was rolled over.
+// rolledName matches the suffix of a rolled file.
 var rolledName = regexp.MustCompile(`^[0-9]{6,12}$`)
 
-// rolledFile is a file that is full.
+// rolledFile is a full file.
 type rolledFile struct {
 	path   string
-	number uint64 // higher: newer
+	number uint64 // higher is newer
 }
 
-// rolledFiles lists those of a log, oldest first.
+// rolledFiles returns a log's full files, oldest first.
 func rolledFiles(path string) ([]rolledFile, error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -45,7 +45,7 @@ func rolledFiles(path string) ([]rolledFile, error) {
 	return all, nil
 }
 
-// nextRolled is the name that the log's file gets when it is full.
+// nextRolled returns the log file's next name after it is full.
 func nextRolled(path string, all []rolledFile) string {
 	n := uint64(1)
 	if len(all) > 0 {
@@ -54,14 +54,13 @@ func nextRolled(path string, all []rolledFile) string {
 	return fmt.Sprintf("%s.%06d", path, n)
 }
 
-// errOldestGone: the log removed a file that was to be read, being the oldest.
+// errOldestGone is returned if the log removed its oldest file before it was read.
 var errOldestGone = errors.New("the log removed its oldest files while it was read")
 
-// walk hands over the files of a log that are newer than the one with the number done (0: all), oldest
-// first and open; each closes them. It misses none and gives none twice though the log is rolled over
-// meanwhile: what is full changes no more, and a file is the current one, which comes last, only if none
-// was full when it was open already. It fails with errOldestGone, or with fs.ErrNotExist if there is no
-// such log.
+// walk calls each with the files of a log that are newer than the file numbered done (0 for all files), oldest
+// first and open. each closes its file. walk neither misses nor repeats a file, even if the log is rolled over
+// meanwhile: a full file no longer changes, and the current file, which comes last, is used only if no newer full
+// file has appeared after it was opened. walk returns errOldestGone, or fs.ErrNotExist if there is no such log.
 func walk(path string, done uint64, each func(f *os.File, current bool) error) error {
 	for {
 		full, err := rolledFiles(path)
@@ -84,7 +83,7 @@ func walk(path string, done uint64, each func(f *os.File, current bool) error) e
 		case !more && done == 0 && err == nil:
 			return missing
 		}
-		if err != nil || !more { // if there is none: it is between its two names, and the next is empty
+		if err != nil || !more { // a missing file is between its two names, and the next one is empty
 			return err
 		}
 	}
@@ -110,7 +109,7 @@ func walkFull(full []rolledFile, done uint64, each func(f *os.File, current bool
 	return done, nil
 }
 
-// isNewer reports whether a file is full that is newer than the one with that number.
+// isNewer reports whether there is a full file with a higher number.
 func isNewer(path string, number uint64) (bool, error) {
 	full, err := rolledFiles(path)
 	return len(full) > 0 && full[len(full)-1].number > number, err

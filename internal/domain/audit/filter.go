@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Filter says which entries are wanted; what is zero leaves nothing out.
+// Filter selects entries. Zero fields match every entry.
 type Filter struct {
 	Since   time.Time
 	Sandbox string
 	Tenant  string
-	Action  string // or the beginning of some, with a dot at its end: "sandbox."
+	Action  string // an action, or a prefix ending in a dot: "sandbox."
 	Result  Result
 	Request string
-	// Changes leaves out actions that only read.
+	// Changes excludes actions that only read.
 	Changes bool
 }
 
-// Match reports whether an entry is wanted.
+// Match reports whether the filter selects an entry.
 func (f Filter) Match(e Entry) bool {
 	switch {
 	case !f.Since.IsZero() && e.Time.Before(f.Since),

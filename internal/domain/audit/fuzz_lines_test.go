@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Whatever bytes a file has: the pieces are all of them, and what counts as a line can be read alone.
+// For any file content, the pieces add up to the whole file, and every valid line can be decoded separately.
 func FuzzLines(f *testing.F) {
 	b, err := os.ReadFile(filepath.Join("testdata", "audit.v1.log"))
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Whatever a file has in it: it is read, verified and written on without a panic, and what is written
-// then can be read.
+// Any file is read, verified and appended to without a panic, and the appended lines can be read.
 func FuzzFile(f *testing.F) {
 	for _, name := range []string{"audit.v1.log", "audit.v1.log" + headSuffix} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -35,7 +34,7 @@ func FuzzFile(f *testing.F) {
 		}
 		l, err := openChain(Config{Path: path, tick: make(chan time.Time)})
 		if err != nil {
-			return // it would have to move something aside, and cannot
+			return // it would have to move a file aside, and cannot
 		}
 		l.Add(Entry{Action: "fuzz", Result: OK})
 		if err := l.Close(10 * time.Second); err != nil {

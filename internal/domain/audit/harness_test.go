@@ -13,7 +13,7 @@ import (
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// trial is a log in a directory of its own.
+// trial is a log in its own directory.
 type trial struct {
 	*testing.T
 	path string
@@ -44,7 +44,7 @@ func (tr *trial) closed(l *chainLog) {
 	}
 }
 
-// written is a log that was written by one daemon: n actions between its first and its last line.
+// written writes a log like one daemon: n actions between the first and the last line.
 func (tr *trial) written(n int) {
 	tr.Helper()
 	l := tr.open()
@@ -79,7 +79,7 @@ func (tr *trial) verify(known ...Head) Report {
 	return r
 }
 
-// whole fails if a verification finds anything.
+// whole fails if a verification finds a problem.
 func (tr *trial) whole() Report {
 	tr.Helper()
 	r := tr.verify()
@@ -89,7 +89,7 @@ func (tr *trial) whole() Report {
 	return r
 }
 
-// entries are those that a query finds.
+// entries returns the results of a query.
 func (tr *trial) entries(q Query) []Entry {
 	tr.Helper()
 	var all []Entry
@@ -111,13 +111,13 @@ func actions(all []Entry) string {
 	return strings.Join(out, " ")
 }
 
-// disk is a file whose writes are as the test says.
+// disk is a file whose writes are controlled by the test.
 type disk struct {
 	handle
 	mu    sync.Mutex
-	room  int           // bytes that still fit; negative: any number
-	hangs chan struct{} // writes wait until it is closed; nil: they do not
-	began chan struct{} // gets a value when a write begins to wait
+	room  int           // bytes that still fit; negative for no limit
+	hangs chan struct{} // writes wait until it is closed, unless it is nil
+	began chan struct{} // receives a value when a write begins to wait
 }
 
 func (d *disk) open(path string) (handle, error) {

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// readHead reads the head beside a log; false: there is none.
+// readHead reads the head beside a log. It returns false if there is no head.
 func readHead(path string) (Head, bool, error) {
 	f, err := os.Open(path + headSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -30,7 +30,7 @@ func readHead(path string) (Head, bool, error) {
 	return h, true, nil
 }
 
-// writeHead replaces the head. What it names has been synced.
+// writeHead replaces the head. The lines up to it must have been synced.
 func writeHead(path string, h Head) error {
 	b, err := json.Marshal(h)
 	if err != nil {

@@ -4,5 +4,5 @@ package audit
 
 import "os"
 
-// lock does nothing: no daemon runs here.
+// lock does nothing: the daemon does not run on this system.
 func lock(*os.File) error { return nil }

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// maxTenants bounds the tenants that have chains of their own; the others share one.
+// maxTenants limits the tenants with a chain of their own. All other tenants share one.
 const maxTenants = 256
 
 // sharedTenant names the chains of tenants beyond maxTenants. Names of tenants have no capitals.
 const sharedTenant = "OTHERS"
 
-// Sizes of the chains that are not the first, as parts of it.
+// Sizes of all chains except the first, as fractions of it.
 const (
 	tenantShare = 4
 	minBytes    = 64 << 10
 	tenantQueue = 1024
 )
 
-// Log is an audit log with one chain per writer. Its methods are safe for concurrent use; Add never waits.
+// Log is an audit log with one chain per writer. Its methods are safe for concurrent use. Add never waits.
 type Log struct {
 	cfg     Config
-	single  bool                // a pipe or a terminal takes one chain
-	sampled map[string]*sampler // by chain; the others are written line by line
+	single  bool                // a pipe or a terminal, with one chain only
+	sampled map[string]*sampler // by chain; other chains are written line by line
 	stop    chan struct{}
 	done    chan struct{}
 	once    sync.Once
@@ -34,7 +34,7 @@ type Log struct {
 	closed  bool
 }
 
-// Open opens a log and starts to write; Close ends it.
+// Open opens a log and starts to write. Close ends it.
 func Open(c Config) (*Log, error) {
 	first, err := openChain(c)
 	if err != nil {
@@ -50,7 +50,7 @@ func Open(c Config) (*Log, error) {
 // Path returns the newest file of the first chain.
 func (l *Log) Path() string { return l.cfg.Path }
 
-// Add writes an entry to its writer's chain. Entries that exceed the chain's queue are lost and counted.
+// Add writes an entry to its writer's chain. If the chain's queue is full, the entry is lost and counted.
 func (l *Log) Add(e Entry) {
 	if e.Time.IsZero() {
 		e.Time = l.cfg.Now()
@@ -108,13 +108,13 @@ func (l *Log) startLocked(name string) *chainLog {
 	return l.chains[name]
 }
 
-// began notes a new chain in the first one, so that a verification misses it if it is removed.
+// began records a new chain in the first chain, so that a verification notices if it is removed.
 func (l *Log) began(name string) {
 	l.add("", Entry{Time: l.cfg.Now(), Action: ActionChain, Result: OK, Read: true,
 		File: baseOf(pathOf(l.cfg.Path, name)), Note: name})
 }
 
-// sharedName is a tenant's chain when too many tenants have one.
+// sharedName returns the shared chain of a tenant beyond maxTenants.
 func sharedName(name string) string {
 	if onlyChanges(name) {
 		return chainTenant + sharedTenant
@@ -122,7 +122,7 @@ func sharedName(name string) string {
 	return chainTenant + sharedTenant + dotActivity
 }
 
-// Stats adds up the chains.
+// Stats returns the sums over all chains.
 func (l *Log) Stats() (sum Stats) {
 	for _, c := range l.all() {
 		s := c.Stats()
@@ -131,13 +131,13 @@ func (l *Log) Stats() (sum Stats) {
 	return sum
 }
 
-// Reopen has each chain look at once whether its path leads to another file by now, and open that. They look by
-// themselves, too, within a second.
+// Reopen makes each chain check immediately whether its path refers to another file, and open that file. Without
+// Reopen, chains check within a second.
 func (l *Log) Reopen() {
 	for _, c := range l.all() {
 		select {
 		case c.poke <- struct{}{}:
-		default: // it is about to look
+		default: // a check is already pending
 		}
 	}
 }
@@ -151,7 +151,7 @@ func (l *Log) all() (all []*chainLog) {
 	return all
 }
 
-// Close writes all entries, and waits for the disk as long as patience lasts.
+// Close writes all entries. It waits for the disk for at most patience.
 func (l *Log) Close(patience time.Duration) error {
 	end := time.Now().Add(patience)
 	l.once.Do(func() { close(l.stop) })
@@ -166,10 +166,10 @@ func (l *Log) Close(patience time.Duration) error {
 			errs = append(errs, c.Close(time.Until(end)))
 		}
 	}
-	return errors.Join(append(errs, first.Close(time.Until(end)))...) // last: it notes the others
+	return errors.Join(append(errs, first.Close(time.Until(end)))...) // last, because it records the other chains
 }
 
-// run writes the lines of the samplers.
+// run writes the lines collected by the samplers.
 func (l *Log) run() {
 	defer close(l.done)
 	tick := time.NewTicker(sampleEvery)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// written opens a log with small files, adds entries, and closes it.
+// writtenLog opens a log with small files, adds entries, and closes it.
 func writtenLog(t *testing.T, path string, add func(*Log)) {
 	t.Helper()
 	l, err := Open(Config{Path: path, MaxBytes: 16 << 10, Keep: 2})
@@ -60,7 +60,7 @@ func TestEntriesGoToTheirWriter(t *testing.T) {
 	}
 }
 
-// Many sources with many kinds of requests are a bounded number of lines, and all are counted.
+// Many sources with many kinds of requests produce a limited number of lines, and all requests are counted.
 func TestAnonymousRequestsAreCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	const sources, each = 500, 20
@@ -86,7 +86,8 @@ func TestAnonymousRequestsAreCounted(t *testing.T) {
 	}
 }
 
-// A log that removed changes says which, and until when; a head of them is in no chain any more.
+// A log that removed changes reports them, with the time. A recorded head in the removed part is no longer in the
+// chain.
 func TestDroppedChangesAreReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	writtenLog(t, path, func(l *Log) {
@@ -114,7 +115,7 @@ func TestDroppedChangesAreReported(t *testing.T) {
 	}
 }
 
-// Whoever removes or cuts one chain shows, be it its files alone or all of it.
+// Removing or truncating one chain is detected, even if all of its files are removed.
 func TestAChangedChainShows(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
 		"its file is gone": func(path string) error { return os.Remove(path) },
@@ -150,7 +151,7 @@ func TestAChangedChainShows(t *testing.T) {
 	}
 }
 
-// A chain that is new while a log is followed is followed, too.
+// A follower also follows chains that are created meanwhile.
 func TestFollowingNewChains(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l, err := Open(Config{Path: path})
@@ -182,7 +183,7 @@ func TestFollowingNewChains(t *testing.T) {
 	}
 }
 
-// Tenants beyond the bound share a chain.
+// Tenants beyond the limit share a chain.
 func TestManyTenants(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	writtenLog(t, path, func(l *Log) {
@@ -196,7 +197,7 @@ func TestManyTenants(t *testing.T) {
 	}
 }
 
-// A log with several chains that was written once is read for ever.
+// A log with several chains in the golden file must stay readable forever.
 func TestGoldenChains(t *testing.T) {
 	dir := filepath.Join("testdata", "chains")
 	if *update {

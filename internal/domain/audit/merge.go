@@ -17,10 +17,10 @@ type kept struct {
 	entry Entry
 }
 
-// costOf returns the memory for a line that is kept: its text, and its entry with the same text.
+// costOf returns the memory of a kept line: its text and the entry, which has the same text.
 func costOf(line []byte) int { return 512 + 2*len(line) }
 
-// merger reads all chains of a log in the order of time.
+// merger reads all chains of a log in order of time.
 type merger struct {
 	ctx     context.Context
 	path    string
@@ -34,12 +34,12 @@ func (m *merger) close() {
 	}
 }
 
-// past reads all lines that are written. With Last it keeps the newest.
+// past reads all written lines. With Last, it keeps the newest.
 func (m *merger) past(each func([]byte, Entry) error) error {
 	if m.q.Last == 0 {
 		return m.merged(each)
 	}
-	var last []kept // a ring once it is full
+	var last []kept // a ring buffer once it is full
 	oldest := 0
 	err := m.merged(func(line []byte, e Entry) error {
 		full := len(last) == m.q.Last
@@ -70,12 +70,12 @@ func (m *merger) past(each func([]byte, Entry) error) error {
 	return err
 }
 
-// open adds readers for chains that have none. It returns them by name.
+// open adds readers for chains without one. It returns them by name.
 func (m *merger) open() (names []string, err error) {
 	all, err := chainsOf(m.path)
 	for _, name := range all {
 		if m.readers[name] == nil {
-			if err := m.q.keep(MaxLine); err != nil { // its buffer
+			if err := m.q.keep(MaxLine); err != nil { // the reader's buffer
 				return names, err
 			}
 			m.readers[name] = &reader{ctx: m.ctx, path: pathOf(m.path, name), q: m.q.Filter, begun: map[string]int64{}}
@@ -85,12 +85,12 @@ func (m *merger) open() (names []string, err error) {
 	return names, err
 }
 
-// stream is the lines of one chain.
+// stream yields the lines of one chain.
 type stream struct {
-	kept // the next one
+	kept // the next line
 	next func() (kept, error, bool)
 	stop func()
-	rank int // orders chains when times are equal
+	rank int // order of chains with equal times
 }
 
 // advance fetches the next line. It returns false at the end.
@@ -136,10 +136,10 @@ func (m *merger) merged(each func([]byte, Entry) error) error {
 	return nil
 }
 
-// errStopped ends a reader whose lines are no longer wanted.
+// errStopped ends a reader whose lines are no longer needed.
 var errStopped = errors.New("stopped")
 
-// lines returns the lines that are written. Only the first chain must exist.
+// lines returns the written lines. Only the first chain must exist.
 func (r *reader) lines(must bool) iter.Seq2[kept, error] {
 	return func(yield func(kept, error) bool) {
 		r.each = func(line []byte, e Entry) error {
@@ -158,7 +158,7 @@ func (r *reader) lines(must bool) iter.Seq2[kept, error] {
 	}
 }
 
-// streams is a heap; the oldest line is at its top.
+// streams is a heap with the oldest line on top.
 type streams []*stream
 
 func (h streams) Len() int { return len(h) }
@@ -175,7 +175,7 @@ func (h *streams) Pop() any {
 	return s
 }
 
-// maxBatch bounds the lines of a poll that are put in order together.
+// maxBatch limits the lines of a poll that are sorted together.
 const maxBatch = 4096
 
 // follow calls each with new lines until the context ends. Lines of one poll are ordered by time.

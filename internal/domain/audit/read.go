@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Query is what Read reads.
+// Query selects the lines for Read.
 type Query struct {
 	Filter
-	Last   int  // that many lines at most, the newest; 0: all
+	Last   int  // at most that many of the newest lines; 0 for all
 	Follow bool // continue with new lines until the context ends
-	// Keep, if set, is asked before n bytes are kept, and returns false if there is no room for them; Read
-	// returns ErrNoRoom then. A negative n gives bytes back.
+	// Keep, if set, is called before n bytes are kept. If it returns false for lack of room, Read returns
+	// ErrNoRoom. A negative n gives bytes back.
 	Keep func(n int) bool
 }
 
-// ErrNoRoom is the error of Read if Query.Keep had no room.
+// ErrNoRoom is returned by Read if Query.Keep had no room.
 var ErrNoRoom = errors.New("no room for lines of the audit log")
 
 func (q Query) keep(n int) error {
@@ -32,11 +32,11 @@ func (q Query) keep(n int) error {
 	return ErrNoRoom
 }
 
-// pollEvery is how often a follower looks for new lines.
+// pollEvery is a follower's polling interval.
 const pollEvery = 250 * time.Millisecond
 
-// Read calls each with the lines of all chains that match a query, oldest first. A line is as it is in its
-// file, without its newline, and valid until each returns. Lines of one chain keep their order.
+// Read calls each with the matching lines of all chains, oldest first. A line is passed as in its file, without
+// its newline, and is valid until each returns. Lines of one chain keep their order.
 func Read(ctx context.Context, path string, q Query, each func(line []byte, e Entry) error) error {
 	m := &merger{ctx: ctx, path: path, q: q, readers: map[string]*reader{}}
 	defer m.close()
@@ -46,7 +46,7 @@ func Read(ctx context.Context, path string, q Query, each func(line []byte, e En
 	return m.follow(each)
 }
 
-// chainsOf returns the names of a log's chains, the first one (an empty name) first.
+// chainsOf returns the names of a log's chains. The first chain, with an empty name, comes first.
 func chainsOf(path string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -80,9 +80,9 @@ type reader struct {
 	f    *os.File
 	s    *scanner
 	rest []byte // of a line whose end is not written yet
-	at   int64  // bytes of f that were read
-	// begun holds the bytes that were read of earlier files, by the hash of their first line. Numbers of
-	// lines cannot replace it: whoever writes to a file can forge them.
+	at   int64  // bytes read from f
+	// begun maps the hash of a file's first line to the bytes already read from the file. Line numbers would not
+	// do: a process that can write to a file can forge them.
 	begun map[string]int64
 }
 
@@ -97,7 +97,7 @@ func (r *reader) close() {
 	r.f = nil
 }
 
-// firstHash returns the hash of a file's first line, or nothing if that is not whole.
+// firstHash returns the hash of a file's first line. It returns an empty string if that line is incomplete.
 func firstHash(f *os.File) string {
 	b := make([]byte, MaxLine)
 	n, _ := f.ReadAt(b, 0)
@@ -108,8 +108,8 @@ func firstHash(f *os.File) string {
 	return hashOf([]byte(line))
 }
 
-// files reads all files that are newer than a number, and leaves the last one open. Files that the log
-// removes meanwhile are not read.
+// files reads all files newer than the one numbered done, and leaves the last one open. It skips files that the
+// log removes meanwhile.
 func (r *reader) files(done uint64) error {
 	for try := 1; ; try++ {
 		err := walk(r.path, done, r.file)
@@ -119,7 +119,7 @@ func (r *reader) files(done uint64) error {
 	}
 }
 
-// file reads a file to its end, except for the part that was read before.
+// file reads a file to its end, except for the part already read.
 func (r *reader) file(f *os.File, _ bool) error {
 	r.close()
 	at, err := f.Seek(r.begun[firstHash(f)], io.SeekStart)
@@ -150,12 +150,12 @@ func (r *reader) drain() error {
 	}
 }
 
-// take passes a line on if it matches. Its beginning may have come with an earlier piece.
+// take passes on a line if it matches. The line's beginning may have come with an earlier piece.
 func (r *reader) take(p piece) error {
 	line, e, whole := p.line, p.entry, p.whole
 	if len(r.rest) > 0 || !p.end {
 		if len(r.rest)+len(p.raw) > MaxLine {
-			r.rest = r.rest[:0] // no line is so long
+			r.rest = r.rest[:0] // longer than any line
 			return nil
 		}
 		r.rest = append(r.rest, p.raw...)
@@ -174,13 +174,13 @@ func (r *reader) take(p piece) error {
 	return r.each(line, e)
 }
 
-// poll reads what is new.
+// poll reads new lines.
 func (r *reader) poll() error {
 	if r.f != nil {
 		if err := r.drain(); err != nil || !r.moved() {
 			return err
 		}
-		if err := r.drain(); err != nil { // the last lines before it was renamed
+		if err := r.drain(); err != nil { // the last lines written before the rename
 			return err
 		}
 	}
@@ -197,9 +197,9 @@ func (r *reader) moved() bool {
 	return err == nil && !os.SameFile(now, open)
 }
 
-// after reads the files that are newer than the open one.
+// after reads the files newer than the open one.
 func (r *reader) after() error {
-	var done uint64 // the open one is gone: all are newer
+	var done uint64 // if the open file is gone, all are newer
 	if r.f != nil {
 		open, err := r.f.Stat()
 		if err != nil {
@@ -218,5 +218,5 @@ func (r *reader) after() error {
 	if err := r.files(done); !errors.Is(err, fs.ErrNotExist) || r.f != nil {
 		return err
 	}
-	return nil // nothing of this chain is written yet
+	return nil // this chain has no lines yet
 }

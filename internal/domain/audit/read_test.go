@@ -46,7 +46,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// A reader asks before it keeps lines, gives back those that it has passed on, and ends without room.
+// A reader asks for memory before it keeps lines, releases it for lines passed on, and ends if there is no room.
 func TestKeptLinesAreAskedFor(t *testing.T) {
 	tr := newTrial(t)
 	l := tr.open()
@@ -57,8 +57,8 @@ func TestKeptLinesAreAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		last int
-		room int // beside the buffer
-		most int // that is kept at once
+		room int // in addition to the buffer
+		most int // kept at the same time
 		err  error
 	}{
 		{"all lines pass", 0, 0, 0, nil},
@@ -82,7 +82,7 @@ func TestKeptLinesAreAskedFor(t *testing.T) {
 	}
 }
 
-// A follower sees each line once, across files that are rolled over.
+// A follower gets each line once, across files that are rolled over.
 func TestFollowing(t *testing.T) {
 	tr := newTrial(t)
 	tr.cfg.MaxBytes, tr.cfg.Keep = 3000, 100
@@ -120,7 +120,8 @@ func TestFollowing(t *testing.T) {
 	}
 }
 
-// A follower goes on with the lines of the next daemon, also if the one before was killed in the middle of one.
+// A follower continues with the lines of the next daemon, even if the previous one was killed while writing a
+// line.
 func TestFollowingOutlivesTheDaemon(t *testing.T) {
 	tr := newTrial(t)
 	l := tr.open()
@@ -195,7 +196,7 @@ func TestHeads(t *testing.T) {
 	}
 }
 
-// The format is docs/inside/formats/audit.md: what was written once is read for ever.
+// The format is documented in docs/inside/formats/audit.md. The golden file must stay readable forever.
 func TestGolden(t *testing.T) {
 	golden := filepath.Join("testdata", "audit.v1.log")
 	if *update {
@@ -231,7 +232,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Whoever may write to the file shows (Verify), and cannot hide what comes after by a number that is too large.
+// A line forged by a process with write access is detected (Verify), and cannot hide later lines with a large
+// number.
 func TestALineWithALargeNumberHidesNothing(t *testing.T) {
 	tr := newTrial(t)
 	tr.written(2)
@@ -247,7 +249,7 @@ func TestALineWithALargeNumberHidesNothing(t *testing.T) {
 	}
 }
 
-// A forged last line of a full file hides no line of the next file, neither from a reader nor from a follower.
+// A forged last line of a full file hides no line of the next file from readers or followers.
 func TestAForgedLastLineHidesNothing(t *testing.T) {
 	tr := newTrial(t)
 	tr.cfg.MaxBytes = 2000

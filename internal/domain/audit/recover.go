@@ -13,16 +13,16 @@ import (
 
 func baseOf(path string) string { return filepath.Base(path) }
 
-// left is how a file ends.
+// left describes the end of a file.
 type left struct {
-	head  Head      // of its last whole line; Seq 0: it has none
-	torn  hash.Hash // of what follows that and is none; nil: nothing
-	owed  bool      // its end has no newline
+	head  Head      // of its last whole line; Seq 0 without one
+	torn  hash.Hash // of the incomplete text after it; may be nil
+	owed  bool      // the file does not end with a newline
 	bytes int64
-	known bool // a line of the number that was asked for is in it, with another hash
+	known bool // the file has a line with the wanted number, but another hash
 }
 
-// leftOf reads a file to its end, and looks whether a line is the one that a head knew.
+// leftOf reads a file to its end. It also checks whether the line recorded by the head is unchanged.
 func leftOf(path string, knew Head) (left, error) {
 	var l left
 	f, err := os.Open(path)
@@ -43,7 +43,7 @@ func leftOf(path string, knew Head) (left, error) {
 		}
 		l.take(p, knew)
 	}
-	if l.torn != nil && l.owed { // the newline that it gets
+	if l.torn != nil && l.owed { // the newline that will be appended
 		l.torn.Write([]byte{'\n'})
 	}
 	return l, nil
@@ -63,7 +63,7 @@ func (l *left) take(p piece, knew Head) {
 	l.torn.Write(p.raw)
 }
 
-// recover finds where the log was left, and notes what is not as it was.
+// recover finds the end of the log and queues notes about changes since the head was written.
 func (w *writer) recover() error {
 	knew, there, headErr := readHead(w.cfg.Path)
 	l, err := leftOf(w.cfg.Path, knew)
@@ -96,23 +96,23 @@ func (w *writer) recover() error {
 		w.cut(0, headErr.Error())
 	case there && knew.Seq > w.head.Seq:
 		w.cut(knew.Seq, fmt.Sprintf("lines %d to %d are not there any more", w.head.Seq+1, knew.Seq))
-		w.head.Seq = knew.Seq // no number is given twice
+		w.head.Seq = knew.Seq // numbers are never reused
 	case changed:
 		w.cut(knew.Seq, fmt.Sprintf("line %d is not the one that was written", knew.Seq))
 	}
 	return nil
 }
 
-// cut notes that the log is not as it was left.
+// cut records that the log has changed since it was last written.
 func (w *writer) cut(head uint64, what string) {
 	w.cfg.Log.Error("the audit log is not as it was left", "file", w.cfg.Path, "what", what)
 	w.notes = append(w.notes, Entry{Action: ActionCut, Result: Failed, Head: head, Note: what})
 }
 
-// foreignSuffix is what a file is called that an earlier forkd wrote, whose lines are in no chain.
+// foreignSuffix is appended to the name of a file written by an earlier forkd, whose lines are in no chain.
 const foreignSuffix = ".unchained"
 
-// moveForeign moves a file out of the way that has lines, but none of a log such as this.
+// moveForeign renames a file that has lines, but no line of this log format.
 func (w *writer) moveForeign() error {
 	f, err := os.Open(w.cfg.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,7 +130,7 @@ func (w *writer) moveForeign() error {
 		return err
 	}
 	if _, there, err := readHead(w.cfg.Path); there || err != nil {
-		return nil // it was one: what is wrong with it, a verification says
+		return nil // it is a log; a verification reports its problems
 	}
 	to := w.cfg.Path + foreignSuffix
 	if _, err := os.Lstat(to); err == nil {
@@ -140,7 +140,7 @@ func (w *writer) moveForeign() error {
 	return os.Rename(w.cfg.Path, to)
 }
 
-// firstLine is a file's first whole line.
+// firstLine returns a file's first whole line.
 func firstLine(path string) (Entry, error) {
 	f, err := os.Open(path)
 	if err != nil {

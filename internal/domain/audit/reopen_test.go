@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A file that is moved, removed or replaced under the daemon is not written to for ever.
+// If the file is moved, removed or replaced, the daemon stops writing to it.
 func TestALogThatIsMovedIsOpenedAgain(t *testing.T) {
 	for name, move := range map[string]func(path string) error{
 		"moved":   func(path string) error { return os.Rename(path, path+".elsewhere") },
@@ -57,7 +57,7 @@ func TestReopenLooksAtOnce(t *testing.T) {
 			if st, err := os.Stat(path); err == nil && st.Size() > 0 {
 				return
 			}
-			time.Sleep(time.Millisecond) // elapses: between two looks
+			time.Sleep(time.Millisecond) // elapses: between two checks
 		}
 		t.Error("it was not opened again")
 	})

@@ -6,24 +6,24 @@ import (
 	"io"
 )
 
-// piece is a part of a file: a line, or what is none.
+// piece is a part of a file: a line or other text.
 type piece struct {
-	raw   []byte // with its newline, if it has one; good until the next piece
-	line  []byte // without it
+	raw   []byte // with its newline, if any; valid until the next piece
+	line  []byte // without its newline
 	entry Entry
-	whole bool // it is a line of the log, be it that its newline is not written yet
-	end   bool // its newline is there
+	whole bool // it is a line of the log, with or without its newline
+	end   bool // the newline is present
 }
 
 // scanner reads a file in pieces.
 type scanner struct {
 	r       *bufio.Reader
-	partial bool // the last piece was too long to be a line, and goes on
+	partial bool // the last piece was too long for a line, and continues
 }
 
 func newScanner(r io.Reader) *scanner { return &scanner{r: bufio.NewReaderSize(r, MaxLine)} }
 
-// next returns io.EOF at the file's end.
+// next returns the next piece. At the file's end it returns io.EOF.
 func (s *scanner) next() (piece, error) {
 	raw, err := s.r.ReadSlice('\n')
 	switch {

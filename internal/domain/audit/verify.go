@@ -15,32 +15,32 @@ import (
 	"time"
 )
 
-// Problem is a place where a log is not what was written.
+// Problem is a place where a log differs from the lines written.
 type Problem struct {
 	File string `json:"file"`
-	Line int    `json:"line,omitempty"` // counted from 1; 0: it is about the whole file
+	Line int    `json:"line,omitempty"` // counted from 1; 0 if it concerns the whole file
 	What string `json:"what"`
 }
 
 // Report is the result of a verification.
 type Report struct {
-	// OK is true if all lines that are there are as they were written.
+	// OK is true if all existing lines are unchanged.
 	OK bool `json:"ok"`
 	// Status is "whole", "dropped" (lines of changes were removed because their chain was full) or "changed".
 	Status   Status        `json:"status"`
 	Files    int           `json:"files"`
 	Lines    uint64        `json:"lines"`   // of all chains
-	First    uint64        `json:"first"`   // numbers of the first and the last line of the first chain
+	First    uint64        `json:"first"`   // number of the first chain's first line
 	Last     Head          `json:"last"`    // of the first chain
-	Dropped  uint64        `json:"dropped"` // lines up to this one the first chain has removed, oldest first
-	Lost     uint64        `json:"lost"`    // entries that the disk did not take
-	Torn     int           `json:"torn"`    // lines that were not written whole, and are told of
+	Dropped  uint64        `json:"dropped"` // the first chain removed its oldest lines, up to this one
+	Lost     uint64        `json:"lost"`    // entries lost because of the disk
+	Torn     int           `json:"torn"`    // incomplete lines that the log has recorded
 	Pending  bool          `json:"pending"` // the last line is being written, or was when its daemon ended
 	Problems []Problem     `json:"problems"`
 	Chains   []ChainReport `json:"chains"` // all chains, the first one first
 }
 
-// Status sums up a Report.
+// Status summarizes a Report.
 type Status string
 
 // Values of Status.
@@ -50,26 +50,26 @@ const (
 	Changed Status = "changed"
 )
 
-// ChainReport is the part of a Report that concerns one chain.
+// ChainReport is one chain's part of a Report.
 type ChainReport struct {
-	Chain   string `json:"chain,omitempty"` // empty: the first one
+	Chain   string `json:"chain,omitempty"` // empty for the first one
 	Lines   uint64 `json:"lines"`
 	First   uint64 `json:"first"`
 	Last    Head   `json:"last"`
-	Dropped uint64 `json:"dropped,omitempty"` // lines 1 to this one are gone: the chain was full
-	// Since is the time of the first line that is there, if lines were dropped.
+	Dropped uint64 `json:"dropped,omitempty"` // lines 1 to this one were removed because the chain was full
+	// Since is the time of the oldest remaining line, if lines were dropped.
 	Since   *time.Time `json:"since,omitempty"`
 	Changes bool       `json:"changes"`           // only authenticated changes rotate this chain
-	Counted uint64     `json:"counted,omitempty"` // requests that lines count and that have no line of their own
+	Counted uint64     `json:"counted,omitempty"` // requests that are counted by lines, but have no line of their own
 
-	begun []string // chains that its lines know
+	begun []string // chains recorded in its lines
 }
 
-// maxProblems bounds the list: one change is one or two.
+// maxProblems limits the list. One change causes one or two problems.
 const maxProblems = 100
 
-// Verify reads all chains of a log and compares them with their hashes, their heads, and heads that were
-// noted earlier. It returns an error if the log cannot be read.
+// Verify reads all chains of a log. It compares them with their hashes, their heads, and heads recorded earlier.
+// It returns an error if the log cannot be read.
 func Verify(ctx context.Context, path string, known ...Head) (Report, error) {
 	names, err := chainsOf(path)
 	if err != nil {
@@ -101,8 +101,8 @@ func Verify(ctx context.Context, path string, known ...Head) (Report, error) {
 	return sum, nil
 }
 
-// add adds a chain's report. Lines up to a head that was noted were there when it was noted: only later lines
-// that were dropped are a loss.
+// add adds a chain's report. Lines up to a recorded head existed when it was recorded, so only dropped lines
+// after it are a loss.
 func (r *Report) add(one Report, chain ChainReport, known []Head) {
 	seen := slices.ContainsFunc(known, func(h Head) bool { return h.Chain == chain.Chain && h.Seq >= one.Dropped })
 	if chain.Chain == "" {
@@ -118,7 +118,7 @@ func (r *Report) add(one Report, chain ChainReport, known []Head) {
 	r.Chains = append(r.Chains, chain)
 }
 
-// maxTries is how often a log is read that removes its oldest files all the time.
+// maxTries limits the attempts to read a log that keeps removing its oldest files.
 const maxTries = 5
 
 func verifyChain(ctx context.Context, path, name string, known []Head) (Report, ChainReport, error) {
@@ -151,13 +151,13 @@ func verify(ctx context.Context, path, name string, known []Head) (Report, Chain
 	v.seen = make([]bool, len(v.known))
 	err := walk(path, 0, v.file)
 	if errors.Is(err, fs.ErrNotExist) && name != "" && !errors.Is(err, errOldestGone) {
-		err = nil // its head is left alone: end reports the lines
+		err = nil // only the head remains: end reports the lines
 	}
 	if err != nil {
 		return Report{}, v.chain, err
 	}
 	v.end()
-	if !there && headErr == nil && name != "" && v.report.Lines > 1 { // it follows the first line
+	if !there && headErr == nil && name != "" && v.report.Lines > 1 { // the head is written after the first line
 		v.problem(path+headSuffix, 0, "it is not there: a cut at the end of the log would not show")
 	}
 	c := &v.chain
@@ -172,7 +172,7 @@ func verify(ctx context.Context, path, name string, known []Head) (Report, Chain
 type verifier struct {
 	ctx    context.Context
 	path   string
-	known  []Head // the one beside the log last, if there is one
+	known  []Head // the head beside the log comes last, if there is one
 	beside int    // its index
 	seen   []bool
 	report Report
@@ -181,9 +181,9 @@ type verifier struct {
 
 	name string
 	line int
-	last Head      // zero: no line was read yet
-	torn hash.Hash // of what follows it and is none
-	tore int       // in which line that begins
+	last Head      // zero before the first line
+	torn hash.Hash // of the incomplete text after it
+	tore int       // line at which that text begins
 }
 
 func (v *verifier) problem(file string, line int, format string, args ...any) {
@@ -201,7 +201,7 @@ func (v *verifier) file(f *os.File, current bool) error {
 	v.report.Files++
 	v.name, v.line = f.Name(), 1
 	end := true
-	// Not what is written from now on: the rest of a line whose beginning was its file's end is no line.
+	// Stop at the present size: the rest of a line that is written meanwhile would not look like a line.
 	for s := newScanner(io.LimitReader(f, st.Size())); ; {
 		if v.ctx.Err() != nil {
 			return context.Cause(v.ctx)
@@ -228,7 +228,7 @@ func (v *verifier) file(f *os.File, current bool) error {
 	return nil
 }
 
-// take goes on by a piece of a file.
+// take verifies the next piece of a file.
 func (v *verifier) take(p piece) {
 	if !p.whole {
 		if v.torn == nil {
@@ -266,7 +266,7 @@ func (v *verifier) take(p piece) {
 	}
 }
 
-// checkTorn compares what is no line with what the next line says of it.
+// checkTorn compares incomplete text with the record of it in the next line.
 func (v *verifier) checkTorn(e Entry) {
 	switch {
 	case e.Action == ActionTorn && v.torn != nil && hex.EncodeToString(v.torn.Sum(nil)) == e.Torn:
@@ -279,7 +279,7 @@ func (v *verifier) checkTorn(e Entry) {
 	v.torn = nil
 }
 
-// checkChain compares a line with the one before.
+// checkChain compares a line with the line before it.
 func (v *verifier) checkChain(e Entry) {
 	switch {
 	case v.last.Seq == 0:
@@ -306,7 +306,7 @@ func (v *verifier) nameOf(i int) string {
 	return v.known[i].String()
 }
 
-// end looks whether anything is missing at the log's ends.
+// end checks whether lines are missing at either end of the log.
 func (v *verifier) end() {
 	if v.report.First > v.report.Dropped+1 {
 		v.problem(v.path, 0, "lines %d to %d are missing: the log did not remove them itself",

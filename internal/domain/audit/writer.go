@@ -17,7 +17,7 @@ type handle interface {
 	Close() error
 }
 
-// openAppend opens a file of the log for nobody but this process.
+// openAppend opens a file of the log for this process only.
 func openAppend(path string) (handle, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -35,24 +35,24 @@ func openAppend(path string) (handle, error) {
 
 // writer appends lines. It belongs to one goroutine.
 //
-// Nothing is ever taken back from the file, so that it can be an append-only one (chattr +a): the
-// beginning of a line that was not written whole stays, is ended with a newline, and the next line,
-// ActionTorn, says what it was.
+// It never truncates the file, so the file can be append-only (chattr +a). The beginning of an incomplete line
+// stays and is ended with a newline. The next line, ActionTorn, records it.
 type writer struct {
 	cfg    Config
 	f      handle
 	size   int64
-	rollAt int64 // the size at which a new file is begun
-	// regular: it is a file, and no terminal or pipe; those have no head, and are not rolled over.
+	rollAt int64 // size at which a new file begins
+	// regular means that it is a file, not a terminal or pipe. Terminals and pipes have no head and are not
+	// rolled over.
 	regular bool
 	head    Head      // of the last line written whole
 	saved   Head      // beside the log
-	torn    hash.Hash // of what follows that line and is none, with the newline that it still gets; nil: nothing
-	owed    bool      // the file's end has no newline
+	torn    hash.Hash // of incomplete text after that line, with its pending newline; may be nil
+	owed    bool      // the file does not end with a newline
 	notes   []Entry   // to be written before anything else
 }
 
-// openWriter opens a log where it was left.
+// openWriter opens a log at its end.
 func openWriter(c Config) (_ *writer, err error) {
 	w := &writer{cfg: c, rollAt: c.MaxBytes, head: Head{Hash: Zero}}
 	if st, err := os.Stat(c.Path); err == nil && !st.Mode().IsRegular() {
@@ -73,7 +73,7 @@ func openWriter(c Config) (_ *writer, err error) {
 	return w, nil
 }
 
-// moved reports whether the log's path leads to another file than the one that is open, or to none.
+// moved reports whether the log's path no longer refers to the open file.
 func (w *writer) moved() bool {
 	f, ok := w.f.(interface{ Stat() (os.FileInfo, error) })
 	if !ok || !w.regular {
@@ -87,7 +87,7 @@ func (w *writer) moved() bool {
 	return errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(own, there)
 }
 
-// append writes a line; on an error it is not there, or not whole.
+// append writes a line. After an error the line is missing or incomplete.
 func (w *writer) append(e Entry) error {
 	if w.torn != nil && e.Action != ActionTorn {
 		note := Entry{Time: e.Time, Action: ActionTorn, Result: OK, Torn: hex.EncodeToString(w.torn.Sum(nil))}
@@ -113,12 +113,12 @@ func (w *writer) append(e Entry) error {
 	return w.wrote(buf[:n], line, head, err)
 }
 
-// wrote takes note of what of a line is in the file.
+// wrote records how much of a line is in the file.
 func (w *writer) wrote(got, line []byte, head Head, err error) error {
 	if w.owed && len(got) > 0 {
 		w.owed, got = false, got[1:]
 	}
-	if len(got) >= len(line) { // its newline can follow with the next
+	if len(got) >= len(line) { // its newline can come with the next line
 		w.head, w.torn, w.owed = head, nil, len(got) == len(line)
 		return nil
 	}
@@ -133,7 +133,7 @@ func (w *writer) wrote(got, line []byte, head Head, err error) error {
 	return fmt.Errorf("write audit log: %w", err)
 }
 
-// settle makes what was written durable, and says in the head what that is.
+// settle syncs the written lines and then records them in the head.
 func (w *writer) settle() error {
 	if !w.regular || w.head == w.saved || w.head.Seq == 0 {
 		return nil
@@ -148,7 +148,7 @@ func (w *writer) settle() error {
 	return nil
 }
 
-// rollOver begins a new file if the present one is full. What fails is tried again some lines later.
+// rollOver begins a new file if the current one is full. After an error it is tried again some lines later.
 func (w *writer) rollOver() error {
 	if !w.regular || w.size < w.rollAt || w.torn != nil || w.owed {
 		return nil
@@ -159,7 +159,7 @@ func (w *writer) rollOver() error {
 		return fmt.Errorf("roll audit log over: %w", err)
 	}
 	full := nextRolled(w.cfg.Path, all)
-	// The new file first: what it may fail of costs the old one nothing.
+	// Create the new file first: an error then leaves the old one in use.
 	next, err := w.freshFile()
 	if err != nil {
 		return fmt.Errorf("roll audit log over: %w", err)
@@ -181,7 +181,7 @@ func (w *writer) rollOver() error {
 	return nil
 }
 
-// nextSuffix is what a new file is called until the old one is out of its way.
+// nextSuffix is appended to a new file's name until the old file is renamed.
 const nextSuffix = ".next"
 
 func (w *writer) freshFile() (handle, error) {
@@ -191,7 +191,7 @@ func (w *writer) freshFile() (handle, error) {
 	return w.cfg.open(w.cfg.Path + nextSuffix)
 }
 
-// writeNotes writes what the log itself has to say.
+// writeNotes writes the log's own lines.
 func (w *writer) writeNotes() error {
 	for len(w.notes) > 0 {
 		n := w.notes[0]
@@ -206,7 +206,7 @@ func (w *writer) writeNotes() error {
 			return err
 		}
 		w.notes = w.notes[1:]
-		for _, v := range victims { // their lines are told of by now
+		for _, v := range victims { // the log has a record of their lines by now
 			if err := os.Remove(v.path); err != nil {
 				w.cfg.Log.Warn("remove the oldest file of the audit log", "error", err)
 			}
@@ -215,7 +215,7 @@ func (w *writer) writeNotes() error {
 	return nil
 }
 
-// surplus are the oldest files, that are more than are to be kept, and the last line in them or before.
+// surplus returns the oldest files beyond the number to keep, and the last line in them or before.
 func (w *writer) surplus() (victims []rolledFile, dropped uint64) {
 	all, err := rolledFiles(w.cfg.Path)
 	if err != nil {

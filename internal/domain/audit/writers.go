@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// Names of chains. The first chain, with an empty name, holds the operator's changes and the lines of the
-// log itself. Each chain rotates its own files, so a writer can only remove its own lines.
+// Names of chains. The first chain, with an empty name, holds the operator's changes and the lines of the log
+// itself. Each chain rolls over its own files, so a writer can only remove its own lines.
 const (
-	chainActivity  = "activity"  // the operator's reads and refusals, and acts of its sandboxes
+	chainActivity  = "activity"  // the operator's reads and refusals, and acts of the operator's sandboxes
 	chainAnonymous = "anonymous" // requests without a valid credential
 	chainTraffic   = "traffic"   // requests from outside to servers in sandboxes
-	chainTenant    = "tenant-"   // begins the name of a tenant's chain of changes
+	chainTenant    = "tenant-"   // prefix of a tenant's chain of changes
 	dotActivity    = "." + chainActivity
 )
 
-// tenantName is the names that package keys gives out.
+// tenantName matches the names of tenants that package keys allows.
 var tenantName = regexp.MustCompile(`^[a-z0-9_]{1,24}$`)
 
-// chainName matches all chains but the first.
+// chainName matches the name of every chain except the first.
 var chainName = regexp.MustCompile(`^(activity|anonymous|traffic|tenant-([a-z0-9_]{1,24}|OTHERS|X[0-9a-f]{16})(\.activity)?)$`)
 
-// ingress is the Principal of requests to servers in sandboxes.
+// ingress is the Principal for requests to servers in sandboxes.
 const ingress = "ingress"
 
-// sandboxToken is the Principal of E2B's access token of a sandbox, which the sandbox's guest may know.
+// sandboxToken is the Principal for E2B's access token of a sandbox. The sandbox's guest may know this token.
 const sandboxToken = "sandbox token"
 
-// chainOf returns the chain that an entry belongs to.
+// chainOf returns an entry's chain.
 func chainOf(e Entry) string {
 	switch {
 	case strings.HasPrefix(e.Action, "audit."):
@@ -39,7 +39,7 @@ func chainOf(e Entry) string {
 	case e.Anonymous:
 		return chainAnonymous
 	}
-	// An authenticated request that changed something has a request ID; acts of guests have none.
+	// An authenticated request that changes state has a request ID; acts of guests have none.
 	change := !e.Read && e.Result != Refused && e.Principal != sandboxToken && !isGuestAct(e)
 	switch {
 	case e.Tenant == "" && change:

@@ -10,17 +10,16 @@ import (
 	"strings"
 )
 
-// An ID is the number of the daemon's start, which is kept on disk, and 32 bits that count from
-// there. So IDs grow from one daemon to the next whatever the clock does, and fit into a JSON
-// number that others read as a double.
+// An ID consists of the number of the daemon's start, kept on disk, and 32 bits that count from there. So IDs
+// grow from one daemon to the next regardless of the clock, and fit into a JSON number read as a double.
 const (
 	idBits  = 32
 	maxBoot = 1<<21 - 1
 )
 
-// FirstAfterBoot counts a start of the daemon in a file, and returns the ID that precedes this
-// daemon's first event. The file is written in place: that needs no room on a full disk but the
-// first time. On an error the ID is good as well, but the next start may repeat it.
+// FirstAfterBoot counts a start of the daemon in a file. It returns the ID before this daemon's first event. The
+// file is written in place, which needs no room on a full disk except the first time. The ID is valid even if
+// FirstAfterBoot returns an error, but the next start may repeat it.
 func FirstAfterBoot(path string) (last uint64, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -44,7 +43,7 @@ func FirstAfterBoot(path string) (last uint64, err error) {
 	return boot << idBits, err
 }
 
-// bootOf reads the file; none yet is 0.
+// bootOf parses the file. An empty file is 0.
 func bootOf(b []byte) (boot uint64, damaged bool) {
 	text := strings.TrimSpace(string(b))
 	if text == "" {

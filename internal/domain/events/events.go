@@ -11,43 +11,45 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// Event is something that happened.
+// Event is one recorded event.
 type Event struct {
-	ID        uint64 // by the counter of the view that it is read with
+	ID        uint64 // from the counter of the reader's view
 	Time      time.Time
-	Kind      string // sandbox.EventReady and the others
+	Kind      string // such as sandbox.EventReady
 	Sandbox   string
 	Snapshot  string
-	Owner     string // tenant of that; empty: the operator
-	Principal string // who asked for it; empty: nobody, or the daemon does not know
+	Owner     string // tenant of the object; empty for the operator
+	Principal string // caller; empty if there was no caller or it is unknown
 	Detail    map[string]string
 }
 
-// KindGap stands for events that a reader asked for and the list has no more. Its ID is that of the
-// last of them; Detail says after which the reader asked.
+// KindGap replaces events that a reader asked for but the list has dropped. Its ID is the ID of the last of them;
+// Detail holds the ID after which the reader asked.
 const KindGap = "gap"
 
-// Now, in place of an ID, stands for the last event that there is.
+// Now, used as an ID, means the last event.
 const Now = math.MaxUint64
 
-// ErrSlow ends a reader that the list has overtaken.
+// ErrSlow ends a reader that was too slow for the list.
 var ErrSlow = errors.New("the reader was too slow: events came faster than it took them")
 
-// ErrClosed ends readers when the daemon does.
+// ErrClosed ends readers when the daemon stops.
 var ErrClosed = errors.New("the daemon stops")
 
-// Numbers of events that a Log keeps.
+// Limits of the number of events in a Log.
 const (
 	DefaultRoom = 8192 // of the operator
 	TenantRoom  = 1024 // of a tenant
-	maxRings    = 256  // tenants with events; the events of the tenant that has been idle longest go
+	// maxRings limits the tenants with events; beyond it, the tenant idle longest loses its events.
+	maxRings = 256
 )
 
-// Memory for the events that a Log keeps.
+// Limits of the memory for events in a Log.
 const (
 	operatorBytes = 8 << 20
-	tenantBytes   = 1 << 20   // of one tenant
-	tenantsBytes  = 128 << 20 // of all tenants; the events of the tenant that has been idle longest go
+	tenantBytes   = 1 << 20 // per tenant
+	// tenantsBytes is for all tenants; beyond it, the tenant idle longest loses its events.
+	tenantsBytes = 128 << 20
 )
 
 // Log keeps the last events of each owner. Its methods are safe for concurrent use.
@@ -55,19 +57,19 @@ type Log struct {
 	now        func() time.Time
 	room       int    // of the operator's ring
 	tenantRoom int    // of each tenant's ring
-	base       uint64 // precedes the first ID of each counter
+	base       uint64 // before the first ID of each counter
 
-	mu     sync.Mutex // guards what follows; taken last, and held for moments
+	mu     sync.Mutex // guards the fields below; taken last, held briefly
 	rings  map[string]*ring
-	next   uint64 // the next ID by the operator's counter
-	gone   uint64 // the highest ID, by that counter, of the events that were dropped
+	next   uint64 // next ID of the operator's counter
+	gone   uint64 // highest operator ID of a dropped event
 	bytes  int    // of the tenants' events
-	added  signal // of any event
+	added  signal // sent for every event
 	closed bool
 }
 
-// New returns an empty Log. The first event has the ID after last. room is the number of events kept of
-// each owner; 0 stands for DefaultRoom and TenantRoom.
+// New returns an empty Log. The first event's ID is last+1. room is the number of events kept for each owner; 0
+// means DefaultRoom and TenantRoom.
 func New(last uint64, room int, now func() time.Time) *Log {
 	l := &Log{now: now, room: room, tenantRoom: room, base: last, next: last + 1, rings: map[string]*ring{},
 		added: newSignal()}
@@ -77,7 +79,7 @@ func New(last uint64, room int, now func() time.Time) *Log {
 	return l
 }
 
-// Add gives an event its ID and, if it has none, its time. It never waits for a reader.
+// Add sets an event's ID and, if it is zero, its time. It never waits for a reader.
 func (l *Log) Add(e Event) {
 	e = clipped(e)
 	l.mu.Lock()
@@ -103,7 +105,7 @@ func (l *Log) Add(e Event) {
 	l.added.send()
 }
 
-// ringLocked returns the ring of an owner.
+// ringLocked returns an owner's ring.
 func (l *Log) ringLocked(owner string) *ring {
 	r := l.rings[owner]
 	if r == nil {
@@ -116,8 +118,8 @@ func (l *Log) ringLocked(owner string) *ring {
 	return r
 }
 
-// makeRoomLocked drops the events of the tenants that have been idle longest while more than maxRings tenants have some,
-// or they have more bytes than all may have. The tenants' counters stay.
+// makeRoomLocked drops the events of the tenant idle longest, until at most maxRings tenants have events and
+// their bytes are within the limit. The tenants' counters stay.
 func (l *Log) makeRoomLocked() {
 	for {
 		idle, n := l.idleLocked()
@@ -129,7 +131,7 @@ func (l *Log) makeRoomLocked() {
 	}
 }
 
-// idleLocked returns the ring of the tenant that has been idle longest, and the number of tenants with events.
+// idleLocked returns the ring of the tenant idle longest, and the number of tenants with events.
 func (l *Log) idleLocked() (idle *ring, n int) {
 	for owner, r := range l.rings {
 		if owner == "" || len(r.kept) == 0 {
@@ -156,14 +158,15 @@ func (l *Log) Close() {
 	}
 }
 
-// Bounds of an event, in bytes and in details.
+// Limits of an event, in bytes and in details.
 const (
 	maxName    = 256
 	maxDetail  = 2000
 	maxDetails = 32
 )
 
-// clipped returns a copy of an event with bounded texts: the list keeps thousands of events.
+// clipped returns a copy of an event with its texts cut to their limits, because the list keeps thousands of
+// events.
 func clipped(e Event) Event {
 	for _, s := range []*string{&e.Kind, &e.Sandbox, &e.Snapshot, &e.Owner, &e.Principal} {
 		*s = guesttext.Clip(*s, maxName)

@@ -42,7 +42,7 @@ func filled(last uint64, room, n int) *Log {
 
 func TestResuming(t *testing.T) {
 	const last = 7 << idBits
-	l := filled(last, 10, 25) // 16 to 25 are there
+	l := filled(last, 10, 25) // 16 to 25 are kept
 	for _, c := range []struct {
 		name  string
 		after uint64
@@ -64,7 +64,7 @@ func TestResuming(t *testing.T) {
 			}
 		})
 	}
-	// A gap's ID resumes where the list begins.
+	// A reader that resumes from a gap's ID gets the first kept event.
 	got := collect(t, l, 1, 2)
 	if got[0].Kind != KindGap || got[1].ID != last+16 || collect(t, l, got[0].ID, 1)[0].ID != last+16 {
 		t.Errorf("got %+v", got)
@@ -74,7 +74,7 @@ func TestResuming(t *testing.T) {
 	}
 }
 
-// Many add while many read: each reader sees every event once, in order, or is told that it is slow.
+// With many writers and readers, each reader gets every event once, in order, or ErrSlow.
 func TestReadersUnderLoad(t *testing.T) {
 	const adders, each = 8, 2000
 	l := New(0, adders*each, clock)
@@ -110,7 +110,7 @@ func TestReadersUnderLoad(t *testing.T) {
 	}
 }
 
-// A reader that stands still keeps nobody, and learns that it was overtaken.
+// A blocked reader does not delay writers, and gets an error when it was overtaken.
 func TestASlowReaderIsDropped(t *testing.T) {
 	l := New(0, 100, clock)
 	l.Add(Event{})
@@ -150,7 +150,7 @@ func TestReadersEnd(t *testing.T) {
 	if err := l.Follow(t.Context(), 0, func(Event) error { n++; return nil }); err != ErrClosed || n != 1 {
 		t.Errorf("got %v after %d events", err, n)
 	}
-	l.Add(Event{Kind: "k"}) // nobody is there
+	l.Add(Event{Kind: "k"}) // after Close
 }
 
 func TestIDsGrowFromDaemonToDaemon(t *testing.T) {
@@ -179,7 +179,7 @@ func TestIDsGrowFromDaemonToDaemon(t *testing.T) {
 	}
 }
 
-// What a caller does with its map afterwards is its own business.
+// The caller may modify its map afterwards.
 func TestDetailsAreCopied(t *testing.T) {
 	l := New(0, 10, clock)
 	d := map[string]string{"a": "1"}
@@ -198,7 +198,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// The list keeps thousands of events: none of them is large, whatever a guest says.
+// The list keeps thousands of events, so each is limited in size, even with data from a guest.
 func TestEventsAreBounded(t *testing.T) {
 	l := New(0, 10, clock)
 	huge := strings.Repeat("\x1b\u202e", 1<<20)

@@ -2,23 +2,23 @@ package events
 
 import "sort"
 
-// ring holds the last events of one owner. Event number n of the owner, from 1 on, has the ID base+n by
-// the owner's counter; the ID in kept is the operator's. The Log's mutex guards it.
+// ring holds the last events of one owner. The owner's event number n, counted from 1, has the ID base+n in the
+// owner's counter. The ID stored in kept is the operator's. The Log's mutex guards the ring.
 type ring struct {
 	room  int     // events
 	most  int     // bytes
-	kept  []Event // the oldest first
+	kept  []Event // oldest first
 	bytes int     // of kept
-	count uint64  // events that were ever added
+	count uint64  // events ever added
 	added signal
 }
 
 func (r *ring) slot(n uint64) *Event { return &r.kept[n-r.first()] }
 
-// first returns the number of the oldest event that is kept, or of the next event.
+// first returns the number of the oldest kept event, or of the next event if the ring is empty.
 func (r *ring) first() uint64 { return r.count - uint64(len(r.kept)) + 1 }
 
-// newest returns the operator's ID of the newest event that is kept; 0 if there is none.
+// newest returns the operator's ID of the newest kept event, or 0.
 func (r *ring) newest() uint64 {
 	if len(r.kept) == 0 {
 		return 0
@@ -26,8 +26,8 @@ func (r *ring) newest() uint64 {
 	return r.slot(r.count).ID
 }
 
-// add keeps an event, in place of as many of the oldest as it needs. It returns the operator's ID of the last event that
-// it drops; 0 if it drops none.
+// add keeps an event, and drops as many of the oldest as necessary. It returns the operator's ID of the last
+// dropped event, or 0.
 func (r *ring) add(e Event) (gone uint64) {
 	n := sizeOf(e)
 	for len(r.kept) > 0 && (len(r.kept) >= r.room || r.bytes+n > r.most) {
@@ -35,7 +35,7 @@ func (r *ring) add(e Event) (gone uint64) {
 		gone = oldest.ID
 		r.bytes -= sizeOf(*oldest)
 		*oldest = Event{}
-		r.kept = r.kept[1:] // append moves the others once in a while
+		r.kept = r.kept[1:] // append copies the remaining events now and then
 	}
 	r.kept = append(r.kept, e)
 	r.bytes += n
@@ -43,9 +43,9 @@ func (r *ring) add(e Event) (gone uint64) {
 	return gone
 }
 
-// sizeOf returns the memory of an event, about.
+// sizeOf estimates the memory of an event.
 func sizeOf(e Event) int {
-	const event, entry = 400, 64 // with the map, and beside the texts of an entry
+	const event, entry = 400, 64 // includes the map; for each detail besides its texts
 	n := event + len(e.Kind) + len(e.Sandbox) + len(e.Snapshot) + len(e.Owner) + len(e.Principal)
 	for key, v := range e.Detail {
 		n += entry + len(key) + len(v)
@@ -60,7 +60,7 @@ func (r *ring) clear() (gone uint64) {
 	return gone
 }
 
-// from returns the number of the oldest event that is kept with that ID of the operator's or a higher one.
+// from returns the number of the oldest kept event whose operator's ID is id or higher.
 func (r *ring) from(id uint64) uint64 {
 	if r.newest() < id {
 		return r.count + 1

@@ -4,17 +4,18 @@ import (
 	"context"
 )
 
-// View reads the events of one tenant with the tenant's own counter, or those of all owners, merged in
-// order, with the operator's. A View's counter shows nothing of what other tenants do.
+// View reads events. A tenant's view has the tenant's events with the tenant's own counter. The operator's view
+// has the events of all owners, merged in order, with the operator's counter. A View's counter reveals nothing
+// about other tenants.
 type View struct {
 	log    *Log
-	tenant string // empty: all owners
+	tenant string // empty for all owners
 }
 
-// Of returns the view of a tenant; empty: the operator's.
+// Of returns the view of a tenant. If the tenant is empty, it is the operator's view.
 func (l *Log) Of(tenant string) View { return View{l, tenant} }
 
-// Last returns the ID of the last event by the operator's counter.
+// Last returns the ID of the last event in the operator's counter.
 func (l *Log) Last() uint64 { return l.Of("").Last() }
 
 // Follow follows the operator's view.
@@ -22,13 +23,13 @@ func (l *Log) Follow(ctx context.Context, after uint64, fn func(Event) error) er
 	return l.Of("").Follow(ctx, after, fn)
 }
 
-// source is where a reader takes events from. The Log's mutex is held during all calls.
+// source supplies a reader's events. The Log's mutex is held during all calls.
 type source interface {
 	// last returns the ID of the last event.
 	last() uint64
-	// begin returns the first ID to read and a gap, if events between after and that ID are missing.
+	// begin returns the first ID to read. It also returns a gap if events between after and that ID are missing.
 	begin(after uint64) (at uint64, gap *Event)
-	// take appends events from an ID on. It returns ErrSlow if one of them has been dropped.
+	// take appends events from an ID on. It returns ErrSlow if one of them was dropped.
 	take(buf []Event, at uint64) ([]Event, error)
 	// signal is sent at the next event.
 	signal() *signal
@@ -48,17 +49,17 @@ func (v View) Last() uint64 {
 	return v.sourceLocked().last()
 }
 
-// batch is how many events a reader takes at once, and batchBytes how many bytes, but for the last event. Others may
-// drop them meanwhile: then the reader alone holds them.
+// batch and batchBytes limit the events that a reader takes in one step, except that the last event may exceed
+// the bytes. If the log drops these events meanwhile, only the reader still holds them.
 const (
 	batch      = 64
 	batchBytes = 64 << 10
 )
 
-// portion counts the events that a reader takes.
+// portion counts the events taken by a reader.
 type portion struct{ events, bytes int }
 
-// full reports whether they are enough.
+// full reports whether a limit is reached.
 func (p portion) full() bool { return p.events >= batch || p.bytes >= batchBytes }
 
 func (p *portion) add(e Event) {
@@ -66,9 +67,9 @@ func (p *portion) add(e Event) {
 	p.bytes += sizeOf(e)
 }
 
-// Follow calls fn with the events after that ID and then with new ones, until fn fails, ctx ends, the
-// log is closed, or the reader is too slow (ErrSlow). after 0 stands for all events that are kept, Now
-// for none of them. An event's Detail is shared and must not be changed.
+// Follow calls fn with the events after that ID and then with new ones. It stops when fn fails, ctx ends, the log
+// is closed or the reader is too slow (ErrSlow). An after of 0 means all kept events, and Now means new events
+// only. An event's Detail is shared and must not be changed.
 func (v View) Follow(ctx context.Context, after uint64, fn func(Event) error) error {
 	src, at, gap := v.begin(after)
 	if gap != nil {
@@ -115,7 +116,7 @@ func (v View) begin(after uint64) (src source, at uint64, gap *Event) {
 	return src, at, gap
 }
 
-// take returns events, or a channel that is closed when there is another.
+// take returns events, or a channel that is closed when there is a new event.
 func (v View) take(src source, buf []Event, at uint64) ([]Event, <-chan struct{}, error) {
 	v.log.mu.Lock()
 	defer v.log.mu.Unlock()
@@ -129,12 +130,12 @@ func (v View) take(src source, buf []Event, at uint64) ([]Event, <-chan struct{}
 	return buf, src.signal().next(), nil
 }
 
-// gap stands for missing events: id resumes after it, last is the last one that is missing.
+// gap returns the event that replaces missing events. A reader resumes after id; last is the last missing ID.
 func (l *Log) gap(id, after, last uint64) *Event {
 	return &Event{ID: id, Time: l.now().UTC(), Kind: KindGap, Detail: gapDetail(after, last)}
 }
 
-// single is one tenant's ring.
+// single reads one tenant's ring.
 type single struct {
 	log  *Log
 	ring *ring
@@ -151,7 +152,7 @@ func (s *single) begin(after uint64) (at uint64, gap *Event) {
 		return first, nil
 	case after+1 < first:
 		return first, s.log.gap(first-1, after, first-1)
-	case after > last: // an ID of another daemon or of another view
+	case after > last: // ID of another daemon or another view
 		return last + 1, s.log.gap(last, after, last)
 	}
 	return after + 1, nil
@@ -170,10 +171,10 @@ func (s *single) take(buf []Event, at uint64) ([]Event, error) {
 	return buf, nil
 }
 
-// merged is all rings in order of the operator's IDs.
+// merged reads all rings in order of the operator's IDs.
 type merged struct {
 	log  *Log
-	gone uint64 // the highest ID that was dropped before the reader began
+	gone uint64 // highest ID dropped before the reader began
 }
 
 func (m *merged) last() uint64    { return m.log.next - 1 }
@@ -185,7 +186,7 @@ func (m *merged) begin(after uint64) (at uint64, gap *Event) {
 	switch {
 	case after == 0:
 		return l.base + 1, nil
-	case after >= l.next: // an ID of another daemon
+	case after >= l.next: // ID of another daemon
 		return l.next, l.gap(l.next-1, after, l.next-1)
 	case after < max(l.gone, l.base):
 		at = m.oldest(after + 1)
@@ -194,7 +195,7 @@ func (m *merged) begin(after uint64) (at uint64, gap *Event) {
 	return after + 1, nil
 }
 
-// oldest returns the lowest ID that is kept, from an ID on; without one the next.
+// oldest returns the lowest kept ID that is at least from. If no kept ID matches, it returns the next ID.
 func (m *merged) oldest(from uint64) uint64 {
 	id := m.log.next
 	for _, r := range m.log.rings {

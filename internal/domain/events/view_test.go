@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// read returns what a view has after an ID, up to n events.
+// read returns up to n events of a view after an ID.
 func read(t *testing.T, v View, after uint64, n int) (got []Event) {
 	t.Helper()
 	err := v.Follow(t.Context(), after, func(e Event) error {
@@ -62,7 +62,7 @@ func TestTheOperatorLearnsOfEventsThatAnyRingDropped(t *testing.T) {
 	}
 }
 
-// More tenants than rings: the one that has been idle longest loses its events, and its counter goes on.
+// With more tenants than rings, the tenant idle longest loses its events, but its counter continues.
 func TestTheNumberOfRingsIsBounded(t *testing.T) {
 	l := New(0, 2, clock)
 	l.Add(Event{Kind: "k"})
@@ -90,7 +90,7 @@ func TestTheNumberOfRingsIsBounded(t *testing.T) {
 	}
 }
 
-// Readers of all views see each of their events once and in order while many add.
+// While many goroutines add events, readers of all views get each of their events once and in order.
 func TestViewsUnderLoad(t *testing.T) {
 	const tenants, each = 4, 500
 	l := New(0, tenants*each, clock)
@@ -126,7 +126,7 @@ func TestViewsUnderLoad(t *testing.T) {
 	reading.Wait()
 }
 
-// large is an event as large as events can be.
+// large returns an event of maximal size.
 func large(owner string) Event {
 	d := map[string]string{}
 	for i := range maxDetails {
@@ -135,7 +135,7 @@ func large(owner string) Event {
 	return Event{Kind: "k", Owner: owner, Detail: d}
 }
 
-// Rings are bounded by bytes as well: of a tenant, of the operator, and of all tenants together.
+// Rings are also limited by bytes: for a tenant, for the operator, and for all tenants together.
 func TestRingsAreBoundedByBytes(t *testing.T) {
 	l := New(0, 0, clock)
 	for range 2 * tenantBytes / sizeOf(large("")) {
@@ -151,7 +151,7 @@ func TestRingsAreBoundedByBytes(t *testing.T) {
 	if op := l.rings[""]; op.bytes > operatorBytes || op.bytes < operatorBytes-100<<10 {
 		t.Errorf("the operator's %d events have %d bytes", len(op.kept), op.bytes)
 	}
-	l.Add(Event{Kind: "k", Owner: "a"}) // a small one takes the place of at most one
+	l.Add(Event{Kind: "k", Owner: "a"}) // a small event replaces at most one
 	got := read(t, l.Of("a"), 1, len(a.kept)+1)
 	if got[0].Kind != KindGap || got[len(got)-1].ID != l.Of("a").Last() || got[1].ID != got[0].ID+1 {
 		t.Errorf("the tenant reads %d to %d", got[0].ID, got[len(got)-1].ID)
@@ -183,7 +183,7 @@ func TestRingsAreBoundedByBytes(t *testing.T) {
 	}
 }
 
-// A reader that stands still holds a portion of bounded size.
+// A blocked reader holds a limited number of events.
 func TestAReaderTakesABoundedPortion(t *testing.T) {
 	l := New(0, 0, clock)
 	for range 8 {

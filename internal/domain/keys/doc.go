@@ -1,6 +1,5 @@
-// Package keys keeps API keys: who may do what, for how long and how much of it. It makes
-// them, hashes them, finds the key that a text is, and keeps all of them in one file. It
-// knows no HTTP and no engine; package httpapi asks it who a request is from, and package
-// tenancy what a key's quotas are. The trap: a key's text is told once, by Create and
-// Rotate, and is nowhere else: neither in the file nor in an error nor in a log.
+// Package keys stores API keys with their scopes, lifetimes and quotas. It creates and hashes keys, looks up a
+// key by its text, and keeps all keys in one file. It does not know HTTP or the engine. Package httpapi asks it
+// for the caller of a request, and package tenancy for a key's quotas. Beware: only Create and Rotate return a
+// key's text, once. The text is not in the file, in errors or in logs.
 package keys

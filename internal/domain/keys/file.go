@@ -15,22 +15,22 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Format is the version of the file that this package writes, and the only one it reads.
+// Format is the version of the file. The package reads no other version.
 const Format = 1
 
-// Limits on what is decoded; docs/inside/formats/keys.md names them.
+// Limits when decoding; see docs/inside/formats/keys.md.
 const (
 	MaxKeys      = 10_000
 	maxFileBytes = 16 << 20
 )
 
-// file is the whole of the file; docs/inside/formats/keys.md describes it.
+// file is the whole file; see docs/inside/formats/keys.md.
 type file struct {
 	Format int      `json:"format"`
 	Keys   []record `json:"keys"`
 }
 
-// record is a key as it is kept. Times are seconds since 1970, 0 for none.
+// record is a stored key. Times are seconds since 1970, or 0.
 type record struct {
 	ID       string           `json:"id"`
 	Name     string           `json:"name"`
@@ -38,7 +38,7 @@ type record struct {
 	Scopes   principal.Scopes `json:"scopes"`
 	Quotas   Quotas           `json:"quotas,omitzero"`
 	SHA256   string           `json:"sha256"`
-	Old      string           `json:"old_sha256,omitempty"` // of the text before the last rotation
+	Old      string           `json:"old_sha256,omitempty"` // the text before the last rotation
 	OldUntil int64            `json:"old_until,omitempty"`
 	Created  int64            `json:"created"`
 	Expires  int64            `json:"expires,omitempty"`
@@ -62,7 +62,7 @@ func timeOf(s int64) time.Time {
 	return time.Unix(s, 0)
 }
 
-// encode gives the bytes of the file.
+// encode returns the content of the file.
 func encode(all []*entry) ([]byte, error) {
 	f := file{Format: Format, Keys: []record{}}
 	for _, e := range all {
@@ -78,8 +78,8 @@ func encode(all []*entry) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// decode reads and checks the file. Nothing of a file that breaks a rule is used: a key
-// that was lost on the way would be a surprise, and one that was changed a hole.
+// decode reads and checks the file. It rejects the whole file if one record breaks a rule: a lost key would be a
+// surprise, and a changed key a security hole.
 func decode(b []byte) ([]*entry, error) {
 	var f file
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -107,7 +107,7 @@ func decode(b []byte) ([]*entry, error) {
 	return out, nil
 }
 
-// hideText keeps pieces of the file out of an error.
+// hideText keeps the file's content out of an error.
 func hideText(err error) error {
 	if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) {
 		return fmt.Errorf("field %s is of another type", kind.Field)
@@ -157,7 +157,7 @@ func readDigest(s string) (d digest, err error) {
 	return digest(b), nil
 }
 
-// load reads the file at path; one that is not there has no keys in it.
+// load reads the file at path. A missing file has no keys.
 func load(path string) ([]*entry, error) {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -181,8 +181,8 @@ func load(path string) ([]*entry, error) {
 	return all, nil
 }
 
-// save replaces the file, whole and durable: a key that was told to its owner is there
-// after a power cut, and one that was revoked is not.
+// save replaces the file atomically and durably. After a power cut, a key given to its owner still exists, and a
+// revoked key does not work.
 func save(path string, all []*entry) error {
 	b, err := encode(slices.Clone(all))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// A Denial is the reason why a key cannot grant another key. Scope reports a scope that it lacks.
+// A Denial is why a key cannot grant another key. Scope is true if the key lacks a scope.
 type Denial struct {
 	Scope bool
 	Text  string
@@ -14,9 +14,9 @@ type Denial struct {
 
 func (d *Denial) Error() string { return d.Text }
 
-// CheckGrant returns a *Denial unless the key own may hand out a key with this spec: the scopes, the
-// lifetime, the quotas and the ports of the host are no wider than its own, and a tenant's key stays within its tenant. Every
-// operation that returns the text of a key calls it.
+// CheckGrant returns a *Denial unless the key own may create a key with this spec. Its scopes, lifetime, quotas
+// and host ports must not exceed own's, and a tenant's key stays within its tenant. Every operation that returns
+// a key's text calls it.
 func (own Key) CheckGrant(s Spec) error {
 	deny := func(scope bool, format string, args ...any) error {
 		return &Denial{scope, fmt.Sprintf(format, args...)}
@@ -40,7 +40,7 @@ func (own Key) CheckGrant(s Spec) error {
 	return nil
 }
 
-// within reports whether no field of q is wider than in bound.
+// within reports whether no field of q exceeds bound.
 func (q Quotas) within(bound Quotas) bool {
 	narrow := func(v, most int) bool { return most == 0 || v > 0 && v <= most }
 	return narrow(q.Sandboxes, bound.Sandboxes) && narrow(q.MemoryMiB, bound.MemoryMiB) &&
@@ -48,7 +48,7 @@ func (q Quotas) within(bound Quotas) bool {
 		narrow(q.RequestsPerSecond, bound.RequestsPerSecond)
 }
 
-// Spec returns the spec that would make a key like this one.
+// Spec returns the spec of a key like this one.
 func (k Key) Spec() Spec {
 	return Spec{Name: k.Name, Tenant: k.Tenant, Scopes: k.Scopes, Quotas: k.Quotas, Expires: k.Expires,
 		HostPorts: k.HostPorts}

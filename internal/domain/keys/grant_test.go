@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// All combinations of scopes, tenant, expiry and each quota, narrower, equal, wider and unbounded.
+// Tests all combinations of scopes, tenant, expiry and each quota: narrower, equal, wider and unlimited.
 func TestAKeyGrantsNoMoreThanItHas(t *testing.T) {
 	end := time.Unix(5000, 0)
 	own := Key{Tenant: "acme", Scopes: principal.Admin | principal.Read, Expires: end, Quotas: Quotas{10, 10, 10, 10, 10}}

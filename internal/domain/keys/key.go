@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Prefix begins a key's text; secretHex digits follow: what clients of E2B take for a key.
+// Prefix begins a key's text, followed by secretHex digits. E2B clients accept this form.
 const (
 	Prefix    = "e2b_"
 	secretHex = 40
@@ -22,7 +22,7 @@ const (
 var (
 	idPattern   = regexp.MustCompile(`^k[0-9a-f]{12}$`)
 	namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	// A tenant's tags begin with its name and a dash, so that there is no dash in it.
+	// A tenant's tags begin with its name and a dash, so the name has no dash.
 	tenantPattern = regexp.MustCompile(`^[a-z0-9_]{1,24}$`)
 )
 
@@ -36,17 +36,17 @@ var (
 	ErrTaken    = errors.New("a key of that tenant has that name")
 )
 
-// Quotas bound what a tenant may have when it asks with a key. 0 is no bound.
+// Quotas limit a tenant's use with a key. 0 means no limit.
 type Quotas struct {
-	Sandboxes      int `json:"sandboxes,omitempty"`        // that there are at once, of the whole tenant
-	MemoryMiB      int `json:"memory_mib,omitempty"`       // of their guests' memory, of the whole tenant
-	ForksPerMinute int `json:"forks_per_minute,omitempty"` // children asked for with this key
-	DiskMiB        int `json:"disk_mib,omitempty"`         // that the tenant's snapshots take
-	// RequestsPerSecond bounds requests of any kind with this key.
+	Sandboxes      int `json:"sandboxes,omitempty"`        // concurrent sandboxes of the whole tenant
+	MemoryMiB      int `json:"memory_mib,omitempty"`       // guest memory of the whole tenant
+	ForksPerMinute int `json:"forks_per_minute,omitempty"` // children requested with this key
+	DiskMiB        int `json:"disk_mib,omitempty"`         // size of the tenant's snapshots
+	// RequestsPerSecond limits all requests with this key.
 	RequestsPerSecond int `json:"requests_per_second,omitempty"`
 }
 
-// maxQuota is more than any host has of anything.
+// maxQuota exceeds the resources of any host.
 const maxQuota = 1 << 30
 
 func (q Quotas) validate() error {
@@ -59,14 +59,15 @@ func (q Quotas) validate() error {
 	return nil
 }
 
-// Spec is what a key is made of.
+// Spec describes a key to create.
 type Spec struct {
 	Name    string
-	Tenant  string // empty: the operator's own key
+	Tenant  string // empty for the operator's own key
 	Scopes  principal.Scopes
 	Quotas  Quotas
-	Expires time.Time // zero: never
-	// HostPorts are the ports of the host, PORT or FIRST-LAST, that its policies may name; empty: none.
+	Expires time.Time // zero if it never expires
+	// HostPorts are the host's ports, PORT or FIRST-LAST, that the key's policies may name. An empty list
+	// allows no ports.
 	HostPorts []string
 }
 
@@ -87,36 +88,36 @@ func (s Spec) validate() error {
 	return s.Quotas.validate()
 }
 
-// Key is what is kept of a key. It is a copy. Times are of whole seconds.
+// Key holds a key's stored fields. It is a copy. Times are in whole seconds.
 type Key struct {
 	ID       string
 	Name     string
-	Tenant   string // empty: the operator's
+	Tenant   string // empty for the operator
 	Scopes   principal.Scopes
 	Quotas   Quotas
 	Created  time.Time
-	Expires  time.Time // zero: never
-	LastUsed time.Time // to the hour; zero: never
-	Revoked  time.Time // zero: it is not
-	// HostPorts are as in a Spec. The slice is never changed.
+	Expires  time.Time // zero if it never expires
+	LastUsed time.Time // to the hour; zero if never used
+	Revoked  time.Time // zero if it is not revoked
+	// HostPorts are as in a Spec. The slice is not modified.
 	HostPorts []string
 }
 
-// HostGrant returns the ports of the host that the key grants.
+// HostGrant returns the host's ports granted by the key.
 func (k Key) HostGrant() netpolicy.HostGrant {
 	g, err := netpolicy.ParseHostGrant(k.HostPorts)
-	if err != nil { // it was validated: grant nothing rather than a part
+	if err != nil { // it was validated before: grant no ports instead of some
 		return netpolicy.HostGrant{}
 	}
 	return g
 }
 
-// Principal is who asks with the key.
+// Principal returns the principal of a request with this key.
 func (k Key) Principal() principal.Principal {
 	return principal.Principal{Name: k.Name, KeyID: k.ID, Tenant: k.Tenant, Scopes: k.Scopes}
 }
 
-// Dead says why a key opens nothing at a time; empty: it does.
+// Dead returns why the key is not valid at a time. It returns an empty string if the key is valid.
 func (k Key) Dead(now time.Time) string {
 	switch {
 	case !k.Revoked.IsZero():
@@ -141,9 +142,9 @@ func Looks(text string) bool {
 	return true
 }
 
-// digest is what is kept of a key's text. One round of SHA-256 is enough: the text has 160
-// random bits, so there is no list of likely ones to try, which is what slow hashes are
-// against; and it is computed with each request.
+// digest is the stored hash of a key's text. One round of SHA-256 is enough: the text has 160 random bits, so a
+// dictionary attack, which slow hashes protect against, is not possible. The hash is also computed for each
+// request.
 type digest [sha256.Size]byte
 
 func digestOf(text string) digest { return sha256.Sum256([]byte(text)) }

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// clock is a time that a test moves.
+// clock is a time set by the test.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
@@ -103,7 +103,7 @@ func TestAKeyThatEnds(t *testing.T) {
 		t.Errorf("%+v, %v", k, err)
 	}
 	c.now = c.now.Add(keepDead + time.Hour)
-	create(t, s, spec()) // its name is free again, and those that are long dead are forgotten
+	create(t, s, spec()) // its name is free again, and keys that died long ago are removed
 	if l := s.List(); len(l) != 1 {
 		t.Errorf("listed: %+v", l)
 	}
@@ -168,7 +168,7 @@ func TestTheLastUseIsCoarseAndWritten(t *testing.T) {
 	stop()
 	<-ended
 	if got, _ := open(t, path, c).Get(k.ID); !got.LastUsed.Equal(c.now.Truncate(time.Hour)) {
-		// Run may have begun after the use: then it is written with the next change.
+		// Run may have started after the use. Then the next change writes it.
 		if _, _, err := s.Rotate(k.ID, 0); err != nil {
 			t.Fatal(err)
 		}

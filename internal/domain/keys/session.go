@@ -8,11 +8,11 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// ErrEnded is the cause of a bound context's end: its key was revoked, expired or was rotated.
+// ErrEnded is the cause of a bound context's end: its key was revoked, has expired or was rotated.
 var ErrEnded = principal.ErrKeyEnded
 
-// checkEvery is the interval of expiry checks. The clock is read each time, so that a clock
-// that jumps, or a host that was suspended, delays an expiry by no more than this.
+// checkEvery is the interval of expiry checks. Each check reads the clock, so a clock jump or a suspended host
+// delays an expiry by no more than this.
 const checkEvery = 250 * time.Millisecond
 
 // sessions holds one context for each key text in use.
@@ -22,15 +22,15 @@ type sessions struct {
 	timer *time.Timer // runs while open has entries
 }
 
-// session is the context of one key text. users counts the contexts that are bound to it.
+// session is the context of one key text. users counts the contexts bound to it.
 type session struct {
 	ctx   context.Context
 	end   context.CancelCauseFunc
 	users int
 }
 
-// Bind returns a context that also ends, with the cause ErrEnded, when text no longer opens
-// anything. It holds no resources after ctx has ended.
+// Bind returns a context that also ends, with the cause ErrEnded, when text is no longer valid. It holds no
+// resources after ctx has ended.
 func (s *Store) Bind(ctx context.Context, text string) context.Context {
 	d := digestOf(text)
 	key := s.sessions.join(d, s.opens)
@@ -47,7 +47,7 @@ func (s *Store) Bind(ctx context.Context, text string) context.Context {
 	return bound
 }
 
-// opens reports whether a text with this digest is a live key's.
+// opens reports whether a valid key's text has this digest.
 func (s *Store) opens(d digest) bool {
 	e, now := s.table.Load().byDigest[d], s.cfg.Now()
 	if e == nil || e.Dead(now) != "" {
@@ -97,7 +97,7 @@ func (s *sessions) tick(opens func(digest) bool) {
 	}
 }
 
-// check ends the sessions of keys that open nothing.
+// check ends the sessions of keys that are no longer valid.
 func (s *sessions) check(opens func(digest) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *sessions) check(opens func(digest) bool) {
 	}
 }
 
-// Bound returns the number of contexts that are bound to keys.
+// Bound returns the number of contexts bound to keys.
 func (s *Store) Bound() (n int) {
 	s.sessions.mu.Lock()
 	defer s.sessions.mu.Unlock()

@@ -39,7 +39,7 @@ func TestABoundContextIsFreedWithItsRequest(t *testing.T) {
 	bound := s.Bind(request, text)
 	done()
 	<-bound.Done()
-	for deadline := time.Now().Add(10 * time.Second); s.Bound() != 0; runtime.Gosched() { // it is let go asynchronously
+	for deadline := time.Now().Add(10 * time.Second); s.Bound() != 0; runtime.Gosched() { // it is released asynchronously
 		if time.Now().After(deadline) {
 			t.Fatalf("%d contexts are bound after their request's end", s.Bound())
 		}

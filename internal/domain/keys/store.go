@@ -19,38 +19,37 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// usedEvery is how fine the time of a key's last use is, and how often the file is written
-// for it.
+// usedEvery is the resolution of a key's last use, and how often the file is written for it.
 const usedEvery = time.Hour
 
-// Config is what a Store is made of.
+// Config configures a Store.
 type Config struct {
 	Path   string
-	Now    func() time.Time // nil: time.Now
-	Random io.Reader        // nil: crypto/rand
-	Log    *slog.Logger     // nil: discarded. No text of a key comes into it
+	Now    func() time.Time // nil means time.Now
+	Random io.Reader        // nil means crypto/rand
+	Log    *slog.Logger     // nil discards it; key texts are never logged
 }
 
-// Store is all keys. Its methods are safe for concurrent use.
+// Store holds all keys. Its methods are safe for concurrent use.
 type Store struct {
 	cfg Config
-	// table is what Find looks at, without a lock: it is replaced and never changed.
+	// table is read by Find without a lock. It is replaced, never changed.
 	table atomic.Pointer[table]
 
-	mu  sync.Mutex // one change at a time, held while the file is written
+	mu  sync.Mutex // held during one change, including writing the file
 	all []*entry
 
 	sessions sessions
 }
 
-// entry is a key, and what is not told of it. But for used it is never changed.
+// entry is a key with its secret fields. Except for used, it is not modified.
 type entry struct {
 	Key
 	digest   digest
 	old      digest // before the last rotation
 	oldUntil time.Time
 	used     *counter
-	requests *rate.Limiter // nil: no bound
+	requests *rate.Limiter // nil if unlimited
 }
 
 type table struct {
@@ -58,7 +57,7 @@ type table struct {
 	byID     map[string]*entry
 }
 
-// Open reads the keys.
+// Open reads the keys from the file.
 func Open(c Config) (*Store, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -78,7 +77,7 @@ func Open(c Config) (*Store, error) {
 	return s, nil
 }
 
-// publish makes a list the one that Find sees. mu is held, or nobody knows s yet.
+// publish makes a list visible to Find. The caller must hold mu, except while s is being opened.
 func (s *Store) publish(all []*entry) {
 	t := &table{byDigest: make(map[digest]*entry, len(all)), byID: make(map[string]*entry, len(all))}
 	for _, e := range all {
@@ -96,9 +95,9 @@ func (s *Store) publish(all []*entry) {
 	s.sessions.check(s.opens)
 }
 
-// Find is the key that a text is. It is false for one that is not known, is revoked or has
-// expired: who asks is not told which. What is looked up is the text's digest, and digests
-// are compared in constant time on top: how long it takes says nothing about any text.
+// Find returns the key with this text. It returns false for an unknown, revoked or expired key, and the caller
+// does not learn which. It looks up the text's digest and also compares digests in constant time, so its duration
+// reveals nothing about any text.
 func (s *Store) Find(text string) (Key, bool) {
 	if !Looks(text) {
 		return Key{}, false
@@ -126,7 +125,7 @@ func (e *entry) key() Key {
 	return k
 }
 
-// Allow takes one request from the key's rate; else it says when to try again.
+// Allow takes one request from the key's rate limit. If the limit is reached, it returns the time to wait.
 func (s *Store) Allow(id string) (wait time.Duration, ok bool) {
 	e := s.table.Load().byID[id]
 	if e == nil || e.requests == nil {
@@ -139,7 +138,7 @@ func (s *Store) Allow(id string) (wait time.Duration, ok bool) {
 	return time.Second, false
 }
 
-// Quotas are those of a key; none of one that is gone.
+// Quotas returns a key's quotas. An unknown key has no quotas.
 func (s *Store) Quotas(id string) Quotas {
 	if e := s.table.Load().byID[id]; e != nil {
 		return e.Quotas
@@ -147,7 +146,7 @@ func (s *Store) Quotas(id string) Quotas {
 	return Quotas{}
 }
 
-// HostPorts are the ports of the host that a key grants; none of one that is gone.
+// HostPorts returns the host's ports that a key grants. An unknown key grants no ports.
 func (s *Store) HostPorts(id string) netpolicy.HostGrant {
 	if e := s.table.Load().byID[id]; e != nil {
 		return e.HostGrant()
@@ -155,13 +154,13 @@ func (s *Store) HostPorts(id string) netpolicy.HostGrant {
 	return netpolicy.HostGrant{}
 }
 
-// Alive reports whether a key opens anything.
+// Alive reports whether a key is valid.
 func (s *Store) Alive(id string) bool {
 	e := s.table.Load().byID[id]
 	return e != nil && e.Dead(s.cfg.Now()) == ""
 }
 
-// List returns all keys, the oldest first.
+// List returns all keys, oldest first.
 func (s *Store) List() []Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +174,7 @@ func (s *Store) List() []Key {
 	return out
 }
 
-// Get finds a key by its id.
+// Get returns the key with this id.
 func (s *Store) Get(id string) (Key, error) {
 	if e := s.table.Load().byID[id]; e != nil {
 		return e.key(), nil
@@ -183,7 +182,7 @@ func (s *Store) Get(id string) (Key, error) {
 	return Key{}, fmt.Errorf("key %.64s %w", id, ErrNotFound)
 }
 
-// Create makes a key. Its text is told this once.
+// Create creates a key. Its text is returned only here.
 func (s *Store) Create(spec Spec) (k Key, text string, err error) {
 	if err := spec.validate(); err != nil {
 		return Key{}, "", err
@@ -222,7 +221,7 @@ func (s *Store) Create(spec Spec) (k Key, text string, err error) {
 	return e.key(), text, nil
 }
 
-// keepDead is how long keys that are revoked or have expired are still listed.
+// keepDead is how long revoked and expired keys are still listed.
 const keepDead = 90 * 24 * time.Hour
 
 func (s *Store) dropDead(now time.Time) []*entry {
@@ -240,8 +239,8 @@ func (s *Store) random(n int) (string, error) {
 	return hex.EncodeToString(b), nil
 }
 
-// Revoke ends a key for good: once it returns the key opens nothing, now and after a power
-// cut. To revoke one twice is no error.
+// Revoke ends a key permanently. Once it returns, the key is not valid any more, even after a power cut. Revoking
+// a key twice is no error.
 func (s *Store) Revoke(id string) (Key, error) {
 	return s.change(id, func(e *entry, now time.Time) error {
 		if e.Revoked.IsZero() {
@@ -251,7 +250,7 @@ func (s *Store) Revoke(id string) (Key, error) {
 	})
 }
 
-// Rotate gives a key another text, which is told this once. The old one is good for grace.
+// Rotate replaces a key's text and returns the new one, only here. The old text stays valid for grace.
 func (s *Store) Rotate(id string, grace time.Duration) (k Key, text string, err error) {
 	k, err = s.change(id, func(e *entry, now time.Time) error {
 		if why := e.Dead(now); why != "" {
@@ -290,7 +289,7 @@ func (s *Store) change(id string, do func(*entry, time.Time) error) (Key, error)
 	all := slices.Clone(s.all)
 	all[i] = &next
 	if err := s.replace(all); err != nil {
-		if !next.Revoked.IsZero() { // what is told to end ends, for this daemon's life at least
+		if !next.Revoked.IsZero() { // a revoked key must not work, at least until this daemon ends
 			s.publish(all)
 		}
 		return Key{}, err
@@ -298,7 +297,7 @@ func (s *Store) change(id string, do func(*entry, time.Time) error) (Key, error)
 	return next.key(), nil
 }
 
-// replace writes a list and then shows it.
+// replace writes a list to the file and then publishes it.
 func (s *Store) replace(all []*entry) error {
 	if err := save(s.cfg.Path, all); err != nil {
 		return fmt.Errorf("write keys: %w", err)
@@ -307,7 +306,7 @@ func (s *Store) replace(all []*entry) error {
 	return nil
 }
 
-// Run writes down, once in a while and at its end, when keys were last used.
+// Run writes the times of last use to the file periodically and when ctx ends.
 func (s *Store) Run(ctx context.Context) {
 	written := s.lastUses()
 	for tick := time.NewTicker(usedEvery / 4); ; {
@@ -332,7 +331,7 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// lastUses changes when a key is used in another hour.
+// lastUses returns a sum that changes when a key is first used in an hour.
 func (s *Store) lastUses() (sum int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -342,5 +341,5 @@ func (s *Store) lastUses() (sum int64) {
 	return sum
 }
 
-// counter is the time of a key's last use, in seconds since 1970; copies of a key share it.
+// counter is the time of a key's last use, in seconds since 1970. Copies of a key share it.
 type counter struct{ atomic.Int64 }

@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// Scopes are what a key may do: a set.
+// Scopes is a set of a key's permissions.
 type Scopes uint8
 
 const (
-	Read  Scopes = 1 << iota // look at things
-	Run                      // use sandboxes that are there: exec, eval, files, ports, pause and resume
-	Fork                     // make and end sandboxes and snapshots
-	Admin                    // keys, pools; of the operator's keys also images and the store
+	Read  Scopes = 1 << iota // read objects
+	Run                      // use existing sandboxes: exec, eval, files, ports, pause and resume
+	Fork                     // create and delete sandboxes and snapshots
+	Admin                    // keys and pools; with the operator's keys also images and the store
 
 	All = Read | Run | Fork | Admin
 )
 
-// names are in the order in which they are printed.
+// names returns the names in the order in which they are printed.
 func names() []string { return []string{"read", "run", "fork", "admin"} }
 
-// ParseScopes reads names of scopes. None at all is an error.
+// ParseScopes parses names of scopes. An empty list is an error.
 func ParseScopes(list []string) (Scopes, error) {
 	var s Scopes
 next:
@@ -40,10 +40,10 @@ next:
 	return s, nil
 }
 
-// Has reports whether all of other are in s.
+// Has reports whether s contains all of other.
 func (s Scopes) Has(other Scopes) bool { return s&other == other }
 
-// List names them.
+// List returns the names of the scopes.
 func (s Scopes) List() []string {
 	out := []string{}
 	for i, name := range names() {
@@ -59,7 +59,7 @@ func (s Scopes) String() string { return strings.Join(s.List(), ",") }
 // MarshalJSON writes the list of names.
 func (s Scopes) MarshalJSON() ([]byte, error) { return json.Marshal(s.List()) }
 
-// UnmarshalJSON reads it.
+// UnmarshalJSON reads the list of names.
 func (s *Scopes) UnmarshalJSON(b []byte) error {
 	var list []string
 	if err := json.Unmarshal(b, &list); err != nil {

@@ -2,32 +2,32 @@ package sandbox
 
 import "time"
 
-// Act is something that was done to a sandbox without a request of a client: the audit log has it.
+// Act is an operation on a sandbox without a client's request, for the audit log.
 type Act struct {
-	Action string // as the audit log names it
-	By     string // ByGuest and the others
-	// Of is the sandbox; its Kin's key and its owner are whose act it is.
+	Action string // as in the audit log
+	By     string // one of ByGuest, ByDeadline, ...
+	// Of is the sandbox. The act is attributed to its owner and to the key in its Kin.
 	Of    Info
 	Count int    // children asked for
-	Why   string // in words, where By does not say all
+	Why   string // an explanation, if By is not enough
 	Took  time.Duration
-	Err   error // nil: it was done
+	Err   error // nil on success
 }
 
-// Acts is told what was done without a request. It keeps nobody waiting.
+// Acts reports an operation without a request. It must not block.
 type Acts func(Act)
 
-// Who acts where no client does.
+// Values of Act.By.
 const (
 	ByGuest    = "guest"    // a program in the sandbox
 	ByDeadline = "deadline" // of the sandbox's life
-	ByIdleness = "idle"     // nobody used it for as long as its life says
+	ByIdleness = "idle"     // the sandbox was idle for the time set in its Life
 	ByPressure = "pressure" // the host needs its memory
 	ByHang     = "hang"     // its guest's kernel hangs
-	ByUse      = "use"      // somebody wants something of it: traffic, or a request that has a line of its own
+	ByUse      = "use"      // traffic, or a request with a separate connection
 )
 
-// Actions without a request. Those that requests have too have the same names.
+// Actions without a request. An action that a client can request has the same name there.
 const (
 	ActFork     = "sandbox.fork"
 	ActExit     = "sandbox.exit"

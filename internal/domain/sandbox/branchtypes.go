@@ -6,72 +6,69 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// BranchMode is how a branch captures memory.
+// BranchMode selects how a branch captures memory.
 type BranchMode string
 
 const (
-	// BranchLive copies while the guest runs, round after round, and pauses it
-	// only for what it wrote last.
+	// BranchLive copies in rounds while the guest runs, and pauses it only for the last written pages.
 	BranchLive BranchMode = "live"
-	// BranchDiff pauses the guest while everything that differs from its
-	// snapshot is copied.
+	// BranchDiff pauses the guest and copies all pages that differ from its snapshot.
 	BranchDiff BranchMode = "diff"
-	// BranchFull is like BranchLive, and the snapshot depends on no other: it
-	// holds all of the memory.
+	// BranchFull is like BranchLive, but the snapshot holds all of the memory and depends on no other snapshot.
 	BranchFull BranchMode = "full"
 )
 
-// BranchRequest asks for a snapshot of a running sandbox, which goes on.
+// BranchRequest asks for a snapshot of a running sandbox. The sandbox keeps running.
 type BranchRequest struct {
 	SandboxID string
-	Owner     string     // of the new snapshot: a tenant; empty: the sandbox's
-	Tag       string     // of the new snapshot; empty: one is made of the sandbox's id and a number
-	Mode      BranchMode // empty: live
-	// MaxPause is the longest pause that the guest may see; 0: no limit. If it
-	// cannot be kept, nothing is done and the error says what it would have taken.
+	Owner     string     // tenant of the new snapshot; if empty, the sandbox's
+	Tag       string     // of the new snapshot; if empty, derived from the sandbox's id and a number
+	Mode      BranchMode // if empty, BranchLive
+	// MaxPause limits the guest's pause; 0 sets no limit. If the limit cannot be kept, the branch makes no change
+	// and its error reports the pause it would have needed.
 	MaxPause time.Duration
-	// N children are forked from the new snapshot by the same call; 0: none.
+	// N is the number of children that the same call forks from the new snapshot. It may be 0.
 	N int
-	// Env and Life are of each child, as in a ForkRequest.
+	// Env and Life apply to each child, as in a ForkRequest.
 	Env  map[string]string
 	Life Life
-	// Force branches it even if its disk has lost writes.
+	// Force branches the sandbox even if its disk has lost writes.
 	Force bool
-	// NoWait returns when the sandbox runs again. The snapshot is listed as
-	// writing until it is ready, or failed with the reason until it is deleted. A
-	// fork from it waits. Not with N.
+	// NoWait returns as soon as the sandbox runs again. The snapshot is listed as writing until it is ready. If
+	// writing fails, it is listed as failed with the reason, until it is deleted. A fork from it waits. NoWait
+	// cannot be combined with N.
 	NoWait bool
 
-	// Network is the policy of sandboxes that are forked from the snapshot without one of
-	// their own, and of the children; nil: the sandbox's, without the headers that the host sets.
+	// Network is the policy of the children, and of sandboxes forked from the snapshot without a policy. If nil,
+	// it is the sandbox's policy without the headers set by the host.
 	Network *netpolicy.Spec
-	// HostPorts are the ports of the host that the caller may name in a policy, its own or inherited.
+	// HostPorts are the host's ports that the caller may name in a policy, its own or inherited.
 	HostPorts netpolicy.HostGrant
 
-	// Transient marks a snapshot that nobody asked for by its tag: it goes when
-	// nothing is built on it and nothing runs from it any more.
+	// Transient marks a snapshot whose tag no client asked for. It is deleted when no snapshot depends on it and
+	// no sandbox runs from it.
 	Transient bool
 }
 
-// Children is how the children of a branch are forked, when its Tag is known.
+// Children returns the request to fork the branch's children. The Tag must be set.
 func (r BranchRequest) Children() ForkRequest {
 	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Network: r.Network, HostPorts: r.HostPorts,
 		Life: r.Life}
 }
 
-// BranchResult is what a branch did.
+// BranchResult is the result of a branch.
 type BranchResult struct {
 	Tag      string
-	Snapshot SnapshotInfo // as it is when the call returns
+	Snapshot SnapshotInfo // its state when the call returns
 	Pause    time.Duration
-	// Mechanism is how writes during the capture were found: "wp-async"
-	// (userfaultfd), or "none" where the guest stood still.
+	// Mechanism is how writes during the capture were found: "wp-async" (userfaultfd), or "none" if the guest was
+	// paused throughout.
 	Mechanism   string
-	Rounds      int   // of copying while the guest ran
-	Bytes       int64 // of memory in the new snapshot's own file
-	PausedBytes int64 // of them copied during the pause
+	Rounds      int   // copying rounds while the guest ran
+	Bytes       int64 // of memory in the new snapshot's file
+	PausedBytes int64 // part of Bytes that was copied during the pause
 	Total       time.Duration
-	// AfterResume is from the sandbox's running again to the call's return.
+	// AfterResume is the time from the sandbox's resume to the call's return.
 	AfterResume time.Duration
-	Fork        *ForkResult // the children; nil with N 0
+	Fork        *ForkResult // the children; nil if N is 0
 }

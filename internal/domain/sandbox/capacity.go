@@ -1,16 +1,16 @@
 package sandbox
 
-// Capacity is what the host has for sandboxes, and what of it is promised.
+// Capacity reports the host's resources for sandboxes, and how much of them is promised.
 type Capacity struct {
-	Sandboxes int // that run
-	Coming    int // VMs that are being made
+	Sandboxes int // running
+	Coming    int // VMs being created
 	Resources []Resource
 	Pressure  []PressureOf
-	// Admits says whether VMs are made at this moment: AdmitsAll, AdmitsFewer or AdmitsNone.
+	// Admits reports whether VMs are created at the moment: AdmitsAll, AdmitsFewer or AdmitsNone.
 	Admits string
 }
 
-// How many VMs are made at once, for the host's pressure.
+// Values of Capacity.Admits: how many VMs may be created concurrently, given the host's pressure.
 const (
 	AdmitsAll   = "all"
 	AdmitsFewer = "fewer"
@@ -25,21 +25,21 @@ const (
 	ResourceThreads     = "threads"
 )
 
-// Resource is one of what VMs take of the host.
+// Resource is a host resource that VMs use.
 type Resource struct {
 	Name    string
-	Total   int64 // 0: not known
-	Free    int64 // for new VMs, those that are coming and the reserve left out
-	Reserve int64 // stays free
-	// Promised is what the sandboxes that run, and those that are coming, could come to take.
+	Total   int64 // 0 if unknown
+	Free    int64 // for new VMs, without the reserve and the VMs being created
+	Reserve int64 // is kept free
+	// Promised is the most that running sandboxes, and VMs being created, may come to use.
 	Promised   int64
-	MayPromise int64 // 0: no bound
+	MayPromise int64 // 0 if unlimited
 }
 
-// PressureOf is how long tasks waited for a resource, in percent of the last 10 s.
+// PressureOf is the time that tasks waited for a resource, in percent of the last 10 s.
 type PressureOf struct {
 	Name  string // cpu, memory, io
 	Some  float64
-	Fewer float64 // from here on fewer VMs are made at once; 0: never
-	None  float64 // from here on none; 0: never
+	Fewer float64 // threshold above which fewer VMs are created concurrently; 0 disables it
+	None  float64 // threshold above which no VMs are created; 0 disables it
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Sentinels that callers branch on. One table in httpapi maps them to HTTP
-// status, error code and CLI exit code.
+// Sentinels for callers to branch on. One table in httpapi maps them to HTTP status, error code and CLI exit
+// code.
 var (
 	// ErrNotFound: no snapshot, sandbox or image has that name.
 	ErrNotFound = errors.New("not found")
@@ -24,11 +24,11 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrNotRestorable: a snapshot's files are damaged, missing, of another format, or made for another CPU.
 	ErrNotRestorable = snapshot.ErrNotRestorable
-	// ErrBootFailed: the parent did not get ready; the error text holds the console's last lines.
+	// ErrBootFailed: the parent did not become ready; the error text holds the console's last lines.
 	ErrBootFailed = errors.New("boot failed")
 	// ErrGuestGone: the sandbox's VM has ended or does not answer.
 	ErrGuestGone = errors.New("guest is gone")
-	// ErrPortClosed: the sandbox runs, but nothing accepts connections on that port.
+	// ErrPortClosed: the sandbox runs, but no server accepts connections on the port.
 	ErrPortClosed = errors.New("port is not open")
 	// ErrTimeout: the guest did not answer within the caller's limit.
 	ErrTimeout = errors.New("timed out")
@@ -38,46 +38,46 @@ var (
 	ErrNoMemory = errors.New("not enough memory")
 	// ErrNoResources: the host lacks descriptors or threads for another sandbox.
 	ErrNoResources = errors.New("not enough resources")
-	// ErrBusy: as many operations of that kind as are allowed at once are under way.
+	// ErrBusy: the limit on concurrent operations of this kind is reached.
 	ErrBusy = errors.New("busy")
-	// ErrForbidden: who asks sees the object, and may not do that.
+	// ErrForbidden: the caller can see the object, but may not do this.
 	ErrForbidden = errors.New("forbidden")
-	// ErrQuota: a quota of who asks is used up.
+	// ErrQuota: one of the caller's quotas is used up.
 	ErrQuota = errors.New("quota exceeded")
-	// ErrUnsupported: this host cannot do that.
+	// ErrUnsupported: this host does not support the operation.
 	ErrUnsupported = errors.New("not supported on this host")
 	// ErrClosing: the daemon is shutting down.
 	ErrClosing = errors.New("daemon is shutting down")
 )
 
-// Error is an error with a text for people. errors.Is finds its kind, one of the
-// sentinels; the reason, if there is one, tells errors of a kind apart.
+// Error is an error with a text for people. errors.Is finds its kind, one of the sentinels. The reason, if there
+// is one, distinguishes errors of the same kind.
 type Error struct {
 	kind    error
 	reason  Reason
-	details map[string]string // by the names that the reason's page has for them
-	cause   error             // its text is the error's
+	details map[string]string // keyed by the names on the reason's documentation page
+	cause   error             // its text is the error's text
 }
 
 func (e *Error) Error() string { return e.cause.Error() }
 
-// Reason tells it from others of its kind; it may be empty.
+// Reason distinguishes the error from others of its kind. It may be empty.
 func (e *Error) Reason() Reason { return e.reason }
 
-// ReasonName is the reason for who does not know this package.
+// ReasonName returns the reason as a string, for callers that do not import this package.
 func (e *Error) ReasonName() string { return string(e.reason) }
 
-// Details are the names that belong to the reason, such as that of a snapshot.
+// Details returns the names belonging to the reason, such as a snapshot's tag.
 func (e *Error) Details() map[string]string { return e.details }
 
 func (e *Error) Unwrap() []error { return []error{e.kind, e.cause} }
 
-// Errorf makes an Error of a kind; the reason may be empty.
+// Errorf returns an Error of a kind. The reason may be empty.
 func Errorf(kind error, reason Reason, format string, args ...any) error {
 	return &Error{kind: kind, reason: reason, cause: fmt.Errorf(format, args...)}
 }
 
-// Detailed is an Error with a detail more.
+// Detailed returns the error with one more detail.
 func Detailed(err error, name, value string) error {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -89,7 +89,7 @@ func Detailed(err error, name, value string) error {
 	return &more
 }
 
-// StoreError translates what the store says.
+// StoreError translates an error of the store.
 func StoreError(err error) error {
 	switch {
 	case err == nil:
@@ -108,17 +108,17 @@ func StoreError(err error) error {
 	return err
 }
 
-// IsNoSpace reports whether a file system was full.
+// IsNoSpace reports whether the cause was a full file system.
 func IsNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, layer.ErrNoSpace)
 }
 
-// NoSpace tells the caller that the store is full.
+// NoSpace returns an ErrNoSpace: the store is full.
 func NoSpace(err error) error {
 	return Errorf(ErrNoSpace, ReasonStoreFull, "%w", err)
 }
 
-// Ended turns the end of a context into what it means to the caller.
+// Ended translates the end of a context into an error for the caller.
 func Ended(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
@@ -132,5 +132,5 @@ func Ended(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%w)", cause, err)
 }
 
-// Clip shortens what came from outside for an error's text.
+// Clip shortens text from outside for use in an error.
 func Clip(s string) string { return ellipsis.Clip(s, 80) }

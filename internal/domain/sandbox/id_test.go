@@ -10,16 +10,16 @@ func TestIDsWithoutDashes(t *testing.T) {
 		"sb5f3a00120001":      "sb-5f3a0012-0001",
 		"sb0000000112345":     "sb-00000001-12345",
 		"sb-5f3a0012-0001":    "sb-5f3a0012-0001",
-		"sb5f3a0012001":       "sb5f3a0012001", // too short an index
+		"sb5f3a0012001":       "sb5f3a0012001", // the index is too short
 		"sb5F3A00120001":      "sb5F3A00120001",
 		"xsb5f3a00120001":     "xsb5f3a00120001",
 		"":                    "",
 		"sb-5f3a00120001":     "sb-5f3a00120001",
 		"sb5f3a00120001\nand": "sb5f3a00120001\nand",
 		"sbabcdefgh234567ab":  "sb-abcdefgh234567ab",
-		"sb2222222222222222":  "sb-2222222222222222", // hexadecimal digits and digits, too, but longer
+		"sb2222222222222222":  "sb-2222222222222222", // valid in both forms, but longer
 		"sbabcdefgh234567a":   "sbabcdefgh234567a",
-		"sb5f3a001212345678":  "sb5f3a001212345678", // 1 and 8 are no digits of base32
+		"sb5f3a001212345678":  "sb5f3a001212345678", // 1 and 8 are not base32 digits
 	} {
 		if got := CanonicalID(name); got != want {
 			t.Errorf("%q became %q, want %q", name, got, want)

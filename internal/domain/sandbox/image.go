@@ -5,40 +5,41 @@ import (
 	"time"
 )
 
-// Images is the store of built images, as far as the engine needs it.
+// Images is the part of the image store used by the engine.
 type Images interface {
-	// Image finds an image by name; ErrNotFound if there is none.
+	// Image returns the image of that name. It returns ErrNotFound if it does not exist.
 	Image(ctx context.Context, name string) (Image, error)
 }
 
-// Image is what a parent boots.
+// Image describes an image that a parent boots from.
 type Image struct {
 	Name, Digest     string
 	Kernel           string // path of an ELF kernel
 	Initrd           string // path; may be empty
-	Root             string // path of the root disk, which is never written
-	Upper            string // path of the empty disk, a base layer, that takes what the guest writes; empty: memory does
+	Root             string // path of the root disk, which is read-only
+	Upper            string // path of an empty disk, a base layer, for the guest's writes; if empty, they stay in memory
 	KernelVersion    string
 	Cmdline          string // added to the kernel's command line
 	MemoryMiB, VCPUs int
-	Start            string // a service's command line, started before the warm-up; empty: none
-	Ready            *Ready // what must be up before the snapshot; nil: nothing
+	Start            string // a service's command line, started before the warm-up; may be empty
+	Ready            *Ready // readiness condition before the snapshot; may be nil
 	Warm             []WarmStep
-	// FirstUse is a command line that does in a child what is likely to be asked of it first, so that
-	// what that touches is recorded; empty: a shell is started.
+	// FirstUse is a command line that a child runs to record the working set. It should do the work that children
+	// are likely to do first. If empty, a shell is started.
 	FirstUse string
 }
 
-// Ready is how a service shows that it is up. One of Port, Command and LogText is set.
+// Ready is the condition under which a service is ready. One of Port, Command and LogText is set.
 type Ready struct {
-	Port             int    // of TCP, that is listened on in the guest
-	Command          string // that succeeds
-	LogFile, LogText string // a text in a file; without a file, in what Start prints
+	Port             int    // TCP port on which a guest program listens
+	Command          string // must succeed
+	LogFile, LogText string // a text in a file; if LogFile is empty, in Start's output
 	Timeout          time.Duration
 }
 
-// WarmStep is code that is run before the snapshot: in a language's interpreter, which stays, or as a program.
+// WarmStep is code to run before the snapshot, either in a language's interpreter, which keeps running, or as a
+// program.
 type WarmStep struct {
 	Language string
-	Code     string // may be empty: only start the interpreter
+	Code     string // if empty, the interpreter is only started
 }

@@ -2,33 +2,31 @@ package sandbox
 
 import "github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 
-// TreeLimits bound a tree: the sandboxes that descend from one by forks in guests,
-// that one included. Those that have ended do not count.
+// TreeLimits bound a tree: a root sandbox and all descendants forked by guests. Ended sandboxes do not count.
 type TreeLimits struct {
 	Size  int // sandboxes
-	Depth int // forks from the root to the deepest
-	// MemoryMiB bounds the sum of the sandboxes' memory sizes: what they would
-	// hold if each wrote all of its own.
+	Depth int // forks from the root to the deepest sandbox
+	// MemoryMiB bounds the sum of the sandboxes' memory sizes, as if each had written all of its memory.
 	MemoryMiB int
 }
 
-// DefaultTree is what a daemon allows unless it is told otherwise.
+// DefaultTree is a daemon's default limit.
 var DefaultTree = TreeLimits{Size: 64, Depth: 4, MemoryMiB: 16 << 10}
 
-// Kin is a sandbox's place in a tree. The zero value is outside of all.
+// Kin is a sandbox's place in a tree. The zero value is in no tree.
 type Kin struct {
 	MayFork bool   `json:"may_fork,omitempty"` // its guest may fork it
-	Parent  string `json:"parent,omitempty"`   // sandbox whose guest forked it; empty: it was forked through the API
-	Root    string `json:"root,omitempty"`     // of its tree; empty: itself
-	Token   string `json:"token,omitempty"`    // of the call that made it
+	Parent  string `json:"parent,omitempty"`   // sandbox whose guest forked it; empty if it was forked through the API
+	Root    string `json:"root,omitempty"`     // root of its tree; empty if it is the root
+	Token   string `json:"token,omitempty"`    // of the call that created it
 	Depth   int    `json:"depth,omitempty"`    // forks from the root
-	// Base is how many layers the disk of the root had when it was forked: those are not the tree's.
+	// Base is the number of layers in the root's disk when it was forked. They do not count for the tree.
 	Base int `json:"base,omitempty"`
-	// Key is the API key that the root was made with, whose quotas are the whole tree's; empty: there are none.
+	// Key is the API key that created the root. The tree is charged to its quotas. If empty, there are no quotas.
 	Key string `json:"key,omitempty"`
 }
 
-// RootOf is the root of the tree that the sandbox of that id and kin is in.
+// RootOf returns the root of the tree. The id is the sandbox's with this kin.
 func (k Kin) RootOf(id string) string {
 	if k.Root == "" {
 		return id
@@ -36,16 +34,16 @@ func (k Kin) RootOf(id string) string {
 	return k.Root
 }
 
-// Child is the kin of a child that the sandbox of that id makes.
+// Child returns the kin of a child. The id is the parent's.
 func (k Kin) Child(id, token string) Kin {
 	return Kin{MayFork: k.MayFork, Parent: id, Root: k.RootOf(id), Token: token, Depth: k.Depth + 1,
 		Base: k.Base, Key: k.Key}
 }
 
-// Census is what of a tree runs, or is about to.
+// Census counts a tree's running and pending sandboxes.
 type Census struct{ Size, MemoryMiB int }
 
-// Check says whether a sandbox may make n children of memoryMiB each.
+// Check returns an error if a sandbox may not create n children of memoryMiB each.
 func (l TreeLimits) Check(k Kin, now Census, n, memoryMiB int) error {
 	switch {
 	case !k.MayFork:

@@ -2,44 +2,45 @@ package sandbox
 
 import "time"
 
-// AtEnd is what becomes of a sandbox at its deadline, or when it was idle for too long.
+// AtEnd is the action taken when a sandbox reaches its deadline or idle limit.
 type AtEnd string
 
 const (
-	AtEndKill  AtEnd = "kill" // what a Life without an AtEnd has
+	AtEndKill  AtEnd = "kill" // the default
 	AtEndPause AtEnd = "pause"
 )
 
-// Life is how long a sandbox may run, and what becomes of it then.
+// Life holds a sandbox's deadline, its idle limit and the action taken when either passes.
 type Life struct {
-	// Deadline is an instant of the host's wall clock; zero: there is none. A paused sandbox
-	// that is to be killed at it is killed, too.
+	// Deadline is an instant of the host's wall clock, or zero. At the deadline a paused sandbox is
+	// killed, too, if AtEnd is AtEndKill.
 	Deadline time.Time `json:",omitzero"`
-	// TTL is how far ahead the deadline was when it was set. In a request a TTL without a deadline sets that
-	// from now on; a resume does so again when the deadline has passed.
+	// TTL is the time to the deadline when it was set. In a request, a TTL without a deadline sets the deadline
+	// from now. A resume does so again if the deadline has passed.
 	TTL time.Duration `json:",omitempty"`
-	// Idle is for how long it may run without being used; 0: for ever.
+	// Idle limits how long it may run unused; 0 sets no limit.
 	Idle time.Duration `json:",omitempty"`
-	// AtEnd is what becomes of it then.
+	// AtEnd is the action at the deadline or idle limit.
 	AtEnd AtEnd `json:",omitempty"`
-	// AutoResume has it go on when somebody wants something of its guest while it is paused.
+	// AutoResume resumes the paused sandbox when its guest is needed.
 	AutoResume bool `json:",omitempty"`
-	// FilesystemOnly has a pause at its end keep its disk alone. One for the host's want of memory keeps all.
+	// FilesystemOnly makes a pause at its end keep only the disk. A pause under memory pressure keeps memory and
+	// disk.
 	FilesystemOnly bool `json:",omitempty"`
-	// RestartOnHang has it rolled back to its base when its guest's kernel hangs.
+	// RestartOnHang rolls it back to its base when its guest's kernel hangs.
 	RestartOnHang bool `json:",omitempty"`
-	// Suspended is set while the sandbox is paused and its deadline does not count. A resume sets the deadline again, TTL
-	// from then.
+	// Suspended is set while the sandbox is paused and its deadline does not count. A resume sets the deadline to
+	// TTL from then.
 	Suspended bool `json:",omitempty"`
 }
 
-// Bounds of a Life. The longest is such that no clock of ours overflows.
+// Bounds of a Life. The longest one does not overflow our clocks.
 const (
 	MinLife = time.Second
 	MaxLife = 3650 * 24 * time.Hour
 )
 
-// Set is a Life as it is kept: complete, or the reason why it cannot be.
+// Set returns the Life with defaults and deadline filled in, or an error if it is invalid.
 func (l Life) Set(now time.Time) (Life, error) {
 	if l == (Life{}) {
 		return l, nil
@@ -60,7 +61,8 @@ func (l Life) Set(now time.Time) (Life, error) {
 	case !l.Deadline.IsZero() && !l.Deadline.After(now), l.Deadline.Sub(now) > MaxLife:
 		return l, Errorf(ErrInvalid, "", "the deadline is %s, want one within the next %s", l.Deadline, MaxLife)
 	}
-	// Without its reading of the monotonic clock: it is an instant, whatever becomes of this process.
+	// Round(0) strips the monotonic clock reading: the deadline is a wall-clock instant and outlives this
+	// process.
 	switch now = now.Round(0).UTC(); {
 	case l.Deadline.IsZero() && l.TTL != 0:
 		l.Deadline = now.Add(l.TTL)
@@ -73,7 +75,7 @@ func (l Life) Set(now time.Time) (Life, error) {
 	return l, nil
 }
 
-// Change is what becomes of a life that is set anew. A deadline that stays may have passed.
+// Change returns the Life after an update. An unchanged deadline may have passed.
 func (l Life) Change(to Life, now time.Time) (Life, error) {
 	if to.Deadline.IsZero() || !to.Deadline.Equal(l.Deadline) {
 		return to.Set(now)
@@ -87,12 +89,12 @@ func (l Life) Change(to Life, now time.Time) (Life, error) {
 	return to, err
 }
 
-// Passed reports whether the deadline has. One that is suspended has not.
+// Passed reports whether the deadline has passed. A suspended deadline has not.
 func (l Life) Passed(now time.Time) bool {
 	return !l.Suspended && !l.Deadline.IsZero() && !l.Deadline.After(now.Round(0))
 }
 
-// Resumed is the Life of a sandbox that was paused: a deadline that was suspended or has passed is set again.
+// Resumed returns the Life of a paused sandbox once it is resumed. It sets a suspended or passed deadline again.
 func (l Life) Resumed(now time.Time) Life {
 	if (l.Suspended || l.Passed(now)) && !l.Deadline.IsZero() {
 		l.Deadline = now.Round(0).UTC().Add(l.TTL)
@@ -104,19 +106,19 @@ func (l Life) Resumed(now time.Time) Life {
 // InTransition reports whether a sandbox is being paused or resumed.
 func (i Info) InTransition() bool { return i.Status == StatusPausing || i.Status == StatusResuming }
 
-// Paused refuses what needs a guest of a sandbox that is paused, or about to be.
+// Paused returns the error for operations that need the guest of a paused sandbox, or of one in transition.
 func Paused(i Info) error {
 	return Detailed(Errorf(ErrConflict, ReasonSandboxPaused, "sandbox %s is %s", i.ID, i.Status), "sandbox", i.ID)
 }
 
-// PauseOptions are how a sandbox is paused.
+// PauseOptions configures a pause.
 type PauseOptions struct {
-	// FilesystemOnly keeps its disk, and not its memory: it boots when it is resumed.
+	// FilesystemOnly keeps the disk, but not the memory. The sandbox boots when it is resumed.
 	FilesystemOnly bool
-	// IdleFor has it paused only if nobody has used it for so long; 0: in any case.
+	// IdleFor pauses only if the sandbox was unused for this long; 0 pauses in any case.
 	IdleFor time.Duration
-	// Suspend suspends the deadline while it is paused: it is not killed then.
+	// Suspend suspends the deadline during the pause, so that the sandbox is not killed then.
 	Suspend bool
-	// Why is told with the event; empty: it was asked for.
+	// Why is reported with the event; empty if a client asked for the pause.
 	Why string
 }

@@ -6,61 +6,63 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Limits bound what one sandbox may use of its host. What is zero has no limit that was asked
-// for. Children that its guest forks have the same.
+// Limits bound a sandbox's use of its host. Zero fields set no limit. Children forked by its guest have the same
+// limits.
 type Limits struct {
-	// MemoryMiB is host memory: the guest's pages of its own, its VMM's, and the page cache of
-	// what it reads and writes. A VM that needs more is ended.
+	// MemoryMiB limits host memory: the guest's private pages, the VMM's memory, and the page cache of the files
+	// it reads and writes. A VM above the limit is ended.
 	MemoryMiB int     `json:"memory_mib,omitempty"`
-	CPUs      float64 `json:"cpus,omitempty"` // 0.5: half of the time of one CPU. More has to wait
-	// CPUWeight is its share where CPUs are short, of a tenant's among those of the tenant; others have 100.
+	CPUs      float64 `json:"cpus,omitempty"` // 0.5 is half of the time of one CPU; beyond that it has to wait
+	// CPUWeight is its share when CPUs are short; a tenant's sandbox shares with the tenant's others. The default
+	// is 100.
 	CPUWeight int `json:"cpu_weight,omitempty"`
-	// DiskReadMiB and DiskWriteMiB are MiB a second, from and to the disk of the store.
+	// DiskReadMiB and DiskWriteMiB limit transfers from and to the store's disk, in MiB per second.
 	DiskReadMiB  int `json:"disk_read_mib,omitempty"`
 	DiskWriteMiB int `json:"disk_write_mib,omitempty"`
-	// DiskMiB is how much of the store what it writes to its disk may take. One that is there
-	// stands still.
+	// DiskMiB limits the store's space for the data it writes to its disk. A sandbox at the limit stalls.
 	DiskMiB int `json:"disk_mib,omitempty"`
-	// NetMiB is MiB a second from its network, and as many to it. Beyond that it waits.
+	// NetMiB limits network traffic in each direction, in MiB per second. Traffic beyond it waits.
 	NetMiB int `json:"net_mib,omitempty"`
-	// Tree is one budget for it and all that descend from it by forks in guests.
+	// Tree is the shared budget of the sandbox and all of its descendants forked by guests.
 	Tree TreeBudget `json:"tree,omitzero"`
 }
 
-// TreeBudget is of a whole tree, on top of what each sandbox in it may use.
+// TreeBudget limits a whole tree, in addition to the limits of each sandbox.
 type TreeBudget struct {
 	MemoryMiB int     `json:"memory_mib,omitempty"`
 	CPUs      float64 `json:"cpus,omitempty"`
 	PIDs      int     `json:"pids,omitempty"` // threads of its VMMs
-	// DiskMiB is how much of the store what the tree writes to its disks may take. It is given out by
-	// forks: each sandbox may fill its Limits.DiskMiB, and what it had written stays under the fork.
+	// DiskMiB limits the store's space for the data that the tree writes to its disks. Forks allocate it: each
+	// sandbox may fill its Limits.DiskMiB, and data written before a fork stays below the children.
 	DiskMiB int `json:"disk_mib,omitempty"`
-	// NetMiB is MiB a second from the network to all of the tree, and as many to it.
+	// NetMiB limits the tree's network traffic in each direction, in MiB per second.
 	NetMiB int `json:"net_mib,omitempty"`
 }
 
-// OfGroup is what a cgroup enforces of it.
+// OfGroup returns the part of the budget that a cgroup enforces.
 func (b TreeBudget) OfGroup() TreeBudget {
 	b.DiskMiB, b.NetMiB = 0, 0
 	return b
 }
 
-// Bounds of Limits. A VMM needs most of the least memory for itself.
+// Bounds of Limits. A VMM needs most of the lowest memory limit for itself.
 const (
 	MinMemoryLimitMiB = 32
 	MinDiskLimitMiB   = 16
 	MinCPUs           = 0.01
-	DefaultCPUWeight  = 100 // of a sandbox or a tenant without a weight, and the most that a tenant's key can ask for
-	MaxCPUWeight      = 10_000
-	MaxNetMiB         = 1 << 20
-	MaxDiskRateMiB    = 1 << 20
-	MinTreePIDs       = 32
-	MaxTreePIDs       = 1 << 22 // the most that Linux counts
-	MaxLimitMiB       = 1 << 30 // of memory and disk; in bytes it is far from the end of an int64
-	MaxCPUs           = 1 << 16
+	// DefaultCPUWeight is the weight of a sandbox or tenant without one, and the most that a tenant's key can ask
+	// for.
+	DefaultCPUWeight = 100
+	MaxCPUWeight     = 10_000
+	MaxNetMiB        = 1 << 20
+	MaxDiskRateMiB   = 1 << 20
+	MinTreePIDs      = 32
+	MaxTreePIDs      = 1 << 22 // Linux's maximum
+	MaxLimitMiB      = 1 << 30 // of memory and disk; in bytes it is far below the maximum of an int64
+	MaxCPUs          = 1 << 16
 )
 
-// checkHighest refuses numbers that no host has, and that sums and the kernel's files cannot hold.
+// checkHighest rejects numbers too large for any host, for sums and for the kernel's files.
 func (l Limits) checkHighest() error {
 	for _, one := range []struct {
 		name        string
@@ -83,7 +85,7 @@ func (l Limits) checkHighest() error {
 	return nil
 }
 
-// Check says whether there can be such limits. mayFork: its guest may fork it.
+// Check returns an error if the limits are invalid. mayFork is whether its guest may fork it.
 func (l Limits) Check(mayFork bool) error {
 	if err := l.checkHighest(); err != nil {
 		return err
@@ -123,7 +125,7 @@ func (l Limits) Check(mayFork bool) error {
 	return nil
 }
 
-// OfNetwork is what is left of a policy under the limits. A policy that allows nothing stays that.
+// OfNetwork returns the policy with these limits applied. A policy that allows nothing is unchanged.
 func (l Limits) OfNetwork(s netpolicy.Spec) netpolicy.Spec {
 	rate := int64(l.NetMiB) << 20
 	if rate > 0 && NameOf(s) != PolicyNone && (s.Limits.BytesPerSecond == 0 || rate < s.Limits.BytesPerSecond) {
@@ -132,7 +134,7 @@ func (l Limits) OfNetwork(s netpolicy.Spec) netpolicy.Spec {
 	return s
 }
 
-// NetTree is what the sandbox of that id and kin has of its network with others of its tree.
+// NetTree returns the bandwidth that the sandbox shares with its tree.
 func (l Limits) NetTree(id string, k Kin) NetTree {
 	if l.Tree.NetMiB == 0 {
 		return NetTree{}
@@ -140,13 +142,13 @@ func (l Limits) NetTree(id string, k Kin) NetTree {
 	return NetTree{Root: k.RootOf(id), BytesPerSecond: int64(l.Tree.NetMiB) << 20}
 }
 
-// Use is what a sandbox uses of its host, as the kernel accounts for its VMM's group.
+// Use is a sandbox's resource usage, from the kernel's accounting of its VMM's group.
 type Use struct {
-	Memory, Peak int64         // bytes, as Limits.MemoryMiB has them
-	CPU          time.Duration // of all its CPUs, since it was made
-	Throttled    time.Duration // for which a CPU limit held it up
+	Memory, Peak int64         // bytes, counted as in Limits.MemoryMiB
+	CPU          time.Duration // over all CPUs, since it was created
+	Throttled    time.Duration // time it waited because of a CPU limit
 	Threads      int           // of its VMM
-	// DiskRead and DiskWritten are bytes from and to the host's disks: what the page cache has is no disk's.
+	// DiskRead and DiskWritten are bytes from and to the host's disks. Reads from the page cache do not count.
 	DiskRead, DiskWritten int64
 	Net                   NetUse
 }

@@ -48,9 +48,9 @@ func TestATreesNetworkIsItsRoots(t *testing.T) {
 	}
 }
 
-// Each number has an end: as bytes it fits into an int64, and a sum of many does.
+// Each number has a maximum, so that its value in bytes, and a sum of many, fits into an int64.
 func TestLimitsHaveAnEnd(t *testing.T) {
-	const far = 1 << 44 // MiB; as bytes it would be 0
+	const far = 1 << 44 // MiB; in bytes it would overflow to 0
 	for name, l := range map[string]sandbox.Limits{
 		"memory":         {MemoryMiB: far},
 		"tree's memory":  {Tree: sandbox.TreeBudget{MemoryMiB: far}},

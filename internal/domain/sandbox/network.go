@@ -8,35 +8,35 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Network is what a sandbox may reach, and by which wire.
+// Network is a sandbox's network policy and its wire.
 type Network struct {
-	// Asked is the policy of the request, else that of the snapshot.
+	// Asked is the policy of the request, or else the snapshot's.
 	Asked netpolicy.Spec `json:"asked,omitzero"`
-	// HostPorts are the ports of the host that its policy may name: those of the caller that set it.
-	// A record without them grants none.
+	// HostPorts are the host's ports that its policy may name, as granted to the caller who set it. A record
+	// without them grants none.
 	HostPorts netpolicy.HostGrant `json:"host_ports,omitzero"`
-	// Effective is what HostPorts and the operator's ceiling leave of it: this is enforced.
+	// Effective is the enforced policy: Asked, reduced by HostPorts and the operator's ceiling.
 	Effective netpolicy.Spec `json:"effective,omitzero"`
-	// Cut are the parts that were taken, each with its reason, for people.
+	// Cut lists the removed parts of Asked, each with its reason, for people.
 	Cut []string `json:"cut,omitempty"`
-	// Wire is the name of its VM at forkd-net; empty: it has no wire, and needs none
-	// while nothing is allowed.
+	// Wire is the name of its VM at forkd-net. If empty, it has no wire; it does not need one while its policy
+	// allows no traffic.
 	Wire string `json:"wire,omitempty"`
-	// Tap is the operator's tap that it has instead of a policy; empty: none. Effective is
-	// none then: what is reachable there is not forkd's to say.
+	// Tap is the operator's tap used instead of a policy, or empty. Effective is none then: the operator controls
+	// the tap's network.
 	Tap string `json:"tap,omitempty"`
-	// Warning says why it has less than Effective; in what requests give.
+	// Warning is why it has less than Effective. Only requests set it.
 	Warning string `json:"-"`
 }
 
-// NetworkRequest asks for another policy of a running sandbox.
+// NetworkRequest asks to change a running sandbox's policy.
 type NetworkRequest struct {
 	Policy netpolicy.Spec
-	// HostPorts are the ports of the host that the caller may name in a policy.
+	// HostPorts are the host's ports that the caller may name in a policy.
 	HostPorts netpolicy.HostGrant
 }
 
-// Policy is the name of what is enforced.
+// Policy returns the name of the enforced policy.
 func (n Network) Policy() PolicyName {
 	if n.Tap != "" {
 		return PolicyTap
@@ -44,18 +44,18 @@ func (n Network) Policy() PolicyName {
 	return NameOf(n.Effective)
 }
 
-// PolicyName tells policies apart at a glance.
+// PolicyName summarizes a policy.
 type PolicyName string
 
 // Names of policies.
 const (
-	PolicyNone   PolicyName = "none"   // nothing is allowed: whatever the guest tries is refused at once
+	PolicyNone   PolicyName = "none"   // no traffic is allowed: every attempt is refused immediately
 	PolicyPublic PolicyName = "public" // all public addresses
-	PolicyCustom PolicyName = "custom" // what rules say
-	PolicyTap    PolicyName = "tap"    // a network of the operator's
+	PolicyCustom PolicyName = "custom" // set by rules
+	PolicyTap    PolicyName = "tap"    // an operator's network
 )
 
-// NameOf is the name of a policy.
+// NameOf returns the name of a policy.
 func NameOf(s netpolicy.Spec) PolicyName {
 	switch {
 	case s.Default != netpolicy.Public && len(s.Allow) == 0:
@@ -66,88 +66,87 @@ func NameOf(s netpolicy.Spec) PolicyName {
 	return PolicyCustom
 }
 
-// WithoutSecrets is the policy without the headers that the host sets: no snapshot and
-// no other sandbox inherits those.
+// WithoutSecrets returns the policy without the headers set by the host. Snapshots and other sandboxes do not
+// inherit them.
 func WithoutSecrets(s netpolicy.Spec) netpolicy.Spec {
 	s.Headers = nil
 	return s
 }
 
-// NetBinding is a VM that forkd-net is to serve.
+// NetBinding describes a VM to be served by forkd-net.
 type NetBinding struct {
-	VM      string // its name at forkd-net, never given twice
-	Sandbox string // whom the audit log names
-	Tenant  string // that it belongs to, among whose sandboxes its part is divided; empty: the operator
-	Tag     string // of the snapshot that it is forked from; empty: it boots
+	VM      string // its name at forkd-net; names are not reused
+	Sandbox string // named in the audit log
+	Tenant  string // its sandboxes divide its part of forkd-net; empty for the operator
+	Tag     string // snapshot it is forked from; empty if it boots
 	Spec    netpolicy.Spec
-	Tree    NetTree // that it is in; the zero value: that has no limit
-	// Facts are names that its guest has resolved already: those of the VM that it is a
-	// clone of. It can read them only; who binds many may share one list.
+	Tree    NetTree // zero value if its tree has no limit
+	// Facts are the names its guest has already resolved: the ones of the VM it was cloned from. They are
+	// read-only, so several bindings may share one list.
 	Facts []netpolicy.Exported
-	// Handover: the VMM cannot connect a socket to anywhere, so that it may be handed connected ones.
+	// Handover means that the VMM cannot connect sockets anywhere, so that it may be given connected ones.
 	Handover bool
-	Wire     *os.File // forkd-net's end; stays the caller's
+	Wire     *os.File // forkd-net's end; the caller still owns it
 }
 
-// NetTree is the bandwidth that the sandboxes of a tree of forks have together.
+// NetTree is the bandwidth shared by the sandboxes of a tree.
 type NetTree struct {
 	Root           string // of the tree
-	BytesPerSecond int64  // each way
+	BytesPerSecond int64  // in each direction
 }
 
-// NetPort is the process forkd-net as the engine uses it. Its methods are safe for
-// concurrent use.
+// NetPort is the engine's interface to forkd-net. Its methods are safe for concurrent use.
 type NetPort interface {
-	// Bind has it serve VMs, all or none. It returns a certificate for each, in PEM, that its
-	// guest has to trust as headers are set on its requests; empty: it has to trust none.
+	// Bind makes it serve all VMs, or none on error. It returns a PEM certificate for each VM, which the guest
+	// has to trust because headers are set on its requests. The certificate is empty if no headers are set.
 	Bind(ctx context.Context, vms []NetBinding) (cas []string, err error)
-	// Update changes a VM's policy: what is no longer allowed has been cut when it returns. The
-	// certificate is as of Bind.
+	// Update changes a VM's policy. When it returns, flows no longer allowed have been cut. The certificate is as
+	// in Bind.
 	Update(ctx context.Context, vm string, spec netpolicy.Spec) (ca string, err error)
-	// Release ends all that a VM has open, and forgets it. One that is not there is no error.
+	// Release ends all of a VM's flows and forgets the VM. Releasing an unknown VM is no error.
 	Release(ctx context.Context, vm string) error
-	// List names the VMs that it serves.
+	// List returns the names of the served VMs.
 	List(ctx context.Context) ([]string, error)
-	// Traffic is what each VM that it serves has had.
+	// Traffic returns the traffic of each served VM.
 	Traffic(ctx context.Context) (map[string]NetUse, error)
-	// Facts are names that a VM's guest has resolved, for its clones.
+	// Facts returns the names that a VM's guest has resolved, for its clones.
 	Facts(ctx context.Context, vm string) ([]netpolicy.Exported, error)
-	// Flows are a VM's live ones.
+	// Flows returns a VM's live flows.
 	Flows(ctx context.Context, vm string) ([]NetFlow, error)
-	// Log calls write with audit lines of a VM, each one JSON object without a line's
-	// end: of the last refusals, and with follow all that come, until ctx ends.
+	// Log calls write with a VM's audit lines, each one JSON object without a newline: the last refusals and,
+	// with follow, all new lines until ctx ends.
 	Log(ctx context.Context, vm string, follow bool, write func(line []byte) error) error
-	// Done is closed when the process, or the connection to it, has ended.
+	// Done is closed when the process or the connection to it has ended.
 	Done() <-chan struct{}
-	// Close lets go of the process, which runs on.
+	// Close closes the connection. The process keeps running.
 	Close() error
 }
 
-// NetUse is what a VM has had of its network since it was made, in bytes. Taps are not counted.
+// NetUse is a VM's network traffic in bytes since it was created. Taps are not counted.
 type NetUse struct {
-	In, Out int64 // to the guest and from it
-	Limit   int64 // bytes a second each way; 0: none
+	In, Out int64 // to the guest, from the guest
+	Limit   int64 // bytes per second in each direction; 0 if unlimited
 }
 
 // NetFlow is one connection of a sandbox.
 type NetFlow struct {
 	Protocol string // tcp, udp or echo
 	Guest    string // address and port in the guest
-	Far      string // address and port that it asked for
-	Name     string // that it resolved, or named itself; empty: none is known
-	Rule     string // that decided; empty: the default did
+	Far      string // address and port that the guest asked for
+	Name     string // resolved or named by the guest; empty if unknown
+	Rule     string // the deciding rule; empty for the default
 	Sent     int64  // bytes from the guest
 	Received int64  // bytes to it
 	Began    time.Time
 }
 
-// Taps are the operator's taps as the engine uses them.
+// Taps is the engine's interface to the operator's taps.
 type Taps interface {
-	// Allows reports whether sandboxes may have a tap.
+	// Allows reports whether sandboxes may use a tap.
 	Allows(name string) bool
-	// Open opens one that is there. The error is EBUSY if somebody has it.
+	// Open opens an existing tap. It returns EBUSY if the tap is in use.
 	Open(name string) (*os.File, error)
 }
 
-// NetConnect connects to forkd-net and starts it if it does not run.
+// NetConnect connects to forkd-net. It starts forkd-net if it does not run.
 type NetConnect func(ctx context.Context) (NetPort, error)

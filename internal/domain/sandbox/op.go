@@ -5,7 +5,7 @@ import "time"
 // Op names an operation for an Observer.
 type Op string
 
-// The operations that are observed.
+// Observed operations.
 const (
 	OpBoot     Op = "boot"
 	OpSave     Op = "save"
@@ -20,7 +20,7 @@ const (
 	OpEval     Op = "eval"
 )
 
-// Observer is told how long things took. It must not block.
+// Observer receives the duration of operations. It must not block.
 type Observer interface {
 	Observe(op Op, took time.Duration, err error)
 }

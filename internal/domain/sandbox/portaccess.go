@@ -5,12 +5,11 @@ import (
 	"encoding/hex"
 )
 
-// PortAccess is the rule for requests from outside to a sandbox's ports. Its zero value refuses
-// every request.
+// PortAccess is the rule for requests from outside to a sandbox's ports. The zero value refuses every request.
 type PortAccess struct {
 	// Public admits every request.
 	Public bool
-	// Token admits a request that shows it. An empty token admits none.
+	// Token admits requests with this token. An empty token admits none.
 	Token string
 }
 
@@ -25,8 +24,8 @@ func (i Info) PrivatePorts() bool { return !i.PublicPorts }
 // trafficTokenBytes is the size of a token before it is written in hex.
 const trafficTokenBytes = 32
 
-// ClosePorts gives a private sandbox without a token a new one, and reports whether it did. Records of
-// daemons that did not know PublicPorts have neither.
+// ClosePorts gives a private sandbox without a token a new one, and reports whether it did. Records written
+// before PublicPorts existed have neither.
 func (i *Info) ClosePorts() bool {
 	if i.PublicPorts || i.TrafficToken != "" {
 		return false

@@ -1,7 +1,7 @@
 package sandbox
 
-// Reason tells errors of one kind apart where what to do about them differs. The API
-// passes it on by this name; the words of advice are the client's.
+// Reason distinguishes errors of one kind if they need different advice. The API passes it on by this name; the
+// client has the text of the advice.
 type Reason string
 
 const (
@@ -70,7 +70,7 @@ const (
 	ReasonWarmUpFailed       Reason = "warm_up_failed"
 )
 
-// Reasons are all of them.
+// Reasons returns all reasons.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonAgentOld,

@@ -1,6 +1,5 @@
-// Package sandbox is the domain's vocabulary: what is asked of the engine and what
-// it answers (requests, results, states, errors), as plain types. It does nothing:
-// package engine and the rooms below it do. All of them may import it, as may what
-// stands over the engine, such as httpapi, which so names no room of it. The trap:
-// an Info or a SnapshotInfo is a copy; to change it changes nothing.
+// Package sandbox defines the types at the engine's boundary: requests, results, states and errors. The types are
+// plain data; package engine and the packages below it do the work. All of them may import this package. Packages
+// above the engine, such as httpapi, may too, and so need to import no part of the engine. Beware: an Info or a
+// SnapshotInfo is a copy. Changing it has no effect.
 package sandbox

@@ -7,54 +7,55 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// SnapshotStatus says whether a snapshot can be forked.
+// SnapshotStatus is whether a snapshot can be forked.
 type SnapshotStatus string
 
 const (
-	SnapshotWriting SnapshotStatus = "writing" // being made; listed so that its tag is seen to be taken
+	SnapshotWriting SnapshotStatus = "writing" // being written; listed to show that its tag is taken
 	SnapshotReady   SnapshotStatus = "ready"
-	SnapshotFailed  SnapshotStatus = "failed" // not restorable; Warning says why
+	SnapshotFailed  SnapshotStatus = "failed" // not restorable; Warning holds the reason
 )
 
 // SnapshotInfo describes one snapshot. It is a copy.
 type SnapshotInfo struct {
 	Tag   string
-	Owner string // the tenant that it belongs to; empty: the operator
-	// Public: all tenants may fork from it. Not the engine sets it, but what knows tenants.
+	Owner string // tenant; empty for the operator
+	// Public is set by package tenancy if every tenant may fork the snapshot.
 	Public    bool
 	Dir       string // on the daemon's host
 	CreatedAt time.Time
 	Status    SnapshotStatus
-	Warning   string // why it is not restorable; empty when ready
+	Warning   string // why it is not restorable; empty if it is ready
 
-	Image       string // name of the image it was booted from; empty for Kernel and Rootfs
+	Image       string // the image it was booted from; empty if it was made from Kernel and Rootfs
 	ImageDigest string
-	Kernel      string // version, when the image names it
+	Kernel      string // version, if the image names it
 	Cmdline     string
 	Shape       vmspec.Shape
-	CPU         *CPU            // that its guest has seen; nil for one from before it was noted
-	Languages   []string        // interpreters that are warm in it
-	Network     *netpolicy.Spec // of sandboxes forked from it without one of their own; nil: nothing is allowed
-	// PrivatePorts: sandboxes forked from it ask for a token at their ports, unless a fork says otherwise.
+	CPU         *CPU     // seen by its guest; nil in snapshots without that record
+	Languages   []string // interpreters warmed up in it
+	// Network is the policy of sandboxes forked from it without one. If nil, no traffic is allowed.
+	Network *netpolicy.Spec
+	// PrivatePorts requires a token at the ports of sandboxes forked from it, unless the fork says otherwise.
 	PrivatePorts bool
-	Steps        []Step // how long its making took, step by step
+	Steps        []Step // durations of the steps of its creation
 
-	MemoryLogicalBytes  int64 // the guest's memory
-	MemoryPhysicalBytes int64 // on disk, all layers of it: pages of zeros take none
-	MemoryOwnBytes      int64 // of those the layers that its parent has not
-	DiskLogicalBytes    int64 // the same of the disks that are written to
+	MemoryLogicalBytes  int64 // guest memory
+	MemoryPhysicalBytes int64 // size of all layers on disk; zero pages take no space
+	MemoryOwnBytes      int64 // part of it in layers that its parent does not have
+	DiskLogicalBytes    int64 // the same for writable disks
 	DiskPhysicalBytes   int64
 	DiskOwnBytes        int64
 	// MemoryFile is the path of the lowest layer of its memory, on the daemon's host.
 	MemoryFile   string
 	VMStateBytes int64
-	// DigestsReady is false for a short while after the making: content
-	// digests are computed in the background.
+	// DigestsReady is false for a short time after creation, until the background has computed the content
+	// digests.
 	DigestsReady bool
 
-	// Damaged says which of its layers were found to have changed, and where. It is not forked then.
+	// Damaged lists layers whose content has changed, and where. A damaged snapshot is not forked.
 	Damaged []string
-	// VerifiedAt is when the last of its layers to be checked was; zero if one never was.
+	// VerifiedAt is when the last of its layers was checked; zero if a layer was never checked.
 	VerifiedAt time.Time
 
 	ParentTag         string // the snapshot it was branched from
@@ -62,56 +63,56 @@ type SnapshotInfo struct {
 	ContentHash       string   // sha256 of the manifest
 	Ancestors         []string // root first
 	Dependents        []string // snapshots branched from it
-	Sandboxes         []string // ids that run from it now
-	BranchedFrom      string   // id of the sandbox it was branched from
-	// Transient: a guest forked itself, and the snapshot goes with the last that needs it.
+	Sandboxes         []string // ids of the sandboxes that run from it
+	BranchedFrom      string   // id of the sandbox that it was branched from
+	// Transient marks a snapshot made by a guest's fork. It is deleted with its last user.
 	Transient     bool
 	Pause         time.Duration
-	CapturedBytes int64 // of memory that its branch took; 0 for one made from an image
+	CapturedBytes int64 // memory captured by its branch; 0 if made from an image
 }
 
-// SnapshotBrief is what can be told of a snapshot at once, with each request.
+// SnapshotBrief holds the snapshot's facts that are cheap enough to return with each request.
 type SnapshotBrief struct {
 	Tag         string
-	Owner       string // the tenant that it belongs to; empty: the operator
+	Owner       string // tenant; empty for the operator
 	ContentHash string // empty while it is being written
 	MemoryMiB   int    // of a child's guest
 }
 
-// CPU is a processor as a guest has seen it.
+// CPU is a processor as seen by a guest.
 type CPU struct {
 	Vendor                  string // such as GenuineIntel
 	Family, Model, Stepping int
-	Features                []string // by Linux's names
+	Features                []string // Linux's names
 }
 
-// ChainDepth is the number of ancestors.
+// ChainDepth returns the number of ancestors.
 func (s SnapshotInfo) ChainDepth() int { return len(s.Ancestors) }
 
-// DeleteOptions says what may happen to those that depend on a snapshot.
+// DeleteOptions controls the deletion of a snapshot with dependents.
 type DeleteOptions struct {
-	Cascade bool // delete descendants too
-	Force   bool // delete although descendants or running sandboxes use it; they live on
+	Cascade bool // also delete descendants
+	Force   bool // delete it even if it has descendants or running sandboxes; they keep working
 }
 
-// Damage is one place where a snapshot's content is not what was written.
+// Damage is a place where a snapshot's content differs from the data written.
 type Damage struct {
 	File   string
 	Offset int64 // bytes
-	Length int64 // within this range, starting at Offset
+	Length int64 // damage is within this many bytes from Offset
 	Detail string
 }
 
-// VerifyReport is what a verification found.
+// VerifyReport is the result of a verification.
 type VerifyReport struct {
 	Tag     string
 	Files   int
-	Bytes   int64 // hashed; holes are not
+	Bytes   int64 // hashed, without holes
 	Damaged []Damage
 	Took    time.Duration
 }
 
-// OK reports that nothing is damaged.
+// OK reports whether no damage was found.
 func (r VerifyReport) OK() bool { return len(r.Damaged) == 0 }
 
 // PoolStatus is the state of one tag's pool of shells.
@@ -119,6 +120,6 @@ type PoolStatus struct {
 	Tag    string
 	Shape  vmspec.Shape
 	Wanted int
-	Set    bool // Wanted was set for this tag and is not the daemon's default
-	Ready  int  // that a fork can use: prepared with the snapshot, or plain
+	Set    bool // Wanted was set for this tag; it is not the daemon's default
+	Ready  int  // ready for a fork, prepared or plain
 }

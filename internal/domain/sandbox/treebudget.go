@@ -2,20 +2,20 @@ package sandbox
 
 import "github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 
-// VMMThreads are what a VMM has beside a thread for each vCPU, on the safe side of what was counted:
-// Go's and the devices'.
+// VMMThreads is the number of a VMM's threads besides its vCPUs: threads of the Go runtime and of devices. It is
+// higher than the counts observed.
 const VMMThreads = 12
 
-// Committed is what of a tree's budget is given out.
+// Committed is the allocated part of a tree's budget.
 type Committed struct {
 	Census
-	// Forks are under way: each leaves what its source had written as a layer.
+	// Forks counts the forks in progress. Each one turns its source's written data into a layer.
 	Forks int
-	// LayersMiB are those that earlier forks have left.
+	// LayersMiB is the size of the layers left by earlier forks.
 	LayersMiB int
 }
 
-// Room says whether a sandbox may make n children of so many vCPUs, within its tree's budget.
+// Room returns an error if n children of so many vCPUs exceed the tree's budget.
 func (l Limits) Room(now Committed, n, vcpus int) error {
 	b, each := l.Tree, vcpus+VMMThreads
 	if sum := (now.Size + n) * each; b.PIDs > 0 && sum > b.PIDs {
@@ -23,7 +23,7 @@ func (l Limits) Room(now Committed, n, vcpus int) error {
 			"%d more would need %d threads, with those of the %d that there are, and this tree may have %d",
 			n, sum, now.Size, b.PIDs)
 	}
-	// All disks full, and one more layer for each fork that is under way, this one included.
+	// Assume that all disks become full. Each fork in progress, including this one, adds one layer.
 	if sum := (now.Size+n+now.Forks+1)*l.DiskMiB + now.LayersMiB; b.DiskMiB > 0 && sum > b.DiskMiB {
 		return forkwire.Errorf(forkwire.Limit,
 			"%d more of %d MiB of disk could make the tree fill %d MiB, %d of them filled by forks so far, and it may fill %d",

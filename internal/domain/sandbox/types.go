@@ -9,81 +9,78 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Status of a sandbox. A sandbox is listed from the moment its fork succeeded.
+// Status is the state of a sandbox. A sandbox is listed as soon as its fork has succeeded.
 type Status string
 
 const (
 	StatusRunning Status = "running"
-	StatusFailed  Status = "failed" // its VM ended by itself; Reason says how
-	StatusPaused  Status = "paused" // it is a snapshot: it has no VM until it is resumed
-	// Those that follow are in what List and Get give, and nowhere else.
-	StatusPausing  Status = "pausing"  // it is being paused: its guest stands still, or will in a moment
-	StatusResuming Status = "resuming" // it was paused, and is getting a VM
-	// StatusStalled: it stands still until there is room on the host for its disk; Reason says
-	// for what.
+	StatusFailed  Status = "failed" // its VM ended on its own; Reason says how
+	StatusPaused  Status = "paused" // it is stored as a snapshot and has no VM until it is resumed
+	// The following states appear only in results of List and Get.
+	StatusPausing  Status = "pausing"  // it is being paused: its guest is stopped, or will be shortly
+	StatusResuming Status = "resuming" // it was paused and is getting a VM
+	// StatusStalled: its guest is stopped until the host has room for its disk. Reason holds the details.
 	StatusStalled Status = "stalled"
 )
 
-// Info describes one sandbox. It is a copy: changing it changes nothing.
+// Info describes one sandbox. It is a copy: changing it has no effect.
 type Info struct {
 	ID          string
 	SnapshotTag string
-	// SnapshotHash is that snapshot's content hash: the tag may be given to another.
+	// SnapshotHash is the snapshot's content hash. The tag may be reused for another snapshot.
 	SnapshotHash string
-	// RolledBackTo is the snapshot that it was last put back to, with that one's
-	// content hash; empty: it never was.
+	// RolledBackTo and RolledBackHash are the tag and content hash of the snapshot it was last rolled back to.
+	// They are empty if it never was.
 	RolledBackTo   string
 	RolledBackHash string
-	Index          int // 1 to N within its fork call, as fork() tells children apart
-	// Owner is the tenant that it belongs to; empty: the operator. What its guest forks, and
-	// what it is branched to, is the same tenant's.
+	Index          int // 1 to N within its fork call; fork() returns it in the child
+	// Owner is the sandbox's tenant; empty for the operator. The forks of its guest and its branches belong to
+	// the same tenant.
 	Owner  string `json:",omitempty"`
 	Status Status
-	Reason string // why it failed or is stalled; empty while running
-	// PausedIn is the snapshot that it is paused in, or lies over since it was resumed, with that one's content
-	// hash; empty: it never was paused, or was rolled back since.
+	Reason string // why it failed or stalled; empty while running
+	// PausedIn and PausedHash are the tag and content hash of the snapshot it is paused in, or was last resumed
+	// from. They are empty if it was never paused, or was rolled back since.
 	PausedIn   string `json:",omitempty"`
 	PausedHash string `json:",omitempty"`
-	// Cold: paused, only its disk is kept, and it boots when it is resumed; running, it booted when it was last
-	// resumed, and its memory lies over no snapshot's.
+	// Cold means, for a paused sandbox, that only its disk is kept and it boots when it is resumed. For a running
+	// sandbox it means that its last resume booted it, so its memory depends on no snapshot.
 	Cold bool `json:",omitempty"`
-	// Life is how long it may run.
+	// Life limits how long it may run.
 	Life Life `json:",omitzero"`
-	// Unused is for how long nobody has used it; of one that runs and may be idle for so long only, in
-	// what List and Get give.
+	// Unused is how long it has been idle. Only List and Get set it, for a running sandbox with an idle limit.
 	Unused time.Duration `json:"-"`
-	// Warning says what is wrong with it all the same: in what List and Get give.
+	// Warning describes a problem that does not stop the sandbox. Only List and Get set it.
 	Warning string `json:"-"`
-	// Hang is the vCPU and the address at which its guest's kernel spins; empty: it does not. In what List
-	// and Get give.
+	// Hang is the vCPU and the address at which its guest's kernel spins, or empty. Only List and Get set it.
 	Hang string `json:"-"`
-	// OwnMemory is the host memory, in bytes, that its VMM's process shares with nobody; 0: it
-	// has none any more. In what List gives.
+	// OwnMemory is the private host memory of its VMM process, in bytes; 0 if the process has ended. Only List
+	// sets it.
 	OwnMemory int64 `json:"-"`
-	// Use is what it uses; nil: the host does not account for it. In what List gives.
+	// Use is its resource usage; nil if the host does not account for it. Only List sets it.
 	Use       *Use   `json:"-"`
-	DiskBytes int64  `json:",omitempty"` // that its guest could write to its disks
-	Limits    Limits // that were asked for
-	PID       int    // of its VMM process, on the daemon's host; 0 when it has ended
+	DiskBytes int64  `json:",omitempty"` // that its guest can write to its disks at most
+	Limits    Limits // as requested
+	PID       int    // its VMM process on the daemon's host; 0 if it has ended
 	CreatedAt time.Time
 	Shape     vmspec.Shape
 	Hostname  string
-	Kin       Kin // its place in a tree of forks that guests made
+	Kin       Kin // its place in a tree of guest forks
 	Network   Network
-	// PublicPorts admits requests from outside to its ports without a token. Its zero value is closed: a record
-	// that does not have it is of a private sandbox.
+	// PublicPorts admits requests from outside to its ports without a token. The zero value is closed: a record
+	// without this field is a private sandbox.
 	PublicPorts bool `json:",omitempty"`
-	// TrafficToken admits requests from outside that show it; an empty one admits none.
-	// The API's token opens them without it. It is a secret: a list does not tell it.
+	// TrafficToken admits requests from outside with this token. An empty token admits none. The API's token also
+	// opens the ports. The token is a secret, and lists omit it.
 	TrafficToken string `json:",omitempty"`
-	// Timings of the fork, from the request's arrival.
-	Armed   time.Duration // it is restored and waits at its gate
-	Resumed time.Duration // its vCPUs run
-	Ready   time.Duration // its agent confirmed the new identity
+	// Durations of the fork's phases, from the request's arrival.
+	Armed   time.Duration // until it is restored and waits at the start gate
+	Resumed time.Duration // until its vCPUs run
+	Ready   time.Duration // until its agent confirmed the new identity
 }
 
-// Base is the snapshot that its memory and disks lie over: the one it was
-// forked from, or was rolled back to or paused in since.
+// Base returns the snapshot below its memory and disks: the one it was last paused in or rolled back to, or else
+// the one it was forked from.
 func (i Info) Base() (tag, hash string) {
 	if i.PausedIn != "" {
 		return i.PausedIn, i.PausedHash
@@ -94,18 +91,18 @@ func (i Info) Base() (tag, hash string) {
 	return i.SnapshotTag, i.SnapshotHash
 }
 
-// Needs reports whether a sandbox that has not failed came from a snapshot, or lies over it. The
-// tag may be another snapshot's by now; without a hash any of that tag will do.
+// Needs reports whether a sandbox came from a snapshot or has it as its base. It is false for failed sandboxes.
+// The tag may belong to another snapshot by now; if the hash is empty, only the tag is compared.
 func (i Info) Needs(tag, hash string) bool {
 	is := func(t, h string) bool { return t == tag && (hash == "" || h == "" || h == hash) }
 	return i.Status != StatusFailed && (is(i.SnapshotTag, i.SnapshotHash) || is(i.RolledBackTo, i.RolledBackHash) ||
 		is(i.PausedIn, i.PausedHash))
 }
 
-// Fail notes that the VM has ended; its process id may soon be another's.
+// Fail marks the sandbox failed because its VM has ended. It clears the PID, which the host may reuse.
 func (i *Info) Fail(reason string) { i.Status, i.Reason, i.PID = StatusFailed, reason, 0 }
 
-// Child is the result for one child of a fork: a sandbox, or the reason why not.
+// Child is the result for one child of a fork: a sandbox or an error.
 type Child struct {
 	Index int
 	Info  Info
@@ -116,123 +113,123 @@ type Child struct {
 type ForkRequest struct {
 	Tag   string
 	N     int    // 1 to MaxFork
-	Owner string // of the children: a tenant; empty: the operator
-	// Limits are of each child, but for the budget of a tree, which each begins.
+	Owner string // tenant of the children; empty for the operator
+	// Limits apply to each child. Each child starts a tree with a separate budget.
 	Limits Limits
 	// Env is added to the environment of every process started in the child.
 	Env map[string]string
-	// GuestFork lets the children's guests fork them, and those in turn.
+	// GuestFork lets the guests of the children, and of their descendants, fork them.
 	GuestFork bool
-	// Network is the children's policy; nil: the snapshot's.
+	// Network is the children's policy. If nil, it is the snapshot's.
 	Network *netpolicy.Spec
-	// HostPorts are the ports of the host that the caller may name in a policy, its own or inherited.
+	// HostPorts are the host's ports that the caller may name in a policy, its own or inherited.
 	HostPorts netpolicy.HostGrant
-	// Tap is an operator's tap that the one child gets, instead of a policy.
+	// Tap is an operator's tap for the one child, used instead of a policy.
 	Tap string
-	// PrivatePorts has requests from outside show a token, of each child's own; nil: as the
-	// snapshot says.
+	// PrivatePorts requires a token for requests from outside; each child has its own token. If nil, the snapshot
+	// decides.
 	PrivatePorts *bool
-	// Life is how long each child may run.
+	// Life limits how long each child may run.
 	Life Life
 
-	// Kin is of children that a guest makes; only the engine sets it, but for its Key.
+	// Kin is set for children forked by a guest. Except for its Key, only the engine sets it.
 	Kin Kin
 
-	// Each, if set, is called with each child as soon as it is ready or has failed,
-	// from several goroutines.
+	// Each, if set, is called with each child as soon as it is ready or has failed. Calls come from several
+	// goroutines.
 	Each func(Child)
 }
 
 // MaxFork is the largest N of one ForkRequest.
 const MaxFork = 1000
 
-// ForkResult is what became of a ForkRequest.
+// ForkResult is the result of a ForkRequest.
 type ForkResult struct {
 	Children []Child
-	// PoolReady is the number of shells that stood ready when the request arrived.
+	// PoolReady is the number of shells in the pool when the request arrived.
 	PoolReady int
-	// ArmedWall is from the request to the last child standing restored at its gate;
-	// ReadyWall to its confirmed identity.
+	// ArmedWall is the time from the request until the last child is restored and waits at its start gate.
+	// ReadyWall is the time until the last identity is confirmed.
 	ArmedWall, ReadyWall time.Duration
 }
 
-// CreateRequest asks for a snapshot of a freshly booted and warmed image.
+// CreateRequest asks for a snapshot of a freshly booted and warmed-up image.
 type CreateRequest struct {
 	Tag   string
-	Owner string // of the snapshot: a tenant; empty: the operator
-	Image string // name of a built image; or Kernel and Rootfs
-	// Kernel and Rootfs are files on the daemon's host, the original API's way to name a parent.
+	Owner string // tenant of the snapshot; empty for the operator
+	Image string // a built image; or set Kernel and Rootfs
+	// Kernel and Rootfs are files on the daemon's host. The original API names a parent this way.
 	Kernel, Rootfs string
 	// MemoryMiB and VCPUs override the image's recipe if not 0.
 	MemoryMiB, VCPUs int
-	// Warm is Python code that is run in the warmed interpreter after the recipe's own warm-up.
+	// Warm is Python code to run in the warmed interpreter after the recipe's own warm-up.
 	Warm string
 	// BootWait bounds the time to the agent's ready signal; 0 means DefaultBootWait.
 	BootWait time.Duration
 	// WarmTimeout bounds the warm-up; 0 means DefaultWarmTimeout.
 	WarmTimeout time.Duration
-	// Network is the policy of sandboxes that are forked from the snapshot without one of
-	// their own; nil: nothing is allowed.
+	// Network is the policy of sandboxes forked from the snapshot without one. If nil, no traffic is allowed.
 	Network *netpolicy.Spec
-	// BuildNetwork is the policy while the snapshot is made; nil: Network.
+	// BuildNetwork is the policy during creation. If nil, it is Network.
 	BuildNetwork *netpolicy.Spec
-	// HostPorts are the ports of the host that the caller may name in a policy, its own or inherited.
+	// HostPorts are the host's ports that the caller may name in a policy, its own or inherited.
 	HostPorts netpolicy.HostGrant
-	// Tap is an operator's tap that the parent has while the snapshot is made, instead of
-	// BuildNetwork. The snapshot's sandboxes do not inherit it.
+	// Tap is an operator's tap for the parent during creation, used instead of BuildNetwork. The snapshot's
+	// sandboxes do not inherit it.
 	Tap string
-	// TapIfAllowed has a tap that is not allowed be ignored.
+	// TapIfAllowed ignores a tap that is not allowed.
 	TapIfAllowed bool
 }
 
-// DefaultBootWait is how long a parent may take to get ready, and DefaultWarmTimeout how long to warm up after that.
+// DefaultBootWait limits the time until a parent is ready. DefaultWarmTimeout limits the warm-up after that.
 const (
 	DefaultBootWait    = 120 * time.Second
 	DefaultWarmTimeout = 10 * time.Minute
 )
 
-// Step is one finished or running step of a long operation, for progress displays.
+// Step is a running or finished step of a long operation, for progress displays.
 type Step struct {
-	// boot, warm, quiesce, save; of a derivation fork, exec, warm, quiesce, capture; of a compaction memory, disk0 and so on
+	// Name is one of boot, warm, quiesce, save; for a derivation fork, exec, warm, quiesce, capture; for a
+	// compaction memory, disk0 and so on.
 	Name  string
-	Done  bool          // false when it begins
-	Took  time.Duration // when Done
-	Bytes int64         // written, for save, capture and a compaction's; with Total those that are dealt with so far
-	// Total is how many there are in all, of a step that is neither begun nor done but under way.
+	Done  bool          // false when the step begins
+	Took  time.Duration // set when Done
+	Bytes int64         // written by save, capture and compaction; with Total, processed until now
+	// Total is the number of bytes in all. It is set for a step in progress, neither begun nor done.
 	Total int64
-	// Note is for people: why a step begins again. Such a step is neither begun nor done.
+	// Note is the reason, for people, why a step begins again. Such a step is neither begun nor done.
 	Note string
-	// Output is a piece of what exec's program printed; such a step tells nothing else.
+	// Output is part of the output of exec's program. Such a step sets no other field.
 	Output []byte
 }
 
-// ExecRequest runs a program to its end and collects its output.
+// ExecRequest asks to run a program to its end and collect its output.
 type ExecRequest struct {
 	Args    []string
 	Env     map[string]string
 	Cwd     string
 	User    string
 	Stdin   []byte
-	Timeout time.Duration // 0: DefaultExecTimeout; at the limit the whole process tree is killed
-	// Keep, if set, is asked before n bytes of output are kept, and returns how many may be; the others are
-	// dropped and counted. Calls come one after the other.
+	Timeout time.Duration // 0 means DefaultExecTimeout; at the limit the whole process tree is killed
+	// Keep, if set, is called before n bytes of output are kept. It returns how many may be kept; the rest is
+	// dropped and counted. Calls do not overlap.
 	Keep func(n int) int
 }
 
-// DefaultExecTimeout is the limit of an exec that names none; MaxOutput is how
-// much of each stream is kept (the rest is dropped and counted).
+// DefaultExecTimeout is the limit of an exec without one. MaxOutput limits the bytes kept of each stream; the
+// rest is dropped and counted.
 const (
 	DefaultExecTimeout = 60 * time.Second
 	MaxOutput          = 8 << 20
 )
 
-// ExecResult is what a program left behind.
+// ExecResult is the result of a program.
 type ExecResult struct {
 	Stdout, Stderr []byte
 	// DroppedBytes counts output beyond MaxOutput.
 	DroppedBytes int64
-	ExitCode     int // 128+n when killed by signal n, 124 when its timeout ended it
-	// KilledBy says what ended it, if that was the guest's kernel for want of memory.
+	ExitCode     int // 128+n if killed by signal n, 124 if it timed out
+	// KilledBy is set if the guest's kernel killed it for lack of memory.
 	KilledBy string
 	TimedOut bool
 }
@@ -242,25 +239,25 @@ type EvalRequest struct {
 	Language string // "" means python
 	Code     string
 	Timeout  time.Duration
-	// Measure has the VMM's clock say what part of the time was the guest's. It is for
-	// one request at a time: others to the same sandbox count as well.
+	// Measure uses the VMM's clock to find the guest's part of the time. It is meant for one request at a time:
+	// concurrent requests to the same sandbox are counted as well.
 	Measure bool
-	// Keep, if set, is asked as n bytes of the answer come, and returns how many may be kept. An answer that may not be
-	// kept whole is ErrBusy, after the code has run. Calls come one after the other.
+	// Keep, if set, is called as n bytes of the answer arrive. It returns how many may be kept. If the whole
+	// answer may not be kept, the error is ErrBusy; the code has run by then. Calls do not overlap.
 	Keep func(n int) int
 }
 
-// EvalResult is what the interpreter answered.
+// EvalResult is the interpreter's answer.
 type EvalResult struct {
-	Result         string // repr of the last expression; empty for none
-	Stdout, Stderr string // bytes as they came
+	Result         string // repr of the last expression; may be empty
+	Stdout, Stderr string // raw bytes
 	Error          string // traceback; empty on success
-	ExitCode       int    // 1 after an exception, the code's own after an exit
-	// DroppedBytes counts output beyond what the agent keeps.
+	ExitCode       int    // 1 after an exception, or the code's exit status
+	// DroppedBytes counts output beyond the agent's limit.
 	DroppedBytes int64
-	// Took is the whole request's time here, Guest the part of it that the agent
-	// counted as its own. With Measure it is the time from the moment at which the guest had the
-	// request to the one at which the VMM had its answer; the rest is the daemon's and the VMM's.
+	// Took is the whole request's duration here. Guest is the part that the agent measured itself. With Measure,
+	// Guest is the time from the guest receiving the request until the VMM had its answer; the rest was spent in
+	// the daemon and the VMM.
 	Took, Guest time.Duration
 }
 
@@ -271,17 +268,16 @@ type Pong struct {
 	Uptime       time.Duration
 }
 
-// MemoryUse is what one sandbox costs, in KiB, as the kernel accounts for it.
+// MemoryUse is the memory of one sandbox in KiB, from the kernel's accounting.
 type MemoryUse struct {
-	VMMAnonKiB    int64 // the VMM process's anonymous memory without guest memory
-	GuestDirtyKiB int64 // guest pages of its own
+	VMMAnonKiB    int64 // the VMM process's anonymous memory, without guest memory
+	GuestDirtyKiB int64 // private dirty pages of the guest
 	PSSKiB        int64
-	// GuestSharedKiB is guest memory that it has mapped and others have, too: the
-	// same pages of the host's memory.
+	// GuestSharedKiB is guest memory mapped by this sandbox and others: the same pages of the host's memory.
 	GuestSharedKiB int64
 }
 
-// SnapshotDiff is what differs in the second snapshot from the first.
+// SnapshotDiff holds the differences between two snapshots.
 type SnapshotDiff struct {
 	Before, After string // tags
 	guestdiff.Diff
@@ -291,14 +287,14 @@ type SnapshotDiff struct {
 // DiffRequest asks for a comparison of two snapshots.
 type DiffRequest struct {
 	Before, After string // tags
-	Limit         int    // of each list; 0: guestdiff.DefaultLimit
-	Owner         string // for whom their children run: a tenant; empty: the operator
+	Limit         int    // of each list; 0 means guestdiff.DefaultLimit
+	Owner         string // tenant for which their children run; empty for the operator
 }
 
-// MaxDiffList is the largest limit of a DiffSnapshots.
+// MaxDiffList is the largest limit of a DiffRequest.
 const MaxDiffList = 10_000
 
-// CheckEnv returns an error unless programs can be started with these variables.
+// CheckEnv returns an error if programs cannot be started with these variables.
 func CheckEnv(env map[string]string) error {
 	if err := environ.Check(env); err != nil {
 		return Errorf(ErrInvalid, "", "%w", err)
@@ -306,33 +302,33 @@ func CheckEnv(env map[string]string) error {
 	return nil
 }
 
-// Identity is who a sandbox is to its guest. It stays the same for as long as
-// the sandbox lives; entropy and clock are new with every identity.
+// Identity is a sandbox's identity in its guest. It stays the same for the sandbox's lifetime; entropy and clock
+// are renewed with every identity.
 type Identity struct {
-	ID        string            `json:"id"` // its hostname, too
+	ID        string            `json:"id"` // also its hostname
 	Index     int               `json:"index"`
-	Parent    string            `json:"parent"` // tag of the snapshot that it was forked from
+	Parent    string            `json:"parent"` // tag of the snapshot it was forked from
 	MachineID string            `json:"machine_id"`
 	Env       map[string]string `json:"env,omitempty"`
-	// ForkToken is of the guest's call that it is a child of. Rolled back to that
-	// very moment, it is that child again.
+	// ForkToken identifies the guest's fork call that created this child. If the sandbox is rolled back to that
+	// moment, it becomes this child again.
 	ForkToken string `json:"fork_token,omitempty"`
-	// SameMachine is set for a resume: boot id and SSH host keys stay.
+	// SameMachine is set for a resume: it keeps the boot id and the SSH host keys.
 	SameMachine bool `json:"-"`
 }
 
-// CollectReport is what a collection of layers removed, or would remove.
+// CollectReport lists the layers that a collection removed, or would remove.
 type CollectReport struct {
 	DryRun    bool
 	Layers    []string // ids
-	Temporary int      // leftovers of writers that are dead
+	Temporary int      // files left by dead writers
 	Bytes     int64
 }
 
-// OracleVariable set to 1 switches the oracle of a daemon on.
+// OracleVariable enables a daemon's oracle if it is set to 1.
 const OracleVariable = "FORKD_TEST_ORACLE"
 
-// What the log says of each snapshot that was compared. Tests count these words.
+// Log messages for each compared snapshot. Tests count them.
 const (
 	OracleChecked  = "oracle checked"
 	OracleMismatch = "oracle mismatch"

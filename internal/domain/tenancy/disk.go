@@ -7,19 +7,18 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// diskFor is how long it is remembered what a tenant takes of the disk. To count it reads the
-// manifests of all snapshots and asks for the size of the tenant's overlays: a flood of forks must
-// not do that each time.
+// diskFor is how long a tenant's disk usage is cached. Counting it reads the manifests of all snapshots and the
+// sizes of the tenant's overlays, too much for each fork of a flood.
 const diskFor = time.Second
 
-// diskUse is what a tenant took of the disk at a time.
+// diskUse is a tenant's disk usage at a time.
 type diskUse struct {
 	at    time.Time
 	bytes int64
 }
 
-// roomOnDisk refuses whatever takes disk to a tenant that takes all that it may. What is made then
-// may go beyond: how large it gets is not known before.
+// roomOnDisk returns an error if the tenant has reached its disk quota. A new object may still exceed the quota,
+// because its size is not known in advance.
 func (v *lens) roomOnDisk(ctx context.Context) error {
 	limit := int64(v.quotas().DiskMiB) << 20
 	if limit == 0 {
@@ -37,8 +36,8 @@ func (v *lens) roomOnDisk(ctx context.Context) error {
 	return nil
 }
 
-// UploadRoom refuses an upload to a key that is dead, and to a tenant whose uploads, those under way
-// with their whole size, and other data take more than the key's disk quota.
+// UploadRoom refuses an upload if the key is no longer valid, or if the tenant's data exceeds the key's disk
+// quota. Uploads in progress count with their whole size.
 func (v snapshotView) UploadRoom(ctx context.Context) error {
 	if v.p.KeyID != "" && !v.t.cfg.Alive(v.p.KeyID) {
 		return sandbox.Errorf(sandbox.ErrForbidden, "", "the API key of the upload link is revoked or has expired")
@@ -82,7 +81,7 @@ func (v *lens) diskUsed(ctx context.Context) (int64, error) {
 	return used, nil
 }
 
-// diskChanged has it counted anew: the tenant has made something, or deleted it.
+// diskChanged invalidates the cached usage after the tenant has created or deleted something.
 func (v *lens) diskChanged() {
 	if v.p.Operator() {
 		return

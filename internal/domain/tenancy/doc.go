@@ -1,7 +1,6 @@
-// Package tenancy shows each tenant its own part of an engine: what another's is is not
-// there, its names are its own, and its quotas hold. A View is an engine for one principal;
-// package httpapi has one for each request and nothing else. It keeps which snapshots are
-// public, and what each key has asked for in the last minute; whose a thing is says the
-// engine. The trap: a View's methods are written out, one by one, and embed no engine. A
-// method that the engine gets has to be thought about here before a route can call it.
+// Package tenancy gives each tenant its own view of an engine: other tenants' objects do not exist in it, names
+// are separate, and quotas apply. A View is an engine for one principal. Package httpapi has one for each request
+// and no other access. The package keeps the list of public snapshots and each key's requests in the last minute.
+// The engine knows each object's owner. Beware: a View's methods are written out one by one and do not embed an
+// engine. A new method of the engine has to be considered here before a route can call it.
 package tenancy

@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// Engine is what is shown in part. It is that of package httpapi.
+// Engine is the engine behind the views. Package httpapi uses the same interface.
 type Engine interface {
 	snapshots
 	sandboxes
@@ -42,9 +42,9 @@ type snapshots interface {
 type sandboxes interface {
 	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
 	List() []sandbox.Info
-	// Holdings are what an owner has running.
+	// Holdings returns the number and memory of an owner's running sandboxes.
 	Holdings(owner string) (n, memoryMiB int)
-	// OverlayBytes are what an owner's sandboxes have written to their disks.
+	// OverlayBytes returns the bytes that an owner's sandboxes have written to their disks.
 	OverlayBytes(owner string) int64
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error

@@ -6,8 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Pause pauses a sandbox. It counts as one of its tenant's all the same, so that there is room for it
-// when it is resumed.
+// Pause pauses a sandbox. The sandbox still counts against its tenant's quotas, so that it can be resumed.
 func (v sandboxView) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
 	if err := v.mine(id); err != nil {
 		return sandbox.Info{}, err
@@ -15,7 +14,7 @@ func (v sandboxView) Pause(ctx context.Context, id string, opt sandbox.PauseOpti
 	return v.engine.Pause(ctx, id, opt)
 }
 
-// Resume lets a paused sandbox go on.
+// Resume resumes a paused sandbox.
 func (v sandboxView) Resume(ctx context.Context, id string) (sandbox.Info, error) {
 	if err := v.mine(id); err != nil {
 		return sandbox.Info{}, err
@@ -23,7 +22,7 @@ func (v sandboxView) Resume(ctx context.Context, id string) (sandbox.Info, error
 	return v.engine.Resume(ctx, id)
 }
 
-// SetLife changes for how long a sandbox may run.
+// SetLife changes a sandbox's lifetime.
 func (v sandboxView) SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox.Info, error) {
 	if err := v.mine(id); err != nil {
 		return sandbox.Info{}, err

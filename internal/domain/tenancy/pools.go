@@ -4,8 +4,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// admitPool lets a tenant keep size shells ready for its snapshot, in place of those that it keeps now.
-// They are pending until release is called: the engine lists them by then.
+// admitPool lets a tenant keep size shells ready for its snapshot, instead of the present number. They count as
+// pending until release is called; the engine lists them by then.
 func (v *lens) admitPool(b sandbox.SnapshotBrief, size int) (release func(), err error) {
 	if size <= 0 || v.p.Operator() {
 		return func() {}, nil
@@ -21,14 +21,14 @@ func (v *lens) admitPool(b sandbox.SnapshotBrief, size int) (release func(), err
 	return l.pendLocked(v.p.Tenant, shells), nil
 }
 
-// heldLocked returns what a tenant has and is about to have, without the pool of the tag besides.
+// heldLocked returns a tenant's existing and pending holdings, without the pool of the tag besides.
 func (v *lens) heldLocked(besides string) holding {
 	n, memoryMiB := v.engine.Holdings(v.p.Tenant)
 	return holding{n, memoryMiB}.plus(v.ofPools(besides)).plus(v.t.ledger.pending[v.p.Tenant])
 }
 
-// ofPools counts the shells of a tenant's pools with their wanted size: a pool refills itself. The
-// daemon's default pools are the operator's.
+// ofPools counts the shells in a tenant's pools by their wanted size, because a pool refills itself. The daemon's
+// default pools belong to the operator.
 func (v *lens) ofPools(besides string) (sum holding) {
 	for _, p := range v.engine.Pools() {
 		if !p.Set || p.Wanted == 0 || p.Tag == besides {

@@ -18,23 +18,23 @@ const (
 	maxPublished    = 4 << 20 // bytes of the file
 )
 
-// Published are the snapshots that all tenants may fork from, by tag and content: a tag that
-// is given to another snapshot is not public any more. It is kept in a file of its own, as a
-// snapshot's manifest is never written again. A nil one has none.
+// Published lists the snapshots that all tenants may fork, by tag and content hash: if a tag is reused for
+// another snapshot, that one is not public. The list is a separate file because a snapshot's manifest is
+// immutable. A nil Published is empty.
 type Published struct {
 	path string
 
-	mu   sync.Mutex // guards tags, and is held while the file is written
+	mu   sync.Mutex // guards tags; held while the file is written
 	tags map[string]string
 }
 
-// publishedFile is the whole file; docs/inside/formats/keys.md describes it.
+// publishedFile is the whole file; see docs/inside/formats/keys.md.
 type publishedFile struct {
 	Format int               `json:"format"`
 	Tags   map[string]string `json:"tags"` // content hash by tag
 }
 
-// OpenPublished reads the file at path, which need not be there.
+// OpenPublished reads the file at path. The file may be missing.
 func OpenPublished(path string) (*Published, error) {
 	p := &Published{path: path, tags: map[string]string{}}
 	b, err := durable.ReadFile(path, maxPublished)
@@ -69,7 +69,7 @@ func decodePublished(b []byte) (map[string]string, error) {
 	return f.Tags, nil
 }
 
-// Has reports whether the snapshot of that tag and content is public.
+// Has reports whether the snapshot with this tag and content is public.
 func (p *Published) Has(tag, contentHash string) bool {
 	if p == nil || contentHash == "" {
 		return false

@@ -13,9 +13,9 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// ledger is what is about to be, and what keys asked for lately.
+// ledger counts pending holdings and recent requests of keys.
 type ledger struct {
-	mu      sync.Mutex // guards what follows; the engine is asked under it only what a tenant holds
+	mu      sync.Mutex // guards the fields below; the only engine call under it is for a tenant's holdings
 	pending map[string]holding
 	forks   map[string]*forkRate // by key
 	disk    map[string]diskUse   // by tenant
@@ -27,7 +27,7 @@ func (h holding) plus(o holding) holding {
 	return holding{h.sandboxes + o.sandboxes, h.memoryMiB + o.memoryMiB}
 }
 
-// forkRate lets a number of children be asked for in a minute.
+// forkRate limits the children requested per minute.
 type forkRate struct {
 	perMinute int
 	limiter   *rate.Limiter
@@ -37,10 +37,10 @@ func newLedger() ledger {
 	return ledger{pending: map[string]holding{}, forks: map[string]*forkRate{}, disk: map[string]diskUse{}}
 }
 
-// stockRetry is what a client is told to wait when something has to end first.
+// stockRetry is a client's suggested wait until some sandbox may have ended.
 const stockRetry = 10 * time.Second
 
-// overQuota is an error with the time after which another try makes sense.
+// overQuota is an error with the time after which to try again.
 type overQuota struct {
 	error
 	retry time.Duration
@@ -48,10 +48,10 @@ type overQuota struct {
 
 func (e *overQuota) Unwrap() error { return e.error }
 
-// RetryAfter is what the header of that name says.
+// RetryAfter returns the value for the header of that name.
 func (e *overQuota) RetryAfter() time.Duration { return e.retry }
 
-// over makes the error of a quota, which is named.
+// over returns the error for a used-up quota, with its name.
 func (v *lens) over(quota string, retry time.Duration, format string, args ...any) error {
 	err := sandbox.Detailed(sandbox.Errorf(sandbox.ErrQuota, sandbox.ReasonQuota, format, args...), "quota", quota)
 	return &overQuota{err, max(retry, time.Second)}
@@ -64,8 +64,8 @@ func (v *lens) quotas() keys.Quotas {
 	return v.t.cfg.Quotas(v.p.KeyID)
 }
 
-// admit lets a tenant make n sandboxes with so much memory in all, which count until they
-// are listed, or release is called.
+// admit lets a tenant create n sandboxes with this total memory. They count until they are listed or release is
+// called.
 func (v *lens) admit(n, memoryMiB int) (release func(), err error) {
 	q := v.quotas()
 	if n == 0 || q == (keys.Quotas{}) {
@@ -83,7 +83,7 @@ func (v *lens) admit(n, memoryMiB int) (release func(), err error) {
 	return l.pendLocked(v.p.Tenant, holding{n, memoryMiB}), nil
 }
 
-// roomLocked refuses what a tenant wants more of than its quotas leave beside what it has.
+// roomLocked returns an error if more exceeds a tenant's quotas, given its present holdings.
 func (v *lens) roomLocked(more, has holding) error {
 	q, n, have := v.quotas(), more.sandboxes, has.sandboxes
 	memoryMiB, haveMiB := more.memoryMiB, has.memoryMiB
@@ -100,7 +100,7 @@ func (v *lens) roomLocked(more, has holding) error {
 	return nil
 }
 
-// pendLocked counts what a tenant is about to have until release is called.
+// pendLocked adds to a tenant's pending holdings until release is called.
 func (l *ledger) pendLocked(tenant string, more holding) (release func()) {
 	l.pending[tenant] = l.pending[tenant].plus(more)
 	return func() {
@@ -137,9 +137,8 @@ func (v *lens) forkRateLocked(n, perMinute int) error {
 	return nil
 }
 
-// AdmitGuest lets a guest fork n children of its sandbox, within the quotas of the key that the first
-// of its tree was made with, as if whoever has that had asked. They count until they are listed, or
-// release is called.
+// AdmitGuest lets a guest fork n children of its sandbox. It charges the quotas of the API key that created the
+// root of the tree. The children count until they are listed or release is called.
 func (t *Tenancy) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (release func(), err error) {
 	if of.Kin.Key == "" {
 		return func() {}, nil
@@ -155,9 +154,8 @@ func (t *Tenancy) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (relea
 	return v.admit(n, n*of.Shape.MemoryMiB)
 }
 
-// hostPorts returns the ports of the host that the caller may name in a policy: all for the operator
-// who comes without a key, and those that the key grants for everyone else. Only a tenant's limits
-// have a ceiling.
+// hostPorts returns the host's ports that the caller may name in a policy. The operator without a key may name
+// all ports; other callers may name the ones granted by the key. Only a tenant's limits have a ceiling.
 func (v *lens) hostPorts() netpolicy.HostGrant {
 	if v.p.KeyID == "" && v.p.Operator() {
 		return netpolicy.HostGrant{All: true}

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// Receipt is the newest of a subject, which may be gone: whose it was is in the receipt.
+// Receipt returns the newest receipt of a subject. The subject may be deleted: the receipt records its owner.
 func (v recordView) Receipt(kind receipt.Kind, of string) (receipt.Receipt, error) {
 	if v.p.Operator() {
 		return v.engine.Receipt(kind, of)
@@ -23,7 +23,7 @@ func (v recordView) Receipt(kind receipt.Kind, of string) (receipt.Receipt, erro
 	return list[0], nil
 }
 
-// Receipts are the tenant's, newest first. A tag may have been another's before.
+// Receipts returns the tenant's receipts, newest first. A tag may have belonged to another tenant before.
 func (v recordView) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
 	if v.p.Operator() {
 		return v.engine.Receipts(f)
@@ -45,7 +45,7 @@ func (v recordView) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
 	return nil, nil
 }
 
-// SetPool keeps shells ready for one of the tenant's own snapshots.
+// SetPool sets the number of ready shells for one of the tenant's own snapshots.
 func (v recordView) SetPool(ctx context.Context, tag string, size int) error {
 	b, err := v.findOwn(tag)
 	if err != nil {
@@ -59,7 +59,7 @@ func (v recordView) SetPool(ctx context.Context, tag string, size int) error {
 	return v.engine.SetPool(ctx, b.Tag, size)
 }
 
-// Pools are those of the tenant's own snapshots.
+// Pools returns the pools of the tenant's own snapshots.
 func (v recordView) Pools() []sandbox.PoolStatus {
 	all := v.engine.Pools()
 	if v.p.Operator() {
@@ -74,7 +74,7 @@ func (v recordView) Pools() []sandbox.PoolStatus {
 	return out
 }
 
-// Holdings are what the tenant has running.
+// Holdings returns the number and memory of the tenant's running sandboxes.
 func (v recordView) Holdings(owner string) (n, memoryMiB int) {
 	if !v.p.Sees(owner) {
 		return 0, 0
@@ -82,7 +82,7 @@ func (v recordView) Holdings(owner string) (n, memoryMiB int) {
 	return v.engine.Holdings(owner)
 }
 
-// OverlayBytes are what the tenant's sandboxes have written to their disks.
+// OverlayBytes returns the bytes that the tenant's sandboxes have written to their disks.
 func (v recordView) OverlayBytes(owner string) int64 {
 	if !v.p.Sees(owner) {
 		return 0
@@ -90,7 +90,7 @@ func (v recordView) OverlayBytes(owner string) int64 {
 	return v.engine.OverlayBytes(owner)
 }
 
-// Capacity is the host's, for the operator's eyes: it counts what all have.
+// Capacity returns the host's capacity. It includes all tenants, so only the operator may see it.
 func (v recordView) Capacity() (sandbox.Capacity, error) {
 	if !v.p.Operator() {
 		return sandbox.Capacity{}, v.operatorOnly("the host's capacity")

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// own finds a sandbox that is there for who asks.
+// own returns a sandbox visible to the caller.
 func (v *lens) own(id string) (sandbox.Info, error) {
 	info, err := v.engine.Get(id)
 	switch {
@@ -24,7 +24,8 @@ func (v *lens) own(id string) (sandbox.Info, error) {
 	return info, err
 }
 
-// mine is own for methods that find the sandbox themselves: the operator's need no look.
+// mine returns an error unless the caller can see the sandbox. The operator passes unchecked, as the engine finds
+// the sandbox itself.
 func (v *lens) mine(id string) error {
 	if v.p.Operator() {
 		return nil
@@ -33,7 +34,7 @@ func (v *lens) mine(id string) error {
 	return err
 }
 
-// List returns the sandboxes that are there for who asks.
+// List returns the sandboxes visible to the caller.
 func (v sandboxView) List() []sandbox.Info {
 	all := v.engine.List()
 	if v.p.Operator() {
@@ -51,13 +52,13 @@ func (v sandboxView) List() []sandbox.Info {
 // Get returns one sandbox.
 func (v sandboxView) Get(id string) (sandbox.Info, error) { return v.own(id) }
 
-// Fork makes children of a snapshot, within the quotas.
+// Fork forks children of a snapshot, within the quotas.
 func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
 	req.HostPorts = v.hostPorts()
 	if v.p.Operator() {
 		return v.engine.Fork(ctx, req)
 	}
-	if req.N < 1 || req.N > sandbox.MaxFork { // no quota counts what cannot be
+	if req.N < 1 || req.N > sandbox.MaxFork { // reject invalid numbers before quotas count them
 		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrInvalid, "", "n is %d, want 1 to %d", req.N, sandbox.MaxFork)
 	}
 	brief, err := v.find(req.Tag)
@@ -85,7 +86,7 @@ func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox
 	return v.engine.Fork(ctx, req)
 }
 
-// Branch makes a snapshot of a sandbox, and children of it.
+// Branch creates a snapshot of a sandbox, and forks children of it.
 func (v sandboxView) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	req.HostPorts = v.hostPorts()
 	if v.p.Operator() {
@@ -121,7 +122,7 @@ func (v *lens) shownBranch(r sandbox.BranchResult, err error) (sandbox.BranchRes
 	return r, err
 }
 
-// Rollback puts a sandbox back to a snapshot of its ancestry.
+// Rollback rolls a sandbox back to a snapshot of its ancestry.
 func (v sandboxView) Rollback(ctx context.Context, id, tag string) (sandbox.Info, error) {
 	if v.p.Operator() {
 		return v.engine.Rollback(ctx, id, tag)
@@ -135,14 +136,15 @@ func (v sandboxView) Rollback(ctx context.Context, id, tag string) (sandbox.Info
 	}
 	info, err := v.engine.Rollback(ctx, id, brief.Tag)
 	var e *sandbox.Error
-	if errors.As(err, &e) && e.Reason() == sandbox.ReasonNotInAncestry { // it names the ancestry, which may be others'
+	// The error names the ancestry, which may belong to other tenants.
+	if errors.As(err, &e) && e.Reason() == sandbox.ReasonNotInAncestry {
 		err = sandbox.Detailed(sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNotInAncestry,
 			"sandbox %s did not come from snapshot %s", id, brief.Tag), "tags", v.visibleOf(e.Details()["tags"]))
 	}
 	return info, err
 }
 
-// visibleOf leaves out of a list of tags those that are not there for who asks.
+// visibleOf removes tags from a list that are not visible to the caller.
 func (v *lens) visibleOf(tags string) string {
 	list := slices.DeleteFunc(strings.Split(tags, ", "), func(tag string) bool {
 		_, err := v.find(tag)
@@ -160,7 +162,7 @@ func (v sandboxView) Kill(ctx context.Context, id string) error {
 	return v.engine.Kill(ctx, id)
 }
 
-// KillTree ends a sandbox and all of its tree of forks, who have the same owner.
+// KillTree ends a sandbox and its tree of forks. All of them have the same owner.
 func (v sandboxView) KillTree(ctx context.Context, id string) (ended []string, err error) {
 	if err := v.mine(id); err != nil {
 		return nil, err
@@ -169,7 +171,7 @@ func (v sandboxView) KillTree(ctx context.Context, id string) (ended []string, e
 	return v.engine.KillTree(ctx, id)
 }
 
-// Console is what a sandbox wrote to its console.
+// Console returns a sandbox's console output.
 func (v sandboxView) Console(id string) (io.ReadCloser, error) {
 	if err := v.mine(id); err != nil {
 		return nil, err
@@ -177,7 +179,7 @@ func (v sandboxView) Console(id string) (io.ReadCloser, error) {
 	return v.engine.Console(id)
 }
 
-// FollowConsole goes on with what comes.
+// FollowConsole follows a sandbox's console output.
 func (v sandboxView) FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error {
 	if err := v.mine(id); err != nil {
 		return err
@@ -185,7 +187,7 @@ func (v sandboxView) FollowConsole(ctx context.Context, id string, lines int, wr
 	return v.engine.FollowConsole(ctx, id, lines, write)
 }
 
-// Memory is what a sandbox costs.
+// Memory returns a sandbox's memory use.
 func (v sandboxView) Memory(id string) (sandbox.MemoryUse, error) {
 	if err := v.mine(id); err != nil {
 		return sandbox.MemoryUse{}, err
@@ -193,7 +195,7 @@ func (v sandboxView) Memory(id string) (sandbox.MemoryUse, error) {
 	return v.engine.Memory(id)
 }
 
-// Ping asks a guest for a sign of life.
+// Ping checks that a guest's agent responds.
 func (v sandboxView) Ping(ctx context.Context, id string) (sandbox.Pong, error) {
 	if err := v.mine(id); err != nil {
 		return sandbox.Pong{}, err
@@ -233,7 +235,7 @@ func (v sandboxView) DialPort(ctx context.Context, id string, port uint16) (net.
 	return v.engine.DialPort(ctx, id, port)
 }
 
-// Network is what a sandbox may reach.
+// Network returns a sandbox's network policy.
 func (v sandboxView) Network(id string) (sandbox.Network, error) {
 	if err := v.mine(id); err != nil {
 		return sandbox.Network{}, err
@@ -241,7 +243,7 @@ func (v sandboxView) Network(id string) (sandbox.Network, error) {
 	return v.engine.Network(id)
 }
 
-// SetNetwork changes it.
+// SetNetwork changes a sandbox's network policy.
 func (v sandboxView) SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error) {
 	if err := v.mine(id); err != nil {
 		return sandbox.Network{}, err
@@ -250,7 +252,7 @@ func (v sandboxView) SetNetwork(ctx context.Context, id string, req sandbox.Netw
 	return v.engine.SetNetwork(ctx, id, req)
 }
 
-// Flows are a sandbox's connections.
+// Flows returns a sandbox's connections.
 func (v sandboxView) Flows(ctx context.Context, id string) ([]sandbox.NetFlow, error) {
 	if err := v.mine(id); err != nil {
 		return nil, err
@@ -258,7 +260,7 @@ func (v sandboxView) Flows(ctx context.Context, id string) ([]sandbox.NetFlow, e
 	return v.engine.Flows(ctx, id)
 }
 
-// NetworkLog is what a sandbox was refused, and reached.
+// NetworkLog writes a sandbox's refused and allowed connections.
 func (v sandboxView) NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error {
 	if err := v.mine(id); err != nil {
 		return err

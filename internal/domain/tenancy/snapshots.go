@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// CreateSnapshot makes a snapshot of an image.
+// CreateSnapshot creates a snapshot of an image.
 func (v snapshotView) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	req.HostPorts = v.hostPorts()
@@ -18,7 +18,7 @@ func (v snapshotView) CreateSnapshot(ctx context.Context, req sandbox.CreateRequ
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
-	req.MemoryMiB = memoryMiB // the VM has what is counted, even if the image changes meanwhile
+	req.MemoryMiB = memoryMiB // the VM gets the counted memory, even if the image changes meanwhile
 	release, err := v.admitMaking(ctx, &req.Tag, &req.Tap, req.TapIfAllowed, memoryMiB)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
@@ -36,7 +36,7 @@ func (v snapshotView) ParentMemoryMiB(ctx context.Context, req sandbox.CreateReq
 	return v.engine.ParentMemoryMiB(ctx, req)
 }
 
-// DeriveSnapshot makes a snapshot on top of another.
+// DeriveSnapshot creates a snapshot on top of another one.
 func (v snapshotView) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	req.HostPorts = v.hostPorts()
@@ -57,7 +57,7 @@ func (v snapshotView) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequ
 	return v.shown(info), err
 }
 
-// admitMaking lets a tenant make a snapshot, for which one VM runs.
+// admitMaking lets a tenant create a snapshot, for which one VM runs.
 func (v *lens) admitMaking(ctx context.Context, tag, tap *string, ifAllowed bool, memoryMiB int) (func(), error) {
 	var err error
 	if *tag, err = v.newTag(*tag); err != nil {
@@ -80,7 +80,7 @@ func (v *lens) admitMaking(ctx context.Context, tag, tap *string, ifAllowed bool
 	}, nil
 }
 
-// ListSnapshots returns the tenant's own, and those that are public.
+// ListSnapshots returns the tenant's own and the public snapshots.
 func (v snapshotView) ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error) {
 	all, err := v.engine.ListSnapshots(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (v snapshotView) ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo
 	return out, nil
 }
 
-// SnapshotInfo describes one.
+// SnapshotInfo describes one snapshot.
 func (v snapshotView) SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error) {
 	if v.p.Operator() {
 		info, err := v.engine.SnapshotInfo(ctx, tag)
@@ -109,10 +109,10 @@ func (v snapshotView) SnapshotInfo(ctx context.Context, tag string) (sandbox.Sna
 	return v.shown(info), err
 }
 
-// SnapshotBrief says whose a snapshot is.
+// SnapshotBrief returns a snapshot's owner, hash and memory.
 func (v snapshotView) SnapshotBrief(tag string) (sandbox.SnapshotBrief, error) { return v.find(tag) }
 
-// shown leaves out of an account what is others'.
+// shown returns the info without other tenants' data.
 func (v *lens) shown(s sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 	s.Public = v.t.cfg.Published.Has(s.Tag, s.ContentHash)
 	if v.p.Operator() {
@@ -129,14 +129,14 @@ func (v *lens) shown(s sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 	if s.ParentTag != "" && others(s.ParentTag) {
 		s.ParentTag, s.ParentContentHash = "", ""
 	}
-	s.Dir, s.MemoryFile = "", "" // paths of the host are the operator's to know
-	if !v.p.Sees(s.Owner) {      // public: how it came to be is not
+	s.Dir, s.MemoryFile = "", "" // only the operator may see paths of the host
+	if !v.p.Sees(s.Owner) {      // a public snapshot's origin is not public
 		s.Owner, s.BranchedFrom = "", ""
 	}
 	return s
 }
 
-// DeleteSnapshot deletes one of the tenant's own.
+// DeleteSnapshot deletes one of the tenant's own snapshots.
 func (v snapshotView) DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error {
 	if v.p.Operator() {
 		return v.engine.DeleteSnapshot(ctx, tag, opt)
@@ -154,8 +154,8 @@ func (v snapshotView) DeleteSnapshot(ctx context.Context, tag string, opt sandbo
 	return v.engine.DeleteSnapshot(ctx, b.Tag, opt)
 }
 
-// refuseIfUsedByOthers keeps a tenant from deleting what others have built on a snapshot
-// that was public, and from reading their names in the refusal.
+// refuseIfUsedByOthers keeps a tenant from deleting a formerly public snapshot that other tenants depend on. Its
+// error does not name them.
 func (v *lens) refuseIfUsedByOthers(ctx context.Context, tag string) error {
 	all, err := v.engine.ListSnapshots(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func (v *lens) refuseIfUsedByOthers(ctx context.Context, tag string) error {
 	return nil
 }
 
-// VerifySnapshot reads one of the tenant's own.
+// VerifySnapshot verifies one of the tenant's own snapshots.
 func (v snapshotView) VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error) {
 	b, err := v.findOwn(tag)
 	if err != nil {
@@ -190,7 +190,7 @@ func (v snapshotView) VerifySnapshot(ctx context.Context, tag string) (sandbox.V
 	return v.engine.VerifySnapshot(ctx, b.Tag)
 }
 
-// CompactSnapshot makes a copy of one of the tenant's own, which is its own as well.
+// CompactSnapshot copies one of the tenant's own snapshots. The copy belongs to the tenant, too.
 func (v snapshotView) CompactSnapshot(ctx context.Context, tag, to string,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	if v.p.Operator() {
@@ -211,7 +211,7 @@ func (v snapshotView) CompactSnapshot(ctx context.Context, tag, to string,
 	return v.shown(info), err
 }
 
-// CollectLayers is about everybody's.
+// CollectLayers affects all tenants, so only the operator may call it.
 func (v snapshotView) CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error) {
 	if err := v.operatorOnly("the store"); err != nil {
 		return sandbox.CollectReport{}, err
@@ -219,7 +219,7 @@ func (v snapshotView) CollectLayers(ctx context.Context, dryRun bool) (sandbox.C
 	return v.engine.CollectLayers(ctx, dryRun)
 }
 
-// DiffSnapshots compares two that the tenant may fork from; a child of each runs for it.
+// DiffSnapshots compares two snapshots that the tenant may fork. A child of each runs for the tenant.
 func (v snapshotView) DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error) {
 	if v.p.Operator() {
 		return v.engine.DiffSnapshots(ctx, req)
@@ -241,7 +241,7 @@ func (v snapshotView) DiffSnapshots(ctx context.Context, req sandbox.DiffRequest
 	return v.engine.DiffSnapshots(ctx, req)
 }
 
-// Publish lets all tenants fork from a snapshot, or no longer.
+// Publish makes a snapshot public for all tenants, or private again.
 func (v snapshotView) Publish(ctx context.Context, tag string, public bool) (sandbox.SnapshotInfo, error) {
 	b, err := v.findOwn(tag)
 	if err == nil {

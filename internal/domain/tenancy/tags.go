@@ -8,12 +8,11 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Tags are names in one list, but a tenant's begin with its own name and a dash: so one
-// tenant cannot take, or find out by a conflict, what another has. A tenant may leave the
-// beginning out; answers have the whole tag.
+// Tags share one namespace, but a tenant's tags begin with its name and a dash. So a tenant cannot take another
+// tenant's tag, or learn of it from a conflict. A tenant may omit the prefix; answers contain the whole tag.
 func (v *lens) prefix() string { return v.p.Tenant + "-" }
 
-// newTag is the whole tag of a snapshot that a tenant makes.
+// newTag returns the whole tag for a tenant's new snapshot.
 func (v *lens) newTag(tag string) (string, error) {
 	if err := snapshot.CheckTag(tag); err != nil {
 		return "", sandbox.StoreError(err)
@@ -28,7 +27,7 @@ func (v *lens) newTag(tag string) (string, error) {
 	return whole, nil
 }
 
-// find finds the snapshot that a tag stands for: the tenant's own, or one that is public.
+// find returns the snapshot with this tag: the tenant's own, or a public one.
 func (v *lens) find(tag string) (sandbox.SnapshotBrief, error) {
 	if v.p.Operator() {
 		return v.engine.SnapshotBrief(tag)
@@ -53,7 +52,7 @@ func (v *lens) find(tag string) (sandbox.SnapshotBrief, error) {
 	return b, nil
 }
 
-// findOwn is find for what changes the snapshot, or costs the host as much as that.
+// findOwn is find for operations that change the snapshot or cost as much. It rejects other owners' snapshots.
 func (v *lens) findOwn(tag string) (sandbox.SnapshotBrief, error) {
 	b, err := v.find(tag)
 	if err == nil && !v.p.Sees(b.Owner) {

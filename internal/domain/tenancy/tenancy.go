@@ -10,29 +10,29 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Config is what a Tenancy is made of.
+// Config configures a Tenancy.
 type Config struct {
-	// Quotas are those of a key; nil: there are none.
+	// Quotas returns a key's quotas. If nil, there are no quotas.
 	Quotas func(keyID string) keys.Quotas
-	// HostPorts are the ports of the host that a key grants; nil: no key grants any.
+	// HostPorts returns the host's ports granted by a key. If nil, keys grant no ports.
 	HostPorts func(keyID string) netpolicy.HostGrant
-	// Alive reports whether a key still opens anything; nil: each does.
+	// Alive reports whether a key is still valid. If nil, every key is.
 	Alive func(keyID string) bool
-	// Held returns the bytes of a tenant's uploads, which count against its disk quota; nil: none.
+	// Held returns the bytes of a tenant's uploads, which count against its disk quota. If nil, uploads do not count.
 	Held func(tenant string) int64
-	// Published are the snapshots that all tenants may fork from; nil: none, and none can be.
+	// Published lists snapshots that every tenant may fork. If nil, publishing is disabled.
 	Published *Published
-	Now       func() time.Time // nil: time.Now
+	Now       func() time.Time // nil means time.Now
 }
 
-// Tenancy is an engine for many. Its methods are safe for concurrent use.
+// Tenancy is an engine with tenants. Its methods are safe for concurrent use.
 type Tenancy struct {
 	engine Engine
 	cfg    Config
 	ledger ledger
 }
 
-// New puts tenants over an engine.
+// New adds tenants to an engine.
 func New(e Engine, c Config) *Tenancy {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -52,13 +52,13 @@ func New(e Engine, c Config) *Tenancy {
 	return &Tenancy{engine: e, cfg: c, ledger: newLedger()}
 }
 
-// For is the engine as who asks in ctx may see it.
+// For returns the engine as visible to the context's principal.
 func (t *Tenancy) For(ctx context.Context) *View {
 	l := &lens{t, t.engine, principal.From(ctx)}
 	return &View{sandboxView{l}, snapshotView{l}, recordView{l}}
 }
 
-// View is an engine for one principal. For the operator it is the engine itself.
+// View is an engine for one principal. For the operator it passes calls to the engine unchanged.
 type View struct {
 	sandboxView
 	snapshotView
@@ -72,14 +72,15 @@ type (
 	recordView   struct{ *lens } // receipts and pools
 )
 
-// lens finds what is there for a principal, and says how much of it there may be.
+// lens finds the objects visible to a principal and checks its quotas.
 type lens struct {
 	t      *Tenancy
 	engine Engine
 	p      principal.Principal
 }
 
-// noSandbox is told of one that is not there and of one that is another's, in the same words.
+// noSandbox is returned both for a missing sandbox and for another tenant's, so that callers cannot tell them
+// apart.
 func noSandbox(id string) error {
 	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s not found", sandbox.Clip(id))
 }
@@ -88,7 +89,7 @@ func noSnapshot(tag string) error {
 	return sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonSnapshotNotFound, "snapshot %s not found", sandbox.Clip(tag))
 }
 
-// operatorOnly refuses what concerns all tenants, or the host.
+// operatorOnly returns an error to tenants, for operations on all tenants or the host.
 func (v *lens) operatorOnly(what string) error {
 	if v.p.Operator() {
 		return nil

@@ -16,20 +16,20 @@ import (
 const (
 	weightsFormat = 1
 	maxWeights    = 4 << 20 // bytes of the file
-	maxTenants    = 10_000  // that have a weight of their own
+	maxTenants    = 10_000  // tenants with a weight
 )
 
-// Weights are the shares of CPU time that tenants have, each for all of its sandboxes together. They are
-// the operator's to set, and are kept in a file. A nil one has the default for each.
+// Weights are the tenants' shares of CPU time, each for all of a tenant's sandboxes together. The operator sets
+// them, and they are kept in a file. A nil Weights has the default for each tenant.
 type Weights struct {
 	path  string
 	apply func(tenant string, weight int) error
 
-	mu sync.Mutex // guards of, and is held while a weight is applied and the file is written
+	mu sync.Mutex // guards of; held while a weight is applied and the file is written
 	of map[string]int
 }
 
-// weightsFile is the whole file; docs/inside/formats/keys.md describes it.
+// weightsFile is the whole file; see docs/inside/formats/keys.md.
 type weightsFile struct {
 	Format  int                     `json:"format"`
 	Tenants map[string]tenantRecord `json:"tenants"`
@@ -39,8 +39,8 @@ type tenantRecord struct {
 	CPUWeight int `json:"cpu_weight"`
 }
 
-// OpenWeights reads the file at path, which need not be there. apply has a tenant's sandboxes share CPUs
-// by a weight; nil: this host cannot.
+// OpenWeights reads the file at path. The file may be missing. apply sets the CPU weight of a tenant's sandboxes;
+// it is nil if the host has no support for weights.
 func OpenWeights(path string, apply func(tenant string, weight int) error) (*Weights, error) {
 	w := &Weights{path: path, apply: apply, of: map[string]int{}}
 	b, err := durable.ReadFile(path, maxWeights)
@@ -95,7 +95,8 @@ func checkWeight(tenant string, weight int) error {
 	return nil
 }
 
-// Apply applies all weights, as a daemon does that has just begun. It returns the first error, and goes on.
+// Apply applies all weights, for a daemon that has just started. It returns the first error, but applies the
+// remaining weights, too.
 func (w *Weights) Apply() (first error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,7 +120,7 @@ func (w *Weights) applyLocked(tenant string, weight int) error {
 	return nil
 }
 
-// Of is a tenant's weight.
+// Of returns a tenant's weight.
 func (w *Weights) Of(tenant string) (int, error) {
 	if err := checkTenant(tenant); err != nil || w == nil {
 		return sandbox.DefaultCPUWeight, err
@@ -132,7 +133,7 @@ func (w *Weights) Of(tenant string) (int, error) {
 	return sandbox.DefaultCPUWeight, nil
 }
 
-// Set gives a tenant a weight. It holds at once, and for the next daemon.
+// Set sets a tenant's weight. It takes effect immediately and is kept for the next daemon.
 func (w *Weights) Set(tenant string, weight int) error {
 	if err := checkWeight(tenant, weight); err != nil {
 		return err

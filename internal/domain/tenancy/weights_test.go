@@ -10,7 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Weights hold at once and for the next daemon; one that cannot be applied or written is not kept.
+// Weights take effect immediately and for the next daemon. A weight that cannot be applied or written is not
+// kept.
 func TestWeightsOutliveTheDaemon(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tenants.json")
 	var applied map[string]int
@@ -55,7 +56,7 @@ func TestWeightsOutliveTheDaemon(t *testing.T) {
 	refuses = nil
 	want(open(), "acme", 300)
 	w = open()
-	if err := os.MkdirAll(path+".new/x", 0o700); err != nil { // where the new file is written
+	if err := os.MkdirAll(path+".new/x", 0o700); err != nil { // path of the new file
 		t.Fatal(err)
 	}
 	if err := w.Set("acme", 50); err == nil {

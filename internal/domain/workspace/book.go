@@ -15,27 +15,27 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Status is how a workspace is.
+// Status is the state of a workspace.
 type Status string
 
-// The states, as the original names them.
+// The states, with the original's names.
 const (
 	Running   Status = "running"
 	Suspended Status = "suspended" // its sandbox is paused
-	Stale     Status = "stale"     // its sandbox has ended; Resume makes another
+	Stale     Status = "stale"     // its sandbox has ended; Resume creates a new one
 )
 
-// Workspace is one as it is now.
+// Workspace describes a workspace's current state.
 type Workspace struct {
 	ID, Name, Owner string
-	Source          string // tag of the snapshot that it was made of
-	State           string // tag of that of its last suspend; empty: there was none
+	Source          string // tag of its original snapshot
+	State           string // tag of its last suspend's snapshot; empty before the first one
 	Status          Status
-	Sandbox         string // empty unless it runs
+	Sandbox         string // empty unless it is running
 	Created, Active time.Time
 }
 
-// Engine is what a workspace is made with, as who asks may see it.
+// Engine is the engine for workspaces, as visible to the caller.
 type Engine interface {
 	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
 	Get(id string) (sandbox.Info, error)
@@ -44,17 +44,18 @@ type Engine interface {
 	Resume(ctx context.Context, id string) (sandbox.Info, error)
 }
 
-// Book has the names; without a path none can be made. Its methods are safe for concurrent use; one operation at a time changes a name.
+// Book holds the names. Without a path, no workspace can be created. Its methods are safe for concurrent use. A
+// name is changed by one operation at a time.
 type Book struct {
 	path string
 	now  func() time.Time
 
-	mu   sync.Mutex // guards what follows, and is held while the file is written
+	mu   sync.Mutex // guards the fields below; held while the file is written
 	all  map[string]record
-	busy map[string]bool // names that an operation is changing
+	busy map[string]bool // names being changed by an operation
 }
 
-// Open reads the file at path, which need not be there. now is for tests; nil is time.Now.
+// Open reads the file at path, which may be missing. now is for tests; nil means time.Now.
 func Open(path string, now func() time.Time) (*Book, error) {
 	if now == nil {
 		now = time.Now
@@ -66,10 +67,10 @@ func Open(path string, now func() time.Time) (*Book, error) {
 	return &Book{path: path, now: now, all: all, busy: map[string]bool{}}, nil
 }
 
-// Nowhere is a Book without a file: no workspace is there, and none can be made.
+// Nowhere returns a Book without a file. It has no workspaces, and cannot create any.
 func Nowhere() *Book { return &Book{now: time.Now, busy: map[string]bool{}} }
 
-// List are the workspaces that are there for who asks, by name.
+// List returns the workspaces visible to the caller, sorted by name.
 func (b *Book) List(ctx context.Context, e Engine) []Workspace {
 	who := principal.From(ctx)
 	b.mu.Lock()
@@ -84,7 +85,7 @@ func (b *Book) List(ctx context.Context, e Engine) []Workspace {
 	return out
 }
 
-// Get is one of them.
+// Get returns one workspace.
 func (b *Book) Get(ctx context.Context, e Engine, name string) (Workspace, error) {
 	b.mu.Lock()
 	whole, r, ok := b.findLocked(principal.From(ctx), name)
@@ -95,8 +96,8 @@ func (b *Book) Get(ctx context.Context, e Engine, name string) (Workspace, error
 	return r.now(whole, e), nil
 }
 
-// Create forks a sandbox of a snapshot and gives it a name. Names are in one list; a tenant's begin
-// with its own and a dash, as its tags do.
+// Create forks a sandbox of a snapshot and gives it a name. Names share one namespace; a tenant's names begin
+// with the tenant's name and a dash, like its tags.
 func (b *Book) Create(ctx context.Context, e Engine, name string, req sandbox.ForkRequest) (Workspace, error) {
 	if b.path == "" {
 		return Workspace{}, sandbox.Errorf(sandbox.ErrUnsupported, "", "this daemon has nowhere to keep workspaces")
@@ -122,7 +123,7 @@ func (b *Book) Create(ctx context.Context, e Engine, name string, req sandbox.Fo
 	return r.now(whole, e), nil
 }
 
-// Suspend pauses a workspace's sandbox, which has no process and no memory then.
+// Suspend pauses a workspace's sandbox, which then has no process and no memory.
 func (b *Book) Suspend(ctx context.Context, e Engine, name string) (Workspace, error) {
 	return b.change(ctx, name, func(whole string, r *record) error {
 		if w := r.now(whole, e); w.Status != Running {
@@ -135,8 +136,8 @@ func (b *Book) Suspend(ctx context.Context, e Engine, name string) (Workspace, e
 	}, e)
 }
 
-// Resume lets a suspended one go on, with the same sandbox. A stale one gets another, of the snapshot
-// of its last suspend; if it never was suspended, of the one that it was made of.
+// Resume resumes a suspended workspace with the same sandbox. A stale workspace gets a new sandbox, forked from
+// the snapshot of its last suspend, or from its original snapshot if it was never suspended.
 func (b *Book) Resume(ctx context.Context, e Engine, name string) (Workspace, error) {
 	return b.change(ctx, name, func(whole string, r *record) error {
 		switch w := r.now(whole, e); w.Status {
@@ -150,8 +151,7 @@ func (b *Book) Resume(ctx context.Context, e Engine, name string) (Workspace, er
 	}, e)
 }
 
-// Delete ends a workspace's sandbox, and with it what it was suspended in. The snapshot that it was made
-// of stays.
+// Delete ends a workspace's sandbox and deletes the snapshot of its last suspend. The original snapshot stays.
 func (b *Book) Delete(ctx context.Context, e Engine, name string) error {
 	whole, r, err := b.begin(ctx, name)
 	if err != nil {
@@ -164,7 +164,7 @@ func (b *Book) Delete(ctx context.Context, e Engine, name string) error {
 	return b.put(whole, nil)
 }
 
-// change does something to a workspace and keeps what became of it.
+// change runs an operation on a workspace and stores the result.
 func (b *Book) change(ctx context.Context, name string, do func(whole string, r *record) error,
 	e Engine) (Workspace, error) {
 	whole, r, err := b.begin(ctx, name)
@@ -181,7 +181,7 @@ func (b *Book) change(ctx context.Context, name string, do func(whole string, r 
 	return r.now(whole, e), nil
 }
 
-// begin finds a workspace and keeps others from changing it until it is released.
+// begin finds a workspace and blocks other changes to it until it is released.
 func (b *Book) begin(ctx context.Context, name string) (string, record, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -196,7 +196,7 @@ func (b *Book) begin(ctx context.Context, name string) (string, record, error) {
 	return whole, r, nil
 }
 
-// claim is begin for a name that is to be new.
+// claim is begin for a new name.
 func (b *Book) claim(whole, owner string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,14 +215,14 @@ func (b *Book) claim(whole, owner string) error {
 	return nil
 }
 
-// shareLocked returns how many workspaces a tenant can have: as many as are still free, so that tenants
-// which take all they can end with equal shares and leave one for the next. The names beyond maxBeyond
-// are kept for tenants with fewer than minOfTenant and for the operator.
+// shareLocked returns how many workspaces a tenant can have: as many as are still free. So tenants that take all
+// they can get end with equal shares, and one share remains for the next tenant. The names beyond maxBeyond are
+// reserved for tenants with fewer than minOfTenant and for the operator.
 func (b *Book) shareLocked() int {
 	return max(minOfTenant, min(maxOfTenant, maxBeyond-len(b.all)))
 }
 
-// heldLocked counts a tenant's workspaces and those under way, which begin with its name.
+// heldLocked counts a tenant's workspaces and the ones being created, whose names begin with the tenant's.
 func (b *Book) heldLocked(owner string) (n int) {
 	for _, r := range b.all {
 		if r.Owner == owner {
@@ -243,7 +243,7 @@ func (b *Book) release(whole string) {
 	delete(b.busy, whole)
 }
 
-// put keeps a record; nil: there is none any more.
+// put stores a record. If r is nil, it deletes the record.
 func (b *Book) put(whole string, r *record) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -260,7 +260,7 @@ func (b *Book) put(whole string, r *record) error {
 	return nil
 }
 
-// findLocked finds what a name stands for: a tenant may leave the beginning of its names out.
+// findLocked finds the workspace for a name. A tenant may omit the prefix of its names.
 func (b *Book) findLocked(who principal.Principal, name string) (string, record, bool) {
 	if whole, err := newName(who, name); err == nil && whole != name {
 		if r, ok := b.all[whole]; ok && r.Owner == who.Tenant {
@@ -271,7 +271,7 @@ func (b *Book) findLocked(who principal.Principal, name string) (string, record,
 	return name, r, ok && who.Sees(r.Owner)
 }
 
-// now is the workspace as its sandbox is.
+// now returns the workspace with its sandbox's current state.
 func (r record) now(name string, e Engine) Workspace {
 	w := Workspace{ID: r.ID, Name: name, Owner: r.Owner, Source: r.Source, State: r.State,
 		Status: Running, Sandbox: r.Sandbox, Created: time.Unix(r.Created, 0), Active: time.Unix(r.Active, 0)}
@@ -288,8 +288,8 @@ func (r record) now(name string, e Engine) Workspace {
 	return w
 }
 
-// renew gives a stale workspace another sandbox. What is left of the one that failed goes when the new
-// one stands: it may be in the snapshot that the new one is made of.
+// renew creates a new sandbox for a stale workspace. The failed sandbox is removed only after that, because the
+// new one may be forked from its snapshot.
 func (r *record) renew(ctx context.Context, e Engine, whole string) error {
 	old, from := r.Sandbox, r.now(whole, e).State
 	if from == "" {
@@ -308,7 +308,7 @@ func (r *record) renew(ctx context.Context, e Engine, whole string) error {
 	return nil
 }
 
-// fork makes the sandbox.
+// fork creates the sandbox.
 func (r *record) fork(ctx context.Context, e Engine, tag string) (sandbox.Info, error) {
 	req := sandbox.ForkRequest{Tag: tag, N: 1, Limits: sandbox.Limits{MemoryMiB: r.MemoryLimitMiB}}
 	res, err := e.Fork(ctx, req)
@@ -323,7 +323,7 @@ func (r *record) fork(ctx context.Context, e Engine, tag string) (sandbox.Info, 
 	return info, nil
 }
 
-// newName is the whole name of a workspace that somebody makes.
+// newName returns the whole name of a new workspace.
 func newName(who principal.Principal, name string) (string, error) {
 	if err := snapshot.CheckTag(name); err != nil {
 		return "", sandbox.Errorf(sandbox.ErrInvalid, "", "name %.80q: want 1 to 64 letters, digits, - or _", name)

@@ -1,7 +1,7 @@
-// Package workspace is the original forkd's workspaces: a sandbox under a name that its user chose,
-// which is suspended and resumed by that name, also after the daemon was started again. It owns the
-// names and the file that they are kept in (docs/inside/formats/workspaces.md); forking, pausing and resuming
-// are the engine's, which each call is handed as who asks may see it. The trap: a Book knows which
-// sandbox a name stands for and nothing of how it is; that is asked each time, so a sandbox that ended
-// by other ways makes its workspace stale without anybody's telling the Book.
+// Package workspace implements the original forkd's workspaces: a sandbox with a name chosen by its user. The
+// user suspends and resumes it by that name, even after the daemon has restarted. The package owns the names and
+// their file (docs/inside/formats/workspaces.md). Forking, pausing and resuming are done by the engine; each call
+// is given the engine as visible to the caller. Beware: a Book knows each name's sandbox but not the sandbox's
+// state, and asks for it each time. So a sandbox that ends in another way makes its workspace stale, and the Book
+// is not notified.
 package workspace

@@ -17,20 +17,20 @@ const (
 	maxFile     = 8 << 20 // bytes of the file: maxNames records of the longest names fit
 	maxNames    = 10_000
 	maxOfTenant = 1000
-	minOfTenant = 10   // names that a tenant can have however many the others have
-	maxBeyond   = 8000 // names at which no tenant can have more than that minimum
+	minOfTenant = 10   // names that each tenant can have, regardless of other tenants
+	maxBeyond   = 8000 // total above which no tenant can have more than that minimum
 )
 
-// idRE is what an id of a sandbox looks like.
+// idRE matches ids of sandboxes.
 var idRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// record is what is kept of a workspace.
+// record is a stored workspace.
 type record struct {
 	ID             string `json:"id"`
-	Owner          string `json:"owner,omitempty"` // a tenant; empty: the operator
+	Owner          string `json:"owner,omitempty"` // a tenant; empty for the operator
 	Sandbox        string `json:"sandbox"`
-	Source         string `json:"source"`          // tag of the snapshot that it was made of
-	State          string `json:"state,omitempty"` // tag of that of its last suspend
+	Source         string `json:"source"`          // tag of its original snapshot
+	State          string `json:"state,omitempty"` // tag of its last suspend's snapshot
 	MemoryLimitMiB int    `json:"memory_limit_mib,omitempty"`
 	Created        int64  `json:"created"` // seconds since 1970, as Active
 	Active         int64  `json:"active"`
@@ -53,7 +53,7 @@ func readFile(path string) (map[string]record, error) {
 	return decode(b)
 }
 
-// decode checks what it reads: a record that is wrong could reach another's sandbox.
+// decode reads and checks the file: a wrong record could refer to another tenant's sandbox.
 func decode(b []byte) (map[string]record, error) {
 	var f file
 	if err := json.Unmarshal(b, &f); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A tenant with its share of the names leaves the rest to the other tenants.
+// A tenant that has its share of the names leaves the rest to other tenants.
 func TestATenantKeepsToItsShareOfNames(t *testing.T) {
 	b := &Book{all: map[string]record{}, busy: map[string]bool{}}
 	for i := range maxOfTenant - 1 {
@@ -26,7 +26,7 @@ func TestATenantKeepsToItsShareOfNames(t *testing.T) {
 	}
 }
 
-// Tenants that take as many names as they can leave names to tenants that come later.
+// Tenants that take as many names as they can leave names for later tenants.
 func TestManyTenantsTogetherLeaveNamesToTheNext(t *testing.T) {
 	b := &Book{all: map[string]record{}, busy: map[string]bool{}}
 	fill := func(owner string, most int) (n int) {
@@ -56,7 +56,7 @@ func TestManyTenantsTogetherLeaveNamesToTheNext(t *testing.T) {
 	}
 }
 
-// The number of names bounds the file: as many of the longest names can be written.
+// The limit on names also limits the file: a full list of the longest names can be written.
 func TestAFullListFitsIntoItsFile(t *testing.T) {
 	long, all := strings.Repeat("x", 64), map[string]record{}
 	r := record{ID: long, Owner: strings.Repeat("x", 24), Sandbox: long, Source: long, State: long,

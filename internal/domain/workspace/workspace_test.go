@@ -16,13 +16,13 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// engine forks sandboxes of the tags that it has.
+// engine forks sandboxes from its tags.
 type engine struct {
 	mu   sync.Mutex
 	tags map[string]bool
 	all  map[string]sandbox.Info
 	n    int
-	slow chan struct{} // takes one value when a pause begins, and one when it may go on
+	slow chan struct{} // receives a value when a pause begins, and another to let it continue
 }
 
 func newEngine(tags ...string) *engine {

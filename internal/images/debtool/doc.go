@@ -1,6 +1,5 @@
-// Package debtool runs the host's tools (apt, mmdebstrap, mkfs.erofs): it kills
-// the whole process tree on cancel, keeps the last lines of output for the error,
-// and names the Debian package of a tool that is missing. It knows nothing about
-// what the tools do. Packages kernelpkg and image call it. The trap: tools run with
-// LC_ALL=C, since callers read their output.
+// Package debtool runs tools of the host (apt, mmdebstrap, mkfs.erofs). It kills the whole process tree on
+// cancel, keeps the last lines of output for errors, and names the Debian package of a missing tool. It does not
+// know the purpose of the tools. Packages kernelpkg and image call it. Beware: tools run with LC_ALL=C, because
+// callers parse their output.
 package debtool

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is the process group that a command leads. Its number is its own only
-// until the leader has been waited for, and nobody is left in it: signals go to it before.
+// group is the process group led by a command. Once the leader has been waited for and the group is empty, its
+// number may be reused, so signals are only sent before that.
 type group struct {
 	cmd *exec.Cmd
 
-	mu     sync.Mutex // guards what follows
-	reaped bool       // or about to be
+	mu     sync.Mutex // guards the fields below
+	reaped bool       // or about to be reaped
 }
 
 func (g *group) signal(sig syscall.Signal) error {
@@ -28,14 +28,14 @@ func (g *group) signal(sig syscall.Signal) error {
 	return syscall.Kill(-g.cmd.Process.Pid, sig)
 }
 
-// run runs the command. If ctx ends first, nothing of the group is left.
+// run runs the command. If ctx ends first, it kills the whole group.
 func (g *group) run(ctx context.Context) error {
 	if err := g.cmd.Start(); err != nil {
 		return err
 	}
 	awaitEnd(g.cmd.Process.Pid)
 	if ctx.Err() != nil {
-		_ = g.signal(syscall.SIGKILL) // what ignored the SIGTERM or was left behind, if there is anything
+		_ = g.signal(syscall.SIGKILL) // processes that ignored SIGTERM or were left behind
 	}
 	g.mu.Lock()
 	g.reaped = true
@@ -43,7 +43,7 @@ func (g *group) run(ctx context.Context) error {
 	return g.cmd.Wait()
 }
 
-// awaitEnd waits until a child has ended, and leaves it as it is: a zombie keeps its number.
+// awaitEnd waits until a child has ended, without reaping it: a zombie keeps its number.
 func awaitEnd(pid int) {
 	for {
 		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != unix.EINTR {

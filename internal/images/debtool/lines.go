@@ -8,30 +8,30 @@ import (
 	"sync"
 )
 
-// maxLine bounds a line without an end; a progress bar may be one.
+// maxLine limits a line without an end, such as a progress bar.
 const maxLine = 8 << 10
 
-// sureLines is how many of the last lines each stream has a place for: the kernel does not say
-// which of two streams wrote first, and what a tool says on stderr as it ends is what matters.
+// sureLines is the number of last lines always kept of each stream. The kernel does not reveal which of two
+// streams was written first, and a tool's final output on stderr is the most important.
 const sureLines = 5
 
 // lineWriter splits the output of several streams into lines and remembers the last ones.
 type lineWriter struct {
 	onLine func(string)
 
-	mu      sync.Mutex // guards all below, and serialises onLine
-	lines   int        // so far
+	mu      sync.Mutex // guards the fields below, and serialises onLine
+	lines   int        // number of lines read
 	streams []*lineStream
 }
 
-// lineStream is one stream: a line of one never mixes with a line of the other.
+// lineStream is one stream. Its lines are never mixed with another stream's.
 type lineStream struct {
 	to   *lineWriter
 	buf  []byte
 	tail []numbered // its last lines
 }
 
-// numbered is a line and its place among those of all streams, as they were read.
+// numbered is a line with its position among the lines of all streams, in the order of reading.
 type numbered struct {
 	at   int
 	line string
@@ -60,7 +60,7 @@ func (s *lineStream) Write(p []byte) (int, error) {
 	}
 }
 
-// flush hands over lines that had no end. The streams must have been closed.
+// flush passes on the remaining lines without an end. The streams must be closed.
 func (w *lineWriter) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *lineStream) lineLocked(b []byte) {
 	}
 }
 
-// tail is the last lines of all streams, in the order in which they were read.
+// tail returns the last lines of all streams, in the order of reading.
 func (w *lineWriter) tail() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +104,7 @@ func (w *lineWriter) tail() []string {
 	return lines
 }
 
-// withoutOldestLocked leaves the oldest line out, of the streams that have more than is sure.
+// withoutOldestLocked removes the oldest line of the streams that have more than sureLines.
 func (w *lineWriter) withoutOldestLocked(all []numbered) []numbered {
 	var from *lineStream
 	for _, s := range w.streams {

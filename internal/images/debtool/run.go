@@ -16,38 +16,38 @@ import (
 
 // Command is one run of a tool.
 type Command struct {
-	// Args is the tool's name and its arguments.
+	// Args are the tool's name and its arguments.
 	Args []string
-	// Package is the Debian package that has the tool.
+	// Package is the Debian package of the tool.
 	Package string
-	// Dir is the working directory; "" is the caller's.
+	// Dir is the working directory. If empty, it is the caller's.
 	Dir string
 	// Env is added to the caller's environment.
 	Env []string
-	// Stdin is the tool's input; nil is empty.
+	// Stdin is the tool's input. If nil, the input is empty.
 	Stdin io.Reader
-	// OnLine is called for each line of stdout and stderr, one at a time; nil for none.
+	// OnLine is called for each line of stdout and stderr. Calls do not overlap. May be nil.
 	OnLine func(line string)
 }
 
-// Runner runs a Command and returns its stdout (at most MaxOutput bytes of it).
-// Run is the real one; tests put a fake in its place.
+// Runner runs a Command and returns its stdout, at most MaxOutput bytes. Run is the real implementation; tests
+// use a fake.
 type Runner func(ctx context.Context, c Command) (stdout []byte, err error)
 
-// MaxOutput is how much of a tool's stdout is kept, tailLines how many of its last lines stand in an error.
+// MaxOutput limits the stdout kept of a tool. tailLines is the number of its last lines in an error.
 const (
 	MaxOutput = 64 << 20
 	tailLines = 15
 )
 
-// ErrMissing is wrapped by the error about a tool that is not installed.
+// ErrMissing is wrapped by errors about tools that are not installed.
 var ErrMissing = errors.New("is not installed")
 
-// Error is a tool that ended with a failure.
+// Error reports a tool that failed.
 type Error struct {
 	Tool string
 	Err  error
-	// Tail is the last lines of its output, stdout and stderr as they came.
+	// Tail holds the last lines of its stdout and stderr, in order.
 	Tail []string
 }
 
@@ -60,8 +60,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Run runs c to its end. When ctx ends first, the tool's process group is asked to
-// stop (the tools clean up after themselves), then killed.
+// Run runs c to its end. If ctx ends first, it sends SIGTERM to the tool's process group, so that the tool can
+// clean up, and later kills the group.
 func Run(ctx context.Context, c Command) ([]byte, error) {
 	tool := c.Args[0]
 	path, err := find(tool)
@@ -96,7 +96,7 @@ func missing(tool, pkg string) error {
 	return fmt.Errorf("%s %w: run `make deps`, or apt-get install %s", tool, ErrMissing, pkg)
 }
 
-// Look reports a missing tool before any work is done.
+// Look returns an error if a tool is missing, to check before starting work.
 func Look(tool, pkg string) error {
 	if _, err := find(tool); err != nil {
 		return missing(tool, pkg)
@@ -104,7 +104,7 @@ func Look(tool, pkg string) error {
 	return nil
 }
 
-// find looks where a user's PATH often does not: Debian has mke2fs in /usr/sbin.
+// find also looks in directories often missing in a user's PATH: Debian has mke2fs in /usr/sbin.
 func find(tool string) (string, error) {
 	path, err := exec.LookPath(tool)
 	if err == nil || filepath.Base(tool) != tool {

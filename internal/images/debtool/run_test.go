@@ -12,7 +12,7 @@ import (
 func sh(script string) Command { return Command{Args: []string{"sh", "-c", script}, Package: "dash"} }
 
 func TestFailureShowsTheLastLines(t *testing.T) {
-	// Whichever of the two is read first.
+	// Regardless of which stream is read first.
 	_, err := Run(context.Background(), sh("echo 'E: no such package' >&2; seq 1 100; exit 3"))
 	var e *Error
 	if !errors.As(err, &e) || len(e.Tail) != tailLines {
@@ -58,7 +58,7 @@ func TestCancelEndsTheWholeTree(t *testing.T) {
 	c := sh("sleep 300 & echo started; wait")
 	c.OnLine = func(string) { cancel(reason) }
 	start := time.Now()
-	// The child holds stdout: Run returns early only if it was killed as well.
+	// The child keeps stdout open, so Run returns early only if the child was killed, too.
 	if _, err := Run(ctx, c); !errors.Is(err, reason) {
 		t.Errorf("got %v", err)
 	}

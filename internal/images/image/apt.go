@@ -16,8 +16,8 @@ import (
 	"github.com/forkd/forkd/internal/images/debtool"
 )
 
-// aptState is a digest of what the host's apt knows: its sources and the signed
-// release files of its package lists. While it is the same, so is every answer of apt.
+// aptState returns a digest of the state of the host's apt: its sources and the signed release files of its
+// package lists. If it is unchanged, all answers of apt are.
 func aptState(root string) (string, error) {
 	h := sha256.New()
 	for _, pattern := range []string{
@@ -40,14 +40,14 @@ func aptState(root string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// target is one component of one source of the host's apt, as apt-get indextargets shows it.
+// target is one component of a source of the host's apt, as listed by apt-get indextargets.
 type target struct {
 	uri, release, component, origin, label, signedBy string
 }
 
 const targetFormat = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)|$(LABEL)|$(SIGNED_BY)"
 
-// hostTargets asks apt for the sources of the host, in either of their file formats.
+// hostTargets asks apt for the host's sources, in both of their file formats.
 func hostTargets(ctx context.Context, run debtool.Runner) ([]target, error) {
 	out, err := run(ctx, debtool.Command{
 		Args:    []string{"apt-get", "indextargets", "--format", targetFormat, "Created-By: Packages"},
@@ -66,12 +66,12 @@ func hostTargets(ctx context.Context, run debtool.Runner) ([]target, error) {
 	return all, nil
 }
 
-// sourcesFor gives sources.list lines for a Debian release from the mirrors that the
-// host uses itself: its own lines where it has that release, else the same mirrors with another release.
+// sourcesFor returns sources.list lines for a Debian release, from the mirrors that the host uses. They are the
+// host's own lines if it has that release, or else the same mirrors with the requested one.
 func sourcesFor(suite string, targets []target) ([]string, error) {
 	var own, other []string
 	for _, t := range targets {
-		// Before the first apt-get update the origin is not known.
+		// Before the first apt-get update the origin is unknown.
 		if t.component != "main" || (t.origin != "Debian" && t.origin != "") {
 			continue
 		}
@@ -95,7 +95,8 @@ func sourcesFor(suite string, targets []target) ([]string, error) {
 	return lines, nil
 }
 
-// releaseOf splits the pockets that belong to a release from those that do not: "bookworm-security" is of bookworm, "bookworm-backports" is left out.
+// releaseOf returns the release that a pocket belongs to, if any: "bookworm-security" belongs to bookworm,
+// "bookworm-backports" does not.
 func releaseOf(release string) (base string, ok bool) {
 	base = release
 	for _, pocket := range []string{"-security", "-updates", "/updates"} {
@@ -112,20 +113,20 @@ func (t target) line(release string) string {
 	return "deb " + option + t.uri + " " + release + " main"
 }
 
-// resolution is what apt would install for a recipe.
+// resolution lists the packages that apt would install for a recipe.
 type resolution struct {
 	Sources []string `json:"sources"`
-	// Packages is "name=version", sorted; empty if the host's apt has no lists for the suite.
+	// Packages lists "name=version", sorted. It is empty if the host's apt has no lists for the suite.
 	Packages []string `json:"packages"`
-	// State stands in for the versions where they are not known.
+	// State replaces the versions if they are unknown.
 	State string `json:"state"`
 }
 
-// basePackages are in every root: what mmdebstrap's minbase variant has, and a
-// merged /usr without perl, which usrmerge would bring.
+// basePackages are in every root: the packages of mmdebstrap's minbase variant, and a merged /usr without perl,
+// which usrmerge would install.
 var basePackages = []string{"?essential", "?priority(required)", "apt", "usr-is-merged"}
 
-// extraPackages are added to every recipe's.
+// extraPackages are added to every recipe.
 var extraPackages = []string{"usr-is-merged"}
 
 var (
@@ -133,7 +134,7 @@ var (
 	unknownRE = regexp.MustCompile(`Unable to locate package (\S+)|Package '?([^' ]+)'? has no installation candidate|Couldn't find any package by (?:glob|regex) '([^']+)'`)
 )
 
-// resolve asks the host's apt which versions an empty system would get.
+// resolve asks the host's apt for the package versions in an empty system.
 func resolve(ctx context.Context, run debtool.Runner, r *Recipe, state, tmp string) (resolution, error) {
 	targets, err := hostTargets(ctx, run)
 	if err != nil {
@@ -145,7 +146,7 @@ func resolve(ctx context.Context, run debtool.Runner, r *Recipe, state, tmp stri
 	}
 	res := resolution{Sources: lines, State: state}
 	if !slices.ContainsFunc(targets, func(t target) bool { return t.release == r.Suite && t.origin == "Debian" }) {
-		return res, nil // another release than the host's: mmdebstrap will see what there is
+		return res, nil // the host has no lists of this release; mmdebstrap will fetch them
 	}
 	list := filepath.Join(tmp, "sources.list")
 	if err := os.WriteFile(list, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
@@ -165,7 +166,7 @@ func resolve(ctx context.Context, run debtool.Runner, r *Recipe, state, tmp stri
 
 func simulateArgs(list string) []string {
 	return []string{"apt-get", "--simulate",
-		"-o", "Dir::State::status=/dev/null", // as if nothing were installed
+		"-o", "Dir::State::status=/dev/null", // as if no package were installed
 		"-o", "Dir::State::extended_states=/dev/null",
 		"-o", "Dir::Etc::sourcelist=" + list, "-o", "Dir::Etc::sourceparts=/dev/null",
 		"-o", "Dir::Etc::preferences=/dev/null", "-o", "Dir::Etc::preferencesparts=/dev/null",
@@ -184,14 +185,15 @@ func installed(simulated []byte) []string {
 	return all
 }
 
-// blame finds the recipe's fault in a tool's complaint: an unknown package, with its line, or what finish.sh says.
+// blame finds the recipe's error in a tool's output: an unknown package, with its line, or a message of
+// finish.sh.
 func (r *Recipe) blame(err error) error {
 	var failed *debtool.Error
 	if !errors.As(err, &failed) {
 		return err
 	}
 	for _, line := range failed.Tail {
-		if fault, ok := strings.CutPrefix(line, "forkd: "); ok { // finish.sh's own words
+		if fault, ok := strings.CutPrefix(line, "forkd: "); ok { // message of finish.sh
 			return fmt.Errorf("%w: %s: %s", ErrRecipe, r.path, fault)
 		}
 		m := unknownRE.FindStringSubmatch(line)

@@ -13,27 +13,27 @@ import (
 	"github.com/forkd/forkd/internal/images/debtool"
 )
 
-// builderVersion is part of every cache key: raise it when the same inputs are to give another image.
+// builderVersion is part of every cache key. Increase it if the same inputs are to produce a different image.
 const builderVersion = 1
 
-// BuildConfig is what a build needs.
+// BuildConfig configures a build.
 type BuildConfig struct {
 	Recipe *Recipe
 	// Agent is the path of the static agent binary, the guest's /init.
 	Agent string
-	// Store takes the image; Cache is a directory for parts that later builds reuse.
-	// On one file system the two share their files.
+	// Store receives the image. Cache is a directory for parts that later builds reuse. If both are on the same
+	// file system, they share files.
 	Store *Store
 	Cache string
-	// Progress is called as the build goes on, from one goroutine at a time; nil for none.
+	// Progress is called during the build. Calls do not overlap. May be nil.
 	Progress func(Progress)
-	// Run runs the host's tools; nil is debtool.Run.
+	// Run runs the host's tools. If nil, it is debtool.Run.
 	Run debtool.Runner
-	// AptRoot is where etc/apt and var/lib/apt lie; "" is "/". For tests.
+	// AptRoot is the parent of etc/apt and var/lib/apt. If empty, it is "/". It is for tests.
 	AptRoot string
 }
 
-// build is a Build under way.
+// build is a Build in progress.
 type build struct {
 	recipe   *Recipe
 	agent    string
@@ -41,12 +41,12 @@ type build struct {
 	run      debtool.Runner
 	progress reporter
 	aptState string
-	used     map[string]bool // keys of cache entries that this build used
+	used     map[string]bool // keys of the cache entries used by this build
 }
 
-// Build makes a recipe's image and puts it into the store, in place of an image of
-// the same name. Only what changed is made anew; when nothing did, it takes some
-// milliseconds and the store is not touched. On an error the store is as it was.
+// Build builds a recipe's image and puts it into the store, replacing an image with the same name. It rebuilds
+// only the parts that changed. If all are unchanged, it takes a few milliseconds and does not touch the store. On
+// an error the store is unchanged.
 func Build(ctx context.Context, c BuildConfig) (Image, error) {
 	img, err := buildImage(ctx, c)
 	if err != nil {
@@ -117,7 +117,8 @@ func newBuild(c BuildConfig) (*build, error) {
 	return b, err
 }
 
-// checkAgent looks before half a minute of work: the kernel runs no script as init here, there is no interpreter.
+// checkAgent checks the agent before half a minute of work. It must be an ELF file: a script cannot be init here,
+// because there is no interpreter.
 func checkAgent(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -131,7 +132,7 @@ func checkAgent(path string) error {
 	return nil
 }
 
-// cached returns an entry, made by fill if it is not there.
+// cached returns a cache entry. If it is missing, fill makes it.
 func (b *build) cached(ctx context.Context, kind, k string, fill func(dir string) (any, error)) (entry, error) {
 	b.used[k] = true
 	if e, ok := b.cache.get(kind, k); ok {
@@ -140,7 +141,7 @@ func (b *build) cached(ctx context.Context, kind, k string, fill func(dir string
 	return b.cache.put(ctx, kind, k, fill)
 }
 
-// resolved asks apt once per recipe and state of its lists.
+// resolved asks apt once for each recipe and state of apt's lists.
 func (b *build) resolved(ctx context.Context) (resolution, error) {
 	k, err := key([]any{builderVersion, basePackages, b.recipe.Suite, b.recipe.packageNames(), b.aptState})
 	if err != nil {
@@ -173,8 +174,8 @@ func (b *build) resolved(ctx context.Context) (resolution, error) {
 	return res, nil
 }
 
-// rootPart makes the root image. Its key has the versions of all packages, so that
-// new package lists alone change nothing.
+// rootPart builds the root image. Its key contains the versions of all packages, so that new package lists alone
+// cause no rebuild.
 func (b *build) rootPart(ctx context.Context) (entry, error) {
 	files, err := b.recipe.readFiles()
 	if err != nil {
@@ -201,10 +202,10 @@ func (b *build) rootPart(ctx context.Context) (entry, error) {
 	return e, nil
 }
 
-// rootKey is a digest of all that decides the bytes of a root image.
+// rootKey returns a digest of all inputs of a root image.
 func (b *build) rootKey(files []rootFile, res resolution) (string, error) {
 	if len(res.Packages) > 0 {
-		res.State = "" // the versions say more
+		res.State = "" // the versions are more precise
 	}
 	return key(struct {
 		Builder            int
@@ -227,7 +228,7 @@ func (b *build) rootKey(files []rootFile, res resolution) (string, error) {
 	})
 }
 
-// pipScript is what a recipe without packages of PyPI does not depend on.
+// pipScript returns the script, or an empty string for recipes without PyPI packages, which do not depend on it.
 func (b *build) pipScript() string {
 	if len(b.recipe.Pip) == 0 {
 		return ""
@@ -235,7 +236,7 @@ func (b *build) pipScript() string {
 	return pipScript
 }
 
-// npmScript is what a recipe without packages of the npm registry does not depend on.
+// npmScript returns the script, or an empty string for recipes without npm packages, which do not depend on it.
 func (b *build) npmScript() string {
 	if len(b.recipe.Npm) == 0 {
 		return ""
@@ -243,7 +244,7 @@ func (b *build) npmScript() string {
 	return npmScript
 }
 
-// uuid is a file system's, made of a digest.
+// uuid returns a file system's UUID derived from a digest.
 func uuid(digest string) string {
 	return digest[:8] + "-" + digest[8:12] + "-4" + digest[13:16] + "-8" + digest[17:20] + "-" + digest[20:32]
 }
@@ -271,7 +272,7 @@ func (b *build) metadata(parts map[string]entry, info KernelInfo) (Metadata, err
 	return m, m.check()
 }
 
-// store puts the image together. Nothing is done if the store has this very image.
+// store assembles the image. It does nothing if the store already has the same image.
 func (b *build) store(s *Store, m Metadata, parts map[string]entry) (Image, error) {
 	id, err := m.ID()
 	if err != nil {
@@ -306,7 +307,7 @@ func (b *build) store(s *Store, m Metadata, parts map[string]entry) (Image, erro
 	return s.Get(m.Name)
 }
 
-// writeFrom writes a new file.
+// writeFrom writes r to a new file.
 func writeFrom(path string, r io.Reader) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {

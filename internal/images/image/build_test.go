@@ -14,10 +14,10 @@ import (
 	"github.com/forkd/forkd/internal/images/debtool"
 )
 
-// fakeTools stands in for the host's apt, mmdebstrap and mkfs.erofs.
+// fakeTools replaces the host's apt, mmdebstrap and mkfs.erofs.
 type fakeTools struct {
 	calls    []string
-	versions string // of the package that apt knows
+	versions string // of the package in apt's lists
 	fail     map[string]error
 }
 
@@ -59,7 +59,7 @@ func (f *fakeTools) run(_ context.Context, c debtool.Command) ([]byte, error) {
 	return nil, errors.New("unexpected tool " + tool)
 }
 
-// testBuild is a build whose kernel is in the cache, as no kernel package fits into a unit test.
+// testBuild returns a build with its kernel in the cache, because no kernel package fits into a unit test.
 func testBuild(t *testing.T, tools *fakeTools, recipe string) BuildConfig {
 	t.Helper()
 	dir := t.TempDir()

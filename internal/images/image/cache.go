@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cache keeps the parts of images by a key of all that went into them:
-// DIR/KIND/KEY/, with entry.json written last.
+// cache stores parts of images by a key of all their inputs: DIR/KIND/KEY/, where entry.json is written last.
 type cache struct {
 	dir string
 }
@@ -23,7 +22,7 @@ type cache struct {
 type entry struct {
 	dir   string
 	Files map[string]FileSum `json:"files"`
-	// Extra is what the part's maker wants to know again.
+	// Extra holds additional facts for the part's user.
 	Extra json.RawMessage `json:"extra,omitempty"`
 }
 
@@ -41,7 +40,7 @@ const (
 var kinds = []string{kindResolve, kindKernel, kindRoot, kindInitrd, kindUpper}
 
 func openCache(dir string) (*cache, error) {
-	dir, err := filepath.Abs(dir) // the tools run elsewhere
+	dir, err := filepath.Abs(dir) // the tools use other working directories
 	if err != nil {
 		return nil, fmt.Errorf("open build cache: %w", err)
 	}
@@ -56,7 +55,7 @@ func openCache(dir string) (*cache, error) {
 	return &cache{dir: dir}, nil
 }
 
-// lock waits until no other build uses the cache. The returned function frees it.
+// lock waits until no other build uses the cache. The returned function releases it.
 func (c *cache) lock(ctx context.Context, waiting func()) (func(), error) {
 	f, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -83,7 +82,7 @@ func (c *cache) lock(ctx context.Context, waiting func()) (func(), error) {
 	}
 }
 
-// key is the digest of everything that decides a part's content.
+// key returns the digest of all inputs of a part.
 func key(parts any) (string, error) {
 	b, err := json.Marshal(parts)
 	if err != nil {
@@ -92,7 +91,7 @@ func key(parts any) (string, error) {
 	return sum(b), nil
 }
 
-// get returns a part if it is there whole; sizes are checked, digests are not.
+// get returns a part if it is complete. It checks sizes, but not digests.
 func (c *cache) get(kind, key string) (entry, bool) {
 	dir := filepath.Join(c.dir, kind, key)
 	b, err := os.ReadFile(filepath.Join(dir, entryFile)) // #nosec G703 -- kind is a constant, key a digest
@@ -116,8 +115,7 @@ func (c *cache) get(kind, key string) (entry, bool) {
 	return e, true
 }
 
-// put makes a part: fill writes its files into dir and returns the extra facts.
-// Nothing is left of a part whose fill fails.
+// put adds a part: fill writes its files into dir and returns Extra. If fill fails, the part is removed.
 func (c *cache) put(ctx context.Context, kind, key string,
 	fill func(dir string) (extra any, err error)) (entry, error) {
 	parent := filepath.Join(c.dir, kind)
@@ -157,7 +155,7 @@ func (c *cache) put(ctx context.Context, kind, key string,
 	return e, nil
 }
 
-// prune removes what no image links to and the build that just ended did not use.
+// prune removes entries that are neither linked to an image nor used by the build that just ended.
 func (c *cache) prune(used map[string]bool) error {
 	for _, kind := range kinds {
 		entries, err := os.ReadDir(filepath.Join(c.dir, kind))
@@ -177,13 +175,13 @@ func (c *cache) prune(used map[string]bool) error {
 	return nil
 }
 
-// fresh reports whether a resolution may belong to another recipe of today.
+// fresh reports whether a resolution is recent and may belong to another recipe.
 func fresh(dir string) bool {
 	info, err := os.Stat(dir)
 	return err == nil && time.Since(info.ModTime()) < 7*24*time.Hour
 }
 
-// linked reports whether a file of an entry has another name, in an image.
+// linked reports whether a file of an entry has another link, in an image.
 func linked(dir string) bool {
 	found := false
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// An entry that names a file outside its own folder is no entry.
+// An entry with a file outside of its own directory is invalid.
 func TestACacheEntryStaysInItsFolder(t *testing.T) {
 	c, err := openCache(t.TempDir())
 	if err != nil {

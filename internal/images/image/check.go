@@ -20,17 +20,17 @@ var (
 	envRE     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
-// languages are python, which has a warm interpreter in the agent, and programs, which end.
+// languages are python, with a warm interpreter in the agent, and programs that run to their end.
 var languages = []string{"python", "command", "node"}
 
 const (
 	defaultUser      = "user"
 	defaultMemoryMiB = 256
 	maxWarm          = 64 << 10
-	maxContent       = 64 << 20 // bytes of one file of a recipe
+	maxContent       = 64 << 20 // bytes of one file in a recipe
 )
 
-// CheckName refuses a name that could not be an image's.
+// CheckName returns an error if an image cannot have this name.
 func CheckName(name string) error {
 	if !nameRE.MatchString(name) {
 		return fmt.Errorf("%w: %q: want 1 to 64 letters, digits, _ or -", ErrName, name)
@@ -133,7 +133,7 @@ func (r *Recipe) checkFiles() error {
 	return nil
 }
 
-// mode is the file's permission bits; they are octal with or without quotes and a leading 0.
+// mode returns the file's permission bits. They are octal, with or without quotes and a leading 0.
 func (f File) mode() (int64, error) {
 	if f.Mode.Value == "" {
 		return 0o644, nil
@@ -149,7 +149,7 @@ func cleanAbs(p string) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && len(p) < 1024 && !strings.ContainsAny(p, "\x00\n")
 }
 
-// reserved are paths whose content forkd or the running guest decides.
+// reserved reports whether forkd or the running guest controls the content of a path.
 func reserved(p string) bool {
 	for _, dir := range []string{"/proc", "/sys", "/dev", "/run", "/tmp"} {
 		if p == dir || strings.HasPrefix(p, dir+"/") {

@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// maxExtends is how many recipes may stand below one.
+// maxExtends limits the chain of recipes below a recipe.
 const maxExtends = 8
 
-// extend takes over what the recipe does not say from the one that it extends, which is checked by itself.
+// extend inherits all unset fields from the extended recipe, which is checked separately.
 func (r *Recipe) extend(depth int) error {
 	if r.Extends.Value == "" {
 		return nil
@@ -25,7 +25,7 @@ func (r *Recipe) extend(depth int) error {
 	}
 	base, err := loadRecipe(path, depth+1)
 	if errors.Is(err, ErrRecipe) {
-		return err // which names the other's file
+		return err // it names the other recipe's file
 	}
 	if err != nil {
 		return r.wrap(at(r.Extends.Line, "extends: %v", err))
@@ -54,7 +54,7 @@ func (r *Recipe) extend(depth int) error {
 	return nil
 }
 
-// inherit sets what has not been said.
+// inherit sets a field that is unset.
 func inherit[T comparable](own *T, base T) {
 	var unsaid T
 	if *own == unsaid {
@@ -62,10 +62,10 @@ func inherit[T comparable](own *T, base T) {
 	}
 }
 
-// wrap gives an error of this recipe its file.
+// wrap adds the recipe's file to an error.
 func (r *Recipe) wrap(err error) error { return fmt.Errorf("%w: %s%w", ErrRecipe, r.path, err) }
 
-// place is FILE:LINE of one of the recipe's packages, which may stand in one that it extends.
+// place returns FILE:LINE of one of the recipe's packages. It may be in an extended recipe.
 func (r *Recipe) place(p Text) string {
 	owner := r
 	for b := r.base; b != nil; b = b.base {

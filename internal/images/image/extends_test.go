@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/images/debtool"
 )
 
-// recipeFolders writes recipes, each into a folder of its own, and returns the folder of those.
+// recipeFolders writes recipes, each into its own directory, and returns the parent directory.
 func recipeFolders(t *testing.T, texts map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func TestExtends(t *testing.T) {
 	if len(r.Warm) != 2 || r.Warm[0].Code != "one" || r.Warm[1].Code != "two" {
 		t.Errorf("warm: %+v", r.Warm)
 	}
-	files, err := r.readFiles() // each from beside the recipe that names it
+	files, err := r.readFiles() // each one relative to the recipe that names it
 	if err != nil || string(files[0].Data) != "base/tool" || string(files[1].Data) != "more/motd" {
 		t.Errorf("files: %v, %v", files, err)
 	}

@@ -54,7 +54,7 @@ func TestBuildBase(t *testing.T) {
 	}
 }
 
-// buildAgent makes any static program to stand in for the agent.
+// buildAgent builds a static program to use as the agent.
 func buildAgent(t *testing.T, dir string) string {
 	t.Helper()
 	src := filepath.Join(dir, "main.go")

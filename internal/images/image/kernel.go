@@ -12,9 +12,10 @@ import (
 	"github.com/forkd/forkd/internal/images/kernelpkg"
 )
 
-const orderFile = "order" // of the modules in a kernel's cache entry
+const orderFile = "order" // lists the modules of a kernel's cache entry
 
-// kernelPart finds, fetches and unpacks the recipe's kernel: vmlinux and the modules, as files of a cache entry.
+// kernelPart finds, downloads and unpacks the recipe's kernel: vmlinux and the modules, as files of a cache
+// entry.
 func (b *build) kernelPart(ctx context.Context) (entry, KernelInfo, error) {
 	c, err := b.findKernel(ctx)
 	if err != nil {
@@ -41,7 +42,7 @@ func (b *build) kernelPart(ctx context.Context) (entry, KernelInfo, error) {
 	return e, info, nil
 }
 
-// findKernel asks apt once per state of its lists.
+// findKernel asks apt once for each state of its lists.
 func (b *build) findKernel(ctx context.Context) (kernelpkg.Candidate, error) {
 	k, err := key([]any{builderVersion, "kernel", b.recipe.Kernel, b.aptState})
 	if err != nil {

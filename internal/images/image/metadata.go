@@ -18,26 +18,26 @@ const (
 	KernelFile   = "vmlinux"
 	InitrdFile   = "initrd"
 	RootFile     = "root.erofs"
-	UpperFile    = "upper.disk" // absent if the recipe wants no disk
+	UpperFile    = "upper.disk" // absent if the recipe has no disk
 	MetadataFile = "image.json"
 
-	// guestFile is the part of the metadata that the agent reads in the root.
+	// guestFile is the path of the metadata in the root, which the agent reads.
 	guestFile = "/etc/forkd/image.json"
 )
 
-// FormatVersion of image.json: docs/inside/formats/image.md.
+// FormatVersion is the version of image.json: docs/inside/formats/image.md.
 const FormatVersion = 2
 
-// guestFormatVersion of guestMetadata, which the agent reads in the root.
+// guestFormatVersion is the version of guestMetadata, which the agent reads in the root.
 const guestFormatVersion = 1
 
-// maxMetadata and maxFile bound what is read from a store or an import.
+// maxMetadata and maxFile limit reads from a store or an import.
 const (
 	maxMetadata = 4 << 20
 	maxFile     = 64 << 30
 )
 
-// dataFiles are all files of an image but its metadata, in the order of an export.
+// dataFiles returns all files of an image except its metadata, in the order of an export.
 func (m Metadata) dataFiles() []string {
 	files := []string{KernelFile, InitrdFile, RootFile}
 	if m.Defaults.DiskMiB > 0 {
@@ -48,7 +48,7 @@ func (m Metadata) dataFiles() []string {
 
 var digestRE = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Metadata is image.json. It has no times: the same inputs give the same bytes.
+// Metadata is the content of image.json. It contains no times, so the same inputs give the same bytes.
 type Metadata struct {
 	FormatVersion int                `json:"format_version"`
 	Name          string             `json:"name"`
@@ -57,23 +57,23 @@ type Metadata struct {
 	Kernel        KernelInfo         `json:"kernel"`
 	Defaults      Defaults           `json:"defaults"`
 	Files         map[string]FileSum `json:"files"`
-	// Packages are the root's Debian packages, "name=version", sorted; behind them those of PyPI,
+	// Packages lists the root's Debian packages, "name=version", sorted, followed by packages of PyPI,
 	// "pip:name=version", and of the npm registry, "npm:name=version".
 	Packages []string `json:"packages"`
 }
 
-// KernelInfo says which kernel an image has.
+// KernelInfo describes an image's kernel.
 type KernelInfo struct {
 	Release string `json:"release"` // as uname -r
 	Package string `json:"package"`
 	Version string `json:"version"`
 }
 
-// Defaults are the recipe's facts about a running guest.
+// Defaults holds the recipe's settings for a running guest.
 type Defaults struct {
 	MemoryMiB int               `json:"memory_mib"`
 	VCPUs     int               `json:"vcpus"`
-	DiskMiB   int               `json:"disk_mib,omitempty"` // 0: the root's writable side is in memory
+	DiskMiB   int               `json:"disk_mib,omitempty"` // 0 if the root's writable layer is in memory
 	Env       map[string]string `json:"env,omitempty"`
 	User      string            `json:"user"`
 	Workdir   string            `json:"workdir"`
@@ -83,13 +83,13 @@ type Defaults struct {
 	FirstUse  string            `json:"first_use,omitempty"`
 }
 
-// FileSum is what a file must be.
+// FileSum is the expected size and digest of a file.
 type FileSum struct {
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
 }
 
-// guestMetadata is what stands in the root, for the agent.
+// guestMetadata is the metadata in the root, for the agent.
 type guestMetadata struct {
 	FormatVersion int               `json:"format_version"`
 	Name          string            `json:"name"`
@@ -98,7 +98,7 @@ type guestMetadata struct {
 	Workdir       string            `json:"workdir"`
 }
 
-// encode gives the bytes of image.json.
+// encode returns the content of image.json.
 func (m Metadata) encode() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -110,7 +110,7 @@ func (m Metadata) encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// ID is the image's digest: that of its metadata, which has those of its files.
+// ID returns the image's digest: the digest of its metadata, which contains the digests of its files.
 func (m Metadata) ID() (string, error) {
 	b, err := m.encode()
 	if err != nil {
@@ -124,8 +124,8 @@ func sum(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// parseMetadata reads and checks image.json. Keys of a later minor addition are
-// ignored; another format version is refused.
+// parseMetadata decodes and checks image.json. It ignores unknown keys of later minor additions, and rejects
+// other format versions.
 func parseMetadata(b []byte) (Metadata, error) {
 	var m Metadata
 	if len(b) > maxMetadata {
@@ -179,7 +179,7 @@ func (m Metadata) check() error {
 	return shape.Validate()
 }
 
-// errTooLarge is wrapped when a reader gives more than its cap.
+// errTooLarge is wrapped if a reader has more than the allowed size.
 var errTooLarge = errors.New("too large")
 
 func readCapped(r io.Reader, limit int64) ([]byte, error) {

@@ -19,15 +19,15 @@ import (
 //go:embed npm.sh
 var npmScript string
 
-// npmLock is npm's own list of what it installed, in the tree; maxNpmLock bounds it.
+// npmLock is npm's own list of installed packages in the tree. maxNpmLock limits its size.
 const (
 	npmLock    = "usr/local/lib/node_modules/.package-lock.json"
 	maxNpmLock = 64 << 20
 )
 
 var (
-	// npmRE is a package of the npm registry: a name, which may have a scope, and a version or range. No
-	// address, no folder and no option.
+	// npmRE matches a package of the npm registry: a name, optionally with a scope, and a version or range. It
+	// excludes URLs, directories and options.
 	npmRE        = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]{0,99}/)?[a-z0-9][a-z0-9._-]{0,199}(@[0-9A-Za-z.^~<>=*+-]{1,64})?$`)
 	npmNameRE    = regexp.MustCompile(`^(@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~-][A-Za-z0-9._~-]*$`)
 	npmVersionRE = regexp.MustCompile(`^[0-9A-Za-z.+-]{1,128}$`)
@@ -36,8 +36,8 @@ var (
 	noPackageRE  = regexp.MustCompile(`404 .*'(\S+?)(?:@\*)?'|404 Not Found - GET \S+/(\S+?)(?: - .*)?$`)
 )
 
-// installNpm puts the recipe's packages of the npm registry into the tree, and returns all that came with
-// them, as "npm:name=version".
+// installNpm installs the recipe's npm packages into the tree. It returns all installed packages, including
+// dependencies, as "npm:name=version".
 func (b *rootBuild) installNpm(ctx context.Context, tree string) ([]string, error) {
 	if len(b.recipe.Npm) == 0 {
 		return nil, nil
@@ -63,7 +63,7 @@ func (b *rootBuild) installNpm(ctx context.Context, tree string) ([]string, erro
 	return npmPackages(text)
 }
 
-// npmPackages reads npm's list. A package without a strong digest is refused: npm has compared nothing then.
+// npmPackages parses npm's list. It rejects a package without a strong digest, because npm has not verified it.
 func npmPackages(lock []byte) ([]string, error) {
 	var list struct {
 		Packages map[string]struct {
@@ -79,7 +79,7 @@ func npmPackages(lock []byte) ([]string, error) {
 	}
 	var all []string
 	for path, p := range list.Packages {
-		if path == "" { // the folder itself
+		if path == "" { // the directory itself
 			continue
 		}
 		at := strings.LastIndex(path, "node_modules/")
@@ -89,7 +89,7 @@ func npmPackages(lock []byte) ([]string, error) {
 		case at < 0 || p.Link || !npmNameRE.MatchString(name) || len(name) > 214 || !npmVersionRE.MatchString(p.Version):
 			return nil, fmt.Errorf("npm's list has %q, version %q, which is no package of a registry",
 				ellipsis.Clip(path, 200), ellipsis.Clip(p.Version, 80))
-		case p.InBundle: // it came in another, whose digest covers it
+		case p.InBundle: // part of another package, whose digest covers it
 		case !integrityRE.MatchString(p.Integrity):
 			return nil, fmt.Errorf("package %s@%s has no SHA-512 in the npm registry, so nothing vouches for it",
 				name, p.Version)
@@ -103,7 +103,7 @@ func npmPackages(lock []byte) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// blameNpm finds the recipe's fault in what npm says.
+// blameNpm finds the recipe's error in npm's output.
 func (r *Recipe) blameNpm(err error) error {
 	var failed *debtool.Error
 	if !errors.As(err, &failed) {
@@ -124,7 +124,7 @@ func (r *Recipe) blameNpm(err error) error {
 	return err
 }
 
-// npmPlace is FILE:LINE of a package that the recipe names, else the file.
+// npmPlace returns FILE:LINE of a package listed in the recipe, or else the file.
 func (r *Recipe) npmPlace(name string) string {
 	for _, p := range r.Npm {
 		if p.Value == name || strings.HasPrefix(p.Value, name+"@") {

@@ -30,7 +30,7 @@ func TestNpmPackagesOfARecipe(t *testing.T) {
 
 var digest = "sha512-" + strings.Repeat("A", 86) + "=="
 
-// npmBuild is a build in a tree with Node, where npm leaves a list.
+// npmBuild returns a build in a tree with Node, where npm writes the given list.
 func npmBuild(t *testing.T, lock string, err error, commands *[]debtool.Command) (*rootBuild, string) {
 	t.Helper()
 	tree := t.TempDir()

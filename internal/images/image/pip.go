@@ -19,7 +19,7 @@ import (
 var pipScript string
 
 var (
-	// requirementRE is a package of PyPI: a name, extras, versions. No address and no option.
+	// requirementRE matches a package of PyPI: a name, extras, versions. It excludes URLs and options.
 	requirementRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(\[[A-Za-z0-9._,-]{1,99}\])?` +
 		`((==|~=|!=|>=|<=|>|<)[A-Za-z0-9.!+*_-]{1,64}(,(==|~=|!=|>=|<=|>|<)[A-Za-z0-9.!+*_-]{1,64})*)?$`)
 	noWheelRE  = regexp.MustCompile(`No matching distribution found for ([^ ]+)`)
@@ -28,8 +28,8 @@ var (
 	distInfoRE = regexp.MustCompile(`^(.+)-([^-]+)\.dist-info$`)
 )
 
-// installPip puts the recipe's packages of PyPI into the tree, and returns all that came with them,
-// as "pip:name=version".
+// installPip installs the recipe's PyPI packages into the tree. It returns all installed packages, including
+// dependencies, as "pip:name=version".
 func (b *rootBuild) installPip(ctx context.Context, tree string, debian []string) ([]string, error) {
 	if len(b.recipe.Pip) == 0 {
 		return nil, nil
@@ -58,7 +58,7 @@ func (b *rootBuild) installPip(ctx context.Context, tree string, debian []string
 	return distributions(filepath.Join(tree, "usr/local/lib", "python"+version, "dist-packages"))
 }
 
-// libcMinor is 36 for glibc 2.36.
+// libcMinor returns the minor version of glibc, 36 for 2.36.
 func libcMinor(debian []string) (int, error) {
 	for _, p := range debian {
 		if m := libcRE.FindStringSubmatch(p); m != nil {
@@ -68,7 +68,7 @@ func libcMinor(debian []string) (int, error) {
 	return 0, errors.New("install packages of PyPI: the root has no libc6")
 }
 
-// distributions reads what pip has installed.
+// distributions lists the packages that pip has installed.
 func distributions(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -84,7 +84,7 @@ func distributions(dir string) ([]string, error) {
 	return all, nil
 }
 
-// blamePip finds the recipe's fault in what pip says.
+// blamePip finds the recipe's error in pip's output.
 func (r *Recipe) blamePip(err error, python string) error {
 	var failed *debtool.Error
 	if !errors.As(err, &failed) {
@@ -109,7 +109,7 @@ func (r *Recipe) blamePip(err error, python string) error {
 	return err
 }
 
-// texts are values without their lines.
+// texts returns the values without their lines.
 func texts(all []Text) []string {
 	out := make([]string, 0, len(all))
 	for _, t := range all {

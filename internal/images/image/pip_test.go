@@ -28,7 +28,7 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// pipBuild is a build in a tree that has Python 3.11, whose tools answer with err.
+// pipBuild returns a build in a tree with Python 3.11, whose tools return err.
 func pipBuild(t *testing.T, err error, commands *[]debtool.Command) (*rootBuild, string) {
 	t.Helper()
 	tree := t.TempDir()

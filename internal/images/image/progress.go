@@ -1,9 +1,9 @@
 package image
 
-// Step is a part of a build or a transfer, in this order.
+// Step is a part of a build or transfer. Steps occur in this order.
 type Step string
 
-// Steps.
+// Values of Step.
 const (
 	StepResolve Step = "resolve packages"
 	StepKernel  Step = "kernel"
@@ -15,19 +15,19 @@ const (
 	StepSend    Step = "transfer"
 )
 
-// Progress tells how far a step is. A step begins with Fraction 0 or -1 and ends
-// with Done; steps that the cache answers come once, with Cached and Done.
+// Progress reports the progress of a step. A step begins with Fraction 0 or -1 and ends with Done. A step
+// answered from the cache is reported once, with Cached and Done.
 type Progress struct {
 	Step Step
-	// Fraction is 0 to 1, or -1 where it cannot be known; it never goes back within a step.
+	// Fraction is 0 to 1, or -1 if unknown. It never decreases within a step.
 	Fraction float64
-	// Detail is what is being done, for people: a package's name, a size.
+	// Detail describes the current work for people: a package's name, a size.
 	Detail string
 	Cached bool
 	Done   bool
 }
 
-// reporter is a progress callback that may be nil. It is called from one goroutine at a time.
+// reporter is a progress callback that may be nil. Calls do not overlap.
 type reporter func(Progress)
 
 func (r reporter) begin(s Step, detail string) {

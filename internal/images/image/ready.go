@@ -13,22 +13,22 @@ const (
 	maxCommand       = 16 << 10
 )
 
-// Ready is how a service shows that it is up, which is waited for before the snapshot. One of Port, Command
-// and Log is there.
+// Ready is the condition under which a service is ready. The snapshot waits for it. One of Port, Command and Log
+// is set.
 type Ready struct {
-	Port        int       `yaml:"port" json:"port,omitempty"`       // of TCP, that is listened on
-	Command     string    `yaml:"command" json:"command,omitempty"` // that succeeds
+	Port        int       `yaml:"port" json:"port,omitempty"`       // TCP port on which a program listens
+	Command     string    `yaml:"command" json:"command,omitempty"` // must succeed
 	Log         *ReadyLog `yaml:"log" json:"log,omitempty"`
-	TimeoutSecs int       `yaml:"timeout_secs" json:"timeout_secs,omitempty"` // 0: a minute
+	TimeoutSecs int       `yaml:"timeout_secs" json:"timeout_secs,omitempty"` // 0 means a minute
 }
 
-// ReadyLog is a text that a service writes when it is up.
+// ReadyLog is a text that a service writes when it is ready.
 type ReadyLog struct {
-	File string `yaml:"file" json:"file,omitempty"` // empty: what the recipe's start prints
+	File string `yaml:"file" json:"file,omitempty"` // if empty, the output of the recipe's start
 	Text string `yaml:"text" json:"text"`
 }
 
-// Timeout is for how long it is waited.
+// Timeout returns the time limit.
 func (r *Ready) Timeout() time.Duration {
 	if r.TimeoutSecs == 0 {
 		return defaultReadySecs * time.Second
@@ -36,7 +36,7 @@ func (r *Ready) Timeout() time.Duration {
 	return time.Duration(r.TimeoutSecs) * time.Second
 }
 
-// check also looks at what is read from an image's metadata, which may come from elsewhere.
+// check also validates conditions from an image's metadata, which may come from another host.
 func (r *Ready) check(start string) error {
 	n := 0
 	for _, there := range []bool{r.Port != 0, r.Command != "", r.Log != nil} {
@@ -67,7 +67,7 @@ func (r *Ready) check(start string) error {
 
 func badCommand(s string) bool { return len(s) > maxCommand || strings.ContainsRune(s, 0) }
 
-// checkService looks at start, ready and first_use.
+// checkService checks start, ready and first_use.
 func (r *Recipe) checkService() error {
 	for _, c := range []struct{ field, value string }{{"start", r.Start}, {"first_use", r.FirstUse}} {
 		if badCommand(c.value) {

@@ -11,7 +11,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// ErrRecipe is wrapped by every error that is the recipe's fault.
+// ErrRecipe is wrapped by every error caused by the recipe.
 var ErrRecipe = errors.New("bad recipe")
 
 const (
@@ -20,7 +20,7 @@ const (
 	RecipeFile = "recipe.yaml"
 )
 
-// Recipe says what an image consists of. See docs/inside/formats/recipe.md.
+// Recipe describes the content of an image. See docs/inside/formats/recipe.md.
 type Recipe struct {
 	Name        string            `yaml:"name"`
 	Extends     Text              `yaml:"extends"`
@@ -44,19 +44,19 @@ type Recipe struct {
 	Disk        Text              `yaml:"disk"`
 
 	path string  // of the recipe's file, for errors
-	dir  string  // where the recipe lies
-	base *Recipe // what it extends
+	dir  string  // the recipe's directory
+	base *Recipe // the extended recipe
 
-	diskMiB int // of Disk; 0 for none
+	diskMiB int // from Disk; 0 for no disk
 }
 
-// Text is a string that remembers its line, for errors.
+// Text is a string with its line, for errors.
 type Text struct {
 	Value string
 	Line  int
 }
 
-// UnmarshalYAML takes a scalar.
+// UnmarshalYAML decodes a scalar.
 func (t *Text) UnmarshalYAML(node ast.Node) error {
 	tok := node.GetToken()
 	if tok == nil || tok.Position == nil {
@@ -66,7 +66,7 @@ func (t *Text) UnmarshalYAML(node ast.Node) error {
 	case *ast.StringNode:
 		t.Value = n.Value
 	case *ast.IntegerNode, *ast.FloatNode:
-		t.Value = tok.Value // as it stands there: 0755 is not 493
+		t.Value = tok.Value // the original text: 0755 is not 493
 	default:
 		return &yaml.SyntaxError{Message: "want a plain text", Token: tok}
 	}
@@ -74,23 +74,24 @@ func (t *Text) UnmarshalYAML(node ast.Node) error {
 	return nil
 }
 
-// File is a file that is put into the root.
+// File is a file to put into the root.
 type File struct {
 	Path    Text    `yaml:"path"`
 	Content *string `yaml:"content"`
 	Source  string  `yaml:"source"`
 	Mode    Text    `yaml:"mode"`
 
-	recipe, dir string // the recipe that has it, for errors, and where its source lies
+	recipe, dir string // the recipe that contains it, for errors, and the directory of its source
 }
 
-// Warm is code that runs before the snapshot is taken: in a language's interpreter, which stays, or as a program.
+// Warm is code to run before the snapshot, either in a language's interpreter, which keeps running, or as a
+// program.
 type Warm struct {
 	Language string `yaml:"language" json:"language"`
 	Code     string `yaml:"code" json:"code"`
 }
 
-// LoadRecipe reads a recipe's file, or the recipe.yaml of a folder.
+// LoadRecipe reads a recipe's file, or recipe.yaml in a directory.
 func LoadRecipe(path string) (*Recipe, error) { return loadRecipe(path, 0) }
 
 func loadRecipe(path string, depth int) (*Recipe, error) {
@@ -109,11 +110,11 @@ func loadRecipe(path string, depth int) (*Recipe, error) {
 	return parseRecipe(path, b, depth)
 }
 
-// ParseRecipe reads a recipe's text, fills in defaults and checks every field that
-// can be checked without building. path is for errors and for finding sources.
+// ParseRecipe parses a recipe's text, sets defaults and checks every field that can be checked without building.
+// path is used in errors and to find sources.
 func ParseRecipe(path string, text []byte) (*Recipe, error) { return parseRecipe(path, text, 0) }
 
-// parseRecipe is ParseRecipe for a recipe that depth others extend.
+// parseRecipe is ParseRecipe for a recipe below depth extending ones.
 func parseRecipe(path string, text []byte, depth int) (*Recipe, error) {
 	r := &Recipe{path: path, dir: filepath.Dir(path)}
 	if len(text) > maxRecipe {
@@ -135,12 +136,12 @@ func parseRecipe(path string, text []byte, depth int) (*Recipe, error) {
 	return r, nil
 }
 
-// packageNames are the recipe's packages without their lines.
+// packageNames returns the recipe's packages without their lines.
 func (r *Recipe) packageNames() []string { return texts(r.Packages) }
 
 // lineError is an error that begins with ":LINE: ", to follow a file name.
 type lineError struct {
-	line int // 0: of the whole file
+	line int // 0 for the whole file
 	msg  string
 }
 
@@ -155,10 +156,10 @@ func at(line int, format string, args ...any) error {
 	return &lineError{line, fmt.Sprintf(format, args...)}
 }
 
-// decodeStrict decodes one document; a key that v has no field for is an error with its line.
+// decodeStrict decodes one document. A key without a field in v is an error with its line.
 func decodeStrict(text []byte, v any) (err error) {
-	// The library is not written for hostile text. A recipe is trusted enough to be
-	// built, but a typing mistake must not end the process.
+	// The library is not written for hostile input. A recipe is trusted enough to be built, but a typo must not
+	// end the process.
 	defer func() {
 		if p := recover(); p != nil {
 			err = at(0, "not valid YAML (%v)", p)

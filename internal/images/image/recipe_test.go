@@ -149,7 +149,7 @@ func TestSourcesStayInTheFolder(t *testing.T) {
 	}
 }
 
-// The recipes that come with forkd are right.
+// The recipes shipped with forkd are valid.
 func TestShippedRecipes(t *testing.T) {
 	files, err := filepath.Glob("../../../recipes/*/" + RecipeFile)
 	if err != nil || len(files) < 2 {

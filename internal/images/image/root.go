@@ -20,20 +20,20 @@ import (
 //go:embed finish.sh
 var finishScript string
 
-// excludes are paths that dpkg does not unpack: documents that no program reads.
+// excludes are paths that dpkg does not unpack: documentation that programs do not read.
 var excludes = []string{
 	"/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/doc/*",
 	"/usr/share/lintian/*", "/usr/share/bug/*",
 }
 
-// includes are exceptions: licences must go where the programs go.
+// includes are exceptions: licences must accompany the programs.
 var includes = []string{"/usr/share/locale/locale.alias", "/usr/share/doc/*/copyright"}
 
-// manFolders makes the folders of man pages, which are left out otherwise: packages that make links of
-// alternatives in them fail without.
+// manFolders creates the directories of man pages, which are otherwise excluded. Packages that create links of
+// alternatives in them would fail without them.
 const manFolders = `for n in 1 2 3 4 5 6 7 8; do mkdir -p "$1/usr/share/man/man$n"; done`
 
-// rootBuild is one run of mmdebstrap and what comes after.
+// rootBuild is one run of mmdebstrap and the following steps.
 type rootBuild struct {
 	run      debtool.Runner
 	recipe   *Recipe
@@ -51,13 +51,13 @@ type rootFile struct {
 	Sum  string `json:"sha256"`
 }
 
-// readFiles reads what the recipe puts into the root. Sources may not lead out of the recipe's folder.
+// readFiles reads the recipe's files for the root. Sources must be inside the recipe's directory.
 func (r *Recipe) readFiles() ([]rootFile, error) {
 	var all []rootFile
 	for _, f := range r.Files {
 		mode, err := f.mode()
 		if err != nil {
-			return nil, err // checked before: cannot happen
+			return nil, err // checked before; cannot happen
 		}
 		out := rootFile{Path: f.Path.Value, Mode: mode}
 		if f.Content != nil {
@@ -83,7 +83,7 @@ func readSource(dir, name string) ([]byte, error) {
 	return readCapped(f, maxContent)
 }
 
-// guest is the metadata that the agent reads in the root.
+// guest returns the metadata in the root, which the agent reads.
 func (r *Recipe) guest() guestMetadata {
 	return guestMetadata{FormatVersion: guestFormatVersion, Name: r.Name, Env: r.Env, User: r.User, Workdir: r.Workdir}
 }
@@ -134,7 +134,7 @@ func (b *rootBuild) build(ctx context.Context, dir string) (_ []string, err erro
 	return packages, nil
 }
 
-// lookTools finds what is missing before half a minute of work.
+// lookTools checks for missing tools before half a minute of work.
 func lookTools() error {
 	errs := []error{debtool.Look("apt-get", "apt"), debtool.Look("mmdebstrap", "mmdebstrap"),
 		debtool.Look("mkfs.erofs", "erofs-utils"), debtool.Look("mke2fs", "e2fsprogs")}
@@ -144,12 +144,12 @@ func lookTools() error {
 	return errors.Join(errs...)
 }
 
-// workDir is where the tree grows. Without root, the tree belongs to other user ids,
-// who must be able to reach it: not below a private home folder, then.
+// workDir creates the directory for the tree. Without root, the tree belongs to other user ids, which must be
+// able to access it, so it must not be below a private home directory.
 func (b *rootBuild) workDir(dir string) (string, error) {
 	parent := dir
 	if os.Geteuid() != 0 {
-		parent = "" // the system's
+		parent = "" // the system's temporary directory
 	}
 	work, err := os.MkdirTemp(parent, "forkd-root-")
 	if err != nil {
@@ -160,8 +160,8 @@ func (b *rootBuild) workDir(dir string) (string, error) {
 		err = os.Mkdir(filepath.Join(work, "out"), 0o755)
 	}
 	if err == nil && os.Geteuid() != 0 {
-		// mkfs.erofs writes here under another user id, and mmdebstrap makes the tree beside it. No third
-		// user can remove or replace their files.
+		// mkfs.erofs writes here under another user id, and mmdebstrap creates the tree beside it. Other users
+		// cannot remove or replace their files.
 		const open = os.ModeSticky | 0o777
 		err = errors.Join(os.Chmod(filepath.Join(work, "out"), open), os.Chmod(work, open)) // #nosec G302 -- see above
 	}
@@ -171,7 +171,7 @@ func (b *rootBuild) workDir(dir string) (string, error) {
 	return work, nil
 }
 
-// cleanUp removes the tree, whether the build was cancelled or not.
+// cleanUp removes the tree, even if the build was cancelled.
 func (b *rootBuild) cleanUp(ctx context.Context, work string) error {
 	tree := filepath.Join(work, "tree")
 	if _, err := os.Lstat(tree); err == nil && os.Geteuid() != 0 {
@@ -185,7 +185,7 @@ func (b *rootBuild) cleanUp(ctx context.Context, work string) error {
 	return removeTree(work)
 }
 
-// asRoot is a command under the user ids that own the tree.
+// asRoot returns a command that runs as the user ids that own the tree.
 func (b *rootBuild) asRoot(args ...string) debtool.Command {
 	if os.Geteuid() != 0 {
 		args = append([]string{"mmdebstrap", "--unshare-helper"}, args...)
@@ -222,7 +222,7 @@ func (b *rootBuild) bootstrap(ctx context.Context, tree, list string) error {
 	return err
 }
 
-// bootstrapWatch reads mmdebstrap's and dpkg's messages.
+// bootstrapWatch parses the output of mmdebstrap and dpkg.
 type bootstrapWatch struct {
 	report                  reporter
 	total                   int
@@ -233,7 +233,7 @@ func (w *bootstrapWatch) line(line string) {
 	f := strings.Fields(line)
 	name := ""
 	switch {
-	// Get:1 URL SUITE/COMPONENT ARCH NAME ARCH VERSION [SIZE UNIT]; a list has less
+	// Get:1 URL SUITE/COMPONENT ARCH NAME ARCH VERSION [SIZE UNIT]; the line of a package list has fewer fields
 	case len(f) >= 8 && strings.HasPrefix(f[0], "Get:"):
 		w.got++
 		name = "download " + f[4]
@@ -263,8 +263,8 @@ func (b *rootBuild) pack(ctx context.Context, tree, additions, out, before strin
 	return err
 }
 
-// additions is a tar with forkd's own files and the recipe's. Directories of the
-// recipe's files are made by tar, as root, mode 0755.
+// additions returns a tar with forkd's own files and the recipe's. tar creates missing directories as root, with
+// mode 0755.
 func (b *rootBuild) additions() ([]byte, error) {
 	meta, err := json.MarshalIndent(b.recipe.guest(), "", "  ")
 	if err != nil {
@@ -298,7 +298,7 @@ func (b *rootBuild) additions() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// treePackages reads which packages a tree has.
+// treePackages returns the packages installed in a tree.
 func treePackages(tree string) ([]string, error) {
 	b, err := os.ReadFile(filepath.Join(tree, "var/lib/dpkg/status"))
 	if err != nil {
@@ -322,7 +322,7 @@ func treePackages(tree string) ([]string, error) {
 	return all, nil
 }
 
-// moveFile renames, or copies between file systems.
+// moveFile renames a file, or copies it between file systems.
 func moveFile(src, dst string) error {
 	if os.Geteuid() == 0 && os.Rename(src, dst) == nil {
 		return nil

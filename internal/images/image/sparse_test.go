@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/tartest"
 )
 
-// sparseStreams returns streams, one per form of sparse files, whose kernel is a hole of size bytes.
+// sparseStreams returns a stream for each form of sparse files; in each, the kernel is a hole of size bytes.
 func sparseStreams(t testing.TB, size int) map[string][]byte {
 	t.Helper()
 	m := testMetadata("a")

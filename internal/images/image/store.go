@@ -18,25 +18,25 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Store is a directory of images, one folder each. Several processes may use it at
-// once: images appear, are replaced and go by renaming their folder.
+// Store is a directory of images, one subdirectory each. Several processes may use it concurrently: images are
+// added, replaced and removed by renaming their directory.
 type Store struct {
 	dir string
 }
 
-// Image is one image of a store. Its files are only to be read.
+// Image is one image of a store. Its files are read-only.
 type Image struct {
 	Metadata
-	// Dir is the folder with the image's files.
+	// Dir is the directory of the image's files.
 	Dir string
-	// Created is when this copy came into the store.
+	// Created is the time when this copy was added to the store.
 	Created time.Time
 }
 
-// Path is the path of one of the image's files.
+// Path returns the path of one of the image's files.
 func (i Image) Path(file string) string { return filepath.Join(i.Dir, file) }
 
-// Size is the sum of the image's files, in bytes.
+// Size returns the total size of the image's files, in bytes.
 func (i Image) Size() int64 {
 	var n int64
 	for _, f := range i.Files {
@@ -45,7 +45,7 @@ func (i Image) Size() int64 {
 	return n
 }
 
-// OpenStore opens a store, making its directory and removing what interrupted work left behind.
+// OpenStore opens a store. It creates the directory if needed, and removes the remains of interrupted operations.
 func OpenStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("open image store: %w", err)
@@ -56,10 +56,11 @@ func OpenStore(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-// Dir is the store's directory.
+// Dir returns the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
-// List returns all whole images, by name. Damaged ones are left out and joined in the error, which does not spoil the list.
+// List returns all complete images sorted by name. Damaged images are skipped and joined in the error; the list
+// is valid even then.
 func (s *Store) List() ([]Image, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -84,7 +85,7 @@ func (s *Store) List() ([]Image, error) {
 	return images, errors.Join(bad...)
 }
 
-// Get returns an image after checking that its files are there in full size; Verify checks their content.
+// Get returns an image after checking that its files exist with the right size. Verify checks their content.
 func (s *Store) Get(name string) (Image, error) {
 	if err := CheckName(name); err != nil {
 		return Image{}, err
@@ -102,8 +103,8 @@ func (s *Store) Get(name string) (Image, error) {
 	return img, nil
 }
 
-// openWhole opens an image's folder which another process may replace at any time: what is read of two folders
-// is no image.
+// openWhole opens an image's directory, which another process may replace at any time. It never returns a mix of
+// two images.
 func openWhole(dir string) (Image, error) {
 	for {
 		img, whole, err := openOnce(dir)
@@ -113,9 +114,9 @@ func openWhole(dir string) (Image, error) {
 	}
 }
 
-// openOnce tells whether the folder was the same one all the time.
+// openOnce also reports whether the directory stayed the same.
 func openOnce(dir string) (img Image, whole bool, err error) {
-	folder, err := os.Open(dir) // until the end: else the number of its inode may be given to the one that replaces it
+	folder, err := os.Open(dir) // kept open; otherwise its inode could be reused by the replacement
 	if errors.Is(err, fs.ErrNotExist) {
 		return Image{}, true, ErrNotFound
 	}
@@ -133,7 +134,7 @@ func openOnce(dir string) (img Image, whole bool, err error) {
 	return img, gone == nil && os.SameFile(before, after), err
 }
 
-// OpenDir opens an image's folder that is in no store.
+// OpenDir opens an image's directory outside of a store.
 func OpenDir(dir string) (Image, error) {
 	img, err := open(dir)
 	if err != nil {
@@ -170,7 +171,7 @@ func open(dir string) (Image, error) {
 	return img, nil
 }
 
-// missingFile makes an absent file a damage of the image.
+// missingFile turns a missing file's error into ErrDamaged.
 func missingFile(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -178,7 +179,7 @@ func missingFile(err error) error {
 	return err
 }
 
-// Has reports whether the store has this very image (Metadata.ID) under its name.
+// Has reports whether the store has exactly this image (Metadata.ID) under its name.
 func (s *Store) Has(name, id string) bool {
 	img, err := s.Get(name)
 	if err != nil {
@@ -212,12 +213,12 @@ func (i Image) Verify(ctx context.Context) error {
 	return nil
 }
 
-// Remove deletes an image. VMs that have its files open keep them.
+// Remove deletes an image. VMs that have its files open can still use them.
 func (s *Store) Remove(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	// Renamed first, so that a half-deleted image is never found under its name.
+	// Rename first, so that a half-deleted image is never found under its name.
 	tmp, err := makeTemp(s.dir)
 	if err != nil {
 		return fmt.Errorf("remove image %s: %w", name, err)
@@ -233,7 +234,7 @@ func (s *Store) Remove(name string) error {
 	return durable.SyncDir(s.dir)
 }
 
-// sumFile reads a file to its end. It stops when ctx ends.
+// sumFile reads a whole file. It stops when ctx ends.
 func sumFile(ctx context.Context, path string) (FileSum, error) {
 	f, err := os.Open(path)
 	if err != nil {

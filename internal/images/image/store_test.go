@@ -35,7 +35,7 @@ func testMetadata(name string) Metadata {
 	return m
 }
 
-// putImage makes an image in a store by the same means as a build does.
+// putImage adds an image to a store in the same way as a build.
 func putImage(t testing.TB, s *Store, name string) Image {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func openTestStore(t testing.TB) *Store {
 	return s
 }
 
-// onlyNames fails if the store has anything but these, temporary folders included.
+// onlyNames fails if the store has other entries, including temporary directories.
 func onlyNames(t testing.TB, s *Store, names ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(s.Dir())
@@ -135,7 +135,7 @@ func TestStore(t *testing.T) {
 	if err := s.Verify(context.Background(), "a"); err != nil {
 		t.Error(err)
 	}
-	putImage(t, s, "a") // once more: nothing happens
+	putImage(t, s, "a") // once more: no change
 	if err := s.Remove("a"); err != nil {
 		t.Error(err)
 	}
@@ -153,7 +153,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// Several builds of one name may end at any moment: whoever opens the image has one of them, whole.
+// Several builds of one name may end at any moment. A reader always gets one of the images, complete.
 func TestImagesAreReplacedWhole(t *testing.T) {
 	s := openTestStore(t)
 	var builders sync.WaitGroup
@@ -193,7 +193,7 @@ func TestImagesAreReplacedWhole(t *testing.T) {
 	onlyNames(t, s, "a")
 }
 
-// putSized puts an image "a" in a store, whose files have that many bytes.
+// putSized adds an image "a" with files of n bytes to a store.
 func putSized(s *Store, dir string, n int) error {
 	m, parts := testMetadata("a"), map[string]entry{}
 	for _, file := range []string{KernelFile, InitrdFile, RootFile} {
@@ -201,7 +201,7 @@ func putSized(s *Store, dir string, n int) error {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			return err
 		}
-		defer os.Remove(path) // which is the image's, too
+		defer os.Remove(path) // the image still has a link to it
 		m.Files[file], parts[file] = FileSum{Size: int64(n), SHA256: sum(data)}, entry{dir: dir}
 	}
 	_, err := (&build{}).store(s, m, parts)
@@ -209,7 +209,7 @@ func putSized(s *Store, dir string, n int) error {
 }
 
 func TestDamagedImages(t *testing.T) {
-	// Files are replaced and not written to: they are links.
+	// Files are replaced, not written, because they are links.
 	replace := func(t *testing.T, path string, data string) {
 		t.Helper()
 		if err := os.Remove(path); err != nil {
@@ -276,7 +276,7 @@ func TestExportImport(t *testing.T) {
 	onlyNames(t, to, "a")
 }
 
-// tarOf writes a stream of these members, in order.
+// tarOf returns a tar stream with these members, in order.
 func tarOf(t testing.TB, members ...any) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -395,7 +395,7 @@ func FuzzImport(f *testing.F) {
 	for _, stream := range sparseStreams(f, 1<<20) {
 		f.Add(stream)
 	}
-	// Without Import's flush to the disk, which would be most of the time.
+	// Skip Import's sync to the disk, which would take most of the time.
 	parent := f.TempDir()
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		dir, err := os.MkdirTemp(parent, "")

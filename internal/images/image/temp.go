@@ -16,8 +16,8 @@ import (
 
 const tempPrefix = ".tmp-"
 
-// tempDir is a folder that is being worked in. Its lock, which the kernel drops with
-// the process, tells it from one that a killed process left.
+// tempDir is a directory in use. The kernel releases its lock when the process ends, which distinguishes it from
+// the directory of a killed process.
 type tempDir struct {
 	path string
 	lock *os.File
@@ -33,14 +33,14 @@ func makeTemp(parent string) (*tempDir, error) {
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err != nil {
-		lock.Close() // of nil is harmless
+		lock.Close() // harmless if nil
 		os.Remove(path)
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return &tempDir{path: path, lock: lock}, nil
 }
 
-// remove deletes the folder, if it was not renamed, and frees the lock.
+// remove deletes the directory if it was not renamed, and releases the lock.
 func (t *tempDir) remove() {
 	if err := removeTree(t.path); err == nil || errors.Is(err, os.ErrNotExist) {
 		t.lock.Close()
@@ -49,7 +49,7 @@ func (t *tempDir) remove() {
 	t.lock.Close() // the next sweep tries again
 }
 
-// sweep removes the folders of processes that are gone.
+// sweep removes the directories of dead processes.
 func sweep(parent string) error {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -59,7 +59,7 @@ func sweep(parent string) error {
 		if !strings.HasPrefix(e.Name(), tempPrefix) || !e.IsDir() {
 			continue
 		}
-		// One that was made just now may not have its lock yet.
+		// A directory that was just created may not have its lock yet.
 		if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < time.Minute {
 			continue
 		}
@@ -79,8 +79,8 @@ func sweep(parent string) error {
 	return nil
 }
 
-// removeTree deletes a folder, unless something is mounted below it: an interrupted
-// build may have left the host's /dev or /proc there, which must not be emptied.
+// removeTree deletes a directory, unless it contains a mount: an interrupted build may have left the host's /dev
+// or /proc there, which must not be deleted.
 func removeTree(path string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -99,24 +99,23 @@ func removeTree(path string) error {
 	return os.RemoveAll(path)
 }
 
-// publish makes dir appear as parent/name, in place of what was there. Before it
-// returns, everything is on the disk.
+// publish makes dir appear as parent/name, replacing an existing one. Everything is durable before it returns.
 func publish(tmp *tempDir, parent, name string) error {
 	if err := syncTree(tmp.path); err != nil {
 		return err
 	}
-	if err := os.Chmod(tmp.path, 0o755); err != nil { // MkdirTemp makes 0700
+	if err := os.Chmod(tmp.path, 0o755); err != nil { // MkdirTemp sets 0700
 		return err
 	}
 	target := filepath.Join(parent, name)
 	if err := takePlace(tmp.path, target); err != nil {
 		return fmt.Errorf("rename to %s: %w", target, err)
 	}
-	return durable.SyncDir(parent) // what was there before has now the temporary name, and goes with it
+	return durable.SyncDir(parent) // the previous directory has the temporary name now, and is removed with it
 }
 
-// takePlace renames a folder to target, whose folder, if there is one, gets its name. Other processes may
-// do the same, or remove the target.
+// takePlace renames a directory to target. If target exists, it gets the directory's name in exchange. Other
+// processes may do the same or remove the target.
 func takePlace(path, target string) error {
 	for {
 		err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, target, unix.RENAME_EXCHANGE)
@@ -130,7 +129,7 @@ func takePlace(path, target string) error {
 	}
 }
 
-// syncTree flushes the files of a folder and the folder.
+// syncTree syncs the files of a directory and the directory.
 func syncTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -150,7 +149,7 @@ func syncTree(dir string) error {
 	return durable.SyncDir(dir)
 }
 
-// linkOrCopy makes dst the same file as src, or a copy where links cannot be made.
+// linkOrCopy creates dst as a hard link to src, or as a copy if that is not possible.
 func linkOrCopy(src, dst string) error {
 	if os.Link(src, dst) == nil {
 		return nil

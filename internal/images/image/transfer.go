@@ -16,8 +16,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ctxio"
 )
 
-// Export writes an image as a tar stream that Import reads: image.json first, so
-// that the reader knows what must follow, then the files.
+// Export writes an image as a tar stream for Import. image.json comes first, to tell the reader which files
+// follow.
 func (i Image) Export(ctx context.Context, w io.Writer, progress func(Progress)) error {
 	meta, err := i.encode()
 	if err != nil {
@@ -61,7 +61,7 @@ func copyFile(ctx context.Context, w io.Writer, path string) error {
 	return nil
 }
 
-// counter reports the share of bytes that went through it.
+// counter reports the fraction of bytes written through it.
 type counter struct {
 	report      reporter
 	done, total int64
@@ -73,10 +73,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Import reads a stream of Export into the store, in place of an image of the same
-// name. The image appears when all is there and every digest is right; on an error
-// the store is as it was. The stream may come from anywhere: only the files of an
-// image are taken, by their fixed names, with the sizes the metadata gives.
+// Import reads a stream of Export into the store, replacing an image with the same name. The image appears once
+// it is complete and all digests match. On an error the store is unchanged. The stream is untrusted: only the
+// files of an image are accepted, by their fixed names, with the sizes in the metadata.
 func (s *Store) Import(ctx context.Context, r io.Reader) (Image, error) {
 	tmp, err := makeTemp(s.dir)
 	if err != nil {
@@ -97,7 +96,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) (Image, error) {
 	return s.Get(meta.Name)
 }
 
-// receive unpacks a stream. After an error it returns the metadata if they were read.
+// receive unpacks a stream. After an error it returns the metadata if it was read.
 func receive(ctx context.Context, dir string, t *tar.Reader) (Metadata, error) {
 	h, err := t.Next()
 	if err != nil {
@@ -117,15 +116,15 @@ func receive(ctx context.Context, dir string, t *tar.Reader) (Metadata, error) {
 	if err := receiveFiles(ctx, dir, t, meta); err != nil {
 		return meta, err
 	}
-	// Written anew, so that what is stored has the ID that is computed from it.
+	// Encode it again, so that the stored metadata matches its ID.
 	if b, err = meta.encode(); err != nil {
 		return Metadata{}, err
 	}
 	return meta, os.WriteFile(filepath.Join(dir, MetadataFile), b, 0o644)
 }
 
-// plain reports whether an entry is a file with all its bytes in the stream. A sparse file is not:
-// a few bytes of it expand to as many as its header says.
+// plain reports whether an entry is a file with all its bytes in the stream. A sparse file is not: a few bytes of
+// it can expand to any size in its header.
 func plain(h *tar.Header) bool {
 	for k := range h.PAXRecords {
 		if strings.HasPrefix(k, "GNU.sparse.") {

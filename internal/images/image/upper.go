@@ -24,7 +24,7 @@ const (
 
 var diskRE = regexp.MustCompile(`^([0-9]{1,7})(MiB|GiB|TiB)$`)
 
-// parseDisk reads the recipe's size of the disk; none is 0.
+// parseDisk parses the recipe's size of the disk. "none" is 0.
 func parseDisk(s string) (mib int, err error) {
 	switch s {
 	case "":
@@ -49,21 +49,20 @@ func (r *Recipe) checkDisk() (err error) {
 	return nil
 }
 
-// upperFeatures of the writable file system. It has no journal: disk and memory
-// of a VM are captured at one instant, so it is never mounted after a crash, and
-// the journal's thread would wake every idle child and write in it. For the same
-// reason no lazy initialisation is left to the guest (the disk is all zeros), and
-// no checksums over metadata, which would make more of it change.
+// upperFeatures are the options of the writable file system. It has no journal: a VM's disk and memory are
+// captured at one instant, so it is never mounted after a crash, and the journal's thread would wake every idle
+// child and write to the disk. For the same reason no lazy initialization is left to the guest (the disk is all
+// zeros). Metadata has no checksums, which would cause more of it to change.
 var upperFeatures = []string{
 	"-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "16384", "-m", "0", "-L", "forkd-upper",
-	"-e", "remount-ro", // should the guest mount it another way than the agent does
+	"-e", "remount-ro", // if the guest mounts it in another way than the agent does
 	"-O", "none,extent,filetype,sparse_super2,flex_bg,large_file,huge_file,dir_index,ext_attr,extra_isize,dir_nlink," +
 		"uninit_bg,64bit",
 }
 
 const upperOptions = "lazy_itable_init=1,assume_storage_prezeroed=1,nodiscard,num_backup_sb=0,hash_seed="
 
-// upperPart makes the empty file system of the disk that takes the guest's writes.
+// upperPart builds the empty file system of the disk for the guest's writes.
 func (b *build) upperPart(ctx context.Context) (entry, error) {
 	k, err := key([]any{builderVersion, upperFeatures, upperOptions, b.recipe.diskMiB, layer.Version})
 	if err != nil {
@@ -83,11 +82,10 @@ func (b *build) upperPart(ctx context.Context) (entry, error) {
 	return e, nil
 }
 
-// maxUpperRuns bounds the runs of the empty disk: each becomes an extent of every parent's disk.
+// maxUpperRuns limits the runs of the empty disk: each becomes an extent of every parent's disk.
 const maxUpperRuns = 1024
 
-// makeUpper writes an empty ext4 of size bytes as a base layer. The same arguments
-// give the same bytes.
+// makeUpper writes an empty ext4 of size bytes as a base layer. The same arguments give the same bytes.
 func makeUpper(ctx context.Context, run debtool.Runner, path string, size int64, id string) (err error) {
 	plain := path + ".plain"
 	f, err := os.OpenFile(plain, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -102,7 +100,7 @@ func makeUpper(ctx context.Context, run debtool.Runner, path string, size int64,
 	_, err = run(ctx, debtool.Command{
 		Args:    append(args, "-E", upperOptions+id, "-U", id, plain),
 		Package: "e2fsprogs",
-		// No defaults of the host, and no time.
+		// Ignore the host's defaults and the time.
 		Env: []string{"MKE2FS_CONFIG=" + os.DevNull, "E2FSPROGS_FAKE_TIME=1", "SOURCE_DATE_EPOCH=1"},
 	})
 	if err != nil {
@@ -115,8 +113,8 @@ func makeUpper(ctx context.Context, run debtool.Runner, path string, size int64,
 	return errors.Join(storeUpper(ctx, out, f, size, id), out.Close())
 }
 
-// storeUpper makes a layer of the disk in the sparse file plain. Its ID is the file
-// system's, so that it is no other at the next build.
+// storeUpper writes a layer with the content of the sparse file plain. Its ID is the file system's UUID, so that
+// rebuilding gives the same ID.
 func storeUpper(ctx context.Context, out, plain *os.File, size int64, id string) error {
 	name, err := layer.ParseID(strings.ReplaceAll(id, "-", ""))
 	if err != nil {

@@ -38,7 +38,7 @@ func TestARecipesDisk(t *testing.T) {
 	}
 }
 
-// The file system is made with the real tool: sound, small, and twice the same.
+// The real tool creates a valid and small file system, with the same bytes each time.
 func TestUpperIsReproducible(t *testing.T) {
 	if err := debtool.Look("mke2fs", "e2fsprogs"); err != nil {
 		t.Skip(err)
@@ -65,7 +65,7 @@ func TestUpperIsReproducible(t *testing.T) {
 	checkUpper(t, filepath.Join(dir, "a"), size)
 }
 
-// checkUpper reads a file system through its layer and has e2fsck look at it.
+// checkUpper reads a file system through its layer and runs e2fsck.
 func checkUpper(t *testing.T, path string, want int64) {
 	t.Helper()
 	f, err := os.Open(path)

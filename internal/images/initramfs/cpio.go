@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// File types of an Entry's Mode, as stat(2) has them.
+// File types in an Entry's Mode, as in stat(2).
 const (
 	TypeDir     = 0o040000
 	TypeFile    = 0o100000
@@ -19,11 +19,11 @@ const (
 	typeMask    = 0o170000
 )
 
-// Entry is one file of an archive. Owner and group are root, the time is 0.
+// Entry is one file of an archive. Its owner and group are root, and its time is 0.
 type Entry struct {
-	// Path is relative to the root, slash separated: "lib/modules/x.ko".
+	// Path is relative to the root and uses slashes: "lib/modules/x.ko".
 	Path string
-	// Mode is the type and the permission bits: TypeFile | 0o755.
+	// Mode has the type and the permission bits: TypeFile | 0o755.
 	Mode uint32
 	// Data is the content of a file or the target of a symlink.
 	Data []byte
@@ -31,7 +31,7 @@ type Entry struct {
 	Major, Minor uint32
 }
 
-// Dir, File, Symlink and Char are entries of the usual kinds.
+// Dir, File, Symlink and Char return entries of the usual types.
 func Dir(path string, perm uint32) Entry { return Entry{Path: path, Mode: TypeDir | perm} }
 
 func File(path string, perm uint32, data []byte) Entry {
@@ -46,11 +46,11 @@ func Char(path string, perm, major, minor uint32) Entry {
 	return Entry{Path: path, Mode: TypeChar | perm, Major: major, Minor: minor}
 }
 
-// maxFile is the newc format's limit: sizes are 8 hex digits, and some readers take them as signed.
+// maxFile is the newc format's limit: sizes have 8 hex digits, and some readers treat them as signed.
 const maxFile = 1<<31 - 1
 
-// Write writes entries as an uncompressed newc archive. The order of the argument
-// does not matter; missing parent directories are added with mode 0755.
+// Write writes entries as an uncompressed newc archive. The order of entries does not matter. Missing parent
+// directories are added with mode 0755.
 func Write(w io.Writer, entries []Entry) error {
 	all, err := complete(entries)
 	if err != nil {
@@ -71,8 +71,8 @@ func Write(w io.Writer, entries []Entry) error {
 	return nil
 }
 
-// complete checks the entries, adds missing parents and sorts: a directory's path
-// is a prefix of its content's and so comes first.
+// complete checks the entries, adds missing parents and sorts. A directory's path is a prefix of its files'
+// paths, so it comes first.
 func complete(entries []Entry) ([]Entry, error) {
 	seen := make(map[string]uint32, len(entries))
 	for _, e := range entries {
@@ -121,7 +121,8 @@ func check(e Entry) error {
 	return nil
 }
 
-// writeEntry writes one record: a header of 13 fields of 8 hex digits, the name, the data, each padded to 4 bytes.
+// writeEntry writes one record: a header of 13 fields with 8 hex digits, the name and the data, each padded to 4
+// bytes.
 func writeEntry(w io.Writer, e Entry, inode int) error {
 	nlink := 1
 	if e.Mode&typeMask == TypeDir {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ModuleDir is where a guest's kernel modules lie in its initramfs; OrderFile,
-// beside them, has one file name per line in the order they are to be loaded.
+// ModuleDir is the directory of a guest's kernel modules in its initramfs. OrderFile is a file in it, with one
+// file name per line, in load order.
 const (
 	ModuleDir = "lib/modules/forkd"
 	OrderFile = ModuleDir + "/order"
@@ -18,13 +18,13 @@ type Module struct {
 	Data []byte
 }
 
-// Guest is the layout of a guest's initramfs: init as /init, modules in load order,
-// the console node that the kernel opens for init, and empty directories to mount on.
+// Guest returns the layout of a guest's initramfs: init as /init, modules in load order, the console node that
+// the kernel opens for init, and empty directories for mounts.
 func Guest(init []byte, modules []Module) ([]Entry, error) {
 	entries := []Entry{
 		File("init", 0o755, init),
 		Dir("dev", 0o755),
-		Char("dev/console", 0o600, 5, 1), // without it init has no stdout until devtmpfs is mounted
+		Char("dev/console", 0o600, 5, 1), // otherwise init has no stdout until devtmpfs is mounted
 		Char("dev/null", 0o666, 1, 3),
 		Dir("proc", 0o555),
 		Dir("sys", 0o555),
@@ -41,7 +41,7 @@ func Guest(init []byte, modules []Module) ([]Entry, error) {
 	return append(entries, mods...), nil
 }
 
-// Modules is the module directory alone, for other layouts than Guest's.
+// Modules returns only the module directory, for other layouts than Guest's.
 func Modules(modules []Module) ([]Entry, error) {
 	var order strings.Builder
 	entries := make([]Entry, 0, len(modules)+1)

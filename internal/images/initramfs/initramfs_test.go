@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// record is one entry as read back.
+// record is one entry that was read back.
 type record struct {
 	name                              string
 	inode, mode, nlink, mtime, ma, mi int
 	data                              string
 }
 
-// read is an independent reader of the format, for what Write wrote.
+// read is an independent reader of the format, to check Write.
 func read(t *testing.T, b []byte) []record {
 	t.Helper()
 	var all []record

@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// OpenDeb reads a kernel image package file. It ends early with the context.
+// OpenDeb reads a kernel image package file. It stops when the context ends.
 func OpenDeb(ctx context.Context, name string) (*Package, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -35,7 +35,7 @@ func OpenDeb(ctx context.Context, name string) (*Package, error) {
 	return p, nil
 }
 
-// readDeb reads an ar archive of three members: debian-binary, control.tar.*, data.tar.* (deb(5)).
+// readDeb reads an ar archive with three members: debian-binary, control.tar.*, data.tar.* (deb(5)).
 func readDeb(ctx context.Context, r *bufio.Reader) (*Package, error) {
 	if magic, err := r.Peek(8); err != nil || string(magic) != "!<arch>\n" {
 		return nil, errors.New("it is not a Debian package")
@@ -94,7 +94,7 @@ func nextMember(r io.Reader) (name string, size int64, err error) {
 	return strings.TrimSuffix(strings.TrimSpace(string(h[:16])), "/"), size, nil
 }
 
-// openMember undoes a member's compression, by its name.
+// openMember decompresses a member according to its name.
 func openMember(name string, r io.Reader) (io.Reader, func(), error) {
 	done := func() {}
 	switch ext := path.Ext(name); ext {
@@ -157,8 +157,8 @@ func readData(ctx context.Context, name string, body io.Reader) (*Package, error
 	return assemble(files)
 }
 
-// eachFile calls fn for each regular file of a compressed tar, with its clean relative path. Links are not
-// followed, nothing is written. A sparse file is an error: its holes would not count as unpacked bytes.
+// eachFile calls fn for each regular file of a compressed tar, with its cleaned relative path. It does not follow
+// links and writes no files. A sparse file is an error, because its holes would not count as unpacked bytes.
 func eachFile(ctx context.Context, name string, body io.Reader, fn func(name string, r io.Reader) error) error {
 	plain, done, err := openMember(name, body)
 	if err != nil {
@@ -198,7 +198,7 @@ func sparse(h *tar.Header) bool {
 	return h.Typeflag == tar.TypeGNUSparse
 }
 
-// cappedReader fails, rather than ends, after left bytes.
+// cappedReader returns an error, not EOF, after left bytes.
 type cappedReader struct {
 	r    io.Reader
 	left int64
@@ -213,7 +213,7 @@ func (c *cappedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpackModule undoes a module's own compression.
+// unpackModule decompresses a module.
 func unpackModule(name string, b []byte) ([]byte, error) {
 	if path.Ext(name) == ".ko" {
 		return b, nil
@@ -226,7 +226,7 @@ func unpackModule(name string, b []byte) ([]byte, error) {
 	return readAll(r, maxModule)
 }
 
-// readAll reads to the end, but not more than limit bytes.
+// readAll reads to the end. More than limit bytes are an error.
 func readAll(r io.Reader, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package kernelpkg reads Debian's kernel packages without installing them: the
-// kernel, its configuration, and its modules with what they depend on; and fetches
-// them through the host's apt. It owns packages, modinfo and the choice of a
-// version; it does not boot, and does not write archives. Images and the appliance
-// call it. The trap: a module's name has underscores where its file may have dashes
-// (virtio-rng.ko is virtio_rng); all lookups go by the name.
+// Package kernelpkg reads Debian's kernel packages without installing them: the kernel, its configuration, and
+// its modules with their dependencies. It also downloads packages through the host's apt. It owns the reading of
+// packages and modinfo, and the choice of a version. It does not boot kernels or write archives. Images and the
+// appliance use it. Beware: a module's name has underscores where its file name may have dashes (virtio-rng.ko is
+// virtio_rng); all lookups use the name.
 package kernelpkg

@@ -15,28 +15,29 @@ import (
 const (
 	// Meta is Debian's package that depends on the newest cloud kernel.
 	Meta = "linux-image-cloud-amd64"
-	// PreferredSeries is taken when no series is asked for and the package sources have it:
-	// the first with all that forkd uses (PAGEMAP_SCAN, the VM generation ID driver).
+	// PreferredSeries is used if no series is requested and the package sources have it. It is the first series
+	// with all features that forkd uses (PAGEMAP_SCAN, the VM generation ID driver).
 	PreferredSeries = "6.12"
 	arch            = "amd64"
 )
 
-// ErrNoKernel is wrapped by the error about a kernel that the package sources lack.
+// ErrNoKernel is wrapped by errors about kernels missing in the package sources.
 var ErrNoKernel = errors.New("no such kernel in the package sources")
 
-// Candidate is a kernel package that the host's package sources have.
+// Candidate is a kernel package available in the host's package sources.
 type Candidate struct {
 	Package string // linux-image-6.12.95+deb12-cloud-amd64
 	Version string // 6.12.95-1~bpo12+1
 }
 
-// FileName is the name of the package's file, as apt names it.
+// FileName returns the name of the package's file, in apt's format.
 func (c Candidate) FileName() string {
 	return c.Package + "_" + strings.ReplaceAll(c.Version, ":", "%3a") + "_" + arch + ".deb"
 }
 
-// Find asks the host's apt for a kernel of a series: "6.12", "6.1"; or of a package by its
-// full name, "linux-image-6.1.0-50-cloud-amd64"; or, for "", of the preferred series if it is there, else the newest.
+// Find asks the host's apt for a kernel: of a series such as "6.12" or "6.1", or of a package by its full name,
+// "linux-image-6.1.0-50-cloud-amd64". If the name is empty, it returns the preferred series if available, or else
+// the newest one.
 func Find(ctx context.Context, run debtool.Runner, kernel string) (Candidate, error) {
 	pkg := Meta
 	if strings.HasPrefix(kernel, "linux-image-") {
@@ -58,7 +59,7 @@ func Find(ctx context.Context, run debtool.Runner, kernel string) (Candidate, er
 	return choose(all, kernel)
 }
 
-// choose takes the first of the series: apt lists newest first.
+// choose returns the first kernel of the series: apt lists the newest first.
 func choose(all []Candidate, series string) (Candidate, error) {
 	want := series
 	if want == "" {
@@ -107,7 +108,7 @@ func show(ctx context.Context, run debtool.Runner, pkg string) ([]map[string]str
 	return stanzas(string(out)), nil
 }
 
-// stanzas parses deb822 text; continuation lines are left out.
+// stanzas parses deb822 text. It ignores continuation lines.
 func stanzas(text string) []map[string]string {
 	var all []map[string]string
 	var current map[string]string
@@ -130,7 +131,7 @@ func stanzas(text string) []map[string]string {
 	return all
 }
 
-// candidates follows a meta package to the image that it depends on: "linux-image-X (= VERSION)".
+// candidates replaces a meta package by the image that it depends on: "linux-image-X (= VERSION)".
 func candidates(stanzas []map[string]string) []Candidate {
 	var all []Candidate
 	for _, s := range stanzas {
@@ -153,9 +154,9 @@ func candidates(stanzas []map[string]string) []Candidate {
 	return all
 }
 
-// Fetch returns the path of the package's file in dir, after downloading it with the
-// host's apt if it is not there. apt checks the file against the signed package lists;
-// it appears under its name only when it is whole.
+// Fetch returns the path of the package's file in dir. If the file is missing, it downloads it with the host's
+// apt, which checks it against the signed package lists. The file appears under its name only when it is
+// complete.
 func Fetch(ctx context.Context, run debtool.Runner, c Candidate, dir string) (string, error) {
 	path := filepath.Join(dir, c.FileName())
 	if _, err := os.Stat(path); err == nil {
@@ -171,7 +172,7 @@ func Fetch(ctx context.Context, run debtool.Runner, c Candidate, dir string) (st
 	defer os.RemoveAll(tmp)
 	args := []string{"apt-get", "download"}
 	if os.Geteuid() == 0 {
-		// apt would drop to the user _apt, who cannot write here, and warn.
+		// apt would switch to the user _apt, who cannot write here, and warn.
 		args = append(args, "-o", "APT::Sandbox::User=root")
 	}
 	args = append(args, "--", c.Package+"="+c.Version)
@@ -188,7 +189,7 @@ func Fetch(ctx context.Context, run debtool.Runner, c Candidate, dir string) (st
 	return path, nil
 }
 
-// codename is the host's Debian release name, "" if it has none.
+// codename returns the host's Debian release name, or an empty string.
 func codename() string {
 	f, err := os.Open("/etc/os-release")
 	if err != nil {

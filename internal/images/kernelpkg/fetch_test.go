@@ -16,7 +16,7 @@ const (
 	shown61  = "Package: linux-image-cloud-amd64\nVersion: 6.1.192-2\nDepends: linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)\n\n"
 )
 
-// fakeApt answers as apt would, and writes what apt-get download would write.
+// fakeApt answers like apt, and writes the same files as apt-get download.
 func fakeApt(show string, calls *int) debtool.Runner {
 	return func(_ context.Context, c debtool.Command) ([]byte, error) {
 		*calls++

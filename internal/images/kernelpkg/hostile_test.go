@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/tartest"
 )
 
-// sparseTar is a tar of one kernel that is a hole of size bytes (GNU's PAX format 0.1).
+// sparseTar returns a tar with a kernel that is a hole of size bytes (GNU's PAX format 0.1).
 func sparseTar(size int) []byte {
 	var pax strings.Builder
 	for _, r := range []string{fmt.Sprint("GNU.sparse.size=", size), "GNU.sparse.numblocks=1",

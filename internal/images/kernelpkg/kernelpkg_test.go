@@ -16,7 +16,7 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// testModule is an ELF file with a .modinfo section of these fields.
+// testModule returns an ELF file with a .modinfo section of these fields.
 func testModule(t testing.TB, fields ...string) []byte {
 	t.Helper()
 	names := "\x00.shstrtab\x00.modinfo\x00"
@@ -68,8 +68,8 @@ func packZstd(t testing.TB, b []byte) []byte {
 
 const release = "6.12.0-test"
 
-// testFiles is a kernel package in miniature. mmio is needed by nobody and depends
-// on ring; cycle_a and cycle_b depend on each other; orphan needs what is not there.
+// testFiles is a miniature kernel package. No module needs mmio, which depends on ring; cycle_a and cycle_b
+// depend on each other; orphan needs a missing module.
 func testFiles(t testing.TB) map[string][]byte {
 	t.Helper()
 	lib := "lib/modules/" + release + "/"

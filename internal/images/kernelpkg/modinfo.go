@@ -13,15 +13,15 @@ const maxModule = 64 << 20
 
 var errNotModule = errors.New("not a kernel module (64-bit little-endian ELF with a .modinfo section)")
 
-// modinfo is what a module says about its needs.
+// modinfo lists a module's dependencies.
 type modinfo struct {
-	// depends are the modules whose symbols it uses: it does not load without them.
+	// depends are the modules whose symbols it uses. It does not load without them.
 	depends []string
-	// softPre are the modules that it wants loaded before, if there are any.
+	// softPre are modules that should be loaded before it, if they exist.
 	softPre []string
 }
 
-// parseModinfo reads the .modinfo section of a module: strings "key=value", each ended by a zero byte.
+// parseModinfo parses the .modinfo section of a module: strings "key=value", each terminated by a zero byte.
 func parseModinfo(module []byte) (modinfo, error) {
 	section, err := findSection(module, ".modinfo")
 	if err != nil {
@@ -49,7 +49,7 @@ func parseModinfo(module []byte) (modinfo, error) {
 	return info, nil
 }
 
-// findSection returns a section's content by its name. Every offset is checked: the file may be anything.
+// findSection returns a section's content by its name. It checks every offset, because the file is untrusted.
 func findSection(b []byte, name string) ([]byte, error) {
 	var h elf.Header64
 	if len(b) < binary.Size(h) || string(b[:4]) != elf.ELFMAG ||

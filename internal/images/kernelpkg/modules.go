@@ -8,26 +8,25 @@ import (
 	"github.com/forkd/forkd/internal/images/initramfs"
 )
 
-// GuestModules are what a forkd guest needs from its kernel, by name. What a
-// kernel has built in is left out by Modules.
+// GuestModules returns the names of the kernel modules that a forkd guest needs. Modules skips the ones that are
+// built in.
 func GuestModules() []string {
 	return []string{
-		"virtio_mmio", // the bus: all devices are on it
+		"virtio_mmio", // the bus of all devices
 		"virtio_blk",
 		"erofs", // the root, read only
-		"ext4",  // what is written to it
+		"ext4",  // for writes to it
 		"overlay",
 		"vsock",
 		"vmw_vsock_virtio_transport",
 		"virtio_rng",
 		"virtio_net",
-		"virtio_balloon", // what is free goes back to the host
+		"virtio_balloon", // returns free memory to the host
 	}
 }
 
-// Modules returns the named modules and all they depend on, uncompressed and in an
-// order in which they can be loaded. Names that the kernel has built in count as
-// there. Each module comes once.
+// Modules returns the named modules and all their dependencies, uncompressed and in load order. It skips built-in
+// modules. Each module occurs once.
 func (p *Package) Modules(names ...string) ([]initramfs.Module, error) {
 	r := resolver{p: p, done: map[string]bool{}, open: map[string]bool{}}
 	for _, name := range names {
@@ -38,11 +37,11 @@ func (p *Package) Modules(names ...string) ([]initramfs.Module, error) {
 	return r.out, nil
 }
 
-// resolver walks dependencies depth first, so that what is needed comes before what needs it.
+// resolver visits dependencies depth first, so that each one comes before the modules that need it.
 type resolver struct {
 	p    *Package
 	done map[string]bool
-	open map[string]bool // on the path from the root to here: meeting one again is a cycle
+	open map[string]bool // on the path from the root to here; meeting one again is a cycle
 	out  []initramfs.Module
 }
 
@@ -84,10 +83,10 @@ func (r *resolver) add(name string, by []string) error {
 
 func (r *resolver) addAll(name string, info modinfo, by []string) error {
 	for _, soft := range info.softPre {
-		// A soft dependency may name an alias, or a module that is not built: both may be absent.
-		// The kernel's own (libcrc32c wants crc32c) may even be circular; the harder one wins.
+		// A soft dependency may be an alias, or a module that is not built; either may be missing. The kernel's
+		// own ones (libcrc32c wants crc32c) may even be circular; then the hard dependency takes precedence.
 		if _, ok := r.p.modules[soft]; !ok {
-			soft += "_generic" // an algorithm's name is an alias of its plain implementation (crc32c of ext4)
+			soft += "_generic" // an algorithm's name is an alias of its generic implementation (crc32c of ext4)
 		}
 		if _, ok := r.p.modules[soft]; !ok || r.open[soft] {
 			continue

@@ -13,20 +13,20 @@ import (
 	"github.com/forkd/forkd/internal/vm/boot/bzimage"
 )
 
-// Limits of what is read from a package.
+// Limits when reading a package.
 const (
-	maxFile     = 256 << 20 // bytes of one file, packed or unpacked
-	maxPackage  = 1 << 30   // bytes of a package's files in sum
+	maxFile     = 256 << 20 // bytes of one file, compressed or not
+	maxPackage  = 1 << 30   // total bytes of a package's files
 	maxEntries  = 100_000   // files in a package; Debian's largest has 5000
 	maxSelected = 4096      // modules of one closure
 )
 
-// ErrNoModule is wrapped by the error about a module that the package lacks.
+// ErrNoModule is wrapped by errors about modules missing in the package.
 var ErrNoModule = errors.New("no such kernel module")
 
-// Package is an open kernel package: what was read of it is kept in memory.
+// Package is an open kernel package. Its useful content is kept in memory.
 type Package struct {
-	// Release is what uname -r says under this kernel: "6.12.95+deb12-cloud-amd64".
+	// Release is the output of uname -r under this kernel: "6.12.95+deb12-cloud-amd64".
 	Release string
 	// Version is the Debian version, "6.12.95-1~bpo12+1"; empty for an unpacked tree.
 	Version string
@@ -37,21 +37,22 @@ type Package struct {
 	modules map[string]moduleFile
 }
 
-// moduleFile is a module as the package has it, maybe compressed.
+// moduleFile is a module in the package, possibly compressed.
 type moduleFile struct {
 	path string
 	read func() ([]byte, error)
 }
 
-// Image is the kernel as the package has it (a bzImage), to be booted by QEMU.
+// Image returns the kernel as in the package (a bzImage), for QEMU to boot.
 func (p *Package) Image() []byte { return p.image }
 
-// Vmlinux is the kernel as an ELF file, unpacked from the bzImage.
+// Vmlinux returns the kernel as an ELF file, unpacked from the bzImage.
 func (p *Package) Vmlinux(ctx context.Context) ([]byte, error) {
 	return bzimage.Extract(ctx, "vmlinuz-"+p.Release, p.image)
 }
 
-// Config returns the value of a kernel configuration symbol: Config("VMGENID") is "y", "m", another value, or "" if it is not set.
+// Config returns the value of a kernel configuration symbol: Config("VMGENID") is "y", "m", another value, or ""
+// if it is not set.
 func (p *Package) Config(symbol string) string {
 	prefix := []byte("CONFIG_" + symbol + "=")
 	lines := bufio.NewScanner(bytes.NewReader(p.config))
@@ -63,7 +64,7 @@ func (p *Package) Config(symbol string) string {
 	return ""
 }
 
-// wants reports whether a file of a package is of use, given its path without a leading slash.
+// wants reports whether a package's file is needed, given its path without a leading slash.
 func wants(name string) bool {
 	dir, base := path.Split(name)
 	switch {
@@ -75,7 +76,8 @@ func wants(name string) bool {
 	return base == "modules.builtin" || moduleName(base) != ""
 }
 
-// moduleName turns a file name into a module's name: "virtio-rng.ko.xz" is "virtio_rng"; "" if it is no module.
+// moduleName converts a file name to a module's name: "virtio-rng.ko.xz" is "virtio_rng". It returns "" if the
+// file is not a module.
 func moduleName(file string) string {
 	stem, ext, ok := strings.Cut(file, ".ko")
 	if !ok || stem == "" || !slices.Contains([]string{"", ".xz", ".zst", ".gz"}, ext) {
@@ -86,13 +88,13 @@ func moduleName(file string) string {
 
 func canonical(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// file is what both kinds of source give: a path and a way to read it.
+// file is a file from either kind of source: a path and a function to read it.
 type file struct {
 	name string
 	read func() ([]byte, error)
 }
 
-// assemble makes a Package of the useful files of a source.
+// assemble makes a Package from the needed files of a source.
 func assemble(files []file) (*Package, error) {
 	p := &Package{builtin: map[string]bool{}, modules: map[string]moduleFile{}}
 	if err := p.findImage(files); err != nil {

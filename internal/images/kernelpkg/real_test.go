@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/images/debtool"
 )
 
-// TestDebianKernels reads the real packages, for each series that the host's package sources have.
+// TestDebianKernels reads the real packages of each series in the host's package sources.
 func TestDebianKernels(t *testing.T) {
 	if os.Getenv("FORKD_TEST_IMAGE") != "1" {
 		t.Skip("FORKD_TEST_IMAGE is not 1: downloads kernel packages")

@@ -1,5 +1,5 @@
-// Package ctxio ends long reads with a context. It owns nothing. The trap: a Read that blocks is not ended: it is for
-// work that takes long because there is much of it.
+// Package ctxio cancels long reads with a context. It holds no resources. Beware: it does not interrupt a
+// blocking Read; it is for reads that take long because of the amount of data.
 package ctxio
 
 import (
@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Reader returns r with reads that fail with the cause of ctx once that has ended.
+// Reader returns a reader whose reads fail with the cause of ctx once ctx has ended.
 func Reader(ctx context.Context, r io.Reader) io.Reader { return reader{ctx, r} }
 
 type reader struct {

@@ -1,7 +1,7 @@
-// Package duplex joins two connections: bytes go both ways, and the end of one direction is
-// passed on as such, so that who has sent all of its request still gets its answer. It owns
-// the connections until Join returns. The trap: two ends that both stay open and silent are
-// joined for good; whoever calls it has a context that ends them.
+// Package duplex joins two connections. It copies bytes in both directions and passes on the end of one direction
+// alone, so that a client that has sent its whole request still gets the answer. It owns the connections until
+// Join returns. Beware: two ends that stay open and silent are joined forever; the caller needs a context to end
+// them.
 package duplex
 
 import (
@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// Join passes bytes both ways until both have ended, one has failed, or ctx has ended, and
-// closes both connections.
+// Join copies bytes in both directions until both have ended, one has failed, or ctx has ended. Then it closes
+// both connections.
 func Join(ctx context.Context, a, b net.Conn) {
 	cut := func() {
 		a.Close()
@@ -31,7 +31,7 @@ func Join(ctx context.Context, a, b net.Conn) {
 	ways.Wait()
 }
 
-// closeWrite ends both directions of a connection that cannot end one.
+// closeWrite ends the write direction. It closes the connection if that cannot end one direction alone.
 func closeWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// pair is two ends of a TCP connection.
+// pair returns two ends of a TCP connection.
 func pair(t *testing.T) (a, b *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,7 +33,7 @@ func TestTheEndOfOneDirectionIsPassedOn(t *testing.T) {
 	joined := make(chan struct{})
 	go func() { Join(t.Context(), a, b); close(joined) }()
 	go func() {
-		all, _ := io.ReadAll(server) // comes to its end only with the client's
+		all, _ := io.ReadAll(server) // ends only when the client's direction ends
 		server.Write(append(all, " answered"...))
 		server.Close()
 	}()
@@ -60,7 +60,7 @@ func TestTheContextEndsBoth(t *testing.T) {
 	}
 }
 
-// A connection without half-close is ended as a whole: nobody waits for good.
+// A connection without half-close is closed as a whole, so that neither side waits forever.
 func TestWithoutHalfClose(t *testing.T) {
 	client, a := net.Pipe()
 	b, server := net.Pipe()

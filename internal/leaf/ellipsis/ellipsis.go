@@ -1,15 +1,15 @@
-// Package ellipsis shortens texts that others had a hand in, before they go into an
-// error, a log or a message. It owns the one way to cut: never inside of a
-// character. Anything may call it. The trap: the mark of the cut comes on top of
-// the limit, so a field of a fixed size needs a limit that is smaller by Mark.
+// Package ellipsis shortens untrusted text for use in errors, logs and messages. It never cuts inside a
+// character. Any package may use it. Beware: Mark is added on top of the limit, so a field of fixed size needs a
+// limit smaller by len(Mark).
 package ellipsis
 
 import "strings"
 
-// Mark stands where a text was cut.
+// Mark is appended to truncated text.
 const Mark = "…"
 
-// Clip is s, or its first bytes up to limit without a character in part, and Mark.
+// Clip returns s if it has at most limit bytes. Otherwise it returns its first bytes up to limit, without a
+// partial character, followed by Mark.
 func Clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s

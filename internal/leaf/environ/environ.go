@@ -1,6 +1,6 @@
-// Package environ checks environment variables that clients give for programs in guests. Daemon and
-// agent use the same rules, so that a request fails before anything is made for it. It knows no
-// request and no guest. The trap: exec(2) bounds a variable and all of them together, not only names.
+// Package environ checks the environment variables that clients set for programs in guests. The daemon and the
+// agent use the same rules, so that an invalid request fails before any work is done. It does not know requests
+// or guests. Beware: exec(2) limits the size of each variable and of all together, not only of names.
 package environ
 
 import (
@@ -13,16 +13,18 @@ import (
 )
 
 const (
-	// MaxVariable is the largest NAME=VALUE, in bytes: MAX_ARG_STRLEN of Linux is 128 KiB with the zero byte.
+	// MaxVariable is the largest size of NAME=VALUE, in bytes. Linux's MAX_ARG_STRLEN is 128 KiB including the
+	// zero byte.
 	MaxVariable = 128<<10 - 1
-	// MaxTotal is the largest environment, in bytes. The kernel allows a quarter of the stack's limit of
-	// 8 MiB for arguments and environment together.
+	// MaxTotal is the largest environment, in bytes. The kernel allows a quarter of the stack limit of 8 MiB for
+	// arguments and environment together.
 	MaxTotal = 1 << 20
 
-	shownName = 64 // bytes of a name in an error
+	shownName = 64 // bytes of a name shown in an error
 )
 
-// Check returns an error that names the first variable, in order of names, which no program can be started with.
+// Check returns an error if programs cannot be started with these variables. It names the first bad variable in
+// alphabetical order.
 func Check(env map[string]string) error {
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(env)) {

@@ -1,15 +1,15 @@
-// Package failpoint marks the steps of operations that a crash or an error could
-// separate. It owns the list of them and the one way in which tests stop a process
-// at a step, or make the step fail. Any package may call Here and At, which do
-// nothing outside tests:
+// Package failpoint marks the steps of operations between which a crash or an error can
+// occur. It owns the list of steps. Tests use it to stop a process at a step, or to make
+// the step fail. Any package may call Here and At, which have no effect outside tests:
 //
-//   - Set puts a function before every step of this process, for tests within one.
-//   - A process whose variable FORKD_TEST_FAILPOINTS names a socket says each step
-//     there and goes on when it is answered. Package failpointtest is the other end.
-//     A VMM opens nothing: it inherits its connection, and the variable names the
-//     descriptor.
+//   - Set installs a function that every step of this process calls, for tests within
+//     one process.
+//   - A process with a socket in its variable FORKD_TEST_FAILPOINTS reports each step
+//     there, and continues when it gets an answer. Package failpointtest is the other
+//     end. A VMM does not open the socket: it inherits a connection, and the variable
+//     holds the descriptor.
 //
-// The trap: a step in a place where a lock is held holds up all that need it.
+// Beware: a process stopped at a step that holds a lock blocks all users of the lock.
 package failpoint
 
 import (
@@ -22,7 +22,7 @@ import (
 	"sync/atomic"
 )
 
-// Variable names the socket, or after inherited the descriptor.
+// Variable holds the socket's path, or the prefix inherited followed by the descriptor.
 const (
 	Variable  = "FORKD_TEST_FAILPOINTS"
 	inherited = "fd:"
@@ -31,16 +31,16 @@ const (
 var (
 	hook   atomic.Pointer[func(Step) error]
 	socket = sync.OnceValue(func() string { return os.Getenv(Variable) })
-	// connection is the inherited one; nil: there is none.
+	// connection is the inherited connection, or nil.
 	connection = sync.OnceValue(inherit)
 	// asking is held while a step waits for its answer on the inherited connection.
 	asking sync.Mutex
 )
 
-// Here is called between the step that s names and the next.
+// Here is called between the step s and the next step.
 func Here(s Step) { _ = At(s) }
 
-// At is Here where the step can fail, which a test may want.
+// At is like Here for a step that can fail, so that tests can inject an error.
 func At(s Step) error {
 	if h := hook.Load(); h != nil {
 		return (*h)(s)
@@ -51,14 +51,14 @@ func At(s Step) error {
 	return nil
 }
 
-// Set has h called at every step of this process; what it returns is what At does.
+// Set makes every step of this process call h. At returns h's result.
 func Set(h func(Step) error) (unset func()) {
 	hook.Store(&h)
 	return func() { hook.Store(nil) }
 }
 
-// Connect is a connection for a process that is started with descriptors of its own; nil
-// outside tests. The caller closes it.
+// Connect returns a connection for a child process that inherits its descriptors. It returns nil outside tests.
+// The caller closes it.
 func Connect() (*os.File, error) {
 	if socket() == "" {
 		return nil, nil
@@ -71,10 +71,10 @@ func Connect() (*os.File, error) {
 	return c.File()
 }
 
-// Environ is the environment of a process that inherits a connection as descriptor fd.
+// Environ returns the environment of a process inheriting a connection as descriptor fd.
 func Environ(fd int) []string { return []string{Variable + "=" + inherited + strconv.Itoa(fd)} }
 
-// Child is the environment of a process that opens its connections itself; nil outside tests.
+// Child returns the environment of a process with its own connections. It returns nil outside tests.
 func Child() []string {
 	if s := socket(); s != "" && !strings.HasPrefix(s, inherited) {
 		return []string{Variable + "=" + s}
@@ -86,7 +86,7 @@ func dial() (*net.UnixConn, error) {
 	return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket(), Net: "unixpacket"})
 }
 
-// stop ignores errors: a test that does not see its step reached fails by that.
+// stop ignores errors: a test fails anyway if its step is not reached.
 func stop(s Step) {
 	if strings.HasPrefix(socket(), inherited) {
 		asking.Lock()
@@ -96,7 +96,7 @@ func stop(s Step) {
 		}
 		return
 	}
-	// One each: whatever else this process does is not to wait for it.
+	// Use one connection per step, so that other steps of this process do not wait for it.
 	if c, err := dial(); err == nil {
 		ask(c, s)
 		c.Close()

@@ -1,69 +1,68 @@
 package failpoint
 
-// Step names a moment after which an operation can have been cut short.
+// Step is a point at which an operation may be interrupted.
 type Step string
 
-// The steps, by operation. Each stands in exactly one call of Here (test/arch),
-// and the crash tests go through all (test/crash). The stores have steps of
-// their own as well, which the crash tests find by watching.
+// The steps, by operation. Each one is used in exactly one call of Here (test/arch), and the crash tests cover
+// all of them (test/crash). The stores have additional steps, which the crash tests discover while running.
 const (
 	BranchReserved Step = "branch.reserved" // the tag is taken
-	BranchFiles    Step = "branch.files"    // there are files to capture to
-	BranchCaptured Step = "branch.captured" // the sandbox runs again, its disks in new files
-	BranchRunning  Step = "branch.running"  // those have the names that the journal knows
-	BranchWritten  Step = "branch.written"  // the capture is in its files
-	BranchDone     Step = "branch.done"     // the snapshot is there
+	BranchFiles    Step = "branch.files"    // the files for the capture exist
+	BranchCaptured Step = "branch.captured" // the sandbox runs again with new overlay files
+	BranchRunning  Step = "branch.running"  // the overlay files have their names from the journal
+	BranchWritten  Step = "branch.written"  // the capture is written to its files
+	BranchDone     Step = "branch.done"     // the snapshot exists
 
-	CaptureBegun   Step = "capture.begun"   // in the VMM, as those below: the guest runs, nothing is copied
-	CaptureRound   Step = "capture.round"   // one round of copying has been
-	CapturePaused  Step = "capture.paused"  // the guest stands
-	CaptureHeld    Step = "capture.held"    // what is left is in memory, the disks go on in new files
-	CaptureResumed Step = "capture.resumed" // the guest runs, files have yet to be written
-	CaptureWritten Step = "capture.written" // all files are
+	CaptureBegun   Step = "capture.begun"   // in the VMM, like the following: the guest runs, copying has not begun
+	CaptureRound   Step = "capture.round"   // one round of copying is done
+	CapturePaused  Step = "capture.paused"  // the guest is paused
+	CaptureHeld    Step = "capture.held"    // the rest is copied to memory, the disks use new overlay files
+	CaptureResumed Step = "capture.resumed" // the guest runs, the files are not written yet
+	CaptureWritten Step = "capture.written" // all files are written
 
 	CreateReserved Step = "create.reserved" // the tag is taken
 	CreateBooted   Step = "create.booted"   // the parent runs
-	CreateSaved    Step = "create.saved"    // its memory is in files, and it is no more
-	CreateDone     Step = "create.done"     // the snapshot is there
+	CreateSaved    Step = "create.saved"    // its memory is in files, and the parent VM is gone
+	CreateDone     Step = "create.done"     // the snapshot exists
 
-	ForkRestored  Step = "fork.restored"  // the child has its memory and waits
-	ForkResumed   Step = "fork.resumed"   // it runs, and is not itself
-	ForkConfirmed Step = "fork.confirmed" // it is itself, and nobody knows of it
-	ForkRecorded  Step = "fork.recorded"  // the journal knows of it, the list does not
+	ForkRestored  Step = "fork.restored"  // the child has its memory and waits at the gate
+	ForkResumed   Step = "fork.resumed"   // it runs, without its own identity
+	ForkConfirmed Step = "fork.confirmed" // its identity is confirmed, but not recorded
+	ForkRecorded  Step = "fork.recorded"  // it is in the journal, but not in the list
 
-	PauseCaptured Step = "pause.captured" // the guest stands still, its disks in new files
-	PauseWritten  Step = "pause.written"  // the snapshot is there
-	PauseFlushed  Step = "pause.flushed"  // without memory: the guest stands still, its files on its disk
-	PauseKept     Step = "pause.kept"     // without memory: its disk's layers are there, and held for it
-	PauseRecorded Step = "pause.recorded" // the store knows of it: the sandbox is paused, its VM is nobody's
+	PauseCaptured Step = "pause.captured" // the guest is paused, its disks use new overlay files
+	PauseWritten  Step = "pause.written"  // the snapshot exists
+	PauseFlushed  Step = "pause.flushed"  // without memory: the guest is paused, its files are synced
+	PauseKept     Step = "pause.kept"     // without memory: its disk's layers exist and are pinned
+	PauseRecorded Step = "pause.recorded" // the store has recorded the pause; the VM is orphaned
 
 	ResumeRestored  Step = "resume.restored"  // the new VM has its memory, and runs
-	ResumeBooted    Step = "resume.booted"    // the new VM has none to have, and has booted
-	ResumeConfirmed Step = "resume.confirmed" // it is the sandbox, and nobody's
-	ResumeRecorded  Step = "resume.recorded"  // its journal says so, and the store that the sandbox is paused
-	ResumeHeld      Step = "resume.held"      // the store says so no more
+	ResumeBooted    Step = "resume.booted"    // the new VM was booted, for a sandbox without memory
+	ResumeConfirmed Step = "resume.confirmed" // it has the sandbox's identity, but is not recorded
+	ResumeRecorded  Step = "resume.recorded"  // its journal says so, but the store says the sandbox is paused
+	ResumeHeld      Step = "resume.held"      // the store no longer says it is paused
 
-	RollbackBegun     Step = "rollback.begun"     // the sandbox is reserved, nothing else has been done
+	RollbackBegun     Step = "rollback.begun"     // the sandbox is reserved, the rest is still to do
 	RollbackRestored  Step = "rollback.restored"  // the new VM has its memory, and runs
-	RollbackConfirmed Step = "rollback.confirmed" // it is the sandbox, and nobody's
-	RollbackRecorded  Step = "rollback.recorded"  // its journal says so, where it does not hold
-	RollbackExchanged Step = "rollback.exchanged" // it holds, and the old VM is nobody's
+	RollbackConfirmed Step = "rollback.confirmed" // it has the sandbox's identity, but is not recorded
+	RollbackRecorded  Step = "rollback.recorded"  // its journal says so, in a place without effect
+	RollbackExchanged Step = "rollback.exchanged" // it is in effect, and the old VM is orphaned
 
-	SpawnAsked    Step = "spawn.asked"    // in forkd-spawn, as those below: it has the request and its descriptors
-	SpawnForked   Step = "spawn.forked"   // there is a process, which enters its jail
-	SpawnExecuted Step = "spawn.executed" // it has its program, and the daemon does not know
+	SpawnAsked    Step = "spawn.asked"    // in forkd-spawn, like the following: it has the request and its descriptors
+	SpawnForked   Step = "spawn.forked"   // the process exists and enters its jail
+	SpawnExecuted Step = "spawn.executed" // it executes its program, but the daemon does not know yet
 )
 
-// SpawnPrefix is that of steps which are passed with VMs in a jail only.
+// SpawnPrefix begins the steps that occur only for VMs in a jail.
 const SpawnPrefix = "spawn."
 
-// Prefixes of the stores' steps, which are not listed: their own tests go through them.
+// Prefixes of the stores' steps. They are not listed here; the stores' own tests cover them.
 const (
 	LayerPrefix    = "layer."
 	SnapshotPrefix = "snapshot."
 )
 
-// Steps are all that are named above.
+// Steps returns all steps listed above.
 func Steps() []Step {
 	return []Step{
 		BranchReserved, BranchFiles, BranchCaptured, BranchRunning, BranchWritten, BranchDone,

@@ -1,6 +1,7 @@
-// Package fieldnames finds the fields of a JSON body that the body's Go type does not have, and the known field that
-// each was probably meant to be. It matches names exactly: encoding/json ignores their case. Both APIs call it after
-// they have bounded the body's size. It judges names only, not values. The trap: a type that decodes itself is a leaf.
+// Package fieldnames finds fields of a JSON body that its Go type does not have, and for each the known field
+// with the most similar name. It matches names exactly, while encoding/json ignores their case. Both APIs call it
+// after they have limited the body's size. It checks only names, not values. Beware: it does not look into types
+// with their own decoder.
 package fieldnames
 
 import (
@@ -12,18 +13,18 @@ import (
 	"strings"
 )
 
-// Field is a field that its object does not have.
+// Field is a field of the body that its Go type lacks.
 type Field struct {
-	Path  string // from the body's top, such as limits.cpus or hosts[0].port
-	Near  string // path of the nearest known field of the object; empty if the object has no fields
-	Close bool   // Near differs by so little that it was probably meant
+	Path  string // from the top of the body, such as limits.cpus or hosts[0].port
+	Near  string // path of the object's most similar known field; empty if the object has no fields
+	Close bool   // Near is so similar that it was probably meant
 }
 
-// maxFields bounds how many are reported.
+// maxFields limits the number of reported fields.
 const maxFields = 8
 
-// Unknown returns the unknown fields of a body that is to be decoded into v, a pointer. It returns none for a body that
-// is no JSON.
+// Unknown returns the unknown fields of a body to be decoded into v, a pointer. If the body is not valid JSON, it
+// returns nil.
 func Unknown(body []byte, v any) []Field {
 	var value any
 	if json.Unmarshal(body, &value) != nil {
@@ -36,7 +37,7 @@ func Unknown(body []byte, v any) []Field {
 
 type walk struct{ found []Field }
 
-// value looks at a value that is to become one of type t.
+// value checks a value to be decoded into type t.
 func (w *walk) value(value any, t reflect.Type, path string) {
 	for t != nil && t.Kind() == reflect.Pointer {
 		if t.Implements(unmarshaler) {
@@ -91,7 +92,7 @@ func (w *walk) object(object map[string]any, t reflect.Type, path string) {
 	}
 }
 
-// fields returns the types of a struct's fields by their names in JSON.
+// fields returns the types of a struct's fields by their JSON names.
 func fields(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for i := range t.NumField() {
@@ -118,7 +119,7 @@ func fields(t reflect.Type) map[string]reflect.Type {
 	return out
 }
 
-// nearest returns the known name with the least edit distance, and whether that is small.
+// nearest returns the known name with the smallest edit distance, and whether that is small.
 func nearest(name string, known map[string]reflect.Type) (near string, close bool) {
 	least := -1
 	for _, k := range slices.Sorted(maps.Keys(known)) {
@@ -133,13 +134,13 @@ func nearest(name string, known map[string]reflect.Type) (near string, close boo
 	return near, near != "" && least <= min(2, len(plain(near))/4)
 }
 
-// plain returns a name without case and underscores, cut to a length that keeps distance cheap.
+// plain returns a name without case and underscores, truncated to keep distance cheap.
 func plain(name string) string {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", ""))
 	return name[:min(len(name), 64)]
 }
 
-// distance is Levenshtein's, in bytes.
+// distance returns the Levenshtein distance in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

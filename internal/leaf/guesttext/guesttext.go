@@ -1,8 +1,9 @@
-// Package guesttext turns bytes of a guest into text for people: errors, events, logs and audit lines. It owns
-// the one way to do so: clipped to a number of bytes, valid UTF-8, with control characters and those that change
-// the direction of text escaped. Every host-side package that reads a guest's words may call it. It keeps no
-// result of a program: that is data, and the caller's to bound. The trap: fmt.Errorf copies what it is given, so
-// a guest's text must pass here before it becomes part of an error; test/arch looks for calls that do not.
+// Package guesttext converts bytes from a guest to text for people, in errors, events, logs and audit lines. The
+// text is limited to a number of bytes and valid UTF-8; control characters and characters that change the
+// direction of text are escaped. Every host-side package that reads a guest's text may call it. It is not for the
+// output of programs: that is data, and the caller has to limit it. Beware: fmt.Errorf copies its arguments, so a
+// guest's text must be converted before it becomes part of an error. A test in test/arch finds calls without the
+// conversion.
 package guesttext
 
 import (
@@ -15,27 +16,27 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// Bounds in bytes, without the mark of a cut.
+// Limits in bytes, without the mark of a cut.
 const (
-	Max      = 1024 // of a Text on one line
-	MaxLines = 4096 // of one with several, such as the end of a program's output
+	Max      = 1024 // of a Text with one line
+	MaxLines = 4096 // of a Text with several lines, such as the end of a program's output
 )
 
-// maxEscaped is the growth of a byte that is escaped, at most: a byte that is no UTF-8 becomes four.
+// maxEscaped is the largest growth by escaping: an invalid UTF-8 byte becomes four bytes.
 const maxEscaped = 4
 
-// Text is text that is safe to show. Its zero value is empty.
+// Text is text that is safe to display. The zero value is empty.
 type Text struct{ text string }
 
 func (t Text) String() string { return t.text }
 
-// Of returns a guest's words on one line.
+// Of returns a guest's text on one line.
 func Of[T ~string | ~[]byte](words T) Text { return Text{clip(words, Max, false)} }
 
-// Lines returns a guest's words, with newlines and tabs.
+// Lines returns a guest's text with newlines and tabs.
 func Lines[T ~string | ~[]byte](words T) Text { return Text{clip(words, MaxLines, true)} }
 
-// Tail returns the end of a guest's words, with newlines and tabs.
+// Tail returns the end of a guest's text with newlines and tabs.
 func Tail[T ~string | ~[]byte](words T) Text {
 	over := max(0, len(words)-MaxLines)
 	text := clip(words[over:], maxEscaped*MaxLines, true)
@@ -51,14 +52,14 @@ func Tail[T ~string | ~[]byte](words T) Text {
 	return Text{text}
 }
 
-// Clip returns words on one line, of at most limit bytes and the mark of a cut.
+// Clip returns text on one line, with at most limit bytes and the mark of a cut.
 func Clip(words string, limit int) string { return clip(words, limit, false) }
 
 // ClipLines is Clip with newlines and tabs.
 func ClipLines(words string, limit int) string { return clip(words, limit, true) }
 
-// Error returns an error with the causes of err, whose text is safe to show. An error with such a text is
-// returned as it is.
+// Error returns an error with the causes of err and text that is safe to display. If err's text is safe already,
+// it returns err.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -70,10 +71,10 @@ func Error(err error) error {
 	return err
 }
 
-// New returns an error with a guest's words.
+// New returns an error with a guest's text.
 func New[T ~string | ~[]byte](words T) error { return errors.New(Lines(words).text) }
 
-// guestError has the causes of an error, and another text.
+// guestError has the causes of another error, but a different text.
 type guestError struct {
 	text  string
 	cause error
@@ -82,7 +83,7 @@ type guestError struct {
 func (e *guestError) Error() string { return e.text }
 func (e *guestError) Unwrap() error { return e.cause }
 
-// clip makes text of the first words.
+// clip converts the beginning of words to text.
 func clip[T ~string | ~[]byte](words T, limit int, lines bool) string {
 	s := string(words[:min(len(words), limit+utf8.UTFMax)])
 	if len(s) <= limit && isPlain(s, lines) {
@@ -119,13 +120,13 @@ func isPlain(s string, lines bool) bool {
 	return true
 }
 
-// isShown reports whether a character is shown as it is. Format characters, such as those that change the
+// isShown reports whether a character is displayed unchanged. Format characters, such as the ones that change the
 // direction of text, are not printable.
 func isShown(r rune, lines bool) bool {
 	return unicode.IsPrint(r) || lines && (r == '\n' || r == '\t')
 }
 
-// escape writes a character as Go does.
+// escape returns a character in Go's escaped form.
 func escape(r rune) string {
 	quoted := strconv.QuoteRuneToASCII(r)
 	return quoted[1 : len(quoted)-1]

@@ -6,10 +6,10 @@ import (
 	"log/slog"
 )
 
-// MaxAttr bounds a string in the daemon's log, in bytes. The stack of a panic fits.
+// MaxAttr limits a string in the daemon's log, in bytes. A panic's stack fits.
 const MaxAttr = 16 << 10
 
-// Handler returns a handler that clips messages and attributes before next writes them.
+// Handler returns a handler that clips messages and attributes before it passes them to next.
 func Handler(next slog.Handler) slog.Handler { return handler{next} }
 
 type handler struct{ slog.Handler }
@@ -37,7 +37,7 @@ func clipAttrs(attrs []slog.Attr) []slog.Attr {
 	return out
 }
 
-// attr clips an attribute's value. A value of another kind is replaced by its text only if that is too long.
+// attr clips an attribute's value. A value of another kind is replaced by its text only if the text is too long.
 func attr(a slog.Attr) slog.Attr {
 	v := a.Value.Resolve()
 	switch v.Kind() {

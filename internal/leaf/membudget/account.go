@@ -5,35 +5,35 @@ import (
 	"sync"
 )
 
-// Account counts what one request holds of a budget, on behalf of its tenant. Its methods are safe for
-// concurrent use. A nil Account counts nothing and has room for everything.
+// Account counts a request's charge to a budget, on behalf of its tenant. Its methods are safe for concurrent
+// use. A nil Account does not count and has no limit.
 type Account struct {
 	budget *Budget
-	most   int64 // that one request may hold
+	most   int64 // limit of one request
 
 	mu     sync.Mutex // guards the fields below
-	tenant string     // empty: the operator
+	tenant string     // empty for the operator
 	held   int64
-	closed bool // the request has ended: nothing more is charged
+	closed bool // the request has ended, so no more is charged
 }
 
-// Account returns the account of a new request, which may hold at most so many bytes.
+// Account returns the account of a new request. The request may hold at most this many bytes.
 func (b *Budget) Account(most int64) *Account { return &Account{budget: b, most: most} }
 
 type accountKey struct{}
 
-// With returns a context that has an account.
+// With returns a context with an account.
 func With(ctx context.Context, a *Account) context.Context {
 	return context.WithValue(ctx, accountKey{}, a)
 }
 
-// From returns the account of a request's context; nil if it has none.
+// From returns the account of a request's context, or nil.
 func From(ctx context.Context) *Account {
 	a, _ := ctx.Value(accountKey{}).(*Account)
 	return a
 }
 
-// Of names the tenant. It is called before anything is charged.
+// Of sets the tenant. It is called before the first charge.
 func (a *Account) Of(tenant string) {
 	if a == nil {
 		return
@@ -45,7 +45,7 @@ func (a *Account) Of(tenant string) {
 	}
 }
 
-// Most returns the number of bytes that the request may hold; 0: there is no limit.
+// Most returns the number of bytes the request may hold; 0 means no limit.
 func (a *Account) Most() int64 {
 	if a == nil {
 		return 0
@@ -53,7 +53,7 @@ func (a *Account) Most() int64 {
 	return a.most
 }
 
-// Held returns the number of bytes that are charged.
+// Held returns the number of charged bytes.
 func (a *Account) Held() int64 {
 	if a == nil {
 		return 0
@@ -63,7 +63,7 @@ func (a *Account) Held() int64 {
 	return a.held
 }
 
-// Charge counts n bytes more. It returns false, and counts none, if there is no room for them.
+// Charge charges n more bytes. If there is no room for them, it makes no charge and returns false.
 func (a *Account) Charge(n int64) bool {
 	if a == nil {
 		return true
@@ -77,7 +77,7 @@ func (a *Account) Charge(n int64) bool {
 	return true
 }
 
-// ChargeUpTo counts as many of n bytes as there is room for, and returns their number.
+// ChargeUpTo charges as many of n bytes as there is room for, and returns their number.
 func (a *Account) ChargeUpTo(n int64) int64 {
 	if a == nil {
 		return n
@@ -92,8 +92,8 @@ func (a *Account) ChargeUpTo(n int64) int64 {
 	return n
 }
 
-// Settle makes the charge n bytes, in place of all that was charged. It returns false, and changes
-// nothing, if there is no room for them.
+// Settle sets the charge to n bytes, replacing all previous charges. If there is no room for them, it changes
+// nothing and returns false.
 func (a *Account) Settle(n int64) bool {
 	if a == nil {
 		return true
@@ -110,8 +110,8 @@ func (a *Account) Settle(n int64) bool {
 	return true
 }
 
-// Owe is Settle for an answer that has to be given: it may exceed the share, and then keeps the
-// tenant's next requests waiting.
+// Owe is Settle for an answer that must be sent. The charge may exceed the share, and then delays the tenant's
+// next requests.
 func (a *Account) Owe(n int64) {
 	if a == nil {
 		return
@@ -125,7 +125,7 @@ func (a *Account) Owe(n int64) {
 	a.held = n
 }
 
-// Full reports whether there is no room for n bytes more.
+// Full reports whether there is no room for n more bytes.
 func (a *Account) Full(n int64) bool {
 	if !a.Charge(n) {
 		return true
@@ -134,7 +134,7 @@ func (a *Account) Full(n int64) bool {
 	return false
 }
 
-// Release takes back n bytes of what was charged.
+// Release releases n charged bytes.
 func (a *Account) Release(n int64) {
 	if a == nil {
 		return
@@ -146,7 +146,7 @@ func (a *Account) Release(n int64) {
 	a.held -= n
 }
 
-// Close ends the account and takes back all that was charged.
+// Close ends the account and releases all charges.
 func (a *Account) Close() {
 	if a == nil {
 		return

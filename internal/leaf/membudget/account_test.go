@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What an account holds ends with it, in whatever order its calls come.
+// An account's charge ends with it, in whatever order its calls occur.
 func TestAnAccountLeavesNothing(t *testing.T) {
 	b := New(1000)
 	a := b.Account(300)
@@ -13,14 +13,14 @@ func TestAnAccountLeavesNothing(t *testing.T) {
 	if !a.Charge(200) || a.Charge(200) || a.ChargeUpTo(500) != 100 {
 		t.Error("a request holds as much as one request may")
 	}
-	a.Of("other") // it holds something: too late
+	a.Of("other") // it has a charge already: too late
 	if !a.Settle(50) || a.Held() != 50 || b.Used() != 50 || a.Settle(301) || a.Held() != 50 {
 		t.Errorf("settled at %d, used %d", a.Held(), b.Used())
 	}
 	if a.Full(100) || !a.Full(300) || a.Held() != 50 {
 		t.Error("asking for room changes nothing")
 	}
-	a.Owe(700) // beyond the share and the limit
+	a.Owe(700) // above the share and the limit
 	if next := b.Account(300); b.Used() != 700 || a.Charge(1) || next.Charge(200) {
 		t.Errorf("used %d", b.Used())
 	}

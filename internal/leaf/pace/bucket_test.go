@@ -12,7 +12,7 @@ func TestTakeWaitsForItsToken(t *testing.T) {
 			t.Errorf("token %d: wait %s, want %s", i, got, want)
 		}
 	}
-	if got := b.Take(now.Add(time.Second)); got != 0 { // ten came, two were owed
+	if got := b.Take(now.Add(time.Second)); got != 0 { // ten were added, two were owed
 		t.Errorf("after a second: wait %s", got)
 	}
 }

@@ -1,9 +1,9 @@
-// Package shares divides a fixed number of slots fairly among tenants, and a tenant's part among its
-// sandboxes, so that no holder can take what another one needs. It knows no names in advance: a holder
-// may take more only while at least as much as it holds then stays free (a dynamic threshold, as
-// switches have for shared buffers). A part of the slots is kept for holders that have few. So one
-// greedy tenant gets three eighths, two get a quarter each, and a newcomer finds room. The trap: among
-// very many sandboxes of one tenant that all take what they can, the next one has to wait for its turn.
+// Package shares divides a fixed number of slots fairly among tenants, and a tenant's part among its sandboxes,
+// so that no holder can starve another. It needs no list of holders in advance: a holder may take more only if at
+// least as much as it holds stays free (a dynamic threshold, as switches use for shared buffers). A part of the
+// slots is reserved for holders with few slots. So one greedy tenant gets three eighths, two get a quarter each,
+// and a new tenant still finds room. Beware: if very many sandboxes of one tenant take all they can, the next one
+// has to wait for its turn.
 package shares
 
 import (
@@ -12,26 +12,26 @@ import (
 	"sync"
 )
 
-// Key says who holds a slot.
+// Key identifies the holder of a slot.
 type Key struct {
-	Tenant  string // empty: the operator
+	Tenant  string // empty for the operator
 	Sandbox string
 }
 
-// Pool is a number of slots. Its methods are safe for concurrent use.
+// Pool is a fixed number of slots. Its methods are safe for concurrent use.
 type Pool struct {
 	capacity int
 
-	mu      sync.Mutex // guards what follows; no I/O under it
+	mu      sync.Mutex // guards the fields below; no I/O under it
 	used    int
 	tenants map[string]*tenant
 }
 
-// tenant holds slots through its sandboxes. It is listed while it holds or waits for any.
+// tenant holds slots through its sandboxes. It is listed while it holds or waits for slots.
 type tenant struct {
 	used      int
 	sandboxes map[string]*sandbox
-	waiting   []*sandbox // that have waiters, in the order of their turns
+	waiting   []*sandbox // with waiters, in the order of their turns
 }
 
 type sandbox struct {
@@ -39,12 +39,12 @@ type sandbox struct {
 	waiters []chan struct{} // first come, first served; closed when its slot is granted
 }
 
-// New makes a pool of free slots.
+// New returns a pool of free slots.
 func New(capacity int) *Pool {
 	return &Pool{capacity: capacity, tenants: map[string]*tenant{}}
 }
 
-// Try takes n slots, and reports whether they were within the holder's share.
+// Try takes n slots if they are within the holder's share, and reports whether it did.
 func (p *Pool) Try(k Key, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,8 +57,7 @@ func (p *Pool) Try(k Key, n int) bool {
 	return ok
 }
 
-// Wait takes one slot, as soon as it is within the holder's share. Waiting sandboxes of a tenant take
-// turns.
+// Wait takes one slot as soon as it is within the holder's share. A tenant's waiting sandboxes take turns.
 func (p *Pool) Wait(ctx context.Context, k Key) error {
 	p.mu.Lock()
 	t, s := p.findLocked(k)
@@ -81,7 +80,7 @@ func (p *Pool) Wait(ctx context.Context, k Key) error {
 	}
 }
 
-// giveUp takes a waiter off its queue, or frees the slot that it was granted meanwhile.
+// giveUp removes a waiter from its queue, or frees the slot if it was granted meanwhile.
 func (p *Pool) giveUp(k Key, turn chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,14 +98,14 @@ func (p *Pool) giveUp(k Key, turn chan struct{}) {
 	p.freeLocked(k, 1)
 }
 
-// Free gives n slots back.
+// Free returns n slots.
 func (p *Pool) Free(k Key, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.freeLocked(k, n)
 }
 
-// Used returns how many slots are taken.
+// Used returns the number of slots taken.
 func (p *Pool) Used() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,18 +126,18 @@ func (p *Pool) findLocked(k Key) (*tenant, *sandbox) {
 	return t, s
 }
 
-// Parts of the capacity. A tenant or a sandbox is small if it holds no more than its part, and one
-// slot at least.
+// Fractions of the capacity. A tenant or sandbox is small if it holds no more than this fraction; one slot is
+// always small.
 const (
 	tenantReserve  = 4   // for small tenants
-	sandboxReserve = 16  // of what a tenant may still take, for its small sandboxes
-	smallTenant    = 64  // so that 16 of them fit into the reserve
+	sandboxReserve = 16  // for a tenant's small sandboxes, from its remaining share
+	smallTenant    = 64  // so 16 of them fit into the reserve
 	smallSandbox   = 512 // a few
 )
 
-// mayLocked is the rule. left is free after the grant, without the reserve: a tenant that is not small
-// may hold no more than that, and a sandbox that is not small no more than what its tenant may still
-// take.
+// mayLocked decides whether to grant n slots. left is the number of slots free after the grant. A tenant that is
+// not small may hold at most left without the reserve. A sandbox that is not small may hold at most the number
+// that its tenant may still take.
 func (p *Pool) mayLocked(t *tenant, s *sandbox, n int) bool {
 	left := p.capacity - p.used - n
 	if t.used == 0 || t.used+n <= p.capacity/smallTenant {
@@ -157,7 +156,7 @@ func (p *Pool) takeLocked(t *tenant, s *sandbox, n int) {
 
 func (p *Pool) freeLocked(k Key, n int) {
 	t, s := p.findLocked(k)
-	n = min(n, s.used) // more would be a holder's mistake, and must not make room that is not there
+	n = min(n, s.used) // a larger n would be the holder's mistake, and must not create room
 	p.used, t.used, s.used = p.used-n, t.used-n, s.used-n
 	p.dropLocked(k, t, s)
 	for _, t := range p.tenants {
@@ -165,7 +164,7 @@ func (p *Pool) freeLocked(k Key, n int) {
 	}
 }
 
-// wakeLocked grants slots to waiters of a tenant, one of each sandbox in turn.
+// wakeLocked grants slots to a tenant's waiters, one of each sandbox in turn.
 func (p *Pool) wakeLocked(t *tenant) {
 	for idle := 0; idle < len(t.waiting); {
 		s := t.waiting[0]
@@ -193,7 +192,7 @@ func (t *tenant) forgetWaiting(s *sandbox) {
 	}
 }
 
-// dropLocked forgets holders that hold none and wait for none.
+// dropLocked removes holders without slots and waiters.
 func (p *Pool) dropLocked(k Key, t *tenant, s *sandbox) {
 	if s.used == 0 && len(s.waiters) == 0 {
 		delete(t.sandboxes, k.Sandbox)

@@ -51,7 +51,7 @@ func TestAWaiterGetsASlotThatIsFreed(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- p.Wait(ctx, greedy) }()
 	for waiting(p, greedy) == 0 {
-		if err := p.Wait(t.Context(), quiet); err != nil { // passes what waits
+		if err := p.Wait(t.Context(), quiet); err != nil { // passes the waiters
 			t.Fatal(err)
 		}
 		p.Free(quiet, 1)
@@ -82,8 +82,8 @@ func waiting(p *Pool, k Key) int {
 	return 0
 }
 
-// FuzzPool takes and frees slots in any order: counts agree, and a tenant that holds none gets one
-// while others have left the half that they have to.
+// FuzzPool takes and frees slots in any order. The counts must agree, and a tenant without slots gets one if the
+// others have left the half that they have to leave.
 func FuzzPool(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 0x80, 0x81, 0x82})
 	f.Add([]byte{0x10, 0x10, 0x10, 0x90, 0x41, 0xc1})

@@ -1,15 +1,13 @@
-// Package vmspec is the blueprint of a virtual machine: plain, validated data
-// that means the same on every host. It holds no file descriptor and opens
-// nothing; package vmm turns a blueprint into a live machine. Everything that
-// decides whether a waiting shell can take a snapshot (memory size, number of
-// vCPUs, number of disks) is in Shape; the trap is to add a field to Machine
-// that a shell needs earlier than a snapshot is known.
+// Package vmspec describes a virtual machine with plain, validated data that has the same meaning on every host.
+// It has no file descriptors and opens no files; package vmm creates the machine from it. Shape has everything
+// that decides whether a waiting shell fits a snapshot: memory size, number of vCPUs, number of disks. Beware of
+// adding a field to Machine that a shell needs before the snapshot is known.
 package vmspec
 
 import "fmt"
 
-// Limits of a machine. The upper memory limit keeps guest-physical addresses
-// within 40 bits, which every KVM host supports.
+// Limits of a machine. The upper memory limit keeps guest-physical addresses within 40 bits, which every KVM host
+// supports.
 const (
 	MinMemoryMiB = 64
 	MaxMemoryMiB = 512 << 10
@@ -17,8 +15,8 @@ const (
 	MaxDisks     = 4
 )
 
-// Shape is what must be equal between a shell and the snapshot it restores.
-// It is comparable, so that it can be the key of a pool.
+// Shape must be equal for a shell and the snapshot that it restores. It is comparable and can be the key of a
+// pool.
 type Shape struct {
 	// MemoryMiB is the guest's memory, in MiB.
 	MemoryMiB int `json:"memory_mib"`
@@ -28,7 +26,7 @@ type Shape struct {
 	Disks int `json:"disks"`
 }
 
-// Validate reports the first field that is out of range.
+// Validate returns an error for the first field out of range.
 func (s Shape) Validate() error {
 	switch {
 	case s.MemoryMiB < MinMemoryMiB || s.MemoryMiB > MaxMemoryMiB:
@@ -41,11 +39,10 @@ func (s Shape) Validate() error {
 	return nil
 }
 
-// KernelArgs is the command line that every guest kernel gets, whatever the
-// image adds. There is no PCI, no PIT and no PIC to look for; reset goes through
-// ACPI, so that a reboot is told from a triple fault.
+// KernelArgs is part of every guest kernel's command line. The image may add to it. The VM has no PCI, PIT or
+// PIC. Reset uses ACPI, to distinguish a reboot from a triple fault.
 const KernelArgs = "console=ttyS0 quiet panic=-1 reboot=a pci=off clocksource=kvm-clock tsc=reliable " +
 	"random.trust_cpu=on 8250.nr_uarts=1 psi=0"
 
-// MemoryBytes is the guest's memory in bytes.
+// MemoryBytes returns the guest's memory in bytes.
 func (s Shape) MemoryBytes() int64 { return int64(s.MemoryMiB) << 20 }

@@ -6,8 +6,8 @@ import (
 	"github.com/forkd/forkd/internal/machine/hostcap"
 )
 
-// chooseAccel decides how QEMU runs the appliance: by the host's KVM only if
-// that is usable and can be nested, since the appliance needs a KVM of its own.
+// chooseAccel selects how QEMU runs the appliance. It uses the host's KVM only if that is usable and supports
+// nesting, because the appliance itself needs KVM.
 func chooseAccel() string {
 	if nestedKVM() && hostcap.QuickKVM(context.Background()).Decide().Where == hostcap.Host {
 		return accelKVM

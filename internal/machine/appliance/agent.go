@@ -12,8 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 )
 
-// Agent returns a client of the running machine's agent, or ErrNotRunning. The
-// caller closes it.
+// Agent returns a client of the running machine's agent, or ErrNotRunning. The caller closes it.
 func (a *Appliance) Agent() (*agentclient.Client, error) {
 	ep, err := a.endpoint(func(s state) int { return s.AgentPort })
 	if err != nil {
@@ -26,7 +25,7 @@ func (a *Appliance) Agent() (*agentclient.Client, error) {
 	return agentclient.New(dial, agentclient.WithToken(ep.Token)), nil
 }
 
-// Upload writes a file in the appliance; parent directories are made.
+// Upload writes a file in the appliance. It creates missing parent directories.
 func Upload(ctx context.Context, c *agentclient.Client, to string, r io.Reader, size int64) error {
 	query := url.Values{"path": {to}, "username": {"root"}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent/files?"+query.Encode(), io.NopCloser(r))
@@ -56,15 +55,15 @@ type Command struct {
 	Args    []string
 	Env     map[string]string
 	Dir     string
-	Stdin   io.Reader     // nil gives the program no input
-	Timeout time.Duration // 0 means none; then the program's whole tree is killed
+	Stdin   io.Reader     // if nil, the program has no input
+	Timeout time.Duration // 0 for no limit; at the limit the program's whole tree is killed
 
 	Stdout, Stderr io.Writer
 }
 
-// Result is how a Command ended.
+// Result is the result of a Command.
 type Result struct {
-	// ExitCode is 128+9 when a signal or the timeout ended the program.
+	// ExitCode is 128+9 if a signal or the timeout ended the program.
 	ExitCode int
 	Status   string
 	TimedOut bool
@@ -72,10 +71,10 @@ type Result struct {
 
 const killedExitCode = 128 + 9
 
-// Run runs a command to its end and streams its output. An error means that
-// the end is not known: the appliance is gone, or ctx ended.
+// Run runs a command to its end and streams its output. An error means that the result is unknown, because the
+// appliance is gone or ctx ended.
 func Run(ctx context.Context, c *agentclient.Client, cmd Command) (Result, error) {
-	// Output is passed on as it comes, nothing of it is kept.
+	// Output is passed on as it arrives, and not kept.
 	var failed error
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -90,7 +89,7 @@ func Run(ctx context.Context, c *agentclient.Client, cmd Command) (Result, error
 				return
 			}
 			if _, failed = to.Write(chunk); failed != nil {
-				cancel(fmt.Errorf("write output: %w", failed)) // the reader went away
+				cancel(fmt.Errorf("write output: %w", failed)) // the reader closed its end
 			}
 		},
 	})

@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queue is how many connections may wait to be accepted at a forwarded port; the kernel bounds it
-// by net.core.somaxconn.
+// queue is the number of connections that may wait to be accepted at a forwarded port. The kernel limits it to
+// net.core.somaxconn.
 const queue = 4096
 
-// lengthenQueues gives the ports that QEMU forwards a queue. QEMU's user network (libslirp 4.8,
-// tcpx_listen) listens with a backlog of 1, so of ten clients that connect at once the kernel
-// resets some. A second listen(2) on a socket that listens changes nothing but its backlog, and any
-// process that has the socket may do that.
+// lengthenQueues enlarges the listen queues of QEMU's forwarded ports. QEMU's user network (libslirp 4.8,
+// tcpx_listen) listens with a backlog of 1, so if ten clients connect concurrently, the kernel resets some. A
+// second listen(2) on a listening socket only changes its backlog, and any process with the socket may call it.
 func lengthenQueues(pid int, ports ...int) error {
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -33,7 +32,7 @@ func lengthenQueues(pid int, ports ...int) error {
 	for _, e := range open {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if err != nil || !strings.HasPrefix(target, "socket:") {
-			continue // closed meanwhile, or of another kind
+			continue // closed meanwhile, or not a socket
 		}
 		fd, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -53,7 +52,7 @@ func lengthenQueues(pid int, ports ...int) error {
 	return nil
 }
 
-// lengthenQueue does it if a descriptor of the process is a socket that listens on one of the ports.
+// lengthenQueue enlarges the queue if a descriptor of the process is a socket listening on one of the ports.
 func lengthenQueue(process, fd int, ports []int) (bool, error) {
 	s, err := unix.PidfdGetfd(process, fd, 0)
 	if err != nil {
@@ -61,7 +60,7 @@ func lengthenQueue(process, fd int, ports []int) (bool, error) {
 	}
 	defer unix.Close(s)
 	if listens, err := unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listens == 0 {
-		return false, nil // of a family that has no such thing, or a connection
+		return false, nil // a family without listening sockets, or a connection
 	}
 	at, err := unix.Getsockname(s)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestQueuesAreLengthened borrows sockets of this very process: one that listens with a backlog of 1
-// takes more connections than that afterwards.
+// TestQueuesAreLengthened borrows sockets of this process: a socket that listens with a backlog of 1 accepts more
+// connections afterwards.
 func TestQueuesAreLengthened(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -31,7 +31,7 @@ func TestQueuesAreLengthened(t *testing.T) {
 	if err := lengthenQueues(os.Getpid(), port); err != nil {
 		t.Fatal(err)
 	}
-	// Of a socket that listens, the kernel says the backlog where it says of others what was sent.
+	// For a listening socket, the kernel reports the backlog in the field that otherwise counts sent data.
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		t.Fatal(err)

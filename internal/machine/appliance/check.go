@@ -11,8 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/machine/hostcap"
 )
 
-// Checks are doctor's lines about what the machine needs of this host. They
-// look at the same things in the same order as Start.
+// Checks returns doctor's lines about the machine's requirements on this host. They check the same requirements
+// as Start, in the same order.
 func Checks(ctx context.Context) []hostcap.Check {
 	qemu, qv := qemuCheck(ctx)
 	kernel, release := kernelCheck(ctx)
@@ -23,7 +23,7 @@ func Checks(ctx context.Context) []hostcap.Check {
 	return append(checks, toolsCheck())
 }
 
-// Ready tells whether checks leave the machine able to start.
+// Ready reports whether the machine can start according to the checks.
 func Ready(checks []hostcap.Check) bool {
 	for _, c := range checks {
 		if c.Level == hostcap.Fail {
@@ -97,7 +97,7 @@ func toolsCheck() hostcap.Check {
 	return c
 }
 
-// nestedKVM reports whether the host's KVM gives a guest a KVM of its own.
+// nestedKVM reports whether the host's KVM supports KVM in its guests.
 func nestedKVM() bool {
 	for _, vendor := range []string{"kvm_amd", "kvm_intel"} {
 		b, err := os.ReadFile("/sys/module/" + vendor + "/parameters/nested")

@@ -16,15 +16,14 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// DefaultName is the machine that commands use when none is named.
+// DefaultName is the machine used by commands without a machine's name.
 const DefaultName = "default"
 
-// ErrNotRunning is returned by what needs a running machine.
+// ErrNotRunning is returned by operations that need a running machine.
 var ErrNotRunning = errors.New("machine is not running")
 
-// Names of the files in a machine's directory. QEMU runs with that directory
-// as its working directory and gets the names alone, so that no path can be too
-// long for a socket or hold a character its option parser splits at.
+// Names of the files in a machine's directory. It is QEMU's working directory, and QEMU is given only file names.
+// So no path can be too long for a socket, or contain a character at which QEMU's option parser splits.
 const (
 	stateFile   = "state.json"
 	tokenFile   = "token"
@@ -47,7 +46,7 @@ type Appliance struct {
 
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
-// Open names a machine. It creates nothing.
+// Open returns the machine with this name. It creates no files.
 func Open(name string) (*Appliance, error) {
 	if name == "" {
 		name = DefaultName
@@ -62,7 +61,7 @@ func Open(name string) (*Appliance, error) {
 	return &Appliance{Name: name, Dir: filepath.Join(root, "machine", name)}, nil
 }
 
-// Running are the names of the machines of this user that run.
+// Running returns the names of this user's running machines.
 func Running() (names []string) {
 	root, err := dataRoot()
 	if err != nil {
@@ -81,7 +80,7 @@ func Running() (names []string) {
 	return names
 }
 
-// dataRoot is forkd's directory for data of this user.
+// dataRoot returns forkd's data directory of this user.
 func dataRoot() (string, error) {
 	if d := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
 		return filepath.Join(d, "forkd"), nil
@@ -93,7 +92,7 @@ func dataRoot() (string, error) {
 	return filepath.Join(home, ".local", "share", "forkd"), nil
 }
 
-// cacheRoot is where what can be made again is kept.
+// cacheRoot returns the directory for recreatable files.
 func cacheRoot() (string, error) {
 	d, err := os.UserCacheDir()
 	if err != nil {
@@ -104,13 +103,13 @@ func cacheRoot() (string, error) {
 
 func (a *Appliance) path(name string) string { return filepath.Join(a.Dir, name) }
 
-// Exists reports whether the machine has ever been started and not removed.
+// Exists reports whether the machine was started before and not removed since.
 func (a *Appliance) Exists() bool {
 	_, err := os.Stat(a.path(tokenFile))
 	return err == nil
 }
 
-// Token is the bearer token of the machine's agent and daemon.
+// Token returns the bearer token of the machine's agent and daemon.
 func (a *Appliance) Token() (string, error) {
 	b, err := os.ReadFile(a.path(tokenFile))
 	if err != nil {
@@ -134,15 +133,15 @@ func (a *Appliance) prepare() error {
 	return durable.Replace(a.path(tokenFile), []byte(hex.EncodeToString(secret)))
 }
 
-// isAt reports whether a file is still the one at that path.
+// isAt reports whether the path still refers to the file.
 func isAt(f *os.File, path string) bool {
 	own, err1 := f.Stat()
 	there, err2 := os.Stat(path)
 	return err1 == nil && err2 == nil && os.SameFile(own, there)
 }
 
-// lock serialises what changes a machine, across processes. The lock is
-// released by the returned function, or by the kernel if the process dies.
+// lock serializes changes to a machine across processes. The returned function releases the lock, and so does the
+// kernel if the process dies.
 func (a *Appliance) lock(ctx context.Context) (func(), error) {
 	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
 		return nil, err
@@ -154,7 +153,7 @@ func (a *Appliance) lock(ctx context.Context) (func(), error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			if !isAt(f, a.path(lockFile)) { // removed with its machine while this waited
+			if !isAt(f, a.path(lockFile)) { // removed with its machine while waiting
 				f.Close()
 				return a.lock(ctx)
 			}

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// dataDisk is the file of the appliance's data disk. It is sparse: it takes what the
+// dataDisk is the file of the appliance's data disk. It is sparse: its size on disk is the data that the
 // appliance has written.
 type dataDisk struct{ path string }
 
-// ensure creates and formats the disk, once, or makes it larger.
+// ensure creates and formats the disk if it is missing, or enlarges it.
 func (d dataDisk) ensure(ctx context.Context, gib int) error {
 	size := int64(gib) << 30
 	st, err := os.Stat(d.path)
 	switch {
 	case err == nil && st.Size() >= size:
-		return nil // never made smaller
+		return nil // never shrunk
 	case err == nil:
 		return d.grow(ctx, size)
 	case !errors.Is(err, os.ErrNotExist):
@@ -29,16 +29,15 @@ func (d dataDisk) ensure(ctx context.Context, gib int) error {
 	return d.create(ctx, size)
 }
 
-// create formats under a temporary name, so that a half formatted disk is
-// never taken for one that has data.
+// create formats under a temporary name, so that a partially formatted disk is never mistaken for one with data.
 func (d dataDisk) create(ctx context.Context, size int64) error {
 	tmp := d.path + ".new"
 	if err := makeSparse(tmp, size); err != nil {
 		return fmt.Errorf("create data disk: %w", err)
 	}
 	defer os.Remove(tmp)
-	// verity: layers may be sealed by the kernel. lazy_*: a sparse file needs no
-	// zeroes written. 1 % is kept for root, who is the only user anyway.
+	// verity: the kernel may protect layers. lazy_*: a sparse file needs no zeros written. 1 % is reserved for
+	// root, who is the only user anyway.
 	err := runTool(ctx, "mkfs.ext4", "-q", "-F", "-m", "1", "-O", "verity",
 		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,assume_storage_prezeroed=1", "-L", "forkd-data", tmp)
 	if err != nil {
@@ -51,7 +50,7 @@ func (d dataDisk) grow(ctx context.Context, size int64) error {
 	if err := makeSparse(d.path, size); err != nil {
 		return fmt.Errorf("grow data disk: %w", err)
 	}
-	// resize2fs refuses a file system that was not checked; status 1 means repaired.
+	// resize2fs requires a checked file system; status 1 means repaired.
 	var exit *exec.ExitError
 	if err := runTool(ctx, "e2fsck", "-f", "-p", d.path); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
 		return fmt.Errorf("check data disk: %w", err)
@@ -74,7 +73,7 @@ func makeSparse(path string, size int64) error {
 	return f.Close()
 }
 
-// runTool runs a program of e2fsprogs, which often lies outside a user's PATH.
+// runTool runs a program of e2fsprogs, which is often outside of a user's PATH.
 func runTool(ctx context.Context, name string, args ...string) error {
 	path, err := lookTool(name)
 	if err != nil {

@@ -14,27 +14,27 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// dataMount is where the appliance has its data disk.
+// dataMount is the mount point of the appliance's data disk.
 const dataMount = "/var/lib/forkd"
 
 // The daemon's name among the appliance's services, and its log there.
 const (
 	daemonService = "daemon"
 	daemonLog     = dataMount + "/log/daemon.log"
-	auditLog      = dataMount + "/log/audit.log" // by default
+	auditLog      = dataMount + "/log/audit.log" // the default
 )
 
-// guestToken is where the appliance's services read their bearer token.
+// guestToken is the path of the bearer token for the appliance's services.
 const guestToken = "/etc/forkd/token" // #nosec G101 -- a path
 
-// moduleNames are the modules the appliance needs beyond what Debian's cloud
-// kernel has built in; their dependencies are added.
+// moduleNames are the modules that the appliance needs in addition to the ones built into Debian's cloud kernel.
+// Their dependencies are added.
 var moduleNames = []string{
 	"virtio_pci", "virtio_net", "virtio_blk", "virtio-rng", "virtio_balloon", // before 6.2 the first is a module, too
-	"kvm-amd", "kvm-intel", "tun", "veth", // veth: tests make an internet of it
+	"kvm-amd", "kvm-intel", "tun", "veth", // veth: tests build networks with it
 }
 
-// applets are the busybox tools that get a name of their own.
+// applets are the busybox tools with their own names.
 var applets = []string{
 	"sh", "ash", "ls", "cat", "cp", "mv", "rm", "mkdir", "rmdir", "ln", "ps", "top", "free", "df", "du", "dmesg",
 	"mount", "umount", "grep", "sed", "awk", "find", "head", "tail", "less", "vi", "wc", "sort", "uniq", "cut", "tr",
@@ -43,8 +43,7 @@ var applets = []string{
 	"seq", "uname", "uptime", "nproc", "sync", "clear", "reset", "tee", "yes", "time", "timeout", "basename", "dirname",
 }
 
-// writeInitrd builds the appliance's initramfs. It is private (mode 0600): it
-// holds the token.
+// writeInitrd builds the appliance's initramfs. It is private (mode 0600), because it contains the token.
 func (a *Appliance) writeInitrd(p plan, token string) error {
 	entries, err := a.initrdEntries(p, token)
 	if err != nil {
@@ -74,7 +73,7 @@ func (a *Appliance) initrdEntries(p plan, token string) ([]initramfs.Entry, erro
 		initramfs.Dir("root", 0o700), initramfs.Dir("proc", 0o555), initramfs.Dir("sys", 0o555),
 		initramfs.Dir("dev", 0o755), initramfs.Dir("run", 0o755), initramfs.Dir("tmp", 0o1777),
 		initramfs.Dir("mnt", 0o755), initramfs.Dir("var/log", 0o755),
-		initramfs.Char("dev/console", 0o600, 5, 1), // before devtmpfs is there
+		initramfs.Char("dev/console", 0o600, 5, 1), // before devtmpfs is mounted
 		initramfs.Symlink("sbin", "usr/bin"), initramfs.Symlink("bin", "usr/bin"), initramfs.Symlink("usr/sbin", "bin"),
 		initramfs.File(guest.ConfigPath[1:], 0o644, config),
 		initramfs.File(guestToken[1:], 0o600, []byte(token)),
@@ -107,14 +106,14 @@ func programEntries(programs map[string]string) ([]initramfs.Entry, error) {
 	return entries, nil
 }
 
-// guestConfig names the services of the appliance. The agent is kept longest
-// when memory is short: without it nobody could find out why.
+// guestConfig lists the services of the appliance. The agent is the last to be killed when memory is short:
+// without it the problem could not be debugged.
 func (a *Appliance) guestConfig(ipv6 bool, s state) (guest.Config, error) {
 	settings, err := s.Network.args()
 	if s.Jail != "" {
 		settings = append([]string{"--jail", s.Jail}, settings...)
 	}
-	settings = append(append([]string{"--audit-log", auditLog}, settings...), s.Serve...) // the last of a flag counts
+	settings = append(append([]string{"--audit-log", auditLog}, settings...), s.Serve...) // the last flag wins
 	return guest.Config{
 		Hostname:  a.qemuName(),
 		DataMount: dataMount,
@@ -132,7 +131,7 @@ func (a *Appliance) guestConfig(ipv6 bool, s state) (guest.Config, error) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// busyboxPath is the static busybox of the Debian package busybox-static.
+// busyboxPath returns the path of the static busybox from the Debian package busybox-static.
 func busyboxPath() (string, error) {
 	for _, path := range []string{"/bin/busybox", "/usr/bin/busybox"} {
 		if _, err := os.Stat(path); err == nil {

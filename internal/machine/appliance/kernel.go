@@ -17,33 +17,33 @@ import (
 	"github.com/forkd/forkd/internal/images/kernelpkg"
 )
 
-// kernel is what the appliance needs of a kernel package.
+// kernel holds the parts of a kernel package needed by the appliance.
 type kernel struct {
 	release string
 	image   string // path of the file to boot
 	modules []initramfs.Module
 }
 
-// imageName is the kernel in the cache: an ELF file if it can be entered
-// directly (PVH), which spares an emulated boot two seconds of unpacking.
+// imageName is the kernel's file name in the cache. The file is an ELF file if the kernel can be entered directly
+// (PVH), which saves two seconds of unpacking in an emulated boot.
 const imageName = "kernel"
 
-// kernelCache keeps what is read of a package, since unpacking one takes
-// seconds and a start should not. Its file names are part of the format.
+// kernelCache stores the needed parts of a package, because unpacking one takes seconds and would delay a start.
+// Its file names are part of the format.
 type kernelCache struct {
 	dir      string
-	packages string // where packages are fetched to
-	which    string // as kernelpkg.Find understands it; empty: the one that a machine has by default
+	packages string // directory for downloaded packages
+	which    string // in the format of kernelpkg.Find; if empty, the machine's default kernel
 }
 
-// kernelIndex is the cache's description of itself, written last.
+// kernelIndex describes the cache's content. It is written last.
 type kernelIndex struct {
 	Release string   `json:"release"`
 	Modules []string `json:"modules"` // file names in load order
 }
 
-// findKernel returns the appliance's kernel: from the cache, or from the
-// package that the host's apt has. which is as of kernelCache.
+// findKernel returns the appliance's kernel from the cache, or from a package downloaded with the host's apt.
+// which is as in kernelCache.
 func findKernel(ctx context.Context, which string, progress func(string)) (*kernel, error) {
 	cache, err := newKernelCache(which)
 	if err != nil {
@@ -64,7 +64,7 @@ func findKernel(ctx context.Context, which string, progress func(string)) (*kern
 	return cache.load()
 }
 
-// bootImage is the form of the kernel that QEMU is given.
+// bootImage returns the kernel in the form for QEMU.
 func bootImage(ctx context.Context, pkg *kernelpkg.Package) ([]byte, error) {
 	if pkg.Config("PVH") == "y" {
 		return pkg.Vmlinux(ctx)
@@ -96,7 +96,7 @@ func (c kernelCache) open(ctx context.Context) (*kernelpkg.Package, error) {
 	return kernelpkg.OpenDeb(ctx, path)
 }
 
-// kernelCacheKey changes when another kernel or set of modules is asked for.
+// kernelCacheKey returns a key for the kernel and the set of modules.
 func kernelCacheKey(which string) string {
 	of := append(slices.Clone(moduleNames), imageName)
 	if which != "" {
@@ -133,7 +133,7 @@ func (c kernelCache) load() (*kernel, error) {
 	return k, nil
 }
 
-// store writes the cache under a temporary name: a half cache does not exist.
+// store writes the cache under a temporary name, so that it never exists in part.
 func (c kernelCache) store(ctx context.Context, pkg *kernelpkg.Package) error {
 	modules, err := pkg.Modules(moduleNames...)
 	if err != nil {

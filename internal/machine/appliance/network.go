@@ -14,29 +14,30 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance/guest"
 )
 
-// Network is what the machine's daemon is told about sandboxes' networks. It is plain data, kept in
-// the state file, which is the user's alone: the proxy may have a password in it.
+// Network holds the machine daemon's settings for sandboxes' networks. It is plain data in the state file, which
+// only the user can read, because the proxy may contain a password.
 type Network struct {
-	// Ceiling is none, public, or a policy as JSON; empty: none is set, and all that is opened may be reached.
+	// Ceiling is none, public, or a policy as JSON. If empty, there is no ceiling, and all opened networks may be
+	// reached.
 	Ceiling string `json:"ceiling,omitempty"`
-	// Private are CIDRs that policies may allow.
+	// Private lists CIDRs that policies may allow.
 	Private []string `json:"private,omitempty"`
-	// HostPorts are ports of the host that policies may allow; nil: those that anybody may listen at.
+	// HostPorts lists ports of the host that policies may allow. If nil, they are the unprivileged ports.
 	HostPorts []string `json:"host_ports"`
-	// Own are addresses by which the host is reached, which nothing in the machine may reach.
+	// Own lists addresses of the host that must be unreachable from the machine.
 	Own []string `json:"own,omitempty"`
-	// Upstream is the URL of the proxy that sandboxes' TCP goes through; empty: none.
+	// Upstream is the URL of the proxy for sandboxes' TCP; empty for no proxy.
 	Upstream string `json:"upstream,omitempty"`
 }
 
-// NetworkChange says what is to be another from now on: what is nil stays.
+// NetworkChange changes network settings. Nil fields are kept.
 type NetworkChange struct {
 	Ceiling, Upstream  *string
 	Private, HostPorts *[]string
 	Own                *[]string
 }
 
-// changed is the network with a change.
+// changed returns the settings with a change applied.
 func (n Network) changed(c NetworkChange) Network {
 	if c.Ceiling != nil {
 		n.Ceiling = *c.Ceiling
@@ -51,19 +52,19 @@ func (n Network) changed(c NetworkChange) Network {
 		n.Own = *c.Own
 	}
 	if c.HostPorts != nil {
-		n.HostPorts = append([]string{}, *c.HostPorts...) // none is not nil
+		n.HostPorts = append([]string{}, *c.HostPorts...) // an empty list is not nil
 	}
 	return n
 }
 
-// same compares as the state file has them.
+// same compares the settings in the form of the state file.
 func (n Network) same(other Network) bool {
 	a, err := json.Marshal(n)
 	b, err2 := json.Marshal(other)
 	return err == nil && err2 == nil && bytes.Equal(a, b)
 }
 
-// differing names the parts of a network that another has otherwise.
+// differing returns the names of the settings that differ.
 func (n Network) differing(other Network) (parts []string) {
 	for _, part := range []struct {
 		name  string
@@ -82,22 +83,22 @@ func (n Network) differing(other Network) (parts []string) {
 	return parts
 }
 
-// Files of the machine that its daemon reads its network from.
+// Files from which the machine's daemon reads its network settings.
 const (
 	guestCeiling  = "/etc/forkd/ceiling.yaml"
 	guestUpstream = "/etc/forkd/upstream-proxy"
 )
 
-// unprivileged are the ports of the host that are opened if nobody says which: those below belong
-// to the host's own services.
+// unprivileged is the default for the host's ports that may be allowed: lower ports belong to the host's own
+// services.
 const unprivileged = "1024-65535"
 
-// named reports whether the ceiling is a word that the daemon knows.
+// named reports whether the ceiling is a keyword of the daemon.
 func (n Network) named() bool { return n.Ceiling == "none" || n.Ceiling == "public" }
 
-// args are the flags of the machine's daemon.
+// args returns the flags for the machine's daemon.
 func (n Network) args() ([]string, error) {
-	// Of the real host, whose user is the machine's: a policy has to name the port.
+	// This is the real host, which belongs to the machine's user. A policy has to name the port.
 	args := []string{"--net-host-address", guest.HostAddress}
 	ports := n.HostPorts
 	if ports == nil {
@@ -130,7 +131,7 @@ func (n Network) args() ([]string, error) {
 	return args, nil
 }
 
-// entries are the files that the flags name.
+// entries returns the files named in the flags.
 func (n Network) entries() (files []initramfs.Entry, err error) {
 	if n.Ceiling != "" && !n.named() {
 		files = append(files, initramfs.File(guestCeiling[1:], 0o600, []byte(n.Ceiling)))
@@ -145,11 +146,11 @@ func (n Network) entries() (files []initramfs.Entry, err error) {
 	return files, nil
 }
 
-// fromMachine is a proxy's URL as the machine knows it: the host's loopback is elsewhere there.
+// fromMachine returns a proxy's URL for use in the machine, where the host's loopback has another address.
 func fromMachine(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return "", fmt.Errorf("upstream proxy: want a URL") // which is not quoted: it may have a password
+		return "", fmt.Errorf("upstream proxy: want a URL") // not quoted, because it may contain a password
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
 	if u.Hostname() == "localhost" || err == nil && addr.IsLoopback() {
@@ -158,8 +159,8 @@ func fromMachine(text string) (string, error) {
 	return u.String(), nil
 }
 
-// outsideOfMachine is a private network without the machine's own, in which the host's loopback is:
-// a CIDR that happens to be around it must not open that.
+// outsideOfMachine returns a private network without the machine's own networks, which contain the host's
+// loopback. A CIDR that contains them must not open it.
 func outsideOfMachine(text string) ([]netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -179,7 +180,7 @@ func outsideOfMachine(text string) ([]netip.Prefix, error) {
 	return rest, nil
 }
 
-// without is a prefix less the part of it that is in the hole.
+// without returns the parts of a prefix outside of the hole.
 func without(p, hole netip.Prefix) []netip.Prefix {
 	switch {
 	case !p.Overlaps(hole):

@@ -14,7 +14,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// flagsOf are what the machine's daemon gets of a network.
+// flagsOf returns the flags of the machine's daemon for a network.
 func flagsOf(t *testing.T, n Network) string {
 	t.Helper()
 	args, err := n.args()
@@ -102,7 +102,7 @@ func TestANetworkIsKeptUntilItIsChanged(t *testing.T) {
 			t.Errorf("another %s is the same network", name)
 		}
 	}
-	var older state // of a build that knew no network
+	var older state // of a build without network settings
 	if err := json.Unmarshal([]byte(`{"digest":"x"}`), &older); err != nil || older.differs(state{Digest: "x"}) {
 		t.Errorf("a state without a network differs: %+v, %v", older.Network, err)
 	}
@@ -157,7 +157,7 @@ func TestTheMachinesDaemonGetsItsJail(t *testing.T) {
 	}
 }
 
-// Its gateway leads to the host's loopback: no CIDR that happens to be around it may open that.
+// Its gateway leads to the host's loopback, so a CIDR that contains it must not open it.
 func TestNoPrivateNetworkHasTheMachinesOwn(t *testing.T) {
 	for _, text := range []string{"10.0.0.0/8", "10.0.2.0/23", "fc00::/7", "fd66:6f72:6b6d::/48", "10.1.0.0/16", "10.0.3.0/24"} {
 		rest, err := outsideOfMachine(text)
@@ -174,7 +174,7 @@ func TestNoPrivateNetworkHasTheMachinesOwn(t *testing.T) {
 					t.Errorf("%s opens %s", text, p)
 				}
 			}
-			last := own.Addr().Prev() // next to it
+			last := own.Addr().Prev() // the address before it
 			if all.Contains(last) && !in(last) {
 				t.Errorf("%s does not open %s", text, last)
 			}

@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// orphan finds a QEMU of this machine that state.json does not know, because
-// the command that started it was killed in between.
+// orphan finds a QEMU of this machine that is missing in state.json because the command that started it was
+// killed.
 func (a *Appliance) orphan() int {
 	b, err := os.ReadFile(a.path(pidFile))
 	if err != nil {
@@ -35,10 +35,10 @@ func (a *Appliance) orphan() int {
 	return pid
 }
 
-// isOrphan asks whether a process is that, again.
+// isOrphan returns a function that checks again whether a process is the orphan.
 func (a *Appliance) isOrphan(pid int) func() bool { return func() bool { return a.orphan() == pid } }
 
-// kill ends the process of that number if it is the one that is meant, and waits until it is gone.
+// kill kills the process if meant confirms it, and waits until it is gone.
 func kill(pid int, meant func() bool, limit time.Duration) error {
 	fd, err := pin(pid, meant)
 	if errors.Is(err, hostproc.ErrGone) {
@@ -51,8 +51,8 @@ func kill(pid int, meant func() bool, limit time.Duration) error {
 	return killPinned(pid, fd, limit)
 }
 
-// pin opens a pidfd of the process of that number, or says hostproc.ErrGone if it is
-// not the one that is meant: only what is asked while a pidfd is open is true of the process behind it.
+// pin opens a pidfd of a process. If meant does not confirm the process, it returns hostproc.ErrGone. meant is
+// called while the pidfd is open, so that its answer refers to the same process.
 func pin(pid int, meant func() bool) (fd int, err error) {
 	fd, err = unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -68,7 +68,7 @@ func pin(pid int, meant func() bool) (fd int, err error) {
 	return fd, nil
 }
 
-// killPinned ends the process behind a pidfd and waits until it is gone.
+// killPinned kills the process of a pidfd and waits until it is gone.
 func killPinned(pid, fd int, limit time.Duration) error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill process %d: %w", pid, err)
@@ -76,7 +76,7 @@ func killPinned(pid, fd int, limit time.Duration) error {
 	return waitGone(fd, limit)
 }
 
-// waitGone waits for the end of the process behind a pidfd.
+// waitGone waits until the process of a pidfd has ended.
 func waitGone(pidfd int, limit time.Duration) error {
 	deadline := time.Now().Add(limit)
 	for {

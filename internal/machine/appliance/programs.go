@@ -10,14 +10,14 @@ import (
 	"path/filepath"
 )
 
-// program is one of forkd's own programs, or a tool, that goes into the appliance.
+// program is a program of forkd, or a tool, to include in the appliance.
 type program struct {
-	name     string // of the file, beside the running program
-	target   string // in the appliance
+	name     string // file name in the running program's directory
+	target   string // path in the appliance
 	optional bool
 }
 
-// spawnTarget is where the program is that the daemon needs for a jail.
+// spawnTarget is the path of the program the daemon needs for a jail.
 const spawnTarget = "usr/bin/forkd-spawn"
 
 var programs = []program{
@@ -29,8 +29,8 @@ var programs = []program{
 	{name: "forkd-bench", target: "usr/bin/forkd-bench", optional: true},
 }
 
-// findPrograms maps targets to files on the host. They are looked for beside
-// the running program, where both `make build` and the package put them.
+// findPrograms maps targets to files on the host. It searches the running program's directory, where both `make
+// build` and the package put them.
 func findPrograms() (map[string]string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -49,7 +49,7 @@ func findPrograms() (map[string]string, error) {
 	return found, nil
 }
 
-// checkJail has a machine that could not serve refused here, where somebody looks.
+// checkJail rejects a machine unable to serve, because the user sees the error here.
 func checkJail(jail string, programs map[string]string) error {
 	if jail == "strict" && programs[spawnTarget] == "" {
 		return errors.New("a jail that is strict needs forkd-spawn beside forkd (make build)")
@@ -57,8 +57,8 @@ func checkJail(jail string, programs map[string]string) error {
 	return nil
 }
 
-// digestPrograms is a short name for the programs' content, to tell whether a
-// running machine still has the ones on the host.
+// digestPrograms returns a digest of the programs' content, to check whether a running machine has the same
+// programs as the host.
 func digestPrograms(programs map[string]string) (string, error) {
 	total := sha256.New()
 	for _, target := range sortedKeys(programs) {

@@ -26,7 +26,7 @@ const (
 	guestAgentPort = 1024
 )
 
-// findQEMU locates QEMU and asks for its version.
+// findQEMU finds QEMU and its version.
 func findQEMU(ctx context.Context) (string, version, error) {
 	path, err := exec.LookPath(qemuProgram)
 	if err != nil {
@@ -42,7 +42,7 @@ func findQEMU(ctx context.Context) (string, version, error) {
 	return path, v, err
 }
 
-// launch is all that decides QEMU's command line.
+// launch holds all parameters of QEMU's command line.
 type launch struct {
 	name      string
 	accel     string
@@ -51,12 +51,11 @@ type launch struct {
 	spec      Spec
 	apiPort   int
 	agentPort int
-	extra     string // more kernel command line
+	extra     string // additions to the kernel command line
 }
 
-// kernelCommandLine keeps the boot short and quiet. Mitigations are off because
-// the appliance's kernel is emulated: they cost and protect nothing there; with
-// hardware acceleration they stay on. panic=-1 with -no-reboot ends QEMU.
+// kernelCommandLine keeps the boot short and quiet. Mitigations are off for an emulated kernel, where they cost
+// time without protecting; with hardware acceleration they stay on. panic=-1 with -no-reboot ends QEMU.
 func (l launch) kernelCommandLine() string {
 	args := []string{
 		"console=ttyS0", "quiet", "loglevel=4", "panic=-1", "oops=panic", "reboot=t",
@@ -66,7 +65,7 @@ func (l launch) kernelCommandLine() string {
 		args = append(args, "mitigations=off", "no_timer_check", "lpj=4000000", "nowatchdog", "rcupdate.rcu_expedited=1")
 	}
 	if l.x2apic {
-		args = append(args, "intel_iommu=off") // its interrupt remapping stays on
+		args = append(args, "intel_iommu=off") // interrupt remapping stays on
 	}
 	if l.sparesFirstCPU() {
 		args = append(args, "isolcpus=0", "cgroup_disable=cpuset", fmt.Sprintf("irqaffinity=1-%d", l.spec.CPUs))
@@ -74,21 +73,19 @@ func (l launch) kernelCommandLine() string {
 	if l.extra != "" {
 		args = append(args, l.extra)
 	}
-	return strings.Join(append(args, "--", "machine-init"), " ") // what follows -- is init's own
+	return strings.Join(append(args, "--", "machine-init"), " ") // arguments after -- are for init
 }
 
-// sparesFirstCPU tells whether the appliance gets one CPU more than was asked
-// for, its first, on which nothing runs. TCG keeps the state of SVM (GIF, nested
-// paging on or off) in one word per CPU, and the first CPU's word is rewritten,
-// not atomically, by every other CPU that restores x87 state: cpu_set_fpus calls
-// cpu_clear_ignne, which means first_cpu (target/i386/tcg/fpu_helper.c, read in
-// QEMU 10.0.2). Where the first CPU enters and leaves guests, an update is
-// lost sooner or later: it takes an interrupt before its GS is back and panics,
-// goes on in a guest with the host's registers, or stops taking interrupts. A
-// first CPU that never enters a guest has nothing to lose; one alone, no rival.
+// sparesFirstCPU reports whether the appliance gets an additional CPU, its first one, on which nothing runs. TCG
+// keeps the state of SVM (GIF, nested paging on or off) in one word per CPU. Every other CPU that restores x87
+// state rewrites the first CPU's word, and not atomically: cpu_set_fpus calls cpu_clear_ignne, which uses
+// first_cpu (target/i386/tcg/fpu_helper.c, read in QEMU 10.0.2). If the first CPU enters and leaves guests, an
+// update is lost sooner or later. Then it takes an interrupt before its GS is restored and panics, continues in a
+// guest with the host's registers, or stops taking interrupts. A first CPU that never enters a guest has no state
+// to lose, and a single CPU has no other CPU that writes.
 func (l launch) sparesFirstCPU() bool { return l.accel == accelTCG && l.spec.CPUs > 1 }
 
-// cpus is how many CPUs QEMU emulates.
+// cpus returns the number of emulated CPUs.
 func (l launch) cpus() int {
 	if l.sparesFirstCPU() {
 		return l.spec.CPUs + 1
@@ -96,14 +93,12 @@ func (l launch) cpus() int {
 	return l.spec.CPUs
 }
 
-// tcgCPU is what TCG emulates, with the SVM that the appliance's kvm_amd sits
-// on, and without the promise that REP MOVSB and REP STOSB are fast: kernels, libc
-// and Go would clear and copy by them, which TCG does byte by byte, where they
-// move eight at a time without it.
+// tcgCPU is the CPU emulated by TCG. It has SVM for the appliance's kvm_amd. It does not announce fast REP
+// MOVSB and REP STOSB: kernels, libc and Go would then use them to clear and copy memory, and TCG executes them
+// byte by byte. Without the flags they move eight bytes at a time.
 const tcgCPU = "max,+svm,+npt,-erms,-fsrm,-fzrm,-fsrs,-fsrc"
 
-// args is QEMU's command line. Every file is in the machine's directory, which
-// is QEMU's working directory.
+// args returns QEMU's command line. All files are in the machine's directory, which is QEMU's working directory.
 func (l launch) args() []string {
 	cpu := tcgCPU
 	if l.accel == accelKVM {
@@ -132,27 +127,27 @@ func (l launch) args() []string {
 		"-device", "virtio-rng-pci",
 	}
 	if l.x2apic {
-		i := slices.Index(args, "-device") // an IOMMU comes before the devices
+		i := slices.Index(args, "-device") // an IOMMU must precede the devices
 		args = slices.Insert(args, i, "-device", "intel-iommu,intremap=on,eim=on")
 	}
 	return args
 }
 
-// network is QEMU's user mode: what the appliance dials, QEMU dials on the host, with
-// the rights of its user.
+// network returns the option for QEMU's user-mode network: QEMU makes the appliance's connections on the host,
+// with the rights of its user.
 func (l launch) network() string {
 	ipv6 := "ipv6=off"
 	if l.ipv6 {
-		ipv6 = "ipv4=on,ipv6=on,ipv6-net=" + guest.IPv6Net // ipv6=on alone is IPv6 alone
+		ipv6 = "ipv4=on,ipv6=on,ipv6-net=" + guest.IPv6Net // ipv6=on alone means IPv6 only
 	}
 	return strings.Join([]string{"user", "id=net0", ipv6, l.forward(l.apiPort, guestAPIPort),
 		l.forward(l.agentPort, guestAgentPort)}, ",")
 }
 
-// hasIPv6 says whether the host has a route for IPv6. The appliance has one only then: it
-// could not tell that its connections lead nowhere, and programs would wait for them.
+// hasIPv6 reports whether the host has an IPv6 route. Only then does the appliance get one: otherwise it could
+// not detect that its connections fail, and programs would wait for them.
 func hasIPv6() bool {
-	c, err := net.Dial("udp6", "[2000::1]:9") // nothing is sent
+	c, err := net.Dial("udp6", "[2000::1]:9") // this sends no packet
 	if err != nil {
 		return false
 	}
@@ -160,7 +155,7 @@ func hasIPv6() bool {
 	return true
 }
 
-// forward is one port of the appliance on the host's loopback.
+// forward returns the option that forwards a port of the host's loopback to the appliance.
 func (l launch) forward(host, guest int) string {
 	return fmt.Sprintf("hostfwd=tcp:127.0.0.1:%d-:%d", host, guest)
 }

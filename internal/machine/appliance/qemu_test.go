@@ -21,13 +21,12 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%s is %q, want %q", flag, got, want)
 		}
 	}
-	// Whoever reaches the ports gets no further without the token, and nobody
-	// beyond this host reaches them.
+	// The ports require the token, and are not reachable from other hosts.
 	forwards := strings.Count(value("-netdev"), "hostfwd=")
 	if loopbacks := strings.Count(value("-netdev"), "hostfwd=tcp:127.0.0.1:"); forwards != 2 || loopbacks != 2 {
 		t.Errorf("forwards %d ports, %d of them on the loopback, in %q", forwards, loopbacks, value("-netdev"))
 	}
-	// Every file is named relative to the machine's directory.
+	// Every file is relative to the machine's directory.
 	for _, a := range args {
 		if a != value("-append") && (strings.Contains(a, "=/") || strings.HasPrefix(a, "/")) {
 			t.Errorf("%q names an absolute path", a)
@@ -108,7 +107,7 @@ func TestFreePortsAreKeptWhileTheyAreFree(t *testing.T) {
 	if err != nil || a == b || a == 0 || b == 0 {
 		t.Fatalf("got %d and %d, %v", a, b, err)
 	}
-	a2, b2, err := pickPorts(a, a) // the second cannot be had: it is the first
+	a2, b2, err := pickPorts(a, a) // the second port is taken by the first
 	if err != nil || a2 == b2 {
 		t.Errorf("got %d and %d, %v", a2, b2, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// qmpReply is the part of QEMU's answers that is looked at.
+// qmpReply has the used fields of QEMU's answers.
 type qmpReply struct {
 	Greeting *json.RawMessage `json:"QMP"`
 	Return   *json.RawMessage `json:"return"`
@@ -19,7 +19,7 @@ type qmpReply struct {
 	} `json:"error"`
 }
 
-// qmpQuit tells QEMU to end at once; its caches are written.
+// qmpQuit makes QEMU exit immediately; it writes its caches first.
 func (a *Appliance) qmpQuit(ctx context.Context) error {
 	c, err := a.dialSocket(ctx, qmpSocket)
 	if err != nil {
@@ -32,7 +32,7 @@ func (a *Appliance) qmpQuit(ctx context.Context) error {
 	return qmpRun(c, "quit")
 }
 
-// qmpRun does the handshake and one command without arguments.
+// qmpRun performs the handshake and one command without arguments.
 func qmpRun(rw io.ReadWriter, command string) error {
 	dec := json.NewDecoder(io.LimitReader(rw, 1<<20))
 	var greeting qmpReply

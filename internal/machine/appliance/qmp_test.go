@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fakeQEMU answers each line it gets with the next of its answers.
+// fakeQEMU answers each line with the next of its answers.
 func fakeQEMU(t *testing.T, greeting string, answers ...string) (net.Conn, <-chan []string) {
 	t.Helper()
 	ours, theirs := net.Pipe()

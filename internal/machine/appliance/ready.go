@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// maxConsole is how much of a console log is kept when it is rotated.
+	// maxConsole is the size of a console log kept by rotation.
 	maxConsole = 8 << 20
-	// tailLines and tailBytes bound what an error message shows of a console.
+	// tailLines and tailBytes limit the part of a console log in an error message.
 	tailLines = 25
 	tailBytes = 16 << 10
 )
 
-// ErrDaemon says that the machine is up and its daemon is not.
+// ErrDaemon means that the machine is up, but its daemon is not.
 var ErrDaemon = errors.New("the daemon in the machine does not start")
 
 // waitReady waits until the appliance's services answer over HTTP.
@@ -44,15 +44,15 @@ func (a *Appliance) waitReady(ctx context.Context, s state, limit time.Duration,
 	return a.waitHTTP(ctx, s, s.APIPort, func() error { return a.checkDaemon(ctx) })
 }
 
-// maxRestarts is how often the daemon may have ended before a start gives up.
+// maxRestarts is the number of times the daemon may have ended before a start fails.
 const maxRestarts = 3
 
-// checkDaemon asks the appliance's init, so that a daemon that dies at once is
-// an error now and not after the limit.
+// checkDaemon asks the appliance's init, so that a daemon that keeps ending is an error early, not only at the
+// time limit.
 func (a *Appliance) checkDaemon(ctx context.Context) error {
 	line, err := a.control(ctx, "services")
 	if err != nil {
-		return nil // the control port is busy or slow: the limit decides
+		return nil // the control port is busy or slow; the time limit decides
 	}
 	var services []guest.ServiceStatus
 	if json.Unmarshal([]byte(line), &services) != nil {
@@ -67,14 +67,14 @@ func (a *Appliance) checkDaemon(ctx context.Context) error {
 	return nil
 }
 
-// waitHTTP waits until something speaks HTTP on a forwarded port. QEMU accepts
-// connections before the appliance listens, so only an answer counts.
+// waitHTTP waits for an HTTP answer on a forwarded port. QEMU accepts connections before the appliance listens,
+// so only an answer counts.
 func (a *Appliance) waitHTTP(ctx context.Context, s state, port int, check func() error) error {
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10}
 	defer transport.CloseIdleConnections()
 	c := &http.Client{
 		Transport: transport, Timeout: 2 * time.Second,
-		// A redirect would have the machine choose the host's next request.
+		// A redirect would let the machine choose the host's next request.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	url := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/health"
@@ -83,7 +83,7 @@ func (a *Appliance) waitHTTP(ctx context.Context, s state, port int, check func(
 		if err != nil {
 			return err
 		}
-		if res, err := c.Do(req); err == nil { // any status: it is there
+		if res, err := c.Do(req); err == nil { // any status shows that it is up
 			_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4096))
 			return res.Body.Close()
 		}
@@ -101,7 +101,7 @@ func (a *Appliance) waitHTTP(ctx context.Context, s state, port int, check func(
 	}
 }
 
-// deathReport adds what QEMU and the console said last to an error.
+// deathReport adds the last output of QEMU and of the console to an error.
 func (a *Appliance) deathReport(err error) error {
 	var b strings.Builder
 	for _, name := range []string{qemuLogFile, consoleFile} {
@@ -120,7 +120,7 @@ func (a *Appliance) tail(name string) string {
 	return lastLines(string(b), tailLines)
 }
 
-// ConsoleTail is the end of the console log, for error messages.
+// ConsoleTail returns the end of the console log, for error messages.
 func (a *Appliance) ConsoleTail() string { return a.tail(consoleFile) }
 
 func lastLines(text string, n int) string {

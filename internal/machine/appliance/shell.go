@@ -17,8 +17,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/execclient"
 )
 
-// Shell runs an interactive shell in the appliance on the caller's terminal and
-// returns its exit code. The terminal is restored in any case.
+// Shell runs an interactive shell in the appliance on the caller's terminal and returns its exit code. It always
+// restores the terminal.
 func Shell(ctx context.Context, c *agentclient.Client, in, out *os.File) (int, error) {
 	if !term.IsTerminal(int(in.Fd())) {
 		return 0, reasonedError{errors.New("a shell needs a terminal"), "machine_no_terminal", nil}
@@ -73,7 +73,7 @@ func sizeOf(out *os.File) execclient.Size {
 	return execclient.Size{Cols: uint16(cols), Rows: uint16(rows)}
 }
 
-// watchSize follows the size of the caller's window until ctx ends.
+// watchSize sends the size of the caller's window on changes, until ctx ends.
 func watchSize(ctx context.Context, out *os.File, to chan<- execclient.Size) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, unix.SIGWINCH)

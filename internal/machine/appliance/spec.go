@@ -7,14 +7,14 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// Spec is the size of a machine. It is plain data and kept in the state file.
+// Spec is the size of a machine. It is plain data, stored in the state file.
 type Spec struct {
 	CPUs      int `json:"cpus"`
 	MemoryMiB int `json:"memory_mib"`
 	DiskGiB   int `json:"disk_gib"`
 }
 
-// Limits of a Spec. The lower ones are what the appliance needs to be of use.
+// Limits of a Spec. The lower ones are the appliance's practical minimum.
 const (
 	maxDefaultCPUs   = 8
 	maxCPUs          = 254 // 255 APIC ids without x2APIC, one of them spare (launch.sparesFirstCPU)
@@ -24,7 +24,7 @@ const (
 	minDiskGiB       = 1
 )
 
-// withDefaults fills what is 0: from the earlier run's spec, else from the host.
+// withDefaults sets zero fields, from the earlier run's spec or else from the host.
 func (s Spec) withDefaults(earlier Spec) Spec {
 	pick := func(asked, earlier, otherwise int) int {
 		switch {
@@ -41,8 +41,8 @@ func (s Spec) withDefaults(earlier Spec) Spec {
 	return s
 }
 
-// defaultMemory is half of the host's, within bounds. QEMU takes it only as the
-// appliance touches it.
+// defaultMemory returns half of the host's memory, within limits. QEMU allocates it only as the appliance uses
+// it.
 func defaultMemory(hostMiB int) int {
 	return max(minMemoryMiB, min(hostMiB/2, maxDefaultMemory))
 }
@@ -59,7 +59,7 @@ func (s Spec) validate() error {
 	return nil
 }
 
-// hostMemoryMiB is the host's memory, or 0 if it cannot be told.
+// hostMemoryMiB returns the host's memory, or 0 if it is unknown.
 func hostMemoryMiB() int {
 	total, _ := hostproc.MemTotal()
 	return int(total >> 20)

@@ -19,42 +19,43 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// StartOptions is how a machine is to be.
+// StartOptions configures a machine.
 type StartOptions struct {
-	Spec Spec // 0 fields keep what they were, or get the default
-	// Network is what is to be another about sandboxes' networks.
+	Spec Spec // zero fields keep the earlier value or get the default
+	// Network overrides sandbox network settings. Nil fields are kept.
 	Network NetworkChange
-	// Jail is forkd serve's flag of that name; empty: as before.
+	// Jail is the flag of forkd serve with this name. If empty, it is unchanged.
 	Jail string
-	// Serve are more flags of forkd serve; nil: as before. They were checked.
+	// Serve holds additional flags for forkd serve, already checked. If nil, they are unchanged.
 	Serve *[]string
-	// Kernel is a series, "6.1", or a package of Debian's, in place of the one that machines have: for what
-	// another kernel cannot do. It is not kept: the next start is as if it had not been.
+	// Kernel is a series, such as "6.1", or a Debian package, to use instead of the default kernel, for features
+	// that need another kernel. It is not stored, so it applies to this start only.
 	Kernel string
-	// Restart replaces a running machine whose programs or settings differ from
-	// what is asked; without it such a machine is left running.
+	// Restart replaces a running machine if its programs or settings differ from the requested ones. Otherwise
+	// the machine is left running.
 	Restart bool
-	// Retire is called before a running machine is stopped to be renewed; an error leaves it running. nil is allowed.
+	// Retire is called before a running machine is stopped to be replaced. If it returns an error, the machine is
+	// left running. May be nil.
 	Retire func(context.Context) error
-	// AgentOnly does not wait for the daemon: tests bring programs of their own.
+	// AgentOnly does not wait for the daemon, for tests with their own programs.
 	AgentOnly bool
-	// Wait bounds the time to the first answer; 0 means DefaultStartWait.
+	// Wait limits the time to the first answer; 0 means DefaultStartWait.
 	Wait time.Duration
-	// Progress is told what happens, one short line each; nil is allowed.
+	// Progress is called with one short line for each event. May be nil.
 	Progress func(string)
 }
 
-// DefaultStartWait is generous: a loaded host emulates slowly.
+// DefaultStartWait is generous, because a loaded host emulates slowly.
 const DefaultStartWait = 120 * time.Second
 
-// StartResult tells what Start did.
+// StartResult is the result of Start.
 type StartResult struct {
-	Already bool // it ran before
-	Stale   bool // it ran before and differs from what is asked
+	Already bool // it was running before
+	Stale   bool // it was running before, with other programs or settings
 	Took    time.Duration
 }
 
-// Start makes sure that the machine runs and answers.
+// Start makes sure that the machine is running and answers.
 func (a *Appliance) Start(ctx context.Context, opt StartOptions) (_ StartResult, err error) {
 	if opt.Progress == nil {
 		opt.Progress = func(string) {}
@@ -71,7 +72,7 @@ func (a *Appliance) Start(ctx context.Context, opt StartOptions) (_ StartResult,
 	defer unlock()
 	defer func() {
 		if _, unknown := os.Stat(a.path(stateFile)); err != nil && fresh && errors.Is(unknown, os.ErrNotExist) {
-			_ = os.RemoveAll(a.Dir) // of a machine that never was
+			_ = os.RemoveAll(a.Dir) // the machine never existed
 		}
 	}()
 	if err := a.prepare(); err != nil {
@@ -93,7 +94,7 @@ func (a *Appliance) startLocked(ctx context.Context, opt StartOptions) (StartRes
 		}
 	}
 	plan, perr := a.plan(ctx, opt, earlier)
-	if err == nil { // it runs
+	if err == nil { // it is running
 		if opt.Restart && perr != nil {
 			return StartResult{Already: true}, perr
 		}
@@ -123,17 +124,18 @@ func (a *Appliance) startLocked(ctx context.Context, opt StartOptions) (StartRes
 	return StartResult{}, a.launch(ctx, plan, opt)
 }
 
-// differs reports whether a machine would be another than the one that runs.
+// differs reports whether a new start would give another machine than the running one.
 func (s state) differs(running state) bool {
 	return s.Digest != running.Digest || s.Spec != running.Spec || s.Jail != running.Jail ||
 		!slices.Equal(s.Serve, running.Serve) ||
 		!s.Network.same(running.Network)
 }
 
-// ErrDiffers says that a machine runs with other values than it was asked for with.
+// ErrDiffers means that a machine is running with other values than the requested ones.
 var ErrDiffers = errors.New("they are not applied to a machine that runs")
 
-// sameAs returns an error if the machine that runs lacks a value that was asked for. What was not asked for may differ.
+// sameAs returns an error if the running machine lacks a requested value. Values that were not requested may
+// differ.
 func (a *Appliance) sameAs(runs state, opt StartOptions) error {
 	var differ []string
 	note := func(differs bool, format string, args ...any) {
@@ -159,7 +161,7 @@ func (a *Appliance) sameAs(runs state, opt StartOptions) error {
 		"machine_differs", map[string]string{"machine": a.Name}}
 }
 
-// plan is everything that is decided before QEMU starts.
+// plan holds all decisions made before QEMU starts.
 type plan struct {
 	qemu     string
 	kernel   *kernel
@@ -169,7 +171,7 @@ type plan struct {
 	state    state // without the process
 }
 
-// plan decides and checks; it changes nothing.
+// plan makes all decisions and checks. It changes nothing.
 func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (plan, error) {
 	p := plan{state: earlier}
 	p.state.Spec = opt.Spec.withDefaults(earlier.Spec)
@@ -230,7 +232,7 @@ func (a *Appliance) launch(ctx context.Context, p plan, opt StartOptions) error 
 		return errors.Join(fmt.Errorf("write state: %w", err), kill(s.PID, s.alive, 10*time.Second))
 	}
 	if err := a.waitReady(ctx, s, opt.Wait, opt.AgentOnly); err != nil {
-		if ctx.Err() != nil { // the user gave up: leave nothing half started
+		if ctx.Err() != nil { // the user cancelled: do not leave a partial start
 			return errors.Join(err, kill(s.PID, s.alive, 10*time.Second))
 		}
 		return err
@@ -241,7 +243,7 @@ func (a *Appliance) launch(ctx context.Context, p plan, opt StartOptions) error 
 	return nil
 }
 
-// writeInputs makes the files that QEMU is started with.
+// writeInputs writes QEMU's input files.
 func (a *Appliance) writeInputs(ctx context.Context, p plan) error {
 	token, err := a.Token()
 	if err != nil {
@@ -256,7 +258,7 @@ func (a *Appliance) writeInputs(ctx context.Context, p plan) error {
 	if err := linkOrCopy(p.kernel.image, a.path(kernelFile)); err != nil {
 		return fmt.Errorf("place kernel: %w", err)
 	}
-	for _, name := range []string{consoleFile, qemuLogFile} { // one older log says how the last run ended
+	for _, name := range []string{consoleFile, qemuLogFile} { // keep one older log, which shows how the last run ended
 		if err := rotateLog(a.path(name), 0); err != nil {
 			return fmt.Errorf("rotate %s: %w", name, err)
 		}
@@ -264,7 +266,7 @@ func (a *Appliance) writeInputs(ctx context.Context, p plan) error {
 	return nil
 }
 
-// linkOrCopy gives a file another name, on the same file system without a copy.
+// linkOrCopy creates a hard link to a file, or a copy on another file system.
 func linkOrCopy(from, to string) error {
 	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -279,7 +281,7 @@ func linkOrCopy(from, to string) error {
 	return durable.Replace(to, b)
 }
 
-// spawn starts QEMU in a session of its own: it outlives this process.
+// spawn starts QEMU in a new session, so it outlives this process.
 func (a *Appliance) spawn(ctx context.Context, p plan) (state, error) {
 	s := p.state
 	var err error
@@ -313,7 +315,7 @@ func (a *Appliance) spawn(ctx context.Context, p plan) (state, error) {
 	return s, ctx.Err()
 }
 
-// pickPorts returns two free ports, the earlier ones if they still are.
+// pickPorts returns two free ports: the earlier ones if they are still free.
 func pickPorts(earlier ...int) (api, agent int, err error) {
 	var got [2]int
 	for i := range got {
@@ -329,7 +331,7 @@ func pickPorts(earlier ...int) (api, agent int, err error) {
 	return got[0], got[1], nil
 }
 
-// rotateLog keeps one older log. QEMU appends, so a log in use is copied and cut.
+// rotateLog keeps one older log. QEMU appends to its logs, so a log in use is copied and truncated.
 func rotateLog(path string, above int64) error {
 	st, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && st.Size() <= above {
@@ -348,8 +350,8 @@ func rotateLog(path string, above int64) error {
 	return os.Truncate(path, 0)
 }
 
-// dialSocket keeps socket paths short enough for the kernel: the directory is
-// opened and the socket named through the descriptor.
+// dialSocket connects to a socket in the machine's directory. It opens the directory and uses the descriptor in
+// the path, which keeps the path short enough for the kernel.
 func (a *Appliance) dialSocket(ctx context.Context, name string) (net.Conn, error) {
 	dir, err := os.Open(a.Dir)
 	if err != nil {

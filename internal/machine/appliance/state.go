@@ -11,23 +11,23 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// state is what the process that started the machine leaves for later ones.
+// state is the record of a started machine for later processes.
 type state struct {
 	PID int `json:"pid"`
-	// StartTime is field 22 of /proc/PID/stat; with BootID it makes the PID unique.
+	// StartTime is field 22 of /proc/PID/stat. Together with BootID it makes the PID unique.
 	StartTime uint64    `json:"start_time"`
 	BootID    string    `json:"boot_id"`
 	StartedAt time.Time `json:"started_at"`
 	Spec      Spec      `json:"spec"`
 	Network   Network   `json:"network"`
-	Jail      string    `json:"jail,omitempty"`  // the daemon's flag; empty: its default
-	Serve     []string  `json:"serve,omitempty"` // more flags of the daemon
+	Jail      string    `json:"jail,omitempty"`  // the daemon's flag; empty for its default
+	Serve     []string  `json:"serve,omitempty"` // additional flags of the daemon
 	Accel     string    `json:"accel"`
 	QEMU      string    `json:"qemu"`
 	Kernel    string    `json:"kernel"`
 	APIPort   int       `json:"api_port"`
 	AgentPort int       `json:"agent_port"`
-	// Digest is of the programs and settings in the initramfs.
+	// Digest is the digest of the programs and settings in the initramfs.
 	Digest string `json:"digest"`
 }
 
@@ -51,8 +51,8 @@ func (a *Appliance) writeState(s state) error {
 	return durable.Replace(a.path(stateFile), append(b, '\n'))
 }
 
-// running returns the state of the live machine, or ErrNotRunning. A state
-// left by a killed QEMU or by an earlier boot of the host is not running.
+// running returns the state of the running machine, or ErrNotRunning. A state left by a killed QEMU or an earlier
+// boot of the host does not count.
 func (a *Appliance) running() (state, error) {
 	s, err := a.readState()
 	switch {

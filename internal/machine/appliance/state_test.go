@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// testMachine is a machine in a directory of the test.
+// testMachine returns a machine in a directory of the test.
 func testMachine(t *testing.T) *Appliance {
 	t.Helper()
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
@@ -27,14 +27,14 @@ func testMachine(t *testing.T) *Appliance {
 	return m
 }
 
-// sleeper is a live process that stands for QEMU.
+// sleeper starts a live process to use as QEMU.
 func sleeper(t *testing.T) (state, *exec.Cmd) {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // a second wait is an error and no more
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // a second wait only returns an error
 	start, err := hostproc.StartTime(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestDeathReportShowsTheConsole(t *testing.T) {
 	}
 }
 
-// Between a look at the state and the signal QEMU may end, and its PID become another's.
+// QEMU may end between the check of the state and the signal, and its PID may be reused.
 func TestAnotherProcessOfThatNumberIsNotKilled(t *testing.T) {
 	m := testMachine(t)
 	other, cmd := sleeper(t)
@@ -177,7 +177,7 @@ func TestAnotherProcessOfThatNumberIsNotKilled(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // nobody answers anyway
+	cancel() // there is no answer anyway
 	if err := m.stopLocked(ctx, stale); err != nil {
 		t.Errorf("stop: %v", err)
 	}

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Status is what can be told about a machine from outside. Its JSON form is
-// part of the CLI's contract.
+// Status is a machine's status, determined from outside. Its JSON form is part of the CLI's contract.
 type Status struct {
 	Name    string `json:"name"`
 	State   string `json:"state"` // absent, stopped, running or unreachable
@@ -30,19 +29,19 @@ type Status struct {
 	API       string     `json:"api,omitempty"`
 	Agent     string     `json:"agent,omitempty"`
 	StartedAt *time.Time `json:"started_at,omitempty"`
-	// Outdated: the programs on the host differ from those the machine started with.
+	// Outdated means that the host's programs differ from the ones the machine started with.
 	Outdated bool `json:"outdated"`
 }
 
-// States of a Status.
+// Values of Status.State.
 const (
 	StateAbsent      = "absent"
 	StateStopped     = "stopped"
 	StateRunning     = "running"
-	StateUnreachable = "unreachable" // QEMU runs, the appliance does not answer
+	StateUnreachable = "unreachable" // QEMU is running, but the appliance does not answer
 )
 
-// Status looks at the machine; it changes nothing.
+// Status returns the machine's status. It changes nothing.
 func (a *Appliance) Status(ctx context.Context) (Status, error) {
 	st := Status{Name: a.Name, Dir: a.Dir, State: StateAbsent}
 	if !a.Exists() {
@@ -79,7 +78,7 @@ func outdated(s state) bool {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// diskUsedMiB is what a sparse file takes on the host.
+// diskUsedMiB returns the size of a sparse file on the host's disk.
 func diskUsedMiB(path string) int64 {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {
@@ -88,13 +87,13 @@ func diskUsedMiB(path string) int64 {
 	return st.Blocks * 512 >> 20
 }
 
-// Endpoint is where the machine's daemon is reached, for the client.
+// Endpoint is the address and token of one of the machine's services.
 type Endpoint struct {
 	Addr  string // host:port on the loopback
 	Token string
 }
 
-// API returns the running machine's daemon, or ErrNotRunning.
+// API returns the endpoint of the running machine's daemon, or ErrNotRunning.
 func (a *Appliance) API() (Endpoint, error) {
 	return a.endpoint(func(s state) int { return s.APIPort })
 }

@@ -15,14 +15,13 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// stopWait is how long the appliance gets to end its services and unmount.
+// stopWait is the time for the appliance to end its services and unmount.
 const stopWait = 30 * time.Second
 
-// Stop ends the machine; the data disk stays. It returns ErrNotRunning if there
-// is nothing to stop.
+// Stop stops the machine. The data disk stays. It returns ErrNotRunning if the machine is not running.
 func (a *Appliance) Stop(ctx context.Context) error {
 	if _, err := os.Stat(a.Dir); errors.Is(err, os.ErrNotExist) {
-		return ErrNotRunning // a lock would make the directory
+		return ErrNotRunning // lock would create the directory
 	}
 	unlock, err := a.lock(ctx)
 	if err != nil {
@@ -41,7 +40,7 @@ func (a *Appliance) Stop(ctx context.Context) error {
 	return a.stopLocked(ctx, s)
 }
 
-// stopLocked asks the appliance to power off, and pulls the plug if it does not.
+// stopLocked asks the appliance to power off. If it does not, stopLocked makes QEMU quit, or kills it.
 func (a *Appliance) stopLocked(ctx context.Context, s state) error {
 	fd, err := pin(s.PID, s.alive)
 	if errors.Is(err, hostproc.ErrGone) {
@@ -54,14 +53,14 @@ func (a *Appliance) stopLocked(ctx context.Context, s state) error {
 	if err := a.requestPowerOff(ctx); err == nil && waitGone(fd, stopWait) == nil {
 		return nil
 	}
-	// A dead guest's disk is as consistent as its journal; QEMU's own caches are flushed by quit.
+	// A dead guest's disk is as consistent as its journal; quit flushes QEMU's own caches.
 	if err := a.qmpQuit(ctx); err == nil && waitGone(fd, 10*time.Second) == nil {
 		return nil
 	}
 	return killPinned(s.PID, fd, 10*time.Second)
 }
 
-// requestPowerOff tells the appliance's init, over the control port, to stop.
+// requestPowerOff asks the appliance's init to stop, over the control port.
 func (a *Appliance) requestPowerOff(ctx context.Context) error {
 	answer, err := a.control(ctx, "poweroff")
 	if err == nil && answer != "ok" {
@@ -96,7 +95,7 @@ func (a *Appliance) control(ctx context.Context, line string) (string, error) {
 	return strings.TrimSpace(answer), nil
 }
 
-// Remove stops the machine and deletes its directory with the data disk.
+// Remove stops the machine and deletes its directory, including the data disk.
 func (a *Appliance) Remove(ctx context.Context) error {
 	if err := a.Stop(ctx); err != nil && !errors.Is(err, ErrNotRunning) {
 		return err

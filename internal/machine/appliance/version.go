@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// version is a major and minor number; that is all the rules look at.
+// version is a major and minor number, which is enough for the rules.
 type version struct{ major, minor int }
 
 func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
@@ -19,7 +19,7 @@ func (v version) less(w version) bool {
 
 var versionNumber = regexp.MustCompile(`(\d{1,4})\.(\d{1,4})`)
 
-// parseVersion finds the first version number in a text.
+// parseVersion parses the first version number in a text.
 func parseVersion(text string) (version, error) {
 	m := versionNumber.FindStringSubmatch(text)
 	if m == nil {
@@ -31,22 +31,21 @@ func parseVersion(text string) (version, error) {
 	return version{major, minor}, nil
 }
 
-// ErrUnsupported marks a QEMU and kernel that are known not to work together.
+// ErrUnsupported means that a QEMU and a kernel are known not to work together.
 var ErrUnsupported = errors.New("unsupported versions")
 
-// Versions that were measured. QEMU's emulation of nested paging was reworked
-// in between; what lies between is treated like the older one.
+// Measured versions. QEMU's emulation of nested paging was reworked between them; versions in between are treated
+// like the older one.
 var (
 	goodQEMU   = version{10, 0}
 	oldestQEMU = version{7, 2}
-	newKernel  = version{6, 2} // the first that old QEMU is not trusted with
+	newKernel  = version{6, 2} // the first kernel that does not work with an old QEMU
 )
 
-// hasX2APIC tells whether the appliance's interrupt controllers are reached by
-// MSRs, for which its kernel wants interrupts to be remapped. Emulated, a register in
-// memory is a way out of the emulated code under QEMU's one lock, and timers, interrupts and
-// their ends are a fifth of what forks cost: by MSRs, a fork of 100 without shells took
-// 3.6 s instead of 4.1 (QEMU 10.0, which emulates it without hardware acceleration).
+// hasX2APIC reports whether the appliance's interrupt controllers are accessed by MSRs, for which its kernel
+// needs interrupt remapping. In emulation, a memory-mapped register leaves the emulated code and takes QEMU's
+// single lock, and timers, interrupts and their ends are a fifth of a fork's cost. With MSRs, a fork of 100
+// without shells took 3.6 s instead of 4.1 s (QEMU 10.0, which emulates x2APIC without hardware acceleration).
 func hasX2APIC(qemu version, accel string) bool {
 	return accel == accelTCG && !qemu.less(goodQEMU)
 }
@@ -54,9 +53,8 @@ func hasX2APIC(qemu version, accel string) bool {
 const upgradeHint = "install QEMU 10.0 or newer and a 6.12 kernel (Debian 13, or bookworm-backports on Debian 12): " +
 	"make deps"
 
-// checkVersions decides how many CPUs an emulated machine may have with this
-// QEMU and kernel. With hardware acceleration QEMU's emulation of SVM is not
-// used and any version from oldestQEMU on will do.
+// checkVersions returns the number of CPUs an emulated machine may have with this QEMU and kernel. With
+// hardware acceleration QEMU's emulation of SVM is not used, and any version from oldestQEMU on works.
 func checkVersions(qemu, kernel version, accel string, cpus int) (int, error) {
 	switch {
 	case qemu.less(oldestQEMU):

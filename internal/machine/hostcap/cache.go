@@ -11,18 +11,18 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// cacheAge is how long a measurement is believed within one boot of the host.
+// cacheAge is how long a measurement is valid within one boot of the host.
 const cacheAge = 12 * time.Hour
 
-// cached is the measurement as it is kept between commands.
+// cached is the measurement stored between commands.
 type cached struct {
 	BootID     string    `json:"boot_id"`
 	Speed      float64   `json:"speed"`
 	MeasuredAt time.Time `json:"measured_at"`
 }
 
-// QuickKVM is ProbeKVM with the measurement of an earlier command, if there is
-// one of this boot. The quick probes are always made: access may have changed.
+// QuickKVM is ProbeKVM with the measurement of an earlier command, if there is one from this boot. It always
+// makes the quick probes, because access may have changed.
 func QuickKVM(ctx context.Context) KVMFacts {
 	path, boot := cachePath(), hostproc.BootID()
 	f := probeDevice()
@@ -36,7 +36,7 @@ func QuickKVM(ctx context.Context) KVMFacts {
 	return Measure(ctx)
 }
 
-// Measure is ProbeKVM and keeps the result for QuickKVM.
+// Measure is ProbeKVM, and stores the result for QuickKVM.
 func Measure(ctx context.Context) KVMFacts {
 	f := ProbeKVM(ctx)
 	if f.SpeedErr == nil && f.Speed > 0 {
@@ -59,7 +59,7 @@ func readCache(path string) (cached, bool) {
 	return c, json.Unmarshal(b, &c) == nil
 }
 
-// writeCache does its best: without the cache the next command measures again.
+// writeCache ignores errors: without the cache the next command measures again.
 func writeCache(path string, c cached) {
 	b, err := json.Marshal(c)
 	if err != nil || path == "" || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
@@ -68,7 +68,7 @@ func writeCache(path string, c cached) {
 	_ = durable.Replace(path, b)
 }
 
-// cachePath is in the user's state directory; "" if there is none.
+// cachePath returns the path in the user's state directory, or "" if there is no home directory.
 func cachePath() string {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(dir) {

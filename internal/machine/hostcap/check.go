@@ -1,12 +1,12 @@
 package hostcap
 
-// Level of a Check's result.
+// Level is the severity of a Check's result.
 type Level string
 
 const (
 	OK   Level = "ok"
-	Note Level = "note" // works, but not as well as it could
-	Fail Level = "fail" // something does not work because of this
+	Note Level = "note" // works, but not optimally
+	Fail Level = "fail" // a feature does not work because of this
 )
 
 // Check is one line of `forkd doctor`. Its JSON form is part of the CLI's contract.
@@ -14,11 +14,11 @@ type Check struct {
 	Name   string `json:"name"`
 	Level  Level  `json:"level"`
 	Detail string `json:"detail"`
-	// Do says what to do about it; empty when nothing is to be done.
+	// Do is advice; empty if there is nothing to do.
 	Do string `json:"do,omitempty"`
 }
 
-// Where VMs are run.
+// Where is the place where VMs run.
 type Where string
 
 const (
@@ -26,7 +26,7 @@ const (
 	Machine Where = "machine"
 )
 
-// Decision is the choice between host and machine, with its reason in one line.
+// Decision is the choice between host and machine, with a reason of one line.
 type Decision struct {
 	Where  Where  `json:"where"`
 	Reason string `json:"reason"`

@@ -7,23 +7,22 @@ import (
 	"time"
 )
 
-// MinSpeed is what a usable KVM reaches, in instructions per second: hardware
-// is beyond 1e9, QEMU's emulation of a host with KVM at 1.6e8 to 4e8, and a KVM
-// that emulates guest kernels at 1e6.
+// MinSpeed is the minimum of a usable KVM, in instructions per second. Hardware exceeds 1e9, QEMU's emulation of
+// a host with KVM reaches 1.6e8 to 4e8, and a KVM that emulates guest kernels 1e6.
 const MinSpeed = 100e6
 
-// KVMFacts is what was found out about /dev/kvm. The first error ends the
-// probing, so later fields are only set if the earlier ones were fine.
+// KVMFacts holds the results of probing /dev/kvm. The first error ends the probing, so later fields are only set
+// if the earlier probes succeeded.
 type KVMFacts struct {
-	// OpenErr is why the device could not be opened, or its version was wrong.
+	// OpenErr is set if the device could not be opened or has the wrong version.
 	OpenErr error
-	// Missing are the capabilities that forkd needs and this KVM lacks.
+	// Missing lists the capabilities needed by forkd and missing in this KVM.
 	Missing []string
-	// SpeedErr is why the loop could not be run.
+	// SpeedErr is set if the loop could not be run.
 	SpeedErr error
 	// Speed is in instructions per second.
 	Speed float64
-	// MeasuredAt tells the age of a speed from the cache.
+	// MeasuredAt is the time of the measurement, which may come from the cache.
 	MeasuredAt time.Time
 }
 
@@ -32,7 +31,7 @@ var (
 	errDenied   = errors.New("/dev/kvm may not be opened")
 )
 
-// Decide chooses the host if its KVM is usable, else the machine.
+// Decide chooses the host if its KVM is usable, and the machine otherwise.
 func (f KVMFacts) Decide() Decision {
 	if problem := f.problem(); problem != "" {
 		return Decision{Machine, problem}
@@ -40,7 +39,7 @@ func (f KVMFacts) Decide() Decision {
 	return Decision{Host, fmt.Sprintf("this host's KVM runs %s instructions per second", speedText(f.Speed))}
 }
 
-// problem is why this KVM is not usable, or "".
+// problem returns why this KVM is not usable, or "".
 func (f KVMFacts) problem() string {
 	switch {
 	case f.OpenErr != nil:
@@ -56,7 +55,7 @@ func (f KVMFacts) problem() string {
 	return ""
 }
 
-// Checks are doctor's lines about KVM.
+// Checks returns doctor's lines about KVM.
 func (f KVMFacts) Checks() []Check {
 	const useMachine = "forkd uses the machine instead (`forkd machine start`)"
 	device := Check{Name: "kvm device", Level: OK, Detail: "/dev/kvm opens, API version 12"}

@@ -15,33 +15,33 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// HostFacts is what was found out about the host besides KVM.
+// HostFacts holds the results of probing the host, except for KVM.
 type HostFacts struct {
 	Kernel       string // release
 	PagemapScan  bool
 	Userfaultfd  bool
 	AvailableMiB int64 // memory
-	FreeMiB      int64 // disk, where forkd keeps its data
+	FreeMiB      int64 // free disk space for forkd's data
 	DataDir      string
-	InMemory     bool // that is on a tmpfs
+	InMemory     bool // DataDir is on a tmpfs
 	KSM          bool
-	// Verity is why the file system there has no fs-verity; nil if it has.
+	// Verity is why the file system of DataDir has no fs-verity; nil if it has.
 	Verity  error
 	Missing []Tool
-	Limits  cgroup.Facts // of a daemon that is started from here
+	Limits  cgroup.Facts // for a daemon started from here
 }
 
-// Tool is a program that building images needs, and its Debian package.
+// Tool is a program needed to build images, and its Debian package.
 type Tool struct{ Program, Package string }
 
-// imageTools are looked for in the PATH and in the system's directories.
+// imageTools are searched in the PATH and in the system's directories.
 var imageTools = []Tool{
 	{"mmdebstrap", "mmdebstrap"},
 	{"mkfs.erofs", "erofs-utils"},
 	{"apt-get", "apt"},
 }
 
-// ProbeHost looks at kernel, memory, disk and tools. dataDir need not exist yet.
+// ProbeHost probes kernel, memory, disk and tools. dataDir need not exist yet.
 func ProbeHost(dataDir string) HostFacts {
 	f := HostFacts{
 		PagemapScan: hasPagemapScan(), Userfaultfd: hasUserfaultfd(),
@@ -61,13 +61,13 @@ func ProbeHost(dataDir string) HostFacts {
 	return f
 }
 
-// What a comfortable host has.
+// Amounts for comfortable use.
 const (
 	comfortableMemoryMiB = 4 << 10
 	comfortableDiskMiB   = 10 << 10
 )
 
-// Checks are doctor's lines about the host.
+// Checks returns doctor's lines about the host.
 func (f HostFacts) Checks() []Check {
 	return []Check{
 		f.kernelCheck(),
@@ -167,7 +167,7 @@ func amountCheck(name string, have, want int64, what, advice string) Check {
 	return c
 }
 
-// HasProgram looks in the PATH and where Debian keeps administrators' programs.
+// HasProgram searches the PATH and Debian's directories for administrators' programs.
 func HasProgram(name string) bool {
 	if _, err := exec.LookPath(name); err == nil {
 		return true
@@ -185,12 +185,12 @@ func availableMiB() int64 {
 	return free >> 20
 }
 
-// InMemoryWarning is what those should know whose data directory is InMemory. A tmpfs gives a hole of a file its page
-// when a mapping reads it (shmem_get_folio), and KVM retries a fault for which there is none.
+// InMemoryWarning is the warning for users whose data directory is InMemory. A tmpfs allocates a page for a hole
+// of a file when a mapping reads it (shmem_get_folio), and KVM retries a fault if that fails.
 const InMemoryWarning = "snapshots take memory there and are gone after a restart, and once it is full a guest that " +
 	"reads memory which its snapshot never wrote stands still until there is room"
 
-// InMemory tells whether dir is or will be on a tmpfs.
+// InMemory reports whether dir is, or will be, on a tmpfs.
 func InMemory(dir string) bool { return fileSystem(dir).Type == unix.TMPFS_MAGIC }
 
 func freeMiB(dir string) int64 {
@@ -198,7 +198,7 @@ func freeMiB(dir string) int64 {
 	return int64(st.Bavail) * st.Bsize >> 20
 }
 
-// fileSystem is the one that dir is or will be on; nothing if that cannot be told.
+// fileSystem returns the file system that dir is, or will be, on. It returns a zero value if unknown.
 func fileSystem(dir string) (st unix.Statfs_t) {
 	for ; dir != ""; dir = parent(dir) {
 		if unix.Statfs(dir, &st) == nil {
@@ -208,7 +208,7 @@ func fileSystem(dir string) (st unix.Statfs_t) {
 	return st
 }
 
-// parent is "" above the root, so that loops end.
+// parent returns "" for the root, so that loops end.
 func parent(dir string) string {
 	up := filepath.Dir(dir)
 	if up == dir {

@@ -11,7 +11,7 @@ import (
 
 const device = "/dev/kvm"
 
-// needed are the capabilities that the VMM uses, by the kernel's names.
+// needed are the capabilities used by the VMM, with the kernel's names.
 var needed = []struct {
 	name string
 	cap  kvm.Cap
@@ -30,7 +30,7 @@ var needed = []struct {
 	{"KVM_CAP_IMMEDIATE_EXIT", kvm.CapImmediateExit},
 }
 
-// ProbeKVM opens /dev/kvm, asks for its capabilities and measures it.
+// ProbeKVM opens /dev/kvm, checks its capabilities and measures its speed.
 func ProbeKVM(ctx context.Context) KVMFacts {
 	f := probeDevice()
 	if f.OpenErr == nil && len(f.Missing) == 0 {
@@ -39,7 +39,7 @@ func ProbeKVM(ctx context.Context) KVMFacts {
 	return f
 }
 
-// probeDevice does all but the measurement; it is quick.
+// probeDevice makes all probes except the measurement. It is quick.
 func probeDevice() KVMFacts {
 	sys, err := kvm.Open(device)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// Where tests are said to have a real KVM, the measurement must agree.
+// If the test environment claims a real KVM, the measurement must agree.
 func TestRealKVMIsUsable(t *testing.T) {
 	kvmtest.Require(t)
 	f := ProbeKVM(context.Background())

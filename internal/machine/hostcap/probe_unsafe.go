@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addressOf is where a mapping begins.
+// addressOf returns the address of a mapping.
 func addressOf(mem []byte) uintptr {
-	// SAFETY: the address is handed to KVM as a number; the caller keeps the
-	// mapping until the VM is closed, and it is outside the Go heap.
+	// SAFETY: the address is passed to KVM as a number; the caller keeps the mapping until the VM is closed, and
+	// it is outside of the Go heap.
 	return uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
 }
 
@@ -21,7 +21,7 @@ const (
 	pagemapScanSize = 96
 )
 
-// hasPagemapScan reports whether the kernel knows the request (6.7).
+// hasPagemapScan reports whether the kernel supports the request (since 6.7).
 func hasPagemapScan() bool {
 	f, err := os.Open("/proc/self/pagemap")
 	if err != nil {
@@ -32,10 +32,10 @@ func hasPagemapScan() bool {
 	// SAFETY: the kernel reads and writes exactly the structure's 96 bytes; its
 	// range and its result vector are empty.
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), pagemapScan, uintptr(unsafe.Pointer(&arg)))
-	return !errors.Is(errno, unix.ENOTTY) // any other answer comes from the request itself
+	return !errors.Is(errno, unix.ENOTTY) // any other error comes from the request itself
 }
 
-// hasUserfaultfd reports whether this user may create one.
+// hasUserfaultfd reports whether this user may create a userfaultfd.
 func hasUserfaultfd() bool {
 	const userModeOnly = 1 // UFFD_USER_MODE_ONLY
 	// SAFETY: the call takes flags only and returns a new descriptor.

@@ -16,12 +16,11 @@ import (
 const (
 	rounds    = 3
 	roundTime = 20 * time.Millisecond
-	// hangLimit is when a vCPU that does not answer to a kick is given up.
+	// hangLimit is the time after which a vCPU that does not react to a kick is abandoned.
 	hangLimit = 3 * time.Second
 )
 
-// Guest-physical layout of the throwaway VM: page tables that map the first
-// 2 MiB onto themselves, and the code.
+// Guest-physical layout of the temporary VM: page tables that identity-map the first 2 MiB, and the code.
 const (
 	guestMemory = 1 << 16
 	pml4At      = 0x1000
@@ -41,8 +40,8 @@ var loop = []byte{0x48, 0xff, 0xc9, 0x75, 0xfb, 0xf4}
 
 const instructionsPerRound = 2
 
-// measureSpeed runs the loop in a VM of its own. A KVM that hangs costs the
-// caller hangLimit and a thread, not the process.
+// measureSpeed runs the loop in a temporary VM. If KVM hangs, the caller loses hangLimit and a thread, but not
+// the process.
 func measureSpeed(ctx context.Context) (float64, time.Time, error) {
 	type result struct {
 		speed float64
@@ -94,7 +93,7 @@ func runLoop() (float64, error) {
 	return bestRound(cpu)
 }
 
-// writeGuest fills in page tables and code.
+// writeGuest writes the page tables and the code.
 func writeGuest(mem []byte) {
 	le := binary.LittleEndian
 	le.PutUint64(mem[pml4At:], pdptAt|presentRW)
@@ -103,8 +102,7 @@ func writeGuest(mem []byte) {
 	copy(mem[codeAt:], loop)
 }
 
-// bestRound measures several times, because the first runs warm caches and
-// another program may have the CPU.
+// bestRound measures several times, because the first runs warm caches and another program may use the CPU.
 func bestRound(cpu *kvm.VCPU) (float64, error) {
 	if err := enterLongMode(cpu); err != nil {
 		return 0, err
@@ -139,8 +137,8 @@ func enterLongMode(cpu *kvm.VCPU) error {
 	return cpu.SetSRegs(&s)
 }
 
-// round runs the loop for roundTime and returns instructions per second of CPU
-// time, so that a busy host does not look like a slow one.
+// round runs the loop for roundTime and returns instructions per second of CPU time, so that a busy host does not
+// look slow.
 func round(cpu *kvm.VCPU) (float64, error) {
 	const start = 1 << 62
 	if err := cpu.SetRegs(&kvm.Regs{RCX: start, RIP: codeAt, RFLAGS: 2}); err != nil {
@@ -167,8 +165,7 @@ func round(cpu *kvm.VCPU) (float64, error) {
 	return float64(start-regs.RCX) * instructionsPerRound / took.Seconds(), nil
 }
 
-// stopAfter kicks the vCPU out of Run once the time is up. The returned
-// function ends the kicking and waits for it.
+// stopAfter kicks the vCPU out of Run after d. The returned function stops the kicking and waits for it.
 func stopAfter(cpu *kvm.VCPU, tid int, d time.Duration) func() {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -180,7 +177,7 @@ func stopAfter(cpu *kvm.VCPU, tid int, d time.Duration) func() {
 		}
 		cpu.SetImmediateExit(true)
 		if err := kvm.Kick(tid); err != nil {
-			return // the limit of measureSpeed ends it
+			return // measureSpeed's time limit applies
 		}
 	}()
 	return func() {

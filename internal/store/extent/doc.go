@@ -1,8 +1,7 @@
-// Package extent says where parts of an image are. An image is guest memory in
-// linear order, or a disk. A Run is a part of it; an Extent is a run and the range of
-// a file that holds its content; a PageSet is any set of pages, a bit each. The
-// package has the types and their arithmetic: join, split, clip, put over one another.
-// It touches no memory and no image; but for a page set's, file formats belong to other
-// packages. The trap: in a list, an extent without a file is zeros that hide what lies
-// below, and a gap is nothing at all. Only over nothing do the two look alike.
+// Package extent describes the location of parts of an image. An image is guest memory in linear order, or a
+// disk. A Run is a part of an image. An Extent is a run together with the range of a file that holds its content.
+// A PageSet is any set of pages, one bit each. The package has the types and their arithmetic: join, split, clip
+// and overlay. It does not access memory or images. Except for the page set's, file formats belong to other
+// packages. Beware: in a list, an extent without a file is zeros that hide the layers below, but a gap shows the
+// layers below. Only without a layer below do the two look alike.
 package extent

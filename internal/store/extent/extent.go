@@ -14,17 +14,16 @@ type Run struct {
 	Offset, Length int64
 }
 
-// End is the first byte behind the run.
+// End returns the offset of the first byte after the run.
 func (r Run) End() int64 { return r.Offset + r.Length }
 
-// Clip is the part of the run from one offset to another. Without one, its length
-// is zero or negative.
+// Clip returns the part of the run between two offsets. If there is no such part, its length is zero or negative.
 func (r Run) Clip(from, to int64) Run {
 	at := max(r.Offset, from)
 	return Run{Offset: at, Length: min(r.End(), to) - at}
 }
 
-// Bytes is the length of all runs together.
+// Bytes returns the total length of the runs.
 func Bytes(runs []Run) (n int64) {
 	for _, r := range runs {
 		n += r.Length
@@ -32,7 +31,7 @@ func Bytes(runs []Run) (n int64) {
 	return n
 }
 
-// First is what the first n bytes of runs are, in whole pages.
+// First returns the first n bytes of runs, rounded up to whole pages.
 func First(runs []Run, n int64) []Run {
 	for i, r := range runs {
 		if n <= r.Length {
@@ -48,7 +47,7 @@ func First(runs []Run, n int64) []Run {
 	return runs
 }
 
-// Joined is what runs cover together, in as few runs as there can be, which rise. It keeps the list.
+// Joined returns the union of runs as the smallest number of ascending runs. It reuses the list's memory.
 func Joined(runs []Run) []Run {
 	slices.SortFunc(runs, func(a, b Run) int { return cmp.Compare(a.Offset, b.Offset) })
 	out := runs[:0]
@@ -62,24 +61,24 @@ func Joined(runs []Run) []Run {
 	return out
 }
 
-// Extent is a part of an image whose content is in a range of a file. In bytes.
+// Extent is a part of an image with its content in a range of a file. All values are in bytes.
 type Extent struct {
-	File           *os.File // nil: all zeros
-	FileOffset     int64    // where the content begins in File; 0 without one
+	File           *os.File // nil means all zeros
+	FileOffset     int64    // start of the content in File; 0 without a file
 	Offset, Length int64    // in the image
 }
 
-// Run is the part of the image.
+// Run returns the part of the image.
 func (e Extent) Run() Run { return Run{Offset: e.Offset, Length: e.Length} }
 
-// End is the first byte of the image behind the extent.
+// End returns the image offset of the first byte after the extent.
 func (e Extent) End() int64 { return e.Offset + e.Length }
 
 // Zero reports whether the extent is all zeros.
 func (e Extent) Zero() bool { return e.File == nil }
 
-// Clip is the part of the extent from one offset of the image to another. Without
-// one, its length is zero or negative.
+// Clip returns the part of the extent between two offsets of the image. If there is no such part, its length is
+// zero or negative.
 func (e Extent) Clip(from, to int64) Extent {
 	r := e.Run().Clip(from, to)
 	if !e.Zero() {
@@ -89,13 +88,13 @@ func (e Extent) Clip(from, to int64) Extent {
 	return e
 }
 
-// continues reports whether e and the extent before it are one, in the image and in the file.
+// continues reports whether e directly follows the extent before, both in the image and in the file.
 func (e Extent) continues(before Extent) bool {
 	return before.End() == e.Offset && before.File == e.File &&
 		(e.Zero() || before.FileOffset+before.Length == e.FileOffset)
 }
 
-// Append adds an extent to a rising list, or lengthens the last one by it.
+// Append adds an extent to an ascending list, or extends the last one.
 func Append(list []Extent, e Extent) []Extent {
 	if last := len(list) - 1; last >= 0 && e.continues(list[last]) {
 		list[last].Length += e.Length
@@ -104,8 +103,8 @@ func Append(list []Extent, e Extent) []Extent {
 	return append(list, e)
 }
 
-// Over puts the upper of two rising lists over the lower one: what is seen from
-// above, in as few extents as possible. It uses up lower.
+// Over overlays the upper of two ascending lists on the lower one. It returns the visible parts in as few extents
+// as possible. It modifies lower.
 func Over(lower, upper []Extent) []Extent {
 	out := make([]Extent, 0, len(lower)+2*len(upper))
 	for _, e := range upper {
@@ -129,12 +128,12 @@ func Over(lower, upper []Extent) []Extent {
 	return out
 }
 
-// From is the rest of a rising list: the extents that end behind an offset.
+// From returns the rest of an ascending list: the extents that end after off.
 func From(list []Extent, off int64) []Extent {
 	return list[sort.Search(len(list), func(i int) bool { return list[i].End() > off }):]
 }
 
-// Within are the parts of a rising list from one offset of the image to another.
+// Within returns the parts of an ascending list between two offsets of the image.
 func Within(list []Extent, from, to int64) iter.Seq[Extent] {
 	return func(yield func(Extent) bool) {
 		for _, e := range From(list, from) {
@@ -145,7 +144,7 @@ func Within(list []Extent, from, to int64) iter.Seq[Extent] {
 	}
 }
 
-// Filled is Within with zeros in the gaps: it covers all that is asked for.
+// Filled is Within with zero extents in the gaps: it covers the whole range.
 func Filled(list []Extent, from, to int64) iter.Seq[Extent] {
 	return func(yield func(Extent) bool) {
 		at := from
@@ -161,8 +160,8 @@ func Filled(list []Extent, from, to int64) iter.Seq[Extent] {
 	}
 }
 
-// Check says why a list is none for an image of size bytes: extents rise, do not
-// overlap, are not empty and lie within the image.
+// Check returns an error if a list is invalid for an image of size bytes. Extents must ascend, must not overlap
+// or be empty, and must lie within the image.
 func Check(list []Extent, size int64) error {
 	end := int64(0)
 	for i, e := range list {
@@ -171,7 +170,7 @@ func Check(list []Extent, size int64) error {
 			return fmt.Errorf("extent %d: %d bytes at %d of its file", i, e.Length, e.FileOffset)
 		case e.Offset < end:
 			return fmt.Errorf("extent %d begins at %d, before the end of the one before it", i, e.Offset)
-		case e.Length > size || e.Offset > size-e.Length: // written so that nothing overflows
+		case e.Length > size || e.Offset > size-e.Length: // written in a form that cannot overflow
 			return fmt.Errorf("extent %d ends beyond the image's %d bytes", i, size)
 		}
 		end = e.End()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Two files that nobody reads: extents only tell one from another.
+// Two files that are never read. Extents only compare them.
 var fileA, fileB = new(os.File), new(os.File)
 
 func TestClipMovesTheContentAlong(t *testing.T) {
@@ -58,14 +58,14 @@ func TestAppendJoinsWhatContinues(t *testing.T) {
 
 const imageSize = 200
 
-// cell is what one byte of an image is: nothing, zeros, or a byte of a file.
+// cell is the state of one byte of an image: a gap, zero, or a byte of a file.
 type cell struct {
 	there bool
 	file  *os.File
 	at    int64
 }
 
-// cells are an image's bytes one by one, painted in the list's order.
+// cells returns an image's bytes one by one, painted in the order of the lists.
 func cells(lists ...[]Extent) []cell {
 	out := make([]cell, imageSize)
 	for _, list := range lists {

@@ -11,27 +11,26 @@ import (
 // PageSize is the size of a page in bytes.
 const PageSize = 4096
 
-// PageSet is a set of pages of guest memory: those that a tracker has protected,
-// those that a capture has copied. Unlike a working set, which is advice and bounded in
-// its runs, it holds any set of a memory's pages. Offsets and lengths are in bytes,
-// multiples of PageSize. A set does not know how much memory there is beyond the next
-// multiple of 64 pages; who decodes one says how much.
+// PageSet is a set of pages of guest memory, such as the pages that a tracker has protected or a capture has
+// copied. A working set is advice and has a bounded number of runs; a PageSet can hold any set of a memory's
+// pages. Offsets and lengths are in bytes and multiples of PageSize. A set knows the memory's size only up to the
+// next multiple of 64 pages; a decoder must be given the size.
 type PageSet []uint64
 
-// NewPageSet is an empty set for so many bytes of memory.
+// NewPageSet returns an empty set for memory of this many bytes.
 func NewPageSet(memory int64) PageSet { return make(PageSet, (memory/PageSize+63)/64) }
 
-// Add puts a run of pages in.
+// Add adds a run of pages.
 func (s PageSet) Add(offset, length int64) {
 	s.each(offset, length, func(w *uint64, mask uint64) { *w |= mask })
 }
 
-// Remove takes a run of pages out.
+// Remove removes a run of pages.
 func (s PageSet) Remove(offset, length int64) {
 	s.each(offset, length, func(w *uint64, mask uint64) { *w &^= mask })
 }
 
-// each calls fn for the words that a run lies in, with its bits in them.
+// each calls fn for each word of the run, with a mask of the run's bits in it.
 func (s PageSet) each(offset, length int64, fn func(w *uint64, mask uint64)) {
 	for p, end := offset/PageSize, (offset+length)/PageSize; p < end; {
 		next := min(end, (p/64+1)*64)
@@ -44,7 +43,7 @@ func (s PageSet) each(offset, length int64, fn func(w *uint64, mask uint64)) {
 	}
 }
 
-// Bytes is how much memory the set's pages are.
+// Bytes returns the size of the set's pages.
 func (s PageSet) Bytes() (n int64) {
 	for _, w := range s {
 		n += int64(bits.OnesCount64(w))
@@ -52,7 +51,7 @@ func (s PageSet) Bytes() (n int64) {
 	return n * PageSize
 }
 
-// Empty tells whether there is no page in it.
+// Empty reports whether the set has no pages.
 func (s PageSet) Empty() bool {
 	for _, w := range s {
 		if w != 0 {
@@ -62,14 +61,14 @@ func (s PageSet) Empty() bool {
 	return true
 }
 
-// Runs are the set's pages in runs as long as they can be, in rising order.
+// Runs returns the set's pages in ascending runs of maximal length.
 func (s PageSet) Runs() iter.Seq[Run] { return s.Within(Run{Length: int64(len(s)) * 64 * PageSize}) }
 
-// Within are the set's pages that lie in a run, in rising order.
+// Within returns the set's pages in a run, in ascending order.
 func (s PageSet) Within(run Run) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		last := min(run.End()/PageSize, int64(len(s))*64)
-		s := s[:(last+63)/64] // the rest is not looked at
+		s := s[:(last+63)/64] // ignore the rest
 		for p := s.next(run.Offset/PageSize, true); p < last; {
 			end := min(s.next(p, false), last)
 			if !yield(Run{Offset: p * PageSize, Length: (end - p) * PageSize}) {
@@ -80,7 +79,7 @@ func (s PageSet) Within(run Run) iter.Seq[Run] {
 	}
 }
 
-// next is the first page from p on that is in the set, or not in it.
+// next returns the first page from p on that is in the set, or, if in is false, not in it.
 func (s PageSet) next(p int64, in bool) int64 {
 	for ; p < int64(len(s))*64; p = (p/64 + 1) * 64 {
 		w := s[p/64]
@@ -94,7 +93,7 @@ func (s PageSet) next(p int64, in bool) int64 {
 	return int64(len(s)) * 64
 }
 
-// Encode is the set as a file: its words, little-endian, and nothing else.
+// Encode returns the set in its file format: its words in little-endian order.
 func (s PageSet) Encode() []byte {
 	b := make([]byte, 0, 8*len(s))
 	for _, w := range s {
@@ -103,7 +102,7 @@ func (s PageSet) Encode() []byte {
 	return b
 }
 
-// DecodePageSet reads the file of a set of pages of so many bytes of memory, from its beginning.
+// DecodePageSet reads the file of a page set for memory of this many bytes, from its beginning.
 func DecodePageSet(r io.ReaderAt, memory int64) (PageSet, error) {
 	s := NewPageSet(memory)
 	b := make([]byte, 8*len(s)+1)

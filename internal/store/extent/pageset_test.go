@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// pagesOf is a set as its runs tell it, which must rise and not touch.
+// pagesOf returns the pages of a set's runs, which must ascend and must not be adjacent.
 func pagesOf(t testing.TB, s PageSet, pages int) []bool {
 	t.Helper()
 	out := make([]bool, pages)

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// CompactSpec is the spec of a layer that can stand for chain[from:to].
+// CompactSpec returns the spec of a layer that can replace chain[from:to].
 func CompactSpec(id ID, chain []*Layer, from, to int) (Spec, error) {
 	if err := checkChain(chain); err != nil {
 		return Spec{}, fmt.Errorf("compact: %w", err)
@@ -19,7 +19,7 @@ func CompactSpec(id ID, chain []*Layer, from, to int) (Spec, error) {
 	return Spec{ID: id, Parent: chain[from].Parent, View: top.View, Kind: top.Kind, Size: top.Size}, nil
 }
 
-// CompactBytes is how much content Compact will store, holes in it included.
+// CompactBytes returns the size of the content that Compact will store, including holes.
 func CompactBytes(chain []*Layer, from, to, runs int) int64 {
 	return content(plan(chain, from, to, runs))
 }
@@ -33,11 +33,10 @@ func content(runs []run) (n int64) {
 	return n
 }
 
-// Compact writes chain[from:to] into a layer that was begun with CompactSpec. Put
-// in their place, it shows the same image to all that lies over them. The chain
-// below from is needed, as content to fill gaps with: it gets at most runs data
-// and zero runs (MaxRuns if that is 0). Holes of the layers' files stay holes.
-// progress hears of bytes of content, holes included; it may be nil.
+// Compact writes chain[from:to] into a layer begun with CompactSpec. If it replaces them, all layers above it
+// still show the same image. The chain below from is needed to fill gaps with content, so that the layer has at
+// most runs data and zero runs (MaxRuns if runs is 0). Holes of the layers' files stay holes. progress reports
+// bytes of content, including holes; it may be nil.
 func Compact(ctx context.Context, w *Writer, chain []*Layer, from, to, runs int,
 	progress func(done, total int64)) error {
 	whole, err := Assemble(chain[:to])
@@ -59,7 +58,7 @@ func Compact(ctx context.Context, w *Writer, chain []*Layer, from, to, runs int,
 	return nil
 }
 
-// meter adds up what was done of a total.
+// meter sums up the progress toward a total.
 type meter struct {
 	done, total int64
 	tell        func(done, total int64) // may be nil
@@ -71,7 +70,7 @@ func (m *meter) add(n int64) {
 	}
 }
 
-// plan is the runs of the layer to be.
+// plan returns the runs of the new layer.
 func plan(chain []*Layer, from, to, most int) []run {
 	if most <= 0 || most > MaxRuns {
 		most = MaxRuns
@@ -86,7 +85,7 @@ func plan(chain []*Layer, from, to, most int) []run {
 	return join(runs, most)
 }
 
-// compactRun stores one run, as the whole chain shows it.
+// compactRun stores one run, with the content of the whole chain.
 func (w *Writer) compactRun(ctx context.Context, whole *Image, r run, m *meter) error {
 	if err := w.add(r.Offset, r.Length, false); err != nil {
 		return err

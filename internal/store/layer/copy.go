@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pieces reads n bytes and hands them on in whole blocks.
+// pieces reads n bytes and passes them on in whole blocks.
 func (w *Writer) pieces(n int64, src io.ReaderAt, at int64, each func(done int64, p []byte) error) error {
 	buf := make([]byte, min(n, bufferBytes))
 	for done := int64(0); done < n; done += int64(len(buf)) {
@@ -39,8 +39,8 @@ func (w *Writer) appendFile(f *os.File, at, n int64) error {
 	return w.pieces(n-done, f, at+done, func(_ int64, p []byte) error { return w.append(p) })
 }
 
-// copyRange copies within the kernel, as far as it can. What is left, because
-// the file systems do not get along, is to be read and written.
+// copyRange copies within the kernel as far as it can. If the file systems do not support it, the rest has to be
+// read and written.
 func (w *Writer) copyRange(f *os.File, at, n int64) (done int64, err error) {
 	for done < n {
 		piece := min(n-done, pieceBytes)
@@ -57,7 +57,7 @@ func (w *Writer) copyRange(f *os.File, at, n int64) (done int64, err error) {
 			return done, nil
 		case err != nil:
 			return done, fmt.Errorf("copy %d bytes of %s at %d: %w", piece, f.Name(), at+done, err)
-		case got == 0: // its end, which reading will find too and name
+		case got == 0: // end of file; reading the rest will report it
 			return done, nil
 		}
 		done, w.end = done+int64(got), w.end+int64(got)

@@ -12,16 +12,16 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Layer is an open layer: its checked index, and the file that it is in. It is
-// safe for concurrent use. The file is the caller's to close.
+// Layer is an open layer: its checked index and its file. It is safe for concurrent use. The caller closes the
+// file.
 type Layer struct {
 	Info
 	file *os.File
 	runs []run
 }
 
-// Open reads and checks a layer's header and index, not its content. The file
-// must not change as long as the layer is used.
+// Open reads and checks a layer's header and index, but not its content. The file must not change while the layer
+// is used.
 func Open(f *os.File) (*Layer, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -37,11 +37,11 @@ func Open(f *os.File) (*Layer, error) {
 	return &Layer{Info: info, file: f, runs: runs}, nil
 }
 
-// File is the layer's file, to map or hand on. It must only be read, and only
-// by offset: its position is everybody's.
+// File returns the layer's file, to map it or pass it on. It must only be read, and only by offset, because its
+// file position is shared.
 func (l *Layer) File() *os.File { return l.file }
 
-// Extents are what the layer has to say, in rising order, with its file.
+// Extents returns the layer's runs as extents of its file, in ascending order.
 func (l *Layer) Extents() []extent.Extent {
 	out := make([]extent.Extent, len(l.runs))
 	for i, r := range l.runs {
@@ -53,8 +53,7 @@ func (l *Layer) Extents() []extent.Extent {
 	return out
 }
 
-// Probe reads and checks the header of a layer of size bytes, and whether it has
-// the size that the header says.
+// Probe reads and checks the header of a layer of size bytes. It also checks the size against the header.
 func Probe(r io.ReaderAt, size int64) (Info, error) {
 	info, _, err := probe(r, size)
 	return info, err
@@ -74,8 +73,8 @@ func probe(r io.ReaderAt, size int64) (info Info, indexSum uint32, err error) {
 	return info, indexSum, nil
 }
 
-// decode reads and checks the header and index of a layer of size bytes. It
-// reads at most 516 KiB, whatever the header says.
+// decode reads and checks the header and index of a layer of size bytes. It reads at most 516 KiB, regardless of
+// the header.
 func decode(r io.ReaderAt, size int64) (Info, []run, error) {
 	info, sum, err := probe(r, size)
 	if err != nil {
@@ -125,8 +124,8 @@ func decodeHeader(b []byte) (info Info, indexSum uint32, err error) {
 	return info, u32(b[88:]), err
 }
 
-// decodeIndex admits one spelling only: runs rise, stay within the image, touch no
-// run of their kind, and their content lies in the file without gaps.
+// decodeIndex accepts only the canonical form: runs ascend, lie within the image and are not adjacent to a run of
+// the same kind, and their content lies in the file without gaps.
 func decodeIndex(info Info, b []byte) ([]run, error) {
 	runs := make([]run, 0, info.RunCount)
 	prev, content := run{}, int64(headerSize)
@@ -163,7 +162,7 @@ func decodeRun(b []byte) (run, error) {
 	offset, length, at := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]),
 		binary.LittleEndian.Uint64(b[16:])
 	kind, rest := binary.LittleEndian.Uint32(b[24:]), binary.LittleEndian.Uint32(b[28:])
-	// Bounded first, so that no sum of them overflows.
+	// Bound each value first, so that no sum overflows.
 	if offset > MaxSize || length == 0 || length > MaxSize || at > headerSize+MaxSize ||
 		(offset|length|at)%BlockSize != 0 {
 		return run{}, damaged("a run of %d bytes at %d, content at %d", length, offset, at)
@@ -174,7 +173,7 @@ func decodeRun(b []byte) (run, error) {
 	return run{Offset: int64(offset), Length: int64(length), FileOffset: int64(at), Zero: kind == runZero}, nil
 }
 
-// readFull tells a file that is cut short from one that cannot be read.
+// readFull distinguishes a truncated file from a read error.
 func readFull(r io.ReaderAt, b []byte, at int64) error {
 	n, err := r.ReadAt(b, at)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// sample is a small layer with all there can be in one.
+// sample returns a small layer with all features of the format.
 func sample(t testing.TB) (*Layer, *Digests, []byte) {
 	t.Helper()
 	s := spec(named(1), named(2), 100)
@@ -46,7 +46,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// fixChecksums makes the checksums right again.
+// fixChecksums corrects the checksums.
 func fixChecksums(b []byte) []byte {
 	if len(b) < headerSize {
 		return b
@@ -122,7 +122,7 @@ func TestWhatIsNoLayerIsRefused(t *testing.T) {
 	}
 }
 
-// sparse is a layer's file without its content, so that mutations hit what is read.
+// sparse is a layer's file without its content, so that mutations hit the parsed parts.
 type sparse struct {
 	header, index []byte
 	at            int64 // of the index
@@ -143,7 +143,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header, index []byte) {
 		s := sparse{header: make([]byte, headerSize), index: index}
 		copy(s.header, header)
-		// The checksums are made right, else no mutation gets past them.
+		// Correct the checksums; otherwise no mutation would pass them.
 		binary.LittleEndian.PutUint32(s.header[88:], crc32.ChecksumIEEE(index))
 		binary.LittleEndian.PutUint32(s.header[headerSize-4:], crc32.ChecksumIEEE(s.header[:headerSize-4]))
 		s.at = headerSize + int64(binary.LittleEndian.Uint64(s.header[80:])&(1<<62-1))

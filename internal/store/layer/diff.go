@@ -7,23 +7,21 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Bounds of what a diff stores beside what was written.
+// Limits of the content that a diff stores in addition to the written blocks.
 const (
-	// zeroRun is the shortest stretch of zeros that gets a run of its own. A
-	// shorter one is a hole in the content around it: it takes no room either, and
-	// costs nobody a mapping.
+	// zeroRun is the shortest stretch of zeros with a separate run. A shorter one becomes a hole in the
+	// surrounding content, which takes no space either and needs no mapping.
 	zeroRun = 16 * BlockSize
-	// farGap is the largest gap between runs that is filled to make them one.
+	// farGap is the largest gap between runs that is filled to join them.
 	farGap = 64 * BlockSize
-	// fillPart: at most this part of what was written is filled in from below.
+	// fillPart limits the filled gaps to one part in fillPart of the written blocks.
 	fillPart = 16
 )
 
-// Diff writes the layer of what was written over an image: rising extents of whole
-// blocks, with their content. Zeros are found. Runs that lie close together become one,
-// with content from below between them, within a sixteenth of what was written; if
-// there are more than max even so, the cheapest gaps are filled until there are
-// not. below is nil for a base.
+// Diff writes a layer of the blocks written over an image. The extents ascend and consist of whole blocks with
+// content. Diff detects zeros. It joins runs that are close together by filling the gap with content from below,
+// up to a sixteenth of the written size. If there are still more than max runs, it fills the cheapest gaps until
+// there are not. below is nil for a base.
 func (w *Writer) Diff(ctx context.Context, written []extent.Extent, below *Image, max int) error {
 	d := differ{w: w, below: below}
 	for _, e := range written {
@@ -51,7 +49,7 @@ func (w *Writer) Diff(ctx context.Context, written []extent.Extent, below *Image
 type differ struct {
 	w       *Writer
 	below   *Image
-	written []extent.Extent // data and zeros apart
+	written []extent.Extent // data and zeros separately
 }
 
 // take splits an extent by its content into data and zeros.
@@ -77,8 +75,8 @@ func (d *differ) take(ctx context.Context, e extent.Extent) error {
 	})
 }
 
-// visible are the runs that the layer needs: no zeros over nothing, and short
-// zeros as part of the data.
+// visible returns the runs that the layer needs. It drops zeros without content below, and treats short stretches
+// of zeros as data.
 func (d *differ) visible() []run {
 	var out []run
 	for _, e := range d.written {
@@ -93,7 +91,7 @@ func (d *differ) visible() []run {
 // join fills the cheapest gaps between neighbouring data runs.
 func (d *differ) join(runs []run) []run {
 	type gap struct {
-		before int // the run behind the gap
+		before int // index of the run after the gap
 		cost   int64
 	}
 	var gaps []gap
@@ -131,7 +129,7 @@ func (d *differ) join(runs []run) []run {
 	return out
 }
 
-// write stores one data run: what was written, and between it what is below.
+// write stores one data run: the written blocks, with content from below in between.
 func (d *differ) write(r run) error {
 	if err := d.w.add(r.Offset, r.Length, false); err != nil {
 		return err
@@ -156,7 +154,7 @@ func (d *differ) content(e extent.Extent) error {
 	return d.w.pieces(e.Length, e.File, e.FileOffset, func(_ int64, p []byte) error { return d.w.appendSparse(p) })
 }
 
-// fill stores what is seen below.
+// fill stores the content from below.
 func (d *differ) fill(at, n int64) error {
 	if n <= 0 {
 		return nil
@@ -176,8 +174,8 @@ func (m *Image) has(off, n int64) bool {
 	return len(seen) > 0 && seen[0].Offset < off+n
 }
 
-// stored is how many bytes of a short range are in files: all that a layer covers
-// but for what is sure to be a hole.
+// stored returns the number of bytes of a short range that are stored in files: everything covered by a layer,
+// except certain holes.
 func (m *Image) stored(off, n int64) (total int64) {
 	if m == nil {
 		return 0

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// placed is a base whose image somebody else has written, with holes.
+// placed returns a base with holes, whose image was written by the caller.
 func placed(t testing.TB, s Spec, model []byte) *Layer {
 	t.Helper()
 	w := newWriter(t, s, Options{})
@@ -27,7 +27,7 @@ func placed(t testing.TB, s Spec, model []byte) *Layer {
 	return l
 }
 
-// physical is what a file takes on the disk, in bytes.
+// physical returns a file's size on disk, in bytes.
 func physical(t testing.TB, f *os.File) int64 {
 	t.Helper()
 	st, err := f.Stat()
@@ -35,7 +35,7 @@ func physical(t testing.TB, f *os.File) int64 {
 	return st.Sys().(*syscall.Stat_t).Blocks * 512
 }
 
-// randomDiff writes at random over an image and does the same to the model.
+// randomDiff makes random writes over an image and to the model.
 func randomDiff(t testing.TB, r *rand.Rand, below *Image, model []byte, most int) (l *Layer, written int64) {
 	t.Helper()
 	src, own := newFile(t), []extent.Extent(nil)
@@ -59,8 +59,8 @@ func randomDiff(t testing.TB, r *rand.Rand, below *Image, model []byte, most int
 	return finish(t, w), written
 }
 
-// Random writes over random images: what is seen is what was written, in few
-// runs, and with little beside it.
+// Random writes over random images: the image shows the written data, with few runs and little additional
+// content.
 func TestDiffAgainstAModel(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestDiffAgainstAModel(t *testing.T) {
 					t.Errorf("%d bytes were written, the layer takes %d", written, got)
 				}
 			}
-			// All diffs as one, in few runs.
+			// Merge all diffs into one, with few runs.
 			s, err := CompactSpec(NewID(), chain, 1, len(chain))
 			must(t, err)
 			w := newWriter(t, s, Options{})
@@ -101,7 +101,7 @@ func TestDiffAgainstAModel(t *testing.T) {
 	}
 }
 
-// Pages that are zero over nothing need no word.
+// Zero pages without content below need no run.
 func TestDiffLeavesOutWhatShowsNothing(t *testing.T) {
 	base := newWriter(t, spec(named(1), ID{}, 100), Options{})
 	must(t, base.Data(0, block(1)))
@@ -120,8 +120,7 @@ func TestDiffLeavesOutWhatShowsNothing(t *testing.T) {
 	}
 }
 
-// A base with large holes costs its digests and its copies little: none of them
-// reads or stores a hole.
+// A base with large holes has cheap digests and copies: holes are neither read nor stored.
 func TestHolesStayHoles(t *testing.T) {
 	const blocks = 16 << 10 // 64 MiB
 	w := newWriter(t, spec(named(1), ID{}, blocks), Options{})
@@ -169,7 +168,7 @@ func TestPlacedIsForEmptyBasesOnly(t *testing.T) {
 	}
 }
 
-// A sparse file's data, whatever the block size of the file system under it.
+// Finds a sparse file's data, regardless of the file system's block size.
 func TestDataOfASparseFile(t *testing.T) {
 	const b = BlockSize
 	f := newFile(t)

@@ -11,9 +11,8 @@ import (
 	"io"
 )
 
-// ChunkBytes is how much stored content one digest covers: small enough to name
-// the damage within 64 blocks and to stay in a CPU's cache, large enough
-// that digests are 1/8192 of the content.
+// ChunkBytes is the amount of stored content per digest. It is small enough to locate damage within 64 blocks and
+// to fit into a CPU's cache, and large enough for digests to be 1/8192 of the content.
 const ChunkBytes = 256 << 10
 
 const (
@@ -22,8 +21,8 @@ const (
 	digestsExtra = digestHead + sha256.Size
 )
 
-// Digests are a layer's digests. They are kept beside the layer and not in it,
-// so that a layer never changes once it has its name.
+// Digests holds a layer's digests. They are kept beside the layer, not in it, because a layer is immutable once
+// it has its name.
 type Digests struct {
 	layer ID
 	bytes int64             // of content
@@ -31,7 +30,7 @@ type Digests struct {
 	sums  []byte            // one for each chunk of content
 }
 
-// Encode is the digests' file.
+// Encode returns the content of the digests' file.
 func (d *Digests) Encode() []byte {
 	b := make([]byte, 0, digestsExtra+len(d.sums))
 	b = append(b, digestMagic...)
@@ -45,7 +44,7 @@ func (d *Digests) Encode() []byte {
 	return append(b, sum[:]...)
 }
 
-// Sum is the SHA-256 over everything that the digests say, in hexadecimal.
+// Sum returns the SHA-256 of all fields of the digests, in hexadecimal.
 func (d *Digests) Sum() string {
 	b := d.Encode()
 	return hex.EncodeToString(b[len(b)-sha256.Size:])
@@ -53,7 +52,7 @@ func (d *Digests) Sum() string {
 
 func chunks(content int64) int64 { return (content + ChunkBytes - 1) / ChunkBytes }
 
-// DecodeDigests reads the digests of a layer from a file of size bytes.
+// DecodeDigests reads a layer's digests from a file of size bytes.
 func DecodeDigests(r io.ReaderAt, size int64, of Info) (*Digests, error) {
 	want := digestsExtra + chunks(of.DataBytes)*sha256.Size
 	if size != want {
@@ -81,7 +80,7 @@ func DecodeDigests(r io.ReaderAt, size int64, of Info) (*Digests, error) {
 	return d, nil
 }
 
-// hasher makes digests of content that comes in any pieces.
+// hasher computes the digests of content that arrives in pieces of any size.
 type hasher struct {
 	chunk hash.Hash
 	n     int // bytes in chunk
@@ -106,10 +105,10 @@ func (h *hasher) end() {
 	h.n = 0
 }
 
-// zeroChunk is the digest of a chunk of zeros: content may have large holes.
+// zeroChunk is the digest of a chunk of zeros. Content may have large holes.
 var zeroChunk = sha256.Sum256(make([]byte, ChunkBytes))
 
-// zeros is write for n zeros.
+// zeros is equivalent to write with n zeros.
 func (h *hasher) zeros(n int64) {
 	for n > 0 {
 		if h.n == 0 && n >= ChunkBytes {
@@ -137,9 +136,8 @@ func metaSum(header, index []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Digest reads the layer's content and makes its digests. pause is called
-// before every chunk and may block, so that the caller can let more urgent work
-// go first; it may be nil.
+// Digest reads the layer's content and computes its digests. pause is called before each chunk and may block to
+// let more urgent work proceed; it may be nil.
 func (l *Layer) Digest(ctx context.Context, pause func(context.Context) error) (*Digests, error) {
 	index := encodeIndex(l.runs)
 	h := newHasher()
@@ -166,15 +164,14 @@ func (l *Layer) Digest(ctx context.Context, pause func(context.Context) error) (
 	return h.finish(l.Info, encodeHeader(l.Info, index), index), nil
 }
 
-// Damage is a range of a layer's file that is not what was written.
+// Damage is a range of a layer's file that differs from the data written.
 type Damage struct {
-	Offset, Length int64 // in the file, bytes
+	Offset, Length int64 // in the file, in bytes
 	Detail         string
 }
 
-// Verify reads the whole file and compares it with its digests. Damage is a
-// finding, not an error; an error means that ctx ended. progress, which may be
-// nil, hears of bytes of the file.
+// Verify reads the whole file and compares it with its digests. Damage is a result, not an error; an error means
+// that ctx ended. progress reports bytes of the file and may be nil.
 func (l *Layer) Verify(ctx context.Context, d *Digests, progress func(done, total int64)) ([]Damage, error) {
 	if progress == nil {
 		progress = func(int64, int64) {}
@@ -191,7 +188,7 @@ func (l *Layer) Verify(ctx context.Context, d *Digests, progress func(done, tota
 		b := buf[:min(ChunkBytes, l.DataBytes-at)]
 		want := d.sums[i*sha256.Size:][:sha256.Size]
 		if len(b) == ChunkBytes && bytes.Equal(want, zeroChunk[:]) && isHole(l.file, headerSize+at, ChunkBytes) {
-			// As it was written, and nothing to read.
+			// The chunk is unchanged, and there is no data to read.
 		} else if err := readFull(l.file, b, headerSize+at); err != nil {
 			found = addDamage(found, Damage{headerSize + at, int64(len(b)), err.Error()})
 		} else if got := sha256.Sum256(b); !bytes.Equal(got[:], want) {
@@ -202,7 +199,7 @@ func (l *Layer) Verify(ctx context.Context, d *Digests, progress func(done, tota
 	return found, nil
 }
 
-// verifyMeta reads header and index again: the layer may have been open for long.
+// verifyMeta reads header and index again, because the layer may have been open for long.
 func (l *Layer) verifyMeta(d *Digests) []Damage {
 	header, index := make([]byte, headerSize), make([]byte, l.RunCount*runSize)
 	err := readFull(l.file, header, 0)
@@ -218,7 +215,7 @@ func (l *Layer) verifyMeta(d *Digests) []Damage {
 	return nil
 }
 
-// addDamage makes one finding of neighbours.
+// addDamage appends a damage, merged with its neighbour if possible.
 func addDamage(found []Damage, d Damage) []Damage {
 	if n := len(found); n > 0 {
 		if last := &found[n-1]; last.Offset+last.Length == d.Offset && last.Detail == d.Detail {

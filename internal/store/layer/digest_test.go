@@ -93,7 +93,7 @@ func TestDigestingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// resum makes the file's own digest right again.
+// resum corrects the file's own digest.
 func resum(b []byte) []byte {
 	if n := len(b) - sha256.Size; n >= 0 {
 		sum := sha256.Sum256(b[:n])

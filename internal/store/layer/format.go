@@ -6,29 +6,29 @@ import (
 	"hash/crc32"
 )
 
-// Version is the format that this package writes, and the only one it reads.
+// Version is the format version. The package reads no other version.
 const Version = 2
 
 const (
-	// BlockSize is the unit of everything: a page of memory, a block of a disk.
+	// BlockSize is the unit of all offsets and lengths: a page of memory, a block of a disk.
 	BlockSize = 4096
-	// MaxSize bounds the image that a layer is a part of, in bytes.
+	// MaxSize limits the size of the whole image, in bytes.
 	MaxSize = 1 << 40
-	// MaxRuns bounds a layer's index. Each data run becomes a mapping in each
-	// child, with another one between them; Linux allows a process 65530.
+	// MaxRuns limits a layer's index. Each data run becomes a mapping in each child, with another mapping between
+	// two runs. Linux allows a process 65530 mappings.
 	MaxRuns = 1 << 14
 )
 
 const (
 	magic      = "FORKDLYR"
-	headerSize = BlockSize // so that data begins on a page
+	headerSize = BlockSize // aligns the data to pages
 	headerUsed = 92
 	runSize    = 32
 	runData    = 1
 	runZero    = 2
 )
 
-// Kind is what a layer is a part of.
+// Kind is the kind of image that a layer belongs to.
 type Kind uint32
 
 // The kinds of images.
@@ -47,19 +47,19 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint32(k))
 }
 
-// Spec is what a layer is, before anything is in it.
+// Spec describes a layer before it has content.
 type Spec struct {
-	// ID names the layer.
+	// ID identifies the layer.
 	ID ID
-	// Parent is the view that the layer lies over; zero for a base.
+	// Parent is the view below the layer; zero for a base.
 	Parent ID
-	// View names what one sees through the layer and all below it: the ID of the
-	// layer that first showed it. A compacted layer takes the view of the last
-	// layer that it replaces, so what lies over that one lies over this one too.
+	// View identifies the image seen through the layer and all layers below: it is the ID of the layer that first
+	// showed it. A compacted layer has the view of the last layer that it replaces. So all layers above that
+	// layer also fit above the compacted one.
 	View ID
-	// Kind is what the layer is a part of.
+	// Kind is the kind of the layer's image.
 	Kind Kind
-	// Size is the whole image's, in bytes.
+	// Size is the size of the whole image, in bytes.
 	Size int64
 }
 
@@ -77,31 +77,30 @@ func (s Spec) check() error {
 	return nil
 }
 
-// Info is what a layer's header tells.
+// Info holds the fields of a layer's header.
 type Info struct {
 	Spec
-	// DataBytes is how much content is stored.
+	// DataBytes is the size of the stored content.
 	DataBytes int64
-	// RunCount is the length of the index.
+	// RunCount is the number of entries in the index.
 	RunCount int
 }
 
 func (i Info) indexOffset() int64 { return headerSize + i.DataBytes }
 
-// FileBytes is the file's size.
+// FileBytes returns the file's size.
 func (i Info) FileBytes() int64 { return i.indexOffset() + int64(i.RunCount)*runSize }
 
-// run is a record of the index: a part of the image that the layer has something to
-// say about.
+// run is an entry of the index: a part of the image covered by the layer.
 type run struct {
 	Offset, Length int64 // in the image, bytes
-	FileOffset     int64 // where its content is; 0 for a zero run
-	Zero           bool  // all zeros, nothing is stored
+	FileOffset     int64 // of its content; 0 for a zero run
+	Zero           bool  // all zeros, without stored content
 }
 
 func (r run) end() int64 { return r.Offset + r.Length }
 
-// touches reports whether next goes on where r ends, as one run.
+// touches reports whether next continues r as one run.
 func (r run) touches(next run) bool { return r.end() == next.Offset && r.Zero == next.Zero }
 
 func encodeHeader(i Info, index []byte) []byte {

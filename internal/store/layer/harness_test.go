@@ -11,15 +11,15 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// named is an ID that tests can tell from others.
+// named returns an ID that tests can recognize.
 func named(b byte) ID { return ID{0: b, 15: b} }
 
-// spec is of a small memory image.
+// spec returns the spec of a small memory image.
 func spec(id, parent ID, blocks int64) Spec {
 	return Spec{ID: id, Parent: parent, Kind: Memory, Size: blocks * BlockSize}
 }
 
-// block is a block that holds one byte all over.
+// block returns a block filled with one byte.
 func block(b byte) []byte { return bytes.Repeat([]byte{b}, BlockSize) }
 
 func newFile(t testing.TB) *os.File {
@@ -41,7 +41,7 @@ func newWriter(t testing.TB, s Spec, opt Options) *Writer {
 	return w
 }
 
-// finish ends the writing and opens the layer.
+// finish finishes the layer and opens it.
 func finish(t testing.TB, w *Writer) *Layer {
 	t.Helper()
 	info, err := w.Finish()
@@ -58,7 +58,7 @@ func finish(t testing.TB, w *Writer) *Layer {
 	return l
 }
 
-// digest makes a layer's digests.
+// digest returns a layer's digests.
 func digest(t testing.TB, l *Layer) *Digests {
 	t.Helper()
 	d, err := l.Digest(t.Context(), nil)
@@ -73,7 +73,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// randomLayer writes a layer of random runs and does the same to the model.
+// randomLayer writes a layer of random runs, and the same data to the model.
 func randomLayer(t testing.TB, r *rand.Rand, s Spec, model []byte) *Layer {
 	t.Helper()
 	w := newWriter(t, s, Options{})
@@ -81,7 +81,7 @@ func randomLayer(t testing.TB, r *rand.Rand, s Spec, model []byte) *Layer {
 		n := min(int64(1+r.IntN(6))*BlockSize, s.Size-at)
 		p := model[at : at+n]
 		switch r.IntN(4) {
-		case 0, 1: // says nothing
+		case 0, 1: // no run
 		case 2:
 			clear(p)
 			must(t, w.Zero(at, n))
@@ -94,7 +94,7 @@ func randomLayer(t testing.TB, r *rand.Rand, s Spec, model []byte) *Layer {
 	return finish(t, w)
 }
 
-// fill makes blocks of random bytes and of zeros.
+// fill fills blocks with random bytes or zeros.
 func fill(r *rand.Rand, p []byte) {
 	for ; len(p) > 0; p = p[BlockSize:] {
 		b := byte(r.IntN(3))

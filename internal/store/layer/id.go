@@ -6,24 +6,24 @@ import (
 	"fmt"
 )
 
-// ID names a layer. It is random and not made of the content, because a branch
-// must not wait until everything is hashed. The zero ID names nothing.
+// ID identifies a layer. It is random, not a content hash, because a branch must not wait for hashing. The zero
+// ID is invalid.
 type ID [16]byte
 
-// NewID makes an ID that no other layer has.
+// NewID returns a new, unique ID.
 func NewID() ID {
 	var id ID
 	rand.Read(id[:]) // never fails
 	return id
 }
 
-// String is the ID as 32 hexadecimal digits, which is also its file's name.
+// String returns the ID as 32 hexadecimal digits. It is also the name of the layer's file.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// IsZero reports whether it names nothing.
+// IsZero reports whether it is the zero ID.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// ParseID reads what String wrote, and nothing else: one ID has one spelling.
+// ParseID parses the output of String. Other spellings are errors, so each ID has one spelling.
 func ParseID(s string) (ID, error) {
 	var id ID
 	if len(s) == 2*len(id) {
@@ -34,10 +34,10 @@ func ParseID(s string) (ID, error) {
 	return ID{}, fmt.Errorf("%.40q is no layer ID: want %d lower-case hexadecimal digits", s, 2*len(id))
 }
 
-// MarshalText is String, for manifests.
+// MarshalText returns String, for manifests.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText is ParseID.
+// UnmarshalText parses with ParseID.
 func (id *ID) UnmarshalText(b []byte) (err error) {
 	*id, err = ParseID(string(b))
 	return err

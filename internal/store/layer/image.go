@@ -10,14 +10,14 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Image is a chain of layers seen as one. It is safe for concurrent use.
+// Image is the image of a chain of layers. It is safe for concurrent use.
 type Image struct {
 	chain   []*Layer
-	extents []extent.Extent // none of zeros
+	extents []extent.Extent // without zero extents
 }
 
-// Assemble flattens a chain, base first, into the fewest extents. Their number
-// decides what a fork costs, not the chain's length.
+// Assemble flattens a chain, base first, into the fewest extents. The cost of a fork depends on their number, not
+// on the chain's length.
 func Assemble(chain []*Layer) (*Image, error) {
 	if err := checkChain(chain); err != nil {
 		return nil, err
@@ -26,24 +26,23 @@ func Assemble(chain []*Layer) (*Image, error) {
 	return &Image{chain: slices.Clone(chain), extents: slices.Clip(seen)}, nil
 }
 
-// Size of the image in bytes.
+// Size returns the size of the image in bytes.
 func (m *Image) Size() int64 { return m.chain[0].Size }
 
-// Kind of the image.
+// Kind returns the kind of the image.
 func (m *Image) Kind() Kind { return m.chain[0].Kind }
 
-// Layers is the chain, base first. It must not be changed.
+// Layers returns the chain, base first. The caller must not modify it.
 func (m *Image) Layers() []*Layer { return m.chain }
 
-// Extents are the image's content: rising, and what none covers is zero. They must
-// not be changed.
+// Extents returns the image's content in ascending order. Gaps are zeros. The caller must not modify the list.
 func (m *Image) Extents() []extent.Extent { return m.extents }
 
-// View names what the image shows: the parent of a layer that lies over it.
+// View returns the image's view, the parent of a layer above it.
 func (m *Image) View() ID { return m.chain[len(m.chain)-1].View }
 
-// checkChain refuses layers that were not written on one another: the result
-// would look like an image and be none.
+// checkChain rejects layers that were not written on top of one another. Their result would look like an image,
+// but be garbage.
 func checkChain(chain []*Layer) error {
 	if len(chain) == 0 {
 		return fmt.Errorf("%w: there is none", ErrChain)
@@ -64,8 +63,7 @@ func checkChain(chain []*Layer) error {
 	return nil
 }
 
-// flatten is what one sees through the layers: data, zeros, and nothing where
-// none has a run.
+// flatten returns the visible extents of the layers: data, zeros, and gaps where no layer has a run.
 func flatten(layers []*Layer) (seen []extent.Extent) {
 	for _, l := range layers {
 		seen = extent.Over(seen, l.Extents())
@@ -73,7 +71,7 @@ func flatten(layers []*Layer) (seen []extent.Extent) {
 	return seen
 }
 
-// ReadAt reads the image as it is seen through the whole chain.
+// ReadAt reads the image through the whole chain.
 func (m *Image) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, errors.New("read image: negative offset")
@@ -107,7 +105,7 @@ func (m *Image) fill(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// owner is the layer that a file is of.
+// owner returns the ID of the file's layer.
 func (m *Image) owner(f *os.File) ID {
 	i := slices.IndexFunc(m.chain, func(l *Layer) bool { return l.file == f })
 	return m.chain[i].ID

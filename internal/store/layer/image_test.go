@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Random chains against a model of blocks: what is seen, that nothing can be
-// said with fewer extents, and that any range can be compacted.
+// Compares random chains with a model of blocks: the content, that the number of extents is minimal, and that any
+// range can be compacted.
 func TestRandomChains(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -60,7 +60,7 @@ func checkImage(t *testing.T, chain []*Layer, model []byte) {
 		t.Fatal("the image is another than the model")
 	}
 	var prev extent.Extent
-	seen := make([]byte, len(model)) // what a VM would map
+	seen := make([]byte, len(model)) // as mapped by a VM
 	for i, e := range m.Extents() {
 		if e.Offset < prev.End() || e.Length <= 0 || (e.Offset|e.Length|e.FileOffset)%BlockSize != 0 {
 			t.Fatalf("extent %+v behind %+v", e, prev)
@@ -89,7 +89,7 @@ func TestReadAtTakesAnyRange(t *testing.T) {
 		gn, gerr := m.ReadAt(got, off)
 		wn, werr := whole.ReadAt(want, off)
 		if n == 0 {
-			continue // may or may not say that it is the end
+			continue // may or may not return EOF
 		}
 		if gn != wn || gerr != werr || !bytes.Equal(got[:gn], want[:wn]) {
 			t.Fatalf("%d bytes at %d: %d, %v; want %d, %v", n, off, gn, gerr, wn, werr)
@@ -139,8 +139,7 @@ func TestLayersThatAreNoChain(t *testing.T) {
 	}
 }
 
-// Two layers that are just about mappable make one that is not, unless gaps
-// between its runs are filled.
+// Merging two layers with almost the maximum number of runs gives too many runs, unless gaps are filled.
 func TestCompactingJoinsRunsThatAreTooMany(t *testing.T) {
 	const blocks = 8 * MaxRuns
 	base := newWriter(t, spec(named(1), ID{}, blocks), Options{})
@@ -222,8 +221,7 @@ func TestJoinFillsTheCheapestGaps(t *testing.T) {
 	}
 }
 
-// What a fork would pay, if its caller did not keep the image: five layers of
-// 4000 scattered runs each.
+// The cost for a fork if its caller did not keep the image: five layers of 4000 scattered runs each.
 func BenchmarkAssemble(b *testing.B) {
 	var chain []*Layer
 	for i := range 5 {

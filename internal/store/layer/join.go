@@ -2,10 +2,9 @@ package layer
 
 import "slices"
 
-// join makes at most max runs out of rising runs by filling the cheapest gaps
-// between them with content: what a run more costs each child outweighs some
-// stored pages. Filled gaps and zero runs beside them become data, whose content
-// is to be taken from the image. FileOffset has no meaning in the result.
+// join reduces ascending runs to at most max by filling the cheapest gaps between them with content: an
+// additional run costs each child more than some stored pages. Filled gaps, and the zero runs next to them,
+// become data, with content taken from the image. FileOffset is unset in the result.
 func join(runs []run, max int) []run {
 	out := make([]run, 0, len(runs))
 	for _, r := range runs {
@@ -20,7 +19,7 @@ func join(runs []run, max int) []run {
 	if excess <= 0 || max < 1 {
 		return out
 	}
-	joined := make([]bool, len(out)) // with the run before
+	joined := make([]bool, len(out)) // with the previous run
 	for _, i := range cheapest(out)[:excess] {
 		joined[i] = true
 	}
@@ -36,8 +35,8 @@ func join(runs []run, max int) []run {
 	return coalesce(merged)
 }
 
-// cheapest orders the runs but the first by what joining each with the one
-// before it would store.
+// cheapest orders all runs except the first by the number of bytes stored if each is joined with the previous
+// one.
 func cheapest(runs []run) []int {
 	cost := func(i int) int64 {
 		c := runs[i].Offset - runs[i-1].end()
@@ -56,7 +55,7 @@ func cheapest(runs []run) []int {
 	return order
 }
 
-// coalesce makes one run of those that touch, in place.
+// coalesce joins adjacent runs in place.
 func coalesce(runs []run) []run {
 	out := runs[:0]
 	for _, r := range runs {

@@ -10,13 +10,12 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// ContentOffset is where a layer's content begins in its file. The n-th byte of a
-// base that was Placed is at ContentOffset+n.
+// ContentOffset is the offset of a layer's content in its file. Byte n of a base that was Placed is at
+// ContentOffset+n.
 const ContentOffset = headerSize
 
-// Placed says that the whole image stands in the file already, from ContentOffset
-// on: whoever has a large base writes it there himself and saves a copy of it.
-// It may have holes, and it may end early. Only an empty base can be placed.
+// Placed declares that the caller has already written the whole image into the file, from ContentOffset on. This
+// saves a copy of a large base. The image may have holes and may end early. Only an empty base can be placed.
 func (w *Writer) Placed() error {
 	return w.do(0, w.spec.Size, func() error {
 		switch {
@@ -38,7 +37,7 @@ func (w *Writer) Placed() error {
 	})
 }
 
-// hole adds n zeros to the content that take no room in the file.
+// hole adds n zeros to the content as a hole, which takes no space in the file.
 func (w *Writer) hole(n int64) error {
 	if err := w.flush(); err != nil {
 		return err
@@ -47,7 +46,7 @@ func (w *Writer) hole(n int64) error {
 	return nil
 }
 
-// appendSparse adds content, and its blocks of zeros as holes.
+// appendSparse adds content, with blocks of zeros as holes.
 func (w *Writer) appendSparse(p []byte) error {
 	for len(p) > 0 {
 		n, zero := stretch(p)
@@ -65,7 +64,7 @@ func (w *Writer) appendSparse(p []byte) error {
 	return nil
 }
 
-// appendRange adds n bytes of a file to the content, and its holes as holes.
+// appendRange adds n bytes of a file to the content, and keeps its holes.
 func (w *Writer) appendRange(f *os.File, at, n int64) error {
 	for n > 0 {
 		length, hole, err := stretchOf(f, at, n)
@@ -85,8 +84,8 @@ func (w *Writer) appendRange(f *os.File, at, n int64) error {
 	return nil
 }
 
-// DataOf are the parts of a sparse file's first size bytes that may hold data, in
-// whole blocks and rising, as an image's content: what Diff is to read of it.
+// DataOf returns the parts of a sparse file's first size bytes that may hold data, for Diff to read. They consist
+// of whole blocks and ascend.
 func DataOf(f *os.File, size int64) (data []extent.Extent, err error) {
 	for at := int64(0); at < size; {
 		n, hole, err := stretchOf(f, at, size-at)
@@ -101,21 +100,21 @@ func DataOf(f *os.File, size int64) (data []extent.Extent, err error) {
 	return data, nil
 }
 
-// isHole reports whether a range of a file is sure to be a hole. Only the way to the
-// next data is looked for: to find the end of data a kernel may walk through all of it.
+// isHole reports whether a range of a file is certainly a hole. It only looks for the next data: to find the end
+// of data, a kernel may walk through all of it.
 func isHole(f *os.File, at, n int64) bool {
 	data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 	return errors.Is(err, unix.ENXIO) || err == nil && data >= at+n
 }
 
-// stretchOf is how far the hole or the data at the offset reaches, at most n
-// bytes and in whole blocks: a block that has data in it is data.
+// stretchOf returns the length of the hole or data at the offset: at most n bytes, in whole blocks. A block with
+// some data counts as data.
 func stretchOf(f *os.File, at, n int64) (length int64, hole bool, err error) {
 	data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 	switch {
-	case errors.Is(err, unix.ENXIO): // nothing but a hole up to the end
+	case errors.Is(err, unix.ENXIO): // a hole up to the end of the file
 		return n, true, nil
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ESPIPE): // knows no holes
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ESPIPE): // no support for holes
 		return n, false, nil
 	case err != nil:
 		return 0, false, fmt.Errorf("find data of %s at %d: %w", f.Name(), at, err)

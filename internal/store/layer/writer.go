@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-// Step is a step of writing that Options.Before hears of.
+// Step is a step of writing, passed to Options.Before.
 type Step string
 
-// The steps, in their order; StepData comes once for each piece of content.
+// The steps in order. StepData occurs once for each piece of content.
 const (
 	StepData   Step = "data"
 	StepIndex  Step = "index"
@@ -18,16 +18,16 @@ const (
 	StepSync   Step = "sync"
 )
 
-// Options are how a layer is written.
+// Options configures a Writer.
 type Options struct {
-	// Before is called before each step with the bytes that it will add to the
-	// file; its error ends the writing. May be nil.
+	// Before is called before each step with the number of bytes that the step adds to the file. An error from it
+	// ends the writing. May be nil.
 	Before func(step Step, bytes int64) error
 }
 
 const (
-	bufferBytes = 256 << 10 // scattered pages are written this much at a time
-	pieceBytes  = 8 << 20   // at most this much between two looks at the disk's room
+	bufferBytes = 256 << 10 // size of a write of scattered pages
+	pieceBytes  = 8 << 20   // most bytes between two checks of the free space
 )
 
 var (
@@ -35,22 +35,21 @@ var (
 	errFinished = errors.New("write layer: it is finished")
 )
 
-// Writer writes one layer: runs in rising order, then Finish. After an error
-// all further calls give that error, and the file is of no use. Not safe for
-// concurrent use.
+// Writer writes one layer: runs in ascending order, then Finish. After an error, all further calls return the
+// same error, and the file is unusable. It is not safe for concurrent use.
 type Writer struct {
 	dst  *os.File
 	spec Spec
 	opt  Options
 	runs []run
-	next int64  // no run may begin before it
-	end  int64  // in the file, behind all content so far
-	buf  []byte // the content's end, not in the file yet
+	next int64  // the next run begins here or later
+	end  int64  // end of the content in the file
+	buf  []byte // end of the content, not in the file yet
 	err  error
 }
 
-// NewWriter begins a layer in an empty file, which stays the caller's to close
-// and to name. A spec without a view gets one of its own.
+// NewWriter begins a layer in an empty file. The caller closes and names the file. If the spec has no view, the
+// layer's ID is its view.
 func NewWriter(dst *os.File, spec Spec, opt Options) (*Writer, error) {
 	if spec.View.IsZero() {
 		spec.View = spec.ID
@@ -68,22 +67,21 @@ func NewWriter(dst *os.File, spec Spec, opt Options) (*Writer, error) {
 	return &Writer{dst: dst, spec: spec, opt: opt, end: headerSize, buf: make([]byte, 0, bufferBytes)}, nil
 }
 
-// Spec is what is written.
+// Spec returns the layer's spec.
 func (w *Writer) Spec() Spec { return w.spec }
 
-// Data adds content at off. Blocks of zeros become zero runs, until half of
-// MaxRuns are used: from there on zeros are stored too, so that a layer made of at
-// most MaxRuns/2 separate stretches never has too many runs.
+// Data adds content at off. Blocks of zeros become zero runs until half of MaxRuns are used. After that, zeros
+// are stored as data. So a layer of at most MaxRuns/2 separate stretches never has too many runs.
 func (w *Writer) Data(off int64, p []byte) error {
 	return w.do(off, int64(len(p)), func() error { return w.split(off, p) })
 }
 
-// Zero says that n bytes at off are zero. A base stores nothing for it.
+// Zero records n zero bytes at off. In a base, no entry is stored for them.
 func (w *Writer) Zero(off, n int64) error {
 	return w.do(off, n, func() error { return w.add(off, n, true) })
 }
 
-// do checks the place of what comes next and keeps the first error.
+// do checks the position of the next content and keeps the first error.
 func (w *Writer) do(off, n int64, f func() error) error {
 	if w.err != nil {
 		return w.err
@@ -105,7 +103,7 @@ func (w *Writer) fail(err error) error {
 	return w.err
 }
 
-// splits reports whether zeros within data still become runs of their own.
+// splits reports whether zeros within data still get their own runs.
 func (w *Writer) splits() bool { return len(w.runs) < MaxRuns/2 }
 
 func (w *Writer) split(off int64, p []byte) error {
@@ -127,7 +125,7 @@ func (w *Writer) split(off int64, p []byte) error {
 	return nil
 }
 
-// stretch is the length of the blocks that p begins with, all zeros or none.
+// stretch returns the length of the first blocks of p that are all zero or all non-zero.
 func stretch(p []byte) (n int, zero bool) {
 	zero = bytes.Equal(p[:BlockSize], zeroBlock)
 	for n = BlockSize; n < len(p) && bytes.Equal(p[n:n+BlockSize], zeroBlock) == zero; n += BlockSize {
@@ -135,7 +133,7 @@ func stretch(p []byte) (n int, zero bool) {
 	return n, zero
 }
 
-// add enters a run into the index. The content of a data run is appended next.
+// add adds a run to the index. The content of a data run is appended next.
 func (w *Writer) add(off, n int64, zero bool) error {
 	w.next = off + n
 	if zero && w.spec.Parent.IsZero() {
@@ -156,7 +154,7 @@ func (w *Writer) add(off, n int64, zero bool) error {
 	return nil
 }
 
-// append adds content behind all that there is.
+// append adds content at the end.
 func (w *Writer) append(p []byte) error {
 	for len(p) > 0 {
 		if len(w.buf) == 0 && len(p) >= bufferBytes {
@@ -203,8 +201,8 @@ func (w *Writer) before(step Step, n int64) error {
 	return w.opt.Before(step, n)
 }
 
-// Finish writes the index and the header and makes the file durable. Nothing is
-// hashed on the way: Layer.Digest does that later.
+// Finish writes the index and the header and makes the file durable. It does not hash the content; Layer.Digest
+// does that later.
 func (w *Writer) Finish() (Info, error) {
 	if w.err != nil {
 		return Info{}, w.err
@@ -226,7 +224,7 @@ func (w *Writer) finish(header, index []byte) error {
 	if err := w.write(StepIndex, index, w.end); err != nil {
 		return err
 	}
-	// Last: a file without a header is no layer, wherever its writer stopped.
+	// The header comes last: without it the file is not a layer, wherever its writer stopped.
 	if err := w.write(StepHeader, header, 0); err != nil {
 		return err
 	}

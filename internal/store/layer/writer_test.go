@@ -34,7 +34,7 @@ func TestRunsBecomeTheFewestThatSayTheSame(t *testing.T) {
 	}
 }
 
-// fromFile stores the first n bytes of a file, as a compaction does.
+// fromFile stores the first n bytes of a file, like a compaction.
 func fromFile(w *Writer, off, n int64, f *os.File) error {
 	return w.do(off, n, func() error {
 		if err := w.add(off, n, false); err != nil {
@@ -110,7 +110,7 @@ func TestAScatteredLayerIsRefusedAndAJoinedOneIsNot(t *testing.T) {
 	if !errors.Is(err, ErrTooManyRuns) || n != MaxRuns+1 {
 		t.Errorf("run %d: %v", n, err)
 	}
-	// Half as many stretches fit, however many zeros are in them.
+	// Half as many stretches fit, regardless of the zeros in them.
 	w = newWriter(t, spec(named(1), named(9), 4*MaxRuns), Options{})
 	p := slices.Concat(block(1), block(0), block(1), block(0), block(1), block(0))
 	for i := range int64(MaxRuns / 2) {

@@ -4,8 +4,8 @@ import (
 	"math/bits"
 )
 
-// The bitmap is kept in chunks that exist once a bit of theirs is set: 4 KiB
-// stand for 128 MiB of disk, and an idle child has none.
+// The bitmap is kept in chunks, allocated when their first bit is set. A chunk of 4 KiB covers 128 MiB of disk,
+// and an idle child has no chunks.
 const (
 	chunkBytes = 4096
 	chunkBits  = 8 * chunkBytes
@@ -13,8 +13,8 @@ const (
 
 func chunksOf(blocks int64) int64 { return (blocks + chunkBits - 1) / chunkBits }
 
-// bitmap says which blocks are allocated in the overlay. Bits are never cleared, so a chunk that was
-// written in part is as good as an older one.
+// bitmap records the allocated blocks of the overlay. Bits are never cleared, so a partly written chunk is as
+// good as an older one.
 type bitmap struct {
 	blocks int64
 	chunks []*chunk
@@ -22,14 +22,14 @@ type bitmap struct {
 
 type chunk struct {
 	bits  [chunkBytes]byte
-	dirty bool // has bits that are not on the disk
+	dirty bool // has bits that are not on disk
 }
 
 func newBitmap(blocks int64) bitmap {
 	return bitmap{blocks: blocks, chunks: make([]*chunk, chunksOf(blocks))}
 }
 
-// load reads what a file has of the map.
+// load reads the map from a file.
 func (m *bitmap) load(f overlayFile, l layout) error {
 	for i := int64(0); i < int64(len(m.chunks)); i++ {
 		data, err := f.nextData(l.mapAt()+i*chunkBytes, l.trailerAt())
@@ -37,7 +37,7 @@ func (m *bitmap) load(f overlayFile, l layout) error {
 			return err
 		}
 		if i = (data - l.mapAt()) / chunkBytes; i >= int64(len(m.chunks)) {
-			return nil // only holes are left
+			return nil // only holes remain
 		}
 		c := new(chunk)
 		if err := f.readAll([][]byte{c.bits[:]}, l.mapAt()+i*chunkBytes); err != nil {
@@ -49,7 +49,7 @@ func (m *bitmap) load(f overlayFile, l layout) error {
 	return nil
 }
 
-// trim clears the bits beyond the last block, which a sound file does not have set.
+// trim clears the bits beyond the last block. An undamaged file does not have them set.
 func (m *bitmap) trim() {
 	last := m.chunks[len(m.chunks)-1]
 	if last == nil {
@@ -60,7 +60,7 @@ func (m *bitmap) trim() {
 	}
 }
 
-// save writes the chunks that have changed, if any.
+// save writes the changed chunks. any reports whether there were some.
 func (m *bitmap) save(f overlayFile, l layout) (any bool, err error) {
 	for i, c := range m.chunks {
 		if c == nil || !c.dirty {
@@ -74,7 +74,7 @@ func (m *bitmap) save(f overlayFile, l layout) (any bool, err error) {
 	return any, nil
 }
 
-// clean says that what save wrote is durable.
+// clean marks the chunks written by save as durable.
 func (m *bitmap) clean() {
 	for _, c := range m.chunks {
 		if c != nil {
@@ -88,7 +88,7 @@ func (m *bitmap) has(block int64) bool {
 	return c != nil && c.bits[block%chunkBits/8]&(1<<(block%8)) != 0
 }
 
-// set makes the blocks from first up to end allocated.
+// set marks the blocks from first to end as allocated.
 func (m *bitmap) set(first, end int64) {
 	for b := first; b < end; {
 		c := m.chunks[b/chunkBits]
@@ -109,7 +109,7 @@ func (m *bitmap) set(first, end int64) {
 	}
 }
 
-// run is the first block from first on, and before end, that is not as first is.
+// run returns the state of the block first, and the next block before end with the other state.
 func (m *bitmap) run(first, end int64) (set bool, next int64) {
 	set = m.has(first)
 	for b := first; b < end; {
@@ -125,7 +125,7 @@ func (m *bitmap) run(first, end int64) (set bool, next int64) {
 		if set {
 			same = ^same
 		}
-		// A set bit now ends the run.
+		// In same, a set bit now ends the run.
 		if same >>= b % 8; same != 0 {
 			return set, min(end, b+int64(bits.TrailingZeros8(same)))
 		}

@@ -8,9 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/vecio"
 )
 
-// Allocated calls fn for the allocated blocks as ascending runs, as long as they can be; the
-// last is cut at the disk's end. A run is zero if it is a hole. Nobody may write
-// meanwhile.
+// Allocated calls fn for the allocated blocks in ascending runs of maximal length. The last run is cut at the
+// disk's end. A run is zero if it is a hole. The disk must not be written meanwhile.
 func (d *Disk) Allocated(fn func(off, n int64, zero bool) error) error {
 	for b := int64(0); b < d.layout.blocks; {
 		allocated, next := d.allocated.run(b, d.layout.blocks)
@@ -24,8 +23,8 @@ func (d *Disk) Allocated(fn func(off, n int64, zero bool) error) error {
 	return nil
 }
 
-// runs splits allocated blocks into data and holes. A block that has some data is data,
-// whatever the host's block size.
+// runs splits allocated blocks into data and holes. A block with some data is data, regardless of the host's
+// block size.
 func (d *Disk) runs(first, end int64, fn func(off, n int64, zero bool) error) error {
 	emit := func(from, to int64, zero bool) error {
 		if from >= to {
@@ -58,7 +57,7 @@ func (d *Disk) runs(first, end int64, fn func(off, n int64, zero bool) error) er
 	return nil
 }
 
-// dataEnd is the end of the blocks with data from first on. Holes within a block end nothing.
+// dataEnd returns the end of the blocks with data from first on. A hole within a block does not end the data.
 func (d *Disk) dataEnd(first, end int64) (int64, error) {
 	for b := first; b < end; {
 		hole, err := d.file.nextHole(b*BlockSize, end*BlockSize)
@@ -81,9 +80,9 @@ func (d *Disk) dataEnd(first, end int64) (int64, error) {
 	return end, nil
 }
 
-// CopyTo writes the whole disk, overlay and backing, into a file from its present
-// position on, where nothing is yet; sparse. It returns how many bytes of data that
-// was. It makes nothing durable.
+// CopyTo writes the whole disk, overlay and backing, as a sparse copy into a file. The copy starts at the file's
+// present position; the file must have no data there yet. CopyTo returns the number of data bytes. It does not
+// sync the file.
 func (d *Disk) CopyTo(dst *os.File) (int64, error) {
 	start, err := dst.Seek(0, io.SeekCurrent)
 	if err == nil {
@@ -112,7 +111,7 @@ type copier struct {
 	copied int64
 }
 
-// copy moves the data of one run, and leaves its holes.
+// copy copies the data of one run, and leaves its holes.
 func (c *copier) copy(d *Disk, src source, off, n int64) error {
 	from := d.file
 	if !src.overlay {
@@ -130,7 +129,7 @@ func (c *copier) copy(d *Disk, src source, off, n int64) error {
 		if err != nil {
 			return err
 		}
-		if hole <= data { // the file has changed under us
+		if hole <= data { // the file was changed concurrently
 			return io.ErrUnexpectedEOF
 		}
 		if err := c.move(from, data, off+data-src.off, hole-data); err != nil {
@@ -156,8 +155,8 @@ func (c *copier) move(from overlayFile, at, to, n int64) error {
 	return nil
 }
 
-// NextData is the first offset from off on whose content may be other than zero, or
-// the disk's size. It steps over the holes of the overlay file and of the backing files.
+// NextData returns the first offset from off on that may have non-zero content, or the disk's size. It skips the
+// holes of the overlay file and of the backing files.
 func (d *Disk) NextData(off int64) (int64, error) {
 	for off < d.size {
 		src, n := d.at(off, d.size-off)

@@ -4,8 +4,8 @@ import (
 	"fmt"
 )
 
-// Discard implements blk.Discarder. Whole blocks read as zeros afterwards and
-// take no room; what is left of others at the ends keeps its content.
+// Discard implements blk.Discarder. Whole blocks read as zeros afterwards and take no space. Partial blocks at
+// the ends keep their content.
 func (d *Disk) Discard(off, n int64) error {
 	if err := d.checkRange(off, n); err != nil {
 		return err
@@ -17,14 +17,14 @@ func (d *Disk) Discard(off, n int64) error {
 	if first >= end {
 		return nil
 	}
-	if err := d.clear(first, end); err != nil { // nothing is lost: the range has what it had
+	if err := d.clear(first, end); err != nil { // no data is lost: the range is unchanged
 		return fmt.Errorf("discard %d bytes at %d: %w", n, off, err)
 	}
 	return nil
 }
 
-// WriteZeroes implements blk.Discarder. Whole blocks become holes, whether or not
-// the guest allows it: kept, their room would be the host's, gigabytes for a single request.
+// WriteZeroes implements blk.Discarder. Whole blocks become holes even if the guest does not allow that: storing
+// zeros would use the host's space, gigabytes for a single request.
 func (d *Disk) WriteZeroes(off, n int64) error {
 	if err := d.checkRange(off, n); err != nil {
 		return err
@@ -45,8 +45,8 @@ func (d *Disk) WriteZeroes(off, n int64) error {
 	return d.writeZeros(end*BlockSize, off+n-end*BlockSize)
 }
 
-// endBlock is the end of the whole blocks before off. The disk's last block is
-// whole even if the disk ends within it.
+// endBlock returns the end of the whole blocks before off. The disk's last block counts as whole even if the disk
+// ends within it.
 func (d *Disk) endBlock(off int64) int64 {
 	if off == d.size {
 		return d.layout.blocks
@@ -59,7 +59,8 @@ func (d *Disk) clear(first, end int64) error {
 	if err := d.format(); err != nil {
 		return err
 	}
-	// Before the bits: what a crash has left in the file under a clear bit must not show.
+	// Punch before setting the bits: data that a crash left in the file under a clear bit must not become
+	// visible.
 	if err := d.file.punch(first*BlockSize, (end-first)*BlockSize); err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (d *Disk) clear(first, end int64) error {
 	return nil
 }
 
-// writeZeros is for less than a block.
+// writeZeros writes zeros to less than a block.
 func (d *Disk) writeZeros(off, n int64) error {
 	if n <= 0 {
 		return nil

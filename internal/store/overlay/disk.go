@@ -12,62 +12,62 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// BlockSize is the unit in which blocks become allocated.
+// BlockSize is the unit of allocation.
 const BlockSize = 4096
 
 // sectorSize is the unit of the guest's requests and of a disk's size.
 const sectorSize = 512
 
-// MaxSize bounds a disk, so that a damaged trailer cannot ask for much memory.
+// MaxSize limits a disk, so that a damaged trailer cannot cause a large allocation.
 const MaxSize = 64 << 40
 
-// Disk is an overlay file over backing extents. It implements blk.Backend and blk.Discarder. One
-// goroutine uses it at a time; Rebase may be another's. The files stay the caller's.
+// Disk is an overlay file over backing extents. It implements blk.Backend and blk.Discarder. Only one goroutine
+// may use it at a time, except that another may call Rebase. The caller owns the files.
 type Disk struct {
 	file      overlayFile
 	size      int64
 	allocated bitmap
 	layout    layout
 
-	// backingMu is held for reading while something is read from the backing files,
-	// so that Rebase's caller may close those that were its before.
+	// backingMu is held for reading during reads from the backing files, so that the caller of Rebase may close
+	// the previous ones.
 	backingMu sync.RWMutex
 	backing   []extent.Extent
 
-	// formatted: the overlay file has its trailer. It is written with the first
-	// block, so that the file of a child that writes nothing stays empty.
+	// formatted means that the overlay file has its trailer. The trailer is written with the first block, so that
+	// the file of a child without writes stays empty.
 	formatted bool
-	// broken is the error by which a write was lost: of a flush, since the kernel tells
-	// such an error once and forgets the data, so that no later flush may claim success, or of
-	// a write. Nothing is written after it, so that nothing follows on what is missing.
+	// broken is the error by which a write was lost. If a flush failed: the kernel reports such an error once and
+	// drops the data, so no later flush may succeed. It may also come from a write. Nothing is written after it,
+	// so that later data does not depend on missing data.
 	broken error
 
-	// mapMu is held while the map is written. A frozen disk is flushed by the one that went
-	// on, and saved (SaveMap) by another goroutine.
+	// mapMu is held while the map is written. A frozen disk is flushed by its successor, and saved (SaveMap) by
+	// another goroutine.
 	mapMu sync.Mutex
 
-	// frozenMu guards frozen, and is held while one of them is flushed, so that Rebase's caller
-	// may close its file. Lock order: frozenMu, then a frozen disk's mapMu.
+	// frozenMu guards frozen. It is held while one of them is flushed, so that the caller of Rebase may close its
+	// file. Lock order: frozenMu, then a frozen disk's mapMu.
 	frozenMu sync.Mutex
-	// frozen are what the disk was before its switches, as long as what a flush promises
-	// is theirs to keep: until they are durable, or Rebase has put layers in their stead.
+	// frozen are the disk's earlier states, before its switches, that a flush still has to make durable. They are
+	// removed once they are durable, or replaced by layers in Rebase.
 	frozen []*Disk
 
 	reserve int64 // see Reserve
-	// unchecked is how much was written into new blocks since the room was looked at; more than
-	// reserveStep: look again.
+	// unchecked is the number of bytes written to new blocks since the last check of free space. Above
+	// reserveStep, the space is checked again.
 	unchecked int64
 
 	limit int64 // see Limit
-	// unlimited is how much was written since the limit was looked at; more than reserveStep: look again.
+	// unlimited is the number of bytes written since the last check of the limit. Above reserveStep, the limit is
+	// checked again.
 	unlimited int64
 
-	read, write [][]byte // scratch of the request in work
+	read, write [][]byte // scratch space of the current request
 }
 
-// Open makes a disk of size bytes. backing rises and does not overlap; what
-// it does not cover is zero. overlay is an empty file, or one that an earlier Disk
-// of the same size and backing has left, in whatever way it ended.
+// Open opens a disk of size bytes. backing ascends and does not overlap; gaps are zeros. overlay is an empty
+// file, or the file of an earlier Disk of the same size and backing, however that one ended.
 func Open(overlay *os.File, size int64, backing []extent.Extent) (*Disk, error) {
 	return open(file{overlay}, size, backing)
 }
@@ -97,7 +97,7 @@ func open(overlay overlayFile, size int64, backing []extent.Extent) (*Disk, erro
 	return d, nil
 }
 
-// CheckSize says whether a disk may have this size.
+// CheckSize returns an error if a disk cannot have this size.
 func CheckSize(size int64) error {
 	if size <= 0 || size > MaxSize || size%sectorSize != 0 {
 		return fmt.Errorf("disk of %d bytes: want whole sectors of %d, at most %d bytes", size, sectorSize, int64(MaxSize))
@@ -115,9 +115,9 @@ func checkBacking(size int64, backing []extent.Extent) error {
 	return checkFiles(backing)
 }
 
-// checkFiles refuses extents that cannot be read.
+// checkFiles rejects extents that cannot be read.
 func checkFiles(backing []extent.Extent) error {
-	var room int64 // of the extent's file
+	var room int64 // size of the extent's file
 	for i, e := range backing {
 		if e.Zero() {
 			return fmt.Errorf("backing extent %d has no file", i)
@@ -139,8 +139,8 @@ func checkFiles(backing []extent.Extent) error {
 // Size implements blk.Backend.
 func (d *Disk) Size() int64 { return d.size }
 
-// Flush implements blk.Backend: the blocks first, then the bits that say so.
-// After an error for which NoRoom holds, and Broken does not, it can be tried again.
+// Flush implements blk.Backend. It syncs the blocks first, then the bits. If NoRoom holds for its error and
+// Broken returns nil, it can be tried again.
 func (d *Disk) Flush() error {
 	if d.broken != nil {
 		return d.broken
@@ -149,12 +149,12 @@ func (d *Disk) Flush() error {
 		return err
 	}
 	if !d.formatted {
-		return nil // nothing was ever written
+		return nil // there were no writes
 	}
 	return d.flush()
 }
 
-// flushFrozen makes durable what the disk wrote before it was switched.
+// flushFrozen makes the writes before the disk's switches durable.
 func (d *Disk) flushFrozen() error {
 	d.frozenMu.Lock()
 	defer d.frozenMu.Unlock()
@@ -171,8 +171,8 @@ func (d *Disk) flushFrozen() error {
 func (d *Disk) flush() error {
 	d.mapMu.Lock()
 	defer d.mapMu.Unlock()
-	// Whatever the error, even that there is no room: the kernel may have dropped the blocks
-	// by now, and they are nowhere else.
+	// The data is lost whatever the error, even if there is no space: the kernel may have dropped the blocks, and
+	// there is no other copy.
 	if err := d.file.sync(); err != nil {
 		return d.lose(fmt.Errorf("flush: %w", err))
 	}
@@ -181,7 +181,7 @@ func (d *Disk) flush() error {
 		err = d.file.sync()
 	}
 	switch {
-	case NoRoom(err): // the bits are still in memory, dirty
+	case NoRoom(err): // the bits are still in memory and dirty
 		return fmt.Errorf("flush: %w", err)
 	case err != nil:
 		return d.lose(fmt.Errorf("flush: %w", err))
@@ -190,21 +190,21 @@ func (d *Disk) flush() error {
 	return nil
 }
 
-// lose notes that a write is lost for good.
+// lose records that a write is lost for good.
 func (d *Disk) lose(err error) error {
 	d.broken = err
 	return err
 }
 
-// Broken is the error by which the disk has lost a write; nil: it has lost none.
+// Broken returns the error by which the disk has lost a write, or nil.
 func (d *Disk) Broken() error { return d.broken }
 
-// NoRoom tells an error that goes away when there is room on the host.
+// NoRoom reports whether an error will go away when the host has free space.
 func NoRoom(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
-// format writes the trailer, which also gives the file its full length.
+// format writes the trailer. This also extends the file to its full length.
 func (d *Disk) format() error {
 	if d.formatted {
 		return nil
@@ -216,7 +216,7 @@ func (d *Disk) format() error {
 	return nil
 }
 
-// checkRange: the device has checked the guest's, this is for other callers.
+// checkRange checks the range for callers other than the device, which has checked the guest's requests.
 func (d *Disk) checkRange(off, n int64) error {
 	if off < 0 || n < 0 || n > d.size || off > d.size-n {
 		return fmt.Errorf("%d bytes at %d of a disk of %d", n, off, d.size)

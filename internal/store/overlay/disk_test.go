@@ -88,7 +88,7 @@ func TestWhatIsFlushedIsThereAfterwards(t *testing.T) {
 	d := mustOpen(t, own, base)
 	write(t, d, 1, 4096+512, 1024)
 	must(t, d.Flush())
-	write(t, d, 2, 1<<20, 4096) // not flushed: the block is the base's again
+	write(t, d, 2, 1<<20, 4096) // not flushed: the block comes from the base again
 	d = mustOpen(t, own, base)
 	wantAt(t, d, 7, 4096, 512)
 	wantAt(t, d, 1, 4096+512, 1024)
@@ -96,7 +96,7 @@ func TestWhatIsFlushedIsThereAfterwards(t *testing.T) {
 	wantAt(t, d, 7, 1<<20, 4096)
 }
 
-// A block that was lost with its bit must not shine through a later discard.
+// The content of a block that lost its bit must not show after a later discard.
 func TestDiscardOverTheRemainsOfACrash(t *testing.T) {
 	own, base := tempFile(t, "own"), baseOf(t, 7)
 	write(t, mustOpen(t, own, base), 2, 0, 8192)
@@ -174,7 +174,7 @@ func TestSiblingsDoNotSeeEachOther(t *testing.T) {
 	wantAt(t, mustOpen(t, tempFile(t, "own"), base), 7, 0, testSize)
 }
 
-// The kernel reports a failed writeback once; the data is gone all the same.
+// The kernel reports a failed writeback only once, but the data is lost.
 func TestAFailedFlushIsNotForgotten(t *testing.T) {
 	f := newFake()
 	d, err := open(f, testSize, nil)

@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// fakeFile is an overlay file whose power can go: a page that was written since the
-// last sync then has any of the contents that it had since.
+// fakeFile is an overlay file that simulates power cuts. A page written since the last sync then has any of the
+// contents that it had since.
 type fakeFile struct {
-	pages map[int64][][]byte // versions, the first is durable; nil is a hole
+	pages map[int64][][]byte // versions; the first one is durable, nil is a hole
 	sizes []int64
-	fail  func(op string) error // nil: nothing fails
+	fail  func(op string) error // may be nil
 	room  int64                 // of the file system
 }
 
@@ -59,8 +59,8 @@ func (f *fakeFile) readAll(bufs [][]byte, off int64) error {
 }
 
 func (f *fakeFile) writeAll(bufs [][]byte, off int64) error {
-	for b := bytes.Join(bufs, nil); len(b) > 0; { // a page is written whole
-		if err := f.try("write"); err != nil { // perhaps in the middle
+	for b := bytes.Join(bufs, nil); len(b) > 0; { // a page is written at once
+		if err := f.try("write"); err != nil { // perhaps in the middle of the write
 			return err
 		}
 		p := make([]byte, BlockSize)
@@ -112,7 +112,7 @@ func (f *fakeFile) used() (int64, error) { return int64(len(f.pages)) * BlockSiz
 
 func (f *fakeFile) free() (int64, error) { return f.room, f.try("free") }
 
-// loss is the file after the power went and came back.
+// loss returns the file after a power cut.
 func (f *fakeFile) loss(r *rand.Rand) *fakeFile {
 	g := newFake()
 	g.sizes = []int64{f.sizes[r.IntN(len(f.sizes))]}

@@ -9,25 +9,25 @@ import (
 	"github.com/forkd/forkd/internal/sys/vecio"
 )
 
-// overlayFile is what a disk asks of its overlay file; tests lose power behind it.
+// overlayFile is the disk's interface to its overlay file. Tests implement it to simulate power cuts.
 type overlayFile interface {
 	length() (int64, error)
 	readAll(bufs [][]byte, off int64) error
 	writeAll(bufs [][]byte, off int64) error
 	sync() error
-	// punch makes a hole in a range.
+	// punch makes a range a hole.
 	punch(off, n int64) error
-	// nextData is the first byte from off on that is in no hole, or end.
-	// nextHole is the first that is in one, or end.
+	// nextData returns the first byte from off on that is not in a hole, or end. nextHole returns the first one
+	// that is in a hole, or end.
 	nextData(off, end int64) (int64, error)
 	nextHole(off, end int64) (int64, error)
-	// free is how many bytes the file system has left.
+	// free returns the free bytes of the file system.
 	free() (int64, error)
-	// used is how many bytes of it the file has.
+	// used returns the bytes that the file uses.
 	used() (int64, error)
 }
 
-// opened is an overlayFile that others can read, once it is frozen, as a backing file.
+// opened is an overlayFile that, once frozen, other disks can read as a backing file.
 type opened interface{ handle() *os.File }
 
 // file is an overlayFile on a file system.
@@ -67,12 +67,12 @@ func (o file) free() (int64, error) {
 func (o file) used() (int64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(int(o.f.Fd()), &st)
-	return st.Blocks * 512, err // stat(2): in units of 512 bytes, whatever the file system's are
+	return st.Blocks * 512, err // stat(2): in units of 512 bytes on every file system
 }
 
 func seek(f *os.File, off, end int64, whence int) (int64, error) {
 	at, err := unix.Seek(int(f.Fd()), off, whence)
-	if errors.Is(err, unix.ENXIO) { // nothing but a hole up to the end of the file
+	if errors.Is(err, unix.ENXIO) { // a hole up to the end of the file
 		return end, nil
 	}
 	if err != nil {

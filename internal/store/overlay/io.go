@@ -9,15 +9,14 @@ import (
 	"github.com/forkd/forkd/internal/sys/vecio"
 )
 
-// source is where a run of the disk comes from: the overlay file, a backing file, or
-// neither, for zeros.
+// source is the origin of a run of the disk: the overlay file, a backing file, or zeros if neither is set.
 type source struct {
 	overlay bool
 	file    *os.File
 	off     int64 // in the file
 }
 
-// at is the source of the byte at off, and how many up to n follow from there.
+// at returns the source of the byte at off, and how many of the next n bytes have the same source.
 func (d *Disk) at(off, n int64) (source, int64) {
 	allocated, next := d.allocated.run(off/BlockSize, (off+n+BlockSize-1)/BlockSize)
 	n = min(n, next*BlockSize-off)
@@ -35,7 +34,7 @@ func (d *Disk) at(off, n int64) (source, int64) {
 	return source{file: e.File, off: e.FileOffset + off - e.Offset}, min(n, e.End()-off)
 }
 
-// ReadVecAt fills all of bufs from off on. It may change bufs.
+// ReadVecAt fills all of bufs from off on. It may modify bufs.
 func (d *Disk) ReadVecAt(bufs [][]byte, off int64) error {
 	n := lengthOf(bufs)
 	if err := d.checkRange(off, n); err != nil {
@@ -51,7 +50,7 @@ func (d *Disk) ReadVecAt(bufs [][]byte, off int64) error {
 	return nil
 }
 
-// readRun reads what comes from one source, and takes its buffers off bufs.
+// readRun reads the bytes of one source, and removes their buffers from bufs.
 func (d *Disk) readRun(bufs *[][]byte, off, n int64) (k int64, err error) {
 	d.backingMu.RLock()
 	defer d.backingMu.RUnlock()
@@ -73,9 +72,9 @@ func (d *Disk) fill(src source, bufs [][]byte) error {
 	return nil
 }
 
-// WriteVecAt writes all of bufs from off on. Blocks become allocated as a whole: what
-// the request leaves of the first and the last is filled from below. After an
-// error for which NoRoom holds it can be tried again; any other is for good, see Broken.
+// WriteVecAt writes all of bufs from off on. Whole blocks become allocated: the rest of the first and last block
+// is filled from below. If NoRoom holds for the error, the write can be tried again. Any other error is
+// permanent, see Broken.
 func (d *Disk) WriteVecAt(bufs [][]byte, off int64) error {
 	n := lengthOf(bufs)
 	if err := d.checkRange(off, n); err != nil {
@@ -90,7 +89,7 @@ func (d *Disk) WriteVecAt(bufs [][]byte, off int64) error {
 	return d.written(off, n, "write", d.writeVec(bufs, off, n))
 }
 
-// written says what the error of a write means.
+// written classifies the error of a write.
 func (d *Disk) written(off, n int64, doing string, err error) error {
 	if err == nil {
 		return nil
@@ -123,13 +122,13 @@ func (d *Disk) writeVec(bufs [][]byte, off, n int64) error {
 	if err := d.file.writeAll(all, start); err != nil {
 		return err
 	}
-	// Only now: after an error the blocks are still the backing's.
+	// Set the bits last: after an error the blocks still come from the backing.
 	d.allocated.set(off/BlockSize, (off+n+BlockSize-1)/BlockSize)
 	return nil
 }
 
-// surround puts the disk's present content from start to off before bufs, and
-// that from stop to end behind it.
+// surround prepends the disk's present content from start to off to bufs, and appends the content from stop to
+// end.
 func (d *Disk) surround(bufs [][]byte, start, off, stop, end int64) ([][]byte, error) {
 	all := d.write[:0]
 	if start < off {

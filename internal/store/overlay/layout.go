@@ -8,15 +8,15 @@ import (
 	"hash/crc32"
 )
 
-// Version of the overlay file's format, docs/inside/formats/overlay.md.
+// Version is the version of the overlay file's format, docs/inside/formats/overlay.md.
 const Version = 2
 
 const magic = "forkdown"
 
-// ErrDamaged: a file is not, or not any more, the overlay file of such a disk.
+// ErrDamaged: a file is not, or no longer, the overlay file of such a disk.
 var ErrDamaged = errors.New("overlay file is damaged")
 
-// layout says where in the overlay file things are. Blocks are at their own offset.
+// layout computes the positions in the overlay file. Blocks are at their own offset.
 type layout struct {
 	size   int64
 	blocks int64
@@ -30,7 +30,7 @@ func (l layout) mapAt() int64     { return l.blocks * BlockSize }
 func (l layout) trailerAt() int64 { return l.mapAt() + chunksOf(l.blocks)*chunkBytes }
 func (l layout) total() int64     { return l.trailerAt() + BlockSize }
 
-// trailer is the file's last block.
+// trailer returns the file's last block.
 func (l layout) trailer() []byte {
 	b := make([]byte, BlockSize)
 	copy(b, magic)
@@ -43,7 +43,7 @@ func (l layout) trailer() []byte {
 	return b
 }
 
-// parseTrailer gives the size of the disk that a file of length bytes belongs to.
+// parseTrailer returns the size of the disk for an overlay file of length bytes.
 func parseTrailer(b []byte, length int64) (int64, error) {
 	if len(b) != BlockSize || !bytes.Equal(b[:8], []byte(magic)) {
 		return 0, fmt.Errorf("%w: it has no trailer", ErrDamaged)
@@ -68,8 +68,8 @@ func parseTrailer(b []byte, length int64) (int64, error) {
 	return size, nil
 }
 
-// check reads the trailer of a file of length bytes. A file that never had one
-// is as good as empty: its trailer is durable before the first bit is written.
+// check reads the trailer of a file of length bytes. A file without a trailer counts as empty: the trailer is
+// durable before the first bit is written.
 func (l layout) check(f overlayFile, length int64) (formatted bool, err error) {
 	if length < BlockSize {
 		return false, fmt.Errorf("%w: it has %d bytes", ErrDamaged, length)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The trailer's fields as version 2 has them, in hex.
+// The trailer's fields in version 2, in hex.
 const goldenTrailer = "666f726b646f776e02000000001000000000400000000000000040000000000000100000"
 
 func TestTrailerIsAsDocumented(t *testing.T) {
@@ -65,7 +65,7 @@ func FuzzTrailer(f *testing.F) {
 	})
 }
 
-// FuzzMap opens a file with any bitmap: it decides what is allocated and no more.
+// FuzzMap opens a file with any bitmap, which must only decide which blocks are allocated.
 func FuzzMap(f *testing.F) {
 	f.Add([]byte{1, 2, 0xff}, uint32(300_000))
 	f.Add([]byte{}, uint32(512))

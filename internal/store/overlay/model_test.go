@@ -16,8 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// model knows, for each sector, its content as a stamp, and every content that
-// a crash may bring back. Stamp 0 is zeros.
+// model has each sector's content as a stamp, and all contents that a crash may restore. Stamp 0 is zeros.
 type model struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -34,8 +33,8 @@ func sectorOf(stamp uint64) []byte {
 	return bytes.Repeat(binary.LittleEndian.AppendUint64(nil, stamp), sectorSize/8)
 }
 
-// modelBase makes base files with extents of all kinds: adjacent, with holes
-// between them, out of order in their files, and not on block boundaries.
+// modelBase creates base files with extents of all kinds: adjacent, with gaps between them, out of order in their
+// files, and not aligned to blocks.
 func modelBase(t *testing.T, r *rand.Rand, sectors int64) ([]extent.Extent, []uint64) {
 	t.Helper()
 	var files [2]*os.File
@@ -47,7 +46,7 @@ func modelBase(t *testing.T, r *rand.Rand, sectors int64) ([]extent.Extent, []ui
 	}
 	now := make([]uint64, sectors)
 	var base []extent.Extent
-	free := 4 * sectors // of both files, from their ends
+	free := 4 * sectors // end of the unused part of both files
 	for s := int64(r.IntN(20)); s < sectors; {
 		n := min(sectors-s, 1+int64(r.IntN(40)))
 		free -= n
@@ -83,7 +82,7 @@ func newModel(t *testing.T, seed uint64, own overlayFile) *model {
 	return m
 }
 
-// settle: from now on a crash brings back nothing older.
+// settle makes the present content durable: a crash restores nothing older.
 func (m *model) settle() {
 	m.maybe = make([][]uint64, len(m.now))
 	for i, v := range m.now {
@@ -100,7 +99,7 @@ func (m *model) reopen(own overlayFile) {
 	m.own, m.d = own, d
 }
 
-// bufs cuts n sectors of stamped content, or room for it, into buffers.
+// bufs splits a slice into buffers of random sizes.
 func (m *model) bufs(b []byte) (out [][]byte) {
 	for len(b) > 0 {
 		k := min(len(b), 1+m.r.IntN(5000))
@@ -185,7 +184,7 @@ func (m *model) check() {
 	}
 }
 
-// observe takes what is there, if it may be there.
+// observe adopts the disk's content, if it is one of the possible contents.
 func (m *model) observe() {
 	m.t.Helper()
 	got := m.content()
@@ -221,7 +220,7 @@ func (m *model) step(i int) {
 	m.check()
 }
 
-// checkOwn compares what a capture would see with the disk.
+// checkOwn compares a capture's view with the disk.
 func (m *model) checkOwn() {
 	m.t.Helper()
 	end, wasZero := int64(-1), false
@@ -263,7 +262,7 @@ func (m *model) checkCopy() {
 	m.checkHoles(want)
 }
 
-// checkHoles: all that is stepped over is zero.
+// checkHoles checks that all skipped ranges are zero.
 func (m *model) checkHoles(want []byte) {
 	m.t.Helper()
 	for at := int64(0); at < m.d.Size(); {
@@ -285,7 +284,7 @@ func TestAgainstModel(t *testing.T) {
 			m := newModel(t, seed, own)
 			for i := range 150 {
 				m.step(i)
-				if m.r.IntN(40) == 0 { // the process is killed: what it had in memory is gone
+				if m.r.IntN(40) == 0 { // a killed process loses its memory
 					m.reopen(own)
 					m.observe()
 				}
@@ -305,10 +304,9 @@ func TestAgainstModel(t *testing.T) {
 	}
 }
 
-// A write for which the host has no room leaves each sector with its
-// old or its new content.
+// A write that fails for lack of host space leaves each sector with its old or its new content.
 func TestHostErrors(t *testing.T) {
-	errHost := unix.ENOSPC // any other is for good: TestALostWriteIsForGood
+	errHost := unix.ENOSPC // other errors are permanent: TestALostWriteIsForGood
 	for seed := range uint64(8) {
 		f := newFake()
 		m := newModel(t, seed, f)

@@ -6,32 +6,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserveStep is how much may be written between two looks at the room: so much of the
-// reserve, and beyond its limit, each disk may use up.
+// reserveStep is the number of bytes written between two checks of the free space. Each disk may exceed its
+// limit, and use up the reserve, by this much.
 const reserveStep = 1 << 20
 
-// LimitReached is in the error of a write beyond a disk's limit.
+// LimitReached is part of the error of a write beyond a disk's limit.
 const LimitReached = "disk limit of"
 
-// Reserve has writes to new blocks end with an error like ENOSPC, for which NoRoom holds, when
-// fewer than so many bytes would be left on the overlay file's file system; 0: never. Call it
-// before the disk is used.
+// Reserve makes writes to new blocks fail with an error like ENOSPC, for which NoRoom holds, if fewer than this
+// many bytes would be free on the overlay file's file system. 0 disables it. Call it before the disk is used.
 func (d *Disk) Reserve(bytes int64) { d.reserve, d.unchecked = bytes, reserveStep }
 
-// Limit has writes end with such an error, too, when the overlay file takes so many bytes of its
-// file system; 0: never. What the guest discards counts no more; a block that was discarded is
-// allocated and takes room again when it is written to, so any write is counted. After a switch the
-// new overlay file counts alone. Call it before the disk is used.
+// Limit makes writes fail with such an error if the overlay file uses this many bytes of its file system. 0
+// disables it. Discarded data does not count. A discarded block is allocated and takes space again when it is
+// written, so every write is checked. After a switch only the new overlay file counts. Call it before the disk is
+// used.
 func (d *Disk) Limit(bytes int64) { d.limit, d.unlimited = bytes, reserveStep }
 
-// room says whether a write of n bytes from first to end, in blocks, keeps to the limit and leaves
-// the reserve alone.
+// room returns an error if a write of n bytes to the blocks from first to end exceeds the limit or uses the
+// reserve.
 func (d *Disk) room(first, end, n int64) error {
 	if err := d.withinLimit(n); err != nil || d.reserve == 0 {
 		return err
 	}
 	if allocated, next := d.allocated.run(first, end); allocated && next >= end {
-		return nil // it has its room already
+		return nil // the space is allocated already
 	}
 	if d.unchecked+n <= reserveStep {
 		d.unchecked += n

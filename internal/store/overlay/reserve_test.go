@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk leaves the reserve of its host's file system alone, but for a bounded step; what it has
-// already can be written to all the same.
+// A disk does not use the reserve of its host's file system, except for one limited step. Allocated blocks can
+// still be written.
 func TestTheReserveIsLeftAlone(t *testing.T) {
 	f := newFake()
 	f.room = 10 << 20
@@ -43,13 +43,13 @@ func TestTheReserveIsLeftAlone(t *testing.T) {
 		}
 		return nil
 	}
-	for i := range int64(8) { // a file system that does not say has room until it has none
+	for i := range int64(8) { // without this information, writes continue until the file system is full
 		must(t, d.WriteVecAt([][]byte{block}, at+(i+1)*int64(len(block))))
 	}
 }
 
-// A disk with a limit takes no more of its host than that, but for a bounded step, however the guest
-// writes and discards.
+// A disk with a limit does not use more host space, except for one limited step, however the guest writes and
+// discards.
 func TestADiskKeepsToItsLimit(t *testing.T) {
 	f := newFake()
 	d, err := open(f, 64<<20, nil)
@@ -75,16 +75,16 @@ func TestADiskKeepsToItsLimit(t *testing.T) {
 	}
 	at := fill(0)
 	must(t, d.Discard(0, at))
-	at = fill(at) // what it discarded counts no more
+	at = fill(at) // discarded data does not count
 	must(t, d.Discard(0, at))
-	fill(0) // blocks that are allocated, and have no room
+	fill(0) // allocated blocks without space
 	f.fail = func(op string) error {
 		if op == "used" {
 			return unix.EIO
 		}
 		return nil
 	}
-	for i := range int64(8) { // what cannot be told is not beyond the limit for ever unnoticed
+	for i := range int64(8) { // if the usage is unknown, the error is noticed after some writes
 		err = d.WriteVecAt([][]byte{block}, i*int64(len(block)))
 	}
 	if !errors.Is(err, unix.EIO) {

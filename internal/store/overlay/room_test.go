@@ -12,8 +12,8 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// While the host has no room every write can be tried again, and nothing is lost: after it
-// has room, a flush makes durable all that was written, map included.
+// While the host has no space, every write can be tried again, and no data is lost. Once there is space, a flush
+// makes all writes durable, including the map.
 func TestNoRoomCanBeTriedAgain(t *testing.T) {
 	f := newFake()
 	m := newModel(t, 3, f)
@@ -60,7 +60,7 @@ func TestNoRoomCanBeTriedAgain(t *testing.T) {
 	}
 }
 
-// The sync that makes the map durable can be tried again, since the map is in memory.
+// The sync of the map can be tried again, because the map is in memory.
 func TestNoRoomForTheMapsSync(t *testing.T) {
 	f := newFake()
 	d, err := open(f, 1<<20, nil)
@@ -87,8 +87,8 @@ func TestNoRoomForTheMapsSync(t *testing.T) {
 	}
 }
 
-// Any other error is for good: nothing is written any more, so that the guest learns of it
-// whatever it does next. What was there can be read.
+// Any other error is permanent. No more data is written, so that the guest notices the error with any later
+// operation. Existing data can still be read.
 func TestALostWriteIsForGood(t *testing.T) {
 	for op, do := range map[string]func(*Disk) error{
 		"write": func(d *Disk) error { return d.WriteVecAt([][]byte{make([]byte, 4096)}, 8192) },
@@ -96,7 +96,7 @@ func TestALostWriteIsForGood(t *testing.T) {
 		"sync":  func(d *Disk) error { return d.Flush() },
 	} {
 		errs := []error{unix.EIO}
-		if op == "sync" { // the kernel has dropped what there was no room for
+		if op == "sync" { // the kernel dropped the data without space
 			errs = append(errs, unix.ENOSPC)
 		}
 		for _, host := range errs {
@@ -129,7 +129,7 @@ func TestALostWriteIsForGood(t *testing.T) {
 	}
 }
 
-// A discard that fails has lost nothing.
+// A failed discard loses no data.
 func TestADiscardThatFailsLosesNothing(t *testing.T) {
 	f := newFake()
 	d, err := open(f, 1<<20, nil)
@@ -160,8 +160,8 @@ func (c *counted) sync() error {
 	return c.file.sync()
 }
 
-// A flush is a flush: what was written before a switch is made durable by one behind it, with
-// its map, as long as no layer has taken its place.
+// A flush after a switch also makes the writes before it durable, including their map, unless a layer has
+// replaced them.
 func TestAFlushAfterASwitch(t *testing.T) {
 	const size = 1 << 20
 	switched := func() (d *Disk, before, after *counted) {
@@ -177,7 +177,7 @@ func TestAFlushAfterASwitch(t *testing.T) {
 	t.Run("nothing is written behind it", func(t *testing.T) {
 		d, before, _ := switched()
 		must(t, d.Flush())
-		if before.syncs != 2 { // its blocks, then its map
+		if before.syncs != 2 { // blocks, then map
 			t.Errorf("the frozen file was synced %d times", before.syncs)
 		}
 		again, err := Open(before.f, size, nil)
@@ -206,7 +206,7 @@ func TestAFlushAfterASwitch(t *testing.T) {
 			if err := d.Flush(); !errors.Is(err, unix.EIO) || !errors.Is(d.Broken(), unix.EIO) {
 				t.Errorf("the flush says %v, broken: %v", err, d.Broken())
 			}
-			before.broken = 0 // the kernel tells it once
+			before.broken = 0 // the kernel reports an error once
 		}
 	})
 	t.Run("a layer has taken its place", func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestAFlushAfterASwitch(t *testing.T) {
 	})
 }
 
-// Zeros take no room, however the guest asks for them.
+// Zeros take no space, regardless of the guest's kind of request.
 func TestZeroesTakeNoRoom(t *testing.T) {
 	own := tempFile(t, "own")
 	d, err := Open(own, 8<<30, nil)
@@ -229,7 +229,7 @@ func TestZeroesTakeNoRoom(t *testing.T) {
 	must(t, d.Flush())
 	var st unix.Stat_t
 	must(t, unix.Fstat(int(own.Fd()), &st))
-	if got := st.Blocks * 512; got > 512<<10 { // the map of 8 GiB, the trailer, two blocks at the ends
+	if got := st.Blocks * 512; got > 512<<10 { // the map for 8 GiB, the trailer, two blocks at the ends
 		t.Errorf("it takes %d KiB", got>>10)
 	}
 	got := make([]byte, 2<<20)

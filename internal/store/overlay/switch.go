@@ -8,12 +8,11 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// SwitchOverlay lets the disk go on in an empty overlay file. The one until now is frozen
-// and becomes a part of the backing: the disk that is returned shows that moment for
-// ever, and may be read (CopyTo) and saved (SaveMap) while the other is used. It
-// takes time by the number of runs, not of bytes. The old file stays in use by
-// both, until Rebase takes the one that goes on off it; until then a flush of that one
-// makes both durable. A disk that is Broken stays so: whether to switch it is the caller's to say.
+// SwitchOverlay continues the disk in an empty overlay file. The previous one is frozen and becomes a part of the
+// backing. The returned disk shows the state at this moment forever, and may be read (CopyTo) and saved (SaveMap)
+// while the other one is in use. The time depends on the number of runs, not of bytes. Both use the old file
+// until Rebase removes it from the continued disk. Until then, a flush of the continued disk makes both durable.
+// A Broken disk stays broken; the caller decides whether to switch it.
 func (d *Disk) SwitchOverlay(overlay *os.File) (frozen *Disk, err error) {
 	return d.switchOverlay(file{overlay})
 }
@@ -46,12 +45,12 @@ func (d *Disk) switchOverlay(overlay overlayFile) (frozen *Disk, err error) {
 	return frozen, nil
 }
 
-// SaveMap writes into a frozen disk's overlay file which blocks are in it, so that
-// others can read it (Open, Allocated). Unlike a flush it makes nothing durable: that is for the
-// layer that is made of it, or for a flush of the disk that went on.
+// SaveMap writes the bitmap of a frozen disk into its overlay file, so that other processes can read it (Open,
+// Allocated). Unlike a flush, it makes no data durable: the layer made from the disk, or a flush of the continued
+// disk, does.
 func (d *Disk) SaveMap() error {
 	if !d.formatted {
-		return nil // nothing was ever written
+		return nil // there were no writes
 	}
 	d.mapMu.Lock()
 	defer d.mapMu.Unlock()
@@ -62,7 +61,7 @@ func (d *Disk) SaveMap() error {
 	return nil
 }
 
-// Check says whether backing extents could be put under the disk.
+// Check returns an error if the backing extents do not fit the disk.
 func (d *Disk) Check(backing []extent.Extent) error {
 	if err := checkBacking(d.size, backing); err != nil {
 		return fmt.Errorf("rebase disk: %w", err)
@@ -70,15 +69,15 @@ func (d *Disk) Check(backing []extent.Extent) error {
 	return nil
 }
 
-// Rebase puts other backing extents of the same content under the disk, which may be in
-// use. Afterwards the files of the one before are not used any more.
+// Rebase replaces the disk's backing by extents with the same content. The disk may be in use. Afterwards it no
+// longer uses the previous files.
 func (d *Disk) Rebase(backing []extent.Extent) error {
 	if err := d.Check(backing); err != nil {
 		return err
 	}
 	d.frozenMu.Lock()
 	defer d.frozenMu.Unlock()
-	d.frozen = nil // what is durable already has taken their place
+	d.frozen = nil // durable layers have replaced them
 	d.setBacking(backing)
 	return nil
 }

@@ -29,8 +29,8 @@ func content(t *testing.T, d *Disk) []byte {
 	return b
 }
 
-// After each switch the frozen disk keeps its moment, flat copies included,
-// and the one that goes on has the same content and changes alone.
+// After each switch the frozen disk keeps its content, also in flat copies. The continued disk has the same
+// content, and only it changes.
 func TestSwitchOverlay(t *testing.T) {
 	const size = 16 * BlockSize
 	under := emptyFile(t, "base")
@@ -85,18 +85,18 @@ func TestSwitchOverlay(t *testing.T) {
 	}
 }
 
-// What SwitchOverlay leaves in overlay files, put over the base one by one, is the disk of
-// each moment; and with that as its base the disk reads the same, without the files.
+// The overlay files left by SwitchOverlay, stacked over the base one by one, give the disk at each moment. With
+// that as its base, the disk reads the same content without the files.
 func TestFrozenFilesAreLayers(t *testing.T) {
 	const size = 16*BlockSize + 512
 	d, err := Open(emptyFile(t, "own0"), size, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	flat := make([]byte, 17*BlockSize) // as a store of layers would show it
+	flat := make([]byte, 17*BlockSize) // content as seen through a store's layers
 	own := d.file.(file).f
 	for i := range 4 {
-		if i != 2 { // a switch of a disk to which nothing was written
+		if i != 2 { // a switch without writes in between
 			if _, err := d.WriteAt(bytes.Repeat([]byte{byte(i + 1)}, BlockSize+100), int64(i)*BlockSize+700); err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestFrozenFilesAreLayers(t *testing.T) {
 		if err := frozen.SaveMap(); err != nil {
 			t.Fatal(err)
 		}
-		again, err := Open(own, size, nil) // by another process
+		again, err := Open(own, size, nil) // as in another process
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func TestFrozenFilesAreLayers(t *testing.T) {
 		if err := d.Rebase([]extent.Extent{{File: under, Length: size}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := own.Close(); err != nil { // the disk does not need it any more
+		if err := own.Close(); err != nil { // the disk no longer needs it
 			t.Fatal(err)
 		}
 		if !bytes.Equal(content(t, d), want) {
@@ -160,7 +160,7 @@ func TestFrozenFilesAreLayers(t *testing.T) {
 	}
 }
 
-// A base changes under a disk that is read.
+// The base is replaced while the disk is read.
 func TestRebaseWhileInUse(t *testing.T) {
 	const size = 64 * BlockSize
 	want := bytes.Repeat([]byte{7}, size)

@@ -24,7 +24,7 @@ func mustOK(t testing.TB, err error) {
 
 func page(fill byte) []byte { return bytes.Repeat([]byte{fill}, PageSize) }
 
-// The hash is a part of what VMM and daemon agree on.
+// The VMM and the daemon must use the same hash.
 func TestHashIsFixed(t *testing.T) {
 	if got := Hash(page(0)); got != Zero {
 		t.Errorf("a page of zeros has %#x", got)
@@ -37,7 +37,7 @@ func TestHashIsFixed(t *testing.T) {
 	}
 }
 
-// sparse is a file with holes and its content.
+// sparse returns a file with holes, and its content.
 func sparse(t *testing.T, random *rand.Rand, size int64) (*os.File, []byte) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "sparse"))
@@ -48,7 +48,7 @@ func sparse(t *testing.T, random *rand.Rand, size int64) (*os.File, []byte) {
 	for range random.IntN(20) {
 		at := random.Int64N(size)
 		b := content[at:min(size, at+random.Int64N(longHole))]
-		if random.IntN(3) > 0 { // else zeros that are no hole
+		if random.IntN(3) > 0 { // otherwise zeros that are not a hole
 			for i := range b {
 				b[i] = byte(random.Uint32())
 			}
@@ -69,7 +69,7 @@ func nextData(f *os.File, size int64) func(int64) (int64, error) {
 	}
 }
 
-// However holes and data lie, the hashes are those of the content.
+// For any layout of holes and data, the hashes match the content.
 func TestHolesAreZeros(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
@@ -92,7 +92,7 @@ func TestHolesAreZeros(t *testing.T) {
 	}
 }
 
-// A huge disk of nothing costs neither time nor reads.
+// A huge empty disk takes neither time nor reads.
 func TestHugeHolesAreFast(t *testing.T) {
 	const size = 4 << 30
 	got, err := Of(bytes.NewReader(nil), size, func(int64) (int64, error) { return size, nil })

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// ErrFormat: a file does not have the hashes that such a machine has.
+// ErrFormat: a file does not have the right hashes for the machine.
 var ErrFormat = errors.New("not the digests of this machine")
 
-// Digests are the hashes of a machine's memory and disks.
+// Digests holds the hashes of a machine's memory and disks.
 type Digests struct {
 	Memory []uint64
 	Disks  [][]uint64
 }
 
-// Read reads a file of a machine with so many bytes of memory, and disks of so many.
-// It takes no more memory than these call for, whatever the file holds.
+// Read reads the file of a machine with this much memory, and with disks of these sizes. It allocates no more
+// memory than they need, whatever the file holds.
 func Read(r io.Reader, memory int64, disks ...int64) (d Digests, err error) {
 	if d.Memory, err = readPages(r, memory); err != nil {
 		return Digests{}, fmt.Errorf("read digests of memory: %w", err)
@@ -41,7 +41,7 @@ func readPages(r io.Reader, size int64) ([]uint64, error) {
 	if size < 0 {
 		return nil, fmt.Errorf("%w: %d bytes", ErrFormat, size)
 	}
-	var out []uint64 // grows with what is there
+	var out []uint64 // grows with the data read
 	buf := make([]byte, 8*min(Pages(size), bufferPages))
 	for left := Pages(size); left > 0; {
 		b := buf[:8*min(left, bufferPages)]
@@ -56,10 +56,10 @@ func readPages(r io.Reader, size int64) ([]uint64, error) {
 	return out, nil
 }
 
-// shownPages is how many pages an error of Compare names.
+// shownPages is the number of pages listed in an error of Compare.
 const shownPages = 8
 
-// Compare says which pages are not as they should be; nil if all are.
+// Compare returns an error that lists the pages with differences, or nil.
 func Compare(got, want Digests) error {
 	if len(got.Disks) != len(want.Disks) {
 		return fmt.Errorf("%d disks, want %d", len(got.Disks), len(want.Disks))
@@ -91,7 +91,7 @@ func differ(what string, got, want []uint64) error {
 	return fmt.Errorf("%s: %d of %d pages differ: %s", what, n, len(want), strings.Join(shown, ", "))
 }
 
-// describe tells a page that is missing from one that is another's or older.
+// describe distinguishes a missing page from a page with wrong or old content.
 func describe(page int, got, want uint64) string {
 	switch {
 	case got == Zero:

@@ -8,7 +8,7 @@ const PageSize = 4096
 // Zero is the hash of a page of zeros.
 const Zero = 0xac869b6f32d8bbdb
 
-// Hash is the hash of a page; one that is cut short counts as if zeros followed.
+// Hash returns the hash of a page. A short page is padded with zeros.
 func Hash(page []byte) uint64 {
 	if len(page) == PageSize {
 		return xxhash.Sum64(page)
@@ -18,5 +18,5 @@ func Hash(page []byte) uint64 {
 	return xxhash.Sum64(whole[:])
 }
 
-// Pages is how many pages n bytes are.
+// Pages returns the number of pages of n bytes.
 func Pages(n int64) int64 { return n/PageSize + (n%PageSize+PageSize-1)/PageSize }

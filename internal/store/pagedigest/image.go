@@ -8,13 +8,12 @@ import (
 	"slices"
 )
 
-// longHole is from how many bytes on a hole is taken for zeros without a look at it. In
-// a shorter one an image that is wrong about its holes shows.
+// longHole is the length in bytes from which a hole is taken for zeros without reading it. Shorter holes are
+// read, which reveals an image with wrong holes.
 const longHole = 1 << 20
 
-// Image adds the pages of an image of size bytes. next is the first offset from at
-// on whose content may be other than zero, or size: if that is far, nothing is read
-// until there. It may be nil.
+// Image adds the pages of an image of size bytes. next returns the first offset from at on that may have non-zero
+// content, or size. If that is far away, the bytes before it are not read. next may be nil.
 func (w *Writer) Image(image io.ReaderAt, size int64, next func(at int64) (int64, error)) error {
 	buf := make([]byte, 64*PageSize)
 	for at := int64(0); at < size && w.err == nil; {
@@ -46,7 +45,7 @@ func (w *Writer) Image(image io.ReaderAt, size int64, next func(at int64) (int64
 	return w.err
 }
 
-// Of are the hashes of an image, see Writer.Image.
+// Of returns the hashes of an image, see Writer.Image.
 func Of(image io.ReaderAt, size int64, next func(at int64) (int64, error)) ([]uint64, error) {
 	var sink hashes
 	w := NewWriter(&sink)
@@ -56,7 +55,7 @@ func Of(image io.ReaderAt, size int64, next func(at int64) (int64, error)) ([]ui
 	return sink, w.Flush()
 }
 
-// hashes takes back what a Writer wrote.
+// hashes collects the output of a Writer.
 type hashes []uint64
 
 func (h *hashes) Write(b []byte) (int, error) {

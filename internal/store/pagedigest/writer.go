@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// bufferPages is how many hashes are written at once.
+// bufferPages is the number of hashes per write.
 const bufferPages = 8 << 10
 
-// Writer writes hashes in the order of the file. Flush ends it.
+// Writer writes hashes in the order of the file. Call Flush at the end.
 type Writer struct {
 	to  io.Writer
 	buf []byte
-	err error // the first; nothing is written after it
+	err error // first error; no more is written after it
 }
 
-// NewWriter writes to w.
+// NewWriter returns a Writer to w.
 func NewWriter(w io.Writer) *Writer {
 	return &Writer{to: w, buf: make([]byte, 0, 8*bufferPages)}
 }
 
-// Data adds the pages of b; the last one may be cut short.
+// Data adds the pages of b. The last one may be short.
 func (w *Writer) Data(b []byte) {
 	for len(b) > 0 {
 		n := min(len(b), PageSize)
@@ -30,7 +30,7 @@ func (w *Writer) Data(b []byte) {
 	}
 }
 
-// Zeros adds pages of zeros without a look at any.
+// Zeros adds pages of zeros without hashing them.
 func (w *Writer) Zeros(pages int64) {
 	for left := pages; left > 0 && w.err == nil; {
 		if len(w.buf) == cap(w.buf) && w.Flush() != nil {
@@ -41,7 +41,8 @@ func (w *Writer) Zeros(pages int64) {
 	}
 }
 
-// zeros are the hashes of many pages of zeros: disks are mostly these. They are made when the first are asked for: VMMs link this, and only tests ask.
+// zeros returns the hashes of many zero pages, because disks consist mostly of them. They are computed on first
+// use: VMMs link this package, but only tests use it.
 func zeros() []byte {
 	madeZeros.Do(func() {
 		for at := 0; at < len(zeroHashes); at += 8 {
@@ -58,7 +59,7 @@ var (
 
 const zeroPages = 512
 
-// Flush writes what is left and tells the first error.
+// Flush writes the remaining hashes and returns the first error.
 func (w *Writer) Flush() error {
 	if w.err == nil && len(w.buf) > 0 {
 		_, w.err = w.to.Write(w.buf)

@@ -10,10 +10,10 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// Format is the version of the files that this package writes, and the only one that it reads.
+// Format is the version of the files. The package reads no other version.
 const Format = 1
 
-// Limits on what is encoded and decoded; docs/inside/formats/receipt.md names them.
+// Limits for encoding and decoding; see docs/inside/formats/receipt.md.
 const (
 	MaxBytes  = 1 << 20
 	maxText   = 4096
@@ -21,7 +21,7 @@ const (
 	maxLayers = 4096
 )
 
-// ErrFormat: the bytes are no receipt, one of another format version, or one that breaks a rule.
+// ErrFormat: the bytes are not a receipt, have another format version, or break a rule.
 var ErrFormat = errors.New("not a receipt of a known format")
 
 var (
@@ -29,8 +29,8 @@ var (
 	idPattern      = regexp.MustCompile(`^r[0-9a-f]{18}$`)
 )
 
-// Encode gives a receipt's bytes. Texts and lists that are too long are cut:
-// they come from guests in part, and a record is worth more than an error.
+// Encode encodes a receipt. It truncates long texts and lists: they come partly from guests, and a record is
+// better than an error.
 func Encode(r Receipt) ([]byte, error) {
 	r.Format = Format
 	r.cut()
@@ -47,7 +47,7 @@ func Encode(r Receipt) ([]byte, error) {
 	return b, nil
 }
 
-// Decode reads and checks a receipt.
+// Decode decodes and checks a receipt.
 func Decode(b []byte) (Receipt, error) {
 	var r Receipt
 	if len(b) > MaxBytes {
@@ -109,7 +109,7 @@ func (r *Receipt) checkLists() error {
 	return nil
 }
 
-// cut makes a receipt keep the limits. Lists are copied before they change.
+// cut truncates a receipt to the limits. It copies lists before it changes them.
 func (r *Receipt) cut() {
 	for _, s := range []**Source{&r.Parent, &r.Made} {
 		if *s != nil && len((*s).Layers) > maxLayers {
@@ -137,10 +137,10 @@ func (r *Receipt) cut() {
 	}
 }
 
-// first is a copy of at most n of a list.
+// first returns a copy of at most n elements of a list.
 func first[T any](s []T, n int) []T { return append([]T(nil), s[:min(n, len(s))]...) }
 
-// texts are those that others than the daemon had a hand in.
+// texts returns the texts that do not come from the daemon alone.
 func (r *Receipt) texts() []*string {
 	out := []*string{&r.Error}
 	if g := r.Guest; g != nil {

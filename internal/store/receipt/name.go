@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// name is all that a file's name tells. It is the index by which a list finds its files.
+// name holds the parts of a file's name. It is the index by which List finds its files.
 type name struct {
 	id    string
 	kind  Kind
 	of    string
-	owner string // a tenant; empty: the operator
-	// unowned is set for a file of an earlier version, whose name has no owner, if it cannot be read.
+	owner string // a tenant; empty for the operator
+	// unowned is set for an unreadable file of an earlier version, whose name has no owner.
 	unowned bool
 }
 
@@ -26,7 +26,7 @@ const tempPrefix = ".new-"
 // ofOperator stands for the operator in a file's name. No tenant has this name.
 const ofOperator = "-"
 
-// checkOwner refuses an owner that cannot be part of a file's name.
+// checkOwner rejects an owner that cannot be part of a file's name.
 func checkOwner(owner string) error {
 	if owner != "" && (owner == ofOperator || !subjectPattern.MatchString(owner)) {
 		return fmt.Errorf("%w: bad name of its owner", ErrFormat)
@@ -61,8 +61,8 @@ func parseName(file string) (name, bool) {
 	return n, n.kind == OfSandbox || n.kind == OfSnapshot
 }
 
-// nameOwners renames files of an earlier version so that their names tell the owner. A file that cannot be
-// read keeps its name.
+// nameOwners renames files of an earlier version to include the owner in their names. Unreadable files keep their
+// names.
 func (s *Store) nameOwners() error {
 	names, err := s.names()
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *Store) nameOwners() error {
 	return nil
 }
 
-// shareOf returns how many receipts each owner can keep so that all keep at most count together. Owners
-// with fewer keep theirs, and the others have equal shares of the rest.
+// shareOf returns how many receipts each owner can keep, so that all owners together keep at most count. Owners
+// with fewer keep all of theirs, and the others have equal shares of the rest.
 func shareOf(names []name, count int) int {
 	owned := map[string]int{}
 	for _, n := range names {
@@ -108,9 +108,9 @@ func shareOf(names []name, count int) int {
 	return len(names)
 }
 
-// at is when the receipt was put.
+// at returns the time when the receipt was put.
 func (n name) at() time.Time {
 	var us int64
-	_, _ = fmt.Sscanf(n.id[1:15], "%x", &us) // the pattern has been matched
+	_, _ = fmt.Sscanf(n.id[1:15], "%x", &us) // the pattern was matched before
 	return time.UnixMicro(us)
 }

@@ -12,7 +12,7 @@ import (
 // gone reports that no subject exists any more.
 func gone(Kind, string) bool { return false }
 
-// flushed is a store with receipts on disk: n of each owner, the owners in turns.
+// flushed returns a store with n receipts of each owner on disk, with the owners taking turns.
 func flushed(t *testing.T, l Limits, owners map[string]int) (*Store, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func flushed(t *testing.T, l Limits, owners map[string]int) (*Store, string) {
 	return s, dir
 }
 
-// A list of one tenant's receipts opens no file of another owner: they are damaged here.
+// Listing a tenant's receipts opens no files of other owners, which are damaged in this test.
 func TestATenantsListReadsItsOwnFilesOnly(t *testing.T) {
 	s, dir := flushed(t, Limits{}, map[string]int{"quiet": 2, "other": 50, "": 50})
 	for _, f := range files(t, dir) {
@@ -81,7 +81,7 @@ func TestOwnersShareThePlacesOfReceipts(t *testing.T) {
 	}
 }
 
-// Receipts that cannot be written yet: the owner with the most loses its oldest.
+// If receipts cannot be written yet, the owner with the most loses its oldest.
 func TestWaitingReceiptsAreShared(t *testing.T) {
 	s := open(t, t.TempDir(), Limits{})
 	for i := range 5 {
@@ -95,7 +95,7 @@ func TestWaitingReceiptsAreShared(t *testing.T) {
 	}
 }
 
-// Files of an earlier version have no owner in their names.
+// Names of files of an earlier version lack the owner.
 func TestNamesOfAnEarlierVersionGetTheirOwners(t *testing.T) {
 	s, dir := flushed(t, Limits{}, map[string]int{"acme": 2, "": 1})
 	for _, f := range files(t, dir) {

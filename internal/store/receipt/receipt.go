@@ -2,10 +2,10 @@ package receipt
 
 import "time"
 
-// Op is what left a receipt.
+// Op is the operation recorded in a receipt.
 type Op string
 
-// The operations. Fork, rollback, pause and resume are of a sandbox, the others of a snapshot.
+// The operations. Fork, rollback, pause and resume concern a sandbox, the others a snapshot.
 const (
 	Fork     Op = "fork"
 	Rollback Op = "rollback"
@@ -15,32 +15,31 @@ const (
 	Snapshot Op = "snapshot" // of a freshly booted image
 )
 
-// Receipt is one record. Times are as the daemon measured them unless a field
-// says otherwise.
+// Receipt is one record. The daemon measured the times unless a field's comment differs.
 type Receipt struct {
 	Format int    `json:"format"`
-	ID     string `json:"id"` // rises with time
+	ID     string `json:"id"` // grows with time
 	Op     Op     `json:"op"`
-	// Owner is the tenant that the subject belongs to; empty: the operator.
+	// Owner is the subject's tenant; empty for the operator.
 	Owner string `json:"owner,omitempty"`
-	// Sandbox is the subject of a fork, a rollback, a pause and a resume, and the source of a branch.
+	// Sandbox is the subject of a fork, rollback, pause or resume, and the source of a branch.
 	Sandbox string `json:"sandbox,omitempty"`
-	// Snapshot is the subject of a branch and of a snapshot.
+	// Snapshot is the subject of a branch or snapshot.
 	Snapshot string    `json:"snapshot,omitempty"`
-	At       time.Time `json:"at"` // of the end
+	At       time.Time `json:"at"` // end of the operation
 	TookUS   int64     `json:"took_us"`
-	// Error is why it failed; empty: it did not.
+	// Error is why it failed; empty on success.
 	Error string `json:"error,omitempty"`
-	// Recovered: the daemon ended before it could write the receipt. The next one
-	// made this from its journal, which a sandbox has only once its guest has confirmed.
+	// Recovered means that the daemon ended before it could write the receipt. The next daemon made it from its
+	// journal, which a sandbox has only once its guest has confirmed its identity.
 	Recovered bool `json:"recovered,omitempty"`
-	// Cold: of a pause, its memory was not kept; of a resume, its guest booted.
+	// Cold means that a pause did not keep the memory, or that a resume booted the guest.
 	Cold bool `json:"cold,omitempty"`
 
-	Parent   *Source   `json:"parent,omitempty"` // what it was made from
-	Made     *Source   `json:"made,omitempty"`   // the snapshot that was made
+	Parent   *Source   `json:"parent,omitempty"` // its source
+	Made     *Source   `json:"made,omitempty"`   // the created snapshot
 	Image    *Image    `json:"image,omitempty"`
-	Before   string    `json:"before,omitempty"` // rollback: tag that the sandbox lay over until then
+	Before   string    `json:"before,omitempty"` // rollback: tag of the sandbox's previous base
 	Capture  *Capture  `json:"capture,omitempty"`
 	VM       *VM       `json:"vm,omitempty"`
 	Identity *Identity `json:"identity,omitempty"`
@@ -48,89 +47,90 @@ type Receipt struct {
 	Steps    []Step    `json:"steps,omitempty"`
 }
 
-// Source is a snapshot by name and by content.
+// Source identifies a snapshot by name and content.
 type Source struct {
 	Tag         string  `json:"tag"`
 	ContentHash string  `json:"content_hash,omitempty"` // sha256 of the manifest
-	Layers      []Layer `json:"layers,omitempty"`       // what memory, state and disks are made of
+	Layers      []Layer `json:"layers,omitempty"`       // of memory, state and disks
 }
 
-// Layer is a piece of a snapshot's content.
+// Layer is one part of a snapshot's content.
 type Layer struct {
 	ID     string `json:"id"`
 	Kind   string `json:"kind"` // memory, state, disk, working_set
 	Bytes  int64  `json:"bytes"`
-	Digest string `json:"digest,omitempty"` // sha256:<hex>; empty: not known yet
+	Digest string `json:"digest,omitempty"` // sha256:<hex>; empty if not known yet
 }
 
-// Image is what a snapshot's parent was booted from.
+// Image is the image from which a snapshot's parent was booted.
 type Image struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
 }
 
-// Capture is how a running guest became a snapshot.
+// Capture describes the capture of a running guest.
 type Capture struct {
 	Mode        string `json:"mode"`
 	Mechanism   string `json:"mechanism"`
-	PauseUS     int64  `json:"pause_us"` // by the VMM's clock
+	PauseUS     int64  `json:"pause_us"` // on the VMM's clock
 	Rounds      int    `json:"rounds"`
-	Bytes       int64  `json:"bytes"`                 // of memory that was written
-	PausedBytes int64  `json:"paused_bytes"`          // of them during the pause
-	PauseSteps  []Step `json:"pause_steps,omitempty"` // what the pause was spent on
+	Bytes       int64  `json:"bytes"`                 // memory written
+	PausedBytes int64  `json:"paused_bytes"`          // part of Bytes written during the pause
+	PauseSteps  []Step `json:"pause_steps,omitempty"` // steps of the pause
 }
 
-// VM is how the snapshot became a VM.
+// VM describes how a VM was restored from the snapshot.
 type VM struct {
-	Pooled   bool  `json:"pooled"`             // its shell stood ready
-	Prepared bool  `json:"prepared,omitempty"` // and was restored already: the times are of then
-	MapUS    int64 `json:"map_us"`             // mapping the memory, by the VMM's clock
-	StateUS  int64 `json:"state_us"`           // loading the state of CPUs and devices, by the VMM's clock
-	// PopulatedPages is how many pages of its memory were mapped before it began; 0: none, or not known.
+	Pooled   bool  `json:"pooled"`             // its shell came from the pool
+	Prepared bool  `json:"prepared,omitempty"` // its shell was already restored; the times are from then
+	MapUS    int64 `json:"map_us"`             // time to map the memory, on the VMM's clock
+	StateUS  int64 `json:"state_us"`           // time to load the state of CPUs and devices, on the VMM's clock
+	// PopulatedPages is the number of memory pages mapped before it started; 0 also if unknown.
 	PopulatedPages int64 `json:"populated_pages,omitempty"`
 }
 
-// Identity is who the guest was told to be.
+// Identity is the identity given to the guest.
 type Identity struct {
 	Index        int    `json:"index"`
 	Parent       string `json:"parent"`
 	Hostname     string `json:"hostname"`
 	MachineID    string `json:"machine_id"`
-	GenerationID string `json:"vm_generation_id"` // hex; given by the VMM
-	EntropyBytes int    `json:"entropy_bytes"`    // how much fresh entropy it was sent, never which
-	Way          string `json:"way,omitempty"`    // how it was told: port (the identity's own) or http; empty: not known
+	GenerationID string `json:"vm_generation_id"` // hex; from the VMM
+	EntropyBytes int    `json:"entropy_bytes"`    // amount of fresh entropy sent; its content is not recorded
+	// Way is the channel used: port (the identity's own) or http; empty if unknown.
+	Way string `json:"way,omitempty"`
 }
 
 // Guest is the agent's answer: the proof.
 type Guest struct {
 	KernelReseeded bool          `json:"kernel_reseeded"`
-	RandomDigest   string        `json:"random_digest"` // hex; of a draw after all steps
+	RandomDigest   string        `json:"random_digest"` // hex; of a random draw after all steps
 	BootID         string        `json:"boot_id"`
 	ClockStepUS    int64         `json:"clock_step_us"` // wall clock after minus before
-	TookUS         int64         `json:"took_us"`       // by the guest's clock, as all below
+	TookUS         int64         `json:"took_us"`       // on the guest's clock, like all times below
 	Steps          []GuestStep   `json:"steps,omitempty"`
 	Interpreters   []Interpreter `json:"interpreters,omitempty"`
 	Hooks          []Hook        `json:"hooks,omitempty"`
 }
 
-// GuestStep is one step of the agent's.
+// GuestStep is one step by the agent.
 type GuestStep struct {
 	Name   string `json:"name"`
-	Done   bool   `json:"done"` // false: there was nothing to do
+	Done   bool   `json:"done"` // false if there was no work to do
 	Error  string `json:"error,omitempty"`
 	TookUS int64  `json:"took_us"`
 }
 
-// Interpreter is a warmed interpreter that was reseeded, or is to be.
+// Interpreter is a warmed interpreter that was reseeded, or will be.
 type Interpreter struct {
 	Language string   `json:"language"`
 	Reseeded []string `json:"reseeded,omitempty"` // generators, such as random, numpy.random, openssl
-	Later    bool     `json:"later,omitempty"`    // it is to be, before anything else runs in it
+	Later    bool     `json:"later,omitempty"`    // it will be reseeded before it runs other code
 	Error    string   `json:"error,omitempty"`
 	TookUS   int64    `json:"took_us"`
 }
 
-// Hook is an executable of /etc/forkd/fork.d. What it printed is not kept.
+// Hook is an executable in /etc/forkd/fork.d. Its output is not kept.
 type Hook struct {
 	Name     string `json:"name"`
 	ExitCode int    `json:"exit_code"`
@@ -138,14 +138,14 @@ type Hook struct {
 	TookUS   int64  `json:"took_us"`
 }
 
-// Step is one step of the daemon's.
+// Step is one step by the daemon.
 type Step struct {
 	Name   string `json:"name"`
 	TookUS int64  `json:"took_us"`
 	Bytes  int64  `json:"bytes,omitempty"`
 }
 
-// Kind says what a subject is the name of.
+// Kind is the kind of a subject.
 type Kind string
 
 // The kinds of subjects.
@@ -154,7 +154,7 @@ const (
 	OfSnapshot Kind = "snapshot"
 )
 
-// Subject is what the receipt tells of.
+// Subject returns the kind and name of the receipt's subject.
 func (r *Receipt) Subject() (Kind, string) {
 	if r.Op == Branch || r.Op == Snapshot {
 		return OfSnapshot, r.Snapshot

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// full is a receipt with every field.
+// full returns a receipt with every field set.
 func full() Receipt {
 	return Receipt{
 		Format: Format, ID: "r0000000000000f0001", Op: Rollback, Sandbox: "sb-5f3a9c01-0002", Snapshot: "mid",
@@ -91,7 +91,7 @@ func TestWhatIsNoReceipt(t *testing.T) {
 	}
 }
 
-// What a guest said cannot make a receipt that is not kept.
+// Text from a guest cannot prevent a receipt from being stored.
 func TestTextsAndListsAreCut(t *testing.T) {
 	r := full()
 	long := strings.Repeat("ä", maxText)
@@ -127,7 +127,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := Encode(r)
 		if err != nil {
-			if len(b) < MaxBytes/8 { // indented it may be larger than it came
+			if len(b) < MaxBytes/8 { // with indentation it may be larger
 				t.Fatalf("what was decoded cannot be encoded: %v", err)
 			}
 			return

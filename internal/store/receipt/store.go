@@ -14,22 +14,21 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Limits are how many receipts are kept, and for how long.
+// Limits limits the number and age of receipts.
 type Limits struct {
-	Count int           // of all owners, default 10 000; see shareOf
+	Count int           // for all owners together, default 10 000; see shareOf
 	Age   time.Duration // default 30 days
 }
 
-// keptOfEach is how many receipts of a subject that still exists stay whatever
-// their number and age.
+// keptOfEach is the number of receipts kept for each existing subject, regardless of the limits.
 const keptOfEach = 16
 
-// maxPending bounds the receipts that wait to be written; beyond it the oldest of the owner with the most
-// are lost.
+// maxPending limits the receipts waiting to be written. Beyond it, the oldest receipt of the owner with the most
+// is lost.
 const maxPending = 20_000
 
-// Store is a directory of receipts, one file each. Its methods are safe for
-// concurrent use; one process at a time may have it open.
+// Store is a directory of receipts, one file each. Its methods are safe for concurrent use. Only one process at a
+// time may have it open.
 type Store struct {
 	dir    string
 	limits Limits
@@ -37,23 +36,23 @@ type Store struct {
 
 	writing sync.Mutex // one Flush or Prune at a time; taken before mu
 
-	mu      sync.Mutex // guards what follows
-	last    int64      // microseconds of the last id
+	mu      sync.Mutex // guards the fields below
+	last    int64      // microseconds in the last id
 	seq     uint16
 	pending []*entry       // oldest first
-	waiting map[string]int // how many of pending each owner has
-	lost    int            // that did not fit
+	waiting map[string]int // number of each owner's pending receipts
+	lost    int            // receipts beyond maxPending
 	fresh   int            // written since the last Prune
 	pruned  time.Time
 }
 
-// entry is a receipt that is not on disk yet.
+// entry is a receipt not yet on disk.
 type entry struct {
 	name  name
-	build func() Receipt // may be called by several, once
+	build func() Receipt // callable concurrently; builds once
 }
 
-// Open makes the directory if needed and removes what an interrupted write left.
+// Open opens the directory, and creates it if needed. It removes the remains of interrupted writes.
 func Open(dir string, limits Limits) (*Store, error) {
 	if limits.Count <= 0 {
 		limits.Count = 10_000
@@ -75,12 +74,12 @@ func Open(dir string, limits Limits) (*Store, error) {
 	return s, s.nameOwners()
 }
 
-// Wake has a value when receipts wait to be written.
+// Wake receives a value when receipts wait to be written.
 func (s *Store) Wake() <-chan struct{} { return s.wake }
 
-// Put keeps a receipt of an owner, a tenant or (empty) the operator. It can be found from now on; Flush
-// writes it. build is called once, later, by its first reader: it must not depend on what changes. The
-// receipt's ID and owner are filled in.
+// Put stores a receipt for an owner: a tenant or, if empty, the operator. The receipt can be found immediately;
+// Flush writes it. build is called once, later, by the first reader, so it must not depend on changing data. Put
+// sets the receipt's ID and owner.
 func (s *Store) Put(owner string, kind Kind, of string, build func() Receipt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +99,7 @@ func (s *Store) Put(owner string, kind Kind, of string, build func() Receipt) {
 	}
 }
 
-// loseLocked drops the oldest receipt of the owner with the most that wait.
+// loseLocked drops the oldest pending receipt of the owner with the most.
 func (s *Store) loseLocked() {
 	largest := s.pending[0].name.owner
 	for owner, n := range s.waiting {
@@ -113,7 +112,7 @@ func (s *Store) loseLocked() {
 	s.lost++
 }
 
-// forgetLocked removes entries from those that wait.
+// forgetLocked removes entries from the pending ones.
 func (s *Store) forgetLocked(gone map[*entry]bool) {
 	s.pending = slices.DeleteFunc(s.pending, func(e *entry) bool {
 		if gone[e] {
@@ -125,7 +124,7 @@ func (s *Store) forgetLocked(gone map[*entry]bool) {
 	})
 }
 
-// nextIDLocked makes ids that rise, also when the clock stands or steps back.
+// nextIDLocked returns ascending ids, even if the clock stops or steps back.
 func (s *Store) nextIDLocked() string {
 	if now := time.Now().UnixMicro(); now > s.last {
 		s.last, s.seq = now, 0
@@ -135,7 +134,7 @@ func (s *Store) nextIDLocked() string {
 	return fmt.Sprintf("r%014x%04x", s.last, s.seq)
 }
 
-// Flush writes what was put. What could not be written stays for the next Flush.
+// Flush writes the pending receipts. If a write fails, its receipt stays for the next Flush.
 func (s *Store) Flush() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -156,10 +155,10 @@ func (s *Store) Flush() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// atOnce bounds how many receipts are in memory as text. One sync of the file system does for each lot.
+// atOnce limits the number of encoded receipts in memory. Each lot needs one sync of the file system.
 const atOnce = 1000
 
-// write puts entries into files, in their order.
+// write writes entries into files, in order.
 func (s *Store) write(batch []*entry) (written map[*entry]bool, err error) {
 	written = map[*entry]bool{}
 	var errs []error
@@ -168,7 +167,7 @@ func (s *Store) write(batch []*entry) (written map[*entry]bool, err error) {
 		var files []durable.File
 		for _, e := range lot {
 			b, err := Encode(e.build())
-			if err = errors.Join(err, checkOwner(e.name.owner)); err != nil { // it will not get better
+			if err = errors.Join(err, checkOwner(e.name.owner)); err != nil { // trying again would not help
 				written[e] = true
 				errs = append(errs, err)
 				continue
@@ -187,27 +186,26 @@ func (s *Store) write(batch []*entry) (written map[*entry]bool, err error) {
 	return written, errors.Join(errs...)
 }
 
-// Filter chooses receipts. The zero value chooses all.
+// Filter selects receipts. The zero value selects all.
 type Filter struct {
-	Kind   Kind   // empty: both
-	Of     string // name of the subject; empty: any
-	Op     Op     // empty: any
-	Tenant string // only of this tenant; empty: of all owners
-	Limit  int    // at most so many; 0: no limit
+	Kind   Kind   // empty for both
+	Of     string // name of the subject; empty for any
+	Op     Op     // empty for any
+	Tenant string // only of this tenant; empty for all owners
+	Limit  int    // maximum number; 0 if unlimited
 }
 
 func (f Filter) matches(n name) bool {
 	return (f.Kind == "" || f.Kind == n.kind) && (f.Of == "" || f.Of == n.of) && (f.Tenant == "" || f.Tenant == n.owner)
 }
 
-// List returns receipts, newest first. It reads the files of the chosen kind, subject and tenant only,
-// which their names tell. Those that cannot be read are left out,
-// and told in the error, which comes with the others.
+// List returns receipts, newest first. It only reads the files with a matching kind, subject and tenant in their
+// names. It skips unreadable files and reports them in the error, which it returns along with the other receipts.
 func (s *Store) List(f Filter) ([]Receipt, error) {
 	s.mu.Lock()
 	pending := slices.Clone(s.pending)
 	s.mu.Unlock()
-	names, err := s.names() // after: what is written meanwhile is found twice rather than not at all
+	names, err := s.names() // read last: a receipt written meanwhile is found twice rather than missed
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +237,7 @@ func (s *Store) List(f Filter) ([]Receipt, error) {
 	return out, errors.Join(errs...)
 }
 
-// Subjects are those of a kind that have a receipt.
+// Subjects returns the subjects of a kind with a receipt.
 func (s *Store) Subjects(kind Kind) (map[string]bool, error) {
 	s.mu.Lock()
 	pending := slices.Clone(s.pending)
@@ -289,19 +287,18 @@ func (s *Store) read(n name, waiting *entry) (Receipt, error) {
 	return r, nil
 }
 
-// pruneEvery is how long a receipt may stay beyond its time, as long as few are written.
+// pruneEvery is the interval between prunes if few receipts are written.
 const pruneEvery = time.Hour
 
-// Crowded reports whether it is time for Prune: reading the directory costs more
-// than writing a receipt.
+// Crowded reports whether to call Prune. Reading the directory costs more than writing a receipt.
 func (s *Store) Crowded(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pruned.IsZero() || s.fresh > s.limits.Count/10 || now.Sub(s.pruned) > pruneEvery
 }
 
-// Prune removes receipts that are too old, and of owners with more than their share the oldest. The
-// newest few of a subject that exists still are kept.
+// Prune removes receipts that are too old, and the oldest receipts of owners above their share. It keeps the
+// newest few of each existing subject.
 func (s *Store) Prune(now time.Time, exists func(Kind, string) bool) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -22,7 +22,7 @@ func open(t *testing.T, dir string, l Limits) *Store {
 
 func of(id string) func() Receipt { return func() Receipt { return Receipt{Op: Fork, Sandbox: id} } }
 
-// ids are the subjects of what is listed.
+// ids returns the subjects of a list.
 func ids(t *testing.T, s *Store, f Filter) string {
 	t.Helper()
 	list, err := s.List(f)
@@ -162,7 +162,7 @@ func TestWhatCannotBeWrittenWaits(t *testing.T) {
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
-	s.Put("", OfSandbox, "bad name!", of("bad name!")) // never can be
+	s.Put("", OfSandbox, "bad name!", of("bad name!")) // can never be written
 	if err := s.Flush(); err == nil {
 		t.Error("a bad receipt was written")
 	}
@@ -187,7 +187,7 @@ func TestOldReceiptsGo(t *testing.T) {
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	os.WriteFile(filepath.Join(dir, "README"), nil, 0o600) // not ours
+	os.WriteFile(filepath.Join(dir, "README"), nil, 0o600) // not a receipt
 	exists := func(k Kind, of string) bool { return k == OfSandbox && of == "alive" }
 	if err := s.Prune(time.Now(), exists); err != nil {
 		t.Fatal(err)

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	crashDir = "FORKD_SNAPSHOT_CRASH_DIR" // makes the test binary a child that lives through scenario
-	crashAt  = "FORKD_SNAPSHOT_CRASH_AT"  // and kills itself before the step of that number
+	crashDir = "FORKD_SNAPSHOT_CRASH_DIR" // makes the test binary a child that runs scenario
+	crashAt  = "FORKD_SNAPSHOT_CRASH_AT"  // and kills itself before the step with this number
 )
 
 func TestMain(m *testing.M) {
@@ -67,11 +67,11 @@ func openBoth(dir string) (*Store, error) {
 	return OpenStore(filepath.Join(dir, "snapshots"), layers)
 }
 
-// What the snapshots of the scenario have at page 3.
+// Content of page 3 in the scenario's snapshots.
 var scenarioPages = map[string]byte{"a": 'a', "b": 'b', "flat": 'b'}
 
-// scenario makes a snapshot, branches it, deletes the first, compacts the second
-// and deletes that: every step that changes the stores.
+// scenario creates a snapshot, branches it, deletes the first one, compacts the second one and deletes it: all
+// steps that change the stores.
 func scenario(s *Store) error {
 	if err := makeBase(s, "a"); err != nil {
 		return err
@@ -190,7 +190,7 @@ func TestTheStoresSurviveAKillAtEachStep(t *testing.T) {
 	}
 }
 
-// An error at each step: what the step belongs to is undone, or done.
+// After an error at any step, the operation is either undone or complete.
 func TestTheStoresSurviveAnErrorAtEachStep(t *testing.T) {
 	var steps []string
 	hookAll(t, func(step string) error { steps = append(steps, step); return nil })
@@ -216,15 +216,15 @@ func TestTheStoresSurviveAnErrorAtEachStep(t *testing.T) {
 	}
 }
 
-// hookAll puts a hook before the steps of both stores, without their prefixes.
+// hookAll installs a hook for the steps of both stores, without their prefixes.
 func hookAll(t *testing.T, hook func(step string) error) {
 	t.Cleanup(failpoint.Set(func(s failpoint.Step) error {
 		return hook(strings.TrimPrefix(strings.TrimPrefix(string(s), failpoint.SnapshotPrefix), failpoint.LayerPrefix))
 	}))
 }
 
-// checkWhole opens the stores as a daemon does after a crash: what is listed is
-// whole, a collection leaves just what it needs, and life goes on.
+// checkWhole opens the stores like a daemon after a crash. All listed snapshots are whole, a collection keeps
+// only their layers, and the stores still work.
 func checkWhole(t *testing.T, dir string) {
 	t.Helper()
 	s := reopen(t, dir)
@@ -289,8 +289,8 @@ func checkPage(t *testing.T, s *Store, tag string) {
 	}
 }
 
-// The order that makes it so: layers before the pin, the pin before the
-// manifest, and it goes only after the snapshot has.
+// The required order: layers before the pin, and the pin before the manifest. The pin is removed after the
+// snapshot.
 func TestTheOrderOfSteps(t *testing.T) {
 	var steps []string
 	hookAll(t, func(step string) error { steps = append(steps, step); return nil })

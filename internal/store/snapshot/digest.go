@@ -21,10 +21,10 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// ChunkBytes is how much content one digest covers. A chunk of zeros has none.
+// ChunkBytes is the amount of content per digest. A chunk of zeros has no digest.
 const ChunkBytes = 1 << 20
 
-// maxDigestBytes bounds the digest file: one line per chunk of the largest guest, and room.
+// maxDigestBytes limits the digest file: one line per chunk of the largest guest, with some margin.
 const maxDigestBytes = 64 << 20
 
 const digestHeader = "forkd-digests 1 sha256 1048576"
@@ -34,16 +34,15 @@ var zeros = make([]byte, ChunkBytes)
 // digests maps a file's name and chunk number to the chunk's digest.
 type digests map[string]map[int64][sha256.Size]byte
 
-// Hash computes the content digests of a committed snapshot and writes them: those
-// of its layers that have none yet, and then those of its files.
-// pause is called before every chunk and may block, so that the caller can let
-// more urgent work go first; it may be nil.
+// Hash computes the content digests of a committed snapshot and writes them: first for its layers that have no
+// digests yet, then for its files. pause is called before each chunk and may block to let more urgent work
+// proceed; it may be nil.
 func (s *Store) Hash(ctx context.Context, tag string, pause func(context.Context) error) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}
-	// Before the files: if the tag becomes another snapshot's meanwhile, the digests
-	// go with the folder that was.
+	// Open the directory before the files: if the tag is reused for another snapshot meanwhile, the digests go to
+	// the old folder.
 	dir, err := os.OpenRoot(s.Dir(tag))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("snapshot %s %w", tag, ErrNotFound)
@@ -66,7 +65,7 @@ func (s *Store) Hash(ctx context.Context, tag string, pause func(context.Context
 	fmt.Fprintln(&out, digestHeader)
 	for _, f := range files.Manifest.Files {
 		if f.Name == files.Manifest.State.File {
-			continue // its digest is in the manifest
+			continue // the manifest has its digest
 		}
 		fmt.Fprintf(&out, "file %s %d\n", f.Name, f.Bytes)
 		err := chunks(ctx, files.File(f.Name), f.Bytes, pause, func(i int64, b []byte) error {
@@ -86,7 +85,7 @@ func (s *Store) Hash(ctx context.Context, tag string, pause func(context.Context
 	return nil
 }
 
-// writeDigests writes to the tag's folder, if that is still dir.
+// writeDigests writes to the tag's folder if it is still dir.
 func (s *Store) writeDigests(tag string, dir *os.Root, b []byte) (err error) {
 	s.naming.Lock()
 	defer s.naming.Unlock()
@@ -132,8 +131,8 @@ func (s *Store) writeDigests(tag string, dir *os.Root, b []byte) (err error) {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// chunks calls each with every chunk that is not all zeros, skipping holes.
-// The bytes are good until each returns.
+// chunks calls each with every chunk that is not all zeros. It skips holes. The bytes are valid until each
+// returns.
 func chunks(ctx context.Context, f *os.File, size int64, pause func(context.Context) error,
 	each func(i int64, b []byte) error) error {
 	buf := make([]byte, ChunkBytes)
@@ -168,7 +167,7 @@ func chunks(ctx context.Context, f *os.File, size int64, pause func(context.Cont
 	return nil
 }
 
-// nextData finds the first byte of data at or after at; size when there is none.
+// nextData returns the first offset of data at or after at, or size if there is no more.
 func nextData(f *os.File, at, size int64) (int64, error) {
 	next, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 	switch {

@@ -17,20 +17,20 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Draft is a snapshot that is being written. Its owner ends it with Commit or
-// Discard; Discard after Commit does nothing. Not safe for concurrent use.
+// Draft is a snapshot being written. The owner ends it with Commit or Discard; Discard after Commit does nothing.
+// It is not safe for concurrent use.
 type Draft struct {
 	store *Store
 	tag   string
 	dir   string
 	files []*os.File
 
-	layers []*store.Handle // that were made for it: nothing else keeps them until the pin
+	layers []*store.Handle // newly made layers, kept only by these handles until the pin
 	held   bool
 	ended  bool
 }
 
-// Create begins a snapshot. While the draft lives its tag is taken.
+// Create begins a snapshot. Its tag is taken until the draft ends.
 func (s *Store) Create(tag string) (*Draft, error) {
 	if err := CheckTag(tag); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (s *Store) Create(tag string) (*Draft, error) {
 		}
 		return nil, fmt.Errorf("create snapshot %s: %w", tag, err)
 	}
-	// After the reservation: else a snapshot that is committed in between is missed.
+	// Check after the reservation; otherwise a snapshot committed in between would be missed.
 	if _, err := os.Lstat(s.Dir(tag)); err == nil {
 		os.Remove(dir)
 		return nil, fmt.Errorf("%w: %s", ErrExists, tag)
@@ -50,7 +50,7 @@ func (s *Store) Create(tag string) (*Draft, error) {
 	return &Draft{store: s, tag: tag, dir: dir}, nil
 }
 
-// File makes a file of the snapshot. The draft closes it.
+// File creates a file of the snapshot. The draft closes it.
 func (d *Draft) File(name string) (*os.File, error) {
 	if !plainName(name) {
 		return nil, fmt.Errorf("create snapshot %s: %q is not a plain name", d.tag, name)
@@ -63,7 +63,7 @@ func (d *Draft) File(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Opened is a file that File made, or Adopt or Copy took, or nil. The draft closes it.
+// Opened returns a file from File, Adopt or Copy, or nil. The draft closes it.
 func (d *Draft) Opened(name string) *os.File {
 	for _, f := range d.files {
 		if filepath.Base(f.Name()) == name {
@@ -73,16 +73,16 @@ func (d *Draft) Opened(name string) *os.File {
 	return nil
 }
 
-// Drop takes back a file that File made.
+// Drop removes a file created by File.
 func (d *Draft) Drop(f *os.File) {
 	d.files = slices.DeleteFunc(d.files, func(other *os.File) bool { return other == f })
 	f.Close()
 	os.Remove(f.Name())
 }
 
-// Adopt takes an open file of a store, which is never written again, into the
-// snapshot, by another name for it where the file system can and else by a copy: the
-// snapshot then needs nothing outside its directory. What is not a store's is for Copy.
+// Adopt adds an open file of a store to the snapshot. The file must be immutable. Adopt makes a hard link if the
+// file system can, and otherwise a copy. So the snapshot depends on no file outside its directory. Use Copy for
+// files of other owners.
 func (d *Draft) Adopt(ctx context.Context, name string, from *os.File) error {
 	if !plainName(name) {
 		return fmt.Errorf("create snapshot %s: %q is not a plain name", d.tag, name)
@@ -99,8 +99,7 @@ func (d *Draft) Adopt(ctx context.Context, name string, from *os.File) error {
 	return nil
 }
 
-// Copy takes a copy of an open file into the snapshot: whoever has the original may
-// write to it from then on.
+// Copy copies an open file into the snapshot. The original may be written afterwards.
 func (d *Draft) Copy(ctx context.Context, name string, from *os.File) error {
 	f, err := d.File(name)
 	if err != nil {
@@ -112,15 +111,15 @@ func (d *Draft) Copy(ctx context.Context, name string, from *os.File) error {
 	return nil
 }
 
-// Commit makes the snapshot exist: files durable, then a pin on its layers, which
-// are committed already, then the manifest, then the name. It fills in Format, Tag,
-// Files and the state's digest. After an error the draft is still to be discarded.
+// Commit makes the snapshot exist. It makes the files durable, then pins its layers, which are committed already,
+// then writes the manifest, then sets the name. It fills in Format, Tag, Files and the state's digest. After an
+// error the caller still has to discard the draft.
 func (d *Draft) Commit(m *Manifest) error {
 	if err := d.commit(m); err != nil {
 		return fmt.Errorf("write snapshot %s: %w", d.tag, err)
 	}
 	d.ended = true
-	d.closeLayers() // the pin keeps them now
+	d.closeLayers() // the pin keeps them from here on
 	return nil
 }
 
@@ -150,9 +149,9 @@ func (d *Draft) commit(m *Manifest) error {
 		return err
 	}
 	if _, err := os.Lstat(d.store.Dir(d.tag)); err == nil {
-		return ErrExists // before the pin: it would replace that one's
+		return ErrExists // before the pin, which would replace the existing snapshot's pin
 	}
-	d.held = true // even if it fails: it may be half done
+	d.held = true // even on failure, because it may be half done
 	if err := d.store.pin(d.tag, m); err != nil {
 		return err
 	}
@@ -171,14 +170,14 @@ func (d *Draft) commit(m *Manifest) error {
 	if err := failpoint.At(failpoint.SnapshotPrefix + "folder.rename"); err != nil {
 		return err
 	}
-	// An empty directory of that name would be replaced silently, a snapshot is not.
+	// The rename would silently replace an empty directory with this name, but not a snapshot.
 	if err := durable.RenameNew(d.dir, d.store.Dir(d.tag)); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return ErrExists
 		}
 		return err
 	}
-	// It exists. That its name is durable is not the draft's to take back.
+	// The snapshot exists now. The draft cannot undo it, even if the name is not durable yet.
 	d.ended = true
 	if err := failpoint.At(failpoint.SnapshotPrefix + "store.sync"); err != nil {
 		return err
@@ -206,8 +205,8 @@ func (d *Draft) closeFiles() {
 	d.files = nil
 }
 
-// Discard removes all that was written and frees the tag. Layers that were made
-// for it go at the layer store's next GC.
+// Discard removes all written files and frees the tag. Layers made for it are removed at the layer store's next
+// GC.
 func (d *Draft) Discard() {
 	d.closeLayers()
 	d.closeFiles()
@@ -216,7 +215,7 @@ func (d *Draft) Discard() {
 	}
 	d.ended = true
 	if d.held {
-		_ = d.store.layers.Unpin(pinPrefix + d.tag) // else the next OpenStore does
+		_ = d.store.layers.Unpin(pinPrefix + d.tag) // on failure, the next OpenStore does it
 	}
 	os.RemoveAll(d.dir)
 }
@@ -228,12 +227,12 @@ func (d *Draft) closeLayers() {
 	d.layers = nil
 }
 
-// Layers is the store that the snapshot's layers are made in.
+// Layers returns the store for the snapshot's layers.
 func (d *Draft) Layers() *store.Store { return d.store.layers }
 
-// Keep takes over the handle of a layer that was made for the snapshot: it is
-// closed when the snapshot holds the layer, or is given up.
+// Keep takes ownership of the handle of a layer made for the snapshot. The draft closes it when the snapshot pins
+// the layer or is discarded.
 func (d *Draft) Keep(h *store.Handle) { d.layers = append(d.layers, h) }
 
-// DraftDir is the directory of a snapshot that is being written.
+// DraftDir returns the directory of a snapshot being written.
 func (s *Store) DraftDir(tag string) string { return filepath.Join(s.dir, draftPrefix+tag) }

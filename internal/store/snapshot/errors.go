@@ -2,13 +2,13 @@ package snapshot
 
 import "errors"
 
-// Sentinels that callers branch on.
+// Sentinels for callers to branch on.
 var (
-	// ErrNotFound: there is no snapshot of that tag.
+	// ErrNotFound: there is no snapshot with this tag.
 	ErrNotFound = errors.New("not found")
-	// ErrExists: the tag is taken, by a snapshot or by one that is being written.
+	// ErrExists: the tag is taken by a snapshot, possibly one being written.
 	ErrExists = errors.New("snapshot exists already")
-	// ErrTag: the tag is not a tag.
+	// ErrTag: the tag is invalid.
 	ErrTag = errors.New("bad snapshot tag")
 	// ErrNotRestorable: files are damaged or missing, or of another format.
 	ErrNotRestorable = errors.New("snapshot is not restorable")

@@ -14,19 +14,19 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Files are a snapshot's files, open for reading. They stay good when the
-// snapshot is deleted. The caller closes them.
+// Files holds a snapshot's open files for reading. They stay valid if the snapshot is deleted. The caller closes
+// them.
 type Files struct {
 	Manifest    *Manifest
 	ContentHash string
-	Memory      *store.Chain   // nil until it is opened
-	Disks       []*store.Chain // by disk; nil for those that are files
+	Memory      *store.Chain   // nil until opened
+	Disks       []*store.Chain // by disk; nil for a disk that is a file
 	byName      map[string]*os.File
-	proofs      proofs // what Verify compares with
+	proofs      proofs // for comparison in Verify
 }
 
-// Open opens every file and layer of a snapshot and checks their sizes, and the
-// state's content: it is small, and a bad one would fail every child on its own.
+// Open opens every file and layer of a snapshot. It checks their sizes, and the state's content, because the
+// state is small, and a bad one would make every child fail.
 func (s *Store) Open(tag string) (*Files, error) {
 	return s.open(tag, func(o *Files) error { return o.whole(s.layers, tag) })
 }
@@ -42,8 +42,8 @@ func (o *Files) whole(layers *store.Store, tag string) error {
 	return nil
 }
 
-// open is Open without a look at content and without the layers. more opens what
-// else is needed of the very same snapshot; it may be nil.
+// open is Open without checking content and without opening layers. more, if not nil, opens other parts of the
+// same snapshot.
 func (s *Store) open(tag string, more func(*Files) error) (o *Files, err error) {
 	err = s.steady(tag, func() error {
 		o, err = s.openFiles(tag)
@@ -144,10 +144,10 @@ func openChain(layers *store.Store, c Chain, kind layer.Kind, size int64) (*stor
 	return chain, nil
 }
 
-// File is the open file of that name, or nil.
+// File returns the open file with this name, or nil.
 func (o *Files) File(name string) *os.File { return o.byName[name] }
 
-// State is the VM's state.
+// State returns the file of the VM's state.
 func (o *Files) State() *os.File { return o.byName[o.Manifest.State.File] }
 
 // Close closes all files and layers.

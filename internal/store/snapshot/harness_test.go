@@ -19,7 +19,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// reopen opens the stores of a folder, as a daemon does at its start.
+// reopen opens the stores of a directory, like a daemon at its start.
 func reopen(t testing.TB, dir string) *Store {
 	t.Helper()
 	layers, err := store.Open(filepath.Join(dir, "layers"), store.Options{})
@@ -34,7 +34,7 @@ func open(t testing.TB) *Store {
 	return reopen(t, t.TempDir())
 }
 
-// root is the folder of both stores.
+// root returns the directory of both stores.
 func (s *Store) root() string { return filepath.Dir(s.dir) }
 
 func file(t testing.TB, d *Draft, name string) *os.File {
@@ -44,7 +44,7 @@ func file(t testing.TB, d *Draft, name string) *os.File {
 	return f
 }
 
-// base makes a base layer of memory with data at the given offsets.
+// base creates a base layer of memory with data at the given offsets.
 func base(t testing.TB, d *Draft, data map[int64]string) Chain {
 	t.Helper()
 	l, err := d.Base(layer.Memory, testMemory)
@@ -58,7 +58,7 @@ func base(t testing.TB, d *Draft, data map[int64]string) Chain {
 	return c
 }
 
-// rest makes the files that a snapshot has beside its layers.
+// rest creates the snapshot's other files.
 func rest(t testing.TB, d *Draft) {
 	t.Helper()
 	_, err := file(t, d, StateFile).WriteString("the state")
@@ -71,7 +71,7 @@ func rest(t testing.TB, d *Draft) {
 	must(t, d.Adopt(t.Context(), DiskFile(0), f))
 }
 
-// write makes a snapshot of 64 MiB with data at the given offsets of its memory.
+// write creates a snapshot of 64 MiB with data at the given offsets of its memory.
 func write(t testing.TB, s *Store, tag string, data map[int64]string) {
 	t.Helper()
 	d, err := s.Create(tag)
@@ -82,7 +82,7 @@ func write(t testing.TB, s *Store, tag string, data map[int64]string) {
 	must(t, d.Commit(m))
 }
 
-// manifest is that of a snapshot made from an image.
+// manifest returns the manifest of a snapshot made from an image.
 func manifest(memory Chain) *Manifest {
 	return &Manifest{
 		CreatedUnixMS: 1700000000000,
@@ -98,7 +98,7 @@ func manifest(memory Chain) *Manifest {
 	}
 }
 
-// layersOf are the files of the layer store, by their IDs.
+// layersOf returns the IDs of the layer store's layers.
 func layersOf(t testing.TB, s *Store) []layer.ID {
 	t.Helper()
 	all, err := s.layers.List()

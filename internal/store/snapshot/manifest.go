@@ -18,25 +18,24 @@ import (
 	"github.com/forkd/forkd/internal/store/layer"
 )
 
-// Format is the version of the manifest that this package writes, and the only
-// one that it reads.
+// Format is the version of the manifest. The package reads no other version.
 const Format = 2
 
-// Limits on what is decoded; docs/inside/formats/snapshot.md names them.
+// Limits for decoding; see docs/inside/formats/snapshot.md.
 const (
 	MaxManifestBytes = 4 << 20
-	// MaxChain is how many layers an image of a snapshot may have. Each is an open
-	// file in every child's VMM, and a message to it carries only so many.
+	// MaxChain limits the layers of an image. Each layer is an open file in every child's VMM, and a message to
+	// the VMM carries a limited number.
 	MaxChain = 64
-	// MaxAncestors is how many snapshots a manifest names that its parent came from.
+	// MaxAncestors limits the ancestors listed in a manifest.
 	MaxAncestors = 256
-	// MaxNetworkFacts is how many resolved names a manifest keeps.
+	// MaxNetworkFacts limits the resolved names in a manifest.
 	MaxNetworkFacts = 128
 	maxFiles        = 64
 	maxStateBytes   = 64 << 20
 	maxFeatures     = 1024 // of a CPU
-	maxCPUText      = 64   // bytes of a feature's or a vendor's name
-	// Of what an agent says of itself.
+	maxCPUText      = 64   // bytes of a feature's or vendor's name
+	// Limits of the agent's information about itself.
 	maxCapabilities = 64
 	maxAgentText    = 64 // bytes of its version, and of a capability's name
 )
@@ -48,75 +47,74 @@ const (
 	DigestFile   = "digests"
 )
 
-// WorkingSetFile is the name of the set of pages that every child touches (package
-// workingset). A snapshot need not have it.
+// WorkingSetFile is the name of the file with the pages that every child touches (package workingset). It is
+// optional.
 const WorkingSetFile = "working-set"
 
-// EvalSetFile is the name of the same for a child that has evaluated something in a warmed
-// interpreter: what is in WorkingSetFile, and more. A snapshot need not have it.
+// EvalSetFile is the same for a child that has evaluated code in a warmed interpreter: the pages of
+// WorkingSetFile and more. It is optional.
 const EvalSetFile = "working-set-eval"
 
-// ExecSetFile is the name of the same for a child that has run a first program. A snapshot need not
-// have it.
+// ExecSetFile is the same for a child that has run its first program. It is optional.
 const ExecSetFile = "working-set-exec"
 
-// IsWorkingSet tells whether a file has such a set.
+// IsWorkingSet reports whether a file with this name holds a working set.
 func IsWorkingSet(name string) bool {
 	return name == WorkingSetFile || name == EvalSetFile || name == ExecSetFile
 }
 
-// DiskFile is the name of the i-th disk's file, if it has one: it is read only.
+// DiskFile returns the file name of disk i, for a read-only disk without layers.
 func DiskFile(i int) string { return fmt.Sprintf("disk%d", i) }
 
-// Manifest is the account of one snapshot. Paths in it are plain names of files
-// beside it, and layers are named by ID, so a store may be moved or copied as a whole.
+// Manifest describes one snapshot. Paths in it are plain names of files in the same directory, and layers are
+// named by ID. So a store may be moved or copied as a whole.
 type Manifest struct {
 	Format        int    `json:"format"`
 	Tag           string `json:"tag"`
-	Owner         string `json:"owner,omitempty"` // the tenant that it belongs to; empty: the operator
+	Owner         string `json:"owner,omitempty"` // tenant; empty for the operator
 	CreatedUnixMS int64  `json:"created_unix_ms"`
-	Image         *Image `json:"image,omitempty"` // nil: booted from a bare kernel and root file system
+	Image         *Image `json:"image,omitempty"` // nil if booted from a kernel and root file system without an image
 
 	Shape   vmspec.Shape `json:"shape"`
 	Cmdline string       `json:"cmdline"`
-	Files   []File       `json:"files"` // every file but the manifest and the digests
+	Files   []File       `json:"files"` // all files except the manifest and the digests
 	Memory  Chain        `json:"memory"`
 	State   State        `json:"state"`
 	Disks   []Disk       `json:"disks,omitempty"`
 
-	// CPU and CPUFeatures are what the guest has seen, for people: the VM's state
-	// holds the table that restoring checks. A snapshot from before they were written has none.
+	// CPU and CPUFeatures describe the guest's view of the CPU, for people. The table checked by a restore is
+	// part of the VM's state. Snapshots written before these fields existed lack them.
 	CPU         *CPU     `json:"cpu,omitempty"`
 	CPUFeatures []string `json:"cpu_features,omitempty"`
 	Languages   []string `json:"languages,omitempty"`
 	Agent       Agent    `json:"agent"`
-	// Network is the policy of sandboxes that are forked from it without one of their
-	// own; nil: nothing is allowed. There are no secrets in it.
+	// Network is the policy of sandboxes forked from it without one. If nil, they may reach no network. It
+	// contains no secrets.
 	Network *netpolicy.Spec `json:"network,omitempty"`
-	// PublicPorts opens the ports of sandboxes that are forked from it, unless a fork says otherwise.
-	// Without it they ask for a token, which is not in it. A branch has the setting of its sandbox.
+	// PublicPorts opens the ports of sandboxes forked from it, unless the fork says otherwise. Otherwise the
+	// ports require a token; the manifest does not contain it. A branch has the setting of its sandbox.
 	PublicPorts bool `json:"public_ports,omitempty"`
-	// NetworkFacts are names that its guest had resolved, and to which address, at most
-	// MaxNetworkFacts: they are in the guest's memory, and rules by name go on holding for them.
+	// NetworkFacts are the names that its guest had resolved, with their addresses, at most MaxNetworkFacts. They
+	// are in the guest's memory, and rules by name must keep working for them.
 	NetworkFacts []netpolicy.Exported `json:"network_facts,omitempty"`
-	Parent       *Parent              `json:"parent,omitempty"` // nil: it depends on none
-	// Ancestors are the snapshots that Parent was branched from in turn, root first:
-	// they are found even when one in between is gone. At most MaxAncestors, the nearest.
+	Parent       *Parent              `json:"parent,omitempty"` // nil if it depends on no other snapshot
+	// Ancestors is the ancestry of Parent, root first. It is complete even if a snapshot in between is deleted.
+	// It has at most MaxAncestors entries, the nearest ones.
 	Ancestors []Parent `json:"ancestors,omitempty"`
-	Branch    *Branch  `json:"branch,omitempty"` // nil: it was made from an image
+	Branch    *Branch  `json:"branch,omitempty"` // nil if it was made from an image
 	Steps     []Step   `json:"steps,omitempty"`
 }
 
-// Image is what the parent was booted from.
+// Image is the image from which the parent was booted.
 type Image struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
 	Kernel string `json:"kernel,omitempty"` // version
 }
 
-// CPU is a processor as it tells itself from others.
+// CPU identifies a processor model.
 type CPU struct {
-	Vendor   string `json:"vendor"` // as CPUID spells it: GenuineIntel, AuthenticAMD
+	Vendor   string `json:"vendor"` // in CPUID's spelling: GenuineIntel, AuthenticAMD
 	Family   int    `json:"family"`
 	Model    int    `json:"model"`
 	Stepping int    `json:"stepping"`
@@ -128,15 +126,14 @@ type File struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Chain is an image as a stack of layers in the layer store.
+// Chain is an image as a chain of layers in the layer store.
 type Chain struct {
 	Layers []layer.ID `json:"layers,omitempty"` // base first
-	// Own is how many of them, from the top, are not those of the snapshot that it
-	// was branched from.
+	// Own is the number of layers, from the top, that the parent snapshot does not have.
 	Own int `json:"own,omitempty"`
 }
 
-// OwnSince is how many of the layers, from the top, are not in a chain below.
+// OwnSince returns the number of layers, from the top, that the chain below does not have.
 func (c Chain) OwnSince(below Chain) int {
 	same := 0
 	for same < min(len(c.Layers), len(below.Layers)) && c.Layers[same] == below.Layers[same] {
@@ -145,27 +142,26 @@ func (c Chain) OwnSince(below Chain) int {
 	return len(c.Layers) - same
 }
 
-// State is the VM's state: CPUs, interrupt controllers, devices.
+// State is the file of the VM's state: CPUs, interrupt controllers, devices.
 type State struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"`
 }
 
-// Disk is a block device: a file that is read only, or layers under what each
-// child writes.
+// Disk is a block device: either a read-only file, or layers below each child's writes.
 type Disk struct {
 	File     string `json:"file,omitempty"`
 	ReadOnly bool   `json:"read_only"`
-	Bytes    int64  `json:"bytes,omitempty"` // of a disk of layers: whole sectors of 512
+	Bytes    int64  `json:"bytes,omitempty"` // of a disk with layers: whole sectors of 512
 	Chain
 }
 
-// LayerBytes is the size of a disk's layers: the disk's, in whole blocks.
+// LayerBytes returns the size of the disk's layers: the disk's size, rounded up to whole blocks.
 func (d Disk) LayerBytes() int64 {
 	return (d.Bytes + layer.BlockSize - 1) / layer.BlockSize * layer.BlockSize
 }
 
-// Chains are the snapshot's images: its memory, then its disks of layers.
+// Chains returns the snapshot's images: its memory, then its disks with layers.
 func (m *Manifest) Chains() []Chain {
 	all := []Chain{m.Memory}
 	for _, d := range m.Disks {
@@ -176,7 +172,7 @@ func (m *Manifest) Chains() []Chain {
 	return all
 }
 
-// LayerIDs are the layers that the snapshot needs, each once.
+// LayerIDs returns the snapshot's layers, each once.
 func (m *Manifest) LayerIDs() []layer.ID {
 	var ids []layer.ID
 	for _, c := range m.Chains() {
@@ -189,20 +185,18 @@ func (m *Manifest) LayerIDs() []layer.ID {
 	return ids
 }
 
-// Agent is what the guest's agent said of itself before the snapshot.
+// Agent is the guest agent's information about itself before the snapshot.
 type Agent struct {
 	Version string `json:"version,omitempty"`
-	// Capabilities are what it can beyond what every agent can, by names of package
-	// agentproto: nothing else is asked of it in the snapshot's children. A snapshot from
-	// before they were written has none.
+	// Capabilities are the agent's optional features, by names of package agentproto. Only these are used in the
+	// snapshot's children. Snapshots written before this field existed lack it.
 	Capabilities []string `json:"capabilities,omitempty"`
 }
 
-// Can says whether the agent can do what a name stands for.
+// Can reports whether the agent has the capability.
 func (a Agent) Can(capability string) bool { return slices.Contains(a.Capabilities, capability) }
 
-// Bounded is what is kept of an agent, which may say anything: names that are none are
-// left out.
+// Bounded returns the information with limited size. The agent is not trusted, so invalid names are dropped.
 func (a Agent) Bounded() Agent {
 	a.Version = ellipsis.Clip(a.Version, maxAgentText)
 	a.Capabilities = slices.DeleteFunc(slices.Clone(a.Capabilities), func(c string) bool { return !capability(c) })
@@ -224,13 +218,13 @@ func (a Agent) validate() error {
 	return nil
 }
 
-// Parent is the snapshot that this one was branched from.
+// Parent is the snapshot from which this one was branched.
 type Parent struct {
 	Tag         string `json:"tag"`
 	ContentHash string `json:"content_hash"`
 }
 
-// Descend makes the manifest that of a snapshot which was branched from one with another.
+// Descend records that the snapshot was branched from the one with the manifest from.
 func (m *Manifest) Descend(from *Manifest, contentHash string) {
 	m.Parent = &Parent{Tag: from.Tag, ContentHash: contentHash}
 	m.Ancestors = slices.Clone(from.Ancestors)
@@ -240,30 +234,30 @@ func (m *Manifest) Descend(from *Manifest, contentHash string) {
 	m.Ancestors = m.Ancestors[max(0, len(m.Ancestors)-MaxAncestors):]
 }
 
-// Branch is how a running sandbox became this snapshot.
+// Branch describes how a running sandbox became this snapshot.
 type Branch struct {
 	Sandbox     string `json:"sandbox"`
 	Mode        string `json:"mode"`
 	Mechanism   string `json:"mechanism"`
 	PauseUS     int64  `json:"pause_us"`
 	Rounds      int    `json:"rounds"`
-	Bytes       int64  `json:"bytes"`        // of memory that differed from the parent
-	PausedBytes int64  `json:"paused_bytes"` // of them copied during the pause
-	// Transient: a guest forked itself, and the snapshot goes with the last that needs it.
+	Bytes       int64  `json:"bytes"`        // memory that differed from the parent's
+	PausedBytes int64  `json:"paused_bytes"` // part of Bytes copied during the pause
+	// Transient marks a snapshot made by a guest's fork. It is deleted with its last user.
 	Transient bool `json:"transient,omitempty"`
 }
 
-// Step is how long one step of the making took.
+// Step is the duration of one step of the creation.
 type Step struct {
 	Name   string `json:"name"`
 	TookMS int64  `json:"took_ms"`
 	Bytes  int64  `json:"bytes,omitempty"`
 }
 
-// Created is the time of the snapshot.
+// Created returns the time of the snapshot.
 func (m *Manifest) Created() time.Time { return time.UnixMilli(m.CreatedUnixMS) }
 
-// Encode validates the manifest and gives its bytes.
+// Encode validates and encodes the manifest.
 func (m *Manifest) Encode() ([]byte, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("encode manifest of %s: %w", ellipsis.Clip(m.Tag, 80), err)
@@ -279,14 +273,13 @@ func (m *Manifest) Encode() ([]byte, error) {
 	return b, nil
 }
 
-// DecodeManifest reads and checks a manifest. Whatever is wrong with it is an
-// ErrNotRestorable that says what.
+// DecodeManifest decodes and checks a manifest. All its errors wrap ErrNotRestorable and describe the problem.
 func DecodeManifest(b []byte) (*Manifest, error) {
 	if len(b) > MaxManifestBytes {
 		return nil, fmt.Errorf("%w: %s is %d bytes, want at most %d",
 			ErrNotRestorable, ManifestFile, len(b), MaxManifestBytes)
 	}
-	// The format first: fields of another version may not even parse.
+	// Check the format first: fields of another version may not even parse.
 	var v struct {
 		Format int `json:"format"`
 	}
@@ -308,18 +301,18 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// contentHash names a snapshot by what is in it.
+// contentHash returns the hash of a manifest, which identifies the snapshot's content.
 func contentHash(manifest []byte) string {
 	sum := sha256.Sum256(manifest)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// OwnerPattern is what an owner may be called: nothing, for the operator, or a tenant's name.
+// OwnerPattern matches an owner's name: a tenant's, or an empty one for the operator.
 var OwnerPattern = regexp.MustCompile(`^([a-z0-9_]{1,24})?$`)
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// plainName accepts a name that cannot leave the directory or hide in it.
+// plainName reports whether a name cannot leave the directory or be hidden in it.
 func plainName(name string) bool {
 	return namePattern.MatchString(name) && filepath.Base(name) == name && name != ManifestFile && name != DigestFile
 }
@@ -362,7 +355,7 @@ func (m *Manifest) validate() error {
 	return m.validateDisks(sizes)
 }
 
-// validateCPU bounds what is shown to people.
+// validateCPU limits text that is displayed to people.
 func (m *Manifest) validateCPU() error {
 	if n := len(m.CPUFeatures); n > maxFeatures {
 		return fmt.Errorf("%d features, want at most %d", n, maxFeatures)

@@ -2,8 +2,8 @@ package snapshot
 
 import "github.com/forkd/forkd/internal/store/layer/store"
 
-// Peek opens a snapshot in a directory of snapshots that another process owns: it sweeps and pins nothing. The caller
-// closes the files.
+// Peek opens a snapshot in a directory owned by another process. It removes and pins no files. The caller closes
+// the files.
 func Peek(dir string, layers *store.Store, tag string) (*Files, error) {
 	if err := CheckTag(tag); err != nil {
 		return nil, err

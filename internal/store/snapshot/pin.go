@@ -11,15 +11,15 @@ import (
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
 
-// pinPrefix begins the name of a snapshot's pin on its layers; its tag follows.
+// pinPrefix begins the name of a snapshot's pin; the tag follows.
 const pinPrefix = "snapshot."
 
-// pin keeps what a manifest names.
+// pin pins the layers in a manifest.
 func (s *Store) pin(tag string, m *Manifest) error {
 	return s.layers.Pin(pinPrefix+tag, m.LayerIDs()...)
 }
 
-// unpin lets go of a snapshot's layers. A copy that was made by hand may have held none.
+// unpin removes the pin on a snapshot's layers. A copy made by hand may have no pin.
 func (s *Store) unpin(tag string) error {
 	if err := s.layers.Unpin(pinPrefix + tag); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
@@ -27,9 +27,9 @@ func (s *Store) unpin(tag string) error {
 	return nil
 }
 
-// settlePins brings pins and snapshots together: one of a snapshot that was
-// never whole, or is gone, is released, and a snapshot that was copied here by
-// hand gets one. What a manifest that cannot be read needs is left as it is.
+// settlePins reconciles pins and snapshots. It removes the pin of a snapshot that was never complete or is
+// deleted, and pins the layers of a snapshot that was copied here by hand. It keeps the pin of an unreadable
+// manifest.
 func (s *Store) settlePins() error {
 	pins, err := s.layers.Pins()
 	if err != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// A snapshot that is deleted while sandboxes run from it loses its tag only. What is in
-// it stays in a folder that is named by its content, with a pin of its own, until
-// whoever had it retired drops it: a branch of such a sandbox needs all of it.
+// A snapshot that is deleted while sandboxes run from it only loses its tag. Its content stays in a folder named
+// by its content hash, with its own pin, until the caller that retired it drops it. A branch of such a sandbox
+// needs all of the content.
 
 const (
-	retiredPrefix    = ".retired-" // the content hash follows, without its "sha256:"
-	retiredPinPrefix = "retired."  // of the pin's name; the same follows
+	retiredPrefix    = ".retired-" // followed by the content hash without "sha256:"
+	retiredPinPrefix = "retired."  // of the pin's name, followed by the same
 	hashPrefix       = "sha256:"
 )
 
-// retiredName is the content hash as a part of a name; empty if it is none.
+// retiredName returns the content hash as part of a name; empty if it is invalid.
 func retiredName(hash string) string {
 	hex, ok := strings.CutPrefix(hash, hashPrefix)
 	if !ok || len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
@@ -37,8 +37,8 @@ func (s *Store) retiredDir(hash string) string {
 	return filepath.Join(s.dir, retiredPrefix+retiredName(hash))
 }
 
-// Retire takes a snapshot's tag away, as Delete does, and keeps what is in it: OpenRetired
-// finds it by its content hash until Drop. The hash must be that of the snapshot.
+// Retire removes a snapshot's tag, like Delete, but keeps its content. OpenRetired finds it by its content hash
+// until Drop. The hash must match the snapshot.
 func (s *Store) Retire(tag, hash string) error {
 	if err := CheckTag(tag); err != nil {
 		return err
@@ -64,14 +64,14 @@ func (s *Store) Retire(tag, hash string) error {
 		s.naming.Lock()
 		defer s.naming.Unlock()
 		err = durable.RenameNew(s.Dir(tag), s.retiredDir(hash))
-		if errors.Is(err, fs.ErrExist) { // a copy of it was deleted before; one is as good as the other
+		if errors.Is(err, fs.ErrExist) { // an identical copy was retired before
 			return os.RemoveAll(s.Dir(tag))
 		}
 		return err
 	})
 }
 
-// OpenRetired is Open for a snapshot that was retired.
+// OpenRetired is Open for a retired snapshot.
 func (s *Store) OpenRetired(hash string) (*Files, error) {
 	if retiredName(hash) == "" {
 		return nil, fmt.Errorf("snapshot %w: %q is no content hash", ErrNotFound, ellipsis.Clip(hash, 80))
@@ -91,7 +91,7 @@ func (s *Store) OpenRetired(hash string) (*Files, error) {
 	return o, nil
 }
 
-// Retired reads the manifest of a snapshot that was retired.
+// Retired reads the manifest of a retired snapshot.
 func (s *Store) Retired(hash string) (Entry, error) {
 	dir := s.retiredDir(hash)
 	if _, err := os.Lstat(dir); err != nil || retiredName(hash) == "" {
@@ -104,7 +104,7 @@ func (s *Store) Retired(hash string) (Entry, error) {
 	return e, err
 }
 
-// ListRetired returns the snapshots that are retired; of one that is damaged only the content hash.
+// ListRetired returns the retired snapshots. A damaged one only has its content hash and error.
 func (s *Store) ListRetired() ([]Entry, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -127,8 +127,8 @@ func (s *Store) ListRetired() ([]Entry, error) {
 	return out, nil
 }
 
-// Drop removes what Retire kept. Descriptors and mappings stay good; the layers go
-// at the layer store's next GC.
+// Drop removes a retired snapshot. Descriptors and mappings stay valid. The layers are removed at the layer
+// store's next GC.
 func (s *Store) Drop(hash string) error {
 	name := retiredName(hash)
 	if name == "" {
@@ -151,8 +151,8 @@ func (s *Store) Drop(hash string) error {
 	return nil
 }
 
-// settleRetired removes the pins of those that are gone. A crash between a pin and
-// the rename leaves such a one; the snapshot then has its tag still.
+// settleRetired removes pins without a retired snapshot. A crash between the pin and the rename leaves such a
+// pin; the snapshot still has its tag then.
 func (s *Store) settleRetired(pins []string) error {
 	for _, name := range pins {
 		hex, ours := strings.CutPrefix(name, retiredPinPrefix)

@@ -2,14 +2,14 @@ package snapshot
 
 import "github.com/forkd/forkd/internal/store/layer"
 
-// Sizes is what an image of a snapshot takes, in bytes.
+// Sizes is the size of a snapshot's image, in bytes.
 type Sizes struct {
-	Logical  int64 // as its children see it
-	Physical int64 // on the disk, all layers of its chain
-	Own      int64 // of them those that the snapshot below has not
+	Logical  int64 // as seen by its children
+	Physical int64 // on disk, for all layers of its chain
+	Own      int64 // part of Physical in layers that the parent snapshot does not have
 }
 
-// Sizes measures a snapshot's memory, and its disks of layers together.
+// Sizes returns the sizes of a snapshot's memory, and of its disks with layers together.
 func (s *Store) Sizes(m *Manifest) (memory, disks Sizes) {
 	memory = s.sizes(m.Memory, m.Shape.MemoryBytes())
 	for _, d := range m.Disks {
@@ -25,7 +25,7 @@ func (s *Store) Sizes(m *Manifest) (memory, disks Sizes) {
 func (s *Store) sizes(c Chain, logical int64) Sizes {
 	sum := func(ids []layer.ID) (total int64) {
 		for _, id := range ids {
-			if n, err := s.layers.Bytes(id); err == nil { // one that is missing is told elsewhere
+			if n, err := s.layers.Bytes(id); err == nil { // a missing layer is reported elsewhere
 				total += n
 			}
 		}

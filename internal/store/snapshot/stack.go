@@ -10,27 +10,26 @@ import (
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
 
-// Limits bound a chain, for its children's sake: each layer is an open file and
-// each extent a mapping (or a part of a disk) in every one of them.
+// Limits bound a chain, because each layer is an open file, and each extent a mapping (or a part of a disk), in
+// every child.
 type Limits struct {
 	Layers  int // of the chain
 	Extents int // of the flattened chain
-	Runs    int // of the layer that takes the diffs' place when a chain is over the limits
+	Runs    int // of the merged layer, if a chain exceeds the limits
 }
 
-// The limits of what this package writes. A merged layer leaves room for some more
-// diffs over it, so that not every branch has to merge again.
+// The limits for chains written by this package. A merged layer leaves room for some more diffs, so that not
+// every branch has to merge again.
 var (
 	MemoryLimits = Limits{Layers: 32, Extents: 512, Runs: 128}
 	DiskLimits   = Limits{Layers: 32, Extents: 1024, Runs: 256}
 )
 
-// flatRuns is how many runs a base has at most: it is mapped by every child, and
-// zeros in it take no room.
+// flatRuns limits the runs of a flattened base. Every child maps it, and zeros in it take no space.
 const flatRuns = 8
 
-// Base begins the base layer of an image whose content somebody else writes into
-// its file, from the file's present position on: Place ends it.
+// Base begins the base layer of an image. The caller writes the content into its file, from the file's present
+// position on, and then calls Place.
 func (d *Draft) Base(kind layer.Kind, size int64) (*store.Draft, error) {
 	base, err := d.store.layers.Create(layer.Spec{Kind: kind, Size: size}, store.DraftOptions{})
 	if err != nil {
@@ -43,7 +42,7 @@ func (d *Draft) Base(kind layer.Kind, size int64) (*store.Draft, error) {
 	return base, nil
 }
 
-// Place makes a base of what was written.
+// Place commits the base with the content written by the caller.
 func (d *Draft) Place(base *store.Draft) (Chain, error) {
 	err := base.Placed()
 	if err != nil {
@@ -58,25 +57,25 @@ func (d *Draft) Place(base *store.Draft) (Chain, error) {
 	return Chain{Layers: []layer.ID{h.ID}, Own: 1}, nil
 }
 
-// Stack is an image of a snapshot in the making: layers from below, and those that
-// are put on them. Not safe for concurrent use.
+// Stack is an image of a snapshot being made: layers from below, and layers added on top. It is not safe for
+// concurrent use.
 type Stack struct {
 	d      *Draft
 	kind   layer.Kind
 	size   int64
 	limits Limits
 	layers []*layer.Layer // base first
-	own    int            // of them, from the top
+	own    int            // number of added layers, from the top
 }
 
-// Stack begins with layers that somebody else keeps open until the snapshot is
-// committed; with none, for an image that is all zeros.
+// Stack begins with layers that the caller keeps open until the snapshot is committed. Without layers, the image
+// is all zeros.
 func (d *Draft) Stack(kind layer.Kind, size int64, limits Limits, below ...*layer.Layer) *Stack {
 	return &Stack{d: d, kind: kind, size: size, limits: limits, layers: below[:len(below):len(below)]}
 }
 
-// Diff puts a layer of what was written over the stack (layer.Writer.Diff), which
-// makes at most one durable file. Nothing written makes no layer.
+// Diff adds a layer of the written extents (layer.Writer.Diff). It makes at most one durable file. If the list is
+// empty, it adds no layer, unless the stack is empty.
 func (k *Stack) Diff(ctx context.Context, written []extent.Extent) error {
 	if len(written) == 0 && len(k.layers) > 0 {
 		return nil
@@ -116,11 +115,10 @@ func dataBytes(written []extent.Extent) (n int64) {
 	return n
 }
 
-// Bound keeps the stack within its limits: all that lies over the base becomes one
-// layer if there is too much of it.
+// Bound keeps the stack within its limits. If it exceeds them, all layers above the base become one.
 func (k *Stack) Bound(ctx context.Context) error {
 	if len(k.layers) < 3 {
-		return nil // one diff has been joined as far as it is worth it
+		return nil // a single diff is already joined as far as worthwhile
 	}
 	image, err := layer.Assemble(k.layers)
 	if err != nil {
@@ -132,8 +130,8 @@ func (k *Stack) Bound(ctx context.Context) error {
 	return k.merge(ctx, 1, k.limits.Runs, nil)
 }
 
-// Flatten makes a single base of the stack, which then shares nothing. progress
-// hears of bytes of content, holes included; it may be nil.
+// Flatten merges the stack into a single base, which shares no layers. progress reports bytes of content,
+// including holes; it may be nil.
 func (k *Stack) Flatten(ctx context.Context, progress func(done, total int64)) error {
 	if len(k.layers) == 0 {
 		return nil
@@ -151,10 +149,10 @@ func (k *Stack) merge(ctx context.Context, from, runs int, progress func(done, t
 	return nil
 }
 
-// Layers is the stack, base first. It must not be changed.
+// Layers returns the stack, base first. The caller must not modify it.
 func (k *Stack) Layers() []*layer.Layer { return k.layers }
 
-// Chain is the stack as a manifest names it.
+// Chain returns the stack in the manifest's form.
 func (k *Stack) Chain() Chain {
 	c := Chain{Own: k.own}
 	for _, l := range k.layers {

@@ -17,30 +17,27 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Prefixes of directories that are no snapshots: half-written and half-deleted
-// ones. No tag begins with a dot.
+// Prefixes of directories that are not snapshots: half-written and half-deleted ones. No tag begins with a dot.
 const (
 	draftPrefix   = ".new-"
 	deletedPrefix = ".del-"
 )
 
-// Store is a directory of snapshots, whose memory and disks are in a store of
-// layers. Its methods are safe for concurrent use; one process at a time may have
-// it open (the caller holds a lock).
+// Store is a directory of snapshots. Their memory and disks are in a layer store. Its methods are safe for
+// concurrent use. Only one process at a time may have it open (the caller holds a lock).
 type Store struct {
 	dir    string
 	layers *store.Store
-	// naming is held while a snapshot's folder loses its name, or gets its digests:
-	// what is written into a folder that is being removed would stay.
+	// naming is held while a snapshot's folder loses its name or gets its digests. A file written to a folder
+	// during its removal would remain.
 	naming sync.Mutex
-	// opening is told of each file before it is opened, for tests to replace the
-	// snapshot there; else nil.
+	// opening is called with the name of each file before it is opened, so that tests can replace the snapshot
+	// then. Otherwise it is nil.
 	opening func(name string)
 }
 
-// OpenStore makes the directory if needed and removes what an interrupted write
-// or deletion left in it: folders, and pins on layers. The layers themselves are
-// for the layer store's GC.
+// OpenStore opens the directory, and creates it if needed. It removes the remains of interrupted writes and
+// deletions: folders, and pins on layers. The layer store's GC removes the layers.
 func OpenStore(dir string, layers *store.Store) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open snapshot store: %w", err)
@@ -63,21 +60,21 @@ func OpenStore(dir string, layers *store.Store) (*Store, error) {
 	return s, nil
 }
 
-// Layers is the store of the snapshots' layers.
+// Layers returns the store of the snapshots' layers.
 func (s *Store) Layers() *store.Store { return s.layers }
 
-// Dir is the directory of a tag, which must have passed CheckTag.
+// Dir returns the directory of a tag. The tag must have passed CheckTag.
 func (s *Store) Dir(tag string) string { return filepath.Join(s.dir, tag) }
 
-// Entry is one snapshot as the store sees it.
+// Entry describes one snapshot of the store.
 type Entry struct {
 	Tag         string
-	Manifest    *Manifest // nil when Err is about the manifest
+	Manifest    *Manifest // nil if the manifest is damaged
 	ContentHash string
 	Err         error // why it cannot be restored
 }
 
-// List returns every snapshot, by tag, restorable or not.
+// List returns all snapshots sorted by tag, restorable or not.
 func (s *Store) List() ([]Entry, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -98,8 +95,8 @@ func (s *Store) List() ([]Entry, error) {
 	return out, nil
 }
 
-// Get reads a snapshot's manifest and checks that its files are there with the
-// sizes it names. The entry is filled as far as it could be read.
+// Get reads a snapshot's manifest and checks that its files exist with the listed sizes. On error, the entry has
+// the fields that could be read.
 func (s *Store) Get(tag string) (e Entry, err error) {
 	e.Tag = tag
 	err = s.steady(tag, func() error {
@@ -109,16 +106,15 @@ func (s *Store) Get(tag string) (e Entry, err error) {
 	return e, err
 }
 
-// steady calls look, and again when the tag was another snapshot at its end than
-// at its beginning, after drop has undone what it did: what look opens by name is
-// then of one snapshot, and a file that it does not find is missing and not just
-// gone with the snapshot that was. No lock is held, so a replacement waits for nobody.
+// steady calls look. If the tag changed to another snapshot during the call, it calls drop to undo look, and
+// tries again. So all files opened by look belong to one snapshot, and a missing file is really missing, not
+// deleted with the previous snapshot. It holds no lock, so a replacement does not wait.
 func (s *Store) steady(tag string, look func() error, drop func()) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}
 	for {
-		was, err := os.Open(s.Dir(tag)) // kept open: else its inode could become another's
+		was, err := os.Open(s.Dir(tag)) // kept open; otherwise its inode could be reused
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("snapshot %s %w", tag, ErrNotFound)
 		}
@@ -135,7 +131,7 @@ func (s *Store) steady(tag string, look func() error, drop func()) error {
 	}
 }
 
-// named reports whether a folder is still the tag's.
+// named reports whether a folder still belongs to the tag.
 func (s *Store) named(folder *os.File, tag string) bool {
 	was, err := folder.Stat()
 	if err != nil {
@@ -147,7 +143,7 @@ func (s *Store) named(folder *os.File, tag string) bool {
 
 func (s *Store) get(tag string) (Entry, error) { return s.read(s.Dir(tag), tag) }
 
-// read reads the snapshot in a folder. Without a tag it is that of the manifest.
+// read reads the snapshot in a folder. If the tag is empty, it uses the manifest's.
 func (s *Store) read(dir, tag string) (Entry, error) {
 	e := Entry{Tag: tag}
 	s.tell(ManifestFile)
@@ -185,7 +181,7 @@ func (s *Store) read(dir, tag string) (Entry, error) {
 	return e, nil
 }
 
-// LayerFile is how a layer's file is called where files of snapshots are named.
+// LayerFile returns a layer's name among the names of a snapshot's files.
 func LayerFile(id layer.ID) string { return "layers/" + id.String() }
 
 func checkFile(st fs.FileInfo, f File) error {
@@ -205,7 +201,7 @@ func damaged(tag, file string, err error) error {
 	return fmt.Errorf("snapshot %s: %w: file %s %w", tag, ErrNotRestorable, file, err)
 }
 
-// HasDigests reports whether the content digests are written, those of the layers too. They are
+// HasDigests reports whether the content digests exist, including those of the layers. The layers' digests are
 // written before the snapshot's, but a store may have been copied without them.
 func (s *Store) HasDigests(e Entry) bool {
 	if _, err := os.Stat(filepath.Join(s.Dir(e.Tag), DigestFile)); err != nil || e.Manifest == nil {
@@ -214,16 +210,15 @@ func (s *Store) HasDigests(e Entry) bool {
 	return !slices.ContainsFunc(e.Manifest.LayerIDs(), func(id layer.ID) bool { return !s.layers.Hashed(id) })
 }
 
-// Delete removes a snapshot. Descriptors and mappings of its files stay good, and
-// so do other snapshots that hold the same layers; those that nobody needs go at
-// the layer store's next GC.
+// Delete removes a snapshot. Descriptors and mappings of its files stay valid, and so do other snapshots with the
+// same layers. Unused layers are removed at the layer store's next GC.
 func (s *Store) Delete(tag string) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}
-	// The rename is what deletes; what the removal leaves is swept at the next open.
+	// The rename is the deletion. If the removal fails, the next open removes the rest.
 	var gone string
-	defer func() { os.RemoveAll(gone) }() // of nothing it does nothing
+	defer func() { os.RemoveAll(gone) }() // no effect if the path is empty
 	return s.delete(tag, func() (err error) {
 		if gone, err = os.MkdirTemp(s.dir, deletedPrefix); err != nil {
 			return err
@@ -237,9 +232,9 @@ func (s *Store) Delete(tag string) error {
 	})
 }
 
-// delete has away take the tag from its folder, and then unpins its layers.
+// delete calls away to take the tag from its folder, and then unpins its layers.
 func (s *Store) delete(tag string, away func() error) error {
-	// Until the pin is gone too: it is named after the tag, which another snapshot could take.
+	// Reserve until the pin is gone: the pin is named after the tag, which another snapshot could take.
 	unreserve, err := s.reserve(tag)
 	if err != nil {
 		return err
@@ -261,10 +256,10 @@ func (s *Store) delete(tag string, away func() error) error {
 	return s.unpin(tag)
 }
 
-// reserve takes a tag for a moment, so that no snapshot of it is begun.
+// reserve takes a tag briefly, so that no snapshot with the tag is begun.
 func (s *Store) reserve(tag string) (free func(), err error) {
 	dir := filepath.Join(s.dir, draftPrefix+tag)
-	for range 50 { // Create takes it for a moment too, to find that it is taken
+	for range 50 { // Create also takes it briefly, to check whether it is taken
 		if err = os.Mkdir(dir, 0o700); err == nil {
 			return func() { os.Remove(dir) }, nil
 		}

@@ -141,7 +141,7 @@ func TestADamagedSnapshotIsRefusedWithTheFilesName(t *testing.T) {
 			if !errors.Is(err, ErrNotRestorable) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want not restorable with %q", err, c.want)
 			}
-			l, err := s.List() // does not look at content
+			l, err := s.List() // does not check the content
 			content := strings.Contains(name, "state") || strings.Contains(name, "of another size")
 			if err != nil || len(l) != 1 || l[0].Err == nil && !content {
 				t.Errorf("it is not listed as damaged: %+v, %v", l, err)
@@ -150,7 +150,7 @@ func TestADamagedSnapshotIsRefusedWithTheFilesName(t *testing.T) {
 	}
 }
 
-// theLayer is the file of the only layer beside a snapshot's folder.
+// theLayer returns the file of the only layer in the store.
 func theLayer(dir string) string {
 	found, _ := filepath.Glob(filepath.Join(dir, "../../layers/layers", strings.Repeat("?", 32)))
 	return found[0]
@@ -273,8 +273,8 @@ func TestDigestsOfLayersAreMissed(t *testing.T) {
 	}
 }
 
-// A tag that is deleted and given anew while its digests are computed must not
-// get those of the snapshot that was: it would be told to be damaged.
+// If a tag is deleted and reused while its digests are computed, the new snapshot must not get the digests of the
+// old one, which would make it look damaged.
 func TestDigestsAreOfTheSnapshotThatWasRead(t *testing.T) {
 	s := open(t)
 	write(t, s, "a", map[int64]string{0: "one", 8 << 20: "more"})
@@ -302,9 +302,8 @@ func TestDigestsAreOfTheSnapshotThatWasRead(t *testing.T) {
 	}
 }
 
-// A tag that is given to another snapshot while its files are opened, or after, is
-// verified as the one or the other: bytes of one beside digests of the other, or
-// layers that were collected, would be told to be damage.
+// If a tag is reused while its files are being opened, or later, one of the two snapshots is verified. Bytes of
+// one with digests of the other, or collected layers, would look like damage.
 func TestASnapshotThatIsReplacedMeanwhileIsNotDamaged(t *testing.T) {
 	for _, at := range []string{ManifestFile, StateFile, DiskFile(0), DigestFile, layersOpened, contentRead} {
 		t.Run(at, func(t *testing.T) {
@@ -328,7 +327,7 @@ func TestASnapshotThatIsReplacedMeanwhileIsNotDamaged(t *testing.T) {
 	}
 }
 
-// The same when it is only deleted: that it is not there is all there is to say.
+// If the snapshot is only deleted, it is reported as missing.
 func TestASnapshotThatIsDeletedWhileItIsOpenedIsNotFound(t *testing.T) {
 	s := open(t)
 	for _, at := range []string{ManifestFile, StateFile, DiskFile(0), DigestFile, layersOpened} {
@@ -359,7 +358,7 @@ func TestASnapshotThatIsDeletedWhileItIsOpenedIsNotFound(t *testing.T) {
 	}
 }
 
-// replace gives a tag to another snapshot, with files of the same sizes.
+// replace reuses a tag for another snapshot with files of the same sizes.
 func replace(t *testing.T, s *Store, tag string) {
 	t.Helper()
 	must(t, s.Delete(tag))
@@ -446,7 +445,7 @@ func TestGoldenManifest(t *testing.T) {
 	}
 }
 
-// A snapshot that is retired has no tag, and is found by its content until it is dropped.
+// A retired snapshot has no tag. It is found by its content hash until it is dropped.
 func TestARetiredSnapshot(t *testing.T) {
 	s := open(t)
 	write(t, s, "a", map[int64]string{0: "memory"})

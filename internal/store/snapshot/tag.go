@@ -9,8 +9,8 @@ import (
 
 var tagPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// CheckTag refuses whatever is not a tag. Every method of Store that takes one
-// calls it before a path is built.
+// CheckTag returns an error if the tag is invalid. Every method of Store with a tag calls it before it builds a
+// path.
 func CheckTag(tag string) error {
 	if !tagPattern.MatchString(tag) {
 		return fmt.Errorf("%w: %q, want 1 to 64 of A-Z a-z 0-9 _ -", ErrTag, ellipsis.Clip(tag, 80))

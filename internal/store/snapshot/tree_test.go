@@ -15,20 +15,20 @@ import (
 
 const (
 	pages    = testMemory / layer.BlockSize
-	treeSeed = "FORKD_TREE_SEED" // runs that seed alone
+	treeSeed = "FORKD_TREE_SEED" // runs only this seed
 )
 
-// pagesOf is what an image should show: pages by number, each filled with one byte.
+// pagesOf is the expected content of an image: pages by number, each filled with one byte.
 type pagesOf map[int64]byte
 
-// child is a VM as far as it matters here: it maps a snapshot and writes.
+// child is a simulated VM: it maps a snapshot and writes.
 type child struct {
 	tag   string
-	files *Files // open as long as it runs, whatever becomes of the snapshot
+	files *Files // open as long as it runs, even if the snapshot is deleted
 	own   pagesOf
 }
 
-// tree is a store and what should be in it.
+// tree is a store with its expected content.
 type tree struct {
 	t        *testing.T
 	r        *rand.Rand
@@ -36,11 +36,11 @@ type tree struct {
 	next     int
 	models   map[string]pagesOf
 	children []*child
-	busy     []int64        // pages that are written to, so that writes meet
-	zeroed   map[int64]bool // pages that were zeroed beside them
+	busy     []int64        // pages that children write, so that their writes overlap
+	zeroed   map[int64]bool // other pages that were zeroed
 }
 
-// limits are narrow, so that chains are merged often.
+// limits are low, so that chains are often merged.
 var limits = Limits{Layers: 5, Extents: 60, Runs: 12}
 
 func TestRandomTreesAgainstAModel(t *testing.T) {
@@ -58,7 +58,7 @@ func TestRandomTreesAgainstAModel(t *testing.T) {
 			for range 120 {
 				m.busy = append(m.busy, m.r.Int64N(pages))
 			}
-			for at := m.r.Int64N(pages / 2); len(m.busy) < 220; at++ { // and some that are neighbours
+			for at := m.r.Int64N(pages / 2); len(m.busy) < 220; at++ { // including some neighbours
 				m.busy = append(m.busy, at)
 			}
 			slices.Sort(m.busy)
@@ -114,7 +114,7 @@ func (m *tree) tag() string {
 	return fmt.Sprint("s", m.next)
 }
 
-// commit makes a snapshot of a chain that was put into the draft.
+// commit creates a snapshot from a chain in the draft.
 func (m *tree) commit(d *Draft, memory Chain, tag string, model pagesOf) {
 	rest(m.t, d)
 	must(m.t, d.Commit(manifest(memory)))
@@ -148,7 +148,7 @@ func (m *tree) fork(tag string) {
 	m.children = append(m.children, &child{tag: tag, files: files, own: pagesOf{}})
 }
 
-// write fills some pages, with zeros too, and some with what they have already.
+// write fills some pages, also with zeros or with their present content.
 func (m *tree) write(c *child) {
 	for range 1 + m.r.IntN(40) {
 		c.own[m.busy[m.r.IntN(len(m.busy))]] = byte(m.r.IntN(4))
@@ -164,7 +164,7 @@ func (m *tree) write(c *child) {
 	}
 }
 
-// branch makes a snapshot of all that a child has written since its fork.
+// branch creates a snapshot of all data written by a child since its fork.
 func (m *tree) branch(c *child, full bool) {
 	scratch, err := m.s.layers.Scratch()
 	must(m.t, err)
@@ -195,7 +195,7 @@ func (m *tree) branch(c *child, full bool) {
 	m.commit(d, chain, tag, model)
 }
 
-// modelOf is what a child's snapshot shows, also if that is deleted.
+// modelOf returns the content of a child's snapshot, even if the snapshot is deleted.
 func (m *tree) modelOf(c *child) pagesOf {
 	if model, ok := m.models[c.tag]; ok {
 		return model
@@ -226,7 +226,7 @@ func (m *tree) compact(from string) {
 	m.commit(d, k.Chain(), tag, maps.Clone(m.models[from]))
 }
 
-// glance reads the pages that anybody has written to.
+// glance reads all pages that were ever written.
 func (m *tree) glance(tag string) {
 	m.t.Helper()
 	files, err := m.s.Open(tag)
@@ -264,7 +264,7 @@ func (m *tree) check(tag string) {
 	}
 }
 
-// checkStore: a collection leaves what snapshots and children need, and no more.
+// checkStore checks that a collection keeps exactly the layers of snapshots and children.
 func (m *tree) checkStore() {
 	for _, c := range m.children {
 		c.files.Close()

@@ -14,28 +14,28 @@ import (
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
 
-// Damage is a range of a file whose content is not what was written.
+// Damage is a range of a file with content that differs from the data written.
 type Damage struct {
 	File           string
 	Offset, Length int64
 	Detail         string
 }
 
-// Report is what a verification found.
+// Report is the result of a verification.
 type Report struct {
-	Files   int   // layers are files too
+	Files   int   // including layers
 	Bytes   int64 // hashed
 	Damaged []Damage
 }
 
-// Verify reads a snapshot whole, files and layers, and compares it with its digests. Damage is a
-// finding, not an error; an error means that it could not be looked for, or
-// that the manifest or the digests themselves are damaged (ErrNotRestorable).
+// Verify reads a whole snapshot, files and layers, and compares it with its digests. Damage is a result, not an
+// error. An error means that the verification could not run, or that the manifest or the digests themselves are
+// damaged (ErrNotRestorable).
 func (s *Store) Verify(ctx context.Context, tag string) (Report, error) {
 	return s.VerifyTelling(ctx, tag, nil)
 }
 
-// VerifyTelling is Verify that tells how many bytes of the layers it has read; progress may be nil.
+// VerifyTelling is Verify with a callback for the bytes of layers read. progress may be nil.
 func (s *Store) VerifyTelling(ctx context.Context, tag string, progress func(done, total int64)) (Report, error) {
 	var r Report
 	files, err := s.open(tag, s.openProofs)
@@ -58,9 +58,8 @@ func (s *Store) VerifyTelling(ctx context.Context, tag string, progress func(don
 	return r, r.layers(ctx, s, files, progress)
 }
 
-// proofs are what a snapshot's content is compared with, and its layers, opened at
-// the same moment as its files: a tag that becomes another snapshot's meanwhile,
-// or layers that are collected then, would look like damage.
+// proofs holds the digests for a verification, and the snapshot's layers. They are opened at the same moment as
+// its files. Otherwise a reused tag, or layers collected meanwhile, would look like damage.
 type proofs struct {
 	digests digests
 	layers  *store.Verification
@@ -89,8 +88,8 @@ func (s *Store) openProofs(o *Files) (err error) {
 	return nil
 }
 
-// What Store.opening is told beside names of files: all layers are opened; all
-// is open, and its content is read.
+// Other values passed to Store.opening, besides names of files: all layers are open; everything is open and the
+// content is about to be read.
 const (
 	layersOpened = "layers"
 	contentRead  = "content"
@@ -107,7 +106,7 @@ func (r *Report) layers(ctx context.Context, s *Store, files *Files, progress fu
 	}
 	r.Files += found.Layers
 	for _, id := range m.LayerIDs() {
-		if n, err := s.layers.Bytes(id); err == nil { // without their holes
+		if n, err := s.layers.Bytes(id); err == nil { // without holes
 			r.Bytes += n
 		}
 	}

@@ -1,9 +1,7 @@
-// Package diskbench measures a file system: sequential and random writes and
-// reads of one file. The same code runs in a guest (forkd-agent --disk-bench) and on the
-// daemon's host, so that the two can be compared; it imports nothing of either.
-// It owns the order and the file, which it removes. The trap: what was written is
-// read again from the disk and not from this kernel's cache, but a kernel below may
-// still have it.
+// Package diskbench measures a file system: sequential and random writes and reads of one file. The same code
+// runs in a guest (forkd-agent --disk-bench) and on the daemon's host, to compare the two; it imports no code of
+// either. It owns the order of the measurements and the file, which it removes. Beware: reads bypass this
+// kernel's cache, but a kernel below may still have the data cached.
 package diskbench
 
 import (
@@ -16,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config is how much is written and read.
+// Config is the amount of data to write and read.
 type Config struct {
 	Dir       string
 	MiB       int // size of the file
-	RandomOps int // writes, and reads, of a block at random places
+	RandomOps int // number of random writes, and of random reads, of a block
 }
 
-// Bounds of a Config.
+// Limits of a Config.
 const (
 	MaxMiB       = 4096
 	MaxRandomOps = 1_000_000
 )
 
-// Figures are rates. Each write includes the fsync at its end.
+// Figures holds the measured rates. Each write includes the final fsync.
 type Figures struct {
 	SequentialWriteMiBPerS float64 `json:"sequential_write_mib_per_s"`
 	SequentialReadMiBPerS  float64 `json:"sequential_read_mib_per_s"`
@@ -38,11 +36,11 @@ type Figures struct {
 }
 
 const (
-	chunk = 1 << 20 // of a sequential access
-	block = 4096    // of a random one
+	chunk = 1 << 20 // size of a sequential access
+	block = 4096    // size of a random access
 )
 
-// Run measures in a file of its own, which it removes.
+// Run measures with a temporary file, which it removes.
 func Run(c Config) (f Figures, err error) {
 	if c.MiB < 1 || c.MiB > MaxMiB || c.RandomOps < 1 || c.RandomOps > MaxRandomOps {
 		return f, fmt.Errorf("a file of %d MiB and %d random accesses, want 1 to %d and 1 to %d",
@@ -53,7 +51,7 @@ func Run(c Config) (f Figures, err error) {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, file.Close(), os.Remove(file.Name())) }()
-	// Incompressible, and the same everywhere.
+	// Incompressible data, the same everywhere.
 	r := rand.New(rand.NewPCG(1, 2)) // #nosec G404 -- every run writes the same
 	data := make([]byte, chunk)
 	for i := range data {
@@ -87,7 +85,7 @@ type measuring struct {
 	random *rand.Rand
 }
 
-// forget drops what this kernel keeps of the file.
+// forget drops the file from this kernel's page cache.
 func (m *measuring) forget() error {
 	return unix.Fadvise(int(m.file.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
@@ -111,7 +109,7 @@ func (m *measuring) read() error {
 	return nil
 }
 
-// place is a block's offset.
+// place returns a random block's offset.
 func (m *measuring) place() int64 { return m.random.Int64N(int64(m.MiB)*chunk/block) * block }
 
 func (m *measuring) writeRandom() error {

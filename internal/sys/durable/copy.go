@@ -10,13 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyPiece is how much is copied between two looks at the context.
+// copyPiece is the number of bytes copied between two checks of the context.
 const copyPiece = 16 << 20
 
-// CopyFile makes the empty file dst what src is, so that writing to one does not
-// change the other: it shares blocks copy-on-write where the file system can, and
-// else copies, with holes where src has them. A src that is written to meanwhile is
-// an error. The copy is durable once the caller has synced it.
+// CopyFile copies src into the empty file dst. Later writes to one file do not change the other. It shares blocks
+// copy-on-write if the file system can, and otherwise copies them, keeping src's holes. If src is written
+// meanwhile, CopyFile returns an error. The copy is durable once the caller has synced it.
 func CopyFile(ctx context.Context, dst, src *os.File) error {
 	before, err := src.Stat()
 	if err != nil {
@@ -67,8 +66,8 @@ func copySparse(ctx context.Context, dst, src *os.File, size int64) error {
 	return nil
 }
 
-// seek is lseek(2) for data or a hole; size if there is none, and the place itself
-// where the file system knows no holes.
+// seek is lseek(2) for data or a hole. It returns size if there is no more, and at itself if the file system does
+// not support holes.
 func seek(f *os.File, at, size int64, whence int) (int64, error) {
 	if at >= size {
 		return size, nil
@@ -88,7 +87,7 @@ func seek(f *os.File, at, size int64, whence int) (int64, error) {
 	return min(n, size), nil
 }
 
-// copyPart copies within the kernel if the file systems get along, else by reading.
+// copyPart copies within the kernel if the file systems support it, and otherwise by reading and writing.
 func copyPart(dst, src *os.File, at, n int64) (int64, error) {
 	from, to := at, at
 	got, err := unix.CopyFileRange(int(src.Fd()), &from, int(dst.Fd()), &to, int(n), 0)
@@ -103,7 +102,7 @@ func copyPart(dst, src *os.File, at, n int64) (int64, error) {
 	read, err := src.ReadAt(b, at)
 	if read == 0 {
 		if err == nil || errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // it was cut short meanwhile
+			err = io.ErrUnexpectedEOF // the file was truncated meanwhile
 		}
 		return 0, err
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A copy has the same bytes and the same holes, and goes its own way from then on.
+// A copy has the same bytes and holes, and is independent afterwards.
 func TestACopyOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	src, err := os.Create(filepath.Join(dir, "src"))

@@ -1,9 +1,7 @@
-// Package durable is what stores of files need of a file system, beyond package
-// os: whole small files that survive a power cut, one or many at once, folders
-// whose names do, small files that are replaced whole, and reading that is bounded.
-// It knows no format and no layout; packages snapshot, layer/store and receipt do.
-// The trap: a file that is durable may still lose its name, until its folder is
-// synced too; and what Replace writes is whole, but not durable.
+// Package durable has file system operations for stores that package os lacks: writing small files that survive a
+// power cut, one or many, syncing the names in a directory, replacing small files atomically, and bounded reads.
+// It knows no format or layout; packages snapshot, layer/store and receipt do. Beware: a durable file may still
+// lose its name until its directory is synced, too. A file written by Replace is complete, but not durable.
 package durable
 
 import (
@@ -17,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WriteFile writes a whole file, for this user alone, and makes its content
-// durable before it returns. A file of that name is overwritten.
+// WriteFile writes a whole file with access for this user only. The content is durable when it returns. It
+// overwrites an existing file.
 func WriteFile(path string, b []byte) error { return writeFile(path, b, true) }
 
 func writeFile(path string, b []byte, sync bool) error {
@@ -33,9 +31,8 @@ func writeFile(path string, b []byte, sync bool) error {
 	return errors.Join(err, f.Close())
 }
 
-// Replace writes a small file, for this user alone, so that whoever reads it sees
-// the old content or the new. It does not wait for the disk: after a power cut
-// the file may be empty or gone.
+// Replace atomically replaces a small file, with access for this user only: readers see either the old or the new
+// content. It does not wait for the disk, so after a power cut the file may be empty or missing.
 func Replace(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*.tmp") // mode 0600
 	if err != nil {
@@ -51,12 +48,13 @@ func Replace(path string, b []byte) error {
 	return err
 }
 
-// Rewrite replaces a small file, for this user alone: whoever reads it sees the old content
-// or the new, and once it returns the new one is there after a power cut. One at a time may
-// do so for a path.
+// Rewrite atomically and durably replaces a small file, with access for this user only: readers see either the
+// old or the new content. When it returns, the new content survives a power cut. Calls for the same path must not
+// overlap.
 func Rewrite(path string, b []byte) error {
 	next := path + ".new"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) { // nor a link of that name is followed
+	// This also keeps WriteFile from following a link with this name.
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := WriteFile(next, b); err != nil {
@@ -68,8 +66,7 @@ func Rewrite(path string, b []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// ReadFile reads a whole file of at most limit bytes. It follows no link and
-// waits for no pipe.
+// ReadFile reads a whole file of at most limit bytes. It does not follow links or wait for pipes.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -83,18 +80,18 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// Open opens a file of a store for reading. It follows no link and waits for no pipe.
+// Open opens a store's file for reading. It does not follow links or wait for pipes.
 func Open(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
-// Link gives an open file another name, which nothing may have yet. It goes by the descriptor: the file's
-// own name may be gone, or another file's by now.
+// Link gives an open file another name, which must not exist. It uses the descriptor, because the file's own name
+// may be gone or reused.
 func Link(f *os.File, to string) error {
 	return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW)
 }
 
-// SyncDir makes the names in a folder durable; of a file, its content.
+// SyncDir makes the names in a directory durable. For a file, it syncs the content.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -104,7 +101,7 @@ func SyncDir(dir string) error {
 	return d.Sync()
 }
 
-// RenameNew gives a file or folder another name, which nothing may have yet.
+// RenameNew renames a file or directory. The new name must not exist.
 func RenameNew(from, to string) error {
 	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 }

@@ -8,22 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a whole file that is to be put into a folder.
+// File is a whole file to put into a directory.
 type File struct {
 	Name    string
 	Content []byte
 }
 
-// manyAtOnce is from how many files on one sync of the file system is cheaper than one of each.
+// manyAtOnce is the number of files from which one sync of the file system is cheaper than a sync of each file.
 const manyAtOnce = 8
 
-// PutFiles puts files into a folder, for this user alone, and makes them and their
-// names durable; a file of the same name is replaced. At no moment is one there in
-// part: it is written under its name with the prefix first. What begins with the
-// prefix is of a call that did not end, and may be removed when none is under way.
+// PutFiles puts files into a directory, with access for this user only, and makes them and their names durable.
+// It replaces existing files. A file never appears in part: it is first written under its name with the prefix.
+// Files that begin with the prefix belong to interrupted calls, and may be removed while no call is in progress.
 //
-// The number is how many were put, the first ones; after an error the others can be
-// put again. However many there are, no more than a few of them cost a sync each.
+// It returns the number of files put, counted from the first one. After an error the remaining files can be put
+// again. At most a few of the files cost a sync each, however many there are.
 func PutFiles(dir, prefix string, files []File) (put int, err error) {
 	if len(files) == 0 {
 		return 0, nil

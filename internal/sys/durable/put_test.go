@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// these are n files with their number as content.
+// these returns n files with their number as content.
 func these(n int) (out []File) {
 	for i := range n {
 		out = append(out, File{Name: fmt.Sprintf("f%02d", i), Content: []byte(fmt.Sprint(i))})
@@ -18,7 +18,7 @@ func these(n int) (out []File) {
 	return out
 }
 
-// in are the names in a folder.
+// in returns the names in a directory.
 func in(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -59,7 +59,7 @@ func TestFilesArePutWhole(t *testing.T) {
 	}
 }
 
-// What was before the one that fails is there, nothing is of what comes after.
+// Files before the failing one exist, files after it do not.
 func TestFilesAfterOneThatFailsAreNotPut(t *testing.T) {
 	for _, n := range []int{4, 2 * manyAtOnce} {
 		for _, c := range []struct {
@@ -97,7 +97,7 @@ func TestNothingIsPutIntoNoFolder(t *testing.T) {
 func BenchmarkPutFiles(b *testing.B) {
 	for _, n := range []int{1, 7, 8, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			for b.Loop() { // new names, as those of receipts are
+			for b.Loop() { // new names, like receipts
 				if _, err := PutFiles(b.TempDir(), ".new-", these(n)); err != nil {
 					b.Fatal(err)
 				}

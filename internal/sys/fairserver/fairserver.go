@@ -1,8 +1,9 @@
-// Package fairserver switches off the kernel's fair servers. Linux has one on each CPU since 6.8, which sees to it
-// that ordinary threads run where real-time ones would leave them nothing. In 6.12 it sets a timer each time that a
-// CPU has something to do, and the timer fires most of a second later: on a CPU that is idle by then it is all that wakes
-// it, kernel work that can be put off is done as it is awake, and the next timer is set for that. Each is an exit of a
-// VM. Real-time throttling is a part of these servers, so a real-time thread that never sleeps has its CPU for itself.
+// Package fairserver disables the kernel's fair servers. Since 6.8, Linux has one on each CPU, to make sure that
+// ordinary threads run even if real-time threads would use all of the time. In 6.12 a fair server sets a timer
+// whenever a CPU gets work, and the timer fires most of a second later. On a CPU that is idle by then, this timer
+// is the only wakeup. The kernel then also does deferrable work and sets the next timer. Each one is an exit of a
+// VM. Real-time throttling is part of these servers, so without them a real-time thread that never sleeps has its
+// CPU for itself.
 package fairserver
 
 import (
@@ -14,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// debugfs is where Linux has debugfs if it is mounted.
+// debugfs is the usual mount point of debugfs.
 const debugfs = "/sys/kernel/debug"
 
-// Off switches all of them off. It takes root, and sysfs at /sys; debugfs is mounted for as long as it takes. A kernel
-// that has none, or no knob for them, is left as it is.
+// Off disables all fair servers. It needs root, and sysfs at /sys. It mounts debugfs while it runs, if necessary.
+// If the kernel has no fair servers, or no files to control them, Off does nothing.
 func Off() (err error) {
 	if knobs(debugfs) == nil {
 		if err := unix.Mount("debugfs", debugfs, "debugfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
@@ -31,7 +32,7 @@ func Off() (err error) {
 	return off(debugfs)
 }
 
-// knobs are the files with each server's time, in nanoseconds of each of its periods.
+// knobs returns the files with each server's runtime, in nanoseconds per period.
 func knobs(root string) []string {
 	files, _ := filepath.Glob(filepath.Join(root, "sched", "fair_server", "cpu*", "runtime"))
 	return files

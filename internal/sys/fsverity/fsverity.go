@@ -1,7 +1,7 @@
-// Package fsverity has the kernel check a file's content at each read, where the file
-// system can (ext4 with the feature verity, Btrfs, f2fs; Linux Documentation/filesystems/fsverity.rst).
-// Package layer/store enables it for its layers, and `forkd doctor` looks whether it could. The trap: such
-// a file can never be written again, and while anybody has it open for writing it cannot be enabled.
+// Package fsverity makes the kernel verify a file's content on each read, if the file system can (ext4 with the
+// feature verity, Btrfs, f2fs; Linux Documentation/filesystems/fsverity.rst). Package layer/store enables it for
+// its layers, and `forkd doctor` checks for support. Beware: such a file can never be written again, and it
+// cannot be enabled while the file is open for writing.
 package fsverity
 
 import (
@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnsupported means that the file system, or the kernel, has no fs-verity.
+// ErrUnsupported means that the file system or the kernel has no fs-verity.
 var ErrUnsupported = errors.New("fs-verity is not supported")
 
-// Enable enables it for a file that is open for reading. One that has it already is success.
+// Enable enables fs-verity for a file that is open for reading. It succeeds if fs-verity is already enabled.
 func Enable(f *os.File) error {
 	switch err := enable(int(f.Fd())); {
 	case err == nil, errors.Is(err, unix.EEXIST):
@@ -27,7 +27,7 @@ func Enable(f *os.File) error {
 	}
 }
 
-// Probe tries it with a file in a folder. Nothing of that remains.
+// Probe tries to enable fs-verity for a temporary file in a directory.
 func Probe(dir string) error {
 	w, err := os.CreateTemp(dir, ".verity-")
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 )
 
 func TestTheStructureIsTheKernels(t *testing.T) {
-	if n := unsafe.Sizeof(enableArg{}); n != 128 { // the size is a part of FS_IOC_ENABLE_VERITY
+	if n := unsafe.Sizeof(enableArg{}); n != 128 { // the size is part of FS_IOC_ENABLE_VERITY
 		t.Errorf("it has %d bytes", n)
 	}
 }
 
-// Either the file cannot be opened for writing any more, or the file system says that it has no such thing.
+// Either the file can no longer be opened for writing, or the file system reports that it lacks fs-verity.
 func TestProbe(t *testing.T) {
 	dir := t.TempDir()
 	if err := Probe(dir); err != nil && !errors.Is(err, ErrUnsupported) {

@@ -1,9 +1,7 @@
-// Package hostproc reads from the host's /proc what more than one part needs:
-// the memory that is available, the boot's ID, when a process started, and what it costs. It
-// owns the reading and keeps nothing. The daemon and the CLI call it; the VMM
-// and the guest's agent do not, as they must not carry a library for it. The
-// trap: a PID is a name that is given again, so a process is only known by its
-// PID, its start time and the boot's ID together.
+// Package hostproc reads facts from the host's /proc that several packages need: available memory, the boot's ID,
+// and a process's start time and costs. It stores no state. The daemon and the CLI use it; the VMM and the
+// guest's agent do not, to avoid linking its library. Beware: PIDs are reused, so only the PID, the start time
+// and the boot's ID together identify a process.
 package hostproc
 
 import (
@@ -19,15 +17,15 @@ import (
 // ErrGone means that there is no such process.
 var ErrGone = errors.New("no such process")
 
-// StartTime is when a process started, in clock ticks since the host's boot:
-// field 22 of proc_pid_stat(5). A zombie has one too.
+// StartTime returns the start time of a process, in clock ticks since the host's boot: field 22 of
+// proc_pid_stat(5). A zombie has one, too.
 func StartTime(pid int) (uint64, error) {
 	st, err := stat(procfs.DefaultMountPoint, pid)
 	return st.Starttime, err
 }
 
-// Runs reports whether the process with that start time is there. A zombie does
-// not count: it holds no file and no port.
+// Runs reports whether the process with this start time exists. A zombie does not count, because it holds no
+// files or ports.
 func Runs(pid int, start uint64) bool { return runs(procfs.DefaultMountPoint, pid, start) }
 
 func runs(root string, pid int, start uint64) bool {
@@ -35,8 +33,8 @@ func runs(root string, pid int, start uint64) bool {
 	return err == nil && st.State != "Z" && st.State != "X" && st.Starttime == start
 }
 
-// CPUTime is what a process has used of the CPUs, its threads' user, guest and system time
-// together, in steps of a clock tick (10 ms).
+// CPUTime returns the CPU time of a process: user, guest and system time of all its threads, in steps of a clock
+// tick (10 ms).
 func CPUTime(pid int) (time.Duration, error) {
 	st, err := stat(procfs.DefaultMountPoint, pid)
 	return cpuTime(st), err
@@ -62,7 +60,7 @@ func stat(root string, pid int) (procfs.ProcStat, error) {
 	return st, nil
 }
 
-// BootID names the host's current boot; empty if it cannot be read.
+// BootID returns the ID of the host's current boot. It is empty if it cannot be read.
 func BootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -71,10 +69,10 @@ func BootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// OwnMemory is the host memory, in bytes, that would be free if the process ended: its
-// anonymous pages (what it has copied of private mappings, too) and its page tables, as
-// the kernel counts them (RssAnon and VmPTE of proc_pid_status(5)); nothing is walked for
-// it. What it maps and shares with others is not in it, nor what the kernel keeps for a VM.
+// OwnMemory returns the host memory, in bytes, that would become free if the process ended: its anonymous pages
+// (including copied pages of private mappings) and its page tables, as counted by the kernel (RssAnon and VmPTE
+// of proc_pid_status(5)). It does not walk page tables. Shared mappings, and the kernel's memory for a VM, are
+// not included.
 func OwnMemory(pid int) (int64, error) { return ownMemory(procfs.DefaultMountPoint, pid) }
 
 func ownMemory(root string, pid int) (int64, error) {
@@ -93,14 +91,14 @@ func ownMemory(root string, pid int) (int64, error) {
 	return int64(s.RssAnon + s.VmPTE), nil
 }
 
-// MemAvailable is the memory, in bytes, that the kernel estimates could be given
-// to new processes without swapping: proc_meminfo(5).
+// MemAvailable returns the kernel's estimate of the memory, in bytes, that new processes could get without
+// swapping: proc_meminfo(5).
 func MemAvailable() (int64, error) {
 	m, err := meminfo(procfs.DefaultMountPoint)
 	return field("MemAvailable", m.MemAvailableBytes, err)
 }
 
-// MemTotal is the host's memory in bytes.
+// MemTotal returns the host's memory in bytes.
 func MemTotal() (int64, error) {
 	m, err := meminfo(procfs.DefaultMountPoint)
 	return field("MemTotal", m.MemTotalBytes, err)

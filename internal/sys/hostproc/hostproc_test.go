@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// plant writes a file below a made-up /proc.
+// plant writes a file below a fake /proc.
 func plant(t *testing.T, root, name, text string) {
 	t.Helper()
 	path := filepath.Join(root, name)
@@ -22,7 +22,7 @@ func plant(t *testing.T, root, name, text string) {
 	}
 }
 
-// A program's name may hold spaces and parentheses.
+// A program's name may contain spaces and parentheses.
 func TestStartTimeOfALiveProcess(t *testing.T) {
 	const tail = " S 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1000 100 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
 	root := t.TempDir()

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pressure is the share of the last 10 s, in percent, for which some task waited for a
-// resource: "some avg10" of the kernel's pressure stall information.
+// Pressure is the share of the last 10 s, in percent, in which some task waited for a resource: "some avg10" of
+// the kernel's pressure stall information.
 type Pressure struct{ CPU, Memory, IO float64 }
 
-// ReadPressure reads the host's pressure; all of it is 0 where the kernel keeps no account.
+// ReadPressure reads the host's pressure. It returns zeros if the kernel does not record it.
 func ReadPressure() (Pressure, error) { return pressure(procfs.DefaultMountPoint) }
 
 func pressure(root string) (p Pressure, err error) {
@@ -40,7 +40,7 @@ func pressure(root string) (p Pressure, err error) {
 	return p, nil
 }
 
-// someAvg10 reads one file: "some avg10=0.12 avg60=0.00 avg300=0.00 total=1234", then a line "full".
+// someAvg10 parses one file: "some avg10=0.12 avg60=0.00 avg300=0.00 total=1234", then a line "full".
 func someAvg10(b []byte) (float64, error) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	fields := strings.Fields(string(line))
@@ -49,7 +49,7 @@ func someAvg10(b []byte) (float64, error) {
 	}
 	value, ok := strings.CutPrefix(fields[1], "avg10=")
 	v, err := strconv.ParseFloat(value, 64)
-	if !ok || err != nil || !(v >= 0 && v <= 100) { // NaN is neither
+	if !ok || err != nil || !(v >= 0 && v <= 100) { // also rejects NaN
 		return 0, fmt.Errorf("it has %.40q, want avg10= and 0 to 100", fields[1])
 	}
 	return v, nil

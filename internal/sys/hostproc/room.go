@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is what the host has, in bytes, and what of it could be given to new processes
-// without swapping.
+// Memory returns the memory that new processes could get without swapping, and the host's total memory, in bytes.
 func Memory() (available, total int64, err error) { return memory(procfs.DefaultMountPoint) }
 
 func memory(root string) (available, total int64, err error) {
@@ -24,7 +23,7 @@ func memory(root string) (available, total int64, err error) {
 	return available, total, err
 }
 
-// Threads are how many the host runs: the second number of the fourth field of proc_loadavg(5).
+// Threads returns the number of threads on the host: the second number of the fourth field of proc_loadavg(5).
 func Threads() (int64, error) { return threads(procfs.DefaultMountPoint) }
 
 func threads(root string) (int64, error) {
@@ -40,7 +39,7 @@ func threads(root string) (int64, error) {
 	return count("/proc/loadavg", all)
 }
 
-// MaxThreads is how many the host could run: each has a PID, and some memory of the kernel's.
+// MaxThreads returns the host's limit on threads. Each thread has a PID and some kernel memory.
 func MaxThreads() (int64, error) { return maxThreads(procfs.DefaultMountPoint) }
 
 func maxThreads(root string) (int64, error) {
@@ -69,7 +68,7 @@ func count(file, text string) (int64, error) {
 	return n, nil
 }
 
-// Files are this process's open descriptors, and how many it may have.
+// Files returns the number of this process's open descriptors, and its limit.
 func Files() (open, limit int64, err error) {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
@@ -79,8 +78,8 @@ func Files() (open, limit int64, err error) {
 	return open, int64(min(l.Cur, 1<<62)), err
 }
 
-// openFiles counts a process's descriptors. Since Linux 6.2 the directory's size is their number;
-// before that it is 0, and they have to be listed.
+// openFiles counts a process's descriptors. Since Linux 6.2 the directory's size is their number; before that it
+// is 0, and they have to be listed.
 func openFiles(dir string) (int64, error) {
 	st, err := os.Stat(dir)
 	if err != nil {
@@ -98,8 +97,7 @@ func openFiles(dir string) (int64, error) {
 	return int64(len(names)), err
 }
 
-// Disk is how large a file system is, and what it has free for others than root, in bytes. dir is
-// on it.
+// Disk returns the free space for unprivileged users, and the size, of the file system of dir, in bytes.
 func Disk(dir string) (free, total int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -109,13 +107,13 @@ func Disk(dir string) (free, total int64, err error) {
 	return int64(min(st.Bavail, most)) * st.Frsize, int64(min(st.Blocks, most)) * st.Frsize, nil
 }
 
-// Facts are what a host has at one moment, and how much of it. A limit of 0 is not known.
+// Facts are a host's resources and limits at one moment. A limit of 0 is unknown.
 type Facts struct {
 	MemoryAvailable, MemoryTotal int64 // bytes
-	DiskFree, DiskTotal          int64 // bytes of the store's file system
+	DiskFree, DiskTotal          int64 // bytes, in the store's file system
 	Files, MaxFiles              int64 // descriptors of the daemon
 	Threads, MaxThreads          int64 // of the host
-	// GroupThreads are those of the tightest cgroup around the VMs.
+	// GroupThreads and MaxGroupThreads are for the cgroup around the VMs that is closest to its limit.
 	GroupThreads, MaxGroupThreads int64
 	Pressure                      Pressure
 }

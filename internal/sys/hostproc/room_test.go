@@ -11,7 +11,7 @@ func TestPressure(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		want float64
-		says string // of the error
+		says string // part of the error
 	}{
 		"as it is":      {"some avg10=12.34 avg60=1.00 avg300=0.10 total=5\nfull avg10=99.00 avg60=0 avg300=0 total=0\n", 12.34, ""},
 		"without full":  {"some avg10=0.00 avg60=0.00 avg300=0.00 total=0", 0, ""},
@@ -84,7 +84,7 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// The parsers read what this kernel writes, and what they say is likely.
+// The parsers can read this kernel's files, and give plausible values.
 func TestThisHost(t *testing.T) {
 	if available, total, err := Memory(); err != nil || available < 1<<20 || total < available {
 		t.Errorf("memory: %d of %d, %v", available, total, err)
@@ -118,7 +118,7 @@ func TestOpenFilesAreCounted(t *testing.T) {
 	if now, _, err := Files(); err != nil || now <= before-2 { // the runtime may have closed some of its own
 		t.Errorf("with one more there are %d, before there were %d, %v", now, before, err)
 	}
-	dir := t.TempDir() // whose size is no number of descriptors: what an older kernel has is listed
+	dir := t.TempDir() // its size is not a number of descriptors, so they are listed, as on an older kernel
 	plant(t, dir, "0", "")
 	if n, err := openFiles(dir); err != nil || n == 0 {
 		t.Errorf("got %d, %v", n, err)

@@ -1,7 +1,7 @@
-// Package linux has the one error for what the running kernel cannot do. Packages
-// that call the kernel (kvm, guestmem, uffd) return it; who can do without the feature asks
-// errors.Is(err, errors.ErrUnsupported) and goes on. The trap: a system call's own
-// ENOSYS or EOPNOTSUPP answers to that too, so ask only for the errors of one feature.
+// Package linux defines the error for features missing in the running kernel. Packages that call the kernel (kvm,
+// guestmem, uffd) return it. A caller that can work without the feature checks errors.Is(err,
+// errors.ErrUnsupported) and continues. Beware: a system call's ENOSYS or EOPNOTSUPP matches as well, so only
+// check errors of a single feature.
 package linux
 
 import (
@@ -9,20 +9,20 @@ import (
 	"fmt"
 )
 
-// Unsupported says that a feature is missing, and which kernel has it.
+// Unsupported reports a missing feature and the kernel version that has it.
 type Unsupported struct {
-	Feature string // with the name that documentation has for it
-	Since   string // the lowest version of Linux, like "6.7"
-	Err     error  // what the kernel said
+	Feature string // its name in documentation
+	Since   string // the lowest version of Linux, such as "6.7"
+	Err     error  // the kernel's error
 }
 
-// Error names the feature, the version, and what the kernel said.
+// Error returns a text with the feature, the version and the kernel's error.
 func (e *Unsupported) Error() string {
 	return fmt.Sprintf("%s is not available: it needs Linux %s (%v)", e.Feature, e.Since, e.Err)
 }
 
-// Is makes it an errors.ErrUnsupported.
+// Is reports that it matches errors.ErrUnsupported.
 func (e *Unsupported) Is(target error) bool { return target == errors.ErrUnsupported }
 
-// Unwrap is what the kernel said.
+// Unwrap returns the kernel's error.
 func (e *Unsupported) Unwrap() error { return e.Err }

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is an open folder of this user. Its methods reach nothing outside of it.
+// Dir is an open directory of this user. Its methods only access files in it.
 type Dir struct {
 	f    *os.File
 	path string
 }
 
-// openAt opens a folder, which must be this user's and no link.
+// openAt opens a directory, which must belong to this user and must not be a link.
 func openAt(at int, name, path string) (*Dir, error) {
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
-	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR): // a link with O_DIRECTORY is ENOTDIR
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR): // a link gives ENOTDIR with O_DIRECTORY
 		return nil, fmt.Errorf("%w: it is a link or no directory; remove it, or name another directory", ErrRefused)
 	case err != nil:
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -34,7 +34,7 @@ func openAt(at int, name, path string) (*Dir, error) {
 	return d, nil
 }
 
-// owned refuses what is of another type, not this user's, or open to writes of others.
+// owned rejects files with another type or owner, and files writable by others.
 func owned(fd int, kind uint32) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -59,8 +59,8 @@ func mine(st *unix.Stat_t, kind uint32) error {
 	return nil
 }
 
-// writableByOthers leaves out a group that is this user's alone, as distributions
-// make one for each user, and root's.
+// writableByOthers reports whether other users can write. It ignores groups of this user alone, which
+// distributions create for each user, and root's group.
 func writableByOthers(st *unix.Stat_t) bool {
 	own := st.Gid == 0 || st.Gid == uint32(os.Geteuid())
 	return st.Mode&0o002 != 0 || st.Mode&0o020 != 0 && !own
@@ -68,12 +68,12 @@ func writableByOthers(st *unix.Stat_t) bool {
 
 func (d *Dir) fd() int { return int(d.f.Fd()) }
 
-// Close closes the folder. What is in it stays.
+// Close closes the directory. Its files stay.
 func (d *Dir) Close() error { return d.f.Close() }
 
-// Names are those in the folder, sorted.
+// Names returns the names in the directory, sorted.
 func (d *Dir) Names() ([]string, error) {
-	// Afresh: the position of a directory's descriptor is shared by all readers.
+	// Open it again, because all readers share the position of a directory's descriptor.
 	fd, err := unix.Openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: d.path, Err: err}
@@ -93,8 +93,8 @@ func (d *Dir) create(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), filepath.Join(d.path, name)), nil
 }
 
-// Lock takes the folder's lock file for as long as the file that it returns is
-// open. os.ErrExist means that another process has it.
+// Lock locks the directory's lock file until the returned file is closed. It returns os.ErrExist if another
+// process holds the lock.
 func (d *Dir) Lock() (*os.File, error) {
 	fd, err := unix.Openat(d.fd(), "lock", unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	path := filepath.Join(d.path, "lock")
@@ -115,7 +115,7 @@ func (d *Dir) Lock() (*os.File, error) {
 	return f, nil
 }
 
-// Sub opens a folder in the folder, and makes it if there is none.
+// Sub opens a subdirectory, and creates it if it is missing.
 func (d *Dir) Sub(name string) (*Dir, error) {
 	if err := unix.Mkdirat(d.fd(), name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, &fs.PathError{Op: "mkdir", Path: filepath.Join(d.path, name), Err: err}
@@ -128,7 +128,7 @@ func (d *Dir) Sub(name string) (*Dir, error) {
 	return sub, nil
 }
 
-// plain reports whether a name is a file or a socket of this user, and no link.
+// plain reports whether a name is a file or a socket of this user, and not a link.
 func (d *Dir) plain(name string) bool {
 	var st unix.Stat_t
 	if unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
@@ -141,8 +141,8 @@ func (d *Dir) plain(name string) bool {
 	return mine(&st, kind) == nil
 }
 
-// Check looks at a folder in the folder before anything in it is believed: it is
-// this user's and no link, and so is each file and socket in it that known knows.
+// Check verifies a subdirectory before its content is trusted. The subdirectory, and each file and socket in it
+// for which known returns true, must belong to this user and must not be a link.
 func (d *Dir) Check(name string, known func(string) bool) error {
 	sub, err := openAt(d.fd(), name, filepath.Join(d.path, name))
 	if err != nil {
@@ -161,9 +161,8 @@ func (d *Dir) Check(name string, known func(string) bool) error {
 	return nil
 }
 
-// Remove removes the files of a folder in the folder that known knows, and then the
-// folder, unless something else is left in it: that is in left. A folder that is
-// not there is success.
+// Remove removes the files in a subdirectory for which known returns true. Then it removes the subdirectory,
+// unless other files are left; left lists them. A missing subdirectory is no error.
 func (d *Dir) Remove(name string, known func(string) bool) (left []string, err error) {
 	sub, err := openAt(d.fd(), name, filepath.Join(d.path, name))
 	if errors.Is(err, fs.ErrNotExist) {

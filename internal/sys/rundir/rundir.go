@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Marker is the file that says that a directory is a run directory of forkd.
+// Marker is the file that marks a run directory of forkd.
 const Marker = "forkd-run"
 
-// version is the layout that this forkd makes and reads. A later one that an older
-// daemon must not clear away gets the next number.
+// version is the layout that this forkd creates and reads. A layout that an older daemon must not clean up gets
+// the next number.
 const version = 1
 
-// ErrRefused is wrapped by all errors that say that a directory must not be used.
+// ErrRefused is wrapped by all errors that mean that a directory must not be used.
 var ErrRefused = errors.New("refused")
 
-// Open opens a run directory, and makes it if there is none. One that exists must
-// be this user's, closed to others' writes, and either empty or a run directory already.
+// Open opens a run directory, and creates it if it is missing. An existing one must belong to this user, must not
+// be writable by others, and must be empty or a run directory already.
 func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make run directory: %w", err)
@@ -51,15 +51,14 @@ func open(path string) (_ *Dir, err error) {
 			d.Close()
 		}
 	}()
-	// After the check that nobody else can write to it: what others could read, the
-	// names of sandboxes and their logs, is none of their business.
+	// Only after the check that no other user can write to it. Other users must not read sandbox names or logs.
 	if err := d.f.Chmod(0o700); err != nil {
 		return nil, err
 	}
 	return d, d.mark()
 }
 
-// mark looks for the marker, and makes it where nothing else can be lost.
+// mark checks for the marker, and creates it where no other files can be lost.
 func (d *Dir) mark() error {
 	found, err := d.readMarker()
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +83,7 @@ func (d *Dir) mark() error {
 	return d.writeMarker()
 }
 
-// list names a few of many.
+// list returns the first few of many names.
 func list(names []string) string {
 	const most = 3
 	out := strings.Join(names[:min(most, len(names))], ", ")
@@ -96,7 +95,7 @@ func list(names []string) string {
 
 func (d *Dir) writeMarker() error {
 	f, err := d.create(Marker)
-	if errors.Is(err, fs.ErrExist) { // another daemon was sooner; the lock tells which one may stay
+	if errors.Is(err, fs.ErrExist) { // another daemon was faster; the lock decides which one may stay
 		return nil
 	}
 	if err != nil {
@@ -125,7 +124,7 @@ func (d *Dir) readMarker() (layout int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(b) == 0 { // its daemon died before it had written it
+	if len(b) == 0 { // its daemon died before it wrote the content
 		return version, nil
 	}
 	m := markerText.FindSubmatch(b)
@@ -135,8 +134,7 @@ func (d *Dir) readMarker() (layout int, err error) {
 	return strconv.Atoi(string(m[1]))
 }
 
-// What a daemon of before there was a marker left, and nothing else has: a lock of its
-// own beside folders of its own.
+// The names left by daemons that predate the marker, and by no other program: a lock beside directories.
 var (
 	unmarkedFile   = regexp.MustCompile(`^(lock|forkd\.sock|kernel-[0-9]+)$`)
 	unmarkedFolder = map[string]*regexp.Regexp{
@@ -145,7 +143,7 @@ var (
 	}
 )
 
-// unmarked reports whether the names are those of such a daemon.
+// unmarked reports whether the names were left by such a daemon.
 func (d *Dir) unmarked(names []string) bool {
 	if !slices.Contains(names, "lock") {
 		return false

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree makes files ("name"), folders ("name/") and links ("name -> to") below dir.
+// tree creates files ("name"), directories ("name/") and links ("name -> to") below dir.
 func tree(t *testing.T, dir string, entries ...string) {
 	t.Helper()
 	for _, e := range entries {
@@ -54,7 +54,7 @@ func TestADirectoryThatMayBeUsed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 2 { // it stays one
+			for range 2 { // it stays valid
 				d, err := Open(filepath.Join(dir, "run"))
 				if err != nil {
 					t.Fatal(err)
@@ -119,7 +119,7 @@ func TestADirectoryThatMayNot(t *testing.T) {
 	}
 }
 
-// Only root can make what belongs to another user.
+// Only root can create files of another user.
 func TestADirectoryOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")
@@ -154,7 +154,7 @@ func errOf(d *Dir, err error) error {
 	return err
 }
 
-// A data directory keeps what it has, may be a link of this user, and may be read by others.
+// A data directory keeps its content, may be a link of this user, and may be readable by others.
 func TestADataDirectory(t *testing.T) {
 	dir := t.TempDir()
 	tree(t, dir, "disk/thesis.tex", "data -> disk")

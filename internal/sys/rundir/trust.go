@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckData looks at a directory that keeps data: it must be this user's, and
-// nobody else's to write to or to replace. Unlike a run directory it may be a link,
-// be read by others, and hold what forkd did not make. One that is not there is made.
+// CheckData checks a data directory. It must belong to this user, and no other user may be able to write to it or
+// replace it. Unlike a run directory it may be a link, may be readable by others, and may contain other files.
+// CheckData creates a missing directory.
 func CheckData(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make data directory: %w", err)
@@ -29,12 +29,12 @@ func CheckData(path string) error {
 	return nil
 }
 
-// maxLinks bounds a path's links, as the kernel does (path_resolution(7)).
+// maxLinks limits the links in a path, like the kernel (path_resolution(7)).
 const maxLinks = 40
 
-// trusted refuses an absolute path that somebody else could let lead elsewhere: every
-// folder above, and every link on the way, is root's or this user's, and no folder
-// above is others' to write to, unless nobody can rename what is not his there.
+// trusted rejects an absolute path that another user could redirect. Every directory above it, and every link on
+// the way, must belong to root or this user. No directory above may be writable by others, unless it is sticky,
+// so that users can rename only their own files.
 func trusted(path string) error {
 	at, rest := "/", split(path)
 	for links := 0; len(rest) > 0; {
@@ -43,7 +43,7 @@ func trusted(path string) error {
 		}
 		name := rest[0]
 		rest = rest[1:]
-		if name == ".." { // of a link: at has none
+		if name == ".." { // from a link; at has no ".."
 			at = filepath.Dir(at)
 			continue
 		}
@@ -74,7 +74,7 @@ func trusted(path string) error {
 	return nil
 }
 
-// split leaves out what means nothing; ".." stays, which a link before it gives another meaning.
+// split drops empty names and ".". It keeps "..", whose meaning depends on a preceding link.
 func split(path string) (names []string) {
 	for _, n := range strings.Split(path, "/") {
 		if n != "" && n != "." {
@@ -107,11 +107,11 @@ func trustedOwner(uid uint32) bool {
 	return uid == 0 || uid == uint32(os.Geteuid()) || uid == outside()
 }
 
-// nobody is never a file's owner.
+// nobody is a uid that never owns files.
 const nobody = ^uint32(0)
 
-// outside is the owner of everything that is not of this user namespace, as in a
-// container without root: its host's root, who made the root directory.
+// outside returns the owner of all files outside of this user namespace, as in a rootless container: the host's
+// root, the owner of the root directory.
 func outside() uint32 {
 	var st unix.Stat_t
 	b, err := os.ReadFile("/proc/self/uid_map")
@@ -121,7 +121,7 @@ func outside() uint32 {
 	return st.Uid
 }
 
-// LockData takes the lock file of a data directory that CheckData found good; see Dir.Lock.
+// LockData locks the lock file of a data directory that passed CheckData; see Dir.Lock.
 func LockData(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

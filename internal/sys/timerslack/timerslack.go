@@ -1,10 +1,9 @@
 //go:build linux
 
-// Package timerslack sets how late the kernel may let threads' sleeps end (prctl(2)), so that a Go
-// program has fewer of them: the runtime's monitor looks every 20 µs at a process that has begun to
-// do something, and on a CPU that emulates that is half of what it does. It owns nothing. VMMs and
-// the guest's agent have it, and of the daemon the monitor alone. The trap: programs inherit it from the
-// thread that starts them.
+// Package timerslack sets the kernel's timer slack (prctl(2)), by which it may delay the end of threads' sleeps,
+// so that a Go program has fewer of them. The runtime's monitor checks a busy process every 20 µs, which on an
+// emulating CPU is half of the work. The package holds no state. VMMs and the guest's agent use it for all
+// threads, the daemon only for the monitor. Beware: programs inherit the slack from the thread that starts them.
 package timerslack
 
 import (
@@ -22,11 +21,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Default is the kernel's own: 50 µs.
+// Default is the kernel's default: 50 µs.
 const Default = 50 * time.Microsecond
 
-// Starting calls start in a thread whose slack is d, which a process inherits that it starts. What
-// the thread had it has again afterwards. Where the kernel refuses, start is called all the same.
+// Starting calls start in a thread with slack d, which a started process inherits. Afterwards it restores the
+// thread's slack. It calls start even if the kernel refuses to change the slack.
 func Starting(d time.Duration, start func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -37,8 +36,8 @@ func Starting(d time.Duration, start func() error) error {
 	return start()
 }
 
-// SetAll gives all threads of this process the slack d; those that they start later have it, too.
-// /proc has to be there, and for other threads than the caller's the right to nice them.
+// SetAll sets the slack of all threads of this process, which later threads inherit. It needs /proc and, for
+// threads other than the caller's, the right to change their nice value.
 func SetAll(d time.Duration) error {
 	ids, err := threads()
 	if err != nil {
@@ -53,9 +52,9 @@ func SetAll(d time.Duration) error {
 	return nil
 }
 
-// SetWorkers gives n threads that run Go code the slack d, among them all that there are if those are not
-// more. The runtime's monitor keeps what the process was started with, and needs no right for it. Threads
-// that are started later have d, but for those that the monitor starts.
+// SetWorkers sets the slack of n threads that run Go code. If there are no more than n, it sets it for all of
+// them. The runtime's monitor keeps its initial slack. SetWorkers needs no special right. Threads started later
+// inherit d, unless the monitor starts them.
 func SetWorkers(d time.Duration, n int) error {
 	failed := make(chan error, n)
 	var all, set sync.WaitGroup
@@ -66,7 +65,7 @@ func SetWorkers(d time.Duration, n int) error {
 			defer runtime.UnlockOSThread()
 			failed <- unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(d), 0, 0, 0)
 			set.Done()
-			set.Wait() // so that each is in a thread of its own
+			set.Wait() // keeps each goroutine in its own thread
 		})
 	}
 	all.Wait()
@@ -78,8 +77,8 @@ func SetWorkers(d time.Duration, n int) error {
 	return err
 }
 
-// SetMonitor gives the runtime's monitor thread the slack d, and no other: for a process whose own
-// timers, and hand-overs between threads, are to be prompt. It needs what SetAll needs.
+// SetMonitor sets the slack of the runtime's monitor thread only. It is for processes whose own timers, and
+// hand-overs between threads, must be prompt. It needs the same rights as SetAll.
 func SetMonitor(d time.Duration) error {
 	id, err := monitor()
 	if err == nil {
@@ -91,8 +90,8 @@ func SetMonitor(d time.Duration) error {
 	return nil
 }
 
-// monitor is the monitor's thread: runtime.main starts it before anything else, so it is the next
-// thread after the process's first (runtime/proc.go). Numbers may have begun anew in between.
+// monitor returns the id of the monitor's thread. runtime.main starts it first, so it is the next thread after
+// the process's first (runtime/proc.go). Thread ids may have wrapped in between.
 func monitor() (int, error) {
 	ids, err := threads()
 	if err != nil {
@@ -105,7 +104,7 @@ func monitor() (int, error) {
 	return ids[(first+1)%len(ids)], nil
 }
 
-// threads are the numbers of this process's threads, in order.
+// threads returns the ids of this process's threads in order.
 func threads() (ids []int, err error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -122,7 +121,7 @@ func threads() (ids []int, err error) {
 	return ids, nil
 }
 
-// set is by a thread's own number: the folder of a task of a process has no such file.
+// set uses the thread's own directory in /proc, because a process's task directories have no such file.
 func set(id int, d time.Duration) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/timerslack_ns", id), []byte(strconv.FormatInt(int64(d), 10)), 0)
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// wantSlack looks at each thread of this process.
+// wantSlack checks each thread of this process.
 func wantSlack(t *testing.T, want func(thread int) string) {
 	t.Helper()
 	ids, err := threads()
@@ -27,7 +27,7 @@ func wantSlack(t *testing.T, want func(thread int) string) {
 	}
 }
 
-// The monitor is the thread that sleeps again and again while the process is at work.
+// The monitor is the thread that sleeps repeatedly while the process is busy.
 func TestOnlyTheMonitorHasTheSlack(t *testing.T) {
 	if err := SetMonitor(2 * time.Millisecond); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestOnlyTheMonitorHasTheSlack(t *testing.T) {
 	}
 }
 
-// Each of n threads has it, and the monitor what the process began with.
+// Each of n threads has the new slack, and the monitor its initial one.
 func TestWorkersHaveASlackOfTheirOwn(t *testing.T) {
 	if err := SetAll(3 * time.Millisecond); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func slackOf(t *testing.T, thread int) string {
 	return strings.TrimSpace(string(b))
 }
 
-// naps is how often a thread gives its CPU away of itself while this one works for a while.
+// naps counts how often a thread voluntarily gives up its CPU while this one is busy for some time.
 func naps(t *testing.T, id int) int {
 	t.Helper()
 	count := func() (n int) {
@@ -112,7 +112,7 @@ func naps(t *testing.T, id int) int {
 	return count() - before
 }
 
-// What has a slack of its own are the process and its children, not the programs it starts.
+// The process's slack applies to the process and its children, not to programs that it starts.
 func TestProgramsDoNotInheritTheProcesssSlack(t *testing.T) {
 	if err := SetAll(3 * time.Millisecond); err != nil {
 		t.Fatal(err)

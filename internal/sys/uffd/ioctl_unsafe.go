@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers of include/uapi/linux/userfaultfd.h.
+// Numbers from include/uapi/linux/userfaultfd.h.
 const (
 	apiVersion     = 0xaa
 	featureWPAsync = 1 << 15
@@ -33,7 +33,7 @@ func open() (int, error) {
 	return int(fd), nil
 }
 
-// openBy asks a device, which whoever has it open may use.
+// openBy opens a userfaultfd through a device, which any process that has the device open may do.
 func openBy(device uintptr) (int, error) {
 	// SAFETY: the request takes flags only.
 	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, device, reqNew, unix.O_CLOEXEC|unix.O_NONBLOCK)
@@ -45,7 +45,7 @@ func openBy(device uintptr) (int, error) {
 
 func (u *UFFD) api(features uint64) error {
 	arg := uffdioAPI{api: apiVersion, features: features}
-	// SAFETY: arg is the structure of the size in the request, and lives through the call.
+	// SAFETY: arg is the structure with the size in the request, and lives through the call.
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(u.fd), reqAPI, uintptr(unsafe.Pointer(&arg)))
 	if errno != 0 {
 		return errno
@@ -55,8 +55,8 @@ func (u *UFFD) api(features uint64) error {
 
 func (u *UFFD) register(addr uintptr, length int64, mode uint64) error {
 	arg := uffdioRegister{start: uint64(addr), length: uint64(length), mode: mode}
-	// SAFETY: arg is the structure of the size in the request, and lives through the call; addr is
-	// only a number, and registering changes no memory.
+	// SAFETY: arg is the structure with the size in the request, and lives through the call; addr is only a
+	// number, and registering changes no memory.
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(u.fd), reqRegister, uintptr(unsafe.Pointer(&arg)))
 	if errno != 0 {
 		return errno
@@ -66,8 +66,8 @@ func (u *UFFD) register(addr uintptr, length int64, mode uint64) error {
 
 func (u *UFFD) protect(addr uintptr, length int64, mode uint64) error {
 	arg := uffdioProtect{start: uint64(addr), length: uint64(length), mode: mode}
-	// SAFETY: arg is the structure of the size in the request, and lives through the call; addr is
-	// only a number, and protection changes no memory.
+	// SAFETY: arg is the structure with the size in the request, and lives through the call; addr is only a
+	// number, and protection changes no memory.
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(u.fd), reqProtect, uintptr(unsafe.Pointer(&arg)))
 	if errno != 0 {
 		return errno

@@ -1,7 +1,6 @@
-// Package uffd is userfaultfd(2), as far as forkd needs it: marking memory as
-// registered for asynchronous write-protection. It owns the descriptor; it
-// protects nothing and serves no faults. Package guestmem calls it. The trap:
-// closing the descriptor undoes every registration made with it.
+// Package uffd wraps the part of userfaultfd(2) that forkd needs: registering memory for asynchronous
+// write-protection. It owns the descriptor. It does not protect memory or serve faults. Package guestmem calls
+// it. Beware: closing the descriptor undoes every registration made with it.
 package uffd
 
 import (
@@ -16,10 +15,10 @@ import (
 // UFFD is an open userfaultfd.
 type UFFD struct{ fd int }
 
-// OpenAsyncWP opens a userfaultfd for asynchronous write-protection. It also
-// covers faults that happen in the kernel: KVM's are. errors.ErrUnsupported: this kernel
-// cannot, or does not let this process use userfaultfd for faults of the kernel. With device,
-// which is /dev/userfaultfd, it needs no right of its own; nil: the system call, which takes one.
+// OpenAsyncWP opens a userfaultfd for asynchronous write-protection. It also covers faults in the kernel, such as
+// KVM's. It returns errors.ErrUnsupported if the kernel lacks the feature, or does not let this process use
+// userfaultfd for kernel faults. With device, an open /dev/userfaultfd, it needs no special right. If device is
+// nil, it uses the system call, which needs one.
 func OpenAsyncWP(device *os.File) (*UFFD, error) {
 	var fd int
 	var err error
@@ -43,9 +42,9 @@ func unsupported(err error) error {
 	return &linux.Unsupported{Feature: "asynchronous write-protection with userfaultfd", Since: "6.7", Err: err}
 }
 
-// RegisterWP registers length bytes at addr, both multiples of the page size,
-// of this process. Nothing is write-protected by that; but the kernel now maps
-// each page of it at its own first access, not its neighbours along with it.
+// RegisterWP registers length bytes at addr of this process; both are multiples of the page size. This does not
+// write-protect any page. But from now on the kernel maps each of these pages at its own first access, without
+// its neighbours.
 func (u *UFFD) RegisterWP(addr uintptr, length int64) error {
 	if err := u.register(addr, length, modeWP); err != nil {
 		return fmt.Errorf("register %d bytes with userfaultfd: %w", length, err)
@@ -53,8 +52,8 @@ func (u *UFFD) RegisterWP(addr uintptr, length int64) error {
 	return nil
 }
 
-// Unprotect takes write-protection from length bytes at addr, all of them registered; also what the
-// kernel keeps of it where a page is gone.
+// Unprotect removes write-protection from length bytes at addr, which must be registered. It also removes the
+// kernel's marks for pages that are gone.
 func (u *UFFD) Unprotect(addr uintptr, length int64) error {
 	for {
 		err := u.protect(addr, length, 0)
@@ -68,5 +67,5 @@ func (u *UFFD) Unprotect(addr uintptr, length int64) error {
 	}
 }
 
-// Close undoes the registrations.
+// Close closes the descriptor and undoes the registrations.
 func (u *UFFD) Close() error { return unix.Close(u.fd) }

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package unixfd makes pairs of unix sockets, and puts descriptors beside what is sent on one and takes
-// them out of what came. The trap: what a message carried is this process's from the moment that it was
-// read, so it has to be closed whatever is wrong with the message.
+// Package unixfd creates pairs of unix sockets, and sends and receives descriptors in messages. Beware: the
+// process owns received descriptors as soon as the message is read, so it has to close them even if the message
+// is invalid.
 package unixfd
 
 import (
@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pair makes two ends, of SOCK_STREAM or SOCK_SEQPACKET, that do not block and are closed by an exec.
+// Pair creates a socket pair of type SOCK_STREAM or SOCK_SEQPACKET. The ends are non-blocking and closed by an
+// exec.
 func Pair(kind int, name string) (a, b *os.File, err error) {
 	x, y, err := Numbers(kind | unix.SOCK_NONBLOCK)
 	if err != nil {
@@ -21,7 +22,7 @@ func Pair(kind int, name string) (a, b *os.File, err error) {
 	return os.NewFile(uintptr(x), name), os.NewFile(uintptr(y), name), nil
 }
 
-// Numbers makes two ends as bare descriptors; they block unless kind has SOCK_NONBLOCK.
+// Numbers creates a socket pair as bare descriptors. They block unless kind has SOCK_NONBLOCK.
 func Numbers(kind int) (a, b int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -30,8 +31,8 @@ func Numbers(kind int) (a, b int, err error) {
 	return fds[0], fds[1], nil
 }
 
-// Rights is the control data that carries files; none is nil. It has only their numbers: the caller
-// keeps them alive until it is sent.
+// Rights returns the control data to send files, or nil without files. It contains only their numbers; the caller
+// keeps the files open until it is sent.
 func Rights(files ...*os.File) ([]byte, error) {
 	if len(files) == 0 {
 		return nil, nil
@@ -47,7 +48,8 @@ func Rights(files ...*os.File) ([]byte, error) {
 	return unix.UnixRights(fds...), nil
 }
 
-// number is a file's descriptor. Fd would make the description blocking, for all who share it.
+// number returns a file's descriptor. The method Fd would make the file description blocking for all of its
+// users.
 func number(f *os.File) (n int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -57,8 +59,8 @@ func number(f *os.File) (n int, err error) {
 	return n, err
 }
 
-// Taken are the descriptors that came with a message, by its control data. They are the caller's to
-// close; with an error all are closed.
+// Taken returns the descriptors received with a message, from its control data. The caller closes them. On error,
+// all are closed.
 func Taken(oob []byte) (fds []int, err error) {
 	if len(oob) == 0 {
 		return nil, nil
@@ -81,8 +83,8 @@ func Taken(oob []byte) (fds []int, err error) {
 	return fds, nil
 }
 
-// rights are the descriptors of one message. A number that was cut off is none: the library would read
-// past its end (x/sys 0.49, ParseUnixRights).
+// rights returns the descriptors of one message. It ignores a truncated number: the library would read past its
+// end (x/sys 0.49, ParseUnixRights).
 func rights(m unix.SocketControlMessage) ([]int, error) {
 	whole := len(m.Data) &^ 3
 	cut := len(m.Data) - whole
@@ -101,7 +103,7 @@ func Close(fds []int) {
 	}
 }
 
-// Files makes files of descriptors that were taken. One that does not block is polled by the runtime.
+// Files returns files for received descriptors. The runtime polls non-blocking ones.
 func Files(fds []int, name string) []*os.File {
 	var files []*os.File
 	for _, fd := range fds {

@@ -88,7 +88,7 @@ func TestNothingIsTakenOfNothing(t *testing.T) {
 	}
 }
 
-// What came with control data that is no list of descriptors alone is closed.
+// Descriptors in control data with other content are closed.
 func TestWhatComesWithBadControlDataIsClosed(t *testing.T) {
 	fd, err := unix.Dup(0)
 	if err != nil {
@@ -103,7 +103,7 @@ func TestWhatComesWithBadControlDataIsClosed(t *testing.T) {
 	}
 }
 
-// What came before a number that was cut off is closed, and nothing is read past its end.
+// Descriptors before a truncated number are closed, and the data is not read past its end.
 func TestACutDescriptorIsRefused(t *testing.T) {
 	fd, err := unix.Dup(0)
 	if err != nil {
@@ -119,13 +119,13 @@ func TestACutDescriptorIsRefused(t *testing.T) {
 	}
 }
 
-// cut takes n bytes of the one message's data away; its space stays.
+// cut removes n bytes of the message's data but keeps its space.
 func cut(oob []byte, n int) []byte {
 	binary.NativeEndian.PutUint64(oob, binary.NativeEndian.Uint64(oob)-uint64(n))
 	return oob
 }
 
-// Control data is the kernel's, but its length is not: cut off anywhere, it is refused or it is whole.
+// The kernel writes control data, but its length varies: truncated anywhere, it is either rejected or whole.
 func FuzzTaken(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(unix.UnixCredentials(&unix.Ucred{}))

@@ -1,7 +1,6 @@
-// Package vecio moves a guest's scattered buffers from and to a file, and takes
-// room from a file, until the whole of it is done. Devices and disks call it; it
-// knows neither. The trap: the slices of buffers are used up on
-// the way, the caller's content of them is gone.
+// Package vecio reads and writes a guest's scattered buffers from and to a file, and punches holes, until all of
+// it is done. Devices and disks call it; it knows neither. Beware: it consumes the slices of buffers, so the
+// caller's slice is modified.
 package vecio
 
 import (
@@ -15,11 +14,11 @@ import (
 // maxBuffers is the kernel's limit for one call (UIO_MAXIOV).
 const maxBuffers = 1024
 
-// ReadAt fills all of bufs from off on. It changes bufs. A file that ends before
-// is io.ErrUnexpectedEOF.
+// ReadAt fills all of bufs from off on. It modifies bufs. If the file ends earlier, it returns
+// io.ErrUnexpectedEOF.
 func ReadAt(f *os.File, bufs [][]byte, off int64) error { return transfer(unix.Preadv, f, bufs, off) }
 
-// WriteAt writes all of bufs from off on. It changes bufs.
+// WriteAt writes all of bufs from off on. It modifies bufs.
 func WriteAt(f *os.File, bufs [][]byte, off int64) error { return transfer(unix.Pwritev, f, bufs, off) }
 
 func transfer(call func(int, [][]byte, int64) (int, error), f *os.File, bufs [][]byte, off int64) error {
@@ -31,7 +30,7 @@ func transfer(call func(int, [][]byte, int64) (int, error), f *os.File, bufs [][
 		case err != nil:
 			return err
 		case n == 0:
-			return io.ErrUnexpectedEOF // the file is shorter than it was
+			return io.ErrUnexpectedEOF // the file was truncated
 		}
 		off += int64(n)
 		bufs = skip(bufs, n)
@@ -51,7 +50,7 @@ func skip(bufs [][]byte, n int) [][]byte {
 	return bufs
 }
 
-// Punch makes a hole: n bytes that read as zeros and take no room.
+// Punch makes n bytes a hole, which reads as zeros and takes no space.
 func Punch(f *os.File, off, n int64) error {
 	for n > 0 {
 		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)

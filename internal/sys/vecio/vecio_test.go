@@ -19,7 +19,7 @@ func newFile(t *testing.T) *os.File {
 	return f
 }
 
-// pieces cuts p into buffers of the sizes in turn, empty ones among them.
+// pieces splits p into buffers with the given sizes in turn, including empty ones.
 func pieces(p []byte, sizes ...int) (bufs [][]byte) {
 	for i := 0; len(p) > 0; i++ {
 		n := min(sizes[i%len(sizes)], len(p))
@@ -34,7 +34,7 @@ func TestManyBuffersArriveWhole(t *testing.T) {
 	for i := range want {
 		want[i] = byte(i % 251)
 	}
-	// More of them than one call takes.
+	// More buffers than one call accepts.
 	if err := WriteAt(f, pieces(bytes.Clone(want), 1, 0, 2), 5); err != nil {
 		t.Fatal(err)
 	}

@@ -7,34 +7,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// World is what there is to reach for outside, told by the test.
+// World lists targets outside of the process, filled in by the test.
 type World struct {
-	PID      int    `json:",omitempty"` // of a process of the host
+	PID      int    `json:",omitempty"` // a process of the host
 	Abstract string `json:",omitempty"` // name of an abstract socket of the host
-	Socket   string `json:",omitempty"` // path of a socket, of a sibling's or the daemon's
+	Socket   string `json:",omitempty"` // path of a socket of the daemon or of another VMM
 	TCP      int    `json:",omitempty"` // a port at 127.0.0.1 of the host
 	File     string `json:",omitempty"` // path of a file
 }
 
-// Attempt is one thing to try. It leaves the process as it was, as far as it failed.
+// Attempt is one action to try. If it fails, it leaves the process unchanged.
 type Attempt struct {
 	Name string
 	do   func(World) error
 }
 
-// What an attempt came to, beside names of error numbers.
+// Results of attempts, besides names of error numbers.
 const (
-	OK      = "ok"      // it could
-	Nothing = "nothing" // the process has nothing to try it with
+	OK      = "ok"      // it succeeded
+	Nothing = "nothing" // the process lacks the object to try it with
 )
 
-// errNothing is OK's opposite where no call was made.
+// errNothing is returned if no call was made.
 var errNothing = errors.New(Nothing)
 
-// Try makes the attempt, and gives its Answer.
+// Try makes the attempt and returns its Answer.
 func (a Attempt) Try(w World) string { return Answer(a.do(w)) }
 
-// Answer is OK, Nothing, or the name of the error number.
+// Answer returns OK, Nothing, or the name of the error number.
 func Answer(err error) string {
 	errno := unix.Errno(0)
 	switch {
@@ -48,7 +48,7 @@ func Answer(err error) string {
 	return err.Error()
 }
 
-// Named is the attempt of that name; false: there is none.
+// Named returns the attempt with this name, or false.
 func Named(name string) (Attempt, bool) {
 	i := slices.IndexFunc(attempts, func(a Attempt) bool { return a.Name == name })
 	if i < 0 {
@@ -57,10 +57,10 @@ func Named(name string) (Attempt, bool) {
 	return attempts[i], true
 }
 
-// Attempts are all, in the order in which to make them: what takes all of something is last.
+// Attempts returns all attempts in order. The ones that exhaust a resource come last.
 func Attempts() []Attempt { return slices.Clone(attempts) }
 
-// closed closes what an attempt has got.
+// closed closes a descriptor obtained by an attempt.
 func closed(fd int, err error) error {
 	if err == nil {
 		unix.Close(fd)

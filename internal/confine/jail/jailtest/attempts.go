@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempts go from files to what is taken up whole.
+// attempts begin with files and end with the exhaustion of resources.
 var attempts = []Attempt{
 	{"a file of the host", func(w World) error { return open("/etc/passwd", unix.O_RDONLY) }},
 	{"a file of the daemon", func(w World) error { return open(w.File, unix.O_RDONLY) }},
@@ -51,7 +51,7 @@ var attempts = []Attempt{
 		return err
 	})},
 	{"a record lock on what it may read", eachReadOnly(recordLock)},
-	{"a lease on what it may read", eachReadOnly(lease)}, // who opens it for writing would wait
+	{"a lease on what it may read", eachReadOnly(lease)}, // processes that open it for writing would wait
 	{"watching files", func(World) error { return closed(unix.FanotifyInit(unix.FAN_REPORT_FID|unix.FAN_CLOEXEC, 0)) }},
 
 	{"a program of the host", func(World) error { return unix.Exec("/bin/sh", []string{"sh", "-c", "true"}, nil) }},
@@ -147,8 +147,8 @@ var attempts = []Attempt{
 	{"another VM", func(World) error { return anotherVM() }},
 	{"typing into a terminal", func(World) error { return typeInto() }},
 	{"a slot of memory", func(World) error { return setMemory() }},
-	{"all processes that there can be", func(World) error { return allProcesses() }},     // the control group's bound
-	{"all descriptors that there can be", func(World) error { return allDescriptors() }}, // the limit's
+	{"all processes that there can be", func(World) error { return allProcesses() }},     // limited by the control group
+	{"all descriptors that there can be", func(World) error { return allDescriptors() }}, // limited by the resource limit
 }
 
 func open(name string, flags int) error {
@@ -159,18 +159,18 @@ func openat2(World) error {
 	return closed(unix.Openat2(unix.AT_FDCWD, "/etc/passwd", &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC}))
 }
 
-// handle opens inode 2, the root of many a file system, by the directory that the process is in.
+// handle opens inode 2, which is the root of many file systems, through the current directory.
 func handle(World) error {
 	h := unix.NewFileHandle(1, []byte{2, 0, 0, 0, 0, 0, 0, 0})
 	return closed(unix.OpenByHandleAt(unix.AT_FDCWD, h, unix.O_RDONLY))
 }
 
-// link gives a name to what has a descriptor.
+// link gives a name to an open file.
 func link(World) error {
 	return eachRegular(func(fd int) error { return unix.Linkat(fd, "", unix.AT_FDCWD, "/new", unix.AT_EMPTY_PATH) })
 }
 
-// chmod and touch set what is set already: who may not is refused all the same.
+// chmod and touch set the current values again. Without the right to change them, that fails, too.
 func chmod(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -195,11 +195,10 @@ func setClock(World) error {
 	return unix.Settimeofday(&now)
 }
 
-// lastDescriptor is beyond what an idle process has.
+// lastDescriptor is higher than any descriptor of an idle process.
 const lastDescriptor = 256
 
-// eachRegular tries something with all regular files that the process has open. What does not
-// fail with one of them is a success.
+// eachRegular tries an action with all open regular files. It succeeds if the action succeeds with one of them.
 func eachRegular(try func(fd int) error) error {
 	failed := errNothing
 	for fd := range lastDescriptor {
@@ -214,7 +213,7 @@ func eachRegular(try func(fd int) error) error {
 	return failed
 }
 
-// eachReadOnly is eachRegular with those that are open for reading only.
+// eachReadOnly is eachRegular with the files open for reading only.
 func eachReadOnly(try func(fd int) error) func(World) error {
 	return func(World) error {
 		failed := errNothing
@@ -230,13 +229,13 @@ func eachReadOnly(try func(fd int) error) func(World) error {
 	}
 }
 
-// isProc: a VMM has its own pagemap open, which is no file of anybody's.
+// isProc reports whether fd is in /proc. A VMM has its own pagemap open, which is not a shared file.
 func isProc(fd int) bool {
 	var st unix.Statfs_t
 	return unix.Fstatfs(fd, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
 }
 
-// recordLock takes one as the layer store does on its own file, and gives it back.
+// recordLock takes and releases a lock, as the layer store does on its own file.
 func recordLock(fd int) error {
 	l := unix.Flock_t{Type: unix.F_RDLCK, Len: 1}
 	err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &l)
@@ -255,7 +254,7 @@ func lease(fd int) error {
 	return err
 }
 
-// writableInMemory maps it for reading, which it may, and then asks for more.
+// writableInMemory maps a file for reading, which is allowed, and then requests write access.
 func writableInMemory(fd int) error {
 	b, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -265,7 +264,7 @@ func writableInMemory(fd int) error {
 	return unix.Mprotect(b, unix.PROT_READ|unix.PROT_WRITE)
 }
 
-// sharedMemory makes a segment of System V's, and removes it.
+// sharedMemory creates and removes a System V segment.
 func sharedMemory() error {
 	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, 0o600)
 	if err == nil {
@@ -274,8 +273,7 @@ func sharedMemory() error {
 	return err
 }
 
-// eachSocket tries something with all sockets that the process has. What does not fail with one of
-// them is a success.
+// eachSocket tries an action with all open sockets. It succeeds if the action succeeds with one of them.
 func eachSocket(try func(fd int) error) error {
 	failed := errNothing
 	for fd := range lastDescriptor {
@@ -290,7 +288,7 @@ func eachSocket(try func(fd int) error) error {
 	return failed
 }
 
-// attachProgram has the kernel run one for each packet, which takes all of it, and takes it off.
+// attachProgram attaches a packet filter that accepts whole packets, and detaches it.
 func attachProgram(fd int) error {
 	code := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fffffff}}
 	prog := unix.SockFprog{Len: 1, Filter: &code[0]}
@@ -366,8 +364,7 @@ func madeExecutable(World) error {
 	return unix.Mprotect(b, unix.PROT_READ|unix.PROT_EXEC)
 }
 
-// programFromMemory asks for a program that is none: ENOEXEC is the answer where nothing but
-// that is in its way.
+// programFromMemory executes an invalid program: if the error is ENOEXEC, only its content prevented it.
 func programFromMemory(World) error {
 	fd, err := unix.MemfdCreate("program", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -380,7 +377,7 @@ func programFromMemory(World) error {
 	return executeDescriptor(fd)
 }
 
-// allDescriptors has as many as the limit leaves; a process has far less than most.
+// allDescriptors opens descriptors up to the limit, which is far below most in a jail.
 func allDescriptors() (err error) {
 	const most = 1 << 16
 	var got []int

@@ -1,23 +1,23 @@
 package jailtest
 
-// What goes between a test and a hostile VMM, as packets of JSON: a Hello, and then an answer, of
-// attempts' names with what they came to, for each Order.
+// The messages between a test and a hostile VMM are packets of JSON: a Hello, and then for each Order an answer
+// with the attempts' names and results.
 
-// MaxMessage bounds a packet, in bytes.
+// MaxMessage limits a packet, in bytes.
 const MaxMessage = 64 << 10
 
-// Hello is the first that a VMM says.
+// Hello is a VMM's first message.
 type Hello struct {
-	Socket uint64 // inode of its end of the connection, by which it is told from others
+	Socket uint64 // inode of its end of the connection, which identifies the VMM
 }
 
-// Order is what it is to try. The first, which is the answer to its Hello, is for its vCPUs' threads.
+// Order lists attempts for the VMM. The first Order answers its Hello and is for the threads of its vCPUs.
 type Order struct {
 	World World
-	Try   []string // names of attempts; in the first, none is an order to be a good VMM for now
+	Try   []string // names of attempts; if the first list is empty, the VMM behaves normally for now
 }
 
-// Do makes the attempts, in order.
+// Do makes the attempts in order.
 func (o Order) Do() map[string]string {
 	all := map[string]string{}
 	for _, name := range o.Try {

@@ -2,24 +2,24 @@ package jailtest
 
 import "strings"
 
-// Killed is how an attempt ends that a filter of system calls does not leave.
+// Killed is the outcome of an attempt denied by a system call filter.
 const Killed = "killed"
 
-// Outcome is what an attempt is to come to. Where there are several words, one of them: kernels differ in
-// what they have and in what they check first.
+// Outcome holds the expected results of an attempt. If there are several words, each one is acceptable: kernels
+// differ in features and in the order of their checks.
 type Outcome struct {
-	// Alone is that of a process in a jail without filters. OK stands where only a filter is in the
-	// way; so does an error that says that nothing but the arguments was wrong.
+	// Alone is for a process in a jail without filters. OK means that only a filter prevents the attempt; so does
+	// an error for nothing but invalid arguments.
 	Alone string
-	// Rootless is that in a jail that an ordinary user has made, where it is another.
+	// Rootless, if set, is for a jail created by an unprivileged user.
 	Rootless string
-	// Spawn: the filter that is there from the first instruction on ends it, or gives this error.
+	// Spawn, if set, is for the filter installed before the program starts: Killed or an error.
 	Spawn string
-	// VM is that on a VMM's threads; empty: it is killed.
+	// VM is for the threads of a VMM. If empty, it is Killed.
 	VM string
 }
 
-// Is tells whether an attempt came to one of the words.
+// Is reports whether a result is one of the words.
 func Is(got, want string) bool {
 	for word := range strings.FieldsSeq(want) {
 		if got == word {
@@ -29,8 +29,8 @@ func Is(got, want string) bool {
 	return false
 }
 
-// Outcomes are those of all Attempts, by their names. On threads of vCPUs, which have a filter more,
-// what VM leaves is killed, too, or comes to the same.
+// Outcomes has the Outcome of each attempt, by name. The threads of vCPUs have an additional filter: there, an
+// attempt allowed by VM is either killed or has the same result.
 var Outcomes = map[string]Outcome{
 	"a file of the host":                   {Alone: "ENOENT"},
 	"a file of the daemon":                 {Alone: "ENOENT"},
@@ -55,20 +55,20 @@ var Outcomes = map[string]Outcome{
 	"cutting what it may read":             {Alone: "EINVAL", VM: "EINVAL"},
 	"a hole in what it may read":           {Alone: "EBADF", VM: "EBADF"},
 	"mapping what it may read for writing": {Alone: "EACCES", VM: "EACCES"},
-	// The daemon's own user may: without root, that is what it is to the kernel.
+	// Allowed for the daemon's own user, which it is for the kernel without root.
 	"rights of what it may read": {Alone: "EPERM EROFS", Rootless: OK},
 	"times of what it may read":  {Alone: "EPERM EROFS", Rootless: OK},
-	// Mapped for reading only: no right of the file's comes into it.
+	// Mapped for reading only, whatever the file's permissions are.
 	"making what it may read writable in memory": {Alone: "EACCES"},
-	// It shares no lock, and forkd takes none on layers: the filter is so that it stays so.
+	// It shares no lock, and forkd takes no locks on layers. The filter keeps it that way.
 	"a lock on what it may read":        {Alone: OK},
 	"a record lock on what it may read": {Alone: OK},
 	"a lease on what it may read":       {Alone: "EACCES", Rootless: OK},
-	"watching files":                    {Alone: OK + " EPERM ENOSYS"}, // there are none in its root
+	"watching files":                    {Alone: OK + " EPERM ENOSYS"}, // its root has no files
 
 	"a program of the host":                       {Alone: "ENOENT"},
 	"its own program":                             {Alone: "ENOENT"},
-	"a program from memory":                       {Alone: "ENOEXEC EACCES"}, // Landlock does not see such files
+	"a program from memory":                       {Alone: "ENOEXEC EACCES"}, // Landlock does not apply to such files
 	"a process":                                   {Alone: OK},
 	"a process in a namespace":                    {Alone: OK + " EPERM ENOSPC", Spawn: Killed},
 	"executable memory":                           {Alone: OK},
@@ -79,7 +79,7 @@ var Outcomes = map[string]Outcome{
 	"a process's memory":                          {Alone: "ESRCH", Spawn: Killed},
 	"writing a process's memory":                  {Alone: "ESRCH", Spawn: Killed},
 	"a handle of a process":                       {Alone: "ESRCH", Spawn: Killed},
-	"a descriptor of a process":                   {Alone: "EBADF", Spawn: Killed}, // it has no handle of one
+	"a descriptor of a process":                   {Alone: "EBADF", Spawn: Killed}, // it has no handle of a process
 	"a process's pages":                           {Alone: "ESRCH ENOSYS"},
 	"a signal to a process":                       {Alone: "ESRCH"},
 	"signals to all":                              {Alone: "ESRCH"},
@@ -90,7 +90,7 @@ var Outcomes = map[string]Outcome{
 	"another's priority":                          {Alone: "ESRCH"},
 	"another's limits":                            {Alone: "ESRCH"},
 	"comparing with a process":                    {Alone: "ESRCH ENOSYS", Spawn: Killed},
-	// In an IPC namespace where nobody else is.
+	// In an IPC namespace without other processes.
 	"memory that others can share": {Alone: OK + " ENOSYS"},
 	"a message queue":              {Alone: OK + " EACCES ENOSYS"},
 
@@ -98,10 +98,10 @@ var Outcomes = map[string]Outcome{
 	"a socket by its path": {Alone: "ENOENT", Spawn: Killed},
 	"TCP to the host":      {Alone: "EACCES ENETUNREACH ECONNREFUSED", Spawn: Killed},
 	"a TCP listener":       {Alone: "EACCES " + OK, Spawn: Killed},
-	"an abstract name":     {Alone: OK, Spawn: Killed}, // in a network namespace where nobody else is
+	"an abstract name":     {Alone: OK, Spawn: Killed}, // in a network namespace shared by VMMs only
 	"a raw socket":         {Alone: "EPERM", Spawn: Killed},
 	"a packet socket":      {Alone: "EPERM EAFNOSUPPORT", Spawn: Killed},
-	// Namespaces do not part vsock: only the filter does.
+	// vsock has no namespaces; only the filter denies it.
 	"a vsock of the host":        {Alone: OK + " EAFNOSUPPORT", Spawn: Killed},
 	"another peer of its socket": {Alone: "EINVAL", Spawn: Killed},
 	"a program on its socket":    {Alone: OK},
@@ -116,13 +116,13 @@ var Outcomes = map[string]Outcome{
 	"another host name":           {Alone: "EPERM"},
 
 	"another user":             {Alone: "EPERM", Rootless: "EINVAL"},
-	"root":                     {Alone: "EPERM", Rootless: OK}, // it is its namespace's only user
+	"root":                     {Alone: "EPERM", Rootless: OK}, // it is the only user of its namespace
 	"a group":                  {Alone: "EPERM"},
 	"a capability":             {Alone: "EPERM"},
 	"a capability by an exec":  {Alone: "EPERM"},
 	"new privileges again":     {Alone: "EINVAL"},
 	"other securebits":         {Alone: "EPERM"},
-	"being dumped":             {Alone: OK}, // by whom: it sees nobody
+	"being dumped":             {Alone: OK}, // it sees no other process that could do this
 	"a filter with a listener": {Alone: OK},
 	"no filter":                {Alone: "EINVAL"},
 
@@ -138,8 +138,8 @@ var Outcomes = map[string]Outcome{
 	"performance counters":        {Alone: "EACCES EPERM ENOENT ENOSYS", Spawn: Killed},
 	"a key":                       {Alone: OK + " ENOSYS", Spawn: Killed},
 	"io_uring":                    {Alone: OK + " ENOMEM EPERM ENOSYS", Spawn: Killed},
-	"userfaultfd":                 {Alone: OK + " EPERM ENOSYS"},             // before its VM is there it may need one
-	"a userfaultfd of the device": {Alone: OK + " ENOTTY EINVAL " + Nothing}, // it was handed that for one
+	"userfaultfd":                 {Alone: OK + " EPERM ENOSYS"},             // it may need one before its VM exists
+	"a userfaultfd of the device": {Alone: OK + " ENOTTY EINVAL " + Nothing}, // it was given the device for this
 	"a kernel module":             {Alone: "EPERM ENOSYS", Spawn: Killed},
 	"the clock":                   {Alone: "EPERM"},
 	"a restart of the host":       {Alone: "EPERM", Spawn: Killed},
@@ -148,7 +148,7 @@ var Outcomes = map[string]Outcome{
 	"typing into a terminal":      {Alone: "ENOTTY EINVAL"},
 	"a slot of memory":            {Alone: "EBADF"},
 
-	// A control group is what bounds it.
+	// Limited by a control group.
 	"all processes that there can be":   {Alone: OK + " EAGAIN"},
 	"all descriptors that there can be": {Alone: "EMFILE", VM: "EMFILE"},
 }

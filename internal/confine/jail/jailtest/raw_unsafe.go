@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raw makes a call whose arguments are numbers.
+// raw makes a system call whose arguments are numbers.
 func raw(number uintptr, args ...uintptr) (uintptr, error) {
 	var a [6]uintptr
 	copy(a[:], args)
-	// SAFETY: callers pass no pointers but those to memory that they keep alive, as each says.
+	// SAFETY: callers only pass pointers to memory that they keep alive, as noted at each call.
 	r, _, errno := unix.RawSyscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
 	if errno != 0 {
 		return 0, errno
@@ -19,10 +19,10 @@ func raw(number uintptr, args ...uintptr) (uintptr, error) {
 	return r, nil
 }
 
-// fork makes a process that ends at once.
+// fork creates a process that exits immediately.
 func fork() error { return cloneInto(0) }
 
-// cloneInto makes one in namespaces of its own.
+// cloneInto creates a process in new namespaces.
 func cloneInto(flags uintptr) error {
 	pid, err := child(flags, false)
 	if err != nil {
@@ -32,19 +32,19 @@ func cloneInto(flags uintptr) error {
 	return err
 }
 
-// child makes a process that ends at once, or waits to be killed.
+// child creates a process that exits immediately, or waits to be killed.
 //
 //go:noinline
 func child(flags uintptr, waits bool) (int, error) {
-	// SAFETY: no memory is shared: the child has a copy of this stack, and makes raw calls alone, on
-	// the only thread that it has, so that Go's runtime never runs in it.
+	// SAFETY: no memory is shared: the child has a copy of this stack and makes only raw calls, on its only
+	// thread, so Go's runtime never runs in it.
 	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|flags, 0, 0, 0, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
 	if pid == 0 {
 		for waits {
-			unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // for ever
+			unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // forever
 		}
 		for {
 			unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
@@ -53,8 +53,8 @@ func child(flags uintptr, waits bool) (int, error) {
 	return int(pid), nil
 }
 
-// allProcesses has as many as the control group leaves, and ends them. Go's runtime, which ends the process
-// if it gets no thread, is not to want one meanwhile: so there are raw calls only.
+// allProcesses creates processes up to the control group's limit, and ends them. Go's runtime exits if it cannot
+// create a thread, so it must not need one meanwhile. Therefore only raw calls are used.
 func allProcesses() (err error) {
 	const most = 400
 	pids := make([]int, 0, most)
@@ -72,7 +72,7 @@ func allProcesses() (err error) {
 	return err
 }
 
-// executeDescriptor executes the program that fd is.
+// executeDescriptor executes the program at fd.
 func executeDescriptor(fd int) error {
 	empty, none := [1]byte{}, [1]*byte{}
 	// SAFETY: the kernel reads the name and both empty lists during the call.
@@ -83,7 +83,7 @@ func executeDescriptor(fd int) error {
 	return err
 }
 
-// setUser changes the thread's user only, unlike package syscall's.
+// setUser changes only the thread's user, unlike package syscall's function.
 func setUser(uid uintptr) error {
 	_, err := raw(unix.SYS_SETRESUID, uid, uid, uid)
 	return err
@@ -103,13 +103,13 @@ func allCapabilities() error {
 	return unix.Capset(&h, &all[0])
 }
 
-// kcmp asks whether descriptor 0 is the same as another's.
+// kcmp compares descriptor 0 with another process's.
 func kcmp(pid int) error {
 	_, err := raw(unix.SYS_KCMP, 1, uintptr(pid), 0, 0, 0)
 	return err
 }
 
-// filterListener installs a filter that allows everything, with a descriptor that would answer for it.
+// filterListener installs a filter that allows every call, with a listener descriptor.
 func filterListener() error {
 	const newListener = 1 << 3 // SECCOMP_FILTER_FLAG_NEW_LISTENER
 	code := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000}}
@@ -120,9 +120,9 @@ func filterListener() error {
 	return closed(int(fd), err)
 }
 
-// setTimes sets a file's by its descriptor; package unix's goes by /proc.
+// setTimes sets a file's times by its descriptor; the function of package unix goes through /proc.
 func setTimes(fd int, times [2]unix.Timespec) error {
-	// SAFETY: the kernel reads both times during the call; without a name it is about the descriptor.
+	// SAFETY: the kernel reads both times during the call; without a name it uses the descriptor.
 	_, err := raw(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)))
 	runtime.KeepAlive(&times)
 	return err
@@ -136,14 +136,14 @@ func realTime() error {
 	return err
 }
 
-// realTimeDisk asks for the class of its requests that goes before all others'.
+// realTimeDisk requests the real-time I/O priority class.
 func realTimeDisk() error {
 	const process, realTime = 1, 1 << 13 // IOPRIO_WHO_PROCESS, IOPRIO_CLASS_RT
 	_, err := raw(unix.SYS_IOPRIO_SET, process, 0, realTime)
 	return err
 }
 
-// readImpliesExec has all that is mapped from now on for reading be executable, and takes that back.
+// readImpliesExec makes all later readable mappings executable, and reverts that.
 func readImpliesExec() error {
 	const asItIs, bit = 0xffffffff, 0x0400000 // READ_IMPLIES_EXEC
 	old, err := raw(unix.SYS_PERSONALITY, asItIs)
@@ -156,19 +156,19 @@ func readImpliesExec() error {
 	return err
 }
 
-// descriptorOf asks for another's descriptor 0, by a handle of its process.
+// descriptorOf requests descriptor 0 of another process through a pidfd.
 func descriptorOf(pidfd uintptr) error {
 	fd, err := raw(unix.SYS_PIDFD_GETFD, pidfd, 0, 0)
 	return closed(int(fd), err)
 }
 
-// movePages moves none of a process's pages to another node.
+// movePages calls move_pages for another process with an empty list.
 func movePages(pid int) error {
 	_, err := raw(unix.SYS_MOVE_PAGES, uintptr(pid), 0, 0, 0, 0, 0)
 	return err
 }
 
-// queueSignal sends none, as sigqueue does.
+// queueSignal sends signal 0 as sigqueue does.
 func queueSignal(pid int) error {
 	info := [32]int32{2: -1} // siginfo_t; si_code is SI_QUEUE
 	// SAFETY: the kernel reads 128 bytes during the call.
@@ -177,7 +177,7 @@ func queueSignal(pid int) error {
 	return err
 }
 
-// messageQueue makes one of POSIX's, and removes it.
+// messageQueue creates and removes a POSIX message queue.
 func messageQueue() error {
 	name := [...]byte{'t', 'a', 'k', 'e', 'n', 0}
 	// SAFETY: the kernel reads the name during each call.
@@ -190,7 +190,7 @@ func messageQueue() error {
 	return closed(int(fd), err)
 }
 
-// unpeer takes a socket's peer away, so that it could be given another.
+// unpeer removes a socket's peer, so that it could get another one.
 func unpeer(fd int) error {
 	var none [16]byte // of family AF_UNSPEC
 	// SAFETY: the kernel reads 16 bytes during the call.
@@ -207,7 +207,7 @@ func bpfMap() error {
 	return closed(int(fd), err)
 }
 
-// perf asks for the cycles of the whole of CPU 0.
+// perf requests the cycles of all of CPU 0.
 func perf() error {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{}))}
 	return closed(unix.PerfEventOpen(&attr, -1, 0, -1, unix.PERF_FLAG_FD_CLOEXEC))
@@ -231,7 +231,7 @@ func userfaultfd() error {
 	return closed(int(fd), err)
 }
 
-// userfaultfdOfDevice asks every device that the process has for one that sees the kernel's faults, too.
+// userfaultfdOfDevice asks every open device for a userfaultfd that also sees kernel faults.
 func userfaultfdOfDevice() error {
 	failed := errNothing
 	for fd := range lastDescriptor {
@@ -253,7 +253,7 @@ func module() error {
 	return err
 }
 
-// typeInto asks all descriptors to take a character as if it had been typed.
+// typeInto simulates a typed character on every descriptor.
 func typeInto() error {
 	failed := errNothing
 	for fd := range uintptr(lastDescriptor) {
@@ -271,7 +271,7 @@ func typeInto() error {
 	return failed
 }
 
-// setMemory has no VM to give: those that a VMM has answer only between two runs of a vCPU.
+// setMemory uses an invalid descriptor: a VMM's real VMs would answer only between two runs of a vCPU.
 func setMemory() error {
 	region := [4]uint64{31} // struct kvm_userspace_memory_region, of no bytes
 	// SAFETY: the kernel would read 32 bytes during the call.
@@ -280,7 +280,7 @@ func setMemory() error {
 	return err
 }
 
-// anotherVM asks every device that the process has for one. (A vCPU would have this wait for it.)
+// anotherVM asks every open device to create a VM. (On a vCPU's descriptor, the request would wait.)
 func anotherVM() error {
 	failed := errNothing
 	for fd := range lastDescriptor {

@@ -13,15 +13,15 @@ func run()
 //lint:ignore U1000 as run
 func runEnd()
 
-// bounds are the addresses of run and of what follows it.
+// bounds returns the addresses of run and of the code after it.
 func bounds() (begin, end uintptr)
 
-// code are the instructions of run, which make the calls.
+// code returns the instructions of run, which make the calls.
 func code() ([]byte, error) {
 	begin, end := bounds()
 	if end <= begin || end-begin > page-entry {
 		return nil, fmt.Errorf("%w: its code is of %d bytes", ErrScript, end-begin)
 	}
-	// SAFETY: these are instructions of this program, which are mapped and never change.
+	// SAFETY: these are mapped instructions of this program, which never change.
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), begin)), end-begin), nil
 }

@@ -11,29 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where an executable has its parts: the header, its segments and the code in the first page of the file and
-// of the memory; data, and behind it the calls, in the rest.
+// Layout of the executable. The first page of the file and of the memory has the header, the segments and the
+// code. The rest has the data, followed by the calls.
 const (
 	page   = 0x1000
 	codeAt = 0x400000
 	entry  = 0x100
 	dataAt = 0x600000
-	// callsAt is an address of its own, so that the code knows it.
+	// callsAt is a fixed address, known to the code.
 	callsAt = 0x700000
 )
 
-// ErrScript: a call that does not fit, or a script that does not end.
+// ErrScript: a call is too large, or the script does not end.
 var ErrScript = errors.New("bad script of system calls")
 
-// File is an executable in memory that makes the calls, in order. Its process must be ended by one of them.
-// It is the caller's to close.
+// File returns an executable in memory that makes the calls in order. One of the calls must end its process. The
+// caller closes the file.
 func (s *Script) File() (*os.File, error) {
 	image, err := s.image()
 	if err != nil {
 		return nil, err
 	}
 	fd, err := unix.MemfdCreate("stage", unix.MFD_CLOEXEC|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 each could be executed
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 all memfds were executable
 		fd, err = unix.MemfdCreate("stage", unix.MFD_CLOEXEC)
 	}
 	if errors.Is(err, unix.EACCES) {
@@ -50,7 +50,7 @@ func (s *Script) File() (*os.File, error) {
 	return f, nil
 }
 
-// Available says whether this host lets such executables be; nil: it does.
+// Available returns an error if this host does not allow such executables.
 func Available() error {
 	s := &Script{}
 	s.Add(Call{Number: unix.SYS_EXIT_GROUP})
@@ -90,7 +90,7 @@ func (s *Script) image() ([]byte, error) {
 	return append(out, calls...), nil
 }
 
-// header is the ELF header, and the segments: code, data, calls, and a stack that is not executed.
+// header returns the ELF header and the segments: code, data, calls, and a non-executable stack.
 func header(code, data, inData, calls int) []byte {
 	const headerBytes, segmentBytes = 64, 56
 	segments := []elf.Prog64{
@@ -107,7 +107,7 @@ func header(code, data, inData, calls int) []byte {
 	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_DATA] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB)
 	h.Ident[elf.EI_VERSION] = byte(elf.EV_CURRENT)
 	var b bytes.Buffer
-	_ = binary.Write(&b, binary.LittleEndian, h) // a buffer takes all
+	_ = binary.Write(&b, binary.LittleEndian, h) // a buffer accepts all writes
 	_ = binary.Write(&b, binary.LittleEndian, segments)
 	return b.Bytes()
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Script is a list of system calls, and the data that they are given. The zero value is empty.
+// Script is a list of system calls with their data. The zero value is empty.
 type Script struct {
 	calls []Call
 	data  []byte
@@ -17,22 +17,22 @@ type Script struct {
 type Call struct {
 	Number uintptr
 	Args   []uint64
-	// Keep remembers the result; Kept has that, of the last call that was to keep its own, as first argument.
+	// Keep stores the result. Kept uses the result of the last call with Keep as first argument.
 	Keep, Kept bool
-	// Slot is where its error number goes if it fails: below Slots.
+	// Slot is the index for its error number if it fails. It is below Slots.
 	Slot int
-	// Fine is an error that is none; 0: each is one.
+	// Fine is an error that does not count as failure. If 0, every error does.
 	Fine unix.Errno
-	// Then and Else are how many of the next calls are left out after it was made, and after its Fine error.
+	// Then and Else are the numbers of calls to skip after success, and after the Fine error.
 	Then, Else int
-	// end is how many are left out if it failed: the rest of its group.
+	// end is the number of calls to skip after a failure: the rest of its group.
 	end int
 }
 
-// Slots is how many error numbers a process can tell, of one byte each. What does not fit is 255.
+// Slots is the number of error numbers that a process can report, one byte each. Larger numbers become 255.
 const Slots = 32
 
-// Add adds calls, of which the first that fails ends them all: what follows is the next group.
+// Add adds a group of calls. If one fails, the rest of the group is skipped and the next group follows.
 func (s *Script) Add(group ...Call) {
 	for i, c := range group {
 		c.end = len(group) - 1 - i
@@ -40,20 +40,21 @@ func (s *Script) Add(group ...Call) {
 	}
 }
 
-// Until has each call from the first on that fails go on with what is added next.
+// Until makes each call from index first on continue with the next added call if it fails.
 func (s *Script) Until(first int) {
 	for i := first; i < len(s.calls); i++ {
 		s.calls[i].end = len(s.calls) - 1 - i
 	}
 }
 
-// Len is how many calls there are.
+// Len returns the number of calls.
 func (s *Script) Len() int { return len(s.calls) }
 
-// Errors are the addresses of the error numbers by slot, for a call that tells them.
+// Errors returns the address of the error numbers, ordered by slot, for a call that reports them.
 func Errors() uint64 { return dataAt }
 
-// Bytes is the address that a copy of b will have, which ends with as many zeros as keep what comes next aligned.
+// Bytes adds a copy of b and returns its address in the process. It pads the copy with zeros to keep later data
+// aligned.
 func (s *Script) Bytes(b []byte) uint64 {
 	at := len(s.data)
 	s.data = append(s.data, b...)
@@ -63,10 +64,10 @@ func (s *Script) Bytes(b []byte) uint64 {
 	return dataAt + Slots + uint64(at)
 }
 
-// String is the address of a copy that ends with a zero.
+// String adds a copy with a terminating zero and returns its address.
 func (s *Script) String(text string) uint64 { return s.Bytes(append([]byte(text), 0)) }
 
-// Strings is the address of a list as execve(2) wants it.
+// Strings adds a list in the format of execve(2) and returns its address.
 func (s *Script) Strings(list []string) uint64 {
 	var pointers []byte
 	for _, text := range list {
@@ -75,7 +76,7 @@ func (s *Script) Strings(list []string) uint64 {
 	return s.Bytes(binary.LittleEndian.AppendUint64(pointers, 0))
 }
 
-// Where a call has its fields: what code_amd64.s reads.
+// Offsets of a call's fields, as read by code_amd64.s.
 const (
 	atNumber = 0
 	atFlags  = 4

@@ -16,7 +16,7 @@ func call(number uintptr, args ...uint64) Call { return Call{Number: number, Arg
 
 func exit(status uint64) Call { return call(unix.SYS_EXIT_GROUP, status) }
 
-// process makes the calls in a process of its own, and returns what it writes to its output, and its status.
+// process makes the calls in a new process. It returns the process's output and status.
 func process(t *testing.T, s *Script) (string, int) {
 	t.Helper()
 	f, err := s.File()
@@ -48,7 +48,7 @@ func TestCallsAreMadeInOrder(t *testing.T) {
 	}
 }
 
-// A group ends with its first failure, whose number is told; the next group is made.
+// A group ends with its first failure, which is reported. The next group is executed.
 func TestWhatFails(t *testing.T) {
 	s := &Script{}
 	bad := call(unix.SYS_CLOSE, 999)
@@ -79,7 +79,7 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// What is kept is given to calls that ask for it; errors that are fine leave out others than success does.
+// A kept result is passed to the calls that ask for it. Fine errors skip other calls than success does.
 func TestWhatIsKeptAndFine(t *testing.T) {
 	s := &Script{}
 	text := "kept"
@@ -87,7 +87,7 @@ func TestWhatIsKeptAndFine(t *testing.T) {
 	fd.Keep = true
 	read := call(unix.SYS_LSEEK, 0, 0, 0)
 	read.Kept, read.Then = true, 1
-	copied := call(unix.SYS_SENDFILE, 1, 4, 0, 100) // 4: the first that is free
+	copied := call(unix.SYS_SENDFILE, 1, 4, 0, 100) // 4 is the first free descriptor
 	fine := call(unix.SYS_CLOSE, 999)
 	fine.Fine, fine.Else = unix.EBADF, 2
 	s.Add(fd, Call{Number: unix.SYS_WRITE, Args: []uint64{0, s.String(text), uint64(len(text))}, Kept: true}, read, s.say("not this"), copied)
@@ -128,7 +128,7 @@ func TestBadScripts(t *testing.T) {
 	}
 }
 
-// The code has its addresses written out.
+// The code contains fixed addresses.
 func TestTheCodeKnowsItsPlaces(t *testing.T) {
 	source, err := os.ReadFile("code_amd64.s")
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/forkd/forkd/internal/confine/seccomp"
 )
 
-// run has a list judge a call. Package bpf loads words in network order and the kernel in the
-// host's, so the words of the data are laid out for the former.
+// run evaluates a call with a list. Package bpf loads words in network order and the kernel in the host's order,
+// so the data is laid out for package bpf.
 func run(t testing.TB, text string, arch, number uint32, args ...uint64) uint32 {
 	t.Helper()
 	return machine(t, text)(arch, number, args...)
 }
 
-// machine judges calls by a list.
+// machine returns a function that evaluates calls with a list.
 func machine(t testing.TB, text string) func(arch, number uint32, args ...uint64) uint32 {
 	t.Helper()
 	code, err := instructions([]byte(text))
@@ -116,7 +116,7 @@ func TestListsThatAreNone(t *testing.T) {
 	}
 }
 
-// A call with more alternatives than a conditional jump can pass over is passed over all the same.
+// A call with more alternatives than a conditional jump can skip is still skipped.
 func TestLongListsAreCompiled(t *testing.T) {
 	text := "default kill\n" + strings.Repeat("ioctl arg1 == 7 and arg2 == 8 and arg3 == 9\n", 60) + "read\n"
 	if got := run(t, text, archX8664, unix.SYS_READ); got != seccomp.RetAllow {
@@ -133,8 +133,8 @@ func TestLongListsAreCompiled(t *testing.T) {
 	}
 }
 
-// FuzzList has nothing in a list do more than be refused; what is compiled is a program that
-// refuses other architectures and ends with an answer.
+// FuzzList checks that a list is either rejected or compiles to a program that denies other architectures and
+// always returns a value.
 func FuzzList(f *testing.F) {
 	f.Add("default kill\nread\nmmap arg2 & PROT_EXEC == 0 # why\nclone3 -> ENOSYS\n", uint32(9), uint64(7))
 	f.Add("default allow\nioctl arg1 in 1 2 3 and arg0 == 1|2|0x40\n", uint32(16), uint64(2))
@@ -152,7 +152,7 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// judge is what a list says of a call, read line by line.
+// judge returns a list's answer for a call by evaluating it line by line.
 func judge(l *list, number uint32, args [6]uint64) uint32 {
 	listed, other := uint32(seccomp.RetAllow), uint32(seccomp.RetKill)
 	if l.allow {
@@ -182,8 +182,8 @@ func (c condition) satisfied(args [6]uint64) bool {
 	return v>>32 == 0 && slices.Contains(c.values, uint32(v))
 }
 
-// However the calls are looked for, each number that there is or may be is judged as the lists say, with
-// arguments that the lists ask for and others.
+// The binary search gives the same answer as the lists for each possible number, with arguments from the lists
+// and others.
 func TestEachNumberIsJudgedAsTheListsSay(t *testing.T) {
 	paths, err := filepath.Glob("../lists/*.list")
 	if err != nil || len(paths) != 4 {

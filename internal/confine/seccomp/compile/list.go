@@ -10,40 +10,40 @@ import (
 	"strings"
 )
 
-// Bounds of a list, for a parser that is given anything.
+// Limits of a list, because the parser may be given any input.
 const (
 	maxLines  = 1000
 	maxValues = 64
 	maxArg    = 5
 )
 
-// list is a list that was read.
+// list is a parsed list.
 type list struct {
-	allow bool // what is not listed
+	allow bool // default for calls that are not listed
 	calls []call
 }
 
-// call is what becomes of one system call.
+// call has the rules for one system call.
 type call struct {
 	name   string
 	number uint32
-	cases  []answer // in order: the first whose conditions hold
+	cases  []answer // in order: the first one with matching conditions applies
 }
 
-// answer is one line.
+// answer is one line of a list.
 type answer struct {
-	when  []condition // all of them
-	errno uint32      // that the call fails with; 0: it is done, or killed where the default is to allow
+	when  []condition // all must hold
+	errno uint32      // error of the call; if 0, it is allowed, or killed if the default is to allow
 }
 
-// condition is about one argument: masked, it is one of the values.
+// condition tests one argument: after masking, it must equal one of the values.
 type condition struct {
 	arg    int
-	mask   uint32 // 0: none, and the upper half is 0
+	mask   uint32 // 0 for no mask, and then the upper half must be 0
 	values []uint32
 }
 
-// parse reads a list.
+// parse parses a list.
 func parse(text []byte) (*list, error) {
 	var l list
 	at := map[string]int{}
@@ -73,7 +73,7 @@ func parse(text []byte) (*list, error) {
 
 const defaultWord = "default"
 
-// add takes a line; at has where each call stands, from 1 on.
+// add adds a line. at holds the position of each call, counted from 1.
 func (l *list) add(words []string, at map[string]int) error {
 	name := words[0]
 	if name == defaultWord {
@@ -103,7 +103,7 @@ func (l *list) add(words []string, at map[string]int) error {
 	return nil
 }
 
-// parseAnswer reads what stands behind a name: conditions, and an errno.
+// parseAnswer parses the words after a name: conditions and an errno.
 func parseAnswer(words []string) (a answer, err error) {
 	if n := len(words); n >= 2 && words[n-2] == "->" {
 		if a.errno, err = value(words[n-1]); err != nil {
@@ -170,7 +170,7 @@ func parseCondition(words []string) (c condition, err error) {
 	return c, nil
 }
 
-// value reads a number, a constant, or several joined by |.
+// value parses a number, a constant, or several joined by |.
 func value(word string) (v uint32, err error) {
 	for part := range strings.SplitSeq(word, "|") {
 		c, known := constants[part]

@@ -131,9 +131,9 @@ var syscalls = map[string]uint32{
 	"writev":            unix.SYS_WRITEV,
 }
 
-// constants are what lists may compare with.
+// constants are the names of values that lists may compare with.
 var constants = map[string]uint32{
-	"PID": seccomp.PIDHere, // the process's own
+	"PID": seccomp.PIDHere, // the process's own id
 
 	"ENOSYS":                  uint32(unix.ENOSYS),
 	"PROT_EXEC":               unix.PROT_EXEC,
@@ -168,7 +168,7 @@ var constants = map[string]uint32{
 	"F_SETPIPE_SZ": unix.F_SETPIPE_SZ,
 
 	"AF_INET": unix.AF_INET, "AF_INET6": unix.AF_INET6, "AF_NETLINK": unix.AF_NETLINK, "AF_UNIX": unix.AF_UNIX,
-	// Types of sockets, and what is joined to them.
+	// Socket types and flags.
 	"STREAM": unix.SOCK_STREAM, "DGRAM": unix.SOCK_DGRAM, "SEQPACKET": unix.SOCK_SEQPACKET, "RAW": unix.SOCK_RAW,
 	"CLOEXEC": unix.SOCK_CLOEXEC, "NONBLOCK": unix.SOCK_NONBLOCK,
 	"IPPROTO_ICMP": unix.IPPROTO_ICMP, "IPPROTO_ICMPV6": unix.IPPROTO_ICMPV6, "IPPROTO_IPV6": unix.IPPROTO_IPV6,
@@ -232,12 +232,12 @@ var constants = map[string]uint32{
 	"KVM_IRQ_LINE":         0x4008ae61,
 }
 
-// CallName is the name of a system call, by which lists may have it; empty: it has none.
+// CallName returns a system call's name in lists, or an empty string.
 func CallName(number uint32) string {
 	return nameOf(syscalls, number, func(string) bool { return true })
 }
 
-// RequestName is the name of an ioctl, by which lists may have it; empty: it has none.
+// RequestName returns an ioctl's name in lists, or an empty string.
 func RequestName(number uint32) string {
 	return nameOf(constants, number, func(name string) bool {
 		for _, prefix := range []string{"KVM_", "PAGEMAP_", "TUN", "UFFDIO_"} {

@@ -13,8 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/confine/seccomp"
 )
 
-// Offsets into struct seccomp_data, whose words are in the host's order: the lower half
-// of an argument comes first.
+// Offsets into struct seccomp_data. Words are in host order, so the lower half of an argument comes first.
 const (
 	offNumber = 0
 	offArch   = 4
@@ -23,16 +22,16 @@ const (
 
 const (
 	archX8664 = 0xc000003e // AUDIT_ARCH_X86_64
-	x32       = 0x40000000 // bit of the numbers of x32's calls
+	x32       = 0x40000000 // bit in the numbers of x32's calls
 )
 
-// maxInstructions is the kernel's limit (BPF_MAXINSNS), maxJump that of a conditional jump.
+// maxInstructions is the kernel's limit (BPF_MAXINSNS). maxJump is the limit of a conditional jump.
 const (
 	maxInstructions = 4096
 	maxJump         = 255
 )
 
-// Program compiles a list to the instructions of a filter, as package seccomp has them.
+// Program compiles a list to a filter's instructions in package seccomp's format.
 func Program(text []byte) ([]byte, error) {
 	code, err := instructions(text)
 	if err != nil {
@@ -79,15 +78,15 @@ func instructions(text []byte) ([]bpf.Instruction, error) {
 	return code, nil
 }
 
-// first is how many calls are looked for before all others, in the list's order; leaf is how many are
-// looked for one after another where the search among the others ends.
+// first is the number of calls compared before all others, in the list's order. leaf is the number of calls
+// compared one after another at the end of the binary search.
 const (
 	first = 2
 	leaf  = 6
 )
 
-// search looks for a call by halves: the kernel runs a program once for each number there is when it is
-// installed, to know which calls need not be looked at, and again at each call that it must look at.
+// search is a binary search for a call. The kernel runs a program once for each possible call number when it is
+// installed, to learn which calls always pass. Later it runs the program for each of the other calls.
 func search(calls []call, listed, other uint32) ([]bpf.Instruction, error) {
 	if len(calls) <= leaf {
 		code, err := chain(calls, listed, other)
@@ -106,7 +105,7 @@ func search(calls []call, listed, other uint32) ([]bpf.Instruction, error) {
 	return append(code, above...), err
 }
 
-// chain looks for one call after another.
+// chain compares one call after another.
 func chain(calls []call, listed, other uint32) (code []bpf.Instruction, err error) {
 	for _, c := range calls {
 		block, err := c.block(listed, other)
@@ -118,8 +117,8 @@ func chain(calls []call, listed, other uint32) (code []bpf.Instruction, err erro
 	return code, nil
 }
 
-// prologue refuses calls of other architectures, whose numbers mean something else, and
-// leaves the call's number to what follows.
+// prologue denies calls of other architectures, whose numbers have other meanings, and leaves the call's number
+// in A.
 func prologue() []bpf.Instruction {
 	code := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
@@ -135,8 +134,8 @@ func prologue() []bpf.Instruction {
 	return code
 }
 
-// block is what becomes of one call. The call's number is in A, and is still when the block
-// is passed over; one that is entered returns.
+// block returns the code for one call. The call's number is in A, and stays there if the block is skipped. A
+// block that is entered returns.
 func (c call) block(listed, other uint32) ([]bpf.Instruction, error) {
 	var body []bpf.Instruction
 	for _, a := range c.cases {
@@ -156,7 +155,7 @@ func (c call) block(listed, other uint32) ([]bpf.Instruction, error) {
 	return jumpOver(bpf.JumpEqual, c.number, body)
 }
 
-// jumpOver has body done if A compares so, else passes over it.
+// jumpOver executes body if A satisfies the comparison, and skips it otherwise.
 func jumpOver(cond bpf.JumpTest, v uint32, body []bpf.Instruction) ([]bpf.Instruction, error) {
 	if len(body) <= maxJump {
 		return append([]bpf.Instruction{bpf.JumpIf{Cond: cond, Val: v, SkipFalse: uint8(len(body))}}, body...), nil
@@ -166,10 +165,10 @@ func jumpOver(cond bpf.JumpTest, v uint32, body []bpf.Instruction) ([]bpf.Instru
 	}, body...), nil
 }
 
-// code returns to if all conditions hold, else goes on behind it.
+// code returns to if all conditions hold. Otherwise execution continues after it.
 func (a answer) code(to uint32) ([]bpf.Instruction, error) {
 	code := []bpf.Instruction{bpf.RetConstant{Val: to}}
-	for i := len(a.when) - 1; i >= 0; i-- { // from the inner one outwards
+	for i := len(a.when) - 1; i >= 0; i-- { // innermost condition first
 		var err error
 		if code, err = a.when[i].code(code); err != nil {
 			return nil, err
@@ -178,7 +177,7 @@ func (a answer) code(to uint32) ([]bpf.Instruction, error) {
 	return code, nil
 }
 
-// code does body if the condition holds, else passes over it.
+// code executes body if the condition holds, and skips it otherwise.
 func (c condition) code(body []bpf.Instruction) ([]bpf.Instruction, error) {
 	off := uint32(offArgs + 8*c.arg)
 	low := []bpf.Instruction{bpf.LoadAbsolute{Off: off, Size: 4}}
@@ -186,7 +185,7 @@ func (c condition) code(body []bpf.Instruction) ([]bpf.Instruction, error) {
 		low = append(low, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: c.mask})
 	}
 	for i, v := range c.values {
-		left := len(c.values) - 1 - i // comparisons behind this one
+		left := len(c.values) - 1 - i // comparisons after this one
 		j := bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(left)}
 		if left == 0 {
 			if len(body) > maxJump {

@@ -1,6 +1,5 @@
-// Package failpointtest is a test's end of package failpoint: it sees the steps that
-// other processes pass, and keeps them at those that are armed. The trap: a process
-// that stands at a step stands until Disarm, or until it is killed.
+// Package failpointtest is the test's end of package failpoint. It sees the steps passed by other processes and
+// stops them at armed steps. Beware: a process stopped at a step stays there until Disarm, or until it is killed.
 package failpointtest
 
 import (
@@ -12,16 +11,16 @@ import (
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
-// maxStep bounds a step's name, in bytes.
+// maxStep limits a step's name, in bytes.
 const maxStep = 256
 
-// Conductor listens to processes at their steps. Its methods are safe for concurrent use.
+// Conductor waits for processes to report their steps. Its methods are safe for concurrent use.
 type Conductor struct {
 	l    *net.UnixListener
 	all  sync.WaitGroup // accept and serve
 	path string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	passed  []failpoint.Step
 	armed   map[failpoint.Step]chan struct{} // closed by Disarm
 	reached map[failpoint.Step]bool
@@ -29,7 +28,7 @@ type Conductor struct {
 	closed  bool
 }
 
-// Listen makes the socket path, whose directory is there.
+// Listen creates a socket at path. The directory must exist.
 func Listen(path string) (*Conductor, error) {
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
@@ -43,10 +42,10 @@ func Listen(path string) (*Conductor, error) {
 	return c, nil
 }
 
-// Environ is the environment of processes that the conductor stops.
+// Environ returns the environment for processes controlled by the conductor.
 func (c *Conductor) Environ() []string { return []string{failpoint.Variable + "=" + c.path} }
 
-// Passed are the steps that were passed since the last call, each once, in order.
+// Passed returns the steps passed since the last call, each once, in order.
 func (c *Conductor) Passed() []failpoint.Step {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +54,7 @@ func (c *Conductor) Passed() []failpoint.Step {
 	return passed
 }
 
-// Arm keeps every process that comes by a step there.
+// Arm stops every process that reaches the step.
 func (c *Conductor) Arm(s failpoint.Step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +64,7 @@ func (c *Conductor) Arm(s failpoint.Step) {
 	delete(c.reached, s)
 }
 
-// Disarm lets them go on.
+// Disarm lets the stopped processes continue.
 func (c *Conductor) Disarm(s failpoint.Step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,14 +79,14 @@ func (c *Conductor) disarmLocked(s failpoint.Step) {
 	delete(c.reached, s)
 }
 
-// Reached tells whether a process has come to an armed step.
+// Reached reports whether a process has reached an armed step.
 func (c *Conductor) Reached(s failpoint.Step) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reached[s]
 }
 
-// Close lets all processes go on, for good.
+// Close lets all processes continue and disables all steps.
 func (c *Conductor) Close() {
 	c.l.Close()
 	c.mu.Lock()
@@ -142,7 +141,7 @@ func (c *Conductor) serve(conn net.Conn) {
 	}
 }
 
-// pass notes a step; the channel is of one that is armed.
+// pass records a step. It returns the step's channel if the step is armed, and nil otherwise.
 func (c *Conductor) pass(s failpoint.Step) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

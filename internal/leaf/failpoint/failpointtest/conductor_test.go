@@ -15,8 +15,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
-// TestMain is also the processes of the tests: one that opens the socket itself, as the daemon
-// does, and one that the first starts and that inherits its connection, as a VMM does.
+// TestMain also runs the processes of the tests: one that opens the socket itself, like the daemon, and one
+// started by it that inherits its connection, like a VMM.
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
 	case "daemon":
@@ -53,7 +53,7 @@ func daemon() int {
 
 func listen(t *testing.T) *Conductor {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "fp") // t.TempDir is too long a path for a socket
+	dir, err := os.MkdirTemp("", "fp") // t.TempDir is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestProcessesStandAtTheStepThatIsArmed(t *testing.T) {
 	}
 }
 
-// One that is killed where it stands does not keep the conductor.
+// A process killed at a step does not block the conductor.
 func TestAProcessThatIsKilledAtItsStep(t *testing.T) {
 	c := listen(t)
 	c.Arm(failpoint.BranchReserved)

@@ -6,30 +6,30 @@ import (
 	"os"
 )
 
-// ConfigPath is where the initramfs holds the Config.
+// ConfigPath is the path of the Config in the initramfs.
 const ConfigPath = "/etc/forkd/machine.json"
 
-// Config is what the host tells the appliance's init.
+// Config is the host's configuration for the appliance's init.
 type Config struct {
-	// Hostname of the appliance.
+	// Hostname is the appliance's host name.
 	Hostname string `json:"hostname"`
-	// DataMount is where the data disk is mounted.
+	// DataMount is the mount point of the data disk.
 	DataMount string `json:"data_mount"`
-	// IPv6 says that the host has a route for it, so that the appliance gets one.
+	// IPv6 means that the host has an IPv6 route, so that the appliance gets one, too.
 	IPv6 bool `json:"ipv6,omitempty"`
 	// Services are started in order and restarted when they end.
 	Services []Service `json:"services"`
 }
 
-// Service is one supervised program. It is skipped if its program is not there,
-// so that a slimmer appliance still boots.
+// Service is one supervised program. If the program is missing, the service is skipped, so that a smaller
+// appliance still boots.
 type Service struct {
 	Name string   `json:"name"`
 	Args []string `json:"args"`
-	// Log is the file that gets its output; empty means the console.
+	// Log is the file for its output. If empty, it is the console.
 	Log string `json:"log,omitempty"`
-	// OOMScore is written to oom_score_adj, so that a full appliance loses a
-	// guest and not the service that would report it.
+	// OOMScore is written to oom_score_adj, so that an appliance without free memory loses a guest, not the
+	// service that would report it.
 	OOMScore int `json:"oom_score,omitempty"`
 }
 

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlPort is the second serial port: a way in that needs neither network
-// nor agent, so that an appliance with a broken network still stops cleanly.
+// controlPort is the second serial port. It works without network and agent, so that an appliance with a broken
+// network still stops cleanly.
 const controlPort = "/dev/ttyS1"
 
-// stopGrace is how long services get between SIGTERM and SIGKILL.
+// stopGrace is the time for services between SIGTERM and SIGKILL.
 const stopGrace = 10 * time.Second
 
-// serveControl obeys the host's lines until it is told to power off.
+// serveControl executes commands from the host until the power-off.
 func (a *appliance) serveControl() {
 	for {
 		if err := a.readControl(); err != nil {
@@ -68,7 +68,7 @@ func makeRaw(fd int) error {
 	return unix.IoctlSetTermios(fd, unix.TCSETS, t)
 }
 
-// powerOff stops everything, makes the data disk safe and ends the machine.
+// powerOff stops all processes, syncs and unmounts the data disk, and ends the machine.
 func (a *appliance) powerOff() {
 	a.logf("power-off requested")
 	a.sup.stop(stopGrace)

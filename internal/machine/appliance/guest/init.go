@@ -11,9 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/fairserver"
 )
 
-// step is one named part of the boot. A failing step is reported and the boot
-// goes on: an appliance with a console and an agent can be looked into, one
-// that stopped cannot.
+// step is one named part of the boot. If a step fails, the failure is reported and the boot continues: an
+// appliance with a console and an agent can be debugged, a stopped one cannot.
 type step struct {
 	name string
 	run  func(*appliance) error
@@ -24,7 +23,7 @@ var (
 		{"mount system directories", (*appliance).mountSystem},
 		{"load drivers", (*appliance).loadDevices},
 	}
-	// parallelSteps do not depend on each other, and mostly wait.
+	// parallelSteps are independent of each other and mostly wait.
 	parallelSteps = []step{
 		{"load modules", (*appliance).loadRest},
 		{"raise limits", (*appliance).raiseLimits},
@@ -34,15 +33,15 @@ var (
 	}
 )
 
-// appliance is the running system as its init sees it.
+// appliance is the running system from the view of its init.
 type appliance struct {
 	cfg     Config
 	console *os.File
 	sup     *supervisor
-	held    []any // what must not be collected, see keepKVM
+	held    []any // must not be garbage-collected, see keepKVM
 }
 
-// Run boots the appliance and stays until power-off; it does not return.
+// Run boots the appliance and runs until power-off. It does not return.
 func Run() {
 	a := &appliance{console: os.Stderr}
 	if os.Getpid() != 1 {

@@ -6,18 +6,17 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// keepKVM creates two idle VMs and keeps them for as long as the appliance
-// runs. The kernel patches its own code when the first VM appears and when the
-// last one goes (a static key in the scheduler, and two in KVM that count vCPUs
-// whose local APIC is off or missing). Emulated CPUs sometimes still run the old
-// bytes of another CPU's patch, and the kernel dies of a stray int3. With these
-// VMs the counts never touch zero again, so nothing is patched after the boot.
+// keepKVM creates two idle VMs and keeps them while the appliance runs. The kernel patches its own code when the
+// first VM appears and when the last one disappears (a static key in the scheduler, and two in KVM for vCPUs
+// whose local APIC is off or missing). Emulated CPUs sometimes still execute the old bytes of another CPU's
+// patch, and the kernel dies of a stray int3. With these VMs the counts never reach zero again, so no code is
+// patched after the boot.
 func (a *appliance) keepKVM() error {
 	sys, err := kvm.Open("/dev/kvm")
 	if err != nil {
 		return err
 	}
-	defer sys.Close() // the VMs live on
+	defer sys.Close() // the VMs stay open
 	for _, withAPIC := range []bool{true, false} {
 		if err := a.keepVM(sys, withAPIC); err != nil {
 			return fmt.Errorf("hold VM: %w", err)

@@ -12,9 +12,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// Without keepKVM an emulated machine dies of this within seconds: each first
-// VM and each last one makes the kernel patch its scheduler, while others are
-// in it.
+// Without keepKVM this test kills an emulated machine within seconds: each first and each last VM makes the
+// kernel patch its scheduler while other CPUs are executing it.
 func TestFirstAndLastVMsDoNotHurtTheMachine(t *testing.T) {
 	kvmtest.Require(t)
 	sys, err := kvm.Open("/dev/kvm")

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysctls make room for a thousand VMM processes with many mappings each.
-// Same-page merging stays off: it would tell one guest what another holds. Packets
-// are not forwarded: guests' networks end in user programs, which may send pings for them.
+// sysctls allow a thousand VMM processes with many mappings each. Same-page merging stays off, because it would
+// reveal the memory of one guest to another. Packets are not forwarded: guests' networks end in user programs,
+// which may send pings for them.
 var sysctls = map[string]string{
 	"/proc/sys/kernel/pid_max":              "4194304",
 	"/proc/sys/kernel/threads-max":          "1000000",
@@ -49,7 +49,7 @@ func (a *appliance) raiseLimits() error {
 	return errors.Join(errs...)
 }
 
-// enableControllers lets child cgroups use every controller the kernel has.
+// enableControllers enables all of the kernel's controllers for child cgroups.
 func enableControllers() error {
 	const root = "/sys/fs/cgroup/"
 	b, err := os.ReadFile(root + "cgroup.controllers")

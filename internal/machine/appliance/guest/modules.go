@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ModulesDir holds the uncompressed modules and the file "order": one file
-// name per line, dependencies first. The guest agent uses the same layout.
+// ModulesDir holds the uncompressed modules and the file "order": one file name per line, dependencies first. The
+// guest agent uses the same layout.
 const ModulesDir = "/lib/modules/forkd"
 
-// loadDevices loads the drivers that the boot waits for.
+// loadDevices loads the drivers needed for the boot to continue.
 func (a *appliance) loadDevices() error {
 	names, err := moduleOrder()
 	if err != nil {
@@ -25,8 +25,8 @@ func (a *appliance) loadDevices() error {
 	return loadAll(devices, nil)
 }
 
-// loadRest loads KVM and what sandboxes use. KVM's own set-up takes a second
-// under emulation, so it is done while network and disk come up.
+// loadRest loads KVM and the modules for sandboxes. KVM's initialization takes a second under emulation, so it
+// runs while network and disk are being set up.
 func (a *appliance) loadRest() error {
 	names, err := moduleOrder()
 	if err != nil {
@@ -45,8 +45,8 @@ func moduleOrder() ([]string, error) {
 	return strings.Fields(string(b)), nil
 }
 
-// split divides modules, each part in the old order, into drivers of the
-// appliance's own devices and the rest. KVM for another maker's CPU is left out.
+// split divides modules into drivers of the appliance's own devices and the rest; both keep their order. It drops
+// KVM for another vendor's CPU.
 func split(names, flags []string) (devices, rest []string) {
 	for _, name := range names {
 		switch {
@@ -61,8 +61,8 @@ func split(names, flags []string) (devices, rest []string) {
 	return devices, rest
 }
 
-// moduleOptions are by file name. AMD's CPUs need no guard against huge pages that
-// are executed while their size changes; with it, every VM has a thread more.
+// moduleOptions returns module options by file name. AMD's CPUs need no protection for huge pages that are
+// executed while their size changes. With it, every VM would have another thread.
 func moduleOptions(flags []string) map[string]string {
 	if slices.Contains(flags, "svm") {
 		return map[string]string{"kvm.ko": "nx_huge_pages=never"}
@@ -70,7 +70,7 @@ func moduleOptions(flags []string) map[string]string {
 	return nil
 }
 
-// cpuFlags are the first CPU's features.
+// cpuFlags returns the first CPU's features.
 func cpuFlags() []string {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

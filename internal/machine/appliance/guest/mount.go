@@ -38,7 +38,7 @@ func (a *appliance) mountSystem() error {
 			errs = append(errs, err)
 		}
 	}
-	// Redirected stdio expects these names.
+	// Redirected stdio needs these names.
 	for name, target := range map[string]string{
 		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0",
 		"/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2",
@@ -55,7 +55,7 @@ func (m mountPoint) mount() error {
 		return err
 	}
 	err := unix.Mount(m.source, m.target, m.fstype, m.flags, m.data)
-	if err != nil && !errors.Is(err, unix.EBUSY) { // devtmpfs may be mounted by the kernel
+	if err != nil && !errors.Is(err, unix.EBUSY) { // the kernel may have mounted devtmpfs
 		return fmt.Errorf("mount %s: %w", m.target, err)
 	}
 	return nil
@@ -64,7 +64,7 @@ func (m mountPoint) mount() error {
 // dataDevice is the appliance's only virtio-blk device.
 const dataDevice = "/dev/vda"
 
-// mountData mounts the data disk. The disk is formatted by the host, once.
+// mountData mounts the data disk. The host has formatted it.
 func (a *appliance) mountData() error {
 	if a.cfg.DataMount == "" {
 		return nil
@@ -90,7 +90,7 @@ func waitForPath(path string, limit time.Duration) error {
 	}
 }
 
-// unmountAll unmounts what is mounted below the roots that hold data.
+// unmountAll unmounts everything at or below the data disk's mount point.
 func (a *appliance) unmountAll() {
 	b, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *appliance) unmountAll() {
 		return
 	}
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	for i := len(lines) - 1; i >= 0; i-- { // newest first: a mount lies over older ones
+	for i := len(lines) - 1; i >= 0; i-- { // newest first: a mount covers older ones
 		f := strings.Fields(lines[i])
 		if len(f) < 2 || a.cfg.DataMount == "" || !within(f[1], a.cfg.DataMount) {
 			continue

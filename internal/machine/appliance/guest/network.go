@@ -11,27 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// QEMU's user-mode network hands out these addresses; using them directly
-// spares the appliance a DHCP client and its round trips.
+// QEMU's user-mode network assigns these addresses. Using them directly saves a DHCP client and its round trips.
 const (
 	guestAddr = "10.0.2.15/24"
 	gateway   = "10.0.2.2"
 	resolver  = "10.0.2.3"
 )
 
-// HostAddress is where the appliance finds the host's own loopback: the gateway leads there.
+// HostAddress is the address of the host's own loopback inside the appliance: the gateway leads there.
 const HostAddress = gateway
 
-// IPv6Net is the appliance's network of that version, which it has only if the host has
-// a route for it. It is not QEMU's own, which is of a kind that no list of private
-// networks names any more (fec0::/10): its gateway leads to the host's loopback, too.
+// IPv6Net is the appliance's IPv6 network, used only if the host has an IPv6 route. Its gateway leads to the host's
+// loopback, too. It is not QEMU's default (fec0::/10), because lists of private networks no longer contain that.
 const (
 	IPv6Net    = "fd66:6f72:6b6d::/64"
 	guestAddr6 = "fd66:6f72:6b6d::f/64"
-	gateway6   = "fd66:6f72:6b6d::2" // as QEMU numbers it
+	gateway6   = "fd66:6f72:6b6d::2" // QEMU's numbering
 )
 
-// OwnNetworks are those that QEMU makes for the appliance. The host's loopback is in each.
+// OwnNetworks returns the networks that QEMU creates for the appliance. Each of them contains the host's
+// loopback.
 func OwnNetworks() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix(guestAddr).Masked(), netip.MustParsePrefix(IPv6Net)}
 }
@@ -55,20 +54,20 @@ func (a *appliance) configureNetwork() error {
 	}
 	if a.cfg.IPv6 {
 		if err := addRoute(eth, guestAddr6, gateway6); err != nil {
-			a.logf("IPv6: %v", err) // the other version is there
+			a.logf("IPv6: %v", err) // IPv4 still works
 		}
 	}
 	return os.WriteFile("/etc/resolv.conf", []byte("nameserver "+resolver+"\n"), 0o644)
 }
 
-// addRoute gives a link an address and the default route over a gateway.
+// addRoute adds an address and a default route through a gateway to a link.
 func addRoute(link netlink.Link, address, gateway string) error {
 	addr, err := netlink.ParseAddr(address)
 	if err != nil {
 		return err
 	}
 	if addr.IP.To4() == nil {
-		addr.Flags = unix.IFA_F_NODAD // there is nobody else
+		addr.Flags = unix.IFA_F_NODAD // there are no other hosts
 	}
 	if err := netlink.AddrAdd(link, addr); err != nil {
 		return fmt.Errorf("add address %s: %w", address, err)
@@ -91,7 +90,7 @@ func linkUp(name string) error {
 	return nil
 }
 
-// findEthernet waits for the first network device that is not the loopback.
+// findEthernet waits for the first network device other than the loopback.
 func findEthernet(limit time.Duration) (netlink.Link, error) {
 	deadline := time.Now().Add(limit)
 	for {

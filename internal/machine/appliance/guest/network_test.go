@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ethernet puts the test into a network of its own, with a device that is up.
+// ethernet moves the test into a new network namespace with a device that is up.
 func ethernet(t *testing.T) netlink.Link {
 	t.Helper()
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Skipf("needs a network namespace: %v", err)
 	}

@@ -15,32 +15,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Restart delays double from min to max while a service keeps dying young.
+// The restart delay doubles from min to max while a service keeps ending soon after its start.
 const (
 	minRestartDelay = 200 * time.Millisecond
 	maxRestartDelay = 10 * time.Second
 	healthyAfter    = 30 * time.Second
 )
 
-// supervisor keeps the services running and reaps every orphan of the system.
+// supervisor keeps the services running and reaps all orphans of the system.
 type supervisor struct {
 	logf   func(string, ...any)
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	// mu is held while a process is started and while processes are reaped, so
-	// that a child cannot be reaped before it is in waiting.
+	// mu is held while a process is started and while processes are reaped, so that a child cannot be reaped
+	// before it is in waiting.
 	mu      sync.Mutex
 	waiting map[int]chan unix.WaitStatus
-	ends    map[string]ServiceStatus // of services that have ended before
+	ends    map[string]ServiceStatus // of services that ended at least once
 }
 
-// ServiceStatus is what became of a service so far.
+// ServiceStatus records how often a service was restarted, and how it last ended.
 type ServiceStatus struct {
 	Name     string `json:"name"`
 	Restarts int    `json:"restarts"`
-	Last     string `json:"last"` // how it ended last
+	Last     string `json:"last"` // how it last ended
 }
 
 // status lists the services that have ended at least once.
@@ -63,11 +63,11 @@ func newSupervisor(logf func(string, ...any)) *supervisor {
 	return s
 }
 
-// start begins reaping and one keeper per service. stop waits for the keepers.
+// start starts reaping, and one keeper per service. stop waits for the keepers.
 func (s *supervisor) start(services []Service) {
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, unix.SIGCHLD)
-	go s.reapLoop(child) // lives as long as the system
+	go s.reapLoop(child) // runs as long as the system
 	for _, svc := range services {
 		if _, err := os.Stat(svc.Args[0]); err != nil {
 			s.logf("service %s: not in this appliance", svc.Name)
@@ -81,7 +81,7 @@ func (s *supervisor) start(services []Service) {
 	}
 }
 
-// stop ends every process of the system, politely first.
+// stop ends all processes of the system, first with SIGTERM.
 func (s *supervisor) stop(grace time.Duration) {
 	s.cancel()
 	_ = unix.Kill(-1, unix.SIGTERM)
@@ -128,7 +128,7 @@ func (s *supervisor) reap() {
 	}
 }
 
-// keep runs a service again and again until the system stops.
+// keep runs a service repeatedly until the system stops.
 func (s *supervisor) keep(svc Service) {
 	delay := minRestartDelay
 	for s.ctx.Err() == nil {
@@ -141,7 +141,7 @@ func (s *supervisor) keep(svc Service) {
 		if time.Since(began) > healthyAfter {
 			delay = minRestartDelay
 		}
-		if delay < maxRestartDelay { // a service that never works must not fill the console
+		if delay < maxRestartDelay { // a permanently failing service must not fill the console
 			s.logf("service %s: %s; restart in %s", svc.Name, how, delay)
 		}
 		select {
@@ -152,7 +152,7 @@ func (s *supervisor) keep(svc Service) {
 	}
 }
 
-// runOnce runs a service to its end and tells how it ended.
+// runOnce runs a service to its end and returns how it ended.
 func (s *supervisor) runOnce(svc Service) string {
 	ended, err := s.spawn(svc)
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *supervisor) spawn(svc Service) (<-chan unix.WaitStatus, error) {
 	c := make(chan unix.WaitStatus, 1)
 	s.waiting[p.Pid] = c
 	s.setOOMScore(p.Pid, svc.OOMScore)
-	_ = p.Release() // reaped by reap, never by os
+	_ = p.Release() // reap collects it, never package os
 	return c, nil
 }
 
@@ -209,7 +209,7 @@ func (s *supervisor) setOOMScore(pid, score int) {
 	}
 }
 
-// maxLog is the size at which a service's log is moved aside before its next start.
+// maxLog is the size above which a service's log is rotated before its next start.
 const maxLog = 8 << 20
 
 func openLog(path string) (*os.File, error) {

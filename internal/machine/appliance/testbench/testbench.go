@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
-// Where the bench keeps its files in the appliance: on the data disk, so that
-// they survive a restart and tests meet the file system that forkd meets.
+// The bench's directories in the appliance. They are on the data disk, so that files survive a restart and tests
+// use the same file system as forkd.
 const (
 	root        = "/var/lib/forkd/.bench"
 	binDir      = root + "/bin"
@@ -24,30 +24,30 @@ const (
 	tmpDir      = root + "/tmp"
 )
 
-// Environment of tests; package kvmtest reads it.
+// Environment of tests, read by package kvmtest.
 const (
 	envKVM      = "FORKD_TEST_KVM"
 	envFixtures = "FORKD_TEST_FIXTURES"
 	envPrefix   = "FORKD_TEST_"
 )
 
-// Exit codes for what is not the test binary's own.
+// Exit codes that do not come from the test binary.
 const (
-	ExitTimeout = 124 // killed at the limit
+	ExitTimeout = 124 // killed at the time limit
 	ExitBroken  = 125 // the machine could not be started, or died
 )
 
-// Options of a Run.
+// Options of Run.
 type Options struct {
 	Timeout  time.Duration
-	Fixtures string // a directory on the host; "" for none
-	// Environ is the caller's environment; FORKD_TEST_* is passed on.
+	Fixtures string // a directory on the host; may be empty
+	// Environ is the caller's environment. FORKD_TEST_* is passed on.
 	Environ        []string
 	Stdout, Stderr io.Writer
 }
 
-// Run runs a test binary in the machine and returns its exit code. It starts
-// the machine if need be and leaves it running for the next package.
+// Run runs a test binary in the machine and returns its exit code. It starts the machine if needed, and leaves it
+// running for the next package.
 func Run(ctx context.Context, m *appliance.Appliance, opt Options, binary string, args []string) int {
 	code, err := run(ctx, m, opt, binary, args)
 	if err != nil {
@@ -98,7 +98,7 @@ type run1 struct {
 	opt    Options
 }
 
-// prepare uploads what the test needs and makes its command.
+// prepare uploads the test's files and returns its command.
 func (b *run1) prepare(binary string, args []string) (appliance.Command, error) {
 	remote, err := b.uploadBinary(binary)
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *run1) prepare(binary string, args []string) (appliance.Command, error) 
 	}, nil
 }
 
-// environment passes on what is meant for tests; paths of the host are not.
+// environment returns the variables for tests. Paths of the host are not passed on.
 func (b *run1) environment() map[string]string {
 	env := map[string]string{}
 	for _, kv := range b.opt.Environ {
@@ -135,7 +135,7 @@ func (b *run1) environment() map[string]string {
 	return env
 }
 
-// shell runs a line of shell in the appliance and returns what it printed.
+// shell runs a shell script in the appliance and returns its output.
 func (b *run1) shell(script string, args ...string) (string, error) {
 	var out, errs strings.Builder
 	res, err := appliance.Run(b.ctx, b.client, appliance.Command{
@@ -151,8 +151,9 @@ func (b *run1) shell(script string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// put uploads a file under its digest, unless it is there; size and digest are of the content. It appears only when
-// it is whole and on the disk: what a machine that was killed had not written yet would be there for good.
+// put uploads a file under its digest, unless it exists. size and digest are for the content. The file gets its
+// name only when it is complete and synced. Otherwise a machine killed before its writes reached the disk would
+// keep a damaged file forever.
 func (b *run1) put(f *os.File, size int64, digest, to string) error {
 	there, err := b.shell(`mkdir -p "$2"; if [ -e "$1" ]; then touch "$1"; stat -c %s "$1"; fi`, to, path.Dir(to))
 	if err != nil {

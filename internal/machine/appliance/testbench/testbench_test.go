@@ -17,8 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// roleEnv makes this test binary, run in the machine, behave like a test binary
-// of a certain kind.
+// roleEnv makes this test binary, running in the machine, behave like a certain kind of test binary.
 const roleEnv = "FORKD_TEST_BENCH_ROLE"
 
 func TestMain(m *testing.M) {
@@ -45,7 +44,7 @@ func TestMain(m *testing.M) {
 
 const floodSize = 10 << 20
 
-// flood writes floodSize bytes that cannot be confused with each other.
+// flood writes floodSize bytes of distinct lines.
 func flood(w io.Writer) {
 	buf := make([]byte, 0, floodSize)
 	for i := 0; len(buf) < floodSize; i++ {
@@ -78,7 +77,7 @@ func TestExitCodeComesBack(t *testing.T) {
 	}
 }
 
-// What a machine that was killed left short is not run, and what is damaged on the way is not kept.
+// A binary left incomplete by a killed machine is not run, and one damaged during the upload is not kept.
 func TestUploadsAreWhole(t *testing.T) {
 	m, err := appliance.Open(kvmtest.Machine(t))
 	if err != nil {

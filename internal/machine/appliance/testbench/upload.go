@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// kept is how many test binaries stay on the data disk for the next run.
+// kept is the number of test binaries that stay on the data disk for later runs.
 const kept = 40
 
 func (b *run1) uploadBinary(name string) (string, error) {
@@ -39,7 +39,7 @@ func (b *run1) uploadBinary(name string) (string, error) {
 	return to, err
 }
 
-// requireStatic refuses what the machine's kernel would call "no such file".
+// requireStatic rejects binaries for which the machine's kernel would report "no such file".
 func requireStatic(f io.ReaderAt) error {
 	e, err := elf.NewFile(f)
 	if err != nil {
@@ -53,7 +53,7 @@ func requireStatic(f io.ReaderAt) error {
 	return nil
 }
 
-// uploadTestdata returns the directory to run in: it holds the test data.
+// uploadTestdata returns the working directory for the test, which contains the test data.
 func (b *run1) uploadTestdata(dir string) (string, error) {
 	st, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,14 +88,14 @@ func (b *run1) unpack(archive *os.File) (string, error) {
 	if err := b.put(archive, size, digest, to+".tar"); err != nil {
 		return "", err
 	}
-	// On the disk before it has its name: a machine that is killed would leave empty files that every later run takes.
+	// Sync before the rename: a machine that is killed would otherwise leave empty files that every later run
+	// uses.
 	_, err = b.shell(`[ -d "$1.d" ] || { rm -rf "$1.new"; mkdir "$1.new"; tar -xf "$1.tar" -C "$1.new"; sync; mv "$1.new" "$1.d"; }`,
 		to)
 	return to + ".d", err
 }
 
-// writeTar writes regular files and directories, with times left out so that
-// the same content has the same digest.
+// writeTar writes regular files and directories. It omits times, so that the same content has the same digest.
 func writeTar(w io.Writer, dir string) error {
 	tw := tar.NewWriter(w)
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -106,7 +106,7 @@ func writeTar(w io.Writer, dir string) error {
 		if d.IsDir() {
 			return tw.WriteHeader(h)
 		}
-		info, err := os.Stat(name) // a link travels as what it leads to
+		info, err := os.Stat(name) // a link is replaced by its target
 		if err != nil {
 			return err
 		}
@@ -128,8 +128,8 @@ func writeTar(w io.Writer, dir string) error {
 	return tw.Close()
 }
 
-// uploadFixtures makes the directory that kvmtest.Fixture looks into. Files are
-// stored by digest and linked, so that sets share what is equal.
+// uploadFixtures creates the directory for kvmtest.Fixture. Files are stored by digest and linked, so that sets
+// share equal files.
 func (b *run1) uploadFixtures(dir string) (string, error) {
 	names, err := fixtureNames(dir)
 	if err != nil {

@@ -16,30 +16,28 @@ import (
 	"github.com/forkd/forkd/internal/sys/fsverity"
 )
 
-// Checked is when a layer was last read whole and compared with its digests, and
-// what was wrong with it then.
+// Checked is the result of a layer's last check, which reads the whole layer and compares it with its digests.
 type Checked struct {
 	At     time.Time
-	Damage string // empty: nothing
+	Damage string // empty if undamaged
 }
 
-// checks are the store's memory of that. It is kept in a file of the store, so that a
-// scrub goes on where the last daemon was. The file is a convenience: one that is
-// lost or damaged costs reading the layers again.
+// checks caches these results. They are stored in a file, so that a scrub continues where the last daemon
+// stopped. If the file is lost or damaged, the layers are read again.
 type checks struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	by    map[layer.ID]Checked
 	saved time.Time
-	// noVerity is set once the file system has said that it has no fs-verity.
+	// noVerity is set once the file system has reported that it lacks fs-verity.
 	noVerity bool
-	verity   func(*os.File) error // fsverity.Enable; tests replace it
+	verity   func(*os.File) error // fsverity.Enable, replaced by tests
 }
 
 const (
 	checkedFile     = "checked.json"
 	checkedFormat   = 1
 	maxCheckedBytes = 64 << 20
-	// saveEvery bounds what a crash makes the scrub read again, and how often the file is written.
+	// saveEvery limits how often the file is written, and the work that a scrub repeats after a crash.
 	saveEvery = 2 * time.Second
 )
 
@@ -91,7 +89,7 @@ func (s *Store) loadChecked() {
 	}
 }
 
-// Checked tells of a layer's last check; false if there was none.
+// Checked returns a layer's last check, or false if it was never checked.
 func (s *Store) Checked(id layer.ID) (Checked, bool) {
 	s.checks.mu.Lock()
 	defer s.checks.mu.Unlock()
@@ -99,8 +97,8 @@ func (s *Store) Checked(id layer.ID) (Checked, bool) {
 	return c, ok
 }
 
-// SetChecked notes what was found out of a layer. What changes is durable at once, the
-// time alone a little later.
+// SetChecked stores the result of a layer's check. A change of the damage is saved immediately, a new time alone
+// a little later.
 func (s *Store) SetChecked(id layer.ID, c Checked) error {
 	s.checks.mu.Lock()
 	before, known := s.checks.by[id]
@@ -113,14 +111,14 @@ func (s *Store) SetChecked(id layer.ID, c Checked) error {
 	return s.SaveChecked()
 }
 
-// SaveChecked writes what SetChecked noted, without layers that are gone.
+// SaveChecked saves the results of SetChecked. It drops layers that no longer exist.
 func (s *Store) SaveChecked() error {
-	unlock, err := s.lock() // the file's temporary name is the same for all processes
+	unlock, err := s.lock() // all processes use the same temporary name
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	s.checks.mu.Lock() // after the store's lock, as everywhere
+	s.checks.mu.Lock() // always locked after the store's lock
 	defer s.checks.mu.Unlock()
 	maps.DeleteFunc(s.checks.by, func(id layer.ID, _ Checked) bool {
 		_, err := os.Lstat(s.layerPath(id))
@@ -137,9 +135,9 @@ func (s *Store) SaveChecked() error {
 	return nil
 }
 
-// Check reads a layer whole, compares it with its digests, and notes what it found, with
-// the time. pause is called before every chunk, of so many bytes, and may block; an error
-// of it ends the check. A layer without digests is ErrUnhashed.
+// Check reads a whole layer, compares it with its digests, and stores the result with the time. pause is called
+// before each chunk with its size, and may block; an error from it ends the check. If the layer has no digests,
+// Check returns ErrUnhashed.
 func (s *Store) Check(ctx context.Context, id layer.ID, now func() time.Time,
 	pause func(ctx context.Context, bytes int64) error) (Checked, error) {
 	v, err := s.OpenVerification(id)
@@ -172,7 +170,7 @@ func (s *Store) Check(ctx context.Context, id layer.ID, now func() time.Time,
 	return c, s.SetChecked(id, c)
 }
 
-// damageText says where a layer is damaged; of many places the first.
+// damageText describes the first damage and counts the others.
 func damageText(all []Damage) string {
 	text := DamageText(all[0].Damage)
 	if more := len(all) - 1; more > 0 {
@@ -181,9 +179,9 @@ func damageText(all []Damage) string {
 	return text
 }
 
-// DamageText says where a layer is damaged, and how.
+// DamageText describes the location and kind of a damage.
 func DamageText(d layer.Damage) string {
-	if d.Length == 0 { // as a whole
+	if d.Length == 0 { // the whole layer
 		return d.Detail
 	}
 	return fmt.Sprintf("bytes %d to %d: %s", d.Offset, d.Offset+d.Length-1, d.Detail)
@@ -192,14 +190,14 @@ func DamageText(d layer.Damage) string {
 // ErrUnhashed: the layer has no digests yet.
 var ErrUnhashed = errors.New("layer has no digests yet")
 
-// maxHoles is how many times as long as what is allocated of it a layer may be to be
-// protected: the kernel hashes holes as well, and a disk's base is nearly all holes.
+// maxHoles limits the ratio of a protected layer's length to its allocated size. The kernel hashes holes as well,
+// and the base of a disk consists mostly of holes.
 const maxHoles = 4
 
-// protect has the kernel check a layer at each read from now on, where the file system
-// can. That hashes the file once more, so it is done by a check, which is slow and in the
-// background, and not when a snapshot is made. It is tried once for a store that cannot, and again at
-// the next check of a layer that somebody has open for writing still, as the VM whose memory it was.
+// protect makes the kernel verify a layer on each read from now on, if the file system can. This hashes the file
+// once more. So a check does it, which is slow and in the background, not the creation of a snapshot. If the
+// store has no support, it is tried only once. If another process still has the layer open for writing, such as
+// the VM whose memory it was, the next check tries again.
 func (s *Store) protect(ctx context.Context, id layer.ID) {
 	s.checks.mu.Lock()
 	skip, enable := s.checks.noVerity, s.checks.verity
@@ -227,6 +225,6 @@ func (s *Store) protect(ctx context.Context, id layer.ID) {
 	}()
 	select {
 	case <-done:
-	case <-ctx.Done(): // nothing ends the system call but the process's end, which is likely what is wanted
+	case <-ctx.Done(): // only the end of the process can end the system call, and that is probably imminent
 	}
 }

@@ -48,8 +48,8 @@ func flipBit(t *testing.T, path string, at int64) {
 	}
 }
 
-// One bit in the content, or in the header, is found, remembered by the next one that
-// opens the store, and forgotten when the file is right again.
+// A flipped bit in the content or in the header is found, remembered by the next store, and forgotten when the
+// file is correct again.
 func TestAFlippedBitIsFoundAndRemembered(t *testing.T) {
 	for _, at := range []int64{layer.ContentOffset + 100, 20} {
 		dir := t.TempDir()
@@ -80,7 +80,7 @@ func TestAFlippedBitIsFoundAndRemembered(t *testing.T) {
 	}
 }
 
-// A check that is cut short notes nothing; what was noted of layers that are gone goes.
+// An interrupted check stores no result. Results for layers that are gone are removed.
 func TestACheckThatIsCutShort(t *testing.T) {
 	s, err := Open(t.TempDir(), Options{})
 	if err != nil {
@@ -107,8 +107,8 @@ func TestACheckThatIsCutShort(t *testing.T) {
 	}
 }
 
-// fs-verity is enabled when a layer is checked, not when it is made, and not tried again
-// where there is none, nor for a file that is nearly all holes.
+// fs-verity is enabled when a layer is checked, not when it is created. It is not tried again on a file system
+// without it, nor for a file that consists mostly of holes.
 func TestTheKernelIsAskedToProtectLayers(t *testing.T) {
 	s, err := Open(t.TempDir(), Options{})
 	if err != nil {

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	crashDir = "FORKD_LAYER_CRASH_DIR" // makes the test binary a child that lives through scenario
-	crashAt  = "FORKD_LAYER_CRASH_AT"  // and kills itself before the step of that number
+	crashDir = "FORKD_LAYER_CRASH_DIR" // makes the test binary a child that runs scenario
+	crashAt  = "FORKD_LAYER_CRASH_AT"  // and kills itself before the step with this number
 )
 
-// scenario goes through every step that changes a store.
+// scenario executes every step that changes a store.
 func scenario(s *Store) error {
 	base, err := write(s, layer.ID{}, 1, true)
 	if err != nil {
@@ -60,13 +60,13 @@ func scenario(s *Store) error {
 		return err
 	}
 	r, err := s.GC(false)
-	if err == nil && len(r.Layers) < 2 { // more if an earlier life left some
+	if err == nil && len(r.Layers) < 2 { // more if an earlier run left some
 		err = fmt.Errorf("collected %+v, want base and diff", r)
 	}
 	return err
 }
 
-// crashChild runs in the child. It exits with 0 if it got through alive.
+// crashChild runs in the child. It exits with 0 if it survived.
 func crashChild(dir string) int {
 	stop, err := strconv.Atoi(os.Getenv(crashAt))
 	if err != nil {
@@ -113,8 +113,8 @@ func TestAStoreSurvivesAKillAtEachStep(t *testing.T) {
 	}
 }
 
-// checkWhole: what is listed and what is held is whole, and a collection leaves
-// just what is held.
+// checkWhole checks that all listed and pinned layers are whole, and that a collection leaves only the pinned
+// ones.
 func checkWhole(t *testing.T, s *Store) {
 	t.Helper()
 	v, err := s.Verify(t.Context(), nil)
@@ -144,8 +144,7 @@ func checkWhole(t *testing.T, s *Store) {
 	}
 }
 
-// An error at each step: nothing is open, nothing is listed that is not whole, and
-// nothing half-written stays in tmp.
+// After an error at any step, all files are closed, only whole layers are listed, and tmp has no partial files.
 func TestAStoreSurvivesAnErrorAtEachStep(t *testing.T) {
 	var steps []string
 	hook(t, func(step string) error { steps = append(steps, step); return nil })
@@ -179,7 +178,7 @@ func TestAStoreSurvivesAnErrorAtEachStep(t *testing.T) {
 	}
 }
 
-// Durable before named, named before forgotten: the order of the steps.
+// The order of the steps: a file is synced before it gets its name, and the directory after that.
 func TestTheOrderOfSteps(t *testing.T) {
 	var steps []string
 	hook(t, func(step string) error { steps = append(steps, step); return nil })

@@ -1,8 +1,6 @@
-// Package store keeps layers in a directory: it gives them their names, counts
-// who needs them, by durable pins and by open use in any process, and removes
-// what nobody needs (docs/inside/formats/layer.md). It knows no chain's meaning: which
-// layers make up what is in its callers' manifests, which name layers by ID only,
-// so that a store can be moved or copied. Package snapshot calls it. The trap: a
-// layer that was just committed is kept by its open handle alone; close that after
-// the Pin, not before.
+// Package store keeps layers in a directory. It names them, and counts their users: durable pins, and open
+// handles in any process. It removes unused layers (docs/inside/formats/layer.md). It does not know which layers
+// form a chain: its callers' manifests do, and name layers by ID only, so that a store can be moved or copied.
+// Package snapshot calls it. Beware: only its open handle keeps a newly committed layer. Close the handle after
+// Pin, not before.
 package store

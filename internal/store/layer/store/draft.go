@@ -10,9 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Draft is a layer that is being written, through the writer's methods. Its
-// owner ends it with Commit or Discard; Discard after Commit does nothing. Not
-// safe for concurrent use.
+// Draft is a layer being written, with the writer's methods. The owner ends it with Commit or Discard; Discard
+// after Commit does nothing. It is not safe for concurrent use.
 type Draft struct {
 	*layer.Writer
 	s     *Store
@@ -20,14 +19,13 @@ type Draft struct {
 	ended bool
 }
 
-// DraftOptions are how a layer is written.
+// DraftOptions configures the writing of a layer.
 type DraftOptions struct {
-	// Bytes of content that are coming, if known: a disk without room for them
-	// is refused now and not half way.
+	// Bytes is the size of the content, if known. If the disk lacks room for it, Create fails early.
 	Bytes int64
 }
 
-// Create begins a layer. A spec without an ID gets one.
+// Create begins a layer. If the spec has no ID, Create sets one.
 func (s *Store) Create(spec layer.Spec, opt DraftOptions) (*Draft, error) {
 	d, err := s.create(spec, opt)
 	if err != nil {
@@ -63,7 +61,7 @@ func (s *Store) create(spec layer.Spec, opt DraftOptions) (*Draft, error) {
 	return &Draft{Writer: w, s: s, file: f}, nil
 }
 
-// before looks at the disk's room while a layer grows.
+// before checks the disk's free space as a layer grows.
 func (s *Store) before(step layer.Step, bytes int64) error {
 	if err := failpoint.At(failpoint.LayerPrefix + "write." + failpoint.Step(step)); err != nil {
 		return err
@@ -71,9 +69,8 @@ func (s *Store) before(step layer.Step, bytes int64) error {
 	return s.room(bytes)
 }
 
-// Commit makes the layer exist: content durable, then the name. Until the
-// handle is closed or a pin names it, nothing else keeps it. After an error the
-// draft is gone.
+// Commit makes the layer's content durable and then gives it its name. Until a pin names the layer, only the
+// returned handle keeps it. After an error the draft has ended.
 func (d *Draft) Commit() (*Handle, error) {
 	if d.ended {
 		return nil, fmt.Errorf("commit layer %s: its draft has ended", d.Spec().ID)
@@ -107,7 +104,7 @@ func (d *Draft) publishLocked(id layer.ID) (*Handle, error) {
 		return nil, err
 	}
 	d.ended = true
-	d.file.Close() // and with it its lock; the store's keeps GC off until the handle has one
+	d.file.Close() // releases its lock; the store's lock keeps GC away until the handle has one
 	err := failpoint.At(failpoint.LayerPrefix + "commit.sync")
 	if err == nil {
 		err = durable.SyncDir(s.path(layersDir))
@@ -122,13 +119,13 @@ func (d *Draft) publishLocked(id layer.ID) (*Handle, error) {
 	return h, nil
 }
 
-// takeBack removes a layer that has its name and cannot be vouched for.
+// takeBack removes a named layer that may not be durable.
 func (s *Store) takeBack(id layer.ID, err error) error {
 	os.Remove(s.layerPath(id))
 	return err
 }
 
-// rename is the step that makes a file exist. It replaces nothing.
+// rename gives a file its final name. It replaces no existing file.
 func rename(step, from, to string) error {
 	if err := failpoint.At(failpoint.LayerPrefix + failpoint.Step(step)); err != nil {
 		return err
@@ -136,7 +133,7 @@ func rename(step, from, to string) error {
 	return durable.RenameNew(from, to)
 }
 
-// Discard removes what was written.
+// Discard removes the layer's file.
 func (d *Draft) Discard() {
 	if !d.ended {
 		d.ended = true
@@ -144,14 +141,13 @@ func (d *Draft) Discard() {
 	}
 }
 
-// File is the file that the layer is written to, for a base that somebody else
-// places in it (layer.Writer.Placed). It is the draft's to close.
+// File returns the layer's file, for a caller that places a base in it (layer.Writer.Placed). The draft closes
+// it.
 func (d *Draft) File() *os.File { return d.file }
 
-// Compact writes one layer that shows what chain[from:to] shows and can take
-// their place, in at most so many runs (layer.MaxRuns if that is 0); the chain
-// begins with its base. The layers themselves stay, for
-// as long as they are held or open.
+// Compact writes one layer with the content of chain[from:to], to replace them. It has at most runs runs
+// (layer.MaxRuns if runs is 0). The chain begins with its base. The replaced layers stay as long as they are
+// pinned or open.
 func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to, runs int,
 	progress func(done, total int64)) (*Handle, error) {
 	spec, err := layer.CompactSpec(layer.NewID(), chain, from, to)
@@ -169,8 +165,8 @@ func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to, run
 	return d.Commit()
 }
 
-// compactBytes is about how much room a compaction takes: not more than the
-// layers themselves, which may have holes.
+// compactBytes estimates the size of a compaction. It is at most the size of the layers on disk, which may have
+// holes.
 func compactBytes(chain []*layer.Layer, from, to, runs int) int64 {
 	var stored int64
 	for _, l := range chain {

@@ -12,12 +12,12 @@ import (
 	"github.com/forkd/forkd/internal/store/layer"
 )
 
-// folder is the store's directory: where its files are, the locks that processes share,
-// and the room that is left for more. It knows nothing of what is in the files.
+// folder is the store's directory: the locations of its files, the locks shared by processes, and the check for
+// free space. It does not know the content of the files.
 type folder struct {
 	dir     string
-	reserve int64                           // bytes of the disk that must stay free
-	free    func(dir string) (int64, error) // bytes; tests replace it
+	reserve int64                           // bytes of the disk to keep free
+	free    func(dir string) (int64, error) // in bytes; replaced by tests
 }
 
 func (d *folder) path(elem ...string) string {
@@ -28,8 +28,8 @@ func (d *folder) layerPath(id layer.ID) string { return d.path(layersDir, id.Str
 
 func (d *folder) digestsPath(id layer.ID) string { return d.layerPath(id) + digestsSuffix }
 
-// lock keeps other processes, and other goroutines of this one, from changing
-// names in the store. The kernel drops it when the process dies.
+// lock keeps other processes, and other goroutines of this one, from changing names in the store. The kernel
+// releases it when the process dies.
 func (d *folder) lock() (unlock func(), err error) {
 	f, err := os.OpenFile(d.path(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -40,7 +40,7 @@ func (d *folder) lock() (unlock func(), err error) {
 		return nil, fmt.Errorf("lock layer store: %w", err)
 	}
 	return func() {
-		// Not by closing alone: a child that is being started may still have a copy.
+		// Closing alone would not do: a child process being started may still have a copy.
 		flock(f, unix.LOCK_UN)
 		f.Close()
 	}, nil
@@ -54,9 +54,8 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// tempFileLocked makes a locked file in the store's tmp. Its lock tells it from one
-// whose process is gone. The caller has the store's lock, or GC could come
-// between the making and the locking.
+// tempFileLocked creates a locked file in the store's tmp. The lock distinguishes it from files of dead
+// processes. The caller must hold the store's lock; otherwise GC could run before the file is locked.
 func (d *folder) tempFileLocked() (*os.File, error) {
 	f, err := os.OpenFile(d.path(tempDir, layer.NewID().String()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -69,8 +68,7 @@ func (d *folder) tempFileLocked() (*os.File, error) {
 	return f, nil
 }
 
-// writeTemp writes a small file to tmp, durable but not named yet. The caller
-// renames or discards it.
+// writeTemp writes a small file to tmp and makes it durable. The caller renames or discards it.
 func (d *folder) writeTemp(b []byte) (*os.File, error) {
 	if err := d.room(int64(len(b))); err != nil {
 		return nil, err

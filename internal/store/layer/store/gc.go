@@ -15,16 +15,16 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Report is what a collection removed, or would remove.
+// Report lists the files that a collection removed, or would remove.
 type Report struct {
-	Layers []layer.ID // in the order of their names
-	Temps  int        // leftovers: of dead writers, and digests without a layer
-	Busy   int        // layers that no pin names, and that somebody still has open
-	Bytes  int64      // of disk space, all together
+	Layers []layer.ID // sorted by name
+	Temps  int        // files of dead writers, and digests without a layer
+	Busy   int        // unpinned layers that a process still has open
+	Bytes  int64      // total disk space
 }
 
-// GC removes the layers that no pin names and nobody has open, and what dead
-// writers left. With dryRun it removes nothing and only reports.
+// GC removes the layers that are neither pinned nor open, and the files of dead writers. With dryRun it only
+// reports them.
 func (s *Store) GC(dryRun bool) (Report, error) {
 	g := gc{s: s, dryRun: dryRun}
 	err := g.collect()
@@ -42,11 +42,11 @@ type gc struct {
 	s      *Store
 	dryRun bool
 	report Report
-	doomed []string // in tmp; their names are random and never used again
+	doomed []string // in tmp; their names are random and not reused
 }
 
-// collect decides under the store's lock and takes the names away. The
-// removal itself, which takes long for large files, is left for afterwards.
+// collect chooses the files and renames them under the store's lock. Removing large files takes long and is done
+// afterwards.
 func (g *gc) collect() error {
 	unlock, err := g.s.lock()
 	if err != nil {
@@ -63,8 +63,8 @@ func (g *gc) collect() error {
 	return g.layersLocked(held)
 }
 
-// pinnedLocked are the layers that pins name. The pins are made durable first:
-// a release that a power cut takes back must not find its layers gone.
+// pinnedLocked returns the pinned layers. It first makes the directory of pins durable: if a power cut undoes an
+// unpin, the layers must still exist.
 func (g *gc) pinnedLocked() (map[layer.ID]bool, error) {
 	if err := durable.SyncDir(g.s.path(pinsDir)); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (g *gc) pinnedLocked() (map[layer.ID]bool, error) {
 	return held, nil
 }
 
-// tempsLocked finds what nobody works on in tmp: the files of dead processes.
+// tempsLocked finds the files of dead processes in tmp.
 func (g *gc) tempsLocked() error {
 	entries, err := os.ReadDir(g.s.path(tempDir))
 	if err != nil {
@@ -105,16 +105,16 @@ func (g *gc) tempsLocked() error {
 }
 
 func (g *gc) layersLocked(held map[layer.ID]bool) error {
-	entries, err := os.ReadDir(g.s.path(layersDir)) // sorted: a layer comes before its digests
+	entries, err := os.ReadDir(g.s.path(layersDir)) // sorted: a layer precedes its digests
 	if err != nil {
 		return err
 	}
-	var kept, gone layer.ID // the last one of each
+	var kept, gone layer.ID // last kept and last removed layer
 	for _, e := range entries {
 		name, isDigests := strings.CutSuffix(e.Name(), digestsSuffix)
 		id, err := layer.ParseID(name)
 		if err != nil || !e.Type().IsRegular() {
-			continue // not ours
+			continue // not a file of the store
 		}
 		if held[id] || id == kept {
 			continue
@@ -138,9 +138,9 @@ func (g *gc) layersLocked(held map[layer.ID]bool) error {
 	return nil
 }
 
-// takeUnused takes a layer, or its digests, unless somebody uses the layer.
+// takeUnused takes a layer, or its digests, unless the layer is in use.
 func (g *gc) takeUnused(name string, id layer.ID, isDigests bool) (bool, error) {
-	if isDigests { // of a layer that is gone, or goes
+	if isDigests { // its layer is gone, or about to go
 		return g.take(name)
 	}
 	use, err := g.s.claimUse(id)
@@ -151,14 +151,14 @@ func (g *gc) takeUnused(name string, id layer.ID, isDigests bool) (bool, error) 
 	return g.take(name)
 }
 
-// take moves a file that nobody has open out of layers, to be removed.
+// take moves a file that is not open out of the layers directory, for removal.
 func (g *gc) take(name string) (bool, error) {
 	path, to := g.s.path(layersDir, name), g.s.path(tempDir, layer.NewID().String())
 	f, size, err := claim(path)
 	if f == nil || err != nil {
 		return false, err
 	}
-	defer f.Close() // after the rename: who waits for the lock then looks at the name
+	defer f.Close() // after the rename: a process that waits for the lock then checks the name
 	if !g.dryRun {
 		if err := failpoint.At(failpoint.LayerPrefix + "gc.rename"); err != nil {
 			return false, err
@@ -180,14 +180,14 @@ func (g *gc) remove() error {
 		if err := failpoint.At(failpoint.LayerPrefix + "gc.remove"); err != nil {
 			return err
 		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // another GC was here
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // another GC may have removed it
 			return err
 		}
 	}
 	return nil
 }
 
-// claim locks a file that nobody uses; nil if somebody does. Closing it frees it.
+// claim locks an unused file; it returns nil if the file is in use. Closing the file releases it.
 func claim(path string) (f *os.File, size int64, err error) {
 	f, err = durable.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -210,7 +210,7 @@ func claim(path string) (f *os.File, size int64, err error) {
 	return f, size, nil
 }
 
-// diskBytes is what a file takes on the disk.
+// diskBytes returns the size of a file on disk.
 func diskBytes(f *os.File) (int64, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -221,7 +221,7 @@ func diskBytes(f *os.File) (int64, error) {
 
 func blocksOf(st fs.FileInfo) int64 {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		return sys.Blocks * 512 // stat(2): units of 512, whatever st_blksize says
+		return sys.Blocks * 512 // stat(2): in units of 512 bytes, regardless of st_blksize
 	}
 	return st.Size()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/store/layer"
 )
 
-// collect runs a GC after a dry one, which must have foretold it.
+// collect runs a GC after a dry run, which must have predicted the result.
 func collect(t *testing.T, s *Store) Report {
 	t.Helper()
 	before := files(t, s)
@@ -65,15 +65,14 @@ func TestALayerGoesWhenNobodyNeedsIt(t *testing.T) {
 	}
 }
 
-// What a VM has of a layer's file takes nothing away from who uses the layer: it can
-// neither end nor forge the use, nor keep others out. When nobody uses it any more the
-// name goes, and the VM goes on seeing the content.
+// A VM's descriptor of a layer's file does not affect the layer's users: the VM can neither end nor fake a use,
+// nor lock out others. When the layer is unused, its name is removed, but the VM can still read the content.
 func TestAVMsDescriptorHasNoSayInALayersUse(t *testing.T) {
 	s := open(t, t.TempDir())
 	h := mustWrite(t, s, layer.ID{}, 7, false)
-	own, err := os.Open(s.layerPath(h.ID)) // as a VM has it
+	own, err := os.Open(s.layerPath(h.ID)) // like a VM's descriptor
 	must(t, err)
-	for _, fd := range []int{int(h.File().Fd()), int(own.Fd())} { // the first is what a VM had once
+	for _, fd := range []int{int(h.File().Fd()), int(own.Fd())} { // the first one was once a VM's
 		for _, how := range []int{unix.LOCK_UN, unix.LOCK_EX | unix.LOCK_NB, unix.LOCK_UN} {
 			must(t, unix.Flock(fd, how))
 		}
@@ -193,8 +192,7 @@ func TestNamesOfPins(t *testing.T) {
 	}
 }
 
-// Two stores on one directory lock each other out as two processes do: locks
-// belong to open files.
+// Two stores on one directory exclude each other like two processes, because locks belong to open files.
 func TestTwoStoresOnOneDirectory(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup

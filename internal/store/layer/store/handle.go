@@ -9,21 +9,20 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Handle is an open use of a layer, which reads through it until it is closed. It
-// keeps the layer for this process only. A VM that has the file open or mapped goes on
-// seeing its content, whatever becomes of the name; that the layer stays for more, a
-// branch or the next daemon, is for a pin to see to.
+// Handle is an open layer, readable until it is closed. It keeps the layer only while this process has it open. A
+// VM that has the file open or mapped can read its content even after the name is gone. To keep the layer longer,
+// for a branch or the next daemon, use a pin.
 type Handle struct {
 	*layer.Layer
 	s      *Store
 	shared *shared
 }
 
-// shared is the one open file behind all handles of a layer in this process.
+// shared is the one open file for all handles of a layer in this process.
 type shared struct {
 	layer *layer.Layer
 	file  *os.File
-	use   *os.File // keeps GC off the layer
+	use   *os.File // keeps GC away from the layer
 	users int      // guarded by Store.mu
 }
 
@@ -34,18 +33,18 @@ func (s *Store) Get(id layer.ID) (*Handle, error) {
 	if sh := s.use(id, nil); sh != nil {
 		return &Handle{Layer: sh.layer, s: s, shared: sh}, nil
 	}
-	mine, err := s.openShared(id) // without mu: others need not wait for this disk access
+	mine, err := s.openShared(id) // without mu, so that other calls need not wait for the disk
 	if err != nil {
 		return nil, notFound("layer "+id.String(), err)
 	}
 	sh := s.use(id, mine)
 	if sh != mine {
-		mine.close() // somebody else was sooner
+		mine.close() // another goroutine was faster
 	}
 	return &Handle{Layer: sh.layer, s: s, shared: sh}, nil
 }
 
-// use adds a user to the layer's open file; to fresh, if there is none yet.
+// use adds a user to the layer's open file. If there is no open file, it uses fresh.
 func (s *Store) use(id layer.ID, fresh *shared) *shared {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +58,7 @@ func (s *Store) use(id layer.ID, fresh *shared) *shared {
 	return s.open[id]
 }
 
-// Close ends the use. A second call does nothing. Not to be called by two
-// goroutines at once.
+// Close closes the handle. A second call does nothing. Two goroutines must not call it concurrently.
 func (h *Handle) Close() error {
 	if h.shared == nil {
 		return nil
@@ -77,7 +75,7 @@ func (h *Handle) Close() error {
 }
 
 func (s *Store) openShared(id layer.ID) (_ *shared, err error) {
-	// Before it is opened: GC looks at this lock, so that the name stays good.
+	// Begin the use before opening: GC checks this lock, so the name stays valid.
 	use, err := s.beginUse(id)
 	if err != nil {
 		return nil, err
@@ -98,7 +96,7 @@ func (s *Store) openShared(id layer.ID) (_ *shared, err error) {
 	return sh, nil
 }
 
-// Chain is an image and the handles of its layers.
+// Chain is an image with the handles of its layers.
 type Chain struct {
 	*layer.Image
 	handles []*Handle
@@ -126,7 +124,7 @@ func (s *Store) Chain(ids ...layer.ID) (*Chain, error) {
 	return c, nil
 }
 
-// Close ends the use of all layers. A second call does nothing.
+// Close closes all layers. A second call does nothing.
 func (c *Chain) Close() error {
 	var errs []error
 	for _, h := range c.handles {

@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/store/layer"
 )
 
-// TestMain also is the child that kills itself (crash_test.go), and looks for
-// descriptors that tests left open.
+// TestMain also runs the child that kills itself (crash_test.go), and checks for descriptors that tests left
+// open.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashDir); dir != "" {
 		os.Exit(crashChild(dir))
@@ -36,7 +36,7 @@ func openFiles() int {
 	}
 	n := 0
 	for _, fd := range fds {
-		// Not the runtime's own, which come as they are needed.
+		// Ignore the runtime's own descriptors, which are opened on demand.
 		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && filepath.IsAbs(to) && to != "/dev/null" && filepath.Dir(to) != "/proc/self" {
 			n++
 		}
@@ -64,7 +64,7 @@ func spec(parent layer.ID) layer.Spec {
 	return layer.Spec{Parent: parent, Kind: layer.Disk, Size: 256 * block}
 }
 
-// draft has the byte b in blocks 10 to 99.
+// draft returns a draft with the byte b in blocks 10 to 99.
 func draft(s *Store, parent layer.ID, b byte) (*Draft, error) {
 	d, err := s.Create(spec(parent), DraftOptions{Bytes: 90 * block})
 	if err != nil {
@@ -77,7 +77,7 @@ func draft(s *Store, parent layer.ID, b byte) (*Draft, error) {
 	return d, nil
 }
 
-// write makes a layer, and its digests if it is to be hashed.
+// write writes a layer and, if hashed, its digests.
 func write(s *Store, parent layer.ID, b byte, hashed bool) (*Handle, error) {
 	d, err := draft(s, parent, b)
 	if err != nil {
@@ -102,7 +102,7 @@ func mustWrite(t testing.TB, s *Store, parent layer.ID, b byte, hashed bool) *Ha
 	return h
 }
 
-// files are what is in the store, by path; the lock is no part of that.
+// files returns the paths of the store's files, except the lock.
 func files(t testing.TB, s *Store) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(s.dir, "*", "*"))
@@ -133,7 +133,7 @@ func sorted(ids ...layer.ID) []layer.ID {
 	return ids
 }
 
-// hook puts a failpoint in for one test, of this package's steps.
+// hook installs a failpoint function for this package's steps during one test.
 func hook(t testing.TB, f func(step string) error) {
 	t.Cleanup(failpoint.Set(func(s failpoint.Step) error {
 		return f(strings.TrimPrefix(string(s), failpoint.LayerPrefix))

@@ -12,8 +12,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Hash makes the digests of a layer that was written without, and does nothing if
-// it has them. pause is called before every chunk and may block; it may be nil.
+// Hash computes the digests of a layer if it has no digests yet. pause is called before each chunk and may block;
+// it may be nil.
 func (s *Store) Hash(ctx context.Context, id layer.ID, pause func(context.Context) error) error {
 	h, err := s.Get(id)
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *Store) Hash(ctx context.Context, id layer.ID, pause func(context.Contex
 	if err != nil {
 		return fmt.Errorf("hash layer %s: %w", id, layer.NoSpace(err))
 	}
-	// What the digests were just made of is what they say.
+	// The content matches the digests that were just computed from it.
 	return s.SetChecked(id, Checked{At: time.Now()})
 }
 
@@ -47,7 +47,7 @@ func (s *Store) writeDigests(id layer.ID, d *layer.Digests) error {
 	defer unlock()
 	err = rename("hash.rename", f.Name(), s.digestsPath(id))
 	if errors.Is(err, fs.ErrExist) {
-		return nil // another process was sooner
+		return nil // another process was faster
 	}
 	if err != nil {
 		return err
@@ -58,8 +58,8 @@ func (s *Store) writeDigests(id layer.ID, d *layer.Digests) error {
 	return durable.SyncDir(s.path(layersDir))
 }
 
-// Digest is the SHA-256 over a layer's digests, in hexadecimal: it stands for the
-// whole of it. An error that wraps ErrNotFound: it has none yet.
+// Digest returns the SHA-256 of a layer's digests, in hexadecimal. It identifies the whole content. If the layer
+// has no digests yet, the error wraps ErrNotFound.
 func (s *Store) Digest(id layer.ID) (string, error) {
 	h, err := s.Get(id)
 	if err != nil {
@@ -86,24 +86,22 @@ func (s *Store) digests(of layer.Info) (*layer.Digests, error) {
 	return layer.DecodeDigests(f, st.Size(), of)
 }
 
-// Damage is what verification found in a layer. Without a length it is of the
-// layer as a whole.
+// Damage is a damage found in a layer. If its length is 0, the whole layer is damaged.
 type Damage struct {
 	Layer layer.ID
 	layer.Damage
 }
 
-// Verified is what a verification found.
+// Verified is the result of a verification.
 type Verified struct {
-	Layers   int   // looked at
-	Bytes    int64 // of files compared with digests
+	Layers   int   // number of layers checked
+	Bytes    int64 // size of the files compared with digests
 	Damaged  []Damage
-	Unhashed []layer.ID // have no digests yet; only header and index were checked
+	Unhashed []layer.ID // layers without digests, where only header and index were checked
 }
 
-// Verify reads layers whole, all of the store if none is named, and compares
-// them with their digests. Damage is a finding, not an error. progress hears of
-// bytes of all of them together; it may be nil.
+// Verify reads whole layers and compares them with their digests. Without ids it verifies all of the store.
+// Damage is a result, not an error. progress reports bytes of all layers together; it may be nil.
 func (s *Store) Verify(ctx context.Context, progress func(done, total int64), ids ...layer.ID) (Verified, error) {
 	all := len(ids) == 0
 	if all {
@@ -123,28 +121,28 @@ func (s *Store) Verify(ctx context.Context, progress func(done, total int64), id
 	return v.Run(ctx, progress)
 }
 
-// Verification is layers opened with their digests, to be read whole: it finds
-// what was there at that moment, whatever is released and collected later.
+// Verification is a set of layers opened with their digests. Run verifies the layers as they were when opened,
+// even if they are unpinned and collected later.
 type Verification struct {
 	hashed  []*Handle
-	digests []*layer.Digests // of each of hashed
+	digests []*layer.Digests // parallel to hashed
 	total   int64
 	found   Verified
 }
 
-// OpenVerification opens layers as Verify does. The caller closes it.
+// OpenVerification opens layers for a verification. The caller closes it.
 func (s *Store) OpenVerification(ids ...layer.ID) (*Verification, error) {
 	return s.openVerification(false, ids)
 }
 
-// openVerification passes over layers that are gone if these are all that there were.
+// openVerification skips missing layers if all is set.
 func (s *Store) openVerification(all bool, ids []layer.ID) (*Verification, error) {
 	v := &Verification{}
 	for _, id := range ids {
 		h, err := s.Get(id)
 		if errors.Is(err, ErrNotFound) {
 			if all {
-				continue // removed since it was listed
+				continue // removed since the listing
 			}
 			v.Close()
 			return nil, err
@@ -170,7 +168,7 @@ func (s *Store) openVerification(all bool, ids []layer.ID) (*Verification, error
 	return v, nil
 }
 
-// Run reads the layers and says what it found. It is called once.
+// Run reads the layers and returns the result. It may be called only once.
 func (v *Verification) Run(ctx context.Context, progress func(done, total int64)) (Verified, error) {
 	var done int64
 	for i, h := range v.hashed {

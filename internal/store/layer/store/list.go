@@ -13,12 +13,12 @@ import (
 // Entry is a layer of the store.
 type Entry struct {
 	ID     layer.ID
-	Info   layer.Info // empty if Err is not nil
+	Info   layer.Info // unset if Err is not nil
 	Hashed bool       // it has digests
 	Err    error      // why it cannot be used
 }
 
-// List lists the layers in the order of their IDs.
+// List returns the layers sorted by ID.
 func (s *Store) List() ([]Entry, error) {
 	entries, err := os.ReadDir(s.path(layersDir))
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Store) List() ([]Entry, error) {
 	for _, e := range entries {
 		id, err := layer.ParseID(e.Name())
 		if err != nil {
-			continue // digests, or nothing of ours
+			continue // digests, or another file
 		}
 		en := Entry{ID: id, Hashed: s.Hashed(id)}
 		h, err := s.Get(id)
@@ -46,8 +46,8 @@ func (s *Store) List() ([]Entry, error) {
 	return out, nil
 }
 
-// Probe looks whether the layer is in the store and as long as it says itself. It
-// reads no more than a header, for those who list many.
+// Probe checks that the layer exists and has the size given in its header. It only reads the header, for callers
+// that list many layers.
 func (s *Store) Probe(id layer.ID) (layer.Info, error) {
 	f, err := durable.Open(s.layerPath(id))
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Store) Probe(id layer.ID) (layer.Info, error) {
 	return info, err
 }
 
-// Bytes is what the layer takes on the disk, its digests not counted.
+// Bytes returns the layer's size on disk, without its digests.
 func (s *Store) Bytes(id layer.ID) (int64, error) {
 	st, err := os.Lstat(s.layerPath(id))
 	if err != nil {
@@ -74,11 +74,11 @@ func (s *Store) Bytes(id layer.ID) (int64, error) {
 	return blocksOf(st), nil
 }
 
-// Path is the layer's file, for those who look at it from outside.
+// Path returns the path of the layer's file, for tools outside the store.
 func (s *Store) Path(id layer.ID) string { return s.layerPath(id) }
 
-// Scratch makes a file without a name in the store, for what is on its way to
-// become a layer. The caller closes it, and it is gone.
+// Scratch creates an unnamed file in the store, for data that is to become a layer. It disappears when the caller
+// closes it.
 func (s *Store) Scratch() (*os.File, error) {
 	if err := s.room(0); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (s *Store) Hashed(id layer.ID) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// IDs are the layers' in the store. Nothing is opened.
+// IDs returns the IDs of the layers in the store. It opens no files.
 func (s *Store) IDs() ([]layer.ID, error) {
 	entries, err := os.ReadDir(s.path(layersDir))
 	if err != nil {

@@ -19,14 +19,13 @@ import (
 const (
 	pinFormat   = 1
 	maxPinBytes = 1 << 20
-	// MaxPinned bounds the layers of one pin: far beyond any chain, and within
-	// the record's size.
+	// MaxPinned limits the layers of one pin. It is far longer than any chain, and fits into the record.
 	MaxPinned = 16384
 )
 
 var pinName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
 
-// record is a pin's file. Its name is the file's.
+// record is a pin's file. The file has the pin's name.
 type record struct {
 	Format int        `json:"format"`
 	Layers []layer.ID `json:"layers"`
@@ -56,8 +55,8 @@ func decodeRecord(b []byte) ([]layer.ID, error) {
 	return r.Layers, nil
 }
 
-// Pin keeps layers under a name until Unpin, across restarts. A second
-// Pin of the name replaces the first as a whole. All layers must exist.
+// Pin keeps layers under a name until Unpin, across restarts. A second Pin with the same name replaces the first.
+// All layers must exist.
 func (s *Store) Pin(name string, ids ...layer.ID) error {
 	if !pinName.MatchString(name) {
 		return fmt.Errorf("%w: %.140q", ErrName, name)
@@ -83,7 +82,7 @@ func (s *Store) pin(name string, ids []layer.ID) error {
 		return err
 	}
 	defer unlock()
-	for _, id := range ids { // under the lock: GC cannot take them any more
+	for _, id := range ids { // under the lock, GC cannot remove them any more
 		if _, err := os.Lstat(s.layerPath(id)); err != nil {
 			return notFound("layer "+id.String(), err)
 		}
@@ -100,7 +99,7 @@ func (s *Store) pin(name string, ids []layer.ID) error {
 	return durable.SyncDir(s.path(pinsDir))
 }
 
-// Unpin ends a pin. Its layers go at the next GC, if nothing else needs them.
+// Unpin removes a pin. Its layers are removed at the next GC unless they are still in use.
 func (s *Store) Unpin(name string) error {
 	if !pinName.MatchString(name) {
 		return fmt.Errorf("%w: %.140q", ErrName, name)
@@ -125,8 +124,8 @@ func (s *Store) Unpin(name string) error {
 	return nil
 }
 
-// Pins are all pins by name. Whoever keeps manifests compares them at its
-// start and releases those that a crash left without one.
+// Pins returns all pins by name. An owner of manifests compares them when it starts, and removes the pins that a
+// crash left without a manifest.
 func (s *Store) Pins() (map[string][]layer.ID, error) {
 	entries, err := os.ReadDir(s.path(pinsDir))
 	if err != nil {
@@ -136,7 +135,7 @@ func (s *Store) Pins() (map[string][]layer.ID, error) {
 	for _, e := range entries {
 		ids, err := s.readPin(e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // released meanwhile
+			continue // unpinned meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: pin %s: %w; until it is removed or written anew, no layer is removed",

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/store/layer"
 )
 
-// freeBytes is what an ordinary user could still write.
+// freeBytes returns the space available to an unprivileged user.
 func freeBytes(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -17,7 +17,7 @@ func freeBytes(dir string) (int64, error) {
 	return int64(st.Bavail) * st.Frsize, nil
 }
 
-// room refuses what would leave less than the reserve.
+// room returns an error if writing these bytes would use the reserve.
 func (d *folder) room(bytes int64) error {
 	free, err := d.free(d.dir)
 	if err != nil {
@@ -25,7 +25,7 @@ func (d *folder) room(bytes int64) error {
 	}
 	if bytes > free-d.reserve {
 		need := ""
-		if bytes > 0 { // else it is not known yet
+		if bytes > 0 { // otherwise the size is not known yet
 			need = fmt.Sprintf("%d MiB are needed, ", mib(bytes))
 		}
 		return fmt.Errorf("%w: %s%d MiB are free, of which %d MiB stay in reserve", layer.ErrNoSpace, need,
@@ -34,5 +34,5 @@ func (d *folder) room(bytes int64) error {
 	return nil
 }
 
-// mib rounds up, so that a little is not called nothing.
+// mib rounds up, so that a small size is not shown as 0.
 func mib(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }

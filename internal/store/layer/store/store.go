@@ -12,45 +12,43 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Sentinels that callers branch on; package layer has more.
+// Sentinels for callers to branch on. Package layer has more.
 var (
-	// ErrNotFound: there is no layer of that ID, or no pin of that name.
+	// ErrNotFound: there is no layer with this ID, or no pin with this name.
 	ErrNotFound = errors.New("not found in the layer store")
-	// ErrName: a pin cannot have that name.
+	// ErrName: the name is invalid for a pin.
 	ErrName = errors.New("bad name of a pin")
-	// ErrDamaged: a record of the store itself cannot be trusted.
+	// ErrDamaged: a record of the store itself is damaged.
 	ErrDamaged = errors.New("layer store is damaged")
 )
 
 const (
-	layersDir = "layers" // ID, and ID.digests beside it
+	layersDir = "layers" // ID, and ID.digests
 	pinsDir   = "pins"   // one record for each name
-	tempDir   = "tmp"    // what is written, and what is being removed
+	tempDir   = "tmp"    // files being written or removed
 	lockFile  = "lock"
 
 	digestsSuffix = ".digests"
 )
 
-// Options of a store.
+// Options configures a store.
 type Options struct {
-	// Reserve is how much of the disk must stay free, in bytes: a full disk hurts
-	// others than the one who filled it.
+	// Reserve is the space of the disk to keep free, in bytes. A full disk also affects other programs.
 	Reserve int64
 }
 
-// Store is one directory of layers. Several processes may have it open. It is
-// safe for concurrent use and needs no closing; its handles and drafts do.
+// Store is a directory of layers. Several processes may have it open. It is safe for concurrent use and needs no
+// closing; its handles and drafts do.
 type Store struct {
 	folder
 
 	mu   sync.Mutex
-	open map[layer.ID]*shared // by handles of this process
+	open map[layer.ID]*shared // layers with handles in this process
 
 	checks checks
 }
 
-// Open opens the store in dir, and makes it if there is none. It removes
-// nothing; GC does.
+// Open opens the store in dir. It creates the store if it is missing. It removes no files; GC does.
 func Open(dir string, opt Options) (*Store, error) {
 	for _, sub := range []string{layersDir, pinsDir, tempDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
@@ -65,7 +63,7 @@ func Open(dir string, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// notFound gives a missing file the store's sentinel.
+// notFound wraps a missing file's error in ErrNotFound.
 func notFound(what string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", what, ErrNotFound)
