@@ -55,10 +55,10 @@ type Case struct {
 	PauseSteps       []measure.Step `json:"pause_steps"`      // medians of the steps of the pauses, by the VMM's clock
 	GuestGapP50MS    float64        `json:"guest_gap_ms_p50"` // by the clock of a guest process that stamps it in a loop
 	GuestGapP99MS    float64        `json:"guest_gap_ms_p99"`
-	IdleGapMS        float64        `json:"guest_gap_ms_without"`       // largest gap of the same loop in a second without a branch
-	ReturnP50MS      float64        `json:"return_ms_p50"`              // until a call with wait=false returned, by the client's clock
-	AfterResumeP50MS float64        `json:"return_after_resume_ms"`     // median from the source's resume until that call returned, by the daemon's clock
-	AfterResumeP99MS float64        `json:"return_after_resume_ms_p99"` // 99th percentile of the same
+	IdleGapMS        float64        `json:"guest_gap_ms_without"`       // the same, in a second without a branch
+	ReturnP50MS      float64        `json:"return_ms_p50"`              // of a call with wait=false, by the client's clock
+	AfterResumeP50MS float64        `json:"return_after_resume_ms"`     // median, since the resume, by the daemon's clock
+	AfterResumeP99MS float64        `json:"return_after_resume_ms_p99"` // the same
 	TotalMS          float64        `json:"total_ms"`                   // until the snapshot was ready; median
 	BytesWritten     int64          `json:"bytes_written"`              // median
 	PausedBytes      int64          `json:"paused_bytes"`               // median

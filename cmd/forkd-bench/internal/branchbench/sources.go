@@ -45,7 +45,7 @@ func (s *Sources) Make(ctx context.Context, memory []int) (tags []string, err er
 			continue
 		}
 		_, err := s.Create(ctx, api.CreateSnapshotRequest{Tag: tag, Image: s.Image, MemoryMiB: mib})
-		if err == nil || client.CodeOf(err) != api.CodeConflict { // a conflict means another owner; an interrupted request may have made it
+		if err == nil || client.CodeOf(err) != api.CodeConflict { // also interrupted: it may exist
 			s.made = append(s.made, tag)
 		}
 		if err != nil {

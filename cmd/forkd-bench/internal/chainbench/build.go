@@ -42,7 +42,7 @@ func (c Config) build(ctx context.Context, deepest int) (ch chain, err error) {
 				Tag: tag, From: below, Exec: []string{"sh", "-c", fmt.Sprintf(step, depth, c.StepMiB)}, ExecUser: "root",
 			}
 			_, err := c.Client.CreateSnapshot(ctx, req, nil)
-			if err == nil || client.CodeOf(err) != api.CodeConflict { // a conflict means another owner; an interrupted request may have made it
+			if err == nil || client.CodeOf(err) != api.CodeConflict { // also interrupted: it may exist
 				ch.made = append(ch.made, tag)
 			}
 			if err != nil {

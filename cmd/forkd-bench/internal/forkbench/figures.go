@@ -23,16 +23,16 @@ type Figures struct {
 	OneArmedMS           float64 `json:"one_armed_ms"`            // until the child of a fork of one is armed
 	OneReadyMS           float64 `json:"one_ready_ms"`            // until it is ready, by the client's clock
 	OneAnswerMS          float64 `json:"one_answer_ms,omitempty"` // request to the answer of its first eval; absent without a warm Python
-	FloorWallMS          float64 `json:"floor_wall_ms,omitempty"` // absent, like the figures derived from it, if the VMs' host is unknown
+	FloorWallMS          float64 `json:"floor_wall_ms,omitempty"` // absent, like Ratio, if the VMs' host is unknown
 	Ratio                float64 `json:"ratio,omitempty"`         // armed to floor
 	EvalP50MS            float64 `json:"eval_ms_p50"`             // in the daemon, from request to answer
-	EvalDaemonP50MS      float64 `json:"eval_daemon_ms_p50"`      // part of EvalP50MS that the guest did not count as its own
+	EvalDaemonP50MS      float64 `json:"eval_daemon_ms_p50"`      // EvalP50MS without the guest's share
 	VMMAnonKiB           int64   `json:"vmm_anon_kib"`
 	GuestDirtyKiB        int64   `json:"guest_dirty_kib"`
 	PSSKiB               int64   `json:"pss_kib"`
 	MemAvailableDeltaKiB int64   `json:"mem_available_delta_kib,omitempty"` // per child
-	ToReady              *Use    `json:"to_ready,omitempty"`                // of a child of n, as the next field; absent if the VMs' host is unknown
-	ToAnswer             *Use    `json:"to_answer,omitempty"`               // also absent without a warm Python
+	ToReady              *Use    `json:"to_ready,omitempty"`                // child of n; absent if the host is unknown
+	ToAnswer             *Use    `json:"to_answer,omitempty"`               // as ToReady; needs a warm Python
 	OneToReady           *Use    `json:"one_to_ready,omitempty"`            // of a fork of one child
 	OneToAnswer          *Use    `json:"one_to_answer,omitempty"`
 	Pool                 int     `json:"pool"`
