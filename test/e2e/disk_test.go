@@ -16,8 +16,8 @@ dpkg --install /tmp/mine.deb >&2
 sync
 mine`
 
-// What one child installs is on its own disk: it survives in it, its siblings do
-// not have it, and the room comes back when it is killed.
+// A package installed by one child is on that child's disk. It survives there, siblings do not have
+// it, and the space is freed when the child is killed.
 func TestAPackageIsInstalledInOneChild(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
