@@ -19,7 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
-// app holds the global flags and the state that all commands share.
+// app holds the global flags and the shared state of all commands.
 type app struct {
 	ui.Printer
 	flags endpoint.Flags
@@ -54,7 +54,7 @@ func (a *app) completeTags(cmd *cobra.Command, _ []string, _ string) ([]string, 
 
 func (a *app) say(line string) { a.Note("%s", line) }
 
-// bench is the measured daemon and the host that its VMs run on.
+// bench is the measured daemon and the host of its VMs.
 type bench struct {
 	*client.Client
 	floors floor.Floors

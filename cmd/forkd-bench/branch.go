@@ -71,8 +71,8 @@ func newBranchCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// measureBranches measures branches, on snapshots that it makes itself if no tag is given. It
-// removes all of its snapshots, also after an error.
+// measureBranches measures branches. Without a given tag it makes its own snapshots. It removes all
+// of them, also after an error.
 func (a *app) measureBranches(ctx context.Context, cfg branchbench.Config,
 	memory []int) (_ []branchbench.Case, err error) {
 	unlock, err := lock("branch")

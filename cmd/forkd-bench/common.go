@@ -50,8 +50,8 @@ func place(where string, cpus int) string {
 	return fmt.Sprintf("%s, %d CPUs", where, cpus)
 }
 
-// lock makes sure that only one run of a benchmark is under way. Otherwise a second run would take
-// the first one's snapshots for leftovers of a killed run.
+// lock allows only one run of a benchmark at a time. Otherwise a second run would take the first
+// one's snapshots for leftovers of a killed run.
 func lock(name string) (unlock func(), err error) {
 	paths, err := endpoint.DefaultPaths()
 	if err != nil {

@@ -91,7 +91,7 @@ type side struct {
 
 func (o *compareOptions) sides() []side { return []side{{&o.A, "a"}, {&o.B, "b"}} }
 
-// complete fills in flags that were not set.
+// complete fills in unset flags.
 func (o *compareOptions) complete() error {
 	if o.Rounds < 2 || o.N < 1 {
 		return exit.UsageError{Err: errors.New("--rounds is at least 2, --count at least 1")}

@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
-// complete fills in the flags of a side that were not set.
+// complete fills in the unset flags of a side.
 func (s side) complete(children int) error {
 	if s.Pool < 0 {
 		s.Pool = children
@@ -41,8 +41,7 @@ func (s side) complete(children int) error {
 	return err
 }
 
-// programsIn returns the programs of a build that a daemon needs beside it. Older builds have
-// fewer.
+// programsIn returns a build's programs for a daemon. Older builds have fewer.
 func programsIn(dir string) (names []string, err error) {
 	needed := []string{"forkd", "forkd-vmm"}
 	for i, name := range append(needed, "forkd-net", "forkd-spawn") {
@@ -198,7 +197,7 @@ type visit struct {
 	there map[string]string // uploaded files, by their path on this host
 }
 
-// arguments uploads the files that the comparison needs, and returns the command line to run in the
+// arguments uploads the files for the comparison, and returns the command line to run in the
 // machine.
 func (v visit) arguments(ctx context.Context, a *app, o *compareOptions) ([]string, error) {
 	args := []string{
@@ -231,7 +230,7 @@ func (v visit) arguments(ctx context.Context, a *app, o *compareOptions) ([]stri
 	return args, nil
 }
 
-// programs uploads the programs of a build that a daemon needs.
+// programs uploads a build's programs for a daemon.
 func (v visit) programs(ctx context.Context, build string) (dir string, err error) {
 	dir = path.Join(v.bin, strconv.Itoa(len(v.there)))
 	names, err := programsIn(build)
@@ -303,8 +302,8 @@ for m in $(grep -o "$d/[^ ]*/debug" /proc/mounts); do umount -l "$m"; done
 rm -rf "$d"
 done`
 
-// visitDir matches the directories that a visit may remove. No other program's directories are
-// below one.
+// visitDir matches the directories of visits, which may be removed. No other program's directories
+// are below one.
 var visitDir = regexp.MustCompile(`^/(usr|var/lib/forkd)/\.(compare|peers)-[0-9]+$`)
 
 // dirs returns the visit's directories. It returns an error for any other path, which is a fault of

@@ -62,7 +62,7 @@ func newE2BCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// wire returns a client of the E2B API of the daemon that was found.
+// wire returns a client of the daemon's E2B API.
 func wire(e endpoint.Endpoint) (*e2bwire.Client, error) {
 	address, token := e.URL, e.Token
 	if strings.HasPrefix(address, "unix:") {

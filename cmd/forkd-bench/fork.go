@@ -89,8 +89,8 @@ func (a *app) printFork(f forkbench.Figures) error {
 	)
 }
 
-// used describes the resources that a child's VMM used. It returns an empty string if they were not
-// read.
+// used describes the resource usage of a child's VMM. It returns an empty string if the usage was
+// not read.
 func used(u *forkbench.Use) string {
 	if u == nil {
 		return ""

@@ -84,7 +84,7 @@ func (a *app) measureCycle(ctx context.Context, cfg lifebench.Config, args []str
 	return f, err
 }
 
-// measureIdle measures daemons that this program starts.
+// measureIdle measures daemons of its own.
 func (a *app) measureIdle(ctx context.Context, cfg lifebench.IdleConfig) (*lifebench.Idle, error) {
 	program, err := endpoint.Program("forkd")
 	if err != nil {

@@ -68,7 +68,8 @@ func limitBranches(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Value(engineKey{}).(*fakeengine.Engine).BranchLimit = int(args[0][0] - '0')
 }
 
-// expectLeft implements left TAG...: it checks that exactly these snapshots and no sandbox exist.
+// expectLeft implements left TAG...: it compares the list of snapshots, and checks for leftover
+// sandboxes.
 func expectLeft(ts *testscript.TestScript, _ bool, want []string) {
 	c := ts.Value(clientKey{}).(*client.Client)
 	list, err := c.ListSnapshots(context.Background())

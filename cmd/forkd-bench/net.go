@@ -202,8 +202,8 @@ func networkRow(f netnative.Figure) []string {
 	return []string{f.Name, number(f.Value) + " " + f.Unit, known(f.Floor, number), beside, interval, mark, met}
 }
 
-// serveNear answers at the port that guests carry bytes to. It serves on the daemon's host, or on
-// this host if the daemon is in the machine.
+// serveNear answers guests at a port. It serves on the daemon's host, or on this host if the daemon
+// is in the machine.
 func serveNear(ctx context.Context, b bench, port int, say func(string)) (stop func(), err error) {
 	if !b.floors.Known() {
 		return nil, errors.New("--host-port: the daemon was named by its URL, and may be on another host")
@@ -226,7 +226,7 @@ func serveNear(ctx context.Context, b bench, port int, say func(string)) (stop f
 	return func() { cancel(); <-done }, nil
 }
 
-// newFloorBulkCommand returns the command that answers guests on the daemon's host.
+// newFloorBulkCommand returns the command to answer guests on the daemon's host.
 func newFloorBulkCommand() *cobra.Command {
 	var port int
 	cmd := &cobra.Command{

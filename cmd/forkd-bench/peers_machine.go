@@ -51,8 +51,7 @@ func (a *app) peersInMachine(ctx context.Context, o peerOptions) (_ []peers.Row,
 	return c.Rows, nil
 }
 
-// peerArguments uploads the files that the peers need, and returns the command line to run in the
-// machine.
+// peerArguments uploads the peers' files, and returns the command line to run in the machine.
 func (v visit) peerArguments(ctx context.Context, a *app, o peerOptions) ([]string, error) {
 	args := []string{"/usr/bin/forkd-bench", "peers", "--here", "--json", "--count", strconv.Itoa(o.n),
 		"--memory-mib", strconv.Itoa(o.MemoryMiB)}

@@ -134,7 +134,7 @@ func parse(args []string) (o options, err error) {
 	f.DurationVar(&o.alone, "alone", time.Minute, "end when there is no daemon and no VM for this `time`")
 	f.StringVar(&o.sandbox, "sandbox", string(seccomp.On),
 		"at a system call that it has no need of: on (it is killed), log, trap; off: it gives up its capabilities only")
-	_ = f.MarkHidden("sandbox") // for finding calls that the list lacks; operators should not need to disable it
+	_ = f.MarkHidden("sandbox") // for finding missing calls in the list; operators should not need it
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

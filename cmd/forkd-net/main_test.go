@@ -53,7 +53,7 @@ func TestItEndsWhenItIsAlone(t *testing.T) {
 }
 
 // The test runs the whole program except for its loss of privileges. It binds a VM, which asks for
-// an address that is always denied.
+// a forbidden address.
 func TestAVMsFlowToLoopbackIsDenied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
 	o, err := parse([]string{"--control", path})

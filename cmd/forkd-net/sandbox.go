@@ -24,16 +24,16 @@ func dropPrivileges() error {
 	return selfbox.Keep(0, 0)
 }
 
-// certificates are the paths where package crypto/x509 looks for the system's certificates, on the
-// distributions that it supports. It reads them at the first verification.
+// certificates are the paths of the system's certificates in package crypto/x509, for its supported
+// distributions. It reads them at the first verification.
 var certificates = []string{
 	"/etc/ssl/certs", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem", "/etc/pki/tls/certs", "/etc/pki/tls/cacert.pem",
 	"/etc/pki/ca-trust/extracted", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
 	"/var/lib/ca-certificates",
 }
 
-// files returns the paths that forkd-net opens while it serves: certificates, and the folders of
-// its log and its socket.
+// files returns the paths to open while forkd-net serves: certificates, and the folders of its log
+// and its socket.
 func (o *options) files() (open []selfbox.Path) {
 	for _, name := range append(certificates, os.Getenv("SSL_CERT_FILE")) {
 		if name != "" {
@@ -51,9 +51,9 @@ func (o *options) files() (open []selfbox.Path) {
 	return append(open, selfbox.Path{Name: filepath.Dir(o.control), Rights: landlock.Remove})
 }
 
-// confine permanently drops the rights that the process does not need while it serves, and
-// describes the result. It reports a protection that this host does not support, and continues
-// without it. forkd-net has no capabilities in any case.
+// confine permanently drops all rights not needed for serving, and describes the result. If this
+// host does not support a protection, confine reports it and continues without it. forkd-net has no
+// capabilities in any case.
 func (o *options) confine(open []selfbox.Path) (lost string, err error) {
 	mode := seccomp.Mode(o.sandbox)
 	if mode == seccomp.Off {
@@ -91,11 +91,11 @@ func install(mode seccomp.Mode) error {
 	return seccomp.Net.Install(mode, seccomp.AllThreads)
 }
 
-// logLimit is the maximum size of a file that forkd-net writes. It is for the messages; the audit
+// logLimit is the maximum size of a file written by forkd-net. It is for the messages; the audit
 // log stays far smaller.
 const logLimit = 1 << 30
 
-// limit sets resource limits that the process cannot raise again.
+// limit sets resource limits. The process cannot raise them again.
 func limit() error {
 	for resource, most := range map[int]uint64{
 		unix.RLIMIT_CORE: 0, unix.RLIMIT_MEMLOCK: 0, unix.RLIMIT_FSIZE: logLimit,

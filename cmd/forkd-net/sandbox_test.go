@@ -34,7 +34,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/statictest"
 )
 
-// Values of argument 0 that make the test binary act as another program.
+// Values of argument 0. They make the test binary act as another program.
 const (
 	asProgram = "forkd-net"         // the complete program
 	asAttempt = "forkd-net-attempt" // confined, it makes one attempt
@@ -188,7 +188,7 @@ func (g *guest) ask(protocol netwire.Protocol, to string) (net.Conn, error) {
 	return c, err
 }
 
-// echoes sends bytes and checks that they come back.
+// echoes sends bytes and expects them back.
 func (g *guest) echoes(protocol netwire.Protocol, to string, n int) {
 	g.t.Helper()
 	c, err := g.ask(protocol, to)
@@ -314,7 +314,7 @@ func (p *process) allowedByName(resolvConf string) {
 
 func (g *guest) spec() netpolicy.Spec { return netpolicy.Spec{Allow: []string{"example.com"}} }
 
-// withSecret makes a CA and checks that a header is injected. The host is verified by the system's
+// withSecret makes a CA and checks the injection of a header. The host is verified by the system's
 // certificates.
 func (p *process) withSecret() {
 	t := p.t
@@ -344,7 +344,7 @@ func (p *process) withSecret() {
 	}
 }
 
-// cutsAndLogs tests a policy change that ends a flow, a new address of the host, a full log, and a
+// cutsAndLogs tests a policy change with an open flow, a new address of the host, a full log, and a
 // long message.
 func (p *process) cutsAndLogs() {
 	t := p.t
@@ -438,8 +438,8 @@ func TestWithoutItsSandbox(t *testing.T) {
 	}
 }
 
-// attempts are the actions of an attacker who controls forkd-net. deaths holds the attempts that
-// the filter kills; every other attempt must fail with an error.
+// attempts are the actions of an attacker in control of forkd-net. deaths holds the attempts killed
+// by the filter; every other attempt must fail with an error.
 var (
 	attempts = map[string]func(dir, host string) error{
 		"a file of the host's":         func(_, host string) error { _, err := os.ReadFile(host); return err },

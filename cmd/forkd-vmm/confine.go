@@ -32,7 +32,7 @@ func confine(mode seccomp.Mode, vm *live.Controller) seccomp.Confinement {
 	return seccomp.Confinement{Confined: true}
 }
 
-// openAhead does work now that the process could no longer do after the filter is installed.
+// openAhead does work now that the filter would prevent later.
 func openAhead() {
 	_, _ = time.Now().Zone() // without TZ it reads the time zone file, which gVisor's warnings need
 	// Without this limit a process killed by its filter leaves a core file with its guest's memory.

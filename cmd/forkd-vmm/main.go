@@ -23,9 +23,9 @@ import (
 // consoleMax bounds the console log, in bytes.
 const consoleMax = 256 << 10
 
-// spareThreads is the number of threads that a VMM soon needs for blocking system calls, beside the
-// threads that run Go code. The runtime's monitor would start a missing thread, which would then
-// inherit the monitor's timer slack.
+// spareThreads is the number of threads soon needed for blocking system calls, beside the threads
+// running Go code. The runtime's monitor would start a missing thread, which would then inherit the
+// monitor's timer slack.
 const spareThreads = 3
 
 func main() {
@@ -107,7 +107,7 @@ func serve(daemon *server.Server, ended <-chan vmm.Exit) error {
 	return daemon.Serve()
 }
 
-// listener takes over an inherited Unix socket that is listening.
+// listener takes over an inherited, listening Unix socket.
 func listener(fd uintptr, name string) (*net.UnixListener, error) {
 	f := os.NewFile(fd, name)
 	defer f.Close()

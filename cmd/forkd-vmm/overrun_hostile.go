@@ -16,9 +16,10 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm/live"
 )
 
-// With the tag hostile this program acts as a VMM under its guest's control. It tries the attempts
-// that a test sends over the connection of the failpoints. Releases are built without this tag.
-// Without the connection this build behaves like any other. The test's side is in test/e2e.
+// With the tag hostile this program acts as a VMM under its guest's control. A test sends attempts
+// over the connection of the failpoints, and the program tries them. Releases are built without
+// this tag. Without the connection this build behaves like any other. The test's side is in
+// test/e2e.
 
 // overrun sends a hello, runs the first order on the vCPU threads, and then serves further orders
 // on a thread like the threads of requests, beside the VM.

@@ -128,7 +128,7 @@ func (j *jailed) alone(who string, pid int, what, is string, known map[string]st
 	j.d.t.Helper()
 	other, ok := known[is]
 	if _, err := os.Stat("/proc/" + other); err != nil {
-		ok = false // it has ended, and the kernel reused its namespace's number
+		ok = false // it has ended: the kernel reuses the numbers of namespaces
 	}
 	if ok && other != strconv.Itoa(pid) {
 		j.d.t.Errorf("%s has the %s %s, as VMM %s has", who, what, is, other)

@@ -33,7 +33,7 @@ func Names(dir string) []string {
 	return out
 }
 
-// Link links to to the same file as from. On another file system it makes a copy.
+// Link makes to a hard link to from, or a copy of it on another file system.
 func Link(from, to string) error {
 	if os.Link(from, to) == nil {
 		return nil

@@ -22,8 +22,7 @@ import (
 // is only logged.
 const EvidenceVariable = "FORKD_TEST_EVIDENCE"
 
-// Hung returns the sandboxes that hang: their guest kernel reports a hang, or they do not answer
-// within a test's patience.
+// Hung returns the sandboxes with a warning about a hanging guest kernel.
 func (d *Daemon) Hung(ctx context.Context) (out []api.SandboxInfo, err error) {
 	list, err := d.Client.ListSandboxes(ctx)
 	for _, sb := range list {

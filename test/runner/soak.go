@@ -47,7 +47,7 @@ func (s suite) span(soak time.Duration) time.Duration {
 	return min(max(soak/spanPart, minSpan), cmp.Or(s.most, maxSpan))
 }
 
-// hostSuites drive a machine from outside. A soak on a host with KVM has no machine. They use the
+// hostSuites drive a machine from outside. A soak on a host with KVM skips them. They use the
 // newest E2B clients.
 var hostSuites = []suite{
 	{pkg: "./test/reboot", run: "."},

@@ -1,6 +1,6 @@
-// Package branchbench is the benchmark of branching a sandbox that writes. It measures the pause by
-// the clock of the VMM and by the guest's clock, and compares it with a bare copy of the same
-// number of bytes. It owns the order of the measurement and the figures; it prints no output.
+// Package branchbench is the benchmark of branching a writing sandbox. It measures the pause by the
+// clock of the VMM and by the guest's clock, and compares it with a bare copy of the same number of
+// bytes. It owns the order of the measurement and the figures; it prints no output.
 package branchbench
 
 import (
@@ -26,8 +26,8 @@ type Config struct {
 	Modes    []api.BranchMode
 	Runs     []int // branches per case, by tag; the last value is for all further tags
 	DiffRuns int   // runs of mode diff, whose pauses vary little; if 0, as Runs
-	// DirtyMiB is the size of the buffer that the guest writes over repeatedly, at most a quarter
-	// of its memory. If 0, the guest is idle.
+	// DirtyMiB is the size of the guest's buffer, at most a quarter of its memory. The guest writes
+	// over it repeatedly. If 0, the guest is idle.
 	DirtyMiB int
 	RateMiB  int // per second
 	// Net is the child's network access. If empty, the snapshot's setting applies.
@@ -68,8 +68,7 @@ type Case struct {
 	CPUs             int            `json:"cpus,omitempty"`
 }
 
-// Run measures every mode on a child of every tag. It removes all children and snapshots that it
-// made.
+// Run measures every mode on a child of every tag. It removes all of its children and snapshots.
 func Run(ctx context.Context, c Config) ([]Case, error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
@@ -112,11 +111,11 @@ func (c Config) run(ctx context.Context, of api.SnapshotDetail, mode api.BranchM
 	return row, err
 }
 
-// Source is a sandbox that writes, and is branched repeatedly.
+// Source is a writing sandbox for repeated branches.
 type Source struct {
 	Config
 	sandbox  api.SandboxInfo
-	dirty    int // size in MiB of the buffer that it writes over
+	dirty    int // size in MiB of its buffer
 	branches int
 	samples  samples
 }

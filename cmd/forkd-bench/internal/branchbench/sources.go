@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 )
 
-// prefix begins the tags of all snapshots that this benchmark makes.
+// prefix begins the tags of all snapshots of this benchmark.
 const prefix = "bench-branch-"
 
 // sourceTag is the tag of a snapshot of so many MiB. branchTag is the tag of a sandbox's nth
@@ -21,11 +21,10 @@ const prefix = "bench-branch-"
 func sourceTag(mib int) string               { return fmt.Sprintf("%s%d", prefix, mib) }
 func branchTag(sandbox string, n int) string { return fmt.Sprintf("%s%s-%d", prefix, sandbox, n) }
 
-// ownTag matches the tags that sourceTag and branchTag return. A user is unlikely to choose such a
-// tag.
+// ownTag matches the results of sourceTag and branchTag. A user is unlikely to choose such a tag.
 var ownTag = regexp.MustCompile(`^` + prefix + `([0-9]+|sb-([a-z2-7]{16}|[0-9a-f]{8}-[0-9]{4,})-[0-9]+)$`)
 
-// Sources makes and removes the snapshots whose children are branched.
+// Sources makes and removes the snapshots for the branched sandboxes.
 type Sources struct {
 	Client *client.Client
 	Image  string
@@ -45,7 +44,8 @@ func (s *Sources) Make(ctx context.Context, memory []int) (tags []string, err er
 			continue
 		}
 		_, err := s.Create(ctx, api.CreateSnapshotRequest{Tag: tag, Image: s.Image, MemoryMiB: mib})
-		if err == nil || client.CodeOf(err) != api.CodeConflict { // also interrupted: it may exist
+		// A conflict means another owner. An interrupted request may have made the snapshot.
+		if err == nil || client.CodeOf(err) != api.CodeConflict {
 			s.made = append(s.made, tag)
 		}
 		if err != nil {
@@ -55,7 +55,7 @@ func (s *Sources) Make(ctx context.Context, memory []int) (tags []string, err er
 	return tags, nil
 }
 
-// Remove deletes the snapshots that Make made, even if ctx has ended.
+// Remove deletes the snapshots from Make, even if ctx has ended.
 func (s *Sources) Remove(ctx context.Context) error {
 	var errs []error
 	for _, tag := range s.made {
@@ -64,9 +64,9 @@ func (s *Sources) Remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Sweep removes the leftovers of an earlier run that was killed: snapshots with this benchmark's
-// tags, the sandboxes that run from them, and the sandboxes that they were branched from. No other
-// run may be under way. Sweep leaves the tags in keep. It calls say for each removal.
+// Sweep removes the leftovers of an earlier, killed run: snapshots with this benchmark's tags, the
+// sandboxes that run from them, and the sandboxes that they were branched from. No other run may be
+// under way. Sweep leaves the tags in keep. It calls say for each removal.
 func Sweep(ctx context.Context, c *client.Client, keep []string, say func(string)) error {
 	snapshots, err := c.ListSnapshots(ctx)
 	if err != nil {

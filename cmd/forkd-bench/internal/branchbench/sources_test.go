@@ -78,8 +78,7 @@ func TestTheNextRunSweeps(t *testing.T) {
 	})
 }
 
-// Sweep leaves snapshots with a similar name, snapshots in other use, and tags that the caller
-// named.
+// Sweep leaves snapshots with a similar name, snapshots in other use, and tags named by the caller.
 func TestTheNextRunSweepsNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := measuretest.Start(t)

@@ -16,7 +16,7 @@ const step = `set -e
 dd if=/dev/urandom of=/dev/shm/bench-%[1]d bs=1M count=%[2]d 2>/dev/null
 dd if=/dev/urandom of=/var/tmp/bench-%[1]d bs=1M count=%[2]d conv=fsync 2>/dev/null`
 
-// chain holds the tags by depth. The first is the snapshot that existed before.
+// chain holds the tags by depth. The first snapshot existed before.
 type chain struct {
 	tags []string
 	made []string // by this run
@@ -42,7 +42,8 @@ func (c Config) build(ctx context.Context, deepest int) (ch chain, err error) {
 				Tag: tag, From: below, Exec: []string{"sh", "-c", fmt.Sprintf(step, depth, c.StepMiB)}, ExecUser: "root",
 			}
 			_, err := c.Client.CreateSnapshot(ctx, req, nil)
-			if err == nil || client.CodeOf(err) != api.CodeConflict { // also interrupted: it may exist
+			// A conflict means another owner. An interrupted request may have made the snapshot.
+			if err == nil || client.CodeOf(err) != api.CodeConflict {
 				ch.made = append(ch.made, tag)
 			}
 			if err != nil {
@@ -64,7 +65,7 @@ func Build(ctx context.Context, c *client.Client, tag string, depth int) (deepes
 	return ch.tags[depth], nil
 }
 
-// DefaultStepMiB is the number of MiB that a step of a chain writes by default.
+// DefaultStepMiB is the default number of MiB written by a step.
 const DefaultStepMiB = 4
 
 // maxTag is the maximum length of a tag.
@@ -91,7 +92,7 @@ func (c Config) reusable(ctx context.Context, tag, below string) (bool, error) {
 	return true, nil
 }
 
-// remove deletes the snapshots that this run made, the deepest first.
+// remove deletes this run's snapshots, the deepest first.
 func (c Config) remove(ctx context.Context, ch chain) error {
 	var errs []error
 	for i := len(ch.made) - 1; i >= 0; i-- {

@@ -14,11 +14,11 @@ import (
 // Config holds the parameters of the measurement.
 type Config struct {
 	Client  *client.Client
-	Tag     string // the snapshot that the chain is built on
+	Tag     string // the snapshot below the chain
 	Depths  []int
 	N       int // children of a fork
 	Rounds  int
-	StepMiB int // that each step writes in memory, and again on the disk
+	StepMiB int // written by each step in memory, and again on the disk
 	// Crowd is the number of children forked at CrowdDepth, to measure their shared memory.
 	Crowd, CrowdDepth int
 	Keep              bool // leave the chain for the next run
@@ -39,7 +39,7 @@ type Row struct {
 	// These fields are set at CrowdDepth only.
 	Crowd             int    `json:"crowd,omitempty"`
 	PSSKiBPerChild    int64  `json:"pss_kib_per_child,omitempty"`
-	OwnKiBPerChild    int64  `json:"own_kib_per_child,omitempty"`    // guest memory that the child wrote
+	OwnKiBPerChild    int64  `json:"own_kib_per_child,omitempty"`    // guest memory written by the child
 	SharedKiBPerChild int64  `json:"shared_kib_per_child,omitempty"` // guest memory shared with other processes
 	Where             string `json:"where"`
 	CPUs              int    `json:"cpus,omitempty"`
@@ -164,8 +164,8 @@ func (c Config) fork(ctx context.Context, tag string, into *client.ForkResult) (
 	return err
 }
 
-// sizes returns the size of the layer that a depth adds: the size of this layer and all below,
-// minus the size of all below.
+// sizes returns the size of the layer at a depth: the size of this layer and all below, minus the
+// size of all below.
 func (c Config) sizes(ctx context.Context, ch chain, depth int) (layer, dirty int64, err error) {
 	info, err := c.Client.Snapshot(ctx, ch.tags[depth])
 	if err != nil || depth == 0 {

@@ -102,7 +102,7 @@ func TestAChainThatIsKeptIsUsedAgain(t *testing.T) {
 			t.Errorf("%q, %d made", got, made)
 		}
 	}
-	// A snapshot that is not part of the chain is neither used nor deleted.
+	// A snapshot outside the chain is neither used nor deleted.
 	if err := c.DeleteSnapshot(t.Context(), "py-chain2", client.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

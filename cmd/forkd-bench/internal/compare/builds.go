@@ -41,7 +41,7 @@ type Config struct {
 	Say       func(string)
 }
 
-// Builds compares two builds. It removes all files and processes that it made.
+// Builds compares two builds. It removes all of its files and processes.
 func Builds(ctx context.Context, c Config) (_ []Figure, err error) {
 	dir, err := os.MkdirTemp(c.Dir, "compare-")
 	if err != nil {

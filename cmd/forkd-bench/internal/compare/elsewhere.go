@@ -6,10 +6,10 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// Pair compares the values of a figure that were measured in turn: B beside A.
+// Pair compares the values of a figure, measured in turn: B beside A.
 func Pair(name string, a, b []float64) Figure { return figure(name, a, b) }
 
-// Daemon is a daemon of a build's programs that only one bench uses.
+// Daemon is a daemon of a build's programs, used by one bench only.
 type Daemon struct{ d *daemon }
 
 // Serve starts a daemon in dir, and waits until it answers.

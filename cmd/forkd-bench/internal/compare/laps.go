@@ -113,7 +113,7 @@ func (f *forkSide) evaluate(ctx context.Context, children []api.SandboxInfo) ([]
 	return append(values, own), err
 }
 
-// newForkSide returns a side that forks from the snapshot itself, or from a snapshot at the given
+// newForkSide returns a side with forks from the snapshot itself, or from a snapshot at the given
 // depth of a chain on it.
 func newForkSide(ctx context.Context, d *daemon, m usage.Meter, n, depth int) (*forkSide, error) {
 	f := &forkSide{daemon: d, meter: m, tag: tag, n: n}

@@ -15,8 +15,8 @@ type Side interface {
 	Lap(ctx context.Context) ([]Value, error)
 }
 
-// Run lets the sides take turns for so many rounds. It first runs one lap of each side that does
-// not count, to fill caches. It passes progress messages to say.
+// Run lets the sides take turns for so many rounds. The first lap of each side fills caches and
+// does not count. Run passes progress messages to say.
 func Run(ctx context.Context, a, b Side, rounds int, say func(string)) ([]Figure, error) {
 	r := race{sides: [2]Side{a, b}, laps: [2]map[string][]float64{{}, {}}}
 	for i := range r.sides {

@@ -27,7 +27,7 @@ type Build struct {
 	Pool  int      // shells to have ready before each lap
 }
 
-// tag is the tag of the snapshot that each side makes.
+// tag is the tag of each side's snapshot.
 const tag = "compare"
 
 // Limits of a daemon's start and end.

@@ -46,11 +46,11 @@ type Figures struct {
 	NativeP99MS float64 `json:"native_ms_p99,omitempty"`
 	// Ratio is the E2B median divided by the native median.
 	Ratio float64 `json:"ratio,omitempty"`
-	// ControlP50MS and ControlP99MS are the time of a request that the control API answers itself.
+	// ControlP50MS and ControlP99MS are the time of a request answered by the control API itself.
 	ControlP50MS float64 `json:"control_ms_p50"`
 	ControlP99MS float64 `json:"control_ms_p99"`
-	// RequestP50MS is the floor of ControlP50MS: a request over the same connection that bypasses
-	// the control API.
+	// RequestP50MS is the floor of ControlP50MS: a request over the same connection, but not to the
+	// control API.
 	RequestP50MS float64 `json:"request_ms_p50"`
 }
 

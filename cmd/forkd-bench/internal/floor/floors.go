@@ -21,25 +21,25 @@ import (
 // Floors measures floors on the host of the VMs. The zero value is for a daemon on an unknown host:
 // it cannot measure.
 type Floors struct {
-	// Run runs `forkd-bench floor ARG...` on that host and returns its output. It is nil if the
-	// host is unknown.
+	// Run runs `forkd-bench floor ARG...` on the host and returns the output. It is nil if the host
+	// is unknown.
 	Run func(ctx context.Context, args ...string) ([]byte, error)
 }
 
-// ErrNoHost is returned by a Floors value that cannot measure.
+// ErrNoHost is returned by a Floors value without a host.
 var ErrNoHost = errors.New("the daemon was named by its URL, and may be on another host")
 
 // Known reports whether floors can be measured.
 func (f Floors) Known() bool { return f.Run != nil }
 
-// VMs calls OverFile on that host and returns milliseconds.
+// VMs calls OverFile on the host and returns milliseconds.
 func (f Floors) VMs(ctx context.Context, dir string, n, memoryMiB int) (float64, error) {
 	var out Took
 	err := f.ask(ctx, &out, "vms", "--dir", dir, "--count", strconv.Itoa(n), "--memory-mib", strconv.Itoa(memoryMiB))
 	return out.WallMS, err
 }
 
-// Copy calls Copy on that host and returns milliseconds.
+// Copy calls Copy on the host and returns milliseconds.
 func (f Floors) Copy(ctx context.Context, bytes int64) (float64, error) {
 	var out Took
 	err := f.ask(ctx, &out, "copy", "--bytes", strconv.FormatInt(bytes, 10))
@@ -52,13 +52,13 @@ func (f Floors) Disk(ctx context.Context, c diskbench.Config) (out diskbench.Fig
 	return out, err
 }
 
-// Host calls ReadHost on that host.
+// Host calls ReadHost on the host.
 func (f Floors) Host(ctx context.Context) (out Host, err error) {
 	err = f.ask(ctx, &out, "host")
 	return out, err
 }
 
-// VMMs returns the usage of the VMMs on that host since their start.
+// VMMs returns the usage of the host's VMMs since their start.
 func (f Floors) VMMs(ctx context.Context) (out []usage.VMM, err error) {
 	err = f.ask(ctx, &out, "usage")
 	return out, err
@@ -83,7 +83,7 @@ func (f Floors) ask(ctx context.Context, into any, args ...string) error {
 	return nil
 }
 
-// Here returns Floors that measure on this host, in a separate process.
+// Here returns Floors for this host. They measure in a separate process.
 func Here() Floors {
 	return Floors{Run: func(ctx context.Context, args ...string) ([]byte, error) {
 		self, err := os.Executable()
@@ -110,7 +110,7 @@ const (
 	noCommand = 2
 )
 
-// InMachine returns Floors that measure in the machine, through its agent.
+// InMachine returns Floors for the machine, through its agent.
 func InMachine(c *agentclient.Client) Floors {
 	return Floors{Run: func(ctx context.Context, args ...string) ([]byte, error) {
 		var out, errs bytes.Buffer

@@ -38,7 +38,7 @@ func OverFile(device, dir string, n, memoryMiB int) (time.Duration, error) {
 }
 
 // memoryFile makes a sparse file without a name. It brings the page with the VMs' code into the
-// page cache, like the memory of a snapshot that was forked before.
+// page cache, as an earlier fork does with a snapshot's memory.
 func memoryFile(dir string, size int64) (*os.File, error) {
 	f, err := os.CreateTemp(dir, ".forkd-floor-*")
 	if err != nil {
@@ -55,8 +55,8 @@ func memoryFile(dir string, size int64) (*os.File, error) {
 	return f, nil
 }
 
-// Copy returns the time of a plain copy of so many bytes between buffers that were touched before.
-// A pause that copies these bytes cannot be shorter.
+// Copy returns the time of a plain copy of so many bytes between buffers touched before. A pause
+// with a copy of these bytes cannot be shorter.
 func Copy(bytes int64) (time.Duration, error) {
 	if bytes < 0 || bytes > maxCopy {
 		return 0, fmt.Errorf("copy of %d bytes, want 0 to %d", bytes, maxCopy)

@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// VMsConfig describes the N VMs that VMs makes, each as large as a snapshot's VM.
+// VMsConfig describes the N VMs to make, each as large as a snapshot's VM.
 type VMsConfig struct {
 	KVM         *kvm.System
 	N           int
@@ -24,7 +24,7 @@ type VMsConfig struct {
 	Memory      *os.File // mapped MAP_PRIVATE by all; if nil, anonymous memory
 }
 
-// VMs makes N VMs with only the steps that the kernel demands: create the VM and the interrupt
+// VMs makes N VMs with only the steps demanded by the kernel: create the VM and the interrupt
 // controllers, map memory, set its slots, create one vCPU. Each VM runs to its first exit. VMs uses
 // as many threads as there are CPUs. It returns the wall time without the teardown.
 func VMs(c VMsConfig) (time.Duration, error) {

@@ -1,6 +1,6 @@
 // Package forkbench is the benchmark of a fork as seen by a user of the API. Forks alternate in one
-// run with the floor of the host that the VMs run on. The package owns the order of the measurement
-// and the figures; it prints no output. The trap: figures of different runs are not comparable.
+// run with the floor of the VMs' host. The package owns the order of the measurement and the
+// figures; it prints no output. The trap: figures of different runs are not comparable.
 package forkbench
 
 import (

@@ -33,10 +33,10 @@ type round struct {
 	n, ok, pool              int
 	floor, armed             float64 // milliseconds
 	readyWall                float64
-	ready                    []float64  // sorted, one per child that became ready
+	ready                    []float64  // sorted, one per ready child
 	answered                 []float64  // sorted, from another fork: one per child that answered an eval
 	toReady, toAnswer        usage.Mean // usage of the children of these two forks
-	childArmed               []float64  // one per child that became ready, by the daemon's clock
+	childArmed               []float64  // one per ready child, by the daemon's clock
 	one                      single     // of forks of one child
 	eval, evalDaemon         []float64  // sorted; evalDaemon is without the guest
 	vmmAnon, guestDirty, pss float64    // KiB, means per child
@@ -87,13 +87,12 @@ func Run(ctx context.Context, c Config) (_ Figures, err error) {
 	return summarise(rounds), nil
 }
 
-// warm reports whether an eval runs in an interpreter that has already started.
+// warm reports whether an eval runs in an interpreter started before.
 func warm(of api.SnapshotDetail) bool { return slices.Contains(of.Languages, "python") }
 
 func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err error) {
 	r.n = c.N
-	// Both are measured with the pool full. Shells that are made in the background would slow down
-	// either.
+	// Both are measured with the pool full. Making shells in the background would slow down either.
 	if err := c.awaitPool(ctx); err != nil {
 		return r, err
 	}
@@ -248,8 +247,8 @@ func (c Config) single(ctx context.Context, one *single) (err error) {
 	return err
 }
 
-// use starts to count the usage of children that are forked from now on, until the call of used.
-// Earlier usage of their shells is not included. If the host is unknown, it counts no usage.
+// use starts to count the usage of children forked from now on, until the call of used. Earlier
+// usage of their shells is not included. If the host is unknown, it counts no usage.
 func (c Config) use(ctx context.Context) (used func([]api.SandboxInfo) (usage.Mean, error), err error) {
 	if !c.Floors.Known() {
 		return func([]api.SandboxInfo) (usage.Mean, error) { return usage.Mean{}, nil }, nil

@@ -26,7 +26,7 @@ type IdleConfig struct {
 	Say      func(string)
 }
 
-// Idle holds the figures of a daemon that the bench started (docs/inside/formats/json-output.md).
+// Idle holds the figures of a daemon started by the bench (docs/inside/formats/json-output.md).
 type Idle struct {
 	Paused int `json:"paused"`
 	// HeapBytes is the growth of the daemon's heap per paused sandbox. Descriptors is the growth of
@@ -42,7 +42,7 @@ type Idle struct {
 	Requests    int     `json:"requests"`
 }
 
-// RunIdle starts daemons on this host, in a folder that it removes, and measures them.
+// RunIdle starts daemons on this host, in a temporary folder, and measures them.
 func RunIdle(ctx context.Context, c IdleConfig) (out Idle, err error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
@@ -85,7 +85,7 @@ func (c IdleConfig) daemon(ctx context.Context, paused int,
 	build := compare.Build{Dir: c.Programs, Serve: []string{"--jail", "off", "--kill-on-stop=false"},
 		Env: []string{"GOGC=2"}}
 	first, err := compare.Serve(ctx, build, dir)
-	if err == nil { // the daemon writes receipts for sandboxes that have none
+	if err == nil { // the daemon writes missing receipts
 		err = first.Stop()
 	}
 	if err != nil {
@@ -104,8 +104,7 @@ func (c IdleConfig) daemon(ctx context.Context, paused int,
 	return b, look(ctx, d.Client(), &b)
 }
 
-// record writes records of sandboxes that are paused in snapshots that do not exist
-// (docs/inside/formats/paused.md).
+// record writes records of sandboxes paused in snapshots that do not exist (docs/inside/formats/paused.md).
 func record(dir string, n int) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 // Config holds the parameters of the measurement.
 type Config struct {
 	Client   *client.Client
-	Tag      string // the snapshot whose children are paused
+	Tag      string // the snapshot of the paused children
 	Rounds   int
 	DirtyMiB int // written by a child to its memory before each branch or pause
 	// Say receives progress messages. May be nil.
@@ -69,7 +69,7 @@ with open("/var/tmp/bench", "wb") as f:
 // stepLimit bounds the work. The first touch of a page is slow where KVM is emulated.
 const stepLimit = 5 * time.Minute
 
-// Run measures. It removes all children and snapshots that it made.
+// Run measures. It removes all of its children and snapshots.
 func Run(ctx context.Context, c Config) (Cycle, error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
@@ -99,7 +99,7 @@ func (l *laps) cycle(c Config) Cycle {
 	}
 }
 
-// round branches and pauses one child, forks from that branch and resumes the child.
+// round branches and pauses one child, forks from the branch and resumes the child.
 func (c Config) round(ctx context.Context, n int, l *laps) (err error) {
 	r, err := measure.Fork(ctx, c.Client, c.Tag, 1)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c Config) round(ctx context.Context, n int, l *laps) (err error) {
 	return nil
 }
 
-// work makes the child write the memory that the next capture takes.
+// work makes the child write the memory for the next capture.
 func (c Config) work(ctx context.Context, id string) error {
 	_, err := measure.Eval(ctx, c.Client, id, fmt.Sprintf(step, c.DirtyMiB), stepLimit)
 	return err

@@ -28,8 +28,8 @@ func ForkAs(ctx context.Context, c *client.Client, req api.CreateSandboxesReques
 }
 
 // ForkSome makes n children of a snapshot, some of which may fail. It calls each with every child
-// as soon as its result is known. If ctx ends, ForkSome still waits for the answer and ends the
-// children, because only the answer has their IDs.
+// as soon as its result is known. If ctx ends, ForkSome waits a little longer for the
+// answer and ends the children, because only the answer has their IDs.
 func ForkSome(ctx context.Context, c *client.Client, tag string, n int,
 	each func(api.SandboxInfo)) (client.ForkResult, error) {
 	return forkSome(ctx, c, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n}, each)

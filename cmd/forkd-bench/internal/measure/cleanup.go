@@ -19,8 +19,8 @@ func aside(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
 }
 
-// patience bounds the continuation of an interrupted request. Its answer has the names that the
-// cleanup needs.
+// patience bounds the continuation of an interrupted request. The cleanup needs the names in its
+// answer.
 const patience = 15 * time.Second
 
 // patient returns a context that ends limit after ctx, with the same cause.

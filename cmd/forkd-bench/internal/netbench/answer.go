@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// most is the maximum number of bytes that one request may ask for.
+// most is the maximum number of bytes in one request.
 const most = 1 << 34
 
 // Answer answers the guest's requests over a connection. It answers "send N" with N bytes, and

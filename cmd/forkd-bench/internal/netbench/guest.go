@@ -40,7 +40,7 @@ bench_thread = threading.Thread(target=bench_accept, args=(%d, %s), daemon=True)
 bench_thread.start()
 str(bench_listener.getsockname()[1])`
 
-// tookInGuest returns the seconds that it took.
+// tookInGuest returns the duration in seconds.
 const tookInGuest = `bench_thread.join(300)
 bench_listener.close()
 str(bench_took[0])`

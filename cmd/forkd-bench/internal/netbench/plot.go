@@ -35,7 +35,7 @@ func Plot(native, guests []netnative.Figure) figure.Figure {
 	return drawn
 }
 
-// beside draws figures and their floors. A figure that was not measured has no tick.
+// beside draws figures and their floors. A missing figure has no tick.
 func beside(all map[string]netnative.Figure, title, unit, floor string, ticks ...tick) figure.Panel {
 	p := figure.Panel{Title: title, X: "what", Y: unit, Bars: true,
 		Series: []figure.Series{{Name: "forkd"}, {Name: floor}}}

@@ -25,7 +25,7 @@ func (c Config) reachHost() *api.NetworkPolicy {
 	return &api.NetworkPolicy{Allow: []string{fmt.Sprintf("host.forkd.internal:%d", c.HostPort)}}
 }
 
-// streams compares the network's throughput with that of forkd's own stream, in one child.
+// streams compares the throughput of the network and of forkd's own stream, in one child.
 func (c Config) streams(ctx context.Context) (all []netnative.Figure, err error) {
 	res, err := measure.ForkAs(ctx, c.Client, api.CreateSandboxesRequest{SnapshotTag: c.Tag, Network: c.reachHost()})
 	if err != nil {

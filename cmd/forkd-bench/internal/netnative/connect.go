@@ -20,7 +20,7 @@ type way struct {
 	to    netip.AddrPort
 }
 
-// perTurn is the number of connections that a way makes before the next way's turn.
+// perTurn is the number of connections in one turn of a way.
 const perTurn = 20
 
 // latencies holds the latencies of one way, in microseconds.

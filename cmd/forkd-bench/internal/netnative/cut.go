@@ -45,7 +45,7 @@ func (w *world) cuts(ctx context.Context) (all []Figure, err error) {
 	return all, nil
 }
 
-// cut opens flows that are handed over, then denies all, and waits until each has failed.
+// cut opens flows to be handed over, then denies all, and waits until each has failed.
 func (w *world) cut(ctx context.Context, d *daemon, vm string, n int) (float64, error) {
 	wire, err := d.bind(ctx, vm, public(), true)
 	if err != nil {

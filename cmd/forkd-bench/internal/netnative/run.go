@@ -27,7 +27,7 @@ func Default() Config {
 	return Config{Connects: 1000, BulkMiB: 512, Verdicts: 100000, Flows: []int{100, 1000}, VMs: []int{64, 1000}, Rounds: 5}
 }
 
-// world is the state that the measurements share.
+// world is the shared state of the measurements.
 type world struct {
 	Config
 	host     *space // of the process
@@ -100,7 +100,7 @@ func Here(ctx context.Context, c Config, command ...string) ([]Figure, error) {
 	return all, json.Unmarshal(out, &all)
 }
 
-// lines is a writer that calls the function for each line.
+// lines is a writer. It calls the function for each line.
 type lines func(string)
 
 func (l lines) Write(b []byte) (int, error) {

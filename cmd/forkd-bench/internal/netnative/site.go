@@ -115,7 +115,7 @@ func answerName(query []byte) []byte {
 	return answer
 }
 
-// clientHello returns the first flight of a TLS client that connects to the site.
+// clientHello returns the first flight of a TLS connection to the site.
 func clientHello() ([]byte, error) {
 	near, far := net.Pipe()
 	defer far.Close()

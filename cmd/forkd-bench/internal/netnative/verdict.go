@@ -40,8 +40,8 @@ func (w *world) verdicts() ([]Figure, error) {
 	return []Figure{f.Most(verdictMark)}, nil
 }
 
-// batch is the number of verdicts timed together. It is short enough that the host does not
-// interrupt every batch.
+// batch is the number of verdicts timed together. It is small, so the host does not interrupt every
+// batch.
 const batch = 500
 
 // verdict returns the mean time per verdict of the quickest batch. Other load on the host only adds

@@ -8,14 +8,14 @@ import (
 
 // Config selects the peers and their files, on this host.
 type Config struct {
-	Root        string // tree with Python, and with programs that the host lacks
+	Root        string // tree with Python, and programs missing on the host
 	Firecracker string // path of the program; if empty, Firecracker is absent
 	Image       string // directory of a forkd image, for Firecracker
 	MemoryMiB   int
 	Work        string // parent of temporary files; if empty, Root or the system's temporary directory
 }
 
-// All returns the peers in the order of the race. close removes the state that they share.
+// All returns the peers in the order of the race. close removes their shared state.
 func All(c Config) (all []Peer, close func() error, err error) {
 	for _, path := range []*string{&c.Root, &c.Firecracker, &c.Image} {
 		if *path == "" {
@@ -46,7 +46,7 @@ func All(c Config) (all []Peer, close func() error, err error) {
 }
 
 // workIn returns the directory for temporary files. If there is a root tree it is in the tree,
-// where programs that run in the tree can find the files.
+// where programs running in the tree can find the files.
 func workIn(c Config) string {
 	if c.Work == "" {
 		return c.Root

@@ -67,8 +67,8 @@ func (f *Firecracker) file(name string) string { return filepath.Join(f.Image, n
 
 func (f *Firecracker) snapshot(name string) string { return filepath.Join(f.dir, name) }
 
-// Prepare implements Peer. It boots, warms up and saves the guest that all others are restored
-// from.
+// Prepare implements Peer. It boots, warms up and saves the first guest. All others are restored
+// from it.
 func (f *Firecracker) Prepare(ctx context.Context) (err error) {
 	if f.dir, err = os.MkdirTemp(f.Host.Work, "fc-"); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (f *Firecracker) boot(ctx context.Context, m *microVM) error {
 	return nil
 }
 
-// awaitDial waits until the guest reports that it is ready.
+// awaitDial waits until the guest reports readiness.
 func awaitDial(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	if err := l.(*net.UnixListener).SetDeadline(time.Now().Add(2 * askLimit)); err != nil {

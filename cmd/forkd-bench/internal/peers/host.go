@@ -16,7 +16,7 @@ import (
 )
 
 // Host is the place where peers run: this host, with a root tree. The tree has Python, and the
-// peers' programs that the host lacks.
+// peers' programs missing on the host.
 type Host struct {
 	Root string // the tree, which is the guests' read-only root
 	Work string // directory for temporary files; below Root if programs run in the tree
@@ -53,12 +53,12 @@ func (h *Host) find(name string) (program, error) {
 	return program{}, missing("there is no program %s on the host or in the peers' root", name)
 }
 
-// command returns a command that runs the program. The caller must convert paths among the
-// arguments with p.view.
+// command returns a command for the program. The caller must convert paths among the arguments with
+// p.view.
 func (p program) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.path, args...)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // this program forwards Ctrl-C itself
-	cmd.WaitDelay = 5 * time.Second                    // processes that it leaves running may keep its output open
+	cmd.WaitDelay = 5 * time.Second                    // child processes may keep its output open
 	cmd.Env = append(os.Environ(), "PATH="+strings.Join(programDirs, ":"))
 	if p.tree {
 		cmd.SysProcAttr.Chroot, cmd.Dir = p.host.Root, "/"
@@ -87,13 +87,13 @@ func (p program) view(path string) string {
 	}
 	rel, err := filepath.Rel(p.host.Root, path)
 	if err != nil || strings.HasPrefix(rel, "..") {
-		return path // the program cannot reach it, and reports that itself
+		return path // the program reports the error itself
 	}
 	return "/" + rel
 }
 
-// furnish makes the mounts in the tree that programs expect. A runtime that runs in the tree needs
-// the tree to be a mount, with /proc, /sys, /dev and control groups.
+// furnish makes the mounts in the tree for its programs. A runtime running in the tree needs the
+// tree to be a mount, with /proc, /sys, /dev and control groups.
 func (h *Host) furnish() (err error) {
 	if h.inTree {
 		return nil

@@ -201,7 +201,7 @@ type container struct {
 	mu  sync.Mutex // allows one question at a time
 }
 
-// make runs the command that makes the container. The container inherits its streams.
+// make runs the command to make the container. The container inherits its streams.
 func (c *container) make(ctx context.Context, args []string) error {
 	theirIn, in, err := os.Pipe()
 	if err != nil {

@@ -15,7 +15,7 @@ type Peer interface {
 	Prepare(ctx context.Context) error
 	// Start makes guest i, from 0. When it returns, the guest has run and waits for a question.
 	Start(ctx context.Context, i int) (Guest, error)
-	// Close removes the files that Prepare made.
+	// Close removes the files from Prepare.
 	Close() error
 }
 
@@ -23,7 +23,7 @@ type Peer interface {
 type Guest interface {
 	// Ask makes Python in the guest compute a result, and checks the answer.
 	Ask(ctx context.Context) error
-	// Processes returns the host processes that belong only to this guest.
+	// Processes returns the host processes of this guest alone.
 	Processes() []int
 	// Close ends the guest.
 	Close() error
@@ -37,7 +37,7 @@ func (e *NotHereError) Error() string { return e.Reason }
 // missing returns the NotHereError of a peer without a program or a file.
 func missing(format string, args ...any) error { return &NotHereError{fmt.Sprintf(format, args...)} }
 
-// question is the expression that a guest's Python evaluates, and answer its value.
+// question is an expression for a guest's Python, and answer its value.
 const question, answer = "6 * 7", "42"
 
 // server is the Python program of guests without an agent. It evaluates a line at a time.

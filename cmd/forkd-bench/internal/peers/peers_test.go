@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure/measuretest"
 )
 
-// fakePeer makes guests that answer or fail to, as configured.
+// fakePeer makes guests with or without answers, as configured.
 type fakePeer struct {
 	absent, broken, mute bool
 	open                 atomic.Int64 // guests, and the state made by Prepare
@@ -107,8 +107,7 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-// The archive of a tree has no links that lead out of the tree, and packing opens only regular
-// files.
+// The archive of a tree has no links out of the tree, and packing opens only regular files.
 func TestPackTree(t *testing.T) {
 	root := t.TempDir()
 	if err := errors.Join(os.MkdirAll(filepath.Join(root, "usr/bin"), 0o755), os.WriteFile(filepath.Join(root, "usr/bin/python3"), []byte("py"), 0o755),

@@ -17,7 +17,7 @@ import (
 type Row struct {
 	Peer          string  `json:"peer"`
 	N             int     `json:"n"`
-	OK            int     `json:"ok"` // guests that answered
+	OK            int     `json:"ok"` // guests with an answer
 	StartedP50MS  float64 `json:"started_ms_p50,omitempty"`
 	StartedMS     float64 `json:"started_ms,omitempty"` // of the last guest
 	AnsweredP50MS float64 `json:"answered_ms_p50,omitempty"`
@@ -77,7 +77,7 @@ func run(ctx context.Context, p Peer, n int) (r Row, err error) {
 	return r, errors.Join(h.errs...)
 }
 
-// Limits of one peer's steps. A peer that hangs on this host must not delay the others.
+// Limits of one peer's steps. A hanging peer must not delay the others.
 const (
 	prepareLimit = 2 * time.Minute
 	guestLimit   = 30 * time.Second

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Meter reads the usage. Close removes the mount that Open made.
+// Meter reads the usage. Close removes the mount of Open.
 type Meter struct {
 	proc  procfs.FS
 	stats string // the kvm directory in debugfs; empty if KVM's counters cannot be read
@@ -45,7 +45,7 @@ func Open(dir string) (Meter, error) {
 	return m, nil
 }
 
-// Close unmounts the file system that Open mounted.
+// Close unmounts the file system mounted by Open.
 func (m Meter) Close() { m.undo() }
 
 // KVM reports whether KVM's counters can be read.
@@ -79,8 +79,7 @@ type Daemon struct {
 	Counters           // of live VMs
 }
 
-// Daemon returns the sum over a daemon, the processes that it or forkd-spawn started, and their
-// VMs.
+// Daemon returns the sum over a daemon, the processes started by it or forkd-spawn, and their VMs.
 func (m Meter) Daemon(pid int) (Daemon, error) {
 	u := Daemon{KVM: m.KVM()}
 	all, err := m.processes()
@@ -96,7 +95,7 @@ func (m Meter) Daemon(pid int) (Daemon, error) {
 			continue
 		}
 		own[other] = true
-		// This includes the daemon's children that have ended.
+		// This includes the daemon's children after their end.
 		u.CPUMS += millis(st.UTime + st.STime + uint(st.CUTime) + uint(st.CSTime))
 		u.HostFaults += float64(st.MinFlt + st.MajFlt + st.CMinFlt + st.CMajFlt)
 	}

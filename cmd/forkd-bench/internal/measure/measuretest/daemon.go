@@ -1,6 +1,6 @@
 // Package measuretest is for tests of the benchmarks. It provides a daemon over the fake engine and
-// interrupts its requests, one after another. The trap: it runs in a bubble of testing/synctest,
-// whose clock jumps, so its handlers must not wait for events outside the bubble.
+// interrupts its requests, one after another. The trap: it runs in a bubble of testing/synctest
+// with a simulated clock, so its handlers must not wait for events outside the bubble.
 package measuretest
 
 import (
@@ -121,7 +121,7 @@ func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "daemon", Net: "
 
 // InterruptEach runs a benchmark repeatedly. It interrupts the run at its first request, then at
 // its second and so on, before and after the daemon has served the request, and also fails
-// requests. After each run it checks that the benchmark left no sandbox and no snapshot.
+// requests. After each run it checks for leftover sandboxes and snapshots.
 func InterruptEach(t *testing.T, run func(context.Context, *Daemon) error) {
 	for name, interrupt := range map[string]func(request context.Context, cancel, serve func()){
 		"cancelled before the daemon has done it": func(request context.Context, cancel, serve func()) {
@@ -183,7 +183,7 @@ func abandoned(request context.Context) bool {
 	}
 }
 
-// Empty checks that only the snapshot "py" is left.
+// Empty checks for leftovers: only the snapshot "py" may exist.
 func (d *Daemon) Empty(when ...any) {
 	d.t.Helper()
 	ctx := context.WithoutCancel(d.t.Context())
