@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// operation is an operation that is interrupted.
+// operation is an operation to interrupt.
 type operation struct {
 	name string
 	// If source is true, the operation acts on a sandbox, which must live as long as its VMM.
@@ -29,7 +29,7 @@ type operation struct {
 }
 
 // operations begins with operations of many steps. Each later operation adds a few. A step is
-// tested in the first operation that passes it.
+// tested in the first operation with it.
 var operations = []operation{
 	{name: "branch live", source: true, do: branchWith(api.BranchLive)},
 	{name: "branch full", source: true, do: branchWith(api.BranchFull)},
@@ -70,8 +70,8 @@ func branchWith(mode api.BranchMode) func(context.Context, *client.Client, strin
 	}
 }
 
-// TestKills kills the daemon or the VMM at every step that the operations pass. The seed picks one
-// of the two; a soak kills both.
+// TestKills kills the daemon or the VMM at every step of the operations. The seed picks one of the
+// two; a soak kills both.
 func TestKills(t *testing.T) {
 	random := kvmtest.Random(kvmtest.Seed(t), 0)
 	w := newWorld(t)
@@ -108,7 +108,7 @@ func TestKills(t *testing.T) {
 // a kill at each.
 func collects(s failpoint.Step) bool { return strings.HasPrefix(string(s), "layer.gc.") }
 
-// watch runs an operation without a kill, and returns the steps that it passed.
+// watch runs an operation without a kill, and returns its steps.
 func (w *world) watch(op operation) []failpoint.Step {
 	source := w.source(op)
 	w.passed()
@@ -265,7 +265,7 @@ func (w *world) runsOrIsPaused(id, mark string) {
 	w.marked(id, mark)
 }
 
-// pausedOrFailed checks a sandbox after a kill of its VMM, or of a VMM that was to become its VMM.
+// pausedOrFailed checks a sandbox after a kill of its VMM or its future VMM.
 func (w *world) pausedOrFailed(id, mark string) {
 	w.t.Helper()
 	status := api.SandboxRunning
@@ -296,7 +296,7 @@ func (w *world) isOneOfTwo(source api.SandboxInfo, mark string) {
 	}
 }
 
-// failed checks that a sandbox whose VMM was killed is listed as failed, with the reason. If id is
+// failed checks that a sandbox with a killed VMM is listed as failed, with the reason. If id is
 // empty, any sandbox is accepted.
 func (w *world) failed(id string) {
 	w.t.Helper()

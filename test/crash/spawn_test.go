@@ -11,7 +11,7 @@ import (
 )
 
 // The test kills forkd-spawn at every step that concerns jailed VMs: steps of the daemon, of the
-// VMM, and of forkd-spawn. Only a VM that forkd-spawn is starting may be affected.
+// VMM, and of forkd-spawn. Only a VM being started by forkd-spawn may be affected.
 func TestKillsOfForkdSpawn(t *testing.T) {
 	w := newWorld(t, func(d *harness.Daemon) {
 		d.Flags = append(d.Flags, "--jail", "strict")
@@ -57,8 +57,8 @@ func (w *world) killSpawn(op operation, s failpoint.Step) {
 	w.disarm(s)
 	err := <-ended
 	w.t.Logf("%d processes of forkd-spawn killed; the caller was told: %v", killed, err)
-	// If forkd-spawn ended before the request, another instance serves it. A request that it was
-	// serving is lost.
+	// If forkd-spawn ended before the request, another instance serves it. A request under way is
+	// lost.
 	if err != nil && !own {
 		w.t.Errorf("the operation failed: %v", err)
 	}

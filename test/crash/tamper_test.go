@@ -18,20 +18,20 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// The oracle that other suites rely on finds a change. The kill tests run without it except in a
-// soak, because they make a hundred kills, each with a branch.
+// The oracle of other suites finds a change. The kill tests run without it except in a soak,
+// because they make a hundred kills, each with a branch.
 func TestTheOracleIsAwake(t *testing.T) {
 	w := newWorld(t, func(d *harness.Daemon) { d.NoOracle = false })
 	w.sub("a page of a branch is altered", func() { w.tampers("a page", w.alterMemory, "memory: 1 of 32768 pages differ") })
 	w.sub("a block of a branch is altered", func() { w.tampers("a block", w.alterDisk, "disk 0: 1 of 1048576 pages differ") })
 }
 
-// tampers alters a capture after it is written and before it is a snapshot. It checks that the
-// daemon's oracle, which other suites rely on, reports the change.
+// tampers alters a capture after it is written and before it is a snapshot. The daemon's oracle
+// must report the change, because other suites rely on it.
 func (w *world) tampers(what string, alter func(source api.SandboxInfo) error, word string) {
 	source := w.fork(parentTag)
 	w.mark(source.ID)
-	w.sh(source.ID, "busybox sync") // so that there is a block to alter
+	w.sh(source.ID, "busybox sync") // makes a block to alter
 	w.arm(failpoint.BranchWritten)
 	defer w.disarm(failpoint.BranchWritten)
 	ended := make(chan error, 1)

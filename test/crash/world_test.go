@@ -29,7 +29,7 @@ const (
 
 var patience = harness.Patience()
 
-// world is a daemon that can be stopped at steps, with a snapshot to fork from.
+// world is a daemon with stops at steps, and a snapshot to fork from.
 type world struct {
 	t      *testing.T
 	d      *harness.Daemon
@@ -76,8 +76,8 @@ func newWorld(t *testing.T, change ...func(*harness.Daemon)) *world {
 	if _, err := w.d.Client.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: parentTag, Image: imageName}, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.verified(parentTag) // writes its digests
-	w.fork(parentTag)     // writes the files that come with the first child
+	w.verified(parentTag) // its digests exist now
+	w.fork(parentTag)     // and the files of a first child
 	w.clean()
 	w.names = w.inventory()
 	return w
@@ -139,7 +139,7 @@ func (w *world) inventory() []string {
 	return out
 }
 
-// nothingLeft checks that the inventory is the same as before. It waits for slow deletions.
+// nothingLeft compares the inventory with the one before. It waits for slow deletions.
 func (w *world) nothingLeft() {
 	w.t.Helper()
 	var now []string
@@ -164,7 +164,7 @@ func (w *world) nothingLeft() {
 	}
 }
 
-// verified checks that a snapshot's content matches its digests.
+// verified compares a snapshot's content with its digests.
 func (w *world) verified(tag string) {
 	w.t.Helper()
 	w.eventually("digests of "+tag, func() bool {
@@ -217,7 +217,7 @@ func (w *world) sh(id, script string) string {
 	return w.d.Shell(w.t, id, script)
 }
 
-// clean kills all sandboxes, and deletes the snapshots that the operation made.
+// clean kills all sandboxes, and deletes the operation's snapshots.
 func (w *world) clean() {
 	w.t.Helper()
 	ctx := context.Background()

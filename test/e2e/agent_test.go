@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// An agent that crashes ends its guest, because it is the guest's first process. The sandbox fails
+// An agent's crash ends its guest, because it is the guest's first process. The sandbox fails
 // within a moment, with the reason, and so do the requests under way in it.
 func TestAnAgentThatCrashes(t *testing.T) {
 	kvmtest.Soak(t) // emulated, the console takes half a minute for the agent's last messages

@@ -72,7 +72,7 @@ func TestAGuestThatPanicsAtBoot(t *testing.T) {
 }
 
 // The guest has enough time to boot and print a message on a busy machine. It waits in parallel
-// with the other tests that have their own daemon.
+// with the other tests with their own daemon.
 func TestAGuestThatNeverGetsReady(t *testing.T) {
 	t.Parallel()
 	d := secondDaemon(t)

@@ -9,8 +9,8 @@ import (
 )
 
 // startStamping starts two threads. One stamps every page of a buffer with the number of its sweep,
-// slowly and in order. The other writes over a second buffer as fast as it can, so that a live
-// branch needs pre-copy rounds.
+// slowly and in order. The other writes over a second buffer as fast as it can, so a live branch
+// needs pre-copy rounds.
 const startStamping = `
 import struct, threading
 stamps, noise = bytearray(1024 * 4096), bytearray(4 << 20)

@@ -56,7 +56,7 @@ func (d *daemon) forkOf(tag string, n int) []api.SandboxInfo {
 	return res.Sandboxes
 }
 
-// startCounting starts a thread in the interpreter that counts until it ends.
+// startCounting starts a counting thread in the interpreter.
 const startCounting = `
 import threading
 ticks = [0]
@@ -162,7 +162,7 @@ func (d *daemon) describesItself(res api.BranchResult, mode api.BranchMode, sour
 	}
 }
 
-// childrenOfABranch checks that the children differ from each other and from their source.
+// childrenOfABranch compares the children with each other and with their source: they must differ.
 func (d *daemon) childrenOfABranch(tag, source string, children []api.SandboxInfo) {
 	seen := map[string]string{}
 	var codes []string

@@ -49,8 +49,7 @@ func (d *daemon) forkLimited(memoryMiB int, limits api.SandboxLimits) api.Sandbo
 }
 
 // refusesWithoutCgroups reports whether the daemon runs as an ordinary user, who has no cgroups in
-// the machine. It then checks that the daemon refuses the limits, and the test has no more to
-// check.
+// the machine. The daemon must then refuse the limits, and the test has no more to check.
 func (d *daemon) refusesWithoutCgroups(memoryMiB int, limits api.SandboxLimits) bool {
 	d.t.Helper()
 	if harness.Ordinary() == nil {
@@ -127,7 +126,7 @@ func TestTheDaemonHasAMemoryLimitOfItsOwn(t *testing.T) {
 	}
 }
 
-// groupOf returns a process's cgroup and that group's memory.max.
+// groupOf returns a process's cgroup and its memory.max.
 func groupOf(t *testing.T, pid int) (path, limit string) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -170,7 +169,7 @@ func TestLimitsHoldUpACPU(t *testing.T) {
 	}
 }
 
-// forkAndTake makes the guest fork a child that takes memory, and prints the child's result.
+// forkAndTake makes the guest fork a child, which takes memory, and prints the child's result.
 const forkAndTake = `
 import forkd, json
 if forkd.fork(1):

@@ -68,7 +68,7 @@ func TestAChainOfSnapshots(t *testing.T) {
 	}
 }
 
-// A program that fails leaves no snapshot, and the error has its output.
+// A failing program leaves no snapshot, and the error has its output.
 func TestAProgramThatFailsMakesNoSnapshot(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

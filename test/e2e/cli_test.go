@@ -15,7 +15,7 @@ import (
 )
 
 // TestScripts runs command lines as a user types them. $PARENT is the shared parent. A script kills
-// the sandboxes that it forks.
+// its sandboxes.
 func TestScripts(t *testing.T) {
 	d := shared(t)
 	small := d.small()

@@ -47,7 +47,7 @@ func (d *daemon) hashed(tag string) {
 	})
 }
 
-// copySnapshot copies the files that tests change, and links the rest.
+// copySnapshot copies the files changed by tests, and links the rest.
 func (d *daemon) copySnapshot(from, tag string) string {
 	d.t.Helper()
 	source, dir := filepath.Join(d.store(), from), filepath.Join(d.store(), tag)

@@ -49,7 +49,7 @@ func filesDiffer(t *testing.T, f api.FileDiff) {
 	has := func(list []api.FileEntry, path string) bool {
 		return slices.ContainsFunc(list, func(e api.FileEntry) bool { return e.Path == path })
 	}
-	// The last one is in a folder that was removed and created again.
+	// The last one is in a folder removed and created again.
 	if !has(f.Added, "/usr/bin/mine") || !has(f.Removed, "/etc/debian_version") || !has(f.Removed, "/etc/skel/.bashrc") {
 		t.Errorf("added %+v, removed %+v", f.Added, f.Removed)
 	}

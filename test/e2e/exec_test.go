@@ -42,7 +42,7 @@ func TestAProgramThatDoesNotExist(t *testing.T) {
 	d.alive(api.SandboxInfo{ID: id})
 }
 
-// floodScript prints the given number of bytes, in lines that repeat every 10 bytes.
+// floodScript prints the given number of bytes, in equal lines of 10 bytes.
 func floodScript(bytes int) string { return fmt.Sprintf("yes 123456789 | head -c %d", bytes) }
 
 // pattern checks a stream against the output of floodScript.
@@ -81,7 +81,7 @@ func TestAHundredMegabytesOfOutput(t *testing.T) {
 			t.Errorf("exit code %d, %d bytes kept, as printed: %v, %d dropped", r.ExitCode, p.n, !p.wrong, r.DroppedBytes)
 		}
 	})
-	d.sub("streamed", func(t *testing.T) { // fewer bytes: a machine that emulates its CPU transfers a few MB/s
+	d.sub("streamed", func(t *testing.T) { // fewer bytes: an emulated CPU transfers a few MB/s
 		const flood = flood / 4
 		var p pattern
 		s, err := d.c.ExecStream(t.Context(), id, client.ExecOptions{Args: []string{"sh", "-c", floodScript(flood)}, Stdout: &p})

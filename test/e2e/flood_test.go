@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// startDialing makes a guest dial host ports endlessly, and send garbage to the ports that answer.
+// startDialing makes a guest dial host ports endlessly, and send garbage to ports with an answer.
 const startDialing = `
 import collections, os, threading
 dialed = 0
@@ -41,7 +41,7 @@ def dialing():
 threading.Thread(target=dialing, daemon=True).start()
 `
 
-// flooders is the number of such guests. Each takes all the CPU time that it gets.
+// flooders is the number of such guests. Each takes all available CPU time.
 const flooders = 8
 
 // Guests that dial host ports endlessly delay neither their branches nor the daemon nor each other,

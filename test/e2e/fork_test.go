@@ -72,7 +72,7 @@ func TestAllChildrenFail(t *testing.T) {
 	wantError(t, err, api.CodeInternal, "identity of child 1", "hook 50-e2e", "told to fail")
 }
 
-// For a shell that died in the pool, the fork uses another. No child is lost.
+// If a shell has died in the pool, the fork uses another. No child is lost.
 func TestShellsThatDieInThePool(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -99,7 +99,7 @@ func TestShellsThatDieInThePool(t *testing.T) {
 	eventually(t, "full pool again", func() bool { return d.pool().Ready == 4 })
 }
 
-// A caller that disconnects leaves no children.
+// After a caller has disconnected, no children are left.
 func TestACallerThatGoesAway(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// forker makes one child of a snapshot whose guest may fork it. At the end of the test it kills the
-// child and its descendants, and checks that none of their snapshots is left.
+// forker makes one child of a snapshot. Its guest may fork it. At the end of the test forker kills
+// the child and its descendants, and checks for leftover snapshots.
 func (d *daemon) forker(tag string) string {
 	d.t.Helper()
 	t, n := d.t, 1
@@ -80,7 +80,7 @@ func (d *daemon) python(id, program string, into any) {
 	}
 }
 
-// forkAndWait forks 3 children. One forks again, and another leaves all allowed kinds of results.
+// forkAndWait forks 3 children. One forks again, and another returns a result of the maximum size.
 const forkAndWait = `
 import forkd, json, os, random, socket
 random.seed(1)
@@ -196,7 +196,7 @@ func TestGuestForkCommands(t *testing.T) {
 	d.refusedIn(root, "forkd-wait", 10, "no child")
 }
 
-// refusedIn runs a command that must fail with the given exit code and words.
+// refusedIn runs a command and expects the given exit code and words.
 func (d *daemon) refusedIn(id, script string, code int, words string) {
 	d.t.Helper()
 	r, err := d.c.Exec(d.t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", script}, User: "root", TimeoutSecs: patience.Seconds()})
@@ -213,7 +213,7 @@ func (d *daemon) childEnded(id, line string) {
 	}
 }
 
-// drawn checks that the tree shows the intermediate snapshot.
+// drawn checks for the intermediate snapshot in the tree.
 func (d *daemon) drawn(tag, root, child string) {
 	code, out, errs := d.cli("snapshot", "tree", tag)
 	for _, word := range []string{"└── gf-" + root + "-", "a guest's fork", "── " + child} {
@@ -237,7 +237,7 @@ echo "$told"; cat ends/*
 
 // Two programs of a guest fork at the same time. Each gets its answer in the original and in its
 // own child. In the other child it gets an error about the interruption, or its earlier answer if
-// the second fork came after that.
+// the second fork came later.
 func TestTwoForksInAGuestAtOnce(t *testing.T) {
 	d := shared(t)
 	small := d.small()

@@ -81,8 +81,8 @@ func (d *daemon) oneSandbox() string {
 	return theWorld.sandboxID
 }
 
-// small returns a snapshot of a guest with busybox, for tests that need no Python and would only
-// wait longer with it. `forkd run` makes it.
+// small returns a snapshot of a guest with busybox, which saves time in tests without Python.
+// `forkd run` makes it.
 func (d *daemon) small() string {
 	d.t.Helper()
 	theWorld.smallOnce.Do(func() {
@@ -140,8 +140,8 @@ func (d *daemon) alive(sbs ...api.SandboxInfo) {
 	}
 }
 
-// wantError checks an error's code and status, and that its text or reason contains the words. It
-// also checks that a client can derive a next step from the error.
+// wantError checks an error's code and status, and the words in its text or reason. A client must
+// be able to derive a next step from the error.
 func wantError(t *testing.T, err error, code api.Code, words ...string) {
 	t.Helper()
 	var e *client.Error
@@ -166,7 +166,7 @@ func wantError(t *testing.T, err error, code api.Code, words ...string) {
 	}
 }
 
-// state is the daemon's state that a failed request must not change.
+// state is the daemon's state. A failed request must not change it.
 type state struct {
 	snapshots, files, vms []string
 	sandboxes             []string
@@ -219,7 +219,7 @@ func (d *daemon) state(t *testing.T) state {
 }
 
 // unchanged records the daemon's state. At the end of the test, after the test's children are
-// killed, it checks that the state is the same.
+// killed, it compares the state again.
 func (d *daemon) unchanged() {
 	d.t.Helper()
 	// Earlier deletions, and data in a cloned store, are collected in the background.

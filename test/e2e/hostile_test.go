@@ -42,7 +42,7 @@ var underVCPU = []string{
 }
 
 // The real VMM, built to be hostile, tries all attempts while its guest runs. First it runs without
-// a filter of system calls, so that the jail is the only protection. Then it runs with all filters,
+// a filter of system calls, with the jail as the only protection. Then it runs with all filters,
 // and each attempt ends it.
 func TestHostileVMM(t *testing.T) {
 	kvmtest.Require(t)
@@ -89,7 +89,7 @@ func TestHostileVMM(t *testing.T) {
 	})
 }
 
-// triesAll makes one VMM try all attempts, and checks that it works afterwards.
+// triesAll makes one VMM try all attempts. Afterwards the VMM must still work.
 func (d *daemon) triesAll(h *hostileVMMs, w jailtest.World) {
 	d.t.Helper()
 	sb := d.forkOf("parent", 1)[0]

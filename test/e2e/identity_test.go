@@ -32,15 +32,15 @@ var own = []struct{ what, code string }{
 	{"tempfile", "tempfile.mktemp()"},
 }
 
-// Ten children of one parent differ in all values that must differ.
+// Ten children of one parent differ in all values of own.
 func TestChildrenAreThemselves(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
 	d.themselves(d.forkRed(10))
 }
 
-// Shells that have waited for a while become normal children: their values differ, their clocks are
-// right, and their uptime does not include the wait of the shell.
+// Shells become normal children after a wait: their values differ, their clocks are right, and
+// their uptime does not include the wait of the shell.
 func TestChildrenOfPreparedShellsAreThemselves(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// Features that would wake an idle guest's kernel are off (docs/inside/agent.md, "The fair server",
+// Features that wake an idle guest's kernel are off (docs/inside/agent.md, "The fair server",
 // "Writes that can wait").
 func TestAnIdleGuestsKernelIsLeftAlone(t *testing.T) {
 	d := shared(t)

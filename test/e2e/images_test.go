@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// imageFiles holds the paths of an image's files that differ from the fixtures.
+// imageFiles holds the paths of an image's own files, in place of the fixtures.
 type imageFiles struct{ kernel, initrd, root string }
 
 // putImage puts the small image with busybox into a store.

@@ -17,7 +17,7 @@ import (
 )
 
 // guestServers starts servers in a sandbox's interpreter: files over HTTP on 127.0.0.1:8000, and an
-// echo on [::1]:9000 that ends when its client has ended.
+// echo on [::1]:9000, which ends after its client.
 const guestServers = `
 import os, subprocess
 os.makedirs("/tmp/www", exist_ok=True)
@@ -39,8 +39,8 @@ Server(("::1", 9000), Echo).serve_forever()
 """], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 `
 
-// Servers on a guest's localhost are reachable in the sandbox that started them, and in its forks,
-// which have them from the snapshot. Each sandbox answers separately.
+// Servers on a guest's localhost are reachable in their sandbox, and in its forks, which have them
+// from the snapshot. Each sandbox answers separately.
 func TestServersInSandboxesAreReached(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

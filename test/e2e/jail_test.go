@@ -114,7 +114,7 @@ func (j *jailed) check(how string, pid int) {
 	if uid == "0" {
 		t.Errorf("%s is root", who)
 	}
-	if harness.Ordinary() == nil { // otherwise all run as that user, separated by namespaces
+	if harness.Ordinary() == nil { // otherwise all run as one user, separated by namespaces
 		j.alone(who, pid, "user", uid, j.users)
 	}
 	j.inNamespaces(who, pid)

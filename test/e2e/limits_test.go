@@ -184,7 +184,7 @@ func TestNotEnoughMemory(t *testing.T) {
 	})
 }
 
-// cloneStore copies another daemon's parent to a daemon that does not run yet.
+// cloneStore copies another daemon's parent to a daemon before its start.
 func cloneStore(from, to *daemon) error {
 	if err := cloneSnapshot(filepath.Join(from.store(), parentTag), filepath.Join(to.store(), parentTag), parentTag); err != nil {
 		return err
@@ -202,7 +202,7 @@ func cloneStore(from, to *daemon) error {
 			if dir == "pins" && name != "snapshot."+parentTag {
 				continue
 			}
-			// Layers that another test has just deleted may still be there.
+			// Layers just deleted by another test may still be there.
 			if id, _, _ := strings.Cut(name, "."); dir == "layers" && !bytes.Contains(pin, []byte(id)) {
 				continue
 			}

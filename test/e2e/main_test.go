@@ -23,11 +23,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// parentTag is the snapshot that all tests fork from: Python with NumPy.
+// parentTag is the parent of all tests: Python with NumPy.
 const parentTag = "parent"
 
-// parentWarm prepares the parent before its snapshot. The hook lets a fork's request choose
-// children that must fail, or whose VM must end.
+// parentWarm prepares the parent before its snapshot. By the hook a fork's request can make chosen
+// children fail, or end their VM.
 const parentWarm = `
 import os, random, socket, ssl, subprocess, tempfile, time, uuid
 colour = "none"
@@ -41,7 +41,7 @@ case " $E2E_DIE " in *" $FORKD_INDEX "*) echo o > /proc/sysrq-trigger; sleep 30;
 """, check=True)
 `
 
-// world is the state that the tests share.
+// world is the shared state of the tests.
 type world struct {
 	once   sync.Once
 	err    error
@@ -57,7 +57,7 @@ type world struct {
 
 var theWorld world
 
-// shared returns the daemon that all tests use. It has the snapshot parentTag.
+// shared returns the shared daemon. It has the snapshot parentTag.
 func shared(t *testing.T) *daemon {
 	t.Helper()
 	kvmtest.Require(t)

@@ -43,7 +43,7 @@ func (d *daemon) resume(id string) api.SandboxInfo {
 }
 
 // A sandbox is paused in the middle of its work, and continues from there: after a moment, with
-// another daemon, and after a boot of the host that leaves only the store.
+// another daemon, and after a boot of the host, with only the store left.
 func TestPause(t *testing.T) {
 	first, d := shared(t), secondDaemon(t) // a boot ends all VMs of its daemon
 	if err := cloneStore(first, d); err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// pageTag matches the snapshot that the pages fork from. The tests have a snapshot with the same
+// pageTag matches the parent snapshot in the pages. The tests have a snapshot with the same
 // content.
 var pageTag = regexp.MustCompile(`\bpy\b`)
 
-// noNetwork is the warning that the shared daemon adds to policies, because it has no forkd-net.
+// noNetwork is the shared daemon's warning about policies, because it has no forkd-net.
 const noNetwork = "warning  this daemon has no forkd-net: nothing is reachable from sandboxes\n"
 
 // TestReadme runs the console blocks of the README, one after another, and compares the output.
@@ -64,7 +64,7 @@ type pageCommand struct {
 	run, output string
 }
 
-// consoleCommands returns the commands of a page's console blocks. A command is a line that begins
+// consoleCommands returns the commands of a page's console blocks. A command is a line beginning
 // with "$ ". Its output is the lines up to the next command or to the end of the block.
 func consoleCommands(page string) []pageCommand {
 	var all []pageCommand

@@ -60,7 +60,7 @@ func (h shortHost) start(d *daemon) {
 	}
 }
 
-// pressure sets the percentage of time that work waits for memory.
+// pressure sets the percentage of time in which work waits for memory.
 func (h shortHost) pressure(some int) {
 	h.t.Helper()
 	line := fmt.Sprintf("avg10=%d.00 avg60=0.00 avg300=0.00 total=0\n", some)
@@ -75,7 +75,7 @@ func (h shortHost) write(name, text string) {
 	}
 }
 
-// firstPaused returns the first n sandboxes that were paused, in order, with the reasons.
+// firstPaused returns the first n paused sandboxes, in order, with the reasons.
 func (d *daemon) firstPaused(n int) (ids, why []string) {
 	d.t.Helper()
 	enough := errors.New("enough")

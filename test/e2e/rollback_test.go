@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// lasting lists, as Python, the values of a sandbox that a rollback keeps.
+// lasting lists, as Python, the values of a sandbox kept by a rollback.
 var lasting = []string{
 	"socket.gethostname()", "open('/etc/machine-id').read()",
 	"os.environ['FORKD_SANDBOX_ID']", "os.environ['FORKD_INDEX']", "os.environ['FORKD_PARENT']", "os.environ['COLOUR']",
@@ -66,7 +66,7 @@ func TestRollback(t *testing.T) {
 	seen = d.sameButFresh(id, lasting, append(fresh, bootID), same, seen)
 	d.tellsTheTime(id)
 
-	// Later changes are on top of that snapshot.
+	// Later changes are on top of the snapshot.
 	d.remember(id, "of now")
 	res := d.branch(id, api.BranchRequest{Tag: "now", N: 1})
 	if res.ParentTag == nil || *res.ParentTag != "then" {
@@ -87,7 +87,7 @@ func TestRollback(t *testing.T) {
 	_, err := d.c.Rollback(t.Context(), sibling, "then")
 	wantError(t, err, api.CodeConflict, parentTag, sibling)
 	d.alive(sbs...)
-	// The sandbox is killed before the snapshot that it is built on.
+	// The sandbox is killed before the snapshot below it.
 	if err := d.c.Kill(t.Context(), id); err != nil {
 		t.Error(err)
 	}
@@ -125,7 +125,7 @@ func (d *daemon) rollback(id, tag string) api.SandboxInfo {
 	return info
 }
 
-// streamInto runs a program in a sandbox that does not end by itself.
+// streamInto runs an endless program in a sandbox.
 func (d *daemon) streamInto(id string) <-chan error {
 	d.t.Helper()
 	begun, w := io.Pipe()
@@ -141,7 +141,7 @@ func (d *daemon) streamInto(id string) <-chan error {
 	return got
 }
 
-// sameButFresh checks that lasting values are the same, and that no fresh value repeats.
+// sameButFresh compares the lasting values, and checks that no fresh value repeats.
 func (d *daemon) sameButFresh(id string, lasting, fresh, same, seen []string) []string {
 	d.t.Helper()
 	all := d.list(id, append(slices.Clone(lasting), fresh...)...)

@@ -17,7 +17,7 @@ import (
 )
 
 // imageWithDisk is the small image with a disk of 4 GiB for the guest's writes. Its constant files
-// are outside the store, so that the store's file system can be small.
+// are outside the store, so the store's file system can be small.
 func imageWithDisk(t *testing.T, store, name string) {
 	t.Helper()
 	aside, err := beside(store)
@@ -43,9 +43,9 @@ func imageWithDisk(t *testing.T, store, name string) {
 	}
 }
 
-// fillHoles makes a tmpfs allocate the pages for holes of the store's layers. A guest that reads
-// memory that its snapshot never wrote allocates them, too, and would stall on a full tmpfs for
-// that reason instead of its disk.
+// fillHoles makes a tmpfs allocate the pages for holes of the store's layers. A guest also
+// allocates them when it reads memory that its snapshot never wrote. On a full tmpfs it would stall
+// for this reason, and not because of its disk.
 func fillHoles(t *testing.T, store string) {
 	t.Helper()
 	layers, err := filepath.Glob(filepath.Join(store, "layers", "layers", "*"))
@@ -78,8 +78,7 @@ func touchPages(name string) error {
 	return unix.Munmap(b)
 }
 
-// leave fills a file system except for so many MiB. Calling makeRoom removes the file that fills
-// it.
+// leave fills a file system with a file, except for so many MiB. Calling makeRoom removes the file.
 func leave(t *testing.T, mount string, mib int64) (makeRoom func()) {
 	t.Helper()
 	path := filepath.Join(mount, "ballast")
@@ -129,7 +128,7 @@ func TestWhatWasAcknowledgedIsKept(t *testing.T) {
 	d.sub("writes that are lost", func(*testing.T) { d.lostWrites(sbs[0].ID, *sbs[0].PID) })
 }
 
-// fullInTheGuest makes a guest fill its own disk, and checks that other sandboxes are not affected.
+// fullInTheGuest makes a guest fill its own disk. Other sandboxes must not be affected.
 func (d *daemon) fullInTheGuest(id, sibling, mount string) {
 	t := d.t
 	free := freeBytes(t, mount)
@@ -218,7 +217,7 @@ func (d *daemon) whole(id string) {
 	}
 }
 
-// lostWrites limits the size of files that the VMM may write, which simulates a failing disk.
+// lostWrites limits the size of the VMM's files, which simulates a failing disk.
 func (d *daemon) lostWrites(id string, pid int) {
 	t := d.t
 	d.sh(id, "echo fine > /root/fine; busybox sync")

@@ -32,7 +32,7 @@ type Daemon struct {
 	// Measured disables the comparison in a soak, too. The oracle makes the daemon hold digests of
 	// all pages and makes pauses longer, which would distort the test's measurement.
 	Measured bool
-	// Mismatches is the number of snapshots that the test makes differ from their sources.
+	// Mismatches is the number of snapshots made different from their sources by the test.
 	Mismatches int
 	// User is the daemon's user. If nil, it runs as the user of the test.
 	User   *syscall.Credential
@@ -230,7 +230,7 @@ func (d *Daemon) VMDirs() []string { return Names(filepath.Join(d.Run, "vm")) }
 func (d *Daemon) Processes() []int { return running(d.VMM()) }
 
 // NetProcesses returns the pids of the daemon's forkd-net, which outlives the daemon. There is at
-// most one, unless another is about to end. The result does not include its child that reads
+// most one, unless another is about to end. The result does not include its child, which reads
 // resolv.conf and ends with it.
 func (d *Daemon) NetProcesses() []int {
 	all := running(d.Net())
@@ -248,7 +248,7 @@ func parent(pid int) (of int) {
 	return of
 }
 
-// SpawnProcesses returns the pids of forkd-spawn, and of processes that have not become VMMs yet.
+// SpawnProcesses returns the pids of forkd-spawn, and of processes about to become VMMs.
 func (d *Daemon) SpawnProcesses() []int { return running(d.Spawn()) }
 
 // running returns the pids of a program's processes.

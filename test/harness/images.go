@@ -26,7 +26,7 @@ func PythonImage(t testing.TB, store string) error {
 	return nil
 }
 
-// SmallImage holds the paths of an image's files that differ from the fixtures. Without an upper
+// SmallImage holds the paths of an image's own files, in place of the fixtures. Without an upper
 // disk, the guest's writes stay in memory.
 type SmallImage struct {
 	Kernel, Initrd, Root, Upper string

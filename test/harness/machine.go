@@ -12,14 +12,14 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// Machine is a machine that only the tests use, with the settings for E2B clients of its daemon.
+// Machine is a machine for the tests only, with the settings for E2B clients of its daemon.
 type Machine struct {
 	Name, URL, Token string
 	E2B              map[string]string // the output of `forkd e2b env`
 }
 
 // StartMachine starts a machine beside the machines of other tests, and stops it at the end of the
-// test. It keeps the data disk, so that images need not be sent again.
+// test. It keeps the data disk, so images need not be sent again.
 func StartMachine(t *testing.T, suffix string) *Machine {
 	t.Helper()
 	m := &Machine{Name: kvmtest.Machine(t) + suffix}
@@ -51,7 +51,7 @@ func (m *Machine) clear(t *testing.T) {
 	}
 }
 
-// Image builds an image and boots it, so that a template of that name exists.
+// Image builds an image and boots it, as a template with the name tag.
 func (m *Machine) Image(t *testing.T, recipe, tag string) {
 	t.Helper()
 	m.Forkd(t, "image", "build", filepath.Join("..", "..", "recipes", recipe))

@@ -46,7 +46,7 @@ type Account struct {
 	Kills, Starts      int // by the tests: kills of sandboxes, starts of the daemon
 }
 
-// String returns the line that test/runner adds up in a soak.
+// String returns a line for the sum of test/runner in a soak.
 func (a Account) String() string {
 	return fmt.Sprintf("soak: captures_made=%d captures_compared=%d pages_compared=%d ms_of_comparing=%d mismatches=%d "+
 		"children_forked=%d rollbacks=%d kills=%d daemon_restarts=%d",
@@ -54,7 +54,7 @@ func (a Account) String() string {
 		max(0, a.Starts-1))
 }
 
-// The log lines of operations that made a snapshot. A pause without memory makes no snapshot; it
+// The log lines of operations with a new snapshot. A pause without memory makes no snapshot; it
 // leaves a disk.
 var (
 	madeLine = regexp.MustCompile(`msg=(branched|paused|"snapshot created"|"snapshot compacted") `)
@@ -106,8 +106,8 @@ func (d *Daemon) Account() Account {
 	return a
 }
 
-// check returns an error for unexpected mismatches, and for an oracle that did not run. wanted is
-// the number of mismatches that the test caused.
+// check returns an error for unexpected mismatches, and for an oracle that did not run. wanted is the number
+// of mismatches caused by the test.
 func (a Account) check(wanted int) error {
 	var errs []error
 	if len(a.Mismatches) != wanted {

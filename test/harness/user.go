@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// UserVariable makes a test that runs as root start all daemons as the ordinary user with that
-// number. The harness gives this user the devices of VMs, for as long as the host runs, and the
+// UserVariable makes a test with root rights start all daemons as the ordinary user with this
+// number. The harness gives the user the devices of VMs, for as long as the host runs, and the
 // daemons' directories. The user has no cgroups and no own range of IDs for user namespaces.
 const UserVariable = "FORKD_TEST_USER"
 
@@ -48,7 +48,7 @@ func (d *Daemon) become() error {
 }
 
 // give makes the user own the daemon's directories, at each start. Its data may be elsewhere, in a
-// folder that the test made for it.
+// folder of the test.
 func (d *Daemon) give() error {
 	err := d.Give(d.Dir)
 	if !strings.HasPrefix(d.Data, d.Dir+"/") {

@@ -35,7 +35,7 @@ def call():
 eager_on = True
 threading.Thread(target=call, daemon=True).start()`
 
-// Many children of a guest that sends all the time must send no packet to the outside before their
+// The guest sends all the time. Its many children must send no packet to the outside before their
 // identities are unique.
 func TestACrowdSendsNothingBeforeItsIdentities(t *testing.T) {
 	w := shared(t, web)

@@ -150,7 +150,7 @@ func (w *world) files(t *testing.T, id string) error {
 	return nil
 }
 
-// auditLine holds the fields of a line in forkd-net's audit log that show the start of a flow.
+// auditLine holds fields of a line in forkd-net's audit log, for the start of a flow.
 type auditLine struct {
 	Time              time.Time
 	Sandbox, Protocol string
@@ -181,8 +181,7 @@ func (w *world) early(t *testing.T, ids []string) (which map[string]error) {
 	return which
 }
 
-// firstFlows returns the start of each sandbox's first flow, among the flows that have ended with
-// any result.
+// firstFlows returns the start of each sandbox's first ended flow, with any result.
 func (w *world) firstFlows(t *testing.T) map[string]time.Time {
 	t.Helper()
 	first := map[string]time.Time{}

@@ -90,7 +90,7 @@ func (w *world) try(t *testing.T, id, expr string) (out outcome) {
 	return out
 }
 
-// value evaluates an expression that must not fail.
+// value evaluates an expression and fails the test on an error.
 func value[T any](t *testing.T, w *world, id, expr string) (v T) {
 	t.Helper()
 	out := w.try(t, id, expr)
@@ -111,8 +111,8 @@ func (w *world) wantText(t *testing.T, id, expr, want string) {
 	}
 }
 
-// fast is the maximum time of a refusal in seconds. A program that waits for a timeout of its
-// resolver or its kernel waits 3 s and more. Emulated CPUs are slow.
+// fast is the maximum time of a refusal in seconds. A timeout of a program's resolver or its kernel
+// takes 3 s and more. Emulated CPUs are slow.
 const fast = 1.0
 
 // wantRefused checks that an expression fails fast, with one of these errors.

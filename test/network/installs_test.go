@@ -30,7 +30,7 @@ const (
 	mirrorAddr = "151.101.2.132"
 )
 
-// trusted holds the keys of the mirrors that guests must know.
+// trusted holds the mirrors' keys for guests.
 type trusted struct{ authority, debianKey []byte }
 
 // serveMirrors serves the mirrors, over TLS only.
@@ -52,7 +52,7 @@ func serveMirrors(t testing.TB, in *nettest.Internet) trusted {
 	hosts.Handle(pypiHost+"/", pypi)
 	hosts.Handle(strangeHost+"/", pypi)
 	hosts.Handle(npmHost+"/", npm)
-	s := &http.Server{Handler: hosts, ErrorLog: log.New(io.Discard, "", 0)} // discards errors of handshakes that must fail
+	s := &http.Server{Handler: hosts, ErrorLog: log.New(io.Discard, "", 0)} // for handshakes meant to fail
 	l := tls.NewListener(in.Listen(t, net.JoinHostPort(mirrorAddr, "443")), config)
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Close() })
@@ -65,8 +65,7 @@ const installPatience = 5 * time.Minute
 // authorityFile is the path of the authority's certificate in the guest.
 const authorityFile = "/usr/local/share/ca-certificates/mirrors.crt"
 
-// installEnv holds the variables that a user sets for a private mirror with an authority unknown to
-// the image.
+// installEnv holds a user's variables for a private mirror with an authority unknown to the image.
 var installEnv = map[string]string{
 	"DEBIAN_FRONTEND":     "noninteractive",
 	"PIP_CERT":            authorityFile,
@@ -141,7 +140,7 @@ func (w *world) install(t *testing.T, id, user, command string) api.ExecResponse
 	return r
 }
 
-// wantInstalled checks that a command succeeds and that its output contains a text.
+// wantInstalled runs a command, which must succeed, and searches its output for a text.
 func (w *world) wantInstalled(t *testing.T, id, user, command, want string) {
 	t.Helper()
 	if r := w.install(t, id, user, command); r.ExitCode != 0 || !strings.Contains(r.Stdout, want) {

@@ -17,7 +17,7 @@ import (
 // back is the maximum time until new flows work after a kill of forkd-net.
 const back = 10 * time.Second
 
-// forkd-net is restarted automatically. Flows that it handed over survive, relayed flows are reset,
+// forkd-net is restarted automatically. Flows handed over by it survive, relayed flows are reset,
 // and new flows work.
 func TestAKilledForkdNetComesBack(t *testing.T) {
 	w := shared(t)

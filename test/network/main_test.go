@@ -39,7 +39,7 @@ var guestProgram string
 // ceiling is the operator's ceiling: all public addresses except one.
 const ceiling = "default: public\ndeny: [" + forbidden + "]\n"
 
-// world is the state that the tests share.
+// world is the shared state of the tests.
 type world struct {
 	*harness.Daemon
 	once sync.Once

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// A policy change cuts flows that it denies while they run, and leaves the others.
+// A policy change cuts running flows that it denies, and leaves the others.
 func TestAChangeOfPolicyCutsWhatIsNoLongerAllowed(t *testing.T) {
 	w := shared(t, "example.com", "other.example.com")
 	w.run(t, w.guest, `
@@ -55,7 +55,7 @@ func (w *world) narrower(t *testing.T, tag string) {
 	id := w.fork(t, tag, api.NetworkPolicy{Allow: []string{"other.example.com"}}).ID
 	w.wantText(t, id, `fetch("http://other.example.com/")`, "another host")
 	w.wantRefused(t, id, `addresses("example.com")`, "EAI_NONAME")
-	// The clone remembers a name that the source resolved. This allows no flow.
+	// The clone remembers a name resolved by the source. This allows no flow.
 	w.wantRefused(t, id, `dial("`+web+`", `+echoPort+`)`, "ECONNREFUSED")
 }
 

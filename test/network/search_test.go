@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nowhere searches all files that the daemon and forkd-net have written since the source got its
-// secret: layers, with the guest's memory and disk, manifests, receipts, logs. The canary, which
-// the guest itself had, proves that the search would find it.
+// nowhere searches all files written by the daemon and forkd-net since the source got its secret:
+// layers, with the guest's memory and disk, manifests, receipts, logs. The canary, which the guest
+// itself had, proves that the search would find it.
 func (s *source) nowhere(t *testing.T) {
 	var files []string
 	for _, dir := range []string{s.Data, filepath.Join(s.Run, "net")} {
@@ -40,7 +40,7 @@ func (s *source) nowhere(t *testing.T) {
 	t.Logf("%d files, %d MiB", len(files), size>>20)
 }
 
-// written returns the files below a folder that were written to since a time.
+// written returns the files below a folder written since a time.
 func written(t *testing.T, dir string, since time.Time) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -91,7 +91,7 @@ func search(file string, words ...string) (found map[string]bool, size int64, er
 	}
 }
 
-// searchPart notes the words that occur in a part of a file.
+// searchPart notes the words in a part of a file.
 func searchPart(r io.Reader, found map[string]bool, words []string) error {
 	const longest = 256 // length of a word
 	buf, kept := make([]byte, longest+1<<20), 0

@@ -7,10 +7,10 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// secret is a value that the host sets, and that must not occur in any guest.
+// secret is a value set by the host. It must not occur in any guest.
 const secret = "Bearer c0ffee-5ec2e7-of-the-host"
 
-// injecting returns a policy that sets the value for hosts.
+// injecting returns a policy with the secret for hosts.
 func injecting(value string, hosts ...string) api.NetworkPolicy {
 	p := api.NetworkPolicy{Allow: []string{"example.com", "other.example.com", "impostor.test", web}}
 	for _, host := range hosts {

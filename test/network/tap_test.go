@@ -29,7 +29,7 @@ type tap struct {
 	conns chan net.Conn // connections to handPort
 }
 
-// newTap makes a tap that lasts as long as the test. Its servers accept connections only from this
+// newTap makes a tap for the duration of the test. Its servers accept connections only from this
 // tap, because all taps have the same addresses.
 func newTap(t *testing.T, name string) *tap {
 	t.Helper()
@@ -187,7 +187,7 @@ func (w *world) passes(t *testing.T, id string) {
 	}
 }
 
-// wantReset checks that the download of a new VM was reset.
+// wantReset expects a reset of the download of a new VM.
 func (w *world) wantReset(t *testing.T, id, what string) {
 	t.Helper()
 	if end := value[*outcome](t, w, id, `download.out`); end == nil || end.Error != "ECONNRESET" {

@@ -13,19 +13,19 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// children is the number of children that a live branch forks here.
+// children is the number of children of a live branch here.
 const children = 3
 
 const (
 	branchTag = "network"
-	// canary is a value that the source itself sends. Memory and disk are searched for it, as for
-	// the secret.
+	// canary is a value sent by the source itself. Memory and disk are searched for it, as for the
+	// secret.
 	canary = "Bearer ca7a12y-of-the-source"
-	// secretOfChild is the secret of a clone that gets one.
+	// secretOfChild is the secret of a clone.
 	secretOfChild = "Bearer c0ffee-of-the-child"
 )
 
-// source is the sandbox that the others are made from, with all its open connections.
+// source is the origin of all other sandboxes, with all its open connections.
 type source struct {
 	*world
 	id     string
@@ -123,7 +123,7 @@ type met struct {
 	Later                          bool
 }
 
-// clone checks another VM of the source, beginning with the state that it inherited.
+// clone checks another VM of the source, beginning with its inherited state.
 func (s *source) clone(t *testing.T, r *row, id string) {
 	t.Helper()
 	m := s.another(t, r, id, "met('"+id+"')")
@@ -134,7 +134,7 @@ func (s *source) clone(t *testing.T, r *row, id string) {
 	r.want("secret", s.far.request(id, "the web", "mine"))
 }
 
-// another makes the checks that apply to every new VM.
+// another makes the checks for every new VM.
 func (s *source) another(t *testing.T, r *row, id, expr string) met {
 	t.Helper()
 	m := value[met](t, s.world, id, expr)
@@ -214,7 +214,7 @@ func (s *source) guestFork(t *testing.T) (child string) {
 	return out[1]
 }
 
-// rollback rolls back a clone that has a secret and its own connections.
+// rollback rolls back a clone with a secret and its own connections.
 func (s *source) rollback(t *testing.T, r *row, id string) {
 	p := injecting(secretOfChild, "example.com")
 	s.set(t, id, api.SetNetworkRequest{Network: &p})

@@ -1,6 +1,6 @@
 // Package measuretest is for tests of the benchmarks. It provides a daemon over the fake engine and
 // interrupts its requests, one after another. The trap: it runs in a bubble of testing/synctest
-// with a simulated clock, so its handlers must not wait for events outside the bubble.
+// with a clock that jumps, so its handlers must not wait for events outside the bubble.
 package measuretest
 
 import (
