@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// someone is an ordinary user, whose group may open the devices of VMs.
+// someone is an ordinary user. Its group may open the devices of VMs.
 const someone = 1000
 
 // grant lets someone's group open a device until the test ends, like a distribution's rules.

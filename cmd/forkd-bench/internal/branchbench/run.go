@@ -25,7 +25,7 @@ type Config struct {
 	Tags     []string     // snapshots whose children are branched
 	Modes    []api.BranchMode
 	Runs     []int // branches per case, by tag; the last value is for all further tags
-	DiffRuns int   // runs of mode diff, whose pauses vary little; if 0, as Runs
+	DiffRuns int   // runs of mode diff, with similar pauses; if 0, as Runs
 	// DirtyMiB is the size of the guest's buffer, at most a quarter of its memory. The guest writes
 	// over it repeatedly. If 0, the guest is idle.
 	DirtyMiB int

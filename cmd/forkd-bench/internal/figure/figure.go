@@ -48,7 +48,7 @@ const (
 	perRow                = 2
 )
 
-// palette follows Okabe and Ito, whose colours are distinct for colour-blind readers.
+// palette holds the colours of Okabe and Ito, which colour-blind readers can distinguish.
 var palette = []color.Color{
 	color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff}, color.RGBA{R: 0xe6, G: 0x9f, B: 0x00, A: 0xff},
 	color.RGBA{R: 0x00, G: 0x9e, B: 0x73, A: 0xff}, color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 0xff},

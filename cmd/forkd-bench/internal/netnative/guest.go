@@ -33,7 +33,7 @@ type guest struct {
 	wait   sync.WaitGroup
 }
 
-// newGuest makes a guest. It takes over the wire, whose other end is bound in forkd-net.
+// newGuest makes a guest. It takes over the wire. The other end of the wire is bound in forkd-net.
 func newGuest(wire *os.File) (_ *guest, err error) {
 	g := &guest{}
 	if err := g.client.SetWire(wire); err != nil {
