@@ -41,7 +41,7 @@ func (s side) complete(children int) error {
 	return err
 }
 
-// programsIn returns a build's programs for a daemon. Older builds have fewer.
+// programsIn returns a build's daemon and the programs beside it. Older builds have fewer.
 func programsIn(dir string) (names []string, err error) {
 	needed := []string{"forkd", "forkd-vmm"}
 	for i, name := range append(needed, "forkd-net", "forkd-spawn") {

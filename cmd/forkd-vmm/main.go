@@ -97,8 +97,8 @@ func run(args []string) error {
 }
 
 // serve runs until the guest or the daemon ends the VM. The kernel frees the VM with the process,
-// faster than an orderly teardown could. Requests are served on this goroutine, whose stack has
-// grown during the prewarming.
+// faster than an orderly teardown could. Requests are served on this goroutine. Its stack has grown
+// during the prewarming.
 func serve(daemon *server.Server, ended <-chan vmm.Exit) error {
 	go func() { // runs until the process ends, or ends it
 		daemon.SendExit(<-ended)

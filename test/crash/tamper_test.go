@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// The oracle of other suites finds a change. The kill tests run without it except in a soak,
+// The oracle, which other suites rely on, finds a change. The kill tests run without it except in a soak,
 // because they make a hundred kills, each with a branch.
 func TestTheOracleIsAwake(t *testing.T) {
 	w := newWorld(t, func(d *harness.Daemon) { d.NoOracle = false })

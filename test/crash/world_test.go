@@ -29,7 +29,7 @@ const (
 
 var patience = harness.Patience()
 
-// world is a daemon with stops at steps, and a snapshot to fork from.
+// world is a daemon with failpoints to stop at, and a snapshot to fork from.
 type world struct {
 	t      *testing.T
 	d      *harness.Daemon

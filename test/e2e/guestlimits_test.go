@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// TestProgramsMayOpenManyFiles checks the limits of open files for servers and package managers,
-// for every way to run a program in a fork: as root, as a user, and in the warm interpreter.
+// TestProgramsMayOpenManyFiles checks the limits that servers and package managers expect, for
+// every way to run a program in a fork: as root, as a user, and in the warm interpreter.
 func TestProgramsMayOpenManyFiles(t *testing.T) {
 	d := shared(t)
 	sb := d.fork(1)[0]

@@ -40,7 +40,7 @@ func alive() []byte {
 }
 
 // execClients are the clients that run a program. Blocked input is the worst case, because its
-// reader cannot be stopped.
+// reader is left running.
 var execClients = map[string]func(ctx context.Context, t *testing.T, dial agentclient.DialFunc) error{
 	"daemon": func(ctx context.Context, _ *testing.T, dial agentclient.DialFunc) error {
 		c := agentclient.New(dial)

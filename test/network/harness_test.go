@@ -43,7 +43,7 @@ func (w *world) set(t *testing.T, id string, req api.SetNetworkRequest) api.Sand
 	return now
 }
 
-// slow is the duration from which a step is logged. Such a step has often waited for a timeout.
+// slow is the duration from which a step is logged. Such a step has often waited for something.
 const slow = 5 * time.Second
 
 // run runs statements in a sandbox's interpreter, and returns the output.

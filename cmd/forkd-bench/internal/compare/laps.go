@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
-// quiet is the rest of both sides before a lap. Work of the last lap may still be running.
+// quiet is the rest of both sides before a lap, after their work for the last one.
 const quiet = 500 * time.Millisecond
 
 // forkSide forks from a snapshot. The benches fork and chain use it.

@@ -25,7 +25,7 @@ type Config struct {
 	Say      func(string)
 }
 
-// quiet is the rest of both sides before a lap. Work of the last lap may still be running.
+// quiet is the rest of both sides before a lap, after their work for the last one.
 const quiet = 500 * time.Millisecond
 
 // Run measures. It restores the size of the snapshot's pool, and ends all its sandboxes.

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process replaces the daemon, its child a VMM. The counters are files.
+// A process stands for the daemon, its child for a VMM. The counters are files.
 func TestUsageIsOfTheDaemonAndItsVMs(t *testing.T) {
-	// The shell between them replaces forkd-spawn.
+	// The shell between them stands for forkd-spawn.
 	child := exec.Command("sh", "-c", "sleep 60 & echo $!; wait")
 	out, err := child.StdoutPipe()
 	if err != nil {
@@ -70,7 +70,7 @@ func TestUsageIsOfTheDaemonAndItsVMs(t *testing.T) {
 	}
 }
 
-// A process with the VMM's name replaces a VMM.
+// A process with the VMM's name stands for a VMM.
 func TestVMMsAreReadEachForItself(t *testing.T) {
 	dir := t.TempDir()
 	sleep, err := exec.LookPath("sleep")
