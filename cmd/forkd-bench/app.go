@@ -34,7 +34,7 @@ func (a *app) addFlags(cmd *cobra.Command) {
 	a.flags.Add(cmd)
 }
 
-// completeTags lists snapshots for the shell. It starts nothing.
+// completeTags lists snapshots for shell completion. It does not start a daemon.
 func (a *app) completeTags(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 	defer cancel()
