@@ -1,7 +1,6 @@
-// Command forkd-agent is forkd's side inside a guest: as PID 1 it is the init
-// of the initramfs, else a server on the address it is given, and under the names
-// of forkcmd the commands by which a guest forks itself. It only wires;
-// internal/guest/agent does the work.
+// Command forkd-agent runs inside a guest. As PID 1 it is the init of the initramfs; otherwise it
+// serves on a given address. Under the names of forkcmd it is the commands by which a guest forks
+// itself. This package only wires the parts; internal/guest/agent does the work.
 package main
 
 import (
@@ -30,7 +29,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
-// version is set by the linker.
+// The linker sets version.
 var version = "dev"
 
 func main() {
@@ -38,7 +37,7 @@ func main() {
 		os.Exit(code)
 	}
 	quiet.Tune()
-	unix.Umask(0o022) // modes of uploaded files and made folders count on it
+	unix.Umask(0o022) // the modes of uploaded files and new folders rely on it
 	if os.Getpid() == 1 {
 		if err := runInit(); err != nil {
 			guestinit.Fail(err)
@@ -51,18 +50,18 @@ func main() {
 	}
 }
 
-// runInit is the agent as PID 1: boot, then serve, or hand over to the image's
-// own init with the agent beside it.
+// runInit runs the agent as PID 1. It boots, then serves, or starts the image's own init with the
+// agent beside it.
 func runInit() error {
 	boot, err := guestinit.Boot(logf)
 	if err != nil {
 		return err
 	}
 	o := options{listen: cmp.Or(boot.Listen, fmt.Sprintf("vsock:%d", agentproto.AgentPort)), ready: boot.Listen == ""}
-	if o.ready { // there is a host to ask
+	if o.ready { // there is a host for requests
 		o.forkSocket = forkcall.Socket
 		if err := forkcmd.Install(logf); err != nil {
-			logf("commands for forks: %v", err) // a guest without them is still of use
+			logf("commands for forks: %v", err) // a guest without these commands is still useful
 		}
 	}
 	if boot.Init != "" {
@@ -83,11 +82,11 @@ type options struct {
 	listen    string
 	tokenFile string
 	ready     bool
-	// forkSocket is where programs call that fork this guest; empty: nowhere.
+	// forkSocket is the socket for programs that fork this guest. If empty, they cannot.
 	forkSocket string
 	version    bool
 	layers     inventory.Layers
-	bench      diskbench.Config // Dir is empty unless that is all there is to do
+	bench      diskbench.Config // Dir is empty unless only the benchmark is to run
 }
 
 func parse(args []string) (options, error) {
@@ -134,7 +133,7 @@ func run(args []string) error {
 
 func serve(ctx context.Context, o options) error {
 	if err := quiet.Relax(); err != nil {
-		logf("%v", err) // it only costs more
+		logf("%v", err) // this only costs performance
 	}
 	token, err := readToken(o.tokenFile)
 	if err != nil {
@@ -183,7 +182,7 @@ func serve(ctx context.Context, o options) error {
 		return err
 	}
 	beside.Go(func() {
-		// The listener is open: whoever connects now is answered.
+		// The listener is open, so connections from now on are answered.
 		if err := guestinit.SignalReady(ctx); err != nil {
 			logf("%v", err)
 		}
@@ -194,7 +193,8 @@ func serve(ctx context.Context, o options) error {
 // serveFunc serves on a listener until the context ends.
 type serveFunc func(context.Context, net.Listener) error
 
-// servePorts serves on vsock ports of their own, in goroutines of beside. All of them listen when it returns.
+// servePorts serves each function on its own vsock port, in goroutines of beside. All ports listen
+// when it returns.
 func servePorts(ctx context.Context, beside *sync.WaitGroup, ports map[uint32]serveFunc) error {
 	for port, serve := range ports {
 		l, err := listen.Open(fmt.Sprintf("vsock:%d", port))
@@ -210,9 +210,9 @@ func servePorts(ctx context.Context, beside *sync.WaitGroup, ports map[uint32]se
 	return nil
 }
 
-// openLink is the guest's network device, for identities, which come from a host only; nil
-// if there is none. Children of a guest without it have one hardware address, which
-// harms nobody: each is alone on its wire.
+// openLink opens the guest's network device, which an identity configures. It returns nil if the
+// guest has no device or no host that sends identities. Children of a guest without it share one
+// hardware address. This is harmless, because each child is alone on its wire.
 func openLink(o options) *nic.Link {
 	if !o.ready {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
-// app is what all commands share: the global flags and what follows from them.
+// app holds the global flags and the shared state of all commands.
 type app struct {
 	ui.Printer
 	flags endpoint.Flags
@@ -34,7 +34,7 @@ func (a *app) addFlags(cmd *cobra.Command) {
 	a.flags.Add(cmd)
 }
 
-// completeTags lists snapshots for the shell. It starts nothing.
+// completeTags lists snapshots for shell completion. It does not start a daemon.
 func (a *app) completeTags(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 	defer cancel()
@@ -54,12 +54,12 @@ func (a *app) completeTags(cmd *cobra.Command, _ []string, _ string) ([]string, 
 
 func (a *app) say(line string) { a.Note("%s", line) }
 
-// bench is the daemon that is measured, and the host that its VMs run on.
+// bench is the measured daemon and the host of its VMs.
 type bench struct {
 	*client.Client
 	floors floor.Floors
 	where  string
-	cpus   int // 0: not known
+	cpus   int // 0 if unknown
 	close  func()
 }
 
@@ -69,7 +69,7 @@ func (b bench) Close() {
 	b.Client.Close()
 }
 
-// open finds or starts the daemon, and the way to its host.
+// open finds or starts the daemon, and connects to its host.
 func (a *app) open(ctx context.Context) (bench, error) {
 	c, e, err := a.flags.Connect(ctx, endpoint.Options{
 		Start:    true,
@@ -101,14 +101,14 @@ func (a *app) open(ctx context.Context) (bench, error) {
 	return b, nil
 }
 
-// forkd runs the forkd that belongs to this program, with the same daemon.
+// forkd runs the forkd program next to this one, with the same daemon.
 func (a *app) forkd(ctx context.Context, args ...string) error {
 	program, err := endpoint.Program("forkd")
 	if err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, program, append(args, a.passed()...)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it tells what it leaves
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // forkd reports any leftovers
 	cmd.Stderr = a.Err
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
@@ -123,7 +123,7 @@ func (a *app) forkd(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// passed are the global flags that hold for forkd, too.
+// passed returns the global flags that also apply to forkd.
 func (a *app) passed() (args []string) {
 	for flag, value := range map[string]string{"--url": a.flags.URL, "--token": a.flags.Token,
 		"--machine-name": a.flags.MachineName} {

@@ -71,8 +71,8 @@ func newBranchCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// measureBranches measures, on snapshots of its own if no tag is given. However it
-// ends, nothing of it is left.
+// measureBranches measures branches. Without a given tag it makes its own snapshots. It removes all
+// of them, also after an error.
 func (a *app) measureBranches(ctx context.Context, cfg branchbench.Config,
 	memory []int) (_ []branchbench.Case, err error) {
 	unlock, err := lock("branch")
@@ -86,7 +86,7 @@ func (a *app) measureBranches(ctx context.Context, cfg branchbench.Config,
 	if len(cfg.Tags) > 0 {
 		return branchbench.Run(ctx, cfg)
 	}
-	// As this version builds it: an older one's agent may not know what is asked.
+	// The image must be built by this version: an older image's agent may not support the requests.
 	if err := a.forkd(ctx, "image", "build", recipe); err != nil {
 		return nil, err
 	}

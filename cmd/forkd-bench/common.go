@@ -18,13 +18,13 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// recipe is of the image that the demo and this program make snapshots of.
+// recipe is the image for the snapshots of the demo and of this program.
 const recipe = "python-numpy"
 
-// demoTag is the demo's snapshot.
+// demoTag is the tag of the demo's snapshot.
 const demoTag = "pyagent"
 
-// tag is the snapshot that was named, or the demo's, made if need be.
+// tag returns the named snapshot. Without a name it returns the demo's, and makes it if needed.
 func (a *app) tag(ctx context.Context, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil
@@ -32,7 +32,7 @@ func (a *app) tag(ctx context.Context, args []string) (string, error) {
 	return demoTag, a.forkd(ctx, "demo", "--count", "0")
 }
 
-// known words a figure, or nothing where there is none.
+// known formats a figure. It returns an empty string for 0.
 func known(v float64, word func(float64) string) string {
 	if v == 0 {
 		return ""
@@ -42,7 +42,7 @@ func known(v float64, word func(float64) string) string {
 
 func ratio(v float64) string { return fmt.Sprintf("%.2f", v) }
 
-// place words where VMs run.
+// place describes the host of the VMs.
 func place(where string, cpus int) string {
 	if cpus == 0 {
 		return where
@@ -50,8 +50,8 @@ func place(where string, cpus int) string {
 	return fmt.Sprintf("%s, %d CPUs", where, cpus)
 }
 
-// lock makes sure that no other run of a benchmark is under way, whose
-// snapshots would be taken for those of one that was killed.
+// lock allows only one run of a benchmark at a time. Otherwise a second run would take the first
+// one's snapshots for leftovers of a killed run.
 func lock(name string) (unlock func(), err error) {
 	paths, err := endpoint.DefaultPaths()
 	if err != nil {
@@ -73,8 +73,8 @@ func lock(name string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// writePlot writes a figure, with the command and the machine below it. where
-// and cpus are of the daemon's host. No name means no plot.
+// writePlot writes a figure, with the command and the machine below it. where and cpus describe the
+// daemon's host. If name is empty, it writes no plot.
 func (a *app) writePlot(name string, f figure.Figure, where string, cpus int) error {
 	if name == "" {
 		return nil
@@ -110,7 +110,7 @@ func machineLine() string {
 	return fmt.Sprintf("%d × %s, Linux %s", cpus, model, strings.TrimSpace(string(kernel)))
 }
 
-// stepLine is a line of steps, each with what it took.
+// stepLine formats steps and their times as one line.
 func stepLine(steps []measure.Step) string {
 	var parts []string
 	for _, s := range steps {

@@ -19,7 +19,7 @@ import (
 // comparison is the result of `forkd-bench compare --json` (docs/inside/formats/json-output.md).
 type comparison struct {
 	Bench   compare.Bench    `json:"bench"`
-	A       string           `json:"a"` // the directories
+	A       string           `json:"a"` // the builds' directories
 	B       string           `json:"b"`
 	N       int              `json:"n,omitempty"` // children of a fork
 	Rounds  int              `json:"rounds"`
@@ -73,7 +73,7 @@ func (o *compareOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.Config.Dir, "work", "",
 		"directory for the stores, with a short path (default: the user's state directory)")
 	f.StringVar(&o.where, "where", string(endpoint.Host), "what to print as the place")
-	_ = f.MarkHidden("where") // it is there
+	_ = f.MarkHidden("where") // hidden, but accepted
 }
 
 // compareOptions are the command's flags.
@@ -83,7 +83,7 @@ type compareOptions struct {
 	where  string
 }
 
-// side is a Build with what its flags begin with.
+// side is a Build with the prefix of its flags.
 type side struct {
 	*compare.Build
 	name string
@@ -91,7 +91,7 @@ type side struct {
 
 func (o *compareOptions) sides() []side { return []side{{&o.A, "a"}, {&o.B, "b"}} }
 
-// complete fills in what the flags left out.
+// complete fills in unset flags.
 func (o *compareOptions) complete() error {
 	if o.Rounds < 2 || o.N < 1 {
 		return exit.UsageError{Err: errors.New("--rounds is at least 2, --count at least 1")}
@@ -131,7 +131,7 @@ func (a *app) compare(ctx context.Context, o *compareOptions) error {
 	return a.compareHere(ctx, o)
 }
 
-// compareHere compares on this host.
+// compareHere compares the builds on this host.
 func (a *app) compareHere(ctx context.Context, o *compareOptions) error {
 	if o.Config.Dir == "" {
 		paths, err := endpoint.DefaultPaths()

@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
-// complete fills in what a side's flags left out.
+// complete fills in the unset flags of a side.
 func (s side) complete(children int) error {
 	if s.Pool < 0 {
 		s.Pool = children
@@ -41,7 +41,7 @@ func (s side) complete(children int) error {
 	return err
 }
 
-// programsIn are those of a build that a daemon has beside it; builds of earlier days have fewer.
+// programsIn returns a build's daemon and the programs beside it. Older builds have fewer.
 func programsIn(dir string) (names []string, err error) {
 	needed := []string{"forkd", "forkd-vmm"}
 	for i, name := range append(needed, "forkd-net", "forkd-spawn") {
@@ -56,7 +56,7 @@ func programsIn(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// images makes the sides' images, each by its own build, with that build's agent.
+// images makes the image of each side with that side's build and agent.
 func (a *app) images(ctx context.Context, o *compareOptions) (remove func(), err error) {
 	dir, err := os.MkdirTemp("", "forkd-compare-")
 	if err != nil {
@@ -80,7 +80,8 @@ func (a *app) images(ctx context.Context, o *compareOptions) (remove func(), err
 	return remove, nil
 }
 
-// buildImage has a build make an image in the user's own store, and writes that to a tar file.
+// buildImage makes an image in the user's own store with the given build, and writes it to a tar
+// file.
 func (a *app) buildImage(ctx context.Context, build, recipe, to string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(build, "forkd"), "image", "build", "--local", findRecipe(recipe))
 	cmd.Stderr = a.Err
@@ -98,11 +99,11 @@ func (a *app) buildImage(ctx context.Context, build, recipe, to string) error {
 	return errors.Join(packImage(f, filepath.Join(paths.Cache, "built", filepath.Base(recipe))), f.Close())
 }
 
-// imageMetadata is the file that a stream of an image begins with.
+// imageMetadata is the first file in an image stream.
 const imageMetadata = "image.json"
 
-// packImage writes an image's folder as the API takes it. It looks at no file, for
-// another build's format may be another one.
+// packImage writes an image's folder in the format of the API. It does not parse any file, because
+// another build may use another format.
 func packImage(w io.Writer, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -141,7 +142,8 @@ func packFile(t *tar.Writer, dir, name string) error {
 	return err
 }
 
-// findRecipe is a recipe's path where this program can see it: a build elsewhere may not.
+// findRecipe returns a recipe's path as seen by this program. A build in another directory may not
+// find it by name.
 func findRecipe(name string) string {
 	places := []string{name, filepath.Join("recipes", name)}
 	if self, err := os.Executable(); err == nil {
@@ -157,7 +159,7 @@ func findRecipe(name string) string {
 	return name
 }
 
-// compareInMachine takes both builds into the machine, and compares there.
+// compareInMachine uploads both builds to the machine, and compares them there.
 func (a *app) compareInMachine(ctx context.Context, o *compareOptions) (err error) {
 	m, err := appliance.Open(a.flags.NameOfMachine())
 	if err != nil {
@@ -187,15 +189,16 @@ func (a *app) compareInMachine(ctx context.Context, o *compareOptions) (err erro
 	return err
 }
 
-// visit is what one comparison has in the machine.
+// visit holds the files of one comparison in the machine.
 type visit struct {
 	agent *agentclient.Client
 	dir   string            // stores and images
-	bin   string            // programs, where a VMM in a jail, which is nobody's user, can start its own
-	there map[string]string // what was uploaded, by its path here
+	bin   string            // programs; a jailed VMM, which runs as an unprivileged user, can start its own from here
+	there map[string]string // uploaded files, by their path on this host
 }
 
-// arguments uploads what the comparison needs and words it for this program there.
+// arguments uploads the files for the comparison, and returns the command line to run in the
+// machine.
 func (v visit) arguments(ctx context.Context, a *app, o *compareOptions) ([]string, error) {
 	args := []string{
 		path.Join("/usr/bin", "forkd-bench"), "compare", "--host", "--where", string(endpoint.Machine), "--work", v.dir,
@@ -227,7 +230,7 @@ func (v visit) arguments(ctx context.Context, a *app, o *compareOptions) ([]stri
 	return args, nil
 }
 
-// programs uploads what a daemon needs of a build.
+// programs uploads a build's programs for a daemon.
 func (v visit) programs(ctx context.Context, build string) (dir string, err error) {
 	dir = path.Join(v.bin, strconv.Itoa(len(v.there)))
 	names, err := programsIn(build)
@@ -268,7 +271,7 @@ func (v visit) put(ctx context.Context, from, to string, mode os.FileMode) (stri
 	return to, v.shell(ctx, `chmod "$1" "$2"`, strconv.FormatUint(uint64(mode), 8), to)
 }
 
-// leave ends the comparison's processes, which may have been interrupted, and removes its files.
+// leave ends the comparison's processes, also after an interruption, and removes its files.
 func (v visit) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -282,8 +285,8 @@ func (v visit) leave(ctx context.Context) error {
 	return nil
 }
 
-// leaveScript kills the processes whose program is below one of its arguments, and removes these. It
-// stops before it does anything if an argument is not the path of a visit.
+// leaveScript kills the processes whose program is below one of its arguments, and removes these
+// directories. It stops before any action if an argument is not the path of a visit.
 const leaveScript = `[ $# -gt 0 ] || exit 64
 for d in "$@"; do
 case "$d" in /*/.*-[0-9]*) ;; *) exit 64;; esac
@@ -299,14 +302,16 @@ for m in $(grep -o "$d/[^ ]*/debug" /proc/mounts); do umount -l "$m"; done
 rm -rf "$d"
 done`
 
-// visitDir matches the directories that a visit may remove: no other program's lie below one.
+// visitDir matches the directories of visits, which may be removed. No other program's directories
+// are below one.
 var visitDir = regexp.MustCompile(`^/(usr|var/lib/forkd)/\.(compare|peers)-[0-9]+$`)
 
-// dirs returns the visit's directories. Any other path is a fault of the caller, and an error.
+// dirs returns the visit's directories. It returns an error for any other path, which is a fault of
+// the caller.
 func (v visit) dirs() (dirs []string, err error) {
 	for _, dir := range []string{v.dir, v.bin} {
 		if dir == "" {
-			continue // a visit may have no programs of its own
+			continue // a visit may have no programs
 		}
 		if !visitDir.MatchString(dir) {
 			return nil, fmt.Errorf("%q is not a directory of a comparison: nothing was ended or removed", dir)

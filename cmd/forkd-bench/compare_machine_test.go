@@ -25,8 +25,8 @@ func TestAVisitLeavesOnlyItsOwnDirectories(t *testing.T) {
 	}
 }
 
-// TestLeavingKillsNoOtherProcess runs the script on this host: with an empty argument it has killed every
-// process of the machine.
+// TestLeavingKillsNoOtherProcess runs the script on this host. With an empty argument, an earlier
+// script killed every process of the machine.
 func TestLeavingKillsNoOtherProcess(t *testing.T) {
 	own := filepath.Join(t.TempDir(), ".compare-1")
 	program := filepath.Join(own, "sleep")
@@ -72,7 +72,7 @@ func leaveHere(args ...string) error {
 	return exec.Command("/bin/sh", append([]string{"-c", leaveScript, "sh"}, args...)...).Run()
 }
 
-// start runs a program that sleeps, until the test ends.
+// start runs a program that sleeps until the test ends.
 func start(t *testing.T, program string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(program, "60")

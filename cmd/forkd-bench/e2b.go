@@ -62,7 +62,7 @@ func newE2BCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// wire is E2B's side of the daemon that was found.
+// wire returns a client of the daemon's E2B API.
 func wire(e endpoint.Endpoint) (*e2bwire.Client, error) {
 	address, token := e.URL, e.Token
 	if strings.HasPrefix(address, "unix:") {
@@ -72,7 +72,7 @@ func wire(e endpoint.Endpoint) (*e2bwire.Client, error) {
 		return nil, &client.Error{Message: "this daemon has no TCP address, or its token is not known: forkd e2b env tells"}
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 1000 // as many as are at once: what is measured is no handshake
+	transport.MaxIdleConnsPerHost = 1000 // at least the number of parallel requests: handshakes must not be measured
 	return &e2bwire.Client{URL: address, Key: apikey.Of(token), HTTP: &http.Client{Transport: transport}}, nil
 }
 

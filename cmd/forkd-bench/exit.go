@@ -14,13 +14,13 @@ import (
 	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
-// exitCodes is the part of the help on them.
+// exitCodes is the help text on exit codes.
 const exitCodes = `Exit codes are those of forkd: 0 done, 1 failure, 2 wrong command line, 3 no such snapshot, 4 another
 run is under way, 9 no memory or disk space, 10 no daemon, 130 interrupted. Nothing is left behind in any case.`
 
 const exitUsage = 2
 
-// report prints an error, for people or with --json for programs, and returns the exit code.
+// report prints an error, as text or with --json as JSON, and returns the exit code.
 func (a *app) report(cmd *cobra.Command, err error) int {
 	var code exit.Code
 	if errors.As(err, &code) {

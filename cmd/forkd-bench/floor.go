@@ -69,7 +69,7 @@ func newFloorCopyCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// took prints how long something took.
+// took prints a duration.
 func (a *app) took(took time.Duration, err error) error {
 	switch {
 	case err != nil:

@@ -89,7 +89,8 @@ func (a *app) printFork(f forkbench.Figures) error {
 	)
 }
 
-// used is what the VMM of a child used, nothing if that was not read.
+// used describes the resource usage of a child's VMM. It returns an empty string if the usage was
+// not read.
 func used(u *forkbench.Use) string {
 	if u == nil {
 		return ""

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// lifeFigures are the result (docs/inside/formats/json-output.md).
+// lifeFigures is the result (docs/inside/formats/json-output.md).
 type lifeFigures struct {
 	lifebench.Cycle
 	Idle  *lifebench.Idle `json:"idle,omitempty"`
@@ -65,7 +65,7 @@ func newLifeCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// measureCycle pauses and resumes, with the daemon that is found.
+// measureCycle pauses and resumes, with the daemon that it finds.
 func (a *app) measureCycle(ctx context.Context, cfg lifebench.Config, args []string) (f lifeFigures, err error) {
 	if cfg.Rounds == 0 {
 		return f, nil
@@ -84,7 +84,7 @@ func (a *app) measureCycle(ctx context.Context, cfg lifebench.Config, args []str
 	return f, err
 }
 
-// measureIdle measures daemons of this program's own.
+// measureIdle measures daemons of its own.
 func (a *app) measureIdle(ctx context.Context, cfg lifebench.IdleConfig) (*lifebench.Idle, error) {
 	program, err := endpoint.Program("forkd")
 	if err != nil {

@@ -1,8 +1,7 @@
-// Command forkd-bench measures what an installation of forkd reaches, beside the
-// floor that the host itself sets, and one build of forkd beside another. It
-// parses flags and prints; the packages below measure, as users of the daemon's
-// API. The trap: what needs the host of the VMs (floor, compare) may have to
-// run in the machine, which carries this program for that.
+// Command forkd-bench measures an installation of forkd beside the floor of its host, and one build
+// of forkd beside another. It parses flags and prints; the packages below measure, as users of the
+// daemon's API. The trap: commands that need the host of the VMs (floor, compare) may have to run
+// in the machine, which carries this program for them.
 package main
 
 import (
@@ -14,12 +13,12 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// version is set by the linker.
+// The linker sets version.
 var version = "dev"
 
 func main() { exit.Main(run) }
 
-// run is the whole program; the result is the exit code.
+// run is the whole program. It returns the exit code.
 func run(ctx context.Context, args []string) int {
 	a := &app{Printer: ui.Standard("forkd-bench")}
 	cmd, err := exit.Execute(ctx, newRoot(a), args, &a.began)

@@ -42,12 +42,12 @@ func setUp(env *testscript.Env, d clitest.Daemon) error {
 	env.Defer(func() { c.Close() })
 	env.Values[engineKey{}], env.Values[clientKey{}] = d.Engine, c
 	env.Setenv("SOCKET", d.Unix)
-	env.Setenv("FORKD_URL", d.TCP) // whose host is not known
+	env.Setenv("FORKD_URL", d.TCP) // its host is unknown
 	env.Setenv("FORKD_TOKEN", clitest.Token)
 	return nil
 }
 
-// makeSnapshot makes snapshots: snapshot TAG...
+// makeSnapshot implements the script command snapshot TAG...: it makes snapshots.
 func makeSnapshot(ts *testscript.TestScript, _ bool, tags []string) {
 	for _, tag := range tags {
 		_, err := ts.Value(clientKey{}).(*client.Client).CreateSnapshot(context.Background(), api.CreateSnapshotRequest{Tag: tag, Image: "python-numpy"}, nil)
@@ -55,7 +55,7 @@ func makeSnapshot(ts *testscript.TestScript, _ bool, tags []string) {
 	}
 }
 
-// fork forks one sandbox of each tag: fork TAG...
+// fork implements fork TAG...: it forks one sandbox of each tag.
 func fork(ts *testscript.TestScript, _ bool, tags []string) {
 	for _, tag := range tags {
 		_, err := ts.Value(clientKey{}).(*client.Client).Fork(context.Background(), api.CreateSandboxesRequest{SnapshotTag: tag})
@@ -63,12 +63,13 @@ func fork(ts *testscript.TestScript, _ bool, tags []string) {
 	}
 }
 
-// limitBranches bounds how many branches there may be at once: branches N.
+// limitBranches implements branches N: it limits the number of concurrent branches.
 func limitBranches(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Value(engineKey{}).(*fakeengine.Engine).BranchLimit = int(args[0][0] - '0')
 }
 
-// expectLeft compares the snapshots that there are, and that no sandbox is: left TAG...
+// expectLeft implements left TAG...: it compares the list of snapshots, and checks for leftover
+// sandboxes.
 func expectLeft(ts *testscript.TestScript, _ bool, want []string) {
 	c := ts.Value(clientKey{}).(*client.Client)
 	list, err := c.ListSnapshots(context.Background())

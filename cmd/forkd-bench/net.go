@@ -24,12 +24,12 @@ type networkFigures struct {
 	Guests []netnative.Figure `json:"guests,omitempty"`
 	N      int                `json:"n,omitempty"` // children of a fork
 	Rounds int                `json:"rounds,omitempty"`
-	Load   string             `json:"load,omitempty"` // of the host that the command ran on, over a minute, as it began
+	Load   string             `json:"load,omitempty"` // one-minute load average of the command's host at the start
 	Where  string             `json:"where"`
 	CPUs   int                `json:"cpus,omitempty"`
 }
 
-// netOptions are the flags of `forkd-bench net`.
+// netOptions holds the flags of `forkd-bench net`.
 type netOptions struct {
 	native       netnative.Config
 	guests       netbench.Config
@@ -128,7 +128,7 @@ func (a *app) network(ctx context.Context, o netOptions, args []string) (network
 	return all, err
 }
 
-// insideCommand is how this program runs itself in a namespace of its own.
+// insideCommand is the command by which this program runs itself in a separate namespace.
 const insideCommand = "net-inside"
 
 func (a *app) networkHere(ctx context.Context, c netnative.Config) (_ []netnative.Figure, err error) {
@@ -159,7 +159,7 @@ func newNetInsideCommand(a *app) *cobra.Command {
 	}
 }
 
-// loadAverage is of the last minute; empty if it is not known.
+// loadAverage returns the load average of the last minute, or an empty string if it is unknown.
 func loadAverage() string {
 	b, _ := os.ReadFile("/proc/loadavg")
 	load, _, _ := strings.Cut(string(b), " ")
@@ -202,8 +202,8 @@ func networkRow(f netnative.Figure) []string {
 	return []string{f.Name, number(f.Value) + " " + f.Unit, known(f.Floor, number), beside, interval, mark, met}
 }
 
-// serveNear answers at the port that guests carry bytes to: of the daemon's host, or of this one
-// if the daemon is in the machine.
+// serveNear answers guests at a port. It serves on the daemon's host, or on this host if the daemon
+// is in the machine.
 func serveNear(ctx context.Context, b bench, port int, say func(string)) (stop func(), err error) {
 	if !b.floors.Known() {
 		return nil, errors.New("--host-port: the daemon was named by its URL, and may be on another host")
@@ -212,7 +212,7 @@ func serveNear(ctx context.Context, b bench, port int, say func(string)) (stop f
 		_, err := b.floors.Run(ctx, "bulk", "--port", fmt.Sprint(port))
 		return err
 	}
-	if b.where == string(endpoint.Machine) { // what sandboxes in it have for a host is this one
+	if b.where == string(endpoint.Machine) { // for sandboxes in the machine, the host is this host
 		serve = func(ctx context.Context) error { return netbench.Serve(ctx, port) }
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -226,7 +226,7 @@ func serveNear(ctx context.Context, b bench, port int, say func(string)) (stop f
 	return func() { cancel(); <-done }, nil
 }
 
-// newFloorBulkCommand is how this program answers guests on the daemon's host.
+// newFloorBulkCommand returns the command to answer guests on the daemon's host.
 func newFloorBulkCommand() *cobra.Command {
 	var port int
 	cmd := &cobra.Command{

@@ -14,11 +14,11 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// peerOptions are the flags of `forkd-bench peers`.
+// peerOptions holds the flags of `forkd-bench peers`.
 type peerOptions struct {
 	peers.Config
 	n    int
-	here bool // only the peers, on this host: how this program runs itself where the VMs are
+	here bool // only the peers, on this host: set when this program runs itself on the VMs' host
 	plot string
 }
 
@@ -100,7 +100,7 @@ func (a *app) peers(ctx context.Context, o peerOptions, args []string) (contest,
 	return c, err
 }
 
-// peersBeside races the peers where the daemon's VMs run.
+// peersBeside races the peers on the host of the daemon's VMs.
 func (a *app) peersBeside(ctx context.Context, b bench, o peerOptions) ([]peers.Row, error) {
 	switch {
 	case b.where == string(endpoint.Machine):

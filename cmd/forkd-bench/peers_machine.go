@@ -15,8 +15,8 @@ import (
 	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
-// peersInMachine takes the peers' root and programs to the machine's data disk, and has
-// this program race them there.
+// peersInMachine uploads the peers' root and programs to the machine's data disk, and runs this
+// program there.
 func (a *app) peersInMachine(ctx context.Context, o peerOptions) (_ []peers.Row, err error) {
 	m, err := appliance.Open(a.flags.NameOfMachine())
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *app) peersInMachine(ctx context.Context, o peerOptions) (_ []peers.Row,
 	return c.Rows, nil
 }
 
-// peerArguments uploads what the peers need, and words the race for this program there.
+// peerArguments uploads the peers' files, and returns the command line to run in the machine.
 func (v visit) peerArguments(ctx context.Context, a *app, o peerOptions) ([]string, error) {
 	args := []string{"/usr/bin/forkd-bench", "peers", "--here", "--json", "--count", strconv.Itoa(o.n),
 		"--memory-mib", strconv.Itoa(o.MemoryMiB)}
@@ -89,7 +89,7 @@ func (v visit) peerArguments(ctx context.Context, a *app, o peerOptions) ([]stri
 	return args, nil
 }
 
-// tree uploads a root tree, as one file that is unpacked there.
+// tree uploads a root tree as one file, and unpacks it there.
 func (v visit) tree(ctx context.Context, root string) (string, error) {
 	f, err := os.CreateTemp("", "forkd-peers-*.tar")
 	if err != nil {

@@ -1,7 +1,7 @@
-// Command forkd-net is the network of a host's VMs: it judges their flows, resolves
-// names, dials, and hands connected sockets to the VMMs. The daemon starts it; it
-// outlives the daemon, and ends when nobody has use for it. It has no privileges, and
-// before it takes a VM's wire it gives up what else it has no use for (sandbox.go).
+// Command forkd-net is the network of a host's VMs. It applies policies to their flows, resolves
+// names, dials, and hands connected sockets to the VMMs. The daemon starts it. It outlives the
+// daemon, and ends when it has no more users. It runs without privileges, and drops its other
+// unused rights before it takes a VM's wire (sandbox.go).
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// warn tells what an operator should know: the daemon keeps what comes here.
+// warn prints a message for the operator. The daemon keeps the output.
 func warn(err error) { fmt.Fprintln(os.Stderr, "forkd-net:", err) }
 
 func run(args []string) error {
@@ -67,7 +67,7 @@ func run(args []string) error {
 		return err
 	}
 	defer resolvers.close()
-	var s *netd.Server // there are no guests before it is made
+	var s *netd.Server // it is set before there are guests
 	rules, wait, err := o.rules(ctx, resolvers.Servers,
 		func(vm string, l control.Line) { s.NameDenied(vm, l) })
 	if err != nil {
@@ -100,7 +100,7 @@ func run(args []string) error {
 	return c.Serve(ctx)
 }
 
-// options are the flags.
+// options holds the flags.
 type options struct {
 	control, log, resolvConf string
 	private, own             []string
@@ -134,7 +134,7 @@ func parse(args []string) (o options, err error) {
 	f.DurationVar(&o.alone, "alone", time.Minute, "end when there is no daemon and no VM for this `time`")
 	f.StringVar(&o.sandbox, "sandbox", string(seccomp.On),
 		"at a system call that it has no need of: on (it is killed), log, trap; off: it gives up its capabilities only")
-	_ = f.MarkHidden("sandbox") // for finding what the list lacks: nobody should need to turn it off
+	_ = f.MarkHidden("sandbox") // for finding missing calls in the list; operators should not need it
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -150,7 +150,7 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// rules puts the floor, the resolver and the ceiling together.
+// rules combines the floor, the resolver and the ceiling.
 func (o *options) rules(
 	ctx context.Context, servers func() []netip.AddrPort, denied func(vm string, l control.Line),
 ) (rules *ruled.Rules, wait func(), err error) {
@@ -172,7 +172,7 @@ func (o *options) rules(
 	return ruled.New(ruled.Config{Floor: floor, Ceiling: ceiling, Resolver: resolver, Denied: denied}), wait, nil
 }
 
-// roots are nil for the system's.
+// roots returns nil for the system's certificates.
 func (o *options) roots() (*x509.CertPool, error) {
 	if o.ca == "" {
 		return nil, nil
@@ -188,7 +188,7 @@ func (o *options) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// upstreamProxy is nil without one.
+// upstreamProxy returns nil if there is no proxy.
 func (o *options) upstreamProxy() (*socks5.Proxy, error) {
 	if o.upstream == "" {
 		return nil, nil

@@ -52,7 +52,8 @@ func TestItEndsWhenItIsAlone(t *testing.T) {
 	}
 }
 
-// The whole program but its privileges: a VM is bound, and asks for what nobody may have.
+// The test runs the whole program except for its loss of privileges. It binds a VM, which asks for
+// a forbidden address.
 func TestAVMsFlowToLoopbackIsDenied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
 	o, err := parse([]string{"--control", path})

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raiseDescriptors: each flow has one to six.
+// raiseDescriptors raises the limit of open files, because each flow has one to six.
 func raiseDescriptors() error {
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
@@ -22,10 +22,10 @@ func raiseDescriptors() error {
 	return nil
 }
 
-// lookAgain is how often endWhenAlone looks, at most ten times in its time.
+// lookAgain is the interval of endWhenAlone's checks, unless a tenth of its duration is shorter.
 const lookAgain = time.Second
 
-// endWhenAlone calls stop when alone has been true for so long.
+// endWhenAlone calls stop when alone has returned true for the duration long.
 func endWhenAlone(ctx context.Context, long time.Duration, alone func() bool, stop func()) {
 	tick := time.NewTicker(max(min(lookAgain, long/10), time.Millisecond))
 	defer tick.Stop()

@@ -17,11 +17,12 @@ import (
 )
 
 // readerArg, a mode of the sandbox, and a path are the arguments of the process that reads
-// resolv.conf. Who writes that file puts another one in its place, and Landlock knows files, not their
-// names: forkd-net would have to be left all of /etc, where as root it owns the host's secrets.
+// resolv.conf. Programs replace that file with a new one, but Landlock rules apply to files and not
+// to names. forkd-net would need access to all of /etc, and as root it owns the host's secrets
+// there.
 const readerArg = "resolv-conf"
 
-// reader is that process, as forkd-net sees it: a line of servers for each byte.
+// reader is forkd-net's side of that process. It receives a line of servers for each byte it sends.
 type reader struct {
 	path string
 	cmd  *exec.Cmd
@@ -29,7 +30,7 @@ type reader struct {
 	out  *os.File
 	warn func(error)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	lines   *bufio.Reader
 	asked   time.Time
 	servers []netip.AddrPort
@@ -37,11 +38,12 @@ type reader struct {
 }
 
 const (
-	readerFresh = time.Second     // how long an answer holds
-	readerLimit = 2 * time.Second // for one: the file is a local one
+	readerFresh = time.Second     // validity of an answer
+	readerLimit = 2 * time.Second // per answer: the file is local
 )
 
-// startReader starts it. It ends with its input, so with forkd-net.
+// startReader starts the reader process. The process ends when its input is closed, and so with
+// forkd-net.
 func startReader(path, mode string, warn func(error)) (*reader, error) {
 	theirs, in, err := os.Pipe()
 	if err != nil {
@@ -65,15 +67,15 @@ func startReader(path, mode string, warn func(error)) (*reader, error) {
 	return &reader{path: path, cmd: cmd, in: in, out: out, warn: warn, lines: bufio.NewReader(out)}, nil
 }
 
-// close ends it.
+// close ends the reader process.
 func (r *reader) close() {
 	r.in.Close()
 	r.out.Close()
-	_ = r.cmd.Wait() // it was asked to end
+	_ = r.cmd.Wait() // its input is closed, so it ends
 }
 
-// Servers are those of the file, asked for at most once a second. Without the reader they stay what
-// they were.
+// Servers returns the servers in the file. It reads at most once a second. If the reader has
+// failed, it returns the last servers.
 func (r *reader) Servers() []netip.AddrPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +113,7 @@ func (r *reader) read() (servers []netip.AddrPort, err error) {
 	return servers, nil
 }
 
-// read is that process: it can read files, and nothing else.
+// read is the main function of the reader process. Its sandbox allows only reading files.
 func read(mode, path string, in io.Reader, out io.Writer) error {
 	if err := dropPrivileges(); err != nil {
 		return err

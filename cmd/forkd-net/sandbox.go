@@ -16,8 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/linux"
 )
 
-// dropPrivileges gives up all capabilities, in every thread, for good. Whoever it runs as is the
-// daemon's choice.
+// dropPrivileges drops all capabilities in every thread, permanently. The daemon chooses the user.
 func dropPrivileges() error {
 	if err := selfbox.NoNewPrivileges(); err != nil {
 		return err
@@ -25,15 +24,16 @@ func dropPrivileges() error {
 	return selfbox.Keep(0, 0)
 }
 
-// certificates are where package crypto/x509 looks for the system's, on the distributions that it
-// knows: it reads them when it verifies for the first time.
+// certificates are the paths of the system's certificates in package crypto/x509, for its supported
+// distributions. It reads them at the first verification.
 var certificates = []string{
 	"/etc/ssl/certs", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem", "/etc/pki/tls/certs", "/etc/pki/tls/cacert.pem",
 	"/etc/pki/ca-trust/extracted", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
 	"/var/lib/ca-certificates",
 }
 
-// files are what it opens once it serves: certificates, and what is beside its log and its socket.
+// files returns the paths to open while forkd-net serves: certificates, and the folders of its log
+// and its socket.
 func (o *options) files() (open []selfbox.Path) {
 	for _, name := range append(certificates, os.Getenv("SSL_CERT_FILE")) {
 		if name != "" {
@@ -51,8 +51,9 @@ func (o *options) files() (open []selfbox.Path) {
 	return append(open, selfbox.Path{Name: filepath.Dir(o.control), Rights: landlock.Remove})
 }
 
-// confine takes from the process what it has no use for once it serves, for good, and says what it
-// has lost. What this host cannot do is said, and gone without: forkd-net has no capabilities in any case.
+// confine permanently drops all rights not needed for serving, and describes the result. If this
+// host does not support a protection, confine reports it and continues without it. forkd-net has no
+// capabilities in any case.
 func (o *options) confine(open []selfbox.Path) (lost string, err error) {
 	mode := seccomp.Mode(o.sandbox)
 	if mode == seccomp.Off {
@@ -82,7 +83,7 @@ func (o *options) confine(open []selfbox.Path) (lost string, err error) {
 	return lost, nil
 }
 
-// install puts the filter on. It must come last.
+// install installs the filter of system calls. It must be the last step.
 func install(mode seccomp.Mode) error {
 	if runtime.GOARCH != "amd64" {
 		return &linux.Unsupported{Feature: "the list of system calls for " + runtime.GOARCH, Err: unix.ENOSYS}
@@ -90,10 +91,11 @@ func install(mode seccomp.Mode) error {
 	return seccomp.Net.Install(mode, seccomp.AllThreads)
 }
 
-// logLimit bounds the files that it writes: its messages; the audit ends far earlier.
+// logLimit is the maximum size of a file written by forkd-net. It is for the messages; the audit
+// log stays far smaller.
 const logLimit = 1 << 30
 
-// limit sets limits that nothing raises again.
+// limit sets resource limits. The process cannot raise them again.
 func limit() error {
 	for resource, most := range map[int]uint64{
 		unix.RLIMIT_CORE: 0, unix.RLIMIT_MEMLOCK: 0, unix.RLIMIT_FSIZE: logLimit,

@@ -34,10 +34,10 @@ import (
 	"github.com/forkd/forkd/internal/testing/statictest"
 )
 
-// Arguments 0 of this test's program when it is not the tests.
+// Values of argument 0. They make the test binary act as another program.
 const (
-	asProgram = "forkd-net"         // all of the real one
-	asAttempt = "forkd-net-attempt" // confined, it tries one thing
+	asProgram = "forkd-net"         // the complete program
+	asAttempt = "forkd-net-attempt" // confined, it makes one attempt
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// process is a forkd-net as the daemon starts it.
+// process is a forkd-net started in the daemon's way.
 type process struct {
 	*control.Client
 	t    *testing.T
@@ -68,7 +68,7 @@ type process struct {
 	ids  uint32
 }
 
-// output is what a process writes, which may be read meanwhile.
+// output collects the output of a process. It may be read while the process writes.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -88,7 +88,7 @@ func (o *output) String() string {
 
 const long = 30 * time.Second
 
-// start starts the program. It must be alive in the end, and end when it is asked to.
+// start starts the program. At the end of the test it must still run, and must exit after SIGTERM.
 func start(t *testing.T, env []string, flags ...string) *process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fn")
@@ -98,7 +98,7 @@ func start(t *testing.T, env []string, flags ...string) *process {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &process{t: t, dir: dir, said: &output{}}
 	log := filepath.Join(dir, "audit.log")
-	if err := errors.Join(os.WriteFile(log, nil, 0o600), os.Truncate(log, 17<<20)); err != nil { // full
+	if err := errors.Join(os.WriteFile(log, nil, 0o600), os.Truncate(log, 17<<20)); err != nil { // already full
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "control.sock")
@@ -129,7 +129,7 @@ func start(t *testing.T, env []string, flags ...string) *process {
 	return p
 }
 
-// guest is a VM's, through its wire.
+// guest is the guest of a VM, at the VMM's end of its wire.
 type guest struct {
 	*process
 	wire *netwire.Conn
@@ -170,7 +170,7 @@ func (g *guest) ask(protocol netwire.Protocol, to string) (net.Conn, error) {
 		return nil, err
 	}
 	m, f, err := g.wire.Receive(true)
-	for err == nil && (m.Kind == netwire.Finished || m.Kind == netwire.Broken) { // of an earlier one
+	for err == nil && (m.Kind == netwire.Finished || m.Kind == netwire.Broken) { // of an earlier request
 		m, f, err = g.wire.Receive(true)
 	}
 	if err != nil {
@@ -188,7 +188,7 @@ func (g *guest) ask(protocol netwire.Protocol, to string) (net.Conn, error) {
 	return c, err
 }
 
-// echoes has bytes sent and come back.
+// echoes sends bytes and expects them back.
 func (g *guest) echoes(protocol netwire.Protocol, to string, n int) {
 	g.t.Helper()
 	c, err := g.ask(protocol, to)
@@ -241,7 +241,7 @@ func (g *guest) resolve(name string) (addrs []string) {
 	return addrs
 }
 
-// The whole program does all of its work in its sandbox: each way that a flow can go.
+// The complete program does all of its work in its sandbox, for each path of a flow.
 func TestAllOfItsWorkIsDoneInTheSandbox(t *testing.T) {
 	inter := nettest.New(t)
 	resolvConf, _ := inter.DNS(t, nettest.Zones{
@@ -290,7 +290,7 @@ func TestAllOfItsWorkIsDoneInTheSandbox(t *testing.T) {
 	p.isConfined()
 }
 
-// allowedByName resolves, also when another resolv.conf has come in the place of the first.
+// allowedByName resolves a name, and again after another file has replaced resolv.conf.
 func (p *process) allowedByName(resolvConf string) {
 	t := p.t
 	t.Helper()
@@ -314,7 +314,8 @@ func (p *process) allowedByName(resolvConf string) {
 
 func (g *guest) spec() netpolicy.Spec { return netpolicy.Spec{Allow: []string{"example.com"}} }
 
-// withSecret has a header injected: a CA is made, and the host verified by the system's certificates.
+// withSecret makes a CA and checks the injection of a header. The host is verified by the system's
+// certificates.
 func (p *process) withSecret() {
 	t := p.t
 	t.Helper()
@@ -343,8 +344,8 @@ func (p *process) withSecret() {
 	}
 }
 
-// cutsAndLogs: a policy that allows no more, an address that the host has now, a log that is full,
-// a long message.
+// cutsAndLogs tests a policy change with an open flow, a new address of the host, a full log, and a
+// long message.
 func (p *process) cutsAndLogs() {
 	t := p.t
 	t.Helper()
@@ -392,7 +393,7 @@ func (p *process) cutsAndLogs() {
 	}
 }
 
-// isConfined looks at all threads of the process and of its reader.
+// isConfined checks all threads of the process and of its reader.
 func (p *process) isConfined() {
 	t := p.t
 	t.Helper()
@@ -400,7 +401,7 @@ func (p *process) isConfined() {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.cmd.Process.Pid))
 	all := append([]string{fmt.Sprint(p.cmd.Process.Pid)}, strings.Fields(string(children))...)
 	if err != nil {
-		t.Logf("its reader is not looked at: %v", err) // a kernel without CONFIG_PROC_CHILDREN
+		t.Logf("its reader is not looked at: %v", err) // the kernel lacks CONFIG_PROC_CHILDREN
 	}
 	for _, pid := range all {
 		tasks, err := filepath.Glob("/proc/" + pid + "/task/*/status")
@@ -437,8 +438,8 @@ func TestWithoutItsSandbox(t *testing.T) {
 	}
 }
 
-// attempts are what somebody would try who has taken forkd-net over. A call that the filter kills
-// at is in deaths; what else fails gives a reason.
+// attempts are the actions of an attacker in control of forkd-net. deaths holds the attempts killed
+// by the filter; every other attempt must fail with an error.
 var (
 	attempts = map[string]func(dir, host string) error{
 		"a file of the host's":         func(_, host string) error { _, err := os.ReadFile(host); return err },
@@ -489,7 +490,7 @@ var (
 	}
 )
 
-// attempt is the process: confined as forkd-net is, it tries.
+// attempt runs in a confined process. It makes one attempt.
 func attempt(name, dir, host string) error {
 	o := options{control: filepath.Join(dir, "control.sock"), log: filepath.Join(dir, "audit.log"), sandbox: string(seccomp.On)}
 	if err := dropPrivileges(); err != nil {
@@ -511,7 +512,7 @@ func attempt(name, dir, host string) error {
 	return errors.New("it could")
 }
 
-// needsSandbox skips a test where the kernel has not what a sandbox is made of.
+// needsSandbox skips a test if the kernel lacks a feature of the sandbox.
 func needsSandbox(t *testing.T) {
 	t.Helper()
 	_, err := landlock.Version()

@@ -1,6 +1,6 @@
-// Command forkd-spawn starts VMM processes in a jail. The daemon starts it, hands it a VMM's
-// descriptors, and gets a descriptor of its process. It does nothing else, so that of what can be
-// asked of it little has to be understood. VMMs outlive it; it ends with the daemon.
+// Command forkd-spawn starts VMM processes in a jail. The daemon starts it, passes it the
+// descriptors of a VMM, and receives a descriptor of the VMM's process. It has no other task, so
+// its protocol stays small and easy to review. VMMs outlive it; it ends with the daemon.
 package main
 
 import (

@@ -10,9 +10,9 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm/live"
 )
 
-// confine takes from this process what a VMM does not do once its VM exists, and more from the
-// threads of vCPUs (docs/inside/vmm.md#system-calls). What cannot be done is said, and the VM goes on:
-// whether it may is the daemon's to decide.
+// confine drops the rights of this process that a VMM does not need once its VM exists, and more
+// rights of the vCPU threads (docs/inside/vmm.md#system-calls). If a step fails, confine reports it
+// and the VM keeps running: the daemon decides whether it may.
 func confine(mode seccomp.Mode, vm *live.Controller) seccomp.Confinement {
 	if mode == seccomp.Off {
 		return seccomp.Confinement{Why: "the filter is off"}
@@ -32,9 +32,9 @@ func confine(mode seccomp.Mode, vm *live.Controller) seccomp.Confinement {
 	return seccomp.Confinement{Confined: true}
 }
 
-// openAhead does what would otherwise be done when it is first needed, and no more then.
+// openAhead does work now that the filter would prevent later.
 func openAhead() {
-	_, _ = time.Now().Zone() // where no TZ is set it reads the file of the time zone, for the hour of gVisor's warnings
-	// A process that is killed by its filter leaves a core otherwise: its guest's memory.
+	_, _ = time.Now().Zone() // without TZ it reads the time zone file, which gVisor's warnings need
+	// Without this limit a process killed by its filter leaves a core file with its guest's memory.
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
-// kernelFiles opens, in a jail, what will not be reached later: afterwards no
-// descriptor leads to a directory.
+// kernelFiles opens files now, because a jailed VMM cannot reach them later. It closes the
+// descriptor of /proc, so no descriptor refers to a directory afterwards.
 func kernelFiles(s wire.Start) (k guestmem.Kernel, err error) {
 	if s.Userfaultfd {
 		unix.CloseOnExec(wire.FDUserfaultfd)

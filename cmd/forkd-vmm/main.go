@@ -1,7 +1,6 @@
-// Command forkd-vmm is the process of one virtual machine. The daemon starts
-// it with its descriptors and speaks to it over the control socket (packages
-// vmctl). It is a binary of its own, apart from forkd, so that a VM's process
-// carries no HTTP, no protocol buffers and none of their memory.
+// Command forkd-vmm is the process of one virtual machine. The daemon starts it with its
+// descriptors and controls it over a socket (packages vmctl). It is a separate binary, so that a
+// VM's process does not contain HTTP, protocol buffers and their memory.
 package main
 
 import (
@@ -24,8 +23,9 @@ import (
 // consoleMax bounds the console log, in bytes.
 const consoleMax = 256 << 10
 
-// spareThreads are those that a VMM soon has beside the ones that run Go code at a time: they wait in system
-// calls. One that were missing would be started by the runtime's monitor, and have its timer slack.
+// spareThreads is the number of threads soon needed for blocking system calls, beside the threads
+// running Go code. The runtime's monitor would start a missing thread, which would then inherit the
+// monitor's timer slack.
 const spareThreads = 3
 
 func main() {
@@ -92,22 +92,22 @@ func run(args []string) error {
 	daemon = server.NewServer(control, controller)
 	daemon.Confinement = confine(start.Seccomp, controller)
 	overrun(controller)
-	runtime.GOMAXPROCS(processors) // it was one until here (wire.Environment)
+	runtime.GOMAXPROCS(processors) // until now it was one (wire.Environment)
 	return serve(daemon, ended)
 }
 
-// serve runs until the guest or the daemon ends the VM. The kernel frees it
-// with the process, faster than any orderly teardown. Requests are served here,
-// on the stack that the prewarming has made large enough.
+// serve runs until the guest or the daemon ends the VM. The kernel frees the VM with the process,
+// faster than an orderly teardown could. Requests are served on this goroutine. Its stack has grown
+// during the prewarming.
 func serve(daemon *server.Server, ended <-chan vmm.Exit) error {
-	go func() { // ends with the process, or ends it
+	go func() { // runs until the process ends, or ends it
 		daemon.SendExit(<-ended)
 		os.Exit(0)
 	}()
 	return daemon.Serve()
 }
 
-// listener takes over an inherited listening Unix socket.
+// listener takes over an inherited, listening Unix socket.
 func listener(fd uintptr, name string) (*net.UnixListener, error) {
 	f := os.NewFile(fd, name)
 	defer f.Close()

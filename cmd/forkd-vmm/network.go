@@ -13,20 +13,20 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio/net"
 )
 
-// network joins the guest's wire and its engine: it implements live.Network. What it is given
-// is either a wire to forkd-net, behind an engine in user mode, or a tap of the operator's.
+// network joins the guest's wire and its engine. It implements live.Network. Its descriptor is
+// either a wire to forkd-net, with an engine in user mode, or a tap of the operator.
 type network struct {
 	netclient.Client
 
-	mu     sync.Mutex // guards what follows
-	tap    *os.File   // nil: none, or its engine has it
-	tapped bool       // it was given a tap
-	begun  bool       // there is an engine
+	mu     sync.Mutex // guards the fields below
+	tap    *os.File   // nil if there is no tap, or if the engine owns it
+	tapped bool       // SetWire received a tap
+	begun  bool       // an engine exists
 }
 
 var errTapped = errors.New("the VM has a network that cannot be exchanged while it runs")
 
-// SetWire implements live.Network. The descriptor says by its type what it is.
+// SetWire implements live.Network. The type of the descriptor distinguishes a wire from a tap.
 func (n *network) SetWire(f *os.File) error {
 	is := tap.Is(f)
 	n.mu.Lock()
@@ -45,7 +45,7 @@ func (n *network) SetWire(f *os.File) error {
 	return n.Client.SetWire(f)
 }
 
-// Eager implements live.Network: what is behind a tap may ask for the guest's address first.
+// Eager implements live.Network. Hosts behind a tap may ask for the guest's address first.
 func (n *network) Eager() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,7 +63,7 @@ func (n *network) NewEngine(g net.Guest) net.Engine {
 		if err == nil {
 			return e
 		}
-		warn(err) // the guest is refused everything
+		warn(err) // the guest gets a user-mode engine, which refuses all connections
 	}
 	return n.userMode(g)
 }
@@ -79,7 +79,8 @@ func (n *network) userMode(g net.Guest) net.Engine {
 	return usernet.New(cfg)
 }
 
-// offloads tells what a guest's driver takes; nil: nobody knows.
+// offloads returns a function that reports the offloads of a guest's driver, or nil if they are
+// unknown.
 func offloads(g net.Guest) func() (checksum, tso4, tso6 bool) {
 	if d, ok := g.(interface {
 		Offloads() (checksum, tso4, tso6 bool)

@@ -4,5 +4,5 @@ package main
 
 import "github.com/forkd/forkd/internal/vm/vmm/live"
 
-// overrun is nothing: only the VMM of a test of the jail is built to be hostile.
+// overrun does no work here. Only the VMM of the jail test is built to be hostile.
 func overrun(*live.Controller) {}

@@ -16,17 +16,18 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm/live"
 )
 
-// With the tag hostile this program is a VMM that its guest has taken over: it tries what a test
-// tells it on the connection that failpoints have in other tests. No release is built so, and
-// without that connection it is as good as any. The test's end is in test/e2e.
+// With the tag hostile this program acts as a VMM under its guest's control. A test sends attempts
+// over the connection of the failpoints, and the program tries them. Releases are built without
+// this tag. Without the connection this build behaves like any other. The test's side is in
+// test/e2e.
 
-// overrun says hello, does what the answer says on vCPUs' threads, and then serves further orders
-// on a thread like those of requests, beside the VM.
+// overrun sends a hello, runs the first order on the vCPU threads, and then serves further orders
+// on a thread like the threads of requests, beside the VM.
 func overrun(c *live.Controller) {
 	if os.Getenv(failpoint.Variable) == "" {
 		return
 	}
-	os.Unsetenv(failpoint.Variable) // the connection is this one's now
+	os.Unsetenv(failpoint.Variable) // overrun owns the connection from here on
 	var st unix.Stat_t
 	err := unix.Fstat(wire.FDFailpoints, &st)
 	if err != nil {
@@ -46,7 +47,7 @@ func overrun(c *live.Controller) {
 	if len(first.Try) > 0 {
 		_ = c.OnVCPUThreads(func() error { return say(conn, first.Do()) })
 	}
-	go func() { // ends with the process, or with the test
+	go func() { // runs until the process or the test ends
 		for o, ok := next(conn); ok; o, ok = next(conn) {
 			say(conn, o.Do())
 		}

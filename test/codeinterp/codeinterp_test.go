@@ -16,7 +16,7 @@ import (
 
 const recipeDir = "../../recipes/code-interpreter-v1"
 
-// sdk is the version whose programs are run; FORKD_E2B_VERSIONS=newest stands for that of the day.
+// sdk returns the SDK version to test. FORKD_E2B_VERSIONS=newest selects the newest release.
 func sdk() string {
 	if os.Getenv("FORKD_E2B_VERSIONS") == "newest" {
 		return "e2b-code-interpreter"
@@ -24,7 +24,7 @@ func sdk() string {
 	return "e2b-code-interpreter==2.11.5"
 }
 
-// TestRecipe needs no network: the recipe is read, and every source is there.
+// TestRecipe needs no network. It reads the recipe, and checks that every source file exists.
 func TestRecipe(t *testing.T) {
 	r := recipe(t)
 	for _, f := range r.Files {
@@ -59,12 +59,12 @@ func TestProtocolAndSDK(t *testing.T) {
 		run(t, nil, python, "testdata/protocol.py", port, dir, filepath.Join(recipeDir, "files/fork-hook.sh"))
 	})
 	t.Run("sdk", func(t *testing.T) {
-		serve(t, python, dir, "49999") // the port that E2B_DEBUG has the SDK call
+		serve(t, python, dir, "49999") // with E2B_DEBUG the SDK calls this port
 		run(t, []string{"E2B_DEBUG=true", "E2B_API_KEY=e2b_" + strings.Repeat("0", 40)}, python, "testdata/sdk.py")
 	})
 }
 
-// environment is a Python with the recipe's packages and the SDK.
+// environment makes a Python environment with the recipe's packages and the SDK.
 func environment(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

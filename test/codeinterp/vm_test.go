@@ -9,8 +9,9 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// TestOverVMs runs E2B's code interpreter over VMs of the image, which is too large for each
-// `make test`: `make codeinterp` runs it. FORKD_FORKS is the number of forks of one warm interpreter.
+// TestOverVMs runs E2B's code interpreter over VMs of the image. The image is too large for each
+// `make test`; `make codeinterp` runs the test. FORKD_FORKS is the number of forks of one warm
+// interpreter.
 func TestOverVMs(t *testing.T) {
 	kvmtest.Soak(t)
 	m := harness.StartMachine(t, "-ci")
@@ -19,7 +20,8 @@ func TestOverVMs(t *testing.T) {
 	run(t, environ(m, "FORKD_FORKS="+os.Getenv("FORKD_FORKS")), python, filepath.Join("testdata", "vm.py"))
 }
 
-// TestLanguagesOverVMs runs R and Java over VMs of the images that have them, of their own and of the one with all.
+// TestLanguagesOverVMs runs R and Java over VMs of two images each: the language's own, and the one
+// with all languages.
 func TestLanguagesOverVMs(t *testing.T) {
 	kvmtest.Soak(t)
 	m := harness.StartMachine(t, "-ci")
@@ -41,7 +43,7 @@ func TestLanguagesOverVMs(t *testing.T) {
 	}
 }
 
-// client is a Python with E2B's package.
+// client makes a Python environment with E2B's package.
 func client(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,7 +53,8 @@ func client(t *testing.T) string {
 	return python
 }
 
-// environ is the environment of a program of E2B's clients: where the daemon is, and what such programs share.
+// environ returns the environment of an E2B client program: the daemon's address, and the path of
+// shared modules.
 func environ(m *harness.Machine, more ...string) []string {
 	env := append(more, "PYTHONPATH="+filepath.Join("..", "e2b", "testdata"))
 	for k, v := range m.E2B {

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// columns are what is looked at in each child. The first are canary.py's.
+// columns are the checks of each child. canary.py makes the first ones.
 var columns = []string{
 	"memory", "disk", "files", "unflushed", "open", "unlinked", "pipe", "tcp", "process", "napper", "sleeper", "timer",
 	"instant", "clock", "uptime", "random", "names", "mac", "source", "apart",
 }
 
-// instant is what is known of the one that a child must be of.
+// instant is the expected state of a child.
 type instant struct {
-	steps         int64 // exactly, or at least
+	steps         int64 // exactly, or at least with load
 	exact         bool
 	era           int
-	before, after report // of the source, around it; zero if there is none
-	// asked and made are when the child was asked for, and when it was there.
+	before, after report // of the source, before and after the instant; zero if there is none
+	// asked is the time of the request for the child, and made the time when it existed.
 	asked, made time.Time
 }
 
@@ -36,11 +36,11 @@ func (s *suite) looksLike(id string, at instant, cells *cells) {
 	s.itself(id, cells)
 }
 
-// slowChild is how long a child may take to be made before its clock may be late:
-// it is set to when that was sent, and more than a second on the way is the load.
+// slowChild is the creation time of a child up to which its clock must be right. The clock is set
+// to the time at which it was sent. With load, the transfer can take more than a second.
 const slowChild = 2 * time.Second
 
-// clocks: the wall clock is the host's; uptime goes on where it stood.
+// clocks checks that the wall clock is the host's, and that uptime continues from the instant.
 func (s *suite) clocks(id string, r report, at instant, cells *cells) {
 	const tolerance = time.Second
 	late := tolerance + max(0, at.made.Sub(at.asked)-slowChild)
@@ -64,7 +64,7 @@ func (s *suite) clocks(id string, r report, at instant, cells *cells) {
 	}
 }
 
-// own is what no two sandboxes may have in common, as Python, by column.
+// own lists the values that no two sandboxes may share, as Python, by column.
 var own = []struct{ column, what, code string }{
 	{"random", "getrandom", "os.getrandom(16).hex()"},
 	{"random", "/dev/urandom", "open('/dev/urandom', 'rb').read(16).hex()"},
@@ -80,11 +80,11 @@ var own = []struct{ column, what, code string }{
 	{"names", "boot-id", "open('/proc/sys/kernel/random/boot_id').read()"},
 }
 
-// macs are the hardware addresses of what looks like Ethernet: none without a network.
+// macs returns the hardware addresses of Ethernet devices. There are none without a network.
 const macs = `' '.join(open(f'/sys/class/net/{n}/address').read().strip() for n in sorted(os.listdir('/sys/class/net'))
 	if os.path.isdir(f'/sys/class/net/{n}') and open(f'/sys/class/net/{n}/type').read().strip() == '1')`
 
-// itself: no random number and no name of a sandbox is another's.
+// itself checks that no random number and no name of a sandbox occurs in another.
 func (s *suite) itself(id string, cells *cells) {
 	s.t.Helper()
 	defer s.spend("itself", time.Now())
@@ -109,8 +109,8 @@ func (s *suite) itself(id string, cells *cells) {
 	}
 }
 
-// once notes a value that nobody else may have. A sandbox that was rolled back
-// keeps its names, and no random number.
+// once records a value that must be unique to a sandbox. A sandbox that was rolled back keeps its
+// names, but no random number.
 func (s *suite) once(id, column, what, value string, cells *cells) {
 	key := what + "=" + value
 	if other, there := s.seen[key]; there && (other != id || column == "random") || value == "" {

@@ -1,8 +1,7 @@
-// Package conformance says what forks of a running machine are, whoever makes
-// them: a suite over the REST API alone. It owns the canaries that are set in a
-// guest before an instant, the operations that lead to another guest of that
-// instant, and the table of both; it looks at nothing on the host. It has no
-// code of its own but tests. The trap: FORKD_CONFORMANCE_URL points it at a
-// runtime that is there already (docs/inside/testing.md has the whole command); without
-// it the suite starts a daemon of its own, which needs KVM.
+// Package conformance specifies forks of a running machine for any implementation: a suite over the
+// REST API alone. It owns the canaries set in a guest before an instant, the operations that make
+// another guest from that instant, and the table of both. It inspects no state of the host. It
+// contains only tests. The trap: FORKD_CONFORMANCE_URL selects an existing runtime
+// (docs/inside/testing.md has the whole command). Without it the suite starts a daemon, which needs
+// KVM.
 package conformance

@@ -11,19 +11,19 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// Variables that name the runtime to look at.
+// Variables that select the runtime to test.
 const (
-	urlVar      = "FORKD_CONFORMANCE_URL"      // http://HOST:PORT or unix:///PATH; empty: a daemon is started
-	tokenVar    = "FORKD_CONFORMANCE_TOKEN"    // empty: none
+	urlVar      = "FORKD_CONFORMANCE_URL"      // http://HOST:PORT or unix:///PATH; if empty, a daemon is started
+	tokenVar    = "FORKD_CONFORMANCE_TOKEN"    // may be empty
 	imageVar    = "FORKD_CONFORMANCE_IMAGE"    // with Python and NumPy; default python-numpy
-	snapshotVar = "FORKD_CONFORMANCE_SNAPSHOT" // of such an image: forked instead of one that is created
+	snapshotVar = "FORKD_CONFORMANCE_SNAPSHOT" // of such an image: forked instead of a new snapshot
 )
 
-// hint tells where a runtime that refuses the first request was named.
+// hint explains how to configure a runtime that refuses the first request.
 const hint = "the runtime, its token, and an image or a snapshot with Python and NumPy are named by " +
 	urlVar + ", " + tokenVar + ", " + imageVar + " and " + snapshotVar + " (docs/inside/testing.md)"
 
-// runtime returns a client of the runtime to look at.
+// runtime returns a client of the runtime to test.
 func runtime(t *testing.T) *client.Client {
 	t.Helper()
 	if url := os.Getenv(urlVar); url != "" {
@@ -43,7 +43,7 @@ func runtime(t *testing.T) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.NoOracle = true // canaries look here; every way to an instant is compared page by page in test/oracle, and here in a soak
+	d.NoOracle = true // canaries check here; test/oracle compares pages, and a soak does so here, too
 	if err := harness.PythonImage(t, d.Images()); err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +68,8 @@ func image() string {
 	return "python-numpy"
 }
 
-// parent makes the tag that the first sandboxes are forked from, with the
-// canaries in it: by creation, or as a branch where a snapshot was given.
+// parent makes the snapshot that the first sandboxes are forked from, with the canaries in it. It
+// creates the snapshot, or branches a child of a given one.
 func (s *suite) parent() {
 	s.t.Helper()
 	s.tag = s.newTag()
@@ -89,7 +89,7 @@ func (s *suite) parent() {
 	s.snapshots = append(s.snapshots, s.tag)
 }
 
-// clean removes all that the suite made, the newest first.
+// clean removes all objects that the suite made, the newest first.
 func (s *suite) clean() {
 	ctx := context.Background()
 	for _, id := range s.sandboxes {

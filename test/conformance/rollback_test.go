@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// rollbacks are rows whose other guest is the source itself, put back.
+// rollbacks are rows whose other guest is the rolled-back source itself.
 var rollbacks = []struct {
 	name string
 	load bool
@@ -17,8 +17,8 @@ var rollbacks = []struct {
 	{"rollback, load", true, api.BranchLive},
 }
 
-// rollback takes an instant of a sandbox, lets it go on to where nothing is left
-// of its canaries, and puts it back.
+// rollback takes an instant of a sandbox, lets the sandbox overwrite all of its canaries, and rolls
+// it back.
 func (s *suite) rollback(t *testing.T, id string, mode api.BranchMode, load bool, cells *cells) {
 	s.t = t
 	was := s.eras[id]

@@ -10,15 +10,16 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// row is one way to other sandboxes of one instant of a source.
+// row is one way to make other sandboxes from one instant of a source.
 type row struct {
 	name string
-	// load: the writer runs at the instant. Else all stand at a known step, and
-	// the children must be exactly there.
+	// If load is true, the writer runs at the instant. Otherwise all sandboxes stop at a known
+	// step, and the children must be exactly at this step.
 	load bool
-	// ofChild: the source is a child of the row before, else the suite's.
+	// If ofChild is true, the source is a child of the row before. Otherwise it is the suite's
+	// source.
 	ofChild bool
-	// instant takes it; children come from it when the source has gone on.
+	// instant takes the instant. Children are made after the source has continued.
 	instant  func(s *suite, source string) (tag string, clones []string)
 	children int
 }
@@ -35,8 +36,8 @@ var rows = []row{
 	{name: "branch of that, load", load: true, children: 1, ofChild: true, instant: branchWith(api.BranchRequest{Mode: api.BranchLive})},
 }
 
-// pairs are ways of which `make test` takes one, as the seed picks: each takes half a minute. A
-// soak takes both, and so does a run over a runtime that was named.
+// pairs are ways of which `make test` takes one, chosen by the seed, because each takes half a
+// minute. A soak takes both, and so does a run with a given runtime.
 var pairs = [][2]string{
 	{"branch full", "branch full, load"},
 	{"branch diff", "branch diff, load"},
@@ -45,7 +46,7 @@ var pairs = [][2]string{
 	{"rollback", "rollback, load"},
 }
 
-// draw returns the names of the ways that are left out.
+// draw returns the names of the ways to leave out.
 func draw(t *testing.T) (left map[string]bool) {
 	left = map[string]bool{}
 	if harness.Soaking() || os.Getenv(urlVar) != "" {
@@ -66,7 +67,7 @@ func branchWith(req api.BranchRequest) func(*suite, string) (string, []string) {
 	}
 }
 
-// TestConformance looks at what every operation leaves of every canary.
+// TestConformance checks the result of every operation for every canary.
 func TestConformance(t *testing.T) {
 	left := draw(t)
 	s := newSuite(t)
@@ -103,8 +104,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// forks is the first row: children of a snapshot, which all stand at its step.
-// One of them is the source of the others.
+// forks runs the first row: children of a snapshot, all stopped at its step. One of them is the
+// source of the other rows.
 func (s *suite) forks(t *testing.T, table *table) (source string) {
 	const name = "fork"
 	t.Run(name, func(t *testing.T) {
@@ -140,7 +141,7 @@ func (s *suite) row(r row, source string, cells *cells) string {
 	tag, ids := r.instant(s, source)
 	at.made = time.Now()
 	at.after = s.canary(source, "look")
-	s.newEra(source) // what a child must not see; the capture may still be being written
+	s.newEra(source) // children must not see it; the capture may still be in progress
 	s.canary(source, "hold")
 	if r.children > 0 {
 		at.asked = time.Now()
@@ -163,8 +164,8 @@ func (s *suite) row(r row, source string, cells *cells) string {
 	return ids[0]
 }
 
-// before sets the canaries that are set anew each time, and tells what is known
-// of an instant that is taken next.
+// before sets the canaries that are new for each instant, and returns the expected state of the
+// next instant.
 func (s *suite) before(source string, load bool) instant {
 	s.t.Helper()
 	s.canary(source, "arm", "nonce", s.newTag())
@@ -177,8 +178,8 @@ func (s *suite) before(source string, load bool) instant {
 	return instant{steps: look.Steps, exact: !load, era: last(s.eras[source]), before: look}
 }
 
-// apart has sandboxes write over everything, each what is its own, and then look
-// for what is of another.
+// apart makes each sandbox overwrite all shared places with its own values, and then checks each
+// for values of another.
 func (s *suite) apart(ids []string, cells *cells) {
 	s.t.Helper()
 	for _, id := range ids {

@@ -29,17 +29,17 @@ func startCode() string {
 type suite struct {
 	t    *testing.T // the running test
 	c    *client.Client
-	tag  string // of the snapshot with the canaries
-	name string // begins the names of all that this run makes
+	tag  string // the snapshot with the canaries
+	name string // prefix of the names of all objects of this run
 
 	made      int
 	snapshots []string
 	sandboxes []string
 
 	era   int
-	eras  map[string][]int // by sandbox: whose writes it may see, its own last
+	eras  map[string][]int // by sandbox: eras of the writes it may see, its own last
 	spent map[string]account
-	seen  map[string]string // by what must never come twice, and its value: whose it is
+	seen  map[string]string // the owner, by kind and value of unique values
 }
 
 func newSuite(t *testing.T) *suite {
@@ -54,7 +54,7 @@ func (s *suite) newTag() string {
 	return fmt.Sprintf("%s-%d", s.name, s.made)
 }
 
-// fork makes n children of a snapshot. They end with the suite.
+// fork makes n children of a snapshot. They are killed at the end of the suite.
 func (s *suite) fork(tag string, n int) []string {
 	s.t.Helper()
 	defer s.spend("fork", time.Now())
@@ -81,7 +81,7 @@ func (s *suite) ids(sbs []api.SandboxInfo, n int) []string {
 	return ids
 }
 
-// branch makes a snapshot of a sandbox, which ends with the suite.
+// branch makes a snapshot of a sandbox, which is deleted at the end of the suite.
 func (s *suite) branch(id string, req api.BranchRequest) []string {
 	s.t.Helper()
 	defer s.spend("branch", time.Now())
@@ -96,7 +96,7 @@ func (s *suite) branch(id string, req api.BranchRequest) []string {
 	return s.ids(res.Children, req.N)
 }
 
-// kill ends sandboxes that are not needed any more.
+// kill ends sandboxes that are no longer needed.
 func (s *suite) kill(ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
@@ -106,7 +106,7 @@ func (s *suite) kill(ids ...string) {
 	}
 }
 
-// eval runs Python in a sandbox and returns what it printed.
+// eval runs Python in a sandbox and returns the output.
 func (s *suite) eval(id, code string) string {
 	s.t.Helper()
 	r, err := s.c.Eval(s.t.Context(), id, api.EvalRequest{Code: code, TimeoutSecs: 300})
@@ -119,7 +119,7 @@ func (s *suite) eval(id, code string) string {
 	return r.Stdout
 }
 
-// report is what the canaries in a guest say.
+// report is the report of the canaries in a guest.
 type report struct {
 	Steps      int64               `json:"steps"`
 	Era        int                 `json:"era"`
@@ -129,10 +129,10 @@ type report struct {
 	WallNS     int64               `json:"wall_ns"`
 	Error      string              `json:"error"`
 
-	asked, answered time.Time // here
+	asked, answered time.Time // by the clock of this host
 }
 
-// canary gives the canaries in a guest a command.
+// canary sends a command to the canaries in a guest.
 func (s *suite) canary(id, do string, args ...any) report {
 	s.t.Helper()
 	call := strconv.Quote(do)
@@ -156,7 +156,7 @@ func (s *suite) canary(id, do string, args ...any) report {
 	return r
 }
 
-// spend notes how long something took, for the account at the end.
+// spend records a duration for the summary at the end.
 func (s *suite) spend(what string, since time.Time) {
 	a := s.spent[what]
 	a.times++
@@ -169,8 +169,8 @@ type account struct {
 	took  time.Duration
 }
 
-// newEra has a sandbox write over all that is written again and again. Nobody
-// else may ever see it.
+// newEra makes a sandbox overwrite all repeatedly written places. No other sandbox may see these
+// values.
 func (s *suite) newEra(id string) {
 	s.t.Helper()
 	s.era++
@@ -178,7 +178,7 @@ func (s *suite) newEra(id string) {
 	s.eras[id] = append(s.eras[id][:len(s.eras[id]):len(s.eras[id])], s.era)
 }
 
-// check has a sandbox's canaries look at all there is.
+// check makes a sandbox's canaries check everything.
 func (s *suite) check(id string) report {
 	s.t.Helper()
 	return s.canary(id, "check", "eras", s.eras[id])

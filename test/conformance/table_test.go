@@ -8,14 +8,14 @@ import (
 	"text/tabwriter"
 )
 
-// table is what was seen: a row per operation, a column per canary.
+// table holds the results: a row per operation, a column per canary.
 type table struct{ rows []*cells }
 
-// cells are one row.
+// cells holds one row.
 type cells struct {
 	name    string
 	wrongs  map[string][]string
-	notes   map[string]string // instead of ok
+	notes   map[string]string // shown instead of ok
 	settled bool
 }
 
@@ -29,10 +29,10 @@ func (c *cells) wrong(column, format string, args ...any) {
 	c.wrongs[column] = append(c.wrongs[column], fmt.Sprintf(format, args...))
 }
 
-// note says why there was nothing to compare.
+// note records the reason why there is no result.
 func (c *cells) note(column, text string) { c.notes[column] = text }
 
-// settle makes a test of each cell.
+// settle makes a subtest of each cell.
 func (c *cells) settle(t *testing.T) {
 	t.Helper()
 	c.settled = true
@@ -50,7 +50,7 @@ func (c *cells) settle(t *testing.T) {
 	}
 }
 
-// text is the table for people. What an operation did not get to is a dash.
+// text returns the table as text. A check that an operation did not reach is a dash.
 func (tb *table) text() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)

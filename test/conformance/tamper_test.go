@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Each thing that is changed is noticed by its canary, and by no other whose own
-// is whole. The canaries run here, not in a guest.
+// Each change is detected by its canary, and by no canary whose data is intact. The canaries run on
+// this host, not in a guest.
 func TestCanariesNotice(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("python3 is not installed")
 	}
 	cmd := exec.CommandContext(t.Context(), python, "guest/tamper.py", "guest/canary.py", filepath.Join(t.TempDir(), "canary"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all that it forks
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a group with all of its children
 	cmd.WaitDelay = time.Second
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

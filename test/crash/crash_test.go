@@ -14,22 +14,22 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// operation is what is cut short.
+// operation is an operation to interrupt.
 type operation struct {
 	name string
-	// source: it is done to a sandbox, which must live as long as its VMM does.
+	// If source is true, the operation acts on a sandbox, which must live as long as its VMM.
 	source bool
 	do     func(ctx context.Context, c *client.Client, source string) error
-	// back: it gives the sandbox another VM, and what was in the parent.
+	// If back is true, the operation gives the sandbox another VM, with the parent's state.
 	back bool
-	// pauses: the sandbox may be paused after it.
+	// If pauses is true, the sandbox may be paused afterwards.
 	pauses bool
-	// noVMM are its steps at which there is no VMM to kill.
+	// noVMM lists the operation's steps without a VMM to kill.
 	noVMM []failpoint.Step
 }
 
-// operations go from those with many steps to those that add a few: a step is
-// looked at in the first that passes it.
+// operations begins with operations of many steps. Each later operation adds a few. A step is
+// tested in the first operation with it.
 var operations = []operation{
 	{name: "branch live", source: true, do: branchWith(api.BranchLive)},
 	{name: "branch full", source: true, do: branchWith(api.BranchFull)},
@@ -70,8 +70,8 @@ func branchWith(mode api.BranchMode) func(context.Context, *client.Client, strin
 	}
 }
 
-// Kills at every step that the operations pass, of the daemon or of the VMM, as the seed
-// picks; in a soak of both.
+// TestKills kills the daemon or the VMM at every step of the operations. The seed picks one of the
+// two; a soak kills both.
 func TestKills(t *testing.T) {
 	random := kvmtest.Random(kvmtest.Seed(t), 0)
 	w := newWorld(t)
@@ -103,11 +103,12 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// collects tells of steps of the collection of layers, which are passed when nobody waits for them, and not
-// again when this test would have them. The layer store has a test that kills at each.
+// collects reports whether a step belongs to the collection of layers. The time of such a step is
+// unrelated to the operation, so the test could not reach it again. The layer store has a test with
+// a kill at each.
 func collects(s failpoint.Step) bool { return strings.HasPrefix(string(s), "layer.gc.") }
 
-// watch does an operation without harm, and returns the steps that it passed.
+// watch runs an operation without a kill, and returns its steps.
 func (w *world) watch(op operation) []failpoint.Step {
 	source := w.source(op)
 	w.passed()
@@ -121,8 +122,8 @@ func (w *world) watch(op operation) []failpoint.Step {
 	return steps
 }
 
-// source is what the operation is done to, if it needs one: a new one each time,
-// since a branch leaves its source with other files than before.
+// source returns a sandbox for the operation, if it needs one. The sandbox is new each time,
+// because a branch changes its source's files.
 func (w *world) source(op operation) api.SandboxInfo {
 	w.t.Helper()
 	if !op.source {
@@ -131,7 +132,7 @@ func (w *world) source(op operation) api.SandboxInfo {
 	return w.fork(parentTag)
 }
 
-// begin brings about what a case expects at its beginning.
+// begin prepares the state at the beginning of a case.
 func (w *world) begin() {
 	if !w.d.Running() {
 		w.start()
@@ -139,7 +140,8 @@ func (w *world) begin() {
 	w.clean()
 }
 
-// stand begins an operation and returns when it stands at the step. Its end is told on ended.
+// stand begins an operation and returns when it has stopped at the step. It sends the operation's
+// result on ended.
 func (w *world) stand(op operation, s failpoint.Step, source api.SandboxInfo) (mark string, ended <-chan error) {
 	w.t.Helper()
 	if op.source {
@@ -149,7 +151,7 @@ func (w *world) stand(op operation, s failpoint.Step, source api.SandboxInfo) (m
 	t := w.t
 	t.Cleanup(func() {
 		w.disarm(s)
-		if t.Failed() { // the next is to begin as if this had not been
+		if t.Failed() { // the next case must begin in a clean state
 			w.begin()
 		}
 	})
@@ -185,8 +187,8 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 	w.nothingLeft()
 }
 
-// inBackground tells whether a step is taken when the operation may have been
-// answered: digests are made later.
+// inBackground reports whether the operation may be answered before a step: digests are computed
+// later.
 func inBackground(s failpoint.Step) bool { return strings.Contains(string(s), ".hash.") }
 
 func (w *world) killVMM(op operation, s failpoint.Step) {
@@ -194,11 +196,11 @@ func (w *world) killVMM(op operation, s failpoint.Step) {
 	mark, ended := w.stand(op, s, source)
 	var old *int
 	if op.back {
-		old = source.PID // the new one is killed
+		old = source.PID // the new process is killed
 	}
 	beside := inBackground(s)
 	var err error
-	if beside { // nothing waits for the step
+	if beside { // no request waits for the step
 		err = <-ended
 	}
 	killed := w.killVMMs(old)
@@ -208,23 +210,23 @@ func (w *world) killVMM(op operation, s failpoint.Step) {
 	}
 	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)
 	switch {
-	case beside && op.source: // it was the VM that it had after the operation
+	case beside && op.source: // the killed VM was the sandbox's VM after the operation
 		w.failed(source.ID)
 	case op.pauses && (s == failpoint.PauseWritten || err == nil && (killed == 0 || wantsNoVM(s))):
 		w.runsOrIsPaused(source.ID, mark)
 	case op.pauses:
 		w.pausedOrFailed(source.ID, mark)
-	case op.back && s != failpoint.RollbackExchanged: // what was killed was not the sandbox's yet
+	case op.back && s != failpoint.RollbackExchanged: // the killed VM was not yet the sandbox's
 		if err == nil {
 			w.t.Error("the caller was told of success")
 		}
 		w.lives(source, mark)
 	case op.source:
 		w.failed(source.ID)
-	case err == nil && killed > 0 && op.name == "fork": // listed, and then seen to be dead
+	case err == nil && killed > 0 && op.name == "fork": // listed first, and then found dead
 		w.failed("")
 	}
-	if !op.pauses { // which may be deleting its snapshot now
+	if !op.pauses { // a pause may be deleting its snapshot now
 		if made := w.listedIsWhole(mark); op.source && !op.back && made != (err == nil) {
 			w.t.Errorf("the snapshot is there: %v", made)
 		}
@@ -233,13 +235,13 @@ func (w *world) killVMM(op operation, s failpoint.Step) {
 	w.nothingLeft()
 }
 
-// wantsNoVM tells whether a pause may have all of its VM at a step, so that it goes on without: one without memory
-// wants the disk's files alone.
+// wantsNoVM reports whether a pause may no longer need its VM at a step, and so continues without
+// it. A pause without memory needs only the files of the disk.
 func wantsNoVM(s failpoint.Step) bool {
 	return strings.HasPrefix(string(s), "pause.") || strings.HasPrefix(string(s), "layer.")
 }
 
-// lives checks that a source has come over the daemon's end.
+// lives checks that a source has survived the end of the daemon.
 func (w *world) lives(source api.SandboxInfo, mark string) {
 	w.t.Helper()
 	info, err := w.d.Client.Sandbox(w.t.Context(), source.ID)
@@ -249,7 +251,8 @@ func (w *world) lives(source api.SandboxInfo, mark string) {
 	w.marked(source.ID, mark)
 }
 
-// runsOrIsPaused checks that a sandbox runs, or is paused and can be resumed, with what it had.
+// runsOrIsPaused checks that a sandbox runs, or is paused and can be resumed, with its earlier
+// state.
 func (w *world) runsOrIsPaused(id, mark string) {
 	w.t.Helper()
 	info, err := w.d.Client.Sandbox(w.t.Context(), id)
@@ -262,7 +265,7 @@ func (w *world) runsOrIsPaused(id, mark string) {
 	w.marked(id, mark)
 }
 
-// pausedOrFailed checks a sandbox whose VMM was killed: that was its own, or one that was to become it.
+// pausedOrFailed checks a sandbox after a kill of its VMM or its future VMM.
 func (w *world) pausedOrFailed(id, mark string) {
 	w.t.Helper()
 	status := api.SandboxRunning
@@ -279,7 +282,7 @@ func (w *world) pausedOrFailed(id, mark string) {
 	}
 }
 
-// isOneOfTwo checks that a sandbox runs, either as it was or as it was to become.
+// isOneOfTwo checks that a sandbox runs, in the state before or after the operation.
 func (w *world) isOneOfTwo(source api.SandboxInfo, mark string) {
 	w.t.Helper()
 	info, err := w.d.Client.Sandbox(w.t.Context(), source.ID)
@@ -293,8 +296,8 @@ func (w *world) isOneOfTwo(source api.SandboxInfo, mark string) {
 	}
 }
 
-// failed checks that a sandbox whose VMM was killed is listed so, with the reason.
-// Without an id any will do.
+// failed checks that a sandbox with a killed VMM is listed as failed, with the reason. If id is
+// empty, any sandbox is accepted.
 func (w *world) failed(id string) {
 	w.t.Helper()
 	w.eventually("failed sandbox", func() bool {
@@ -308,8 +311,8 @@ func (w *world) failed(id string) {
 	})
 }
 
-// listedIsWhole checks all that is listed: snapshots verify and can be forked,
-// sandboxes that run answer. It tells whether the operation's snapshot is there.
+// listedIsWhole checks all listed objects: snapshots verify and can be forked, running sandboxes
+// answer. It reports whether the operation's snapshot exists.
 func (w *world) listedIsWhole(mark string) (made bool) {
 	w.t.Helper()
 	list, err := w.d.Client.ListSnapshots(w.t.Context())
@@ -321,7 +324,7 @@ func (w *world) listedIsWhole(mark string) (made bool) {
 		case sn.Status != api.SnapshotReady || !sn.Bootable:
 			w.t.Errorf("snapshot %s is %s: %v", sn.Tag, sn.Status, sn.Warning)
 		case sn.Tag == parentTag:
-		case sn.Transient && strings.HasPrefix(sn.Tag, "pause-"): // a sandbox that was resumed lies over it
+		case sn.Transient && strings.HasPrefix(sn.Tag, "pause-"): // a resumed sandbox is built on it
 			w.verified(sn.Tag)
 		case sn.Tag == newTag:
 			made = true

@@ -1,8 +1,7 @@
-// Package crash ends processes by kill -9 at every step of what changes the
-// store or the list of sandboxes, and looks at what is found afterwards: what is
-// listed is whole, what is not whole is not listed, nothing is left behind, and
-// a source that can live does. It owns the operations and what must hold; the
-// steps are package failpoint's, found by watching an operation pass them. It has
-// no code of its own but tests. The trap: what must be gone is told by comparing
-// names before and after, so a test must give back all that it made.
+// Package crash kills processes by SIGKILL at every step of changes to the store or to the list of
+// sandboxes, and checks the result. All listed objects are intact, incomplete objects are not
+// listed, there are no leftovers, and a source survives if it can. The package owns the operations
+// and the expected results. The steps are package failpoint's; a run without kills finds them. The
+// package contains only tests. The trap: leftovers are found by comparing names before and after,
+// so a test must remove all of its objects.
 package crash

@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// Kills forkd-spawn at every step about VMs that the operations pass, with those in a jail: of the daemon, of the
-// VMM, and its own. Nobody but a VM that it is just starting notices.
+// The test kills forkd-spawn at every step that concerns jailed VMs: steps of the daemon, of the
+// VMM, and of forkd-spawn. Only a VM being started by forkd-spawn may be affected.
 func TestKillsOfForkdSpawn(t *testing.T) {
 	w := newWorld(t, func(d *harness.Daemon) {
 		d.Flags = append(d.Flags, "--jail", "strict")
@@ -36,13 +36,13 @@ func TestKillsOfForkdSpawn(t *testing.T) {
 	}
 }
 
-// ofStores are steps of writing and removing files, which no VM is started in: TestKills has them, and those
-// of collecting what nobody needs are passed at no certain time.
+// ofStores reports whether a step writes or removes files of the store. No VM is started during
+// such a step. TestKills covers them, and steps of the collection happen at no fixed time.
 func ofStores(s failpoint.Step) bool {
 	return strings.HasPrefix(string(s), "layer.") || strings.HasPrefix(string(s), "snapshot.")
 }
 
-// killSpawn kills forkd-spawn while the operation stands at a step, and looks at what comes of it.
+// killSpawn kills forkd-spawn while the operation is stopped at a step, and checks the result.
 func (w *world) killSpawn(op operation, s failpoint.Step) {
 	source := w.source(op)
 	own := strings.HasPrefix(string(s), failpoint.SpawnPrefix)
@@ -57,7 +57,8 @@ func (w *world) killSpawn(op operation, s failpoint.Step) {
 	w.disarm(s)
 	err := <-ended
 	w.t.Logf("%d processes of forkd-spawn killed; the caller was told: %v", killed, err)
-	// Where it has ended before it was asked, another one is. What it was just doing is lost with it.
+	// If forkd-spawn ended before the request, another instance serves it. A request under way is
+	// lost.
 	if err != nil && !own {
 		w.t.Errorf("the operation failed: %v", err)
 	}
@@ -69,10 +70,10 @@ func (w *world) killSpawn(op operation, s failpoint.Step) {
 	case op.source:
 		w.lives(source, mark)
 	}
-	w.listedIsWhole(mark) // and forks, by another forkd-spawn
+	w.listedIsWhole(mark) // it also forks, with another forkd-spawn
 	w.fork(parentTag)
 	w.clean()
-	// A VMM that nobody knows of finds its connection ended, and ends.
+	// A VMM unknown to the daemon finds its connection closed, and ends.
 	w.eventually("end of all VMMs", func() bool { return len(w.d.Processes()) == 0 })
 	w.nothingLeft()
 }

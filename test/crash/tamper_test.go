@@ -18,20 +18,20 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// The oracle that other suites rely on is awake. The kills are without it but in a soak: there are a
-// hundred, each with a branch.
+// The oracle, which other suites rely on, finds a change. The kill tests run without it except in a soak,
+// because they make a hundred kills, each with a branch.
 func TestTheOracleIsAwake(t *testing.T) {
 	w := newWorld(t, func(d *harness.Daemon) { d.NoOracle = false })
 	w.sub("a page of a branch is altered", func() { w.tampers("a page", w.alterMemory, "memory: 1 of 32768 pages differ") })
 	w.sub("a block of a branch is altered", func() { w.tampers("a block", w.alterDisk, "disk 0: 1 of 1048576 pages differ") })
 }
 
-// tampers alters a capture when it is written and not yet a snapshot, and checks
-// that the daemon's oracle, on which other suites rely, is awake.
+// tampers alters a capture after it is written and before it is a snapshot. The daemon's oracle
+// must report the change, because other suites rely on it.
 func (w *world) tampers(what string, alter func(source api.SandboxInfo) error, word string) {
 	source := w.fork(parentTag)
 	w.mark(source.ID)
-	w.sh(source.ID, "busybox sync") // so that there is a block to alter
+	w.sh(source.ID, "busybox sync") // makes a block to alter
 	w.arm(failpoint.BranchWritten)
 	defer w.disarm(failpoint.BranchWritten)
 	ended := make(chan error, 1)
@@ -58,7 +58,7 @@ func (w *world) tampers(what string, alter func(source api.SandboxInfo) error, w
 	w.nothingLeft()
 }
 
-// alterMemory changes a byte of the file without a name that the daemon has the captured memory in.
+// alterMemory changes a byte of the daemon's unnamed file with the captured memory.
 func (w *world) alterMemory(source api.SandboxInfo) error {
 	dir := fmt.Sprintf("/proc/%d/fd", w.d.PID())
 	entries, err := os.ReadDir(dir)
@@ -76,13 +76,13 @@ func (w *world) alterMemory(source api.SandboxInfo) error {
 	return errors.New("the daemon has no file of the memory's size open")
 }
 
-// alterDisk changes a byte of the file in which the sandbox's disk was frozen.
+// alterDisk changes a byte of the sandbox's frozen overlay.
 func (w *world) alterDisk(source api.SandboxInfo) error {
 	dir := w.d.VMDir(source.ID)
 	return alterFirst(filepath.Join(w.d.Data, "own", filepath.Base(dir)+"-disk1"))
 }
 
-// alterFirst changes the first byte of the first data of a file.
+// alterFirst changes the first byte of a file's first data extent.
 func alterFirst(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

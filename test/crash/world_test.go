@@ -24,19 +24,19 @@ import (
 const (
 	imageName = "box"
 	parentTag = "parent"
-	newTag    = "made" // by the operation
+	newTag    = "made" // of the operation
 )
 
 var patience = harness.Patience()
 
-// world is a daemon whose steps can be stopped at, with a snapshot to fork from.
+// world is a daemon with failpoints to stop at, and a snapshot to fork from.
 type world struct {
 	t      *testing.T
 	d      *harness.Daemon
 	points *failpointtest.Conductor
 	marks  int
 
-	names []string // what is there when nothing runs
+	names []string // the names in the store when no sandbox runs
 }
 
 func newWorld(t *testing.T, change ...func(*harness.Daemon)) *world {
@@ -76,8 +76,8 @@ func newWorld(t *testing.T, change ...func(*harness.Daemon)) *world {
 	if _, err := w.d.Client.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: parentTag, Image: imageName}, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.verified(parentTag) // its digests are written now
-	w.fork(parentTag)     // and what the first child brings with it
+	w.verified(parentTag) // its digests exist now
+	w.fork(parentTag)     // and the files of a first child
 	w.clean()
 	w.names = w.inventory()
 	return w
@@ -90,7 +90,7 @@ func (w *world) start() {
 	}
 }
 
-// sub is t.Run with the world on the subtest's side.
+// sub is t.Run, with the world bound to the subtest.
 func (w *world) sub(name string, f func()) {
 	outer := w.t
 	defer func() { w.t = outer }()
@@ -109,18 +109,17 @@ func (w *world) eventually(what string, ok func() bool) {
 	}
 }
 
-// lasting is what stays or comes by itself: receipts, also of what is gone, and
-// the sizes of pools.
+// lasting matches files that persist or are written at any time: receipts, also of deleted objects,
+// and the sizes of pools.
 var lasting = regexp.MustCompile(`^/(receipts(/[^.].*\.json)?|pools\.json)$`)
 
-// inventory is every name in the store, whatever its format, and every VM's
-// directory.
+// inventory returns every name in the store, of any format, and every VM's directory.
 func (w *world) inventory() []string {
 	w.t.Helper()
 	var out []string
 	err := filepath.WalkDir(w.d.Data, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone meanwhile
+			return nil // deleted meanwhile
 		}
 		if err == nil && path == w.d.Images() {
 			return fs.SkipDir
@@ -140,12 +139,11 @@ func (w *world) inventory() []string {
 	return out
 }
 
-// nothingLeft checks that there is what there was before. What is slow to go is
-// given its time.
+// nothingLeft compares the inventory with the one before. It waits for slow deletions.
 func (w *world) nothingLeft() {
 	w.t.Helper()
 	var now []string
-	// What is deleted goes in the background, at the lowest priority.
+	// Deletion runs in the background, at the lowest priority.
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if now = w.inventory(); slices.Equal(now, w.names) {
 			break
@@ -166,7 +164,7 @@ func (w *world) nothingLeft() {
 	}
 }
 
-// verified checks that a snapshot's content is what was written.
+// verified compares a snapshot's content with its digests.
 func (w *world) verified(tag string) {
 	w.t.Helper()
 	w.eventually("digests of "+tag, func() bool {
@@ -187,7 +185,7 @@ func (w *world) fork(tag string) api.SandboxInfo {
 	return w.d.Fork(w.t, tag, 1)[0]
 }
 
-// mark leaves a new text in a sandbox's memory and on its disk, and returns it.
+// mark stores a new text in a sandbox's memory and on its disk, and returns it.
 func (w *world) mark(id string) string {
 	w.t.Helper()
 	w.marks++
@@ -196,14 +194,14 @@ func (w *world) mark(id string) string {
 	return text
 }
 
-// marked checks what mark left.
+// marked checks the text stored by mark.
 func (w *world) marked(id, text string) {
 	w.t.Helper()
 	info, err := w.d.Client.Sandbox(w.t.Context(), id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if info.Cold { // its memory is not the one of then
+	if info.Cold { // its memory was not kept
 		if got := w.sh(id, "cat /root/mark"); got != text+"\n" {
 			w.t.Errorf("%s has %q on its disk, want %q", id, got, text)
 		}
@@ -219,8 +217,7 @@ func (w *world) sh(id, script string) string {
 	return w.d.Shell(w.t, id, script)
 }
 
-// clean kills all sandboxes, and deletes what the
-// operation made.
+// clean kills all sandboxes, and deletes the operation's snapshots.
 func (w *world) clean() {
 	w.t.Helper()
 	ctx := context.Background()
@@ -238,19 +235,19 @@ func (w *world) clean() {
 	}
 }
 
-// passed are the steps that were passed since the last call, in order.
+// passed returns the steps passed since the last call, in order.
 func (w *world) passed() []failpoint.Step { return w.points.Passed() }
 
 func (w *world) arm(s failpoint.Step)    { w.points.Arm(s) }
 func (w *world) disarm(s failpoint.Step) { w.points.Disarm(s) }
 
-// reached waits until a process stands at the step.
+// reached waits until a process has stopped at the step.
 func (w *world) reached(s failpoint.Step) {
 	w.t.Helper()
 	w.eventually("process at step "+string(s), func() bool { return w.points.Reached(s) })
 }
 
-// killVMMs ends the VMMs, but for one if that is not nil, and tells how many there were.
+// killVMMs kills the VMMs, except but if that is not nil. It returns their number.
 func (w *world) killVMMs(but *int) int {
 	n := 0
 	for _, pid := range w.d.Processes() {

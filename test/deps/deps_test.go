@@ -1,7 +1,6 @@
-// Package deps tests scripts/deps.sh without installing anything: that it finds
-// the mirror in the apt sources of either format and enables backports on it,
-// and only where they are needed. The trap: the script reads APT_DIR and
-// OS_RELEASE from its environment, for these tests alone.
+// Package deps tests scripts/deps.sh without an installation. It checks that the script finds the
+// mirror in apt sources of either format, and enables backports on it only where they are needed.
+// The trap: the script reads APT_DIR and OS_RELEASE from its environment, only for these tests.
 package deps
 
 import (
@@ -12,7 +11,7 @@ import (
 	"testing"
 )
 
-// backports runs the script on a made-up host and returns what it would add.
+// backports runs the script on a simulated host and returns the sources that it would add.
 func backports(t *testing.T, codename string, files map[string]string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +49,7 @@ func TestBackportsAreAddedOnTheHostsOwnMirror(t *testing.T) {
 		name     string
 		codename string
 		files    map[string]string
-		want     []string // lines; none: nothing is added
+		want     []string // lines to add; empty if the script adds none
 	}{
 		{"deb822", "bookworm", map[string]string{"sources.list.d/debian.sources": deb822},
 			[]string{"Types: deb", "URIs: http://mirror.example/debian", "Suites: bookworm-backports", "Components: main", "Signed-By: /usr/share/keyrings/archive.gpg"}},

@@ -12,14 +12,14 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// checked is what `forkd e2b check --json` says of a client.
+// checked is the result for one client from `forkd e2b check --json`.
 type checked struct {
 	Client, Version, Error string
 	Installed, OK          bool
 }
 
-// check runs it where both packages are found, as a user with a virtual environment and a project has them. It
-// fails if a client does.
+// check runs the command in an environment with both packages, like a user's virtual environment
+// and project. failed is true if a client fails.
 func check(t *testing.T, url, token string, args ...string) (said []checked, errs string, failed bool) {
 	t.Helper()
 	python := cache(t, "python-"+newestPython, "bin")
@@ -45,8 +45,8 @@ func check(t *testing.T, url, token string, args ...string) (said []checked, err
 	return said, told.String(), failed
 }
 
-// checks runs `forkd e2b check` against a daemon that is well, with a wrong key, with a template that is not there,
-// and against none.
+// checks runs `forkd e2b check` with a working daemon, with a wrong key, with a missing template,
+// and without a daemon.
 func checks(t *testing.T, m *harness.Machine) {
 	versions := map[string]string{"python": newestPython, "node": newestNode, "wire": ""}
 	said, errs, failed := check(t, m.URL, m.Token)
@@ -76,7 +76,7 @@ func checks(t *testing.T, m *harness.Machine) {
 			t.Errorf("a template that is not there: it says %+v, and %s", c, errs)
 		}
 	}
-	// What no client could do anything about is said once.
+	// An error that no client can fix is reported once.
 	for _, row := range []struct{ what, url, token, says string }{
 		{"a wrong key", m.URL, "wrong", "the token is wrong"},
 		{"no daemon", "http://127.0.0.1:1", m.Token, "no daemon answers"},

@@ -13,12 +13,13 @@ import (
 // method is a row of the table in docs/use/e2b.md.
 type method struct {
 	names map[string]string // by language
-	bad   string            // what has to fail, or that nothing can
-	by    string            // languages whose programs call it
+	bad   string            // the expected failure, or the fact that it cannot fail
+	by    string            // languages with programs that call it
 }
 
-// TestEveryMethodIsInTheTable holds the table in docs/use/e2b.md against the packages that are installed,
-// and what it says is run against the programs: a method that is new with a release shows here.
+// TestEveryMethodIsInTheTable compares the table in docs/use/e2b.md with the methods of the
+// installed packages, and the table's entries on programs with the programs. It detects new methods
+// of a release.
 func TestEveryMethodIsInTheTable(t *testing.T) {
 	rows := table(t)
 	python := filepath.Join(cache(t, "python-"+newestPython), "bin", "python")
@@ -65,14 +66,14 @@ func compare(t *testing.T, rows []method, language, programs string, list *exec.
 	}
 }
 
-// calls looks for a method as programs write it: on its own class, or on a part of a sandbox, or on
-// an object that can have any name. A template's are chained.
+// calls searches for a method as programs write it: on its class, on a part of a sandbox, or on an
+// object with any name. A template's methods are chained.
 func calls(text, name string) bool {
 	class, of, _ := strings.Cut(name, ".")
 	switch class {
 	case "commands", "files", "pty", "git", "Secret":
 		class = `\b` + class
-	case "Volume": // programs call theirs volume
+	case "Volume": // the programs' variable is named volume
 		class = `\b[Vv]olume`
 	default:
 		class = ""
@@ -80,7 +81,7 @@ func calls(text, name string) bool {
 	return regexp.MustCompile(class + `\.` + of + `\b`).MatchString(text)
 }
 
-// sources are the programs in one language, without those that list methods.
+// sources returns the programs in one language, without the programs that list methods.
 func sources(t *testing.T, pattern string) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join("testdata", pattern))

@@ -24,7 +24,7 @@ import (
 
 const apiKey = "e2b_0123456789abcdef0123456789abcdef01234567"
 
-// cache is where scripts/e2b-sdks.sh leaves the packages.
+// cache returns a path in the directory where scripts/e2b-sdks.sh installs the packages.
 func cache(t *testing.T, parts ...string) string {
 	t.Helper()
 	dir := os.Getenv("FORKD_E2B_SDKS")
@@ -41,10 +41,10 @@ func cache(t *testing.T, parts ...string) string {
 	return path
 }
 
-// native is a server of E2B's API without VMs.
+// native starts a server of the E2B API without VMs.
 func native(t *testing.T) string { return nativeOf(t, "base", "code-interpreter-v1") }
 
-// bare tells a program of a server that has no images.
+// bare returns the variable with the URL of a server without images.
 func bare(t *testing.T) []string { return []string{"E2B_TEST_BARE=" + nativeOf(t)} }
 
 func nativeOf(t *testing.T, images ...string) string {
@@ -83,10 +83,10 @@ func handler(t *testing.T, images ...string) http.Handler {
 	return e2btest.Serve(h)
 }
 
-// run runs a program of testdata and shows what it printed.
+// run runs a program of testdata and logs its output.
 func run(t *testing.T, url string, env []string, name string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute) // slow machines are not wrong
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute) // long, because a slow machine is no failure
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "E2B_API_KEY="+apiKey, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url,
@@ -107,9 +107,9 @@ func TestPythonOverAgentsOnThisHost(t *testing.T) {
 			programs := []string{"sync.py", "async.py"}
 			newest := version == newestPython
 			if newest {
-				programs = append(programs, "rest.py") // older ones lack some of it
+				programs = append(programs, "rest.py") // older versions lack parts of it
 			}
-			if newest && os.Getuid() == 0 { // steps are root's in a guest that is this host
+			if newest && os.Getuid() == 0 { // steps run as root, and the guest is this host
 				programs = append(programs, "template.py")
 			}
 			for _, program := range programs {
@@ -133,7 +133,7 @@ func TestJavaScriptOverAgentsOnThisHost(t *testing.T) {
 			continue
 		}
 		t.Run(version+" rest", func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "rest.mjs")) })
-		if os.Getuid() == 0 { // steps are root's in a guest that is this host
+		if os.Getuid() == 0 { // steps run as root, and the guest is this host
 			t.Run(version+" template", func(t *testing.T) {
 				run(t, native(t), bare(t), "node", module(t, version, "template.mjs"))
 			})
@@ -141,8 +141,8 @@ func TestJavaScriptOverAgentsOnThisHost(t *testing.T) {
 	}
 }
 
-// The packages speak HTTP/2 where a server over TLS offers it. A certificate that forkd serve has made they trust by
-// the variables that their languages have for it.
+// The packages use HTTP/2 if a server over TLS offers it. They trust a certificate made by forkd
+// serve through their language's environment variables.
 func TestPackagesOverTLS(t *testing.T) {
 	cert, key, err := tlscert.Made(t.TempDir())
 	if err != nil {
@@ -177,7 +177,7 @@ func TestPackagesOverTLS(t *testing.T) {
 	}
 }
 
-// hasNPM tells whether the packages for Node can be there.
+// hasNPM reports whether the packages for Node can be installed.
 func hasNPM(t *testing.T) bool {
 	t.Helper()
 	_, err := exec.LookPath("npm")
@@ -187,8 +187,8 @@ func hasNPM(t *testing.T) bool {
 	return err == nil
 }
 
-// module copies a program to where it finds a version of the package: modules are looked for from
-// where the program lies.
+// module copies a program next to a version of the package: Node searches for modules from the
+// program's directory.
 func module(t *testing.T, version, program string) string {
 	t.Helper()
 	dir := cache(t, "node-"+version)

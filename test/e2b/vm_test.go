@@ -15,8 +15,8 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// TestOverVMs runs the same programs, and those that need VMs, against the daemon of a machine of
-// its own: the packages are on this host, as they are on a user's.
+// TestOverVMs runs the same programs, and the programs that need VMs, against the daemon of a
+// separate machine. The packages are on this host, like a user's.
 func TestOverVMs(t *testing.T) {
 	m := harness.StartMachine(t, "-e2b")
 	m.Image(t, "python-numpy", "base")
@@ -25,11 +25,11 @@ func TestOverVMs(t *testing.T) {
 	t.Run("check", func(t *testing.T) { checks(t, m) })
 }
 
-// bun is the package of npm with bun's program for any x86-64.
+// bun is the npm package with bun's program for any x86-64.
 const bun = "@oven/bun-linux-x64-baseline@1.4.5"
 
-// TestBunOverVMs builds a template with bun, which no image of ours has and which is too large to be fetched for each
-// `make test`.
+// TestBunOverVMs builds a template with bun. No image of forkd has bun, and it is too large to
+// fetch for each `make test`.
 func TestBunOverVMs(t *testing.T) {
 	kvmtest.Soak(t)
 	if !hasNPM(t) {
@@ -53,7 +53,7 @@ func pythons(t *testing.T, m *harness.Machine) {
 	newest := pythonVersions[len(pythonVersions)-1]
 	for _, version := range pythonVersions {
 		python := filepath.Join(cache(t, "python-"+version), "bin", "python")
-		programs := []string{"async.py"} // what there is of older ones, the native tests show
+		programs := []string{"async.py"} // the native tests cover the others with older versions
 		if version == newest || version == pythonVersions[0] {
 			programs = append(programs, "sync.py")
 		}
@@ -86,13 +86,13 @@ func nodes(t *testing.T, m *harness.Machine) {
 	}
 }
 
-// env is what run has to know beside the address.
+// env returns the environment for run, without the address.
 func env(m *harness.Machine, more ...string) []string {
 	return append([]string{"E2B_API_KEY=" + m.E2B["E2B_API_KEY"], "E2B_TEST_VM=1", "E2B_TEST_DIR=/home/user/test"}, more...)
 }
 
-// flaky is a proxy before a server that loses the first answer to a request for a sandbox: the
-// server has made it, and the client hears nothing of that.
+// flaky is a proxy that loses the first answer to a request for a sandbox. The server has made the
+// sandbox, but the client gets no answer.
 func flaky(t *testing.T, server string) string {
 	t.Helper()
 	to, err := url.Parse(server)

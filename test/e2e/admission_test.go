@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// What is promised to sandboxes is bounded, goes with them, and is known to the next daemon.
+// The memory promised to sandboxes is bounded, is freed with them, and is known to the next daemon.
 func TestPromisedMemoryIsBounded(t *testing.T) {
 	first := shared(t)
 	d := secondDaemon(t)

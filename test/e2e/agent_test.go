@@ -14,11 +14,10 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// An agent that crashes takes its guest with it, since it is the guest's first
-// process: the sandbox is failed in a moment, with the reason, and so is what was
-// under way in it.
+// An agent's crash ends its guest, because it is the guest's first process. The sandbox fails
+// within a moment, with the reason, and so do the requests under way in it.
 func TestAnAgentThatCrashes(t *testing.T) {
-	kvmtest.Soak(t) // its last words go over a console that takes half a minute for them, emulated
+	kvmtest.Soak(t) // emulated, the console takes half a minute for the agent's last messages
 	d := shared(t)
 	d.unchanged()
 	sb := d.fork(1)[0]
@@ -34,7 +33,7 @@ func TestAnAgentThatCrashes(t *testing.T) {
 		}
 		return info.Status == api.SandboxFailed
 	})
-	if took := time.Since(began); took > 2*patience { // its last words go over a slow console
+	if took := time.Since(began); took > 2*patience { // its last messages pass through a slow console
 		t.Errorf("that took %s", took)
 	}
 	if !strings.Contains(info.Reason, "reset") && !strings.Contains(info.Reason, "reboot") && !strings.Contains(info.Reason, "panic") {
@@ -44,10 +43,10 @@ func TestAnAgentThatCrashes(t *testing.T) {
 	wantError(t, err, api.CodeGuestGone, sb.ID)
 }
 
-// stalled takes so much and then nothing until it is let go.
+// stalled accepts a number of bytes and then blocks until it is released.
 type stalled struct {
 	left  int
-	full  chan struct{} // closed when it takes no more
+	full  chan struct{} // closed when it stops accepting
 	letGo <-chan struct{}
 }
 
@@ -64,8 +63,8 @@ func (s *stalled) Write(b []byte) (int, error) {
 	return 0, errors.New("gone")
 }
 
-// A program that prints more than its client takes stands still; what waits for the
-// client is bounded wherever it waits, and the sandbox and the program obey.
+// A program that prints more than its client reads blocks. The data waiting for the client is
+// bounded at every place, and the sandbox and the program still obey.
 func TestAClientThatStopsReading(t *testing.T) {
 	d := shared(t)
 	id := d.oneSandbox()
@@ -96,7 +95,7 @@ func TestAClientThatStopsReading(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("2 MiB of output took too long")
 	}
-	// It prints on until all that may wait does: then its output stands.
+	// The program prints until all buffers are full. Then its output stalls.
 	var printed, last string
 	eventually(t, "standstill", func() bool {
 		last, printed = printed, d.sh(id, "cat /proc/$(pidof head)/io | grep wchar")
@@ -116,7 +115,7 @@ func TestAClientThatStopsReading(t *testing.T) {
 	d.alive(api.SandboxInfo{ID: id})
 }
 
-// anonymous is a process's own memory, in bytes.
+// anonymous returns a process's anonymous memory, in bytes.
 func anonymous(t *testing.T, pid int) (bytes int64) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// create tries to make a snapshot "bad" that must not come to be.
+// create tries to make a snapshot "bad" and returns the error. It fails the test if there is none.
 func (d *daemon) create(req api.CreateSnapshotRequest) error {
 	d.t.Helper()
 	req.Tag = "bad"
@@ -31,7 +31,7 @@ func TestAKernelThatIsNone(t *testing.T) {
 		wantError(t, d.create(api.CreateSnapshotRequest{Image: "no-kernel"}), api.CodeBootFailed, "create snapshot bad", "kernel_unusable")
 	})
 	d.sub("given by path", func(t *testing.T) {
-		below := filepath.Join(d.Dir, "no-kernel") // of --guest-files
+		below := filepath.Join(d.Dir, "no-kernel") // below the folder of --guest-files
 		if err := link(text, below); err != nil {
 			t.Fatal(err)
 		}
@@ -65,14 +65,14 @@ func TestARootImageCutShort(t *testing.T) {
 func TestAGuestThatPanicsAtBoot(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
-	// Debian's kernel alone has no driver for its disk.
+	// Debian's kernel without its initrd has no driver for its disk.
 	err := d.create(api.CreateSnapshotRequest{Kernel: kvmtest.Fixture(t, "vmlinux"), Rootfs: kvmtest.Fixture(t, "root.erofs")})
 	wantError(t, err, api.CodeBootFailed, "create snapshot bad", "kernel panicked: VFS: Unable to mount root fs",
 		"the console's last lines:", "panic+0x")
 }
 
-// The guest has time enough to come up and say something on a busy machine; it
-// waits beside the other tests that have a daemon of their own.
+// The guest has enough time to boot and print a message on a busy machine. It waits in parallel
+// with the other tests with their own daemon.
 func TestAGuestThatNeverGetsReady(t *testing.T) {
 	t.Parallel()
 	d := secondDaemon(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// startStamping has one thread stamp every page of a buffer with the number of
-// its sweep, slowly and in order, and another write over a second buffer as fast
-// as it can, so that a live branch has rounds to do.
+// startStamping starts two threads. One stamps every page of a buffer with the number of its sweep,
+// slowly and in order. The other writes over a second buffer as fast as it can, so a live branch
+// needs pre-copy rounds.
 const startStamping = `
 import struct, threading
 stamps, noise = bytearray(1024 * 4096), bytearray(4 << 20)
@@ -32,17 +32,16 @@ for f in stamping, making_noise:
     threading.Thread(target=f, daemon=True).start()
 `
 
-// readStamps tells how often the stamp changes from one page to the next, and by how much in all.
-// The copy is one step for the interpreter: no stamp comes in between.
+// readStamps prints how often the stamp changes from one page to the next, and the sum of the
+// changes. The copy is one step for the interpreter, so no stamp is written during it.
 const readStamps = `
 copy = bytes(stamps)
 seen = [struct.unpack_from('q', copy, page * 4096)[0] for page in range(1024)]
 drops = sum(a != b for a, b in zip(seen, seen[1:]))
 `
 
-// stamped checks that a sandbox's memory is of one instant: the pages that the
-// sweep has passed have its number, the others that of the one before. A page
-// older than that is a write that was lost.
+// stamped checks that a sandbox's memory is of one instant: pages passed by the sweep have its
+// number, the others have the number of the sweep before. An older page is a lost write.
 func (d *daemon) stamped(who, id string) {
 	d.t.Helper()
 	d.eval(id, readStamps)
@@ -56,8 +55,8 @@ func (d *daemon) stamped(who, id string) {
 	}
 }
 
-// Under write load, over many branches in a row and branches of branches, no
-// child has a page that is older than the instant, and the source loses nothing.
+// Under write load, over many branches in a row and branches of branches, no child has a page older
+// than the instant of its branch, and the source loses no write.
 func TestBranchesUnderWriteLoad(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -68,7 +67,7 @@ func TestBranchesUnderWriteLoad(t *testing.T) {
 		child := d.branch(source, api.BranchRequest{Mode: mode, N: 1}).Children[0].ID
 		d.stamped("child "+strconv.Itoa(i)+", "+string(mode), child)
 		d.stamped("the source", source)
-		if i == 0 { // a branch of a branch, and of that
+		if i == 0 { // a branch of a branch, and again of that one
 			for range 2 {
 				grandchild := d.branch(child, api.BranchRequest{N: 1}).Children[0].ID
 				d.stamped("grandchild", grandchild)
@@ -76,6 +75,6 @@ func TestBranchesUnderWriteLoad(t *testing.T) {
 				child = grandchild
 			}
 		}
-		d.kill(child) // it writes as its source does: the CPUs are for the next
+		d.kill(child) // it writes like its source, and the next needs the CPUs
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// branch makes a snapshot of a sandbox. It and its children end with the test.
+// branch makes a snapshot of a sandbox. The snapshot and its children are removed at the end of the
+// test.
 func (d *daemon) branch(id string, req api.BranchRequest) api.BranchResult {
 	d.t.Helper()
 	t := d.t
@@ -29,7 +30,7 @@ func (d *daemon) branch(id string, req api.BranchRequest) api.BranchResult {
 				t.Error(err)
 			}
 		}
-		// Without force: what was built on it has to be gone by now.
+		// Without force, because the snapshots built on it must already be deleted.
 		if err := d.c.DeleteSnapshot(context.Background(), res.Tag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
 			t.Error(err)
 		}
@@ -45,7 +46,7 @@ func (d *daemon) branch(id string, req api.BranchRequest) api.BranchResult {
 	return res
 }
 
-// forkOf makes n children of a snapshot, which end with the test.
+// forkOf makes n children of a snapshot, which are killed at the end of the test.
 func (d *daemon) forkOf(tag string, n int) []api.SandboxInfo {
 	d.t.Helper()
 	res := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
@@ -55,7 +56,7 @@ func (d *daemon) forkOf(tag string, n int) []api.SandboxInfo {
 	return res.Sandboxes
 }
 
-// startCounting has a thread of the interpreter count for as long as it runs.
+// startCounting starts a counting thread in the interpreter.
 const startCounting = `
 import threading
 ticks = [0]
@@ -82,13 +83,13 @@ func (d *daemon) counts(id string) {
 	eventually(d.t, "tick in "+id, func() bool { return d.ticks(id) > before })
 }
 
-// remember leaves something in memory and in a file, without writing it back.
+// remember stores a text in memory and in a file, without writing the file back.
 func (d *daemon) remember(id, what string) {
 	d.t.Helper()
 	d.eval(id, fmt.Sprintf("memory = %q; open('/home/user/memory', 'w').write(memory)", what))
 }
 
-// remembers checks what remember left.
+// remembers checks the text stored by remember.
 func (d *daemon) remembers(id, what string) {
 	d.t.Helper()
 	want := []string{what, what}
@@ -97,7 +98,7 @@ func (d *daemon) remembers(id, what string) {
 	}
 }
 
-// Each mode: the children go on from where the source was, and so does the source.
+// In each mode the children continue from the source's state, and so does the source.
 func TestBranch(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -161,7 +162,7 @@ func (d *daemon) describesItself(res api.BranchResult, mode api.BranchMode, sour
 	}
 }
 
-// childrenOfABranch checks that they are neither each other nor their source.
+// childrenOfABranch compares the children with each other and with their source: they must differ.
 func (d *daemon) childrenOfABranch(tag, source string, children []api.SandboxInfo) {
 	seen := map[string]string{}
 	var codes []string
@@ -187,7 +188,7 @@ func (d *daemon) childrenOfABranch(tag, source string, children []api.SandboxInf
 	}
 }
 
-// A fork right behind a branch that nobody waited for.
+// A fork directly after a branch with wait=false.
 func TestABranchThatIsNotWaitedFor(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -212,7 +213,7 @@ func TestABranchThatIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// Three branches deep: each level sees all that was before it, and nothing else.
+// Three levels of branches: each level sees the changes before it, and no later ones.
 func TestABranchOfABranchOfABranch(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -250,7 +251,7 @@ func TestABranchOfABranchOfABranch(t *testing.T) {
 			t.Errorf("the tree has no %q (exit code %d): %s%s", line, code, out, errs)
 		}
 	}
-	// The chain's beginning is the source's own: it can be branched again.
+	// The source of the first branch can be branched again.
 	d.remember(sources[0], "again")
 	again := d.branch(sources[0], api.BranchRequest{Tag: "again", N: 1}).Children[0].ID
 	d.remembers(again, "again")
@@ -301,13 +302,13 @@ func TestBranchesThatCannotBe(t *testing.T) {
 			t.Errorf("forkd branch %v: exit code %d, want %d: %s", args, got, code, errs)
 		}
 	}
-	// None of it has hurt the source, nor kept the tag.
+	// The errors have neither harmed the source nor kept the tag.
 	d.remember(source, "unhurt")
 	d.remembers(d.branch(source, api.BranchRequest{Tag: "no", N: 1}).Children[0].ID, "unhurt")
 	d.alive(sbs[0])
 }
 
-// A program whose output is being read does not notice.
+// A branch does not disturb a program whose output is being read.
 func TestAProgramsOutputOutlivesABranch(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

@@ -22,10 +22,10 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// take has a guest write so much memory of its own.
+// take makes a guest write 150 MiB of private memory.
 const take = `python3 -c 'b = b"x" * (150 << 20); print(len(b))'`
 
-// limited asks for one child with limits. Where there are any of the tree its guest may fork it.
+// limited requests one child with limits. With limits of the tree, the child's guest may fork it.
 func limited(memoryMiB int, limits api.SandboxLimits) api.CreateSandboxesRequest {
 	n := 1
 	tree := api.SandboxLimits{TreeMemoryLimitMiB: limits.TreeMemoryLimitMiB, TreePIDs: limits.TreePIDs,
@@ -38,7 +38,7 @@ func limited(memoryMiB int, limits api.SandboxLimits) api.CreateSandboxesRequest
 	return req
 }
 
-// forkLimited makes one child with limits, which ends with the test.
+// forkLimited makes one child with limits, which is killed at the end of the test.
 func (d *daemon) forkLimited(memoryMiB int, limits api.SandboxLimits) api.SandboxInfo {
 	d.t.Helper()
 	res := d.forkSome(limited(memoryMiB, limits))
@@ -48,8 +48,8 @@ func (d *daemon) forkLimited(memoryMiB int, limits api.SandboxLimits) api.Sandbo
 	return res.Sandboxes[0]
 }
 
-// refusesWithoutCgroups is true where the daemon is an ordinary user's, who has no cgroups in the machine: it
-// must refuse the limits, and there is nothing more to see.
+// refusesWithoutCgroups reports whether the daemon runs as an ordinary user, who has no cgroups in
+// the machine. The daemon must then refuse the limits, and the test has no more to check.
 func (d *daemon) refusesWithoutCgroups(memoryMiB int, limits api.SandboxLimits) bool {
 	d.t.Helper()
 	if harness.Ordinary() == nil {
@@ -60,7 +60,7 @@ func (d *daemon) refusesWithoutCgroups(memoryMiB int, limits api.SandboxLimits) 
 	return true
 }
 
-// useOf is what the daemon's list says that a sandbox uses.
+// useOf returns a sandbox's usage from the daemon's list.
 func (d *daemon) useOf(id string) api.SandboxUse {
 	d.t.Helper()
 	list, err := d.c.ListSandboxes(d.t.Context())
@@ -106,8 +106,8 @@ func TestLimitsEndASandboxThatNeedsMoreMemory(t *testing.T) {
 	}
 }
 
-// TestTheDaemonHasAMemoryLimitOfItsOwn checks that a fault of the daemon cannot take memory from VMs, and that
-// the kernel would rather end the daemon, which is restarted and adopts them.
+// TestTheDaemonHasAMemoryLimitOfItsOwn checks that a fault of the daemon cannot take memory from
+// VMs, and that the kernel prefers to end the daemon, which is restarted and adopts the VMs.
 func TestTheDaemonHasAMemoryLimitOfItsOwn(t *testing.T) {
 	d := shared(t)
 	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", d.PID())); err != nil || strings.TrimSpace(string(b)) != "0" {
@@ -126,7 +126,7 @@ func TestTheDaemonHasAMemoryLimitOfItsOwn(t *testing.T) {
 	}
 }
 
-// groupOf returns a process's cgroup and that group's memory.max.
+// groupOf returns a process's cgroup and its memory.max.
 func groupOf(t *testing.T, pid int) (path, limit string) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -169,7 +169,7 @@ func TestLimitsHoldUpACPU(t *testing.T) {
 	}
 }
 
-// forkAndTake forks one that takes memory, and tells what became of it.
+// forkAndTake makes the guest fork a child, which takes memory, and prints the child's result.
 const forkAndTake = `
 import forkd, json
 if forkd.fork(1):
@@ -200,7 +200,7 @@ func TestLimitsOfATreeEndItsLargest(t *testing.T) {
 	}
 }
 
-// forkTwo has a guest fork two children.
+// forkTwo makes a guest fork two children.
 func (d *daemon) forkTwo(root string) []string {
 	d.t.Helper()
 	out := strings.Fields(d.sh(root, "forkd-fork 2"))
@@ -210,11 +210,11 @@ func (d *daemon) forkTwo(root string) []string {
 	return out[1:]
 }
 
-// Of a tree's disk space each fork is given its part: what runs cannot take more than all, and what would
-// have none left is not made.
+// Each fork gets its part of its tree's disk space. The running sandboxes together stay within the
+// limit, and a child without any space left is not made.
 func TestLimitsOfDiskSpaceOfATree(t *testing.T) {
 	d := shared(t)
-	const treeMiB = 79 // less than three disks of 16, one to be made, and one for the layer of a fork under way
+	const treeMiB = 79 // less than three disks of 16, one new disk, and the layer of a fork under way
 	outside := d.fork(1)[0]
 	root := d.forkLimited(0, api.SandboxLimits{DiskLimitMiB: 16, TreeDiskLimitMiB: treeMiB}).ID
 	defer d.killTree(t, root)
@@ -231,19 +231,19 @@ func TestLimitsOfDiskSpaceOfATree(t *testing.T) {
 	}
 	d.sh(outside.ID, fill)
 	d.alive(outside)
-	d.kill(children[0]) // what was its own comes back
+	d.kill(children[0]) // the space of its own data is freed
 	if out := strings.Fields(d.sh(root, "forkd-fork 1")); len(out) != 2 {
 		t.Errorf("forkd-fork printed %q", out)
 	}
 }
 
-// allocated is what a directory's files take of their disk, in bytes.
+// allocated returns the disk space of a directory's files, in bytes.
 func allocated(t *testing.T, dir string) (sum int64) {
 	t.Helper()
 	for _, name := range names(dir) {
 		var st syscall.Stat_t
 		err := syscall.Stat(filepath.Join(dir, name), &st)
-		if err != nil && !errors.Is(err, syscall.ENOENT) { // it has ended meanwhile
+		if err != nil && !errors.Is(err, syscall.ENOENT) { // the sandbox has ended meanwhile
 			t.Fatal(err)
 		}
 		sum += st.Blocks * 512
@@ -268,14 +268,14 @@ func TestLimitsOfATreesThreads(t *testing.T) {
 	if threads := d.useOf(root).Threads + d.useOf(children[0]).Threads + d.useOf(children[1]).Threads; threads > limits.TreePIDs {
 		t.Errorf("the tree has %d threads, and may have %d", threads, limits.TreePIDs)
 	}
-	d.alive(d.fork(1)...) // who is outside has no part in it
+	d.alive(d.fork(1)...) // sandboxes outside the tree are unaffected
 	d.kill(children[0])
 	if out := strings.Fields(d.sh(root, "forkd-fork 1")); len(out) != 2 {
 		t.Errorf("forkd-fork printed %q", out)
 	}
 }
 
-// tenant is a client of a tenant's key, which ends with the test.
+// tenant returns a client with a tenant's key, which is revoked at the end of the test.
 func (d *daemon) tenant(name string) *client.Client {
 	d.t.Helper()
 	k, err := d.c.CreateKey(d.t.Context(), api.CreateKeyRequest{Name: "e2e", Tenant: name, Scopes: []string{"read", "run", "fork"}})
@@ -295,7 +295,7 @@ func (d *daemon) tenant(name string) *client.Client {
 	return c
 }
 
-// publish lets tenants fork from the parent until the test ends, one of them from a shell that is ready.
+// publish lets tenants fork from the parent until the test ends, one of them from a ready shell.
 func (d *daemon) publish() {
 	d.t.Helper()
 	if _, err := d.c.PublishSnapshot(d.t.Context(), parentTag, true); err != nil {
@@ -313,7 +313,7 @@ func (d *daemon) publish() {
 	eventually(d.t, "a shell", func() bool { return d.pool().Ready == 1 })
 }
 
-// onFirstCPU has all of a VMM's threads share the first CPU with others.
+// onFirstCPU binds all of a VMM's threads to the first CPU.
 func onFirstCPU(t *testing.T, pid int) {
 	t.Helper()
 	var first unix.CPUSet
@@ -327,8 +327,8 @@ func onFirstCPU(t *testing.T, pid int) {
 	}
 }
 
-// A tenant with four busy sandboxes has no more of a CPU than one with a single one. Its group has the weight
-// that the operator sets, and one of its sandboxes was a shell of the operator's pool.
+// A tenant with four busy sandboxes gets no more of a CPU than a tenant with one. Its group has the
+// weight set by the operator. One of its sandboxes came from a shell of the operator's pool.
 func TestLimitsOfTenantsShareACPU(t *testing.T) {
 	d := shared(t)
 	if harness.Ordinary() != nil {
@@ -350,7 +350,7 @@ func TestLimitsOfTenantsShareACPU(t *testing.T) {
 		}
 		for _, sb := range res.OK() {
 			defer c.Kill(context.Background(), sb.ID)
-			info, err := d.c.Sandbox(t.Context(), sb.ID) // tenants are not told of processes
+			info, err := d.c.Sandbox(t.Context(), sb.ID) // the API hides processes from tenants
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// derive makes a snapshot on top of another. It ends with the test, as do those on top of it.
+// derive makes a snapshot on top of another. It is deleted at the end of the test, like the
+// snapshots on top of it.
 func (d *daemon) derive(req api.CreateSnapshotRequest) (info api.SnapshotInfo, said string) {
 	d.t.Helper()
 	t := d.t
@@ -26,7 +27,7 @@ func (d *daemon) derive(req api.CreateSnapshotRequest) (info api.SnapshotInfo, s
 	return info, said
 }
 
-// forget has the test's end delete a snapshot.
+// forget deletes a snapshot at the end of the test.
 func (d *daemon) forget(tag string) {
 	t := d.t
 	t.Cleanup(func() {
@@ -36,8 +37,8 @@ func (d *daemon) forget(tag string) {
 	})
 }
 
-// A chain is built by running programs on top of snapshots; what each did is in
-// memory and on the disk of the children of the last.
+// A chain is built by running programs on top of snapshots. Children of the last snapshot have the
+// results of all programs in memory and on disk.
 func TestAChainOfSnapshots(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -46,7 +47,7 @@ func TestAChainOfSnapshots(t *testing.T) {
 	if code != 0 || out != "c1\n" || !strings.Contains(errs, "said\n") || !strings.Contains(errs, "capture: ") {
 		t.Fatalf("exit code %d, stdout %q, stderr %q", code, out, errs)
 	}
-	// What runs in the background when the program ends is in the snapshot.
+	// A program in the background is still in the snapshot when the foreground program ends.
 	const sleeper = "sleep 4711 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.1; done"
 	info, said := d.derive(api.CreateSnapshotRequest{
 		Tag: "c2", From: "c1", Exec: []string{"sh", "-c", "cat /home/user/one; id -un; " + sleeper}, ExecUser: "root", Warm: "colour = 'red'",
@@ -67,7 +68,7 @@ func TestAChainOfSnapshots(t *testing.T) {
 	}
 }
 
-// A program that fails leaves nothing, and says what it printed.
+// A failing program leaves no snapshot, and the error has its output.
 func TestAProgramThatFailsMakesNoSnapshot(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

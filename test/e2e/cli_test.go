@@ -14,8 +14,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestScripts is the command line as a user types it. $PARENT is the shared
-// parent; a script kills the sandboxes it forks.
+// TestScripts runs command lines as a user types them. $PARENT is the shared parent. A script kills
+// its sandboxes.
 func TestScripts(t *testing.T) {
 	d := shared(t)
 	small := d.small()
@@ -42,7 +42,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// expectCode runs a program and compares its exit code: code 3 forkd kill sb-none.
+// expectCode implements code N PROGRAM ARG...: it runs a program and compares its exit code.
+// Example: code 3 forkd kill sb-none.
 func expectCode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: code N PROGRAM ARG...")
@@ -53,7 +54,7 @@ func expectCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// forkInto forks one child and sets a variable to its id: fork NAME TAG.
+// forkInto implements fork NAME TAG: it forks one child and sets a variable to its ID.
 func forkInto(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: fork NAME TAG")
@@ -64,8 +65,8 @@ func forkInto(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { _ = ts.Exec("forkd", "kill", id) })
 }
 
-// randomFile writes a file of so many bytes and sets a variable to its SHA-256:
-// bytes FILE COUNT NAME.
+// randomFile implements bytes FILE COUNT NAME: it writes a file of COUNT random bytes and sets a
+// variable to its SHA-256.
 func randomFile(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: bytes FILE COUNT NAME")

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// daemon is a harness.Daemon in the hands of one test at a time.
+// daemon is a harness.Daemon, used by one test at a time.
 type daemon struct {
 	*harness.Daemon
 	t *testing.T // the running test
@@ -26,12 +26,12 @@ func newDaemon(t *testing.T, dir string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.NoOracle = true // its branches are of the kinds that the oracle sees in test/oracle
+	h.NoOracle = true // test/oracle runs the oracle on these kinds of branches
 	return &daemon{Daemon: h, t: t, c: h.Client}
 }
 
-// secondDaemon is one for tests whose daemon must be special. It ends with the test,
-// which fails if anything is left behind.
+// secondDaemon returns a daemon for tests with special needs. The daemon is stopped at the end of
+// the test, which fails if there are leftovers.
 func secondDaemon(t *testing.T, flags ...string) *daemon {
 	t.Helper()
 	kvmtest.Require(t)
@@ -54,7 +54,7 @@ func (d *daemon) url() string      { return d.URL() }
 func (d *daemon) forkd() string    { return d.Forkd() }
 func (d *daemon) images() string   { return d.Images() }
 func (d *daemon) store() string    { return filepath.Join(d.Data, "snapshots") }
-func (d *daemon) owns() string     { return filepath.Join(d.Data, "own") } // the files of sandboxes' disks
+func (d *daemon) owns() string     { return filepath.Join(d.Data, "own") } // files of sandboxes' disks
 func (d *daemon) pid() int         { return d.PID() }
 func (d *daemon) vmDirs() []string { return d.VMDirs() }
 func (d *daemon) processes() []int { return d.Processes() }

@@ -20,8 +20,8 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// damaged makes a copy of a snapshot under a tag and lets damage loose on its folder.
-// Afterwards it is deleted, as a user would.
+// damaged copies a snapshot to a tag and calls damage on its folder. At the end of the test it
+// deletes the copy, as a user would.
 func (d *daemon) damaged(from, tag string, damage func(dir string)) {
 	d.t.Helper()
 	t := d.t
@@ -38,7 +38,7 @@ func (d *daemon) damaged(from, tag string, damage func(dir string)) {
 	})
 }
 
-// hashed waits until a snapshot's digests are there.
+// hashed waits until a snapshot's digests exist.
 func (d *daemon) hashed(tag string) {
 	d.t.Helper()
 	eventually(d.t, "digests of "+tag, func() bool {
@@ -47,7 +47,7 @@ func (d *daemon) hashed(tag string) {
 	})
 }
 
-// copySnapshot copies what tests change and links the rest.
+// copySnapshot copies the files changed by tests, and links the rest.
 func (d *daemon) copySnapshot(from, tag string) string {
 	d.t.Helper()
 	source, dir := filepath.Join(d.store(), from), filepath.Join(d.store(), tag)
@@ -80,7 +80,7 @@ func cloneSnapshot(source, dir, tag string) error {
 	return editManifest(dir, func(m map[string]any) { m["tag"] = tag })
 }
 
-// editManifest changes a manifest without looking at what is right.
+// editManifest changes a manifest without any validation.
 func editManifest(dir string, change func(m map[string]any)) error {
 	path := filepath.Join(dir, snapshot.ManifestFile)
 	b, err := os.ReadFile(path)
@@ -104,7 +104,7 @@ func editManifest(dir string, change func(m map[string]any)) error {
 func flip(t *testing.T, path string, offset int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if errors.Is(err, unix.EPERM) { // fs-verity keeps its content: another file takes its place
+	if errors.Is(err, unix.EPERM) { // fs-verity protects its content: another file replaces it
 		writable(t, path)
 		f, err = os.OpenFile(path, os.O_RDWR, 0)
 	}
@@ -122,7 +122,7 @@ func flip(t *testing.T, path string, offset int64) {
 	}
 }
 
-// writable puts a copy in a file's place.
+// writable replaces a file with a copy.
 func writable(t *testing.T, path string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -137,7 +137,7 @@ func writable(t *testing.T, path string) {
 	}
 }
 
-// refused checks what a fork of a damaged snapshot says, in the API and the CLI.
+// refused checks the error of a fork of a damaged snapshot, in the API and the CLI.
 func (d *daemon) refused(tag string, words ...string) {
 	d.t.Helper()
 	n := 2
@@ -185,8 +185,8 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 	}
 }
 
-// compacted makes a copy of a snapshot that has a layer of memory of its own, and
-// returns that layer's path.
+// compacted copies a snapshot to a snapshot with its own memory layer, and returns the layer's
+// path.
 func (d *daemon) compacted(from, tag string) string {
 	d.t.Helper()
 	if _, err := d.c.CompactSnapshot(d.t.Context(), from, tag, nil); err != nil {
@@ -208,7 +208,7 @@ func (d *daemon) compacted(from, tag string) string {
 	return filepath.Join(d.store(), "..", "layers", "layers", m.Memory.Layers[0].String())
 }
 
-// damageLayer flips one bit of a layer's content, and says where.
+// damageLayer flips one bit of a layer's content, and returns its position.
 func damageLayer(t *testing.T, path string) int64 {
 	t.Helper()
 	f, err := os.Open(path)
@@ -301,7 +301,7 @@ func TestACPUFeatureThatThisHostLacks(t *testing.T) {
 	}
 }
 
-// editState changes a VM's state and makes all checksums right again.
+// editState changes a VM's state and corrects all checksums.
 func editState(t *testing.T, dir string, change func(b []byte)) {
 	t.Helper()
 	path := filepath.Join(dir, snapshot.StateFile)
@@ -318,8 +318,8 @@ func editState(t *testing.T, dir string, change func(b []byte)) {
 	}
 }
 
-// needBothMakers sets features in the CPUID table (docs/inside/formats/vmstate.md) that no
-// CPU has together: Intel's AMX and AMD's FMA4.
+// needBothMakers sets two features in the CPUID table (docs/inside/formats/vmstate.md) that no CPU
+// combines: Intel's AMX and AMD's FMA4.
 func needBothMakers(b []byte) {
 	const header, entry, leaf = 16, 32, 28
 	for at := header; at+entry <= len(b); {
@@ -341,7 +341,7 @@ func needBothMakers(b []byte) {
 	}
 }
 
-// A snapshot in use whose files are deleted from under it: who runs, runs on.
+// A snapshot's files are deleted while it is in use. Running sandboxes continue.
 func TestDeletedByForceWhileInUse(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// changes installs a package, changes a file, removes one, and leaves a process.
+// changes installs a package, changes a file, removes one, and starts a process.
 const changes = makePackage + `
 chmod 600 /etc/motd; echo more >> /etc/motd
 rm /etc/debian_version
@@ -43,13 +43,13 @@ func TestDiffOfTwoSnapshots(t *testing.T) {
 }
 
 func filesDiffer(t *testing.T, f api.FileDiff) {
-	if f.Compared > 1000 || !f.Complete { // what is as in the image is not looked at
+	if f.Compared > 1000 || !f.Complete { // paths equal to the image's are not compared
 		t.Errorf("%d paths compared, complete %v", f.Compared, f.Complete)
 	}
 	has := func(list []api.FileEntry, path string) bool {
 		return slices.ContainsFunc(list, func(e api.FileEntry) bool { return e.Path == path })
 	}
-	// The last is in a folder that was removed and made again.
+	// The last one is in a folder removed and created again.
 	if !has(f.Added, "/usr/bin/mine") || !has(f.Removed, "/etc/debian_version") || !has(f.Removed, "/etc/skel/.bashrc") {
 		t.Errorf("added %+v, removed %+v", f.Added, f.Removed)
 	}
@@ -71,7 +71,7 @@ func processesDiffer(t *testing.T, p api.ProcessDiff) {
 	if p.DiffCounts.Added != 1 || p.DiffCounts.Removed != 0 || !slices.Equal(p.Started[0].Args, []string{"sleep", "4712"}) {
 		t.Errorf("%+v", p)
 	}
-	// The interpreter got 8 MiB of ballast, and nothing else grew by as much.
+	// The interpreter grew by 8 MiB of ballast, and no other process grew as much.
 	if c := p.Changed[0]; !strings.Contains(c.Name, "python") || c.AnonKiB-c.AnonKiBBefore < 8<<10 {
 		t.Errorf("%+v", p.Changed)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// makePackage builds a Debian package in the guest, so that no mirror is needed.
+// makePackage builds a Debian package in the guest, so no mirror is needed.
 const makePackage = `set -e
 mkdir -p /tmp/p/DEBIAN /tmp/p/usr/bin
 printf 'Package: mine\nVersion: 1\nArchitecture: all\nMaintainer: me <me@example.org>\nDescription: mine\n' > /tmp/p/DEBIAN/control
@@ -16,8 +16,8 @@ dpkg --install /tmp/mine.deb >&2
 sync
 mine`
 
-// What one child installs is on its own disk: it survives in it, its siblings do
-// not have it, and the room comes back when it is killed.
+// A package installed by one child is on the disk of this child. It survives there, siblings do not
+// have it, and the space is freed when the child is killed.
 func TestAPackageIsInstalledInOneChild(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

@@ -8,8 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// A sandbox that is at its disk limit stands still, its sibling does not notice, and a rollback
-// puts it back, within the same limit.
+// A sandbox at its disk limit stalls, its sibling is not affected, and a rollback restores it
+// within the same limit.
 func TestLimitsOfDiskSpace(t *testing.T) {
 	t.Parallel()
 	kvmtest.Require(t)
@@ -38,7 +38,7 @@ func TestLimitsOfDiskSpace(t *testing.T) {
 	if err != nil || sb.Status != api.SandboxStalled || !strings.Contains(sb.Reason, "its disk takes no more") {
 		t.Errorf("it is %s (%s), %v", sb.Status, sb.Reason, err)
 	}
-	d.sh(sibling.ID, fill) // who has no limit
+	d.sh(sibling.ID, fill) // the sibling has no limit
 	if _, err := d.c.Rollback(t.Context(), id, "parent"); err != nil {
 		t.Fatal(err)
 	}

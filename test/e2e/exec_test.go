@@ -42,10 +42,10 @@ func TestAProgramThatDoesNotExist(t *testing.T) {
 	d.alive(api.SandboxInfo{ID: id})
 }
 
-// floodScript prints so many bytes, of lines that repeat every 10 bytes.
+// floodScript prints the given number of bytes, in equal lines of 10 bytes.
 func floodScript(bytes int) string { return fmt.Sprintf("yes 123456789 | head -c %d", bytes) }
 
-// pattern checks a stream against what floodScript prints.
+// pattern checks a stream against the output of floodScript.
 type pattern struct {
 	n     int64
 	wrong bool
@@ -81,7 +81,7 @@ func TestAHundredMegabytesOfOutput(t *testing.T) {
 			t.Errorf("exit code %d, %d bytes kept, as printed: %v, %d dropped", r.ExitCode, p.n, !p.wrong, r.DroppedBytes)
 		}
 	})
-	d.sub("streamed", func(t *testing.T) { // less of it: a machine that emulates its CPU passes on some MB/s
+	d.sub("streamed", func(t *testing.T) { // fewer bytes: an emulated CPU transfers a few MB/s
 		const flood = flood / 4
 		var p pattern
 		s, err := d.c.ExecStream(t.Context(), id, client.ExecOptions{Args: []string{"sh", "-c", floodScript(flood)}, Stdout: &p})
@@ -95,7 +95,7 @@ func TestAHundredMegabytesOfOutput(t *testing.T) {
 	d.alive(api.SandboxInfo{ID: id})
 }
 
-// peakMemory is the most memory that the daemon ever had, in bytes.
+// peakMemory returns the daemon's peak memory use, in bytes.
 func (d *daemon) peakMemory() (bytes int64) {
 	d.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.pid()))
@@ -109,14 +109,14 @@ func (d *daemon) peakMemory() (bytes int64) {
 	return bytes << 10
 }
 
-// family starts sleepers in every way that might escape, marked by a word, and
-// waits for ever.
+// family starts sleepers in every way that might escape, marked by a word, and waits forever.
 func family(mark string) string {
 	return strings.ReplaceAll(`sleep 70MARK & (sleep 71MARK &) & setsid sleep 72MARK & (setsid sh -c "sleep 73MARK & sleep 74MARK" &)
 		trap "" TERM HUP INT; for i in 1 2 3 4 5 6 7 8 9; do sleep 75MARK & done; echo started; wait; sleep 76MARK`, "MARK", mark)
 }
 
-// sleepers counts the processes of a family, in the guest: arguments are between zeros there.
+// sleepers counts the processes of a family in the guest. In /proc their arguments are separated by
+// zero bytes.
 func (d *daemon) sleepers(id, mark string) string {
 	d.t.Helper()
 	return d.sh(id, "grep -zlxE '7[0-9]"+mark+"' /proc/[0-9]*/cmdline 2>/dev/null | wc -l")
@@ -157,7 +157,7 @@ func TestAProgramThatNeverEnds(t *testing.T) {
 	d.alive(api.SandboxInfo{ID: id})
 }
 
-// watcher calls seen once when a word has come.
+// watcher calls seen once, when a word has arrived.
 type watcher struct {
 	word string
 	seen func()
@@ -208,8 +208,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// Code in the warmed interpreter that does not end is interrupted; what was
-// defined before is still there.
+// Endless code in the warmed interpreter is interrupted. Variables defined before are still there.
 func TestEvalThatNeverEnds(t *testing.T) {
 	d := shared(t)
 	sb := d.fork(1)[0]

@@ -12,8 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// startDialing has a guest dial host ports in a flood for as long as it lives, and
-// say garbage on those that answer.
+// startDialing makes a guest dial host ports endlessly, and send garbage to ports with an answer.
 const startDialing = `
 import collections, os, threading
 dialed = 0
@@ -42,11 +41,11 @@ def dialing():
 threading.Thread(target=dialing, daemon=True).start()
 `
 
-// flooders is how many guests do that; each takes all the CPU that it gets.
+// flooders is the number of such guests. Each takes all available CPU time.
 const flooders = 8
 
-// Guests that dial host ports without end hold up neither their branches nor the
-// daemon nor each other, and leave nothing behind.
+// Guests that dial host ports endlessly delay neither their branches nor the daemon nor each other,
+// and have no leftovers.
 func TestGuestsThatDialWithoutEnd(t *testing.T) {
 	kvmtest.Soak(t) // emulated, it takes minutes; TestDialFloodDuringCaptures of internal/vm/vmm/live is its short form
 	d := shared(t)
@@ -80,11 +79,10 @@ func TestGuestsThatDialWithoutEnd(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "files closed", func() bool { return openFilesOf(d.pid()) <= files+8 }) // some are of HTTP connections
+	eventually(t, "files closed", func() bool { return openFilesOf(d.pid()) <= files+8 }) // some are HTTP connections
 }
 
-// keepsAnswering asks for a list and has a program run in a sandbox, again and
-// again until done.
+// keepsAnswering requests a list and runs a program in a sandbox, repeatedly until done.
 func (d *daemon) keepsAnswering(t *testing.T, id string, done <-chan struct{}) {
 	var slowest time.Duration
 	for {

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// Three of six children fail in two ways; the others are there.
+// Three of six children fail in two ways. The other three run.
 func TestSomeOfTheChildrenFail(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -63,7 +63,7 @@ func TestTheCLITellsWhichChildrenFailed(t *testing.T) {
 	}
 }
 
-// No child can be made: the request is the error.
+// If all children fail, the request fails.
 func TestAllChildrenFail(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -72,7 +72,7 @@ func TestAllChildrenFail(t *testing.T) {
 	wantError(t, err, api.CodeInternal, "identity of child 1", "hook 50-e2e", "told to fail")
 }
 
-// Shells that die in the pool cost a try and no child.
+// If a shell has died in the pool, the fork uses another. No child is lost.
 func TestShellsThatDieInThePool(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -99,7 +99,7 @@ func TestShellsThatDieInThePool(t *testing.T) {
 	eventually(t, "full pool again", func() bool { return d.pool().Ready == 4 })
 }
 
-// A caller that goes away leaves no children.
+// After a caller has disconnected, no children are left.
 func TestACallerThatGoesAway(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// forker makes one child of a snapshot whose guest may fork it. It and all that
-// it makes end with the test, and then no snapshot of theirs may be left.
+// forker makes one child of a snapshot. Its guest may fork it. At the end of the test forker kills
+// the child and its descendants, and checks for leftover snapshots.
 func (d *daemon) forker(tag string) string {
 	d.t.Helper()
 	t, n := d.t, 1
@@ -36,7 +36,7 @@ func (d *daemon) forker(tag string) string {
 	return root
 }
 
-// tree are the sandboxes that came of one by forks in guests, by depth.
+// tree returns the sandboxes made from one by forks in guests, by depth.
 func (d *daemon) tree(t *testing.T, root string) []api.SandboxInfo {
 	t.Helper()
 	all, err := d.c.ListSandboxes(context.Background())
@@ -65,7 +65,7 @@ func (d *daemon) killTree(t *testing.T, root string) {
 	}
 }
 
-// python runs a program of its own in a sandbox, which prints JSON.
+// python runs a separate Python program in a sandbox. The program prints JSON.
 func (d *daemon) python(id, program string, into any) {
 	d.t.Helper()
 	r, err := d.c.Exec(d.t.Context(), id, api.ExecRequest{Args: []string{"python3", "-c", program}, TimeoutSecs: 2 * patience.Seconds()})
@@ -80,8 +80,7 @@ func (d *daemon) python(id, program string, into any) {
 	}
 }
 
-// forkAndWait forks 3, one of which forks again, and another of which leaves all
-// that it may.
+// forkAndWait forks 3 children. One forks again, and another returns a result of the maximum size.
 const forkAndWait = `
 import forkd, json, os, random, socket
 random.seed(1)
@@ -164,7 +163,7 @@ func TestAGuestForksItself(t *testing.T) {
 	d.alive(api.SandboxInfo{ID: root})
 }
 
-// In a shell, with the commands: who may, how far, and how children end.
+// The shell commands: permission, depth limit, and the ends of children.
 func TestGuestForkCommands(t *testing.T) {
 	d := shared(t)
 	small := d.small()
@@ -183,7 +182,7 @@ func TestGuestForkCommands(t *testing.T) {
 		t.Fatalf("forkd-fork printed %q", out)
 	}
 	d.drawn(small, root, out[1])
-	// A child's commands end with its machine, so that no answer comes.
+	// A child's commands end with its VM, so there is no answer.
 	_, _ = d.c.Exec(t.Context(), out[1], api.ExecRequest{Args: []string{"sh", "-c", "echo all done | forkd-exit 5"}, User: "root"})
 	d.childEnded(root, "1\t"+out[1]+"\texited\t5\t9\t")
 	dying, err := d.c.Sandbox(t.Context(), out[2])
@@ -197,7 +196,7 @@ func TestGuestForkCommands(t *testing.T) {
 	d.refusedIn(root, "forkd-wait", 10, "no child")
 }
 
-// refusedIn runs a command that fails with that code and words.
+// refusedIn runs a command and expects the given exit code and words.
 func (d *daemon) refusedIn(id, script string, code int, words string) {
 	d.t.Helper()
 	r, err := d.c.Exec(d.t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", script}, User: "root", TimeoutSecs: patience.Seconds()})
@@ -206,7 +205,7 @@ func (d *daemon) refusedIn(id, script string, code int, words string) {
 	}
 }
 
-// childEnded has a sandbox wait for one child, of which forkd-wait prints that.
+// childEnded makes a sandbox wait for one child, and compares the line printed by forkd-wait.
 func (d *daemon) childEnded(id, line string) {
 	d.t.Helper()
 	if got := d.sh(id, "forkd-wait --any --timeout 60s || [ $? = 11 ]"); !strings.HasPrefix(got+"\t", line) {
@@ -214,7 +213,7 @@ func (d *daemon) childEnded(id, line string) {
 	}
 }
 
-// drawn checks that the snapshot in between is in the tree.
+// drawn checks for the intermediate snapshot in the tree.
 func (d *daemon) drawn(tag, root, child string) {
 	code, out, errs := d.cli("snapshot", "tree", tag)
 	for _, word := range []string{"└── gf-" + root + "-", "a guest's fork", "── " + child} {
@@ -224,8 +223,7 @@ func (d *daemon) drawn(tag, root, child string) {
 	}
 }
 
-// twoForks is run by the original and by both children, each of which tells what
-// its two callers got.
+// twoForks runs in the original and in both children. Each prints the answers to its two callers.
 const twoForks = `
 cd /tmp
 (forkd-fork 1 > a 2> ae; echo $? > as) &
@@ -237,9 +235,9 @@ mkdir -p ends; forkd-wait --results ends --timeout 60s > /dev/null
 echo "$told"; cat ends/*
 `
 
-// The callers of two forks at once: each is answered in the original and in its own child; in
-// the other's child it is told that it was interrupted, or, if the second
-// fork came when it had its answer, has that.
+// Two programs of a guest fork at the same time. Each gets its answer in the original and in its
+// own child. In the other child it gets an error about the interruption, or its earlier answer if
+// the second fork came later.
 func TestTwoForksInAGuestAtOnce(t *testing.T) {
 	d := shared(t)
 	small := d.small()
@@ -248,8 +246,8 @@ func TestTwoForksInAGuestAtOnce(t *testing.T) {
 	if len(lines) != 3 || lines[0] != "0 0 / 0 0" {
 		t.Fatalf("got %q", lines)
 	}
-	left := []string{"1 0 / 5", "1 0 / 0 0"}  // of a's child
-	right := []string{"5 / 1 0", "0 0 / 1 0"} // of b's
+	left := []string{"1 0 / 5", "1 0 / 0 0"}  // in a's child
+	right := []string{"5 / 1 0", "0 0 / 1 0"} // in b's
 	if slices.Contains(right, lines[1]) {
 		lines[1], lines[2] = lines[2], lines[1]
 	}

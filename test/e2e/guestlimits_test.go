@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// TestProgramsMayOpenManyFiles checks the limits that servers and package managers expect, for every way to run
-// a program in a fork: as root, as a user, and in the warm interpreter.
+// TestProgramsMayOpenManyFiles checks the limits that servers and package managers expect, for
+// every way to run a program in a fork: as root, as a user, and in the warm interpreter.
 func TestProgramsMayOpenManyFiles(t *testing.T) {
 	d := shared(t)
 	sb := d.fork(1)[0]
@@ -38,7 +38,8 @@ func TestProgramsMayOpenManyFiles(t *testing.T) {
 	}
 }
 
-// TestAProgramThatTheGuestsKernelKills has a fork's kernel end a program, and a shell's, for want of memory.
+// TestAProgramThatTheGuestsKernelKills makes a fork's kernel kill a program, and a program of a
+// shell, for lack of memory.
 func TestAProgramThatTheGuestsKernelKills(t *testing.T) {
 	d := shared(t)
 	id := d.fork(1)[0].ID
@@ -57,7 +58,7 @@ func TestAProgramThatTheGuestsKernelKills(t *testing.T) {
 	}
 }
 
-// TestAClockThatFellBehind has a step of the clock skipped, and a program set it.
+// TestAClockThatFellBehind makes the daemon skip a clock step, and a program set the clock.
 func TestAClockThatFellBehind(t *testing.T) {
 	d := shared(t)
 	id := d.forkOf(d.small(), 1)[0].ID
@@ -73,12 +74,12 @@ func TestAClockThatFellBehind(t *testing.T) {
 	if by := off(); by > time.Second {
 		t.Errorf("after the fork it is %s behind", by)
 	}
-	d.sh(id, "date -s @1700000000") // a program's doing is left alone
+	d.sh(id, "date -s @1700000000") // the agent does not correct a program's change
 	if by := off(); by < 24*time.Hour {
 		t.Errorf("the clock that a program has set was set again: it is %s behind", by)
 	}
 	d.pause(id)
-	d.resume(id) // an identity: the clock is the host's again
+	d.resume(id) // a new identity sets the clock to the host's
 	if by := off(); by > time.Second {
 		t.Errorf("after a resume it is %s behind", by)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// patience is for what must happen at some time: slow machines are not wrong.
+// patience limits waits for events. It is long, because a slow machine is no failure.
 const patience = 2 * time.Minute // emulated CPUs are slow
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -29,7 +29,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// fork makes n children of the parent, which end with the test.
+// fork makes n children of the parent, which are killed at the end of the test.
 func (d *daemon) fork(n int) []api.SandboxInfo {
 	d.t.Helper()
 	res := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
@@ -39,7 +39,7 @@ func (d *daemon) fork(n int) []api.SandboxInfo {
 	return res.Sandboxes
 }
 
-// forkSome makes children, which end with the test; some may fail.
+// forkSome makes children, which are killed at the end of the test. Some may fail.
 func (d *daemon) forkSome(req api.CreateSandboxesRequest) client.ForkResult {
 	d.t.Helper()
 	res, err := d.c.Fork(d.t.Context(), req)
@@ -56,7 +56,7 @@ func (d *daemon) forkSome(req api.CreateSandboxesRequest) client.ForkResult {
 	return res
 }
 
-// kill ends a sandbox before the test does.
+// kill ends a sandbox before the end of the test.
 func (d *daemon) kill(id string) {
 	d.t.Helper()
 	if err := d.c.Kill(d.t.Context(), id); err != nil {
@@ -64,7 +64,7 @@ func (d *daemon) kill(id string) {
 	}
 }
 
-// oneSandbox is one sandbox for tests that change nothing which another would notice.
+// oneSandbox returns a shared sandbox for tests without side effects on each other.
 func (d *daemon) oneSandbox() string {
 	d.t.Helper()
 	theWorld.sandboxOnce.Do(func() {
@@ -81,8 +81,8 @@ func (d *daemon) oneSandbox() string {
 	return theWorld.sandboxID
 }
 
-// small is a snapshot of a guest with busybox, where Python and its size would only
-// cost time. `forkd run` makes it.
+// small returns a snapshot of a guest with busybox, which saves time in tests without Python.
+// `forkd run` makes it.
 func (d *daemon) small() string {
 	d.t.Helper()
 	theWorld.smallOnce.Do(func() {
@@ -99,7 +99,7 @@ func (d *daemon) small() string {
 	return theWorld.smallTag
 }
 
-// sh runs a script in a sandbox as root and returns what it printed.
+// sh runs a script in a sandbox as root and returns its output.
 func (d *daemon) sh(id, script string) string {
 	d.t.Helper()
 	r, err := d.c.Exec(d.t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", script}, User: "root", TimeoutSecs: patience.Seconds()})
@@ -112,7 +112,7 @@ func (d *daemon) sh(id, script string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// eval runs Python in a sandbox and returns the result, or what it printed.
+// eval runs Python in a sandbox and returns the result, or the output.
 func (d *daemon) eval(id, code string) string {
 	d.t.Helper()
 	r, err := d.c.Eval(d.t.Context(), id, api.EvalRequest{Code: code})
@@ -140,8 +140,8 @@ func (d *daemon) alive(sbs ...api.SandboxInfo) {
 	}
 }
 
-// wantError checks an error's code, status, that text or reason hold certain
-// words, and that a client can tell what to do about it.
+// wantError checks an error's code and status, and the words in its text or reason. A client must
+// be able to derive a next step from the error.
 func wantError(t *testing.T, err error, code api.Code, words ...string) {
 	t.Helper()
 	var e *client.Error
@@ -157,27 +157,27 @@ func wantError(t *testing.T, err error, code api.Code, words ...string) {
 			t.Errorf("neither the text nor the reason says %q", w)
 		}
 	}
-	// Within these codes there is no advice that is always right.
+	// For these codes no single advice is always right.
 	if e.Reason == "" && (code == api.CodeConflict || code == api.CodeForbidden) {
 		t.Error("there is no reason, by which a client could tell what to do")
 	}
-	if !e.FromDaemon() && code != api.CodeInvalid { // those may be the agent's
+	if !e.FromDaemon() && code != api.CodeInvalid { // such errors may be the agent's
 		t.Error("it does not come from the daemon")
 	}
 }
 
-// state is what a failed request must not change.
+// state is the daemon's state. A failed request must not change it.
 type state struct {
 	snapshots, files, vms []string
 	sandboxes             []string
 	processes             int
 }
 
-// branched is what a branch changes in the names of its source's own: its disk
-// goes on in a file with a number, and it holds the layers below.
+// branched matches the name of a source's disk file after a branch. The disk continues in a file
+// with a number, over the layers below.
 var branched = regexp.MustCompile(`^(v[0-9]+-disk[0-9]+)-[0-9]+$`)
 
-// files are names in the store: snapshots, layers and who holds them, disks.
+// files returns the names in the store: snapshots, layers with their pins, disks.
 func (d *daemon) files() []string {
 	files := names(d.store())
 	for _, name := range names(filepath.Join(d.Data, "layers", "layers")) {
@@ -198,7 +198,7 @@ func (d *daemon) files() []string {
 
 func (d *daemon) state(t *testing.T) state {
 	t.Helper()
-	ctx := context.Background() // it is called when the test's own has ended
+	ctx := context.Background() // it is also called after the test's context has ended
 	s := state{files: d.files(), vms: d.vmDirs(), processes: len(d.processes())}
 	list, err := d.c.ListSnapshots(ctx)
 	if err != nil {
@@ -218,11 +218,11 @@ func (d *daemon) state(t *testing.T) state {
 	return s
 }
 
-// unchanged notes what there is, and has the test's end check, after the
-// children of the test are killed, that nothing more and nothing less is there.
+// unchanged records the daemon's state. At the end of the test, after the test's children are
+// killed, it compares the state again.
 func (d *daemon) unchanged() {
 	d.t.Helper()
-	// What was deleted before, or came with a store that was cloned, goes in the background.
+	// Earlier deletions, and data in a cloned store, are collected in the background.
 	last := d.files()
 	eventually(d.t, "end of the collection", func() bool {
 		left, err := d.c.CollectLayers(d.t.Context(), true)
@@ -234,7 +234,7 @@ func (d *daemon) unchanged() {
 	t, before := d.t, d.state(d.t)
 	t.Cleanup(func() {
 		var after state
-		// A VMM's end is told before it is reaped.
+		// The daemon reports the end of a VMM before it reaps the process.
 		for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 			if after = d.state(t); equal(before, after) {
 				return
@@ -247,7 +247,7 @@ func (d *daemon) unchanged() {
 	})
 }
 
-// sub is t.Run with the daemon on the subtest's side.
+// sub is t.Run, with the daemon bound to the subtest.
 func (d *daemon) sub(name string, f func(t *testing.T)) {
 	outer := d.t
 	defer func() { d.t = outer }()

@@ -21,8 +21,8 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// underVM are attempts on a thread of a VMM whose filters are on: of each kind one, and those that
-// its filters leave. The whole table is tried in package spawner/client, without a VM.
+// underVM are attempts on a thread of a VMM with its filters: one of each kind, and all that the
+// filters allow. The whole table is tried in package spawner/client, without a VM.
 var underVM = []string{
 	"writing what it may read", "cutting what it may read", "a hole in what it may read",
 	"mapping what it may read for writing", "all descriptors that there can be",
@@ -41,8 +41,9 @@ var underVCPU = []string{
 	"a mount", "executable memory", "another VM", "all descriptors that there can be",
 }
 
-// The real VMM, built to be hostile, tries everything while its guest runs: first with no filter of
-// system calls, so that the jail is alone with it, then with all, of which each attempt ends it.
+// The real VMM, built to be hostile, tries all attempts while its guest runs. First it runs without
+// a filter of system calls, with the jail as the only protection. Then it runs with all filters,
+// and each attempt ends it.
 func TestHostileVMM(t *testing.T) {
 	kvmtest.Require(t)
 	d := secondDaemon(t, "--jail", "strict", "--vmm-seccomp", "off")
@@ -75,10 +76,10 @@ func TestHostileVMM(t *testing.T) {
 	}
 	d.Flags = []string{"--jail", "strict"}
 	d.start()
-	w.Socket = filepath.Join(d.Run, "forkd.sock") // the daemon's own
+	w.Socket = filepath.Join(d.Run, "forkd.sock") // the daemon's socket
 	d.sub("filters of a VMM", func(t *testing.T) { d.triesUnderVM(hostile, w) })
 	d.sub("filters of a vCPU", func(t *testing.T) { d.triesUnderVCPU(hostile, w) })
-	d.sub("afterwards", func(t *testing.T) { // nobody has noticed
+	d.sub("afterwards", func(t *testing.T) { // no other sandbox is affected
 		good := d.forkOf("parent", 1)[0]
 		res := d.branch(good.ID, api.BranchRequest{Tag: "after", Mode: api.BranchLive})
 		if res.Mechanism != "wp-async" {
@@ -88,7 +89,7 @@ func TestHostileVMM(t *testing.T) {
 	})
 }
 
-// triesAll has one VMM make all attempts, and be good afterwards.
+// triesAll makes one VMM try all attempts. Afterwards the VMM must still work.
 func (d *daemon) triesAll(h *hostileVMMs, w jailtest.World) {
 	d.t.Helper()
 	sb := d.forkOf("parent", 1)[0]
@@ -124,7 +125,7 @@ func (d *daemon) triesAll(h *hostileVMMs, w jailtest.World) {
 	}
 }
 
-// triesUnderVM makes each attempt in a VMM of its own, unless the one before has lived.
+// triesUnderVM tries each attempt in a new VMM, or in the last one if it has survived.
 func (d *daemon) triesUnderVM(h *hostileVMMs, w jailtest.World) {
 	d.t.Helper()
 	var sb *api.SandboxInfo
@@ -161,7 +162,8 @@ func (d *daemon) triesUnderVM(h *hostileVMMs, w jailtest.World) {
 	d.t.Logf("%d of %d attempts ended the VMM", killed, len(underVM))
 }
 
-// triesUnderVCPU makes each on a vCPU's thread, before it has a guest: so a VMM ends in its fork.
+// triesUnderVCPU tries each attempt on a vCPU's thread before the VMM has a guest, so the VMM ends
+// during its fork.
 func (d *daemon) triesUnderVCPU(h *hostileVMMs, w jailtest.World) {
 	d.t.Helper()
 	n := 1
@@ -183,7 +185,8 @@ func (d *daemon) triesUnderVCPU(h *hostileVMMs, w jailtest.World) {
 	h.setFirst(jailtest.Order{})
 }
 
-// worldOf is what there is to reach for: this process, the daemon's files, a sibling's socket.
+// worldOf returns the targets of the attempts: this process, the daemon's files, a sibling's
+// socket.
 func (d *daemon) worldOf(sibling api.SandboxInfo) jailtest.World {
 	t := d.t
 	t.Helper()
@@ -207,7 +210,7 @@ func (d *daemon) worldOf(sibling api.SandboxInfo) jailtest.World {
 	return w
 }
 
-// pidsAreBounded tells whether a process is in a control group that bounds its processes.
+// pidsAreBounded reports whether a process is in a control group with a process limit.
 func pidsAreBounded(pid int) bool {
 	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	_, path, _ := strings.Cut(strings.TrimSpace(string(b)), "::")
@@ -215,13 +218,14 @@ func pidsAreBounded(pid int) bool {
 	return err == nil && strings.TrimSpace(string(most)) != "max"
 }
 
-// hostileVMMs is the test's end of hostile VMMs' connections, which are those of failpoints.
+// hostileVMMs is the test's end of the connections of hostile VMMs, which use the failpoints'
+// socket.
 type hostileVMMs struct {
 	path string
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	first jailtest.Order
-	conns map[string]net.Conn // by the VMM's end of it, as its descriptors are called
+	conns map[string]net.Conn // by the name of the VMM's descriptor
 }
 
 func listenHostile(t *testing.T, path string) *hostileVMMs {
@@ -253,7 +257,7 @@ func listenHostile(t *testing.T, path string) *hostileVMMs {
 
 func (h *hostileVMMs) environ() []string { return []string{failpoint.Variable + "=" + h.path} }
 
-// greet answers a VMM's hello, or a step of the daemon's, which it lets go on.
+// greet answers a VMM's hello, or lets a step of the daemon continue.
 func (h *hostileVMMs) greet(c net.Conn) {
 	b := make([]byte, jailtest.MaxMessage)
 	n, err := c.Read(b)
@@ -267,12 +271,12 @@ func (h *hostileVMMs) greet(c net.Conn) {
 	h.mu.Lock()
 	first := h.first
 	if old := h.conns[end]; old != nil {
-		old.Close() // of one that is no more: numbers are given again
+		old.Close() // its VMM has ended, and the kernel reused the inode number
 	}
 	h.conns[end] = c
 	h.mu.Unlock()
 	if b, err = json.Marshal(first); err == nil {
-		_, _ = c.Write(b) // a VMM that has ended meanwhile is seen by its order
+		_, _ = c.Write(b) // if the VMM has ended meanwhile, its order fails
 	}
 }
 
@@ -282,7 +286,7 @@ func (h *hostileVMMs) setFirst(o jailtest.Order) {
 	h.first = o
 }
 
-// of is the connection to a VMM, which has said hello before it was ready.
+// of returns the connection to a VMM. The VMM has sent its hello before it was ready.
 func (h *hostileVMMs) of(t *testing.T, pid int) net.Conn {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -297,7 +301,7 @@ func (h *hostileVMMs) of(t *testing.T, pid int) net.Conn {
 	return nil
 }
 
-// order has a VMM try something. An error is its end.
+// order makes a VMM try an attempt. It returns an error if the VMM ends.
 func (h *hostileVMMs) order(c net.Conn, o jailtest.Order) (got map[string]string, err error) {
 	b, err := json.Marshal(o)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// own is what must be each child's own, as Python.
+// own lists, as Python, the values that must be unique to each child.
 var own = []struct{ what, code string }{
 	{"hostname", "socket.gethostname()"},
 	{"machine-id", "open('/etc/machine-id').read()"},
@@ -32,15 +32,15 @@ var own = []struct{ what, code string }{
 	{"tempfile", "tempfile.mktemp()"},
 }
 
-// Ten children of one parent: what must differ, differs in all of them.
+// Ten children of one parent differ in all values of own.
 func TestChildrenAreThemselves(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
 	d.themselves(d.forkRed(10))
 }
 
-// Shells that have waited for a while become children like any other: what is
-// different in each is, their clocks are right, and their uptime is not that of the shell.
+// Shells become normal children after a wait: their values differ, their clocks are right, and
+// their uptime does not include the wait of the shell.
 func TestChildrenOfPreparedShellsAreThemselves(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -53,7 +53,7 @@ func TestChildrenOfPreparedShellsAreThemselves(t *testing.T) {
 		return time.Duration(ns)
 	}
 	since := time.Now()
-	saved := uptime(d.forkRed(1)[0]) - time.Since(since) // the snapshot's, or somewhat less
+	saved := uptime(d.forkRed(1)[0]) - time.Since(since) // the snapshot's, or slightly less
 	if err := d.c.SetPool(t.Context(), parentTag, n); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func (d *daemon) forkRed(n int) []api.SandboxInfo {
 	return sbs
 }
 
-// themselves checks children of one fork, all of them.
+// themselves checks all children of one fork.
 func (d *daemon) themselves(sbs []api.SandboxInfo) {
 	d.t.Helper()
 	t := d.t
@@ -94,7 +94,7 @@ func (d *daemon) themselves(sbs []api.SandboxInfo) {
 	for _, o := range own {
 		codes = append(codes, o.code)
 	}
-	seen := map[string]string{} // by what and value, whose it is
+	seen := map[string]string{} // the owner, by name and value
 	for _, sb := range sbs {
 		for i, v := range d.list(sb.ID, codes...) {
 			what := own[i].what
@@ -109,7 +109,7 @@ func (d *daemon) themselves(sbs []api.SandboxInfo) {
 	d.sub("memory and files are their own", func(t *testing.T) { d.apart(sbs[0], sbs[1:4]) })
 }
 
-// list evaluates expressions in one go and returns their values as text.
+// list evaluates expressions in one call and returns their values as text.
 func (d *daemon) list(id string, codes ...string) []string {
 	d.t.Helper()
 	text := d.eval(id, "print(__import__('json').dumps([str(v) for v in ["+strings.Join(codes, ", ")+"]]))")
@@ -138,7 +138,8 @@ func (d *daemon) namesAndEnvironment(sbs []api.SandboxInfo) {
 	}
 }
 
-// clocks compares with this host's before and after, so that slowness is no error.
+// clocks compares guests' clocks with this host's clock before and after the reading, so slowness
+// causes no error.
 func (d *daemon) clocks(sbs []api.SandboxInfo) {
 	for _, sb := range sbs {
 		before := time.Now()

@@ -7,7 +7,8 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// What would wake an idle guest's kernel is off (docs/inside/agent.md, "The fair server", "Writes that can wait").
+// Features that wake an idle guest's kernel are off (docs/inside/agent.md, "The fair server",
+// "Writes that can wait").
 func TestAnIdleGuestsKernelIsLeftAlone(t *testing.T) {
 	d := shared(t)
 	got := d.sh(d.oneSandbox(), `mkdir /tmp/debug && mount -t debugfs none /tmp/debug
@@ -19,7 +20,8 @@ func TestAnIdleGuestsKernelIsLeftAlone(t *testing.T) {
 	}
 }
 
-// From 512 MiB on Linux gives who touches a page a huge one, and looks for more to join: pages that a child would have for its own.
+// From 512 MiB on, Linux uses huge pages on first touch and merges pages into more of them. A child
+// would get private copies of these pages.
 func TestALargeGuestMakesNoHugePages(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

@@ -8,15 +8,15 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// imageFiles are an image's files that are not the fixtures': paths.
+// imageFiles holds the paths of an image's own files, in place of the fixtures.
 type imageFiles struct{ kernel, initrd, root string }
 
-// putImage is the small image with busybox.
+// putImage puts the small image with busybox into a store.
 func putImage(t *testing.T, store, name string, f imageFiles) error {
 	return harness.PutSmallImage(t, store, name, harness.SmallImage{Kernel: f.kernel, Initrd: f.initrd, Root: f.root})
 }
 
-// badImage is putImage for one test.
+// badImage calls putImage for one test.
 func (d *daemon) badImage(name string, f imageFiles) {
 	d.t.Helper()
 	if err := putImage(d.t, d.images(), name, f); err != nil {
@@ -26,7 +26,7 @@ func (d *daemon) badImage(name string, f imageFiles) {
 	d.t.Cleanup(func() { os.RemoveAll(dir) })
 }
 
-// file writes a file of the test's own.
+// file writes a file for one test.
 func file(t *testing.T, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -16,8 +16,8 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// guestServers are started in a sandbox's interpreter: files over HTTP on 127.0.0.1:8000, and
-// on [::1]:9000 an echo that ends when the client has ended.
+// guestServers starts servers in a sandbox's interpreter: files over HTTP on 127.0.0.1:8000, and an
+// echo on [::1]:9000, which ends after its client.
 const guestServers = `
 import os, subprocess
 os.makedirs("/tmp/www", exist_ok=True)
@@ -39,8 +39,8 @@ Server(("::1", 9000), Echo).serve_forever()
 """], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 `
 
-// Servers on a guest's localhost are reached in the sandbox where they were started and in
-// forks of it, which have them from their snapshot; and each answers for itself.
+// Servers on a guest's localhost are reachable in their sandbox, and in its forks, which have them
+// from the snapshot. Each sandbox answers separately.
 func TestServersInSandboxesAreReached(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -66,7 +66,7 @@ func TestServersInSandboxesAreReached(t *testing.T) {
 	wantEcho(t, open, "before the branch")
 
 	res := d.branch(source.ID, api.BranchRequest{Tag: "servers", N: 2})
-	wantEcho(t, open, "after the branch") // the source's own connections go on
+	wantEcho(t, open, "after the branch") // the source's connections survive
 	for _, sb := range append([]api.SandboxInfo{source}, res.Children...) {
 		d.sub(sb.ID, func(t *testing.T) {
 			if sb.Error != "" {
@@ -78,7 +78,7 @@ func TestServersInSandboxesAreReached(t *testing.T) {
 	}
 }
 
-// reached asks a sandbox's servers in each of the ways there are.
+// reached sends requests to a sandbox's servers in each possible way.
 func (d *daemon) reached(t *testing.T, sb api.SandboxInfo) {
 	t.Helper()
 	if got, status := d.byHost(t, fmt.Sprintf("8000-%s.forkd.localhost", sb.DNSID), nil); status != 200 || got != sb.Hostname {
@@ -113,7 +113,7 @@ func (d *daemon) reached(t *testing.T, sb api.SandboxInfo) {
 	}
 }
 
-// byHost asks the daemon's own listener for /name in the name of a host.
+// byHost requests /name from the daemon's listener with a Host header.
 func (d *daemon) byHost(t *testing.T, host string, header http.Header) (body string, status int) {
 	t.Helper()
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -138,7 +138,7 @@ func (d *daemon) byHost(t *testing.T, host string, header http.Header) (body str
 	return strings.TrimSpace(string(b)), resp.StatusCode
 }
 
-// forwarded runs forkd port-forward until the test's end, and returns where it listens.
+// forwarded runs forkd port-forward until the end of the test, and returns its address.
 func (d *daemon) forwarded(t *testing.T, id, port string) string {
 	t.Helper()
 	cmd := exec.Command(d.forkd(), "-q", "port-forward", id, port)

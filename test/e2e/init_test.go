@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/images/initramfs"
 )
 
-// beInit is a guest whose agent never comes: this binary as its only program.
+// beInit acts as a guest without an agent: this binary is its only program.
 func beInit() {
 	fmt.Println("e2e: waiting for something that never happens")
 	for {
@@ -18,7 +18,7 @@ func beInit() {
 	}
 }
 
-// ownInitrd is an initramfs with this binary as its /init.
+// ownInitrd returns the path of an initramfs with this binary as its /init.
 func ownInitrd(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()

@@ -19,8 +19,9 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// With all of the jail a VMM owns nothing, however it came about, and forks, branches and its guest's
-// programs go as ever. Steps in it are still told: by a descriptor that it inherits.
+// In a strict jail a VMM owns no resources, however it was started, and forks, branches and
+// programs in its guest work as usual. It still reports failpoint steps, over an inherited
+// descriptor.
 func TestVMMsInAJailOwnNothing(t *testing.T) {
 	kvmtest.Require(t)
 	d := secondDaemon(t, "--jail", "strict", "--pool", "1")
@@ -73,7 +74,7 @@ func TestVMMsInAJailOwnNothing(t *testing.T) {
 		}
 	}
 	all := d.processes()
-	for _, pid := range all { // and those that wait in the pool, or are on their way there
+	for _, pid := range all { // includes VMMs in the pool and new ones
 		eventually(t, "VMM with its filters", func() bool { return filterOfVCPUs(fmt.Sprintf("/proc/%d", pid)) > 0 })
 		j.check("any", pid)
 	}
@@ -83,14 +84,14 @@ func TestVMMsInAJailOwnNothing(t *testing.T) {
 	}
 }
 
-// jailed is what is known of VMMs in a jail: what one has, no other may have.
+// jailed records properties of jailed VMMs. No two VMMs may share one.
 type jailed struct {
 	d                         *daemon
-	users, namespaces, groups map[string]string // by what it is, who has it
-	network                   string            // the one that all have
+	users, namespaces, groups map[string]string // the owner, by value
+	network                   string            // shared by all VMMs
 }
 
-// check compares what the kernel says of a VMM's process with what it may have.
+// check compares the kernel's view of a VMM's process with its allowed rights.
 func (j *jailed) check(how string, pid int) {
 	j.d.t.Helper()
 	t, proc := j.d.t, fmt.Sprintf("/proc/%d", pid)
@@ -113,7 +114,7 @@ func (j *jailed) check(how string, pid int) {
 	if uid == "0" {
 		t.Errorf("%s is root", who)
 	}
-	if harness.Ordinary() == nil { // else they are all that user, parted by their namespaces
+	if harness.Ordinary() == nil { // otherwise all run as one user, separated by namespaces
 		j.alone(who, pid, "user", uid, j.users)
 	}
 	j.inNamespaces(who, pid)
@@ -122,12 +123,12 @@ func (j *jailed) check(how string, pid int) {
 	j.descriptors(who, proc)
 }
 
-// alone checks that nobody but this process has something.
+// alone checks that only this process has a property.
 func (j *jailed) alone(who string, pid int, what, is string, known map[string]string) {
 	j.d.t.Helper()
 	other, ok := known[is]
 	if _, err := os.Stat("/proc/" + other); err != nil {
-		ok = false // it has ended: numbers of namespaces are given again
+		ok = false // it has ended: the kernel reuses the numbers of namespaces
 	}
 	if ok && other != strconv.Itoa(pid) {
 		j.d.t.Errorf("%s has the %s %s, as VMM %s has", who, what, is, other)
@@ -155,7 +156,8 @@ func (j *jailed) inNamespaces(who string, pid int) {
 	}
 }
 
-// filterOfVCPUs is how many threads have the filter of a vCPU, beside the jail's and the process's.
+// filterOfVCPUs returns the number of threads with a vCPU's filter, in addition to the filters of
+// the jail and the process.
 func filterOfVCPUs(proc string) (n int) {
 	for _, thread := range names(proc + "/task") {
 		b, _ := os.ReadFile(proc + "/task/" + thread + "/status")
@@ -166,14 +168,15 @@ func filterOfVCPUs(proc string) (n int) {
 	return n
 }
 
-// filtered checks each thread: the jail's filter and the process's, and on the vCPU's one more.
+// filtered checks the filters of each thread: the jail's and the process's, and one more on the
+// vCPU's thread.
 func (j *jailed) filtered(who, proc string) {
 	t := j.d.t
 	t.Helper()
 	for _, thread := range names(proc + "/task") {
 		b, err := os.ReadFile(proc + "/task/" + thread + "/status")
 		if err != nil {
-			continue // Go's threads come and go
+			continue // Go's threads start and end
 		}
 		if found := regexp.MustCompile(`(?m)^Seccomp:\t2\nSeccomp_filters:\t[23]$`).Find(b); found == nil {
 			t.Errorf("%s: thread %s has not its filters:\n%s", who, thread, b)
@@ -212,7 +215,7 @@ func (j *jailed) limited(who string, pid int) {
 	}
 }
 
-// may are the kinds of descriptors that a VMM may have, by what the kernel calls them.
+// may lists the kinds of descriptors allowed in a VMM, by the kernel's names.
 var may = []struct {
 	kind   *regexp.Regexp
 	writes bool
@@ -224,7 +227,7 @@ var may = []struct {
 	{regexp.MustCompile(`^/memfd:`), false}, // the start gate, tables
 }
 
-// descriptors checks a VMM's descriptors: what is of others it may read, its own it may write.
+// descriptors checks a VMM's descriptors: other files are read-only, and its own may be writable.
 func (j *jailed) descriptors(who, proc string) {
 	t := j.d.t
 	t.Helper()
@@ -246,7 +249,7 @@ func (j *jailed) descriptors(who, proc string) {
 	t.Logf("%s has %v", who, kinds)
 }
 
-// kindOf is a descriptor's kind; empty: a VMM must not have it.
+// kindOf returns a descriptor's kind, or an empty string if a VMM must not have it.
 func (j *jailed) kindOf(path string) (kind string, writes bool) {
 	for _, m := range may {
 		if found := m.kind.FindString(path); found != "" {
@@ -260,12 +263,12 @@ func (j *jailed) kindOf(path string) (kind string, writes bool) {
 	}
 	for dir, writes := range map[string]bool{
 		filepath.Join(j.d.Run, "vm"):         true, // console, log
-		j.d.owns():                           true, // its disks' overlays
+		j.d.owns():                           true, // overlays of its disks
 		filepath.Join(j.d.Data, "layers"):    false,
 		filepath.Join(j.d.Data, "snapshots"): false,
 		j.d.images():                         false,
 		filepath.Dir(fixtures):               false,
-		os.TempDir():                         false, // where this test's image is
+		os.TempDir():                         false, // the image of this test
 	} {
 		if strings.HasPrefix(path, dir+"/") && (dir != os.TempDir() || !strings.HasPrefix(path, j.d.Dir+"/")) {
 			return filepath.Base(dir), writes
@@ -274,14 +277,14 @@ func (j *jailed) kindOf(path string) (kind string, writes bool) {
 	return "", false
 }
 
-// openFlags are those of an open file, from its fdinfo.
+// openFlags returns the flags of an open file from its fdinfo.
 func openFlags(info string) int {
 	b, _ := os.ReadFile(info)
 	flags, _ := strconv.ParseInt(string(regexp.MustCompile(`(?m)^flags:\s*(\d+)`).FindSubmatch(append(b, "\nflags: 0"...))[1]), 8, 64)
 	return int(flags)
 }
 
-// statusOf is the status file of a process or a thread.
+// statusOf returns the status file of a process or a thread.
 func statusOf(t *testing.T, proc string) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile(proc + "/status")

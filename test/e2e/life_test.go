@@ -60,7 +60,7 @@ func TestManyClientsKillTheSameSandbox(t *testing.T) {
 			killed++
 			continue
 		}
-		wantError(t, err, api.CodeNotFound, sbs[0].ID) // it came when all was over
+		wantError(t, err, api.CodeNotFound, sbs[0].ID) // it came after the end
 	}
 	if killed == 0 {
 		t.Error("nobody killed it")
@@ -70,7 +70,7 @@ func TestManyClientsKillTheSameSandbox(t *testing.T) {
 	d.alive(sbs[1])
 }
 
-// A daemon that ends takes nobody with it.
+// The end of a daemon ends no sandbox.
 func TestTheNextDaemonAdopts(t *testing.T) {
 	d := shared(t)
 	for name, sig := range map[string]syscall.Signal{"after SIGTERM": syscall.SIGTERM, "after SIGKILL": syscall.SIGKILL} {
@@ -91,7 +91,7 @@ func TestTheNextDaemonAdopts(t *testing.T) {
 			if !client.IsUnreachable(err) || !strings.Contains(err.Error(), d.url()) {
 				t.Errorf("without a daemon: %v", err)
 			}
-			// One dies while nobody looks.
+			// A sandbox dies while no daemon runs.
 			if err := syscall.Kill(*sbs[2].PID, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestTheNextDaemonAdopts(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		// Shells of the daemon that was killed are gone, too.
+		// Shells of the killed daemon are gone, too.
 		eventually(t, "end of the shells", func() bool { return len(d.processes()) == len(d.vmDirs()) && d.runningCount() == len(d.processes()) })
 	}
 }

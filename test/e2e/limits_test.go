@@ -16,7 +16,8 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// smallDisk mounts a file system of a few MiB. It is not in t.TempDir, where no daemon of another user may look.
+// smallDisk mounts a file system of a few MiB. It does not use t.TempDir, which a daemon of another
+// user cannot read.
 func smallDisk(t *testing.T, mib int) (dir string) {
 	t.Helper()
 	around, err := os.MkdirTemp("", prefix)
@@ -39,7 +40,7 @@ func smallDisk(t *testing.T, mib int) (dir string) {
 	return dir
 }
 
-// beside makes a folder beside the data that a store is in, where the daemon's user may look.
+// beside makes a folder next to the store's data, where the daemon's user can read.
 func beside(store string) (string, error) {
 	return os.MkdirTemp(filepath.Dir(filepath.Dir(store)), "aside-")
 }
@@ -99,7 +100,7 @@ func TestTheDiskIsFull(t *testing.T) {
 	})
 }
 
-// receipts of what failed are written meanwhile; that is their room.
+// receipts is space for the receipts of failures, which are written meanwhile.
 const receipts = 64 << 10
 
 func freeBytes(t *testing.T, dir string) int64 {
@@ -111,7 +112,7 @@ func freeBytes(t *testing.T, dir string) int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// linkedImage is putImage with the kernel and the initrd elsewhere.
+// linkedImage is putImage with the kernel and the initrd in another folder.
 func linkedImage(t *testing.T, store, name string) error {
 	aside, err := beside(store)
 	if err != nil {
@@ -146,14 +147,14 @@ func pythonDir(t *testing.T) string {
 	return filepath.Join(dir, "python-numpy")
 }
 
-// Memory for some of the children: none is made, and who runs, runs on.
+// With memory for only some of the children, no child is made, and running sandboxes continue.
 func TestNotEnoughMemory(t *testing.T) {
 	first := shared(t)
 	d := secondDaemon(t)
 	if err := cloneStore(first, d); err != nil {
 		t.Fatal(err)
 	}
-	const room, few, n = 60, 3, 12 // MiB; one child is reckoned to need 8
+	const room, few, n = 60, 3, 12 // MiB; the daemon estimates 8 for a child
 	d.Flags = []string{"--memory-reserve", fmt.Sprint(availableMiB(t) - room)}
 	d.start()
 	d.unchanged()
@@ -179,11 +180,11 @@ func TestNotEnoughMemory(t *testing.T) {
 		if code, _, errs := d.cli("fork", parentTag); code != 9 || !strings.Contains(errs, "not enough memory") {
 			t.Errorf("the CLI's exit code is %d, want 9: %s", code, errs)
 		}
-		d.alive(res.OK()...) // who runs, runs on
+		d.alive(res.OK()...) // running sandboxes continue
 	})
 }
 
-// cloneStore gives a daemon that does not run yet the parent of another.
+// cloneStore copies another daemon's parent to a daemon before its start.
 func cloneStore(from, to *daemon) error {
 	if err := cloneSnapshot(filepath.Join(from.store(), parentTag), filepath.Join(to.store(), parentTag), parentTag); err != nil {
 		return err
@@ -201,7 +202,7 @@ func cloneStore(from, to *daemon) error {
 			if dir == "pins" && name != "snapshot."+parentTag {
 				continue
 			}
-			// What another test has just deleted may still be there.
+			// Layers just deleted by another test may still be there.
 			if id, _, _ := strings.Cut(name, "."); dir == "layers" && !bytes.Contains(pin, []byte(id)) {
 				continue
 			}

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getpid() == 1 {
-		beInit() // the tests' own guests boot this binary
+		beInit() // guests of these tests boot this binary
 	}
 	code := m.Run()
 	if err := theWorld.close(); err != nil {
@@ -23,11 +23,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// parentTag is the snapshot that all tests fork from: Python with NumPy.
+// parentTag is the parent of all tests: Python with NumPy.
 const parentTag = "parent"
 
-// parentWarm is what the parent does before it is frozen. The hook lets a fork's
-// request choose children that are to fail, or whose VM is to end.
+// parentWarm prepares the parent before its snapshot. By the hook a fork's request can make chosen
+// children fail, or end their VM.
 const parentWarm = `
 import os, random, socket, ssl, subprocess, tempfile, time, uuid
 colour = "none"
@@ -41,23 +41,23 @@ case " $E2E_DIE " in *" $FORKD_INDEX "*) echo o > /proc/sysrq-trigger; sleep 30;
 """, check=True)
 `
 
-// world is what the tests share.
+// world is the shared state of the tests.
 type world struct {
 	once   sync.Once
 	err    error
 	dir    string
 	daemon *daemon
 
-	sandboxOnce sync.Once // of oneSandbox
+	sandboxOnce sync.Once // for oneSandbox
 	sandboxID   string
 
-	smallOnce sync.Once // of small
+	smallOnce sync.Once // for small
 	smallTag  string
 }
 
 var theWorld world
 
-// shared returns the daemon that all tests use; its snapshot parentTag is there.
+// shared returns the shared daemon. It has the snapshot parentTag.
 func shared(t *testing.T) *daemon {
 	t.Helper()
 	kvmtest.Require(t)
@@ -89,10 +89,10 @@ func (w *world) open(t *testing.T) (err error) {
 	return err
 }
 
-// prefix begins the names of the daemons' directories. It is short: sockets are below them.
+// prefix begins the names of the daemons' directories. It is short because sockets are below them.
 const prefix = "e2e"
 
-// close stops the daemon and tells what is left behind.
+// close stops the daemon and returns an error for leftovers.
 func (w *world) close() error {
 	if w.daemon == nil {
 		return nil

@@ -42,8 +42,8 @@ func (d *daemon) resume(id string) api.SandboxInfo {
 	return info
 }
 
-// A sandbox is paused in the middle of what it does, and goes on there: after a moment, with another daemon, and
-// after a boot of the host, of which nothing but the store is left.
+// A sandbox is paused in the middle of its work, and continues from there: after a moment, with
+// another daemon, and after a boot of the host, with only the store left.
 func TestPause(t *testing.T) {
 	first, d := shared(t), secondDaemon(t) // a boot ends all VMs of its daemon
 	if err := cloneStore(first, d); err != nil {
@@ -107,13 +107,13 @@ func TestPause(t *testing.T) {
 		t.Error(err)
 	}
 	d.kill(id)
-	eventually(t, "end of its pauses' snapshots", func() bool { // they are swept once nobody needs them
+	eventually(t, "end of its pauses' snapshots", func() bool { // unused ones are collected in the background
 		list, err := d.c.ListSnapshots(t.Context())
 		return err == nil && !slices.ContainsFunc(list, func(s api.SnapshotInfo) bool { return s.Transient })
 	})
 }
 
-// Many paused sandboxes are wanted at once: all go on, each once.
+// Many paused sandboxes get requests at the same time. Each resumes exactly once.
 func TestTrafficResumesMany(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -147,7 +147,7 @@ func TestTrafficResumesMany(t *testing.T) {
 	}
 }
 
-// pauses is how often one sandbox is paused: in a soak until a leak would show.
+// pauses is the number of pauses of one sandbox. In a soak it is large enough to reveal a leak.
 func pauses() int {
 	if harness.Soaking() {
 		return 100
@@ -155,7 +155,7 @@ func pauses() int {
 	return 5
 }
 
-// A sandbox is paused and resumed, again and again, while it works.
+// A sandbox is paused and resumed repeatedly while it works.
 func TestPausesInALoop(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -172,7 +172,8 @@ func TestPausesInALoop(t *testing.T) {
 	d.kill(id)
 }
 
-// Nobody uses a sandbox: it is paused, and wakes when somebody does. At its deadline another ends.
+// An unused sandbox is paused, and resumes on the next request. Another sandbox ends at its
+// deadline.
 func TestIdleSandboxesArePaused(t *testing.T) {
 	d := shared(t)
 	d.unchanged()

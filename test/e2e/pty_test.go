@@ -12,7 +12,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// terminal is a program on a terminal of ours.
+// terminal is a program on a pseudo-terminal of the test.
 type terminal struct {
 	t    *testing.T
 	pty  *os.File
@@ -44,7 +44,7 @@ func openTerminal(t *testing.T, cmd *exec.Cmd, rows, cols uint16) *terminal {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		f.Close()
-		for range term.came { // the reader ends
+		for range term.came { // until the reader ends
 		}
 	})
 	return term
@@ -57,7 +57,7 @@ func (m *terminal) write(text string) {
 	}
 }
 
-// expect reads until the pattern has come, and forgets what was before it.
+// expect reads until the pattern has arrived, and discards the text before it.
 func (m *terminal) expect(pattern string) string {
 	m.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -107,7 +107,7 @@ func TestExecOnATerminal(t *testing.T) {
 	if err := pty.Setsize(m.pty, &pty.Winsize{Rows: 40, Cols: 132}); err != nil {
 		t.Fatal(err)
 	}
-	// The new size arrives beside the keys, not among them.
+	// The new size is sent separately from the keys.
 	m.write("until [ \"$(stty size)\" = '40 132' ]; do sleep 0.1; done; echo re''sized\n")
 	m.expect(`resized\r\n`)
 	m.write("sleep 7705\n")

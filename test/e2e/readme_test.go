@@ -12,17 +12,18 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// pageTag is the snapshot that the pages fork from. The tests have one of the same content.
+// pageTag matches the parent snapshot in the pages. The tests have a snapshot with the same
+// content.
 var pageTag = regexp.MustCompile(`\bpy\b`)
 
-// noNetwork is what the shared daemon adds to policies: it has no forkd-net.
+// noNetwork is the shared daemon's warning about policies, because it has no forkd-net.
 const noNetwork = "warning  this daemon has no forkd-net: nothing is reachable from sandboxes\n"
 
-// TestReadme runs the console blocks of the README, one after another, and compares what they print.
+// TestReadme runs the console blocks of the README, one after another, and compares the output.
 func TestReadme(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
-	ids := map[string]string{} // those of the page to those of the sandboxes
+	ids := map[string]string{} // sandboxes' IDs by the page's IDs
 	t.Cleanup(func() {
 		for _, id := range ids {
 			_ = d.c.Kill(context.Background(), id) // the page kills them unless the test failed
@@ -63,8 +64,8 @@ type pageCommand struct {
 	run, output string
 }
 
-// consoleCommands returns the commands of a page's console blocks: lines that begin with "$ ", and the lines up to
-// the next one or to the end of the block.
+// consoleCommands returns the commands of a page's console blocks. A command is a line beginning
+// with "$ ". Its output is the lines up to the next command or to the end of the block.
 func consoleCommands(page string) []pageCommand {
 	var all []pageCommand
 	inside := false
@@ -88,8 +89,8 @@ var (
 	blanks   = regexp.MustCompile(` +`)
 )
 
-// matchOutput compares output with that of a page. Times, sizes and widths of columns may differ. It notes which
-// sandbox an id of the page stands for where it first sees it.
+// matchOutput compares output with a page's. Times, sizes and column widths may differ. At the
+// first occurrence of an ID of the page, it records the matching sandbox.
 func matchOutput(want, got string, ids map[string]string) error {
 	wants, gots := strings.Split(want, "\n"), strings.Split(got, "\n")
 	if len(wants) != len(gots) {

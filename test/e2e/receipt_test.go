@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// What is told of a fork, a branch and a rollback is what the guests say.
+// The receipts of a fork, a branch and a rollback match the guests' own values.
 func TestReceipts(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -45,7 +45,7 @@ func TestReceipts(t *testing.T) {
 			}
 			seen[v] = true
 		}
-		// The parent's clock stood while the snapshot lay there.
+		// The parent's clock did not advance in the snapshot.
 		if age := time.Since(time.Unix(parent.CreatedAtUnix, 0)); math.Abs(r.Guest.ClockStepMS-float64(age.Milliseconds())) > 30_000 {
 			t.Errorf("%s: its clock was moved by %.0f ms, the snapshot is %s old", sb.ID, r.Guest.ClockStepMS, age)
 		}
@@ -63,7 +63,7 @@ func TestReceipts(t *testing.T) {
 		t.Errorf("of the rollback: %+v", r)
 	}
 	d.proves(id, r)
-	if r.Identity.Way != "port" { // a branch has the agent of its parent
+	if r.Identity.Way != "port" { // a branch has its parent's agent
 		t.Errorf("of the rollback: the identity went by %q", r.Identity.Way)
 	}
 	if err := d.c.Kill(t.Context(), id); err != nil {
@@ -88,14 +88,14 @@ func TestReceipts(t *testing.T) {
 	wantError(t, err, api.CodeNotFound, "sb-none")
 }
 
-// wentTheShortWay checks that a child of a snapshot made by this build was told on the
-// identity's port, and had its working set mapped before it began.
+// wentTheShortWay checks a child of a snapshot made by this build. The child must have received its
+// identity on the identity port, and its working set must have been populated before it ran.
 func (d *daemon) wentTheShortWay(id string, r api.Receipt) {
 	d.t.Helper()
 	if r.Identity.Way != "port" {
 		d.t.Errorf("%s: the identity went by %q, want its port", id, r.Identity.Way)
 	}
-	recorded := 0 // on the way to ready, for a first program, and for an evaluation where there is an interpreter
+	recorded := 0 // for the start until ready, a first program, and an evaluation if there is an interpreter
 	for _, l := range r.Parent.Layers {
 		if l.Kind == "working_set" {
 			recorded++
@@ -106,7 +106,7 @@ func (d *daemon) wentTheShortWay(id string, r api.Receipt) {
 	}
 }
 
-// proves checks a receipt against what the guest itself shows.
+// proves checks a receipt against the guest's own values.
 func (d *daemon) proves(id string, r api.Receipt) {
 	d.t.Helper()
 	want := []string{r.Identity.Hostname, r.Identity.MachineID, r.Guest.BootID}
@@ -117,7 +117,7 @@ func (d *daemon) proves(id string, r api.Receipt) {
 		d.t.Errorf("%s: guest %+v, identity %+v", id, r.Guest, r.Identity)
 	}
 	python := slices.IndexFunc(r.Guest.Interpreters, func(i api.ReceiptInterpreter) bool { return i.Language == "python" })
-	if python < 0 || !r.Guest.Interpreters[python].Later { // it held still in the parent
+	if python < 0 || !r.Guest.Interpreters[python].Later { // it was idle in the parent
 		d.t.Errorf("%s: interpreters %+v", id, r.Guest.Interpreters)
 	}
 	sum := 0.0

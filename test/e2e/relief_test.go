@@ -18,13 +18,14 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// shortHost are the figures of a host that is short of memory, or not, as one daemon alone sees them.
+// shortHost holds simulated figures on a host's memory, as seen by one daemon only.
 type shortHost struct {
 	t   *testing.T
 	dir string
 }
 
-// start starts the daemon in a mount namespace of its own, where the kernel's account is the test's.
+// start starts the daemon in a separate mount namespace, where the test provides the kernel's
+// figures.
 func (h shortHost) start(d *daemon) {
 	h.t.Helper()
 	all, err := os.ReadFile("/proc/meminfo")
@@ -40,7 +41,7 @@ func (h shortHost) start(d *daemon) {
 	h.pressure(0)
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and the thread ends with this, with its namespace
+		runtime.LockOSThread() // the thread ends with this goroutine, and its namespace too
 		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
 		if err == nil {
 			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
@@ -59,14 +60,14 @@ func (h shortHost) start(d *daemon) {
 	}
 }
 
-// pressure is how much of the time work waits for memory, in percent.
+// pressure sets the percentage of time in which work waits for memory.
 func (h shortHost) pressure(some int) {
 	h.t.Helper()
 	line := fmt.Sprintf("avg10=%d.00 avg60=0.00 avg300=0.00 total=0\n", some)
 	h.write("memory", "some "+line+"full "+line)
 }
 
-// write changes a file where it is, as a mount of it shows no other.
+// write changes a file in place, because a bind mount of it would not show a replacement.
 func (h shortHost) write(name, text string) {
 	h.t.Helper()
 	if err := os.WriteFile(filepath.Join(h.dir, name), []byte(text), 0o644); err != nil {
@@ -74,7 +75,7 @@ func (h shortHost) write(name, text string) {
 	}
 }
 
-// firstPaused are the first sandboxes that were paused, in their order, and the reasons.
+// firstPaused returns the first n paused sandboxes, in order, with the reasons.
 func (d *daemon) firstPaused(n int) (ids, why []string) {
 	d.t.Helper()
 	enough := errors.New("enough")
@@ -93,8 +94,8 @@ func (d *daemon) firstPaused(n int) (ids, why []string) {
 	return ids, why
 }
 
-// A host is short of memory: who is used by nobody is paused, the longest unused first, and comes back when somebody
-// wants it. Who is at work runs on, and who would not wake by itself.
+// A host is short of memory. Unused sandboxes are paused, the longest unused first, and resume on
+// the next request. Busy sandboxes continue, as do those without auto-resume.
 func TestAShortHostPausesWhoIsIdle(t *testing.T) {
 	first, d := shared(t), secondDaemon(t, "--pressure", "memory=5:100", "--pause-under-pressure", "1s")
 	if err := cloneStore(first, d); err != nil {
@@ -115,7 +116,7 @@ func TestAShortHostPausesWhoIsIdle(t *testing.T) {
 		ended <- err
 	}()
 	defer func() { stop(); <-ended }()
-	for _, id := range idle { // in this order, and not in that of their making
+	for _, id := range idle { // in this order, not in the order of their creation
 		d.eval(id, "mine = '"+id+"'")
 	}
 	h.pressure(50)

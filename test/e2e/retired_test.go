@@ -13,11 +13,12 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// A sandbox whose snapshot was deleted by force is branched in every mode, its branches
-// are forked, its guest forks it, and it is rolled back; by the next daemon too.
+// A sandbox's snapshot is deleted by force. The sandbox can still be branched in every mode, its
+// branches can be forked, its guest can fork it, and it can be rolled back, also by the next
+// daemon.
 func TestASandboxOutlivesItsSnapshot(t *testing.T) {
 	d := shared(t)
-	d.small() // is there before it
+	d.small() // it must exist before unchanged
 	d.unchanged()
 	d.damaged(d.small(), "doomed", func(string) {})
 	n := 1
@@ -77,11 +78,11 @@ func TestASandboxOutlivesItsSnapshot(t *testing.T) {
 	}
 }
 
-// A bit that flips in a layer is found by the scrub, and the snapshot is not forked.
+// The scrub finds a flipped bit in a layer, and the snapshot cannot be forked.
 func TestTheScrubFindsDamage(t *testing.T) {
 	t.Parallel()
 	kvmtest.Require(t)
-	d := secondDaemon(t) // it has few layers, which are all read again and again
+	d := secondDaemon(t) // it has few layers, so all are scrubbed repeatedly
 	d.Flags = []string{"--scrub-interval", "200ms", "--pool", "0"}
 	if err := linkedImage(t, d.images(), "box"); err != nil {
 		t.Fatal(err)

@@ -13,22 +13,23 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// lasting is what a sandbox keeps over a rollback, as Python.
+// lasting lists, as Python, the values of a sandbox kept by a rollback.
 var lasting = []string{
 	"socket.gethostname()", "open('/etc/machine-id').read()",
 	"os.environ['FORKD_SANDBOX_ID']", "os.environ['FORKD_INDEX']", "os.environ['FORKD_PARENT']", "os.environ['COLOUR']",
 }
 
-// bootID is new in each clone and after a rollback, and stays over a resume: the same machine goes on.
+// bootID is new in each clone and after a rollback. A resume keeps it, because the same VM
+// continues.
 const bootID = "open('/proc/sys/kernel/random/boot_id').read()"
 
-// fresh is what must be new each time.
+// fresh lists the values that must be new each time.
 var fresh = []string{
 	"os.urandom(16).hex()", "random.random()", "numpy.random.rand()",
 	"numpy.random.default_rng().random()", "ssl.RAND_bytes(16).hex()", "str(uuid.uuid4())",
 }
 
-// A sandbox goes back to a snapshot of itself, and to its parent, in place.
+// A sandbox is rolled back to a snapshot of itself, and to its parent, in place.
 func TestRollback(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -65,7 +66,7 @@ func TestRollback(t *testing.T) {
 	seen = d.sameButFresh(id, lasting, append(fresh, bootID), same, seen)
 	d.tellsTheTime(id)
 
-	// What it does now, it does over that snapshot.
+	// Later changes are on top of the snapshot.
 	d.remember(id, "of now")
 	res := d.branch(id, api.BranchRequest{Tag: "now", N: 1})
 	if res.ParentTag == nil || *res.ParentTag != "then" {
@@ -86,14 +87,14 @@ func TestRollback(t *testing.T) {
 	_, err := d.c.Rollback(t.Context(), sibling, "then")
 	wantError(t, err, api.CodeConflict, parentTag, sibling)
 	d.alive(sbs...)
-	// Before what it lies over.
+	// The sandbox is killed before the snapshot below it.
 	if err := d.c.Kill(t.Context(), id); err != nil {
 		t.Error(err)
 	}
 }
 
-// tellsTheTime checks a sandbox's clock. It was set to when its identity was sent,
-// so it may be behind by as long as that was on its way.
+// tellsTheTime checks a sandbox's clock. The daemon sends the time with the identity, so the clock
+// may be late by the time of the transfer.
 func (d *daemon) tellsTheTime(id string) {
 	d.t.Helper()
 	allow := time.Second
@@ -124,7 +125,7 @@ func (d *daemon) rollback(id, tag string) api.SandboxInfo {
 	return info
 }
 
-// streamInto runs a program in a sandbox that does not end by itself.
+// streamInto runs an endless program in a sandbox.
 func (d *daemon) streamInto(id string) <-chan error {
 	d.t.Helper()
 	begun, w := io.Pipe()
@@ -140,7 +141,7 @@ func (d *daemon) streamInto(id string) <-chan error {
 	return got
 }
 
-// sameButFresh checks that what lasts of a sandbox is the same, and that nothing that is fresh comes again.
+// sameButFresh compares the lasting values, and checks that no fresh value repeats.
 func (d *daemon) sameButFresh(id string, lasting, fresh, same, seen []string) []string {
 	d.t.Helper()
 	all := d.list(id, append(slices.Clone(lasting), fresh...)...)

@@ -16,8 +16,8 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// imageWithDisk is the small image with a disk of 4 GiB for what the guest writes. What does not
-// change lies elsewhere, so that the store's file system can be small.
+// imageWithDisk is the small image with a disk of 4 GiB for the guest's writes. Its constant files
+// are outside the store, so the store's file system can be small.
 func imageWithDisk(t *testing.T, store, name string) {
 	t.Helper()
 	aside, err := beside(store)
@@ -43,8 +43,9 @@ func imageWithDisk(t *testing.T, store, name string) {
 	}
 }
 
-// fillHoles has a tmpfs give the holes of the store's layers their pages, as it does when a guest reads memory that its
-// snapshot never wrote: on one that is full such a guest stands still for that, and not for its disk.
+// fillHoles makes a tmpfs allocate the pages for holes of the store's layers. A guest also
+// allocates them when it reads memory that its snapshot never wrote. On a full tmpfs it would stall
+// for this reason, and not because of its disk.
 func fillHoles(t *testing.T, store string) {
 	t.Helper()
 	layers, err := filepath.Glob(filepath.Join(store, "layers", "layers", "*"))
@@ -58,8 +59,8 @@ func fillHoles(t *testing.T, store string) {
 	}
 }
 
-// touchPages reads a byte of each of a file's pages by a mapping. What is larger than the guest's memory is a disk,
-// which nobody maps.
+// touchPages reads a byte of each page of a file through a mapping. It skips a file larger than the
+// guest's memory: it is a disk, which is never mapped.
 func touchPages(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -77,7 +78,7 @@ func touchPages(name string) error {
 	return unix.Munmap(b)
 }
 
-// leave fills a file system but for so many MiB, with a file whose removal makes room.
+// leave fills a file system with a file, except for so many MiB. Calling makeRoom removes the file.
 func leave(t *testing.T, mount string, mib int64) (makeRoom func()) {
 	t.Helper()
 	path := filepath.Join(mount, "ballast")
@@ -97,7 +98,7 @@ func leave(t *testing.T, mount string, mib int64) (makeRoom func()) {
 	}
 }
 
-// writesFiles writes files in the background, makes each durable, and notes its sum when it is.
+// writesFiles writes files in the background, makes each durable, and then records its checksum.
 const writesFiles = `busybox setsid busybox sh -c '
 for i in $(busybox seq 1 24); do
 	busybox dd if=/dev/urandom of=/root/f$i bs=64k count=16 conv=fsync 2>>/root/errors || echo dd $i >>/root/failed
@@ -106,12 +107,12 @@ for i in $(busybox seq 1 24); do
 done
 echo >/root/done' >/dev/null 2>&1 </dev/null &`
 
-// What was acknowledged in a guest is there, whatever happens to the host's disk: without room
-// the sandbox is paused, everybody is told why, and it goes on by itself; a disk that has lost
-// writes all the same says so wherever it is asked for, and takes no more.
+// Acknowledged writes of a guest survive any problem of the host's disk. Without space the sandbox
+// is paused, the reason is reported everywhere, and it resumes without a request. A disk that has
+// lost writes anyway reports this everywhere, and accepts no more writes.
 func TestWhatWasAcknowledgedIsKept(t *testing.T) {
 	t.Parallel()
-	kvmtest.Soak(t) // two minutes
+	kvmtest.Soak(t) // takes two minutes
 	kvmtest.Require(t)
 	mount := smallDisk(t, 512)
 	d := secondDaemon(t)
@@ -127,7 +128,7 @@ func TestWhatWasAcknowledgedIsKept(t *testing.T) {
 	d.sub("writes that are lost", func(*testing.T) { d.lostWrites(sbs[0].ID, *sbs[0].PID) })
 }
 
-// fullInTheGuest has a guest use all of its own disk: that hurts nobody else.
+// fullInTheGuest makes a guest fill its own disk. Other sandboxes must not be affected.
 func (d *daemon) fullInTheGuest(id, sibling, mount string) {
 	t := d.t
 	free := freeBytes(t, mount)
@@ -166,7 +167,7 @@ func (d *daemon) fullStore(id, sibling, mount string) {
 			t.Errorf("%s: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
-	d.end(syscall.SIGKILL) // the next daemon finds it so
+	d.end(syscall.SIGKILL) // the next daemon finds this state
 	d.start()
 	_, err := d.c.Exec(ctx, id, api.ExecRequest{Args: []string{"true"}})
 	wantError(t, err, api.CodeNoSpace, id, "paused: no room on the host", "disk_no_room")
@@ -176,7 +177,7 @@ func (d *daemon) fullStore(id, sibling, mount string) {
 		args []string
 		code int
 	}{
-		{[]string{"exec", id, "true"}, 125}, // 125: what is wrong is not the program's
+		{[]string{"exec", id, "true"}, 125}, // 125: the failure is not the program's
 		{[]string{"cp", id + ":/root/sums", "-"}, api.CodeNoSpace.Exit()},
 		{[]string{"branch", id}, api.CodeNoSpace.Exit()},
 	} {
@@ -185,7 +186,7 @@ func (d *daemon) fullStore(id, sibling, mount string) {
 		}
 	}
 	beside, err := d.c.Exec(ctx, sibling, api.ExecRequest{Args: []string{"busybox", "cat", "/root/kept"}, TimeoutSecs: patience.Seconds() / 4})
-	if client.CodeOf(err) == api.CodeNoSpace { // it writes as well, now and then
+	if client.CodeOf(err) == api.CodeNoSpace { // it also writes at times
 		t.Logf("its sibling: %v", err)
 	} else if err != nil || beside.Stdout != "kept\n" {
 		info, _ := d.c.Sandbox(ctx, sibling)
@@ -208,7 +209,7 @@ func (d *daemon) fullStore(id, sibling, mount string) {
 	}
 }
 
-// whole checks that all files are there as they were acknowledged, read from the disk.
+// whole checks that all files have their acknowledged content, read from the disk.
 func (d *daemon) whole(id string) {
 	d.t.Helper()
 	if got := d.sh(id, "echo 3 > /proc/sys/vm/drop_caches; busybox cat /root/failed 2>/dev/null; busybox md5sum -c /root/sums | busybox grep -c ': OK$'"); got != "24" {
@@ -216,8 +217,7 @@ func (d *daemon) whole(id string) {
 	}
 }
 
-// lostWrites limits the size of files that the VMM may write, which is as good as a disk
-// that fails.
+// lostWrites limits the size of the VMM's files, which simulates a failing disk.
 func (d *daemon) lostWrites(id string, pid int) {
 	t := d.t
 	d.sh(id, "echo fine > /root/fine; busybox sync")
@@ -226,7 +226,7 @@ func (d *daemon) lostWrites(id string, pid int) {
 		t.Fatal(err)
 	}
 	d.sh(id, "! busybox dd if=/dev/zero of=/root/lost bs=4k count=4 conv=fsync 2>/dev/null")
-	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil); err != nil { // too late
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil); err != nil { // the write is already lost
 		t.Fatal(err)
 	}
 	warned := func() api.SandboxInfo {
@@ -240,8 +240,9 @@ func (d *daemon) lostWrites(id string, pid int) {
 	eventually(t, "file system that is read-only", func() bool {
 		return d.sh(id, "echo more > /root/more 2>/dev/null; busybox sync; echo again > /root/again 2>&1 && echo written; true") != "written"
 	})
-	// ext4 of Linux 6.6 to 6.14 shuts a file system down where errors=remount-ro asks for read-only
-	// (commits 95257987a638, f3054e53c2f3): then reads end with an error, too. Other bytes it never gives.
+	// With errors=remount-ro, ext4 of Linux 6.6 to 6.14 shuts the file system down instead of
+	// making it read-only (commits 95257987a638, f3054e53c2f3). Then reads fail, too. They never
+	// return wrong bytes.
 	if got := d.sh(id, "busybox cat /root/fine 2>&1; true"); got != "fine" && !strings.Contains(got, "Input/output error") {
 		t.Errorf("what was there before reads %q", got)
 	}

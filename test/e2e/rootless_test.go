@@ -14,10 +14,10 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// someone is an ordinary user, whose group may open the devices that VMs need.
+// someone is an ordinary user. Its group may open the devices of VMs.
 const someone = 1000
 
-// grant lets someone's group open a device until the test ends, as a distribution's rules do.
+// grant lets someone's group open a device until the test ends, like a distribution's rules.
 func grant(t *testing.T, device string) {
 	t.Helper()
 	st, err := os.Stat(device)
@@ -37,7 +37,7 @@ func grant(t *testing.T, device string) {
 	}
 }
 
-// give gives directories to someone; the files in them are links to what is everybody's.
+// give makes someone the owner of directories. The files in them are links to files of all daemons.
 func give(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
@@ -51,14 +51,14 @@ func give(t *testing.T, dir string) {
 	}
 }
 
-// A daemon of a user without any right has its VMs in a jail, too: in a user namespace.
+// A daemon of an unprivileged user has its VMs in a jail, too: in a user namespace.
 func TestAnOrdinaryUsersVMsAreInAJail(t *testing.T) {
 	kvmtest.Require(t)
 	d := secondDaemon(t, "--jail", "strict", "--pool", "1")
 	if err := putImage(t, d.images(), "box", imageFiles{}); err != nil {
 		t.Fatal(err)
 	}
-	if harness.Ordinary() == nil { // else all daemons are an ordinary user's, who has the devices for good
+	if harness.Ordinary() == nil { // otherwise all daemons run as an ordinary user, who keeps the devices
 		grant(t, "/dev/kvm")
 		grant(t, "/dev/userfaultfd")
 		give(t, d.Dir)

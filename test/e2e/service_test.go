@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// serviceImage is the small image with a recipe's service, for one test.
+// serviceImage makes the small image with a recipe's service, for one test.
 func (d *daemon) serviceImage(name, start string, ready image.Ready) {
 	d.t.Helper()
 	if err := harness.PutSmallImage(d.t, d.images(), name, harness.SmallImage{Start: start, Ready: &ready}); err != nil {
@@ -26,7 +26,8 @@ func (d *daemon) serviceImage(name, start string, ready image.Ready) {
 	d.t.Cleanup(func() { os.RemoveAll(dir) })
 }
 
-// A recipe's service is in the snapshot while it runs, when it is ready: each child has it from its first moment on.
+// A snapshot includes a recipe's running service once it is ready, so each child has the service
+// from the start.
 func TestAServiceIsInTheSnapshot(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -45,7 +46,7 @@ func TestAServiceIsInTheSnapshot(t *testing.T) {
 		if got := d.page(sb.ID, 8080, "/page"); got != "from the service\n" {
 			t.Errorf("child %d serves %q", sb.Index, got)
 		}
-		// It is the process that was started before the snapshot.
+		// The child's process was started before the snapshot.
 		pid, ok := strings.CutSuffix(d.sh(sb.ID, "cat /tmp/forkd-start.log"), " begins")
 		if got := d.sh(sb.ID, "tr '\\0' ' ' </proc/"+pid+"/cmdline"); !ok || !strings.HasPrefix(got, "httpd -f") {
 			t.Errorf("child %d: process %s is %q", sb.Index, pid, got)
@@ -53,7 +54,8 @@ func TestAServiceIsInTheSnapshot(t *testing.T) {
 	}
 }
 
-// A service that fails, or is not ready in time, leaves no snapshot; its last words are in the error.
+// A service that fails, or is not ready in time, leaves no snapshot. The error includes its last
+// output.
 func TestAServiceThatIsNotReady(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
@@ -65,7 +67,7 @@ func TestAServiceThatIsNotReady(t *testing.T) {
 		`waited 1s for "is up" in /tmp/forkd-start.log in vain`, "begins")
 }
 
-// page is what a server in a sandbox answers.
+// page returns the response of a server in a sandbox.
 func (d *daemon) page(id string, port uint16, path string) string {
 	d.t.Helper()
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -11,7 +11,8 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// A daemon on loopback TCP that was given no token makes one, for as long as it runs.
+// A daemon on loopback TCP without a configured token makes one, which is valid while the daemon
+// runs.
 func TestLoopbackWantsAToken(t *testing.T) {
 	d := secondDaemon(t, "--listen", "tcp://127.0.0.1:0")
 	files := []string{filepath.Join(d.Run, "token"), filepath.Join(d.Run, "token.for")}

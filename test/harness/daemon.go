@@ -19,35 +19,35 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// Daemon is a `forkd serve` with directories of its own. Fields may be changed
-// until Start.
+// Daemon is a `forkd serve` with its own directories. Tests may change fields until Start.
 type Daemon struct {
 	Dir, Bin  string
 	Data, Run string
-	Flags     []string // more flags for serve
-	Env       []string // more variables for it
-	// NoOracle leaves its snapshots uncompared, as FORKD_TEST_ORACLE=0 does: where branches are many
-	// and large, that takes most of a suite's time. In a soak all are compared.
+	Flags     []string // additional flags for serve
+	Env       []string // additional environment variables for it
+	// NoOracle disables the oracle's comparison of snapshots, like FORKD_TEST_ORACLE=0. The
+	// comparison takes most of the time of a suite with many large branches. In a soak all
+	// snapshots are compared.
 	NoOracle bool
-	// Measured leaves them uncompared in a soak, too: digests of all pages, which the oracle has the daemon
-	// hold, and the pauses that it makes longer would be taken for what the test looks at.
+	// Measured disables the comparison in a soak, too. The oracle makes the daemon hold digests of
+	// all pages and makes pauses longer, which would distort the test's measurement.
 	Measured bool
-	// Mismatches is how many snapshots a test has made the oracle find that differ from their sources.
+	// Mismatches is the number of snapshots made different from their sources by the test.
 	Mismatches int
-	// User is whom it runs as; nil: as the test.
+	// User is the daemon's user. If nil, it runs as the user of the test.
 	User   *syscall.Credential
 	Client *client.Client
 
-	fixtures string // the folder that the images' kernels and roots are in
+	fixtures string // the folder of the images' kernels and roots
 
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when the process is reaped
 	starts int
-	kills  atomic.Int64 // by Kill, KillProcess and End with SIGKILL
+	kills  atomic.Int64 // ends by Kill, KillProcess, and End with SIGKILL
 }
 
-// New prepares a daemon in dir. forkd and its VMM are there side by side, under
-// a path that is this daemon's alone: so its processes can be told from others.
+// New prepares a daemon in dir. forkd and its VMM are placed there side by side. The path belongs
+// to this daemon only, so it distinguishes the daemon's processes from others.
 func New(t testing.TB, dir string) (*Daemon, error) {
 	t.Helper()
 	d := &Daemon{Dir: dir, Bin: filepath.Join(dir, "bin"), Data: filepath.Join(dir, "data"),
@@ -67,11 +67,11 @@ func New(t testing.TB, dir string) (*Daemon, error) {
 	return d, err
 }
 
-// jailVariable is what VMs of all daemons have of a jail, as `forkd serve --jail` has it. In the machine
-// the runner says strict: it can do all, and a part that went missing is to be seen.
+// jailVariable holds the value of `forkd serve --jail` for all daemons. In the machine the runner
+// sets strict: the machine supports every part of the jail, and a missing part must fail a test.
 const jailVariable = "FORKD_TEST_JAIL"
 
-// jailFlags say so; a test's own flags come behind them.
+// jailFlags returns the flags for jailVariable. A test's own flags come after them.
 func jailFlags() []string {
 	if mode := os.Getenv(jailVariable); mode != "" {
 		return []string{"--jail", mode}
@@ -79,31 +79,31 @@ func jailFlags() []string {
 	return nil
 }
 
-// WithNet has it find forkd-net, which its sandboxes have no network without.
+// WithNet installs forkd-net for the daemon. Its sandboxes have no network without it.
 func (d *Daemon) WithNet(t testing.TB) error {
 	t.Helper()
 	return Link(kvmtest.Fixture(t, "forkd-net"), d.Net())
 }
 
-// URL is where it serves.
+// URL returns the URL of the daemon's socket.
 func (d *Daemon) URL() string { return "unix://" + filepath.Join(d.Run, "forkd.sock") }
 
-// Forkd, VMM, Net and Spawn are its programs' paths.
+// Forkd, VMM, Net and Spawn return the paths of the daemon's programs.
 func (d *Daemon) Forkd() string { return filepath.Join(d.Bin, "forkd") }
 func (d *Daemon) VMM() string   { return filepath.Join(d.Bin, "forkd-vmm") }
 func (d *Daemon) Net() string   { return filepath.Join(d.Bin, "forkd-net") }
 func (d *Daemon) Spawn() string { return filepath.Join(d.Bin, "forkd-spawn") }
 
-// Images is its store of images.
+// Images returns the directory of the daemon's images.
 func (d *Daemon) Images() string { return filepath.Join(d.Data, "images") }
 
-// PID is that of the process; it must be running.
+// PID returns the process ID of the daemon, which must be running.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
-// Running tells whether it was started and not ended since.
+// Running reports whether the daemon was started and has not been ended since.
 func (d *Daemon) Running() bool { return d.cmd != nil }
 
-// patience is for what must happen at some time: slow machines are not wrong.
+// patience limits waits for events. It is long, because a slow machine is no failure.
 const patience = time.Minute
 
 // Start runs the daemon and waits until it answers.
@@ -118,7 +118,7 @@ func (d *Daemon) Start() error {
 	defer log.Close()
 	args := append([]string{"serve", "--listen", d.URL(), "--data", d.Data, "--run", d.Run,
 		"--guest-files", d.Dir, "--guest-files", d.fixtures,
-		"--identity-timeout", (5 * patience).String()}, // a slow machine is not wrong
+		"--identity-timeout", (5 * patience).String()}, // a slow machine is no failure
 		slices.Concat(jailFlags(), d.Flags)...)
 	cmd := exec.Command(d.Forkd(), args...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -158,7 +158,7 @@ func (d *Daemon) End(sig syscall.Signal) *os.ProcessState {
 	<-d.ended
 	state := d.cmd.ProcessState
 	d.cmd = nil
-	_ = d.Client.Close() // idle connections lead nowhere
+	_ = d.Client.Close() // closes idle connections to the old process
 	return state
 }
 
@@ -168,14 +168,13 @@ func (d *Daemon) Kill(id string) error {
 	return d.Client.Kill(context.Background(), id)
 }
 
-// KillProcess ends a VMM by kill -9; false: there is none.
+// KillProcess ends a VMM by SIGKILL. It reports whether the process existed.
 func (d *Daemon) KillProcess(pid int) bool {
 	d.kills.Add(1)
 	return syscall.Kill(pid, syscall.SIGKILL) == nil
 }
 
-// Finish stops the daemon for good and tells what it leaves behind that it
-// should not.
+// Finish stops the daemon for good. It returns an error for any leftovers.
 func (d *Daemon) Finish() error {
 	if !d.Running() {
 		return d.checkOracle(d.Account())
@@ -213,7 +212,7 @@ func (d *Daemon) Finish() error {
 
 func (d *Daemon) logFile() string { return filepath.Join(d.Dir, "daemon.log") }
 
-// Log is the end of what the daemon logged.
+// Log returns the end of the daemon's log.
 func (d *Daemon) Log() string {
 	log := d.wholeLog()
 	return log[max(0, len(log)-16<<10):]
@@ -224,20 +223,21 @@ func (d *Daemon) wholeLog() string {
 	return string(b)
 }
 
-// VMDirs are the folders of VMs in the run directory.
+// VMDirs returns the folders of VMs in the run directory.
 func (d *Daemon) VMDirs() []string { return Names(filepath.Join(d.Run, "vm")) }
 
-// Processes are the pids of all VMMs of this daemon, zombies left out.
+// Processes returns the pids of all VMMs of this daemon, without zombies.
 func (d *Daemon) Processes() []int { return running(d.VMM()) }
 
-// NetProcesses are the pids of its forkd-net, which outlives it; one at most, unless one ends just now.
-// The child that reads resolv.conf for it is none, and ends with it.
+// NetProcesses returns the pids of the daemon's forkd-net, which outlives the daemon. There is at
+// most one, unless another is about to end. The result does not include its child, which reads
+// resolv.conf and ends with it.
 func (d *Daemon) NetProcesses() []int {
 	all := running(d.Net())
 	return slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return slices.Contains(all, parent(pid)) })
 }
 
-// parent is 0 of a process that is no more.
+// parent returns the parent of a process, or 0 if the process has ended.
 func parent(pid int) (of int) {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(b)) {
@@ -248,10 +248,10 @@ func parent(pid int) (of int) {
 	return of
 }
 
-// SpawnProcesses are the pids of forkd-spawn, and of processes that have yet to become VMMs.
+// SpawnProcesses returns the pids of forkd-spawn, and of processes about to become VMMs.
 func (d *Daemon) SpawnProcesses() []int { return running(d.Spawn()) }
 
-// running are the pids of processes of a program.
+// running returns the pids of a program's processes.
 func running(program string) []int {
 	var pids []int
 	for _, name := range Names("/proc") {

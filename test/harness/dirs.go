@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// TempDir makes the directory of a daemon, after it has removed those of runs
-// that were killed: a daemon holds its lock for life. The prefix is the
-// package's own, and short.
+// TempDir makes the directory of a daemon. It first removes the directories of killed runs; a live
+// daemon holds its lock. The prefix must be short, and unique to the package.
 func TempDir(prefix string) (string, error) {
 	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", "run", "lock"))
 	for _, name := range locks {
@@ -24,7 +23,7 @@ func TempDir(prefix string) (string, error) {
 	return os.MkdirTemp("", prefix)
 }
 
-// Names are those in a directory; none if it is not there.
+// Names returns the names in a directory, or an empty list if the directory does not exist.
 func Names(dir string) []string {
 	entries, _ := os.ReadDir(dir)
 	var out []string
@@ -34,7 +33,7 @@ func Names(dir string) []string {
 	return out
 }
 
-// Link makes to the same file as from, or a copy on another file system.
+// Link makes to a hard link to from, or a copy of it on another file system.
 func Link(from, to string) error {
 	if os.Link(from, to) == nil {
 		return nil

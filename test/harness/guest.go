@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// Fork makes n children of a snapshot, whose programs may fork them.
+// Fork makes n children of a snapshot. Programs in the children may fork them.
 func (d *Daemon) Fork(t testing.TB, tag string, n int) []api.SandboxInfo {
 	t.Helper()
 	res, err := d.Client.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: tag, N: &n, GuestFork: true})
@@ -24,7 +24,7 @@ func (d *Daemon) Fork(t testing.TB, tag string, n int) []api.SandboxInfo {
 	return res.Sandboxes
 }
 
-// Shell runs a script in a sandbox as its image's user and returns what it printed.
+// Shell runs a script in a sandbox as its image's user and returns the output.
 func (d *Daemon) Shell(t testing.TB, id, script string) string {
 	t.Helper()
 	r, err := d.Client.Exec(t.Context(), id,
@@ -35,7 +35,7 @@ func (d *Daemon) Shell(t testing.TB, id, script string) string {
 	return r.Stdout
 }
 
-// VMDir is the run directory of a sandbox's VM; empty if it has none.
+// VMDir returns the run directory of a sandbox's VM, or an empty string if it has none.
 func (d *Daemon) VMDir(id string) string {
 	for _, name := range d.VMDirs() {
 		dir := filepath.Join(d.Run, "vm", name)
@@ -48,16 +48,17 @@ func (d *Daemon) VMDir(id string) string {
 	return ""
 }
 
-// kernelTrouble is what a guest's kernel says when it is at its end.
+// kernelTrouble matches the messages of a guest kernel's fatal errors.
 var kernelTrouble = regexp.MustCompile(`Kernel panic|Oops|Fatal exception|BUG:|general protection|Call Trace|soft lockup|I/O error`)
 
-// Trouble are the lines of the VMs' consoles in which a guest's kernel complains, with what follows.
+// Trouble returns the lines of the VMs' consoles with a guest kernel's fatal errors, and the lines
+// after them.
 func (d *Daemon) Trouble() []string {
 	var out []string
 	for _, name := range d.VMDirs() {
 		b, err := os.ReadFile(filepath.Join(d.Run, "vm", name, "console.log"))
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the VM has ended meanwhile
 		}
 		if at := kernelTrouble.FindIndex(b); at != nil {
 			from := strings.LastIndexByte(string(b[:at[0]]), '\n') + 1

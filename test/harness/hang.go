@@ -18,10 +18,11 @@ import (
 	"github.com/forkd/forkd/internal/vm/guestdump"
 )
 
-// EvidenceVariable names a directory that evidence of guests that hang is kept in; without it that is logged only.
+// EvidenceVariable names a directory for evidence of hanging guests. If it is unset, the evidence
+// is only logged.
 const EvidenceVariable = "FORKD_TEST_EVIDENCE"
 
-// Hung are the sandboxes that hang, by their guest's kernel or by giving no answer within the patience of a test.
+// Hung returns the sandboxes with a warning about a hanging guest kernel.
 func (d *Daemon) Hung(ctx context.Context) (out []api.SandboxInfo, err error) {
 	list, err := d.Client.ListSandboxes(ctx)
 	for _, sb := range list {
@@ -32,10 +33,11 @@ func (d *Daemon) Hung(ctx context.Context) (out []api.SandboxInfo, err error) {
 	return out, err
 }
 
-// Evidence is what there is to say of a sandbox that does not answer: where its guest stands, its lineage with the
-// receipt of each capture, the state of all its layers, and the lines of the log that name it. symbolsOf is a
-// sandbox of the same boot that answers, for the names of the kernel; it may be empty. The sandbox is frozen
-// in a snapshot, which stays, and runs on.
+// Evidence collects the evidence on a sandbox that does not answer: the position of its guest, its
+// lineage with the receipt of each capture, the state of all its layers, and the log lines that
+// name it. symbolsOf is an answering sandbox of the same boot, for the kernel's symbols; it may be
+// empty. Evidence freezes the sandbox in a snapshot, which it keeps, and the sandbox continues to
+// run.
 func (d *Daemon) Evidence(ctx context.Context, id, symbolsOf string) (string, error) {
 	var b strings.Builder
 	var errs []error
@@ -68,8 +70,8 @@ func (d *Daemon) Evidence(ctx context.Context, id, symbolsOf string) (string, er
 	return b.String(), errors.Join(append(errs, d.keep(id, b.String()))...)
 }
 
-// lineage notes each snapshot that a snapshot lies over, with its receipt and whether its layers are whole, but for
-// those that were seen.
+// lineage notes each snapshot in the ancestry of a snapshot, with its receipt and whether its
+// layers are intact. It skips snapshots in seen.
 func (d *Daemon) lineage(ctx context.Context, tag string, seen map[string]bool, note func(string, any, error)) {
 	for !seen[tag] {
 		seen[tag] = true
@@ -90,7 +92,7 @@ func (d *Daemon) lineage(ctx context.Context, tag string, seen map[string]bool, 
 	}
 }
 
-// verified verifies a snapshot, once its digests are there.
+// verified verifies a snapshot, as soon as its digests exist.
 func (d *Daemon) verified(ctx context.Context, tag string) (v api.VerifyResult, err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if v, err = d.Client.VerifySnapshot(ctx, tag, nil); client.CodeOf(err) != api.CodeConflict {
@@ -100,7 +102,7 @@ func (d *Daemon) verified(ctx context.Context, tag string) (v api.VerifyResult, 
 	return v, err
 }
 
-// symbols are the names of the kernel of a sandbox that answers.
+// symbols returns the kernel symbols of a sandbox that answers.
 func (d *Daemon) symbols(ctx context.Context, id string) guestdump.Symbols {
 	if id == "" {
 		return nil
@@ -116,7 +118,7 @@ func (d *Daemon) symbols(ctx context.Context, id string) guestdump.Symbols {
 	return s
 }
 
-// logOf are the lines of the log that name a sandbox.
+// logOf returns the log lines that name a sandbox.
 func (d *Daemon) logOf(id string) string {
 	var out strings.Builder
 	for line := range strings.Lines(d.wholeLog()) {
@@ -136,7 +138,7 @@ func (d *Daemon) keep(id, text string) error {
 	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
 }
 
-// unpacked reads what gzip and base64 have packed.
+// unpacked returns a reader of base64-encoded gzip data.
 func unpacked(s string) io.Reader {
 	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(s)))
 	if err != nil {

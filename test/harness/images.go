@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// PythonImage puts the image that the fixtures built into a daemon's store.
+// PythonImage puts the image of the fixtures into a daemon's store.
 func PythonImage(t testing.TB, store string) error {
 	dir := filepath.Join(store, "python-numpy")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -26,17 +26,17 @@ func PythonImage(t testing.TB, store string) error {
 	return nil
 }
 
-// SmallImage are an image's files that are not the fixtures': paths. Without an
-// upper disk, memory takes what the guest writes.
+// SmallImage holds the paths of an image's own files, in place of the fixtures. Without an upper
+// disk, the guest's writes stay in memory.
 type SmallImage struct {
 	Kernel, Initrd, Root, Upper string
-	// Start is the command line of its service, and Ready when that is up.
+	// Start is the command line of the image's service. Ready is the condition for its readiness.
 	Start string
 	Ready *image.Ready
 }
 
-// PutSmallImage puts the small image with busybox into a store, under a name of its own. The
-// digests are made up: only an import and a build look at them.
+// PutSmallImage puts the small image with busybox into a store under the given name. Its digests
+// are made up: only an import and a build check them.
 func PutSmallImage(t testing.TB, store, name string, f SmallImage) error {
 	dir := filepath.Join(store, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -49,7 +49,7 @@ func PutSmallImage(t testing.TB, store, name string, f SmallImage) error {
 			Ready: f.Ready},
 	}
 	if f.Upper != "" {
-		m.Defaults.DiskMiB = 1024 // the file itself says how large it is
+		m.Defaults.DiskMiB = 1024 // the file has the real size
 	}
 	for _, file := range []struct{ name, given, fixture string }{
 		{image.KernelFile, f.Kernel, "vmlinux"}, {image.InitrdFile, f.Initrd, "agent.cpio"}, {image.RootFile, f.Root, "root.erofs"}, {image.UpperFile, f.Upper, ""},

@@ -12,14 +12,14 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// Machine is a machine of the tests' own, and what E2B's clients are told about its daemon.
+// Machine is a machine for the tests only, with the settings for E2B clients of its daemon.
 type Machine struct {
 	Name, URL, Token string
-	E2B              map[string]string // what `forkd e2b env` prints
+	E2B              map[string]string // the output of `forkd e2b env`
 }
 
-// StartMachine starts it, beside the one of the other tests that drive one, and stops it at the end.
-// Its data disk stays: an image that is there is not sent again.
+// StartMachine starts a machine beside the machines of other tests, and stops it at the end of the
+// test. It keeps the data disk, so images need not be sent again.
 func StartMachine(t *testing.T, suffix string) *Machine {
 	t.Helper()
 	m := &Machine{Name: kvmtest.Machine(t) + suffix}
@@ -37,8 +37,8 @@ func StartMachine(t *testing.T, suffix string) *Machine {
 	return m
 }
 
-// clear removes what an earlier run has left on the data disk: sandboxes, paused ones as well, of one that was cut
-// off, and layers of templates, which are kept for builds to come.
+// clear removes the leftovers of an earlier run from the data disk: running and paused sandboxes of
+// an aborted run, and layers of templates, which the daemon keeps for later builds.
 func (m *Machine) clear(t *testing.T) {
 	t.Helper()
 	for _, id := range strings.Fields(string(m.Forkd(t, "-q", "ps"))) {
@@ -51,12 +51,12 @@ func (m *Machine) clear(t *testing.T) {
 	}
 }
 
-// Image builds an image and boots it, so that a template of that name is there.
+// Image builds an image and boots it, as a template with the name tag.
 func (m *Machine) Image(t *testing.T, recipe, tag string) {
 	t.Helper()
 	m.Forkd(t, "image", "build", filepath.Join("..", "..", "recipes", recipe))
 	if strings.Contains("\n"+string(m.Forkd(t, "-q", "snapshot", "ls")), "\n"+tag+"\n") {
-		m.Forkd(t, "snapshot", "rm", tag) // maybe of older programs
+		m.Forkd(t, "snapshot", "rm", tag) // it may have older programs
 	}
 	m.Forkd(t, "snapshot", "create", "--image", recipe, "--tag", tag)
 }

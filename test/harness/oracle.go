@@ -12,10 +12,10 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Daemons here have the oracle on (sandbox.Config.Oracle) unless their suite says no: a
-// snapshot is compared with its source before anybody can fork from it. A run of the tests
-// with FORKD_TEST_ORACLE=0 is without, one with FORKD_TEST_ORACLE=1 and a soak have it everywhere but where a
-// daemon is measured.
+// Daemons of this package run with the oracle (sandbox.Config.Oracle) unless their suite disables
+// it: each snapshot is compared with its source before it can be forked. FORKD_TEST_ORACLE=0
+// disables the oracle for a run of the tests. FORKD_TEST_ORACLE=1 and a soak enable it for all
+// daemons except measured ones.
 
 func (d *Daemon) oracleEnv() string {
 	if d.oracleOff() {
@@ -34,19 +34,19 @@ func (d *Daemon) oracleOff() bool {
 	return d.Measured || d.NoOracle && !Soaking()
 }
 
-// Account is what a daemon has done in all of its runs, by its log.
+// Account is the sum of a daemon's work over all of its runs, from its log.
 type Account struct {
-	Made       int           // snapshots, by operations that ended well
-	Checked    int           // snapshots that the oracle has compared
-	Pages      int           // of memory and disks in these
-	Took       time.Duration // to read them back and compare
+	Made       int           // snapshots made by successful operations
+	Checked    int           // snapshots compared by the oracle
+	Pages      int           // pages of memory and disks in the compared snapshots
+	Took       time.Duration // time to read the snapshots back and compare them
 	Mismatches []string
 
 	Forked, RolledBack int // children, sandboxes
-	Kills, Starts      int // by the tests: of sandboxes and of the daemon
+	Kills, Starts      int // by the tests: kills of sandboxes, starts of the daemon
 }
 
-// String is the line that a soak adds up (test/runner).
+// String returns a line for the sum of test/runner in a soak.
 func (a Account) String() string {
 	return fmt.Sprintf("soak: captures_made=%d captures_compared=%d pages_compared=%d ms_of_comparing=%d mismatches=%d "+
 		"children_forked=%d rollbacks=%d kills=%d daemon_restarts=%d",
@@ -54,7 +54,8 @@ func (a Account) String() string {
 		max(0, a.Starts-1))
 }
 
-// The lines of operations that made a snapshot. A pause without memory made none: it leaves a disk.
+// The log lines of operations with a new snapshot. A pause without memory makes no snapshot; it
+// leaves a disk.
 var (
 	madeLine = regexp.MustCompile(`msg=(branched|paused|"snapshot created"|"snapshot compacted") `)
 	coldLine = regexp.MustCompile(`msg=paused .* cold=true `)
@@ -83,7 +84,7 @@ func accountOf(log string) (a Account) {
 
 var field = regexp.MustCompile(` ([a-z]+)=(\S+)`)
 
-// value is that of a field in a line of the log; empty if it has none.
+// value returns a field of a log line, or an empty string if the field is missing.
 func value(line, name string) string {
 	for _, f := range field.FindAllStringSubmatch(line, -1) {
 		if f[1] == name {
@@ -98,15 +99,15 @@ func number(line, name string) int {
 	return n
 }
 
-// Account is what the daemon has done in all of its runs.
+// Account returns the daemon's work over all of its runs.
 func (d *Daemon) Account() Account {
 	a := accountOf(d.wholeLog())
 	a.Kills, a.Starts = int(d.kills.Load()), d.starts
 	return a
 }
 
-// check says what the oracle has found, and whether it was asleep. Wanted are the
-// mismatches that a test has brought about.
+// check returns an error for unexpected mismatches, and for an oracle that did not run. wanted is the number
+// of mismatches caused by the test.
 func (a Account) check(wanted int) error {
 	var errs []error
 	if len(a.Mismatches) != wanted {

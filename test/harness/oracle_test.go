@@ -16,7 +16,7 @@ const (
 	compactedLine = "time=1 level=INFO msg=\"snapshot compacted\" tag=p to=q\n"
 )
 
-// Finish fails for a snapshot that differs, and for an oracle that was asleep.
+// Finish fails if a snapshot differs, and if the oracle did not run.
 func TestTheOraclesAccount(t *testing.T) {
 	t.Setenv("FORKD_TEST_ORACLE", "")
 	for _, c := range []struct {

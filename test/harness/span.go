@@ -8,11 +8,11 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// Soaking tells whether the variable is set.
+// Soaking reports whether the variable is set.
 func Soaking() bool { return os.Getenv(kvmtest.SoakVariable) != "" }
 
-// Patience is for what must happen at some time: slow machines are not wrong, and in
-// a soak all suites share one.
+// Patience limits waits for events. It is long, because a slow machine is no failure; in a soak all
+// suites share one machine.
 func Patience() time.Duration {
 	if Soaking() {
 		return 5 * patience
@@ -20,7 +20,7 @@ func Patience() time.Duration {
 	return patience
 }
 
-// Span is that time; short without the variable.
+// Span returns the duration from the variable, or short if it is unset.
 func Span(t testing.TB, short time.Duration) time.Duration {
 	t.Helper()
 	given := os.Getenv(kvmtest.SoakVariable)

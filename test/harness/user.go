@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// UserVariable has all daemons run as the ordinary user of that number, for a test that is root. What
-// they need is given to that user: the devices of VMs, for as long as the host runs, and their own
-// directories. It has no cgroups, and no user namespaces of its own range.
+// UserVariable makes a test with root rights start all daemons as the ordinary user with this
+// number. The harness gives the user the devices of VMs, for as long as the host runs, and the
+// daemons' directories. The user has no cgroups and no own range of IDs for user namespaces.
 const UserVariable = "FORKD_TEST_USER"
 
-// Ordinary is that user; nil: daemons run as the test.
+// Ordinary returns that user, or nil if daemons run as the user of the test.
 func Ordinary() *syscall.Credential {
 	id, err := strconv.ParseUint(os.Getenv(UserVariable), 10, 32)
 	if err != nil || id == 0 || os.Geteuid() != 0 {
@@ -25,10 +25,10 @@ func Ordinary() *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(id), Gid: uint32(id)}
 }
 
-// devices are what VMs need that distributions' rules give to a group.
+// devices are the devices of VMs, to which distributions give a group access.
 var devices = []string{"/dev/kvm", "/dev/userfaultfd"}
 
-// become has the daemon run as the ordinary user, if there is to be one.
+// become sets the daemon's user to the ordinary user, if there is one.
 func (d *Daemon) become() error {
 	if d.User != nil {
 		return nil
@@ -47,8 +47,8 @@ func (d *Daemon) become() error {
 	return nil
 }
 
-// give has the user own what is in the daemon's directories, at each start. Its data may be elsewhere, in a
-// folder that the test has made for it.
+// give makes the user own the daemon's directories, at each start. Its data may be elsewhere, in a
+// folder of the test.
 func (d *Daemon) give() error {
 	err := d.Give(d.Dir)
 	if !strings.HasPrefix(d.Data, d.Dir+"/") {
@@ -57,9 +57,9 @@ func (d *Daemon) give() error {
 	return err
 }
 
-// Give has the ordinary user, if there is one, own what is in one of the daemon's folders: what a test puts
-// there while the daemon runs is root's. Programs and images' files may be links to everybody's, and are
-// readable by all.
+// Give makes the ordinary user, if there is one, the owner of a daemon's folder. Files that a test
+// adds while the daemon runs belong to root. Programs and image files may be links to files of all
+// daemons; they are readable by all users.
 func (d *Daemon) Give(dir string) error {
 	user := Ordinary()
 	if user == nil {

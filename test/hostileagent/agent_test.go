@@ -56,8 +56,8 @@ func socketOf(t *testing.T, a attack) (path string) {
 	return path
 }
 
-// overHTTP reads a request and then attacks the rest of its connection. Requests
-// to other paths, such as a program's input, are never answered.
+// overHTTP reads a request and then attacks the rest of its connection. It never answers requests
+// to other paths, such as a program's input.
 func overHTTP(path string, a attack) attack {
 	return func(c net.Conn) {
 		in := bufio.NewReader(c)
@@ -74,7 +74,7 @@ func overHTTP(path string, a attack) attack {
 	}
 }
 
-// answer begins an answer whose end is the connection's.
+// answer begins an answer that ends with the connection.
 func answer(status int, contentType string, a attack) attack {
 	return func(c net.Conn) {
 		head := fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: %s\r\nConnection: close\r\n\r\n", status, contentType)
@@ -103,7 +103,7 @@ func message(m proto.Message) []byte {
 	return b
 }
 
-// forever repeats bytes until the client hangs up.
+// forever repeats bytes until the client closes the connection.
 func forever(b []byte) attack {
 	for len(b) < 32<<10 {
 		b = append(b, b...)
@@ -117,7 +117,7 @@ func forever(b []byte) attack {
 	}
 }
 
-// once sends bytes and holds the connection open until the client hangs up.
+// once sends bytes and holds the connection open until the client closes it.
 func once(parts ...[]byte) attack {
 	return func(c net.Conn) {
 		for _, b := range parts {
@@ -129,7 +129,7 @@ func once(parts ...[]byte) attack {
 	}
 }
 
-// wait returns when the client has hung up.
+// wait returns when the client has closed the connection.
 func wait(c net.Conn) {
 	b := make([]byte, 1)
 	for {
@@ -139,7 +139,7 @@ func wait(c net.Conn) {
 	}
 }
 
-// cut sends bytes and hangs up.
+// cut sends bytes and closes the connection.
 func cut(parts ...[]byte) attack {
 	return func(c net.Conn) {
 		for _, b := range parts {
@@ -159,7 +159,7 @@ func after(b []byte, a attack) attack {
 	}
 }
 
-// gzipped is n bytes of zero, compressed.
+// gzipped returns n zero bytes, compressed.
 func gzipped(n int) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -172,7 +172,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// commandLine is the client of programs outside the daemon, whose daemon is the agent itself.
+// commandLine returns a client like the CLI's. Its daemon is the agent itself.
 func commandLine(t *testing.T, dial agentclient.DialFunc) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Options{URL: "http://daemon", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {

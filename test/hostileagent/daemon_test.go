@@ -30,7 +30,7 @@ type engine struct {
 
 func (e engine) DialAgent(ctx context.Context, _ string) (net.Conn, error) { return e.dial(ctx) }
 
-// daemon is both APIs over one sandbox whose agent is hostile.
+// daemon serves both APIs over one sandbox with a hostile agent.
 type daemon struct {
 	h       http.Handler
 	id      string
@@ -75,7 +75,7 @@ func (d *daemon) get(ctx context.Context, path string, headers ...string) *httpt
 	return w
 }
 
-// measure asks E2B's API for metrics of the sandbox. It is an error if there are none.
+// measure requests the sandbox's metrics from the E2B API. It returns an error if there are none.
 func (d *daemon) measure(ctx context.Context) error {
 	w := d.get(ctx, "/sandboxes/"+sandbox.DNSID(d.id)+"/metrics", "X-API-KEY", "x")
 	var samples []map[string]any
@@ -88,7 +88,7 @@ func (d *daemon) measure(ctx context.Context) error {
 	return nil
 }
 
-// What a guest says of its use is bounded. A guest that answers with anything else has no sample.
+// A guest's report on its usage is bounded. After any other answer there is no sample.
 func TestMetricsAreBounded(t *testing.T) {
 	const plain = "application/json"
 	chunked := raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")

@@ -39,8 +39,8 @@ func alive() []byte {
 	return event(&process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}})
 }
 
-// execClients are the clients that run a program. An input that blocks is the worst case: its
-// reader is left to itself.
+// execClients are the clients that run a program. Blocked input is the worst case, because its
+// reader is left running.
 var execClients = map[string]func(ctx context.Context, t *testing.T, dial agentclient.DialFunc) error{
 	"daemon": func(ctx context.Context, _ *testing.T, dial agentclient.DialFunc) error {
 		c := agentclient.New(dial)
@@ -60,7 +60,7 @@ var execClients = map[string]func(ctx context.Context, t *testing.T, dial agentc
 	},
 }
 
-// blocked is an input at which no one types.
+// blocked is an input without any data.
 type blocked struct{ ctx context.Context }
 
 func (b blocked) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, b.ctx.Err() }
@@ -90,7 +90,7 @@ func TestAProgramsStreamIsAStateMachine(t *testing.T) {
 			t.Run(name+"/"+who, func(t *testing.T) {
 				dial := listen(t, overHTTP(processconnect.ProcessStartProcedure, a))
 				err := attacked(t, func(ctx context.Context) error { return run(ctx, t, dial) })
-				if who != "command line" { // its errors keep the words only
+				if who != "command line" { // its errors keep only the text
 					wantViolation(t, err)
 				} else if err == nil || !strings.Contains(err.Error(), "broke its protocol") {
 					t.Errorf("%v, want a violation of the protocol", err)
@@ -117,7 +117,8 @@ func TestAProgramsStreamIsCut(t *testing.T) {
 	}
 }
 
-// The exit status is known when the program has ended: a stream that stays open costs a moment.
+// The exit status is known when the program has ended. A stream that stays open costs only a short
+// wait.
 func TestAStreamThatStaysOpenAfterTheEnd(t *testing.T) {
 	for name, a := range map[string]attack{
 		"no end of the stream": once(started(), ended("exit status 0")),
@@ -134,7 +135,7 @@ func TestAStreamThatStaysOpenAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A program may print for ever. What is kept of it is bounded.
+// A program may print endlessly. The client keeps a bounded part.
 func TestEndlessOutputIsNotKept(t *testing.T) {
 	const most, enough = 1 << 20, 256 << 20
 	dial := listen(t, overHTTP(processconnect.ProcessStartProcedure,
@@ -159,7 +160,7 @@ func TestEndlessOutputIsNotKept(t *testing.T) {
 	}
 }
 
-// Honest programs stay as they are: quiet ones with keepalives, and large messages.
+// Honest programs work: quiet ones with keepalives, and large messages.
 func TestAnHonestStream(t *testing.T) {
 	dial := listen(t, overHTTP(processconnect.ProcessStartProcedure, answer(200, streamType, cut(started(), alive(), printed(9),
 		printed(agentproto.MaxMessageBytes-64), alive(), ended("exit status 0"), envelope(2, []byte("{}"))))))

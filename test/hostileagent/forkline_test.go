@@ -23,8 +23,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// maxLineHeap bounds the memory of all calls of one guest: two results, and for each call a reader, a line, and
-// the garbage of decoding it.
+// maxLineHeap bounds the memory of all calls of one guest: two results, and for each call a reader,
+// a line, and the garbage of its decoding.
 const maxLineHeap = 64 << 20
 
 // noOperations refuses all forks.
@@ -38,7 +38,8 @@ func (noOperations) Fork(context.Context, sandbox.ForkRequest) (sandbox.ForkResu
 	return sandbox.ForkResult{}, errors.New("no forks in this test")
 }
 
-// forkLine is the daemon's end of one guest's calls: of a sandbox that may fork, and is a child.
+// forkLine returns the daemon's end of one guest's calls. The guest's sandbox may fork, and is a
+// child.
 func forkLine(t *testing.T, patience time.Duration) (dial client.HostDialer) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -68,8 +69,8 @@ func forkLine(t *testing.T, patience time.Duration) (dial client.HostDialer) {
 	return dial
 }
 
-// attackLine has a guest begin as many calls as it can and attack on each. It returns how many were let in, when
-// the daemon has ended all of them.
+// attackLine makes a guest begin as many calls as possible and attack on each. It returns the
+// number of accepted calls after the daemon has ended all of them.
 func attackLine(t *testing.T, dial client.HostDialer, a attack) (in int) {
 	t.Helper()
 	var guests sync.WaitGroup
@@ -88,7 +89,7 @@ func attackLine(t *testing.T, dial client.HostDialer, a attack) (in int) {
 			defer c.Close()
 			sent := make(chan struct{})
 			go func() { defer close(sent); a(c) }()
-			_, _ = io.Copy(io.Discard, c) // until the daemon hangs up
+			_, _ = io.Copy(io.Discard, c) // until the daemon closes the connection
 			c.Close()
 			<-sent
 		})
@@ -97,9 +98,9 @@ func attackLine(t *testing.T, dial client.HostDialer, a attack) (in int) {
 	return in
 }
 
-// The calls of a guest are bounded in number, in memory and in time, whatever it sends.
+// The calls of a guest are bounded in number, in memory and in time, for any data it sends.
 func TestForkLinesAreBounded(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(20)) // garbage counts less
+	defer debug.SetGCPercent(debug.SetGCPercent(20)) // reduces the effect of garbage
 	line := func(format string, args ...any) []byte { return fmt.Appendf(nil, format+"\n", args...) }
 	token := strings.Repeat("0a", 16)
 	result := make([]byte, forkwire.MaxResult)
@@ -140,7 +141,7 @@ func TestForkLinesAreBounded(t *testing.T) {
 	}
 }
 
-// Calls that stay open leave no room for more of them.
+// Open calls count against the limit of further calls.
 func TestForkLinesAreCounted(t *testing.T) {
 	dial := forkLine(t, patience)
 	var open []*os.File

@@ -20,10 +20,10 @@ import (
 	"connectrpc.com/connect"
 )
 
-// call is one of the daemon's calls of an agent.
+// call is one of the daemon's calls to an agent.
 type call func(ctx context.Context, c *agentclient.Client) error
 
-// unaryCalls have one message as their answer.
+// unaryCalls are answered with one message.
 var unaryCalls = map[string]call{
 	"ping": func(ctx context.Context, c *agentclient.Client) error { _, err := c.Ping(ctx); return err },
 	"identity": func(ctx context.Context, c *agentclient.Client) error {
@@ -52,7 +52,7 @@ var unaryCalls = map[string]call{
 	},
 }
 
-// streamCalls have a stream as their answer.
+// streamCalls are answered with a stream.
 var streamCalls = map[string]call{
 	"inventory": func(ctx context.Context, c *agentclient.Client) error {
 		s, err := c.Inventory(ctx, false)
@@ -95,7 +95,7 @@ var plainCalls = map[string]call{
 	"trust": func(ctx context.Context, c *agentclient.Client) error { return trust.Install(ctx, c, "certificate") },
 }
 
-// drive attacks calls with what every one of them must survive or refuse.
+// drive runs an attack against each call, and checks its result.
 func drive(t *testing.T, a attack, check func(*testing.T, error), groups ...map[string]call) {
 	t.Helper()
 	for _, calls := range groups {
@@ -135,7 +135,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// A message that is success must be bounded whatever frames it.
+// A successful message must be bounded with any framing.
 func TestBodiesAreBounded(t *testing.T) {
 	chunked := raw("HTTP/1.1 200 OK\r\nContent-Type: application/proto\r\nTransfer-Encoding: chunked\r\n\r\n")
 	ok := func(encoding string) []byte {
@@ -161,7 +161,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
-// without leaves a call out: an evaluation's answer has no repeated field.
+// without returns the calls without one: an evaluation's answer has no repeated field.
 func without(calls map[string]call, leave bool, name string) map[string]call {
 	out := map[string]call{}
 	for n, c := range calls {
@@ -172,7 +172,8 @@ func without(calls map[string]call, leave bool, name string) map[string]call {
 	return out
 }
 
-// emptyElements is n bytes of elements of every repeated field that an answer has, two bytes each.
+// emptyElements returns n bytes of elements of every repeated field that occurs in an answer, two
+// bytes each.
 func emptyElements(n int) []byte {
 	var all []byte
 	for _, field := range []protowire.Number{1, 2, 3, 4, 5, 9, 10} {
@@ -199,7 +200,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// Short calls have a time limit even if their callers set none, and the agent is told.
+// Short calls have a time limit even without one from their callers, and the agent receives the
+// limit.
 func TestShortCallsEnd(t *testing.T) {
 	for _, name := range []string{"ping", "identity", "quiesce"} {
 		limits := make(chan string, 10)

@@ -10,15 +10,15 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
-// Bounds on an attacked call. The heap has room for one message of the largest size in the
-// buffers that it is read with, and for garbage.
+// Limits of an attacked call. The heap limit allows one message of the largest size in its read
+// buffers, and garbage.
 const (
 	patience      = 20 * time.Second
 	maxHeap       = 160 << 20
 	maxGoroutines = 100
 )
 
-// peak is the most that the process used while a call ran.
+// peak is the maximum use of the process during a call.
 type peak struct {
 	heap       uint64
 	goroutines int
@@ -59,7 +59,7 @@ func watch(f func()) peak {
 	return most
 }
 
-// attacked runs a call that an attack must end with an error, long before its deadline.
+// attacked runs a call. The attack must end it with an error, long before its deadline.
 func attacked(t *testing.T, call func(context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/msgwire"
 )
 
-// portCalls are those without HTTP.
+// portCalls are the calls without HTTP.
 var portCalls = map[string]func(ctx context.Context, dial agentclient.DialFunc) error{
 	"identity": func(ctx context.Context, dial agentclient.DialFunc) error {
 		c := agentclient.New(dial, agentclient.WithIdentityPort(dial))
@@ -36,7 +36,7 @@ var portCalls = map[string]func(ctx context.Context, dial agentclient.DialFunc) 
 	},
 }
 
-// sized is a message with its length before it.
+// sized returns a message with a length prefix.
 func sized(n int, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(n)), body...)
 }
@@ -52,7 +52,7 @@ func TestMessagesOnPortsAreBounded(t *testing.T) {
 	}{
 		"4 GiB announced":   {after(sized(-1, nil), forever([]byte{0})), true},
 		"malformed":         {once(sized(2, []byte{0x0a, 0x7f})), true},
-		"elements":          {once(sized(len(bomb), bomb)), false}, // no evaluation has any
+		"elements":          {once(sized(len(bomb), bomb)), false}, // evaluations have none
 		"less than it says": {cut(sized(1<<20, []byte{1})), false},
 		"half a length":     {cut([]byte{0, 0}), false},
 		"nothing":           {cut(), false},
@@ -61,7 +61,7 @@ func TestMessagesOnPortsAreBounded(t *testing.T) {
 	} {
 		for who, call := range portCalls {
 			if name == "elements" && who == "eval" {
-				continue // its answer has none
+				continue // the call's answer has none
 			}
 			t.Run(name+"/"+who, func(t *testing.T) {
 				dial := listen(t, func(conn net.Conn) {
@@ -79,7 +79,7 @@ func TestMessagesOnPortsAreBounded(t *testing.T) {
 	}
 }
 
-// The readers of the other protocols take bounded messages, however much a guest sends.
+// The readers of the other protocols accept bounded messages, for any data from a guest.
 func TestOtherReadersAreBounded(t *testing.T) {
 	for name, read := range map[string]func(net.Conn) error{
 		"a guest's call":      func(c net.Conn) error { _, _, err := forkwire.ReadRequest(forkwire.NewReader(c)); return err },
@@ -105,7 +105,7 @@ func TestOtherReadersAreBounded(t *testing.T) {
 	}
 }
 
-// What comes after an answer is never taken for the next one.
+// Data after an answer is never used as the next answer.
 func TestAnAnswerBeforeItsRequest(t *testing.T) {
 	answer := message(&agentv1.EvalAnswer{Response: &agentv1.EvalResponse{Result: "1"}})
 	dials := 0

@@ -11,7 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// dialPort connects to a port of a guest as the daemon does: to the agent by its VMM, and by the agent to the port.
+// dialPort connects to a port of a guest as the daemon does: through its VMM to the agent, and
+// through the agent to the port.
 func dialPort(ctx context.Context, vsock string) error {
 	c, err := client.DialVsock(ctx, vsock, agentproto.DialPort)
 	if err != nil {
@@ -48,7 +49,7 @@ func TestDialsOfPortsAreBounded(t *testing.T) {
 	}
 }
 
-// A VMM or an agent that does not answer a dial holds its caller no longer than the caller's time.
+// If a VMM or an agent does not answer a dial, the dial ends when its caller's time is over.
 func TestASilentDialEndsWithItsCaller(t *testing.T) {
 	for name, a := range map[string]attack{
 		"the VMM":     once(),

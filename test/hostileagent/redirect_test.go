@@ -17,13 +17,13 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
 )
 
-// redirecting is an agent that redirects each request to a place where it would succeed.
+// redirecting is an agent that redirects each request to an address where it would succeed.
 type redirecting struct {
 	status   int
 	location string
 
 	mu       sync.Mutex
-	followed []string // requests to that place
+	followed []string // requests to that address
 }
 
 const again = "/again"
@@ -53,7 +53,7 @@ func (a *redirecting) seen() []string {
 	return a.followed
 }
 
-// serve serves it on a Unix socket.
+// serve serves the agent on a Unix socket.
 func (a *redirecting) serve(t *testing.T) agentclient.DialFunc {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent")
@@ -69,7 +69,7 @@ func (a *redirecting) serve(t *testing.T) agentclient.DialFunc {
 	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", path) }
 }
 
-// redirectCalls are all calls that speak HTTP with an agent.
+// redirectCalls returns all calls that use HTTP with an agent.
 func redirectCalls(t *testing.T) map[string]func(ctx context.Context, dial agentclient.DialFunc) error {
 	all := map[string]func(ctx context.Context, dial agentclient.DialFunc) error{
 		"metrics": func(ctx context.Context, dial agentclient.DialFunc) error { return newDaemon(t, dial).measure(ctx) },
@@ -89,7 +89,7 @@ func redirectCalls(t *testing.T) map[string]func(ctx context.Context, dial agent
 	return all
 }
 
-// redirects are the kinds of redirects, each to the same host and to another.
+// redirects returns all kinds of redirects, each to the same host and to another.
 func redirects() (all []*redirecting) {
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		for _, to := range []string{again, "http://agent" + again, "http://other.example" + again} {
@@ -99,7 +99,8 @@ func redirects() (all []*redirecting) {
 	return all
 }
 
-// A redirect would have the guest choose the host's next request, which may carry a token and a new identity.
+// With redirects the guest could choose the host's next request, which may carry a token and a new
+// identity.
 func TestNoRedirectIsFollowed(t *testing.T) {
 	for _, a := range redirects() {
 		dial := a.serve(t)
@@ -124,7 +125,8 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	}
 }
 
-// TestARedirectCanBeFollowed shows that the test above would notice a client that does.
+// TestARedirectCanBeFollowed shows that TestNoRedirectIsFollowed would detect a client that follows
+// redirects.
 func TestARedirectCanBeFollowed(t *testing.T) {
 	a := &redirecting{status: 307, location: "http://other.example" + again}
 	dial := a.serve(t)
@@ -140,7 +142,7 @@ func TestARedirectCanBeFollowed(t *testing.T) {
 	}
 }
 
-// A client of the API that follows redirects would send its key to the route that the guest names.
+// A client of the API that follows redirects would send its key to a route chosen by the guest.
 func TestRedirectsOfAgentsAreNotPassedOn(t *testing.T) {
 	for _, a := range redirects() {
 		d := newDaemon(t, a.serve(t))

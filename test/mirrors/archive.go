@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// file is one of an archive.
+// file is a file of an archive.
 type file struct {
 	name, text string
 	mode       int64
 }
 
-// tarball is a compressed tar of files and of the directories above them, which tar's readers in
-// package managers want to be there. prefix is before each name.
+// tarball returns a compressed tar of files and their parent directories, which tar readers of
+// package managers need. It adds prefix to each name.
 func tarball(prefix string, made time.Time, files ...file) ([]byte, error) {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -55,13 +55,13 @@ func addDirs(t *tar.Writer, prefix, dir string, made time.Time, seen map[string]
 		Uname: "root", Gname: "root", Format: tar.FormatGNU})
 }
 
-// member is one of an ar archive.
+// member is a member of an ar archive.
 type member struct {
 	name    string
 	content []byte
 }
 
-// ar is the archive that a .deb is: deb(5).
+// ar returns an ar archive, the format of a .deb: deb(5).
 func ar(made time.Time, members ...member) []byte {
 	var out strings.Builder
 	out.WriteString("!<arch>\n")

@@ -16,13 +16,13 @@ import (
 
 // Authority signs the certificates of mirrors.
 type Authority struct {
-	PEM []byte // its own certificate, for who is to trust it
+	PEM []byte // its own certificate, for its clients
 
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one that nobody knows.
+// NewAuthority makes an authority that no client trusts yet.
 func NewAuthority() (*Authority, error) {
 	a := &Authority{certificate: &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "forkd test authority"},
@@ -42,7 +42,7 @@ func NewAuthority() (*Authority, error) {
 	return a, nil
 }
 
-// TLS is what a server of these names or addresses needs.
+// TLS returns the configuration of a server with these names or addresses.
 func (a *Authority) TLS(hosts ...string) (*tls.Config, error) {
 	t := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: hosts[0]},
@@ -63,7 +63,7 @@ func (a *Authority) TLS(hosts ...string) (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, nil
 }
 
-// sign makes a key and its certificate; without an authority it signs itself.
+// sign makes a key and its certificate. Without an authority the certificate is self-signed.
 func sign(template *x509.Certificate, by *Authority) (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// DebianSays is what the program Hello prints when its package is installed.
+// DebianSays is the output of the program Hello from its package.
 const DebianSays = "hello from a Debian package"
 
 // Debian is a repository: "deb [signed-by=KEY] https://HOST/debian stable main".
 type Debian struct {
 	http.Handler
-	Key []byte // armored, of the signature
+	Key []byte // armored signing key
 }
 
-// NewDebian makes a repository with a key of its own.
+// NewDebian makes a repository with a new key.
 func NewDebian() (*Debian, error) {
 	made := time.Now().Add(-age).UTC()
 	s := site{}
@@ -58,8 +58,8 @@ type deb struct {
 	data                    []file
 }
 
-// debs are the two packages. The words are not in a file of theirs: the script of their package makes
-// it, below DPKG_ROOT where dpkg installs into another root.
+// debs are the two packages. The package Words does not contain its words as a file: its script
+// makes the file, below DPKG_ROOT if dpkg installs into another root.
 var debs = []deb{
 	{name: Hello, depends: Words, data: []file{
 		{"./usr/bin/" + Hello, "#!/bin/sh\nexec cat \"$(dirname \"$0\")/../../var/lib/" + Words + "/words\"\n", 0o755},
@@ -69,7 +69,7 @@ var debs = []deb{
 			"cp \"$DPKG_ROOT/usr/share/" + Words + "/words\" \"$DPKG_ROOT/var/lib/" + Words + "/words\"\n"},
 }
 
-// control is the paragraph that package and index have.
+// control returns the control paragraph, which the package and the index share.
 func (d deb) control() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Package: %s\nVersion: %s\n", d.name, Version)
@@ -98,7 +98,7 @@ func (d deb) pack(made time.Time) ([]byte, error) {
 		member{"data.tar.gz", data}), nil
 }
 
-// addDebs puts the packages into a site, and returns the index of them.
+// addDebs adds the packages to a site, and returns their index.
 func addDebs(s site, made time.Time) (string, error) {
 	var index strings.Builder
 	for _, d := range debs {
@@ -115,7 +115,7 @@ func addDebs(s site, made time.Time) (string, error) {
 
 const dist = "/debian/dists/stable/"
 
-// addIndex puts the index into a site, and returns the release file that vouches for it.
+// addIndex adds the index to a site, and returns the release file with its digest.
 func addIndex(s site, index string, made time.Time) (string, error) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -157,7 +157,7 @@ func (s signer) sign(text string) ([]byte, error) {
 	}
 	_, err = w.Write([]byte(text))
 	err = errors.Join(err, w.Close())
-	return append(out.Bytes(), '\n'), err // without which apt finds no end
+	return append(out.Bytes(), '\n'), err // apt needs the newline to find the end
 }
 
 func (s signer) public() ([]byte, error) {

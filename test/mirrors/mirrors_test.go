@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/test/mirrors"
 )
 
-// tool tells whether a program is on this host. The tests here are for whoever changes a mirror; that
-// guests install from it is shown by test/network, with an image that has all of them.
+// tool reports whether a program is on this host. The tests here are for changes of a mirror.
+// test/network shows that guests can install from it, with an image that has all tools.
 func tool(t *testing.T, name string) bool {
 	t.Helper()
 	_, err := exec.LookPath(name)
@@ -25,7 +25,7 @@ func tool(t *testing.T, name string) bool {
 	return err == nil
 }
 
-// serve serves a mirror on this host, and returns its address and the file of who vouches for it.
+// serve serves a mirror on this host, and returns its address and the file of its authority.
 func serve(t *testing.T, h http.Handler) (url, authority string) {
 	t.Helper()
 	a, err := mirrors.NewAuthority()
@@ -54,7 +54,7 @@ func write(t *testing.T, dir, name string, content []byte) string {
 	return path
 }
 
-// run runs a program, which must end well, and returns what it prints.
+// run runs a program, which must succeed, and returns its output.
 func run(t *testing.T, dir string, env []string, args ...string) string {
 	t.Helper()
 	out, errs, err := try(t, dir, env, args...)
@@ -64,7 +64,7 @@ func run(t *testing.T, dir string, env []string, args ...string) string {
 	return out
 }
 
-// try runs a program without the variables that this host sets for it, such as other authorities.
+// try runs a program without this host's own variables for it, such as other authorities.
 func try(t *testing.T, dir string, env []string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
@@ -83,7 +83,7 @@ func want(t *testing.T, got, want string) {
 	}
 }
 
-// apt-get and dpkg install into a root of the test's, and need not be root for it.
+// apt-get and dpkg install into a root made by the test, and need no root rights for it.
 func TestAptInstallsFromTheRepository(t *testing.T) {
 	if !tool(t, "apt-get") || !tool(t, "dpkg") {
 		return

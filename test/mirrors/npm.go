@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// NPMSays is what the module Hello exports, and its program prints, when its package is installed.
+// NPMSays is the export of the module Hello, and the output of its program.
 const NPMSays = "hello from an npm package"
 
-// NPM is a registry, which is at /.
+// NPM is a registry, served at /.
 type NPM struct {
 	tarballs  site
 	documents map[string]document
@@ -47,14 +47,14 @@ func (r *NPM) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(d.at("https://" + req.Host))
 }
 
-// document is what a registry says about a package.
+// document is a registry's document on a package.
 type document struct {
 	Name     string              `json:"name"`
 	DistTags map[string]string   `json:"dist-tags"`
 	Versions map[string]manifest `json:"versions"`
 }
 
-// at has the addresses of tarballs that belong to a registry's own: npm wants them whole.
+// at returns the document with absolute tarball URLs below registry, as npm needs them.
 func (d document) at(registry string) document {
 	versions := map[string]manifest{}
 	for version, m := range d.Versions {
@@ -67,7 +67,7 @@ func (d document) at(registry string) document {
 	return d
 }
 
-// manifest is a package.json; in a document it says where the package is.
+// manifest is a package.json. In a document it also has the package's address.
 type manifest struct {
 	Name         string            `json:"name"`
 	Version      string            `json:"version"`

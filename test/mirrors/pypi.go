@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// PyPISays is what forkd_hello.says() returns when its package is installed.
+// PyPISays is the return value of forkd_hello.says() from the package.
 const PyPISays = "hello from a Python package"
 
-// NewPyPI makes an index, which is at /simple/.
+// NewPyPI makes an index, served at /simple/.
 func NewPyPI() (http.Handler, error) {
 	s := site{"/simple": page(link(Hello+"/", Hello), link(Words+"/", Words))}
 	for _, w := range wheels {
@@ -30,7 +30,7 @@ func NewPyPI() (http.Handler, error) {
 	return s, nil
 }
 
-// page is one of PEP 503.
+// page returns a page of PEP 503.
 func page(links ...string) []byte {
 	return []byte("<!DOCTYPE html>\n<html><body>\n" + strings.Join(links, "<br>\n") + "\n</body></html>\n")
 }
@@ -45,7 +45,7 @@ var wheels = []wheel{
 	{Words, "", "words = \"" + PyPISays + "\"\n"},
 }
 
-// file is the name as files have it.
+// file returns the name in the form for file names.
 func (w wheel) file() string { return strings.ReplaceAll(w.name, "-", "_") }
 
 func (w wheel) pack() ([]byte, error) {
@@ -71,11 +71,11 @@ func (w wheel) pack() ([]byte, error) {
 			return nil, errors.Join(err, z.Close())
 		}
 	}
-	err := z.Close() // which writes the list of files
+	err := z.Close() // writes the list of files
 	return out.Bytes(), err
 }
 
-// record lists the files of a wheel and itself, as installers keep it.
+// record returns the list of a wheel's files and of itself, as installers need it.
 func record(itself string, files []file) string {
 	var b strings.Builder
 	for _, f := range files {

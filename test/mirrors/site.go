@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// The packages of each mirror. Hello prints Says, which it has from Words.
+// The packages of each mirror. Hello prints Says, which it reads from Words.
 const (
 	Hello   = "forkd-hello"
 	Words   = "forkd-words"
 	Version = "1.0.0"
 )
 
-// age is that of all that is made: no clock may find it to be of the future.
+// age is the age of all timestamps: they must not be in the future by any clock.
 const age = 24 * time.Hour
 
-// site is files by their paths, as they are served.
+// site holds the served files by path.
 type site map[string][]byte
 
 func (s site) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// bulkSize is how much goes each way.
+// bulkSize is the number of bytes in each direction.
 const bulkSize = 64 << 20
 
 func TestManyMebibytesArriveIntactBothWays(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/nettest"
 )
 
-// A guest that lies to itself about a name gets the host that has it, or nothing.
+// A guest with a forged entry in its hosts file reaches the real host of the name, or none.
 func TestAForgedHostsFileLeadsNowhereElse(t *testing.T) {
 	w := shared(t, "example.com")
 	w.root(t, w.guest, `cp /etc/hosts /tmp/hosts && echo "`+other+` example.com" >> /etc/hosts`)
@@ -20,7 +20,7 @@ func TestAForgedHostsFileLeadsNowhereElse(t *testing.T) {
 	w.wantRefused(t, w.guest, `dial("example.com", `+echoPort+`)`, "ECONNREFUSED")
 }
 
-// cut are the errors of a TLS client whose connection is reset in the handshake.
+// cut lists the errors of a TLS client whose connection is reset during the handshake.
 var cut = []string{"ECONNRESET", "EPIPE", "SSLEOFError", "SSLZeroReturnError"}
 
 func TestTheNameInTheFirstBytesDecides(t *testing.T) {
@@ -41,23 +41,24 @@ func TestTheNameInTheFirstBytesDecides(t *testing.T) {
 	})
 }
 
-// wantPage checks that an answer is that of the allowed host.
+// wantPage checks for the answer of the allowed host.
 func (w *world) wantPage(t *testing.T, expr string) {
 	t.Helper()
 	w.wantText(t, w.guest, expr+`.rsplit("\r\n", 1)[-1]`, "the web")
 }
 
-// Names may say what they like: addresses that nobody may reach stay closed.
+// Names may resolve to any address: denied addresses stay closed.
 func TestNamesOfClosedAddressesOpenNothing(t *testing.T) {
 	w := shared(t, "*.example.com")
 	for _, name := range []string{"meta", "inner", "map"} {
 		w.wantRefused(t, w.guest, `fetch("http://`+name+`.example.com/")`, "EAI_NONAME", "EAI_NODATA", "ECONNREFUSED")
 	}
-	// The guest has a localhost of its own; the host's must not be it.
+	// The guest has its own localhost, which must not be the host's.
 	w.wantRefused(t, w.guest, `dial("home.example.com", 80)`, "EAI_NONAME", "EAI_NODATA", "ECONNREFUSED")
 }
 
-// All answers of the far DNS have a TTL of 0. An address that the guest keeps for a moment is good still.
+// All answers of the far DNS have a TTL of 0. An address stays valid if the guest uses it a moment
+// later.
 func TestAnAnswerWithoutATimeToLiveLastsUntilTheConnect(t *testing.T) {
 	w := shared(t, "example.com", "six.example.com")
 	w.run(t, w.guest, `kept = addresses("example.com"); time.sleep(1.1)`)
@@ -68,7 +69,7 @@ func TestAnAnswerWithoutATimeToLiveLastsUntilTheConnect(t *testing.T) {
 func TestAddressLiteralsDoNotPassRulesOfNames(t *testing.T) {
 	w := shared(t, "example.com")
 	for _, addr := range []string{
-		other, "::ffff:" + other, "64:ff9b::5db8:d823", "2002:5db8:d823::1", // the same in other clothes
+		other, "::ffff:" + other, "64:ff9b::5db8:d823", "2002:5db8:d823::1", // other forms of the same address
 		nettest.HostAddr, "10.0.0.1", "::ffff:10.0.0.1", "169.254.169.254", "fd00:ec2::254", "100.64.0.1",
 	} {
 		w.wantRefused(t, w.guest, `dial("`+addr+`", `+echoPort+`)`, "ECONNREFUSED")
@@ -77,10 +78,11 @@ func TestAddressLiteralsDoNotPassRulesOfNames(t *testing.T) {
 	w.wantRefused(t, w.guest, `udp("`+nettest.Resolver+`", 53, "a question")`, unreachable...)
 }
 
-// unreachable are what a datagram's sender gets for a refusal.
+// unreachable lists the errors of a refused datagram's sender.
 var unreachable = []string{"EHOSTUNREACH", "ECONNREFUSED", "EACCES"}
 
-// Public opens the public, and neither the operator's own nor ways past the resolver.
+// Public allows public addresses, but not the operator's denied ones and not paths around the
+// resolver.
 func TestPublicIsNotEverything(t *testing.T) {
 	w := shared(t)
 	w.set(t, w.guest, api.SetNetworkRequest{Net: api.NetPublic})
@@ -92,7 +94,7 @@ func TestPublicIsNotEverything(t *testing.T) {
 	}
 	w.wantRefused(t, w.guest, `addresses("host.forkd.internal")`, "EAI_NONAME")
 
-	// With rules of names, what hides a name is refused.
+	// With rules on names, connections that hide their name are refused.
 	w.set(t, w.guest, api.SetNetworkRequest{Network: &api.NetworkPolicy{Default: "public", Deny: []string{"secret.example.org"}}})
 	w.wantText(t, w.guest, `udp("`+other+`", `+echoPort+`, "public")`, "public")
 	w.wantRefused(t, w.guest, `dial("`+web+`", 853)`, "ECONNREFUSED")

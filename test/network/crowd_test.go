@@ -7,7 +7,8 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// crowd is how many children are forked at once: in a soak a hundred, which takes a minute and a half.
+// crowd returns the number of children forked together: in a soak a hundred, which takes a minute
+// and a half.
 func crowd() int {
 	if harness.Soaking() {
 		return 100
@@ -15,9 +16,9 @@ func crowd() int {
 	return 20
 }
 
-// eager connects without a rest. A clone of it is content with one connection of its own: it knows
-// itself by the name that it was given with its identity, and looks at that before it connects, as what
-// it inherited may be a connection that is through already.
+// eager connects without pauses. Each clone stops after one connection of its own. It recognises
+// itself by the hostname from its identity, and checks it before it connects, because an inherited
+// connection may already have succeeded.
 const eager = `
 def call():
     born = socket.gethostname()
@@ -34,8 +35,8 @@ def call():
 eager_on = True
 threading.Thread(target=call, daemon=True).start()`
 
-// Children by the dozen whose guests send from their first instruction on: nothing of any of them is
-// seen outside before it is one of a kind.
+// The guest sends all the time. Its many children must send no packet to the outside before their
+// identities are unique.
 func TestACrowdSendsNothingBeforeItsIdentities(t *testing.T) {
 	w := shared(t, web)
 	w.run(t, w.guest, eager)

@@ -1,6 +1,6 @@
 // Package network tests sandboxes' networks from outside: a real daemon and forkd-net, guests under
-// KVM, and on the other side an internet of the test's own (internal/net/netd/nettest). It owns what a
-// guest's programs see, before and after a fork; rules and parsers have tests of their own.
-// `make test` runs it where KVM is. All tests share one daemon, one snapshot and one sandbox,
-// which has the policy that the last test gave it: each begins with its own.
+// KVM, and a test internet on the other side (internal/net/netd/nettest). It owns the view of a
+// guest's programs, before and after a fork. Rules and parsers have their own tests. `make test`
+// runs it on hosts with KVM. The trap: all tests share one daemon, one snapshot and one sandbox.
+// The sandbox keeps the policy of the last test, so each test begins by setting its own.
 package network

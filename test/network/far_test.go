@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/nettest"
 )
 
-// Addresses of the far side: example.com, another host, and one that the ceiling forbids.
+// Addresses of the far side: example.com, another host, and a host denied by the ceiling.
 const (
 	web       = "93.184.216.34"
 	other     = "93.184.216.35"
@@ -26,14 +26,14 @@ const (
 	web6      = "2606:2800:220:1:248:1893:25c8:1946"
 )
 
-// Ports of the far side, beside 80 and 443.
+// Ports of the far side, in addition to 80 and 443.
 const (
 	echoPort = "7"
-	handPort = "9000" // what becomes of a connection is the test's affair
+	handPort = "9000" // the test serves its connections
 	bulkPort = "9001"
 )
 
-// zones are what the far DNS answers, always with a TTL of 0.
+// zones are the answers of the far DNS, always with a TTL of 0.
 var zones = nettest.Zones{
 	"example.com":       {netip.MustParseAddr(web)},
 	"other.example.com": {netip.MustParseAddr(other)},
@@ -46,30 +46,30 @@ var zones = nettest.Zones{
 	pypiHost:            {netip.MustParseAddr(mirrorAddr)},
 	npmHost:             {netip.MustParseAddr(mirrorAddr)},
 	strangeHost:         {netip.MustParseAddr(mirrorAddr)},
-	"impostor.test":     {netip.MustParseAddr(other)}, // whose certificate is for other names
+	"impostor.test":     {netip.MustParseAddr(other)}, // its certificate is for other names
 }
 
-// far is the internet, and what it has seen.
+// far is the internet, with a record of its requests.
 type far struct {
 	certificate *x509.Certificate
 	resolvConf  string
-	asked       func() []string // names that came to DNS
-	conns       chan net.Conn   // to handPort
+	asked       func() []string // names requested from DNS
+	conns       chan net.Conn   // connections to handPort
 	mirrors     trusted
 
 	mu       sync.Mutex
 	requests []request
 }
 
-// pem is the certificate that all its servers have, which is its own CA.
+// pem returns the certificate of all its servers, which is its own CA.
 func (f *far) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.certificate.Raw})
 }
 
-// request is one over HTTP, as a server of the far side got it.
+// request is an HTTP request received by a server of the far side.
 type request struct {
-	by            string // who asks, as the query says
-	at, host      string // the page that it got, and the name that it asked for
+	by            string // the sender, from the query
+	at, host      string // the page served, and the name requested
 	proto         string
 	secure        bool
 	authorization []string
@@ -92,7 +92,8 @@ func newFar(t testing.TB) *far {
 	return f
 }
 
-// page answers with a text, and never with what was sent: a guest must not learn its own secret.
+// page returns a handler that answers with a text and never with data of the request: a guest must
+// not learn its own secret.
 func (f *far) page(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
@@ -103,8 +104,8 @@ func (f *far) page(text string) http.Handler {
 	})
 }
 
-// wantRequest checks that one request came from somebody, to a page, with just these values of
-// the header Authorization.
+// wantRequest checks for one request from a sender to a page, with exactly these values of the
+// header Authorization.
 func (f *far) wantRequest(t *testing.T, by, at string, authorization ...string) {
 	t.Helper()
 	if err := f.request(by, at, authorization...); err != nil {
@@ -127,7 +128,7 @@ func (f *far) request(by, at string, authorization ...string) error {
 	return nil
 }
 
-// wantNoRequest checks that nothing of somebody's came anywhere.
+// wantNoRequest checks that no server has received a request of a sender.
 func (f *far) wantNoRequest(t *testing.T, by string) {
 	t.Helper()
 	f.mu.Lock()
@@ -152,7 +153,7 @@ func accept(l net.Listener, serve func(net.Conn)) {
 	}()
 }
 
-// conn is the next connection to handPort. It ends with the test.
+// conn returns the next connection to handPort. It is closed at the end of the test.
 func (f *far) conn(t *testing.T) net.Conn {
 	t.Helper()
 	return next(t, f.conns)
@@ -171,8 +172,8 @@ func next(t *testing.T, conns <-chan net.Conn) net.Conn {
 	}
 }
 
-// bulk takes so many bytes and tells their sum, sends as many, and says whether the guest's
-// sum of them is right.
+// bulk reads a number of bytes and returns their checksum, sends as many, and reports whether the
+// guest's checksum of them is right.
 func bulk(c net.Conn) {
 	defer c.Close()
 	var size uint64
@@ -200,7 +201,7 @@ func bulk(c net.Conn) {
 	_, _ = io.WriteString(c, verdict)
 }
 
-// noise is bytes whose order can be told.
+// noise generates bytes with a verifiable order.
 type noise struct{ words uint64 }
 
 func (r *noise) Read(b []byte) (int, error) {

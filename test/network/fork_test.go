@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// openHere opens in the source what a fork meets: a download that goes on, a datagram socket with a
-// far end, and servers that listen on eth0 alone.
+// openHere opens connections in the source before a fork: an endless download, a datagram socket
+// with a remote peer, and servers that listen on eth0 only.
 const openHere = `
 import subprocess
 download = Download("example.com", ` + handPort + `)
@@ -32,7 +32,7 @@ subprocess.Popen(["python3", "-m", "http.server", "8000", "--bind", "192.0.0.2",
     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 `
 
-// download is how one ended in a guest.
+// download is the end of a download in a guest.
 type download struct {
 	outcome
 	Got int64
@@ -50,7 +50,7 @@ func (w *world) downloaded(t *testing.T, id string) (end download) {
 	return end
 }
 
-// stream sends noise until its end.
+// stream sends noise until it is ended.
 type stream struct {
 	stop chan struct{}
 	done chan error
@@ -60,7 +60,7 @@ type stream struct {
 
 func send(c net.Conn) *stream {
 	s := &stream{stop: make(chan struct{}), done: make(chan error, 1)}
-	_ = c.SetDeadline(time.Time{}) // it goes on for as long as the test
+	_ = c.SetDeadline(time.Time{}) // it lasts as long as the test
 	go func() {
 		defer c.Close()
 		sum, tick := sha256.New(), time.NewTicker(20*time.Millisecond)
@@ -86,7 +86,7 @@ func send(c net.Conn) *stream {
 	return s
 }
 
-// end ends it, and returns what was sent.
+// end ends the stream, and returns the size and checksum of the sent data.
 func (s *stream) end(t *testing.T) (size int64, sum string) {
 	t.Helper()
 	close(s.stop)
@@ -113,7 +113,7 @@ func wantEcho(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// echo sends a text and wants it back.
+// echo sends a text and expects it back.
 func echo(c net.Conn, text string) error {
 	_ = c.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(c, text); err != nil {
@@ -126,7 +126,7 @@ func echo(c net.Conn, text string) error {
 	return nil
 }
 
-// files asks a sandbox's http.server, which listens on eth0 only.
+// files sends a request to a sandbox's http.server, which listens on eth0 only.
 func (w *world) files(t *testing.T, id string) error {
 	t.Helper()
 	c, err := w.Client.DialPort(t.Context(), id, 8000)
@@ -150,7 +150,7 @@ func (w *world) files(t *testing.T, id string) error {
 	return nil
 }
 
-// auditLine is what of forkd-net's audit tells when a flow began.
+// auditLine holds fields of a line in forkd-net's audit log, for the start of a flow.
 type auditLine struct {
 	Time              time.Time
 	Sandbox, Protocol string
@@ -159,8 +159,8 @@ type auditLine struct {
 	Count             int
 }
 
-// early waits until each clone's program has connected, and tells of those that did before their
-// identity was confirmed.
+// early waits until each clone's program has connected. It returns an error for each clone with a
+// connection before its identity was confirmed.
 func (w *world) early(t *testing.T, ids []string) (which map[string]error) {
 	var first map[string]time.Time
 	for _, id := range ids {
@@ -181,7 +181,7 @@ func (w *world) early(t *testing.T, ids []string) (which map[string]error) {
 	return which
 }
 
-// firstFlows is when each sandbox's first flow began that has ended, whatever became of it.
+// firstFlows returns the start of each sandbox's first ended flow, with any result.
 func (w *world) firstFlows(t *testing.T) map[string]time.Time {
 	t.Helper()
 	first := map[string]time.Time{}
@@ -194,7 +194,7 @@ func (w *world) firstFlows(t *testing.T) map[string]time.Time {
 	return first
 }
 
-// netAudit are the lines of forkd-net's audit.
+// netAudit returns the lines of forkd-net's audit log.
 func (w *world) netAudit(t *testing.T) iter.Seq[auditLine] {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(w.Run, "net", "audit.log"))
@@ -205,7 +205,7 @@ func (w *world) netAudit(t *testing.T) iter.Seq[auditLine] {
 		for text := range strings.Lines(string(b)) {
 			var l auditLine
 			if err := json.Unmarshal([]byte(text), &l); err != nil {
-				continue // the last, which is being written
+				continue // the last line, which is incomplete
 			}
 			if !yield(l) {
 				return
@@ -214,7 +214,8 @@ func (w *world) netAudit(t *testing.T) iter.Seq[auditLine] {
 	}
 }
 
-// deniedTo is how many flows of the guest to an address were refused since a time, as forkd-net has it.
+// deniedTo returns the number of refused flows from the guest to an address since a time, from
+// forkd-net's audit log.
 func (w *world) deniedTo(t *testing.T, addr string, since time.Time) (n int) {
 	t.Helper()
 	for l := range w.netAudit(t) {
@@ -227,8 +228,8 @@ func (w *world) deniedTo(t *testing.T, addr string, since time.Time) (n int) {
 
 var confirmedLine = regexp.MustCompile(`(?m)^time=(\S+) .*msg="identity confirmed" sandbox=(\S+)`)
 
-// confirmed is when each sandbox's identity first was, by the daemon's log; in whole milliseconds, not later
-// than it was.
+// confirmed returns the time when each sandbox's identity was first confirmed, from the daemon's
+// log. The time is rounded down to milliseconds.
 func (w *world) confirmed(t *testing.T) map[string]time.Time {
 	t.Helper()
 	log, err := os.ReadFile(filepath.Join(w.Dir, "daemon.log"))

@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// patience is for what must happen at some time: slow machines are not wrong.
+// patience limits waits for events. It is long, because a slow machine is no failure.
 const patience = 2 * time.Minute
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -28,7 +28,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// allow gives a sandbox a policy of rules in place of the one it has.
+// allow replaces a sandbox's policy by a list of rules.
 func (w *world) allow(t *testing.T, id string, rules ...string) {
 	t.Helper()
 	w.set(t, id, api.SetNetworkRequest{Network: &api.NetworkPolicy{Allow: rules}})
@@ -43,10 +43,10 @@ func (w *world) set(t *testing.T, id string, req api.SetNetworkRequest) api.Sand
 	return now
 }
 
-// slow is a step that is worth a line: what takes so long has often waited for something.
+// slow is the duration from which a step is logged. Such a step has often waited for something.
 const slow = 5 * time.Second
 
-// run has a sandbox's interpreter run statements, and returns what they print.
+// run runs statements in a sandbox's interpreter, and returns the output.
 func (w *world) run(t *testing.T, id, code string) string {
 	t.Helper()
 	began := time.Now()
@@ -65,12 +65,12 @@ func (w *world) run(t *testing.T, id, code string) string {
 	return r.Stdout
 }
 
-// outcome is what became of an expression in a guest.
+// outcome is the result of an expression in a guest.
 type outcome struct {
 	Value   json.RawMessage
-	Error   string // the error's name; empty for none
+	Error   string // the error's name, or empty
 	Text    string
-	Seconds float64 // that it took there
+	Seconds float64 // duration in the guest
 }
 
 func (o outcome) String() string {
@@ -80,7 +80,7 @@ func (o outcome) String() string {
 	return fmt.Sprintf("%s after %.2f s", o.Value, o.Seconds)
 }
 
-// try evaluates an expression of a guest, which may fail.
+// try evaluates an expression in a guest. The expression may fail.
 func (w *world) try(t *testing.T, id, expr string) (out outcome) {
 	t.Helper()
 	text := w.run(t, id, "tell(lambda: "+expr+")")
@@ -90,7 +90,7 @@ func (w *world) try(t *testing.T, id, expr string) (out outcome) {
 	return out
 }
 
-// value evaluates an expression that must not fail.
+// value evaluates an expression and fails the test on an error.
 func value[T any](t *testing.T, w *world, id, expr string) (v T) {
 	t.Helper()
 	out := w.try(t, id, expr)
@@ -111,11 +111,11 @@ func (w *world) wantText(t *testing.T, id, expr, want string) {
 	}
 }
 
-// fast is how soon a refusal comes at the latest. A program that waits for a timeout of its
-// resolver or its kernel waits 3 s and more; emulated, all of it takes its time.
+// fast is the maximum time of a refusal in seconds. A timeout of a program's resolver or its kernel
+// takes 3 s and more. Emulated CPUs are slow.
 const fast = 1.0
 
-// wantRefused checks that an expression fails at once, and with one of these errors.
+// wantRefused checks that an expression fails fast, with one of these errors.
 func (w *world) wantRefused(t *testing.T, id, expr string, errs ...string) {
 	t.Helper()
 	out := w.try(t, id, expr)
@@ -137,7 +137,7 @@ func (w *world) root(t *testing.T, id, script string) {
 	}
 }
 
-// cli runs the command line against the daemon, and returns what it prints.
+// cli runs the command line against the daemon, and returns the output.
 func (w *world) cli(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), w.Forkd(), args...)
@@ -151,7 +151,8 @@ func (w *world) cli(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// branch makes a live snapshot of a sandbox and children of it, which end with the test.
+// branch makes a live snapshot of a sandbox, and children of it. They are removed at the end of the
+// test.
 func (w *world) branch(t *testing.T, id string, req api.BranchRequest) []api.SandboxInfo {
 	t.Helper()
 	res, err := w.Client.Branch(t.Context(), id, req)
@@ -176,7 +177,7 @@ func (w *world) branch(t *testing.T, id string, req api.BranchRequest) []api.San
 	return res.Children
 }
 
-// refusals are the lines of a sandbox's network log, as JSON.
+// refusals returns the lines of a sandbox's network log, as JSON.
 func (w *world) refusals(t *testing.T, id string) string {
 	t.Helper()
 	var all strings.Builder

@@ -19,21 +19,21 @@ import (
 	"github.com/forkd/forkd/test/mirrors"
 )
 
-// Hosts that serve packages. They have one address, as hosts of the same network of caches do, and
-// only their names tell them apart.
+// Hosts with packages. They share one address, like hosts of the same content delivery network, and
+// differ only by name.
 const (
 	debHost     = "deb.example.com"
 	pypiHost    = "pypi.example.com"
 	npmHost     = "npm.example.com"
-	strangeHost = "pypi.example.org" // the same as pypiHost, and not allowed
+	strangeHost = "pypi.example.org" // the same as pypiHost, but not allowed
 
 	mirrorAddr = "151.101.2.132"
 )
 
-// trusted is what guests must know of the mirrors.
+// trusted holds the mirrors' keys for guests.
 type trusted struct{ authority, debianKey []byte }
 
-// serveMirrors serves them over TLS, and over nothing else.
+// serveMirrors serves the mirrors, over TLS only.
 func serveMirrors(t testing.TB, in *nettest.Internet) trusted {
 	t.Helper()
 	debian, err1 := mirrors.NewDebian()
@@ -52,20 +52,20 @@ func serveMirrors(t testing.TB, in *nettest.Internet) trusted {
 	hosts.Handle(pypiHost+"/", pypi)
 	hosts.Handle(strangeHost+"/", pypi)
 	hosts.Handle(npmHost+"/", npm)
-	s := &http.Server{Handler: hosts, ErrorLog: log.New(io.Discard, "", 0)} // of handshakes that are to fail
+	s := &http.Server{Handler: hosts, ErrorLog: log.New(io.Discard, "", 0)} // for handshakes meant to fail
 	l := tls.NewListener(in.Listen(t, net.JoinHostPort(mirrorAddr, "443")), config)
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Close() })
 	return trusted{authority.PEM, debian.Key}
 }
 
-// installPatience is for one command. Where CPUs are emulated, Node.js alone takes its time to begin.
+// installPatience limits one command. Where CPUs are emulated, the start of Node.js alone is slow.
 const installPatience = 5 * time.Minute
 
-// authorityFile is where the guest has the authority's certificate.
+// authorityFile is the path of the authority's certificate in the guest.
 const authorityFile = "/usr/local/share/ca-certificates/mirrors.crt"
 
-// installEnv is what a user sets for a mirror of their own, whose authority the image does not know.
+// installEnv holds a user's variables for a private mirror with an authority unknown to the image.
 var installEnv = map[string]string{
 	"DEBIAN_FRONTEND":     "noninteractive",
 	"PIP_CERT":            authorityFile,
@@ -78,7 +78,7 @@ var installEnv = map[string]string{
 	"npm_config_update_notifier": "false",
 }
 
-// With nothing allowed but the mirrors, packages are installed with what they need, and run.
+// If only the mirrors are allowed, packages and their dependencies are installed, and run.
 func TestPackagesAreInstalledThroughThePolicy(t *testing.T) {
 	w := shared(t)
 	id := w.fork(t, parentTag, api.NetworkPolicy{Allow: []string{debHost + ":443", pypiHost + ":443", npmHost + ":443"}}).ID
@@ -101,7 +101,7 @@ func TestPackagesAreInstalledThroughThePolicy(t *testing.T) {
 	})
 	t.Run("pip", func(t *testing.T) {
 		w.wantInstalled(t, id, "root", "pip install --no-cache-dir "+mirrors.Hello, "Successfully installed")
-		// In the interpreter that was warm before there was the module.
+		// The interpreter was warm before the module existed.
 		if got := strings.TrimSpace(w.run(t, id, "import forkd_hello; print(forkd_hello.says())")); got != mirrors.PyPISays {
 			t.Errorf("the module says %q, want %q", got, mirrors.PyPISays)
 		}
@@ -124,10 +124,10 @@ func TestPackagesAreInstalledThroughThePolicy(t *testing.T) {
 	})
 }
 
-// curlUntrusted is curl's exit code for a certificate that nobody vouches for.
+// curlUntrusted is curl's exit code for an untrusted certificate.
 const curlUntrusted = 60
 
-// install runs a command in a sandbox as users do, for long if need be.
+// install runs a command in a sandbox as users do, with a long timeout.
 func (w *world) install(t *testing.T, id, user, command string) api.ExecResponse {
 	t.Helper()
 	began := time.Now()
@@ -140,7 +140,7 @@ func (w *world) install(t *testing.T, id, user, command string) api.ExecResponse
 	return r
 }
 
-// wantInstalled checks that a command ends well and says something.
+// wantInstalled runs a command, which must succeed, and searches its output for a text.
 func (w *world) wantInstalled(t *testing.T, id, user, command, want string) {
 	t.Helper()
 	if r := w.install(t, id, user, command); r.ExitCode != 0 || !strings.Contains(r.Stdout, want) {
@@ -149,7 +149,7 @@ func (w *world) wantInstalled(t *testing.T, id, user, command, want string) {
 	}
 }
 
-// putNode gives a sandbox Node.js with npm, which the image has not.
+// putNode installs Node.js with npm in a sandbox. The image does not have them.
 func (w *world) putNode(t *testing.T, id string) {
 	t.Helper()
 	for name, to := range map[string]string{"node": "/usr/local/bin/node", "npm.tgz": "/tmp/npm.tgz"} {

@@ -14,11 +14,11 @@ import (
 	"github.com/forkd/forkd/internal/domain/audit"
 )
 
-// back is how soon new flows work again when forkd-net has been killed.
+// back is the maximum time until new flows work after a kill of forkd-net.
 const back = 10 * time.Second
 
-// forkd-net comes back by itself. What it handed over goes on without it, what it relayed is over,
-// and what is new works.
+// forkd-net is restarted automatically. Flows handed over by it survive, relayed flows are reset,
+// and new flows work.
 func TestAKilledForkdNetComesBack(t *testing.T) {
 	w := shared(t)
 	p := injecting(secret, "example.com")
@@ -34,7 +34,7 @@ func TestAKilledForkdNetComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := w.try(t, w.guest, `relayed.recv(1).decode()`)
-	if out.Error != "ECONNRESET" { // and not an end, which would make a part look whole
+	if out.Error != "ECONNRESET" { // a normal end would make a partial download look complete
 		t.Errorf("a flow that it relayed: %s, want a reset", out)
 	}
 	w.wantText(t, w.guest, `exchange(handed, "after")`, "after")
@@ -48,18 +48,18 @@ func TestAKilledForkdNetComesBack(t *testing.T) {
 	if now := w.NetProcesses(); len(now) != 1 || slices.Equal(now, old) {
 		t.Errorf("processes of forkd-net: %v, before %v", now, old)
 	}
-	w.wantRefused(t, w.guest, `addresses("secret.example.org")`, "EAI_NONAME") // the policy is there again
-	// So is the secret, and the guest trusts the new certificate.
+	w.wantRefused(t, w.guest, `addresses("secret.example.org")`, "EAI_NONAME") // the policy is active again
+	// The secret is active again, and the guest trusts the new certificate.
 	w.trusts(t, w.guest)
 	w.wantText(t, w.guest, `fetch("https://example.com/?by=reborn", trusted)`, "the web")
 	w.far.wantRequest(t, "reborn", "the web", secret)
 }
 
-// Sandboxes have their network while there is no daemon, and the next one takes it over as it is. What was refused
-// meanwhile the next one has in its audit log.
+// Sandboxes keep their network while no daemon runs, and the next daemon adopts it unchanged. It
+// also writes the refusals of the meantime to its audit log.
 func TestFlowsOutliveAKilledDaemon(t *testing.T) {
 	w := shared(t, "example.com")
-	began := time.Now() // what was refused before may have been told to nobody: a test kills forkd-net, which kept it
+	began := time.Now() // earlier refusals may be unreported: a test kills forkd-net, which stores them
 	w.run(t, w.guest, `answerer = Answerer("example.com", `+handPort+`)`)
 	c := w.far.conn(t)
 	w.run(t, w.guest, `refused = Caller("`+other+`", `+echoPort+`)`)

@@ -30,16 +30,16 @@ func TestMain(m *testing.M) {
 
 const (
 	parentTag = "parent"
-	prefix    = "net" // of the daemon's directory; short, as sockets are below it
+	prefix    = "net" // of the daemon's directory; short, because sockets are below it
 )
 
 //go:embed testdata/guest.py
 var guestProgram string
 
-// ceiling is the operator's: all but one public address.
+// ceiling is the operator's ceiling: all public addresses except one.
 const ceiling = "default: public\ndeny: [" + forbidden + "]\n"
 
-// world is what the tests share.
+// world is the shared state of the tests.
 type world struct {
 	*harness.Daemon
 	once sync.Once
@@ -47,12 +47,12 @@ type world struct {
 	life *lifetime
 	far  *far
 
-	guest string // the sandbox that most tests use
+	guest string // the sandbox of most tests
 }
 
 var theWorld world
 
-// shared returns the daemon, whose one sandbox has a policy of these rules.
+// shared returns the daemon, and sets the policy of its sandbox to these rules.
 func shared(t *testing.T, allow ...string) *world {
 	t.Helper()
 	kvmtest.Require(t)
@@ -76,7 +76,7 @@ func (w *world) open(t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	d.NoOracle = true // what it compares is compared in test/oracle
+	d.NoOracle = true // test/oracle runs these comparisons
 	if err := errors.Join(d.WithNet(t), harness.PythonImage(t, d.Images())); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (w *world) open(t *testing.T) error {
 		return err
 	}
 	d.Flags = []string{"--net-ceiling", file, "--net-resolv-conf", w.far.resolvConf,
-		"--net-ca", ca, "--net-tap", tapPrefix + "*", "--log-level", "debug", // which says when an identity was confirmed
+		"--net-ca", ca, "--net-tap", tapPrefix + "*", "--log-level", "debug", // debug logs when an identity was confirmed
 		"--audit-log", filepath.Join(dir, "audit.log")}
 	w.Daemon = d
 	if err := d.Start(); err != nil {
@@ -117,7 +117,7 @@ func (w *world) makeGuest(t *testing.T) error {
 	return nil
 }
 
-// close stops the daemon, and the forkd-net that would outlive it for a minute.
+// close stops the daemon. It also stops forkd-net, which would outlive the daemon by a minute.
 func (w *world) close() error {
 	if w.Daemon == nil {
 		return nil
@@ -136,7 +136,7 @@ func (w *world) close() error {
 	return err
 }
 
-// lifetime lets what is made in the first test last until the end of all.
+// lifetime makes resources of the first test last until the end of all tests.
 type lifetime struct {
 	testing.TB
 	ends []func()

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// What a change of policy takes is cut while it runs, and what it leaves goes on.
+// A policy change cuts running flows that it denies, and leaves the others.
 func TestAChangeOfPolicyCutsWhatIsNoLongerAllowed(t *testing.T) {
 	w := shared(t, "example.com", "other.example.com")
 	w.run(t, w.guest, `
@@ -31,7 +31,7 @@ left = dial("other.example.com", `+echoPort+`)`)
 	w.wantRefused(t, w.guest, `addresses("example.com")`, "EAI_NONAME")
 }
 
-// fork makes one child of a snapshot with a policy of its own.
+// fork makes one child of a snapshot with its own policy.
 func (w *world) fork(t *testing.T, tag string, p api.NetworkPolicy) api.SandboxInfo {
 	t.Helper()
 	n := 1
@@ -55,7 +55,7 @@ func (w *world) narrower(t *testing.T, tag string) {
 	id := w.fork(t, tag, api.NetworkPolicy{Allow: []string{"other.example.com"}}).ID
 	w.wantText(t, id, `fetch("http://other.example.com/")`, "another host")
 	w.wantRefused(t, id, `addresses("example.com")`, "EAI_NONAME")
-	// The source resolved it, which the clone remembers; that allows nothing.
+	// The clone remembers a name resolved by the source. This allows no flow.
 	w.wantRefused(t, id, `dial("`+web+`", `+echoPort+`)`, "ECONNREFUSED")
 }
 

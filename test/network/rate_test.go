@@ -12,13 +12,14 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// rateMiB is MiB a second; what goes each way takes two seconds, and without the limit a moment.
+// rateMiB is in MiB per second. A transfer of rateSize takes two seconds, and without the limit a
+// moment.
 const (
 	rateMiB  = 2
 	rateSize = 4 << 20
 )
 
-// A sandbox is held to its rate each way, by forkd-net, and a child of a branch has it, too.
+// forkd-net limits a sandbox's rate in each direction. A child of a branch has the limit, too.
 func TestABandwidthLimitHoldsForASandboxAndThoseOfItsBranch(t *testing.T) {
 	w := shared(t, "example.com")
 	w.branch(t, w.guest, api.BranchRequest{Tag: "rate"})
@@ -50,7 +51,8 @@ func TestABandwidthLimitHoldsForASandboxAndThoseOfItsBranch(t *testing.T) {
 	}
 }
 
-// A tree of forks is held to its rate as one: who was forked, and who is by the next daemon.
+// treeHeldTo checks that a tree of forks shares one rate, including children forked by the next
+// daemon.
 func (w *world) treeHeldTo(t *testing.T) {
 	n := 1
 	res, err := w.Client.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: "rate", N: &n, GuestFork: true,
@@ -72,7 +74,7 @@ func (w *world) treeHeldTo(t *testing.T) {
 	w.heldTo(t, child, root.guestFork(t))
 }
 
-// heldTo has sandboxes, which share a rate, each send and then receive rateSize.
+// heldTo makes sandboxes with a shared rate each send and then receive rateSize.
 func (w *world) heldTo(t *testing.T, ids ...string) {
 	t.Helper()
 	began := time.Now()
@@ -88,8 +90,8 @@ func (w *world) heldTo(t *testing.T, ids ...string) {
 	}
 	all.Wait()
 	took := time.Since(began)
-	// All send, and at least the last receives after that. A quarter of a second each way is the burst, and a
-	// chunk may be under way.
+	// All send, and at least the last one receives after that. Each direction allows a burst of a
+	// quarter of a second, and a chunk may be in transit.
 	if least := time.Duration((len(ids)+1)*rateSize/(rateMiB<<20)-1) * time.Second; took < least {
 		t.Errorf("%d MiB each way of %d took %s, want at least %s", rateSize>>20, len(ids), took, least)
 	}

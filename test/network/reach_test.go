@@ -7,15 +7,15 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// What is allowed by name is reached by it, over HTTP and HTTPS.
+// A host allowed by name is reachable by this name, over HTTP and HTTPS.
 func TestAHostThatIsAllowedByNameIsReached(t *testing.T) {
 	w := shared(t, "example.com")
 	w.wantText(t, w.guest, `fetch("http://example.com/")`, "the web")
 	w.wantText(t, w.guest, `fetch("https://example.com/")`, "the web")
 }
 
-// A name that is not allowed is refused at once, never leaves the host, and the reason can be
-// read in the guest, with the command line and over the API.
+// Any other name is refused immediately and never leaves the host. The reason is available in the
+// guest, with the command line and over the API.
 func TestAnotherNameIsRefusedWithTheReason(t *testing.T) {
 	w := shared(t, "example.com")
 	w.wantRefused(t, w.guest, `addresses("secret.example.org")`, "EAI_NONAME")
@@ -49,7 +49,7 @@ func TestPolicyNoneRefusesAtOnce(t *testing.T) {
 	w.wantRefused(t, w.guest, `udp("`+web+`", `+echoPort+`, "hello")`, "EHOSTUNREACH", "ECONNREFUSED", "EACCES")
 }
 
-// curl and Python's requests are Debian's, as they come.
+// curl and Python's requests are Debian's, unchanged.
 func TestProgramsThatOthersWroteReachTheWeb(t *testing.T) {
 	w := shared(t, "example.com")
 	for program, script := range map[string]string{

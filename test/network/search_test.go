@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nowhere searches what the daemon and forkd-net have written since the source got its secret:
-// layers, which are the guest's memory and disk, manifests, receipts, logs. That it would be found is
-// shown by the canary, which the guest itself had.
+// nowhere searches all files written by the daemon and forkd-net since the source got its secret:
+// layers, with the guest's memory and disk, manifests, receipts, logs. The canary, which the guest
+// itself had, proves that the search would find it.
 func (s *source) nowhere(t *testing.T) {
 	var files []string
 	for _, dir := range []string{s.Data, filepath.Join(s.Run, "net")} {
@@ -40,11 +40,11 @@ func (s *source) nowhere(t *testing.T) {
 	t.Logf("%d files, %d MiB", len(files), size>>20)
 }
 
-// written are the files below a folder that were written to since a time.
+// written returns the files below a folder written since a time.
 func written(t *testing.T, dir string, since time.Time) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // it has gone meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // it was deleted meanwhile
 			return nil
 		}
 		if err != nil || !e.Type().IsRegular() {
@@ -62,7 +62,7 @@ func written(t *testing.T, dir string, since time.Time) (files []string) {
 	return files
 }
 
-// search looks for words in a file; holes, which disks are full of, are passed over.
+// search searches a file for words. It skips holes, which make up most of a disk.
 func search(file string, words ...string) (found map[string]bool, size int64, err error) {
 	found = map[string]bool{}
 	f, err := os.Open(file)
@@ -75,7 +75,7 @@ func search(file string, words ...string) (found map[string]bool, size int64, er
 	defer f.Close()
 	for at := int64(0); ; {
 		begin, err := f.Seek(at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) { // nothing but a hole is left
+		if errors.Is(err, unix.ENXIO) { // only a hole is left
 			return found, size, nil
 		}
 		if err != nil {
@@ -91,9 +91,9 @@ func search(file string, words ...string) (found map[string]bool, size int64, er
 	}
 }
 
-// searchPart notes which words are in what is read.
+// searchPart notes the words in a part of a file.
 func searchPart(r io.Reader, found map[string]bool, words []string) error {
-	const longest = 256 // of a word
+	const longest = 256 // length of a word
 	buf, kept := make([]byte, longest+1<<20), 0
 	for {
 		n, err := r.Read(buf[kept:])

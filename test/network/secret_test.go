@@ -7,10 +7,10 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// secret is a value that the host sets, and that no guest may ever have.
+// secret is a value set by the host. It must not occur in any guest.
 const secret = "Bearer c0ffee-5ec2e7-of-the-host"
 
-// injecting is a policy that sets it for hosts.
+// injecting returns a policy with the secret for hosts.
 func injecting(value string, hosts ...string) api.NetworkPolicy {
 	p := api.NetworkPolicy{Allow: []string{"example.com", "other.example.com", "impostor.test", web}}
 	for _, host := range hosts {
@@ -19,8 +19,8 @@ func injecting(value string, hosts ...string) api.NetworkPolicy {
 	return p
 }
 
-// A guest's programs make requests as ever, and the host that the policy names gets the secret; no
-// other host does, and nobody in the guest.
+// A guest's programs make normal requests, and the host named in the policy receives the secret. No
+// other host and no process in the guest receives it.
 func TestHeadersAreSetForTheNamedHostAlone(t *testing.T) {
 	w := shared(t)
 	holder := w.fork(t, parentTag, injecting(secret, "example.com", "impostor.test")).ID
@@ -46,14 +46,14 @@ func TestHeadersAreSetForTheNamedHostAlone(t *testing.T) {
 		w.far.wantNoRequest(t, "out")
 		w.wantText(t, holder, `handshake("other.example.com", 443, "other.example.com", "example.com", "in")[-12:]`,
 			"another host")
-		w.far.wantRequest(t, "in", "another host") // it is not the host that the secret is for
+		w.far.wantRequest(t, "in", "another host") // the secret is for another host
 	})
 	t.Run("a host that is not who it says", func(t *testing.T) { w.impostor(t, holder) })
 	t.Run("nobody tells the secret", func(t *testing.T) { w.untold(t, holder) })
 }
 
-// programsWithASecret: their own Authorization is overwritten, even if they have two. curl speaks
-// HTTP/2 and requests HTTP/1.1.
+// programsWithASecret checks that a program's own Authorization headers are overwritten, even two
+// of them. curl uses HTTP/2 and requests HTTP/1.1.
 func (w *world) programsWithASecret(t *testing.T, id string) {
 	for program, tc := range map[string]struct{ script, want string }{
 		"curl": {`curl -sS -H "Authorization: Bearer mine" -H "authorization: Bearer mine-too"` +
@@ -73,7 +73,8 @@ func (w *world) programsWithASecret(t *testing.T, id string) {
 	w.far.wantNoRequest(t, "misled")
 }
 
-// trusts waits until a guest was given the certificate for example.com, and has it as `trusted`.
+// trusts waits until a guest has received the certificate for example.com, and loads it as
+// `trusted`.
 func (w *world) trusts(t *testing.T, id string) {
 	t.Helper()
 	eventually(t, "certificate in "+id, func() bool {
@@ -82,7 +83,8 @@ func (w *world) trusts(t *testing.T, id string) {
 	})
 }
 
-// impostor: its certificate is for other names. The guest sees a reset, and can read why.
+// impostor connects to a host with a certificate for other names. The guest sees a reset, and can
+// read the reason.
 func (w *world) impostor(t *testing.T, id string) {
 	w.wantRefused(t, id, `fetch("https://impostor.test/?by=impostor", trusted)`, cut...)
 	w.far.wantNoRequest(t, "impostor")
@@ -96,7 +98,7 @@ func (w *world) impostor(t *testing.T, id string) {
 	}
 }
 
-// untold looks where the secret might be told: by the guest's processes, and by the host.
+// untold checks that neither the guest's processes nor the host reveal the secret.
 func (w *world) untold(t *testing.T, id string) {
 	r, err := w.Client.Exec(t.Context(), id, api.ExecRequest{User: "root", TimeoutSecs: patience.Seconds(),
 		Args: []string{"sh", "-c", `cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr "\0" "\n"`}})
@@ -122,7 +124,7 @@ func (w *world) untold(t *testing.T, id string) {
 			t.Errorf("%s tells the secret: %q", where, text)
 		}
 	}
-	// What was given out can be sent back, and the host has the secret still.
+	// The policy as returned can be sent back, and the host keeps the secret.
 	w.set(t, id, api.SetNetworkRequest{Network: &now.Network})
 	w.wantText(t, id, `fetch("https://example.com/?by=again", trusted)`, "the web")
 	w.far.wantRequest(t, "again", "the web", secret)

@@ -8,14 +8,14 @@ import (
 	"text/tabwriter"
 )
 
-// columns are what is looked at in each VM that a way makes (docs/inside/testing.md has them in words).
+// columns are the checks of each VM made in one way (docs/inside/testing.md describes them).
 var columns = []string{"recv", "datagram", "page", "listen", "policy", "secret", "state", "mac", "silent", "source"}
 
-// row is one way to another VM, and what was wrong with it, by column.
+// row is one way to make another VM, with its errors by column.
 type row struct {
 	name   string
 	wrongs map[string][]string
-	notes  map[string]string // instead of ok
+	notes  map[string]string // shown instead of ok
 }
 
 func newRow(name string) *row {
@@ -26,7 +26,7 @@ func (r *row) wrong(column, format string, args ...any) {
 	r.wrongs[column] = append(r.wrongs[column], fmt.Sprintf(format, args...))
 }
 
-// want notes an error, if it is one.
+// want records an error, if it is not nil.
 func (r *row) want(column string, err error) {
 	if err != nil {
 		r.wrong(column, "%v", err)
@@ -43,7 +43,7 @@ func (r *row) cell(column string) string {
 	return "ok"
 }
 
-// settle makes a test of each cell, and shows all of them as a table.
+// settle makes a subtest of each cell, and logs all of them as a table.
 func settle(t *testing.T, rows []*row) {
 	t.Helper()
 	var b strings.Builder

@@ -18,19 +18,19 @@ import (
 
 const (
 	tapPrefix = "fk-"
-	tapMAC    = "02:66:6f:72:6b:01" // of the gateway, as guests know it
+	tapMAC    = "02:66:6f:72:6b:01" // the gateway's address in guests
 	tapAddr   = "192.0.0.1"
 	guestAddr = "192.0.0.2"
 )
 
-// tap is an operator's: a device with the gateway's addresses, and Linux behind it.
+// tap is a tap of an operator: a device with the gateway's addresses, and Linux behind it.
 type tap struct {
 	name  string
-	conns chan net.Conn // to handPort
+	conns chan net.Conn // connections to handPort
 }
 
-// newTap makes one that lasts as long as the test. Its servers hear what comes from it alone, as
-// all taps have the same addresses.
+// newTap makes a tap for the duration of the test. Its servers accept connections only from this
+// tap, because all taps have the same addresses.
 func newTap(t *testing.T, name string) *tap {
 	t.Helper()
 	mac, err := net.ParseMAC(tapMAC)
@@ -113,10 +113,10 @@ func (w *world) forkOn(t *testing.T, tag, tap string) (api.SandboxInfo, error) {
 	return sb, nil
 }
 
-// tapBulk is how much goes each way over a tap.
+// tapBulk is the number of bytes in each direction over a tap.
 const tapBulk = 4 << 20
 
-// A sandbox on an operator's tap reaches what is there, and nothing of forkd's network.
+// A sandbox on an operator's tap reaches the hosts behind it, and no part of forkd's network.
 func TestASandboxOnATap(t *testing.T) {
 	w := shared(t)
 	first, second := newTap(t, tapPrefix+"0"), newTap(t, tapPrefix+"1")
@@ -140,7 +140,7 @@ func TestASandboxOnATap(t *testing.T) {
 	w.run(t, sb.ID, `answerer = Answerer("`+tapAddr+`", `+handPort+`)`)
 	held := next(t, first.conns)
 	w.run(t, sb.ID, `download = Download("`+tapAddr+`", `+handPort+`)`)
-	next(t, first.conns) // which sends nothing
+	next(t, first.conns) // sends no data
 	const tag = "tapped"
 	w.branch(t, sb.ID, api.BranchRequest{Tag: tag, Mode: api.BranchLive})
 	wantEcho(t, held, "after the branch")
@@ -178,7 +178,7 @@ func TestASandboxOnATap(t *testing.T) {
 	})
 }
 
-// passes checks a lot of bytes, each way.
+// passes transfers many bytes in each direction and checks them.
 func (w *world) passes(t *testing.T, id string) {
 	t.Helper()
 	intact := value[struct{ Up, Down bool }](t, w, id, `bulk("`+tapAddr+`", `+bulkPort+`, `+strconv.Itoa(tapBulk)+`)`)
@@ -187,7 +187,7 @@ func (w *world) passes(t *testing.T, id string) {
 	}
 }
 
-// wantReset checks what became of the download of a VM that was just made.
+// wantReset expects a reset of the download of a new VM.
 func (w *world) wantReset(t *testing.T, id, what string) {
 	t.Helper()
 	if end := value[*outcome](t, w, id, `download.out`); end == nil || end.Error != "ECONNRESET" {

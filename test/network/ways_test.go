@@ -13,30 +13,31 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// children is how many a live branch forks here.
+// children is the number of children of a live branch here.
 const children = 3
 
 const (
 	branchTag = "network"
-	// canary is what the source sends itself; memory and disk are searched for it as for the secret.
+	// canary is a value sent by the source itself. Memory and disk are searched for it, as for the
+	// secret.
 	canary = "Bearer ca7a12y-of-the-source"
-	// secretOfChild is for a clone that is given one.
+	// secretOfChild is the secret of a clone.
 	secretOfChild = "Bearer c0ffee-of-the-child"
 )
 
-// source is the sandbox that the others come from, with all that is open in it.
+// source is the origin of all other sandboxes, with all its open connections.
 type source struct {
 	*world
 	id     string
 	began  time.Time
-	stream *stream  // of its download
-	client net.Conn // of its server
+	stream *stream  // the data of its download
+	client net.Conn // a client of its server
 	before netState
-	macs   map[string]string // by MAC, whose it is
+	macs   map[string]string // the owner, by MAC
 }
 
-// Whatever way leads from a sandbox to another VM: the source keeps what it has open, and the other
-// begins with a network that works, a policy, and none of the source's connections and secrets.
+// Whichever way makes another VM from a sandbox, the source keeps its open connections. The other
+// VM begins with a working network, a policy, and none of the source's connections and secrets.
 func TestEveryWayToAnotherVM(t *testing.T) {
 	s := newSource(t)
 	var rows []*row
@@ -76,7 +77,7 @@ func TestEveryWayToAnotherVM(t *testing.T) {
 	for _, r := range rows[3:] {
 		r.notes["silent"] = "-"
 	}
-	rows[4].notes["recv"], rows[4].notes["datagram"] = "-", "-" // it is the source that is looked at
+	rows[4].notes["recv"], rows[4].notes["datagram"] = "-", "-" // this row checks the source itself
 	s.whole(t, rows)
 	settle(t, rows)
 	t.Run("the secret is in no snapshot, log or receipt", func(t *testing.T) { s.nowhere(t) })
@@ -111,10 +112,10 @@ func newSource(t *testing.T) *source {
 	return s
 }
 
-// netState is what guest.py's state tells.
+// netState is the output of state in guest.py.
 type netState map[string]any
 
-// met is what guest.py's met tells.
+// met is the output of met in guest.py.
 type met struct {
 	Recv                           *outcome
 	Datagram, Page, Secure, Denied outcome
@@ -122,7 +123,7 @@ type met struct {
 	Later                          bool
 }
 
-// clone looks at another VM of the source, first of all at what it inherited.
+// clone checks another VM of the source, beginning with its inherited state.
 func (s *source) clone(t *testing.T, r *row, id string) {
 	t.Helper()
 	m := s.another(t, r, id, "met('"+id+"')")
@@ -133,7 +134,7 @@ func (s *source) clone(t *testing.T, r *row, id string) {
 	r.want("secret", s.far.request(id, "the web", "mine"))
 }
 
-// another looks at what every VM that was just made has in common.
+// another makes the checks for every new VM.
 func (s *source) another(t *testing.T, r *row, id, expr string) met {
 	t.Helper()
 	m := value[met](t, s.world, id, expr)
@@ -159,7 +160,7 @@ func (s *source) another(t *testing.T, r *row, id, expr string) met {
 	return m
 }
 
-// same compares what a guest knows of its network, but the MAC.
+// same compares a guest's view of its network with the source's, except for the MAC.
 func (s *source) same(r *row, id string, now netState) {
 	for what := range s.before {
 		if was, is := fmt.Sprint(s.before[what]), fmt.Sprint(now[what]); was != is && what != "mac" {
@@ -168,7 +169,7 @@ func (s *source) same(r *row, id string, now netState) {
 	}
 }
 
-// echoes asks a sandbox's server, which listens on eth0 alone, as a new client.
+// echoes connects to a sandbox's server, which listens on eth0 only, as a new client.
 func (s *source) echoes(t *testing.T, id string) error {
 	c, err := s.Client.DialPort(t.Context(), id, 8001)
 	if err != nil {
@@ -178,7 +179,7 @@ func (s *source) echoes(t *testing.T, id string) error {
 	return echo(c, "to "+id)
 }
 
-// goesOn looks at the source once more: what it had open is open, and it is the same.
+// goesOn checks the source again: its connections are open, and its state is the same.
 func (s *source) goesOn(t *testing.T, r *row) {
 	t.Helper()
 	r.want("source", echo(s.client, "after "+r.name))
@@ -198,7 +199,7 @@ func (s *source) goesOn(t *testing.T, r *row) {
 	s.same(r, s.id, now.State)
 }
 
-// guestFork has the source's guest fork it.
+// guestFork makes the source's guest fork it.
 func (s *source) guestFork(t *testing.T) (child string) {
 	r, err := s.Client.Exec(t.Context(), s.id, api.ExecRequest{Args: []string{"forkd-fork", "1"}, TimeoutSecs: patience.Seconds()})
 	out := strings.Fields(r.Stdout)
@@ -213,7 +214,7 @@ func (s *source) guestFork(t *testing.T) (child string) {
 	return out[1]
 }
 
-// rollback puts a clone back, which has a secret by now and connections of its own.
+// rollback rolls back a clone with a secret and its own connections.
 func (s *source) rollback(t *testing.T, r *row, id string) {
 	p := injecting(secretOfChild, "example.com")
 	s.set(t, id, api.SetNetworkRequest{Network: &p})
@@ -241,13 +242,13 @@ func (s *source) rollback(t *testing.T, r *row, id string) {
 	s.goesOn(t, r)
 }
 
-// newDaemon kills the daemon: the next one takes the source over as it is.
+// newDaemon kills the daemon. The next daemon adopts the source unchanged.
 func (s *source) newDaemon(t *testing.T, r *row) {
 	s.End(syscall.SIGKILL)
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s.client = s.dialed(t, s.id, 8001) // the way in was the daemon's
+	s.client = s.dialed(t, s.id, 8001) // the old connection ended with the daemon
 	s.goesOn(t, r)
 	r.want("listen", s.echoes(t, s.id))
 	s.wantText(t, s.id, `fetch("https://example.com/?by=adopted", trusted)`, "the web")
@@ -257,7 +258,7 @@ func (s *source) newDaemon(t *testing.T, r *row) {
 	}
 }
 
-// silent looks when the clones first sent anything.
+// silent checks the time of the clones' first packets.
 func (s *source) silent(t *testing.T, which map[*row][]string) {
 	var all []string
 	for _, list := range which {
@@ -271,7 +272,7 @@ func (s *source) silent(t *testing.T, which map[*row][]string) {
 	}
 }
 
-// whole ends the source's download, which every way has left alone, and compares its bytes.
+// whole ends the source's download, which must have survived every way, and compares its bytes.
 func (s *source) whole(t *testing.T, rows []*row) {
 	size, sum := s.stream.end(t)
 	end := s.downloaded(t, s.id)

@@ -1,4 +1,5 @@
-// Package openapi has schemathesis, unmodified, try the API against its own document: what is
-// documented, what is not, and what nobody would send, with the keys of three who see different
-// things. It runs where scripts/schemathesis.sh has installed it, over an engine without VMs.
+// Package openapi runs schemathesis, unmodified, against the API and its own document. It sends
+// documented, undocumented and nonsensical requests, with the keys of three callers with different
+// access. It runs where scripts/schemathesis.sh has installed schemathesis, over an engine without
+// VMs.
 package openapi

@@ -33,10 +33,10 @@ import (
 
 const token = "0123456789abcdef0123456789abcdef"
 
-// planted is in the names of all that is acme's.
+// planted is part of the names of all of acme's objects.
 const planted = "planted7"
 
-// daemon is a server with an operator and two tenants: acme has things, evil has keys.
+// daemon is a server with an operator and two tenants: acme has objects, evil has only keys.
 type daemon struct {
 	t        *testing.T
 	url      string
@@ -44,18 +44,19 @@ type daemon struct {
 	keys     *keys.Store
 	evilKeys map[string]bool
 
-	names    map[string][]string     // of things that are there, by the parameter of paths that names them
-	theirs   []string                // acme's of those
+	names    map[string][]string     // names of existing objects, by path parameter
+	theirs   []string                // the ones of acme
 	routes   *http.ServeMux          // finds a request's operation
 	statuses map[string]map[int]bool // by operation
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	requests int
-	strange  map[string]bool // statuses that were told of
-	wrong    []string        // what was answered and should not
+	strange  map[string]bool // reported statuses
+	wrong    []string        // wrong answers
 }
 
-// crowd is how many sandboxes there can be: lists are read with each request for one, by a slow reader.
+// crowd is the maximum number of sandboxes: each request for a sandbox reads lists, and the reader
+// is slow.
 const crowd = 30
 
 func newDaemon(t *testing.T) *daemon {
@@ -107,7 +108,7 @@ func (d *daemon) key(tenant string, scopes principal.Scopes, q keys.Quotas) stri
 	return text
 }
 
-// watch reads along: what fails inside, and what evil is told.
+// watch checks all answers for internal errors and for data that evil must not see.
 func (d *daemon) watch(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &tee{ResponseWriter: w, status: 200}
@@ -115,7 +116,7 @@ func (d *daemon) watch(next http.Handler) http.Handler {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.requests++
-		d.engine.FinishAll() // nobody else does, and the next might wait for it
+		d.engine.FinishAll() // otherwise snapshots would never finish, and the next request might wait
 		shown := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		about := func(name string) bool { return strings.Contains(r.URL.Path, name) }
 		if d.evilKeys[shown] && rec.status < 400 && slices.ContainsFunc(d.theirs, about) {
@@ -130,10 +131,10 @@ func (d *daemon) watch(next http.Handler) http.Handler {
 	})
 }
 
-// anywhere are statuses that no route has to document: they come before it.
+// anywhere lists statuses that no route has to document: they are sent before routing.
 var anywhere = []int{400, 401, 403, 405, 413, 429}
 
-// judge is called with mu held.
+// judge checks one answer. The caller must hold mu.
 func (d *daemon) judge(op string, status int, text string) {
 	known := d.statuses[op]
 	if status == 500 || known != nil && !known[status] && !slices.Contains(anywhere, status) {
@@ -145,7 +146,7 @@ func (d *daemon) judge(op string, status int, text string) {
 	}
 }
 
-// documented notes which statuses each operation may answer, as the document says.
+// documented records the statuses of each operation from the document.
 func (d *daemon) documented(server *httpapi.Server) {
 	d.t.Helper()
 	var doc struct {
@@ -162,7 +163,7 @@ func (d *daemon) documented(server *httpapi.Server) {
 		for method, op := range methods {
 			all := map[int]bool{}
 			for status := range op.Responses {
-				n, _ := strconv.Atoi(status) // the default is 0
+				n, _ := strconv.Atoi(status) // 0 for the default
 				all[n] = true
 			}
 			name := strings.ToUpper(method) + " " + path
@@ -234,13 +235,13 @@ func (d *daemon) make(auth, tag string) (names []string) {
 	return names
 }
 
-// Operations that are left out: streams, which do not end, and what ends the key that is shown.
+// Operations to leave out: streams, which do not end, and operations that end the key in use.
 const (
 	streams = "events|connect-port-.*|agent-.*"
 	ownKeys = "revoke-key|rotate-key"
 )
 
-// patience is for all that one key is tried for.
+// patience bounds the whole run of one key.
 const patience = 20 * time.Minute
 
 func TestSchemathesis(t *testing.T) {
@@ -255,7 +256,7 @@ func TestSchemathesis(t *testing.T) {
 	for _, who := range []struct {
 		name string
 		key  func(*daemon) string
-		not  string // operations that are left out
+		not  string // operations to leave out
 	}{
 		{"operator", func(*daemon) string { return token }, streams},
 		{"tenant", func(d *daemon) string {
@@ -264,7 +265,7 @@ func TestSchemathesis(t *testing.T) {
 		{"reader", func(d *daemon) string { return d.key("evil", principal.Read, keys.Quotas{}) }, streams},
 	} {
 		t.Run(who.name, func(t *testing.T) {
-			d := newDaemon(t) // of its own: the operator ends what others are not to be told of
+			d := newDaemon(t) // a separate daemon: the operator deletes objects of the others
 			text := who.key(d)
 			d.evilKeys[text] = text != token
 			d.theirs = d.make(d.key("acme", principal.All, keys.Quotas{}), planted)
@@ -278,7 +279,7 @@ func TestSchemathesis(t *testing.T) {
 	}
 }
 
-// try has schemathesis send its requests with a key.
+// try makes schemathesis send its requests with a key.
 func (d *daemon) try(program, examples, text, not string) {
 	t := d.t
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -292,14 +293,14 @@ func (d *daemon) try(program, examples, text, not string) {
 		"--checks", "status_code_conformance,content_type_conformance,response_schema_conformance",
 		"--max-examples", examples, "--request-timeout", "20", "--continue-on-failure", "--no-color",
 		"--suppress-health-check", "all")
-	cmd.Dir = t.TempDir() // it keeps files beside itself
+	cmd.Dir = t.TempDir() // it writes files to its directory
 	cmd.Args = append(cmd.Args, strings.Fields(os.Getenv("FORKD_SCHEMATHESIS_ARGS"))...)
 	names, err := json.Marshal(d.names)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd.Env = append(os.Environ(), "SCHEMATHESIS_HOOKS=hooks", "PYTHONPATH="+hooks, "FORKD_TRY_NAMES="+string(names))
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr // as it comes: it takes minutes
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr // unbuffered, because it takes minutes
 	if err := cmd.Run(); err != nil {
 		t.Error(err)
 	}

@@ -19,18 +19,18 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// Bounds of the churn.
+// Limits of the churn.
 const (
 	churners      = 4
 	churnTime     = 25 * time.Second
 	mostSandboxes = 8
-	mostBetween   = 12 // things that are done between two restarts
-	cutOff        = 1  // the exit code of a daemon whose requests were not over 10 s after SIGTERM
+	mostBetween   = 12 // operations between two restarts
+	cutOff        = 1  // the exit code of a daemon with requests that lasted longer than 10 s after SIGTERM
 )
 
-// Forks, branches, programs, rollbacks and kills, all at once, while the daemon is stopped or killed and
-// started again and again. Nothing is refused for a reason that is not there, the oracle is
-// content, all that is listed at the end works, and nothing is left when it is deleted.
+// Forks, branches, programs, rollbacks and kills run in parallel, while the daemon is repeatedly
+// stopped or killed and started. No request is refused without a valid reason, the oracle finds no
+// mismatch, everything listed at the end works, and there are no leftovers after its deletion.
 func TestChurn(t *testing.T) {
 	kvmtest.Soak(t)
 	d := daemon(t)
@@ -58,21 +58,21 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// churn is what the workers share.
+// churn is the state that the workers share.
 type churn struct {
 	t       *testing.T
 	d       *harness.Daemon
 	epoch   atomic.Int64 // odd while the daemon is down
 	refused atomic.Int64
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	did map[string]int
-	// killed are the sandboxes that a worker has tried to kill. If the daemon ends in the midst of
-	// that, the next one finds a sandbox whose VM is gone, and lists it as failed.
+	// killed holds the sandboxes that a worker has tried to kill. If the daemon ends during a kill,
+	// the next one finds a sandbox without its VM, and lists it as failed.
 	killed map[string]bool
 }
 
-// restart ends and starts the daemon until ctx does, and leaves it running.
+// restart ends and starts the daemon until ctx ends, and leaves it running.
 func (c *churn) restart(ctx context.Context, random *rand.Rand) (n int) {
 	for {
 		if !c.progress(ctx, 1+random.IntN(mostBetween)) {
@@ -93,8 +93,8 @@ func (c *churn) restart(ctx context.Context, random *rand.Rand) (n int) {
 	}
 }
 
-// progress waits until so many more things are done: on a slow machine a daemon that is ended
-// every few seconds does none. It is false when ctx has ended.
+// progress waits until the given number of further operations are done. On a slow machine a daemon
+// that is ended every few seconds completes none. It returns false when ctx has ended.
 func (c *churn) progress(ctx context.Context, more int) bool {
 	for wanted := c.done() + more; c.done() < wanted; {
 		select {
@@ -115,7 +115,7 @@ func (c *churn) done() (n int) {
 	return n
 }
 
-// act does one thing to what there is.
+// act performs one operation.
 func (c *churn) act(ctx context.Context, random *rand.Rand, tag string) {
 	before := c.epoch.Load()
 	what, err := c.try(ctx, random, tag)
@@ -124,7 +124,7 @@ func (c *churn) act(ctx context.Context, random *rand.Rand, tag string) {
 		c.mu.Lock()
 		c.did[what]++
 		c.mu.Unlock()
-	case ctx.Err() != nil: // the end came in between
+	case ctx.Err() != nil: // the end of the test came in between
 	case c.mayBe(err, before):
 		c.refused.Add(1)
 		time.Sleep(10 * time.Millisecond) // elapses: there may be no daemon to ask
@@ -133,7 +133,7 @@ func (c *churn) act(ctx context.Context, random *rand.Rand, tag string) {
 	}
 }
 
-// mayBe tells whether an error is no wonder: another worker was faster, or the daemon was not there.
+// mayBe reports whether an error is expected: another worker was faster, or the daemon was down.
 func (c *churn) mayBe(err error, before int64) bool {
 	if down := before%2 == 1 || c.epoch.Load() != before; down {
 		return !strings.Contains(err.Error(), "oracle")
@@ -141,7 +141,7 @@ func (c *churn) mayBe(err error, before int64) bool {
 	return slices.Contains([]api.Code{api.CodeNotFound, api.CodeConflict, api.CodeBusy, api.CodeGuestGone}, client.CodeOf(err))
 }
 
-// try draws what to do, and does it.
+// try chooses an operation at random, and performs it.
 func (c *churn) try(ctx context.Context, random *rand.Rand, tag string) (string, error) {
 	sbs, err := c.d.Client.ListSandboxes(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func (c *churn) try(ctx context.Context, random *rand.Rand, tag string) (string,
 	return "delete", c.delete(ctx, random)
 }
 
-// tryKill notes that a sandbox is going to be killed.
+// tryKill records that a sandbox is about to be killed.
 func (c *churn) tryKill(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +215,7 @@ func (c *churn) branch(ctx context.Context, random *rand.Rand, id, tag string) e
 	return err
 }
 
-// delete deletes a snapshot, if nothing needs it.
+// delete deletes a random unused snapshot.
 func (c *churn) delete(ctx context.Context, random *rand.Rand) error {
 	tags, err := c.d.Client.ListSnapshots(ctx)
 	if err != nil {
@@ -228,7 +228,7 @@ func (c *churn) delete(ctx context.Context, random *rand.Rand) error {
 	return c.d.Client.DeleteSnapshot(ctx, s.Tag, client.DeleteOptions{})
 }
 
-// whole checks all that is listed when the dust has settled.
+// whole checks everything that is listed after the churn has ended.
 func (c *churn) whole() {
 	c.t.Helper()
 	sound(c.t, c.d, c.killed)
@@ -253,7 +253,7 @@ func (c *churn) whole() {
 			c.t.Errorf("snapshot %s is %s: %v", s.Tag, s.Status, s.Warning)
 		}
 	}
-	for range min(3, len(tags)) { // some of those that were made in the turmoil
+	for range min(3, len(tags)) { // some of the snapshots made during the churn
 		s := tags[rand.IntN(len(tags))]
 		sb := c.d.Fork(c.t, s.Tag, 1)[0]
 		c.d.Shell(c.t, sb.ID, "true")

@@ -9,20 +9,20 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// guest is a sandbox and what is known of it.
+// guest is a sandbox with its expected state.
 type guest struct {
 	id   string
-	mark string // last left in its memory and on its disk; empty: none
-	sum  string // of its data; empty: it has none
+	mark string // the last mark in its memory and on its disk; empty if there is none
+	sum  string // of its data; empty if it has none
 
-	mayFork      bool   // itself
-	origin, base string // tags that it was forked from, and that it lies over now; empty: none that is known
+	mayFork      bool   // its guest may fork it
+	origin, base string // tags of its origin and of its current base; empty if unknown
 }
 
-// load is what a guest writes, all the time and unasked.
+// load is a continuous stream of writes in a guest.
 type load struct {
 	name   string
-	script string // of the loop's body
+	script string // body of the loop
 }
 
 var loads = []load{
@@ -33,7 +33,7 @@ var loads = []load{
 	{"the disk", "dd if=/dev/urandom of=/root/noise bs=64k count=16 conv=notrunc 2>/dev/null; sync"},
 }
 
-// put has a guest write from now on what l says, in place of what it wrote before.
+// put starts a load in a guest, and stops the one before.
 func (l load) put(t *testing.T, d *harness.Daemon, id string) {
 	t.Helper()
 	script := "[ -f /dev/shm/writer ] && kill $(cat /dev/shm/writer) 2>/dev/null; rm -f /dev/shm/writer; "
@@ -43,23 +43,23 @@ func (l load) put(t *testing.T, d *harness.Daemon, id string) {
 	d.Shell(t, id, script+"true")
 }
 
-// leave leaves a new mark in a guest.
+// leave stores a new mark in a guest.
 func (g *guest) leave(t *testing.T, d *harness.Daemon, n int) {
 	t.Helper()
 	g.mark = strconv.Itoa(n)
 	d.Shell(t, g.id, fmt.Sprintf("echo %s > /dev/shm/mark; echo %s > /root/mark", g.mark, g.mark))
 }
 
-// fill gives a guest n KiB of data of its own.
+// fill stores n KiB of private data in a guest.
 func (g *guest) fill(t *testing.T, d *harness.Daemon, n int) {
 	t.Helper()
 	g.sum = d.Shell(t, g.id, fmt.Sprintf("dd if=/dev/urandom of=/dev/shm/data bs=1k count=%d 2>/dev/null; md5sum < /dev/shm/data", n))
 }
 
-// asks is what answers prints: who it is and what it has.
+// asks prints the guest's identity and state, for answers.
 const asks = "hostname; cat /dev/shm/mark /root/mark 2>/dev/null; [ ! -f /dev/shm/data ] || md5sum < /dev/shm/data"
 
-// answers checks that a guest is itself and has what its source had.
+// answers checks that a guest has its own identity and its source's state.
 func (g *guest) answers(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	want := g.id + "\n"
@@ -72,7 +72,7 @@ func (g *guest) answers(t *testing.T, d *harness.Daemon) {
 	}
 }
 
-// copyAs is what a sandbox is that has all that the guest has.
+// copyAs returns the expected state of a copy of the guest.
 func (g *guest) copyAs(id, tag string) *guest {
 	return &guest{id: id, mark: g.mark, sum: g.sum, origin: tag, base: tag}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// The evidence that a soak gathers of a guest that hangs names the place in the guest's kernel, its clocks and
-// its lineage. This one does not hang: it is idle, and its layers are whole.
+// The evidence of a soak on a hanging guest names the position in the guest's kernel, its clocks
+// and its lineage. This guest does not hang: it is idle, and its layers are intact.
 func TestEvidenceOfAGuest(t *testing.T) {
 	d := daemon(t)
 	t.Cleanup(func() { clean(t, d) })
@@ -33,7 +33,8 @@ func TestEvidenceOfAGuest(t *testing.T) {
 	}
 }
 
-// noHangs looks for guests that hang until the test ends, and fails it with the evidence of the first.
+// noHangs checks for hanging guests until the test ends, and fails the test with the evidence on
+// the first.
 func noHangs(t *testing.T, d *harness.Daemon) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -46,11 +47,11 @@ func noHangs(t *testing.T, d *harness.Daemon) {
 			case <-time.After(5 * time.Second): // elapses: a hang lasts
 			}
 			hung, err := d.Hung(ctx)
-			if err != nil || len(hung) == 0 { // there may be no daemon to ask
+			if err != nil || len(hung) == 0 { // the daemon may be down
 				continue
 			}
 			text, err := d.Evidence(ctx, hung[0].ID, answering(ctx, d, hung[0].ID))
-			if err != nil && strings.Count(text, "==") < 3 { // killed, or the daemon was
+			if err != nil && strings.Count(text, "==") < 3 { // the guest or the daemon was killed
 				continue
 			}
 			t.Errorf("%s hangs: %s (%v)\n%s", hung[0].ID, hung[0].Warning, err, text)
@@ -60,7 +61,8 @@ func noHangs(t *testing.T, d *harness.Daemon) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-// answering is a sandbox of the parent's boot, as all here, but the one that hangs; empty: there is none.
+// answering returns another sandbox than the hanging one, or an empty string. All sandboxes here
+// come from the parent's boot.
 func answering(ctx context.Context, d *harness.Daemon, but string) string {
 	list, _ := d.Client.ListSandboxes(ctx)
 	for _, sb := range list {

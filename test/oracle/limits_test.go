@@ -9,17 +9,17 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// tooShort is a pause that no branch can keep, in ms.
+// tooShort is a pause limit in ms that no branch can meet.
 const tooShort = 0.001
 
-// A branch whose limit lets it end its rounds at once, after one that had rounds:
-// every page of the source's own is in it all the same.
+// A branch with a limit that lets it end its rounds immediately follows a branch with rounds. It
+// must still contain every private dirty page of the source.
 func TestALaterBranchWithALargerPauseLimit(t *testing.T) {
 	d := daemon(t)
 	t.Cleanup(func() { clean(t, d) })
 	for _, c := range []struct {
 		name   string
-		limits []float64 // of the branches, in ms; 0: none
+		limits []float64 // of the branches, in ms; 0 means no limit
 	}{
 		{"none, then 300 ms", []float64{0, 300}},
 		{"one that cannot be kept, then 300 ms as the error says", []float64{tooShort, 300}},
@@ -35,7 +35,7 @@ func TestALaterBranchWithALargerPauseLimit(t *testing.T) {
 	}
 }
 
-// branchWithin branches a guest. A child is itself, and has what the source had.
+// branchWithin branches a guest. The child must have its own identity and the source's state.
 func (g *guest) branchWithin(t *testing.T, d *harness.Daemon, limit float64) {
 	t.Helper()
 	res, err := d.Client.Branch(t.Context(), g.id, api.BranchRequest{MaxPauseMS: limit, N: 1})

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// Bounds of the pauses.
+// Limits of the pauses.
 const (
 	pausers      = 4 // workers
 	wantedPauses = 8
@@ -26,12 +26,12 @@ const (
 	pauseTime    = 40 * time.Second
 )
 
-// counting has a guest count, and write over memory and disk, until its end.
+// counting makes a guest count, and write over memory and disk, until it ends.
 const counting = `echo %s > /root/name
 (i=0; while :; do i=$((i+1)); echo $i > /dev/shm/count; dd if=/dev/urandom of=/dev/shm/load bs=64k count=4 2>/dev/null
 echo $i > /root/count; sleep 0.05; done) >/dev/null 2>&1 </dev/null &`
 
-// pausing is what the workers share.
+// pausing is the state that the workers share.
 type pausing struct {
 	t      *testing.T
 	d      *harness.Daemon
@@ -39,16 +39,17 @@ type pausing struct {
 	guests []*pausedGuest
 }
 
-// pausedGuest is one sandbox, which one worker has at a time.
+// pausedGuest is one sandbox, used by one worker at a time.
 type pausedGuest struct {
 	id string
 
-	mu    sync.Mutex // guards what follows, and the turns
-	count int        // that it had reached
+	mu    sync.Mutex // guards count, and excludes other workers
+	count int        // last value that was read
 }
 
-// Sandboxes that work are paused and resumed, again and again, by a call or by whoever wants something of them, several at
-// once. Each goes on where it was; the oracle compares what each pause captured.
+// Busy sandboxes are paused and resumed repeatedly, several in parallel. A resume is an explicit
+// call or follows a request to the sandbox. Each sandbox continues from its last state. The oracle
+// compares the capture of each pause.
 func TestPausesUnderLoad(t *testing.T) {
 	d := daemon(t)
 	seed := kvmtest.Seed(t)
@@ -93,7 +94,7 @@ func (p *pausing) populate(n int) {
 			p.d.Shell(p.t, sb.ID, fmt.Sprintf(counting, sb.ID))
 			p.guests = append(p.guests, &pausedGuest{id: sb.ID})
 		}
-		if n > atOnce { // most of many are paused at any time: all at work would leave none of the others a CPU
+		if n > atOnce { // most are paused at any time; if all were busy, none would get enough CPU time
 			for _, sb := range res.OK() {
 				if _, err := p.life().Pause(p.t.Context(), sb.ID, api.PauseRequest{}); err != nil {
 					p.t.Fatal(err)
@@ -105,7 +106,7 @@ func (p *pausing) populate(n int) {
 
 func (p *pausing) life() client.Life { return client.Life{Client: p.d.Client} }
 
-// once pauses a sandbox, after it was resumed if it was paused.
+// once pauses a sandbox. It first resumes the sandbox if it is paused.
 func (p *pausing) once(random *rand.Rand) error {
 	g := p.guests[random.IntN(len(p.guests))]
 	if !g.mu.TryLock() {
@@ -119,7 +120,7 @@ func (p *pausing) once(random *rand.Rand) error {
 			return fmt.Errorf("resume %s: %w", g.id, err)
 		}
 	}
-	if err := g.look(ctx, p.d.Client); err != nil { // which resumes it as well
+	if err := g.look(ctx, p.d.Client); err != nil { // also resumes it
 		return err
 	}
 	if _, err := p.life().Pause(ctx, g.id, api.PauseRequest{}); err != nil {
@@ -132,7 +133,7 @@ func (p *pausing) once(random *rand.Rand) error {
 	return nil
 }
 
-// look asks a guest who it is, and how far it has come: it is never less than it was.
+// look reads a guest's name and count. The count must never decrease.
 func (g *pausedGuest) look(ctx context.Context, c *client.Client) error {
 	r, err := c.Exec(ctx, g.id, api.ExecRequest{Args: []string{"sh", "-c", "cat /root/name /dev/shm/count"},
 		TimeoutSecs: patience.Seconds()})
@@ -143,7 +144,7 @@ func (g *pausedGuest) look(ctx context.Context, c *client.Client) error {
 	if len(words) == 0 || words[0] != g.id {
 		return fmt.Errorf("%s says that it is %q %s", g.id, r.Stdout, r.Stderr)
 	}
-	if len(words) < 2 { // between the file's being emptied and written
+	if len(words) < 2 { // the guest was rewriting the file
 		return nil
 	}
 	count, err := strconv.Atoi(words[1])

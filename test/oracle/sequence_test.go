@@ -14,17 +14,17 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// Bounds of a sequence.
+// Limits of a sequence.
 const (
 	wantedSteps  = 40
-	fewestSteps  = 15 // however slow the machine
+	fewestSteps  = 15 // even on a slow machine
 	mostGuests   = 4
 	mostTags     = 8
 	mostFilled   = 6 << 10 // KiB of data in one guest
 	sequenceTime = 60 * time.Second
 )
 
-// sequence is one walk: what there is, and what is known of it.
+// sequence is one random walk, with its expected state.
 type sequence struct {
 	t      *testing.T
 	d      *harness.Daemon
@@ -32,19 +32,18 @@ type sequence struct {
 	steps  int
 	guests []*guest
 	tags   map[string]taken
-	names  []string // of tags, in order: a map's would not be the seed's
+	names  []string // of tags, in order: the order of a map would not follow the seed
 }
 
-// taken is what is known of a snapshot.
+// taken is the expected state of a snapshot.
 type taken struct {
-	has   *guest // what its source had
-	of    string // the sandbox that was branched; empty: none
-	below string // the tag that it was built on; empty: none
+	has   *guest // the state of its source
+	of    string // the sandbox that was branched, or empty
+	below string // the tag that it was built on, or empty
 }
 
-// After each of tens of random steps, all that were touched answer, and the
-// oracle has compared every snapshot. Branches of one source differ in mode and
-// limit, which is what a capture can go wrong by.
+// After each of tens of random steps, all affected guests answer, and the oracle has compared every
+// snapshot. Branches of one source differ in mode and limit, because these affect the capture.
 func TestRandomSequences(t *testing.T) {
 	d := daemon(t)
 	seed := kvmtest.Seed(t)
@@ -67,7 +66,7 @@ func TestRandomSequences(t *testing.T) {
 	}
 }
 
-// step draws one.
+// step makes one random step.
 func (s *sequence) step() {
 	s.t.Helper()
 	if len(s.guests) == 0 {
@@ -103,7 +102,7 @@ func (s *sequence) say(format string, args ...any) {
 func (s *sequence) guest() *guest { return s.guests[s.random.IntN(len(s.guests))] }
 func (s *sequence) tag() string   { return s.names[s.random.IntN(len(s.names))] }
 
-// adopt takes children on, and has them answer.
+// adopt records children, and checks their answers.
 func (s *sequence) adopt(tag string, children []api.SandboxInfo) {
 	s.t.Helper()
 	for _, sb := range children {
@@ -122,14 +121,14 @@ func (s *sequence) fork() {
 	s.forkOf(tag)
 }
 
-// forkOf makes a child that may fork itself.
+// forkOf makes a child whose guest may fork it.
 func (s *sequence) forkOf(tag string) {
 	s.t.Helper()
 	s.adopt(tag, s.d.Fork(s.t, tag, 1))
 	s.guests[len(s.guests)-1].mayFork = true
 }
 
-// disturb changes what a guest has and does before it is branched.
+// disturb changes a guest's state and load before it is branched.
 func (s *sequence) disturb(g *guest) string {
 	g.leave(s.t, s.d, s.steps+1)
 	if s.random.IntN(3) == 0 {
@@ -143,7 +142,7 @@ func (s *sequence) disturb(g *guest) string {
 	return l.name
 }
 
-// limits of the pause, in ms. The shortest can hardly be kept here.
+// limits are pause limits, in ms. Branches here can hardly meet the shortest.
 var limits = []float64{0, 1, 300, 2000}
 
 func (s *sequence) branch() {
@@ -161,7 +160,7 @@ func (s *sequence) branch() {
 	res, err := s.d.Client.Branch(s.t.Context(), g.id, req)
 	s.say("branch %s: %s, %.0f ms, writes %s: %d rounds, %d bytes, %v", g.id, req.Mode, req.MaxPauseMS, writes, res.Rounds, res.BytesWritten, err)
 	if client.CodeOf(err) == api.CodeConflict && req.MaxPauseMS > 0 && strings.Contains(err.Error(), "pause") {
-		req.MaxPauseMS = limits[2+s.random.IntN(2)] // as the hint says
+		req.MaxPauseMS = limits[2+s.random.IntN(2)] // follows the hint in the error
 		if res, err = s.d.Client.Branch(s.t.Context(), g.id, req); client.CodeOf(err) == api.CodeConflict && strings.Contains(err.Error(), "pause") {
 			s.say("  and not within %.0f ms either", req.MaxPauseMS)
 			g.answers(s.t, s.d)
@@ -189,7 +188,7 @@ func (s *sequence) keep(tag string, made taken) {
 	s.names = append(s.names, tag)
 }
 
-// line are the tags that a guest may be rolled back to: those that it came from, and those of itself.
+// line returns the tags that a guest may be rolled back to: its ancestry, and its own branches.
 func (s *sequence) line(g *guest) (out []string) {
 	for _, tag := range s.names {
 		if s.tags[tag].of == g.id || s.under(g.origin, tag) || s.under(g.base, tag) {
@@ -199,7 +198,7 @@ func (s *sequence) line(g *guest) (out []string) {
 	return out
 }
 
-// under tells whether a tag is another one or one that that is built on.
+// under reports whether tag is lower, or is built on it.
 func (s *sequence) under(tag, lower string) bool {
 	for tag != "" && tag != lower {
 		tag = s.tags[tag].below
@@ -235,7 +234,7 @@ func (s *sequence) compact() {
 
 func (s *sequence) guestFork() {
 	g := s.guest()
-	if !g.mayFork { // a child of a branch's own call
+	if !g.mayFork { // a child of a branch request
 		s.branch()
 		return
 	}
@@ -245,7 +244,7 @@ func (s *sequence) guestFork() {
 	if len(said) != 2 || said[0] != "0" {
 		s.t.Fatalf("forkd-fork in %s printed %q", g.id, said)
 	}
-	child := g.copyAs(said[1], "") // of a snapshot in between, which is gone soon
+	child := g.copyAs(said[1], "") // child of an intermediate snapshot, which is deleted soon
 	child.mayFork = true
 	s.guests = append(s.guests, child)
 	child.answers(s.t, s.d)
@@ -261,7 +260,7 @@ func (s *sequence) kill() {
 	s.guests = slices.Delete(s.guests, i, i+1)
 }
 
-// remove deletes a snapshot that nobody needs; false: there is none but the parent.
+// remove deletes an unused snapshot. It returns false if only the parent is left.
 func (s *sequence) remove() bool {
 	for _, i := range s.random.Perm(len(s.names)) {
 		tag := s.names[i]
@@ -270,7 +269,7 @@ func (s *sequence) remove() bool {
 		}
 		err := s.d.Client.DeleteSnapshot(s.t.Context(), tag, client.DeleteOptions{})
 		if client.CodeOf(err) == api.CodeConflict {
-			continue // children of it run, or snapshots lie over it
+			continue // it has running children, or snapshots built on it
 		}
 		if err != nil {
 			s.t.Fatalf("delete %s: %v", tag, err)

@@ -20,9 +20,9 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// A restored guest is told that all its connections are gone, which its driver acts on while
-// sockets open and close. Hundreds do, in the source when it is branched, and in the children from
-// the moment that they have a socket device. No guest's kernel may stumble over it.
+// A restored guest gets the message that all its connections are gone. Its driver acts on it while
+// sockets open and close. Hundreds of sockets do so, in the source during a branch, and in the
+// children as soon as they have a socket device. No guest kernel may report an error.
 func TestStreamsInFlight(t *testing.T) {
 	kvmtest.Soak(t)
 	d := daemon(t)
@@ -73,17 +73,17 @@ func TestStreamsInFlight(t *testing.T) {
 	}
 }
 
-// Bounds of a storm.
+// Limits of a storm.
 const (
 	stormers   = 16
 	heldByEach = 16
-	// A stormer rests so many times as long as its last dial took: a storm without lulls took every
-	// CPU, and a guest's answer a minute.
+	// Each stormer rests for a multiple of its last dial's time. Without these rests the storm used
+	// every CPU, and a guest's answer took a minute.
 	lull = 7
-	gust = 3 * time.Millisecond // the shortest lull
+	gust = 3 * time.Millisecond // the shortest rest
 )
 
-// storm opens and closes connections to the agents of all VMs that there are, in all ways.
+// storm opens and closes connections to the agents of all VMs, in all ways.
 type storm struct {
 	d      *harness.Daemon
 	quit   chan struct{}
@@ -103,14 +103,15 @@ func startStorm(d *harness.Daemon, seed uint64) *storm {
 	return s
 }
 
-// stop ends it and tells how many streams there were, and at once.
+// stop ends the storm. It returns the number of streams, and the maximum number open at the same
+// time.
 func (s *storm) stop() (opened, most int64) {
 	s.once.Do(func() { close(s.quit) })
 	s.ended.Wait()
 	return s.opened.Load(), s.most.Load()
 }
 
-// busy waits until a storm has begun, or begun anew.
+// busy waits until the storm has opened 2*stormers more streams.
 func (s *storm) busy(t *testing.T) {
 	t.Helper()
 	for end, want := time.Now().Add(patience), s.opened.Load()+2*stormers; s.opened.Load() < want; time.Sleep(10 * time.Millisecond) {
@@ -155,7 +156,7 @@ func (s *storm) rage(random *rand.Rand) {
 	}
 }
 
-// dial opens a stream to one of the VMs and does something with it.
+// dial opens a stream to one of the VMs and uses it.
 func (s *storm) dial(random *rand.Rand) net.Conn {
 	vms := s.d.VMDirs()
 	if len(vms) == 0 {
@@ -168,7 +169,7 @@ func (s *storm) dial(random *rand.Rand) net.Conn {
 	}
 	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
 	fmt.Fprintf(c, "CONNECT %d\n", agentproto.AgentPort)
-	if random.IntN(4) == 0 { // gone before it is there
+	if random.IntN(4) == 0 { // closed before the connection is complete
 		c.Close()
 		s.opened.Add(1)
 		return nil

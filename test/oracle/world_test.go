@@ -21,7 +21,7 @@ const (
 
 var patience = harness.Patience()
 
-// shared is the daemon of all tests here, with a parent of busybox that has a disk.
+// shared is the daemon of all tests here. Its parent is a busybox image with a disk.
 var shared struct {
 	once sync.Once
 	err  error
@@ -64,7 +64,7 @@ func start(t *testing.T) (err error) {
 	if err := harness.PutSmallImage(t, shared.d.Images(), imageName, sb); err != nil {
 		return err
 	}
-	shared.d.Flags = []string{"--identity-timeout", "3m"} // guests share few CPUs with all that goes on here
+	shared.d.Flags = []string{"--identity-timeout", "3m"} // guests share few CPUs with all other work here
 	if err := shared.d.Start(); err != nil {
 		return err
 	}
@@ -72,8 +72,8 @@ func start(t *testing.T) (err error) {
 	return err
 }
 
-// sound checks that no guest has complained on its console, and none has ended but those
-// that were told to.
+// sound checks that no guest kernel has reported an error on its console, and that no sandbox has
+// ended except the ones in told.
 func sound(t *testing.T, d *harness.Daemon, told map[string]bool) {
 	t.Helper()
 	for _, said := range d.Trouble() {
@@ -91,7 +91,7 @@ func sound(t *testing.T, d *harness.Daemon, told map[string]bool) {
 	}
 }
 
-// clean kills all sandboxes and deletes all snapshots but the parent.
+// clean kills all sandboxes and deletes all snapshots except the parent.
 func clean(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	ctx := context.Background()
@@ -113,7 +113,7 @@ func clean(t *testing.T, d *harness.Daemon) {
 		for _, s := range tags {
 			if s.Tag != parentTag {
 				left++
-				err = d.Client.DeleteSnapshot(ctx, s.Tag, client.DeleteOptions{}) // those with children go in a later round
+				err = d.Client.DeleteSnapshot(ctx, s.Tag, client.DeleteOptions{}) // parents go in a later round
 			}
 		}
 		if left == 0 {

@@ -1,5 +1,5 @@
-// Package pressure proves that a sandbox takes only its share: two hundred children, of which one in
-// ten does its worst at once, and the others answer all the same. It runs against a real daemon with
-// real VMs, two minutes of siege in `make test` and longer in a soak. What a limit says and how it is
-// refused is tested in test/e2e.
+// Package pressure proves that a sandbox takes only its share: of two hundred children one in ten
+// attacks, all in parallel, and the others still answer. It runs against a real daemon with real
+// VMs, with two minutes of siege in `make test` and more in a soak. test/e2e tests the limits'
+// values and errors.
 package pressure

@@ -16,19 +16,19 @@ import (
 
 const (
 	crowd     = 200 // children
-	hostile   = 20  // of them
-	memoryMiB = 96  // that a hostile one may have
-	treeMiB   = 256 // and all that it forks
+	hostile   = 20  // attackers among them
+	memoryMiB = 96  // memory limit of an attacker
+	treeMiB   = 256 // limit of an attacker with all its forks
 )
 
-// answerWithin bounds one eval of a peaceful child while the others do their worst: a thousand times
-// what it takes in quiet, as the test's machine has two CPUs and is itself emulated.
+// answerWithin bounds one eval of a peaceful child during the attacks. It is a thousand times the
+// value without load, because the test's machine has two CPUs and is itself emulated.
 const answerWithin = 30 * time.Second
 
-// flat is by how much the daemon's own memory may grow in the siege.
+// flat is the maximum growth of the daemon's own memory during the siege.
 const flat = 48 << 20
 
-// Attacks, each a program that ends by force only.
+// The attacks. Each is a program that only a kill ends.
 var (
 	//go:embed testdata/memory.py
 	memory string
@@ -88,27 +88,27 @@ func TestOneInTenDoesItsWorst(t *testing.T) {
 	w.close()
 }
 
-// siege is all attacks, under way.
+// siege holds the running attacks.
 type siege struct {
 	stop context.CancelFunc
 	all  sync.WaitGroup
 }
 
-// end lets the attackers go; what they left running in their guests goes on.
+// end stops the attackers' requests. Programs in their guests continue.
 func (s *siege) end() {
 	s.stop()
 	s.all.Wait()
 }
 
-// attack has each of the hostile begin, in turn with each attack.
+// attack starts an attack in each attacker, with each kind of attack in turn.
 func (w *world) attack(ids []string) *siege {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	s := &siege{stop: cancel}
 	for i, id := range ids {
 		program := attacks[i%len(attacks)].program
 		s.all.Go(func() {
-			// In the warm interpreter, which is there at once. It may end in any way: with its guest's agent,
-			// or its VM.
+			// The attack runs in the warm interpreter, which needs no start. It may end in any way,
+			// with its guest's agent or its VM.
 			r, err := w.Client.Eval(ctx, id, api.EvalRequest{Code: program, TimeoutSecs: 3600})
 			if ctx.Err() == nil {
 				w.t.Logf("%s, %s: %+v, %v", id, attacks[i%len(attacks)].name, r, err)
@@ -119,8 +119,8 @@ func (w *world) attack(ids []string) *siege {
 	return s
 }
 
-// wantEnds waits until those that take memory were ended for it, and checks what the others are:
-// running, or ended with a reason.
+// wantEnds waits until the attackers of memory were ended by their limit. It checks that each other
+// attacker runs, or has ended with a reason.
 func (w *world) wantEnds(ids []string) {
 	limited := fmt.Sprintf("memory limit of %d MiB reached", memoryMiB)
 	var list map[string]api.SandboxInfo

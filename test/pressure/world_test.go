@@ -39,7 +39,7 @@ func open(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Measured = true // nothing is branched but by a guest's forks, which are compared elsewhere
+	d.Measured = true // only guests' forks make snapshots here, and other suites compare them
 	if err := d.WithNet(t); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func open(t *testing.T) *world {
 	return w
 }
 
-// close ends the daemon, and looks for what it left.
+// close ends the daemon, and checks for leftovers.
 func (w *world) close() {
 	if !w.Running() {
 		return
@@ -74,7 +74,7 @@ func (w *world) close() {
 	}
 }
 
-// fork makes children; those with a limit may fork themselves.
+// fork makes children. With a limit of the tree, their guests may fork them.
 func (w *world) fork(limits api.SandboxLimits, memoryMiB, n int) (ids []string) {
 	w.t.Helper()
 	req := api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, SandboxLimits: limits,
@@ -95,7 +95,7 @@ func (w *world) fork(limits api.SandboxLimits, memoryMiB, n int) (ids []string) 
 	return ids
 }
 
-// listed are all sandboxes, with what they use.
+// listed returns all sandboxes with their usage.
 func (w *world) listed() map[string]api.SandboxInfo {
 	w.t.Helper()
 	list, err := w.Client.ListSandboxes(w.t.Context())
@@ -109,7 +109,7 @@ func (w *world) listed() map[string]api.SandboxInfo {
 	return out
 }
 
-// times are how long evals took, in order.
+// times are the durations of evals, in order.
 type times []time.Duration
 
 func (t times) max() time.Duration { return t[len(t)-1] }
@@ -119,7 +119,7 @@ func (t times) String() string {
 	return fmt.Sprintf("%d evals, p50 %s, p99 %s, the slowest %s", len(t), at(0.5), at(0.99), at(1))
 }
 
-// sweep asks each sandbox for the value of an expression, four at a time.
+// sweep evaluates an expression in each sandbox, four in parallel.
 func (w *world) sweep(ids []string) times {
 	var all sync.WaitGroup
 	took := make(times, len(ids))
@@ -145,7 +145,7 @@ func (w *world) sweep(ids []string) times {
 	return took
 }
 
-// daemonMemory is the anonymous memory of the daemon and forkd-net.
+// daemonMemory returns the anonymous memory of the daemon and forkd-net.
 func (w *world) daemonMemory() (sum int64) {
 	w.t.Helper()
 	for _, pid := range append(w.NetProcesses(), w.PID()) {
@@ -163,7 +163,7 @@ func (w *world) daemonMemory() (sum int64) {
 	return sum
 }
 
-// troubleOf is what peaceful guests' kernels complain about.
+// troubleOf returns the errors from peaceful guests' kernels.
 func (w *world) troubleOf(ids []string) (out []string) {
 	for _, id := range ids {
 		name := w.VMDir(id)

@@ -1,4 +1,5 @@
-// Package reboot boots a host of VMs anew: a machine of the test's own, with sandboxes that are paused in it and others that
-// run. It drives the machine from outside, as its user does, by the programs in bin. It has no code of its own but tests.
-// The trap: the machine takes memory of this host and half a minute to fill; it is removed at the end, whatever happens.
+// Package reboot reboots a host of VMs: a separate machine with paused and running sandboxes. It
+// drives the machine from outside, as its user does, with the programs in bin. It contains only
+// tests. The trap: the machine takes memory of this host and half a minute to fill. The test always
+// removes it at the end.
 package reboot

@@ -20,19 +20,19 @@ const (
 	tag       = "pyagent"
 	nPaused   = 50
 	nRunning  = 20
-	dueSecs   = 5 // the deadline of one that is paused, which passes while the host is booted
+	dueSecs   = 5 // deadline of a paused sandbox, which passes during the reboot
 	patience  = 6 * time.Minute
-	callLimit = patience // they wait for one another, and each for its turn
+	callLimit = patience // calls wait for one another and for their turn
 )
 
-// world is a machine of the test's own.
+// world is a machine for this test only.
 type world struct {
 	t    *testing.T
 	name string
 	c    *client.Client
 }
 
-// forkd runs the program that `make build` made.
+// forkd runs the program from `make build`.
 func (w *world) forkd(args ...string) []byte {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), patience)
@@ -95,7 +95,7 @@ func (w *world) fork(n int, l api.SandboxLife) (ids []string) {
 	return ids
 }
 
-// each does something to many at once, as many as there are.
+// each calls do for many IDs, several in parallel.
 func each(ids []string, do func(id string)) {
 	const atOnce = 4
 	turns := make(chan struct{}, atOnce)
@@ -107,8 +107,8 @@ func each(ids []string, do func(id string)) {
 	all.Wait()
 }
 
-// The host is booted: what was paused goes on, by traffic and all at once, what ran is listed as ended by that, and a
-// deadline that passed meanwhile was kept.
+// After a reboot of the host, paused sandboxes resume on traffic, all in parallel. Sandboxes that
+// ran are listed as ended by the reboot. A deadline that passed meanwhile has been applied.
 func TestAHostIsRebooted(t *testing.T) {
 	kvmtest.Soak(t)
 	w := &world{t: t, name: kvmtest.Machine(t) + "-reboot"}

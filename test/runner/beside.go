@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// beside is work that only computes: it runs in the processor time that the tests in the
-// machine leave, at the lowest priority, and is shown when both are over.
+// beside is work that needs only CPU time. It uses the CPU time left by the tests in the machine,
+// at the lowest priority. Its output is shown after both have ended.
 type beside struct {
 	out         bytes.Buffer
 	cross, fuzz results
 	done        chan struct{}
 }
 
-// startBeside begins with what is left to do when the plain tests are over.
+// startBeside starts the phases that are left after the plain tests.
 func startBeside(ctx context.Context, o options) *beside {
 	b := &beside{done: make(chan struct{})}
 	go func() {
@@ -30,14 +30,14 @@ func startBeside(ctx context.Context, o options) *beside {
 	return b
 }
 
-// wait returns when all is done, and shows it.
+// wait waits until all phases have ended, and shows their output.
 func (b *beside) wait(out io.Writer) {
 	<-b.done
 	_, _ = b.out.WriteTo(out)
 }
 
-// lowly is a command of the lowest priority, in a session of its own: the kernel shares
-// the processor between sessions first (sched_autogroup), and the machine has another.
+// lowly returns a command with the lowest priority, in a separate session. The kernel divides the
+// CPU time between sessions first (sched_autogroup), and the machine has another session.
 func lowly(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nice", append([]string{"-n", "19", name}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -46,12 +46,12 @@ func lowly(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runLowly runs such a command.
+// runLowly runs a command from lowly.
 func runLowly(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// Not every kernel has it, nor may everybody.
+	// Some kernels lack this file, and some users may not write it.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte("19"), 0)
 	return cmd.Wait()
 }

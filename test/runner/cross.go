@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// platform is another system that packages must compile for. Nothing runs there:
-// the README says what that leaves untested.
+// platform is another system that packages must compile for. No test runs there. The README lists
+// the resulting gaps.
 type platform struct {
 	goos, goarch string
 	packages     []string
 }
 
-// platforms: on Linux all is compiled; elsewhere what speaks to a daemon.
+// platforms returns the platforms. For Linux it lists all packages, for others the packages that
+// talk to a daemon.
 func platforms() []platform {
 	toDaemon := []string{"./cmd/forkd", "./client/...", "./api/..."}
 	return []platform{
@@ -50,7 +51,7 @@ func (p platform) build(ctx context.Context, to io.Writer) error {
 	return runLowly(cmd)
 }
 
-// cross is that phase alone: `make cross`.
+// cross runs only this phase: `make cross`.
 func cross(ctx context.Context, _ options) error {
 	began := time.Now()
 	var sum summary

@@ -19,7 +19,7 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// goTest runs `go test -json` and collects what became of each test.
+// goTest runs `go test -json` and collects the result of each test.
 func goTest(ctx context.Context, env []string, args ...string) results {
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
@@ -37,7 +37,7 @@ func goTest(ctx context.Context, env []string, args ...string) results {
 	return r
 }
 
-// pipeTo runs a command and gives its stdout to a reader.
+// pipeTo runs a command and passes its stdout to a reader.
 func pipeTo(cmd *exec.Cmd, read func(io.Reader) error) error {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -51,21 +51,21 @@ func pipeTo(cmd *exec.Cmd, read func(io.Reader) error) error {
 	return errors.Join(cmd.Wait(), readErr)
 }
 
-// maxKept bounds what is kept of one test's output; the beginning and the end
-// of a flood are enough to find its cause.
+// maxKept bounds the kept output of one test. The beginning and the end of a long output are enough
+// to find its cause.
 const maxKept = 64 << 10
 
-// slowTest is how many seconds a test may take that is not worth a line: a suite has to pay
-// for its minutes, so they are shown.
+// slowTest is the duration in seconds from which a test is listed, so that the cost of each suite
+// is visible.
 const slowTest = 10
 
-// collector turns events into results and shows what failed.
+// collector turns events into results and shows failures.
 type collector struct {
 	results
 	out     io.Writer
 	output  map[test][]byte
 	dropped map[test]int
-	failing map[string]int // tests that failed, by package
+	failing map[string]int // number of failed tests, by package
 }
 
 func newCollector(out io.Writer) *collector {
@@ -92,7 +92,7 @@ func (c *collector) read(r io.Reader) error {
 func (c *collector) line(line []byte) {
 	var e event
 	if json.Unmarshal(line, &e) != nil {
-		_, _ = c.out.Write(line) // not an event: somebody wrote past the test
+		_, _ = c.out.Write(line) // not an event: a test wrote to stdout directly
 		return
 	}
 	c.event(e)
@@ -130,8 +130,8 @@ func (c *collector) pass(t test, e event) {
 	c.forget(t)
 }
 
-// fail shows a test's output. A package fails with its tests; by itself only if
-// none of them did: it did not build, crashed, or ran into its limit.
+// fail shows a test's output. A package fails with its tests. It counts as a failure itself only if
+// no test failed: it did not build, crashed, or reached its time limit.
 func (c *collector) fail(t test, e event) {
 	if t.name != "" {
 		c.failing[t.pkg]++
@@ -143,7 +143,7 @@ func (c *collector) fail(t test, e event) {
 		c.failed = append(c.failed, t.pkg+" (package)")
 	}
 	c.show(t)
-	for other := range c.output { // tests that had begun when the binary ended
+	for other := range c.output { // tests that were running when the binary ended
 		if other.pkg == t.pkg {
 			c.show(other)
 		}
@@ -172,8 +172,8 @@ func (c *collector) forget(t test) {
 	delete(c.dropped, t)
 }
 
-// skipReason takes the reason out of a skipped test's output, which has the
-// form "    file.go:12: reason" between the lines of the test's own name.
+// skipReason extracts the reason from a skipped test's output. It has the form "    file.go:12:
+// reason" between the lines with the test's name.
 func skipReason(output string) string {
 	var reason []string
 	for line := range strings.Lines(output) {

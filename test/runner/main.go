@@ -1,11 +1,10 @@
-// Command runner is `make test`: it runs every test of the module and judges
-// the skips. First vet; then plain `go test ./...`; then every test that skipped
-// once more, where KVM is real (the host, or the machine), and those that drive a machine
-// from outside: a skip there is a failure. Beside these, at the lowest priority, the builds
-// for other platforms and each fuzz target briefly. It owns the order and the summary; the
-// tests are go test's. Only the Makefile calls it. The trap: the last line is read by
-// programs, so it is "N passed, N failed". With -soak it is `make soak` instead: the
-// suites that draw their steps, for as long as one likes.
+// Command runner is `make test`: it runs every test of the module and checks the skips. It first
+// runs vet, then plain `go test ./...`. Then it runs every skipped test again where KVM is real
+// (the host, or the machine), and the tests that drive a machine from outside. A skip there is a
+// failure. In parallel and at the lowest priority, it builds for other platforms and runs each fuzz
+// target briefly. It owns the order and the summary; go test owns the tests. Only the Makefile
+// calls it. The trap: programs read the last line, so it is "N passed, N failed". With -soak it is
+// `make soak`: it runs the randomised suites for any duration.
 package main
 
 import (
@@ -59,11 +58,11 @@ type options struct {
 	packages                 []string
 }
 
-// errFailed says that tests failed; they have been shown.
+// errFailed reports failed tests, whose details were already printed.
 var errFailed = errors.New("tests failed")
 
-// run is the list of the phases. A phase with failures does not stop the next
-// ones: the summary shows all that is wrong.
+// run runs the phases in order. A failing phase does not stop the next ones, so the summary shows
+// all failures.
 func run(ctx context.Context, o options) error {
 	began := time.Now()
 	var sum summary

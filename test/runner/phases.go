@@ -27,7 +27,7 @@ func phaseOn(out io.Writer, format string, args ...any) {
 	fmt.Fprintf(out, "\n== "+format+"\n", args...)
 }
 
-// vet counts as one test.
+// vet runs go vet. It counts as one test.
 func vet(ctx context.Context, o options) results {
 	phase("go vet")
 	began := time.Now()
@@ -41,16 +41,16 @@ func vet(ctx context.Context, o options) results {
 	return r
 }
 
-// plainPhase is what a contributor runs: no KVM, no fixtures.
+// plainPhase runs the tests as a contributor does: without KVM and fixtures.
 func plainPhase(ctx context.Context, o options) results {
 	phase("go test")
-	// Images are built for real here: make test has installed what that needs.
+	// Images are really built here: make test has installed the tools.
 	env := []string{"FORKD_TEST_KVM=", "FORKD_TEST_FIXTURES=", "FORKD_TEST_MACHINE=", "FORKD_TEST_IMAGE=1"}
 	return goTest(ctx, env, append([]string{"-timeout", "10m"}, o.packages...)...)
 }
 
-// kvmPhase runs the tests that skipped where KVM is real, as many packages at a time
-// as -lanes says: much of each is waiting, and one keeps one CPU of the machine busy.
+// kvmPhase runs the skipped tests where KVM is real, with -lanes packages in parallel. Tests spend
+// much of their time waiting, and one package keeps one CPU of the machine busy.
 func kvmPhase(ctx context.Context, o options, again map[string][]string) (results, string) {
 	if len(again) == 0 {
 		return results{}, "none"
@@ -88,9 +88,8 @@ func machinePhase(ctx context.Context, o options, again map[string][]string) res
 	return total
 }
 
-// rerun runs the named tests of each package, so many packages at a time; a
-// skip is a failure now. Those with the most tests begin, as a long one that
-// begins last keeps all waiting.
+// rerun runs the named tests of each package, lanes packages in parallel. A skip is a failure now.
+// Packages with the most tests start first, because a long one at the end would delay the phase.
 func rerun(ctx context.Context, lanes int, env, args []string, again map[string][]string) results {
 	var total results
 	var mu sync.Mutex // guards total
@@ -114,8 +113,8 @@ func rerun(ctx context.Context, lanes int, env, args []string, again map[string]
 	return total
 }
 
-// longestFirst orders packages: the black-box suites, which are few tests that take minutes
-// each, and then by the number of tests.
+// longestFirst sorts packages: first the black-box suites, with few tests of some minutes each, and
+// then by the number of tests.
 func longestFirst(again map[string][]string) []string {
 	suite := func(pkg string) int {
 		if strings.Contains(pkg, "/test/") {
@@ -128,7 +127,7 @@ func longestFirst(again map[string][]string) []string {
 	})
 }
 
-// bench is how go test is called where KVM is real.
+// bench holds the arguments of go test where KVM is real.
 type bench struct {
 	onHost    bool
 	env, args []string
@@ -154,7 +153,7 @@ func (o options) bench(ctx context.Context) (bench, error) {
 		b.onHost = true
 		return b, nil
 	}
-	b.env = append(b.env, "FORKD_TEST_JAIL=strict") // package harness: the machine can do all of it
+	b.env = append(b.env, "FORKD_TEST_JAIL=strict") // package harness: the machine supports all of it
 	b.args = append(b.args, "-exec", fmt.Sprintf("%s machine test-exec --name %s --timeout %s", forkd, o.machine, o.limit))
 	return b, nil
 }
@@ -176,11 +175,10 @@ func decide(ctx context.Context, forkd string) (string, error) {
 	return d.Decision.Where, nil
 }
 
-// fuzzPhase gives every fuzz target a few thousand inputs: enough to notice a
-// parser that its own seeds or their neighbours break. Inputs are counted and not
-// timed, since a -fuzztime that is a duration can end in "context deadline
-// exceeded" with nothing found (golang.org/issue/75804); an input that hangs is
-// stopped by the package's limit.
+// fuzzPhase runs every fuzz target with a few thousand inputs. This is enough to find a parser that
+// fails on its seeds or on similar inputs. The limit is a number of inputs, because a -fuzztime
+// with a duration can end in "context deadline exceeded" without a finding
+// (golang.org/issue/75804). The package's time limit stops an input that hangs.
 func fuzzPhase(ctx context.Context, o options, to io.Writer) results {
 	if o.fuzzInputs == 0 {
 		return results{}
@@ -207,7 +205,7 @@ func fuzzPhase(ctx context.Context, o options, to io.Writer) results {
 	return total
 }
 
-// fuzz runs one target and returns what it printed.
+// fuzz runs one target and returns its output.
 func fuzz(ctx context.Context, o options, t test) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
@@ -220,7 +218,7 @@ func fuzz(ctx context.Context, o options, t test) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// fuzzTargets asks the test binaries: nothing has to be listed by hand.
+// fuzzTargets lists the fuzz targets of the test binaries.
 func fuzzTargets(ctx context.Context, o options) ([]test, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-list", "^Fuzz"}, o.packages...)...)
 	cmd.Stderr = os.Stderr

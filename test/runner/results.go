@@ -16,34 +16,33 @@ type test struct{ pkg, name string }
 
 func (t test) String() string { return t.pkg + " " + t.name }
 
-// top is the test function that a subtest belongs to.
+// top returns the test function of a subtest.
 func (t test) top() string {
 	name, _, _ := strings.Cut(t.name, "/")
 	return name
 }
 
-// skip is a skipped test and what it said.
+// skip is a skipped test with its reason.
 type skip struct {
 	test
 	reason string
 }
 
-// forMachine reports whether the test drives a machine from outside. All other
-// skips get their chance where KVM is real: there is root and a cgroup tree of
-// one's own as well.
+// forMachine reports whether the test drives a machine from outside. All other skipped tests can
+// run where KVM is real, because there they also have root rights and a cgroup tree.
 func (s skip) forMachine() bool { return strings.HasPrefix(s.reason, kvmtest.MachineMark) }
 
-// results of one phase.
+// results holds the results of one phase.
 type results struct {
 	passed  int
-	failed  []string // one line each; details were printed as they came
+	failed  []string // one line each; details were already printed
 	skipped []skip
 	took    time.Duration
 	tally   tally
 }
 
-// waiting returns the test functions to run again, by package: those that drive
-// a machine, or the others.
+// waiting returns the test functions to run again, by package: either the ones that drive a
+// machine, or the others.
 func (r results) waiting(forMachine bool) map[string][]string {
 	again := map[string][]string{}
 	for _, s := range r.skipped {
@@ -57,7 +56,7 @@ func (r results) waiting(forMachine bool) map[string][]string {
 	return again
 }
 
-// summary is what is printed at the end.
+// summary is printed at the end.
 type summary struct {
 	rows []row
 }
@@ -69,8 +68,8 @@ type row struct {
 
 func (s *summary) add(phase string, r results) { s.rows = append(s.rows, row{phase, r}) }
 
-// print writes the table, the failures and the closing line. Skips of the plain
-// phase do not count: a later phase has run those tests, or failed them.
+// print writes the table, the failures and the last line. Skips of the plain phase do not count: a
+// later phase has run these tests, or reported them as failed.
 func (s *summary) print(out io.Writer, took time.Duration) error {
 	var passed, failed int
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)

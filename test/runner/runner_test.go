@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// feed gives a collector the events of a made-up run.
+// feed passes the events of a simulated run to a collector.
 func feed(t *testing.T, lines ...string) (*collector, string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -108,7 +108,7 @@ func TestASoakAddsUpWhatSuitesSay(t *testing.T) {
 	}
 }
 
-// A soak fails for a test, and for one in which nothing was compared.
+// A soak fails if a test fails, and if no capture was compared.
 func TestASoakThatFails(t *testing.T) {
 	for says, r := range map[string]results{
 		"FAIL  p TestA":                 {failed: []string{"p TestA"}, tally: tally{"captures_compared": 1}},

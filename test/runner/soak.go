@@ -20,11 +20,11 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// suite is a part of a soak: tests that draw what they do, and those that kill at
-// every step. They are the same as in `make test`.
+// suite is a part of a soak: tests with random actions, and tests with kills at every step. They
+// also run in `make test`.
 type suite struct {
 	pkg, run string
-	most     time.Duration // of each test that could go on for ever; 0: maxSpan
+	most     time.Duration // limit of each endless test; if 0, maxSpan
 	skip     string
 	env      []string
 }
@@ -34,21 +34,21 @@ var soakSuites = []suite{
 	{pkg: "./test/crash", run: "."},
 	{pkg: "./internal/engine", run: "ConformsOverReal"},
 	{pkg: "./internal/vm/vmm/live", run: "Captures"},
-	{pkg: "./test/conformance", run: "^TestConformance$"}, // the other is of the canaries: it wants a Python, and no VM
+	{pkg: "./test/conformance", run: "^TestConformance$"}, // the other needs a Python and no VM
 	{pkg: "./test/pressure", run: ".", most: 10 * time.Minute},
 	{pkg: "./test/e2e", run: "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged|PausesInALoop|TrafficResumesMany"},
-	// All of it with daemons of an ordinary user, who has no cgroups in the machine: there the tests of limits
-	// want those refused.
+	// The whole suite with daemons of an ordinary user, who has no cgroups in the machine. There
+	// the tests of limits expect errors.
 	{pkg: "./test/e2e", run: ".", env: []string{"FORKD_TEST_USER=1000"}},
 }
 
-// span is how long each of its tests that could go on for ever does, in a soak of that length.
+// span returns the duration of each endless test of the suite, in a soak of the given length.
 func (s suite) span(soak time.Duration) time.Duration {
 	return min(max(soak/spanPart, minSpan), cmp.Or(s.most, maxSpan))
 }
 
-// hostSuites drive a machine from outside, which a soak on a host with KVM has none of. E2B's clients are those of
-// the day.
+// hostSuites drive a machine from outside. A soak on a host with KVM skips them. They use the
+// newest E2B clients.
 var hostSuites = []suite{
 	{pkg: "./test/reboot", run: "."},
 	{pkg: "./test/e2b", run: ".", env: []string{"FORKD_E2B_VERSIONS=newest"}},
@@ -58,25 +58,26 @@ var hostSuites = []suite{
 // Variables of the tests.
 const (
 	seedVariable = "FORKD_TEST_SEED"
-	spanVariable = kvmtest.SoakVariable // of each test that could go on for ever
+	spanVariable = kvmtest.SoakVariable // of each endless test
 )
 
-// Bounds of that time, as a part of the soak: there are several such tests, one after the other.
+// Limits of this duration, as a part of the soak: there are several such tests, one after the
+// other.
 const (
 	spanPart = 4
 	minSpan  = 20 * time.Second
 	maxSpan  = 5 * time.Minute
 )
 
-// soak runs the suites, two side by side, in the machine, round after round with
-// new seeds, until the time is over. A round is not cut short.
+// soak runs the suites in the machine, two in parallel, in rounds with new seeds, until the time is
+// over. It completes the last round.
 func soak(ctx context.Context, o options) error {
 	began := time.Now()
 	bench, err := o.bench(ctx)
 	if err != nil {
 		return err
 	}
-	// The machine is started and filled by one alone.
+	// A single command starts and fills the machine.
 	first := goTest(ctx, bench.env, append(slices.Clone(bench.args), "-run", "^$", soakSuites[0].pkg)...)
 	if len(first.failed) > 0 {
 		return errFailed
@@ -109,12 +110,12 @@ func soak(ctx context.Context, o options) error {
 		}
 		last = time.Since(start)
 	}
-	total.took = time.Since(began) // of one that was interrupted as well: its table is what there is
+	total.took = time.Since(began) // also after an interruption: the table then shows the results so far
 	return errors.Join(total.printSoak(os.Stdout, rounds), context.Cause(ctx))
 }
 
-// atOnce is how many suites run side by side: each disturbs another, and none so much
-// that what its guests are given to answer is over.
+// atOnce is the number of suites in parallel. Suites disturb each other, but guests must still
+// answer within their time limits.
 const atOnce = 2
 
 // soakRound runs each suite once.
@@ -133,7 +134,7 @@ func soakRound(ctx context.Context, length time.Duration, env, args []string) []
 	return out
 }
 
-// printSoak writes the table of what was done, and the closing line.
+// printSoak writes the table of the results, and the last line.
 func (r results) printSoak(out io.Writer, rounds int) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "\nsoak\t%s\t\nrounds\t%d\t\n", r.took.Round(time.Second), rounds)
@@ -158,7 +159,7 @@ func (r results) printSoak(out io.Writer, rounds int) error {
 	return nil
 }
 
-// tally adds up what suites say that they did: lines "soak: NAME=NUMBER ...".
+// tally adds up the counts in the suites' output: lines "soak: NAME=NUMBER ...".
 type tally map[string]int
 
 var tallied = regexp.MustCompile(`([a-z_]+)=(\d+)`)

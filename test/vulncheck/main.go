@@ -1,5 +1,5 @@
-// Vulncheck runs govulncheck over this module. It takes the Go vulnerability database from the
-// module golang.org/x/vulndb, so that it needs the Go module proxy and no other host. It exits with
+// Vulncheck runs govulncheck over this module. It reads the Go vulnerability database from the
+// module golang.org/x/vulndb, so it needs only the Go module proxy and no other host. It exits with
 // govulncheck's code: 3 if the code calls a vulnerable function.
 package main
 
@@ -61,7 +61,8 @@ func download() (dir string, err error) {
 	return m.Dir, err
 }
 
-// report is what the index needs of an entry of the database: https://ossf.github.io/osv-schema.
+// report holds the fields of a database entry that the index needs:
+// https://ossf.github.io/osv-schema.
 type report struct {
 	ID       string    `json:"id"`
 	Modified time.Time `json:"modified"`
@@ -84,7 +85,7 @@ type module struct {
 	Vulns []listed `json:"vulns"`
 }
 
-// index lays the reports out as version 1 of the database's API.
+// index writes an index of the reports, in version 1 of the database's API.
 func index(reports, dir string) error {
 	err := errors.Join(os.Symlink(reports, filepath.Join(dir, "ID")), os.Mkdir(filepath.Join(dir, "index"), 0o755))
 	if err != nil {

@@ -1,8 +1,7 @@
 package branchbench
 
-// setUp has the guest's Python write over a buffer of so many MiB, at so many
-// MiB a second, and start a process that stamps its clock in a loop and keeps
-// the largest gap in a shared page.
+// setUp makes the guest's Python write over a buffer of so many MiB, at so many MiB per second. It
+// also starts a process that stamps its clock in a loop and keeps the largest gap in a shared page.
 const setUp = `import mmap, struct, subprocess, sys, threading, time
 bench_buf = bytearray(%d << 20)
 def bench_write(rate):
@@ -33,7 +32,7 @@ time.sleep(1)
 if bench_stamps.poll() is not None or struct.unpack_from('d', bench_page, 0)[0] == 0:
     raise RuntimeError('the process that stamps its clock does not run')`
 
-// readGap gives the largest gap so far, in milliseconds, and begins anew.
+// readGap returns the largest gap since the last read in milliseconds, and resets it.
 const readGap = `bench_gap = struct.unpack_from('d', bench_page, 0)[0]
 struct.pack_into('d', bench_page, 0, 0.0)
 str(bench_gap * 1000)`

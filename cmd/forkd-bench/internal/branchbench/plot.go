@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/figure"
 )
 
-// Plot draws the pauses: of live branches, one after another too, of diffs beside the bare
-// copy, and how soon calls that do not wait return.
+// Plot draws the pauses of live branches, also in the order of the branches, the pauses of diffs
+// beside the bare copy, and the time until calls with wait=false return.
 func Plot(cases []Case) figure.Figure {
 	f := figure.Figure{Title: "Branching a sandbox that writes: how long it is paused"}
 	var live, diff []Case
@@ -54,7 +54,7 @@ func quantiles(title string, cases []Case) figure.Panel {
 	}
 }
 
-// inARow is the pauses in order: the last must be like the first.
+// inARow draws the pauses in order. The last pause must be as short as the first.
 func inARow(cases []Case) figure.Panel {
 	p := figure.Panel{Title: "One branch after another", X: "branch", Y: "pause, ms"}
 	most := 0

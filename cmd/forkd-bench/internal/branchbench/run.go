@@ -1,7 +1,6 @@
-// Package branchbench is the benchmark of branching a sandbox that writes: how
-// long it is paused, by its VMM's account and by its own, and what that is to
-// the bare copying of the bytes that were copied in the pause. It owns the order
-// of the measurement and the figures; it prints nothing.
+// Package branchbench is the benchmark of branching a writing sandbox. It measures the pause by the
+// clock of the VMM and by the guest's clock, and compares it with a bare copy of the same number of
+// bytes. It owns the order of the measurement and the figures; it prints no output.
 package branchbench
 
 import (
@@ -19,23 +18,23 @@ import (
 	"github.com/forkd/forkd/cmd/internal/snapshots"
 )
 
-// Config is what to measure.
+// Config holds the parameters of the measurement.
 type Config struct {
 	Client   *client.Client
-	Floors   floor.Floors // unknown: the figures are without
-	Tags     []string     // of the snapshots whose children are branched
+	Floors   floor.Floors // if unknown, floor figures are left out
+	Tags     []string     // snapshots whose children are branched
 	Modes    []api.BranchMode
-	Runs     []int // branches per case, by tag; the last is for the tags left
-	DiffRuns int   // the same of mode diff, whose pauses vary little; 0: as Runs
-	// DirtyMiB is what the guest writes over and over, but no more than a quarter of its
-	// memory; 0: it is idle.
+	Runs     []int // branches per case, by tag; the last value is for all further tags
+	DiffRuns int   // runs of mode diff, with similar pauses; if 0, as Runs
+	// DirtyMiB is the size of the guest's buffer, at most a quarter of its memory. The guest writes
+	// over it repeatedly. If 0, the guest is idle.
 	DirtyMiB int
 	RateMiB  int // per second
-	// Net is what the child may reach; empty: what its snapshot says.
+	// Net is the child's network access. If empty, the snapshot's setting applies.
 	Net api.Net
-	// Network is the same, in rules; nil: Net holds.
+	// Network is the child's network access as rules. If nil, Net applies.
 	Network *api.NetworkPolicy
-	// Say is told what is going on; nil: nobody is.
+	// Say receives progress messages. May be nil.
 	Say func(string)
 }
 
@@ -47,18 +46,18 @@ type Case struct {
 	DirtyMiB         int            `json:"dirty_mib"`
 	DirtyMiBPerS     int            `json:"dirty_mib_per_s"`
 	Runs             int            `json:"runs"`
-	PauseP50MS       float64        `json:"pause_ms_p50"` // as the VMM sees it
+	PauseP50MS       float64        `json:"pause_ms_p50"` // by the VMM's clock
 	PauseP90MS       float64        `json:"pause_ms_p90"`
 	PauseP99MS       float64        `json:"pause_ms_p99"`
 	PauseFirstMS     float64        `json:"pause_ms_first"`
 	PauseLastMS      float64        `json:"pause_ms_last"`
 	PausesMS         []float64      `json:"pauses_ms"`        // in order
-	PauseSteps       []measure.Step `json:"pause_steps"`      // medians of what the pauses were spent on, by the VMM's clock
-	GuestGapP50MS    float64        `json:"guest_gap_ms_p50"` // as a guest sees it that stamps its clock in a loop
+	PauseSteps       []measure.Step `json:"pause_steps"`      // medians of the steps of the pauses, by the VMM's clock
+	GuestGapP50MS    float64        `json:"guest_gap_ms_p50"` // by the clock of a guest process that stamps it in a loop
 	GuestGapP99MS    float64        `json:"guest_gap_ms_p99"`
-	IdleGapMS        float64        `json:"guest_gap_ms_without"`       // the same loop's largest gap in a second without a branch
-	ReturnP50MS      float64        `json:"return_ms_p50"`              // when wait=false returned, as a client sees it
-	AfterResumeP50MS float64        `json:"return_after_resume_ms"`     // median from the source's running again to that return, by the daemon's clock
+	IdleGapMS        float64        `json:"guest_gap_ms_without"`       // the same, in a second without a branch
+	ReturnP50MS      float64        `json:"return_ms_p50"`              // of a call with wait=false, by the client's clock
+	AfterResumeP50MS float64        `json:"return_after_resume_ms"`     // median, since the resume, by the daemon's clock
 	AfterResumeP99MS float64        `json:"return_after_resume_ms_p99"` // the same
 	TotalMS          float64        `json:"total_ms"`                   // until the snapshot was ready; median
 	BytesWritten     int64          `json:"bytes_written"`              // median
@@ -69,7 +68,7 @@ type Case struct {
 	CPUs             int            `json:"cpus,omitempty"`
 }
 
-// Run measures every mode on a child of every tag. No child and no snapshot is left.
+// Run measures every mode on a child of every tag. It removes all of its children and snapshots.
 func Run(ctx context.Context, c Config) ([]Case, error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
@@ -112,16 +111,16 @@ func (c Config) run(ctx context.Context, of api.SnapshotDetail, mode api.BranchM
 	return row, err
 }
 
-// Source is a sandbox that writes, to be branched again and again.
+// Source is a writing sandbox for repeated branches.
 type Source struct {
 	Config
 	sandbox  api.SandboxInfo
-	dirty    int // MiB that it writes over
+	dirty    int // size in MiB of its buffer
 	branches int
 	samples  samples
 }
 
-// Start forks a child of a snapshot and has it write. Stop ends it.
+// Start forks a child of a snapshot and starts its writer. The caller ends it with Stop.
 func Start(ctx context.Context, c Config, tag string) (*Source, error) {
 	info, err := c.Client.Snapshot(ctx, tag)
 	if err != nil {
@@ -136,27 +135,27 @@ func (s *Source) Eval(ctx context.Context, code string) error {
 	return err
 }
 
-// Stop ends the sandbox, also when ctx has ended.
+// Stop ends the sandbox, even if ctx has ended.
 func (s *Source) Stop(ctx context.Context) error {
 	return measure.Kill(ctx, s.Client, []api.SandboxInfo{s.sandbox})
 }
 
-// Branch takes one branch, and waits until its snapshot is whole; it is deleted.
+// Branch takes one branch, waits until its snapshot is complete, and deletes the snapshot.
 func (s *Source) Branch(ctx context.Context, mode api.BranchMode) (Case, error) {
 	var one samples
 	err := s.branch(ctx, mode, &one)
 	return one.row(), err
 }
 
-// Limits of what is asked of the guest. Touching a large buffer for the first
-// time is a fault per page, which takes long where KVM is emulated.
+// Limits of requests to the guest. The first touch of a large buffer takes a fault per page, which
+// is slow where KVM is emulated.
 const (
 	setUpLimit = 5 * time.Minute
 	gapLimit   = time.Minute
 )
 
-// start forks a child, has the guest fill its buffer and then write over it, and
-// measures its own gaps without any branch.
+// start forks a child and makes the guest fill its buffer and then write over it. It measures the
+// guest's own gaps without any branch.
 func (c Config) start(ctx context.Context, of api.SnapshotDetail) (_ *Source, err error) {
 	req := api.CreateSandboxesRequest{SnapshotTag: of.Tag, Net: c.Net, Network: c.Network}
 	f, err := measure.ForkAs(ctx, c.Client, req)
@@ -176,7 +175,7 @@ func (s *Source) write(ctx context.Context) error {
 		return err
 	}
 	for range 3 {
-		if _, err := s.gap(ctx); err != nil { // begins a stretch
+		if _, err := s.gap(ctx); err != nil { // resets the gap
 			return err
 		}
 		if err := measure.Pause(ctx, time.Second); err != nil {
@@ -206,22 +205,23 @@ func (c Config) floor(ctx context.Context, bytes int64) (float64, error) {
 	return measure.Median(took), nil
 }
 
-// samples are what the branches of one case gave, in order.
+// samples are the results of the branches of one case, in order.
 type samples struct {
 	pause, gap, idle, returned, after, total []float64
 	bytes, paused, rounds                    []float64
 	steps                                    measure.Steps
 }
 
-// branch takes one branch and waits until its snapshot is whole.
+// branch takes one branch and waits until its snapshot is complete.
 func (s *Source) branch(ctx context.Context, mode api.BranchMode, into *samples) (err error) {
 	s.branches++
 	tag := branchTag(s.sandbox.ID, s.branches)
-	if _, err := s.gap(ctx); err != nil { // begins a stretch
+	if _, err := s.gap(ctx); err != nil { // resets the gap
 		return err
 	}
 	began, no := time.Now(), false
-	// Before it is there: it may be made though its answer is lost.
+	// The deletion is deferred before the request: the snapshot may be made even if the answer is
+	// lost.
 	defer func() { err = errors.Join(err, measure.Delete(ctx, s.Client, tag, client.DeleteOptions{Force: true})) }()
 	b, err := s.Client.Branch(ctx, s.sandbox.ID, api.BranchRequest{Tag: tag, Mode: mode, Wait: &no})
 	if err != nil {
@@ -253,7 +253,7 @@ func (s *Source) branch(ctx context.Context, mode api.BranchMode, into *samples)
 	return nil
 }
 
-// gap is the largest gap between two stamps since the last call, in milliseconds.
+// gap returns the largest gap in milliseconds between two stamps since the last call.
 func (s *Source) gap(ctx context.Context) (float64, error) {
 	said, err := measure.Eval(ctx, s.Client, s.sandbox.ID, readGap, gapLimit)
 	if err != nil {

@@ -13,28 +13,29 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 )
 
-// prefix begins the tags of all snapshots that this benchmark makes.
+// prefix begins the tags of all snapshots of this benchmark.
 const prefix = "bench-branch-"
 
-// sourceTag is of a snapshot of so many MiB, branchTag of a sandbox's nth branch.
+// sourceTag is the tag of a snapshot of so many MiB. branchTag is the tag of a sandbox's nth
+// branch.
 func sourceTag(mib int) string               { return fmt.Sprintf("%s%d", prefix, mib) }
 func branchTag(sandbox string, n int) string { return fmt.Sprintf("%s%s-%d", prefix, sandbox, n) }
 
-// ownTag is what those give, and hardly anything that a person would think of.
+// ownTag matches the results of sourceTag and branchTag. A user is unlikely to choose such a tag.
 var ownTag = regexp.MustCompile(`^` + prefix + `([0-9]+|sb-([a-z2-7]{16}|[0-9a-f]{8}-[0-9]{4,})-[0-9]+)$`)
 
-// Sources are the snapshots to branch children of.
+// Sources makes and removes the snapshots for the branched sandboxes.
 type Sources struct {
 	Client *client.Client
 	Image  string
-	// Create makes one, and shows how far it is.
+	// Create makes a snapshot and shows its progress.
 	Create func(context.Context, api.CreateSnapshotRequest) (api.SnapshotInfo, error)
 
 	made []string
 }
 
-// Make makes a snapshot for each size of memory, in MiB. Remove is to be called
-// after an error, too.
+// Make makes a snapshot for each size of memory, in MiB. The caller must call Remove even after an
+// error.
 func (s *Sources) Make(ctx context.Context, memory []int) (tags []string, err error) {
 	for _, mib := range memory {
 		tag := sourceTag(mib)
@@ -43,7 +44,8 @@ func (s *Sources) Make(ctx context.Context, memory []int) (tags []string, err er
 			continue
 		}
 		_, err := s.Create(ctx, api.CreateSnapshotRequest{Tag: tag, Image: s.Image, MemoryMiB: mib})
-		if err == nil || client.CodeOf(err) != api.CodeConflict { // else it is not ours; interrupted, it may be there
+		// A conflict means another owner. An interrupted request may have made the snapshot.
+		if err == nil || client.CodeOf(err) != api.CodeConflict {
 			s.made = append(s.made, tag)
 		}
 		if err != nil {
@@ -53,7 +55,7 @@ func (s *Sources) Make(ctx context.Context, memory []int) (tags []string, err er
 	return tags, nil
 }
 
-// Remove deletes what was made, also when ctx has ended.
+// Remove deletes the snapshots from Make, even if ctx has ended.
 func (s *Sources) Remove(ctx context.Context) error {
 	var errs []error
 	for _, tag := range s.made {
@@ -62,10 +64,9 @@ func (s *Sources) Remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Sweep removes what an earlier run left that was killed and could not clean up:
-// snapshots by their names, the sandboxes that run from them, and those that they
-// were branched from. No other run may be under way. What is named to be kept is; say is told of
-// each that goes.
+// Sweep removes the leftovers of an earlier, killed run: snapshots with this benchmark's tags, the
+// sandboxes that run from them, and the sandboxes that they were branched from. No other run may be
+// under way. Sweep leaves the tags in keep. It calls say for each removal.
 func Sweep(ctx context.Context, c *client.Client, keep []string, say func(string)) error {
 	snapshots, err := c.ListSnapshots(ctx)
 	if err != nil {
@@ -76,7 +77,7 @@ func Sweep(ctx context.Context, c *client.Client, keep []string, say func(string
 		return err
 	}
 	var left []string
-	branched := map[string]bool{} // sandboxes
+	branched := map[string]bool{} // by sandbox ID
 	for _, s := range snapshots {
 		if ownTag.MatchString(s.Tag) && !slices.Contains(keep, s.Tag) {
 			left = append(left, s.Tag)
@@ -94,7 +95,7 @@ func Sweep(ctx context.Context, c *client.Client, keep []string, say func(string
 			return err
 		}
 	}
-	// What was branched comes before what it was branched from.
+	// A branch is deleted before the snapshot of its source.
 	slices.SortFunc(left, func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(b, a)) })
 	for _, tag := range left {
 		say(fmt.Sprintf("snapshot %s was left by an earlier run, and is deleted", tag))

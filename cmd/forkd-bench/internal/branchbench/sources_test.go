@@ -26,8 +26,8 @@ func bench(ctx context.Context, d *measuretest.Daemon) (err error) {
 	return err
 }
 
-// finish has the fake's branches written, which they are not by themselves, some
-// time after they were begun.
+// finish completes the fake engine's branches some time after they began. The fake does not
+// complete them without it.
 func finish(d *measuretest.Daemon) (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -47,7 +47,7 @@ func TestHoweverItEndsNothingIsLeft(t *testing.T) {
 	measuretest.InterruptEach(t, bench)
 }
 
-// A run that was killed could not clean up; the next one does.
+// A killed run could not clean up. The next run does.
 func TestTheNextRunSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := measuretest.Start(t)
@@ -78,7 +78,7 @@ func TestTheNextRunSweeps(t *testing.T) {
 	})
 }
 
-// What only looks like its own, what is used otherwise, and what the caller named, stays.
+// Sweep leaves snapshots with a similar name, snapshots in other use, and tags named by the caller.
 func TestTheNextRunSweepsNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := measuretest.Start(t)

@@ -10,20 +10,20 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 )
 
-// step is what each snapshot of the chain does on top of the one before: so
-// many MiB of memory, in a file of its own in the guest's /dev/shm, and on the disk.
+// step writes the changes of each snapshot of the chain: so many MiB of memory, in a file in the
+// guest's /dev/shm, and the same on the disk.
 const step = `set -e
 dd if=/dev/urandom of=/dev/shm/bench-%[1]d bs=1M count=%[2]d 2>/dev/null
 dd if=/dev/urandom of=/var/tmp/bench-%[1]d bs=1M count=%[2]d conv=fsync 2>/dev/null`
 
-// chain is the tags by depth; the first is the one that was there.
+// chain holds the tags by depth. The first snapshot existed before.
 type chain struct {
 	tags []string
 	made []string // by this run
 }
 
-// build makes the snapshots that are not there yet. Those of a run that was told to keep
-// them are used again, if they are still built on one another.
+// build makes the missing snapshots. It reuses the snapshots of an earlier run with Keep, if they
+// are still built on one another.
 func (c Config) build(ctx context.Context, deepest int) (ch chain, err error) {
 	ch.tags = []string{c.Tag}
 	for depth := 1; depth <= deepest; depth++ {
@@ -42,7 +42,8 @@ func (c Config) build(ctx context.Context, deepest int) (ch chain, err error) {
 				Tag: tag, From: below, Exec: []string{"sh", "-c", fmt.Sprintf(step, depth, c.StepMiB)}, ExecUser: "root",
 			}
 			_, err := c.Client.CreateSnapshot(ctx, req, nil)
-			if err == nil || client.CodeOf(err) != api.CodeConflict { // else it is somebody else's; interrupted, it may be there
+			// A conflict means another owner. An interrupted request may have made the snapshot.
+			if err == nil || client.CodeOf(err) != api.CodeConflict {
 				ch.made = append(ch.made, tag)
 			}
 			if err != nil {
@@ -54,7 +55,8 @@ func (c Config) build(ctx context.Context, deepest int) (ch chain, err error) {
 	return ch, nil
 }
 
-// Build builds a chain on a snapshot and returns the tag of its deepest. The steps are those of a bench by default.
+// Build builds a chain on a snapshot and returns the tag of its deepest. Each step writes
+// DefaultStepMiB.
 func Build(ctx context.Context, c *client.Client, tag string, depth int) (deepest string, err error) {
 	ch, err := Config{Client: c, Tag: tag, StepMiB: DefaultStepMiB, Say: func(string) {}}.build(ctx, depth)
 	if err != nil {
@@ -63,10 +65,10 @@ func Build(ctx context.Context, c *client.Client, tag string, depth int) (deepes
 	return ch.tags[depth], nil
 }
 
-// DefaultStepMiB is what a step of a chain writes.
+// DefaultStepMiB is the default number of MiB written by a step.
 const DefaultStepMiB = 4
 
-// maxTag is how long a tag may be.
+// maxTag is the maximum length of a tag.
 const maxTag = 64
 
 func (c Config) reusable(ctx context.Context, tag, below string) (bool, error) {
@@ -90,7 +92,7 @@ func (c Config) reusable(ctx context.Context, tag, below string) (bool, error) {
 	return true, nil
 }
 
-// remove deletes what this run made, the deepest first.
+// remove deletes this run's snapshots, the deepest first.
 func (c Config) remove(ctx context.Context, ch chain) error {
 	var errs []error
 	for i := len(ch.made) - 1; i >= 0; i-- {

@@ -1,6 +1,6 @@
-// Package chainbench is the benchmark of chains of snapshots: whether a fork
-// from one that lies deep costs what a fork from the first costs, how many bytes
-// a layer takes, and what children of a deep one share. It owns the order of the
-// measurement and the figures; it prints nothing. The trap: figures of depths are
-// compared within a run only, where forks of each alternate with forks of the first.
+// Package chainbench is the benchmark of chains of snapshots. It measures the cost of a fork from a
+// deep snapshot beside a fork from the first, the bytes of a layer, and the shared memory of
+// children of a deep snapshot. It owns the order of the measurement and the figures; it prints no
+// output. The trap: compare figures of depths only within a run. There, forks of each depth
+// alternate with forks of the first.
 package chainbench

@@ -6,10 +6,10 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/figure"
 )
 
-// aim is what a fork from a deep snapshot may take, of one from the first.
+// aim is the largest acceptable ratio of a fork from a deep snapshot to a fork from the first.
 const aim = 1.1
 
-// Plot draws the rows: times, ratios, layers, and what the crowd shares.
+// Plot draws the rows: times, ratios, layers, and the crowd's shared memory.
 func Plot(rows []Row) figure.Figure {
 	const mib = 1 << 20
 	var depths []string

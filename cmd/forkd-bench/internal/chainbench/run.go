@@ -11,18 +11,18 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 )
 
-// Config is what to measure.
+// Config holds the parameters of the measurement.
 type Config struct {
 	Client  *client.Client
-	Tag     string // of the snapshot that the chain is built on
+	Tag     string // the snapshot below the chain
 	Depths  []int
 	N       int // children of a fork
 	Rounds  int
-	StepMiB int // that each step writes in memory, and on the disk
-	// Crowd is how many children are forked of CrowdDepth, to see what they share.
+	StepMiB int // written by each step in memory, and again on the disk
+	// Crowd is the number of children forked at CrowdDepth, to measure their shared memory.
 	Crowd, CrowdDepth int
 	Keep              bool // leave the chain for the next run
-	// Say is told what is going on; nil: nobody is.
+	// Say receives progress messages. May be nil.
 	Say func(string)
 }
 
@@ -34,18 +34,18 @@ type Row struct {
 	ArmedWallMS float64 `json:"armed_wall_ms"` // median
 	ReadyWallMS float64 `json:"ready_wall_ms"` // median
 	RatioToBase float64 `json:"ratio_to_base"` // median of the ratios to the fork from depth 0 just before
-	LayerBytes  int64   `json:"layer_bytes"`   // on the disk, of the memory's layer of this depth
-	DirtyBytes  int64   `json:"dirty_bytes"`   // that were captured
-	// Of the crowd; absent at other depths.
+	LayerBytes  int64   `json:"layer_bytes"`   // on the disk, of this depth's memory layer
+	DirtyBytes  int64   `json:"dirty_bytes"`   // captured bytes
+	// These fields are set at CrowdDepth only.
 	Crowd             int    `json:"crowd,omitempty"`
 	PSSKiBPerChild    int64  `json:"pss_kib_per_child,omitempty"`
-	OwnKiBPerChild    int64  `json:"own_kib_per_child,omitempty"`    // guest memory that it wrote
-	SharedKiBPerChild int64  `json:"shared_kib_per_child,omitempty"` // guest memory that others have too
+	OwnKiBPerChild    int64  `json:"own_kib_per_child,omitempty"`    // guest memory written by the child
+	SharedKiBPerChild int64  `json:"shared_kib_per_child,omitempty"` // guest memory shared with other processes
 	Where             string `json:"where"`
 	CPUs              int    `json:"cpus,omitempty"`
 }
 
-// Run builds the chain, measures and takes it down again. The first row is depth 0.
+// Run builds the chain, measures and removes the chain again. The first row is depth 0.
 func Run(ctx context.Context, c Config) (rows []Row, err error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
@@ -55,7 +55,7 @@ func Run(ctx context.Context, c Config) (rows []Row, err error) {
 	}
 	ch, err := c.build(ctx, slices.Max(append(slices.Clone(c.Depths), c.CrowdDepth)))
 	defer func() {
-		if !c.Keep { // what was made is whole, also after an error
+		if !c.Keep { // snapshots made so far are complete, even after an error
 			err = errors.Join(err, c.remove(ctx, ch))
 		}
 	}()
@@ -91,7 +91,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// laps are the forks of one depth.
+// laps holds the forks of one depth.
 type laps struct{ armed, ready, ratio []float64 }
 
 func (l laps) row(depth int) Row {
@@ -99,8 +99,8 @@ func (l laps) row(depth int) Row {
 		RatioToBase: measure.Median(l.ratio)}
 }
 
-// race forks from each depth in turn, and before each from depth 0: what the
-// host does meanwhile then befalls both.
+// race forks from each depth in turn, and each time from depth 0 just before. Other load on the
+// host then affects both alike.
 func (c Config) race(ctx context.Context, ch chain) (_ map[int]laps, err error) {
 	pooled := []string{c.Tag}
 	for _, depth := range c.Depths {
@@ -113,7 +113,8 @@ func (c Config) race(ctx context.Context, ch chain) (_ map[int]laps, err error) 
 		}
 		defer func() { err = errors.Join(err, restore()) }()
 	}
-	// Into shells that stand ready, while none is being made: all pools are full before each fork.
+	// All pools are full before each fork, so that it finds ready shells and no shell is being made
+	// meanwhile.
 	fork := func(tag string, into *client.ForkResult) error {
 		for _, t := range pooled {
 			if err := measure.AwaitPool(ctx, c.Client, t, c.N); err != nil {
@@ -163,8 +164,8 @@ func (c Config) fork(ctx context.Context, tag string, into *client.ForkResult) (
 	return err
 }
 
-// sizes are of the layer that a depth adds: what it and all below take, less
-// what those below take.
+// sizes returns the size of the layer at a depth: the size of this layer and all below, minus the
+// size of all below.
 func (c Config) sizes(ctx context.Context, ch chain, depth int) (layer, dirty int64, err error) {
 	info, err := c.Client.Snapshot(ctx, ch.tags[depth])
 	if err != nil || depth == 0 {
@@ -172,13 +173,13 @@ func (c Config) sizes(ctx context.Context, ch chain, depth int) (layer, dirty in
 	}
 	below, err := c.Client.Snapshot(ctx, ch.tags[depth-1])
 	layer = info.MemoryPhysicalBytes - below.MemoryPhysicalBytes
-	if layer < 0 { // it stands alone
+	if layer < 0 { // it has no layer below
 		layer = info.MemoryPhysicalBytes
 	}
 	return layer, info.CapturedBytes, err
 }
 
-// crowd forks many children of one depth and asks the kernel what each costs.
+// crowd forks many children of one depth and reads the memory use of each from the kernel.
 func (c Config) crowd(ctx context.Context, ch chain, rows []Row) (_ []Row, err error) {
 	if c.Crowd == 0 {
 		return rows, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 )
 
-// daemon is a client of a real HTTP server over the fake engine, with the snapshot "py".
+// daemon returns a client of a real HTTP server over the fake engine, with the snapshot "py".
 func daemon(t *testing.T) (*client.Client, *fakeengine.Engine) {
 	t.Helper()
 	images := fakeengine.NewImages("python-numpy")
@@ -102,7 +102,7 @@ func TestAChainThatIsKeptIsUsedAgain(t *testing.T) {
 			t.Errorf("%q, %d made", got, made)
 		}
 	}
-	// What is not the chain is not used, and not deleted.
+	// A snapshot outside the chain is neither used nor deleted.
 	if err := c.DeleteSnapshot(t.Context(), "py-chain2", client.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 )
 
-// Bench is what is measured.
+// Bench names a measurement.
 type Bench string
 
-// The benches. Chain forks from a snapshot that lies three deep in a chain.
+// The benches. Chain forks from a snapshot at depth three of a chain.
 const (
 	Fork   Bench = "fork"
 	Branch Bench = "branch"
@@ -21,27 +21,27 @@ const (
 	Disk   Bench = "disk"
 )
 
-// Benches are all of them.
+// Benches returns all benches.
 func Benches() []Bench { return []Bench{Fork, Branch, Chain, Disk} }
 
-// Forks tells whether a lap is a fork of so many children.
+// Forks reports whether a lap forks a number of children.
 func (b Bench) Forks() bool { return b == Fork || b == Chain }
 
 const chainDepth = 3
 
-// Config is what to compare, on this host.
+// Config holds the parameters of a comparison on this host.
 type Config struct {
 	A, B      Build
 	Image     string // name of both sides' images
 	Bench     Bench
 	N         int // children of a fork
 	Rounds    int
-	MemoryMiB int    // of the snapshots; 0: what the image says
-	Dir       string // where both have their stores while it runs; its paths must be short, for sockets
+	MemoryMiB int    // of the snapshots; if 0, the image's default
+	Dir       string // parent of both sides' stores while the comparison runs; keep the path short for Unix sockets
 	Say       func(string)
 }
 
-// Builds compares two builds. Nothing is left of them.
+// Builds compares two builds. It removes all of its files and processes.
 func Builds(ctx context.Context, c Config) (_ []Figure, err error) {
 	dir, err := os.MkdirTemp(c.Dir, "compare-")
 	if err != nil {
@@ -72,7 +72,7 @@ func Builds(ctx context.Context, c Config) (_ []Figure, err error) {
 	return Run(ctx, sides[0], sides[1], c.Rounds, c.Say)
 }
 
-// side makes the snapshot that is measured, and the side.
+// side makes the snapshot to measure, and returns the side.
 func (c Config) side(ctx context.Context, d *daemon, m usage.Meter) (Side, error) {
 	if err := d.prepare(ctx, c.Image, c.MemoryMiB); err != nil {
 		return nil, err

@@ -17,10 +17,10 @@ import (
 	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
-// quiet is how long both sides rest before a lap, after what they did for the last.
+// quiet is the rest of both sides before a lap, after their work for the last one.
 const quiet = 500 * time.Millisecond
 
-// forkSide forks from a snapshot: the benches fork and chain.
+// forkSide forks from a snapshot. The benches fork and chain use it.
 type forkSide struct {
 	*daemon
 	meter usage.Meter
@@ -28,7 +28,7 @@ type forkSide struct {
 	n     int
 }
 
-// Settle waits until the shells stand ready.
+// Settle waits until the shells are ready.
 func (f *forkSide) Settle(ctx context.Context) error {
 	if err := measure.AwaitPool(ctx, f.client, f.tag, f.Pool); err != nil {
 		return err
@@ -36,8 +36,8 @@ func (f *forkSide) Settle(ctx context.Context) error {
 	return measure.Pause(ctx, quiet)
 }
 
-// Lap is one fork, and then one evaluation in each child at once, if it has an interpreter. What
-// either used is read while the children live.
+// Lap runs one fork, and then one evaluation in each child in parallel if the child has an
+// interpreter. It reads the usage of both while the children live.
 func (f *forkSide) Lap(ctx context.Context) (_ []Value, err error) {
 	before, err := f.meter.Daemon(f.cmd.Process.Pid)
 	if err != nil {
@@ -59,14 +59,14 @@ func (f *forkSide) Lap(ctx context.Context) (_ []Value, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.Settle(ctx); err != nil { // shells that are made meanwhile are not the evaluations'
+	if err := f.Settle(ctx); err != nil { // otherwise new shells would count as usage of the evaluations
 		return nil, err
 	}
 	evaluated, err := f.evaluate(ctx, res.OK())
 	return append(append(values, own), evaluated...), err
 }
 
-// own is what the guests have for themselves, by the kernel's account of their processes.
+// own returns the private memory of the guests, by the kernel's account of their processes.
 func (f *forkSide) own(ctx context.Context, when string, children []api.SandboxInfo) (Value, error) {
 	v := Value{Name: when + "guest_dirty_kib"}
 	for _, c := range children {
@@ -79,7 +79,7 @@ func (f *forkSide) own(ctx context.Context, when string, children []api.SandboxI
 	return v, nil
 }
 
-// evaluate is the first evaluation in each child.
+// evaluate runs the first evaluation in each child.
 func (f *forkSide) evaluate(ctx context.Context, children []api.SandboxInfo) ([]Value, error) {
 	const first = "first_eval_"
 	before, err := f.meter.Daemon(f.cmd.Process.Pid)
@@ -113,7 +113,8 @@ func (f *forkSide) evaluate(ctx context.Context, children []api.SandboxInfo) ([]
 	return append(values, own), err
 }
 
-// newForkSide forks from the snapshot itself, or from one that lies so deep in a chain on it.
+// newForkSide returns a side with forks from the snapshot itself, or from a snapshot at the given
+// depth of a chain on it.
 func newForkSide(ctx context.Context, d *daemon, m usage.Meter, n, depth int) (*forkSide, error) {
 	f := &forkSide{daemon: d, meter: m, tag: tag, n: n}
 	if depth > 0 {
@@ -125,7 +126,7 @@ func newForkSide(ctx context.Context, d *daemon, m usage.Meter, n, depth int) (*
 	return f, d.client.SetPool(ctx, f.tag, d.Pool)
 }
 
-// branchSide branches one sandbox that writes, again and again.
+// branchSide branches one writing sandbox repeatedly.
 type branchSide struct {
 	*daemon
 	meter  usage.Meter
@@ -138,16 +139,16 @@ func newBranchSide(ctx context.Context, d *daemon, m usage.Meter) (*branchSide, 
 	return &branchSide{daemon: d, meter: m, source: source}, err
 }
 
-// What the guest writes, as `forkd-bench branch` has it: at most a quarter of its memory.
+// The guest's writes are those of `forkd-bench branch`: at most a quarter of its memory.
 const (
 	dirtyMiB = 256
 	rateMiB  = 50
 )
 
-// Settle lets what the last branch began come to its end.
+// Settle waits until the work of the last branch has ended.
 func (b *branchSide) Settle(ctx context.Context) error { return measure.Pause(ctx, quiet) }
 
-// Lap is one live branch, to the end of its writing.
+// Lap takes one live branch, until its snapshot is written.
 func (b *branchSide) Lap(ctx context.Context) ([]Value, error) {
 	before, err := b.meter.Daemon(b.cmd.Process.Pid)
 	if err != nil {
@@ -166,14 +167,14 @@ func (b *branchSide) Lap(ctx context.Context) ([]Value, error) {
 	}, since(after, before)...), nil
 }
 
-// diskSide has one sandbox write to its disk and read from it.
+// diskSide makes one sandbox write to its disk and read from it.
 type diskSide struct {
 	*daemon
 	meter usage.Meter
 	id    string
 }
 
-// Of the file that each lap makes, writes, reads and removes.
+// Sizes of the file that each lap makes, writes, reads and removes.
 const (
 	diskMiB = 64
 	diskOps = 2000
@@ -187,10 +188,10 @@ func newDiskSide(ctx context.Context, d *daemon, m usage.Meter) (*diskSide, erro
 	return &diskSide{daemon: d, meter: m, id: res.OK()[0].ID}, nil
 }
 
-// Settle lets the host write what a lap left.
+// Settle lets the host write back the data of the last lap.
 func (s *diskSide) Settle(ctx context.Context) error { return measure.Pause(ctx, quiet) }
 
-// Lap is one run of package diskbench in the guest.
+// Lap runs package diskbench once in the guest.
 func (s *diskSide) Lap(ctx context.Context) ([]Value, error) {
 	before, err := s.meter.Daemon(s.cmd.Process.Pid)
 	if err != nil {

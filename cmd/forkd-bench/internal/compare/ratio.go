@@ -17,8 +17,8 @@ type Figure struct {
 	Name string  `json:"name"`
 	A    float64 `json:"a"` // median over the rounds
 	B    float64 `json:"b"`
-	// Ratio is the geometric mean of B to A over the pairs, Low and High its 95 %
-	// interval. 0: there are too few pairs of two positive values.
+	// Ratio is the geometric mean of B to A over the pairs. Low and High are its 95 % interval. All
+	// are 0 if fewer than two pairs have positive values.
 	Ratio float64 `json:"ratio,omitempty"`
 	Low   float64 `json:"low,omitempty"`
 	High  float64 `json:"high,omitempty"`
@@ -42,7 +42,7 @@ func figure(name string, a, b []float64) Figure {
 	return f
 }
 
-// meanAndHalf is the mean and half the width of its 95 % interval by Student's t.
+// meanAndHalf returns the mean and half the width of its 95 % interval by Student's t.
 func meanAndHalf(values []float64) (mean, half float64) {
 	n := float64(len(values))
 	for _, v := range values {
@@ -55,10 +55,11 @@ func meanAndHalf(values []float64) (mean, half float64) {
 	return mean, studentT(len(values)-1) * math.Sqrt(squares/(n-1)/n)
 }
 
-// quantiles975 of Student's t for 1 to 10 degrees of freedom, where the series below is not exact enough.
+// quantiles975 holds the quantiles of Student's t for 1 to 10 degrees of freedom, where the series
+// below is too inexact.
 var quantiles975 = [...]float64{12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281}
 
-// studentT is the 97.5 % quantile of Student's t.
+// studentT returns the 97.5 % quantile of Student's t.
 func studentT(freedom int) float64 {
 	if freedom <= len(quantiles975) {
 		return quantiles975[freedom-1]

@@ -5,16 +5,18 @@ import (
 	"fmt"
 )
 
-// Side is one of the two that are compared.
+// Side is one of the two compared sides.
 type Side interface {
-	// Settle waits until a lap can begin: on either side, for both share the host.
+	// Settle waits until a lap can begin. Run settles both sides before a lap of either, because
+	// they share the host.
 	Settle(ctx context.Context) error
-	// Lap measures once. It gives the same names in the same order each time, and leaves nothing running.
+	// Lap measures once. It returns the same names in the same order each time, and leaves no
+	// process running.
 	Lap(ctx context.Context) ([]Value, error)
 }
 
-// Run lets the sides take turns for so many rounds, after one lap of each that does
-// not count: it fills caches. say is told what is going on.
+// Run lets the sides take turns for so many rounds. The first lap of each side fills caches and
+// does not count. Run passes progress messages to say.
 func Run(ctx context.Context, a, b Side, rounds int, say func(string)) ([]Figure, error) {
 	r := race{sides: [2]Side{a, b}, laps: [2]map[string][]float64{{}, {}}}
 	for i := range r.sides {
@@ -24,7 +26,7 @@ func Run(ctx context.Context, a, b Side, rounds int, say func(string)) ([]Figure
 	}
 	for round := range rounds {
 		say(fmt.Sprintf("round %d of %d", round+1, rounds))
-		first := round % 2 // A B, B A, A B: a drift of the host is neither's
+		first := round % 2 // A B, B A, A B: a drift of the host affects both sides
 		for _, i := range []int{first, 1 - first} {
 			values, err := r.lap(ctx, i)
 			if err != nil {
@@ -40,11 +42,11 @@ func Run(ctx context.Context, a, b Side, rounds int, say func(string)) ([]Figure
 	return out, nil
 }
 
-// race is the laps so far.
+// race holds the results of the laps.
 type race struct {
 	sides [2]Side
-	laps  [2]map[string][]float64 // of each side, by name
-	names []string                // in the laps' order
+	laps  [2]map[string][]float64 // by side, then by name
+	names []string                // in the order of the laps
 }
 
 func (r *race) lap(ctx context.Context, i int) ([]Value, error) {

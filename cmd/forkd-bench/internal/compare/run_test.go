@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// fakeSide gives fixed values, and writes down what it is asked.
+// fakeSide returns fixed values, and records its calls.
 type fakeSide struct {
 	name   string
-	values []float64 // of the laps, in order; then it fails
+	values []float64 // one per lap, in order; later laps fail
 	n      int
 	log    *[]string
 }

@@ -20,14 +20,14 @@ import (
 
 // Build is one build of forkd, with its settings.
 type Build struct {
-	Dir   string   // with forkd and forkd-vmm
-	Serve []string // more flags for `forkd serve`
-	Env   []string // more variables for it, NAME=VALUE
-	Image string   // tar of an image that this build made
+	Dir   string   // directory with forkd and forkd-vmm
+	Serve []string // additional flags for `forkd serve`
+	Env   []string // additional environment variables for it, NAME=VALUE
+	Image string   // tar of an image made by this build
 	Pool  int      // shells to have ready before each lap
 }
 
-// tag is of the snapshot that each side makes.
+// tag is the tag of each side's snapshot.
 const tag = "compare"
 
 // Limits of a daemon's start and end.
@@ -39,13 +39,13 @@ const (
 // daemon is the daemon of one side.
 type daemon struct {
 	Build
-	dir    string // its own
+	dir    string // used by this daemon only
 	client *client.Client
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when the process is reaped
 }
 
-// start runs the daemon in dir, which it is given alone.
+// start runs the daemon in dir. The daemon is the only user of dir.
 func start(ctx context.Context, b Build, dir string) (_ *daemon, err error) {
 	d := &daemon{Build: b, dir: dir, ended: make(chan struct{})}
 	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o700); err != nil {
@@ -62,19 +62,19 @@ func start(ctx context.Context, b Build, dir string) (_ *daemon, err error) {
 	}
 	args := []string{"serve", "--listen", socket, "--data", filepath.Join(dir, "data"),
 		"--run", filepath.Join(dir, "run"), "--kill-on-stop"}
-	if b.knows(ctx, "--scrub-interval") { // not of every build that may be compared
+	if b.knows(ctx, "--scrub-interval") { // older builds lack this flag
 		args = append(args, "--scrub-interval", "0")
 	}
 	args = append(args, b.Serve...)
 	d.cmd = exec.Command(filepath.Join(b.Dir, "forkd"), args...)
 	d.cmd.Stdout, d.cmd.Stderr, d.cmd.Env = log, log, append(os.Environ(), b.Env...)
-	d.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on
+	d.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // this program forwards Ctrl-C itself
 	if err := d.cmd.Start(); err != nil {
 		d.client.Close()
 		return nil, fmt.Errorf("start %s: %w", d.cmd.Path, err)
 	}
 	go func() {
-		_ = d.cmd.Wait() // the log says why
+		_ = d.cmd.Wait() // the log has the reason
 		close(d.ended)
 	}()
 	if err := d.await(ctx); err != nil {
@@ -83,7 +83,7 @@ func start(ctx context.Context, b Build, dir string) (_ *daemon, err error) {
 	return d, nil
 }
 
-// knows tells whether the build's daemon has a flag.
+// knows reports whether the build's daemon has a flag.
 func (b Build) knows(ctx context.Context, flag string) bool {
 	help, err := exec.CommandContext(ctx, filepath.Join(b.Dir, "forkd"), "serve", "--help").Output()
 	return err == nil && strings.Contains(string(help), flag)

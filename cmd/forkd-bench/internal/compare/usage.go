@@ -2,7 +2,7 @@ package compare
 
 import "github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 
-// since are the figures of a lap. Without debugfs there are none of KVM.
+// since returns the usage of a lap. Without debugfs the KVM figures are missing.
 func since(after, before usage.Daemon) []Value {
 	values := []Value{{"cpu_ms", after.CPUMS - before.CPUMS}, {"host_faults", after.HostFaults - before.HostFaults}}
 	if after.KVM {

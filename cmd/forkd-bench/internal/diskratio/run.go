@@ -1,7 +1,7 @@
-// Package diskratio is the benchmark of a sandbox's disk beside the file system
-// that it lies in: the same program (package diskbench) runs in a child and on the
-// host of the VMs, in turn. It owns the order and the ratios; it prints nothing. The trap: an
-// image without a writable disk has its files in memory, and is no measure of a disk.
+// Package diskratio is the benchmark of a sandbox's disk beside the file system below it. The same
+// program (package diskbench) runs in a child and on the host of the VMs, in turn. The package owns
+// the order and the ratios; it prints no output. The trap: an image without a writable disk has its
+// files in memory, so it does not measure a disk.
 package diskratio
 
 import (
@@ -18,33 +18,33 @@ import (
 	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
-// Config is what to measure.
+// Config holds the parameters of the measurement.
 type Config struct {
 	Client    *client.Client
 	Floors    floor.Floors
-	Tag       string // of the snapshot whose child writes
-	Dir       string // in the child
+	Tag       string // the snapshot whose child writes
+	Dir       string // directory in the child
 	MiB       int
 	RandomOps int
 	Rounds    int
-	// Say is told what is going on; nil: nobody is.
+	// Say receives progress messages. May be nil.
 	Say func(string)
 }
 
-// Figures are the result (docs/inside/formats/json-output.md): medians over the rounds.
+// Figures holds the result (docs/inside/formats/json-output.md): medians over the rounds.
 type Figures struct {
 	MiB       int               `json:"mib"`
 	RandomOps int               `json:"random_ops"`
 	Rounds    int               `json:"rounds"`
 	Guest     diskbench.Figures `json:"guest"`
 	Host      diskbench.Figures `json:"host"`
-	// Ratio is the guest's rate to the host's: 1 is as fast.
+	// Ratio is the guest's rate divided by the host's. At 1 the guest is as fast.
 	Ratio Ratio  `json:"ratio"`
 	Where string `json:"where"`
 	CPUs  int    `json:"cpus,omitempty"`
 }
 
-// Ratio is of the rates of that name.
+// Ratio holds a ratio for each rate of the same name.
 type Ratio struct {
 	SequentialWrite float64 `json:"sequential_write"`
 	SequentialRead  float64 `json:"sequential_read"`
@@ -52,10 +52,10 @@ type Ratio struct {
 	RandomRead      float64 `json:"random_read"`
 }
 
-// agent is the guest's agent, which has the program in it.
+// agent is the path of the guest's agent, which contains the benchmark program.
 const agent = "/proc/1/exe"
 
-// Run measures. No child is left.
+// Run measures. It ends its child.
 func Run(ctx context.Context, c Config) (f Figures, err error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
@@ -93,7 +93,7 @@ func Run(ctx context.Context, c Config) (f Figures, err error) {
 	return f, nil
 }
 
-// InGuest measures in a sandbox, in a folder of its own disk.
+// InGuest measures in a sandbox, in a folder on the sandbox's disk.
 func InGuest(ctx context.Context, c *client.Client, id string, of diskbench.Config) (f diskbench.Figures, err error) {
 	r, err := c.Exec(ctx, id, api.ExecRequest{
 		Args: []string{agent, "--disk-bench", of.Dir, "--disk-mib", strconv.Itoa(of.MiB),
@@ -113,7 +113,7 @@ func InGuest(ctx context.Context, c *client.Client, id string, of diskbench.Conf
 	return f, nil
 }
 
-// rates are the figures of one kind, in order.
+// rates returns pointers to the rates in f, in a fixed order.
 func rates(f *diskbench.Figures) []*float64 {
 	return []*float64{&f.SequentialWriteMiBPerS, &f.SequentialReadMiBPerS, &f.RandomWritesPerS, &f.RandomReadsPerS}
 }

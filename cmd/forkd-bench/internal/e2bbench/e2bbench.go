@@ -1,6 +1,7 @@
-// Package e2bbench measures E2B's API beside the native one: from the request for a sandbox to the
-// first answer from it, so many at once, in turn and in one run. It owns the laps and the figures; the
-// daemon and its snapshots are the caller's. `forkd-bench e2b` calls it.
+// Package e2bbench measures the E2B API beside the native API, in turn and in one run: the time
+// from the request for a sandbox to its first answer, with several sandboxes in parallel. It owns
+// the laps and the figures. The caller provides the daemon and its snapshots. `forkd-bench e2b`
+// calls it.
 package e2bbench
 
 import (
@@ -18,43 +19,45 @@ import (
 	"github.com/forkd/forkd/cmd/internal/e2bwire"
 )
 
-// Config is what is measured.
+// Config holds the parameters of the measurement.
 type Config struct {
 	E2B    *e2bwire.Client
 	Native *client.Client
-	Tag    string // the snapshot, which is the template
-	Code   bool   // it has a code interpreter: run_code("1+1") is measured instead of a command
-	AtOnce []int  // sandboxes that are asked for at once, a figure of each
-	Rounds int    // of each, E2B's and the native API in turn
+	Tag    string // the snapshot, which is also the E2B template
+	Code   bool   // the snapshot has a code interpreter: run_code("1+1") is measured instead of a command
+	AtOnce []int  // numbers of sandboxes requested in parallel, one figure each
+	Rounds int    // rounds per number, E2B and native in turn
 	Say    func(string)
 }
 
-// Figures are those of one number of sandboxes at once, in milliseconds.
+// Figures holds the times for one number of parallel sandboxes, in milliseconds.
 type Figures struct {
 	AtOnce int    `json:"at_once"`
 	What   string `json:"what"` // command or code
 	Rounds int    `json:"rounds"`
-	// FirstP50MS and FirstP99MS are from the request for a sandbox to its first answer.
+	// FirstP50MS and FirstP99MS are the time from the request for a sandbox to its first answer.
 	FirstP50MS float64 `json:"first_ms_p50"`
 	FirstP99MS float64 `json:"first_ms_p99"`
-	// CreateP50MS is of the create alone.
+	// CreateP50MS is the time of the create call alone.
 	CreateP50MS float64 `json:"create_ms_p50"`
-	// NativeP50MS and NativeP99MS are the same by the native API, a fork and an exec; 0 for code.
+	// NativeP50MS and NativeP99MS are the time of a fork and an exec by the native API. They are 0
+	// for code.
 	NativeP50MS float64 `json:"native_ms_p50,omitempty"`
 	NativeP99MS float64 `json:"native_ms_p99,omitempty"`
-	// Ratio is of the medians, E2B's to native.
+	// Ratio is the E2B median divided by the native median.
 	Ratio float64 `json:"ratio,omitempty"`
-	// ControlP50MS is a request that the control API answers by itself.
+	// ControlP50MS and ControlP99MS are the time of a request answered by the control API itself.
 	ControlP50MS float64 `json:"control_ms_p50"`
 	ControlP99MS float64 `json:"control_ms_p99"`
-	// RequestP50MS is the floor of that: one with which it has nothing to do, over the same connection.
+	// RequestP50MS is the floor of ControlP50MS: a request over the same connection, but not to the
+	// control API.
 	RequestP50MS float64 `json:"request_ms_p50"`
 }
 
-// sample is one sandbox, in milliseconds.
+// sample holds the times of one sandbox, in milliseconds.
 type sample struct{ create, first, control, request float64 }
 
-// Run measures one number after the other. The first lap of each does not count.
+// Run measures one number of sandboxes after the other. The first lap of each does not count.
 func Run(ctx context.Context, cfg Config) ([]Figures, error) {
 	var out []Figures
 	for _, n := range cfg.AtOnce {
@@ -108,7 +111,7 @@ func (cfg Config) figures(n int, theirs, ours []sample) Figures {
 	return f
 }
 
-// lap makes so many sandboxes at once.
+// lap makes n sandboxes in parallel.
 func lap(ctx context.Context, n int, one func(context.Context) (sample, error)) ([]sample, error) {
 	out := make([]sample, n)
 	all, ctx := errgroup.WithContext(ctx)
@@ -124,7 +127,7 @@ func lap(ctx context.Context, n int, one func(context.Context) (sample, error)) 
 
 func since(t time.Time) float64 { return float64(time.Since(t)) / float64(time.Millisecond) }
 
-// theirs is one sandbox of E2B's API, from the request to the end.
+// theirs measures one sandbox of the E2B API, from the request to its end.
 func (cfg Config) theirs(ctx context.Context) (_ sample, err error) {
 	var s sample
 	began := time.Now()
@@ -147,7 +150,7 @@ func (cfg Config) theirs(ctx context.Context) (_ sample, err error) {
 	if err != nil {
 		return s, err
 	}
-	var idle float64 // the first request after a while tells of the way, and not of the control API
+	var idle float64 // the first request after a while measures the connection, not the control API
 	health := func() error { return cfg.E2B.Health(ctx) }
 	for _, request := range []struct {
 		took *float64
@@ -163,10 +166,10 @@ func (cfg Config) theirs(ctx context.Context) (_ sample, err error) {
 	return s, nil
 }
 
-// line is the command, run as E2B's packages run them.
+// line is the command, run in the same way as by the E2B packages.
 const line = "echo 2"
 
-// ours is one sandbox of the native API with the same command and the same network.
+// ours measures one sandbox of the native API with the same command and the same network.
 func (cfg Config) ours(ctx context.Context) (_ sample, err error) {
 	var s sample
 	began := time.Now()

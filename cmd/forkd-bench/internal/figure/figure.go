@@ -18,21 +18,21 @@ import (
 // Figure is a drawing.
 type Figure struct {
 	Title  string
-	Notes  []string // below the panels, such as the machine
+	Notes  []string // printed below the panels, such as the machine
 	Panels []Panel
 }
 
 // Panel is one pair of axes.
 type Panel struct {
 	Title  string
-	X, Y   string   // names of the axes, with their units
-	Ticks  []string // along X, one per value of each series
+	X, Y   string   // labels of the axes, with units
+	Ticks  []string // labels along X, one per value of each series
 	Series []Series
-	Bars   bool    // groups of bars; otherwise points joined by lines
-	Aim    float64 // a line across at that height; 0: none
+	Bars   bool    // draw groups of bars, otherwise points joined by lines
+	Aim    float64 // height of a horizontal target line; 0 for no line
 }
 
-// Series is the values of one colour, by tick. NaN is none.
+// Series holds the values of one colour, by tick. NaN means no value.
 type Series struct {
 	Name   string
 	Values []float64
@@ -48,7 +48,7 @@ const (
 	perRow                = 2
 )
 
-// palette is after Okabe and Ito, whose colours differ for those who see few of them.
+// palette holds the colours of Okabe and Ito, which colour-blind readers can distinguish.
 var palette = []color.Color{
 	color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff}, color.RGBA{R: 0xe6, G: 0x9f, B: 0x00, A: 0xff},
 	color.RGBA{R: 0x00, G: 0x9e, B: 0x73, A: 0xff}, color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 0xff},
@@ -77,7 +77,7 @@ func (f Figure) SVG(w io.Writer) error {
 	return err
 }
 
-// panels draws them in rows, with their axes in line.
+// panels draws the panels in rows, with their axes aligned.
 func (f Figure) panels(area draw.Canvas, rows, columns int) error {
 	grid := make([][]*plot.Plot, rows)
 	for i := range grid {
@@ -127,7 +127,7 @@ func (p Panel) plot() (*plot.Plot, error) {
 	return out, nil
 }
 
-// scale makes room for the legend, and sets the names along X.
+// scale adds space for the legend, and sets the labels along X.
 func (p Panel) scale(out *plot.Plot) {
 	const headroom = 1.15
 	if math.IsInf(out.Y.Max, 0) || out.Y.Max <= 0 {
@@ -150,7 +150,7 @@ func (p Panel) bars(out *plot.Plot, i int, s Series) error {
 	if len(values) == 0 {
 		return nil
 	}
-	const share = 0.7 // of a tick's room
+	const share = 0.7 // of a tick's width
 	n := vg.Length(len(p.Series))
 	width := panelWidth * share * share / vg.Length(len(p.Ticks)) / n
 	chart, err := plotter.NewBarChart(values, width)
@@ -185,7 +185,7 @@ func (p Panel) line(out *plot.Plot, i int, s Series) error {
 	return nil
 }
 
-// name adds a series to the legend, of which one alone needs none.
+// name adds a series to the legend. A single series needs no legend.
 func (p Panel) name(out *plot.Plot, s Series, thumbs ...plot.Thumbnailer) {
 	if len(p.Series) > 1 {
 		out.Legend.Add(s.Name, thumbs...)

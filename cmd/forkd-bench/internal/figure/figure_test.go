@@ -22,7 +22,7 @@ func some() Figure {
 	}
 }
 
-// texts are the words of a drawing, which must be XML.
+// texts returns the texts of a drawing, which must be valid XML.
 func texts(t *testing.T, svg []byte) (all []string) {
 	t.Helper()
 	for dec := xml.NewDecoder(bytes.NewReader(svg)); ; {

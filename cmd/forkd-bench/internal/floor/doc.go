@@ -1,7 +1,6 @@
-// Package floor measures what a host can do at best, beside which a benchmark's
-// figures stand: VMs made by bare ioctls, a copy in memory, a file in the file
-// system that sandboxes' disks lie in. It measures in its own process (VMs, Copy,
-// Disk, ReadHost), and has it done where the VMs run, which may be the machine
-// (Floors). The trap: figures of different runs must not be compared, so each
+// Package floor measures the best possible results of a host, as a reference for a benchmark's
+// figures: VMs made by bare ioctls, a copy in memory, a file in the file system of the sandboxes'
+// disks. VMs, Copy, Disk and ReadHost measure in the calling process. Floors measures on the host
+// of the VMs, which may be the machine. The trap: do not compare figures of different runs. Each
 // run of a benchmark measures its own floor.
 package floor

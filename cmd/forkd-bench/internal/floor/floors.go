@@ -18,27 +18,28 @@ import (
 	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
-// Floors has floors measured on the host of the VMs. The zero value cannot: it is
-// for a daemon whose host is not known.
+// Floors measures floors on the host of the VMs. The zero value is for a daemon on an unknown host:
+// it cannot measure.
 type Floors struct {
-	// Run runs `forkd-bench floor ARG...` there and returns what it printed; nil: nowhere.
+	// Run runs `forkd-bench floor ARG...` on the host and returns the output. It is nil if the host
+	// is unknown.
 	Run func(ctx context.Context, args ...string) ([]byte, error)
 }
 
-// ErrNoHost is returned by Floors that nothing can be measured with.
+// ErrNoHost is returned by a Floors value without a host.
 var ErrNoHost = errors.New("the daemon was named by its URL, and may be on another host")
 
-// Known tells whether floors can be measured.
+// Known reports whether floors can be measured.
 func (f Floors) Known() bool { return f.Run != nil }
 
-// VMs is OverFile, in milliseconds.
+// VMs calls OverFile on the host and returns milliseconds.
 func (f Floors) VMs(ctx context.Context, dir string, n, memoryMiB int) (float64, error) {
 	var out Took
 	err := f.ask(ctx, &out, "vms", "--dir", dir, "--count", strconv.Itoa(n), "--memory-mib", strconv.Itoa(memoryMiB))
 	return out.WallMS, err
 }
 
-// Copy is Copy, in milliseconds.
+// Copy calls Copy on the host and returns milliseconds.
 func (f Floors) Copy(ctx context.Context, bytes int64) (float64, error) {
 	var out Took
 	err := f.ask(ctx, &out, "copy", "--bytes", strconv.FormatInt(bytes, 10))
@@ -51,19 +52,19 @@ func (f Floors) Disk(ctx context.Context, c diskbench.Config) (out diskbench.Fig
 	return out, err
 }
 
-// Host is ReadHost.
+// Host calls ReadHost on the host.
 func (f Floors) Host(ctx context.Context) (out Host, err error) {
 	err = f.ask(ctx, &out, "host")
 	return out, err
 }
 
-// VMMs is what the VMMs there have used so far.
+// VMMs returns the usage of the host's VMMs since their start.
 func (f Floors) VMMs(ctx context.Context) (out []usage.VMM, err error) {
 	err = f.ask(ctx, &out, "usage")
 	return out, err
 }
 
-// Took is what `forkd-bench floor` prints of vms and copy.
+// Took is the output of `forkd-bench floor vms` and `forkd-bench floor copy`.
 type Took struct {
 	WallMS float64 `json:"wall_ms"`
 }
@@ -82,7 +83,7 @@ func (f Floors) ask(ctx context.Context, into any, args ...string) error {
 	return nil
 }
 
-// Here measures on this host, in a process of its own.
+// Here returns Floors for this host. They measure in a separate process.
 func Here() Floors {
 	return Floors{Run: func(ctx context.Context, args ...string) ([]byte, error) {
 		self, err := os.Executable()
@@ -91,7 +92,7 @@ func Here() Floors {
 		}
 		var out, errs bytes.Buffer
 		cmd := exec.CommandContext(ctx, self)
-		cmd.Args = append([]string{os.Args[0], "floor"}, args...) // a test binary goes by its name
+		cmd.Args = append([]string{os.Args[0], "floor"}, args...) // a test binary detects this mode by its name
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		if err := cmd.Run(); err != nil {
 			return nil, errors.New(cmp.Or(complaint(errs.String()), err.Error()))
@@ -100,16 +101,16 @@ func Here() Floors {
 	}}
 }
 
-// program is this one in the machine, which carries it.
+// program is the path of this program in the machine.
 const program = "/usr/bin/forkd-bench"
 
-// Exit codes: a shell's for a program that is not there, and this program's for a command that it does not have.
+// Exit codes: a shell's for a missing program, and this program's for an unknown command.
 const (
 	noProgram = 127
 	noCommand = 2
 )
 
-// InMachine measures in the machine, by way of its agent.
+// InMachine returns Floors for the machine, through its agent.
 func InMachine(c *agentclient.Client) Floors {
 	return Floors{Run: func(ctx context.Context, args ...string) ([]byte, error) {
 		var out, errs bytes.Buffer
@@ -121,7 +122,7 @@ func InMachine(c *agentclient.Client) Floors {
 			return nil, err
 		case res.ExitCode == noProgram:
 			return nil, errors.New("the machine has no forkd-bench: `forkd machine start --restart` gives it this version's programs")
-		case res.ExitCode == noCommand: // all commands come from here
+		case res.ExitCode == noCommand: // an older program in the machine; all commands come from here
 			return nil, errors.New("the machine's forkd-bench is of another version: `forkd machine start --restart` gives it this one's programs")
 		case res.ExitCode != 0:
 			return nil, errors.New(cmp.Or(complaint(errs.String()), res.Status))
@@ -130,7 +131,7 @@ func InMachine(c *agentclient.Client) Floors {
 	}}
 }
 
-// complaint is the error in what `forkd-bench floor --json` wrote on standard error.
+// complaint returns the error from the standard error of `forkd-bench floor --json`.
 func complaint(said string) string {
 	var e struct {
 		Error string `json:"error"`

@@ -11,14 +11,14 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// Bounds of what is measured.
+// Upper limits of the measurements.
 const (
 	maxVMs  = 1000
 	maxCopy = 1 << 30 // bytes
 )
 
-// OverFile is VMs for n VMs of so many MiB, whose memory is one file in dir, as the
-// children of a snapshot have it.
+// OverFile calls VMs for n VMs of so many MiB. Their memory is one file in dir, as for the children
+// of a snapshot.
 func OverFile(device, dir string, n, memoryMiB int) (time.Duration, error) {
 	if n < 1 || n > maxVMs || memoryMiB < 1 {
 		return 0, fmt.Errorf("%d VMs of %d MiB, want 1 to %d of at least 1 MiB", n, memoryMiB, maxVMs)
@@ -37,8 +37,8 @@ func OverFile(device, dir string, n, memoryMiB int) (time.Duration, error) {
 	return VMs(VMsConfig{KVM: system, N: n, MemoryBytes: size, Memory: memory})
 }
 
-// memoryFile makes a sparse file without a name. The page that the VMs run code in
-// is in the page cache afterwards, as a snapshot's memory is that was forked before.
+// memoryFile makes a sparse file without a name. It brings the page with the VMs' code into the
+// page cache, as an earlier fork does with a snapshot's memory.
 func memoryFile(dir string, size int64) (*os.File, error) {
 	f, err := os.CreateTemp(dir, ".forkd-floor-*")
 	if err != nil {
@@ -55,8 +55,8 @@ func memoryFile(dir string, size int64) (*os.File, error) {
 	return f, nil
 }
 
-// Copy is how long a plain copy of so many bytes takes, between buffers that
-// were touched before: the least that a pause which copies them can take.
+// Copy returns the time of a plain copy of so many bytes between buffers touched before. A pause
+// with a copy of these bytes cannot be shorter.
 func Copy(bytes int64) (time.Duration, error) {
 	if bytes < 0 || bytes > maxCopy {
 		return 0, fmt.Errorf("copy of %d bytes, want 0 to %d", bytes, maxCopy)
@@ -70,17 +70,17 @@ func Copy(bytes int64) (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// Host is the state of a host when a figure was made.
+// Host is the state of a host at the time of a figure.
 type Host struct {
 	MemAvailableKiB int64 `json:"mem_available_kib"`
 }
 
-// ReadHost reads it now.
+// ReadHost reads the current state.
 func ReadHost() (Host, error) {
 	free, err := hostproc.MemAvailable()
 	return Host{MemAvailableKiB: free >> 10}, err
 }
 
-// StoreDir is the daemon's data directory, where snapshots and sandboxes' disks
-// lie, by the directory of one of its snapshots.
+// StoreDir returns the daemon's data directory, which holds snapshots and sandboxes' disks. It
+// derives it from the directory of a snapshot.
 func StoreDir(snapshotDir string) string { return filepath.Dir(filepath.Dir(snapshotDir)) }

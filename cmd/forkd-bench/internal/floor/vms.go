@@ -16,18 +16,17 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// VMsConfig is what VMs makes: N VMs as large as a snapshot's.
+// VMsConfig describes the N VMs to make, each as large as a snapshot's VM.
 type VMsConfig struct {
 	KVM         *kvm.System
 	N           int
 	MemoryBytes int64
-	Memory      *os.File // mapped MAP_PRIVATE by all; nil: anonymous memory
+	Memory      *os.File // mapped MAP_PRIVATE by all; if nil, anonymous memory
 }
 
-// VMs makes N VMs with nothing but what the kernel demands (create VM and
-// interrupt controllers, map memory, set its slots, create one vCPU) and lets
-// each run to its first exit, on as many threads as there are CPUs. It returns
-// the wall time of that; taking them down is not counted.
+// VMs makes N VMs with only the steps demanded by the kernel: create the VM and the interrupt
+// controllers, map memory, set its slots, create one vCPU. Each VM runs to its first exit. VMs uses
+// as many threads as there are CPUs. It returns the wall time without the teardown.
 func VMs(c VMsConfig) (time.Duration, error) {
 	var all undo.Stack
 	defer all.Run()
@@ -146,5 +145,5 @@ func runToFirstExit(cpu *kvm.VCPU) error {
 	return nil
 }
 
-// isInterrupted tells a signal of the Go runtime, after which the vCPU simply goes on.
+// isInterrupted reports a signal of the Go runtime. The vCPU can run again after it.
 func isInterrupted(err error) bool { return errors.Is(err, unix.EINTR) }

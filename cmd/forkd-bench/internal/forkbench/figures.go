@@ -1,7 +1,6 @@
-// Package forkbench is the benchmark of a fork as a user of the API sees it,
-// alternating in one run with the floor of the host that the VMs run on. It
-// owns the order of the measurement and the figures; it prints nothing. The
-// trap: a figure of one run says nothing about another run's.
+// Package forkbench is the benchmark of a fork as seen by a user of the API. Forks alternate in one
+// run with the floor of the VMs' host. The package owns the order of the measurement and the
+// figures; it prints no output. The trap: figures of different runs are not comparable.
 package forkbench
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 )
 
-// Figures are the result: medians over the rounds (docs/inside/formats/json-output.md).
+// Figures holds the result: medians over the rounds (docs/inside/formats/json-output.md).
 type Figures struct {
 	N                    int     `json:"n"`
 	OK                   int     `json:"ok"` // of the worst round
@@ -21,19 +20,19 @@ type Figures struct {
 	ReadyP99MS           float64 `json:"ready_ms_p99"`
 	AnswerP50MS          float64 `json:"answer_ms_p50,omitempty"` // request to the answer of each child's first eval; absent without a warm Python
 	AnswerP99MS          float64 `json:"answer_ms_p99,omitempty"`
-	OneArmedMS           float64 `json:"one_armed_ms"`            // of a fork of one child
-	OneReadyMS           float64 `json:"one_ready_ms"`            // of it, as the client saw it
+	OneArmedMS           float64 `json:"one_armed_ms"`            // until the child of a fork of one is armed
+	OneReadyMS           float64 `json:"one_ready_ms"`            // until it is ready, by the client's clock
 	OneAnswerMS          float64 `json:"one_answer_ms,omitempty"` // request to the answer of its first eval; absent without a warm Python
-	FloorWallMS          float64 `json:"floor_wall_ms,omitempty"` // absent, as what follows from it, if the VMs' host is not known
+	FloorWallMS          float64 `json:"floor_wall_ms,omitempty"` // absent, like Ratio, if the VMs' host is unknown
 	Ratio                float64 `json:"ratio,omitempty"`         // armed to floor
 	EvalP50MS            float64 `json:"eval_ms_p50"`             // in the daemon, from request to answer
-	EvalDaemonP50MS      float64 `json:"eval_daemon_ms_p50"`      // of it, what the guest did not count as its own
+	EvalDaemonP50MS      float64 `json:"eval_daemon_ms_p50"`      // EvalP50MS without the guest's share
 	VMMAnonKiB           int64   `json:"vmm_anon_kib"`
 	GuestDirtyKiB        int64   `json:"guest_dirty_kib"`
 	PSSKiB               int64   `json:"pss_kib"`
 	MemAvailableDeltaKiB int64   `json:"mem_available_delta_kib,omitempty"` // per child
-	ToReady              *Use    `json:"to_ready,omitempty"`                // of a child of n, as the next; absent if the VMs' host is not known
-	ToAnswer             *Use    `json:"to_answer,omitempty"`               // absent without a warm Python too
+	ToReady              *Use    `json:"to_ready,omitempty"`                // child of n; absent if the host is unknown
+	ToAnswer             *Use    `json:"to_answer,omitempty"`               // as ToReady; needs a warm Python
 	OneToReady           *Use    `json:"one_to_ready,omitempty"`            // of a fork of one child
 	OneToAnswer          *Use    `json:"one_to_answer,omitempty"`
 	Pool                 int     `json:"pool"`
@@ -43,16 +42,16 @@ type Figures struct {
 	many, one times // of all rounds, for the plot
 }
 
-// Use is what a child's VMM used, on average, from the fork's request until all were ready or had answered, and were
-// read. What its shell took to start is not in it.
+// Use is the average usage of a child's VMM, from the fork's request until all children were ready
+// or had answered, and usage was read. The start of its shell is not included.
 type Use struct {
-	UserMS   float64 `json:"user_ms"` // of the CPUs, the guest's included
+	UserMS   float64 `json:"user_ms"` // CPU time, the guest's included
 	SystemMS float64 `json:"system_ms"`
-	// Counters are nil if KVM's cannot be read.
+	// Counters is nil if KVM's counters cannot be read.
 	*usage.Counters
 }
 
-// use is the median of each over the rounds; nil if nothing was read.
+// use returns the median of each value over the rounds. It returns nil if no usage was read.
 func use(rounds []round, get func(round) usage.Mean) *Use {
 	var user, system, exits, faults []float64
 	for _, r := range rounds {
@@ -80,9 +79,9 @@ func median(v []float64) float64 {
 	return quantile(v, 0.5)
 }
 
-// times are of children, in milliseconds from their fork's request.
+// times holds times of children, in milliseconds from the fork's request.
 type times struct {
-	armed, ready, answered []float64 // each sorted, once they are summarised
+	armed, ready, answered []float64 // each sorted once they are summarised
 }
 
 func (t *times) add(more times) {
@@ -96,7 +95,8 @@ func (t *times) sort() {
 	}
 }
 
-// summarise takes the median of each figure over the rounds, and the ratio's own median.
+// summarise returns the median of each figure over the rounds, and the median of the rounds'
+// ratios.
 func summarise(rounds []round) Figures {
 	f := Figures{N: rounds[0].n, OK: rounds[0].ok, Rounds: len(rounds), Pool: rounds[0].pool}
 	for _, r := range rounds {
@@ -138,7 +138,7 @@ func summarise(rounds []round) Figures {
 	return f
 }
 
-// quantile is the nearest rank in a sorted list; 0 for none.
+// quantile returns the nearest rank in a sorted list, or 0 for an empty list.
 func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0

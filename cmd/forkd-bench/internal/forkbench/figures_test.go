@@ -76,7 +76,7 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-// A snapshot without an interpreter answers nothing.
+// A snapshot without an interpreter has no answers to plot.
 func TestPlotWithoutAnswers(t *testing.T) {
 	drawn := Plot(summarise([]round{{n: 1, childArmed: []float64{1}, ready: []float64{2}, one: single{times: times{armed: []float64{1}, ready: []float64{2}}}}}))
 	if len(drawn.Panels[1].Series) != 2 {

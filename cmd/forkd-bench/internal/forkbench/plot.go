@@ -6,11 +6,11 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/figure"
 )
 
-// step is how many hundredths of the children lie between two points of a distribution.
+// step is the distance in percent of the children between two points of a distribution.
 const step = 10
 
-// Plot draws when children were armed, ready, and had answered their first eval: the
-// distribution over all children of all rounds, and one child alone.
+// Plot draws the times until children were armed, ready, and had answered their first eval: the
+// distribution over all children of all rounds, and a single child.
 func Plot(f Figures) figure.Figure {
 	many := figure.Panel{
 		Title: fmt.Sprintf("%d children", f.N), X: "% of the children, or fewer", Y: "ms from the request",
@@ -42,7 +42,7 @@ func Plot(f Figures) figure.Figure {
 	}
 }
 
-// distribution is a series of quantiles; none for no values.
+// distribution returns a series of quantiles. It has no values if sorted is empty.
 func distribution(name string, sorted []float64) figure.Series {
 	s := figure.Series{Name: name}
 	if len(sorted) == 0 {

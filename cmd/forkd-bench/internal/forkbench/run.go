@@ -16,40 +16,41 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 )
 
-// Config is what to measure.
+// Config holds the parameters of the measurement.
 type Config struct {
 	Client *client.Client
-	Floors floor.Floors // unknown: the figures are without
+	Floors floor.Floors // if unknown, floor figures are left out
 	Tag    string
 	N      int // children
-	Pool   int // shells to have ready before each fork; -1: as they are
+	Pool   int // shells to have ready before each fork; -1 leaves the pool unchanged
 	Rounds int
-	// Say is told what is going on; nil: nobody is.
+	// Say receives progress messages. May be nil.
 	Say func(string)
 }
 
-// round is one floor and one fork.
+// round holds the results of one floor and one fork.
 type round struct {
 	n, ok, pool              int
 	floor, armed             float64 // milliseconds
 	readyWall                float64
-	ready                    []float64  // sorted, one per child that became ready
-	answered                 []float64  // sorted, of another fork: one per child that answered an eval
-	toReady, toAnswer        usage.Mean // of the children of these two forks
-	childArmed               []float64  // one per child that became ready, by the daemon's clock
+	ready                    []float64  // sorted, one per ready child
+	answered                 []float64  // sorted, from another fork: one per child that answered an eval
+	toReady, toAnswer        usage.Mean // usage of the children of these two forks
+	childArmed               []float64  // one per ready child, by the daemon's clock
 	one                      single     // of forks of one child
 	eval, evalDaemon         []float64  // sorted; evalDaemon is without the guest
 	vmmAnon, guestDirty, pss float64    // KiB, means per child
 	memDelta                 float64
 }
 
-// single are the figures of forks of one child: one that is left alone, and one that is asked.
+// single holds the figures of forks of one child: one fork without requests to the child, and one
+// with an eval.
 type single struct {
 	times
 	toReady, toAnswer usage.Mean
 }
 
-// Run measures. The snapshot's pool is put back afterwards, and no child is left.
+// Run measures. It restores the size of the snapshot's pool, and ends all its children.
 func Run(ctx context.Context, c Config) (_ Figures, err error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
@@ -86,13 +87,12 @@ func Run(ctx context.Context, c Config) (_ Figures, err error) {
 	return summarise(rounds), nil
 }
 
-// warm tells whether an eval is one in an interpreter that is there, and not the start of one.
+// warm reports whether an eval runs in an interpreter started before.
 func warm(of api.SnapshotDetail) bool { return slices.Contains(of.Languages, "python") }
 
 func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err error) {
 	r.n = c.N
-	// Both are measured with the pool full: shells that are being made in the
-	// background would slow either.
+	// Both are measured with the pool full. Making shells in the background would slow down either.
 	if err := c.awaitPool(ctx); err != nil {
 		return r, err
 	}
@@ -141,7 +141,7 @@ func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err 
 	return r, c.eval(ctx, children, &r)
 }
 
-// floor measures the floor, and the host as it is before the fork.
+// floor measures the floor, and reads the state of the host before the fork.
 func (c Config) floor(ctx context.Context, of api.SnapshotDetail, r *round) (before floor.Host, err error) {
 	if !c.Floors.Known() {
 		return before, nil
@@ -149,16 +149,15 @@ func (c Config) floor(ctx context.Context, of api.SnapshotDetail, r *round) (bef
 	if r.floor, err = c.Floors.VMs(ctx, floor.StoreDir(of.Dir), c.N, of.MemoryMiB); err != nil {
 		return before, err
 	}
-	if err := measure.Pause(ctx, time.Second); err != nil { // the floor's VMs are cleared away
+	if err := measure.Pause(ctx, time.Second); err != nil { // the kernel still frees the floor's VMs
 		return before, err
 	}
 	return c.Floors.Host(ctx)
 }
 
-// eval asks some of the children to compute something, one after another: what
-// is looked for is what an eval costs, not how many a host does at once. The
-// first of each is left out, in which the guest touches what it shares with its
-// siblings until then.
+// eval runs evals in some of the children, one after another: it measures the cost of an eval, not
+// the throughput of the host. It leaves out the first eval of each child, in which the guest
+// touches pages that it still shares with its siblings.
 func (c Config) eval(ctx context.Context, children []api.SandboxInfo, r *round) error {
 	const perChild = 5
 	for i := range min(sample, len(children)) {
@@ -179,7 +178,7 @@ func (c Config) eval(ctx context.Context, children []api.SandboxInfo, r *round) 
 	return nil
 }
 
-// ping asks every child for a sign of life, and returns how many gave one.
+// ping sends a ping to every child, and returns the number of answers.
 func (c Config) ping(ctx context.Context, children []api.SandboxInfo) int {
 	var alive atomic.Int64
 	each(len(children), func(i int) {
@@ -190,8 +189,8 @@ func (c Config) ping(ctx context.Context, children []api.SandboxInfo) int {
 	return int(alive.Load())
 }
 
-// answers forks n once more, asks each child to compute something as soon as it is ready,
-// and returns, sorted, how long after the fork's request each had answered, and what they used until all had.
+// answers forks n children once more and runs an eval in each as soon as it is ready. It returns
+// the sorted times from the fork's request to each answer, and the usage until all had answered.
 func (c Config) answers(ctx context.Context, n int) (times []float64, mean usage.Mean, err error) {
 	if err := c.awaitPool(ctx); err != nil {
 		return nil, mean, err
@@ -226,7 +225,7 @@ func (c Config) answers(ctx context.Context, n int) (times []float64, mean usage
 	return times, mean, err
 }
 
-// single forks one child that is left alone.
+// single forks one child and sends it no request.
 func (c Config) single(ctx context.Context, one *single) (err error) {
 	if err := c.awaitPool(ctx); err != nil {
 		return err
@@ -248,8 +247,8 @@ func (c Config) single(ctx context.Context, one *single) (err error) {
 	return err
 }
 
-// use begins to count what children use that are forked from now on, shells that they are made of before that not
-// included, until the call of used. On a host that is not known nothing is counted.
+// use starts to count the usage of children forked from now on, until the call of used. Earlier
+// usage of their shells is not included. If the host is unknown, it counts no usage.
 func (c Config) use(ctx context.Context) (used func([]api.SandboxInfo) (usage.Mean, error), err error) {
 	if !c.Floors.Known() {
 		return func([]api.SandboxInfo) (usage.Mean, error) { return usage.Mean{}, nil }, nil
@@ -267,7 +266,7 @@ func (c Config) use(ctx context.Context) (used func([]api.SandboxInfo) (usage.Me
 	}, err
 }
 
-// armed is when a child stood at its gate, by the daemon's clock.
+// armed returns the time when a child reached its start gate, by the daemon's clock.
 func armed(sb api.SandboxInfo) float64 {
 	if sb.Timings == nil {
 		return 0
@@ -275,7 +274,7 @@ func armed(sb api.SandboxInfo) float64 {
 	return sb.Timings.ArmedMS
 }
 
-// sample is how many children's memory is read: the kernel walks page tables for each.
+// sample is the number of children whose memory is read. The kernel walks page tables for each.
 const sample = 20
 
 func (c Config) memory(ctx context.Context, children []api.SandboxInfo, r *round) error {
@@ -295,8 +294,8 @@ func (c Config) memory(ctx context.Context, children []api.SandboxInfo, r *round
 	return nil
 }
 
-// awaitPool waits until the wanted shells stand ready, and until no kill of the
-// round before is still being cleared away.
+// awaitPool waits until the wanted shells are ready, and a second more for the cleanup of the last
+// round's children.
 func (c Config) awaitPool(ctx context.Context) error {
 	for {
 		p, err := poolOf(ctx, c)
@@ -327,7 +326,7 @@ func poolOf(ctx context.Context, c Config) (api.Pool, error) {
 	return api.Pool{}, nil
 }
 
-// each calls do for 0 to n-1, some at a time.
+// each calls do for 0 to n-1, some calls in parallel.
 func each(n int, do func(i int)) {
 	const atOnce = 16
 	var wg sync.WaitGroup

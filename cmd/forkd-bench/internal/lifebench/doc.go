@@ -1,6 +1,7 @@
-// Package lifebench is the benchmark of sandboxes that are paused: how long a pause takes beside a diff
-// branch of the same sandbox, a resume beside a fork from a chain as deep, what a paused sandbox costs the
-// daemon, and what a request with a key costs beside one without. It owns the order of the measurement
-// and the figures; it prints nothing. The trap: what the daemon's heap holds is known only to its own
-// figures, and those count garbage as well, so the least of many is taken.
+// Package lifebench is the benchmark of paused sandboxes. It compares a pause with a diff branch of
+// the same sandbox, a resume with a fork from a chain of the same depth, and a request with a key
+// with one without. It also measures the cost of a paused sandbox to the daemon. The package owns
+// the order of the measurement and the figures; it prints no output. The trap: only the daemon's
+// own figures show the size of its heap, and they include garbage, so the least of many readings is
+// used.
 package lifebench

@@ -18,30 +18,31 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 )
 
-// IdleConfig is what to measure of a daemon that has nothing to do.
+// IdleConfig holds the parameters of the measurement of an idle daemon.
 type IdleConfig struct {
 	Programs string // directory with forkd and forkd-vmm
 	Paused   int    // sandboxes
-	Requests int    // with a key, and as many without
+	Requests int    // with a key, and the same number without
 	Say      func(string)
 }
 
-// Idle is what a daemon of the bench's own has to say (docs/inside/formats/json-output.md).
+// Idle holds the figures of a daemon started by the bench (docs/inside/formats/json-output.md).
 type Idle struct {
 	Paused int `json:"paused"`
-	// HeapBytes is what each adds to the daemon's heap, Descriptors what all of them add to its open files.
+	// HeapBytes is the growth of the daemon's heap per paused sandbox. Descriptors is the growth of
+	// its open files for all of them.
 	HeapBytes   float64 `json:"heap_bytes_each"`
 	Descriptors float64 `json:"descriptors"`
-	StartMS     float64 `json:"start_ms"`       // until a daemon that has them answers
-	StartNoneMS float64 `json:"start_none_ms"`  // and one that has none
-	ListMS      float64 `json:"list_ms"`        // all of them; median
+	StartMS     float64 `json:"start_ms"`       // until a daemon with the paused sandboxes answers
+	StartNoneMS float64 `json:"start_none_ms"`  // the same without paused sandboxes
+	ListMS      float64 `json:"list_ms"`        // list of all sandboxes; median
 	PlainUS     float64 `json:"request_us"`     // without a key; median
 	KeyUS       float64 `json:"request_key_us"` // with a tenant's key; median
-	KeyMoreUS   float64 `json:"key_more_us"`    // median of the differences of requests one after the other
+	KeyMoreUS   float64 `json:"key_more_us"`    // median of the differences of consecutive requests
 	Requests    int     `json:"requests"`
 }
 
-// RunIdle measures daemons that are started for it, on this host, in a folder that is removed.
+// RunIdle starts daemons on this host, in a temporary folder, and measures them.
 func RunIdle(ctx context.Context, c IdleConfig) (out Idle, err error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
@@ -65,12 +66,12 @@ func RunIdle(ctx context.Context, c IdleConfig) (out Idle, err error) {
 	return out, nil
 }
 
-// burden is what a daemon has.
+// burden holds the figures of one daemon.
 type burden struct {
 	heap, files, started, list float64
 }
 
-// daemon starts one with so many paused sandboxes, and ends it.
+// daemon starts a daemon with so many paused sandboxes, calls look, and ends the daemon.
 func (c IdleConfig) daemon(ctx context.Context, paused int,
 	look func(context.Context, *client.Client, *burden) error) (b burden, err error) {
 	dir, err := os.MkdirTemp("", "forkd-bench")
@@ -84,7 +85,7 @@ func (c IdleConfig) daemon(ctx context.Context, paused int,
 	build := compare.Build{Dir: c.Programs, Serve: []string{"--jail", "off", "--kill-on-stop=false"},
 		Env: []string{"GOGC=2"}}
 	first, err := compare.Serve(ctx, build, dir)
-	if err == nil { // it leaves receipts of those that have none
+	if err == nil { // the daemon writes missing receipts
 		err = first.Stop()
 	}
 	if err != nil {
@@ -103,7 +104,7 @@ func (c IdleConfig) daemon(ctx context.Context, paused int,
 	return b, look(ctx, d.Client(), &b)
 }
 
-// record makes sandboxes that are paused in snapshots that are not there (docs/inside/formats/paused.md).
+// record writes records of sandboxes paused in snapshots that do not exist (docs/inside/formats/paused.md).
 func record(dir string, n int) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -130,7 +131,8 @@ func record(dir string, n int) error {
 	return nil
 }
 
-// scrapes is how often the heap is looked at: each makes garbage, and the least is what was just collected.
+// scrapes is the number of heap readings. Each makes garbage; the least was read just after a
+// collection.
 const scrapes = 200
 
 func (b *burden) weigh(ctx context.Context, c *client.Client) error {
@@ -151,7 +153,7 @@ func (b *burden) weigh(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// metric is a figure of a page of metrics; 0: it is not there.
+// metric returns a value from a page of metrics, or 0 if the metric is missing.
 func metric(text, name string) float64 {
 	for s := bufio.NewScanner(strings.NewReader(text)); s.Scan(); {
 		if value, ok := strings.CutPrefix(s.Text(), name+" "); ok {
@@ -162,7 +164,7 @@ func metric(text, name string) float64 {
 	return 0
 }
 
-// list times the list of all.
+// list times the list of all sandboxes.
 func (c IdleConfig) list(ctx context.Context, d *client.Client, b *burden) error {
 	var took []float64
 	for range 20 {

@@ -12,24 +12,26 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 )
 
-// Config is what to measure.
+// Config holds the parameters of the measurement.
 type Config struct {
 	Client   *client.Client
-	Tag      string // of the snapshot whose children are paused
+	Tag      string // the snapshot of the paused children
 	Rounds   int
-	DirtyMiB int // that a child has written to its memory when it is branched or paused
-	// Say is told what is going on; nil: nobody is.
+	DirtyMiB int // written by a child to its memory before each branch or pause
+	// Say receives progress messages. May be nil.
 	Say func(string)
 }
 
-// Cycle is what pausing and resuming takes (docs/inside/formats/json-output.md). Times are as a client sees them.
+// Cycle holds the times of pausing and resuming, by the client's clock
+// (docs/inside/formats/json-output.md).
 type Cycle struct {
 	Tag      string `json:"tag"`
 	Rounds   int    `json:"rounds"`
 	DirtyMiB int    `json:"dirty_mib"`
-	// Pause is a pause (b) beside a diff branch of the same sandbox just before (a).
+	// Pause compares a pause (b) with a diff branch of the same sandbox just before (a).
 	Pause compare.Figure `json:"pause"`
-	// Resume is a resume until the guest has confirmed (b) beside a fork of one from that branch (a).
+	// Resume compares a resume until the guest has confirmed (b) with a fork of one child from that
+	// branch (a).
 	Resume      compare.Figure `json:"resume"`
 	PauseMS     []float64      `json:"pauses_ms"` // in order
 	ResumeMS    []float64      `json:"resumes_ms"`
@@ -37,22 +39,23 @@ type Cycle struct {
 	ForkMS      []float64      `json:"forks_ms"`
 	PauseP90    float64        `json:"pause_ms_p90"`
 	ResumeP90   float64        `json:"resume_ms_p90"`
-	PauseBytes  float64        `json:"pause_bytes"` // of memory, as captured; median
+	PauseBytes  float64        `json:"pause_bytes"` // captured memory; median
 	BranchBytes float64        `json:"branch_bytes"`
-	// PauseSteps, BranchSteps and the like are the daemon's own account of its steps, by the receipts; medians.
+	// PauseSteps, BranchSteps and ResumeSteps hold the daemon's own account of the steps, from the
+	// receipts; medians.
 	PauseSteps  []measure.Step `json:"pause_steps"`
 	BranchSteps []measure.Step `json:"branch_steps"`
 	ResumeSteps []measure.Step `json:"resume_steps"`
 }
 
-// laps are what was measured so far.
+// laps holds the results of the rounds.
 type laps struct {
 	branch, pause, fork, resume, bytes, branchBytes []float64
 
 	branchSteps, pauseSteps, resumeSteps measure.Steps
 }
 
-// step is what the child's Python does before it is branched, and again before it is paused.
+// step is the work of the child's Python before each branch and each pause.
 const step = `import os
 with open("/dev/shm/bench", "wb") as f:
     for _ in range(%d):
@@ -63,16 +66,16 @@ with open("/var/tmp/bench", "wb") as f:
     os.fsync(f.fileno())
 `
 
-// stepLimit bounds it: a page that is touched for the first time takes long where KVM is emulated.
+// stepLimit bounds the work. The first touch of a page is slow where KVM is emulated.
 const stepLimit = 5 * time.Minute
 
-// Run measures. No child and no snapshot is left.
+// Run measures. It removes all of its children and snapshots.
 func Run(ctx context.Context, c Config) (Cycle, error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
 	}
 	var l laps
-	for round := range c.Rounds + 1 { // the first fills caches, and does not count
+	for round := range c.Rounds + 1 { // the first round fills caches, and does not count
 		c.Say(fmt.Sprintf("round %d of %d", round, c.Rounds))
 		into := &l
 		if round == 0 {
@@ -96,7 +99,7 @@ func (l *laps) cycle(c Config) Cycle {
 	}
 }
 
-// round branches and pauses one child, forks from that branch and resumes the child.
+// round branches and pauses one child, forks from the branch and resumes the child.
 func (c Config) round(ctx context.Context, n int, l *laps) (err error) {
 	r, err := measure.Fork(ctx, c.Client, c.Tag, 1)
 	if err != nil {
@@ -106,7 +109,7 @@ func (c Config) round(ctx context.Context, n int, l *laps) (err error) {
 	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, r.OK())) }()
 	tag := fmt.Sprintf("bench-life-%s", id)
 	defer func() { err = errors.Join(err, measure.Delete(ctx, c.Client, tag, client.DeleteOptions{})) }()
-	first := tag + "-first" // what the first capture finds in no cache, and in the disk's overlay, none after it does
+	first := tag + "-first" // only the first capture finds cold caches and the data in the disk's overlay
 	defer func() { err = errors.Join(err, measure.Delete(ctx, c.Client, first, client.DeleteOptions{})) }()
 	if err := c.branch(ctx, id, first, &laps{}); err != nil {
 		return err
@@ -120,7 +123,7 @@ func (c Config) round(ctx context.Context, n int, l *laps) (err error) {
 	turns := []func() error{
 		func() error { return c.fork(ctx, tag, l) }, func() error { return c.resume(ctx, id, l) },
 	}
-	for i := range turns { // who is first changes
+	for i := range turns { // the order alternates
 		if err := turns[(i+n)%len(turns)](); err != nil {
 			return err
 		}
@@ -128,7 +131,7 @@ func (c Config) round(ctx context.Context, n int, l *laps) (err error) {
 	return nil
 }
 
-// work has the child write what the next capture is to take.
+// work makes the child write the memory for the next capture.
 func (c Config) work(ctx context.Context, id string) error {
 	_, err := measure.Eval(ctx, c.Client, id, fmt.Sprintf(step, c.DirtyMiB), stepLimit)
 	return err
@@ -169,7 +172,7 @@ func (c Config) pause(ctx context.Context, id string, l *laps) error {
 
 func (c Config) life() client.Life { return client.Life{Client: c.Client} }
 
-// fork makes a child of a snapshot that is as deep as the one that the sandbox is paused in.
+// fork makes a child of a snapshot of the same depth as the paused sandbox's snapshot.
 func (c Config) fork(ctx context.Context, tag string, l *laps) error {
 	began := time.Now()
 	r, err := measure.Fork(ctx, c.Client, tag, 1)

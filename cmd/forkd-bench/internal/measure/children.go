@@ -10,12 +10,12 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// Fork makes n children of a snapshot, all of which must live.
+// Fork makes n children of a snapshot. It returns an error unless all of them run.
 func Fork(ctx context.Context, c *client.Client, tag string, n int) (client.ForkResult, error) {
 	return ForkAs(ctx, c, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
 }
 
-// ForkAs makes the children of a request, all of which must live.
+// ForkAs makes the children of a request. It returns an error unless all of them run.
 func ForkAs(ctx context.Context, c *client.Client, req api.CreateSandboxesRequest) (client.ForkResult, error) {
 	res, err := forkSome(ctx, c, req, func(api.SandboxInfo) {})
 	if err != nil {
@@ -27,9 +27,9 @@ func ForkAs(ctx context.Context, c *client.Client, req api.CreateSandboxesReques
 	return res, nil
 }
 
-// ForkSome makes n children of a snapshot, some of which may have failed, and calls each
-// with every one as soon as that is known. When ctx
-// ends it waits for the answer all the same, and ends them: nobody else knows their names.
+// ForkSome makes n children of a snapshot, some of which may fail. It calls each with every child
+// as soon as its result is known. If ctx ends, ForkSome waits a little longer for the
+// answer and ends the children, because only the answer has their IDs.
 func ForkSome(ctx context.Context, c *client.Client, tag string, n int,
 	each func(api.SandboxInfo)) (client.ForkResult, error) {
 	return forkSome(ctx, c, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n}, each)
@@ -46,7 +46,7 @@ func forkSome(ctx context.Context, c *client.Client, req api.CreateSandboxesRequ
 	return res, err
 }
 
-// AwaitPool waits until n shells stand ready for a tag.
+// AwaitPool waits until n shells are ready for a tag.
 func AwaitPool(ctx context.Context, c *client.Client, tag string, n int) error {
 	for {
 		p, err := poolOf(ctx, c, tag)
@@ -72,7 +72,7 @@ func poolOf(ctx context.Context, c *client.Client, tag string) (api.Pool, error)
 	return api.Pool{}, nil
 }
 
-// Pause waits, or until ctx ends.
+// Pause waits for d, or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -84,7 +84,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Eval runs Python in a sandbox; an exception is an error.
+// Eval runs Python in a sandbox. It returns an error for an exception.
 func Eval(ctx context.Context, c *client.Client, id, code string, limit time.Duration) (string, error) {
 	r, err := c.Eval(ctx, id, api.EvalRequest{Code: code, TimeoutSecs: limit.Seconds()})
 	switch {

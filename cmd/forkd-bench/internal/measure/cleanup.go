@@ -11,20 +11,19 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// cleanUpLimit bounds how long a clean-up may take, at most: a daemon that is gone
-// answers nobody.
+// cleanUpLimit bounds a cleanup. A daemon that has ended does not answer.
 const cleanUpLimit = 2 * time.Minute
 
-// aside is a context for a clean-up, which is due when ctx has ended, too.
+// aside returns a context for a cleanup, which must also run if ctx has ended.
 func aside(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
 }
 
-// patience is how long an interrupted request may go on, whose answer has the
-// names of what is to be cleaned up.
+// patience bounds the continuation of an interrupted request. The cleanup needs the names in its
+// answer.
 const patience = 15 * time.Second
 
-// patient ends some time after ctx has, with the same cause.
+// patient returns a context that ends limit after ctx, with the same cause.
 func patient(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	go func() {
@@ -38,7 +37,7 @@ func patient(ctx context.Context, limit time.Duration) (context.Context, context
 	return late, func() { cancel(nil) }
 }
 
-// Kill ends children, also when ctx has ended. One that is gone already is as good.
+// Kill ends children, even if ctx has ended. A child that has already ended is no error.
 func Kill(ctx context.Context, c *client.Client, children []api.SandboxInfo) error {
 	const atOnce = 16
 	ctx, cancel := aside(ctx)
@@ -59,12 +58,12 @@ func Kill(ctx context.Context, c *client.Client, children []api.SandboxInfo) err
 	return errors.Join(errs...)
 }
 
-// Delete removes a snapshot, also when ctx has ended, and when it is still being
-// written: by a request that was interrupted. One that is gone already is as good.
+// Delete removes a snapshot, even if ctx has ended or an interrupted request is still writing it. A
+// missing snapshot is no error.
 func Delete(ctx context.Context, c *client.Client, tag string, opt client.DeleteOptions) error {
 	ctx, cancel := aside(ctx)
 	defer cancel()
-	for ready := false; ; { // it has been since before the last try
+	for ready := false; ; { // it was ready before the last try
 		err := c.DeleteSnapshot(ctx, tag, opt)
 		if err == nil || client.IsNotFound(err) {
 			return nil
@@ -79,7 +78,7 @@ func Delete(ctx context.Context, c *client.Client, tag string, opt client.Delete
 			return nil
 		case err != nil:
 			return left
-		case info.Status != api.SnapshotWriting: // it may have got ready in between
+		case info.Status != api.SnapshotWriting: // it may have become ready in between
 			ready = true
 		case Pause(ctx, 100*time.Millisecond) != nil:
 			return left
@@ -87,8 +86,8 @@ func Delete(ctx context.Context, c *client.Client, tag string, opt client.Delete
 	}
 }
 
-// Pool sets how many shells stand ready for a tag; restore puts back what was,
-// also when ctx has ended.
+// Pool sets the number of shells to keep ready for a tag. restore sets the former number, even if
+// ctx has ended.
 func Pool(ctx context.Context, c *client.Client, tag string, n int) (restore func() error, err error) {
 	before, err := poolOf(ctx, c, tag)
 	if err != nil {
@@ -103,7 +102,7 @@ func Pool(ctx context.Context, c *client.Client, tag string, n int) (restore fun
 		return nil
 	}
 	if err := c.SetPool(ctx, tag, n); err != nil {
-		return nil, errors.Join(err, restore()) // it may have been done
+		return nil, errors.Join(err, restore()) // the daemon may have applied the request
 	}
 	return restore, nil
 }

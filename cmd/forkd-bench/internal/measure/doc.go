@@ -1,5 +1,4 @@
-// Package measure is what the benchmarks have in common: quantiles, children
-// that are forked and ended, shells that stand ready, and where a figure was
-// made. It owns no figure; the packages of the benchmarks do. The trap: whatever
-// it makes lives in a daemon, so its callers end it even if they are interrupted.
+// Package measure holds the benchmarks' shared code: quantiles, forking and ending children,
+// waiting for shells, and the place of a measurement. The packages of the benchmarks own the
+// figures. The trap: the children live in a daemon, so callers must end them even when interrupted.
 package measure

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Quantile is the nearest rank; 0 for no values. The values need no order.
+// Quantile returns the nearest rank, or 0 for no values. The values need not be sorted.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -14,8 +14,8 @@ func Quantile(values []float64, q float64) float64 {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// Median is the quantile in the middle.
+// Median returns the 0.5 quantile.
 func Median(values []float64) float64 { return Quantile(values, 0.5) }
 
-// Millis is a duration in milliseconds, to the microsecond.
+// Millis returns a duration in milliseconds, with microsecond resolution.
 func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -2,19 +2,19 @@ package measure
 
 import "github.com/forkd/forkd/api"
 
-// Step is one step of an operation, as the receipts tell of it.
+// Step is one step of an operation, from its receipt.
 type Step struct {
 	Name string  `json:"name"`
 	MS   float64 `json:"ms"`
 }
 
-// Steps collects how long the steps of an operation took, by their names; the zero value has none.
+// Steps collects the times of the steps of an operation, by name. The zero value is empty.
 type Steps struct {
 	names []string // in order
 	took  map[string][]float64
 }
 
-// Add notes the steps of one more operation.
+// Add adds the steps of one more operation.
 func (s *Steps) Add(of []api.ReceiptStep) {
 	if s.took == nil {
 		s.took = map[string][]float64{}
@@ -27,7 +27,8 @@ func (s *Steps) Add(of []api.ReceiptStep) {
 	}
 }
 
-// Medians are over all operations that had the step, in the order in which the steps were first seen.
+// Medians returns the median of each step over all operations that had it, in the order of first
+// appearance.
 func (s *Steps) Medians() (out []Step) {
 	for _, name := range s.names {
 		out = append(out, Step{name, Median(s.took[name])})

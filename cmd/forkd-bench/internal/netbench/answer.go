@@ -10,11 +10,11 @@ import (
 	"sync"
 )
 
-// most is the bytes that one request may ask for.
+// most is the maximum number of bytes in one request.
 const most = 1 << 34
 
-// Answer answers the guest's requests over a connection: "send N" with so many bytes,
-// "take N" with a byte once so many have come.
+// Answer answers the guest's requests over a connection. It answers "send N" with N bytes, and
+// "take N" with one byte after it has read N bytes.
 func Answer(c io.ReadWriter) error {
 	in := bufio.NewReaderSize(c, 256<<10)
 	zeros := make([]byte, 256<<10)
@@ -46,7 +46,7 @@ func Answer(c io.ReadWriter) error {
 	}
 }
 
-// Serve answers at a port of this host's loopback, until ctx ends.
+// Serve answers requests at a port of this host's loopback address, until ctx ends.
 func Serve(ctx context.Context, port int) error {
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -68,7 +68,7 @@ func Serve(ctx context.Context, port int) error {
 			defer c.Close()
 			stop := context.AfterFunc(ctx, func() { c.Close() })
 			defer stop()
-			_ = Answer(c) // the guest sees that it has ended
+			_ = Answer(c) // the guest sees the end of the connection
 		})
 	}
 }

@@ -12,22 +12,22 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/netnative"
 )
 
-// What the guest writes, as `forkd-bench branch` has it, and what it downloads besides.
+// The guest's writes, which are those of `forkd-bench branch`, and its download beside them.
 const (
 	dirtyMiB          = 256
 	rateMiB           = 50
 	downloadBytesPerS = 16 << 20
 )
 
-// branchSide branches one sandbox that writes, again and again.
+// branchSide branches one writing sandbox repeatedly.
 type branchSide struct{ source *branchbench.Source }
 
 var _ compare.Side = branchSide{}
 
-// Settle lets what the last branch began come to its end.
+// Settle waits until the work of the last branch has ended.
 func (b branchSide) Settle(ctx context.Context) error { return measure.Pause(ctx, quiet) }
 
-// Lap is one live branch, to the end of its writing.
+// Lap takes one live branch, until its snapshot is written.
 func (b branchSide) Lap(ctx context.Context) ([]compare.Value, error) {
 	one, err := b.source.Branch(ctx, api.BranchLive)
 	return []compare.Value{
@@ -35,7 +35,8 @@ func (b branchSide) Lap(ctx context.Context) ([]compare.Value, error) {
 	}, err
 }
 
-// branches compares live branches of a sandbox that downloads with those of one without network.
+// branches compares live branches of a downloading sandbox with branches of a sandbox without
+// network.
 func (c Config) branches(ctx context.Context) (all []netnative.Figure, err error) {
 	cfg := branchbench.Config{
 		Client: c.Client, DirtyMiB: dirtyMiB, RateMiB: rateMiB, Net: api.NetNone, Say: func(string) {},

@@ -10,16 +10,16 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/netnative"
 )
 
-// Marks: with network to without, and KiB more of a child.
+// Marks: the ratio with network to without, and the additional KiB of a child.
 const (
 	forkMark  = 1.02
 	childMark = 410 // 0.4 MiB
 )
 
-// sample is how many children's memory is looked at.
+// sample is the number of children whose memory is read.
 const sample = 20
 
-// forkSide forks children that may reach something, or nothing.
+// forkSide forks children with or without network access.
 type forkSide struct {
 	Config
 	net api.Net
@@ -27,7 +27,7 @@ type forkSide struct {
 
 var _ compare.Side = forkSide{}
 
-// Settle waits until the shells stand ready.
+// Settle waits until the shells are ready.
 func (f forkSide) Settle(ctx context.Context) error {
 	if err := measure.AwaitPool(ctx, f.Client, f.Tag, f.Pool); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (f forkSide) Settle(ctx context.Context) error {
 	return measure.Pause(ctx, quiet)
 }
 
-// Lap is one fork. Memory is read when its children have been idle for a while.
+// Lap runs one fork. It reads the memory after the children have been idle for a while.
 func (f forkSide) Lap(ctx context.Context) (_ []compare.Value, err error) {
 	res, err := measure.ForkAs(ctx, f.Client, api.CreateSandboxesRequest{SnapshotTag: f.Tag, N: &f.N, Net: f.net})
 	if err != nil {

@@ -1,7 +1,7 @@
 package netbench
 
-// carry has the guest's Python carry bytes over a connection, whichever way that goes:
-// its far end answers as Answer does. It gives the seconds by the guest's clock.
+// carry makes the guest's Python carry bytes over a connection, in either direction. The far end
+// answers like Answer. It returns the seconds by the guest's clock.
 const carry = `import socket, threading, time
 def bench_carry(c, n, back):
     buf = bytearray(1 << 18)
@@ -32,7 +32,7 @@ def bench_accept(n, back):
     bench_took.append(bench_carry(bench_listener.accept()[0], n, back))
 `
 
-// listenInGuest begins to wait for a connection, to carry bytes over it; %d bytes, %s back.
+// listenInGuest listens for a connection to carry bytes over. Parameters: number of bytes, back.
 const listenInGuest = `bench_took, bench_listener = [], socket.socket()
 bench_listener.bind(('127.0.0.1', 0))
 bench_listener.listen()
@@ -40,18 +40,19 @@ bench_thread = threading.Thread(target=bench_accept, args=(%d, %s), daemon=True)
 bench_thread.start()
 str(bench_listener.getsockname()[1])`
 
-// tookInGuest is how long that took.
+// tookInGuest returns the duration in seconds.
 const tookInGuest = `bench_thread.join(300)
 bench_listener.close()
 str(bench_took[0])`
 
-// connectFromGuest carries bytes to or from the daemon's host: port, bytes, back.
+// connectFromGuest carries bytes to or from the daemon's host. Parameters: port, number of bytes,
+// back.
 const connectFromGuest = `bench_conn = bench_connect(%d)
 bench_secs = bench_carry(bench_conn, %d, %s)
 bench_conn.close()
 str(bench_secs)`
 
-// download begins one that does not end, from a port of the daemon's host.
+// download starts an endless download from a port of the daemon's host.
 const download = `def bench_download(c):
     while True:
         bench_carry(c, 1 << 30, True)

@@ -10,7 +10,7 @@ import (
 // tick is one figure in a panel.
 type tick struct{ figure, name string }
 
-// Plot draws figures beside their floors, and what the network costs guests.
+// Plot draws figures beside their floors, and the cost of the network for guests.
 func Plot(native, guests []netnative.Figure) figure.Figure {
 	all := map[string]netnative.Figure{}
 	for _, f := range append(append([]netnative.Figure{}, native...), guests...) {
@@ -35,7 +35,7 @@ func Plot(native, guests []netnative.Figure) figure.Figure {
 	return drawn
 }
 
-// beside has figures and their floors. What was not measured has no tick.
+// beside draws figures and their floors. A missing figure has no tick.
 func beside(all map[string]netnative.Figure, title, unit, floor string, ticks ...tick) figure.Panel {
 	p := figure.Panel{Title: title, X: "what", Y: unit, Bars: true,
 		Series: []figure.Series{{Name: "forkd"}, {Name: floor}}}
@@ -49,7 +49,7 @@ func beside(all map[string]netnative.Figure, title, unit, floor string, ticks ..
 	return p
 }
 
-// ratios has what guests have with network to what they have without.
+// ratios draws the ratios of guests with network to guests without.
 func ratios(guests []netnative.Figure) figure.Panel {
 	p := figure.Panel{Title: "With network to without; TCP to our stream", X: "figure", Y: "ratio", Bars: true, Aim: 1,
 		Series: []figure.Series{{Name: "ratio"}}}

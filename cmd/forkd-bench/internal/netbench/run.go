@@ -12,22 +12,23 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/netnative"
 )
 
-// Config is what to measure.
+// Config holds the parameters of the measurement.
 type Config struct {
 	Client *client.Client
 	Tag    string
 	N      int // children of a fork
 	Rounds int // pairs
 	Pool   int // shells to have ready before each fork
-	// HostPort is of the daemon's host, where Answer answers; 0: no streams, no branches.
+	// HostPort is the port of the daemon's host where Answer answers. If 0, Run measures no streams
+	// and no branches.
 	HostPort int
 	Say      func(string)
 }
 
-// quiet is how long both sides rest before a lap, after what they did for the last.
+// quiet is the rest of both sides before a lap, after their work for the last one.
 const quiet = 500 * time.Millisecond
 
-// Run measures. The snapshot's pool is put back afterwards, and nothing is left.
+// Run measures. It restores the size of the snapshot's pool, and ends all its sandboxes.
 func Run(ctx context.Context, c Config) (_ []netnative.Figure, err error) {
 	restore, err := measure.Pool(ctx, c.Client, c.Tag, c.Pool)
 	if err != nil {
@@ -55,7 +56,7 @@ func Run(ctx context.Context, c Config) (_ []netnative.Figure, err error) {
 	return all, nil
 }
 
-// ratio is a comparison's figure: B beside A.
+// ratio converts a comparison's figure: B beside A.
 func ratio(f compare.Figure, unit string) netnative.Figure {
 	return netnative.Figure{
 		Name: f.Name, Unit: unit, Value: f.B, Floor: f.A, By: netnative.Ratio, Result: f.Ratio, Low: f.Low, High: f.High,

@@ -107,7 +107,7 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-// texts are the words of a drawing, which must be XML.
+// texts returns the texts of a drawing, which must be valid XML.
 func texts(t *testing.T, svg []byte) string {
 	t.Helper()
 	all := "|"

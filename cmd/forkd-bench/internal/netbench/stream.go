@@ -16,16 +16,16 @@ import (
 
 const (
 	streamBytes = 64 << 20
-	streamMark  = 0.7             // of our own stream's rate
+	streamMark  = 0.7             // of the rate of the vsock stream
 	streamLimit = 5 * time.Minute // each way
 )
 
-// reachHost is a policy that has the port of the daemon's host open.
+// reachHost returns a policy that allows the port of the daemon's host.
 func (c Config) reachHost() *api.NetworkPolicy {
 	return &api.NetworkPolicy{Allow: []string{fmt.Sprintf("host.forkd.internal:%d", c.HostPort)}}
 }
 
-// streams compares bytes through the network with bytes through our own stream, in one child.
+// streams compares the throughput of the network and of forkd's own stream, in one child.
 func (c Config) streams(ctx context.Context) (all []netnative.Figure, err error) {
 	res, err := measure.ForkAs(ctx, c.Client, api.CreateSandboxesRequest{SnapshotTag: c.Tag, Network: c.reachHost()})
 	if err != nil {
@@ -43,7 +43,7 @@ func (c Config) streams(ctx context.Context) (all []netnative.Figure, err error)
 	return all, err
 }
 
-// stream is a child whose bytes are carried.
+// stream is the child that carries bytes.
 type stream struct {
 	Config
 	id string
@@ -54,7 +54,7 @@ func (s stream) eval(ctx context.Context, code string) (string, error) {
 	return strings.Trim(said, "'"), err
 }
 
-// streamSide is one way for them.
+// streamSide carries the bytes in one way.
 type streamSide struct {
 	stream
 	carry func(ctx context.Context, back string) (seconds string, err error)
@@ -65,7 +65,7 @@ var _ compare.Side = streamSide{}
 // Settle implements compare.Side.
 func (s streamSide) Settle(ctx context.Context) error { return measure.Pause(ctx, quiet) }
 
-// Lap carries bytes each way.
+// Lap carries bytes in each direction.
 func (s streamSide) Lap(ctx context.Context) (all []compare.Value, err error) {
 	for _, way := range []struct{ name, back string }{{"bulk_tcp_from_guest", "False"}, {"bulk_tcp_to_guest", "True"}} {
 		said, err := s.carry(ctx, way.back)
@@ -81,7 +81,7 @@ func (s streamSide) Lap(ctx context.Context) (all []compare.Value, err error) {
 	return all, nil
 }
 
-// ownStream carries bytes to a port of the guest, which goes over vsock.
+// ownStream carries bytes to a port of the guest, over vsock.
 func (s stream) ownStream(ctx context.Context, back string) (string, error) {
 	said, err := s.eval(ctx, fmt.Sprintf(listenInGuest, streamBytes, back))
 	if err != nil {
@@ -98,7 +98,7 @@ func (s stream) ownStream(ctx context.Context, back string) (string, error) {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		_ = Answer(conn) // the guest sees that it has ended
+		_ = Answer(conn) // the guest sees the end of the connection
 	}()
 	said, err = s.eval(ctx, tookInGuest)
 	conn.Close()

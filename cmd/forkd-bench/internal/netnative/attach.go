@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
-// Marks: microseconds a VM; KiB of forkd-net, and of it for each VM.
+// Marks: microseconds per VM, and KiB of forkd-net, without VMs and per VM.
 const (
 	attachMark = 20
 	memoryMark = 20 << 10
@@ -51,7 +51,7 @@ func (w *world) attaches(ctx context.Context) (all []Figure, err error) {
 	return all, nil
 }
 
-// attach binds VMs, and returns their wires and how many microseconds each took.
+// attach binds VMs. It returns their wires and the microseconds per VM.
 func attach(ctx context.Context, d *daemon, n int) (wires []*os.File, us float64, err error) {
 	defer func() {
 		if err != nil {
@@ -89,7 +89,7 @@ func closeFiles(all []*os.File) {
 	}
 }
 
-// passBare is what passing as many descriptors takes by itself, in microseconds each.
+// passBare returns the time of passing n descriptors without forkd-net, in microseconds each.
 func passBare(n int) (float64, error) {
 	ours, theirs, err := netwire.Pair()
 	if err != nil {
@@ -142,10 +142,10 @@ func closeRights(oob []byte) error {
 	return err
 }
 
-// settle is how long forkd-net is left alone before its memory is read.
+// settle is how long forkd-net idles before its memory is read.
 const settle = time.Second
 
-// memory measures what forkd-net has in memory without VMs, and with many.
+// memory measures forkd-net's memory without VMs, and with many.
 func (w *world) memory(ctx context.Context) ([]Figure, error) {
 	d, err := startDaemon(ctx, w.Program)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 )
 
-// bulk measures what carrying bytes costs of CPU, in all that takes part: the
-// guest's and the far end's TCP, the engine, forkd-net.
+// bulk measures the CPU cost of carrying bytes, over all parts: the guest's and the far end's TCP,
+// the engine, and forkd-net.
 func (w *world) bulk(ctx context.Context) ([]Figure, error) {
 	d, err := startDaemon(ctx, w.Program)
 	if err != nil {
@@ -74,7 +74,7 @@ func wayName(name string, back bool) string {
 	return name + "_from_guest"
 }
 
-// loopback is a plain connection in the internet, beside everything.
+// loopback opens a plain connection within the internet, as the floor.
 func (w *world) loopback() (near, far net.Conn, err error) {
 	if near, err = w.internet.dial(bulkPort); err != nil {
 		return nil, nil, err
@@ -89,10 +89,10 @@ func (w *world) through(g *guest) (near, far net.Conn, err error) {
 	return near, <-w.services.bulk, nil
 }
 
-// bulkLimit bounds one way's bytes.
+// bulkLimit bounds the transfer in one direction.
 const bulkLimit = 5 * time.Minute
 
-// carry carries bytes one way and returns the CPU time of it, in ms per GiB.
+// carry carries bytes in one direction and returns its CPU time, in ms per GiB.
 func (w *world) carry(d *daemon, near, far net.Conn, back bool) (float64, error) {
 	defer near.Close()
 	defer far.Close()
@@ -141,7 +141,7 @@ func receive(from io.Reader, bytes int64) (got int64, err error) {
 	return got, nil
 }
 
-// cpu is what this process and forkd-net have used, the kernel's part included.
+// cpu returns the CPU time of this process and forkd-net, in user mode and in the kernel.
 func (w *world) cpu(d *daemon) (time.Duration, error) {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

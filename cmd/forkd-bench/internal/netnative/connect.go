@@ -13,20 +13,20 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// way is a way to the site: from a space, through what that has.
+// way is one path to the site, from a space.
 type way struct {
 	name  string
 	space *space
 	to    netip.AddrPort
 }
 
-// perTurn is how many connections a way makes before the next has its turn.
+// perTurn is the number of connections in one turn of a way.
 const perTurn = 20
 
-// latencies are of one way, in microseconds.
+// latencies holds the latencies of one way, in microseconds.
 type latencies struct{ connected, answered []float64 }
 
-// connects measures how long connecting takes, and the first answer.
+// connects measures the time to connect, and the time to the first answer.
 func (w *world) connects(ctx context.Context) ([]Figure, error) {
 	hello, err := clientHello()
 	if err != nil {
@@ -40,7 +40,7 @@ func (w *world) connects(ctx context.Context) ([]Figure, error) {
 	took := map[string]*latencies{}
 	for turn := range w.Connects/perTurn + 1 {
 		for _, way := range ways {
-			if took[way.name] == nil || turn == 1 { // the first turn makes stacks and caches
+			if took[way.name] == nil || turn == 1 { // the first turn only fills stacks and caches
 				took[way.name] = &latencies{}
 			}
 			err := way.space.do(func() error { return took[way.name].turn(way.to, hello) })
@@ -55,7 +55,7 @@ func (w *world) connects(ctx context.Context) ([]Figure, error) {
 	return connectFigures(took), nil
 }
 
-// ways are the ways to the site. done is to be called after an error, too.
+// ways returns the ways to the site. The caller must call done even after an error.
 func (w *world) ways(ctx context.Context) (ways []way, done func(), err error) {
 	d, err := startDaemon(ctx, w.Program)
 	if err != nil {
@@ -91,7 +91,7 @@ func (w *world) ways(ctx context.Context) (ways []way, done func(), err error) {
 	return ways, done, nil
 }
 
-// turn connects some times, says hello, and waits for a byte.
+// turn connects perTurn times, sends hello, and waits for a byte.
 func (l *latencies) turn(to netip.AddrPort, hello []byte) error {
 	for range perTurn {
 		began := time.Now()
@@ -118,7 +118,7 @@ func (l *latencies) turn(to netip.AddrPort, hello []byte) error {
 	return nil
 }
 
-// What connecting may take more than a direct connection does, in microseconds at p50.
+// The maximum cost of connecting above a direct connection, in microseconds at p50.
 const (
 	connectMark = 150
 	namedMark   = 300

@@ -19,7 +19,7 @@ import (
 // cutMark is in milliseconds.
 const cutMark = 10
 
-// cuts measures how soon flows end that a change of policy allows no more.
+// cuts measures the time until flows end after a policy change has denied them.
 func (w *world) cuts(ctx context.Context) (all []Figure, err error) {
 	d, err := startDaemon(ctx, w.Program)
 	if err != nil {
@@ -45,7 +45,7 @@ func (w *world) cuts(ctx context.Context) (all []Figure, err error) {
 	return all, nil
 }
 
-// cut opens flows, which are handed over, then denies all, and waits until each has failed.
+// cut opens flows to be handed over, then denies all, and waits until each has failed.
 func (w *world) cut(ctx context.Context, d *daemon, vm string, n int) (float64, error) {
 	wire, err := d.bind(ctx, vm, public(), true)
 	if err != nil {
@@ -71,7 +71,7 @@ func (w *world) cut(ctx context.Context, d *daemon, vm string, n int) (float64, 
 	}), updated
 }
 
-// cutBare resets as many plain connections, and waits until their far ends have seen it.
+// cutBare resets as many plain connections, and waits until their far ends have seen the reset.
 func (w *world) cutBare(n int) (float64, error) {
 	near, far, err := w.open(n, func(int) (io.ReadCloser, error) { return w.host.dial(bulkPort) })
 	defer closeAll(far)
@@ -87,7 +87,7 @@ func (w *world) cutBare(n int) (float64, error) {
 	}), nil
 }
 
-// open opens connections to the site, and returns both ends of them.
+// open opens connections to the site, and returns both ends of each.
 func (w *world) open(n int, dial func(i int) (io.ReadCloser, error)) (near, far []io.ReadCloser, err error) {
 	for i := range n {
 		c, err := dial(i)
@@ -99,7 +99,7 @@ func (w *world) open(n int, dial func(i int) (io.ReadCloser, error)) (near, far 
 	return near, far, nil
 }
 
-// failAfter is how many milliseconds after the beginning of end all reads have failed.
+// failAfter returns the milliseconds from the start of end until all reads have failed.
 func failAfter(conns []io.ReadCloser, end func()) float64 {
 	var reading, failed sync.WaitGroup
 	for _, c := range conns {

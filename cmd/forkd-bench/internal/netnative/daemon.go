@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// daemon is a forkd-net of our own, and the control connection to it.
+// daemon is a forkd-net process started by this benchmark, and the control connection to it.
 type daemon struct {
 	*control.Client
 	cmd  *exec.Cmd
@@ -58,7 +58,7 @@ func startDaemon(ctx context.Context, program string) (*daemon, error) {
 	}
 }
 
-// stop ends it.
+// stop ends forkd-net.
 func (d *daemon) stop() {
 	if d.Client != nil {
 		d.Client.Close()
@@ -88,13 +88,13 @@ func (d *daemon) bind(ctx context.Context, vm string, spec netpolicy.Spec, hando
 	return ours, nil
 }
 
-// public is a policy under which nothing is counted out.
+// public returns a policy whose limits never deny a flow of this benchmark.
 func public() netpolicy.Spec {
 	return netpolicy.Spec{Default: netpolicy.Public,
 		Limits: netpolicy.Limits{Flows: 1 << 16, FlowsPerSecond: 100000, DNSPerSecond: 100000}}
 }
 
-// cpu is what forkd-net has used, to 10 ms.
+// cpu returns the CPU time of forkd-net, in steps of 10 ms.
 func (d *daemon) cpu() (time.Duration, error) {
 	p, err := procfs.NewProc(d.cmd.Process.Pid)
 	if err != nil {
@@ -104,7 +104,7 @@ func (d *daemon) cpu() (time.Duration, error) {
 	return time.Duration(st.CPUTime() * float64(time.Second)), err
 }
 
-// memory is what it has in memory, and what of that is its own, in KiB.
+// memory returns forkd-net's resident memory and its anonymous part, in KiB.
 func (d *daemon) memory() (rss, anon float64, err error) {
 	p, err := procfs.NewProc(d.cmd.Process.Pid)
 	if err != nil {

@@ -5,30 +5,30 @@ type Figure struct {
 	Name  string  `json:"name"`
 	Unit  string  `json:"unit"`
 	Value float64 `json:"value"`
-	Floor float64 `json:"floor,omitempty"` // of the same run; 0: there is none
-	// By is how Result comes from Value and Floor.
+	Floor float64 `json:"floor,omitempty"` // of the same run; 0 if there is no floor
+	// By is how Result is computed from Value and Floor.
 	By     By      `json:"by"`
 	Result float64 `json:"result"`
-	// Low and High are the 95 % interval of a ratio over pairs; 0: there is none.
+	// Low and High are the 95 % interval of a ratio over pairs, or 0 if there is no interval.
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
-	// AtMost or AtLeast is the mark that Result is to reach; both 0: there is none.
+	// AtMost or AtLeast is the target of Result. Both are 0 if there is no target.
 	AtMost  float64 `json:"at_most,omitempty"`
 	AtLeast float64 `json:"at_least,omitempty"`
 	Met     *bool   `json:"met,omitempty"`
 }
 
-// By is how a figure is put beside its floor.
+// By is the computation of a figure's result from its value and its floor.
 type By string
 
-// Ways.
+// The computations.
 const (
 	Alone      By = "value"
 	Ratio      By = "ratio"      // value to floor
-	Difference By = "difference" // value less floor
+	Difference By = "difference" // value minus floor
 )
 
-// Beside puts a figure beside its floor.
+// Beside sets a figure's floor and its result.
 func (f Figure) Beside(floor float64, by By) Figure {
 	f.Floor, f.By, f.Result = floor, by, f.Value
 	switch {
@@ -40,14 +40,14 @@ func (f Figure) Beside(floor float64, by By) Figure {
 	return f
 }
 
-// Most sets the mark that Result is not to be above.
+// Most sets the maximum target of Result.
 func (f Figure) Most(mark float64) Figure {
 	met := f.Result <= mark
 	f.AtMost, f.Met = mark, &met
 	return f
 }
 
-// Least sets the mark that Result is not to be below.
+// Least sets the minimum target of Result.
 func (f Figure) Least(mark float64) Figure {
 	met := f.Result >= mark
 	f.AtLeast, f.Met = mark, &met

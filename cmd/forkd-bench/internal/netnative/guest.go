@@ -17,14 +17,14 @@ import (
 	virtionet "github.com/forkd/forkd/internal/vm/virtio/net"
 )
 
-// guestMAC is a parent's.
+// guestMAC is the MAC address of a parent.
 var guestMAC = net.HardwareAddr{0x02, 0x66, 0x6f, 0x72, 0x6b, 0x02}
 
-// frameMax is the longest frame with segmentation offload, and its header.
+// frameMax is the size of the longest frame with segmentation offload, including its header.
 const frameMax = virtionet.HeaderSize + 14 + 65536
 
-// guest is Linux's network stack in a namespace of its own, behind a tap whose
-// frames have the virtio device's header; and, as in a VMM, its engine and its wire.
+// guest is Linux's network stack in a separate namespace, behind a tap whose frames have the virtio
+// device's header. Like a VMM it has an engine and a wire.
 type guest struct {
 	*space
 	tap    *os.File
@@ -33,7 +33,7 @@ type guest struct {
 	wait   sync.WaitGroup
 }
 
-// newGuest makes a guest whose VM forkd-net knows by the wire, which it takes over.
+// newGuest makes a guest. It takes over the wire. The other end of the wire is bound in forkd-net.
 func newGuest(wire *os.File) (_ *guest, err error) {
 	g := &guest{}
 	if err := g.client.SetWire(wire); err != nil {
@@ -66,7 +66,7 @@ func (g *guest) close() {
 	}
 }
 
-// configure is in the guest's namespace.
+// configure runs in the guest's namespace.
 func (g *guest) configure() (err error) {
 	if g.tap, err = openTap("eth0"); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (g *guest) configure() (err error) {
 		}))
 }
 
-// openTap makes a tap with all the offload that the virtio device offers.
+// openTap makes a tap with all offloads of the virtio device.
 func openTap(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -110,7 +110,7 @@ func openTap(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "tap"), nil
 }
 
-// transmit gives the engine what the guest sends.
+// transmit passes the guest's frames to the engine.
 func (g *guest) transmit() {
 	buf := make([]byte, frameMax)
 	for {
@@ -124,7 +124,7 @@ func (g *guest) transmit() {
 
 var frames = sync.Pool{New: func() any { return new([frameMax]byte) }}
 
-// Receive implements virtionet.Guest. A tap takes what its namespace has memory for.
+// Receive implements virtionet.Guest. A tap accepts frames while its namespace has memory for them.
 func (g *guest) Receive(h virtionet.Header, frame []byte) bool {
 	buf := frames.Get().(*[frameMax]byte)
 	defer frames.Put(buf)

@@ -10,12 +10,12 @@ import (
 	"github.com/forkd/forkd/internal/vm/hostnet/link"
 )
 
-// Addresses of the internet and of the host before it.
+// Addresses of the internet and of its host.
 const (
 	hostAddr = "198.51.100.2"
 	router   = "198.51.100.1"
 	resolver = "9.9.9.9"
-	site     = "93.184.216.34" // where everything is served
+	site     = "93.184.216.34" // all services listen here
 	siteName = "example.com"
 )
 

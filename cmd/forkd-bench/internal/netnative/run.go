@@ -10,24 +10,24 @@ import (
 	"syscall"
 )
 
-// Config is what to measure, and how much.
+// Config holds the parameters of the measurement.
 type Config struct {
-	Program  string // forkd-net
-	Connects int    // connections each way
-	BulkMiB  int    // carried each way, in each round
+	Program  string // path of forkd-net
+	Connects int    // connections per way
+	BulkMiB  int    // carried in each direction, in each round
 	Verdicts int    // of each kind
-	Flows    []int  // that are cut
-	VMs      []int  // that are bound at once; the last is for memory, too
+	Flows    []int  // numbers of flows to cut
+	VMs      []int  // numbers of VMs to bind in one call; the last is also used for memory
 	Rounds   int
 	Say      func(string) `json:"-"`
 }
 
-// Default is how much is measured.
+// Default returns the default amount of measurements.
 func Default() Config {
 	return Config{Connects: 1000, BulkMiB: 512, Verdicts: 100000, Flows: []int{100, 1000}, VMs: []int{64, 1000}, Rounds: 5}
 }
 
-// world is what the measurements share.
+// world is the shared state of the measurements.
 type world struct {
 	Config
 	host     *space // of the process
@@ -35,7 +35,7 @@ type world struct {
 	services *services
 }
 
-// Run measures. It is to be called once, in a process whose network namespace is its own.
+// Run measures. It must be called once, in a process with a separate network namespace.
 func Run(ctx context.Context, c Config) (all []Figure, err error) {
 	w := world{Config: c}
 	if w.host, err = newSpace(false); err != nil {
@@ -68,8 +68,8 @@ func Run(ctx context.Context, c Config) (all []Figure, err error) {
 	return all, nil
 }
 
-// Here runs this program's command in network namespaces of its own; it calls Run
-// and prints the figures as JSON.
+// Here runs this program's command in separate network namespaces. The command calls Run and prints
+// the figures as JSON.
 func Here(ctx context.Context, c Config, command ...string) ([]Figure, error) {
 	asked, err := json.Marshal(c)
 	if err != nil {
@@ -81,7 +81,7 @@ func Here(ctx context.Context, c Config, command ...string) ([]Figure, error) {
 	}
 	cmd := exec.CommandContext(ctx, self)
 	cmd.Args = append([]string{os.Args[0]}, append(command, string(asked))...) // a test binary goes by its name
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }      // it ends its forkd-net
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }      // the command ends its forkd-net
 	cmd.Stderr = lines(c.Say)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if os.Geteuid() != 0 {
@@ -100,7 +100,7 @@ func Here(ctx context.Context, c Config, command ...string) ([]Figure, error) {
 	return all, json.Unmarshal(out, &all)
 }
 
-// lines is a writer of lines.
+// lines is a writer. It calls the function for each line.
 type lines func(string)
 
 func (l lines) Write(b []byte) (int, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// TestMain is forkd-net, too: the test's own program is started as one.
+// TestMain also acts as forkd-net: the tests start the test binary as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 5 || os.Args[1] != "--control" {
 		nettest.Main(m, (*testing.M).Run)
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func forkdNet(socket, resolvConf string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // should the test leave it behind
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // ends also if the test leaves it
 	defer cancel()
 	l, err := control.Listen(socket)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestEachFigureIsMeasured(t *testing.T) {
 	}
 }
 
-// inNamespaces skips the test where it has no network namespace of its own.
+// inNamespaces skips the test unless it runs in a separate network namespace.
 func inNamespaces(t *testing.T) {
 	t.Helper()
 	if os.Getenv("FORKD_NETTEST_INSIDE") == "" {

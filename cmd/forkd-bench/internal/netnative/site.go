@@ -15,12 +15,12 @@ import (
 
 // Ports of the site.
 var (
-	plainPort = netip.MustParseAddrPort(site + ":7000") // answers the first bytes with one
-	bulkPort  = netip.MustParseAddrPort(site + ":7001") // whose connections the measurement has
-	namedPort = netip.MustParseAddrPort(site + ":443")  // as plainPort
+	plainPort = netip.MustParseAddrPort(site + ":7000") // answers the first bytes with one byte
+	bulkPort  = netip.MustParseAddrPort(site + ":7001") // the measurement takes its connections
+	namedPort = netip.MustParseAddrPort(site + ":443")  // like plainPort
 )
 
-// services are what the internet has.
+// services are the servers of the internet.
 type services struct {
 	closers []io.Closer
 	wait    sync.WaitGroup
@@ -84,7 +84,7 @@ func (s *services) accept(l net.Listener, bulk bool) {
 	}
 }
 
-// serveNames answers for the site's name.
+// serveNames answers DNS requests for the site's name.
 func serveNames(p net.PacketConn) {
 	buf := make([]byte, 4096)
 	for {
@@ -115,7 +115,7 @@ func answerName(query []byte) []byte {
 	return answer
 }
 
-// clientHello is the first flight of a TLS client that asks for the site.
+// clientHello returns the first flight of a TLS connection to the site.
 func clientHello() ([]byte, error) {
 	near, far := net.Pipe()
 	defer far.Close()

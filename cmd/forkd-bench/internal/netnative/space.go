@@ -16,7 +16,8 @@ type space struct {
 	fd    int // the namespace
 }
 
-// newSpace makes a namespace, or with fresh false has a thread in the process's own.
+// newSpace makes a namespace if fresh is true. Otherwise it returns a thread in the process's own
+// namespace.
 func newSpace(fresh bool) (*space, error) {
 	s := &space{calls: make(chan func())}
 	ready := make(chan error)
@@ -47,7 +48,7 @@ func (s *space) enter(fresh bool) (err error) {
 
 func (s *space) close() { close(s.calls) }
 
-// do runs f in the namespace's thread. Sockets that it makes there stay there.
+// do runs f on the namespace's thread. Sockets made by f stay in the namespace.
 func (s *space) do(f func() error) error {
 	done := make(chan error, 1)
 	s.calls <- func() { done <- f() }
@@ -78,7 +79,8 @@ func (s *space) dial(to netip.AddrPort) (c net.Conn, err error) {
 	return c, err
 }
 
-// connect connects in this thread, whose namespace it is: package net may use another.
+// connect connects on the calling thread, and so in its namespace. Package net may use another
+// thread.
 func connect(to netip.AddrPort) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// rules is how many rules the large policy has.
+// rules is the number of rules of the large policy.
 const rules = 1000
 
 // verdictMark is in nanoseconds.
 const verdictMark = 2000
 
-// verdicts measures what a verdict takes: of the large policy, beside one without rules.
+// verdicts measures the time of a verdict: of the large policy, beside a policy without rules.
 func (w *world) verdicts() ([]Figure, error) {
 	large, err := netpolicy.Compile(largePolicy())
 	if err != nil {
@@ -40,10 +40,12 @@ func (w *world) verdicts() ([]Figure, error) {
 	return []Figure{f.Most(verdictMark)}, nil
 }
 
-// batch is short enough that the host does not always interrupt it.
+// batch is the number of verdicts timed together. It is small, so the host does not interrupt every
+// batch.
 const batch = 500
 
-// verdict is the mean of the quickest batch: what else the host does only adds to it.
+// verdict returns the mean time per verdict of the quickest batch. Other load on the host only adds
+// to it.
 func (w *world) verdict(p *netpolicy.Policy, q netpolicy.Query) float64 {
 	quickest := time.Duration(math.MaxInt64)
 	for range max(1, w.Verdicts/batch) {
@@ -56,7 +58,7 @@ func (w *world) verdict(p *netpolicy.Policy, q netpolicy.Query) float64 {
 	return float64(quickest.Nanoseconds()) / batch
 }
 
-// largePolicy has names, domains, and networks of both families.
+// largePolicy returns a policy with names, domains, and networks of both families.
 func largePolicy() (s netpolicy.Spec) {
 	for i := range rules / 4 {
 		s.Allow = append(s.Allow, fmt.Sprintf("host%d.example.com:443", i), fmt.Sprintf("*.zone%d.test:%d", i, 1000+i),

@@ -2,8 +2,7 @@ package peers
 
 import "context"
 
-// Absent is a peer that this program cannot measure, with the reason: the table says who
-// was not in the race.
+// Absent is a peer that this program cannot measure. The table lists it with the reason.
 type Absent struct{ Peer, Why string }
 
 // Name implements Peer.

@@ -6,16 +6,16 @@ import (
 	"path/filepath"
 )
 
-// Config is who races, on this host.
+// Config selects the peers and their files, on this host.
 type Config struct {
-	Root        string // tree with Python, and with programs that the host lacks
-	Firecracker string // program; empty: none
-	Image       string // directory of an image of forkd's, for Firecracker
+	Root        string // tree with Python, and programs missing on the host
+	Firecracker string // path of the program; if empty, Firecracker is absent
+	Image       string // directory of a forkd image, for Firecracker
 	MemoryMiB   int
-	Work        string // directory for what is made; empty: in Root, or the system's for temporary files
+	Work        string // parent of temporary files; if empty, Root or the system's temporary directory
 }
 
-// All are the peers in the order of the race. close removes what they had in common.
+// All returns the peers in the order of the race. close removes their shared state.
 func All(c Config) (all []Peer, close func() error, err error) {
 	for _, path := range []*string{&c.Root, &c.Firecracker, &c.Image} {
 		if *path == "" {
@@ -41,12 +41,12 @@ func All(c Config) (all []Peer, close func() error, err error) {
 	}
 	return all, func() error {
 		h.Close()
-		return os.Remove(h.Work) // each peer has removed its own
+		return os.Remove(h.Work) // each peer has removed its files below it
 	}, nil
 }
 
-// workIn is where things are made: in the tree if there is one, where programs that are
-// run in it find them.
+// workIn returns the directory for temporary files. If there is a root tree it is in the tree,
+// where programs running in the tree can find the files.
 func workIn(c Config) string {
 	if c.Work == "" {
 		return c.Root
@@ -54,7 +54,7 @@ func workIn(c Config) string {
 	return c.Work
 }
 
-// runsc is gVisor on one of its platforms: kvm is the fast one, ptrace runs anywhere.
+// runsc returns gVisor on one of its platforms. kvm is the fast platform, ptrace runs on any host.
 func runsc(h *Host, platform string, restore bool) *OCI {
 	return &OCI{Host: h, Runtime: "runsc", Variant: platform, Restore: restore,
 		Flags: []string{"--ignore-cgroups", "--network=none", "--platform=" + platform}}

@@ -1,6 +1,6 @@
-// Package peers races forkd's fork with what else gives isolated guests on the same host:
-// containers (runc, crun), gVisor, Firecracker. It owns how each of them is prepared,
-// started, asked for a first answer and ended, and the race; it prints nothing and knows no
-// daemon. It runs on the host of the VMs. The trap: a peer's programs may lie in a root
-// tree of their own (Host.Root), and then run in it by chroot; their paths are not ours.
+// Package peers races forkd's fork against other ways to start isolated guests on the same host:
+// containers (runc, crun), gVisor, Firecracker. It owns the race, and the preparation, start, first
+// answer and end of each peer's guests. It prints no output and knows no daemon. It runs on the
+// host of the VMs. The trap: a peer's programs may be in a root tree (Host.Root) and run in it by
+// chroot. Their paths then differ from paths on this host.
 package peers

@@ -22,14 +22,14 @@ import (
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 )
 
-// Firecracker restores each guest from one snapshot, as forkd does: a process per guest,
-// the memory's file mapped. It boots an image of forkd's, so kernel, root and agent are
-// those of forkd's own guests, whose way to be asked (vsock over a Unix socket) is
-// Firecracker's, too. Its guests get no identity: they share their random state.
+// Firecracker restores each guest from one snapshot, as forkd does: one process per guest, with the
+// memory file mapped. It boots a forkd image, so kernel, root and agent are the same as in forkd's
+// own guests. The agent answers over vsock through a Unix socket, which Firecracker offers, too.
+// The guests get no identity: they share their random state.
 type Firecracker struct {
 	Host      *Host
-	Program   string // file; empty: none was named
-	Image     string // directory of an image that `forkd image build` made
+	Program   string // path; empty if not configured
+	Image     string // directory of an image from `forkd image build`
 	MemoryMiB int
 
 	program program
@@ -67,7 +67,8 @@ func (f *Firecracker) file(name string) string { return filepath.Join(f.Image, n
 
 func (f *Firecracker) snapshot(name string) string { return filepath.Join(f.dir, name) }
 
-// Prepare implements Peer: it boots, warms and saves the guest that all come from.
+// Prepare implements Peer. It boots, warms up and saves the first guest. All others are restored
+// from it.
 func (f *Firecracker) Prepare(ctx context.Context) (err error) {
 	if f.dir, err = os.MkdirTemp(f.Host.Work, "fc-"); err != nil {
 		return err
@@ -117,7 +118,7 @@ func (f *Firecracker) boot(ctx context.Context, m *microVM) error {
 		{"/drives/root", object{
 			"drive_id": "root", "path_on_host": f.file(imageRoot), "is_root_device": false, "is_read_only": true,
 		}},
-		{"/vsock", object{"guest_cid": 3, "uds_path": "v"}}, // relative: each process has a directory of its own
+		{"/vsock", object{"guest_cid": 3, "uds_path": "v"}}, // relative: each process runs in a separate directory
 		{"/actions", object{"action_type": "InstanceStart"}},
 	} {
 		if err := m.call(ctx, http.MethodPut, c.path, c.body); err != nil {
@@ -127,7 +128,7 @@ func (f *Firecracker) boot(ctx context.Context, m *microVM) error {
 	return nil
 }
 
-// awaitDial waits for the guest's word that it is ready.
+// awaitDial waits until the guest reports readiness.
 func awaitDial(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	if err := l.(*net.UnixListener).SetDeadline(time.Now().Add(2 * askLimit)); err != nil {
@@ -164,7 +165,7 @@ func (f *Firecracker) Close() error {
 	return os.RemoveAll(f.dir)
 }
 
-// process starts a Firecracker without a guest.
+// process starts a Firecracker process without a guest.
 func (f *Firecracker) process(ctx context.Context, name string) (*microVM, error) {
 	m := &microVM{dir: filepath.Join(f.dir, name)}
 	if err := os.Mkdir(m.dir, 0o700); err != nil {
@@ -181,7 +182,7 @@ func (f *Firecracker) process(ctx context.Context, name string) (*microVM, error
 	return m, nil
 }
 
-// microVM is a guest of Firecracker.
+// microVM is a Firecracker guest.
 type microVM struct {
 	dir   string
 	cmd   *exec.Cmd
@@ -192,7 +193,8 @@ type microVM struct {
 
 func (m *microVM) vsock() string { return filepath.Join(m.dir, "v") }
 
-// dial waits until somebody listens: a process that was just started makes its socket.
+// dial retries until the socket accepts a connection. A process that just started has not made its
+// socket yet.
 func dial(ctx context.Context, path string) (net.Conn, error) {
 	var d net.Dialer
 	for end := time.Now().Add(askLimit); ; {
@@ -207,7 +209,8 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 	}
 }
 
-// dialAgent reaches the agent by Firecracker's vsock, whose handshake is a line each way.
+// dialAgent connects to the agent through Firecracker's vsock. Its handshake is one line in each
+// direction.
 func (m *microVM) dialAgent(ctx context.Context) (net.Conn, error) {
 	c, err := dial(ctx, m.vsock())
 	if err != nil {
@@ -218,7 +221,7 @@ func (m *microVM) dialAgent(ctx context.Context) (net.Conn, error) {
 		c.Close()
 		return nil, err
 	}
-	in := bufio.NewReaderSize(c, 32) // the agent says nothing before it is asked
+	in := bufio.NewReaderSize(c, 32) // the agent sends no data before the first request
 	if line, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "OK ") || in.Buffered() > 0 {
 		c.Close()
 		return nil, fmt.Errorf("the guest answers %q: %w", line, errors.Join(err, errAnswer))
@@ -226,7 +229,7 @@ func (m *microVM) dialAgent(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// call asks Firecracker's API.
+// call sends a request to Firecracker's API.
 func (m *microVM) call(ctx context.Context, method, path string, body object) error {
 	b, err := json.Marshal(body)
 	if err != nil {

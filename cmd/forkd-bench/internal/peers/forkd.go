@@ -14,17 +14,17 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 )
 
-// ForkdConfig is a fork by a daemon, for a row beside those of its peers.
+// ForkdConfig describes a fork by a daemon, for a row beside the rows of the peers.
 type ForkdConfig struct {
 	Client *client.Client
 	Floors floor.Floors // of the daemon's host
 	Tag    string
 	N      int
-	Pool   int // shells that stand ready
+	Pool   int // number of ready shells
 }
 
-// Forkd forks n children, asks each for a first answer as soon as it is ready, and ends
-// them. Its guests have identities of their own by the time that counts as started.
+// Forkd forks n children, requests a first answer from each as soon as it is ready, and ends them.
+// A guest counts as started only once it has its own identity.
 func Forkd(ctx context.Context, c ForkdConfig) (r Row, err error) {
 	r = Row{Peer: fmt.Sprintf("forkd fork, %d shells", c.Pool), N: c.N}
 	restore, err := measure.Pool(ctx, c.Client, c.Tag, c.Pool)

@@ -15,31 +15,31 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// Host is where peers run: this host, with a root tree that has Python and, where the
-// host itself lacks them, the peers' programs.
+// Host is the place where peers run: this host, with a root tree. The tree has Python, and the
+// peers' programs missing on the host.
 type Host struct {
-	Root string // the tree, which guests have as their root, to read
-	Work string // directory for what is made; below Root where programs are run in there
+	Root string // the tree, which is the guests' read-only root
+	Work string // directory for temporary files; below Root if programs run in the tree
 	Env  []string
 
-	mounts undo.Stack // in the tree
-	inTree bool       // they are there
+	mounts undo.Stack // mounts in the tree
+	inTree bool       // the mounts exist
 }
 
-// Close takes away what was mounted.
+// Close removes the mounts.
 func (h *Host) Close() { h.mounts.Run() }
 
-// programDirs are where programs lie in a root tree.
+// programDirs are the directories of programs in a root tree.
 var programDirs = []string{"/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"}
 
 // program is a peer's program, and how to run it.
 type program struct {
 	host *Host
 	path string
-	tree bool // it is run with the tree as its root
+	tree bool // run it with the tree as its root
 }
 
-// find looks for a program on the host, then in its root tree.
+// find searches for a program on the host, then in its root tree.
 func (h *Host) find(name string) (program, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return program{host: h, path: path}, nil
@@ -53,11 +53,12 @@ func (h *Host) find(name string) (program, error) {
 	return program{}, missing("there is no program %s on the host or in the peers' root", name)
 }
 
-// command runs the program; paths among its arguments are for p.view to word.
+// command returns a command for the program. The caller must convert paths among the arguments with
+// p.view.
 func (p program) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.path, args...)
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on
-	cmd.WaitDelay = 5 * time.Second                    // what it leaves running may hold its output open
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // this program forwards Ctrl-C itself
+	cmd.WaitDelay = 5 * time.Second                    // child processes may keep its output open
 	cmd.Env = append(os.Environ(), "PATH="+strings.Join(programDirs, ":"))
 	if p.tree {
 		cmd.SysProcAttr.Chroot, cmd.Dir = p.host.Root, "/"
@@ -65,7 +66,7 @@ func (p program) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs the program to its end; what it complained of is in the error.
+// run runs the program to its end. An error includes the end of its output.
 func (p program) run(ctx context.Context, args ...string) error {
 	var said tail
 	cmd := p.command(ctx, args...)
@@ -79,20 +80,20 @@ func (p program) run(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// view is a path of this host as the program sees it.
+// view converts a path of this host to a path as seen by the program.
 func (p program) view(path string) string {
 	if !p.tree {
 		return path
 	}
 	rel, err := filepath.Rel(p.host.Root, path)
 	if err != nil || strings.HasPrefix(rel, "..") {
-		return path // not there for it, which it will say
+		return path // the program reports the error itself
 	}
 	return "/" + rel
 }
 
-// furnish mounts in the tree what programs expect: a runtime that is run in there needs
-// the tree to be a mount, its /proc, /sys and /dev, and control groups.
+// furnish makes the mounts in the tree for its programs. A runtime running in the tree needs the
+// tree to be a mount, with /proc, /sys, /dev and control groups.
 func (h *Host) furnish() (err error) {
 	if h.inTree {
 		return nil
@@ -136,7 +137,7 @@ func empty(dir string) bool {
 	return err == nil && len(entries) == 0
 }
 
-// tail keeps the end of what a program says.
+// tail keeps the end of a program's output.
 type tail struct{ b []byte }
 
 const maxTail = 2048

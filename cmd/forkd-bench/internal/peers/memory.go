@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// pssKiB is the memory of processes, with shared pages counted by share. One that has
-// ended counts for nothing.
+// pssKiB returns the memory of processes. Shared pages count proportionally. Processes that have
+// ended count as 0.
 func pssKiB(pids []int) (sum int64) {
 	for _, pid := range pids {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -28,8 +28,8 @@ func pssKiB(pids []int) (sum int64) {
 	return sum
 }
 
-// mentioning are the processes with a word in their command line, such as a container's
-// name, without this one.
+// mentioning returns the processes with a word in their command line, such as a container's name.
+// It leaves out this process.
 func mentioning(word string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

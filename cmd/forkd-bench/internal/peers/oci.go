@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OCI is a container runtime of the OCI's kind: each guest is a container whose process is
-// a Python that evaluates lines. With Restore guests come from a checkpoint of one that
-// has answered, else each starts its Python anew.
+// OCI is an OCI container runtime. Each guest is a container with a Python process that evaluates
+// lines. With Restore, all guests start from a checkpoint of a guest that has answered; otherwise
+// each guest starts a new Python.
 type OCI struct {
 	Host    *Host
 	Runtime string // program
-	Variant string // what tells it from others of the same program; may be empty
+	Variant string // distinguishes variants of one program; may be empty
 	Restore bool
-	Flags   []string // before the command
+	Flags   []string // passed before the command
 
 	program program
 	dir     string
@@ -90,8 +90,8 @@ func (o *OCI) Prepare(ctx context.Context) (err error) {
 
 func (o *OCI) image() string { return filepath.Join(o.dir, "image") }
 
-// mountRoot gives containers a root of their own mount: a runtime in the tree cannot have
-// its own root as a container's.
+// mountRoot makes a separate mount of the root for containers. A runtime in the tree cannot use its
+// own root as a container's root.
 func (o *OCI) mountRoot() error {
 	root := filepath.Join(o.dir, "root")
 	if err := errors.Join(os.Mkdir(root, 0o755), os.Mkdir(o.image(), 0o755)); err != nil {
@@ -104,7 +104,7 @@ func (o *OCI) mountRoot() error {
 	return nil
 }
 
-// command runs the runtime, with its state in our directory.
+// command runs the runtime, with its state in the peer's directory.
 func (o *OCI) command(ctx context.Context, args ...string) error {
 	return o.program.run(ctx, o.args(args...)...)
 }
@@ -119,7 +119,7 @@ func (o *OCI) Start(ctx context.Context, i int) (Guest, error) {
 	return o.create(ctx, fmt.Sprintf("%04d", i))
 }
 
-// create makes a container whose input and output we have, and lets it run.
+// create makes a container, connects its standard input and output to this process, and starts it.
 func (o *OCI) create(ctx context.Context, name string) (_ *container, err error) {
 	c := &container{oci: o, id: filepath.Base(o.dir) + "-" + name}
 	bundle := filepath.Join(o.dir, c.id)
@@ -131,7 +131,7 @@ func (o *OCI) create(ctx context.Context, name string) (_ *container, err error)
 	}
 	defer func() {
 		if err != nil {
-			_ = c.Close() // it may not be there; err says why
+			_ = c.Close() // it may not exist; err has the reason
 		}
 	}()
 	pidFile := filepath.Join(bundle, "pid")
@@ -184,7 +184,7 @@ func (o *OCI) Close() error {
 	}
 	if o.mounted {
 		if err := unix.Unmount(filepath.Join(o.dir, "root"), unix.MNT_DETACH); err != nil {
-			return fmt.Errorf("%s is left: %w", o.dir, err) // removing it would empty the peers' root
+			return fmt.Errorf("%s is left: %w", o.dir, err) // removing it would delete the contents of the peers' root
 		}
 		o.mounted = false
 	}
@@ -198,10 +198,10 @@ type container struct {
 	pid int
 	in  *os.File
 	out *os.File
-	mu  sync.Mutex // one question at a time
+	mu  sync.Mutex // allows one question at a time
 }
 
-// make runs the command that makes the container, which inherits its streams.
+// make runs the command to make the container. The container inherits its streams.
 func (c *container) make(ctx context.Context, args []string) error {
 	theirIn, in, err := os.Pipe()
 	if err != nil {
@@ -215,7 +215,7 @@ func (c *container) make(ctx context.Context, args []string) error {
 	}
 	defer theirOut.Close()
 	c.out = out
-	said, err := os.CreateTemp(c.oci.dir, "said-") // a file: the container keeps it open
+	said, err := os.CreateTemp(c.oci.dir, "said-") // a file, because the container keeps it open
 	if err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func unique(pids []int) (out []int) {
 	return out
 }
 
-// endLimit bounds how long ending a guest may take, also when its caller has gone.
+// endLimit bounds the end of a guest, even if its caller's context has ended.
 const endLimit = time.Minute
 
 // Close implements Guest.
@@ -295,7 +295,7 @@ func (c *container) Close() error {
 		}
 	}
 	err := c.oci.command(ctx, "delete", "--force", c.id)
-	for _, pid := range mentioning(c.id) { // of a runtime that did not come so far, or failed
+	for _, pid := range mentioning(c.id) { // processes of a runtime that failed or did not get this far
 		_ = unix.Kill(pid, unix.SIGKILL)
 		err = nil
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure/measuretest"
 )
 
-// fakePeer has guests that answer, or not.
+// fakePeer makes guests with or without answers, as configured.
 type fakePeer struct {
 	absent, broken, mute bool
-	open                 atomic.Int64 // guests, and what Prepare made
+	open                 atomic.Int64 // guests, and the state made by Prepare
 }
 
 func (p *fakePeer) Name() string { return "fake" }
@@ -107,7 +107,7 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-// Nothing of a tree leads out of it, and nothing of it is opened but files.
+// The archive of a tree has no links out of the tree, and packing opens only regular files.
 func TestPackTree(t *testing.T) {
 	root := t.TempDir()
 	if err := errors.Join(os.MkdirAll(filepath.Join(root, "usr/bin"), 0o755), os.WriteFile(filepath.Join(root, "usr/bin/python3"), []byte("py"), 0o755),
@@ -118,7 +118,7 @@ func TestPackTree(t *testing.T) {
 	if err := PackTree(&b, root); err != nil {
 		t.Fatal(err)
 	}
-	// Where ustar has the prefix of a name; busybox takes what stands there for one.
+	// busybox would take any bytes in the place of ustar's name prefix for a prefix.
 	if prefix := b.Bytes()[345:500]; strings.Trim(string(prefix), "\x00") != "" {
 		t.Errorf("the first header has %q where a prefix would be", prefix)
 	}

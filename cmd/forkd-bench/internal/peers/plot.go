@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/figure"
 )
 
-// Plot draws the rows of those that ran: times, and memory. The others are notes.
+// Plot draws times and memory of the available peers. The other peers are notes.
 func Plot(rows []Row) figure.Figure {
 	f := figure.Figure{Title: "Isolated guests with a Python that answers, on one host"}
 	times := figure.Panel{Title: "Until the last has started, and answered", Y: "ms", Bars: true}
@@ -29,7 +29,7 @@ func Plot(rows []Row) figure.Figure {
 	return f
 }
 
-// firstLine is what fits a note.
+// firstLine shortens s to one line for a note.
 func firstLine(s string) string {
 	const most = 100
 	for i, r := range s {

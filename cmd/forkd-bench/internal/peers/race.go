@@ -17,19 +17,19 @@ import (
 type Row struct {
 	Peer          string  `json:"peer"`
 	N             int     `json:"n"`
-	OK            int     `json:"ok"` // that answered
+	OK            int     `json:"ok"` // guests with an answer
 	StartedP50MS  float64 `json:"started_ms_p50,omitempty"`
-	StartedMS     float64 `json:"started_ms,omitempty"` // the last
+	StartedMS     float64 `json:"started_ms,omitempty"` // of the last guest
 	AnsweredP50MS float64 `json:"answered_ms_p50,omitempty"`
-	AnsweredMS    float64 `json:"answered_ms,omitempty"` // the last
+	AnsweredMS    float64 `json:"answered_ms,omitempty"` // of the last guest
 	PSSKiB        int64   `json:"pss_kib,omitempty"`     // per guest
-	// MemAvailableDeltaKiB is what the host's available memory lost, per guest.
+	// MemAvailableDeltaKiB is the decrease of the host's available memory per guest.
 	MemAvailableDeltaKiB int64  `json:"mem_available_delta_kib,omitempty"`
-	Reason               string `json:"reason,omitempty"` // why it did not run
+	Reason               string `json:"reason,omitempty"` // why the peer did not run
 }
 
-// Race has each peer make n guests, as many at once as there are CPUs, one peer after the
-// other. What a peer cannot do is told in its row; only the end of ctx is an error.
+// Race makes each peer start n guests, with as many in parallel as there are CPUs, one peer after
+// the other. A peer's failure is reported in its row. Race returns an error only if ctx ends.
 func Race(ctx context.Context, all []Peer, n int, say func(string)) ([]Row, error) {
 	var rows []Row
 	for _, p := range all {
@@ -77,7 +77,7 @@ func run(ctx context.Context, p Peer, n int) (r Row, err error) {
 	return r, errors.Join(h.errs...)
 }
 
-// Limits of one peer's steps: one that hangs on this host must not hold up the others.
+// Limits of one peer's steps. A hanging peer must not delay the others.
 const (
 	prepareLimit = 2 * time.Minute
 	guestLimit   = 30 * time.Second
@@ -89,12 +89,12 @@ func prepare(ctx context.Context, p Peer) error {
 	return p.Prepare(ctx)
 }
 
-// heat is one peer's guests while they are started.
+// heat holds one peer's guests while they are started.
 type heat struct {
 	peer  Peer
 	began time.Time
 
-	mu                sync.Mutex // guards what follows
+	mu                sync.Mutex // guards the fields below
 	started, answered []float64  // milliseconds since began
 	guests            []Guest
 	errs              []error
@@ -114,7 +114,7 @@ func (h *heat) run(ctx context.Context, n int) {
 }
 
 func (h *heat) one(ctx context.Context, i int) {
-	if ctx.Err() != nil || h.failed() { // what one could not, the next will not, either
+	if ctx.Err() != nil || h.failed() { // after one failure the next would fail, too
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, guestLimit, fmt.Errorf("no answer within %s", guestLimit))

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// PackTree writes a root tree as a tar file: folders, regular files and links. What else
-// there may be, such as devices, guests have of their own.
+// PackTree writes a root tree as a tar file: folders, regular files and links. It leaves out other
+// files, such as devices, because guests have their own.
 func PackTree(w io.Writer, root string) error {
 	t := tar.NewWriter(w)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -48,8 +48,9 @@ func packEntry(t *tar.Writer, path, name string, d fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	h.Name, h.Format = name, tar.FormatGNU // which busybox's tar reads
-	// It takes these two times, which stand where ustar has a prefix of the name, for one.
+	h.Name, h.Format = name, tar.FormatGNU // a format that busybox's tar can read
+	// GNU tar stores these two times where ustar has the name's prefix, and busybox would take them
+	// for the prefix.
 	h.AccessTime, h.ChangeTime = time.Time{}, time.Time{}
 	if err := t.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
 		return err

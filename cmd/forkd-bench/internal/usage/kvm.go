@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Counters are KVM's of a VM since it was made.
+// Counters holds KVM's counters of a VM since its creation.
 type Counters struct {
 	Exits       float64 `json:"vm_exits"`     // from guest to host
-	GuestFaults float64 `json:"guest_faults"` // page faults that left the guest
+	GuestFaults float64 `json:"guest_faults"` // page faults that exited the guest
 }
 
 func (c *Counters) add(more Counters) {
@@ -20,7 +20,7 @@ func (c *Counters) add(more Counters) {
 	c.GuestFaults += more.GuestFaults
 }
 
-// counters are those of all VMs, by process. KVM has a directory for each VM, called
+// counters returns the counters of all VMs, by process. KVM has a directory for each VM, named
 // after the thread that made it.
 func (m Meter) counters() (map[int]Counters, error) {
 	if m.stats == "" {
@@ -49,8 +49,8 @@ func (m Meter) counters() (map[int]Counters, error) {
 	return all, nil
 }
 
-// readVM reads the counters of one VM; those that are not there, since it has ended or
-// the architecture has none such, are 0.
+// readVM reads the counters of one VM. A missing counter is 0: the VM has ended, or the
+// architecture lacks the counter.
 func readVM(dir string) (c Counters, err error) {
 	for name, into := range map[string]*float64{"exits": &c.Exits, "pf_taken": &c.GuestFaults} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
@@ -67,7 +67,7 @@ func readVM(dir string) (c Counters, err error) {
 	return c, nil
 }
 
-// processOf is the process that a thread is of; 0: it has ended.
+// processOf returns the process of a thread, or 0 if the thread has ended.
 func processOf(thread string) int {
 	b, err := os.ReadFile(filepath.Join("/proc", thread, "status"))
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Meter reads. Close takes back what Open mounted.
+// Meter reads the usage. Close removes the mount of Open.
 type Meter struct {
 	proc  procfs.FS
-	stats string // kvm in debugfs; empty: KVM's counters cannot be read
+	stats string // the kvm directory in debugfs; empty if KVM's counters cannot be read
 	undo  func()
 }
 
-// debugfs is where Linux has KVM's counters if it is mounted.
+// debugfs is the mount point of debugfs, with KVM's counters.
 const debugfs = "/sys/kernel/debug"
 
-// Open finds KVM's counters; root mounts debugfs in dir if need be. Who may not
-// read them measures without.
+// Open finds KVM's counters. As root it mounts debugfs in dir if needed. Without permission to read
+// the counters it returns a Meter without them.
 func Open(dir string) (Meter, error) {
 	m := Meter{undo: func() {}}
 	var err error
@@ -45,13 +45,13 @@ func Open(dir string) (Meter, error) {
 	return m, nil
 }
 
-// Close unmounts what Open mounted.
+// Close unmounts the file system mounted by Open.
 func (m Meter) Close() { m.undo() }
 
-// KVM tells whether KVM's counters can be read.
+// KVM reports whether KVM's counters can be read.
 func (m Meter) KVM() bool { return m.stats != "" }
 
-// processes are those of this host.
+// processes returns the processes of this host.
 func (m Meter) processes() (map[int]procfs.ProcStat, error) {
 	procs, err := m.proc.AllProcs()
 	if err != nil {
@@ -59,27 +59,27 @@ func (m Meter) processes() (map[int]procfs.ProcStat, error) {
 	}
 	all := make(map[int]procfs.ProcStat, len(procs))
 	for _, p := range procs {
-		if st, err := p.Stat(); err == nil { // else it has ended since
+		if st, err := p.Stat(); err == nil { // otherwise the process has ended since
 			all[st.PID] = st
 		}
 	}
 	return all, nil
 }
 
-// ticksPerSecond is USER_HZ, the same on all of Linux's architectures that matter here.
+// ticksPerSecond is USER_HZ, which is the same on all supported architectures.
 const ticksPerSecond = 100
 
 func millis(ticks uint) float64 { return float64(ticks) * 1000 / ticksPerSecond }
 
-// Daemon is what a daemon and the VMs that it started have used so far.
+// Daemon is the usage of a daemon and its VMs since their start.
 type Daemon struct {
-	CPUMS      float64 // of the processes, guests' time included
+	CPUMS      float64 // of the processes, with guests' time
 	HostFaults float64 // of the processes
-	KVM        bool    // the next two could be read
-	Counters           // of VMs that live
+	KVM        bool    // the counters below could be read
+	Counters           // of live VMs
 }
 
-// Daemon sums up a daemon, the processes that it or forkd-spawn started, and their VMs.
+// Daemon returns the sum over a daemon, the processes started by it or forkd-spawn, and their VMs.
 func (m Meter) Daemon(pid int) (Daemon, error) {
 	u := Daemon{KVM: m.KVM()}
 	all, err := m.processes()
@@ -95,7 +95,7 @@ func (m Meter) Daemon(pid int) (Daemon, error) {
 			continue
 		}
 		own[other] = true
-		// And what they have started and that has ended.
+		// This includes the daemon's children after their end.
 		u.CPUMS += millis(st.UTime + st.STime + uint(st.CUTime) + uint(st.CSTime))
 		u.HostFaults += float64(st.MinFlt + st.MajFlt + st.CMinFlt + st.CMajFlt)
 	}
@@ -108,7 +108,7 @@ func (m Meter) Daemon(pid int) (Daemon, error) {
 	return u, err
 }
 
-// descends tells whether a process is the ancestor, or one that it started, over as many as may be between.
+// descends reports whether a process is the ancestor, or its child at any depth.
 func descends(all map[int]procfs.ProcStat, pid, ancestor int) bool {
 	for range len(all) {
 		if pid == ancestor {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process stands in for a daemon, its child for a VMM; the counters are files.
+// A process stands for the daemon, its child for a VMM. The counters are files.
 func TestUsageIsOfTheDaemonAndItsVMs(t *testing.T) {
-	// Between both is one that stands for forkd-spawn.
+	// The shell between them stands for forkd-spawn.
 	child := exec.Command("sh", "-c", "sleep 60 & echo $!; wait")
 	out, err := child.StdoutPipe()
 	if err != nil {
@@ -47,7 +47,7 @@ func TestUsageIsOfTheDaemonAndItsVMs(t *testing.T) {
 	own := strconv.Itoa(vm) + "-7"
 	write(own, "exits", "100\n")
 	write(own, "pf_taken", "40\n")
-	write("1-7", "exits", "9999\n") // another's VM
+	write("1-7", "exits", "9999\n") // a VM of another process
 	before, err := m.Daemon(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestUsageIsOfTheDaemonAndItsVMs(t *testing.T) {
 	}
 }
 
-// A process of the VMM's name stands in for one.
+// A process with the VMM's name stands for a VMM.
 func TestVMMsAreReadEachForItself(t *testing.T) {
 	dir := t.TempDir()
 	sleep, err := exec.LookPath("sleep")

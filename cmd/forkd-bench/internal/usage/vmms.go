@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// program is the name that a VMM's process has.
+// program is the name of a VMM's process.
 const program = "forkd-vmm"
 
-// VMM is what one has used since it was started, with its guest.
+// VMM is the usage of a VMM since its start, with its guest.
 type VMM struct {
 	PID      int     `json:"pid"`       // on this host
-	UserMS   float64 `json:"user_ms"`   // of the CPUs, the guest's included; in steps of 10
-	SystemMS float64 `json:"system_ms"` // in the kernel
-	// Counters are nil if KVM's cannot be read.
+	UserMS   float64 `json:"user_ms"`   // CPU time in user mode and in the guest; in steps of 10
+	SystemMS float64 `json:"system_ms"` // CPU time in the kernel
+	// Counters is nil if KVM's counters cannot be read.
 	*Counters
 }
 
-// VMMs reads all of this host.
+// VMMs reads the usage of all VMMs on this host.
 func (m Meter) VMMs() ([]VMM, error) {
 	all, err := m.processes()
 	if err != nil {
@@ -43,7 +43,7 @@ func (m Meter) VMMs() ([]VMM, error) {
 	return list, nil
 }
 
-// Read is VMMs with a meter for this once, sorted by process.
+// Read opens a meter for a single call of VMMs. The result is sorted by process.
 func Read() (_ []VMM, err error) {
 	dir, err := os.MkdirTemp("", "forkd-usage-")
 	if err != nil {
@@ -60,15 +60,16 @@ func Read() (_ []VMM, err error) {
 	return list, err
 }
 
-// Mean is what each of N VMMs used on average.
+// Mean is the average usage of N VMMs.
 type Mean struct {
 	N                int
 	UserMS, SystemMS float64
-	*Counters        // nil if those of one could not be read
+	*Counters        // nil if the counters of one VMM could not be read
 }
 
-// Between is what the VMMs of some processes used from one reading to the next. One that is in the later alone
-// was started meanwhile; one that is in neither has ended, and is left out.
+// Between returns the mean usage of some processes' VMMs from one reading to the next. A VMM that
+// is only in the later reading started meanwhile. Between leaves out a VMM that is missing in the
+// later reading, because it has ended.
 func Between(before, after []VMM, pids []int) Mean {
 	was, is := byPID(before), byPID(after)
 	mean, sum, kvm := Mean{}, Counters{}, true

@@ -1,6 +1,6 @@
-// Package measuretest is for tests of the benchmarks: a daemon over the fake engine
-// whose requests are interrupted, one after another. The trap: it runs in a bubble of
-// testing/synctest, whose clock jumps, so what it serves must not wait for the world.
+// Package measuretest is for tests of the benchmarks. It provides a daemon over the fake engine and
+// interrupts its requests, one after another. The trap: it runs in a bubble of testing/synctest
+// with a clock that jumps, so its handlers must not wait for events outside the bubble.
 package measuretest
 
 import (
@@ -27,7 +27,7 @@ type Daemon struct {
 
 	t     *testing.T
 	busy  sync.WaitGroup                              // requests under way
-	meet  func(request context.Context, serve func()) // serves a request, or does not
+	meet  func(request context.Context, serve func()) // serves a request, or interrupts it
 	spare func(*http.Request) bool
 }
 
@@ -89,7 +89,7 @@ func (d *Daemon) handle(w http.ResponseWriter, r *http.Request, inner http.Handl
 	_, _ = w.Write(answer.Body.Bytes())
 }
 
-// listener is of connections in memory.
+// listener accepts in-memory connections.
 type listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -119,9 +119,9 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) Close() error   { close(l.closed); return nil }
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "daemon", Net: "unix"} }
 
-// InterruptEach runs a benchmark again and again, interrupted at its first request,
-// its second and so on, before and after the daemon has done what it was asked, and
-// with requests that fail. Whatever happens nothing may be left.
+// InterruptEach runs a benchmark repeatedly. It interrupts the run at its first request, then at
+// its second and so on, before and after the daemon has served the request, and also fails
+// requests. After each run it checks for leftover sandboxes and snapshots.
 func InterruptEach(t *testing.T, run func(context.Context, *Daemon) error) {
 	for name, interrupt := range map[string]func(request context.Context, cancel, serve func()){
 		"cancelled before the daemon has done it": func(request context.Context, cancel, serve func()) {
@@ -155,7 +155,7 @@ func InterruptEach(t *testing.T, run func(context.Context, *Daemon) error) {
 						}
 					}
 					d.spare = func(r *http.Request) bool {
-						// it could not be cleaned up
+						// a refused deletion would prevent the cleanup
 						return interrupt == nil && (r.Method == http.MethodDelete || r.Method == http.MethodPut)
 					}
 					err := run(ctx, d)
@@ -183,7 +183,7 @@ func abandoned(request context.Context) bool {
 	}
 }
 
-// Empty checks that nothing is there but the snapshot "py".
+// Empty checks for leftovers: only the snapshot "py" may exist.
 func (d *Daemon) Empty(when ...any) {
 	d.t.Helper()
 	ctx := context.WithoutCancel(d.t.Context())

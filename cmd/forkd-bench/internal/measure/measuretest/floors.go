@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/floor"
 )
 
-// Floors answers with fixed figures.
+// Floors returns fixed figures.
 func Floors() floor.Floors {
 	return floor.Floors{Run: func(ctx context.Context, args ...string) ([]byte, error) {
 		answer := map[string]string{
