@@ -17,7 +17,7 @@ import (
 
 // Flags are the global flags that select the daemon of a command.
 type Flags struct {
-	// URL and Token are empty if not given. The environment's values then apply.
+	// URL and Token are empty if not given. complete then reads the environment.
 	URL, Token    string
 	Fingerprint   string // of its certificate
 	Cert, Key     string // files of the client's own

@@ -34,7 +34,7 @@ type Branched struct {
 	Ways        int     `json:"ways"`          // number of clones
 	PauseMS     float64 `json:"pause_ms"`      // how long the source was stopped; 0 if not reported
 	Rounds      int     `json:"rounds"`        // rounds of copying while the guest ran
-	Bytes       int64   `json:"bytes_written"` // of memory in the new snapshot's own file
+	Bytes       int64   `json:"bytes_written"` // bytes of memory written to the new snapshot
 	PausedBytes int64   `json:"paused_bytes"`  // part of Bytes copied during the pause
 }
 

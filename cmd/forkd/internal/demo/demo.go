@@ -41,7 +41,7 @@ type Result struct {
 	AnswerP99MS   float64   `json:"first_answer_ms_p99"` // 99th percentile of the first answers
 	Pool          int       `json:"pool"`                // ready shells when the request arrived
 	VMMAnonKiB    int64     `json:"vmm_anon_kib"`        // VMM memory without the guest's, the mean of up to 10 children
-	GuestDirtyKiB int64     `json:"guest_dirty_kib"`     // a child's own guest pages, the mean of up to 10 children
+	GuestDirtyKiB int64     `json:"guest_dirty_kib"`     // private dirty pages of a guest, the mean of up to 10 children
 	KillWallMS    float64   `json:"kill_wall_ms"`        // duration of ending all children but one
 	Branch        *Branched `json:"branch,omitempty"`    // absent if no child was branched
 	// Network is absent if policies cannot allow ports of this host.
