@@ -13,11 +13,13 @@ import (
 // AuditRequest selects lines of the audit log. A zero field does not filter. Lines older than Since
 // are left out.
 type AuditRequest struct {
-	Since                                    time.Time
+	Since time.Time // in any zone, sent in UTC
+	// Sandbox and Request are IDs. An Action with a final dot selects all actions with that prefix.
+	// Result is ok, refused or failed.
 	Sandbox, Tenant, Action, Result, Request string
 	Changes                                  bool // only actions that change something
 	Limit                                    int  // the last Limit lines; 0: all
-	Follow                                   bool
+	Follow                                   bool // continue with new lines
 }
 
 func (r AuditRequest) path() string {

@@ -8,7 +8,10 @@ import (
 )
 
 // Life holds the requests about the lifetime of sandboxes.
-type Life struct{ Client *Client }
+type Life struct {
+	// Client sends the requests.
+	Client *Client
+}
 
 // Pause turns a sandbox into a snapshot under its own ID. It has no process and uses no memory
 // until Resume. If Pause returns an error, the sandbox keeps running.

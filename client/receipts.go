@@ -24,10 +24,10 @@ func (c *Client) SnapshotReceipt(ctx context.Context, tag string) (api.Receipt, 
 
 // ReceiptFilter selects receipts. The zero value selects the newest 100.
 type ReceiptFilter struct {
-	Sandbox  string
-	Snapshot string // excludes Sandbox
-	Op       api.ReceiptOp
-	Limit    int // 1 to 1000; 0 means 100
+	Sandbox  string        // ID; selects the receipts of its fork, rollback, pause and resume
+	Snapshot string        // excludes Sandbox
+	Op       api.ReceiptOp // if empty, all operations
+	Limit    int           // 1 to 1000; 0 means 100
 }
 
 // ListReceipts returns receipts, newest first.

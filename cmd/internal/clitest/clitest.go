@@ -27,7 +27,7 @@ const Token = "0123456789abcdef0123456789abcdef"
 
 // Program is the program that scripts test.
 type Program struct {
-	Name string
+	Name string // name of its command in scripts
 	// Images are the daemon's images.
 	Images []string
 	// SetUp is called for each script, with its daemon.
@@ -40,9 +40,9 @@ type Program struct {
 
 // Daemon is a script's daemon.
 type Daemon struct {
-	Engine *fakeengine.Engine
-	Unix   string // URL of its socket, which needs no token
-	TCP    string // URL
+	Engine *fakeengine.Engine // fake engine behind both addresses
+	Unix   string             // URL of its socket, which needs no token
+	TCP    string             // URL
 }
 
 // Run runs the scripts in testdata/script.

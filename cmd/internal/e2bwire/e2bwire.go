@@ -20,14 +20,16 @@ const maxMessage = 4 << 20
 
 // Client sends requests to a daemon at URL, which serves both the control API and sandboxes.
 type Client struct {
+	// URL is the daemon's address. Key is the API key for the control API. Sandboxes get their own
+	// token instead.
 	URL, Key string
-	HTTP     *http.Client
+	HTTP     *http.Client // sends all requests; required
 }
 
 // Sandbox is the answer to a create.
 type Sandbox struct {
-	ID    string `json:"sandboxID"`
-	Token string `json:"envdAccessToken"`
+	ID    string `json:"sandboxID"`       // in the form of E2B's API
+	Token string `json:"envdAccessToken"` // sent with requests to the sandbox
 }
 
 // Create makes a sandbox of a template. The sandbox ends after the given number of seconds.

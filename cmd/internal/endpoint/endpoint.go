@@ -36,9 +36,10 @@ type Options struct {
 
 // Endpoint is an answering daemon.
 type Endpoint struct {
+	// URL leads to the daemon. Token is sent to it, and may be empty.
 	URL, Token string
-	Where      Where
-	CPUs       int // of the VMs' host; 0: not known
+	Where      Where // Named, Host or Machine
+	CPUs       int   // of the VMs' host; 0: not known
 }
 
 // Local reports whether the daemon runs on this host.

@@ -17,6 +17,7 @@ import (
 
 // Flags are the global flags that select the daemon of a command.
 type Flags struct {
+	// URL and Token are empty if not given. complete then reads the environment.
 	URL, Token    string
 	Fingerprint   string // of its certificate
 	Cert, Key     string // files of the client's own
@@ -48,7 +49,10 @@ func (f *Flags) Add(root *cobra.Command) {
 }
 
 // FlagError reports a flag value with which no daemon can be reached.
-type FlagError struct{ Err error }
+type FlagError struct {
+	// Err describes the unsuitable value.
+	Err error
+}
 
 func (e FlagError) Error() string { return e.Err.Error() }
 func (e FlagError) Unwrap() error { return e.Err }

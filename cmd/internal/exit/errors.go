@@ -22,7 +22,10 @@ type Code int
 func (c Code) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 // UsageError is a mistake on the command line.
-type UsageError struct{ Err error }
+type UsageError struct {
+	// Err describes the mistake.
+	Err error
+}
 
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }

@@ -87,8 +87,8 @@ func fill(hint string, details map[string]string) string {
 
 // Failure is the JSON form of an error.
 type Failure struct {
-	Message string     `json:"error"`
-	Code    api.Code   `json:"code"`
-	Reason  api.Reason `json:"reason,omitempty"`
-	Hint    string     `json:"hint,omitempty"`
+	Message string     `json:"error"`            // without the hint
+	Code    api.Code   `json:"code"`             // kind of the error, for programs
+	Reason  api.Reason `json:"reason,omitempty"` // more precise than Code; may be empty
+	Hint    string     `json:"hint,omitempty"`   // advice for people; may be empty
 }

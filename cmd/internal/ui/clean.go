@@ -8,7 +8,7 @@ import (
 // CleanWriter passes on text after CleanLines. It holds back an incomplete character until the rest
 // arrives, or until Flush.
 type CleanWriter struct {
-	W    io.Writer
+	W    io.Writer // receives the cleaned text
 	rest []byte
 }
 

@@ -13,11 +13,12 @@ import (
 
 // Printer writes a command's results and notes.
 type Printer struct {
-	Program  string // name in front of errors
+	Program string // name in front of errors
+	// Out receives results. Err receives notes and errors.
 	Out, Err io.Writer
 	JSON     bool // results as JSON
 	Quiet    bool // no notes, no progress; lists as bare names
-	NoColor  bool
+	NoColor  bool // disables colours on terminals
 }
 
 // Standard returns the Printer for a program's standard streams.

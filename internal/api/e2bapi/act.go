@@ -8,16 +8,17 @@ import (
 
 // Act is the audit information of a request. It may be sent in parts: empty fields change nothing.
 type Act struct {
-	Action string
-	Read   bool // it changes nothing; used with Action
+	Action string // name in the audit log; sent together with Read
+	Read   bool   // it changes nothing; used with Action
 	// Agent is the path of a request to a sandbox's agent. It replaces Action.
 	Agent string
 	// Principal is the sender's proof of identity, unless it was a key. Tenant is the owner of the
 	// sandbox. Both are set only after the check.
 	Principal, Tenant string
+	// Sandbox is the engine's ID, Snapshot is a tag. They are the request's objects.
 	Sandbox, Snapshot string
-	Error             string
-	Count             int // requested sandboxes
+	Error             string // message of the answer, if the request failed
+	Count             int    // requested sandboxes
 }
 
 // envdPrincipal is the principal of a client with a sandbox's token, or with a URL signed with it.

@@ -72,7 +72,8 @@ type Ports interface {
 type Options struct {
 	// Engine is the whole engine, for requests without a principal, such as requests to a sandbox's
 	// agent.
-	Engine  Engine
+	Engine Engine
+	// Records holds E2B's facts about sandboxes, including their tokens.
 	Records *records.Store
 	// Builds may be nil. Templates then cannot be built.
 	Builds *build.Store
@@ -80,6 +81,7 @@ type Options struct {
 	TuneBuilds func(*build.Config)
 	// Lives may be nil. Sandboxes then end at their deadlines, and cannot be paused.
 	Lives Lives
+	// Ports serves the requests to ports of sandboxes, except to the agent's.
 	Ports Ports
 	// Authenticate authenticates a request to the control API. The returned context has the
 	// principal. The status of an error is its GetStatus, or 401 if it has none.
@@ -96,7 +98,8 @@ type Options struct {
 	PrivatePorts bool
 	// Domain is the domain in the host names of ports. If empty, clients must use headers.
 	Domain string
-	Now    func() time.Time
+	// Now is the wall clock. If nil, it is time.Now.
+	Now func() time.Time
 	// Log receives errors of this package. If nil, they are discarded.
 	Log *slog.Logger
 }

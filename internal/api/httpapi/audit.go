@@ -48,16 +48,17 @@ func note(ctx context.Context) *notes {
 // Act is the audit information from a handler of another API. A handler may send it in parts: empty
 // fields change nothing.
 type Act struct {
-	Action string
-	Read   bool // it changes nothing; used with Action
+	Action string // replaces the route's action, unless empty
+	Read   bool   // it changes nothing; used with Action
 	// Agent is the path of a request to a sandbox's agent. The native API's names apply to it.
 	Agent string
 	// Principal is the sender's proof of identity, unless it was a key. Tenant is the owner of the
 	// sandbox. Both are set only after the check.
 	Principal, Tenant string
+	// Sandbox is an ID and Snapshot a tag: the request's objects, clipped to 500 bytes.
 	Sandbox, Snapshot string
-	Error             string
-	Count             int
+	Error             string // message of the failure, clipped to 500 bytes
+	Count             int    // requested sandboxes; the maximum of all parts
 }
 
 // NoteAct adds to the audit line of a request's context. Only the goroutine that serves the request

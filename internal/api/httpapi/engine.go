@@ -99,14 +99,14 @@ type Networks interface {
 
 // Image is a built image in the daemon's store.
 type Image struct {
-	Name        string
-	Digest      string // sha256:<hex>
-	SizeBytes   int64
-	CreatedAt   time.Time
-	Kernel      string
-	MemoryMiB   int
-	VCPUs       int
-	Description string
+	Name        string    // unique in the store
+	Digest      string    // sha256:<hex>
+	SizeBytes   int64     // sum of its files
+	CreatedAt   time.Time // when this copy came into the store
+	Kernel      string    // release of its kernel
+	MemoryMiB   int       // default memory of a guest
+	VCPUs       int       // default number of virtual CPUs
+	Description string    // as in its recipe; may be empty
 }
 
 // Images is the daemon's image store. Its errors wrap the sentinels of package sandbox.

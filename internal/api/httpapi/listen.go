@@ -48,8 +48,8 @@ func defaultLimits() limits {
 type Listener struct {
 	net.Listener
 	URL    string // as given, with the chosen port
-	Access Access
-	TLS    bool // connections are encrypted
+	Access Access // decides which clients it admits
+	TLS    bool   // connections are encrypted
 	// Around wraps the handler of its requests. May be nil.
 	Around func(http.Handler) http.Handler
 }

@@ -21,8 +21,11 @@ import (
 
 // Options are the parts of a Server.
 type Options struct {
-	Engine  Engine
-	Images  Images
+	// Engine is the whole engine. Each request reaches it through a tenant's view.
+	Engine Engine
+	// Images is the image store of the image routes.
+	Images Images
+	// Version is reported to clients. New sets its API field.
 	Version api.VersionInfo
 	// Log receives the daemon's own messages. If nil, they are discarded.
 	Log *slog.Logger

@@ -31,6 +31,7 @@ type Guard interface {
 type Config struct {
 	// Domain is the domain of host names. If empty, there are no routes, not even by headers.
 	Domain string
+	// Dialer connects to the ports of sandboxes.
 	Dialer Dialer
 	// Guard admits requests. If nil, every request is refused.
 	Guard Guard

@@ -22,7 +22,7 @@ const (
 // Target is a port of a sandbox.
 type Target struct {
 	Sandbox string // its ID, with dashes
-	Port    uint16
+	Port    uint16 // port in the guest
 }
 
 // errNone reports that a request is not for a sandbox.

@@ -11,7 +11,10 @@ import (
 )
 
 // SilentError reports a request with a body that stopped before its end. It is a net.Error.
-type SilentError struct{ After time.Duration }
+type SilentError struct {
+	// After is how long no bytes came.
+	After time.Duration
+}
 
 func (e *SilentError) Error() string {
 	return fmt.Sprintf("the request's body stopped: no bytes came within %s", e.After)

@@ -7,7 +7,10 @@ import (
 )
 
 // Meter reports the host's resources to packages that do not admit VMs.
-type Meter struct{ Admission *Control }
+type Meter struct {
+	// Admission holds the figures that Meter reports.
+	Admission *Control
+}
 
 // Capacity returns the host's resources for sandboxes, and how much of them is promised.
 func (m Meter) Capacity() (sandbox.Capacity, error) { return m.Admission.capacity() }

@@ -12,12 +12,12 @@ type Need struct {
 	Memory, Disk int64
 	// Files are descriptors of the daemon, Threads are its VMM's.
 	Files, Threads int64
-	Promised       Promised
+	Promised       Promised // checked against the overcommit limits
 }
 
 // Promised holds the maximum resources that VMs may take during their lifetime.
 type Promised struct {
-	VMs          int
+	VMs          int   // number of VMs
 	Memory, Disk int64 // bytes
 }
 

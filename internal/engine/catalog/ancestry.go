@@ -10,6 +10,7 @@ import (
 
 // Origin describes where a sandbox comes from.
 type Origin struct {
+	// Sandbox is its ID. Snapshots branched from it are also part of its ancestry.
 	Sandbox string
 	// From lists the snapshots it was forked from and rolled back to.
 	From []snapshot.Parent

@@ -25,9 +25,9 @@ type Sandboxes interface {
 
 // Config configures a Catalog. All fields except the last are required.
 type Config struct {
-	Snapshots *snapshot.Store
-	Layers    *store.Store // of the snapshots' memory and disks
-	Sandboxes Sandboxes
+	Snapshots *snapshot.Store // manifests and states
+	Layers    *store.Store    // of the snapshots' memory and disks
+	Sandboxes Sandboxes       // users of snapshots
 	// Deleted is called for each deleted snapshot, before its tag is free again.
 	Deleted func(tag string)
 	// Tell receives events about snapshots, for outside observers.
@@ -35,8 +35,8 @@ type Config struct {
 	// AwaitForks waits until no fork is running, AwaitBranches until no branch is running.
 	// Background work calls them repeatedly, to leave the CPUs to forks and branches.
 	AwaitForks, AwaitBranches func(context.Context) error
-	Now                       func() time.Time
-	Logger                    *slog.Logger
+	Now                       func() time.Time // wall clock
+	Logger                    *slog.Logger     // receives failures of background work
 	// ScrubInterval is how often each layer is read whole in the background. If 0, layers are never
 	// scrubbed.
 	ScrubInterval time.Duration

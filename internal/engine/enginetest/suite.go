@@ -46,7 +46,7 @@ type Engine interface {
 
 // Subject is an engine under test. It has no snapshots and no sandboxes yet.
 type Subject struct {
-	Engine Engine
+	Engine Engine // Run leaves the snapshot "base" in it
 	Image  string // name of a bootable image with a writable disk
 	// End makes a sandbox's VM end by itself.
 	End func(id string)

@@ -12,22 +12,24 @@ import (
 
 // Config configures Calls.
 type Config struct {
-	Sandboxes *sandboxes.Table
+	Sandboxes *sandboxes.Table // finds the VM of a request
 	// Begin admits a request. The caller must call done.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
 	// Closing ends when the daemon begins to close. Followed consoles end then.
 	Closing context.Context
-	Layers  string // directory of the layers
-	Traffic *sched.Traffic
+	Layers  string         // directory of the layers
+	Traffic *sched.Traffic // pauses background work during first answers
 	// Populate maps the pages of a first request, recorded in a file of the snapshot in dir. The
 	// file may be missing.
-	Populate    func(ctx context.Context, m *vmproc.VM, dir, file string)
+	Populate func(ctx context.Context, m *vmproc.VM, dir, file string)
+	// SnapshotDir returns the directory of a tag's snapshot, for Populate.
 	SnapshotDir func(tag string) string
 	// Wake resumes a sandbox paused deliberately, and reports whether it runs. If nil, no sandboxes
 	// are woken. It is not called for a sandbox stalled for lack of disk space.
-	Wake     func(ctx context.Context, id string) (bool, error)
+	Wake func(ctx context.Context, id string) (bool, error)
+	// Observer receives the duration and the error of each Exec and Eval.
 	Observer sandbox.Observer
-	Now      func() time.Time
+	Now      func() time.Time // wall clock
 }
 
 // Calls serves requests to running sandboxes. Its methods are safe for concurrent use.

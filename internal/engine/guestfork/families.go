@@ -35,12 +35,14 @@ type Snapshots interface {
 type Config struct {
 	Limits sandbox.TreeLimits // of each tree
 	// Quota is settings.Config.GuestQuota. It is called without a lock.
-	Quota      func(ctx context.Context, of sandbox.Info, n int) (release func(), _ error)
-	Branches   int         // limit of concurrent branches, including the API's
-	RunDir     string      // the daemon's run directory
-	Run        *rundir.Dir // the same, open
-	Sandboxes  *sandboxes.Table
-	Snapshots  Snapshots
+	Quota     func(ctx context.Context, of sandbox.Info, n int) (release func(), _ error)
+	Branches  int              // limit of concurrent branches, including the API's
+	RunDir    string           // the daemon's run directory
+	Run       *rundir.Dir      // the same, open
+	Sandboxes *sandboxes.Table // finds, lists and ends the sandboxes of trees
+	// Snapshots finds and deletes the intermediate snapshots.
+	Snapshots Snapshots
+	// Operations branches the guest's sandbox and forks its children.
 	Operations Operations
 	// LayerBytes returns the size of a disk layer in the store.
 	LayerBytes func(layer.ID) (int64, error)
@@ -54,7 +56,7 @@ type Config struct {
 	// Patience bounds the reading of one request; default 30 s.
 	Patience time.Duration
 	Acts     sandbox.Acts // receives the actions of guests
-	Log      *slog.Logger
+	Log      *slog.Logger // receives forks of guests and failures of clean-up
 }
 
 // Families manages forks made by guests, and the parents of their children. Its methods are safe

@@ -18,9 +18,9 @@ type Home struct {
 	Run *rundir.Dir // the run directory
 	VMs *rundir.Dir // the VMs' directory in it
 
-	Layers    *store.Store // of the snapshots' memory and disks
-	Snapshots *snapshot.Store
-	Receipts  *receipt.Store
+	Layers    *store.Store    // of the snapshots' memory and disks
+	Snapshots *snapshot.Store // manifests and states, over Layers
+	Receipts  *receipt.Store  // of operations
 
 	store string
 	locks []*os.File // on both directories, held until Close

@@ -18,13 +18,13 @@ import (
 
 // Config configures a Launcher.
 type Config struct {
-	Procs           *vmproc.Supervisor
-	Wires           *network.Wires
-	RestoreTimeout  time.Duration // for one VM
-	IdentityTimeout time.Duration // for one VM
+	Procs           *vmproc.Supervisor // spawns VMM processes
+	Wires           *network.Wires     // lends the ends of wires to VMs
+	RestoreTimeout  time.Duration      // for one VM
+	IdentityTimeout time.Duration      // for one VM
 	// Random returns bytes of cryptographic quality, used as the guests' entropy.
 	Random func(n int) ([]byte, error)
-	Log    *slog.Logger
+	Log    *slog.Logger // receives details of identities and populated pages
 }
 
 // Launcher makes VMs from snapshots. Its methods are safe for concurrent use.

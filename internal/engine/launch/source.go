@@ -11,8 +11,8 @@ import (
 
 // Source is an open snapshot, shared by the children of one fork.
 type Source struct {
-	Tag        string // of the snapshot
-	Files      *snapshot.Files
+	Tag        string            // of the snapshot
+	Files      *snapshot.Files   // open until Close
 	Restore    vmm.RestoreConfig // memory, state and disks
 	Backing    [][]layer.ID      // layers of the writable disks
 	WorkingSet *os.File          // working set of children; nil if not recorded

@@ -10,11 +10,11 @@ import (
 // VM is a VM restored from a snapshot, or about to be.
 type VM struct {
 	*vmproc.VM
-	GenID    [16]byte // of its restore
-	Restored vmm.RestoreResult
-	Pooled   bool         // it was a ready shell
-	Prepared bool         // it is already restored and waits at its gate
-	Lent     network.Lent // the newest end of its wire that it got, and the certificate its guest got
+	GenID    [16]byte          // of its restore
+	Restored vmm.RestoreResult // durations of the restore's phases
+	Pooled   bool              // it was a ready shell
+	Prepared bool              // it is already restored and waits at its gate
+	Lent     network.Lent      // the newest end of its wire that it got, and the certificate its guest got
 	// Populated is the number of pages mapped before it started.
 	Populated int64
 	// IdentityBy is the channel on which its guest got its identity. It is empty before that.

@@ -24,9 +24,9 @@ type Rollback func(ctx context.Context, id, tag string) (sandbox.Info, error)
 
 // Config configures a Watch. All fields are required.
 type Config struct {
-	Sandboxes  *sandboxes.Table
-	Operations Operations
-	Rollback   Rollback
+	Sandboxes  *sandboxes.Table // its deadlines, idle times and hangs are checked
+	Operations Operations       // pauses and resumes sandboxes
+	Rollback   Rollback         // repairs a sandbox with a hung kernel
 	// Tell reports hangs of guests.
 	Tell sandbox.Events
 	// Begin admits an operation. The caller must call done.
@@ -42,7 +42,7 @@ type Config struct {
 	Acts sandbox.Acts
 	// Now is the wall clock.
 	Now func() time.Time
-	Log *slog.Logger
+	Log *slog.Logger // receives what a Watch did to sandboxes
 }
 
 // Watch enforces deadlines and idle limits of sandboxes. Its methods are safe for concurrent use.

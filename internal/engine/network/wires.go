@@ -27,7 +27,7 @@ type Config struct {
 	// Trust makes a running sandbox's guest trust a certificate instead of an earlier one. If nil,
 	// guests trust only the certificate they got with their identity.
 	Trust func(ctx context.Context, sandbox, ca string) error
-	Log   *slog.Logger
+	Log   *slog.Logger // receives lost and restored networks of sandboxes
 }
 
 // Wires holds the wires of all VMs. Its methods are safe for concurrent use.

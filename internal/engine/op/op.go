@@ -22,20 +22,20 @@ import (
 
 // Config configures the operations; settings.Config documents each field.
 type Config struct {
-	RunDir          string
-	Images          sandbox.Images
-	Concurrency     int
-	BootWait        time.Duration
-	RestoreTimeout  time.Duration
-	IdentityTimeout time.Duration
-	BranchTimeout   time.Duration
-	ChildMemory     int64
-	NoWorkingSet    bool
-	Oracle          bool
-	Observer        sandbox.Observer
-	Tell            sandbox.Events
-	Logger          *slog.Logger
-	Now             func() time.Time
+	RunDir          string           // for unnamed files of unpacked kernels
+	Images          sandbox.Images   // source of the images to boot
+	Concurrency     int              // concurrent restores of one fork, and concurrent resumes
+	BootWait        time.Duration    // until a boot's ready signal, unless the request sets it
+	RestoreTimeout  time.Duration    // for one VM
+	IdentityTimeout time.Duration    // for one VM
+	BranchTimeout   time.Duration    // for a capture, and again for writing it
+	ChildMemory     int64            // assumed memory of one child, in bytes, for admission
+	NoWorkingSet    bool             // record no working sets
+	Oracle          bool             // compare every snapshot with its source; for tests
+	Observer        sandbox.Observer // receives the duration and the error of each operation
+	Tell            sandbox.Events   // receives events about sandboxes and snapshots
+	Logger          *slog.Logger     // receives completed operations and background failures
+	Now             func() time.Time // wall clock
 }
 
 // Pools provides ready shells.
@@ -54,17 +54,17 @@ type Pools interface {
 
 // Rooms holds the packages that the operations use.
 type Rooms struct {
-	Store     *snapshot.Store
-	Layers    *store.Store // of the snapshots' memory and disks
-	Receipts  *receipt.Store
-	Catalog   *catalog.Catalog
-	Sandboxes *sandboxes.Table
-	Procs     *vmproc.Supervisor
-	Launcher  *launch.Launcher
-	Wires     *network.Wires
-	Pools     Pools
-	Admission *admission.Control
-	Traffic   *sched.Traffic
+	Store     *snapshot.Store    // of manifests and state
+	Layers    *store.Store       // of the snapshots' memory and disks
+	Receipts  *receipt.Store     // receipts of the operations
+	Catalog   *catalog.Catalog   // begins, lists, pins and deletes snapshots
+	Sandboxes *sandboxes.Table   // list of all sandboxes
+	Procs     *vmproc.Supervisor // spawns and removes VMM processes
+	Launcher  *launch.Launcher   // restores VMs from snapshots
+	Wires     *network.Wires     // networks of VMs
+	Pools     Pools              // shells for forks
+	Admission *admission.Control // admits each new VM
+	Traffic   *sched.Traffic     // delays background work during forks
 	// Branches holds a value for each running branch; its capacity is the limit.
 	Branches chan struct{}
 	// Root ends when the daemon stops waiting for requests.

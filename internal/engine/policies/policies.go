@@ -17,8 +17,8 @@ import (
 
 // Config configures Policies.
 type Config struct {
-	Sandboxes *sandboxes.Table
-	Wires     *network.Wires
+	Sandboxes *sandboxes.Table // stores each sandbox's policy
+	Wires     *network.Wires   // applies policies to networks
 	// Begin admits a request. The caller must call done.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
 	// Tell receives policy changes.

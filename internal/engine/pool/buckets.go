@@ -32,10 +32,10 @@ type shell struct {
 
 // Key identifies interchangeable shells.
 type Key struct {
-	Shape vmspec.Shape
-	Tag   string // of the snapshot that they are prepared with; empty for plain shells
-	Hash  string // of the snapshot's content, as the tag may be reused
-	Owner string // tenant of the snapshot and its shells; empty for the operator
+	Shape vmspec.Shape // of the shells' VMs
+	Tag   string       // of the snapshot that they are prepared with; empty for plain shells
+	Hash  string       // of the snapshot's content, as the tag may be reused
+	Owner string       // tenant of the snapshot and its shells; empty for the operator
 }
 
 // KeyOf returns the key of the shells for a snapshot's children.

@@ -19,8 +19,8 @@ import (
 
 // Config configures Pools.
 type Config struct {
-	Launcher  *launch.Launcher
-	Admission *admission.Control
+	Launcher  *launch.Launcher   // spawns and prepares shells
+	Admission *admission.Control // admits each shell
 	// ShellMemory is the assumed memory of one shell, in bytes.
 	ShellMemory int64
 	// Fallback is the number of plain shells for each shape of tags without a configured size.
@@ -34,7 +34,7 @@ type Config struct {
 	File       string         // stores the sizes
 	AtOnce     int            // number of shells ended concurrently
 	Tell       sandbox.Events // receives changes of sizes
-	Log        *slog.Logger
+	Log        *slog.Logger   // receives failures to make shells or to save sizes
 }
 
 // Pools holds the pools of all tags. Its methods are safe for concurrent use.

@@ -13,6 +13,7 @@ import (
 
 // Exchange describes the last step of a rollback, in which a sandbox gets another VM.
 type Exchange struct {
+	// Old is the sandbox's VM until the exchange. New takes over its directory.
 	Old, New *vmproc.VM
 	// Change modifies the Info, in addition to the fields of the new VM.
 	Change func(*sandbox.Info)

@@ -11,13 +11,14 @@ import (
 // Record is the journal record of a sandbox in its VM's directory. The sandbox was listed or was
 // about to be.
 type Record struct {
+	// Version is vmproc.JournalVersion. A record with another version is invalid.
 	Version int `json:"version"`
 	// Dir is the name of the directory the record is valid in. If empty, it is valid in any. A
 	// rollback exchanges two directories. Only then does the record of the new VM become valid and
 	// the record of the old VM invalid.
 	Dir   string           `json:"dir,omitempty"`
-	Info  sandbox.Info     `json:"info"`
-	Who   sandbox.Identity `json:"who"`
+	Info  sandbox.Info     `json:"info"`            // as listed, with the PID of this VM
+	Who   sandbox.Identity `json:"who"`             // identity that its guest has
 	Disks []vmproc.Disk    `json:"disks,omitempty"` // writable disks, in order
 	// Pausing marks a sandbox with a guest that is stopped, or about to be, for a pause that may
 	// never complete.

@@ -276,8 +276,10 @@ func failedMeanwhile(i sandbox.Info) error {
 // memory is not kept. These layers are pinned for it (Table.Pin), and its boot files are kept
 // (KeepBoot).
 type PausedIn struct {
+	// Tag names the snapshot, Hash is its content hash. They are unused if there are Disks.
 	Tag, Hash string
-	Disks     []vmproc.Disk
+	// Disks are the writable disks, in order. If there are any, the memory is not kept.
+	Disks []vmproc.Disk
 	// Suspend suspends its deadline until it is resumed.
 	Suspend bool
 }

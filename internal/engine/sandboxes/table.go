@@ -22,13 +22,13 @@ import (
 
 // Config configures a Table.
 type Config struct {
-	Procs  *vmproc.Supervisor
-	Events Events
+	Procs  *vmproc.Supervisor // adopts VMs, and removes their directories
+	Events Events             // hooks of other packages
 	// Tell receives events about sandboxes, for outside observers.
 	Tell sandbox.Events
 	// Pin keeps layers for a sandbox until Unpin.
 	Pin   func(id string, layers []layer.ID) error
-	Unpin func(id string)
+	Unpin func(id string) // removes the sandbox's pin
 	// Paused is the directory of the records of paused sandboxes, in the store.
 	Paused PausedDir
 	// Ran is the file in the store that lists the running sandboxes. Boot is the host's boot id;
@@ -38,11 +38,11 @@ type Config struct {
 	FailedKeep time.Duration
 	// Waits limits the requests waiting for a sandbox. Zero fields have defaults.
 	Waits  Waits
-	AtOnce int // number of VMs adopted concurrently
-	Now    func() time.Time
+	AtOnce int              // number of VMs adopted concurrently
+	Now    func() time.Time // wall clock
 	// Elapsed is a monotonic clock.
 	Elapsed func() time.Duration
-	Log     *slog.Logger
+	Log     *slog.Logger // receives failed and adopted sandboxes, and errors of their files
 }
 
 // Events holds the functions of other packages to call when a sandbox is added or ends. They are

@@ -18,11 +18,17 @@ type Host interface {
 const DefaultMemoryOvercommit = 32
 
 // Pressure holds the limits of the host's pressure, by resource. A zero Bound is ignored.
-type Pressure struct{ CPU, Memory, IO Bound }
+type Pressure struct {
+	// CPU and IO are zero in DefaultPressure.
+	CPU, Memory, IO Bound
+}
 
 // Bound holds the limits for one resource, in percent of the last 10 s during which some task
 // waited for it. At Fewer, fewer VMs are made concurrently, and at None no VMs.
-type Bound struct{ Fewer, None float64 }
+type Bound struct {
+	// Fewer and None are 0 to 100. If one of them is 0, it has no effect.
+	Fewer, None float64
+}
 
 // DefaultPressure counts memory only. Tasks wait for CPUs during every fork, and sandboxes at their
 // own CPU and disk limits also wait.

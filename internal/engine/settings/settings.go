@@ -23,15 +23,16 @@ import (
 
 // Config configures an engine. Fields with a default may be zero.
 type Config struct {
-	StoreDir  string // persistent: snapshots, layers
-	RunDir    string // volatile (tmpfs), short: sockets have to fit in 107 bytes
-	VMMBinary string // the forkd-vmm executable
-	OpenKVM   func() (*os.File, error)
+	StoreDir  string                   // persistent: snapshots, layers
+	RunDir    string                   // volatile (tmpfs), short: sockets have to fit in 107 bytes
+	VMMBinary string                   // the forkd-vmm executable
+	OpenKVM   func() (*os.File, error) // opens /dev/kvm once, for all VMMs; required
 	// VMMSeccomp selects the reaction to unneeded system calls of a VMM; default seccomp.On.
 	VMMSeccomp seccomp.Mode
 	// Starter starts VMMs in a jail. If nil, they are children of this process, without a jail.
 	Starter client.Starter
-	Images  sandbox.Images
+	// Images finds images by name. It is required.
+	Images sandbox.Images
 
 	// PoolSize is the number of ready shells for the shape of every snapshot made or forked in this
 	// run. SetPool overrides it by tag.
@@ -73,8 +74,8 @@ type Config struct {
 	Observer sandbox.Observer // may be nil
 	Events   sandbox.Events   // receives events; may be nil
 	Acts     sandbox.Acts     // receives actions without a request; may be nil
-	Logger   *slog.Logger
-	Now      func() time.Time
+	Logger   *slog.Logger     // if nil, messages are discarded
+	Now      func() time.Time // wall clock; default time.Now
 	// Elapsed is a monotonic clock for idle times; default: the time since Complete.
 	Elapsed func() time.Duration
 	Rand    io.Reader // of cryptographic quality, used as the children's entropy

@@ -14,6 +14,7 @@ const adoptTimeout = 10 * time.Second
 // Left is a VM left by an earlier daemon in the run directory. It may still run; otherwise only its
 // owner's journal is left.
 type Left struct {
+	// Dir is the path of the VM's directory.
 	Dir string
 	rec Record
 }

@@ -13,6 +13,7 @@ import (
 
 // Bounds holds the resource limits of a VM.
 type Bounds struct {
+	// Limits holds the requested limits. If it has no memory limit, the VM's group gets a default.
 	Limits sandbox.Limits
 	Tree   string // root of its tree, for the tree's budget
 	Owner  string // tenant of the group it runs in, for its weight; empty for the operator

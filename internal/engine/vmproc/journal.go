@@ -26,10 +26,10 @@ const JournalVersion = 3
 
 // Record lets the next engine find a VMM process, to adopt or end it.
 type Record struct {
-	Version int          `json:"version"`
-	Ref     client.Ref   `json:"ref"`
-	Shape   vmspec.Shape `json:"shape"`
-	CID     uint32       `json:"cid"`
+	Version int          `json:"version"`         // JournalVersion; a record of another version counts as missing
+	Ref     client.Ref   `json:"ref"`             // the process; Look replaces its Dir
+	Shape   vmspec.Shape `json:"shape"`           // of the VM
+	CID     uint32       `json:"cid"`             // the VM's vsock context ID
 	Group   string       `json:"group,omitempty"` // its cgroup; empty if the daemon that started it had none
 }
 

@@ -25,7 +25,7 @@ const spawnTimeout = 30 * time.Second
 type SpawnOptions struct {
 	Prewarm bool              // see client.SpawnConfig
 	Dial    client.HostDialer // if nil, Config.Dialer's
-	Bounds  Bounds
+	Bounds  Bounds            // limits that the VM's cgroup and disks enforce
 	// Ready, if set, is dialled instead of Dial for the guest's boot signal.
 	Ready client.HostDialer
 }

@@ -35,7 +35,7 @@ type Config struct {
 	Seccomp seccomp.Mode
 	// Random returns bytes of cryptographic quality.
 	Random func(n int) ([]byte, error)
-	Log    *slog.Logger
+	Log    *slog.Logger // receives health changes of VMs, and unexpected files and cgroups
 }
 
 // Supervisor spawns, adopts and watches VM processes. Its methods are safe for concurrent use.

@@ -16,13 +16,13 @@ import (
 // the pool, a running fork, or a sandbox. The owner ends it with Discard.
 type VM struct {
 	sup    *Supervisor
-	Proc   *client.Process
-	Dir    string
+	Proc   *client.Process       // the VMM process; it may have ended
+	Dir    string                // path of its run directory
 	group  atomic.Pointer[group] // enforces its limits; may be nil
-	Shape  vmspec.Shape
-	CID    uint32
-	Disks  *Disks              // its writable disks, see overlay.go
-	Agent  *agentclient.Client // set by its owner if there is an agent
+	Shape  vmspec.Shape          // fixed when it is spawned
+	CID    uint32                // vsock context ID of its guest
+	Disks  *Disks                // its writable disks, see overlay.go
+	Agent  *agentclient.Client   // set by its owner if there is an agent
 	health vmHealth
 	// diskLimit is the number of bytes of the store that each new disk may use; 0 means no limit.
 	diskLimit int64

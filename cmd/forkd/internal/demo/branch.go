@@ -31,11 +31,11 @@ f"{demo_n} {demo_state['n']} {demo_state['way']}"`
 
 // Branched has the figures of branching a child during a computation.
 type Branched struct {
-	Ways        int     `json:"ways"`
-	PauseMS     float64 `json:"pause_ms"`
-	Rounds      int     `json:"rounds"`
-	Bytes       int64   `json:"bytes_written"`
-	PausedBytes int64   `json:"paused_bytes"`
+	Ways        int     `json:"ways"`          // number of clones
+	PauseMS     float64 `json:"pause_ms"`      // how long the source was stopped; 0 if not reported
+	Rounds      int     `json:"rounds"`        // rounds of copying while the guest ran
+	Bytes       int64   `json:"bytes_written"` // bytes of memory written to the new snapshot
+	PausedBytes int64   `json:"paused_bytes"`  // part of Bytes copied during the pause
 }
 
 // branch starts a computation in a child and branches it live into three children. They continue

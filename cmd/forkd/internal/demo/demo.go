@@ -34,19 +34,19 @@ mine = int(os.environ['FORKD_INDEX'])
 
 // Result has the demo's findings. Times are milliseconds from the fork's request.
 type Result struct {
-	Children      int       `json:"children"`
-	ArmedWallMS   float64   `json:"armed_wall_ms"`
-	ForkWallMS    float64   `json:"fork_wall_ms"`
-	AnswerP50MS   float64   `json:"first_answer_ms_p50"`
-	AnswerP99MS   float64   `json:"first_answer_ms_p99"`
-	Pool          int       `json:"pool"`
-	VMMAnonKiB    int64     `json:"vmm_anon_kib"`
-	GuestDirtyKiB int64     `json:"guest_dirty_kib"`
-	KillWallMS    float64   `json:"kill_wall_ms"`
-	Branch        *Branched `json:"branch,omitempty"`
+	Children      int       `json:"children"`            // number of children that the fork made
+	ArmedWallMS   float64   `json:"armed_wall_ms"`       // until the last child was restored at its start gate
+	ForkWallMS    float64   `json:"fork_wall_ms"`        // until the fork's answer was complete
+	AnswerP50MS   float64   `json:"first_answer_ms_p50"` // median of the children's first answers
+	AnswerP99MS   float64   `json:"first_answer_ms_p99"` // 99th percentile of the first answers
+	Pool          int       `json:"pool"`                // ready shells when the request arrived
+	VMMAnonKiB    int64     `json:"vmm_anon_kib"`        // VMM memory without the guest's, the mean of up to 10 children
+	GuestDirtyKiB int64     `json:"guest_dirty_kib"`     // private dirty pages of a guest, the mean of up to 10 children
+	KillWallMS    float64   `json:"kill_wall_ms"`        // duration of ending all children but one
+	Branch        *Branched `json:"branch,omitempty"`    // absent if no child was branched
 	// Network is absent if policies cannot allow ports of this host.
 	Network  *Networked `json:"network,omitempty"`
-	Failures []string   `json:"failures"`
+	Failures []string   `json:"failures"` // failed checks and errors; empty if all is well
 }
 
 // answer is the answer of one child.
@@ -59,8 +59,8 @@ type answer struct {
 
 // Config holds the settings of the demo.
 type Config struct {
-	Tag string
-	N   int // children
+	Tag string // snapshot to fork, made with Warm
+	N   int    // children
 	// Reach is set if the daemon lets policies name ports of this host.
 	Reach bool
 	// Forked is called when the pool of Tag is no longer needed. Refilling it would take CPU time

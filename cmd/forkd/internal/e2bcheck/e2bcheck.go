@@ -27,16 +27,20 @@ var python string
 var node string
 
 // Options name the daemon and the template.
-type Options struct{ Key, API, Sandbox, Template string }
+type Options struct {
+	// Key is the API key. API and Sandbox are URLs: of the control API, and of requests to
+	// sandboxes. Template names the template of the test's sandbox.
+	Key, API, Sandbox, Template string
+}
 
 // Result is the result of one client.
 type Result struct {
-	Client    string  `json:"client"` // python, node or wire
-	Installed bool    `json:"installed"`
+	Client    string  `json:"client"`            // python, node or wire
+	Installed bool    `json:"installed"`         // the package was found; always true for wire
 	Version   string  `json:"version,omitempty"` // of the package
-	OK        bool    `json:"ok"`
-	Error     string  `json:"error,omitempty"`
-	TookMS    float64 `json:"took_ms,omitempty"`
+	OK        bool    `json:"ok"`                // the whole test succeeded
+	Error     string  `json:"error,omitempty"`   // last line of the error; empty if OK
+	TookMS    float64 `json:"took_ms,omitempty"` // duration of the test; 0 if not installed
 }
 
 // limit is the time for one client. Its first create may boot the template.

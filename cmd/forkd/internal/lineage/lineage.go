@@ -12,7 +12,7 @@ import (
 
 // Node is a snapshot with its descendants. docs/inside/formats/json-output.md describes its JSON.
 type Node struct {
-	Tag string `json:"tag"`
+	Tag string `json:"tag"` // kept after the snapshot is deleted
 	// Snapshot is nil if it was deleted while others need it.
 	Snapshot  *api.SnapshotInfo `json:"snapshot"`
 	Sandboxes []api.SandboxInfo `json:"sandboxes"` // forked from the snapshot
@@ -100,10 +100,10 @@ func Find(roots []*Node, tag string) *Node {
 // Line is a row of the drawing. Branch has the lines leading to it. One of Node, Sandbox and More
 // is set.
 type Line struct {
-	Branch  string
-	Node    *Node
-	Sandbox *api.SandboxInfo
-	More    int // number of sandboxes that are not drawn
+	Branch  string           // characters of the tree in front of the row; empty for a root
+	Node    *Node            // row of a snapshot
+	Sandbox *api.SandboxInfo // row of a sandbox
+	More    int              // number of sandboxes that are not drawn
 }
 
 // Draw returns the rows of the trees. For each snapshot it draws at most the given number of

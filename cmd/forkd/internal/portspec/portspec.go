@@ -13,7 +13,7 @@ import (
 // Spec is a local address and the port of the sandbox it leads to.
 type Spec struct {
 	Local string // address and port; port 0 chooses a free one
-	Port  uint16
+	Port  uint16 // port in the sandbox, 1 to 65535
 }
 
 // Parse parses one argument. otherwise is the address if the argument has none.

@@ -25,15 +25,16 @@ type Engine interface {
 
 // Config holds the settings of a Builder. Numbers that are zero have the defaults below.
 type Config struct {
+	// Engine runs the steps in sandboxes, as the principal of each call's context.
 	Engine Engine
-	Store  *Store
+	Store  *Store // records templates, builds and layers
 	// Base returns the snapshot with that tag. If an image has no snapshot yet, Base makes it and
 	// reports progress.
 	Base func(ctx context.Context, tag string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	// Network is the policy of the sandboxes that run steps.
 	Network *netpolicy.Spec
-	Now     func() time.Time
-	Log     *slog.Logger
+	Now     func() time.Time // wall clock; default time.Now
+	Log     *slog.Logger     // errors of the builder itself; discarded if nil
 
 	Parallel     int           // builds running at a time
 	Queue        int           // builds waiting or running
@@ -43,7 +44,8 @@ type Config struct {
 	ReadyEvery   time.Duration // between its attempts
 	StartWait    time.Duration // after a start command without a ready command
 	LogBytes     int           // of all logs of one tenant's builds, in memory
-	Archive      archive.Limits
+	// Archive limits an uploaded archive; default 8 GiB and 250,000 entries.
+	Archive archive.Limits
 }
 
 func (c Config) complete() Config {

@@ -10,9 +10,12 @@ import (
 // Context holds the settings with which programs run, as changed by the steps up to now. Empty
 // fields mean the base's settings.
 type Context struct {
-	User    string            `json:"user,omitempty"`
-	Workdir string            `json:"workdir,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
+	// User is the guest's user that runs programs.
+	User string `json:"user,omitempty"`
+	// Workdir is the absolute path in which programs start.
+	Workdir string `json:"workdir,omitempty"`
+	// Env holds variables by name. Values are already expanded.
+	Env map[string]string `json:"env,omitempty"`
 }
 
 func (c Context) empty() bool { return c.User == "" && c.Workdir == "" && len(c.Env) == 0 }

@@ -29,10 +29,10 @@ const (
 
 // Entry is a line of a build's log.
 type Entry struct {
-	Time    time.Time `json:"timestamp"`
-	Level   string    `json:"level"`
-	Message string    `json:"message"`
-	Step    string    `json:"step,omitempty"`
+	Time    time.Time `json:"timestamp"`      // in UTC
+	Level   string    `json:"level"`          // one of the Level constants
+	Message string    `json:"message"`        // valid UTF-8, clipped to 8 KiB
+	Step    string    `json:"step,omitempty"` // step's number from 1, base or finalize; may be empty
 }
 
 // log is the log of a build. Entries never change, so offsets stay valid.

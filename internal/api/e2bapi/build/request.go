@@ -10,21 +10,28 @@ import (
 
 // Request is a client's request to begin a build.
 type Request struct {
-	FromImage    string                 `json:"fromImage"`
-	FromTemplate string                 `json:"fromTemplate"`
-	Registry     *struct{ Type string } `json:"fromImageRegistry"`
-	Force        bool                   `json:"force"`
-	Steps        []Step                 `json:"steps"`
-	StartCmd     string                 `json:"startCmd"`
-	ReadyCmd     string                 `json:"readyCmd"`
+	// FromImage names an image of this server. If it and FromTemplate are empty, it is base.
+	FromImage string `json:"fromImage"`
+	// FromTemplate names the template to build on. If set, FromImage is ignored.
+	FromTemplate string `json:"fromTemplate"`
+	// Registry selects a registry. If it is set, a request without FromTemplate is refused.
+	Registry *struct{ Type string } `json:"fromImageRegistry"`
+	Force    bool                   `json:"force"` // ignore cached layers of all steps
+	Steps    []Step                 `json:"steps"` // in order, at most 500
+	// StartCmd starts after the steps and keeps running in every clone. It may be empty.
+	StartCmd string `json:"startCmd"`
+	// ReadyCmd is repeated until it succeeds. The snapshot is made after that. It may be empty.
+	ReadyCmd string `json:"readyCmd"`
 }
 
 // Step is one instruction.
 type Step struct {
-	Type      string   `json:"type"`
+	// Type is RUN, COPY, ENV, WORKDIR or USER, in any case.
+	Type string `json:"type"`
+	// Args depend on Type. RUN has a command and may have a user.
 	Args      []string `json:"args"`
-	FilesHash string   `json:"filesHash"`
-	Force     bool     `json:"force"`
+	FilesHash string   `json:"filesHash"` // names the upload of a COPY, which requires it
+	Force     bool     `json:"force"`     // ignore cached layers from this step on
 }
 
 // Kinds of steps.

@@ -25,21 +25,21 @@ const (
 
 // Reason is the cause of a build's failure.
 type Reason struct {
-	Message string  `json:"message"`
-	Step    string  `json:"step,omitempty"`
-	Entries []Entry `json:"logEntries,omitempty"`
+	Message string  `json:"message"`              // error for the client, clipped to 4 KiB
+	Step    string  `json:"step,omitempty"`       // step that failed, as in Entry; empty if none did
+	Entries []Entry `json:"logEntries,omitempty"` // last entries of that step, at most 50
 }
 
 // Build is one attempt to make a template.
 type Build struct {
-	ID        string    `json:"id"`
-	Tags      []string  `json:"tags"` // its tags when it is ready
-	Requested time.Time `json:"requested"`
-	Finished  time.Time `json:"finished,omitzero"`
-	CPUs      int       `json:"cpus,omitempty"` // as requested; 0: the base's
-	MemoryMiB int       `json:"memory_mib,omitempty"`
-	Status    Status    `json:"status"`
-	Reason    *Reason   `json:"reason,omitempty"`
+	ID        string    `json:"id"`                   // a UUID
+	Tags      []string  `json:"tags"`                 // its tags when it is ready
+	Requested time.Time `json:"requested"`            // time of the request, before its uploads
+	Finished  time.Time `json:"finished,omitzero"`    // zero while it waits or runs
+	CPUs      int       `json:"cpus,omitempty"`       // as requested; 0: the base's
+	MemoryMiB int       `json:"memory_mib,omitempty"` // as requested; 0: the base's
+	Status    Status    `json:"status"`               // Waiting until its steps run
+	Reason    *Reason   `json:"reason,omitempty"`     // set if Status is Failed
 	// Snapshot is the tag of the snapshot from which sandboxes are forked.
 	Snapshot string `json:"snapshot,omitempty"`
 	// Context is the context after its steps. Builds on top of it use the same context.
@@ -54,18 +54,18 @@ type Build struct {
 
 // Assigned is the build of a tag.
 type Assigned struct {
-	Build string    `json:"build"`
-	At    time.Time `json:"at"`
+	Build string    `json:"build"` // ID of a build of the same template
+	At    time.Time `json:"at"`    // time of the assignment
 }
 
 // Template is a name with its builds and tags. It is a copy: changes have no effect on the store.
 type Template struct {
-	ID      string              `json:"id"`
-	Name    string              `json:"name"`
+	ID      string              `json:"id"`              // random, 20 letters and digits
+	Name    string              `json:"name"`            // unique for its owner
 	Owner   string              `json:"owner,omitempty"` // tenant; empty: the operator
-	Created time.Time           `json:"created"`
-	Tags    map[string]Assigned `json:"tags"`
-	Builds  []Build             `json:"builds"`
+	Created time.Time           `json:"created"`         // time of its first build's request
+	Tags    map[string]Assigned `json:"tags"`            // by tag; a build may have several
+	Builds  []Build             `json:"builds"`          // oldest first, at most 200
 }
 
 func (t Template) clone() Template {

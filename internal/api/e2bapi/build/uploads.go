@@ -158,7 +158,10 @@ func (s *Store) scan(ctx context.Context, owner string, r io.Reader, lim archive
 }
 
 // ReadError reports an upload cut off on its way to the daemon.
-type ReadError struct{ Err error }
+type ReadError struct {
+	// Err is the error of the request's body.
+	Err error
+}
 
 func (e *ReadError) Error() string { return "read upload: " + e.Err.Error() }
 func (e *ReadError) Unwrap() error { return e.Err }

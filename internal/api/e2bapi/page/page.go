@@ -31,8 +31,8 @@ func Limit(s string) (int, error) {
 
 // Key is the position of an entry in a list: its time, and its ID among entries with the same time.
 type Key struct {
-	At time.Time
-	ID string
+	At time.Time // creation or start, in UTC if read from a token
+	ID string    // sandbox's ID or snapshot's tag; orders equal times
 }
 
 // Compare orders keys, oldest first.

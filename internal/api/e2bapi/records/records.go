@@ -29,9 +29,10 @@ const version = 1
 
 // Record describes one sandbox. It is a copy: changes have no effect on the store.
 type Record struct {
-	ID       string `json:"id"` // the engine's
+	ID string `json:"id"` // the engine's
+	// Template is the ID of a built template. Otherwise it is the name that the client gave.
 	Template string `json:"template"`
-	Alias    string `json:"alias,omitempty"`
+	Alias    string `json:"alias,omitempty"` // name of a built template; otherwise empty
 	// Version is the record's format. Store sets it.
 	Version int `json:"version"`
 	// OpenAgent admits requests to the agent without a token. Its zero value is closed. A record of
@@ -39,17 +40,17 @@ type Record struct {
 	OpenAgent bool `json:"open_agent,omitempty"`
 	// EnvdToken admits a request to the agent that shows it. An empty token admits no request.
 	EnvdToken string            `json:"envd_token,omitempty"`
-	Metadata  map[string]string `json:"metadata,omitempty"`
-	Envs      map[string]string `json:"envs,omitempty"`
-	Started   time.Time         `json:"started"`
+	Metadata  map[string]string `json:"metadata,omitempty"` // the client's, for answers and filters
+	Envs      map[string]string `json:"envs,omitempty"`     // variables that the client set for programs
+	Started   time.Time         `json:"started"`            // time of the create
 	// End is the time at which the sandbox is killed, or paused with Pause. Zero means no end.
 	End        time.Time `json:"end,omitzero"`
-	Pause      bool      `json:"pause,omitempty"`
-	PauseDisk  bool      `json:"pause_disk,omitempty"` // Pause keeps its disk and not its memory
-	AutoResume bool      `json:"auto_resume,omitempty"`
+	Pause      bool      `json:"pause,omitempty"`       // pause at End instead of kill
+	PauseDisk  bool      `json:"pause_disk,omitempty"`  // Pause keeps its disk and not its memory
+	AutoResume bool      `json:"auto_resume,omitempty"` // traffic resumes it when paused
 	// FilesystemOnly means that its last pause kept its disk and not its memory.
 	FilesystemOnly bool `json:"filesystem_only,omitempty"`
-	DiskMB         int  `json:"disk_mb,omitempty"`
+	DiskMB         int  `json:"disk_mb,omitempty"` // logical size of its snapshot's disks, in MiB
 	// Internet is allow_internet_access. If nil, the client did not set it.
 	Internet *bool `json:"internet,omitempty"`
 	// Network is the client's configuration without secrets, for later answers.

@@ -29,7 +29,7 @@ const EnvdPort = 49983
 type Target struct {
 	// ID is the engine's ID, with dashes. Shown is the client's form.
 	ID, Shown string
-	Port      uint16
+	Port      uint16 // port in the guest
 }
 
 // ErrNone reports that a request is not for a sandbox.

@@ -86,7 +86,10 @@ func trafficToken(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, fork, inde
 }
 
 // Guard implements ingress.Guard.
-type Guard struct{ Of *Engine }
+type Guard struct {
+	// Of is the engine that has the sandboxes.
+	Of *Engine
+}
 
 // PortAccess implements ingress.Guard.
 func (g Guard) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {

@@ -149,7 +149,7 @@ func (f *Family) tellLocked() {
 // End is a child's end, offered to one waiter. The waiter must call Collected or Back.
 type End struct {
 	forkwire.Ended
-	Result []byte
+	Result []byte // bytes that the child left; nil if it left none
 	family *Family
 }
 

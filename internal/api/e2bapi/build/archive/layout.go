@@ -17,7 +17,7 @@ type Layout struct {
 	Dest   string // absolute
 	// Dir means that Dest is an existing folder, or was written as one.
 	Dir      bool
-	UID, GID int
+	UID, GID int   // numeric owner of all entries, in the guest
 	Mode     int64 // of all files and folders; negative: unchanged
 	// Time is the time of all entries.
 	Time time.Time

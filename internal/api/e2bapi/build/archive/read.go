@@ -55,7 +55,7 @@ const (
 
 // Summary describes the content of an archive.
 type Summary struct {
-	Entries int
+	Entries int   // without parent folders that have no entries
 	Bytes   int64 // of files
 	// Digest covers names, types, modes and contents, in any order. It excludes times and owners.
 	// The same files have the same digest, however they were packed.
