@@ -102,7 +102,7 @@ func (b Bound) Error() error {
 
 // Listed is a bound VM.
 type Listed struct {
-	VM       string `json:"vm"` // as in its Binding, likewise Sandbox, Tag and Handover
+	VM       string `json:"vm"` // of the Binding
 	Sandbox  string `json:"sandbox"`
 	Tag      string `json:"tag,omitempty"`
 	Handover bool   `json:"handover,omitempty"`
@@ -114,7 +114,7 @@ type Listed struct {
 
 // Traffic counts a VM's traffic since it was bound.
 type Traffic struct {
-	VM  string `json:"vm"`  // as in its Binding
+	VM  string `json:"vm"`  // of the Binding
 	In  int64  `json:"in"`  // bytes to the guest
 	Out int64  `json:"out"` // bytes from the guest
 	// Limit is in bytes per second, in each direction. 0 means no limit.
@@ -139,7 +139,7 @@ type Flow struct {
 // Line is a line of the audit: an ended flow, or refusals of one kind.
 type Line struct {
 	Time       time.Time      `json:"time"` // end of the flow or first refusal, by the host's clock
-	VM         string         `json:"vm"`   // as in its Binding, likewise Sandbox
+	VM         string         `json:"vm"`   // of the Binding
 	Sandbox    string         `json:"sandbox"`
 	Protocol   string         `json:"protocol,omitempty"`    // tcp, udp, echo; dns for a refused name
 	Name       string         `json:"name,omitempty"`        // also a refused name or Others; up to 256 bytes

@@ -18,7 +18,7 @@ const frameMax = 14 + 4 + 65535
 
 // Config holds the settings of an engine.
 type Config struct {
-	Guest net.Guest
+	Guest net.Guest // gets the frames from the tap
 	// File is the tap; the engine closes it.
 	File *os.File
 	// Offloads returns the offloads taken by the guest's driver. If nil, the tap sends complete
