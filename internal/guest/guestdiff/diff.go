@@ -5,13 +5,15 @@ import "io/fs"
 // Diff contains the changes from the first guest to the second. The lists have limited length; the
 // counts include all entries.
 type Diff struct {
-	Files     Files     // files of the root file system
+	Files     Files     // at most maxFiles of each guest are compared
 	Processes Processes // running at the time of each inventory
 	Packages  Packages  // empty in guests without dpkg
 }
 
 // Counts counts added, removed and changed entries.
-type Counts struct{ Added, Removed, Changed int }
+type Counts struct {
+	Added, Removed, Changed int // including entries beyond the limit of a list
+}
 
 // Files contains the changes in the root file system, by path.
 type Files struct {
@@ -78,7 +80,9 @@ type Packages struct {
 }
 
 // Package is one installed package.
-type Package struct{ Name, Architecture, Version string }
+type Package struct {
+	Name, Architecture, Version string // as in dpkg's status file
+}
 
 // PackageChange is a package with another version.
 type PackageChange struct {

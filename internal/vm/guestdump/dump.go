@@ -21,8 +21,8 @@ type Dump struct {
 
 // VCPU is the state of one vCPU.
 type VCPU struct {
-	Regs  kvm.Regs
-	SRegs kvm.SRegs
+	Regs  kvm.Regs          // with RSP, where Stack begins, and RDI, the address of Lock
+	SRegs kvm.SRegs         // with CR3 and CR4, which locate the page tables
 	MP    uint32            // 0 if it runs, 3 if it is halted (KVM_MP_STATE_*)
 	TSC   uint64            // time-stamp counter; 0 if the state has none
 	KHz   uint32            // frequency of the TSC
@@ -34,7 +34,9 @@ type VCPU struct {
 }
 
 // Word is a word of the stack.
-type Word struct{ At, Value uint64 }
+type Word struct {
+	At, Value uint64 // guest-virtual address, and the 8 bytes there
+}
 
 // PVClock is KVM's last time report to the guest (struct pvclock_vcpu_time_info).
 type PVClock struct {

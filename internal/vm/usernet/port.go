@@ -42,7 +42,9 @@ const (
 )
 
 // Refusal is a Dialer's error for a refused flow.
-type Refusal struct{ Reason Reason }
+type Refusal struct {
+	Reason Reason // how it appears to the guest
+}
 
 func (r *Refusal) Error() string { return fmt.Sprintf("flow refused (%d)", r.Reason) }
 

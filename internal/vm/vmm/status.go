@@ -8,8 +8,8 @@ import (
 
 // Status is the VMM's report about itself.
 type Status struct {
-	Version int          `json:"version"` // of the control protocol
-	State   State        `json:"state"`
+	Version int          `json:"version"`       // of the control protocol
+	State   State        `json:"state"`         // one of the State constants
 	Shape   vmspec.Shape `json:"shape"`         // fixed at the start of the process
 	CID     uint32       `json:"cid,omitempty"` // vsock context id of the guest; 0 before boot or restore
 	// OverlayGeneration counts, for each disk with an overlay file, how often it switched to a new

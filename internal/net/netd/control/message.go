@@ -102,10 +102,10 @@ func (b Bound) Error() error {
 
 // Listed is a bound VM.
 type Listed struct {
-	VM       string `json:"vm"` // of the Binding
-	Sandbox  string `json:"sandbox"`
-	Tag      string `json:"tag,omitempty"`
-	Handover bool   `json:"handover,omitempty"`
+	VM       string `json:"vm"`                 // of the Binding
+	Sandbox  string `json:"sandbox"`            // of the Binding
+	Tag      string `json:"tag,omitempty"`      // of the Binding
+	Handover bool   `json:"handover,omitempty"` // of the Binding
 	// Connected is false if its wire has ended: the VM needs a new one, or is gone.
 	Connected bool           `json:"connected"`
 	Flows     int            `json:"flows"` // number of live and opening flows
@@ -138,9 +138,9 @@ type Flow struct {
 
 // Line is a line of the audit: an ended flow, or refusals of one kind.
 type Line struct {
-	Time       time.Time      `json:"time"` // end of the flow or first refusal, by the host's clock
-	VM         string         `json:"vm"`   // of the Binding
-	Sandbox    string         `json:"sandbox"`
+	Time       time.Time      `json:"time"`                  // end of the flow or first refusal, by the host's clock
+	VM         string         `json:"vm"`                    // of the Binding
+	Sandbox    string         `json:"sandbox"`               // of the Binding
 	Protocol   string         `json:"protocol,omitempty"`    // tcp, udp, echo; dns for a refused name
 	Name       string         `json:"name,omitempty"`        // also a refused name or Others; up to 256 bytes
 	NameSource string         `json:"name_source,omitempty"` // as in Flow
@@ -168,7 +168,7 @@ const Others = "others"
 
 // Untold contains refusals by policy and by limits, and broken wires, since the previous call.
 type Untold struct {
-	Lines []Line `json:"lines"`          // one per kind, without separate lines for repetitions
+	Lines []Line `json:"lines"`          // one per kind of refusal, with its Count
 	Lost  int    `json:"lost,omitempty"` // refusals not in the lines
 }
 

@@ -56,7 +56,7 @@ type Engine struct {
 type Stats struct {
 	FramesIn, BytesIn   uint64 // from the guest
 	FramesOut, BytesOut uint64 // to the guest
-	Dropped             uint64
+	Dropped             uint64 // frames from the guest
 }
 
 type counters struct{ framesIn, bytesIn, framesOut, bytesOut, dropped atomic.Uint64 }
