@@ -44,7 +44,7 @@ type Judge interface {
 // Question is about one flow.
 type Question struct {
 	Protocol netwire.Protocol // with Echo, the port of Far is 0
-	Far      netip.AddrPort   // the destination
+	Far      netip.AddrPort   // requested by the guest, or resolved from Name
 	// Name was read from the flow, or is the name by which it was allowed before. The caller
 	// guarantees that Far is our own resolution of it.
 	Name string

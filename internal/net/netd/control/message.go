@@ -123,7 +123,7 @@ type Traffic struct {
 
 // Flow is a live flow of a VM.
 type Flow struct {
-	ID         uint32         `json:"id"`                    // chosen by the VMM, unique on its wire
+	ID         uint32         `json:"id"`                    // of the VMM's Open message
 	Protocol   string         `json:"protocol"`              // tcp, udp, echo
 	Guest      netip.AddrPort `json:"guest"`                 // source address and port in the guest
 	Far        netip.AddrPort `json:"far"`                   // the judged destination; until then, the requested one
@@ -193,7 +193,7 @@ type Stats struct {
 	Refused    uint64 `json:"refused"`            // flows refused by the network or the far end
 	Limited    uint64 `json:"limited"`            // flows refused by a limit of the VM or of forkd-net
 	Descriptor uint64 `json:"out_of_descriptors"` // flows that failed for lack of descriptors
-	Cut        uint64 `json:"cut"`                // flows ended by a change of policy or the release of a VM
+	Cut        uint64 `json:"cut"`                // flows ended early, as by a change of policy
 	Broken     uint64 `json:"broken_wires"`       // wires ended because the VMM broke the protocol
 	AuditLost  uint64 `json:"audit_lost"`         // audit lines lost: full queue or failed write
 }

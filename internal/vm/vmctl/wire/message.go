@@ -61,7 +61,7 @@ type Message struct {
 	Op    string          `json:"op,omitempty"`    // of a request; one of the Op constants
 	Event string          `json:"event,omitempty"` // of an event; one of the Event constants
 	Error *Error          `json:"error,omitempty"` // of an answer to a failed request
-	Body  json.RawMessage `json:"body,omitempty"`  // of a request, an answer or an event, as its type defines
+	Body  json.RawMessage `json:"body,omitempty"`  // JSON of a request, an answer or an event
 	// Table has the request's extents, unless they are in a sealed file: the last descriptor.
 	Table     []byte `json:"table,omitempty"`
 	TableFile bool   `json:"table_file,omitempty"` // the extents are in a sealed file

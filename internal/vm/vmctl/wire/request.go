@@ -20,7 +20,7 @@ const (
 // File is a file to send.
 type File struct {
 	*os.File
-	Access Access // how the VMM opens it again
+	Access Access // how the file is reopened before it is sent
 }
 
 // Request is an unsent message to a VMM: plain data, and its files in order.
