@@ -37,7 +37,7 @@ import (
 
 // Config configures an Agent. The zero value of each field has a documented meaning.
 type Config struct {
-	Version string
+	Version string // the agent's version, for clients; if empty, "dev"
 	// Orphans makes the agent reap every child, including orphans of the guest. Set it for PID 1
 	// and for a program with only an agent in it, but not in tests.
 	Orphans bool

@@ -35,12 +35,14 @@ const inputChunk = 32 << 10
 const endOfTransmission = 4
 
 // Size is the size of a terminal.
-type Size struct{ Cols, Rows uint16 }
+type Size struct {
+	Cols, Rows uint16 // in characters
+}
 
 // Session is a program to run, with its streams.
 type Session struct {
-	Process processconnect.ProcessClient
-	Header  http.Header // of the start request: the user, a time limit
+	Process processconnect.ProcessClient // the client of the guest's agent
+	Header  http.Header                  // of the start request: the user, a time limit
 
 	Args []string          // program and arguments; must not be empty
 	Env  map[string]string // overrides the guest's defaults

@@ -48,7 +48,9 @@ var ErrBroken = errors.New("the stream broke off")
 var ErrFormat = errors.New("the stream is not one of forkd's")
 
 // SenderError is a sender's report of a file it could not read.
-type SenderError struct{ Text guesttext.Text }
+type SenderError struct {
+	Text guesttext.Text // the text of the error
+}
 
 func (e *SenderError) Error() string { return e.Text.String() }
 

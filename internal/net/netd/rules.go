@@ -43,8 +43,8 @@ type Judge interface {
 
 // Question is about one flow.
 type Question struct {
-	Protocol netwire.Protocol
-	Far      netip.AddrPort
+	Protocol netwire.Protocol // with Echo, the port of Far is 0
+	Far      netip.AddrPort   // requested by the guest, or resolved from Name
 	// Name was read from the flow, or is the name by which it was allowed before. The caller
 	// guarantees that Far is our own resolution of it.
 	Name string
@@ -62,13 +62,13 @@ const (
 
 // Verdict is an answer, with the data for the audit.
 type Verdict struct {
-	Outcome Outcome
+	Outcome Outcome // the zero value is Deny
 	// Peek is set on allowed flows if their first bytes may contain a host name that rules apply
 	// to. A flow without a name continues.
 	Peek bool
 	// Dial replaces the requested address if it is valid.
 	Dial       netip.AddrPort
-	Rule, Name string
+	Rule, Name string // the deciding rule and name; may be empty
 	// Code is the reason as a word for programs, Text as a sentence.
 	Code, Text string
 }

@@ -22,7 +22,7 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	Rules Rules
+	Rules Rules // creates the judge of each VM
 	// AuditPath is the file of the audit. If empty, there is no file.
 	AuditPath string
 	// Intercept serves policies that inject headers. If nil, such policies are refused.

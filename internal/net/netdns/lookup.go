@@ -14,7 +14,9 @@ import (
 var ErrNoAddress = errors.New("the name has no address that may be dialled")
 
 // Blocked is the error for a name that the policy does not allow.
-type Blocked struct{ Entry Entry }
+type Blocked struct {
+	Entry Entry // its Text is the text of the error
+}
 
 func (b *Blocked) Error() string { return b.Entry.Text }
 
@@ -22,7 +24,9 @@ func (b *Blocked) Error() string { return b.Entry.Text }
 func (b *Blocked) Detail() string { return b.Entry.Detail }
 
 // Failed is the error for a name that the host's resolver did not answer.
-type Failed struct{ Entry Entry }
+type Failed struct {
+	Entry Entry // its Text is the text of the error
+}
 
 func (f *Failed) Error() string { return f.Entry.Text }
 

@@ -30,7 +30,7 @@ type Budget interface {
 
 // Guest is the source of a question.
 type Guest struct {
-	Policy Policy
+	Policy Policy           // decides which names the guest may resolve
 	Facts  *netpolicy.Facts // filled with the answers
 	Budget Budget           // nil for no limit
 	Share  shares.Key       // key for its part of the questions to the upstream
@@ -44,7 +44,7 @@ type Upstream interface {
 
 // Config configures a Resolver.
 type Config struct {
-	Upstream Upstream
+	Upstream Upstream         // the host's resolver
 	HasIPv6  func() bool      // whether the host has an IPv6 route; otherwise AAAA answers are empty
 	Now      func() time.Time // if nil, time.Now
 	Timeout  time.Duration    // of a question with all its tries; zero means 4.5 s
@@ -80,8 +80,8 @@ func New(cfg Config) *Resolver {
 
 // Entry describes the result of a question, for the audit log.
 type Entry struct {
-	Name   string // lowercase, without the final dot; empty if the message had no valid name
-	Type   uint16
+	Name   string           // lowercase, without the final dot; empty if the message had no valid name
+	Type   uint16           // record type of the question
 	RCode  uint16           // of the answer
 	Reason netpolicy.Reason // of the decision; empty if there was no decision
 	Rule   string           // the deciding rule

@@ -53,22 +53,22 @@ const (
 
 // Query describes one flow.
 type Query struct {
-	Protocol Protocol
+	Protocol Protocol       // TCP, UDP or Echo
 	Addr     netip.AddrPort // the destination in the guest's packet, or the resolved one
 	// Name is set once a name was read from the flow. Only this name then counts, and no facts. The
 	// caller guarantees that our own resolver returned Addr for it. Empty if no name was read.
 	Name  string
-	Facts *Facts // facts of the sandbox; may be nil
-	Now   time.Time
+	Facts *Facts    // facts of the sandbox; may be nil
+	Now   time.Time // facts that have expired by then do not count
 }
 
 // Decision is the answer to a Query, with the data for the audit log.
 type Decision struct {
-	Verdict Verdict
-	Reason  Reason
-	Rule    string // the deciding rule, as its user wrote it; may be empty
-	Name    string // the deciding name; may be empty
-	Text    string // one sentence for people; empty if Allowed
+	Verdict Verdict // the zero value is Denied
+	Reason  Reason  // code for the audit and the API
+	Rule    string  // the deciding rule, as its user wrote it; may be empty
+	Name    string  // the deciding name; may be empty
+	Text    string  // one sentence for people; empty if Allowed
 	// Peek is set on Allowed TCP flows if their first bytes contain a host name that rules apply
 	// to. That name must also pass JudgeName. A flow without a name continues.
 	Peek bool
@@ -79,9 +79,9 @@ type Decision struct {
 // DNSDecision is the decision about a guest's question to the resolver.
 type DNSDecision struct {
 	Verdict Verdict // Allowed or Denied; a Denied name never leaves the host
-	Reason  Reason
-	Rule    string
-	Text    string // one sentence for people; empty if Allowed
-	Empty   bool   // answer without records, without asking upstream
-	Local   bool   // the name is HostName: answer with HostAddr, without asking upstream
+	Reason  Reason  // code for the audit and the API
+	Rule    string  // the deciding rule, as its user wrote it; may be empty
+	Text    string  // one sentence for people; empty if Allowed
+	Empty   bool    // answer without records, without asking upstream
+	Local   bool    // the name is HostName: answer with HostAddr, without asking upstream
 }

@@ -8,9 +8,9 @@ import (
 // Exported is a fact in a form for the clones of a snapshot. It contains the remaining time instead
 // of the expiry, because a clone's guest continues where the snapshot stopped.
 type Exported struct {
-	Name    string     `json:"name"`
-	Addr    netip.Addr `json:"addr"`
-	Seconds int        `json:"seconds"`
+	Name    string     `json:"name"`    // as resolved by the guest
+	Addr    netip.Addr `json:"addr"`    // an address of the name
+	Seconds int        `json:"seconds"` // remaining validity, rounded up; at least 1
 }
 
 // Export returns all current facts.

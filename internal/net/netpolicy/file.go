@@ -62,9 +62,9 @@ const quoteHint = `rules that begin with * or [ are written in quotes, such as "
 
 // FileError is a mistake in a policy file.
 type FileError struct {
-	File string
-	Line int // 0 if the mistake has no line
-	Msg  string
+	File string // name of the file, as the caller gave it
+	Line int    // 0 if the mistake has no line
+	Msg  string // the mistake, without file and line
 }
 
 func (e *FileError) Error() string {

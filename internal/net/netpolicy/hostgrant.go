@@ -12,7 +12,7 @@ import (
 type HostGrant struct {
 	// All grants every port opened by the operator.
 	All   bool        `json:"all,omitempty"`
-	Ports []PortRange `json:"ports,omitempty"`
+	Ports []PortRange `json:"ports,omitempty"` // granted ports, if All is not set
 	// AnyLimits grants limits above the tenants' limits. All does, too.
 	AnyLimits bool `json:"any_limits,omitempty"`
 }

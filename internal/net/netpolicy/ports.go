@@ -7,7 +7,9 @@ import (
 )
 
 // PortRange is the range of ports from First to Last, both included.
-type PortRange struct{ First, Last uint16 }
+type PortRange struct {
+	First, Last uint16 // 1 to 65535
+}
 
 // OnePort returns a range of one port.
 func OnePort(port uint16) PortRange { return PortRange{port, port} }

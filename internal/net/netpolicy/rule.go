@@ -56,7 +56,7 @@ type Rule struct {
 // RuleError describes an invalid rule and its correct form.
 type RuleError struct {
 	Rule string // as the user wrote it
-	Msg  string
+	Msg  string // the mistake, without the rule
 }
 
 func (e *RuleError) Error() string { return fmt.Sprintf("rule %q: %s", e.Rule, e.Msg) }

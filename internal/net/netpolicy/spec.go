@@ -19,7 +19,7 @@ type Spec struct {
 	// Allow and Deny are rules: host[:port[-port]][/tcp|udp], where host is a name, *.domain, an
 	// address or a CIDR. Allow beats Deny.
 	Allow []string `json:"allow,omitempty" yaml:"allow,omitempty"`
-	Deny  []string `json:"deny,omitempty" yaml:"deny,omitempty"`
+	Deny  []string `json:"deny,omitempty" yaml:"deny,omitempty"` // same form as Allow
 	// HTTPSPorts are further ports, beside 80 and 443, on which a flow's first bytes may contain
 	// the host name if no DNS answer did.
 	HTTPSPorts []uint16 `json:"https_ports,omitempty" yaml:"https_ports,omitempty"`
@@ -34,8 +34,8 @@ type Spec struct {
 
 // HeaderRule adds headers, which may be secrets, to requests to one host.
 type HeaderRule struct {
-	Host    string            `json:"host" yaml:"host"`
-	Headers map[string]string `json:"headers" yaml:"headers"`
+	Host    string            `json:"host" yaml:"host"`       // one host name; * is not allowed
+	Headers map[string]string `json:"headers" yaml:"headers"` // values by header name, 1 to maxHeaders
 }
 
 // Limits limits a sandbox's network.

@@ -21,8 +21,8 @@ const (
 type Head struct {
 	// Bytes must be passed on unchanged, before the rest of the flow.
 	Bytes  []byte
-	Name   string
-	Source Source
+	Name   string // empty if Peek returns an error
+	Source Source // SNI or Host
 	// Ended is true if the guest sends no more bytes.
 	Ended bool
 }

@@ -82,13 +82,13 @@ func (r Reason) String() string {
 
 // Flow is a connection requested by a guest. Both addresses have the same family and no zones.
 type Flow struct {
-	Protocol   Protocol
-	Guest, Far netip.AddrPort
+	Protocol   Protocol       // TCP, UDP or Echo
+	Guest, Far netip.AddrPort // source and destination in the guest's packets
 }
 
 // Message is one message. Fields that its kind does not use are zero.
 type Message struct {
-	Kind Kind
+	Kind Kind // defines the fields in use
 	// ID identifies the flow on this wire. The VMM chooses it.
 	ID     uint32
 	Flow   Flow   // Open

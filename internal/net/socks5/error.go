@@ -41,10 +41,10 @@ var replies = map[byte]struct {
 
 // Error is the reason for a failed connection.
 type Error struct {
-	Why   Why
+	Why   Why    // the kind, for programs
 	Proxy string // host and port
-	Text  string
-	Err   error // of the connection to the proxy; nil if the proxy answered
+	Text  string // end of a sentence that begins with "upstream proxy" and Proxy
+	Err   error  // of the connection to the proxy; nil if the proxy answered
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("upstream proxy %s %s", e.Proxy, e.Text) }

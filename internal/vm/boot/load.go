@@ -13,10 +13,10 @@ type Config struct {
 	Kernel     io.ReaderAt // ELF vmlinux
 	Initrd     io.ReaderAt // may be nil
 	InitrdSize int64       // bytes
-	Cmdline    string
-	VCPUs      int
-	MMIO       int // number of virtio-mmio devices
-	GenID      [16]byte
+	Cmdline    string      // the kernel's command line, without a final zero byte
+	VCPUs      int         // number of vCPUs in the ACPI tables
+	MMIO       int         // number of virtio-mmio devices
+	GenID      [16]byte    // the generation ID at boot; a restore replaces it
 }
 
 // Load fills mem, which must be fresh zero pages, and returns the start state of the first vCPU.

@@ -9,10 +9,12 @@ import (
 // first GiB mapped one to one, interrupts off, RSI at the boot parameters (boot.rst, "64-bit boot
 // protocol").
 type Start struct {
+	// RIP is the kernel's entry point, RSP the top of its stack, RSI
+	// the guest-physical address of the boot parameters.
 	RIP, RSP, RSI uint64
-	CR3           uint64
-	GDTBase       uint64
-	GDTLimit      uint16
+	CR3           uint64 // guest-physical address of the PML4
+	GDTBase       uint64 // guest-physical address of the GDT
+	GDTLimit      uint16 // offset of the GDT's last byte
 	// Selectors of flat code, data and task segments in the GDT.
 	CS, DS, TR uint16
 }

@@ -74,7 +74,9 @@ func Vendor(table []kvm.CPUIDEntry) string {
 }
 
 // Signature identifies a processor among its maker's.
-type Signature struct{ Family, Model, Stepping int }
+type Signature struct {
+	Family, Model, Stepping int // with the extended family and model added
+}
 
 // SignatureOf reads the signature from leaf 1 (Intel SDM 2A, figure 3-6; AMD APM 3,
 // Fn0000_0001_EAX).

@@ -16,35 +16,37 @@ import (
 // Dump is the state of a guest.
 type Dump struct {
 	Clock uint64 // the paravirtual clock in ns
-	VCPUs []VCPU
+	VCPUs []VCPU // at most maxVCPUs, by number
 }
 
 // VCPU is the state of one vCPU.
 type VCPU struct {
-	Regs  kvm.Regs
-	SRegs kvm.SRegs
-	MP    uint32 // 0 if it runs, 3 if it is halted (KVM_MP_STATE_*)
-	TSC   uint64
-	KHz   uint32
-	MSRs  map[uint32]uint64
-	Stack []Word
+	Regs  kvm.Regs          // with RSP, where Stack begins, and RDI, the address of Lock
+	SRegs kvm.SRegs         // with CR3 and CR4, which locate the page tables
+	MP    uint32            // 0 if it runs, 3 if it is halted (KVM_MP_STATE_*)
+	TSC   uint64            // time-stamp counter; 0 if the state has none
+	KHz   uint32            // frequency of the TSC
+	MSRs  map[uint32]uint64 // values by register address
+	Stack []Word            // readable words from RSP upwards, at most stackWords
 	// Lock is the value at the address in RDI, the argument of functions that take a lock.
 	Lock  uint64
 	Clock *PVClock // nil if the guest has none
 }
 
 // Word is a word of the stack.
-type Word struct{ At, Value uint64 }
+type Word struct {
+	At, Value uint64 // guest-virtual address, and the 8 bytes there
+}
 
 // PVClock is KVM's last time report to the guest (struct pvclock_vcpu_time_info).
 type PVClock struct {
-	Version   uint32
+	Version   uint32 // odd during an update
 	TSC       uint64 // TSC at the time SystemNS
-	SystemNS  uint64
-	Mul       uint32
-	Shift     int8
-	Flags     uint8
-	HasPaused bool // PVCLOCK_GUEST_STOPPED, which the guest clears
+	SystemNS  uint64 // the paravirtual clock at TSC, in ns
+	Mul       uint32 // TSC ticks to ns: shift by Shift, multiply by Mul, divide by 2^32
+	Shift     int8   // left shift; if negative, right shift by -Shift
+	Flags     uint8  // PVCLOCK_*
+	HasPaused bool   // PVCLOCK_GUEST_STOPPED, which the guest clears
 }
 
 // Limits and MSRs of the sections of a state (docs/inside/formats/vmstate.md).

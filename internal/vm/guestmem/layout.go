@@ -12,7 +12,7 @@ const (
 // Region is a run of guest-physical memory and its place in the linear image (the order in which a
 // snapshot stores it).
 type Region struct {
-	GPA    GPA
+	GPA    GPA   // address of the first byte
 	Size   int64 // bytes
 	Offset int64 // in the linear image, bytes
 }

@@ -88,39 +88,51 @@ const (
 
 // Regs are the general-purpose registers (struct kvm_regs).
 type Regs struct {
+	// The order is the kernel's, not that of the instruction encoding.
 	RAX, RBX, RCX, RDX, RSI, RDI, RSP, RBP uint64
-	R8, R9, R10, R11, R12, R13, R14, R15   uint64
-	RIP, RFLAGS                            uint64
+	// R8 to R15 exist only in 64-bit mode (SDM 1 §3.4.1.1).
+	R8, R9, R10, R11, R12, R13, R14, R15 uint64
+	// RIP is the address of the next instruction. RFLAGS holds the status and control flags.
+	RIP, RFLAGS uint64
 }
 
 // Segment is a segment register with its hidden part (struct kvm_segment).
 type Segment struct {
-	Base                         uint64
-	Limit                        uint32
-	Selector                     uint16
+	Base     uint64 // linear address of offset 0
+	Limit    uint32 // in bytes, independent of G
+	Selector uint16 // the visible part
+	// The attributes have the names of the segment descriptor (SDM 3A §3.4.5): Type has 4 bits, DPL is
+	// 0 to 3, all others are 0 or 1. S is 0 for system segments. L marks 64-bit code.
 	Type, Present, DPL, DB, S, L uint8
-	G, AVL, Unusable, _          uint8
+	// Unusable is 1 if the register holds no segment, for example after a null selector was loaded.
+	G, AVL, Unusable, _ uint8
 }
 
 // DTable is GDTR or IDTR (struct kvm_dtable).
 type DTable struct {
-	Base  uint64
-	Limit uint16
+	Base  uint64 // linear address of the table
+	Limit uint16 // offset of the table's last byte
 	_     [3]uint16
 }
 
 // SRegs are the special registers (struct kvm_sregs).
 type SRegs struct {
-	CS, DS, ES, FS, GS, SS, TR, LDT         Segment
-	GDT, IDT                                DTable
+	// TR and LDT are system segments: the task register and LDTR.
+	CS, DS, ES, FS, GS, SS, TR, LDT Segment
+	GDT, IDT                        DTable // GDTR and IDTR
+	// CR8 is the task priority. EFER and APICBase are MSRs (IA32_EFER, IA32_APIC_BASE).
 	CR0, CR2, CR3, CR4, CR8, EFER, APICBase uint64
-	InterruptBitmap                         [4]uint64
+	// InterruptBitmap has the bit of an external interrupt that the APIC has acknowledged and the CPU
+	// has not yet received. At most one bit is set (api.rst, KVM_GET_SREGS).
+	InterruptBitmap [4]uint64
 }
 
 // CPUIDEntry is one leaf as the guest sees it (struct kvm_cpuid_entry2).
 type CPUIDEntry struct {
+	// Function is the leaf (EAX of the query). Index is the subleaf (ECX), if Flags has
+	// CPUIDSignificantIndex.
 	Function, Index, Flags uint32
-	EAX, EBX, ECX, EDX     uint32
+	EAX, EBX, ECX, EDX     uint32 // the result
 	_                      [3]uint32
 }
 
@@ -129,17 +141,17 @@ const CPUIDSignificantIndex = 1
 
 // MSR is one model-specific register and its value.
 type MSR struct {
-	Index uint32
-	Value uint64
+	Index uint32 // address of the register, as in ECX of RDMSR
+	Value uint64 // EDX:EAX of RDMSR
 }
 
 // ClockData is the paravirtual clock of a VM (struct kvm_clock_data).
 type ClockData struct {
 	Clock    uint64 // nanoseconds
-	Flags    uint32
+	Flags    uint32 // KVM_CLOCK_*: REALTIME and HOST_TSC mark their fields as valid
 	_        uint32
-	Realtime uint64
-	HostTSC  uint64
+	Realtime uint64 // the host's CLOCK_REALTIME at Clock, in ns
+	HostTSC  uint64 // the host's TSC at Clock
 	_        [4]uint32
 }
 
@@ -157,9 +169,9 @@ type (
 	VCPUEvents [64]byte
 	// IRQChipState is one interrupt controller; ID is set by the caller.
 	IRQChipState struct {
-		ID   uint32
+		ID   uint32 // one of the Chip constants
 		_    uint32
-		Data [512]byte
+		Data [512]byte // struct kvm_pic_state or kvm_ioapic_state
 	}
 )
 

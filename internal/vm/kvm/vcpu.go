@@ -40,9 +40,9 @@ func (c *VCPU) ExitReason() uint32 { return binary.LittleEndian.Uint32(c.run[off
 
 // IOExit is an access to a port. Data aliases the run area: for reads, fill it before the next Run.
 type IOExit struct {
-	Write bool
-	Size  int // bytes per access: 1, 2 or 4
-	Port  uint16
+	Write bool   // true for OUT, false for IN
+	Size  int    // bytes per access: 1, 2 or 4
+	Port  uint16 // port of the first byte
 	Data  []byte // Size times the repeat count
 }
 
@@ -63,8 +63,8 @@ func (c *VCPU) IO() (IOExit, error) {
 // MMIOExit is an access to a guest-physical address without memory. Data
 // aliases the run area: for reads, fill it before the next Run.
 type MMIOExit struct {
-	Write bool
-	Addr  uint64
+	Write bool   // true for a store, false for a load
+	Addr  uint64 // guest-physical
 	Data  []byte // 1 to 8 bytes
 }
 

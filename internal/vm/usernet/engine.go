@@ -21,9 +21,9 @@ type Config struct {
 	// Guest is the other end of the link. When it calls Writable, and when Receive is called, no
 	// lock needed by the other call may be held.
 	Guest  virtionet.Guest
-	Dialer Dialer
-	MTU    int // of the link, in bytes; 0 for guestnet.MTU
-	Limits Limits
+	Dialer Dialer // opens the far halves of flows
+	MTU    int    // of the link, in bytes; 0 for guestnet.MTU
+	Limits Limits // of this guest; zero fields get their defaults
 	// Plain reports whether the guest takes no offload: frames to it then have all their checksums
 	// and are no longer than the MTU. It is called once, at the guest's first packet. If nil, the
 	// guest takes offload.

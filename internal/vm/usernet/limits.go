@@ -4,10 +4,10 @@ import "time"
 
 // Limits limits the resources of one guest. Zero fields get their defaults.
 type Limits struct {
-	Flows        int // concurrent flows, of all protocols
-	FlowsPerSec  int // new flows per second; also the burst
-	Dials        int // concurrent dials
-	DialTime     time.Duration
+	Flows        int           // concurrent flows, of all protocols
+	FlowsPerSec  int           // new flows per second; also the burst
+	Dials        int           // concurrent dials
+	DialTime     time.Duration // time for one dial; default 2 minutes
 	UDPIdle      time.Duration // idle time after which a flow of datagrams ends
 	DNSIdle      time.Duration // the same for port 53
 	Linger       time.Duration // time for a closed TCP flow's last bytes to be taken

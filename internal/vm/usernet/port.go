@@ -25,8 +25,8 @@ const (
 
 // Flow is a connection requested by a guest.
 type Flow struct {
-	Protocol   Protocol
-	Guest, Far netip.AddrPort
+	Protocol   Protocol       // TCP, UDP or Echo
+	Guest, Far netip.AddrPort // source and destination in the guest's packets
 }
 
 // Reason selects how a refusal appears to the guest.
@@ -42,7 +42,9 @@ const (
 )
 
 // Refusal is a Dialer's error for a refused flow.
-type Refusal struct{ Reason Reason }
+type Refusal struct {
+	Reason Reason // how it appears to the guest
+}
 
 func (r *Refusal) Error() string { return fmt.Sprintf("flow refused (%d)", r.Reason) }
 

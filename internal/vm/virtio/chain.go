@@ -45,8 +45,8 @@ type Chain struct {
 
 // Range is guest memory entirely in RAM.
 type Range struct {
-	GPA   GPA
-	Bytes uint32
+	GPA   GPA    // address of the first byte
+	Bytes uint32 // length
 }
 
 type descriptor struct {

@@ -11,8 +11,8 @@ import (
 
 // Config holds a transport's connections to the VMM.
 type Config struct {
-	Device Device
-	Memory Memory
+	Device Device // the device behind the transport
+	Memory Memory // guest memory with the queues and their buffers
 	// Raise asserts the device's interrupt. The line must be declared edge-triggered. Raise must
 	// not block or call back.
 	Raise func()

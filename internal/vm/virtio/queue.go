@@ -238,8 +238,8 @@ func (q *Queue) Push(head uint16, written uint32) {
 
 // Used is a chain to return, and the number of bytes written into it.
 type Used struct {
-	Head    uint16
-	Written uint32
+	Head    uint16 // Chain.Head
+	Written uint32 // bytes
 }
 
 // PushAll returns several chains holding one message. The driver sees either all or none of them.

@@ -64,9 +64,9 @@ type ResumeResult struct {
 
 // WorkingSetResult holds the size of a working set, or of its populated part.
 type WorkingSetResult struct {
-	Runs         int           `json:"runs"`
-	ReadPages    int64         `json:"read_pages"`
-	WrittenPages int64         `json:"written_pages"`
+	Runs         int           `json:"runs"`             // contiguous ranges of pages
+	ReadPages    int64         `json:"read_pages"`       // pages that the guest only reads
+	WrittenPages int64         `json:"written_pages"`    // pages that the guest writes
 	Map          time.Duration `json:"map_ns,omitempty"` // mapping the pages in the VMM
 	KVM          time.Duration `json:"kvm_ns,omitempty"` // mapping them in the guest, which is paused meanwhile
 }

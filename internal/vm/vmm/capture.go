@@ -16,7 +16,7 @@ func PauseBuffer(memory int64) int64 { return min(memory, maxPauseBuffer) }
 // so a reader must copy any content it relies on.
 type CaptureConfig struct {
 	Memory *os.File // gets the size of guest memory; private dirty pages at their offsets, the rest holes
-	State  *os.File
+	State  *os.File // gets the VM's state without memory and disks
 	Index  *os.File // the pages in Memory, as an extent.PageSet
 	// Disks are empty files, one per disk with an overlay file, in order. Each becomes its disk's
 	// new overlay file. When the capture is written, the old overlay file holds the disk's blocks
@@ -56,15 +56,15 @@ type CaptureResult struct {
 
 // PauseStep is a part of a pause.
 type PauseStep struct {
-	Name string        `json:"name"`
-	Took time.Duration `json:"took_ns"`
+	Name string        `json:"name"`    // stop, scan, state, copy, disks, digest or resume
+	Took time.Duration `json:"took_ns"` // time since the previous step
 }
 
 // SaveConfig holds the output files of a save. All are empty. Memory and disks are written from
 // their files' current positions.
 type SaveConfig struct {
-	Memory *os.File // sparse, linear
-	State  *os.File
+	Memory *os.File   // sparse, linear
+	State  *os.File   // the VM's state without memory and disks
 	Disks  []*os.File // sparse and flat, one per disk with an overlay file, in order
 	Digest *os.File   // as in CaptureConfig
 }
@@ -74,7 +74,7 @@ func (c SaveConfig) Close() { closeAll(append([]*os.File{c.Memory, c.State, c.Di
 
 // SaveResult holds the byte counts of a save.
 type SaveResult struct {
-	MemoryBytes int64 `json:"memory_bytes"` // non-zero pages
-	StateBytes  int64 `json:"state_bytes"`
+	MemoryBytes int64 `json:"memory_bytes"`         // non-zero pages
+	StateBytes  int64 `json:"state_bytes"`          // length of the state file
 	DiskBytes   int64 `json:"disk_bytes,omitempty"` // disk content without holes
 }

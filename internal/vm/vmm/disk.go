@@ -10,14 +10,14 @@ import (
 // overlay).
 type Disk struct {
 	File     *os.File // the plain file
-	ReadOnly bool
+	ReadOnly bool     // the device refuses the guest's writes
 
 	// Overlay, if not nil, makes the disk writable, with Size bytes. Its content is Base overlaid
 	// with the blocks in Overlay, which is initially empty. Base is ascending and does not overlap;
 	// the bytes it does not cover are zero. Extents without a file are ignored.
 	Overlay *os.File
-	Size    int64
-	Base    []extent.Extent
+	Size    int64           // bytes
+	Base    []extent.Extent // the disk owns its files; see Close
 	// Reserve is the number of bytes the disk leaves free on the overlay file's file system.
 	Reserve int64
 	// Limit is the maximum size of the overlay file in bytes on its file system; 0 for no limit.

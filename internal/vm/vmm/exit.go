@@ -12,6 +12,6 @@ const (
 
 // Exit holds the kind and the reason of a VM's end.
 type Exit struct {
-	Kind   ExitKind `json:"kind"`
-	Reason string   `json:"reason"`
+	Kind   ExitKind `json:"kind"`   // one of the Exit constants
+	Reason string   `json:"reason"` // a text for people; may name the fault
 }

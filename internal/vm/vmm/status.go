@@ -8,10 +8,10 @@ import (
 
 // Status is the VMM's report about itself.
 type Status struct {
-	Version int          `json:"version"` // of the control protocol
-	State   State        `json:"state"`
-	Shape   vmspec.Shape `json:"shape"`
-	CID     uint32       `json:"cid,omitempty"`
+	Version int          `json:"version"`       // of the control protocol
+	State   State        `json:"state"`         // one of the State constants
+	Shape   vmspec.Shape `json:"shape"`         // fixed at the start of the process
+	CID     uint32       `json:"cid,omitempty"` // vsock context id of the guest; 0 before boot or restore
 	// OverlayGeneration counts, for each disk with an overlay file, how often it switched to a new
 	// one.
 	OverlayGeneration []int `json:"overlay_generation,omitempty"`

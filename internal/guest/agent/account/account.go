@@ -14,15 +14,17 @@ import (
 
 // User is an account, with the data to run a process or to own a file.
 type User struct {
-	Name   string
-	UID    int
-	GID    int
-	Groups []uint32
-	Home   string
+	Name   string   // as in /etc/passwd, even if looked up by number
+	UID    int      // 0 is root
+	GID    int      // the primary group
+	Groups []uint32 // all groups from /etc/group and /etc/passwd; nil if unreadable
+	Home   string   // home directory; never empty
 }
 
 // UnknownUserError reports a name without an account in the guest.
-type UnknownUserError struct{ Name string }
+type UnknownUserError struct {
+	Name string // name or number, as requested
+}
 
 func (e *UnknownUserError) Error() string { return fmt.Sprintf("invalid username: '%s'", e.Name) }
 

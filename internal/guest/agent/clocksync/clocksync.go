@@ -30,8 +30,8 @@ type Clocks interface {
 
 // Keeper sets the clock when it is behind. It is safe for concurrent use.
 type Keeper struct {
-	Clocks Clocks
-	Log    func(format string, args ...any)
+	Clocks Clocks                           // sets the machine's clock
+	Log    func(format string, args ...any) // receives one line for each correction or failure
 	// Read returns the wall clock and the time since boot. If nil, it reads the machine's clocks.
 	Read func() (wall time.Time, boot time.Duration)
 

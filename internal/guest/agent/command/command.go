@@ -22,10 +22,10 @@ import (
 
 // Spec is a client's request for a command.
 type Spec struct {
-	Program string
-	Args    []string
-	Env     map[string]string
-	Cwd     string
+	Program string            // a path, or a name to find on the command's PATH; also argument 0
+	Args    []string          // arguments after Program
+	Env     map[string]string // overrides the guest's defaults
+	Cwd     string            // if empty, the guest's default
 }
 
 // Error is a mistake in a Spec. The caller can correct it.

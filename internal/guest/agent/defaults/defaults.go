@@ -22,16 +22,16 @@ const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Image is the agent's part of the image's metadata. Other keys are for the host.
 type Image struct {
-	Env     map[string]string `json:"env"`
-	User    string            `json:"user"`
-	Workdir string            `json:"workdir"`
+	Env     map[string]string `json:"env"`     // default variables; those of an identity win
+	User    string            `json:"user"`    // account for requests without one; if empty, the agent's own
+	Workdir string            `json:"workdir"` // directory for requests without one; may be empty
 }
 
 // Clone identifies this clone. The zero value is a parent.
 type Clone struct {
-	SandboxID string
-	Index     uint32
-	Parent    string
+	SandboxID string // the clone's own id
+	Index     uint32 // number of the clone among its siblings
+	Parent    string // tag of the snapshot it was forked from
 }
 
 // Record holds the current defaults. It is safe for concurrent use.

@@ -45,9 +45,9 @@ func (s *Server) end(c *call) {
 // Identity is the new identity of the guest.
 type Identity struct {
 	Token  string // of the call that made this clone; empty if the source's guest did not fork it
-	Index  uint32
-	ID     string
-	Parent string
+	Index  uint32 // result of the call in the clone, from 1
+	ID     string // sandbox id of the clone
+	Parent string // tag of the snapshot it was forked from
 }
 
 // Became ends the calls that were in progress in the source, once the clone has its full identity.

@@ -30,12 +30,12 @@ const (
 
 // Config configures a Server.
 type Config struct {
-	Guest *generation.Guest
+	Guest *generation.Guest // detects that the guest was cloned
 	// Dial connects to the host's port for calls.
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Patience is how long calls are retried if the host does not answer. 0 means a minute.
 	Patience time.Duration
-	Log      func(format string, args ...any)
+	Log      func(format string, args ...any) // receives errors of accepting calls
 }
 
 // Server answers calls.

@@ -20,11 +20,11 @@ const (
 
 // HookResult is the result of one hook.
 type HookResult struct {
-	Name     string
-	ExitCode int
-	Err      error
-	Output   string
-	Took     time.Duration
+	Name     string        // file name, without the directory
+	ExitCode int           // -1 if Err is set or a signal ended the hook
+	Err      error         // set if the hook did not start, or was killed at its limit
+	Output   string        // the last maxHookOutput bytes
+	Took     time.Duration // from the start to the end of the hook
 }
 
 // Runner runs a program as root. Its variables in env override the defaults. At limit it kills the

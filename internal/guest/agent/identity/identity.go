@@ -31,48 +31,48 @@ const proofPrefix = "forkd identity proof v1"
 
 // Request is the new identity of the clone.
 type Request struct {
-	Clone       defaults.Clone
-	Hostname    string
-	MachineID   string
-	Entropy     []byte
-	Wall        time.Time // if zero, the clock is unchanged
-	Env         map[string]string
-	Network     Network
-	Token       string
-	HookTimeout time.Duration
+	Clone       defaults.Clone    // for the record, the environment and the interpreters
+	Hostname    string            // if empty, the hostname is unchanged
+	MachineID   string            // 32 lower-case hex digits; if empty, unchanged
+	Entropy     []byte            // MinEntropy to maxEntropy bytes; each use gets its own key from it
+	Wall        time.Time         // if zero, the clock is unchanged
+	Env         map[string]string // added to the FORKD_ variables; these values win
+	Network     Network           // the zero value changes no settings
+	Token       string            // access token for later requests; if empty, they need none
+	HookTimeout time.Duration     // limit of each hook; if not positive, 20 s
 	// SameMachine keeps boot id and SSH host keys. It is set for a resume.
 	SameMachine bool
 }
 
 // Step is the result of one step.
 type Step struct {
-	Name string
-	Done bool // false if no work was needed
-	Err  error
-	Took time.Duration
+	Name string        // such as "entropy", "clock" or "hooks"
+	Done bool          // false if no work was needed
+	Err  error         // nil on success; a failed step does not stop the next
+	Took time.Duration // duration of the step
 }
 
 // Report contains the results of all steps.
 type Report struct {
-	Steps        []Step
-	ClockStep    time.Duration
-	Reseeded     bool
-	Hooks        []HookResult
-	Interpreters []interp.Reseeded
-	Digest       [sha256.Size]byte
-	BootID       string
-	Took         time.Duration
+	Steps        []Step            // in order of execution
+	ClockStep    time.Duration     // change of the wall clock; negative if it was ahead
+	Reseeded     bool              // the kernel took the entropy
+	Hooks        []HookResult      // in lexical order of their names
+	Interpreters []interp.Reseeded // empty without a live or busy interpreter
+	Digest       [sha256.Size]byte // of fresh random bytes; differs between clones
+	BootID       string            // the clone's boot id, new or kept
+	Took         time.Duration     // duration of all steps
 }
 
 // Applier applies identities. In production System and Root are the guest's; tests use their own.
 type Applier struct {
-	System System
-	Link   Link   // nil if the guest has no network device
-	Root   string // normally /
-	Hooks  string // directory of hooks, absolute
-	Record *defaults.Record
-	Interp *interp.Set
-	Run    Runner
+	System System           // the kernel that gets the settings
+	Link   Link             // nil if the guest has no network device
+	Root   string           // normally /
+	Hooks  string           // directory of hooks, absolute
+	Record *defaults.Record // shared with the agent's other services; gets the new identity
+	Interp *interp.Set      // the interpreters to reseed
+	Run    Runner           // runs the hooks
 	// Became is called once the record names the clone. It may be nil.
 	Became func()
 }

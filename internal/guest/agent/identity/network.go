@@ -17,9 +17,9 @@ type Network struct {
 	// Interface is the link for the fields below. If empty, the first link except loopback.
 	Interface string
 	Addresses []string // CIDR
-	Gateway   string
-	DNS       []string
-	MTU       uint32
+	Gateway   string   // address of the default route; if empty, unchanged
+	DNS       []string // addresses for /etc/resolv.conf; if empty, unchanged
+	MTU       uint32   // in bytes; 0 keeps the link's
 }
 
 // Link is the guest's network device.

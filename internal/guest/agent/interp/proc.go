@@ -19,10 +19,10 @@ import (
 
 // Language describes how to start an interpreter's driver.
 type Language struct {
-	Name     string
+	Name     string   // by which requests select the language; unique in a Set
 	Programs []string // the first installed one is used
-	Args     []string
-	Env      []string
+	Args     []string // arguments after the program
+	Env      []string // NAME=value; appended to the guest's defaults
 }
 
 // request is one message to a driver. Unused fields are empty.

@@ -75,8 +75,8 @@ func NewSet(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, langs ...
 
 // UnknownLanguageError names a language without a driver.
 type UnknownLanguageError struct {
-	Name  string
-	Known []string
+	Name  string   // as requested
+	Known []string // languages of the Set, sorted
 }
 
 func (e *UnknownLanguageError) Error() string {
@@ -85,20 +85,24 @@ func (e *UnknownLanguageError) Error() string {
 
 // Result is the result of an evaluation.
 type Result struct {
+	// Result is the repr of the last expression's value, clipped to maxResult. Error is the
+	// exception's type and message, or the reason for an interruption. All may be empty.
 	Result, Error, Traceback string
 	// Stdout and Stderr are the bytes as received.
-	Stdout, Stderr      string
-	ExitCode            int
+	Stdout, Stderr string
+	ExitCode       int // 0 on success, 124 after an interruption
+	// StateLost is set if the interpreter was ended: the next evaluation starts with a new one.
+	// TimedOut is set if the evaluation exceeded its limit.
 	StateLost, TimedOut bool
-	Dropped             int64
+	Dropped             int64 // bytes of Stdout and Stderr beyond the limit
 }
 
 // Info describes a live interpreter.
 type Info struct {
-	Language string
-	Pid      int
-	Version  string
-	Modules  map[string]string
+	Language string            // Name of its Language
+	Pid      int               // in the guest
+	Version  string            // of the interpreter, as its driver reports it
+	Modules  map[string]string // versions of loaded notable modules, by name
 }
 
 // Eval runs code and waits at most limit for its result. It starts the interpreter if necessary.
@@ -322,9 +326,9 @@ func (sl *slot) eval(ctx context.Context, code string, limit time.Duration, seed
 
 // Seed makes the interpreters of a clone differ from its siblings'.
 type Seed struct {
-	Entropy []byte
-	Env     map[string]string
-	Info    map[string]any
+	Entropy []byte            // of this clone only
+	Env     map[string]string // set in the interpreter's environment
+	Info    map[string]any    // argument of the program's own reseed hooks
 }
 
 // words returns the form for drivers. It returns nil for a nil seed.
@@ -337,11 +341,11 @@ func (s *Seed) words() *seedWords {
 
 // Reseeded is the result of reseeding one interpreter.
 type Reseeded struct {
-	Language string
-	What     []string
-	Later    bool // the interpreter takes the seed later, before it runs other code
-	Err      error
-	Took     time.Duration
+	Language string        // Name of its Language
+	What     []string      // generators and hooks that took the seed
+	Later    bool          // the interpreter takes the seed later, before it runs other code
+	Err      error         // reason why the reseed failed, fully or in part
+	Took     time.Duration // time spent on this interpreter
 }
 
 // Reseed reseeds all live interpreters. An interpreter that may run code without a request is

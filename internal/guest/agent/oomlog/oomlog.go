@@ -24,8 +24,8 @@ const (
 
 // Kill is a process killed by the kernel.
 type Kill struct {
-	PID  int
-	Name string
+	PID  int       // as the kernel's log names it
+	Name string    // at most maxName bytes
 	Seen time.Time // time of reading the log
 }
 

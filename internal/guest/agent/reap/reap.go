@@ -34,7 +34,7 @@ type Reaper struct {
 
 // Child is a process started by a Reaper.
 type Child struct {
-	Pid int
+	Pid int // may be reused once the child is reaped
 
 	r      *Reaper
 	done   chan struct{}

@@ -12,9 +12,9 @@ import (
 
 // Defaults holds the default environment, user and working directory of a guest.
 type Defaults struct {
-	Env     map[string]string `json:"env,omitempty"` // overrides the present ones
-	User    string            `json:"user,omitempty"`
-	Workdir string            `json:"workdir,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`     // overrides the present ones
+	User    string            `json:"user,omitempty"`    // if empty, unchanged
+	Workdir string            `json:"workdir,omitempty"` // if empty, unchanged
 }
 
 // ChangeDefaults changes the defaults set in d, in this guest and in all its later forks.

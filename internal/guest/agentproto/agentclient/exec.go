@@ -47,8 +47,8 @@ type ExecRequest struct {
 
 // ExecResult is the result of a command.
 type ExecResult struct {
-	Pid            uint32
-	Stdout, Stderr []byte
+	Pid            uint32 // in the guest
+	Stdout, Stderr []byte // each at most MaxOutput bytes
 	// DroppedStdout and DroppedStderr count the bytes beyond the limit. They were read and
 	// discarded.
 	DroppedStdout, DroppedStderr int64
@@ -56,7 +56,7 @@ type ExecResult struct {
 	ShellCode                    int    // as in shells: 128+n for signal n, 124 for the timeout
 	Status                       string // "exit status 1", "signal: killed", …
 	KilledBy                     string // reason, if the guest's kernel killed the command for lack of memory
-	TimedOut                     bool
+	TimedOut                     bool   // the command was killed at ExecRequest.Timeout
 }
 
 // Exec runs a command and waits for its end. A command that fails or times out is a result. If Exec

@@ -14,8 +14,8 @@ import (
 
 // FileError is the agent's refusal of a transfer.
 type FileError struct {
-	Code    int    `json:"code"` // HTTP status: 404 no such file, 400 no regular file, 507 disk full
-	Message string `json:"message"`
+	Code    int    `json:"code"`    // HTTP status: 404 no such file, 400 no regular file, 507 disk full
+	Message string `json:"message"` // the agent's text, otherwise the HTTP status line
 }
 
 func (e *FileError) Error() string { return guesttext.Lines(e.Message).String() }

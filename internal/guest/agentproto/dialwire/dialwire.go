@@ -27,8 +27,8 @@ const (
 
 // Request asks for a connection to a TCP port in the guest.
 type Request struct {
-	Port   uint16
-	Family Family
+	Port   uint16 // big endian on the wire
+	Family Family // Any, IPv4 or IPv6
 }
 
 // Code is the answer.

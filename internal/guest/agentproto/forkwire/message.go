@@ -33,7 +33,7 @@ const (
 
 // Request is one call.
 type Request struct {
-	Op Op  `json:"op"`
+	Op Op  `json:"op"`          // defines the fields in use
 	N  int `json:"n,omitempty"` // of a fork
 	// Token identifies a fork to the host, so repeated requests make the fork only once. The agent
 	// sets it and ignores the token of a local caller.
@@ -61,9 +61,9 @@ type Answer struct {
 
 // Child is one child of a fork: a sandbox, or the reason for its absence.
 type Child struct {
-	Index int    `json:"index"`
-	ID    string `json:"id,omitempty"`
-	Error string `json:"error,omitempty"`
+	Index int    `json:"index"`           // 1 to N
+	ID    string `json:"id,omitempty"`    // of the sandbox; empty if Error is set
+	Error string `json:"error,omitempty"` // reason for its absence, at most maxChildText bytes
 }
 
 // Status is how a child ended.
@@ -77,9 +77,9 @@ const (
 
 // Ended is a child's end.
 type Ended struct {
-	ID     string `json:"id"`
-	Index  int    `json:"index"`
-	Status Status `json:"status"`
+	ID     string `json:"id"`               // sandbox id of the child
+	Index  int    `json:"index"`            // from its fork
+	Status Status `json:"status"`           // how it ended
 	Code   int    `json:"code"`             // from the call of exit, otherwise -1
 	Reason string `json:"reason,omitempty"` // if Status is Died
 }
@@ -103,8 +103,8 @@ const (
 
 // Error is the error of a failed call.
 type Error struct {
-	Code    Code   `json:"code"`
-	Message string `json:"message"`
+	Code    Code   `json:"code"`    // the kind, for programs
+	Message string `json:"message"` // for people, at most maxText bytes
 }
 
 func (e *Error) Error() string { return e.Message }

@@ -39,7 +39,9 @@ func (u untraced) Value(key any) any {
 }
 
 // Transport limits the informational answers of a guest behind a proxy.
-type Transport struct{ Next http.RoundTripper }
+type Transport struct {
+	Next http.RoundTripper // sends the requests
+}
 
 // MaxHints limits the informational answers to one request.
 const MaxHints = 16

@@ -38,7 +38,9 @@ func Response(req *http.Request, resp *http.Response) error {
 }
 
 // Client is an HTTP client for Connect. It puts limits on answers.
-type Client struct{ Next connect.HTTPClient }
+type Client struct {
+	Next connect.HTTPClient // sends the requests
+}
 
 // Do implements connect.HTTPClient.
 func (c Client) Do(req *http.Request) (*http.Response, error) {

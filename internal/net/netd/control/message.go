@@ -55,14 +55,14 @@ type envelope struct {
 
 // Binding is a VM to bind, with its wire, owner and policy.
 type Binding struct {
-	VM      string `json:"vm"`
-	Sandbox string `json:"sandbox"`
+	VM      string `json:"vm"`      // unique among VMs with a live wire; at most maxName bytes
+	Sandbox string `json:"sandbox"` // at most maxName bytes
 	// Tenant is the sandbox's owner, or empty for the operator. Each tenant has a share of the
 	// resources of all VMs, divided among its sandboxes.
 	Tenant string `json:"tenant,omitempty"`
 	// Tag is the snapshot that the VM was forked from. Empty for a parent that boots.
 	Tag  string         `json:"tag,omitempty"`
-	Spec netpolicy.Spec `json:"spec"`
+	Spec netpolicy.Spec `json:"spec"` // the initial policy; Client.Update replaces it
 	// Tree is the VM's tree of forks, if the tree has a bandwidth limit.
 	Tree Tree `json:"tree,omitzero"`
 	// Handover reports that the VMM's seccomp filter is confirmed to refuse connect and related
@@ -77,7 +77,7 @@ type Binding struct {
 
 // Tree is a tree of forks. Its VMs share a bandwidth limit.
 type Tree struct {
-	Name string `json:"name"`
+	Name string `json:"name"` // with BytesPerSecond, the key of the shared limit
 	// BytesPerSecond is the limit in each direction, or 0 for no limit. It is equal for all VMs of
 	// a tree.
 	BytesPerSecond int64 `json:"bytes_per_second"`
@@ -85,11 +85,11 @@ type Tree struct {
 
 // Bound is the result of binding or updating one VM.
 type Bound struct {
-	VM string `json:"vm"`
+	VM string `json:"vm"` // of the binding or the update
 	// CA is the certificate, in PEM, that the guest must trust because its policy injects headers.
 	// Empty if it does not.
 	CA  string     `json:"ca,omitempty"`
-	Err *wireError `json:"error,omitempty"`
+	Err *wireError `json:"error,omitempty"` // absent on success; see Error
 }
 
 // Error returns why this VM was not bound, or nil if it was.
@@ -102,19 +102,19 @@ func (b Bound) Error() error {
 
 // Listed is a bound VM.
 type Listed struct {
-	VM       string `json:"vm"`
-	Sandbox  string `json:"sandbox"`
-	Tag      string `json:"tag,omitempty"`
-	Handover bool   `json:"handover,omitempty"`
+	VM       string `json:"vm"`                 // of the Binding
+	Sandbox  string `json:"sandbox"`            // of the Binding
+	Tag      string `json:"tag,omitempty"`      // of the Binding
+	Handover bool   `json:"handover,omitempty"` // of the Binding
 	// Connected is false if its wire has ended: the VM needs a new one, or is gone.
 	Connected bool           `json:"connected"`
-	Flows     int            `json:"flows"`
-	Spec      netpolicy.Spec `json:"spec"`
+	Flows     int            `json:"flows"` // number of live and opening flows
+	Spec      netpolicy.Spec `json:"spec"`  // the current policy: of the Binding or the last update
 }
 
 // Traffic counts a VM's traffic since it was bound.
 type Traffic struct {
-	VM  string `json:"vm"`
+	VM  string `json:"vm"`  // of the Binding
 	In  int64  `json:"in"`  // bytes to the guest
 	Out int64  `json:"out"` // bytes from the guest
 	// Limit is in bytes per second, in each direction. 0 means no limit.
@@ -123,40 +123,40 @@ type Traffic struct {
 
 // Flow is a live flow of a VM.
 type Flow struct {
-	ID         uint32         `json:"id"`
-	Protocol   string         `json:"protocol"` // tcp, udp, echo
-	Guest      netip.AddrPort `json:"guest"`
-	Far        netip.AddrPort `json:"far"`
-	Name       string         `json:"name,omitempty"`
+	ID         uint32         `json:"id"`                    // of the VMM's Open message
+	Protocol   string         `json:"protocol"`              // tcp, udp, echo
+	Guest      netip.AddrPort `json:"guest"`                 // source address and port in the guest
+	Far        netip.AddrPort `json:"far"`                   // the judged destination; until then, the requested one
+	Name       string         `json:"name,omitempty"`        // the host name by which the flow was judged
 	NameSource string         `json:"name_source,omitempty"` // dns, sni, host
-	Rule       string         `json:"rule,omitempty"`
-	Relayed    bool           `json:"relayed"`
-	BytesIn    int64          `json:"bytes_in"`  // to the guest
-	BytesOut   int64          `json:"bytes_out"` // from the guest
-	Since      time.Time      `json:"since"`
+	Rule       string         `json:"rule,omitempty"`        // the deciding rule, as its user wrote it
+	Relayed    bool           `json:"relayed"`               // by forkd-net; otherwise the VMM has the socket
+	BytesIn    int64          `json:"bytes_in"`              // to the guest
+	BytesOut   int64          `json:"bytes_out"`             // from the guest
+	Since      time.Time      `json:"since"`                 // time of the guest's request
 }
 
 // Line is a line of the audit: an ended flow, or refusals of one kind.
 type Line struct {
-	Time       time.Time      `json:"time"`
-	VM         string         `json:"vm"`
-	Sandbox    string         `json:"sandbox"`
-	Protocol   string         `json:"protocol,omitempty"`
-	Name       string         `json:"name,omitempty"`
-	NameSource string         `json:"name_source,omitempty"`
-	Far        netip.AddrPort `json:"far,omitzero"`
-	Rule       string         `json:"rule,omitempty"`
-	Verdict    string         `json:"verdict"` // allowed, denied, refused (by the network), limited, cut, broken
-	Reason     string         `json:"reason,omitempty"`
+	Time       time.Time      `json:"time"`                  // end of the flow or first refusal, by the host's clock
+	VM         string         `json:"vm"`                    // of the Binding
+	Sandbox    string         `json:"sandbox"`               // of the Binding
+	Protocol   string         `json:"protocol,omitempty"`    // tcp, udp, echo; dns for a refused name
+	Name       string         `json:"name,omitempty"`        // also a refused name or Others; up to 256 bytes
+	NameSource string         `json:"name_source,omitempty"` // as in Flow
+	Far        netip.AddrPort `json:"far,omitzero"`          // as in Flow; absent for names
+	Rule       string         `json:"rule,omitempty"`        // as in Flow; up to 256 bytes
+	Verdict    string         `json:"verdict"`               // one of the verdicts below
+	Reason     string         `json:"reason,omitempty"`      // a sentence for people, up to 500 bytes
 	// Detail adds to the reason, for the operator only: it may contain the host's resolvers, proxy
 	// and addresses. It is in the audit's file and in Untold, but not in data for guests and
 	// subscribers.
 	Detail string `json:"detail,omitempty"`
 	// Count is the number of refusals that differ only in their time. Absent means one.
 	Count    int     `json:"count,omitempty"`
-	BytesIn  int64   `json:"bytes_in,omitempty"`
-	BytesOut int64   `json:"bytes_out,omitempty"`
-	Seconds  float64 `json:"seconds,omitempty"`
+	BytesIn  int64   `json:"bytes_in,omitempty"`  // of the flow, to the guest
+	BytesOut int64   `json:"bytes_out,omitempty"` // of the flow, from the guest
+	Seconds  float64 `json:"seconds,omitempty"`   // duration of the flow
 	// Lost is the number of lines lost before this one, because the subscriber was too slow.
 	Lost uint64 `json:"lost,omitempty"`
 	// Owner is the tenant of the sandbox, or empty for the operator.
@@ -168,7 +168,7 @@ const Others = "others"
 
 // Untold contains refusals by policy and by limits, and broken wires, since the previous call.
 type Untold struct {
-	Lines []Line `json:"lines"`
+	Lines []Line `json:"lines"`          // one per kind of refusal, with its Count
 	Lost  int    `json:"lost,omitempty"` // refusals not in the lines
 }
 
@@ -186,16 +186,16 @@ const (
 
 // Stats counts events since forkd-net started. VMs and Flows are current values.
 type Stats struct {
-	VMs        int    `json:"vms"`
-	Flows      int    `json:"flows"`
-	Opened     uint64 `json:"opened"`
-	Denied     uint64 `json:"denied"`
-	Refused    uint64 `json:"refused"`
-	Limited    uint64 `json:"limited"`
-	Descriptor uint64 `json:"out_of_descriptors"`
-	Cut        uint64 `json:"cut"`
-	Broken     uint64 `json:"broken_wires"`
-	AuditLost  uint64 `json:"audit_lost"`
+	VMs        int    `json:"vms"`                // bound now
+	Flows      int    `json:"flows"`              // of all VMs, now
+	Opened     uint64 `json:"opened"`             // flows that became live, even if cut immediately
+	Denied     uint64 `json:"denied"`             // flows and names refused by policy
+	Refused    uint64 `json:"refused"`            // flows refused by the network or the far end
+	Limited    uint64 `json:"limited"`            // flows refused by a limit of the VM or of forkd-net
+	Descriptor uint64 `json:"out_of_descriptors"` // flows that failed for lack of descriptors
+	Cut        uint64 `json:"cut"`                // flows ended early, as by a change of policy
+	Broken     uint64 `json:"broken_wires"`       // wires ended because the VMM broke the protocol
+	AuditLost  uint64 `json:"audit_lost"`         // audit lines lost: full queue or failed write
 }
 
 type helloBody struct {

@@ -19,9 +19,9 @@ import (
 
 // Config holds the operator's settings.
 type Config struct {
-	Floor    *netpolicy.Floor
+	Floor    *netpolicy.Floor  // destinations closed to all sandboxes
 	Ceiling  *netpolicy.Policy // may be nil
-	Resolver *netdns.Resolver
+	Resolver *netdns.Resolver  // answers the guests' questions
 	// Denied is called with an audit line, without its verdict, for each name that was not
 	// resolved. May be nil.
 	Denied func(vm string, l control.Line)

@@ -12,22 +12,23 @@ import (
 
 // Hardware describes the machine. Addresses are guest-physical; ports are x86 I/O ports.
 type Hardware struct {
-	CPUs                              int
+	CPUs int // number of processors; their APIC ids start at 0
+	// LAPICAddr and IOAPICAddr are the addresses of the register pages, for the MADT.
 	LAPICAddr, IOAPICAddr             uint32
-	ResetPort                         uint16
-	ResetValue                        uint8
-	SleepControlPort, SleepStatusPort uint16
-	SerialPort                        uint16
-	SerialIRQ                         uint32
-	GenIDAddr                         uint64
-	GenIDIRQ                          uint32
-	VirtIO                            []VirtIO
+	ResetPort                         uint16   // RESET_REG of the FADT, 8 bits wide
+	ResetValue                        uint8    // RESET_VALUE: the byte that resets the machine
+	SleepControlPort, SleepStatusPort uint16   // SLEEP_CONTROL_REG and SLEEP_STATUS_REG
+	SerialPort                        uint16   // first of the 8 ports of COM1
+	SerialIRQ                         uint32   // global system interrupt of COM1
+	GenIDAddr                         uint64   // address of the generation ID (ADDR of the VMGENCTR device)
+	GenIDIRQ                          uint32   // global system interrupt for a new generation ID
+	VirtIO                            []VirtIO // devices VR00, VR01, ... of the DSDT
 }
 
 // VirtIO is one virtio-mmio device.
 type VirtIO struct {
-	Addr, Size uint32
-	IRQ        uint32
+	Addr, Size uint32 // register window, in bytes
+	IRQ        uint32 // global system interrupt
 }
 
 const (

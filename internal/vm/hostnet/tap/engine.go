@@ -18,7 +18,7 @@ const frameMax = 14 + 4 + 65535
 
 // Config holds the settings of an engine.
 type Config struct {
-	Guest net.Guest
+	Guest net.Guest // gets the frames from the tap
 	// File is the tap; the engine closes it.
 	File *os.File
 	// Offloads returns the offloads taken by the guest's driver. If nil, the tap sends complete
@@ -56,7 +56,7 @@ type Engine struct {
 type Stats struct {
 	FramesIn, BytesIn   uint64 // from the guest
 	FramesOut, BytesOut uint64 // to the guest
-	Dropped             uint64
+	Dropped             uint64 // frames from the guest
 }
 
 type counters struct{ framesIn, bytesIn, framesOut, bytesOut, dropped atomic.Uint64 }

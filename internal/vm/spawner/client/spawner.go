@@ -24,7 +24,7 @@ type Config struct {
 	Binary string // the forkd-spawn executable
 	// Strict makes Open fail if a needed part is missing. Otherwise the supported parts are used.
 	Strict bool
-	Log    *slog.Logger
+	Log    *slog.Logger // gets warnings, such as missing parts of the jail
 }
 
 // Spawner starts VMMs in a jail. Its methods are safe for concurrent use.

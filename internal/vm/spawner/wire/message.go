@@ -66,15 +66,15 @@ func (f Files) Count() int { return bits.OnesCount16(uint16(f)) }
 
 // Message is one message. Fields unused by its kind are zero.
 type Message struct {
-	Kind Kind
+	Kind Kind // defines the fields in use
 	// ID links an answer to its request. The daemon chooses it.
 	ID uint32
 
 	// Only for Spawn.
-	Want     jail.Set // parts of the jail; the start fails if one cannot be applied
-	Shape    vmspec.Shape
-	Prewarm  bool
-	Files    Files
+	Want     jail.Set     // parts of the jail; the start fails if one cannot be applied
+	Shape    vmspec.Shape // memory, vCPUs and disks of the VM
+	Prewarm  bool         // as in vmctl's wire.Start
+	Files    Files        // the attached descriptors
 	FileSize uint64       // size limit of its written files, in bytes
 	Seccomp  seccomp.Mode // of the VMM's own filters; empty: off
 

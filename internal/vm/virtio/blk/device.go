@@ -69,7 +69,7 @@ type vectored interface {
 
 // Config describes a disk.
 type Config struct {
-	Backend Backend
+	Backend Backend // already open; the device does not close it
 	// ReadOnly refuses every write, whatever the driver tries.
 	ReadOnly bool
 	// ID is the serial number shown to the guest, truncated to 20 bytes.

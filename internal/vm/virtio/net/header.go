@@ -20,6 +20,8 @@ const (
 
 // Header precedes each frame. It describes the checksum and segmentation work left to the receiver.
 type Header struct {
+	// Flags combines NeedsChecksum and DataValid. GSOType is GSONone for a frame that needs no
+	// segmentation, otherwise the protocol, with GSOECN if its segments have that bit.
 	Flags, GSOType uint8
 	// HeaderLen is the length of all headers of a frame to be segmented, GSOSize the payload of
 	// each segment, in bytes.

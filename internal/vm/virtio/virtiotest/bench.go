@@ -72,8 +72,8 @@ func (m *Memory) Clone() *Memory {
 
 // Bench is a device behind its transport, with memory and an interrupt line.
 type Bench struct {
-	MMIO *virtio.MMIO
-	Mem  *Memory
+	MMIO *virtio.MMIO // closed at the end of the test
+	Mem  *Memory      // shared by the device and its driver
 	// IRQ holds one token after an interrupt.
 	IRQ chan struct{}
 

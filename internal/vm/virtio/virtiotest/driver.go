@@ -27,8 +27,8 @@ const (
 // Driver is a running driver of the device on a Bench.
 type Driver struct {
 	*Bench
-	Features uint64
-	Queues   []*Queue
+	Features uint64   // the negotiated feature bits
+	Queues   []*Queue // by the device's queue number
 }
 
 // Offered reads the device's feature bits.
@@ -110,9 +110,9 @@ func (d *Driver) Move(to *Bench) *Driver {
 
 // Seg is one buffer of a chain.
 type Seg struct {
-	GPA   uint64
-	Len   int
-	Write bool // for the device to write
+	GPA   uint64 // address of the first byte
+	Len   int    // bytes
+	Write bool   // for the device to write
 }
 
 // Queue is the driver's side of a split virtqueue.

@@ -23,13 +23,13 @@ import (
 
 // SpawnConfig describes how to start a VMM process.
 type SpawnConfig struct {
-	Binary string // the forkd-vmm executable
-	Shape  vmspec.Shape
-	Dir    string // run directory: exists, is empty, short enough for a socket path
-	KVM    *os.File
-	Dial   HostDialer // if nil, the guest cannot reach the host
-	Log    *os.File   // the process's standard error; may be nil
-	Cgroup *os.File   // directory of its initial cgroup; if nil, the daemon's
+	Binary string       // the forkd-vmm executable
+	Shape  vmspec.Shape // of the VM; Spawn validates it
+	Dir    string       // run directory: exists, is empty, short enough for a socket path
+	KVM    *os.File     // /dev/kvm
+	Dial   HostDialer   // if nil, the guest cannot reach the host
+	Log    *os.File     // the process's standard error; may be nil
+	Cgroup *os.File     // directory of its initial cgroup; if nil, the daemon's
 	// Prewarm makes the process run an empty restore before it is ready. It takes as long as it
 	// saves in the real restore, so it suits processes that wait for their use.
 	Prewarm bool
@@ -162,8 +162,8 @@ func (p *Process) drain() {
 // Ref names a VMM process across a daemon's restart: its run directory, and its pid with the start
 // time, which rules out a later owner of the pid.
 type Ref struct {
-	Dir       string `json:"dir"`
-	PID       int    `json:"pid"`
+	Dir       string `json:"dir"`        // the run directory
+	PID       int    `json:"pid"`        // in the daemon's PID namespace
 	StartTime uint64 `json:"start_time"` // clock ticks since boot, field 22 of /proc/PID/stat
 	// Confined is the process's report from before it had a guest.
 	Confined bool `json:"confined,omitempty"`

@@ -20,9 +20,11 @@ type Starter interface {
 
 // Launch is a VMM process to start, with its descriptors.
 type Launch struct {
-	Binary                       string
-	Start                        wire.Start
-	Null, Log                    *os.File
+	Binary string     // the forkd-vmm executable
+	Start  wire.Start // arguments of the process
+	// Null is /dev/null, for standard input and output. Log is the standard error, or Null.
+	Null, Log *os.File
+	// KVM is /dev/kvm. Control and Vsock are listening sockets. Console is the console log.
 	KVM, Control, Vsock, Console *os.File
 	Failpoints                   *os.File // nil except in crash tests
 	Cgroup                       *os.File // directory of its initial cgroup; if nil, the daemon's
@@ -30,7 +32,7 @@ type Launch struct {
 
 // Started is a process started by a Starter.
 type Started struct {
-	PID   int
+	PID   int           // in the daemon's PID namespace
 	PIDFD *os.File      // non-blocking; the receiver closes it
 	Ended func() string // returns the reason of the process's end; called after it
 }

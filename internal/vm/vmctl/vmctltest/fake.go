@@ -19,7 +19,7 @@ import (
 
 // VM implements server.Handler.
 type VM struct {
-	Shape vmspec.Shape
+	Shape vmspec.Shape // reported in the status
 	// HangInPause makes Pause never return.
 	HangInPause bool
 	// Confined keeps the VM from opening files, even to count its descriptors.

@@ -15,8 +15,8 @@ const maxErrorText = 600
 
 // Error is the encoding of an error: a text for people, and codes from which errors.Is works.
 type Error struct {
-	Text  string   `json:"text"`
-	Codes []string `json:"codes,omitempty"`
+	Text  string   `json:"text"`            // at most maxErrorText bytes
+	Codes []string `json:"codes,omitempty"` // such as "state" or "no-room"; unknown ones are ignored
 	// Errno is the host's error number behind the error, or 0.
 	Errno int `json:"errno,omitempty"`
 }

@@ -57,14 +57,14 @@ const (
 
 // Message is a message in either direction.
 type Message struct {
-	ID    uint64          `json:"id,omitempty"` // of the request, repeated in its answer
-	Op    string          `json:"op,omitempty"`
-	Event string          `json:"event,omitempty"`
-	Error *Error          `json:"error,omitempty"`
-	Body  json.RawMessage `json:"body,omitempty"`
+	ID    uint64          `json:"id,omitempty"`    // of the request, repeated in its answer
+	Op    string          `json:"op,omitempty"`    // of a request; one of the Op constants
+	Event string          `json:"event,omitempty"` // of an event; one of the Event constants
+	Error *Error          `json:"error,omitempty"` // of an answer to a failed request
+	Body  json.RawMessage `json:"body,omitempty"`  // JSON of a request, an answer or an event
 	// Table has the request's extents, unless they are in a sealed file: the last descriptor.
 	Table     []byte `json:"table,omitempty"`
-	TableFile bool   `json:"table_file,omitempty"`
+	TableFile bool   `json:"table_file,omitempty"` // the extents are in a sealed file
 }
 
 // Ready is the body of EventReady. It is sent before there is a guest, so it is trustworthy.
@@ -83,7 +83,7 @@ func ClipReady(r Ready) Ready {
 
 // Dial is the body of EventDial.
 type Dial struct {
-	Port uint32 `json:"port"`
+	Port uint32 `json:"port"` // vsock port of the host
 }
 
 // Status is the answer to OpStatus.

@@ -20,13 +20,13 @@ const (
 // File is a file to send.
 type File struct {
 	*os.File
-	Access Access
+	Access Access // how the file is reopened before it is sent
 }
 
 // Request is an unsent message to a VMM: plain data, and its files in order.
 type Request struct {
-	Op    string
-	Files []File
+	Op    string // one of the Op constants
+	Files []File // the message's descriptors, in order
 	body  any
 	table []byte
 }

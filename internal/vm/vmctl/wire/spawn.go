@@ -34,7 +34,7 @@ const argSeccomp = "seccomp="
 
 // Start holds the arguments of a VMM process.
 type Start struct {
-	Shape vmspec.Shape
+	Shape vmspec.Shape // JSON in the arguments
 	// Prewarm makes it run an empty restore before it is ready. It takes as long as it saves in the
 	// real restore, so it suits processes that wait for their use.
 	Prewarm     bool

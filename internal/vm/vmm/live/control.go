@@ -11,7 +11,7 @@ import (
 // Controller connects a machine to the control socket: it implements Handler of package server. It
 // sequences the daemon's requests; Machine implements the operations.
 type Controller struct {
-	Machine *Machine
+	Machine *Machine // the shell or VM that it controls
 
 	writing chan error // receives the end of the last capture; nil without one
 }

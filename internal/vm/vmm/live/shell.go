@@ -16,10 +16,10 @@ import (
 
 // Config holds the parts of a new shell. The machine takes ownership of Console and Host.
 type Config struct {
-	KVM     *kvm.System
-	Shape   vmspec.Shape
-	Console *serial.Log
-	Host    Host
+	KVM     *kvm.System     // creates the VM; stays the caller's
+	Shape   vmspec.Shape    // memory size, vCPUs and disks
+	Console *serial.Log     // the output of the serial port
+	Host    Host            // the host's side of vsock and network
 	Kernel  guestmem.Kernel // files the process cannot open in a jail; they stay the caller's
 	// OnExit is called once, from its own goroutine, when the guest has ended by itself.
 	OnExit func(vmm.Exit)
