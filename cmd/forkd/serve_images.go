@@ -121,7 +121,7 @@ func peekMetadata(r io.Reader, name string) (whole io.Reader, id string, err err
 	t := tar.NewReader(io.TeeReader(io.LimitReader(r, maxMetadata+16<<10), &read))
 	h, err := t.Next()
 	if err != nil {
-		return nil, "", fmt.Errorf("read stream: %w: %w", err, sandbox.ErrInvalid)
+		return nil, "", fmt.Errorf("read stream: %w", streamError(err))
 	}
 	if h.Name != image.MetadataFile || h.Size > maxMetadata {
 		return nil, "", fmt.Errorf("the stream begins with %q, not with %s: %w",
@@ -129,7 +129,7 @@ func peekMetadata(r io.Reader, name string) (whole io.Reader, id string, err err
 	}
 	b, err := io.ReadAll(t)
 	if err != nil {
-		return nil, "", fmt.Errorf("read %s: %w: %w", image.MetadataFile, err, sandbox.ErrInvalid)
+		return nil, "", fmt.Errorf("read %s: %w", image.MetadataFile, streamError(err))
 	}
 	var m image.Metadata
 	if err := json.Unmarshal(b, &m); err != nil {
@@ -140,6 +140,14 @@ func peekMetadata(r io.Reader, name string) (whole io.Reader, id string, err err
 	}
 	id, err = m.ID()
 	return io.MultiReader(&read, r), id, err
+}
+
+// streamError returns an error of the stream as the client's, unless it says that there is no space.
+func streamError(err error) error {
+	if errors.Is(err, sandbox.ErrNoSpace) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, sandbox.ErrInvalid)
 }
 
 func wireImage(img image.Image) (httpapi.Image, error) {

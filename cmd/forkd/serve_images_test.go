@@ -120,7 +120,8 @@ func TestAnImportLeavesTheReserveOfTheDisk(t *testing.T) {
 	}
 	full := sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonStoreFull, "no space left in the store")
 	s := imageStore{store, func() error { return full }}
-	if _, err := s.ImportImage(t.Context(), "mine", "", bytes.NewReader(imageStream(t, "mine"))); !errors.Is(err, full) {
+	if _, err := s.ImportImage(t.Context(), "mine", "", bytes.NewReader(imageStream(t, "mine"))); !errors.Is(err, full) ||
+		errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
 	if list, err := s.ListImages(t.Context()); err != nil || len(list) != 0 {

@@ -67,29 +67,9 @@ func TestTheDiskIsFull(t *testing.T) {
 			t.Errorf("the CLI's exit code is %d, want 3: %s", code, errs)
 		}
 	})
-	d.sub("into the reserve", func(t *testing.T) {
-		d.end(syscall.SIGTERM)
-		d.Flags = []string{"--disk-reserve", "24"}
-		d.start()
-		_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "big", Image: "box"}, nil)
-		wantError(t, err, api.CodeNoSpace, "create snapshot big", "MiB are free, of which 24 MiB stay in reserve", "store_full")
-	})
 	d.sub("while an image comes", func(t *testing.T) {
 		free := freeBytes(t, mount)
-		img, err := image.OpenDir(pythonDir(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, w := io.Pipe()
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			w.CloseWithError(img.Export(t.Context(), w, nil))
-		}()
-		_, err = d.c.ImportImage(t.Context(), "python-numpy", "", r)
-		r.Close()
-		<-done
-		wantError(t, err, api.CodeNoSpace, "python-numpy", "no space left on device")
+		wantError(t, d.importPython(t), api.CodeNoSpace, "python-numpy", "no space left on device")
 		if now := freeBytes(t, mount); now < free-receipts {
 			t.Errorf("%d bytes are free, before it was %d", now, free)
 		}
@@ -98,6 +78,33 @@ func TestTheDiskIsFull(t *testing.T) {
 			t.Errorf("got %+v, %v", images, err)
 		}
 	})
+	d.sub("into the reserve", func(t *testing.T) {
+		d.end(syscall.SIGTERM)
+		d.Flags = []string{"--disk-reserve", "24"}
+		d.start()
+		_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "big", Image: "box"}, nil)
+		wantError(t, err, api.CodeNoSpace, "create snapshot big", "MiB are free, of which 24 MiB stay in reserve", "store_full")
+		wantError(t, d.importPython(t), api.CodeNoSpace, "import image python-numpy", "24 MiB stay in reserve", "store_full")
+	})
+}
+
+// importPython imports the image with Python, and returns the error.
+func (d *daemon) importPython(t *testing.T) error {
+	t.Helper()
+	img, err := image.OpenDir(pythonDir(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.CloseWithError(img.Export(t.Context(), w, nil))
+	}()
+	_, err = d.c.ImportImage(t.Context(), "python-numpy", "", r)
+	r.Close()
+	<-done
+	return err
 }
 
 // receipts is space for the receipts of failures, which are written meanwhile.
