@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -205,8 +206,9 @@ func TestARefusedTreeIsNotSentWhole(t *testing.T) {
 }
 
 func TestWhatTheSourceDeniesIsTold(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("nothing is denied to root") // the agent's tests have a user
+	if os.Getuid() == 0 { // root may read everything
+		asOrdinaryUser(t)
+		return
 	}
 	bothWays(t, func(t *testing.T, cp func(string, string, client.CopyOptions) error) {
 		from, to := t.TempDir(), t.TempDir()
@@ -219,6 +221,31 @@ func TestWhatTheSourceDeniesIsTold(t *testing.T) {
 		}
 		wantTree(t, to, map[string]string{"copy/a": "a"})
 	})
+}
+
+// asOrdinaryUser runs the test once more, in a process of a user without privileges.
+func asOrdinaryUser(t *testing.T) {
+	t.Helper()
+	const user = 65534
+	dir, err := os.MkdirTemp("", "ordinary-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = errors.Join(os.Chown(dir, user, user), os.WriteFile(dir+"/tests", self, 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), dir+"/tests", "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("as an ordinary user: %v\n%s", err, out)
+	}
 }
 
 // treeGuest is an agent for trees with any content.
