@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,16 +38,35 @@ func isMissing(dir string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// remove removes the directories, unless another daemon uses one meanwhile.
+// remove removes the directories, unless another daemon uses one meanwhile. Files of other programs
+// stay, with the directories above them: an image build may have begun in the data directory.
 func (r residue) remove() {
 	for _, dir := range r.dirs {
 		if !locked(dir) {
-			_ = os.RemoveAll(dir)
+			removeStarted(dir)
 		}
 	}
 	for _, dir := range r.parents {
 		_ = os.Remove(dir) // if it is empty
 	}
+}
+
+// startedFiles are the files of a daemon that has not started completely.
+var startedFiles = []string{"lock", "forkd-run", "events.boot"}
+
+// removeStarted removes the files and directories of such a daemon below dir, and dir.
+func removeStarted(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case e.IsDir():
+			removeStarted(path)
+		case slices.Contains(startedFiles, e.Name()), strings.HasPrefix(e.Name(), "audit."), e.Type() == os.ModeSocket:
+			_ = os.Remove(path)
+		}
+	}
+	_ = os.Remove(dir) // if it is empty
 }
 
 // locked reports whether a daemon holds a directory.

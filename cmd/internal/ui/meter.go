@@ -19,7 +19,6 @@ type Meter struct {
 	mu   sync.Mutex // guards the fields below
 	done int64
 	all  int64 // 0: not known
-
 }
 
 // Meter starts a display. words formats the progress. all is 0 while it is not known.

@@ -103,6 +103,9 @@ func (u *unpacker) run(parent Target, base string) error {
 			}
 			return nil
 		}
+		if u.entries++; u.bounds.Entries > 0 && u.entries > u.bounds.Entries {
+			return fmt.Errorf("the tree has more than %d files, links and directories", u.bounds.Entries)
+		}
 		if err := u.entry(h); err != nil {
 			return err
 		}
@@ -174,9 +177,6 @@ func (u *unpacker) root(h *tar.Header, parent Target, base string) error {
 func (u *unpacker) entry(h *tar.Header) error {
 	if h.PAXRecords[recordNote] != "" {
 		return u.note(h)
-	}
-	if u.entries++; u.bounds.Entries > 0 && u.entries > u.bounds.Entries {
-		return fmt.Errorf("the tree has more than %d files, links and directories", u.bounds.Entries)
 	}
 	dir, err := u.enter(h.Name)
 	if err != nil {
@@ -279,9 +279,6 @@ func (u *unpacker) took(name string, err error) error {
 
 // note reads a note about a file that was not sent.
 func (u *unpacker) note(h *tar.Header) error {
-	if u.entries++; u.bounds.Entries > 0 && u.entries > u.bounds.Entries {
-		return fmt.Errorf("the tree has more than %d files, links and directories", u.bounds.Entries)
-	}
 	text := h.PAXRecords[recordText]
 	switch kind := h.PAXRecords[recordNote]; kind {
 	case noteSkipped:
@@ -365,13 +362,10 @@ func (c *Content) offset() (int64, error) {
 // write copies n bytes. It distinguishes an error of the stream from one of the file.
 func (c *Content) write(f io.Writer, n int64) error {
 	in := &reading{r: c.u.in, tally: c.u.tally}
-	got, err := io.CopyN(f, in, n)
-	switch {
-	case in.err != nil:
+	_, err := io.CopyN(f, in, n)
+	if in.err != nil {
 		c.err = broken(in.err)
 		return c.err
-	case err == nil || got == n:
-		return err
 	}
 	return err
 }
