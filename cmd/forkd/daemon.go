@@ -83,8 +83,8 @@ func printDaemon(a *app, st daemonStatus) error {
 func newDaemonStopCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
-		Short: "Stop the daemon of this host; sandboxes run on",
-		Long: "Stop the daemon of this host, and wait for its end. Sandboxes run on, and the next daemon takes them over,\n" +
+		Short: "Stop the daemon of this host; sandboxes keep running",
+		Long: "Stop the daemon of this host, and wait for its end. Sandboxes keep running, and the next daemon adopts them,\n" +
 			"unless it was started with --kill-on-stop.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -100,7 +100,7 @@ func newDaemonStopCommand(a *app) *cobra.Command {
 				return err
 			}
 			if n := st.Sandboxes; n > 0 {
-				a.Note("sandboxes that ran: %d; they run on unless it had --kill-on-stop, and the next daemon takes them over", n)
+				a.Note("sandboxes that ran: %d; they keep running unless it had --kill-on-stop, and the next daemon adopts them", n)
 			}
 			st.State = daemonStopped
 			return saidDaemon(a, st, fmt.Sprintf("daemon %d is stopped", st.PID))

@@ -54,7 +54,7 @@ func (e *machineEnd) settle(ctx context.Context, cmd *cobra.Command, m *applianc
 	case err != nil && ctx.Err() != nil:
 		return err
 	case err != nil:
-		return e.mayEnd(cmd, m, fmt.Sprintf("the daemon in machine %s does not tell which sandboxes run in it (%v)",
+		return e.mayEnd(cmd, m, fmt.Sprintf("the daemon in machine %s does not list its sandboxes (%v)",
 			m.Name, err), false)
 	case len(ids) == 0:
 		return nil
@@ -188,7 +188,7 @@ func (e *machineEnd) after(ctx context.Context, m *appliance.Appliance) {
 		c.Close()
 	}
 	if went := before - len(e.paused); went > 0 {
-		e.app.Note("%d of %d paused sandboxes go on", went, before)
+		e.app.Note("resumed %d of %d sandboxes", went, before)
 	}
 	e.tellPaused(m)
 }
@@ -202,5 +202,5 @@ func (e *machineEnd) tellPaused(m *appliance.Appliance) {
 	if m.Name != appliance.DefaultName {
 		with = " --machine-name " + m.Name
 	}
-	e.app.Note("paused: %s; `forkd resume%s ID` lets one go on", strings.Join(e.paused, ", "), with)
+	e.app.Note("paused: %s; `forkd resume%s ID` resumes one", strings.Join(e.paused, ", "), with)
 }

@@ -19,7 +19,7 @@ func newMachineStopCommand(name *machineName) *cobra.Command {
 		Use:   "stop",
 		Short: "Power the machine off; its data disk stays",
 		Long: "Power the machine off; its data disk stays. Sandboxes that run in it are counted, and you are asked what\n" +
-			"becomes of them: paused ones go on after the next start with `forkd resume`. Without a terminal say --pause or --yes.",
+			"becomes of them: after the next start, `forkd resume` resumes paused ones. Without a terminal say --pause or --yes.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, err := name.existing()
