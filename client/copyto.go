@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/forkd/forkd/internal/guest/treetar"
 )
 
 // CopyTo copies a file or a directory into a sandbox. If the target is a directory, CopyTo creates
@@ -80,23 +82,10 @@ func (u *uploader) add(ctx context.Context, source, target string) error {
 	case st.Mode()&fs.ModeSymlink != 0:
 		return u.tally.took(u.link(ctx, source, target))
 	case !st.Mode().IsRegular():
-		u.opt.skip(source, "it is "+special(st.Mode()))
+		u.opt.skip(source, "it is "+treetar.Special(st.Mode()))
 		return nil
 	}
 	return u.tally.took(u.file(ctx, source, target, st))
-}
-
-// special returns the name of a file type excluded from copies.
-func special(m fs.FileMode) string {
-	switch {
-	case m&fs.ModeNamedPipe != 0:
-		return "a FIFO"
-	case m&fs.ModeSocket != 0:
-		return "a socket"
-	case m&fs.ModeDevice != 0:
-		return "a device"
-	}
-	return "neither a file nor a directory"
 }
 
 func (u *uploader) file(ctx context.Context, source, target string, st fs.FileInfo) error {

@@ -119,7 +119,7 @@ func (p place) inTheWay(wanted string, st fs.FileInfo) error {
 	case st.Mode().IsRegular():
 		is = "a file"
 	default:
-		is = special(st.Mode())
+		is = treetar.Special(st.Mode())
 	}
 	return fmt.Errorf("%s should become %s but is %s; remove it first, or copy to another place", p.shown, wanted, is)
 }

@@ -94,15 +94,15 @@ func (p *packer) add(at, name string) error {
 	case st.Mode()&fs.ModeSymlink != 0:
 		return p.link(at, name, st)
 	case !st.Mode().IsRegular():
-		why := "it is " + special(st.Mode())
+		why := "it is " + Special(st.Mode())
 		p.tally.skipped(name, why)
 		return p.note(name, noteSkipped, why)
 	}
 	return p.file(at, name, st)
 }
 
-// special returns the type of a file that is not copied.
-func special(m fs.FileMode) string {
+// Special returns the type of a file that is not copied, for people: "a FIFO".
+func Special(m fs.FileMode) string {
 	switch {
 	case m&fs.ModeNamedPipe != 0:
 		return "a FIFO"
