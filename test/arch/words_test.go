@@ -70,7 +70,8 @@ var goneWords = []goneWord{
 }
 
 // keyAndLogFiles are where logs are rotated, or keys.
-var keyAndLogFiles = []string{"internal/machine/appliance", "internal/domain/keys", "internal/api/httpapi", "api", "client", "cmd/forkd"}
+var keyAndLogFiles = []string{"internal/machine/appliance", "internal/domain/keys", "internal/api/httpapi", "api", "client", "cmd/forkd",
+	"test/contract"}
 
 // memfdFiles are where files are sealed as memfd_create(2) has it.
 var memfdFiles = []string{"internal/vm/vmctl/wire", "internal/vm/startgate", "internal/net/netd/control"}

@@ -1,29 +1,20 @@
 // Package clitest runs test scripts for forkd and forkd-bench. The scripts run the real program
 // against the real HTTP server over the fake engine. Each script has its own daemon. The caller
-// adds commands to the built-in command code. The trap: the socket is outside the script's work
-// directory, because the directory's path may be too long for a socket.
+// adds commands to the built-in command code.
 package clitest
 
 import (
-	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakedaemon"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
-	"github.com/forkd/forkd/internal/domain/audit"
-	"github.com/forkd/forkd/internal/domain/keys"
-	"github.com/forkd/forkd/internal/domain/tenancy"
 )
 
 // Token is the daemon's token.
-const Token = "0123456789abcdef0123456789abcdef"
+const Token = fakedaemon.Token
 
 // Program is the program that scripts test.
 type Program struct {
@@ -73,54 +64,13 @@ func (p Program) setUp(env *testscript.Env) error {
 
 // serve starts a daemon that ends with the script.
 func serve(env *testscript.Env, names []string) (Daemon, error) {
-	images := fakeengine.NewImages(names...)
-	engine := fakeengine.New(images)
-	dir, err := os.MkdirTemp("", "forkd-cli-") // short, for the socket
+	d, err := fakedaemon.Start(names...)
 	if err != nil {
 		return Daemon{}, err
 	}
-	record, err := audit.Open(audit.Config{Path: filepath.Join(dir, "audit.log")})
-	if err != nil {
-		return Daemon{}, err
-	}
-	env.Setenv("AUDIT_LOG", record.Path())
-	store, err := keys.Open(keys.Config{Path: filepath.Join(dir, "keys.json")})
-	if err != nil {
-		return Daemon{}, err
-	}
-	published, err := tenancy.OpenPublished(filepath.Join(dir, "published.json"))
-	if err != nil {
-		return Daemon{}, err
-	}
-	weights, err := tenancy.OpenWeights(filepath.Join(dir, "tenants.json"), func(string, int) error { return nil })
-	if err != nil {
-		return Daemon{}, err
-	}
-	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Audit: record,
-		AuditFile: record.Path(), Keys: store, Published: published, Weights: weights,
-		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}})
-	var listeners []httpapi.Listener
-	for _, address := range []string{"unix://" + filepath.Join(dir, "s"), "tcp://127.0.0.1:0"} {
-		l, err := httpapi.Binding{Token: Token, Keys: store}.Listen(context.Background(), address)
-		if err != nil {
-			return Daemon{}, err
-		}
-		listeners = append(listeners, l)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = server.Run(ctx, listeners, 100*time.Millisecond)
-	}()
-	env.Defer(func() {
-		stop()
-		<-ended
-		engine.Close()
-		_ = record.Close(time.Minute)
-		os.RemoveAll(dir)
-	})
-	return Daemon{engine, listeners[0].URL, listeners[1].URL}, nil
+	env.Setenv("AUDIT_LOG", d.AuditLog)
+	env.Defer(d.Close)
+	return Daemon{d.Engine, d.Unix, d.TCP}, nil
 }
 
 // expectCode runs the program and compares its exit code: code 3 forkd kill sb-none.

@@ -70,7 +70,7 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 		res.Tag = fmt.Sprintf("branch-%s-%d", req.SandboxID, e.branches)
 	}
 	if _, taken := e.snapshots[res.Tag]; taken {
-		return sandbox.BranchResult{}, fmt.Errorf("tag %s exists: %w", res.Tag, sandbox.ErrConflict)
+		return sandbox.BranchResult{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonTagTaken, "tag %s exists", res.Tag)
 	}
 	e.snapshots[res.Tag] = e.branchedLocked(b, req, res)
 	base, _ := b.info.Base()

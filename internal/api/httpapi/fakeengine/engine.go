@@ -153,7 +153,7 @@ func free(e *Engine, tag string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, taken := e.snapshots[tag]; taken {
-		return fmt.Errorf("tag exists: %w", sandbox.ErrConflict)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonTagTaken, "tag exists")
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (s *Images) GetImage(_ context.Context, name string) (httpapi.Image, error)
 	defer s.mu.Unlock()
 	i, ok := s.all[name]
 	if !ok {
-		return i, fmt.Errorf("image %s %w", name, sandbox.ErrNotFound)
+		return i, sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonImageNotFound, "image %s not found", name)
 	}
 	return i, nil
 }

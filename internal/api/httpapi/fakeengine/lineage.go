@@ -29,7 +29,7 @@ func (l *lines) snapshotLocked(tag string) (sandbox.SnapshotInfo, error) {
 	}
 	info, ok := l.snapshots[tag]
 	if !ok {
-		return info, fmt.Errorf("snapshot %s %w", tag, sandbox.ErrNotFound)
+		return info, sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonSnapshotNotFound, "snapshot %s not found", tag)
 	}
 	return l.relateLocked(info), nil
 }

@@ -1,0 +1,100 @@
+// Package fakedaemon serves the real REST API over the fake engine, on a Unix socket and a TCP
+// port. Tests of clients in other processes use it: the command line and the SDKs. The trap: the
+// socket is in a directory of its own, because the path of a test's directory may be too long for
+// a socket.
+package fakedaemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/domain/audit"
+	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/tenancy"
+	"github.com/forkd/forkd/internal/domain/workspace"
+)
+
+// Token is the daemon's token.
+const Token = "0123456789abcdef0123456789abcdef"
+
+// Daemon is a running daemon.
+type Daemon struct {
+	Engine   *fakeengine.Engine // fake engine behind both addresses
+	Unix     string             // URL of its socket, which needs no token
+	TCP      string             // URL, which needs Token
+	AuditLog string             // path
+
+	dir    string
+	record *audit.Log
+	stop   context.CancelFunc
+	ended  chan struct{}
+}
+
+// Start starts a daemon with the named images. The caller closes it.
+func Start(images ...string) (*Daemon, error) {
+	fakes := fakeengine.NewImages(images...)
+	d := &Daemon{Engine: fakeengine.New(fakes), ended: make(chan struct{})}
+	var err error
+	if d.dir, err = os.MkdirTemp("", "forkd-fake-"); err != nil {
+		return nil, err
+	}
+	options, err := d.options()
+	if err != nil {
+		return nil, err
+	}
+	options.Images = fakes
+	server := httpapi.New(options)
+	var listeners []httpapi.Listener
+	for _, address := range []string{"unix://" + filepath.Join(d.dir, "s"), "tcp://127.0.0.1:0"} {
+		l, err := httpapi.Binding{Token: Token, Keys: options.Keys}.Listen(context.Background(), address)
+		if err != nil {
+			return nil, err
+		}
+		listeners = append(listeners, l)
+	}
+	d.Unix, d.TCP = listeners[0].URL, listeners[1].URL
+	ctx, stop := context.WithCancel(context.Background())
+	d.stop = stop
+	go func() {
+		defer close(d.ended)
+		_ = server.Run(ctx, listeners, 100*time.Millisecond)
+	}()
+	return d, nil
+}
+
+// options opens the daemon's files.
+func (d *Daemon) options() (httpapi.Options, error) {
+	o := httpapi.Options{Engine: d.Engine, Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}}
+	var err error
+	if d.record, err = audit.Open(audit.Config{Path: filepath.Join(d.dir, "audit.log")}); err != nil {
+		return o, err
+	}
+	d.AuditLog = d.record.Path()
+	o.Audit, o.AuditFile = d.record, d.AuditLog
+	if o.Keys, err = keys.Open(keys.Config{Path: filepath.Join(d.dir, "keys.json")}); err != nil {
+		return o, err
+	}
+	if o.Published, err = tenancy.OpenPublished(filepath.Join(d.dir, "published.json")); err != nil {
+		return o, err
+	}
+	o.Weights, err = tenancy.OpenWeights(filepath.Join(d.dir, "tenants.json"), func(string, int) error { return nil })
+	if err != nil {
+		return o, err
+	}
+	o.Workspaces, err = workspace.Open(filepath.Join(d.dir, "workspaces.json"), time.Now)
+	return o, err
+}
+
+// Close stops the daemon and removes its files.
+func (d *Daemon) Close() {
+	d.stop()
+	<-d.ended
+	d.Engine.Close()
+	_ = d.record.Close(time.Minute)
+	os.RemoveAll(d.dir)
+}

@@ -1,0 +1,282 @@
+package contract
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// cli makes calls with the program forkd.
+type cli struct{ program, url, token string }
+
+// command is a run of the program for a call.
+type command struct {
+	args  []string
+	stdin string
+	// answer converts the output. If nil, the output is JSON.
+	answer func(out output) any
+}
+
+// output is the end of a run.
+type output struct {
+	stdout, stderr string
+	code           int
+}
+
+func (c cli) Call(ctx context.Context, op string, args map[string]any) (any, error) {
+	build, ok := commands()[op]
+	if !ok {
+		return nil, errNoCall
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := build(arguments(args))
+	out, err := c.run(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	program := op == "exec" || op == "agent.exec" // their exit code is the guest's
+	if cmd.answer != nil && (out.code == 0 || program) && !strings.Contains(out.stderr, `"code"`) {
+		return normal(cmd.answer(out)), nil
+	}
+	if out.code != 0 {
+		return nil, cliFailure(out)
+	}
+	var v any
+	if err := json.Unmarshal([]byte(out.stdout), &v); err != nil {
+		return nil, fmt.Errorf("forkd %s: %w: %s", strings.Join(cmd.args, " "), err, out.stdout)
+	}
+	return v, nil
+}
+
+func (c cli) run(ctx context.Context, of command) (output, error) {
+	args := append([]string{"--url", c.url, "--token", c.token, "--json"}, of.args...)
+	cmd := exec.CommandContext(ctx, c.program, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(of.stdin), &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return output{}, err
+	}
+	return output{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}, nil
+}
+
+// cliFailure reads the error, which is the last line on standard error.
+func cliFailure(out output) error {
+	lines := strings.Split(strings.TrimSpace(out.stderr), "\n")
+	var f struct{ Error, Code, Reason, Hint string }
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &f); err != nil {
+		return fmt.Errorf("forkd ended with %d: %s", out.code, out.stderr)
+	}
+	return &Failure{Code: f.Code, Reason: f.Reason, Hint: f.Hint, Text: f.Error}
+}
+
+// commands are the program's commands by operation. Operations without a command are absent.
+func commands() map[string]func(arguments) command {
+	all := map[string]func(arguments) command{}
+	for _, some := range []map[string]func(arguments) command{
+		listCommands(), snapshotCommands(), sandboxCommands(), guestCommands(),
+	} {
+		for op, c := range some {
+			all[op] = c
+		}
+	}
+	return all
+}
+
+// plain is a command with JSON output and fixed arguments.
+func plain(args ...string) func(arguments) command {
+	return func(arguments) command { return command{args: args} }
+}
+
+// of is a command about one object.
+func of(parameter string, args ...string) func(arguments) command {
+	return func(a arguments) command { return command{args: append(args[:len(args):len(args)], a.text(parameter))} }
+}
+
+// field returns one field of a JSON object.
+func field(name string) func(output) any {
+	return func(o output) any {
+		var v map[string]any
+		_ = json.Unmarshal([]byte(o.stdout), &v)
+		return v[name]
+	}
+}
+
+// lines decodes a JSON value per line.
+func lines(o output) any {
+	list := []any{}
+	for line := range strings.Lines(o.stdout) {
+		var v any
+		if json.Unmarshal([]byte(line), &v) == nil {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// nothing is the answer of a call that returns none.
+func nothing(output) any { return nil }
+
+func listCommands() map[string]func(arguments) command {
+	return map[string]func(arguments) command{
+		"version":  func(arguments) command { return command{args: []string{"version"}, answer: field("daemon")} },
+		"capacity": plain("capacity"),
+		"audit": func(a arguments) command {
+			return command{args: []string{"audit", "--action", a.text("action"), "--limit", a.text("limit")}, answer: lines}
+		},
+		"verify-audit":   plain("audit", "verify"),
+		"list-images":    plain("image", "ls"),
+		"list-sandboxes": plain("ps"),
+		"list-snapshots": plain("snapshot", "ls"),
+		"list-pools":     plain("pool"),
+		"list-keys":      plain("key", "ls"),
+		"delete-image": func(a arguments) command {
+			return command{args: []string{"image", "rm", a.text("name")}, answer: nothing}
+		},
+		"collect-layers": plain("store", "gc", "--dry-run"),
+		"create-key": func(a arguments) command {
+			body, _ := a["body"].(map[string]any)
+			args := []string{"key", "create", fmt.Sprint(body["name"])}
+			if tenant, ok := body["tenant"]; ok {
+				args = append(args, "--tenant", fmt.Sprint(tenant))
+			}
+			for _, scope := range body["scopes"].([]any) {
+				args = append(args, "--scope", fmt.Sprint(scope))
+			}
+			return command{args: args}
+		},
+		"tenant": of("tenant", "tenant", "weight"),
+		"set-tenant": func(a arguments) command {
+			return command{args: []string{"tenant", "weight", a.text("tenant"), bodyText(a, "cpu_weight")}}
+		},
+	}
+}
+
+// bodyText returns a field of the body as text.
+func bodyText(a arguments, name string) string {
+	body, _ := a["body"].(map[string]any)
+	return arguments(body).text(name)
+}
+
+func snapshotCommands() map[string]func(arguments) command {
+	return map[string]func(arguments) command{
+		"snapshot-info":    of("tag", "snapshot", "info"),
+		"verify-snapshot":  of("tag", "snapshot", "verify"),
+		"snapshot-receipt": of("tag", "inspect"),
+		"diff-snapshots": func(a arguments) command {
+			return command{args: []string{"snapshot", "diff", a.tag(), a.text("other")}}
+		},
+		"compact-snapshot": func(a arguments) command {
+			return command{args: []string{"snapshot", "compact", a.tag(), "--to", bodyText(a, "to")}}
+		},
+		"delete-snapshot": func(a arguments) command {
+			return command{args: []string{"snapshot", "rm", a.tag()}, answer: nothing}
+		},
+		"publish-snapshot": func(a arguments) command {
+			args := []string{"snapshot", "publish", a.tag()}
+			if bodyText(a, "public") == "false" {
+				args = append(args, "--undo")
+			}
+			return command{args: args}
+		},
+		"set-pool": func(a arguments) command {
+			return command{args: []string{"pool", a.tag(), bodyText(a, "size")}, answer: nothing}
+		},
+		"create-snapshot": func(a arguments) command {
+			args := []string{"snapshot", "create", "--tag", bodyText(a, "tag")}
+			if from := bodyText(a, "from"); from != "" {
+				args = append(args, "--from", from, "--exec", "echo made")
+			} else {
+				args = append(args, "--image", bodyText(a, "image"))
+			}
+			return command{args: args}
+		},
+	}
+}
+
+func sandboxCommands() map[string]func(arguments) command {
+	return map[string]func(arguments) command{
+		"fork": func(a arguments) command {
+			args := []string{"fork", bodyText(a, "snapshot_tag")}
+			if n := bodyText(a, "n"); n != "" {
+				args = append(args, "--count", n)
+			}
+			return command{args: args}
+		},
+		"kill-sandbox": func(a arguments) command {
+			args := []string{"kill", a.id()}
+			if a.is("tree") {
+				args = append(args, "--tree")
+			}
+			return command{args: args, answer: nothing}
+		},
+		"branch": func(a arguments) command {
+			args := []string{"branch", a.id()}
+			if tag := bodyText(a, "tag"); tag != "" {
+				args = append(args, "--tag", tag)
+			}
+			if n := bodyText(a, "n"); n != "" {
+				args = append(args, "--count", n)
+			}
+			return command{args: args}
+		},
+		"rollback": func(a arguments) command {
+			return command{args: []string{"rollback", a.id(), bodyText(a, "snapshot_tag")}}
+		},
+		"pause":  of("id", "pause"),
+		"resume": of("id", "resume"),
+		"set-life": func(a arguments) command {
+			ttl := bodyText(a, "ttl_secs") + "s"
+			return command{args: []string{"extend", a.id(), "--ttl", ttl, "--at-end", bodyText(a, "at_end")}}
+		},
+		"sandbox-receipt": of("id", "inspect"),
+		"list-receipts":   of("sandbox", "inspect", "--all"),
+		"sandbox-console": func(a arguments) command {
+			return command{args: []string{"logs", a.id()}, answer: field("console")}
+		},
+		"network-flows": of("id", "net", "ps"),
+		"network-log": func(a arguments) command {
+			return command{args: []string{"net", "log", a.id()}, answer: lines}
+		},
+	}
+}
+
+func guestCommands() map[string]func(arguments) command {
+	program := func(o output) any {
+		return map[string]any{"stdout": o.stdout, "stderr": o.stderr, "exit_code": o.code}
+	}
+	run := func(id string, list any, stdin string) command {
+		args := []string{"exec", id}
+		if stdin != "" {
+			args = []string{"exec", "-i", id}
+		}
+		args = append(args, "--")
+		for _, arg := range list.([]any) {
+			args = append(args, fmt.Sprint(arg))
+		}
+		return command{args: args, stdin: stdin, answer: program}
+	}
+	return map[string]func(arguments) command{
+		"exec": func(a arguments) command {
+			body, _ := a["body"].(map[string]any)
+			return run(a.id(), body["args"], "")
+		},
+		"agent.exec": func(a arguments) command { return run(a.id(), a["args"], a.text("stdin")) },
+		"eval":       func(a arguments) command { return command{args: []string{"eval", a.id(), bodyText(a, "code")}} },
+		"agent.write": func(a arguments) command {
+			to := a.id() + ":" + a.text("path")
+			return command{args: []string{"cp", "-", to}, stdin: a.text("content"), answer: nothing}
+		},
+		"agent.read": func(a arguments) command {
+			from := a.id() + ":" + a.text("path")
+			return command{args: []string{"cp", from, "-"}, answer: func(o output) any { return o.stdout }}
+		},
+	}
+}
