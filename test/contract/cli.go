@@ -44,7 +44,7 @@ func (c cli) Call(ctx context.Context, op string, args map[string]any) (any, err
 	if cmd.answer != nil && (out.code == 0 || program) && !strings.Contains(out.stderr, `"code"`) {
 		return normal(cmd.answer(out)), nil
 	}
-	if out.code != 0 {
+	if out.code != 0 && out.stderr != "" { // eval ends with the code of the guest
 		return nil, cliFailure(out)
 	}
 	var v any

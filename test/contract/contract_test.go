@@ -1,85 +1,13 @@
 package contract
 
 import (
-	"context"
-	"fmt"
-	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/api/httpapi/fakedaemon"
 )
-
-const (
-	scenarioDir = "../../sdk/contract"
-	openAPI     = "../../api/openapi.json"
-)
-
-// place is a daemon that scenarios run over.
-type place struct {
-	kind       string // fake or real
-	url, token string
-	short      bool // only the short scenarios
-}
-
-// clientUnderTest is one of the clients.
-type clientUnderTest struct {
-	name  string
-	start func(t *testing.T, p place) Driver
-	// lacks lists the calls that the client cannot make.
-	lacks []string
-}
-
-func clients() []clientUnderTest {
-	return []clientUnderTest{
-		{"rest", func(t *testing.T, p place) Driver {
-			ops, err := operations(openAPI)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return rest{p.url, p.token, ops}
-		}, []string{"agent.exec"}}, // the Connect protocol is not plain JSON
-		{"go", func(t *testing.T, p place) Driver {
-			c, err := client.New(client.Options{URL: p.url, Token: p.token})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { c.Close() })
-			return goClient{c}
-		}, nil},
-		{"cli", func(t *testing.T, p place) Driver { return cli{program(t), p.url, p.token} }, []string{
-			"health", "metrics", "get-image", "head-image", "import-image", "get-sandbox", "sandbox-memory", "ping", "events",
-			"get-network", "set-network", "connect-port-get", "rotate-key", "revoke-key",
-			"create-workspace", "list-workspaces", "get-workspace", "suspend-workspace", "resume-workspace", "delete-workspace",
-		}},
-	}
-}
-
-// program builds forkd.
-func program(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "forkd")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/forkd").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return path
-}
-
-func scenarios(t *testing.T) []Scenario {
-	t.Helper()
-	all, err := Load(scenarioDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
 
 // TestEveryOperationHasAScenario fails for a new route without a scenario.
 func TestEveryOperationHasAScenario(t *testing.T) {
@@ -109,7 +37,10 @@ func TestEveryOperationHasAScenario(t *testing.T) {
 	}
 }
 
-// TestOverTheFakeEngine runs every scenario through every client that is installed.
+// parent is the snapshot that the scenarios fork.
+const parent = "contract-parent"
+
+// TestOverTheFakeEngine runs every scenario through every client, each with a daemon of its own.
 func TestOverTheFakeEngine(t *testing.T) {
 	for _, c := range clients() {
 		t.Run(c.name, func(t *testing.T) {
@@ -118,153 +49,18 @@ func TestOverTheFakeEngine(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(d.Close)
-			p := place{kind: "fake", url: strings.Replace(d.TCP, "tcp://", "http://", 1), token: fakedaemon.Token}
-			run(t, c, p)
+			url := strings.Replace(d.TCP, "tcp://", "http://", 1)
+			run(t, c, Daemon{URL: url, Token: fakedaemon.Token, Parent: parent, Fake: true})
 		})
 	}
 }
 
-// TestOverADaemon runs the scenarios over the daemon that the environment names, for work on a
-// client: FORKD_CONTRACT_URL, FORKD_CONTRACT_TOKEN.
+// TestOverADaemon runs the scenarios over the daemon of the environment. test/e2b runs the short
+// ones over VMs.
 func TestOverADaemon(t *testing.T) {
 	url := os.Getenv("FORKD_CONTRACT_URL")
 	if url == "" {
-		t.Skip("FORKD_CONTRACT_URL is not set")
+		return // for work on a client
 	}
-	for _, c := range clients() {
-		t.Run(c.name, func(t *testing.T) {
-			p := place{kind: "real", url: url, token: os.Getenv("FORKD_CONTRACT_TOKEN")}
-			run(t, c, p)
-		})
-	}
-}
-
-// parent is the snapshot that the scenarios fork.
-const parent = "contract-parent"
-
-// run runs the scenarios of a place through one client.
-func run(t *testing.T, c clientUnderTest, p place) {
-	prepare(t, p)
-	d := c.start(t, p)
-	for _, s := range scenarios(t) {
-		if s.Only != "" && s.Only != p.kind || p.short && !s.Short {
-			continue
-		}
-		t.Run(s.Name, func(t *testing.T) { s.run(t, d, c.lacks) })
-	}
-}
-
-// prepare makes the parent, and removes leftovers of an earlier run.
-func prepare(t *testing.T, p place) {
-	t.Helper()
-	c, err := client.New(client.Options{URL: p.url, Token: p.token})
-	if err != nil {
-		t.Fatal(err)
-	}
-	clean := func() {
-		_ = client.Workspaces{Client: c}.Delete(context.Background(), "contract-ws")
-		for _, tag := range []string{"contract-branch", "contract-derived", "contract-flat"} {
-			_ = c.DeleteSnapshot(context.Background(), tag, client.DeleteOptions{Force: true})
-		}
-	}
-	clean()
-	t.Cleanup(clean)
-	t.Cleanup(func() { c.Close() })
-	if _, err := c.Snapshot(t.Context(), parent); err == nil {
-		return
-	}
-	if _, err := c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: parent, Image: "python-numpy"}, nil); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// run makes the calls of a scenario in order, and stops at the first that differs.
-func (s Scenario) run(t *testing.T, d Driver, lacks []string) {
-	values := saved{"snapshot": parent}
-	defer s.end(d, values)
-	for i, step := range s.Steps {
-		until := time.Now().Add(time.Minute)
-		for {
-			err := step.run(t.Context(), d, values)
-			if err == errNoCall && slices.Contains(lacks, step.Call) {
-				break
-			}
-			if err == nil {
-				break
-			}
-			if !step.Retry || time.Now().After(until) {
-				t.Fatalf("step %d, %s: %v", i+1, step.Call, err)
-			}
-			time.Sleep(200 * time.Millisecond) // elapses: polls a daemon of another process
-		}
-	}
-}
-
-// end kills the sandboxes of a scenario, which may have stopped early. Their names in Save begin
-// with "sandbox".
-func (s Scenario) end(d Driver, values saved) {
-	for name, id := range values {
-		if strings.HasPrefix(name, "sandbox") && fmt.Sprint(id) != "" {
-			_, _ = d.Call(context.Background(), "kill-sandbox", map[string]any{"id": id})
-		}
-	}
-}
-
-func (s Step) run(ctx context.Context, d Driver, values saved) error {
-	args, _ := values.fill(s.Args).(map[string]any)
-	got, err := d.Call(ctx, s.Call, args)
-	if s.Error != nil {
-		return s.Error.match(err)
-	}
-	if err != nil {
-		return err
-	}
-	for path, want := range s.Expect {
-		v, err := find(got, path)
-		if err != nil {
-			return fmt.Errorf("%w, in the answer %s", err, brief(got))
-		}
-		if err := match(v, values.fill(want)); err != nil {
-			return fmt.Errorf("%s %w, in the answer %s", path, err, brief(got))
-		}
-	}
-	for name, path := range s.Save {
-		if values[name], err = find(got, path); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// match compares a call's error with the expected one.
-func (e ExpectedError) match(err error) error {
-	if err == errNoCall {
-		return err
-	}
-	f, ok := err.(*Failure)
-	if !ok {
-		return fmt.Errorf("ended with %v, want error %s", err, e.Code)
-	}
-	if f.Code != e.Code || e.Reason != "" && f.Reason != e.Reason {
-		return fmt.Errorf("failed with %s %s (%s), want %s %s", f.Code, f.Reason, f.Text, e.Code, e.Reason)
-	}
-	if f.Class != "" && f.Class != className(f.Code) {
-		return fmt.Errorf("failed with class %s, want %s", f.Class, className(f.Code))
-	}
-	if f.Status != 0 && f.Status != api.Code(f.Code).Status() && f.Status != http.StatusOK {
-		return fmt.Errorf("failed with status %d, want %d", f.Status, api.Code(f.Code).Status())
-	}
-	return nil
-}
-
-// className returns the name of the SDKs' class for errors with a code.
-func className(code string) string {
-	if code == "timeout" {
-		return "GuestTimeoutError"
-	}
-	var b strings.Builder
-	for _, word := range strings.Split(code, "_") {
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
-	}
-	return b.String() + "Error"
+	Run(t, Daemon{URL: url, Token: os.Getenv("FORKD_CONTRACT_TOKEN"), Parent: parent})
 }

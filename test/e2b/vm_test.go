@@ -12,17 +12,22 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/testing/kvmtest"
+	"github.com/forkd/forkd/test/contract"
 	"github.com/forkd/forkd/test/harness"
 )
 
 // TestOverVMs runs the same programs, and the programs that need VMs, against the daemon of a
-// separate machine. The packages are on this host, like a user's.
+// separate machine. The packages are on this host, like a user's. The scenarios of the client
+// contract share the machine.
 func TestOverVMs(t *testing.T) {
 	m := harness.StartMachine(t, "-e2b")
 	m.Image(t, "python-numpy", "base")
 	t.Run("python", func(t *testing.T) { pythons(t, m) })
 	t.Run("node", func(t *testing.T) { nodes(t, m) })
 	t.Run("check", func(t *testing.T) { checks(t, m) })
+	t.Run("contract", func(t *testing.T) {
+		contract.Run(t, contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base", Short: true})
+	})
 }
 
 // bun is the npm package with bun's program for any x86-64.
