@@ -1,0 +1,1 @@
+"""The client. The synchronous package is generated from the asynchronous one."""

@@ -1,0 +1,136 @@
+"""Images, keys, tenants and workspaces."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from .. import models
+from .._codes import NotFoundError
+from .._decode import decode, encode
+from .connection import AsyncConnection, clean
+from .sandbox import AsyncSandbox
+
+
+class AsyncImages:
+    """The images that snapshots boot from."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def list(self) -> list[models.Image]:
+        """Lists the images."""
+        return [decode(models.Image, i) for i in await self._connection.call("GET", "/v1/images") or []]
+
+    async def get(self, name: str) -> models.Image:
+        """Describes an image."""
+        return decode(models.Image, await self._connection.call("GET", _path("images", name)))
+
+    async def has(self, name: str, digest: str) -> bool:
+        """Reports whether the daemon has the image with that digest."""
+        try:
+            return (await self.get(name)).digest == digest
+        except NotFoundError:
+            return False
+
+    async def remove(self, name: str) -> None:
+        """Removes an image."""
+        await self._connection.call("DELETE", _path("images", name))
+
+    async def import_(self, name: str, digest: str, archive: bytes | BinaryIO) -> models.Image:
+        """Sends an image as a tar archive."""
+        data = archive if isinstance(archive, bytes) else archive.read()
+        headers = {"Content-Type": "application/x-tar", "Forkd-Image-Digest": digest}
+        await self._connection.raw("PUT", _path("images", name), content=data, headers=headers, timeout=600)
+        return await self.get(name)
+
+
+class AsyncKeys:
+    """The keys of tenants. They need the operator's rights."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def list(self) -> list[models.Key]:
+        """Lists the keys, without their secrets."""
+        return [decode(models.Key, k) for k in await self._connection.call("GET", "/v1/keys") or []]
+
+    async def create(self, name: str, scopes: Iterable[str] = ("read", "run", "fork"), *, tenant: str | None = None,
+                     expires_secs: int | None = None, quotas: models.KeyQuotas | dict[str, Any] | None = None,
+                     **more: Any) -> models.NewKey:
+        """Makes a key. Its text is in the answer's ``key``, and nowhere else."""
+        body = clean({"name": name, "scopes": list(scopes), "tenant": tenant, "expires_secs": expires_secs,
+                      "quotas": encode(quotas), **more})
+        return decode(models.NewKey, await self._connection.call("POST", "/v1/keys", body=body))
+
+    async def revoke(self, key: str) -> models.Key:
+        """Ends a key, by its id."""
+        return decode(models.Key, await self._connection.call("DELETE", _path("keys", key)))
+
+    async def rotate(self, key: str, *, grace_secs: int = 0) -> models.NewKey:
+        """Gives a key another text. The old one is valid for grace_secs more."""
+        got = await self._connection.call("POST", _path("keys", key) + "/rotate", body={"grace_secs": grace_secs})
+        return decode(models.NewKey, got)
+
+
+class AsyncTenants:
+    """The tenants' shares of the host."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def get(self, name: str) -> models.Tenant:
+        """Describes a tenant."""
+        return decode(models.Tenant, await self._connection.call("GET", _path("tenants", name)))
+
+    async def set(self, name: str, *, cpu_weight: int) -> models.Tenant:
+        """Sets a tenant's share of CPU time where it is short, 1 to 10000."""
+        got = await self._connection.call("PUT", _path("tenants", name), body={"cpu_weight": cpu_weight})
+        return decode(models.Tenant, got)
+
+
+class AsyncWorkspaces:
+    """Sandboxes under lasting names."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def list(self) -> list[models.WorkspaceInfo]:
+        """Lists the workspaces."""
+        return [decode(models.WorkspaceInfo, w) for w in await self._connection.call("GET", "/v1/workspaces") or []]
+
+    async def create(self, name: str, snapshot: str, *, memory_limit_mib: int | None = None) -> models.WorkspaceInfo:
+        """Forks a sandbox and gives it a name."""
+        body = clean({"name": name, "snapshot_tag": snapshot, "memory_limit_mib": memory_limit_mib})
+        return decode(models.WorkspaceInfo, await self._connection.call("POST", "/v1/workspaces", body=body))
+
+    async def get(self, name: str) -> models.WorkspaceInfo:
+        """Describes a workspace."""
+        return decode(models.WorkspaceInfo, await self._connection.call("GET", _path("workspaces", name)))
+
+    async def sandbox(self, name: str) -> AsyncSandbox:
+        """Returns the sandbox of a running workspace."""
+        info = await self.get(name)
+        if not info.live_sandbox_id:
+            raise NotFoundError(f"the workspace {name} is {info.status}, and has no sandbox", hint="resume it first")
+        return AsyncSandbox(self._connection, info.live_sandbox_id)
+
+    async def suspend(self, name: str) -> models.WorkspaceInfo:
+        """Pauses a workspace's sandbox."""
+        return await self._post(name, "/suspend")
+
+    async def resume(self, name: str) -> models.WorkspaceInfo:
+        """Resumes a suspended workspace. A stale one gets another sandbox."""
+        return await self._post(name, "/resume")
+
+    async def delete(self, name: str) -> None:
+        """Ends a workspace and its sandbox."""
+        await self._connection.call("DELETE", _path("workspaces", name))
+
+    async def _post(self, name: str, rest: str) -> models.WorkspaceInfo:
+        got = await self._connection.call("POST", _path("workspaces", name) + rest, timeout=600)
+        return decode(models.WorkspaceInfo, got)
+
+
+def _path(kind: str, name: str) -> str:
+    return f"/v1/{kind}/{quote(name, safe='')}"

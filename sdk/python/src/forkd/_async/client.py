@@ -1,0 +1,179 @@
+"""The client of a daemon."""
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+from .. import models
+from .._address import find
+from .._decode import decode
+from ..errors import of_object
+from .admin import AsyncImages, AsyncKeys, AsyncTenants, AsyncWorkspaces
+from .connection import AsyncConnection
+from .sandbox import AsyncSandbox
+from .snapshot import AsyncForks, AsyncSnapshot, made
+from .connection import clean
+
+
+class AsyncForkd:
+    """A client of one daemon. It is safe for concurrent use; close it, or use it as a context manager.
+
+    Without ``url`` it finds the daemon as the command line does: FORKD_URL and FORKD_TOKEN, then the
+    daemon or the machine that the program ``forkd`` uses, which it starts if needed.
+    ``timeout`` is the limit in seconds of requests that should be quick.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, machine: str | None = None,
+                 timeout: float = 60, tls_fingerprint: str | None = None) -> None:
+        self._connection = AsyncConnection(find(url, token, machine, tls_fingerprint), timeout)
+
+    def __repr__(self) -> str:
+        return f"<Forkd {self.url}>"
+
+    async def __aenter__(self) -> AsyncForkd:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes all connections. Sandboxes keep running."""
+        await self._connection.aclose()
+
+    @property
+    def url(self) -> str:
+        """The daemon's URL, without secrets."""
+        return self._connection.address.shown
+
+    # Objects.
+
+    def sandbox(self, sandbox: str) -> AsyncSandbox:
+        """Returns a sandbox by its id, without a request."""
+        return AsyncSandbox(self._connection, sandbox)
+
+    def snapshot(self, tag: str) -> AsyncSnapshot:
+        """Returns a snapshot by its tag, without a request."""
+        return AsyncSnapshot(self._connection, tag)
+
+    async def fork(self, tag: str, n: int | None = None, **options: Any) -> Any:
+        """Forks one sandbox of a snapshot, or a list of n. See Snapshot.fork."""
+        return await self.snapshot(tag).fork(n, **options)  # type: ignore[call-overload]
+
+    async def sandboxes(self) -> list[models.SandboxInfo]:
+        """Lists the sandboxes, oldest first."""
+        return [decode(models.SandboxInfo, s) for s in await self._get("/v1/sandboxes") or []]
+
+    async def snapshots(self) -> list[models.SnapshotInfo]:
+        """Lists the snapshots by tag."""
+        return [decode(models.SnapshotInfo, s) for s in await self._get("/v1/snapshots") or []]
+
+    async def create_snapshot(self, tag: str, *, image: str | None = None, base: str | None = None,
+                              exec: Iterable[str] | None = None, warm: str | None = None,
+                              memory_mib: int | None = None, vcpus: int | None = None,
+                              progress: Callable[[models.Step], Any] | None = None, **more: Any) -> AsyncSnapshot:
+        """Boots an image, or forks the snapshot ``base`` and runs ``exec`` in it, and keeps a snapshot.
+
+        ``warm`` is Python code that runs before the capture. ``more`` takes the other fields of the API.
+        """
+        body = clean({"tag": tag, "image": image, "from": base, "exec": list(exec) if exec else None, "warm": warm,
+                      "memory_mib": memory_mib, "vcpus": vcpus, **more})
+        info = await made(self._connection, "/v1/snapshots", body, progress)
+        return AsyncSnapshot(self._connection, info.tag)
+
+    @property
+    def images(self) -> AsyncImages:
+        """The images that snapshots boot from."""
+        return AsyncImages(self._connection)
+
+    @property
+    def keys(self) -> AsyncKeys:
+        """The keys of tenants. They need the operator's rights."""
+        return AsyncKeys(self._connection)
+
+    @property
+    def tenants(self) -> AsyncTenants:
+        """The tenants' shares of the host."""
+        return AsyncTenants(self._connection)
+
+    @property
+    def workspaces(self) -> AsyncWorkspaces:
+        """Sandboxes under lasting names."""
+        return AsyncWorkspaces(self._connection)
+
+    # The daemon.
+
+    async def health(self) -> bool:
+        """Reports whether the daemon answers. It needs no token."""
+        return bool((await self._get("/healthz"))["ok"])
+
+    async def version(self) -> models.VersionInfo:
+        """Returns the daemon's version."""
+        return decode(models.VersionInfo, await self._get("/version"))
+
+    async def metrics(self) -> str:
+        """Returns the metrics in Prometheus's text format."""
+        return str(await self._get("/metrics"))
+
+    async def capacity(self) -> models.Capacity:
+        """Returns what the host has for sandboxes, and what is promised."""
+        return decode(models.Capacity, await self._get("/v1/capacity"))
+
+    async def pools(self) -> list[models.Pool]:
+        """Lists the pools of prepared VMs."""
+        return [decode(models.Pool, p) for p in await self._get("/v1/pools") or []]
+
+    async def receipts(self, *, sandbox: str | None = None, snapshot: str | None = None, op: str | None = None,
+                       limit: int | None = None) -> list[models.Receipt]:
+        """Lists receipts, newest first."""
+        got = await self._get("/v1/receipts", sandbox=sandbox, snapshot=snapshot, op=op, limit=limit)
+        return [decode(models.Receipt, r) for r in got or []]
+
+    async def collect(self, *, dry_run: bool = False) -> models.CollectResult:
+        """Removes layers that nothing uses."""
+        got = await self._connection.call("POST", "/v1/store/gc", body={"dry_run": dry_run}, timeout=600)
+        return decode(models.CollectResult, got)
+
+    async def events(self, *, after: int | None = None, sandbox: str | None = None, snapshot: str | None = None,
+                     kinds: Iterable[str] = ()) -> AsyncIterator[models.Event]:
+        """Yields events as they happen, until the caller stops.
+
+        ``after`` is the id of the last known event; 0 begins with the oldest that the daemon has. Raises
+        ConnectionBrokenError when the daemon ends: go on with ``after``.
+        """
+        params = {"after": after, "sandbox": sandbox, "snapshot": snapshot, "kind": ",".join(kinds) or None}
+        name = ""
+        async with self._connection.stream("GET", "/v1/events", params=params,
+                                           headers={"Accept": "text/event-stream"}) as answer:
+            async for line in answer.aiter_lines():
+                key, _, value = line.partition(":")
+                value = value.removeprefix(" ")
+                if key == "event":
+                    name = value
+                elif key == "data" and name == "end":
+                    raise of_object(json.loads(value))
+                elif key == "data":
+                    yield decode(models.Event, json.loads(value))
+                elif not line:
+                    name = ""
+        raise of_object({"error": "the stream of events ended", "code": "connection_broken"})
+
+    async def audit(self, *, since: str | None = None, sandbox: str | None = None, tenant: str | None = None,
+                    action: str | None = None, result: str | None = None, request: str | None = None,
+                    limit: int | None = None, follow: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """Yields lines of the audit log."""
+        params = {"since": since, "sandbox": sandbox, "tenant": tenant, "action": action, "result": result,
+                  "request": request, "limit": limit, "follow": follow}
+        async for line in self._connection.lines("GET", "/v1/audit", params=params):
+            yield line
+
+    async def verify_audit(self, *heads: str) -> models.AuditReport:
+        """Checks that the audit log is as it was written."""
+        params: Mapping[str, Any] = {"head": list(heads)} if heads else {}
+        return decode(models.AuditReport, await self._connection.call("GET", "/v1/audit/verify", params=dict(params)))
+
+    async def _get(self, path: str, **params: Any) -> Any:
+        return await self._connection.call("GET", path, params=params)
+
+
+__all__ = ["AsyncForkd", "AsyncForks", "AsyncSandbox", "AsyncSnapshot"]

@@ -1,0 +1,319 @@
+"""Sandboxes."""
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from .. import _aio, models
+from .._codes import (ConflictError, GuestGoneError, GuestTimeoutError, NotFoundError, PortClosedError)
+from .._decode import decode, encode
+from .._base import EvalError
+from .._results import ExecResult
+from ..errors import of_object
+from ._run import run
+from .connection import AsyncConnection, clean, sandbox_path
+from .files import AsyncFiles
+from .ports import AsyncPortForward, dial
+from .process import MAX_OUTPUT, AsyncProcess, timed_out
+
+Value = Literal["repr", "json", "pickle"]
+
+
+class AsyncSandbox:
+    """A virtual machine forked from a snapshot. As a context manager it is killed at the end."""
+
+    def __init__(self, connection: AsyncConnection, sandbox: str, info: models.SandboxInfo | None = None) -> None:
+        self._connection = connection
+        self.id = sandbox
+        self.last_info = info
+
+    def __repr__(self) -> str:
+        return f"<Sandbox {self.id}>"
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self.kill()
+        except NotFoundError:
+            pass
+
+    @property
+    def files(self) -> AsyncFiles:
+        """The files of the sandbox."""
+        return AsyncFiles(self._connection, self.id)
+
+    # State and life.
+
+    async def info(self) -> models.SandboxInfo:
+        """Describes the sandbox. Raises NotFoundError if it has ended."""
+        self.last_info = decode(models.SandboxInfo, await self._call("GET"))
+        return self.last_info
+
+    async def kill(self, *, tree: bool = False) -> None:
+        """Ends the sandbox. ``tree`` also ends the sandboxes that its guest forked."""
+        await self._call("DELETE", params={"tree": tree})
+
+    async def ping(self) -> models.PingResponse:
+        """Asks the guest for an answer."""
+        return decode(models.PingResponse, await self._call("POST", "/ping"))
+
+    async def pause(self, *, filesystem_only: bool = False) -> models.SandboxInfo:
+        """Turns the sandbox into a snapshot under its own id. It uses no memory until resume()."""
+        body = {"filesystem_only": True} if filesystem_only else {}
+        return decode(models.SandboxInfo, await self._call("POST", "/pause", body, timeout=600))
+
+    async def resume(self) -> models.SandboxInfo:
+        """Resumes a paused sandbox. A running one stays as it is."""
+        return decode(models.SandboxInfo, await self._call("POST", "/resume", timeout=600))
+
+    async def set_life(self, *, ttl: float | None = None, idle: float | None = None,
+                       at_end: Literal["kill", "pause"] | None = None, auto_resume: bool | None = None,
+                       restart_on_hang: bool | None = None) -> models.SandboxInfo:
+        """Changes the lifetime: ttl and idle in seconds (0: no limit), and the action at the end."""
+        body = clean({"ttl_secs": ttl, "idle_secs": idle, "at_end": at_end, "auto_resume": auto_resume,
+                      "restart_on_hang": restart_on_hang})
+        return decode(models.SandboxInfo, await self._call("PATCH", "/life", body))
+
+    async def receipt(self) -> models.Receipt:
+        """Returns the record of how the sandbox came to be."""
+        return decode(models.Receipt, await self._call("GET", "/receipt"))
+
+    async def memory(self) -> models.MemoryUse:
+        """Returns how the sandbox's memory is shared."""
+        return decode(models.MemoryUse, await self._call("GET", "/memory"))
+
+    async def console(self) -> str:
+        """Returns the console's output."""
+        return str(await self._call("GET", "/console") or "")
+
+    # Programs and code.
+
+    async def exec(self, *command: str | Sequence[str], stdin: _aio.Input | None = None,
+                   env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None = None,
+                   timeout: float | None = None, check: bool = False, max_output: int = MAX_OUTPUT,
+                   on_stdout: Callable[[bytes], Any] | None = None,
+                   on_stderr: Callable[[bytes], Any] | None = None) -> ExecResult:
+        """Runs a program and waits for its end.
+
+        One string is a shell command; several strings, or a list, are a program and its arguments.
+        ``timeout`` is in seconds; the program and its children are then killed, and ``timed_out`` is set.
+        With callbacks, or other input than text, output arrives while the program runs.
+        Raises ProgramError with ``check`` if the program ends with another code than 0.
+        """
+        args = arguments(command)
+        if on_stdout is None and on_stderr is None and (stdin is None or isinstance(stdin, str)):
+            result = await run(self._connection, self.id, args, stdin=stdin, env=env, cwd=cwd, user=user,
+                               timeout=timeout)
+        else:
+            result = await self._follow(args, stdin, env, cwd, user, timeout, max_output, on_stdout, on_stderr)
+        return result.check() if check else result
+
+    async def _follow(self, args: list[str], stdin: _aio.Input | None, env: Mapping[str, str] | None,
+                      cwd: str | None, user: str | None, timeout: float | None, max_output: int,
+                      on_stdout: Callable[[bytes], Any] | None, on_stderr: Callable[[bytes], Any] | None) -> ExecResult:
+        if timeout is not None:  # the guest's own limit, which also holds while the program is silent
+            args = ["timeout", "-k", "2", f"{timeout:g}", *args]
+        process = await self.spawn(args, env=env, cwd=cwd, user=user, stdin=stdin is not None)
+        feeder = _aio.Task(process.feed, stdin) if stdin is not None else None
+        try:
+            result = await process.wait(max_output=max_output, on_stdout=on_stdout, on_stderr=on_stderr)
+        finally:
+            await process.aclose()
+            if feeder is not None:
+                await feeder.stop()
+        if timeout is not None and result.exit_code in (124, 137):
+            raise timed_out(self.id, timeout)
+        return result
+
+    async def spawn(self, *command: str | Sequence[str], env: Mapping[str, str] | None = None, cwd: str | None = None,
+                    user: str | None = None, stdin: bool = True, pty: tuple[int, int] | None = None,
+                    silence: float | None = None) -> AsyncProcess:
+        """Starts a program and returns it while it runs.
+
+        ``pty`` is the size of a terminal in columns and rows. ``silence`` is the longest time in seconds
+        without any output before the stream counts as broken.
+        """
+        args = arguments(command)
+        config: dict[str, Any] = {"process": clean({"cmd": args[0], "args": args[1:], "envs": dict(env or {}),
+                                                    "cwd": cwd}), "stdin": stdin}
+        if pty is not None:
+            config["pty"] = {"size": {"cols": pty[0], "rows": pty[1]}}
+        return await AsyncProcess(self._connection, self.id, config, user, silence).start()
+
+    async def eval(self, code: str, *, as_: Value = "repr", language: str | None = None,
+                   timeout: float | None = None) -> Any:
+        """Runs code in the warmed interpreter and returns the value of its last expression.
+
+        ``as_`` is the form of the value: ``repr`` (text), ``json``, or ``pickle`` for sandboxes whose code you trust:
+        unpickling runs code on this host. Raises EvalError with the traceback if the code fails.
+        """
+        if as_ != "repr":
+            code = _wrapped(code, as_)
+        got = await self.eval_raw(code, language=language, timeout=timeout)
+        if got.error:
+            raise EvalError(got.error, got.stdout or "", got.stderr or "")
+        if as_ == "repr" or got.result is None:
+            return got.result
+        return _value(got.result, as_)
+
+    async def eval_raw(self, code: str, *, language: str | None = None,
+                       timeout: float | None = None) -> models.EvalResponse:
+        """Runs code in the warmed interpreter and returns the whole answer, with its output."""
+        body = clean({"code": code, "language": language, "timeout_secs": timeout})
+        wait = timeout + 30 if timeout is not None else 24 * 3600
+        return decode(models.EvalResponse, await self._call("POST", "/eval", body, timeout=wait))
+
+    # Ways to other guests.
+
+    async def branch(self, n: int = 0, *, tag: str | None = None, mode: Literal["live", "diff", "full"] | None = None,
+                     max_pause_ms: float | None = None, wait: bool | None = None,
+                     network: models.NetworkPolicy | Mapping[str, Any] | None = None) -> Branch:
+        """Captures the sandbox at one instant as a snapshot, and forks n children of it.
+
+        The sandbox keeps running. Raises ConflictError (``pause_too_long``) if the pause would exceed max_pause_ms.
+        """
+        body = clean({"n": n or None, "tag": tag, "mode": mode, "max_pause_ms": max_pause_ms, "wait": wait,
+                      "network": encode(network)})
+        got = await self._call("POST", "/branch", body, timeout=600)
+        return Branch(self._connection, decode(models.BranchResult, got))
+
+    async def rollback(self, tag: str) -> models.SandboxInfo:
+        """Puts the sandbox back to a snapshot of its own ancestry. Its id and its ports stay."""
+        return decode(models.SandboxInfo, await self._call("POST", "/rollback", {"snapshot_tag": tag}, timeout=600))
+
+    # Network.
+
+    async def network(self) -> models.SandboxNetwork:
+        """Returns the network policy."""
+        return decode(models.SandboxNetwork, await self._call("GET", "/network"))
+
+    async def set_network(self, policy: Literal["none", "public"] | models.NetworkPolicy | Mapping[str, Any],
+                          ) -> models.SandboxNetwork:
+        """Replaces the network policy: ``none``, ``public`` or rules."""
+        body = {"net": policy} if isinstance(policy, str) else {"network": encode(policy)}
+        return decode(models.SandboxNetwork, await self._call("PUT", "/network", body))
+
+    async def flows(self) -> list[models.NetworkFlow]:
+        """Lists the open connections."""
+        return [decode(models.NetworkFlow, f) for f in await self._call("GET", "/network/flows") or []]
+
+    async def network_log(self, *, follow: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """Yields the decisions about connections, oldest first."""
+        async for line in self._connection.lines("GET", sandbox_path(self.id, "/network/log"),
+                                                 params={"follow": follow}):
+            yield line
+
+    async def request_port(self, port: int, data: bytes) -> bytes:
+        """Sends data to a TCP port of the guest, and returns the whole answer."""
+        return await dial(self._connection, self.id, port, data)
+
+    @asynccontextmanager
+    async def forward_port(self, port: int, *, local_port: int = 0) -> AsyncIterator[tuple[str, int]]:
+        """Forwards a port of this host's loopback to the guest's port. Yields the local address.
+
+            with sandbox.forward_port(8000) as (host, port): ...
+        """
+        forward = AsyncPortForward(self._connection, self.id, port)
+        try:
+            yield await forward.listen(local_port)
+        finally:
+            await forward.aclose()
+
+    # Waiting.
+
+    async def wait_for_port(self, port: int, *, timeout: float = 30) -> None:
+        """Waits until a server in the guest accepts connections. Raises GuestTimeoutError."""
+        async def ready() -> bool:
+            try:
+                await dial(self._connection, self.id, port, b"", peek=True)
+            except PortClosedError:
+                return False
+            return True
+        await self._until(ready, timeout, f"nothing listens on port {port} of {self.id}")
+
+    async def wait_for_text(self, text: str, path: str, *, timeout: float = 30) -> None:
+        """Waits until a file of the guest contains a text. Raises GuestTimeoutError."""
+        async def ready() -> bool:
+            try:
+                return text.encode() in await self.files.read(path)
+            except NotFoundError:
+                return False
+        await self._until(ready, timeout, f"{path} of {self.id} does not contain {text!r}")
+
+    async def wait_for_status(self, status: str, *, timeout: float = 60) -> models.SandboxInfo:
+        """Waits for a status such as running or paused. Raises GuestTimeoutError."""
+        async def ready() -> bool:
+            return (await self.info()).status == status
+        await self._until(ready, timeout, f"{self.id} is not {status}")
+        assert self.last_info is not None
+        return self.last_info
+
+    async def _until(self, ready: Callable[[], Any], timeout: float, otherwise: str) -> None:
+        end, wait = time.monotonic() + timeout, 0.02
+        while not await ready():
+            if time.monotonic() > end:
+                raise GuestTimeoutError(f"{otherwise} after {timeout:g} s")
+            await _aio.sleep(wait)
+            wait = min(wait * 1.5, 1)
+
+    async def _call(self, method: str, rest: str = "", body: Any = None, **more: Any) -> Any:
+        return await self._connection.call(method, sandbox_path(self.id, rest), body=body, **more)
+
+
+class Branch:
+    """A snapshot of a running sandbox, with its children."""
+
+    def __init__(self, connection: AsyncConnection, result: models.BranchResult) -> None:
+        self.tag = result.tag
+        self.pause_ms = result.pause_ms
+        self.result = result
+        rows = [decode(models.SandboxInfo, encode(c)) if not isinstance(c, models.SandboxInfo) else c
+                for c in result.children or []]
+        self.children = [AsyncSandbox(connection, c.id, c) for c in rows if not c.error]
+        self.errors = [of_object({"error": c.error, "code": c.code, "reason": c.reason}) for c in rows if c.error]
+
+    def __repr__(self) -> str:
+        return f"<Branch {self.tag}, {len(self.children)} children>"
+
+
+def arguments(command: tuple[str | Sequence[str], ...]) -> list[str]:
+    """Returns a command as a list. One string is for the shell."""
+    if len(command) == 1 and isinstance(command[0], str):
+        return ["sh", "-c", command[0]]
+    if len(command) == 1:
+        return [str(a) for a in command[0]]
+    return [str(a) for a in command]
+
+
+_MARK = "forkd-value:"
+
+
+def _wrapped(code: str, as_: str) -> str:
+    """Returns code whose last expression is printed in another form."""
+    encoder = ("import json as _j; _t=_j.dumps(_v)" if as_ == "json"
+               else "import pickle as _p, base64 as _b; _t=_b.b64encode(_p.dumps(_v)).decode()")
+    return (f"def _forkd_value(_v):\n    {encoder}\n    return {_MARK!r} + _t\n"
+            f"import ast as _forkd_ast\n"
+            f"_forkd_tree = _forkd_ast.parse({code!r})\n"
+            f"_forkd_last = _forkd_tree.body.pop() if _forkd_tree.body and "
+            f"isinstance(_forkd_tree.body[-1], _forkd_ast.Expr) else None\n"
+            f"exec(compile(_forkd_tree, '<eval>', 'exec'), globals())\n"
+            f"_forkd_value(eval(compile(_forkd_ast.Expression(_forkd_last.value), '<eval>', 'eval'), globals()) "
+            f"if _forkd_last else None)")
+
+
+def _value(result: str, as_: str) -> Any:
+    """Returns the value that wrapped code printed."""
+    import ast
+    import base64
+    text = ast.literal_eval(result)
+    if not isinstance(text, str) or not text.startswith(_MARK):
+        raise EvalError(f"the interpreter answered {result[:200]}, which is no value in the form {as_}")
+    data = text[len(_MARK):]
+    return json.loads(data) if as_ == "json" else pickle.loads(base64.b64decode(data))
