@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -67,7 +68,38 @@ func clients() []clientUnderTest {
 			"get-network", "set-network", "connect-port-get", "rotate-key", "revoke-key",
 			"create-workspace", "list-workspaces", "get-workspace", "suspend-workspace", "resume-workspace", "delete-workspace",
 		}},
+		{"python", func(t *testing.T, to Daemon) Driver {
+			return driver(t, to, sdkPython(t), "-m", "forkd.contract")
+		}, nil},
 	}
+}
+
+// sdkPython returns a Python with the SDK, which scripts/sdk-python.sh installs.
+func sdkPython(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", ".cache", "sdk", "python", "bin", "python"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("%s is missing: scripts/sdk-python.sh installs it", path)
+	}
+	return path
+}
+
+// driver starts the driver of an SDK.
+func driver(t *testing.T, to Daemon, name string, args ...string) Driver {
+	t.Helper()
+	p, err := startProcess(t.Context(), []string{"FORKD_URL=" + to.URL, "FORKD_TOKEN=" + to.Token}, name, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil && t.Context().Err() == nil {
+			t.Errorf("the driver ended with %v", err)
+		}
+	})
+	return p
 }
 
 // program builds forkd.

@@ -57,7 +57,8 @@ def codes() -> str:
     """Returns the error classes and the tables of advice."""
     table = json.loads((API / "errors.json").read_text())
     out = [HEADER, '"""Error classes by code, and advice by code and reason."""\nfrom __future__ import annotations\n\n',
-           "from ._base import ForkdError\n\n"]
+           "from ._base import ForkdError\n\n__all__ = [\n",
+           *(f'    "{class_name(row["code"])}",\n' for row in table["codes"]), "]\n\n"]
     for row in table["codes"]:
         bases = "ForkdError, TimeoutError" if row["code"] == "timeout" else "ForkdError"
         out.append(f'\nclass {class_name(row["code"])}({bases}):\n    """{row["meaning"].capitalize()}."""\n\n'

@@ -18,9 +18,12 @@ from ._sync.process import Process
 from ._sync.sandbox import Branch, Sandbox
 from ._sync.snapshot import Forks, Snapshot
 from ._version import VERSION as __version__
-from .errors import *  # noqa: F403
-from .errors import __all__ as _errors
+from . import _codes
+from ._base import EvalError, ForkdError, ForkError, ProgramError
+from ._codes import *  # noqa: F403
 
 __all__ = ["AsyncForkd", "AsyncForks", "AsyncProcess", "AsyncSandbox", "AsyncSnapshot", "Branch", "Change", "Entry",
+           "EvalError", "ForkError", "ForkdError", "ProgramError",
            "ExecResult", "Forkd", "Forks", "Output", "Process", "Sandbox", "Snapshot", "__version__", "map",
-           "map_async", *_errors]
+           "map_async"]
+__all__ += _codes.__all__

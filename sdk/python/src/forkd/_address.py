@@ -23,7 +23,7 @@ SOCKET = "/run/forkd/forkd.sock"
 class Address:
     """Address of a daemon. Its repr shows no secret."""
 
-    url: str
+    url: str = field(repr=False)
     token: str = field(default="", repr=False)
     fingerprint: str = ""
     client_cert: str = ""

@@ -4,6 +4,35 @@ from __future__ import annotations
 
 from ._base import ForkdError
 
+__all__ = [
+    "InternalError",
+    "InvalidRequestError",
+    "NotFoundError",
+    "ConflictError",
+    "NotRestorableError",
+    "BootFailedError",
+    "GuestGoneError",
+    "PortClosedError",
+    "GuestTimeoutError",
+    "NoSpaceError",
+    "NoMemoryError",
+    "NoResourcesError",
+    "UnauthorizedError",
+    "ForbiddenError",
+    "UnreachableError",
+    "ConnectionBrokenError",
+    "ClosingError",
+    "BusyError",
+    "QuotaExceededError",
+    "InterruptedError",
+    "PartialError",
+    "MethodNotAllowedError",
+    "TooLargeError",
+    "RequestTimeoutError",
+    "UnsupportedMediaTypeError",
+    "UnsupportedError",
+]
+
 
 class InternalError(ForkdError):
     """Something in the daemon went wrong; its log says what."""

@@ -1,9 +1,15 @@
 """A Python function over many items, one fork each."""
 from __future__ import annotations
 
+import functools
+import importlib
+import io
 import os
 import pickle
+import sys
+import zipfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from . import _aio, _io
@@ -19,13 +25,25 @@ R = TypeVar("R")
 
 # Runs in the warmed interpreter of a child: reads the call, and writes its result to a file.
 _CALL = """
-import pickle as _p
-with open({path!r}, 'rb') as _f: _fn, _item = _p.load(_f)
-try: _r = (True, _fn(_item))
-except BaseException as _e:
-    import traceback as _t
-    _r = (False, _t.format_exc())
-with open({path!r}, 'wb') as _f: _p.dump(_r, _f)
+def _forkd_call(path):
+    import os, pickle, sys, traceback
+    if os.path.exists(path + '.zip'): sys.path.insert(0, path + '.zip')
+    try:
+        with open(path, 'rb') as f:
+            version = pickle.load(f)
+            if version not in (None, sys.version_info[:2]):
+                r = ('version', sys.version_info[:2])
+            else:
+                fn, item = pickle.load(f)
+                r = ('value', fn(item))
+    except ModuleNotFoundError as e:
+        r = ('module', e.name) if (e.name or '').startswith('cloudpickle') else ('error', traceback.format_exc())
+    except BaseException:
+        r = ('error', traceback.format_exc())
+    try: out = pickle.dumps(r)
+    except Exception: out = pickle.dumps(('error', traceback.format_exc()))
+    with open(path, 'wb') as f: f.write(out)
+_forkd_call({path!r})
 """
 
 
@@ -37,8 +55,9 @@ def map(fn: Callable[[T], R], items: Iterable[T], snapshot: str, *, client: Fork
     ``concurrency`` children run at a time, and items are taken as children end, so the memory of this
     process does not grow with their number. ``timeout`` in seconds limits each call. ``errors`` is
     ``raise``, or ``return`` to yield an error (EvalError or another ForkdError) in the place of its result.
-    Functions are sent by cloudpickle if it is installed, in both places, and else by pickle: then fn must be
-    a function of a module that the guest has. Results come by pickle: map code that you trust.
+    With cloudpickle installed here, fn may be any function, and the guest needs the same minor version of
+    Python. Without it, fn must be a function of a module that the guest has. Results come by pickle, which
+    can run code on this host: map functions that you trust.
     """
     _check(errors, concurrency)
     own = client is None
@@ -47,7 +66,8 @@ def map(fn: Callable[[T], R], items: Iterable[T], snapshot: str, *, client: Fork
     def one(item: T) -> R | ForkdError:
         try:
             with forkd.snapshot(snapshot).fork(**{"ttl": 3600, **fork}) as sandbox:
-                return _result(_call(sandbox, _packed(fn, item), timeout))
+                value: R = _call(sandbox, _packed(fn, item), timeout)
+                return value
         except ForkdError as e:
             if errors == "raise":
                 raise
@@ -71,7 +91,8 @@ async def map_async(fn: Callable[[T], R], items: Iterable[T], snapshot: str, *, 
     async def one(item: T) -> R | ForkdError:
         try:
             async with await forkd.snapshot(snapshot).fork(**{"ttl": 3600, **fork}) as sandbox:
-                return _result(await _call_async(sandbox, _packed(fn, item), timeout))
+                value: R = await _call_async(sandbox, _packed(fn, item), timeout)
+                return value
         except ForkdError as e:
             if errors == "raise":
                 raise
@@ -95,41 +116,67 @@ def _check(errors: str, concurrency: int) -> None:
 def _packed(fn: Callable[[Any], Any], item: Any) -> bytes:
     """Returns a call as bytes for the guest."""
     try:
-        import cloudpickle
-        return bytes(cloudpickle.dumps((fn, item)))
+        cloudpickle: Any = importlib.import_module("cloudpickle")
+        return pickle.dumps(sys.version_info[:2]) + bytes(cloudpickle.dumps((fn, item)))
     except ImportError:
         pass
     name = getattr(fn, "__module__", None)
     if name == "__main__" or "<" in getattr(fn, "__qualname__", "<"):
         raise InvalidRequestError(
             f"{getattr(fn, '__qualname__', fn)!r} is a function of this program, which pickle cannot send",
-            hint="install cloudpickle here and in the image (pip install 'forkd[map]')")
-    return pickle.dumps((fn, item))
+            hint="install cloudpickle (pip install 'forkd[map]')")
+    return pickle.dumps(None) + pickle.dumps((fn, item))
 
 
 def _path() -> str:
     return f"/tmp/.forkd-call-{os.urandom(8).hex()}"
 
 
-def _call(sandbox: Sandbox, packed: bytes, timeout: float | None) -> bytes:
+def _call(sandbox: Sandbox, packed: bytes, timeout: float | None) -> Any:
     path = _path()
-    sandbox.files.write(path, packed)
-    sandbox.eval(_CALL.format(path=path), timeout=timeout)
-    return sandbox.files.read(path)
+    for attempt in range(2):
+        sandbox.files.write(path, packed)
+        sandbox.eval(_CALL.format(path=path), timeout=timeout)
+        kind, value = pickle.loads(sandbox.files.read(path))
+        if kind != "module" or attempt:
+            return _result(kind, value)
+        sandbox.files.write(path + ".zip", _library())
+    return None
 
 
-async def _call_async(sandbox: AsyncSandbox, packed: bytes, timeout: float | None) -> bytes:
+async def _call_async(sandbox: AsyncSandbox, packed: bytes, timeout: float | None) -> Any:
     path = _path()
-    await sandbox.files.write(path, packed)
-    await sandbox.eval(_CALL.format(path=path), timeout=timeout)
-    return await sandbox.files.read(path)
+    for attempt in range(2):
+        await sandbox.files.write(path, packed)
+        await sandbox.eval(_CALL.format(path=path), timeout=timeout)
+        kind, value = pickle.loads(await sandbox.files.read(path))
+        if kind != "module" or attempt:
+            return _result(kind, value)
+        await sandbox.files.write(path + ".zip", _library())
+    return None
 
 
-def _result(data: bytes) -> Any:
-    ok, value = pickle.loads(data)
-    if not ok:
-        raise EvalError(str(value))
-    return value
+def _result(kind: str, value: Any) -> Any:
+    """Returns the value of a call, or raises its error."""
+    if kind == "value":
+        return value
+    if kind == "version":
+        raise InvalidRequestError(
+            f"the guest has Python {value[0]}.{value[1]}, and this is {sys.version_info[0]}.{sys.version_info[1]}: "
+            "a function cannot be sent between them",
+            hint="run the same minor version here, or map a function of a module that the guest has")
+    raise EvalError(f"ModuleNotFoundError: No module named {value!r}" if kind == "module" else str(value))
+
+
+@functools.lru_cache(maxsize=1)
+def _library() -> bytes:
+    """Returns cloudpickle as an archive, for guests without it."""
+    package = Path(importlib.import_module("cloudpickle").__file__ or "").parent
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
+        for source in sorted(package.glob("*.py")):
+            z.write(source, "cloudpickle/" + source.name)
+    return out.getvalue()
 
 
 __all__ = ["map", "map_async"]

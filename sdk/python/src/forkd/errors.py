@@ -9,8 +9,8 @@ from . import _codes
 from ._base import EvalError, ForkdError, ForkError, ProgramError
 from ._codes import *  # noqa: F403
 
-__all__ = ["EvalError", "ForkError", "ForkdError", "ProgramError",
-           *(c.__name__ for c in _codes.CLASSES.values())]
+__all__ = ["EvalError", "ForkError", "ForkdError", "ProgramError"]
+__all__ += _codes.__all__
 
 _PLACEHOLDER = re.compile(r"\{[a-z]+\}")
 

@@ -40,7 +40,7 @@ class AsyncImages:
     async def import_(self, name: str, digest: str, archive: bytes | BinaryIO) -> models.Image:
         """Sends an image as a tar archive."""
         data = archive if isinstance(archive, bytes) else archive.read()
-        headers = {"Content-Type": "application/x-tar", "Forkd-Image-Digest": digest}
+        headers = {"Content-Type": "application/x-tar", "Forkd-Digest": digest}
         await self._connection.raw("PUT", _path("images", name), content=data, headers=headers, timeout=600)
         return await self.get(name)
 

@@ -58,7 +58,7 @@ class AsyncForkd:
 
     async def fork(self, tag: str, n: int | None = None, **options: Any) -> Any:
         """Forks one sandbox of a snapshot, or a list of n. See Snapshot.fork."""
-        return await self.snapshot(tag).fork(n, **options)  # type: ignore[call-overload]
+        return await self.snapshot(tag).fork(n, **options)
 
     async def sandboxes(self) -> list[models.SandboxInfo]:
         """Lists the sandboxes, oldest first."""

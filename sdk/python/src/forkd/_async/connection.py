@@ -58,7 +58,7 @@ class AsyncConnection:
         if not answer.content:
             return None
         if answer.headers.get("Content-Type", "").startswith("application/json"):
-            return answer.json()
+            return self._decoded(answer.content, path)
         return answer.text
 
     async def raw(self, method: str, path: str, *, content: Any = None, params: dict[str, Any] | None = None,
@@ -102,11 +102,11 @@ class AsyncConnection:
         request.setdefault("headers", {"Accept": "application/x-ndjson, application/json"})
         async with self.stream(method, path, **request) as answer:
             if not answer.headers.get("Content-Type", "").startswith("application/x-ndjson"):
-                yield json.loads(await answer.aread())
+                yield self._decoded(await answer.aread(), path)
                 return
             async for line in answer.aiter_lines():
                 if line.strip():
-                    yield json.loads(line)
+                    yield self._decoded(line, path)
 
     async def agent(self, sandbox: str, method: str, body: dict[str, Any], user: str | None = None,
                     timeout: float | None = None) -> dict[str, Any]:
@@ -116,10 +116,12 @@ class AsyncConnection:
         return decoded if isinstance(decoded, dict) else {}
 
     async def agent_stream(self, sandbox: str, method: str, body: dict[str, Any], user: str | None = None,
-                           timeout: float | None = None) -> AsyncIterator[dict[str, Any]]:
+                           timeout: float | None = None,
+                           more: dict[str, str] | None = None) -> AsyncIterator[dict[str, Any]]:
         """Calls a method of the agent with a stream of answers."""
         data = json.dumps(body).encode()
-        headers = {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1", **agent_user(user)}
+        headers = {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1", **agent_user(user),
+                   **(more or {})}
         async with self.stream("POST", agent_path(sandbox, method), timeout=timeout, headers=headers,
                                content=struct.pack(">BI", 0, len(data)) + data) as answer:
             buffer = bytearray()
@@ -131,7 +133,7 @@ class AsyncConnection:
                         raise ConnectionBrokenError(f"the agent of {sandbox} sent a message of {size} bytes")
                     if len(buffer) < 5 + size:
                         break
-                    message = json.loads(bytes(buffer[5:5 + size]) or b"{}")
+                    message = self._decoded(bytes(buffer[5:5 + size]) or b"{}", sandbox)
                     del buffer[:5 + size]
                     if not flags & 2:
                         yield message
@@ -140,6 +142,12 @@ class AsyncConnection:
                         raise of_answer(0, json.dumps(message["error"]).encode(), own=False)
                     return
         raise ConnectionBrokenError(f"the stream from {sandbox} broke off")
+
+    def _decoded(self, data: str | bytes, of: str) -> Any:
+        try:
+            return json.loads(data)
+        except ValueError as e:
+            raise ConnectionBrokenError(f"{of}: the answer is no JSON: {data[:100]!r}") from e
 
     def _broken(self, method: str, path: str, e: Exception) -> Exception:
         text = str(e) or type(e).__name__

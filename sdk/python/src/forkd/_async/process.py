@@ -14,6 +14,12 @@ from .connection import AsyncConnection, text64
 #: Bytes of output that wait() keeps by default.
 MAX_OUTPUT = 64 << 20
 
+#: Seconds of silence after which the agent sends a keepalive.
+KEEPALIVE = 20
+
+#: Header that has the agent kill the program and its children when this stream ends.
+KILL_ON_DISCONNECT = "Forkd-Kill-On-Disconnect"
+
 _SIGNALS = {"hangup": 1, "interrupt": 2, "quit": 3, "illegal instruction": 4, "aborted": 6, "bus error": 7,
             "floating point exception": 8, "killed": 9, "segmentation fault": 11, "broken pipe": 13,
             "alarm clock": 14, "terminated": 15}
@@ -26,11 +32,12 @@ class AsyncProcess:
     """
 
     def __init__(self, connection: AsyncConnection, sandbox: str, config: dict[str, Any], user: str | None,
-                 silence: float | None) -> None:
+                 timeout: float | None) -> None:
         self._connection = connection
         self._sandbox = sandbox
         self._user = user
-        self._events = connection.agent_stream(sandbox, "process.Process/Start", config, user, timeout=silence)
+        self._events = connection.agent_stream(sandbox, "process.Process/Start", config, user, timeout=3 * KEEPALIVE,
+                                               more=_limits(timeout))
         self._pty = "pty" in config
         self.pid = 0
         self.exit_code: int | None = None
@@ -83,7 +90,11 @@ class AsyncProcess:
         A stream with a callback is not kept. Raises TooLargeError if more than max_output bytes would be kept.
         """
         kept: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        async for piece in self:
+        timed_out = False
+        async for piece in _until_limit(self):
+            if piece is None:
+                timed_out = True
+                break
             callback = on_stderr if piece.stream == "stderr" else on_stdout
             if callback is not None:
                 await _aio.call(callback, piece.data)
@@ -94,10 +105,12 @@ class AsyncProcess:
                 await self.aclose()
                 raise TooLargeError(f"the program in {self._sandbox} wrote more than {max_output} bytes",
                                     hint="read the output with callbacks, or give a higher max_output")
+        if timed_out:
+            self.exit_code = 124
         if self.exit_code is None:
             raise GuestGoneError(f"{self._sandbox} ended before its program")
-        return ExecResult(bytes(kept["stdout"]), bytes(kept["stderr"]), self.exit_code, killed_by=self.killed_by,
-                          dropped_bytes=self.dropped_bytes)
+        return ExecResult(bytes(kept["stdout"]), bytes(kept["stderr"]), self.exit_code, timed_out, self.killed_by,
+                          self.dropped_bytes)
 
     async def write(self, data: str | bytes) -> None:
         """Writes to the program's standard input, or to its terminal."""
@@ -141,7 +154,18 @@ def _signal(status: str) -> int:
     return next((n for known, n in _SIGNALS.items() if name.startswith(known)), 9)
 
 
-def timed_out(sandbox: str, seconds: float) -> GuestTimeoutError:
-    """Returns the error of a program that exceeded its limit."""
-    return GuestTimeoutError(f"the program in {sandbox} ran for {seconds:g} s without an end",
-                             reason="program_timeout")
+def _limits(timeout: float | None) -> dict[str, str]:
+    """Returns the headers of a program's start."""
+    headers = {KILL_ON_DISCONNECT: "1", "Keepalive-Ping-Interval": str(KEEPALIVE)}
+    if timeout is not None:
+        headers["Connect-Timeout-Ms"] = str(max(1, int(timeout * 1000)))
+    return headers
+
+
+async def _until_limit(process: AsyncProcess) -> AsyncIterator[Output | None]:
+    """Yields the output of a program, and None if it exceeds its limit."""
+    try:
+        async for piece in process:
+            yield piece
+    except GuestTimeoutError:
+        yield None

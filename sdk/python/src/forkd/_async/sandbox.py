@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from .. import _aio, models
-from .._codes import (ConflictError, GuestGoneError, GuestTimeoutError, NotFoundError, PortClosedError)
+from .._codes import GuestTimeoutError, NotFoundError, PortClosedError
 from .._decode import decode, encode
 from .._base import EvalError
 from .._results import ExecResult
@@ -18,7 +18,7 @@ from ._run import run
 from .connection import AsyncConnection, clean, sandbox_path
 from .files import AsyncFiles
 from .ports import AsyncPortForward, dial
-from .process import MAX_OUTPUT, AsyncProcess, timed_out
+from .process import MAX_OUTPUT, AsyncProcess
 
 Value = Literal["repr", "json", "pickle"]
 
@@ -117,34 +117,29 @@ class AsyncSandbox:
     async def _follow(self, args: list[str], stdin: _aio.Input | None, env: Mapping[str, str] | None,
                       cwd: str | None, user: str | None, timeout: float | None, max_output: int,
                       on_stdout: Callable[[bytes], Any] | None, on_stderr: Callable[[bytes], Any] | None) -> ExecResult:
-        if timeout is not None:  # the guest's own limit, which also holds while the program is silent
-            args = ["timeout", "-k", "2", f"{timeout:g}", *args]
-        process = await self.spawn(args, env=env, cwd=cwd, user=user, stdin=stdin is not None)
+        process = await self.spawn(args, env=env, cwd=cwd, user=user, stdin=stdin is not None, timeout=timeout)
         feeder = _aio.Task(process.feed, stdin) if stdin is not None else None
         try:
-            result = await process.wait(max_output=max_output, on_stdout=on_stdout, on_stderr=on_stderr)
+            return await process.wait(max_output=max_output, on_stdout=on_stdout, on_stderr=on_stderr)
         finally:
             await process.aclose()
             if feeder is not None:
                 await feeder.stop()
-        if timeout is not None and result.exit_code in (124, 137):
-            raise timed_out(self.id, timeout)
-        return result
 
     async def spawn(self, *command: str | Sequence[str], env: Mapping[str, str] | None = None, cwd: str | None = None,
                     user: str | None = None, stdin: bool = True, pty: tuple[int, int] | None = None,
-                    silence: float | None = None) -> AsyncProcess:
+                    timeout: float | None = None) -> AsyncProcess:
         """Starts a program and returns it while it runs.
 
-        ``pty`` is the size of a terminal in columns and rows. ``silence`` is the longest time in seconds
-        without any output before the stream counts as broken.
+        ``pty`` is the size of a terminal in columns and rows. ``timeout`` in seconds is the
+        limit of its run; iteration then raises GuestTimeoutError.
         """
         args = arguments(command)
         config: dict[str, Any] = {"process": clean({"cmd": args[0], "args": args[1:], "envs": dict(env or {}),
                                                     "cwd": cwd}), "stdin": stdin}
         if pty is not None:
             config["pty"] = {"size": {"cols": pty[0], "rows": pty[1]}}
-        return await AsyncProcess(self._connection, self.id, config, user, silence).start()
+        return await AsyncProcess(self._connection, self.id, config, user, timeout).start()
 
     async def eval(self, code: str, *, as_: Value = "repr", language: str | None = None,
                    timeout: float | None = None) -> Any:

@@ -101,7 +101,7 @@ class AsyncSnapshot:
                 raise of_object(line["error"])
             if line.get("child"):
                 yield decode(models.SandboxInfo, line["child"])
-            ended = ended or bool(line.get("fork"))
+            ended = ended or "fork" in line
         if not ended:
             raise ConnectionBrokenError(f"the fork of {self.tag} broke off", reason="maybe_done")
 

@@ -41,7 +41,7 @@ class Images:
     def import_(self, name: str, digest: str, archive: bytes | BinaryIO) -> models.Image:
         """Sends an image as a tar archive."""
         data = archive if isinstance(archive, bytes) else archive.read()
-        headers = {"Content-Type": "application/x-tar", "Forkd-Image-Digest": digest}
+        headers = {"Content-Type": "application/x-tar", "Forkd-Digest": digest}
         self._connection.raw("PUT", _path("images", name), content=data, headers=headers, timeout=600)
         return self.get(name)
 

@@ -59,7 +59,7 @@ class Forkd:
 
     def fork(self, tag: str, n: int | None = None, **options: Any) -> Any:
         """Forks one sandbox of a snapshot, or a list of n. See Snapshot.fork."""
-        return self.snapshot(tag).fork(n, **options)  # type: ignore[call-overload]
+        return self.snapshot(tag).fork(n, **options)
 
     def sandboxes(self) -> list[models.SandboxInfo]:
         """Lists the sandboxes, oldest first."""

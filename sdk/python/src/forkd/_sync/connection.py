@@ -59,7 +59,7 @@ class Connection:
         if not answer.content:
             return None
         if answer.headers.get("Content-Type", "").startswith("application/json"):
-            return answer.json()
+            return self._decoded(answer.content, path)
         return answer.text
 
     def raw(self, method: str, path: str, *, content: Any = None, params: dict[str, Any] | None = None,
@@ -103,11 +103,11 @@ class Connection:
         request.setdefault("headers", {"Accept": "application/x-ndjson, application/json"})
         with self.stream(method, path, **request) as answer:
             if not answer.headers.get("Content-Type", "").startswith("application/x-ndjson"):
-                yield json.loads(answer.read())
+                yield self._decoded(answer.read(), path)
                 return
             for line in answer.iter_lines():
                 if line.strip():
-                    yield json.loads(line)
+                    yield self._decoded(line, path)
 
     def agent(self, sandbox: str, method: str, body: dict[str, Any], user: str | None = None,
                     timeout: float | None = None) -> dict[str, Any]:
@@ -117,10 +117,12 @@ class Connection:
         return decoded if isinstance(decoded, dict) else {}
 
     def agent_stream(self, sandbox: str, method: str, body: dict[str, Any], user: str | None = None,
-                           timeout: float | None = None) -> Iterator[dict[str, Any]]:
+                           timeout: float | None = None,
+                           more: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
         """Calls a method of the agent with a stream of answers."""
         data = json.dumps(body).encode()
-        headers = {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1", **agent_user(user)}
+        headers = {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1", **agent_user(user),
+                   **(more or {})}
         with self.stream("POST", agent_path(sandbox, method), timeout=timeout, headers=headers,
                                content=struct.pack(">BI", 0, len(data)) + data) as answer:
             buffer = bytearray()
@@ -132,7 +134,7 @@ class Connection:
                         raise ConnectionBrokenError(f"the agent of {sandbox} sent a message of {size} bytes")
                     if len(buffer) < 5 + size:
                         break
-                    message = json.loads(bytes(buffer[5:5 + size]) or b"{}")
+                    message = self._decoded(bytes(buffer[5:5 + size]) or b"{}", sandbox)
                     del buffer[:5 + size]
                     if not flags & 2:
                         yield message
@@ -141,6 +143,12 @@ class Connection:
                         raise of_answer(0, json.dumps(message["error"]).encode(), own=False)
                     return
         raise ConnectionBrokenError(f"the stream from {sandbox} broke off")
+
+    def _decoded(self, data: str | bytes, of: str) -> Any:
+        try:
+            return json.loads(data)
+        except ValueError as e:
+            raise ConnectionBrokenError(f"{of}: the answer is no JSON: {data[:100]!r}") from e
 
     def _broken(self, method: str, path: str, e: Exception) -> Exception:
         text = str(e) or type(e).__name__

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from .. import _io, models
-from .._codes import (ConflictError, GuestGoneError, GuestTimeoutError, NotFoundError, PortClosedError)
+from .._codes import GuestTimeoutError, NotFoundError, PortClosedError
 from .._decode import decode, encode
 from .._base import EvalError
 from .._results import ExecResult
@@ -19,7 +19,7 @@ from ._run import run
 from .connection import Connection, clean, sandbox_path
 from .files import Files
 from .ports import PortForward, dial
-from .process import MAX_OUTPUT, Process, timed_out
+from .process import MAX_OUTPUT, Process
 
 Value = Literal["repr", "json", "pickle"]
 
@@ -118,34 +118,29 @@ class Sandbox:
     def _follow(self, args: list[str], stdin: _io.Input | None, env: Mapping[str, str] | None,
                       cwd: str | None, user: str | None, timeout: float | None, max_output: int,
                       on_stdout: Callable[[bytes], Any] | None, on_stderr: Callable[[bytes], Any] | None) -> ExecResult:
-        if timeout is not None:  # the guest's own limit, which also holds while the program is silent
-            args = ["timeout", "-k", "2", f"{timeout:g}", *args]
-        process = self.spawn(args, env=env, cwd=cwd, user=user, stdin=stdin is not None)
+        process = self.spawn(args, env=env, cwd=cwd, user=user, stdin=stdin is not None, timeout=timeout)
         feeder = _io.Task(process.feed, stdin) if stdin is not None else None
         try:
-            result = process.wait(max_output=max_output, on_stdout=on_stdout, on_stderr=on_stderr)
+            return process.wait(max_output=max_output, on_stdout=on_stdout, on_stderr=on_stderr)
         finally:
             process.close()
             if feeder is not None:
                 feeder.stop()
-        if timeout is not None and result.exit_code in (124, 137):
-            raise timed_out(self.id, timeout)
-        return result
 
     def spawn(self, *command: str | Sequence[str], env: Mapping[str, str] | None = None, cwd: str | None = None,
                     user: str | None = None, stdin: bool = True, pty: tuple[int, int] | None = None,
-                    silence: float | None = None) -> Process:
+                    timeout: float | None = None) -> Process:
         """Starts a program and returns it while it runs.
 
-        ``pty`` is the size of a terminal in columns and rows. ``silence`` is the longest time in seconds
-        without any output before the stream counts as broken.
+        ``pty`` is the size of a terminal in columns and rows. ``timeout`` in seconds is the
+        limit of its run; iteration then raises GuestTimeoutError.
         """
         args = arguments(command)
         config: dict[str, Any] = {"process": clean({"cmd": args[0], "args": args[1:], "envs": dict(env or {}),
                                                     "cwd": cwd}), "stdin": stdin}
         if pty is not None:
             config["pty"] = {"size": {"cols": pty[0], "rows": pty[1]}}
-        return Process(self._connection, self.id, config, user, silence).start()
+        return Process(self._connection, self.id, config, user, timeout).start()
 
     def eval(self, code: str, *, as_: Value = "repr", language: str | None = None,
                    timeout: float | None = None) -> Any:
