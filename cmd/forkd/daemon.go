@@ -23,7 +23,9 @@ import (
 )
 
 func newDaemonCommand(a *app) *cobra.Command {
-	return group("daemon", "Show and stop the daemon of this host", newDaemonStatusCommand(a), newDaemonStopCommand(a))
+	return group("daemon", "Show and stop the daemon of this host",
+		newDaemonStatusCommand(a),
+		newDaemonStopCommand(a), newDaemonAddressCommand(a))
 }
 
 // daemonStatus describes this host's daemon. Its JSON form is part of the CLI's contract.
