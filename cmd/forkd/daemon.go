@@ -48,9 +48,10 @@ const (
 func newDaemonStatusCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show whether a daemon runs on this host, and how it was started",
-		Long: "Show whether a daemon runs on this host, and how it was started. It starts none.\n" +
-			"Exit code 0: it runs and answers; 3: it does not.",
+		Short: "Show whether a daemon runs on this host, and its settings",
+		Long: "Show whether a daemon runs on this host, and how it was started. The command does not start a\n" +
+			"daemon.\n\n" +
+			"The exit code is 0 if the daemon answers, otherwise 3.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			at, err := localDaemon(a)
@@ -84,8 +85,8 @@ func newDaemonStopCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the daemon of this host; sandboxes keep running",
-		Long: "Stop the daemon of this host, and wait for its end. Sandboxes keep running, and the next daemon adopts them,\n" +
-			"unless it was started with --kill-on-stop.",
+		Long: "Stop the daemon of this host, and wait until it has exited. Sandboxes keep running, and the next\n" +
+			"daemon adopts them, unless the daemon was started with --kill-on-stop.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			at, err := localDaemon(a)

@@ -31,8 +31,8 @@ type machineEnd struct {
 // addFlags adds --yes and --pause.
 func (e *machineEnd) addFlags(cmd *cobra.Command, pause bool, more string) {
 	f := cmd.Flags()
-	f.BoolVarP(&e.yes, "yes", "y", false, "end the sandboxes that run in it, without asking"+more)
-	f.BoolVar(&e.pause, "pause", pause, "pause the sandboxes that run in it first"+more)
+	f.BoolVarP(&e.yes, "yes", "y", false, "end running sandboxes without asking"+more)
+	f.BoolVar(&e.pause, "pause", pause, "pause running sandboxes first"+more)
 }
 
 // lookAtDaemon limits the time for a machine's daemon to list its sandboxes.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/exit"
@@ -22,13 +23,14 @@ type netFlags struct {
 
 // addFlags adds the flags to a command. otherwise describes the policy without flags.
 func (n *netFlags) addFlags(cmd *cobra.Command, otherwise string) {
-	f := cmd.Flags()
-	f.StringVar(&n.net, "net", "",
-		"what may be reached: none, public, a policy file in YAML, or tap=NAME (default: "+otherwise+")")
-	f.StringArrayVar(&n.allow, "allow", nil,
-		"allow HOST[:PORT[-PORT]][/tcp|udp], such as pypi.org:443 or '*.example.com'; may be given more than once")
-	f.StringArrayVar(&n.deny, "deny", nil,
-		"deny the same, with --net public or a policy file; may be given more than once")
+	section(cmd.Flags(), "Network", func(f *pflag.FlagSet) {
+		f.StringVar(&n.net, "net", "",
+			"use network `POLICY`: none, public, a YAML policy file, or tap=NAME (default: "+otherwise+")")
+		f.StringArrayVar(&n.allow, "allow", nil,
+			"allow `RULE`, HOST[:PORT[-PORT]][/tcp|udp], such as pypi.org:443 or '*.example.com'; may be repeated")
+		f.StringArrayVar(&n.deny, "deny", nil,
+			"deny `RULE`, HOST[:PORT[-PORT]][/tcp|udp], with --net public or a policy file; may be repeated")
+	})
 	_ = cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions(
 		[]cobra.Completion{"none\tnothing", "public\tall public addresses"}, cobra.ShellCompDirectiveDefault))
 }

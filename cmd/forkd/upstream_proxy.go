@@ -22,9 +22,9 @@ type upstreamOptions struct {
 
 func (o *upstreamOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.url, "net-upstream-proxy", "",
-		"SOCKS5 proxy that sandboxes' TCP goes through, as socks5://HOST[:PORT]; UDP is refused then (default: none)")
+		"route sandboxes' TCP through the SOCKS5 proxy `URL`, socks5://HOST[:PORT]; UDP is refused (default: none)")
 	f.StringVar(&o.file, "net-upstream-proxy-file", "",
-		"file with that URL, for one with a password: socks5://USER:PASSWORD@HOST[:PORT]")
+		"read a proxy URL with a password from `FILE`: socks5://USER:PASSWORD@HOST[:PORT]")
 }
 
 // errProxyPassword refuses a password in an argument, because every user of the host can read a
