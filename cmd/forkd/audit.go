@@ -88,7 +88,7 @@ func (o auditOptions) query(now time.Time) (audit.Query, error) {
 	var err error
 	if q.Since, err = time.Parse(time.RFC3339, o.since); err != nil {
 		return q, exit.UsageError{
-			Err: fmt.Errorf("--since %q: want a time such as 2026-01-02T15:04:05Z, or how long ago, such as 90m", o.since)}
+			Err: fmt.Errorf("--since %q: want a time such as 2026-01-02T15:04:05Z, or an age such as 90m", o.since)}
 	}
 	return q, nil
 }
@@ -225,7 +225,7 @@ func printAuditReport(a *ui.Printer, r audit.Report, allowDropped bool) error {
 	}
 	switch {
 	case !r.OK:
-		return errors.New("the audit log is not what was written")
+		return errors.New("the audit log was changed")
 	case r.Status == audit.Gone && !allowDropped:
 		return errors.New("changes are missing from the audit log: full chains removed their oldest lines " +
 			"(raise --audit-log-size or --audit-log-files of forkd serve, or accept this with --allow-dropped)")
@@ -255,7 +255,7 @@ func writeAuditReport(a *ui.Printer, r audit.Report) {
 		}
 		fmt.Fprintln(a.Out, ui.Clean(fmt.Sprintf("%s: lines 1 to %d of %s%s", what, c.Dropped, chainTitle(c.Chain), since)))
 	}
-	fmt.Fprintf(a.Out, "%d lines in %d files, %d to %d; %d actions are missing, as the lines tell\n",
+	fmt.Fprintf(a.Out, "%d lines in %d files, %d to %d; %d actions are missing\n",
 		r.Lines, r.Files, r.First, r.Last.Seq, r.Lost)
 	for _, c := range r.Chains {
 		if c.Counted > 0 {

@@ -91,7 +91,7 @@ func (a *app) branched(res api.BranchResult) error {
 		return nil
 	case ok == 0:
 		return hints.With(&client.Error{
-			Code: failed[0].Code, Message: fmt.Sprintf("none of %d children could be forked: %s", len(failed), failed[0].Error),
+			Code: failed[0].Code, Message: fmt.Sprintf("all %d children failed: %s", len(failed), failed[0].Error),
 		}, fmt.Sprintf("the snapshot is there: `forkd fork %s` tries again", res.Tag))
 	}
 	return a.countForked(children)

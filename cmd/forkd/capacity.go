@@ -57,7 +57,7 @@ func printCapacity(a *ui.Printer, c api.Capacity) error {
 	if err := a.Table([]string{"PRESSURE", "NOW", "FEWER FROM", "NONE FROM"}, rows); err != nil {
 		return err
 	}
-	a.Note("sandboxes that run: %d, that are coming: %d; admitted at this moment: %s%s",
+	a.Note("sandboxes running: %d, starting: %d; admission: %s%s",
 		c.Sandboxes, c.Coming, ui.Clean(string(c.Admits)), usedUp(c))
 	return nil
 }
@@ -73,7 +73,7 @@ func usedUp(c api.Capacity) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return ", for want of " + strings.Join(names, " and ")
+	return ", for lack of " + strings.Join(names, " and ")
 }
 
 // amount returns a size in bytes, or a number.

@@ -121,11 +121,11 @@ func copyInterrupted(err error) error {
 	case !errors.Is(err, context.Canceled):
 		return err
 	case !errors.As(err, &stopped):
-		return interruption{"nothing was copied"}
+		return interruption{"no file was copied"}
 	case stopped.Unknown:
-		return interruption{"the agent in the sandbox did not say how much was copied: the files there are whole"}
+		return interruption{"the agent in the sandbox did not report the number of copied files: existing files are complete"}
 	case stopped.Copied == 0:
-		return interruption{"nothing was copied"}
+		return interruption{"no file was copied"}
 	}
 	return interruption{fmt.Sprintf("%d files, links and directories were copied whole, the rest is as it was",
 		stopped.Copied)}

@@ -101,7 +101,8 @@ func newDaemonStopCommand(a *app) *cobra.Command {
 				return err
 			}
 			if n := st.Sandboxes; n > 0 {
-				a.Note("sandboxes that ran: %d; they keep running unless it had --kill-on-stop, and the next daemon adopts them", n)
+				a.Note("running sandboxes: %d; they keep running unless the daemon had --kill-on-stop, and the next "+
+					"daemon adopts them", n)
 			}
 			st.State = daemonStopped
 			return saidDaemon(a, st, fmt.Sprintf("daemon %d is stopped", st.PID))
@@ -204,7 +205,7 @@ func (d daemonSocket) stop(ctx context.Context, pid int) error {
 	}
 	defer unix.Close(fd)
 	if d.pid() != pid { // it has ended, and its process ID may be reused
-		return errors.New("the daemon ended meanwhile, or another one started")
+		return errors.New("the daemon ended, or another one started")
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("stop daemon %d: %w", pid, err)

@@ -120,7 +120,7 @@ func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.Snapsh
 		if old.Warning != nil {
 			why = *old.Warning
 		}
-		d.Note("snapshot %s is made anew: %s", demoTag, why)
+		d.Note("snapshot %s is recreated: %s", demoTag, why)
 		if err := d.c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
 			return api.SnapshotInfo{}, err
 		}
@@ -129,7 +129,7 @@ func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.Snapsh
 			fmt.Errorf("snapshot %s is there and not of image %s: delete it (forkd snapshot rm %s), or rename yours",
 				demoTag, demoRecipe, demoTag)
 	case err == nil:
-		d.Note("snapshot %s is of an older image, and made anew", demoTag)
+		d.Note("snapshot %s is of an older image, and is recreated", demoTag)
 		if err := d.c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
 			return api.SnapshotInfo{}, err
 		}

@@ -113,7 +113,7 @@ func printDiagnosis(out io.Writer, d diagnosis) error {
 	verdict := "VMs are run on this host"
 	switch {
 	case !d.Ready:
-		verdict = "VMs can be run nowhere yet: see the lines marked fail"
+		verdict = "VMs cannot run yet: see the lines marked fail"
 	case d.Decision.Where == hostcap.Machine:
 		verdict = "VMs are run in the machine"
 	}

@@ -152,7 +152,7 @@ func lifeText(l *api.SandboxLifeInfo) string {
 		parts = append(parts, fmt.Sprintf("%s when unused for %g s, now for %.0f s", atEnd(l), l.IdleSecs, l.UnusedSecs))
 	}
 	if l.AutoResume {
-		parts = append(parts, "goes on by itself")
+		parts = append(parts, "continues automatically")
 	}
 	if l.RestartOnHang {
 		parts = append(parts, "rolled back when its kernel hangs")

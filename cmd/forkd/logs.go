@@ -76,7 +76,7 @@ func startOutput(ctx context.Context, a *app, c *client.Client, id string) strin
 		kept, err = io.ReadAll(io.LimitReader(file, startLogMost))
 	}
 	if err != nil {
-		a.Note("forkd: what its start command wrote cannot be read: %v", err)
+		a.Note("forkd: read the output of its start command: %v", err)
 	}
 	return string(kept[max(0, len(kept)-startLogTail):])
 }

@@ -73,7 +73,7 @@ func (e *machineEnd) settle(ctx context.Context, cmd *cobra.Command, m *applianc
 	}
 	e.resumeAll(context.WithoutCancel(ctx), c)
 	return hints.With(fmt.Errorf("%w; machine %s was left running", failed, m.Name),
-		"--yes ends those that cannot be paused")
+		"--yes ends sandboxes that cannot be paused")
 }
 
 // machineClient returns a client of the machine's daemon.
@@ -202,5 +202,5 @@ func (e *machineEnd) tellPaused(m *appliance.Appliance) {
 	if m.Name != appliance.DefaultName {
 		with = " --machine-name " + m.Name
 	}
-	e.app.Note("paused: %s; `forkd resume%s ID` resumes one", strings.Join(e.paused, ", "), with)
+	e.app.Note("paused: %s; `forkd resume%s ID` resumes a sandbox", strings.Join(e.paused, ", "), with)
 }

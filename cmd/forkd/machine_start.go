@@ -105,7 +105,7 @@ type startReport struct {
 func describeStart(m *appliance.Appliance, res appliance.StartResult) string {
 	switch {
 	case res.Stale:
-		return fmt.Sprintf("machine %s runs, with older programs or other settings; `forkd machine start%s --restart` renews it",
+		return fmt.Sprintf("machine %s runs, with older programs or other settings; `forkd machine start%s --restart` updates it",
 			m.Name, hints.MachineFlag(m.Name))
 	case res.Already:
 		return fmt.Sprintf("machine %s runs already", m.Name)

@@ -65,7 +65,7 @@ func printStatus(out io.Writer, st appliance.Status, nameFlag string) error {
 		row("directory", "%s", st.Dir)
 	}
 	if st.Outdated {
-		row("note", "the programs have changed since the start; `forkd machine start%s --restart` renews it", nameFlag)
+		row("note", "the programs have changed since the start; `forkd machine start%s --restart` updates it", nameFlag)
 	}
 	return w.Flush()
 }

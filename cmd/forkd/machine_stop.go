@@ -70,7 +70,7 @@ func newMachineRmCommand(name *machineName) *cobra.Command {
 			}
 			if !yes {
 				return hints.With(codedError{fmt.Errorf("this deletes %s with all images, snapshots and sandboxes in it", m.Dir),
-					api.CodeInvalid}, "say --yes if you mean it")
+					api.CodeInvalid}, "use --yes to confirm")
 			}
 			if err := m.Remove(cmd.Context()); err != nil || !name.app.JSON {
 				return err

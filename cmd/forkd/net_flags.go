@@ -63,7 +63,7 @@ func (n *netFlags) tap(name string) (*api.NetworkPolicy, error) {
 	}
 	if len(n.allow) > 0 || len(n.deny) > 0 {
 		return nil, exit.UsageError{Err: errors.New("--net tap=NAME takes no --allow and no --deny: " +
-			"what is reachable there is the operator's to say")}
+			"the operator controls its network")}
 	}
 	return &api.NetworkPolicy{Tap: name}, nil
 }
@@ -83,7 +83,7 @@ func (n *netFlags) added(p api.NetworkPolicy) (*api.NetworkPolicy, error) {
 		*list.to = append(*list.to, list.rules...)
 	}
 	if len(n.deny) > 0 && p.Default != string(netpolicy.Public) && len(p.Allow) == 0 {
-		return nil, exit.UsageError{Err: errors.New("--deny: nothing is allowed that could be denied; add --net public")}
+		return nil, exit.UsageError{Err: errors.New("--deny: the policy allows no connections; add --net public")}
 	}
 	return &p, nil
 }
@@ -123,7 +123,7 @@ func namedPolicy(name string) (api.NetworkPolicy, error) {
 func policyFile(path string) (netpolicy.Spec, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return netpolicy.Spec{}, fmt.Errorf("%q: want none, public, or a policy file, and there is no such file", path)
+		return netpolicy.Spec{}, fmt.Errorf("%q: want none, public, or an existing policy file", path)
 	}
 	if err != nil {
 		return netpolicy.Spec{}, err

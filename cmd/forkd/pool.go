@@ -23,7 +23,7 @@ func newPoolCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.complete().tags(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 0 && len(args) != 2 {
-				return fmt.Errorf("want TAG and SIZE, or nothing")
+				return fmt.Errorf("want TAG and SIZE, or no argument")
 			}
 			return nil
 		},

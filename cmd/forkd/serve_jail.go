@@ -80,7 +80,7 @@ func (o *jailOptions) configure(ctx context.Context, c *engine.Config, log *slog
 	confineSelf(log) // before forkd-spawn starts, so that a restarted one has the same rights
 	s, err := spawner.Open(ctx, spawner.Config{Binary: o.binary, Strict: jailMode(o.mode) == jailStrict, Log: log})
 	if errors.Is(err, spawner.ErrMissing) {
-		return exit.UsageError{Err: fmt.Errorf("--jail strict: %w (forkd doctor says more)", err)}
+		return exit.UsageError{Err: fmt.Errorf("--jail strict: %w (see forkd doctor)", err)}
 	}
 	if err != nil {
 		return err

@@ -89,7 +89,7 @@ func (o *serveOptions) bind(ctx context.Context, token string, log *slog.Logger,
 		l, err := binding.Listen(ctx, address)
 		if errors.Is(err, httpapi.ErrPlain) {
 			err = hints.With(fmt.Errorf("--listen: %w", err), "give --tls-cert and --tls-key, or --tls-self-signed; "+
-				"--plain-http allows it where something else keeps others off")
+				"--plain-http allows it on a protected network")
 		}
 		if err != nil {
 			return nil, exit.UsageError{Err: err}

@@ -29,8 +29,7 @@ func (o *upstreamOptions) addFlags(f *pflag.FlagSet) {
 
 // errProxyPassword refuses a password in an argument, because every user of the host can read a
 // process's arguments.
-var errProxyPassword = errors.New("it has a password in it, which others would see: " +
-	"put the URL into a file, and name that with --net-upstream-proxy-file")
+var errProxyPassword = errors.New("the URL has a password, visible to other users: use --net-upstream-proxy-file")
 
 // complete checks the proxy, and reads its file.
 func (o *upstreamOptions) complete() error {

@@ -97,7 +97,7 @@ func untilItRuns(notice func(string), limit time.Duration) func(context.Context,
 			return false
 		}
 		once.Do(func() {
-			notice(fmt.Sprintf("%v; it may be starting again: trying for %s", err, limit))
+			notice(fmt.Sprintf("%v; it may be restarting: retrying for %s", err, limit))
 		})
 		select {
 		case <-ctx.Done():
@@ -141,8 +141,8 @@ func (f Flags) complete(opt Options) (Options, error) {
 		opt.Force, opt.URL = Machine, ""
 	case f.URL != "" || opt.MachineName == "":
 	case opt.URL != "":
-		return opt, errors.New("FORKD_URL and FORKD_MACHINE name two daemons: " +
-			"unset one of them, or say --url or --machine-name")
+		return opt, errors.New(
+			"FORKD_URL and FORKD_MACHINE name two daemons: unset one of them, or use --url or --machine-name")
 	default:
 		opt.Force = Machine
 	}

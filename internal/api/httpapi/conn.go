@@ -187,7 +187,7 @@ func refusal(status int, text string) *failure {
 	case http.StatusRequestHeaderFieldsTooLarge:
 		f = fail(api.CodeTooLarge, "", "the request's header is over the limit of %d KiB", maxHeaderBytes>>10)
 	case http.StatusExpectationFailed:
-		f = fail(api.CodeInvalid, "", "the request expects what this server does not do; it knows Expect: 100-continue")
+		f = fail(api.CodeInvalid, "", "unsupported expectation: this server supports Expect: 100-continue only")
 	case http.StatusNotImplemented:
 		f = fail(api.CodeUnsupported, "",
 			"the request's transfer encoding is not supported: send the body with Content-Length, or chunked")

@@ -65,7 +65,7 @@ type Binding struct {
 }
 
 // ErrPlain refuses an address at which attackers on the network path could read the traffic.
-var ErrPlain = errors.New("plain HTTP would be served beyond this host: whoever is on the way could read its tokens")
+var ErrPlain = errors.New("plain HTTP beyond this host would expose tokens on the network")
 
 // Listen binds an address of this host, tcp://HOST:PORT or unix:///PATH, for plain HTTP.
 func Listen(ctx context.Context, address, token string) (Listener, error) {
@@ -95,7 +95,7 @@ func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, erro
 		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, err)
 	}
 	if b.Token == "" {
-		return Listener{}, fmt.Errorf("listen on tcp://%s: refused without a token, as others could reach it", hostport)
+		return Listener{}, fmt.Errorf("listen on tcp://%s: refused without a token, because other users can connect to it", hostport)
 	}
 	if b.TLS == nil && !b.Plain && !loopback(host) {
 		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, ErrPlain)

@@ -107,7 +107,7 @@ func (d PausedDir) forget(id string, log *slog.Logger) error {
 	}
 	d.dropBoot(id)
 	if err := durable.SyncDir(string(d)); err != nil {
-		log.Error("remove the record of a paused sandbox: it may come back with the host's next boot", "sandbox", id,
+		log.Error("remove the record of a paused sandbox: it may reappear after the host's next boot", "sandbox", id,
 			"err", err)
 	}
 	return nil
@@ -178,9 +178,9 @@ func (rec pausedRecord) check(id string) error {
 	case rec.Version != pausedVersion && rec.Version != coldVersion:
 		return fmt.Errorf("its version is %d, want %d or %d", rec.Version, pausedVersion, coldVersion)
 	case i.ID != id || i.Status != sandbox.StatusPaused || i.PID != 0 || i.PausedIn == "" && !i.Cold:
-		return errors.New("it is not of a paused sandbox of that name")
+		return errors.New("it belongs to another sandbox")
 	case i.Cold != (rec.Version == coldVersion) || i.Cold != (len(rec.Disks) > 0):
-		return errors.New("it does not say of which disk the sandbox is to boot")
+		return errors.New("it lacks the disk to boot from")
 	}
 	for _, d := range rec.Disks {
 		if len(d.Backing) == 0 || len(d.Frozen) > 0 || d.Overlay != "" || d.Next != "" {
@@ -214,7 +214,7 @@ func (t *Table) goOn(ctx context.Context, s *Sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, goOnTimeout)
 	defer cancel()
 	if _, err := s.vm.Proc.Resume(ctx); err != nil {
-		return fmt.Errorf("go on after a pause that was cut short: %w", err)
+		return fmt.Errorf("resume after an interrupted pause: %w", err)
 	}
 	return s.Save()
 }
@@ -268,7 +268,7 @@ func (s *Sandbox) BeginPause(vm *vmproc.VM, idleFor time.Duration) (done func(),
 }
 
 func failedMeanwhile(i sandbox.Info) error {
-	return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxFailed, "the sandbox has failed meanwhile: %s",
+	return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxFailed, "the sandbox failed during the request: %s",
 		i.Reason)
 }
 

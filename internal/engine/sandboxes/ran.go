@@ -85,7 +85,7 @@ func (r *Ran) write() {
 		err = replaceDurably(t.cfg.Ran, b)
 	}
 	if err != nil {
-		t.cfg.Log.Warn("write the list of sandboxes that run: after a boot of the host they may be missing", "err", err)
+		t.cfg.Log.Warn("write the list of running sandboxes: after a reboot of the host they may be missing", "err", err)
 		return
 	}
 	r.noted = mark
@@ -123,7 +123,7 @@ func (r *Ran) read() (was ranList) {
 	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			t.cfg.Log.Warn("read the list of sandboxes that ran", "err", err)
+			t.cfg.Log.Warn("read the list of earlier running sandboxes", "err", err)
 		}
 		return ranList{}
 	}

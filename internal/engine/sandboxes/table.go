@@ -78,7 +78,7 @@ func New(c Config) *Table {
 }
 
 // ErrKilled ends operations on a killed sandbox.
-var ErrKilled = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox was killed meanwhile")
+var ErrKilled = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox was killed during the request")
 
 // Add lists a sandbox with a running VM. It writes the journal first.
 func (t *Table) Add(who sandbox.Identity, info sandbox.Info, vm *vmproc.VM) error {

@@ -50,11 +50,11 @@ func (m *VM) watchHealth() {
 		case h.Hang != before.Hang && h.Hang != "":
 			log.Error("the kernel of a sandbox's guest hangs", "pid", pid, "at", h.Hang)
 		case h.Hang != before.Hang:
-			log.Info("the kernel of a sandbox's guest goes on", "pid", pid)
+			log.Info("the kernel of a sandbox's guest runs again", "pid", pid)
 		case h.Full != "" && before.Full == "":
 			log.Warn("a sandbox is paused: no room on the host for its disk", "pid", pid, "err", h.Full)
 		case h.Full == "" && before.Full != "":
-			log.Info("a sandbox goes on: there is room for its disk again", "pid", pid)
+			log.Info("a sandbox runs again: its disk has space", "pid", pid)
 		}
 	})
 }
@@ -164,7 +164,7 @@ func atLimit(full string) bool { return strings.Contains(full, overlay.LimitReac
 
 func pausedReason(full string) string {
 	if atLimit(full) {
-		return fmt.Sprintf("paused: its disk takes no more (%s)", full)
+		return fmt.Sprintf("paused: its disk is full (%s)", full)
 	}
 	return fmt.Sprintf("paused: no room on the host for its disk (%s)", full)
 }
