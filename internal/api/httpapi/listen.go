@@ -106,7 +106,7 @@ func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, erro
 	}
 	scheme := "tcp://"
 	if b.TLS != nil {
-		// Below the crowd, so that the crowd's own answers are encrypted too. A client that does
+		// Below the limiter, so that the limiter's own answers are encrypted too. A client that does
 		// not complete the handshake counts as one that sends no header.
 		l, scheme = tls.NewListener(l, b.TLS), "https://"
 	}
@@ -158,7 +158,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 	servers := make([]*http.Server, len(listeners))
 	ended := make(chan error, len(listeners))
 	for i, l := range listeners {
-		door := newCrowd(l, s.limits.waiting)
+		door := newConnLimiter(l, s.limits.waiting)
 		handler := s.Handler(l.Access)
 		if l.Around != nil {
 			handler = l.Around(handler)
@@ -170,7 +170,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 			MaxHeaderBytes:    maxHeaderBytes,
 			BaseContext:       func(net.Listener) context.Context { return base },
 			ConnContext:       withConn,
-			ConnState:         door.crowd.changed,
+			ConnState:         door.connLimiter.changed,
 			ErrorLog:          s.serverLog(),
 			Protocols:         s.protocols(l),
 			HTTP2:             &http.HTTP2Config{WriteByteTimeout: s.limits.deadlines.Write},

@@ -40,11 +40,11 @@ func (k Kin) Child(id, token string) Kin {
 		Base: k.Base, Key: k.Key}
 }
 
-// Census counts a tree's running and pending sandboxes.
-type Census struct{ Size, MemoryMiB int }
+// TreeUsage counts a tree's running and pending sandboxes.
+type TreeUsage struct{ Size, MemoryMiB int }
 
 // Check returns an error if a sandbox may not create n children of memoryMiB each.
-func (l TreeLimits) Check(k Kin, now Census, n, memoryMiB int) error {
+func (l TreeLimits) Check(k Kin, now TreeUsage, n, memoryMiB int) error {
 	switch {
 	case !k.MayFork:
 		return forkwire.Errorf(forkwire.Denied, "this sandbox cannot fork: it was made without guest_fork")

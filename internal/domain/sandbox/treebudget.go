@@ -8,7 +8,7 @@ const VMMThreads = 12
 
 // Committed is the allocated part of a tree's budget.
 type Committed struct {
-	Census
+	TreeUsage
 	// Forks counts the forks in progress. Each one turns its source's written data into a layer.
 	Forks int
 	// LayersMiB is the size of the layers left by earlier forks.

@@ -101,7 +101,7 @@ func (w *Watch) Look(ctx context.Context) {
 func (w *Watch) look(ctx context.Context) {
 	w.forget()
 	now := w.cfg.Now()
-	for _, i := range w.cfg.Sandboxes.Mortal() {
+	for _, i := range w.cfg.Sandboxes.WithDeadline() {
 		d := dueOf(i, now)
 		if d.why == "" || !w.claim(i.ID, now) {
 			continue

@@ -116,7 +116,7 @@ func (p *pauseOp) run(ctx context.Context, opt sandbox.PauseOptions) error {
 		stand = p.standCold
 	}
 	if err := stand(ctx); err != nil {
-		p.goOn()
+		p.resumeGuest()
 		err = fmt.Errorf("pause %s: %w", p.req.SandboxID, p.explain(ctx, err))
 		p.leavePauseReceipt(err)
 		return err
@@ -167,9 +167,9 @@ func (p *pauseOp) settlePause() error {
 	return err
 }
 
-// goOn resumes the guest after a failed pause. The guest may still be running: the capture of a
+// resumeGuest resumes the guest after a failed pause. The guest may still be running: the capture of a
 // cancelled pause may still be in progress.
-func (p *pauseOp) goOn() {
+func (p *pauseOp) resumeGuest() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.e.root), p.e.cfg.BranchTimeout)
 	defer cancel()
 	if _, err := p.m.Proc.Resume(ctx); err != nil && p.m.Alive() {

@@ -68,7 +68,7 @@ func (t *Table) adoptDir(ctx context.Context, dir string) {
 	if rec.Info.Status == sandbox.StatusRunning {
 		err := t.adoptVM(ctx, s, left)
 		if err == nil && rec.Pausing {
-			err = t.goOn(ctx, s)
+			err = t.resumeInterrupted(ctx, s)
 		}
 		if err != nil {
 			t.failAdopted(s, left, err)

@@ -205,13 +205,13 @@ func (t *Table) isUnread(id string) bool {
 	return t.unread[id]
 }
 
-// goOnTimeout bounds resuming a guest after an interrupted pause. Its VMM may be in the middle of a
+// resumeTimeout bounds resuming a guest after an interrupted pause. Its VMM may be in the middle of a
 // capture.
-const goOnTimeout = 2 * time.Minute
+const resumeTimeout = 2 * time.Minute
 
-// goOn resumes the guest of an adopted sandbox after an interrupted pause.
-func (t *Table) goOn(ctx context.Context, s *Sandbox) error {
-	ctx, cancel := context.WithTimeout(ctx, goOnTimeout)
+// resumeInterrupted resumes the guest of an adopted sandbox after an interrupted pause.
+func (t *Table) resumeInterrupted(ctx context.Context, s *Sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, resumeTimeout)
 	defer cancel()
 	if _, err := s.vm.Proc.Resume(ctx); err != nil {
 		return fmt.Errorf("resume after an interrupted pause: %w", err)
@@ -330,8 +330,8 @@ func (s *Sandbox) Pause(vm *vmproc.VM, in PausedIn) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.info, s.vm, s.disks, s.dir = info, nil, disks, ""
-	if s.few != nil { // it was paused after all
-		s.few.unpaused = ""
+	if s.rare != nil { // it was paused after all
+		s.rare.pauseErr = ""
 	}
 	s.moveLocked(pause) // fails if it is being killed meanwhile; the kill waits for files
 	return nil
@@ -399,7 +399,7 @@ func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbo
 func (s *Sandbox) Unpaused(why error) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	s.makeFewLocked().unpaused = fmt.Sprintf("it could not be paused, and runs on: %v", why)
+	s.makeRareLocked().pauseErr = fmt.Sprintf("it could not be paused, and runs on: %v", why)
 }
 
 // Unused returns the running sandboxes with automatic resume that were not used for at least
@@ -423,9 +423,9 @@ func (t *Table) Unused(forLong time.Duration) (out []sandbox.Info) {
 	return out
 }
 
-// Mortal returns the sandboxes that may become due: running ones with a deadline or idle limit, and
+// WithDeadline returns the sandboxes that may become due: running ones with a deadline or idle limit, and
 // paused ones to be killed.
-func (t *Table) Mortal() (out []sandbox.Info) {
+func (t *Table) WithDeadline() (out []sandbox.Info) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.all {
