@@ -13,8 +13,8 @@ import (
 )
 
 func newDebugCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "debug", Short: "Inspect a guest from outside"}
-	cmd.AddCommand(newDebugGuestCommand(a))
+	cmd := &cobra.Command{Use: "debug", Short: "Inspect a guest or its VM process from outside"}
+	cmd.AddCommand(newDebugGuestCommand(a), newDebugVMCommand(a))
 	return cmd
 }
 

@@ -30,7 +30,8 @@ type Access struct {
 
 // Handler serves all routes to clients of one kind of listener.
 func (s *Server) Handler(access Access) http.Handler {
-	api := s.drainBody(s.recoverPanics(s.authorize(access, s.noteAsker(http.HandlerFunc(s.router.dispatch)))))
+	routes := s.serveProfiles(access, http.HandlerFunc(s.router.dispatch))
+	api := s.drainBody(s.recoverPanics(s.authorize(access, s.noteAsker(routes))))
 	return s.observe(s.routeIngress(s.setRequestID(s.crossOrigin(api))))
 }
 
