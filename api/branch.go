@@ -15,17 +15,17 @@ type BranchRequest struct {
 	// Original.
 	Tag string `json:"tag,omitempty" doc:"Name of the new snapshot; absent: one is made" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _" nullable:"true"`
 	// Mode has no default tag: the daemon must see its absence to allow Diff.
-	Mode        BranchMode `json:"mode,omitempty" doc:"live, if absent: copy while the guest runs, pause it for the rest; diff: pause it for all that differs from its snapshot; full: like live, and the new snapshot depends on no other" enum:"full,diff,live" nullable:"true"`
+	Mode        BranchMode `json:"mode,omitempty" doc:"live (default): copy while the guest runs, then pause it for the remaining pages; diff: pause it while all pages changed since its snapshot are copied; full: like live, but the new snapshot depends on no other" enum:"full,diff,live" nullable:"true"`
 	Diff        *bool      `json:"diff,omitempty" doc:"Older way to say mode diff; true not together with mode"`
 	Live        *bool      `json:"live,omitempty" doc:"Older way to say mode live; true not together with mode"`
-	Wait        *bool      `json:"wait,omitempty" doc:"False: answer when the sandbox runs again; the snapshot is writing until it is ready; one that fails is listed as failed, with the reason in warning, until it is deleted" default:"true"`
-	MeasureDiff bool       `json:"measure_diff,omitempty" doc:"Accepted: bytes_written is always told"`
+	Wait        *bool      `json:"wait,omitempty" doc:"False: answer when the sandbox runs again. The snapshot has status writing, then ready, or failed with the reason in warning" default:"true"`
+	MeasureDiff bool       `json:"measure_diff,omitempty" doc:"Ignored: bytes_written is always present"`
 
 	// Ours.
-	MaxPauseMS float64        `json:"max_pause_ms,omitempty" doc:"Longest pause that the guest may see; 0: no limit. If it cannot be kept nothing is done" minimum:"0" maximum:"3600000"`
-	Force      bool           `json:"force,omitempty" doc:"Also if its disk has lost writes, which is a conflict otherwise: the snapshot may lack what the sandbox wrote"`
+	MaxPauseMS float64        `json:"max_pause_ms,omitempty" doc:"Maximum pause of the guest; 0: no limit. If the limit cannot be met, the branch fails" minimum:"0" maximum:"3600000"`
+	Force      bool           `json:"force,omitempty" doc:"Branch even if the disk has lost writes; the snapshot may be incomplete. Otherwise that is a conflict"`
 	Net        Net            `json:"net,omitempty" doc:"none or public, instead of network" enum:"none,public"`
-	Network    *NetworkPolicy `json:"network,omitempty" doc:"What the children may reach, and sandboxes that are forked from it later by default; absent: what the sandbox may"`
+	Network    *NetworkPolicy `json:"network,omitempty" doc:"Network policy of the children, and default of later forks of the snapshot; absent: the sandbox's policy"`
 	N          int            `json:"n,omitempty" doc:"Children to fork from the new snapshot at once; not with wait false" minimum:"0" maximum:"1000"`
 }
 
@@ -38,13 +38,13 @@ type BranchResult struct {
 	Mechanism     string  `json:"mechanism" doc:"How writes during the capture were found: wp-async, or none where the guest stood still"`
 	Rounds        int     `json:"rounds" doc:"Rounds of copying while the guest ran"`
 	BytesWritten  int64   `json:"bytes_written" doc:"Bytes of memory in the new snapshot's own file"`
-	PausedBytes   int64   `json:"paused_bytes" doc:"Those of them that were copied during the pause"`
+	PausedBytes   int64   `json:"paused_bytes" doc:"Bytes of memory copied during the pause"`
 	AfterResumeMS float64 `json:"after_resume_ms" doc:"From the sandbox's running again to this answer, by the daemon's clock"`
 	TotalMS       float64 `json:"total_ms" doc:"How long the request took, without the forking of children"`
 
 	// Of the children; absent if the request has none.
 	Children    []SandboxInfo `json:"children,omitempty" doc:"One entry per child asked for, as in the answer to a fork"`
-	PoolReady   int           `json:"pool_ready,omitempty" doc:"Shells that stood ready for the children"`
+	PoolReady   int           `json:"pool_ready,omitempty" doc:"Prepared VMs used from the pool"`
 	ArmedWallMS float64       `json:"armed_wall_ms,omitempty" doc:"From the begin of the fork to the last child restored at its gate"`
 	ReadyWallMS float64       `json:"ready_wall_ms,omitempty" doc:"From the begin of the fork to the last child's confirmed identity"`
 }

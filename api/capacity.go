@@ -3,9 +3,9 @@ package api
 // Capacity describes the resources of the daemon's host, and the part promised to running and
 // coming sandboxes.
 type Capacity struct {
-	Sandboxes int        `json:"sandboxes" doc:"Sandboxes that run"`
-	Coming    int        `json:"coming" doc:"VMs that are being made"`
-	Admits    Admits     `json:"admits" doc:"Whether VMs are made at this moment: all that there is room for, fewer at once for the host's pressure, or none for that or because a resource is used up" enum:"all,fewer,none"`
+	Sandboxes int        `json:"sandboxes" doc:"Running sandboxes"`
+	Coming    int        `json:"coming" doc:"VMs being started"`
+	Admits    Admits     `json:"admits" doc:"Current admission of VMs: all, fewer at a time because of host pressure, or none because of pressure or an exhausted resource" enum:"all,fewer,none"`
 	Resources []Resource `json:"resources" doc:"memory, disk, descriptors, threads" nullable:"false"`
 	Pressure  []Pressure `json:"pressure" doc:"cpu, memory, io" nullable:"false"`
 }
@@ -23,11 +23,11 @@ const (
 // and threads are counted.
 type Resource struct {
 	Resource   string `json:"resource" doc:"memory, disk, descriptors or threads" enum:"memory,disk,descriptors,threads"`
-	Total      int64  `json:"total" doc:"What the host has; of disk the file system of the store; 0: not known"`
-	Free       int64  `json:"free" doc:"What there is for new VMs, without the reserve and what those that are coming take at once"`
-	Reserve    int64  `json:"reserve" doc:"What stays free"`
-	Promised   int64  `json:"promised,omitempty" doc:"What sandboxes could come to take; of memory and disk"`
-	MayPromise int64  `json:"may_promise,omitempty" doc:"The most that may be promised; absent: any amount"`
+	Total      int64  `json:"total" doc:"Total of the host, or of the store's file system; 0: unknown"`
+	Free       int64  `json:"free" doc:"Available to new VMs, without the reserve and the share of VMs being started"`
+	Reserve    int64  `json:"reserve" doc:"Amount kept free"`
+	Promised   int64  `json:"promised,omitempty" doc:"Maximum future use by sandboxes; memory and disk only"`
+	MayPromise int64  `json:"may_promise,omitempty" doc:"Limit of promised; absent: unlimited"`
 }
 
 // Pressure is the kernel's pressure stall information (PSI) for one resource of the host.

@@ -53,32 +53,32 @@ type CodeRow struct {
 // callers cannot change the table.
 func Codes() []CodeRow {
 	return []CodeRow{
-		{CodeInternal, http.StatusInternalServerError, 1, "something in the daemon went wrong; its log says what"},
-		{CodeInvalid, http.StatusBadRequest, 2, "the request itself is wrong"},
+		{CodeInternal, http.StatusInternalServerError, 1, "internal error of the daemon; see its log"},
+		{CodeInvalid, http.StatusBadRequest, 2, "the request is invalid"},
 		{CodeNotFound, http.StatusNotFound, 3, "no snapshot, sandbox or image has that name"},
 		{CodeConflict, http.StatusConflict, 4, "the name is taken, or the object's state forbids it"},
 		{CodeNotRestorable, http.StatusConflict, 5, "a snapshot's files are damaged, missing, or made for another CPU or format"},
-		{CodeBootFailed, http.StatusInternalServerError, 6, "the guest did not get ready; the text ends with its console's last lines"},
+		{CodeBootFailed, http.StatusInternalServerError, 6, "the guest did not boot; the text ends with the last lines of its console"},
 		{CodeGuestGone, http.StatusBadGateway, 7, "the sandbox's VM has ended or does not answer"},
-		{CodePortClosed, http.StatusBadGateway, 7, "the sandbox runs, but nothing accepts connections on that port of its guest"},
+		{CodePortClosed, http.StatusBadGateway, 7, "the sandbox runs, but no server accepts connections on the port"},
 		{CodeTimeout, http.StatusGatewayTimeout, 8, "the guest did not answer in time"},
-		{CodeNoSpace, http.StatusInsufficientStorage, 9, "the store's file system is full; of a sandbox: it is paused until there is room"},
-		{CodeNoMemory, http.StatusServiceUnavailable, 9, "the host lacks memory for another sandbox"},
-		{CodeNoResources, http.StatusServiceUnavailable, 9, "the host lacks descriptors or threads for another sandbox"},
+		{CodeNoSpace, http.StatusInsufficientStorage, 9, "the store's file system is full; a sandbox in this state is paused until space is free"},
+		{CodeNoMemory, http.StatusServiceUnavailable, 9, "the host has too little memory for another sandbox"},
+		{CodeNoResources, http.StatusServiceUnavailable, 9, "the host has too few file descriptors or threads for another sandbox"},
 		{CodeUnauthorized, http.StatusUnauthorized, 10, "the token is missing or wrong"},
-		{CodeForbidden, http.StatusForbidden, 10, "the daemon does not let this user in, or was not started with the flag that allows that"},
+		{CodeForbidden, http.StatusForbidden, 10, "the caller is not allowed to use the daemon, or a flag of the daemon disables the action"},
 		{CodeUnreachable, 0, 10, "no daemon answers"},
-		{CodeBroken, 0, 10, "the daemon's answer broke off; what was asked for may or may not have been done"},
+		{CodeBroken, 0, 10, "the daemon's response was cut off; the request may or may not have taken effect"},
 		{CodeClosing, http.StatusServiceUnavailable, 10, "the daemon is shutting down"},
-		{CodeBusy, http.StatusServiceUnavailable, 12, "too much of that is under way already; try again after Retry-After seconds"},
-		{CodeQuota, http.StatusTooManyRequests, 12, "a quota of the key is used up; try again after Retry-After seconds"},
+		{CodeBusy, http.StatusServiceUnavailable, 12, "too many requests of this kind are in progress; retry after Retry-After seconds"},
+		{CodeQuota, http.StatusTooManyRequests, 12, "a quota of the key is exhausted; retry after Retry-After seconds"},
 		{CodeInterrupted, 0, 130, "interrupted"},
-		{CodePartial, 0, 11, "some of the children could not be forked, or some files not copied"},
-		{CodeMethod, http.StatusMethodNotAllowed, 1, "the path exists, the method does not"},
-		{CodeTooLarge, http.StatusRequestEntityTooLarge, 2, "the request's body is over the limit"},
+		{CodePartial, 0, 11, "some children could not be forked, or some files could not be copied"},
+		{CodeMethod, http.StatusMethodNotAllowed, 1, "the path does not support the method"},
+		{CodeTooLarge, http.StatusRequestEntityTooLarge, 2, "the request body is too large"},
 		{CodeRequestTimeout, http.StatusRequestTimeout, 10, "the request took too long to arrive"},
-		{CodeMediaType, http.StatusUnsupportedMediaType, 2, "the body is of a type the route does not read"},
-		{CodeUnsupported, http.StatusNotImplemented, 1, "this daemon or host cannot do that"},
+		{CodeMediaType, http.StatusUnsupportedMediaType, 2, "the route does not accept the content type of the body"},
+		{CodeUnsupported, http.StatusNotImplemented, 1, "the daemon or the host does not support the action"},
 	}
 }
 
@@ -120,10 +120,10 @@ func CodeOf(status int) Code {
 type Error struct {
 	// Message is original, the other fields are ours. The client adds advice about the error,
 	// because it knows its own commands.
-	Message string            `json:"error" doc:"What happened, to which object, for people"`
+	Message string            `json:"error" doc:"Text for people: the failed action and its object"`
 	Code    Code              `json:"code" doc:"Stable identifier of the kind of error, for programs"`
-	Reason  Reason            `json:"reason,omitempty" doc:"Tells errors of one code apart where what to do about them differs; stable"`
-	Details map[string]string `json:"details,omitempty" doc:"Names that belong to the reason, such as that of a snapshot"`
+	Reason  Reason            `json:"reason,omitempty" doc:"Refines the code if errors of one code need different advice; stable"`
+	Details map[string]string `json:"details,omitempty" doc:"Names for the reason, such as a snapshot's tag"`
 	// RequestID identifies the request in the daemon's log and in the audit log.
 	RequestID string `json:"request_id,omitempty" doc:"ID of the request, as in the header Forkd-Request-Id, the daemon's log and the audit log"`
 }

@@ -13,7 +13,7 @@ type PingResponse struct {
 type ExecRequest struct {
 	// Original.
 	Args        []string `json:"args" doc:"Program and its arguments" minItems:"1" maxItems:"4096"`
-	TimeoutSecs float64  `json:"timeout_secs,omitempty" doc:"Limit, at which the whole process tree is killed; 0 means the daemon's default" minimum:"0" maximum:"86400"`
+	TimeoutSecs float64  `json:"timeout_secs,omitempty" doc:"Limit, at which the whole process tree is killed; 0: the daemon's default" minimum:"0" maximum:"86400"`
 
 	// Ours.
 	Env   map[string]string `json:"env,omitempty" doc:"Added to the environment"`
@@ -25,14 +25,14 @@ type ExecRequest struct {
 // ExecResponse is the result of a program.
 type ExecResponse struct {
 	// Original.
-	Stdout   string `json:"stdout" doc:"Its standard output; bytes that are no UTF-8 are replaced"`
-	Stderr   string `json:"stderr" doc:"Its standard error; bytes that are no UTF-8 are replaced"`
+	Stdout   string `json:"stdout" doc:"Standard output; invalid UTF-8 is replaced"`
+	Stderr   string `json:"stderr" doc:"Standard error; invalid UTF-8 is replaced"`
 	ExitCode int    `json:"exit_code" doc:"Its exit code, 128+n if signal n ended it, 124 if the limit did"`
 
 	// Ours.
 	TimedOut     bool   `json:"timed_out,omitempty" doc:"The limit ended it"`
-	KilledBy     string `json:"killed_by,omitempty" doc:"What ended it, with the process and the time, if that was the guest's kernel for want of memory"`
-	DroppedBytes int64  `json:"dropped_bytes,omitempty" doc:"Output beyond what is kept"`
+	KilledBy     string `json:"killed_by,omitempty" doc:"Process and time, if the guest's kernel killed it for lack of memory"`
+	DroppedBytes int64  `json:"dropped_bytes,omitempty" doc:"Bytes of output beyond the limit, which were dropped"`
 	StdoutRaw    []byte `json:"stdout_base64,omitempty" doc:"Standard output, if it is not UTF-8"`
 	StderrRaw    []byte `json:"stderr_base64,omitempty" doc:"Standard error, if it is not UTF-8"`
 }
@@ -44,7 +44,7 @@ type EvalRequest struct {
 
 	// Ours.
 	Language    string  `json:"language,omitempty" doc:"Interpreter; empty means python" maxLength:"64"`
-	TimeoutSecs float64 `json:"timeout_secs,omitempty" doc:"Limit; 0 means the daemon's default" minimum:"0" maximum:"86400"`
+	TimeoutSecs float64 `json:"timeout_secs,omitempty" doc:"Limit; 0: the daemon's default" minimum:"0" maximum:"86400"`
 	Measure     bool    `json:"measure,omitempty" doc:"Have guest_ms be the time from the guest's having the request to the VMM's having the answer, by the VMM's clock; for one request at a time"`
 }
 
@@ -57,19 +57,19 @@ type EvalResponse struct {
 	ExitCode int     `json:"exit_code" doc:"0, 1 after an exception, the code's own after an exit, as of python -c"`
 
 	// Ours.
-	Stdout    string `json:"stdout,omitempty" doc:"What the code printed; bytes that are no UTF-8 are replaced"`
-	Stderr    string `json:"stderr,omitempty" doc:"What the code printed to standard error; bytes that are no UTF-8 are replaced"`
+	Stdout    string `json:"stdout,omitempty" doc:"Standard output of the code; invalid UTF-8 is replaced"`
+	Stderr    string `json:"stderr,omitempty" doc:"Standard error of the code; invalid UTF-8 is replaced"`
 	StdoutRaw []byte `json:"stdout_base64,omitempty" doc:"Standard output, if it is not UTF-8"`
 	StderrRaw []byte `json:"stderr_base64,omitempty" doc:"Standard error, if it is not UTF-8"`
 	// Truncated is DroppedBytes > 0.
-	Truncated bool `json:"truncated,omitempty" doc:"The end of what the code wrote is missing"`
+	Truncated bool `json:"truncated,omitempty" doc:"The end of the output is missing"`
 	// DroppedBytes is the size of the lost output: beyond 4 MiB of a stream, or text without space
 	// in the daemon's memory.
-	DroppedBytes int64 `json:"dropped_bytes,omitempty" doc:"Bytes at the end of these texts that were not kept: of each stream the first 4 MiB are"`
+	DroppedBytes int64 `json:"dropped_bytes,omitempty" doc:"Bytes dropped at the end of the texts: each stream keeps its first 4 MiB"`
 	// TookMS is the request's time in the daemon. GuestMS is the part of it the guest's agent
 	// measured.
 	TookMS  float64 `json:"took_ms,omitempty" doc:"Milliseconds from the request's arrival to the guest's answer"`
-	GuestMS float64 `json:"guest_ms,omitempty" doc:"Milliseconds of them that the agent counted in the guest; the rest is the daemon's, the VMM's and the way there and back"`
+	GuestMS float64 `json:"guest_ms,omitempty" doc:"Part measured by the agent in the guest, in milliseconds; the rest is daemon, VMM and transport"`
 }
 
 // HeaderAgentUser names the guest's user for a request on the agent route. The agent itself expects

@@ -9,7 +9,7 @@ type Image struct {
 	KernelVersion string `json:"kernel_version,omitempty" doc:"Kernel of the image"`
 	MemoryMiB     int    `json:"memory_mib,omitempty" doc:"Memory its recipe asks for"`
 	VCPUs         int    `json:"vcpus,omitempty" doc:"Virtual CPUs its recipe asks for"`
-	Description   string `json:"description,omitempty" doc:"What its recipe says it is"`
+	Description   string `json:"description,omitempty" doc:"Description in its recipe"`
 }
 
 // HeaderDigest carries an image's digest in the answer to GET and HEAD /v1/images/{name}. In a PUT,

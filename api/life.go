@@ -10,39 +10,39 @@ const (
 
 // SandboxLife is the lifetime of each child of a fork.
 type SandboxLife struct {
-	TTLSecs    float64 `json:"ttl_secs,omitempty" doc:"Seconds that it may run from now on; at least 1; absent or 0: for ever" minimum:"0" maximum:"315360000"`
-	IdleSecs   float64 `json:"idle_secs,omitempty" doc:"Seconds that it may run without being used: no call, no stream, no connection to a port; at least 1; absent or 0: for ever" minimum:"0" maximum:"315360000"`
-	AtEnd      AtEnd   `json:"at_end,omitempty" doc:"What becomes of it then; absent: kill" enum:"kill,pause"`
-	AutoResume bool    `json:"auto_resume,omitempty" doc:"Let it go on when somebody wants something of its guest while it is paused"`
+	TTLSecs    float64 `json:"ttl_secs,omitempty" doc:"Lifetime from now in seconds, at least 1; absent or 0: unlimited" minimum:"0" maximum:"315360000"`
+	IdleSecs   float64 `json:"idle_secs,omitempty" doc:"Idle limit in seconds, without a call, a stream or a connection to a port; at least 1; absent or 0: unlimited" minimum:"0" maximum:"315360000"`
+	AtEnd      AtEnd   `json:"at_end,omitempty" doc:"Action at the end: kill (default) or pause" enum:"kill,pause"`
+	AutoResume bool    `json:"auto_resume,omitempty" doc:"Resume a paused sandbox on the next request to its guest"`
 	// FilesystemOnly requires at_end pause.
 	FilesystemOnly bool `json:"filesystem_only,omitempty" doc:"Have the pause at its end keep its disk without its memory: its processes end, and it boots when it is resumed; needs at_end pause"`
-	RestartOnHang  bool `json:"restart_on_hang,omitempty" doc:"Roll it back to the snapshot that it lies over when its guest's kernel hangs"`
+	RestartOnHang  bool `json:"restart_on_hang,omitempty" doc:"Roll it back to its snapshot when its guest's kernel hangs"`
 }
 
 // LifeRequest is the body of PATCH /v1/sandboxes/{id}/life. Absent fields keep their value.
 type LifeRequest struct {
-	TTLSecs    *float64 `json:"ttl_secs,omitempty" doc:"Seconds that it may run from now on; 0: for ever" minimum:"0" maximum:"315360000"`
-	IdleSecs   *float64 `json:"idle_secs,omitempty" doc:"Seconds that it may run without being used; 0: for ever" minimum:"0" maximum:"315360000"`
-	AtEnd      *AtEnd   `json:"at_end,omitempty" doc:"What becomes of it then" enum:"kill,pause"`
-	AutoResume *bool    `json:"auto_resume,omitempty" doc:"Let it go on when somebody wants something of its guest while it is paused"`
+	TTLSecs    *float64 `json:"ttl_secs,omitempty" doc:"Lifetime from now in seconds; 0: unlimited" minimum:"0" maximum:"315360000"`
+	IdleSecs   *float64 `json:"idle_secs,omitempty" doc:"Idle limit in seconds; 0: unlimited" minimum:"0" maximum:"315360000"`
+	AtEnd      *AtEnd   `json:"at_end,omitempty" doc:"Action at the end: kill or pause" enum:"kill,pause"`
+	AutoResume *bool    `json:"auto_resume,omitempty" doc:"Resume a paused sandbox on the next request to its guest"`
 	// FilesystemOnly is reset by at_end kill.
 	FilesystemOnly *bool `json:"filesystem_only,omitempty" doc:"Have the pause at its end keep its disk without its memory; needs at_end pause, and ends with at_end kill"`
-	RestartOnHang  *bool `json:"restart_on_hang,omitempty" doc:"Roll it back to the snapshot that it lies over when its guest's kernel hangs"`
+	RestartOnHang  *bool `json:"restart_on_hang,omitempty" doc:"Roll it back to its snapshot when its guest's kernel hangs"`
 }
 
 // PauseRequest is the body of POST /v1/sandboxes/{id}/pause.
 type PauseRequest struct {
-	FilesystemOnly bool `json:"filesystem_only,omitempty" doc:"Keep the disk without the memory: its processes end, and it boots when it is resumed. 501: it has no disk of its own, or nothing to boot"`
+	FilesystemOnly bool `json:"filesystem_only,omitempty" doc:"Keep the disk without memory: its processes end, and it boots when resumed. 501: it has no disk or no kernel to boot"`
 }
 
 // SandboxLifeInfo describes the lifetime of a sandbox.
 type SandboxLifeInfo struct {
 	DeadlineUnix *int64  `json:"deadline_unix,omitempty" doc:"When its end comes, in seconds since 1970 by the host's clock; absent: never"`
-	IdleSecs     float64 `json:"idle_secs,omitempty" doc:"For how long it may run without being used; absent: for ever"`
-	AtEnd        AtEnd   `json:"at_end" doc:"What becomes of it then" enum:"kill,pause"`
-	AutoResume   bool    `json:"auto_resume,omitempty" doc:"It goes on when somebody wants something of its guest while it is paused"`
+	IdleSecs     float64 `json:"idle_secs,omitempty" doc:"Idle limit; absent: unlimited"`
+	AtEnd        AtEnd   `json:"at_end" doc:"Action at the end: kill or pause" enum:"kill,pause"`
+	AutoResume   bool    `json:"auto_resume,omitempty" doc:"A request to its guest resumes it when paused"`
 	// FilesystemOnly applies to the pause at its end. SandboxInfo.Cold describes the last pause.
-	FilesystemOnly bool    `json:"filesystem_only,omitempty" doc:"That pause keeps its disk without its memory"`
+	FilesystemOnly bool    `json:"filesystem_only,omitempty" doc:"The pause keeps its disk without memory"`
 	RestartOnHang  bool    `json:"restart_on_hang,omitempty" doc:"It is rolled back when its guest's kernel hangs"`
-	UnusedSecs     float64 `json:"unused_secs,omitempty" doc:"For how long nobody has used it, if it has an idle_secs"`
+	UnusedSecs     float64 `json:"unused_secs,omitempty" doc:"Time since its last use, if it has an idle_secs"`
 }

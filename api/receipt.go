@@ -16,23 +16,23 @@ const (
 // its subject.
 type Receipt struct {
 	ID        string    `json:"id" doc:"Name of the receipt; rises with time"`
-	Op        ReceiptOp `json:"op" doc:"What left it; fork, rollback, pause and resume are of a sandbox, branch and snapshot of a snapshot" enum:"fork,rollback,pause,resume,branch,snapshot"`
-	Sandbox   string    `json:"sandbox,omitempty" doc:"Sandbox that was forked or rolled back, or the source of a branch"`
-	Snapshot  string    `json:"snapshot,omitempty" doc:"Tag of the snapshot that was made"`
+	Op        ReceiptOp `json:"op" doc:"Recorded operation; fork, rollback, pause and resume concern a sandbox, branch and snapshot a snapshot" enum:"fork,rollback,pause,resume,branch,snapshot"`
+	Sandbox   string    `json:"sandbox,omitempty" doc:"Forked or rolled back sandbox, or source of the branch"`
+	Snapshot  string    `json:"snapshot,omitempty" doc:"Tag of the new snapshot"`
 	AtUnixMS  int64     `json:"at_unix_ms" doc:"When it ended, in milliseconds since 1970"`
 	TookMS    float64   `json:"took_ms" doc:"How long it took, from the request"`
 	Error     string    `json:"error,omitempty" doc:"Why it failed; absent: it did not"`
-	Recovered bool      `json:"recovered,omitempty" doc:"The daemon ended before it wrote the receipt; the next one made it from its journal, which has no answer of the guest"`
+	Recovered bool      `json:"recovered,omitempty" doc:"The daemon ended before it wrote the receipt. The next daemon made it from the journal, without the guest's answer"`
 	Cold      bool      `json:"cold,omitempty" doc:"Of a pause: its memory was not kept; of a resume: its guest booted"`
 
 	Parent   *ReceiptSource   `json:"parent,omitempty" doc:"Snapshot it was made from"`
-	Made     *ReceiptSource   `json:"made,omitempty" doc:"Snapshot that was made"`
-	Image    *ReceiptImage    `json:"image,omitempty" doc:"Image that was booted"`
-	Before   string           `json:"before,omitempty" doc:"Tag that a sandbox lay over before it was rolled back"`
+	Made     *ReceiptSource   `json:"made,omitempty" doc:"New snapshot"`
+	Image    *ReceiptImage    `json:"image,omitempty" doc:"Booted image"`
+	Before   string           `json:"before,omitempty" doc:"Tag of the sandbox's snapshot before the rollback"`
 	Capture  *ReceiptCapture  `json:"capture,omitempty" doc:"How a running guest became a snapshot"`
 	VM       *ReceiptVM       `json:"vm,omitempty" doc:"How a snapshot became a VM"`
-	Identity *ReceiptIdentity `json:"identity,omitempty" doc:"Who the guest was told to be"`
-	Guest    *ReceiptGuest    `json:"guest,omitempty" doc:"The guest's answer, which is the proof; absent: it gave none"`
+	Identity *ReceiptIdentity `json:"identity,omitempty" doc:"Identity given to the guest"`
+	Guest    *ReceiptGuest    `json:"guest,omitempty" doc:"Proof: the guest's answer; absent: no answer"`
 	Steps    []ReceiptStep    `json:"steps" doc:"The daemon's steps, in order; each begins when the one before it ended" nullable:"false"`
 }
 
@@ -40,7 +40,7 @@ type Receipt struct {
 type ReceiptSource struct {
 	Tag         string         `json:"tag" doc:"Name of the snapshot"`
 	ContentHash string         `json:"content_hash,omitempty" doc:"Digest of its manifest"`
-	Layers      []ReceiptLayer `json:"layers" doc:"What its content lies in" nullable:"false"`
+	Layers      []ReceiptLayer `json:"layers" doc:"Layers that store its content" nullable:"false"`
 }
 
 // ReceiptLayer is a piece of a snapshot's content.
@@ -63,9 +63,9 @@ type ReceiptCapture struct {
 	Mechanism   string        `json:"mechanism" doc:"How writes during the capture were found"`
 	PauseMS     float64       `json:"pause_ms" doc:"How long the guest stood still, by the VMM's clock"`
 	Rounds      int           `json:"rounds" doc:"Rounds of copying while the guest ran"`
-	Bytes       int64         `json:"bytes" doc:"Bytes of memory that were written"`
-	PausedBytes int64         `json:"paused_bytes" doc:"Those of them that were copied during the pause"`
-	PauseSteps  []ReceiptStep `json:"pause_steps,omitempty" doc:"What the pause was spent on, in order"`
+	Bytes       int64         `json:"bytes" doc:"Bytes of memory written"`
+	PausedBytes int64         `json:"paused_bytes" doc:"Bytes of memory copied during the pause"`
+	PauseSteps  []ReceiptStep `json:"pause_steps,omitempty" doc:"Steps of the pause, in order"`
 }
 
 // ReceiptVM describes the start of a VM from a snapshot.
@@ -74,7 +74,7 @@ type ReceiptVM struct {
 	Prepared       bool    `json:"prepared,omitempty" doc:"Whether the shell was restored before the fork was asked for; the times are of then"`
 	MapMS          float64 `json:"map_ms" doc:"Mapping the memory, by the VMM's clock"`
 	StateMS        float64 `json:"state_ms" doc:"Loading the state of CPUs and devices, by the VMM's clock"`
-	PopulatedPages int64   `json:"populated_pages,omitempty" doc:"Pages of its memory that were mapped before it began; absent: none, or not known"`
+	PopulatedPages int64   `json:"populated_pages,omitempty" doc:"Memory pages mapped before its start; absent: none or unknown"`
 }
 
 // ReceiptIdentity is the identity the daemon gave to the guest.
@@ -83,27 +83,27 @@ type ReceiptIdentity struct {
 	Parent       string `json:"parent" doc:"Snapshot it was forked from"`
 	Hostname     string `json:"hostname" doc:"Its hostname"`
 	MachineID    string `json:"machine_id" doc:"Its machine-id"`
-	GenerationID string `json:"vm_generation_id,omitempty" doc:"VM generation id that the VMM gave it, in hex"`
+	GenerationID string `json:"vm_generation_id,omitempty" doc:"VM generation ID, in hex"`
 	EntropyBytes int    `json:"entropy_bytes,omitempty" doc:"How much fresh entropy it was sent"`
-	Way          string `json:"way,omitempty" doc:"How it was told: on the identity's own port, or over HTTP because the snapshot's agent has no such port; absent: not known" enum:"port,http"`
+	Way          string `json:"way,omitempty" doc:"Transport of the identity: its own port, or HTTP if the snapshot's agent has no such port; absent: unknown" enum:"port,http"`
 }
 
 // ReceiptGuest is the agent's answer.
 type ReceiptGuest struct {
 	KernelReseeded bool                 `json:"kernel_reseeded" doc:"RNDADDENTROPY and RNDRESEEDCRNG succeeded"`
-	RandomDigest   string               `json:"random_digest" doc:"SHA-256 over a prefix and 32 bytes that the kernel drew after all steps, in hex"`
+	RandomDigest   string               `json:"random_digest" doc:"SHA-256 of a prefix and 32 random bytes of the kernel, drawn after all steps, in hex"`
 	BootID         string               `json:"boot_id" doc:"Boot id the guest gave itself"`
 	ClockStepMS    float64              `json:"clock_step_ms" doc:"How far its wall clock was moved"`
 	TookMS         float64              `json:"took_ms" doc:"How long all of it took, by the guest's clock, as for the rest"`
 	Steps          []ReceiptGuestStep   `json:"steps" doc:"The agent's steps, in order" nullable:"false"`
-	Interpreters   []ReceiptInterpreter `json:"interpreters" doc:"Warm interpreters that were reseeded" nullable:"false"`
-	Hooks          []ReceiptHook        `json:"hooks" doc:"Executables of /etc/forkd/fork.d that ran" nullable:"false"`
+	Interpreters   []ReceiptInterpreter `json:"interpreters" doc:"Reseeded warm interpreters" nullable:"false"`
+	Hooks          []ReceiptHook        `json:"hooks" doc:"Executables run from /etc/forkd/fork.d" nullable:"false"`
 }
 
 // ReceiptGuestStep is one step of the agent.
 type ReceiptGuestStep struct {
 	Name   string  `json:"name" doc:"Name of the step"`
-	Done   bool    `json:"done" doc:"False: there was nothing to do, or it failed"`
+	Done   bool    `json:"done" doc:"False: not necessary, or failed"`
 	Error  string  `json:"error,omitempty" doc:"Why it failed"`
 	TookMS float64 `json:"took_ms" doc:"How long it took"`
 }
@@ -111,7 +111,7 @@ type ReceiptGuestStep struct {
 // ReceiptInterpreter is a warm interpreter that was reseeded.
 type ReceiptInterpreter struct {
 	Language string   `json:"language" doc:"Its language"`
-	Reseeded []string `json:"reseeded" doc:"Generators that were reseeded" nullable:"false"`
+	Reseeded []string `json:"reseeded" doc:"Reseeded random generators" nullable:"false"`
 	Later    bool     `json:"later,omitempty" doc:"They are reseeded before anything else runs in it: it evaluated, or waited for a request"`
 	Error    string   `json:"error,omitempty" doc:"Why it failed"`
 	TookMS   float64  `json:"took_ms" doc:"How long it took"`

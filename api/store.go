@@ -7,13 +7,13 @@ type CompactRequest struct {
 
 // CollectRequest is the body of POST /v1/store/gc. The body may be absent.
 type CollectRequest struct {
-	DryRun bool `json:"dry_run,omitempty" doc:"Remove nothing, only say what would be"`
+	DryRun bool `json:"dry_run,omitempty" doc:"List unused files without removing them"`
 }
 
 // CollectResult lists the layers a collection removed, or would remove.
 type CollectResult struct {
-	DryRun    bool     `json:"dry_run" doc:"Whether it is only what would be removed"`
+	DryRun    bool     `json:"dry_run" doc:"Whether the files were only listed"`
 	Layers    []string `json:"layers" doc:"IDs of the layers" nullable:"false"`
-	Temporary int      `json:"temporary" doc:"Leftovers of writes that were interrupted"`
+	Temporary int      `json:"temporary" doc:"Leftovers of interrupted writes"`
 	Bytes     int64    `json:"bytes" doc:"Bytes of the disk, all together"`
 }

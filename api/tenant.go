@@ -3,7 +3,7 @@ package api
 // Tenant describes the operator's settings for a tenant.
 type Tenant struct {
 	Name      string `json:"name" doc:"Name of the tenant"`
-	CPUWeight int    `json:"cpu_weight" doc:"Share of all its sandboxes together where CPUs are short; each other tenant has 100 unless the operator has set it"`
+	CPUWeight int    `json:"cpu_weight" doc:"CPU share of all its sandboxes together under contention; the default of other tenants is 100"`
 }
 
 // SetTenantRequest is the body of PUT /v1/tenants/{tenant}.

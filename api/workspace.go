@@ -5,13 +5,13 @@ type CreateWorkspaceRequest struct {
 	Name           string `json:"name" doc:"Name of the workspace" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 	SnapshotTag    string `json:"snapshot_tag" doc:"Snapshot to fork its sandbox from" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 	PerChildNetns  bool   `json:"per_child_netns,omitempty" doc:"Accepted and not needed: every sandbox is alone on its network"`
-	MemoryLimitMiB *int   `json:"memory_limit_mib,omitempty" doc:"Bound of the host memory of its sandbox; absent or 0: none that is asked for" minimum:"0"`
+	MemoryLimitMiB *int   `json:"memory_limit_mib,omitempty" doc:"Limit of the sandbox's host memory; absent or 0: no limit" minimum:"0"`
 }
 
 // SuspendWorkspaceRequest is the body of POST /v1/workspaces/{workspace}/suspend. The body may be
 // absent.
 type SuspendWorkspaceRequest struct {
-	Diff bool `json:"diff,omitempty" doc:"Accepted: what differs from the parent is all that is ever written"`
+	Diff bool `json:"diff,omitempty" doc:"Ignored: only differences from the parent are written"`
 }
 
 // WorkspaceStatus is the state of a workspace.
@@ -28,7 +28,7 @@ type WorkspaceInfo struct {
 	// Original.
 	ID                string          `json:"id" doc:"ws- and a part of its first sandbox's id"`
 	Name              string          `json:"name" doc:"Name of the workspace; a tenant's begins with the tenant's own and a dash"`
-	SourceSnapshotTag string          `json:"source_snapshot_tag" doc:"Snapshot that it was made of"`
+	SourceSnapshotTag string          `json:"source_snapshot_tag" doc:"Snapshot it was made from"`
 	CurrentStateTag   string          `json:"current_state_tag,omitempty" doc:"Snapshot of its last suspend; absent if it never was suspended"`
 	Status            WorkspaceStatus `json:"status" doc:"running; suspended: its sandbox is paused; or stale: its sandbox has ended, and a resume makes another" enum:"running,suspended,stale"`
 	LiveSandboxID     string          `json:"live_sandbox_id,omitempty" doc:"Its sandbox, while it runs"`
@@ -36,5 +36,5 @@ type WorkspaceInfo struct {
 	LastActiveUnix    int64           `json:"last_active_unix" doc:"When it was made, suspended or resumed last"`
 
 	// Ours.
-	Owner string `json:"owner,omitempty" doc:"Tenant that it belongs to; absent: the operator"`
+	Owner string `json:"owner,omitempty" doc:"Owning tenant; absent: the operator"`
 }

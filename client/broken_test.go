@@ -72,7 +72,7 @@ func TestDaemonThatEndsInMidRequest(t *testing.T) {
 			}
 			for what, err := range changes {
 				var e *client.Error
-				if !errors.As(err, &e) || !client.IsBroken(err) || client.IsUnreachable(err) || !strings.Contains(err.Error(), "may or may not have been done") || e.Reason != api.ReasonMaybeDone {
+				if !errors.As(err, &e) || !client.IsBroken(err) || client.IsUnreachable(err) || !strings.Contains(err.Error(), "may or may not have taken effect") || e.Reason != api.ReasonMaybeDone {
 					t.Errorf("%s: %v", what, err)
 				}
 			}

@@ -159,7 +159,7 @@ func (t guestTree) needParent(ctx context.Context, target string) error {
 		return err
 	case at.kind == kindMissing:
 		return &Error{
-			Code: api.CodeNotFound, Message: fmt.Sprintf("copy to %s:%s: there is no directory %s in the sandbox",
+			Code: api.CodeNotFound, Message: fmt.Sprintf("copy to %s:%s: the sandbox has no directory %s",
 				t.id, target, dir),
 			Reason: api.ReasonGuestDirectoryMissing, Details: map[string]string{"sandbox": t.id, "directory": dir},
 		}

@@ -73,7 +73,7 @@ func placeHere(id, source, target string, dir bool) (string, fs.FileInfo, error)
 		return "", nil, err
 	}
 	if _, err := os.Lstat(target); err == nil {
-		return "", nil, fmt.Errorf("copy from %s:%s: %s is a link to what does not exist", id, source, target)
+		return "", nil, fmt.Errorf("copy from %s:%s: %s is a broken link", id, source, target)
 	}
 	parent := filepath.Dir(strings.TrimRight(target, "/"))
 	if strings.HasSuffix(target, "/") && !dir {
@@ -81,7 +81,7 @@ func placeHere(id, source, target string, dir bool) (string, fs.FileInfo, error)
 	}
 	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
 		return "", nil, &Error{
-			Code: api.CodeNotFound, Message: fmt.Sprintf("copy from %s:%s: there is no directory %s", id, source, parent),
+			Code: api.CodeNotFound, Message: fmt.Sprintf("copy from %s:%s: this host has no directory %s", id, source, parent),
 			Reason: api.ReasonLocalDirectoryMissing, Details: map[string]string{"directory": parent}, cause: err,
 		}
 	}
@@ -158,7 +158,7 @@ func (d *downloader) open(ctx context.Context, source string, from entry, to pla
 	case from.link && slices.ContainsFunc(d.above, func(a string) bool {
 		return a == from.target || strings.HasPrefix(a, from.target+"/")
 	}):
-		return nil, nil, fmt.Errorf("copy from %s:%s: it is a link to a directory that it is in", d.of.id, source)
+		return nil, nil, fmt.Errorf("copy from %s:%s: it is a link to its own parent directory", d.of.id, source)
 	}
 	entries, err := d.of.listDir(ctx, source)
 	if err != nil {

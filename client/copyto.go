@@ -121,7 +121,7 @@ func (u *uploader) failed(target string, err error) error {
 
 func (u *uploader) dir(ctx context.Context, source, target string, st fs.FileInfo) error {
 	if slices.ContainsFunc(u.above, func(a fs.FileInfo) bool { return os.SameFile(a, st) }) {
-		return u.tally.took(fmt.Errorf("copy %s: it is a link to a directory that it is in", source))
+		return u.tally.took(fmt.Errorf("copy %s: it is a link to its own parent directory", source))
 	}
 	u.above = append(u.above, st)
 	defer func() { u.above = u.above[:len(u.above)-1] }()

@@ -148,14 +148,14 @@ func brokenOff(url, method string, cause error) error {
 		return ended // already described
 	}
 	e := &Error{
-		Code: api.CodeBroken, Message: fmt.Sprintf("the connection to the daemon at %s broke off before its answer was "+
-			"there: %v", url, plainCause(cause)),
+		Code: api.CodeBroken, Message: fmt.Sprintf(
+			"the connection to the daemon at %s broke before the response: %v", url, plainCause(cause)),
 	}
 	// The cause is not wrapped. Code that reads streams would take a wrapped EOF for the end of the
 	// stream.
 	if method != http.MethodGet && method != http.MethodHead {
-		e.Message = fmt.Sprintf("the connection to the daemon at %s broke off: what was asked for may or may not have "+
-			"been done: %v", url, plainCause(cause))
+		e.Message = fmt.Sprintf(
+			"the connection to the daemon at %s broke; the request may or may not have taken effect: %v", url, plainCause(cause))
 		e.Reason = api.ReasonMaybeDone
 	}
 	return e

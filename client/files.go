@@ -130,7 +130,7 @@ func entryOf(e *filesystem.EntryInfo) entry {
 func (e entry) what() string {
 	switch {
 	case e.link:
-		return "a link to what does not exist or is no file"
+		return "a broken link, or a link to no regular file"
 	case strings.HasPrefix(e.shown, "p"):
 		return "a FIFO"
 	case strings.HasPrefix(e.shown, "S"):

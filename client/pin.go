@@ -12,7 +12,7 @@ import (
 )
 
 // errPin refuses a daemon with another certificate.
-var errPin = errors.New("the daemon's certificate is not the one with the fingerprint that was given")
+var errPin = errors.New("the daemon's certificate does not match the given fingerprint")
 
 // pinned returns a TLS configuration that trusts one certificate, with any issuer and any names. It
 // refuses a pin on a URL without TLS, because it could not be checked.

@@ -94,7 +94,7 @@ func TestPortsThatCannotBeDialled(t *testing.T) {
 	_, err := c.DialPort(t.Context(), id, 81)
 	var e *client.Error
 	if !errors.As(err, &e) || e.Code != api.CodePortClosed || e.Reason != api.ReasonPortRefused ||
-		e.Details["port"] != "81" || !strings.Contains(e.Message, "nothing listens on port 81") {
+		e.Details["port"] != "81" || !strings.Contains(e.Message, "no server listens on port 81") {
 		t.Errorf("a closed port: %v", err)
 	}
 	if _, err := c.DialPort(t.Context(), "sb-none", 7); !client.IsNotFound(err) {

@@ -24,7 +24,7 @@ func tlsConfig(u *url.URL, opt Options) (c *tls.Config, err error) {
 	}
 	switch {
 	case opt.ClientCert == "" || opt.ClientKey == "":
-		return nil, errors.New("a client's certificate and its key go together: one file is named without the other")
+		return nil, errors.New("a client certificate needs its key, and a key its certificate")
 	case u.Scheme != "https":
 		return nil, fmt.Errorf("daemon's URL %q: a client's certificate goes with https:// only", u.Redacted())
 	}
@@ -52,7 +52,7 @@ func refusedTLS(url string, err error) *Error {
 	case errors.Is(err, errPin), errors.As(err, &untrusted):
 		e.Reason, e.Message = api.ReasonTLSUntrusted, fmt.Sprintf("the daemon at %s is not trusted: %v", url, err)
 	case errors.As(err, &noTLS):
-		e.Reason, e.Message = api.ReasonTLSScheme, fmt.Sprintf("what answers at %s does not speak TLS", url)
+		e.Reason, e.Message = api.ReasonTLSScheme, fmt.Sprintf("the server at %s does not speak TLS", url)
 	case errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate"):
 		e.Reason, e.Message = api.ReasonTLSClientCertificate,
 			fmt.Sprintf("the daemon at %s refuses this client for its certificate: %v", url, alert.Err)

@@ -143,7 +143,7 @@ func (d *hereDir) HardLink(name string, first []string) error {
 			return to.failed(err)
 		}
 		if last := i == len(first)-1; !last && !st.IsDir() || last && !st.Mode().IsRegular() {
-			return fmt.Errorf("it is another name of %s, which is none of the files that came", guesttext.Of(at))
+			return fmt.Errorf("it is a hard link to %s, which was not received", guesttext.Of(at))
 		}
 	}
 	if old, err := d.root.Lstat(name); err == nil && !old.Mode().IsRegular() {

@@ -160,7 +160,7 @@ func (here) List(path string) ([]string, error) {
 
 func (here) ReadLink(path string) (string, error) { return os.Readlink(path) }
 
-var errReplaced = errors.New("it was replaced meanwhile")
+var errReplaced = errors.New("it was replaced during the copy")
 
 func (here) Open(path string, looked fs.FileInfo) (*os.File, error) {
 	flags := os.O_RDONLY

@@ -30,7 +30,7 @@ func (a *app) addFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.BoolVar(&a.JSON, "json", false, "print results as JSON (docs/inside/formats/json-output.md)")
 	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print no notes or progress")
-	f.BoolVar(&a.NoColor, "no-color", false, "print no colours, as with NO_COLOR")
+	f.BoolVar(&a.NoColor, "no-color", false, "print no colours, like NO_COLOR")
 	a.flags.Add(cmd)
 }
 

@@ -24,8 +24,8 @@ type app struct {
 func (a *app) addFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.BoolVar(&a.JSON, "json", false, "print results as JSON (docs/inside/formats/json-output.md)")
-	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print bare names, and no notes or progress")
-	f.BoolVar(&a.NoColor, "no-color", false, "print no colours, as with NO_COLOR")
+	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print names only, without notes or progress")
+	f.BoolVar(&a.NoColor, "no-color", false, "disable colours, like NO_COLOR")
 	a.flags.Add(cmd)
 }
 

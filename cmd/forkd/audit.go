@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/exit"
@@ -30,11 +31,12 @@ func newAuditCommand(a *app) *cobra.Command {
 	var o auditOptions
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Print who did what",
-		Long: "Print the last lines of the daemon's audit log (`forkd serve --audit-log`): what was done, by whom, and what\n" +
-			"became of it. Actions that only read are left out unless --reads is given. Without --file the daemon is asked,\n" +
-			"which shows it to its operator only; with it the files are read here, also when no daemon runs. With --json a\n" +
-			"line is as it is in the file (docs/inside/formats/audit.md).",
+		Short: "Print the audit log",
+		Long: "Print the last entries of the audit log of `forkd serve --audit-log`: each action, its caller and\n" +
+			"its result. Read-only actions are omitted unless --reads is given.\n\n" +
+			"The daemon shows the log to its operator only. With --file the command reads the files on this\n" +
+			"host, without a daemon. With --json it prints the lines of the file unchanged\n" +
+			"(docs/inside/formats/audit.md).",
 		Example: "  forkd audit --since 1h --action sandbox.\n  forkd audit --result failed --follow\n" +
 			"  forkd audit verify --file /var/log/forkd/audit.log",
 		Args: cobra.NoArgs,
@@ -47,16 +49,19 @@ func newAuditCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	cmd.PersistentFlags().StringVar(&o.file, "file", "", "read this `file` and those beside it, instead of asking the daemon")
-	f.StringVar(&o.since, "since", "", "only from this `time` on: RFC 3339, or as long ago as 90m")
-	f.StringVar(&o.filter.Sandbox, "sandbox", "", "only of this sandbox")
-	f.StringVar(&o.filter.Tenant, "tenant", "", "only of this tenant")
-	f.StringVar(&o.filter.Action, "action", "", "only this action; with a dot at its end those that begin so")
-	f.StringVar(&o.result, "result", "", "only with this result: ok, refused or failed")
-	f.StringVar(&o.filter.Request, "request", "", "only this request, by its `id`")
-	f.BoolVar(&o.reads, "reads", false, "also actions that only read")
-	f.IntVarP(&o.limit, "limit", "n", 100, "the last so many lines; 0: all")
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes")
+	cmd.PersistentFlags().StringVar(&o.file, "file", "",
+		"read `FILE` and its rotated files instead of asking the daemon")
+	section(f, "Filters", func(f *pflag.FlagSet) {
+		f.StringVar(&o.since, "since", "", "filter from `TIME` on: RFC 3339, or an age such as 90m")
+		f.StringVar(&o.filter.Sandbox, "sandbox", "", "filter by sandbox `ID`")
+		f.StringVar(&o.filter.Tenant, "tenant", "", "filter by tenant `NAME`")
+		f.StringVar(&o.filter.Action, "action", "", "filter by `ACTION`, or by prefix if it ends in '.'")
+		f.StringVar(&o.result, "result", "", "filter by `RESULT`: ok, refused or failed")
+		f.StringVar(&o.filter.Request, "request", "", "filter by request `ID`")
+		f.BoolVar(&o.reads, "reads", false, "include read-only actions")
+	})
+	f.IntVarP(&o.limit, "limit", "n", 100, "print the last `N` entries; 0: all")
+	f.BoolVarP(&o.follow, "follow", "f", false, "follow new entries")
 	cmd.AddCommand(newAuditVerifyCommand(a, &o))
 	return cmd
 }
@@ -83,7 +88,7 @@ func (o auditOptions) query(now time.Time) (audit.Query, error) {
 	var err error
 	if q.Since, err = time.Parse(time.RFC3339, o.since); err != nil {
 		return q, exit.UsageError{
-			Err: fmt.Errorf("--since %q: want a time such as 2026-01-02T15:04:05Z, or how long ago, such as 90m", o.since)}
+			Err: fmt.Errorf("--since %q: want a time such as 2026-01-02T15:04:05Z, or an age such as 90m", o.since)}
 	}
 	return q, nil
 }
@@ -158,10 +163,12 @@ func newAuditVerifyCommand(a *app, o *auditOptions) *cobra.Command {
 	var allowDropped bool
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check that the audit log is what was written",
-		Long: "Read all chains of the audit log and compare them with their hashes. It prints the chains' heads last: note\n" +
-			"them on another machine, and --head shows later whether the lines of that time are still there. It fails if a\n" +
-			"line was changed, and if a full chain of changes has removed its oldest lines.",
+		Short: "Check that the audit log is unchanged",
+		Long: "Read all hash chains of the audit log and check their hashes. The last lines printed are the heads\n" +
+			"of the chains. Store them on another machine: with --head a later run checks that the entries up\n" +
+			"to them still exist.\n\n" +
+			"The command fails if an entry was changed, or if the rotation of changes has removed the oldest\n" +
+			"entries.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := verifyAudit(cmd.Context(), a, o.file, heads)
@@ -172,9 +179,9 @@ func newAuditVerifyCommand(a *app, o *auditOptions) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringArrayVar(&heads, "head", nil,
-		"`HEAD` that an earlier verification printed; may be given more than once")
+		"check `HEAD`, printed by an earlier run; may be repeated")
 	cmd.Flags().BoolVar(&allowDropped, "allow-dropped", false,
-		"succeed although full chains have removed their oldest lines")
+		"succeed even if rotation has removed the oldest entries")
 	return cmd
 }
 
@@ -218,7 +225,7 @@ func printAuditReport(a *ui.Printer, r audit.Report, allowDropped bool) error {
 	}
 	switch {
 	case !r.OK:
-		return errors.New("the audit log is not what was written")
+		return errors.New("the audit log was changed")
 	case r.Status == audit.Gone && !allowDropped:
 		return errors.New("changes are missing from the audit log: full chains removed their oldest lines " +
 			"(raise --audit-log-size or --audit-log-files of forkd serve, or accept this with --allow-dropped)")
@@ -248,7 +255,7 @@ func writeAuditReport(a *ui.Printer, r audit.Report) {
 		}
 		fmt.Fprintln(a.Out, ui.Clean(fmt.Sprintf("%s: lines 1 to %d of %s%s", what, c.Dropped, chainTitle(c.Chain), since)))
 	}
-	fmt.Fprintf(a.Out, "%d lines in %d files, %d to %d; %d actions are missing, as the lines tell\n",
+	fmt.Fprintf(a.Out, "%d lines in %d files, %d to %d; %d actions are missing\n",
 		r.Lines, r.Files, r.First, r.Last.Seq, r.Lost)
 	for _, c := range r.Chains {
 		if c.Counted > 0 {

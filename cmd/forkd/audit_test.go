@@ -28,7 +28,7 @@ func TestDroppedChangesFailAVerification(t *testing.T) {
 		{"changes", audit.Report{OK: true, Status: audit.Gone, Chains: []audit.ChainReport{gone}}, false, "are missing",
 			"GONE: lines 1 to 41 of chain tenant-acme, all from before 2026-01-02T03:04:05Z"},
 		{"changes, allowed", audit.Report{OK: true, Status: audit.Gone, Chains: []audit.ChainReport{gone}}, true, "", "GONE"},
-		{"changed", audit.Report{Status: audit.Changed}, true, "not what was written", ""},
+		{"changed", audit.Report{Status: audit.Changed}, true, "log was changed", ""},
 	} {
 		var out bytes.Buffer
 		err := printAuditReport(&ui.Printer{Out: &out}, c.r, c.allow)

@@ -22,14 +22,14 @@ func newBranchCommand(a *app) *cobra.Command {
 	var network netFlags
 	cmd := &cobra.Command{
 		Use:   "branch ID",
-		Short: "Make a snapshot of a running sandbox, and fork children of it",
-		Long: "Make a snapshot of a running sandbox, which goes on after a short pause; with -n, fork\n" +
-			"children of it, which go on from where the sandbox is now.\n\n" +
-			"  live  copy while the sandbox runs, and pause it for what it wrote last\n" +
-			"  diff  pause it while all that differs from its snapshot is copied\n" +
-			"  full  like live; the new snapshot holds everything and depends on no other\n\n" +
-			"Children that could not be made are listed with the reason; exit code 11 if some could\n" +
-			"not, that of the first reason if none could. The snapshot is there in any case.",
+		Short: "Snapshot a running sandbox, and fork children of it",
+		Long: "Make a snapshot of a running sandbox. The sandbox continues after a short pause. With -n also fork\n" +
+			"children of the snapshot; they continue at the same point.\n\n" +
+			"  live  copy memory while the sandbox runs, then pause it for the remaining dirty pages\n" +
+			"  diff  pause the sandbox while all pages changed since its snapshot are copied\n" +
+			"  full  like live; the new snapshot is complete and depends on no other\n\n" +
+			"Failed children are listed with the reason. The exit code is 11 if some children failed; if all\n" +
+			"failed, it is the code of the first failure. The snapshot is kept in any case.",
 		Example: "  forkd branch sb-5f3a-0001 --tag tried-it\n" +
 			"  forkd branch sb-5f3a-0001 -n 10\n" +
 			"  forkd branch sb-5f3a-0001 --mode diff --max-pause 5ms\n" +
@@ -60,15 +60,15 @@ func newBranchCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&req.Tag, "tag", "t", "", "name of the new snapshot (default: made of the sandbox's id)")
-	f.StringVar(&mode, "mode", "", "live, diff or full (default live)")
-	f.IntVarP(&req.N, "count", "n", 0, "number of children to fork from it, up to 1000")
+	f.StringVarP(&req.Tag, "tag", "t", "", "name the new snapshot `TAG` (default: derived from the sandbox's ID)")
+	f.StringVar(&mode, "mode", "", "copy in `MODE`: live, diff or full (default: live)")
+	f.IntVarP(&req.N, "count", "n", 0, "fork `N` children, up to 1000")
 	f.BoolVar(&req.Force, "force", false,
-		"branch it although its disk has lost writes; the snapshot may lack what it wrote")
+		"branch even if the disk has lost writes; the snapshot may be incomplete")
 	f.BoolVar(&noWait, "no-wait", false, "return when the sandbox runs again, before the snapshot is written")
 	f.DurationVar(&maxPause, "max-pause", 0,
-		"longest pause the sandbox may see; if it cannot be kept, do nothing (default: no limit)")
-	network.addFlags(cmd, "what the sandbox may")
+		"fail if the sandbox must be paused for more than `DURATION` (default: no limit)")
+	network.addFlags(cmd, "the sandbox's")
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "count")
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]cobra.Completion{
 		"live\tcopy while it runs", "diff\tpause, and copy what differs", "full\tdepend on no other snapshot",
@@ -91,7 +91,7 @@ func (a *app) branched(res api.BranchResult) error {
 		return nil
 	case ok == 0:
 		return hints.With(&client.Error{
-			Code: failed[0].Code, Message: fmt.Sprintf("none of %d children could be forked: %s", len(failed), failed[0].Error),
+			Code: failed[0].Code, Message: fmt.Sprintf("all %d children failed: %s", len(failed), failed[0].Error),
 		}, fmt.Sprintf("the snapshot is there: `forkd fork %s` tries again", res.Tag))
 	}
 	return a.countForked(children)

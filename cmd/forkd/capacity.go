@@ -15,11 +15,13 @@ import (
 func newCapacityCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "capacity",
-		Short: "Show what the host has for sandboxes, and what of it is promised",
-		Long: "Show what the host has for sandboxes, and what of it is promised. FREE is what new ones can have, without the\n" +
-			"RESERVE. PROMISED is what those that run could come to take, with their guests' whole memory and disks, or what\n" +
-			"their limits leave of that; more than AT MOST is promised to nobody. PRESSURE is the part of the last 10 s for\n" +
-			"which work waited; from FEWER FROM on fewer are made at once, from NONE FROM on none.",
+		Short: "Show the host's resources, and the share promised to sandboxes",
+		Long: "Show the host's resources for sandboxes.\n\n" +
+			"FREE is available to new sandboxes; it excludes RESERVE. PROMISED is the most that running\n" +
+			"sandboxes may use: the memory and disks of their guests, or their limits if lower. AT MOST is the\n" +
+			"limit of PROMISED.\n\n" +
+			"PRESSURE is the share of the last 10 s in which work waited for the resource. From FEWER FROM on,\n" +
+			"fewer sandboxes are started at a time. From NONE FROM on, new sandboxes are refused.",
 		Args: cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			cap, err := c.Capacity(ctx)
@@ -55,7 +57,7 @@ func printCapacity(a *ui.Printer, c api.Capacity) error {
 	if err := a.Table([]string{"PRESSURE", "NOW", "FEWER FROM", "NONE FROM"}, rows); err != nil {
 		return err
 	}
-	a.Note("sandboxes that run: %d, that are coming: %d; admitted at this moment: %s%s",
+	a.Note("sandboxes running: %d, starting: %d; admission: %s%s",
 		c.Sandboxes, c.Coming, ui.Clean(string(c.Admits)), usedUp(c))
 	return nil
 }
@@ -71,7 +73,7 @@ func usedUp(c api.Capacity) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return ", for want of " + strings.Join(names, " and ")
+	return ", for lack of " + strings.Join(names, " and ")
 }
 
 // amount returns a size in bytes, or a number.

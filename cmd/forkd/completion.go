@@ -7,7 +7,7 @@ import (
 func newCompletionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
-		Short: "Print a script that completes commands, tags and ids in a shell",
+		Short: "Print a shell script that completes commands, tags and IDs",
 		Example: "  source <(forkd completion bash)\n" +
 			"  forkd completion zsh > \"${fpath[1]}/_forkd\"\n" +
 			"  forkd completion fish > ~/.config/fish/completions/forkd.fish",

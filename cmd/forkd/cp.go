@@ -23,13 +23,15 @@ func newCpCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp SOURCE TARGET",
 		Short: "Copy files and directories to or from a sandbox",
-		Long: "Copy files and directories to or from a sandbox. The side in the sandbox is ID:PATH. A target that is a directory\n" +
-			"gets the source inside it; else its own directory must be there. - stands for standard input or output. A local\n" +
-			"path with a colon needs ./ before it.\n\n" +
-			"Files in the sandbox are read and written with the rights of the user there. A SOURCE that is a link is\n" +
-			"followed; links in a directory are copied as links, unless -L is given. Sockets, FIFOs and devices in a\n" +
-			"directory are skipped. Times, permission bits, hard links and holes are kept. A file stays as it was until\n" +
-			"all of its copy has arrived; when the copy is interrupted, it says how many have.",
+		Long: "Copy files and directories to or from a sandbox. ID:PATH is a path in a sandbox; - is standard\n" +
+			"input or output. Write ./ before a local path with a colon. If TARGET is a directory, SOURCE is\n" +
+			"copied into it. Otherwise the parent directory of TARGET must exist.\n\n" +
+			"In the sandbox, files are read and written with the permissions of the user. A SOURCE that is a\n" +
+			"symbolic link is followed. Links inside a directory are copied as links, unless -L is given.\n" +
+			"Sockets, FIFOs and devices are skipped. Times, permission bits, hard links and holes are\n" +
+			"preserved.\n\n" +
+			"A target file is replaced when its copy is complete. An interrupted copy reports the number of\n" +
+			"complete files.",
 		Example: "  forkd cp script.py sb-5f3a-0001:/tmp/\n  forkd cp sb-5f3a-0001:/root/results .\n" +
 			"  forkd cp sb-5f3a-0001:/etc/hostname -",
 		Args:              cobra.ExactArgs(2),
@@ -44,8 +46,8 @@ func newCpCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&opt.User, "user", "u", "", "user in the guest (default: the image's)")
-	cmd.Flags().BoolVarP(&opt.FollowLinks, "dereference", "L", false, "copy what links in a directory lead to")
+	cmd.Flags().StringVarP(&opt.User, "user", "u", "", "access files as `USER` of the guest (default: the image's)")
+	cmd.Flags().BoolVarP(&opt.FollowLinks, "dereference", "L", false, "follow symbolic links")
 	return cmd
 }
 
@@ -119,11 +121,11 @@ func copyInterrupted(err error) error {
 	case !errors.Is(err, context.Canceled):
 		return err
 	case !errors.As(err, &stopped):
-		return interruption{"nothing was copied"}
+		return interruption{"no file was copied"}
 	case stopped.Unknown:
-		return interruption{"the agent in the sandbox did not say how much was copied: the files there are whole"}
+		return interruption{"the agent in the sandbox did not report the number of copied files: existing files are complete"}
 	case stopped.Copied == 0:
-		return interruption{"nothing was copied"}
+		return interruption{"no file was copied"}
 	}
 	return interruption{fmt.Sprintf("%d files, links and directories were copied whole, the rest is as it was",
 		stopped.Copied)}

@@ -19,10 +19,10 @@ func TestAnInterruptedCopySaysHowFarItCame(t *testing.T) {
 	}{
 		{"some", &client.StoppedError{Copied: 12, Cause: context.Canceled},
 			"interrupted; 12 files, links and directories were copied whole, the rest is as it was"},
-		{"none", &client.StoppedError{Copied: 0, Cause: context.Canceled}, "interrupted; nothing was copied"},
-		{"a stream to one file", fmt.Errorf("copy: %w", context.Canceled), "interrupted; nothing was copied"},
+		{"none", &client.StoppedError{Copied: 0, Cause: context.Canceled}, "interrupted; no file was copied"},
+		{"a stream to one file", fmt.Errorf("copy: %w", context.Canceled), "interrupted; no file was copied"},
 		{"an agent that is silent", &client.StoppedError{Unknown: true, Cause: context.Canceled},
-			"interrupted; the agent in the sandbox did not say how much was copied: the files there are whole"},
+			"interrupted; the agent in the sandbox did not report the number of copied files: existing files are complete"},
 		{"a full disk", full, "no space left"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

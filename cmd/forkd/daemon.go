@@ -50,9 +50,10 @@ const (
 func newDaemonStatusCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show whether a daemon runs on this host, and how it was started",
-		Long: "Show whether a daemon runs on this host, and how it was started. It starts none.\n" +
-			"Exit code 0: it runs and answers; 3: it does not.",
+		Short: "Show whether a daemon runs on this host, and its settings",
+		Long: "Show whether a daemon runs on this host, and how it was started. The command does not start a\n" +
+			"daemon.\n\n" +
+			"The exit code is 0 if the daemon answers, otherwise 3.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			at, err := localDaemon(a)
@@ -86,8 +87,8 @@ func newDaemonStopCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the daemon of this host; sandboxes keep running",
-		Long: "Stop the daemon of this host, and wait for its end. Sandboxes keep running, and the next daemon adopts them,\n" +
-			"unless it was started with --kill-on-stop.",
+		Long: "Stop the daemon of this host, and wait until it has exited. Sandboxes keep running, and the next\n" +
+			"daemon adopts them, unless the daemon was started with --kill-on-stop.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			at, err := localDaemon(a)
@@ -102,7 +103,8 @@ func newDaemonStopCommand(a *app) *cobra.Command {
 				return err
 			}
 			if n := st.Sandboxes; n > 0 {
-				a.Note("sandboxes that ran: %d; they keep running unless it had --kill-on-stop, and the next daemon adopts them", n)
+				a.Note("running sandboxes: %d; they keep running unless the daemon had --kill-on-stop, and the next "+
+					"daemon adopts them", n)
 			}
 			st.State = daemonStopped
 			return saidDaemon(a, st, fmt.Sprintf("daemon %d is stopped", st.PID))
@@ -205,7 +207,7 @@ func (d daemonSocket) stop(ctx context.Context, pid int) error {
 	}
 	defer unix.Close(fd)
 	if d.pid() != pid { // it has ended, and its process ID may be reused
-		return errors.New("the daemon ended meanwhile, or another one started")
+		return errors.New("the daemon ended, or another one started")
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("stop daemon %d: %w", pid, err)

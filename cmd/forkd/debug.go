@@ -13,8 +13,8 @@ import (
 )
 
 func newDebugCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "debug", Short: "Look into a guest from outside"}
-	cmd.AddCommand(newDebugGuestCommand(a))
+	cmd := &cobra.Command{Use: "debug", Short: "Inspect a guest or its VM process from outside"}
+	cmd.AddCommand(newDebugGuestCommand(a), newDebugVMCommand(a))
 	return cmd
 }
 
@@ -22,10 +22,12 @@ func newDebugGuestCommand(a *app) *cobra.Command {
 	var data, symbols string
 	cmd := &cobra.Command{
 		Use:   "guest TAG",
-		Short: "Show where the guest of a snapshot stood: registers, stack, clocks and the lock that it waits for",
-		Long: "Read a snapshot's state and memory from the data directory of a daemon on this host, and show\n" +
-			"registers, stack and clocks of each vCPU. With --symbols, a file with /proc/kallsyms of any sandbox of\n" +
-			"the same boot, they have the names of the guest's kernel. A branch shows a sandbox that hangs.",
+		Short: "Show registers, stack, clocks and lock waits of a snapshot's guest",
+		Long: "Show registers, stack and clocks of each vCPU of a snapshot. The command reads the snapshot's\n" +
+			"state and memory from the data directory of a daemon on this host. To look at a hanging sandbox,\n" +
+			"branch it first.\n\n" +
+			"With --symbols, addresses are shown with the names of the guest kernel's functions. Copy\n" +
+			"/proc/kallsyms from any sandbox of the same boot.",
 		Example: "  forkd branch sb-5f3a-0001 --tag hung --mode full\n" +
 			"  forkd exec sb-5f3a-0002 --user root -- cat /proc/kallsyms > kallsyms\n" +
 			"  forkd debug guest hung --symbols kallsyms",
@@ -52,7 +54,8 @@ func newDebugGuestCommand(a *app) *cobra.Command {
 			return a.Line("%s", strings.TrimSuffix(d.Format(names), "\n"))
 		},
 	}
-	cmd.Flags().StringVar(&data, "data", "/var/lib/forkd", "data directory of the daemon")
-	cmd.Flags().StringVar(&symbols, "symbols", "", "file with /proc/kallsyms of the same boot")
+	cmd.Flags().StringVar(&data, "data", "/var/lib/forkd", "read the data directory `DIR` of the daemon")
+	cmd.Flags().StringVar(&symbols, "symbols", "",
+		"read kernel symbols from `FILE`, a copy of /proc/kallsyms of the same boot")
 	return cmd
 }

@@ -29,10 +29,12 @@ func newDemoCommand(a *app) *cobra.Command {
 	var n int
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "From nothing to N warm forks, with proof and times",
-		Long: "Build the image python-numpy, boot it, warm it up and save it as snapshot pyagent (what is there already is used), fork N\n" +
-			"children, and have each show that it has the parent's heap, randomness of its own, and variables of its own. Then branch\n" +
-			"one of them live, in mid-computation, into three that go different ways, and allow it one page of this host.",
+		Short: "Build, boot and fork an example, with proof and times",
+		Long: "Build the image python-numpy, boot it, warm it up, save it as snapshot pyagent, and fork N\n" +
+			"children. Existing images and snapshots are reused. Each child proves that it has the parent's\n" +
+			"heap, and its own randomness and variables.\n\n" +
+			"Then branch one child during a computation into three children with different results, and allow\n" +
+			"it to fetch one page from this host.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if n < 0 || n > 1000 {
@@ -41,7 +43,7 @@ func newDemoCommand(a *app) *cobra.Command {
 			return (&demonstration{app: a, n: n}).run(cmd.Context())
 		},
 	}
-	cmd.Flags().IntVarP(&n, "count", "n", 100, "number of children, at most 1000; 0: make the image and the snapshot only")
+	cmd.Flags().IntVarP(&n, "count", "n", 100, "fork `N` children, at most 1000; 0: make image and snapshot only")
 	return cmd
 }
 
@@ -118,7 +120,7 @@ func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.Snapsh
 		if old.Warning != nil {
 			why = *old.Warning
 		}
-		d.Note("snapshot %s is made anew: %s", demoTag, why)
+		d.Note("snapshot %s is recreated: %s", demoTag, why)
 		if err := d.c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
 			return api.SnapshotInfo{}, err
 		}
@@ -127,7 +129,7 @@ func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.Snapsh
 			fmt.Errorf("snapshot %s is there and not of image %s: delete it (forkd snapshot rm %s), or rename yours",
 				demoTag, demoRecipe, demoTag)
 	case err == nil:
-		d.Note("snapshot %s is of an older image, and made anew", demoTag)
+		d.Note("snapshot %s is of an older image, and is recreated", demoTag)
 		if err := d.c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
 			return api.SnapshotInfo{}, err
 		}

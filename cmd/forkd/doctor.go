@@ -32,9 +32,9 @@ const exitNotReady = 3
 func newDoctorCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what this host can do, and what to do about the rest",
-		Long: "Check what this host can do, and what to do about the rest.\n" +
-			"Exit code 0: VMs can be run, on the host or in the machine; 3: they cannot.",
+		Short: "Check this host, and print advice",
+		Long: "Check the features of this host, and print advice about missing ones.\n\n" +
+			"The exit code is 0 if VMs can run on the host or in the machine, otherwise 3.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := diagnose(cmd, a.flags.NameOfMachine())
@@ -113,7 +113,7 @@ func printDiagnosis(out io.Writer, d diagnosis) error {
 	verdict := "VMs are run on this host"
 	switch {
 	case !d.Ready:
-		verdict = "VMs can be run nowhere yet: see the lines marked fail"
+		verdict = "VMs cannot run yet: see the lines marked fail"
 	case d.Decision.Where == hostcap.Machine:
 		verdict = "VMs are run in the machine"
 	}

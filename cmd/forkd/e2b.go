@@ -18,9 +18,10 @@ import (
 func newE2BCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "e2b",
-		Short: "Have E2B's clients use this daemon",
-		Long:  "E2B's clients, unmodified, make sandboxes of this daemon when three variables say so (docs/use/e2b.md).",
-		Args:  cobra.NoArgs,
+		Short: "Use this daemon with E2B's clients",
+		Long: "Use this daemon with E2B's unmodified clients. Three environment variables point them to it\n" +
+			"(docs/use/e2b.md).",
+		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newE2BEnvCommand(a), newE2BCheckCommand(a))
 	return cmd
@@ -30,9 +31,9 @@ func newE2BEnvCommand(a *app) *cobra.Command {
 	var bare bool
 	cmd := &cobra.Command{
 		Use:   "env",
-		Short: "Print the variables that E2B's clients want",
-		Long: "Print the variables that have E2B's clients use this daemon, as a shell takes them, or as a .env file has them. The\n" +
-			"key among them is as good as the daemon's token.",
+		Short: "Print the environment variables for E2B's clients",
+		Long: "Print the environment variables that point E2B's clients to this daemon, for a shell or a .env\n" +
+			"file. Their API key has the same rights as the daemon's token.",
 		Example: "  eval \"$(forkd e2b env)\"\n  forkd e2b env --dotenv > .env",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -13,9 +13,9 @@ func newE2BCheckCommand(a *app) *cobra.Command {
 	opt := e2bcheck.Options{}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Try this daemon as E2B's clients use it",
-		Long: "Make a sandbox, run a command in it and end it, with E2B's package for Python and for Node, as a program finds them that\n" +
-			"is run here, and over the wire without any. It fails if one of those that are installed does.",
+		Short: "Test this daemon with E2B's clients",
+		Long: "Make a sandbox, run a command in it and end it: with the installed E2B packages for Python and\n" +
+			"Node, then with raw HTTP requests. The command fails if one of them fails.",
 		Example: "  forkd e2b check\n  forkd e2b check --template code-interpreter-v1 --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -27,7 +27,7 @@ func newE2BCheckCommand(a *app) *cobra.Command {
 			return printChecks(a, e2bcheck.Run(cmd.Context(), opt))
 		},
 	}
-	cmd.Flags().StringVar(&opt.Template, "template", "base", "template to make the sandbox of")
+	cmd.Flags().StringVar(&opt.Template, "template", "base", "make the sandbox from `TEMPLATE`")
 	return cmd
 }
 

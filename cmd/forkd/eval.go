@@ -19,10 +19,11 @@ func newEvalCommand(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "eval ID [CODE|-]",
-		Short: "Run code in a sandbox's warmed interpreter",
-		Long: "Run code in a sandbox's warmed interpreter, which keeps its state between calls. The value of the last\n" +
-			"expression is printed after what the code itself printed. CODE is read from standard input if it is - or\n" +
-			"absent. The exit code is 1 after an exception, and after exit(n) it is n.",
+		Short: "Run code in a sandbox's warm interpreter",
+		Long: "Run code in a sandbox's warm interpreter. The interpreter keeps its state between calls. The value\n" +
+			"of the last expression is printed after the output of the code. If CODE is - or missing, it is\n" +
+			"read from standard input.\n\n" +
+			"The exit code is 1 after an exception, and n after exit(n).",
 		Example:           "  forkd eval sb-5f3a-0001 'numpy.random.rand()'\n  forkd eval sb-5f3a-0001 < script.py",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.complete().ids(),
@@ -43,8 +44,8 @@ func newEvalCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&language, "language", "l", "", "interpreter (default: python)")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit (default: the daemon's)")
+	cmd.Flags().StringVarP(&language, "language", "l", "", "select the interpreter of `LANGUAGE` (default: python)")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop the code after `DURATION` (default: the daemon's limit)")
 	return cmd
 }
 

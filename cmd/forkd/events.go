@@ -22,10 +22,11 @@ func newEventsCommand(a *app) *cobra.Command {
 	var req client.EventsRequest
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Follow what happens",
-		Long: "Print what happens in the daemon, a line each, as it happens: sandboxes that come, fail and go, snapshots,\n" +
-			"pools, policies, what was refused for want of room. With --json a line is an Event, whose id --since-id takes:\n" +
-			"what happened since is printed first, or, if the daemon does not have all of it any more, a line of kind gap.",
+		Short: "Follow the daemon's events",
+		Long: "Print the daemon's events as they happen, one per line: sandboxes that start, fail and end,\n" +
+			"snapshots, pools, policies, and requests refused for lack of resources.\n\n" +
+			"With --json each line is an Event with an id. With --since-id, the events after this id are\n" +
+			"printed first. If some of them are gone, an event of kind gap comes before them.",
 		Example: "  forkd events\n  forkd events --sandbox sb-5f3a0012-0001 --json\n" +
 			"  forkd events --kind sandbox.failed,snapshot.",
 		Args: cobra.NoArgs,
@@ -37,11 +38,11 @@ func newEventsCommand(a *app) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&req.After, "since-id", 0, "begin after the event with this `id`; 0: with what happens from now on")
-	f.BoolVar(&req.All, "all", false, "begin with the oldest event that the daemon still has")
-	f.StringVar(&req.Sandbox, "sandbox", "", "only of this sandbox")
-	f.StringVar(&req.Snapshot, "snapshot", "", "only of this snapshot")
-	f.StringSliceVar(&req.Kinds, "kind", nil, "only of these kinds; with a dot at its end those that begin so")
+	f.Uint64Var(&req.After, "since-id", 0, "start after the event with this `ID`; 0: with new events")
+	f.BoolVar(&req.All, "all", false, "start with the oldest event in the daemon's buffer")
+	f.StringVar(&req.Sandbox, "sandbox", "", "filter by sandbox `ID`")
+	f.StringVar(&req.Snapshot, "snapshot", "", "filter by snapshot `TAG`")
+	f.StringSliceVar(&req.Kinds, "kind", nil, "filter by `KIND`, or by prefix if it ends in '.'; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.complete().ids())
 	return cmd
 }

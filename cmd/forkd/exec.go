@@ -23,11 +23,11 @@ type streams struct {
 func (s *streams) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SetInterspersed(false) // flags after the first argument are the program's
-	f.BoolVarP(&s.interactive, "interactive", "i", false, "pass standard input on to the program")
+	f.BoolVarP(&s.interactive, "interactive", "i", false, "pass standard input to the program")
 	f.BoolVarP(&s.tty, "tty", "t", false, "run the program on a terminal")
-	f.StringArrayVarP(&s.env, "env", "e", nil, "set NAME=VALUE")
-	f.StringVarP(&s.user, "user", "u", "", "user to run as (default: the image's)")
-	f.StringVarP(&s.cwd, "workdir", "w", "", "directory to run in (default: the image's)")
+	f.StringArrayVarP(&s.env, "env", "e", nil, "set an environment variable, `NAME=VALUE`; may be repeated")
+	f.StringVarP(&s.user, "user", "u", "", "run the program as `USER` (default: the image's)")
+	f.StringVarP(&s.cwd, "workdir", "w", "", "run the program in `DIR` (default: the image's)")
 	cmd.Annotations = map[string]string{runsPrograms: "yes"}
 }
 
@@ -36,9 +36,9 @@ func newExecCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] ID [--] PROGRAM [ARG...]",
 		Short: "Run a program in a sandbox",
-		Long: "Run a program in a sandbox, with its output as it comes. Its exit code is this command's; forkd's own failures\n" +
-			"are 125, a program that cannot be executed 126, one that does not exist 127. When this command is\n" +
-			"interrupted, the program and all it started are killed.",
+		Long: "Run a program in a sandbox, and print its output as it arrives. The exit code is the program's. It\n" +
+			"is 125 if forkd fails, 126 if the program cannot be executed, and 127 if it does not exist.\n\n" +
+			"An interrupt of this command kills the program and its child processes.",
 		Example:           "  forkd exec sb-5f3a-0001 -- python3 -c 'print(1)'\n  forkd exec -it sb-5f3a-0001 bash",
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: a.complete().ids(),

@@ -142,10 +142,10 @@ func polish(a *app, cmd *cobra.Command) {
 	if work := cmd.RunE; work != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if emptyArgument(cmd, args) {
-				return errors.New("an argument is empty; a variable that is not set?")
+				return errors.New("an argument is empty; is a variable not set?")
 			}
 			if name := emptyFlag(cmd); name != "" {
-				return fmt.Errorf("--%s is empty; a variable that is not set? Leave it out if there is no value", name)
+				return fmt.Errorf("--%s is empty; is a variable not set? Omit the flag if there is no value", name)
 			}
 			a.began = true
 			return work(cmd, args)
@@ -168,11 +168,11 @@ func countError(cmd *cobra.Command, args []string, err error) error {
 	_, takes, _ := strings.Cut(cmd.Use, " ")
 	switch {
 	case takes == "":
-		return fmt.Errorf("%s takes no arguments, and was given %q", name, args)
+		return fmt.Errorf("%s takes no arguments, got %q", name, args)
 	case len(args) == 0:
-		return fmt.Errorf("%s takes %s, and was given nothing", name, takes)
+		return fmt.Errorf("%s takes %s, got no argument", name, takes)
 	}
-	return fmt.Errorf("%s takes %s, and was given %q", name, takes, args)
+	return fmt.Errorf("%s takes %s, got %q", name, takes, args)
 }
 
 // emptyFlag returns the name of a flag without a value. Such a flag would not restrict as intended.

@@ -26,8 +26,8 @@ func newForkCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fork TAG",
 		Short: "Fork sandboxes from a snapshot",
-		Long: "Fork sandboxes from a snapshot. Each child that could not be made is listed with the\n" +
-			"reason. Exit code 11 if some could not, that of the first reason if none could.",
+		Long: "Fork sandboxes from a snapshot. Failed children are listed with the reason. The exit code is 11 if\n" +
+			"some children failed; if all failed, it is the code of the first failure.",
 		Example: "  forkd fork pyagent\n  forkd fork pyagent -n 100 -e ROLE=worker\n" +
 			"  forkd fork pyagent --allow pypi.org:443",
 		Args:              cobra.ExactArgs(1),
@@ -59,16 +59,18 @@ func newForkCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&n, "count", "n", 1, "number of children, 1 to 1000")
+	f.IntVarP(&n, "count", "n", 1, "fork `N` children, 1 to 1000")
 	f.BoolVar(&guestFork, "guest-fork", false,
-		"let programs in the children fork them, with forkd-fork or Python's forkd.fork()")
+		"allow programs in the children to fork them, with forkd-fork or Python's forkd.fork()")
 	f.BoolVar(&private, "private-ports", false,
-		"have HTTP requests to ports of the children show a token, which `forkd inspect ID` tells (default: as the snapshot says)")
+		"require a token on HTTP requests to the children's ports; forkd inspect shows it (default: the "+
+			"snapshot's setting)")
 	network.addFlags(cmd, "the snapshot's")
 	limits.addFlags(cmd)
 	limits.addTreeFlags(cmd)
 	life.addFlags(cmd)
-	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
+	f.StringArrayVarP(&env, "env", "e", nil,
+		"set an environment variable for all programs of the children, `NAME=VALUE`; may be repeated")
 	return cmd
 }
 

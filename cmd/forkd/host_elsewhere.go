@@ -16,9 +16,9 @@ func hostCommands(*app) []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "serve", Short: "Run the daemon (on Linux)"},
 		{Use: "daemon", Short: "Show and stop the daemon of this host (on Linux)"},
-		{Use: "doctor", Short: "Check what a host can do (on Linux)"},
-		{Use: "machine", Short: "Run the appliance for hosts without a usable KVM (on Linux)"},
-		{Use: "demo", Short: "From nothing to N warm forks (on Linux)"},
+		{Use: "doctor", Short: "Check this host, and print advice (on Linux)"},
+		{Use: "machine", Short: "Run the machine, for hosts without a usable KVM (on Linux)"},
+		{Use: "demo", Short: "Build, boot and fork an example (on Linux)"},
 	}
 }
 

@@ -27,8 +27,9 @@ func newImageBuildCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build RECIPE",
 		Short: "Build an image from a recipe",
-		Long: "Build an image from a recipe: a recipe's file, its folder, or the name of one in recipes/. It is built on this host\n" +
-			"and then sent to the daemon, unless that has it. What did not change comes from the cache.",
+		Long: "Build an image from a recipe: a recipe file, its folder, or the name of a recipe in recipes/. The\n" +
+			"image is built on this host, and uploaded unless the daemon has it. Unchanged parts come from the\n" +
+			"cache.",
 		Example: "  forkd image build recipes/python-numpy\n  forkd image build python-numpy",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,7 +53,7 @@ func newImageBuildCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&local, "local", false, "build only, without sending it to a daemon")
+	cmd.Flags().BoolVar(&local, "local", false, "build only, without an upload to a daemon")
 	return cmd
 }
 

@@ -11,7 +11,7 @@ import (
 func newImageRmCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "rm NAME...",
-		Short:             "Remove images from the daemon's store; snapshots made of them stay",
+		Short:             "Remove images from the daemon's store; their snapshots stay",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.complete().images(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {

@@ -19,12 +19,12 @@ func newInspectCommand(a *app) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "inspect ID|TAG",
-		Short: "Show how a sandbox or a snapshot came to be: its receipt",
-		Long: "Show the receipt of a sandbox (its fork, or its last rollback) or of a snapshot: what it was\n" +
-			"made from, what was captured and how, who the guest was told to be, its proof that it drew\n" +
-			"new randomness, and how long each step took. Receipts stay when what they tell of is gone.\n\n" +
-			"Of a sandbox that is there it shows first what it may reach, the URL of servers in it, with\n" +
-			"{port} for the port that they listen on, and the token that its ports ask for if they are private.",
+		Short: "Show the receipt of a sandbox or a snapshot",
+		Long: "Show the receipt of a sandbox (its fork or last rollback) or of a snapshot: its source, the\n" +
+			"captured state, the guest's identity, the proof of new randomness, and the time of each step.\n" +
+			"Receipts outlive the sandboxes and snapshots they describe.\n\n" +
+			"For a running sandbox the command first shows its network policy, the URL of its servers with\n" +
+			"{port} for the server's port, and the token of private ports.",
 		Example:           "  forkd inspect sb-5f3a-0001\n  forkd inspect pyagent --json\n  forkd inspect sb-5f3a-0001 --all",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().idsAndTags(),
@@ -32,7 +32,7 @@ func newInspectCommand(a *app) *cobra.Command {
 			return a.inspect(ctx, c, args[0], all)
 		}),
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "all receipts that there are of it, newest first")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "show all receipts, newest first")
 	return cmd
 }
 
@@ -152,7 +152,7 @@ func lifeText(l *api.SandboxLifeInfo) string {
 		parts = append(parts, fmt.Sprintf("%s when unused for %g s, now for %.0f s", atEnd(l), l.IdleSecs, l.UnusedSecs))
 	}
 	if l.AutoResume {
-		parts = append(parts, "goes on by itself")
+		parts = append(parts, "continues automatically")
 	}
 	if l.RestartOnHang {
 		parts = append(parts, "rolled back when its kernel hangs")

@@ -63,13 +63,13 @@ func leftBy(command string) string {
 	case "eval":
 		return "the code may still run in the sandbox"
 	case "kill":
-		return "`forkd ps` shows the sandboxes that are left"
+		return "`forkd ps` lists the sandboxes"
 	case "snapshot rm", "snapshot compact", "snapshot create":
-		return "`forkd snapshot ls` shows the snapshots there are"
+		return "`forkd snapshot ls` lists the snapshots"
 	case "image rm", "image build":
-		return "`forkd image ls` shows the images there are"
+		return "`forkd image ls` lists the images"
 	case "fork", "branch":
-		return "`forkd ps` and `forkd snapshot ls` show what there is"
+		return "`forkd ps` and `forkd snapshot ls` list the current ones"
 	case "rollback", "pause", "resume":
 		return "`forkd inspect ID` shows whether it was done"
 	case "pool":
@@ -127,7 +127,7 @@ func whatBecame(ctx context.Context, err error, c *client.Client, id string) err
 		case lookErr != nil && last == "":
 			return err // the command's text says where to look
 		case lookErr != nil:
-			return interruption{fmt.Sprintf("sandbox %s is still %s; `forkd inspect %s` shows what becomes of it", id, last, id)}
+			return interruption{fmt.Sprintf("sandbox %s is still %s; `forkd inspect %s` shows its status", id, last, id)}
 		case sb.Status != api.SandboxPausing && sb.Status != api.SandboxResuming:
 			return interruption{fmt.Sprintf("sandbox %s is %s", id, sb.Status)}
 		}

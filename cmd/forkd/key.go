@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
@@ -15,7 +16,7 @@ import (
 )
 
 func newKeyCommand(a *app) *cobra.Command {
-	cmd := group("key", "Make, list, revoke and rotate the keys of tenants", newKeyCreateCommand(a), newKeyLsCommand(a),
+	cmd := group("key", "Make, list, revoke and rotate API keys", newKeyCreateCommand(a), newKeyLsCommand(a),
 		newKeyRevokeCommand(a), newKeyRotateCommand(a))
 	cmd.Aliases = []string{"keys"}
 	return cmd
@@ -26,10 +27,14 @@ func newKeyCreateCommand(a *app) *cobra.Command {
 	var expires time.Duration
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make a key, and print its text this once",
-		Long: "Make a key, and print its text this once: the daemon keeps only its hash. Without --tenant it is the operator's own\n" +
-			"and sees everything. Scopes: read (look), run (exec, eval, files, ports), fork (make and end sandboxes and snapshots),\n" +
-			"admin (keys and pools). Show it as FORKD_TOKEN, or as X-API-KEY.",
+		Short: "Make an API key, and print its text once",
+		Long: "Make an API key, and print its text. The text cannot be shown again, because the daemon stores\n" +
+			"only its hash. Without --tenant the key belongs to the operator and sees all tenants. Clients send\n" +
+			"the key in FORKD_TOKEN, or as X-API-KEY.\n\n" +
+			"  read   list and show\n" +
+			"  run    run programs and code, transfer files, use ports\n" +
+			"  fork   make and end sandboxes and snapshots\n" +
+			"  admin  manage keys and pools",
 		Example: "  forkd key create ci --tenant acme --scope read,run,fork --sandboxes 50 --forks-per-minute 300\n" +
 			"  FORKD_TOKEN=$(forkd key create -q ci --tenant acme --scope read)",
 		Args: cobra.ExactArgs(1),
@@ -50,17 +55,23 @@ func newKeyCreateCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&req.Tenant, "tenant", "",
-		"whose key it is: 1 to 24 small letters, digits or _ (default: the operator's own)")
-	f.StringSliceVar(&req.Scopes, "scope", []string{"read", "run", "fork"}, "what it may do: read, run, fork, admin")
-	f.DurationVar(&expires, "expires", 0, "how long it is good; 0: until it is revoked")
-	f.IntVar(&req.Quotas.Sandboxes, "sandboxes", 0, "sandboxes that the tenant may have at once; 0: no bound")
-	f.IntVar(&req.Quotas.MemoryMiB, "memory-mib", 0, "memory of their guests, all together; 0: no bound")
-	f.IntVar(&req.Quotas.ForksPerMinute, "forks-per-minute", 0, "children that it may ask for in a minute; 0: no bound")
-	f.IntVar(&req.Quotas.DiskMiB, "disk-mib", 0,
-		"what the tenant's snapshots and its sandboxes' own disks may take; 0: no bound")
+		"make the key for the tenant `NAME`: 1 to 24 lowercase letters, digits or _ (default: the operator)")
+	f.StringSliceVar(&req.Scopes, "scope", []string{"read", "run", "fork"},
+		"grant `SCOPE`: read, run, fork or admin; may be repeated")
+	f.DurationVar(&expires, "expires", 0, "expire the key after `DURATION`; 0: never")
 	f.StringSliceVar(&req.HostPorts, "host-port", nil,
-		"`PORT` of the host, or FIRST-LAST, that its policies may name as host.forkd.internal; may be repeated (default: none)")
-	f.IntVar(&req.Quotas.RequestsPerSecond, "rate", 0, "requests of any kind in a second; 0: no bound")
+		"allow the tenant's policies to name host `PORT`, or FIRST-LAST, as host.forkd.internal; may be "+
+			"repeated (default: none)")
+	section(f, "Quotas", func(f *pflag.FlagSet) {
+		f.IntVar(&req.Quotas.Sandboxes, "sandboxes", 0, "limit the tenant to `N` sandboxes at a time; 0: no limit")
+		f.IntVar(&req.Quotas.MemoryMiB, "memory-mib", 0,
+			"limit the guest memory of the tenant's sandboxes to `MIB` in total; 0: no limit")
+		f.IntVar(&req.Quotas.ForksPerMinute, "forks-per-minute", 0,
+			"limit the tenant to `N` children per minute; 0: no limit")
+		f.IntVar(&req.Quotas.DiskMiB, "disk-mib", 0,
+			"limit the tenant's snapshots and sandbox disks to `MIB` in total; 0: no limit")
+		f.IntVar(&req.Quotas.RequestsPerSecond, "rate", 0, "limit the key to `N` requests per second; 0: no limit")
+	})
 	return cmd
 }
 
@@ -132,9 +143,10 @@ func quotaText(q api.KeyQuotas) string {
 
 func newKeyRevokeCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:     "revoke KEY...",
-		Short:   "End keys for good",
-		Long:    "End keys for good. KEY is an id or a name as `forkd key ls` lists them. What was made with them stays.",
+		Use:   "revoke KEY...",
+		Short: "Revoke keys",
+		Long: "Revoke keys permanently. KEY is an ID or a name in the output of `forkd key ls`. Sandboxes and\n" +
+			"snapshots made with a key stay.",
 		Example: "  forkd key revoke ci",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
@@ -163,7 +175,7 @@ func newKeyRotateCommand(a *app) *cobra.Command {
 	var grace time.Duration
 	cmd := &cobra.Command{
 		Use:     "rotate KEY",
-		Short:   "Give a key another text, and print it this once",
+		Short:   "Replace a key's text, and print the new one once",
 		Example: "  forkd key rotate ci --grace 1h",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -183,7 +195,7 @@ func newKeyRotateCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&grace, "grace", 0, "how long the old text is good, too; 0: it ends at once")
+	cmd.Flags().DurationVar(&grace, "grace", 0, "accept the old text for `DURATION`; 0: revoke it now")
 	return cmd
 }
 

@@ -19,8 +19,8 @@ func newKillCommand(a *app) *cobra.Command {
 		Use:     "kill ID...",
 		Aliases: []string{"rm"},
 		Short:   "End sandboxes",
-		Long: "End sandboxes. All that are named are tried; exit code 3 if one of them does not exist.\n\n" +
-			"With --tree all that descends by forks in guests from the same root goes, too, and cannot fork meanwhile.",
+		Long: "End sandboxes. The command tries all IDs. The exit code is 3 if one of them does not exist.\n\n" +
+			"With --tree it ends all sandboxes of the same fork tree too. They cannot fork meanwhile.",
 		Example:           "  forkd kill sb-5f3a-0001\n  forkd kill --tree sb-5f3a-0001\n  forkd kill --all",
 		ValidArgsFunction: a.complete().ids(),
 		Args: func(_ *cobra.Command, args []string) error {
@@ -43,7 +43,7 @@ func newKillCommand(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "end all sandboxes")
-	cmd.Flags().BoolVar(&tree, "tree", false, "end all of their trees of forks as well")
+	cmd.Flags().BoolVar(&tree, "tree", false, "end all sandboxes of the same fork trees")
 	cmd.MarkFlagsMutuallyExclusive("all", "tree")
 	return cmd
 }

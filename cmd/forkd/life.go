@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
@@ -22,15 +23,17 @@ type lifeFlags struct {
 }
 
 func (l *lifeFlags) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.DurationVar(&l.ttl, "ttl", 0, "for how long each may run, such as 2h, by the host's clock (default: for ever)")
-	f.DurationVar(&l.idle, "idle", 0, "for how long each may run without being used (default: for ever)")
-	f.StringVar(&l.atEnd, "at-end", "", "what becomes of it then: kill or pause (default: kill)")
-	f.BoolVar(&l.autoResume, "auto-resume", false, "let one that is paused go on when somebody wants something of it")
-	f.BoolVar(&l.filesystemOnly, "filesystem-only", false,
-		"with --at-end pause: keep its disk without its memory then; it boots when it is resumed")
-	f.BoolVar(&l.restartOnHang, "restart-on-hang", false,
-		"roll one back to its snapshot when its guest's kernel hangs")
+	section(cmd.Flags(), "Lifetime", func(f *pflag.FlagSet) {
+		f.DurationVar(&l.ttl, "ttl", 0,
+			"end or pause each sandbox after `DURATION`, such as 2h, by the host's clock (default: never)")
+		f.DurationVar(&l.idle, "idle", 0, "end or pause each sandbox after `DURATION` without use (default: never)")
+		f.StringVar(&l.atEnd, "at-end", "", "at --ttl or --idle, take `ACTION`: kill or pause (default: kill)")
+		f.BoolVar(&l.autoResume, "auto-resume", false, "resume a paused sandbox on the next request")
+		f.BoolVar(&l.filesystemOnly, "filesystem-only", false,
+			"with --at-end pause: keep the disk without memory; the sandbox boots when resumed")
+		f.BoolVar(&l.restartOnHang, "restart-on-hang", false,
+			"roll a sandbox back to its snapshot when the guest's kernel hangs")
+	})
 }
 
 func (l *lifeFlags) life() api.SandboxLife {
@@ -72,10 +75,11 @@ func newPauseCommand(a *app) *cobra.Command {
 	var req api.PauseRequest
 	cmd := &cobra.Command{
 		Use:   "pause ID",
-		Short: "Pause a sandbox: it becomes a snapshot under its own id",
-		Long: "Pause a sandbox. It has no process and no memory any more, survives the daemon and a reboot of the\n" +
-			"host, and goes on with `forkd resume`. Connections to it end. If that fails, it runs on as it was.\n\n" +
-			"With --filesystem-only its disk is all that is kept: its processes end, and it boots when it is resumed.",
+		Short: "Pause a sandbox: turn it into a snapshot under its own ID",
+		Long: "Pause a sandbox. A paused sandbox uses no process and no memory. It survives a restart of the\n" +
+			"daemon and a reboot of the host, and continues with `forkd resume`. Its connections are closed. If\n" +
+			"pausing fails, the sandbox keeps running.\n\n" +
+			"With --filesystem-only only its disk is kept. Its processes end, and it boots when it is resumed.",
 		Example:           "  forkd pause sb-5f3a-0001\n  forkd pause sb-5f3a-0001 --filesystem-only",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
@@ -85,17 +89,17 @@ func newPauseCommand(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&req.FilesystemOnly, "filesystem-only", false,
-		"keep its disk without its memory: it boots when it is resumed")
+		"keep the disk without memory; the sandbox boots when resumed")
 	return cmd
 }
 
 func newResumeCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume ID",
-		Short: "Let a paused sandbox go on",
-		Long: "Let a paused sandbox go on, with its id, its processes and its identity; clock and randomness are\n" +
-			"new, connections of before are reset. One that was paused with --filesystem-only boots on its disk:\n" +
-			"its processes are gone. One that runs is left as it is.",
+		Short: "Resume a paused sandbox",
+		Long: "Resume a paused sandbox with its ID, processes and identity. It gets a new clock and new\n" +
+			"randomness. Earlier connections are reset. After a pause with --filesystem-only it boots from its\n" +
+			"disk, without its processes. A running sandbox is left unchanged.",
 		Example:           "  forkd resume sb-5f3a-0001",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
@@ -110,9 +114,9 @@ func newExtendCommand(a *app) *cobra.Command {
 	var life lifeFlags
 	cmd := &cobra.Command{
 		Use:   "extend ID",
-		Short: "Change for how long a sandbox may run, and what becomes of it then",
-		Long: "Change for how long a sandbox may run, counted from now. What is not given stays as it is; 0 is\n" +
-			"for ever.",
+		Short: "Change a sandbox's lifetime, and the action at its end",
+		Long: "Change a sandbox's lifetime. New times count from now, and 0 removes a limit. Values that are not\n" +
+			"given stay.",
 		Example:           "  forkd extend sb-5f3a-0001 --ttl 2h\n  forkd extend sb-5f3a-0001 --idle 10m --at-end pause",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),

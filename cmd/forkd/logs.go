@@ -21,10 +21,10 @@ func newLogsCommand(a *app) *cobra.Command {
 	var tail int
 	cmd := &cobra.Command{
 		Use:   "logs ID",
-		Short: "Print a sandbox's console, and what its start command wrote",
-		Long: "Print the last part of what the guest wrote to its serial console, and of what the start command of its\n" +
-			"recipe wrote, its services. What a terminal would take as a command is left out, unless --raw is given.\n" +
-			"With --follow print the console alone, and go on with what comes, until the sandbox has ended.",
+		Short: "Print a sandbox's console, and the output of its start command",
+		Long: "Print the end of the guest's serial console, and of the output of its recipe's start command.\n" +
+			"Terminal control sequences are removed, unless --raw is given. With --follow print the console\n" +
+			"only, and follow it until the sandbox ends.",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,9 +44,9 @@ func newLogsCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
-	cmd.Flags().BoolVar(&raw, "raw", false, "print the bytes as they are")
-	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "print the last N lines only (default: all)")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new output")
+	cmd.Flags().BoolVar(&raw, "raw", false, "print the bytes unchanged")
+	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "print the last `N` lines (default: all)")
 	return cmd
 }
 
@@ -76,7 +76,7 @@ func startOutput(ctx context.Context, a *app, c *client.Client, id string) strin
 		kept, err = io.ReadAll(io.LimitReader(file, startLogMost))
 	}
 	if err != nil {
-		a.Note("forkd: what its start command wrote cannot be read: %v", err)
+		a.Note("forkd: read the output of its start command: %v", err)
 	}
 	return string(kept[max(0, len(kept)-startLogTail):])
 }

@@ -21,13 +21,13 @@ import (
 func newMachineCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "machine",
-		Short: "Run the appliance for hosts without a usable KVM",
-		Long: "The machine is a small Linux under QEMU with forkd inside. It is used where the\n" +
-			"host's own KVM is missing or too slow; `forkd doctor` tells which it is.",
+		Short: "Run the machine, for hosts without a usable KVM",
+		Long: "The machine is a small Linux under QEMU that runs forkd. It is used if the KVM of this host is\n" +
+			"missing or too slow. `forkd doctor` shows where VMs run.",
 	}
 	name := &machineName{app: a}
 	cmd.PersistentFlags().StringVar(&name.flag, "name", "",
-		"name of the machine (default: as with --machine-name, else "+appliance.DefaultName+")")
+		"use the machine `NAME` (default: --machine-name, $FORKD_MACHINE, or "+appliance.DefaultName+")")
 	cmd.AddCommand(newMachineStartCommand(name))
 	cmd.AddCommand(newMachineStopCommand(name))
 	cmd.AddCommand(newMachineStatusCommand(name))
@@ -87,7 +87,7 @@ func (n *machineName) agent() (*agentclient.Client, error) {
 func newMachineInitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "machine-init",
-		Short:  "Be the first process of the appliance",
+		Short:  "Run as the first process of the machine",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		Run:    func(*cobra.Command, []string) { guest.Run() },

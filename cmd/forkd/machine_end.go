@@ -31,8 +31,8 @@ type machineEnd struct {
 // addFlags adds --yes and --pause.
 func (e *machineEnd) addFlags(cmd *cobra.Command, pause bool, more string) {
 	f := cmd.Flags()
-	f.BoolVarP(&e.yes, "yes", "y", false, "end the sandboxes that run in it, without asking"+more)
-	f.BoolVar(&e.pause, "pause", pause, "pause the sandboxes that run in it first"+more)
+	f.BoolVarP(&e.yes, "yes", "y", false, "end running sandboxes without asking"+more)
+	f.BoolVar(&e.pause, "pause", pause, "pause running sandboxes first"+more)
 }
 
 // lookAtDaemon limits the time for a machine's daemon to list its sandboxes.
@@ -73,7 +73,7 @@ func (e *machineEnd) settle(ctx context.Context, cmd *cobra.Command, m *applianc
 	}
 	e.resumeAll(context.WithoutCancel(ctx), c)
 	return hints.With(fmt.Errorf("%w; machine %s was left running", failed, m.Name),
-		"--yes ends those that cannot be paused")
+		"--yes ends sandboxes that cannot be paused")
 }
 
 // machineClient returns a client of the machine's daemon.
@@ -202,5 +202,5 @@ func (e *machineEnd) tellPaused(m *appliance.Appliance) {
 	if m.Name != appliance.DefaultName {
 		with = " --machine-name " + m.Name
 	}
-	e.app.Note("paused: %s; `forkd resume%s ID` resumes one", strings.Join(e.paused, ", "), with)
+	e.app.Note("paused: %s; `forkd resume%s ID` resumes a sandbox", strings.Join(e.paused, ", "), with)
 }

@@ -26,8 +26,8 @@ func newMachineExecCommand(name *machineName) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] -- PROGRAM [ARG...]",
 		Short: "Run a program in the machine itself, as root",
-		Long: "Run a program in the machine itself (not in a sandbox), as root, with this command's\n" +
-			"standard input. Its exit code is this command's; when this command is interrupted, the program is killed.",
+		Long: "Run a program as root in the machine itself, not in a sandbox, with this command's standard input.\n" +
+			"The exit code is the program's. An interrupt of this command kills the program.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := name.agent()
@@ -59,10 +59,10 @@ func newMachineExecCommand(name *machineName) *cobra.Command {
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.StringArrayVarP(&uploads, "upload", "u", nil,
-		"copy a file into the machine first, to /tmp/up/NAME or as FILE:TARGET")
-	f.StringArrayVarP(&env, "env", "e", nil, "set a variable, NAME=VALUE")
-	f.StringVarP(&dir, "dir", "C", "/tmp", "directory to run in")
-	f.DurationVar(&timeout, "timeout", 0, "kill the program after this time")
+		"copy `FILE` into the machine first, to /tmp/up/NAME, or as FILE:TARGET; may be repeated")
+	f.StringArrayVarP(&env, "env", "e", nil, "set an environment variable, `NAME=VALUE`; may be repeated")
+	f.StringVarP(&dir, "dir", "C", "/tmp", "run the program in `DIR`")
+	f.DurationVar(&timeout, "timeout", 0, "kill the program after `DURATION`")
 	return cmd
 }
 

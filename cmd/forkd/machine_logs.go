@@ -44,7 +44,7 @@ func newMachineLogsCommand(name *machineName) *cobra.Command {
 			return copyLog(cmd.Context(), cmd.OutOrStdout(), f, follow)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on printing what is added")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new output")
 	return cmd
 }
 

@@ -20,22 +20,22 @@ const nothingGiven = "none"
 
 func (o *machineNetOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.ceilingText, "net-ceiling", "",
-		"the most that any sandbox may reach: none, public (no private network and no port of this host), "+
-			"a policy file of this host, or any: whatever the other flags open (default: as before, else any)")
+		"limit the network access of all sandboxes by `POLICY`: none, public (no private network, no port of "+
+			"this host), any, or a policy file (default: as before, initially any)")
 	f.StringArrayVar(&o.private, "net-private", nil,
-		"private network that policies may allow, as a CIDR; may be given more than once; none: none "+
-			"(default: as before, else none)")
+		"allow policies to name the private network `CIDR`; none: remove all; may be repeated (default: as "+
+			"before, initially none)")
 	f.StringSliceVar(&o.hostPorts, "net-host-port", nil,
-		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; "+
-			"may be given more than once; none: none (default: as before, else 1024-65535)")
+		"allow policies to name `PORT` of this host, or FIRST-LAST, as host.forkd.internal:PORT; none: "+
+			"remove all; may be repeated (default: as before, initially 1024-65535)")
 	f.StringArrayVar(&o.own, "net-own-address", nil,
-		"address or CIDR by which this host is reached, from the internet or its own network: no policy reaches it; "+
-			"may be given more than once; none: none (default: as before, else none)")
+		"block `ADDRESS` or CIDR for all sandboxes, as an address of this host; none: remove all; may be "+
+			"repeated (default: as before, initially none)")
 	f.StringVar(&o.upstream.url, "net-upstream-proxy", "",
-		"SOCKS5 proxy that sandboxes' TCP goes through, as socks5://HOST[:PORT]; none: none "+
-			"(default: as before, else none)")
+		"route sandboxes' TCP through the SOCKS5 proxy `URL`, socks5://HOST[:PORT]; none: remove it "+
+			"(default: as before, initially none)")
 	f.StringVar(&o.upstream.file, "net-upstream-proxy-file", "",
-		"file of this host with that URL, for one with a password: socks5://USER:PASSWORD@HOST[:PORT]")
+		"read a proxy URL with a password from `FILE`: socks5://USER:PASSWORD@HOST[:PORT]")
 }
 
 // change returns the changes of the flags on the command line.

@@ -69,7 +69,7 @@ func TestWrongNetworkFlagsOfMachineStart(t *testing.T) {
 		{"none and more", "--net-private none --net-private 10.1.0.0/16", `--net-private "none"`},
 		{"no port", "--net-host-port 0", "--net-host-port"},
 		{"no policy", "--net-ceiling nowhere", "--net-ceiling"},
-		{"a password for all to see", "--net-upstream-proxy socks5://me:x@a", "put the URL into a file"},
+		{"a password for all to see", "--net-upstream-proxy socks5://me:x@a", "use --net-upstream-proxy-file"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if _, err := machineNetOf(t, strings.Fields(tc.args)...); err == nil || !strings.Contains(err.Error(), tc.want) {

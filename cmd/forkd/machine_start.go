@@ -22,10 +22,10 @@ func newMachineStartCommand(name *machineName) *cobra.Command {
 	end := &machineEnd{app: name.app}
 	cmd := &cobra.Command{
 		Use:   "start",
-		Short: "Start the machine, or do nothing if it runs",
-		Long: "Start the machine, or do nothing if it runs as it is asked for. One that runs with other values than\n" +
-			"are given here is left as it is, which is an error: --restart renews it. Sandboxes that run in it are\n" +
-			"paused for that, and resumed.",
+		Short: "Start the machine unless it runs",
+		Long: "Start the machine unless it runs with the given values. If it runs with other values,\n" +
+			"the command fails. With --restart it pauses the sandboxes in the machine, restarts it, and resumes\n" +
+			"them.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -66,20 +66,23 @@ func newMachineStartCommand(name *machineName) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&opt.Spec.CPUs, "cpus", 0, "virtual CPUs (default: the host's, up to 8)")
-	f.IntVar(&opt.Spec.MemoryMiB, "memory", 0, "memory in MiB (default: half of the host's, up to 6144)")
-	f.IntVar(&opt.Spec.DiskGiB, "disk", 0, "size of the sparse data disk in GiB (default 20; it only grows)")
-	f.BoolVar(&opt.Restart, "restart", false, "restart a running machine whose programs or settings differ")
-	f.DurationVar(&opt.Wait, "wait", appliance.DefaultStartWait, "how long the machine may take to answer")
-	f.StringVar(&opt.Jail, "jail", "", "keep VM processes from the machine: off, best (as far as it can) or strict "+
-		"(or its daemon does not serve) (default: as before, else "+string(defaultJail)+")")
+	f.IntVar(&opt.Spec.CPUs, "cpus", 0, "give the machine `N` virtual CPUs (default: the host's, up to 8)")
+	f.IntVar(&opt.Spec.MemoryMiB, "memory", 0,
+		"give the machine `MIB` of memory (default: half of the host's, up to 6144)")
+	f.IntVar(&opt.Spec.DiskGiB, "disk", 0,
+		"set the size of the sparse data disk to `GIB`; it can only grow (default: 20)")
+	f.BoolVar(&opt.Restart, "restart", false, "restart a running machine with other programs or settings")
+	f.DurationVar(&opt.Wait, "wait", appliance.DefaultStartWait, "wait up to `DURATION` for the machine to answer")
+	f.StringVar(&opt.Jail, "jail", "", "confine VM processes in `MODE`: off, best (as far as possible) or strict (fail otherwise) "+
+		"(default: as before, initially "+string(defaultJail)+")")
 	f.StringVar(&config, "serve-config", "",
-		"file of this host with more flags of the machine's forkd serve, one a line; none: no more (default: as before)")
-	f.StringVar(&opt.Kernel, "kernel", "", "series or package of the machine's own kernel, for this start only")
+		"read further flags of the machine's forkd serve from `FILE`, one per line; none: remove them "+
+			"(default: as before)")
+	f.StringVar(&opt.Kernel, "kernel", "", "boot the machine's kernel `SERIES` or package, for this start only")
 	_ = f.MarkHidden("kernel") // the flag exists, so it cannot fail
-	network.addFlags(f)
+	section(f, "Network", network.addFlags)
 	end.addFlags(cmd, true, ", with --restart")
-	f.Lookup("pause").Usage = "with --restart: pause the sandboxes that run in it, and resume them afterwards"
+	f.Lookup("pause").Usage = "pause running sandboxes, and resume them afterwards, with --restart"
 	return cmd
 }
 
@@ -102,7 +105,7 @@ type startReport struct {
 func describeStart(m *appliance.Appliance, res appliance.StartResult) string {
 	switch {
 	case res.Stale:
-		return fmt.Sprintf("machine %s runs, with older programs or other settings; `forkd machine start%s --restart` renews it",
+		return fmt.Sprintf("machine %s runs, with older programs or other settings; `forkd machine start%s --restart` updates it",
 			m.Name, hints.MachineFlag(m.Name))
 	case res.Already:
 		return fmt.Sprintf("machine %s runs already", m.Name)

@@ -18,9 +18,9 @@ import (
 func newMachineStatusCommand(name *machineName) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show whether the machine runs, how it was started and where it listens",
-		Long: "Show whether the machine runs, how it was started and where it listens.\n" +
-			"Exit code 0: it runs and answers; 3: it does not.",
+		Short: "Show whether the machine runs, its settings and its address",
+		Long: "Show whether the machine runs, how it was started and its address.\n\n" +
+			"The exit code is 0 if the machine answers, otherwise 3.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, err := name.open()
@@ -65,7 +65,7 @@ func printStatus(out io.Writer, st appliance.Status, nameFlag string) error {
 		row("directory", "%s", st.Dir)
 	}
 	if st.Outdated {
-		row("note", "the programs have changed since the start; `forkd machine start%s --restart` renews it", nameFlag)
+		row("note", "the programs have changed since the start; `forkd machine start%s --restart` updates it", nameFlag)
 	}
 	return w.Flush()
 }

@@ -18,8 +18,9 @@ func newMachineStopCommand(name *machineName) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Power the machine off; its data disk stays",
-		Long: "Power the machine off; its data disk stays. Sandboxes that run in it are counted, and you are asked what\n" +
-			"becomes of them: after the next start, `forkd resume` resumes paused ones. Without a terminal say --pause or --yes.",
+		Long: "Power the machine off; its data disk stays. If sandboxes run in it, the command asks whether to\n" +
+			"pause or end them. After the next start, `forkd resume` continues paused sandboxes. Without a\n" +
+			"terminal give --pause or --yes.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, err := name.existing()
@@ -60,7 +61,7 @@ func newMachineRmCommand(name *machineName) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "rm",
-		Short: "Stop the machine and delete it with its data disk",
+		Short: "Stop the machine and delete its data disk",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, err := name.existing()
@@ -69,7 +70,7 @@ func newMachineRmCommand(name *machineName) *cobra.Command {
 			}
 			if !yes {
 				return hints.With(codedError{fmt.Errorf("this deletes %s with all images, snapshots and sandboxes in it", m.Dir),
-					api.CodeInvalid}, "say --yes if you mean it")
+					api.CodeInvalid}, "use --yes to confirm")
 			}
 			if err := m.Remove(cmd.Context()); err != nil || !name.app.JSON {
 				return err

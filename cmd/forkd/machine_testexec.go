@@ -17,10 +17,11 @@ func newMachineTestExecCommand(name *machineName) *cobra.Command {
 	opt := testbench.Options{Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
 	cmd := &cobra.Command{
 		Use:   "test-exec [flags] BINARY [ARG...]",
-		Short: "Run a Go test binary in the machine (for go test -exec)",
-		Long: "Run a Go test binary in the machine, for `go test -exec`. The machine is started if\n" +
-			"need be and stays up. The package's testdata and the fixtures travel with the binary.\n" +
-			"Exit code: the binary's; 124: killed at the limit; 125: the machine failed.",
+		Short: "Run a Go test binary in the machine, for go test -exec",
+		Long: "Run a Go test binary in the machine, for `go test -exec`. The command starts the machine if\n" +
+			"necessary, and leaves it running. It copies the package's testdata and the fixtures with the\n" +
+			"binary.\n\n" +
+			"The exit code is the binary's; 124 at the time limit; 125 if the machine fails.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := name.open()
@@ -35,7 +36,7 @@ func newMachineTestExecCommand(name *machineName) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // later flags belong to the binary
-	f.DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "kill the test binary after this time")
-	f.StringVar(&opt.Fixtures, "fixtures", os.Getenv("FORKD_TEST_FIXTURES"), "directory with the tests' fixtures")
+	f.DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "kill the test binary after `DURATION`")
+	f.StringVar(&opt.Fixtures, "fixtures", os.Getenv("FORKD_TEST_FIXTURES"), "copy the tests' fixtures from `DIR`")
 	return cmd
 }

@@ -39,8 +39,8 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forkd",
 		Short: "Fork warm microVMs",
-		Long: "forkd boots a microVM once, warms it up, and forks hundreds of children from it in\n" +
-			"milliseconds. Each child is a virtual machine of its own.",
+		Long: "forkd boots a microVM once, warms it up, and forks hundreds of children from it in milliseconds.\n" +
+			"Each child is a separate virtual machine.",
 		Version: version,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // ours has a longer help
@@ -65,7 +65,8 @@ func newRoot(a *app) *cobra.Command {
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
 	add(host, append(hostCommands(a), newCapacityCommand(a), newAuditCommand(a), newKeyCommand(a), newTenantCommand(a),
 		newE2BCommand(a))...)
-	root.AddCommand(newVersionCommand(a), newCompletionCommand())
+	root.AddCommand(newVersionCommand(a), newCompletionCommand(), newFlagsTopic(root.PersistentFlags()))
+	root.SetUsageFunc(printUsage)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.line.flagError(cmd, err) })
 	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {
 		refuse(root, err)

@@ -15,7 +15,7 @@ import (
 )
 
 func newNetCommand(a *app) *cobra.Command {
-	return group("net", "Show and change what sandboxes reach",
+	return group("net", "Show and change sandboxes' network access",
 		newNetPolicyCommand(a), newNetPsCommand(a), newNetLogCommand(a))
 }
 
@@ -23,9 +23,10 @@ func newNetPolicyCommand(a *app) *cobra.Command {
 	var n netFlags
 	cmd := &cobra.Command{
 		Use:   "policy ID",
-		Short: "Show what a sandbox may reach, or change it while it runs",
-		Long: "Show what a sandbox may reach, or change it while it runs. --net replaces the policy; --allow and --deny\n" +
-			"without it add to what there is. Connections that are no longer allowed are reset at once.",
+		Short: "Show or change a sandbox's network policy",
+		Long: "Show a sandbox's network policy, or change it while the sandbox runs. --net replaces the policy.\n" +
+			"Without it, --allow and --deny add rules. Connections that the new policy denies are reset\n" +
+			"immediately.",
 		Example: "  forkd net policy sb-5f3a-0001\n  forkd net policy sb-5f3a-0001 --net none\n" +
 			"  forkd net policy sb-5f3a-0001 --allow pypi.org:443 --allow '*.pythonhosted.org:443'",
 		Args:              cobra.ExactArgs(1),
@@ -50,7 +51,7 @@ func newNetPolicyCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	n.addFlags(cmd, "what it is")
+	n.addFlags(cmd, "the current policy")
 	return cmd
 }
 
@@ -101,7 +102,7 @@ func printNetwork(a *ui.Printer, n api.SandboxNetwork) error {
 func newNetPsCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "ps ID",
-		Short:             "List the connections that a sandbox has open",
+		Short:             "List a sandbox's open connections",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/exit"
@@ -22,13 +23,14 @@ type netFlags struct {
 
 // addFlags adds the flags to a command. otherwise describes the policy without flags.
 func (n *netFlags) addFlags(cmd *cobra.Command, otherwise string) {
-	f := cmd.Flags()
-	f.StringVar(&n.net, "net", "",
-		"what may be reached: none, public, a policy file in YAML, or tap=NAME (default: "+otherwise+")")
-	f.StringArrayVar(&n.allow, "allow", nil,
-		"allow HOST[:PORT[-PORT]][/tcp|udp], such as pypi.org:443 or '*.example.com'; may be given more than once")
-	f.StringArrayVar(&n.deny, "deny", nil,
-		"deny the same, with --net public or a policy file; may be given more than once")
+	section(cmd.Flags(), "Network", func(f *pflag.FlagSet) {
+		f.StringVar(&n.net, "net", "",
+			"use network `POLICY`: none, public, a YAML policy file, or tap=NAME (default: "+otherwise+")")
+		f.StringArrayVar(&n.allow, "allow", nil,
+			"allow `RULE`, HOST[:PORT[-PORT]][/tcp|udp], such as pypi.org:443 or '*.example.com'; may be repeated")
+		f.StringArrayVar(&n.deny, "deny", nil,
+			"deny `RULE`, HOST[:PORT[-PORT]][/tcp|udp], with --net public or a policy file; may be repeated")
+	})
 	_ = cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions(
 		[]cobra.Completion{"none\tnothing", "public\tall public addresses"}, cobra.ShellCompDirectiveDefault))
 }
@@ -61,7 +63,7 @@ func (n *netFlags) tap(name string) (*api.NetworkPolicy, error) {
 	}
 	if len(n.allow) > 0 || len(n.deny) > 0 {
 		return nil, exit.UsageError{Err: errors.New("--net tap=NAME takes no --allow and no --deny: " +
-			"what is reachable there is the operator's to say")}
+			"the operator controls its network")}
 	}
 	return &api.NetworkPolicy{Tap: name}, nil
 }
@@ -81,7 +83,7 @@ func (n *netFlags) added(p api.NetworkPolicy) (*api.NetworkPolicy, error) {
 		*list.to = append(*list.to, list.rules...)
 	}
 	if len(n.deny) > 0 && p.Default != string(netpolicy.Public) && len(p.Allow) == 0 {
-		return nil, exit.UsageError{Err: errors.New("--deny: nothing is allowed that could be denied; add --net public")}
+		return nil, exit.UsageError{Err: errors.New("--deny: the policy allows no connections; add --net public")}
 	}
 	return &p, nil
 }
@@ -121,7 +123,7 @@ func namedPolicy(name string) (api.NetworkPolicy, error) {
 func policyFile(path string) (netpolicy.Spec, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return netpolicy.Spec{}, fmt.Errorf("%q: want none, public, or a policy file, and there is no such file", path)
+		return netpolicy.Spec{}, fmt.Errorf("%q: want none, public, or an existing policy file", path)
 	}
 	if err != nil {
 		return netpolicy.Spec{}, err

@@ -17,16 +17,16 @@ func newNetLogCommand(a *app) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "log ID",
-		Short: "Print what a sandbox was refused",
-		Long: "Print the last connections that a sandbox was refused, and why. With --follow go on with all its\n" +
-			"connections, as they end or are refused, until the sandbox has ended. With --json a line is a JSON object.",
+		Short: "Print a sandbox's refused connections",
+		Long: "Print a sandbox's last refused connections, with the reason. With --follow also print connections\n" +
+			"as they end or are refused, until the sandbox ends. With --json each line is a JSON object.",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			return c.NetworkLog(ctx, args[0], follow, func(line []byte) error { return printLogLine(&a.Printer, line) })
 		}),
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new connections")
 	return cmd
 }
 

@@ -15,14 +15,15 @@ import (
 func newPoolCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "pool [TAG SIZE]",
-		Short: "Show the pools of shells, or set how many to keep ready for a snapshot",
-		Long: "Show the pools of shells, or set how many to keep ready for a snapshot. A shell is a VM process that is restored from\n" +
-			"it already and waits to become a child; a fork into one is several times faster. Pools refill in the background.",
+		Short: "Show the pools of prepared VMs, or set a pool's size",
+		Long: "Show the pools of prepared VMs, or set the size of a snapshot's pool. A prepared VM has loaded its\n" +
+			"snapshot and waits to become a child. A fork from the pool is several times faster. Pools refill\n" +
+			"in the background.",
 		Example:           "  forkd pool\n  forkd pool pyagent 100",
 		ValidArgsFunction: a.complete().tags(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 0 && len(args) != 2 {
-				return fmt.Errorf("want TAG and SIZE, or nothing")
+				return fmt.Errorf("want TAG and SIZE, or no argument")
 			}
 			return nil
 		},

@@ -24,10 +24,11 @@ func newPortForwardCommand(a *app) *cobra.Command {
 	address := "127.0.0.1"
 	cmd := &cobra.Command{
 		Use:   "port-forward ID [ADDRESS:][LOCAL:]PORT...",
-		Short: "Reach ports of a sandbox on this host",
-		Long: "Listen on this host, and connect who comes with a server in a sandbox, until Ctrl-C. PORT is the server's; its\n" +
-			"localhost is enough, and the sandbox needs no network. LOCAL is the port here: the same unless it is given,\n" +
-			"a free one if it is 0 or empty. What is printed first are the addresses, when they can be connected to.",
+		Short: "Forward local ports to a sandbox",
+		Long: "Listen on this host, and forward connections to a server in a sandbox, until Ctrl-C. PORT is the\n" +
+			"server's port. The server may listen on localhost only, and the sandbox needs no network. LOCAL is\n" +
+			"the port on this host (default: PORT). If it is 0 or empty, a free port is chosen.\n\n" +
+			"The command prints the local addresses as soon as they accept connections.",
 		Example: "  forkd port-forward sb-5f3a-0001 8080\n  forkd port-forward sb-5f3a-0001 8080:80 :5432\n" +
 			"  forkd port-forward --address 0.0.0.0 sb-5f3a-0001 8080:80",
 		Args:              cobra.MinimumNArgs(2),
@@ -46,7 +47,7 @@ func newPortForwardCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&address, "address", address, "address to listen on where none is given")
+	cmd.Flags().StringVar(&address, "address", address, "listen on `ADDRESS` unless an argument has one")
 	return cmd
 }
 

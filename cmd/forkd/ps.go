@@ -19,12 +19,12 @@ func newPsCommand(a *app) *cobra.Command {
 		Use:     "ps",
 		Aliases: []string{"ls"},
 		Short:   "List the sandboxes",
-		Long: "List the sandboxes. MEMORY is the host memory that a sandbox shares with nobody: the pages that it\n" +
-			"has written, its VMM's own, and their page tables. It would be free if the sandbox ended.\n" +
-			"USE/LIMIT is the host memory that a limit is about, which has page cache in it too, and the limit, if one was\n" +
-			"asked for. NET is what it may reach: none, public, or custom, which `forkd net policy ID` shows,\n" +
-			"and its bandwidth limit, against which `forkd top` shows the use.\n" +
-			"On a terminal that is too narrow long cells are cut and columns left out: --no-trunc shows all.",
+		Long: "List the sandboxes.\n\n" +
+			"MEMORY is the private host memory of a sandbox: its dirty pages, its VMM's memory, and their page\n" +
+			"tables. It is freed when the sandbox ends. USE/LIMIT is the host memory counted against the limit,\n" +
+			"with page cache, and the limit if there is one. NET is the network policy: none, public, or custom\n" +
+			"(see `forkd net policy ID`), and the bandwidth limit (see `forkd top` for its use).\n\n" +
+			"On a narrow terminal long cells are cut and columns omitted, unless --no-trunc is given.",
 		Args: cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.ListSandboxes(ctx)
@@ -49,7 +49,7 @@ func newPsCommand(a *app) *cobra.Command {
 }
 
 func addNoTrunc(cmd *cobra.Command, all *bool) {
-	cmd.Flags().BoolVar(all, "no-trunc", false, "show all columns whole, on a narrow terminal too")
+	cmd.Flags().BoolVar(all, "no-trunc", false, "show all columns in full, even on a narrow terminal")
 }
 
 func sandboxRows(list []api.SandboxInfo) [][]string {

@@ -11,10 +11,10 @@ import (
 func newRollbackCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rollback ID TAG",
-		Short: "Put a running sandbox back to a snapshot of its own ancestry",
-		Long: "Put a running sandbox back to a snapshot that it came from, or that was branched from\n" +
-			"it. It keeps its id, its addresses and its identity; clock and randomness are new. What\n" +
-			"runs in it ends. If that fails, it runs on as it was.",
+		Short: "Return a running sandbox to a snapshot of its ancestry",
+		Long: "Return a running sandbox to a snapshot it was forked from, or to one branched from it. It keeps\n" +
+			"its ID, addresses and identity. It gets a new clock and new randomness. Its current processes end.\n" +
+			"If the rollback fails, the sandbox keeps running.",
 		Example:           "  forkd branch sb-5f3a-0001 --tag before\n  forkd rollback sb-5f3a-0001 before",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.complete().idThenTag(),

@@ -21,10 +21,11 @@ func newRunCommand(a *app) *cobra.Command {
 	var limits limitFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] IMAGE [--] PROGRAM [ARG...]",
-		Short: "Run a program in a fresh sandbox, and remove the sandbox",
-		Long: "Run a program in a fresh sandbox, and remove the sandbox. IMAGE is the name of an image, or of a recipe or its\n" +
-			"folder, which is built first if need be. The image's warm snapshot run-IMAGE-DIGEST is made the first time and\n" +
-			"forked from then on. Exit codes are those of exec.",
+		Short: "Run a program in a new sandbox, and remove the sandbox",
+		Long: "Run a program in a new sandbox, and remove the sandbox. IMAGE is the name of an image, a recipe\n" +
+			"file or its folder. A recipe is built first if necessary. The first run of an image makes its warm\n" +
+			"snapshot run-IMAGE-DIGEST; later runs fork from it.\n\n" +
+			"Exit codes are the same as for exec.",
 		Example: "  forkd run python-numpy -- python3 -c 'import numpy; print(numpy.__version__)'\n" +
 			"  forkd run -it base bash",
 		Args:              cobra.MinimumNArgs(2),

@@ -75,12 +75,12 @@ func newServeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon in the foreground",
-		Long: "Run the daemon in the foreground. Without --listen it serves its Unix socket only, which this user and root may use.\n" +
-			"On TCP clients must show a token: that of --token-file, or one that is made and written to RUN/token. On SIGTERM it\n" +
-			"stops accepting, lets requests end for 10 s, and leaves running sandboxes to the next daemon unless " +
-			"--kill-on-stop is given.",
+		Long: "Run the daemon in the foreground. Without --listen it serves its Unix socket only; this user and\n" +
+			"root can use it. TCP clients must send a token: from --token-file, or a new one in RUN/token.\n\n" +
+			"On SIGTERM the daemon stops accepting requests and gives open ones 10 s. Running sandboxes stay\n" +
+			"for the next daemon, unless --kill-on-stop is given.",
 		Example: "  forkd serve\n  forkd serve --listen unix:///run/forkd/forkd.sock --listen tcp://127.0.0.1:8889\n" +
-			"  forkd serve --listen tcp://0.0.0.0:8889 --tls-self-signed --token-file /etc/forkd/token --data /var/lib/forkd",
+			"  forkd serve --listen tcp://0.0.0.0:8889 --tls-self-signed --token-file /etc/forkd/token",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(); err != nil {
@@ -90,59 +90,14 @@ func newServeCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&o.listen, "listen", nil, "address, tcp://HOST:PORT or unix:///PATH; may be given more than once (default: RUN/forkd.sock)")
-	f.StringSliceVar(&o.corsOrigins, "cors-origin", nil,
-		"origins whose pages may call the APIs from a browser, such as https://app.example.com (default: none)")
-	f.StringVar(&o.domain, "domain", ingress.DefaultDomain,
-		"domain of servers in sandboxes, http://PORT-ID.DOMAIN; empty: they are reached through the API only")
-	f.BoolVar(&o.e2b, "e2b", true,
-		"serve E2B's API on the same addresses; it needs a domain (forkd e2b env: what its clients are told)")
-	f.BoolVar(&o.e2bPrivatePorts, "e2b-private-ports", false,
-		"require a token on requests to ports of sandboxes made by E2B's API, unless a request says allowPublicTraffic: true")
-	f.StringVar(&o.tokenFile, "token-file", "",
-		"file with the token that TCP clients must show (default: one is made, RUN/token)")
-	o.tls.addFlags(f)
-	f.StringArrayVar(&o.guestFiles, "guest-files", nil,
-		"folder below which requests may name kernel and rootfs by path; may be given more than once (default: none)")
-	o.audit.addFlags(f)
-	f.StringVar(&o.data, "data", "",
-		"directory of images and snapshots (default: /var/lib/forkd, or in the home directory)")
-	f.StringVar(&o.run, "run", "",
-		"directory of sockets and running VMs, empty or made by forkd (default: /run/forkd, or $XDG_RUNTIME_DIR/forkd)")
-	f.StringVar(&o.vmm, "vmm", "", "the forkd-vmm program (default: beside this one)")
-	f.StringVar(&o.kvm, "kvm", "/dev/kvm", "the KVM device")
-	f.IntVar(&o.pool, "pool", 0,
-		"plain shells to keep ready for each size of VM in use (forkd pool: shells prepared with a snapshot)")
-	f.IntVar(&o.concurrency, "concurrency", 0, "children restored at once (default: twice the CPUs)")
-	f.DurationVar(&o.identity, "identity-timeout", time.Minute,
-		"how long a child's guest may take to confirm its new identity")
-	f.IntVar(&o.reserveMiB, "memory-reserve", 256, "MiB of the host's memory that stay free: beyond it no child is made")
-	f.IntVar(&o.guestFork.Size, "guest-fork-max-tree", sandbox.DefaultTree.Size,
-		"sandboxes in a tree that guests fork, the first included; 1 forbids all of it")
-	f.IntVar(&o.guestFork.Depth, "guest-fork-max-depth", sandbox.DefaultTree.Depth,
-		"forks by guests from the first of a tree to the deepest")
-	f.IntVar(&o.guestFork.MemoryMiB, "guest-fork-max-memory", sandbox.DefaultTree.MemoryMiB,
-		"MiB of guest memory in such a tree, all sandboxes together")
-	f.IntVar(&o.diskReserveMiB, "disk-reserve", 256,
-		"MiB of the disk under --data that stay free: beyond it no snapshot is made, and sandboxes that write to their "+
-			"disks are paused")
-	f.DurationVar(&o.scrub, "scrub-interval", 24*time.Hour,
-		"how often each layer is read whole in the background and compared with its digests; 0: never")
-	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
-	f.DurationVar(&o.idleExit, "idle-exit", 0,
-		"end when there are no sandboxes and nobody has asked for anything for so long; 0: never (a daemon that a command "+
-			"starts: $FORKD_DAEMON_IDLE, else 10m)")
-	f.StringVar(&o.seccomp, "vmm-seccomp", string(seccomp.On),
-		"what becomes of a VMM process that makes a system call which it has no need of: on, log, trap or off")
-	_ = f.MarkHidden("vmm-seccomp") // for finding calls that a list lacks: users should not need to turn it off
-	o.net.addFlags(f)
-	f.StringVar(&o.cgroup, "cgroup", cgroupAuto,
-		"auto: each VM has a cgroup, where the host lets the daemon make some; off: none has, and none can be limited")
-	o.memory.addFlags(f)
-	o.jail.addFlags(f)
-	o.admission.addFlags(f)
-	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
-	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	section(f, "Addresses and access", o.addAPIFlags)
+	section(f, "Files", o.addStorageFlags)
+	section(f, "VMs", o.addVMFlags)
+	section(f, "Network", o.net.addFlags)
+	section(f, "Forks by guests", o.addTreeFlags)
+	section(f, "Host resources", o.addHostFlags)
+	section(f, "End of the daemon", o.addEndFlags)
+	section(f, "Logs", o.addLogFlags)
 	return cmd
 }
 

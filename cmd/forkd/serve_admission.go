@@ -24,15 +24,16 @@ type admissionOptions struct {
 
 func (o *admissionOptions) addFlags(f *pflag.FlagSet) {
 	f.Float64Var(&o.memory, "memory-overcommit", settings.DefaultMemoryOvercommit,
-		"how many times the host's memory may be promised to sandboxes: each is promised its guest's memory, or its limit")
+		"promise sandboxes up to `RATIO` times the host's memory; a sandbox counts with its guest's memory, "+
+			"or its limit")
 	f.Float64Var(&o.disk, "disk-overcommit", 0,
-		"how many times the file system of --data may be promised to their disks; 0: any number of times")
+		"promise sandbox disks up to `RATIO` times the file system of --data; 0: unlimited")
 	f.StringArrayVar(&o.pressure, "pressure", nil,
-		"pressure on the host (PSI) from which fewer sandboxes are made at once, and none: cpu, memory or io=FEWER:NONE in "+
-			"percent, or =off; may be given more than once (default: memory=20:60)")
+		"start fewer or no sandboxes at a time under host pressure (PSI) of `RESOURCE=FEWER:NONE` percent, "+
+			"or RESOURCE=off; RESOURCE: cpu, memory or io; may be repeated (default: memory=20:60)")
 	f.DurationVar(&o.pauseUnused, "pause-under-pressure", 0,
-		"while work waits for memory as in --pressure memory=FEWER, pause sandboxes with --auto-resume that were not used "+
-			"for so long, such as 5m: one after the other, the longest unused first (default: none is)")
+		"under memory pressure, pause --auto-resume sandboxes idle for more than `DURATION`, longest idle "+
+			"first (default: off)")
 }
 
 func (o *admissionOptions) complete() (err error) {

@@ -32,11 +32,11 @@ type auditFlags struct {
 
 func (o *auditFlags) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.file, "audit-log", "",
-		"file to append a JSON line per request to, in a chain of hashes (forkd audit); none: there is none")
+		"append each request to the audit log `FILE`, as hash-chained JSON lines; none: disable (see forkd audit)")
 	f.IntVar(&o.fileMiB, "audit-log-size", audit.DefaultMaxBytes>>20,
-		"MiB of that file, beyond which a new one is begun")
+		"rotate the audit log at `MIB`")
 	f.IntVar(&o.files, "audit-log-files", audit.DefaultKeep,
-		"full files of the audit log that stay; older ones are removed")
+		"keep `N` rotated files of the audit log")
 }
 
 // auditNone disables the audit log where it is enabled by default.

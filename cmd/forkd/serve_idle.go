@@ -57,7 +57,7 @@ func (w *idleWatch) watch(ctx context.Context, log *slog.Logger) (context.Contex
 		defer close(ended)
 		w.wait(ctx)
 		if ctx.Err() == nil {
-			log.Info("ending: there are no sandboxes, and no requests came", "for", w.after)
+			log.Info("exiting: no sandboxes and no requests", "for", w.after)
 			cancel()
 		}
 	}()

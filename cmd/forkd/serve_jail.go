@@ -38,9 +38,9 @@ type jailOptions struct {
 
 func (o *jailOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "jail", string(defaultJail),
-		"keep VM processes from the host: off, best (as far as this host can) or strict (or do not serve)")
+		"confine VM processes in `MODE`: off, best (as far as this host can) or strict (fail otherwise)")
 	f.StringVar(&o.binary, "spawn", "",
-		"the forkd-spawn program, which starts VMs in their jail (default: beside this one)")
+		"start jailed VMs with the forkd-spawn program `FILE` (default: beside forkd)")
 }
 
 // checkJail checks the value of --jail.
@@ -80,7 +80,7 @@ func (o *jailOptions) configure(ctx context.Context, c *engine.Config, log *slog
 	confineSelf(log) // before forkd-spawn starts, so that a restarted one has the same rights
 	s, err := spawner.Open(ctx, spawner.Config{Binary: o.binary, Strict: jailMode(o.mode) == jailStrict, Log: log})
 	if errors.Is(err, spawner.ErrMissing) {
-		return exit.UsageError{Err: fmt.Errorf("--jail strict: %w (forkd doctor says more)", err)}
+		return exit.UsageError{Err: fmt.Errorf("--jail strict: %w (see forkd doctor)", err)}
 	}
 	if err != nil {
 		return err

@@ -34,8 +34,9 @@ type memoryOptions struct {
 
 func (o *memoryOptions) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.limitMiB, "daemon-memory-limit", -1,
-		"MiB of memory for the daemon's own processes; beyond it the daemon is restarted and running VMs stay "+
-			"(default: a quarter of the host's, 1024 to 16384; 0: no limit)")
+		"limit the daemon's own processes to `MIB`; beyond it the daemon restarts and VMs keep running; 0: "+
+			"no limit (default: a quarter of the host's, 1024 to 16384)")
+	f.Lookup("daemon-memory-limit").DefValue = "0" // keeps -1 out of the help
 }
 
 func (o *memoryOptions) complete() error {

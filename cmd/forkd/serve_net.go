@@ -40,27 +40,27 @@ type netOptions struct {
 
 func (o *netOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.binary, "net", "",
-		"the forkd-net program (default: beside this one; without it sandboxes have no network)")
+		"run sandbox networks with the forkd-net program `FILE` (default: beside forkd; otherwise no network)")
 	f.StringVar(&o.ceilingText, "net-ceiling", "",
-		"the most that any sandbox may reach: none, public (no private network and no port of the host), a policy file, or "+
-			"any: whatever --net-private and --net-host-port open (default: any)")
+		"limit the network access of all sandboxes by `POLICY`: none, public (no private network, no port of "+
+			"the host), any, or a policy file (default: any)")
 	f.StringArrayVar(&o.private, "net-private", nil,
-		"private network that policies may allow, as a CIDR; may be given more than once (default: none)")
+		"allow policies to name the private network `CIDR`; may be repeated (default: none)")
 	f.StringSliceVar(&o.hostPorts, "net-host-port", nil,
-		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; "+
-			"may be given more than once (default: none)")
-	f.StringVar(&o.hostAddress, "net-host-address", "127.0.0.1", "address of this host that those ports are at")
+		"allow policies to name `PORT` of this host, or FIRST-LAST, as host.forkd.internal:PORT; may be "+
+			"repeated (default: none)")
+	f.StringVar(&o.hostAddress, "net-host-address", "127.0.0.1", "connect --net-host-port to `ADDRESS` of this host")
 	f.StringArrayVar(&o.own, "net-own-address", nil,
-		"address or CIDR by which this host is reached and that none of its interfaces has, such as a public one: "+
-			"no policy reaches it; may be given more than once (default: none)")
+		"block `ADDRESS` or CIDR for all sandboxes, as an address of this host on no interface, such as a "+
+			"public one; may be repeated (default: none)")
 	f.StringVar(&o.resolvConf, "net-resolv-conf", "",
-		"file whose resolvers are asked for sandboxes' names (default: /etc/resolv.conf)")
+		"resolve sandboxes' names with the resolvers in `FILE` (default: /etc/resolv.conf)")
 	f.StringVar(&o.ca, "net-ca", "",
-		"PEM file of the certificates by which hosts are verified that headers are set on (default: the system's)")
+		"verify hosts of header rules with the PEM certificates in `FILE` (default: the system's)")
 	f.StringArrayVar(&o.taps, "net-tap", nil,
-		"tap device of this host that sandboxes may have, by name or as PREFIX*; may be given more than once (default: none)")
+		"allow sandboxes to use the tap device `NAME`, or PREFIX*; may be repeated (default: none)")
 	f.StringVar(&o.sandbox, "net-sandbox", string(seccomp.On),
-		"what becomes of a forkd-net that makes a system call which it has no need of: on, log, trap; off: it has no sandbox")
+		"on a denied system call of forkd-net, take `ACTION`: on, log or trap; off: no sandbox")
 	_ = f.MarkHidden("net-sandbox") // for finding calls that the list lacks: users should not need to turn it off
 	o.upstream.addFlags(f)
 }

@@ -33,10 +33,10 @@ var (
 // confineSelf drops the rights the daemon, and every process it starts later, does not use.
 func confineSelf(log *slog.Logger) {
 	if err := confine(); err != nil {
-		log.Warn("the daemon keeps what it has no use for", "err", err)
+		log.Warn("the daemon keeps unused privileges", "err", err)
 		return
 	}
-	log.Info("the daemon has given up what it has no use for", "left", leftToDaemon())
+	log.Info("the daemon has dropped unused privileges", "left", leftToDaemon())
 }
 
 func confine() error {
@@ -59,7 +59,7 @@ func leftToDaemon() string {
 	case spawner.OwnUsers() == nil:
 		return "no capabilities; programs that are setuid, as newuidmap is"
 	}
-	return "no capabilities, no_new_privs: what its user may do"
+	return "no capabilities, no_new_privs: the rights of its user"
 }
 
 // selfCheck returns doctor's line about the daemon's rights.

@@ -27,14 +27,14 @@ type tlsOptions struct {
 
 func (o *tlsOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.cert, "tls-cert", "",
-		"file of the certificate, and those that signed it, that TCP clients are shown; read again when it changes")
-	f.StringVar(&o.key, "tls-key", "", "file of that certificate's key")
+		"present the certificate chain in `FILE` to TCP clients; it is reloaded when changed")
+	f.StringVar(&o.key, "tls-key", "", "read the certificate's key from `FILE`")
 	f.BoolVar(&o.selfSigned, "tls-self-signed", false,
-		"make a certificate at the first start and print its fingerprint, for clients to pin (--tls-fingerprint)")
+		"make a certificate at the first start, and print its fingerprint for --tls-fingerprint of clients")
 	f.StringVar(&o.clientCA, "tls-client-ca", "",
-		"file of certificates: TCP clients must have one that was signed by one of them")
+		"require client certificates signed by an authority in `FILE`")
 	f.BoolVar(&o.plain, "plain-http", false,
-		"allow TCP addresses beyond loopback without TLS: whoever is on the way reads tokens, and changes answers")
+		"allow TCP addresses beyond loopback without TLS; tokens and data can be read on the network")
 }
 
 func (o *tlsOptions) complete() error {
@@ -89,7 +89,7 @@ func (o *serveOptions) bind(ctx context.Context, token string, log *slog.Logger,
 		l, err := binding.Listen(ctx, address)
 		if errors.Is(err, httpapi.ErrPlain) {
 			err = hints.With(fmt.Errorf("--listen: %w", err), "give --tls-cert and --tls-key, or --tls-self-signed; "+
-				"--plain-http allows it where something else keeps others off")
+				"--plain-http allows it on a protected network")
 		}
 		if err != nil {
 			return nil, exit.UsageError{Err: err}

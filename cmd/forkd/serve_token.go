@@ -42,7 +42,7 @@ func leaveToken(run, token string, listeners []httpapi.Listener, log *slog.Logge
 		return err
 	}
 	opened.Push(remove)
-	log.Info("TCP clients must show a token", "file", endpoint.TokenFile(run))
+	log.Info("TCP clients must send a token", "file", endpoint.TokenFile(run))
 	return nil
 }
 

@@ -5,7 +5,7 @@ import (
 )
 
 func newSnapshotCommand(a *app) *cobra.Command {
-	cmd := group("snapshot", "Make, list, describe, draw, compare, check, compact, publish and delete snapshots",
+	cmd := group("snapshot", "Make, list, compare, check, publish and delete snapshots",
 		newSnapshotCreateCommand(a), newSnapshotLsCommand(a), newSnapshotInfoCommand(a), newSnapshotTreeCommand(a),
 		newSnapshotDiffCommand(a),
 		newSnapshotVerifyCommand(a), newSnapshotCompactCommand(a), newSnapshotPublishCommand(a), newSnapshotRmCommand(a))

@@ -14,9 +14,10 @@ func newSnapshotCompactCommand(a *app) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "compact TAG --to NEW",
-		Short: "Make a new snapshot of the same content that shares nothing with others",
-		Long: "Make a new snapshot of the same content that shares nothing with others: memory and disk are a layer each. It takes the\n" +
-			"room of all of them, and what it was built on can then be deleted. The snapshot itself stays as it is.",
+		Short: "Copy a snapshot without dependencies on others",
+		Long: "Make a new snapshot with the same content and its own base layers. It takes the space of all\n" +
+			"layers together. The snapshots below the original can then be deleted. The original stays\n" +
+			"unchanged.",
 		Example:           "  forkd snapshot compact tried-it --to keep && forkd snapshot rm --cascade pyagent",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().tags(),
@@ -32,7 +33,7 @@ func newSnapshotCompactCommand(a *app) *cobra.Command {
 			return a.Line("%s", s.Tag)
 		}),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "tag of the new snapshot")
+	cmd.Flags().StringVar(&to, "to", "", "name the new snapshot `TAG`")
 	if err := cmd.MarkFlagRequired("to"); err != nil {
 		panic("no flag --to: " + err.Error())
 	}

@@ -23,10 +23,11 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	var buildNet string
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Boot an image, warm it up, and keep it as a snapshot; or run a command on top of one",
-		Long: "Boot an image, warm it up, and keep it as a snapshot. With --from: fork a child of that snapshot, run a command and warm-up\n" +
-			"code in it, and keep what became of it as a snapshot on top, which holds only what differs. If the command " +
-			"fails nothing is kept.",
+		Short: "Make a snapshot: boot an image, or run a command on a snapshot",
+		Long: "Boot an image, warm it up, and save it as a snapshot.\n\n" +
+			"With --from fork a child of a snapshot, run a command and warm-up code in it, and save it as a\n" +
+			"snapshot on top. The new snapshot stores only the differences. If the command fails, no snapshot\n" +
+			"is made.",
 		Example: "  forkd snapshot create --image python-numpy --tag pyagent\n  forkd snapshot create --image python-numpy --tag mine --warm-file warm.py\n" +
 			"  forkd snapshot create --from pyagent --exec 'apt-get install -y jq' --user root --tag with-jq",
 		Args: cobra.NoArgs,
@@ -65,24 +66,25 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&req.Tag, "tag", "t", "", "name of the snapshot")
-	f.StringVarP(&req.Image, "image", "i", "", "name of a built image")
-	f.StringVar(&req.From, "from", "", "snapshot to build on, instead of an image")
-	f.StringVar(&shell, "exec", "", "command to run in a child of it, for sh -c")
-	f.StringVar(&req.ExecUser, "user", "", "user to run the command as (default: the image's)")
-	f.DurationVar(&limit, "exec-timeout", 0, "limit for the command (default: 10m)")
-	f.StringVar(&req.Kernel, "kernel", "", "kernel on the daemon's host, instead of an image")
-	f.StringVar(&req.Rootfs, "rootfs", "", "root image on the daemon's host, with --kernel")
-	f.IntVar(&req.MemoryMiB, "memory-mib", 0, "memory of the guest (default: the recipe's)")
-	f.IntVar(&req.VCPUs, "vcpus", 0, "virtual CPUs of the guest (default: the recipe's)")
+	f.StringVarP(&req.Tag, "tag", "t", "", "name the snapshot `TAG`")
+	f.StringVarP(&req.Image, "image", "i", "", "boot the image `NAME`")
+	f.StringVar(&req.From, "from", "", "build on the snapshot `TAG`")
+	f.StringVar(&shell, "exec", "", "run `COMMAND` with sh -c in a child of --from")
+	f.StringVar(&req.ExecUser, "user", "", "run the command as `USER` (default: the image's)")
+	f.DurationVar(&limit, "exec-timeout", 0, "stop the command after `DURATION` (default: 10m)")
+	f.StringVar(&req.Kernel, "kernel", "", "boot the kernel `FILE` on the daemon's host")
+	f.StringVar(&req.Rootfs, "rootfs", "", "boot --kernel with the root image `FILE` on the daemon's host")
+	f.IntVar(&req.MemoryMiB, "memory-mib", 0, "give the guest `MIB` of memory (default: the recipe's)")
+	f.IntVar(&req.VCPUs, "vcpus", 0, "give the guest `N` virtual CPUs (default: the recipe's)")
 	f.StringVar(&req.Warm, "warm", "",
-		"Python code to run before the snapshot, after the recipe's own warm-up or the command")
-	f.StringVar(&warmFile, "warm-file", "", "the same from a file")
-	f.DurationVar(&warmLimit, "warm-timeout", 0, "limit for the warm-up (default: 10m)")
-	f.DurationVar(&wait, "boot-wait", 0, "limit for the guest to get ready, at most 60s (default: the daemon's)")
-	network.addFlags(cmd, "none, or that of --from")
+		"run Python `CODE` as the last step before the snapshot")
+	f.StringVar(&warmFile, "warm-file", "", "run the Python code in `FILE` as the last step before the snapshot")
+	f.DurationVar(&warmLimit, "warm-timeout", 0, "stop the warm-up after `DURATION` (default: 10m)")
+	f.DurationVar(&wait, "boot-wait", 0,
+		"wait up to `DURATION` for the guest to boot, at most 60s (default: the daemon's)")
+	network.addFlags(cmd, "none, or the policy of --from")
 	f.StringVar(&buildNet, "build-net", "",
-		"what may be reached while the snapshot is made, and not later: none or public (default: as --net)")
+		"use network `POLICY`, none or public, while the snapshot is made (default: as --net)")
 	_ = cmd.MarkFlagRequired("tag") // the only error is a flag that does not exist
 	cmd.MarkFlagsMutuallyExclusive("image", "kernel", "from")
 	cmd.MarkFlagsRequiredTogether("kernel", "rootfs")

@@ -17,9 +17,10 @@ func newSnapshotDiffCommand(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Show what differs between two snapshots: files, processes, packages",
-		Long: "Show what differs in the second snapshot: files of the root (+ added, - removed, ~ changed, and in what), processes and their\n" +
-			"memory, packages. A child of each is restored, tells what is in it, and is ended.",
+		Short: "Compare files, processes and packages of two snapshots",
+		Long: "Compare two snapshots: files of the root file system (+ added, - removed, ~ changed), processes\n" +
+			"and their memory, and packages. The command restores a child of each, lists its content, and ends\n" +
+			"it.",
 		Example:           "  forkd snapshot diff pyagent with-jq",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.complete().tags(),
@@ -41,7 +42,7 @@ func newSnapshotDiffCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 1000, "how many entries of each kind to show")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "show up to `N` entries of each kind")
 	return cmd
 }
 

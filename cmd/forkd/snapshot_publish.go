@@ -12,9 +12,9 @@ func newSnapshotPublishCommand(a *app) *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "publish TAG",
-		Short: "Let all tenants fork from a snapshot",
-		Long: "Let all tenants see a snapshot and fork from it. What was forked from it shares its layers, and stays when it is no\n" +
-			"longer public. A tag that is given to another snapshot is not public any more.",
+		Short: "Allow all tenants to fork a snapshot",
+		Long: "Allow all tenants to see and fork a snapshot. Their sandboxes share its layers, and stay when it\n" +
+			"is unpublished. If the tag is given to another snapshot, that snapshot is not public.",
 		Example:           "  forkd snapshot publish python\n  forkd snapshot publish --undo python",
 		ValidArgsFunction: a.complete().tags(),
 		Args:              cobra.ExactArgs(1),
@@ -34,6 +34,6 @@ func newSnapshotPublishCommand(a *app) *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&undo, "undo", false, "take it back")
+	cmd.Flags().BoolVar(&undo, "undo", false, "unpublish the snapshot")
 	return cmd
 }

@@ -12,7 +12,7 @@ func newSnapshotRmCommand(a *app) *cobra.Command {
 	var opt client.DeleteOptions
 	cmd := &cobra.Command{
 		Use:               "rm TAG...",
-		Short:             "Delete snapshots; all that are named are tried",
+		Short:             "Delete snapshots",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.complete().tags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
@@ -23,8 +23,9 @@ func newSnapshotRmCommand(a *app) *cobra.Command {
 			return a.ended("deleted", args, errs)
 		}),
 	}
-	cmd.Flags().BoolVar(&opt.Cascade, "cascade", false, "delete the snapshots built on them too")
-	cmd.Flags().BoolVarP(&opt.Force, "force", "f", false, "delete them although others, or running sandboxes, use them")
+	cmd.Flags().BoolVar(&opt.Cascade, "cascade", false, "also delete the snapshots built on them")
+	cmd.Flags().BoolVarP(&opt.Force, "force", "f", false,
+		"delete snapshots even if sandboxes or other snapshots use them")
 	cmd.MarkFlagsMutuallyExclusive("cascade", "force")
 	return cmd
 }

@@ -21,9 +21,9 @@ func newSnapshotTreeCommand(a *app) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "tree [TAG]",
-		Short: "Draw which snapshots and sandboxes came of which",
-		Long: "Draw which snapshots and sandboxes came of which: all, or those that came of TAG.\n" +
-			"Below a snapshot are the sandboxes forked from it, and the snapshots branched from those.",
+		Short: "Draw the tree of snapshots and sandboxes",
+		Long: "Draw the tree of snapshots and sandboxes: all, or the descendants of TAG. Below a snapshot are the\n" +
+			"sandboxes forked from it, and the snapshots branched from them.",
 		Example:           "  forkd snapshot tree\n  forkd snapshot tree pyagent --all",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.complete().tags(),
@@ -43,7 +43,7 @@ func newSnapshotTreeCommand(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false,
-		fmt.Sprintf("draw every sandbox, not %d of each snapshot", treeSandboxes))
+		fmt.Sprintf("draw all sandboxes, not only %d of each snapshot", treeSandboxes))
 	return cmd
 }
 

@@ -14,8 +14,8 @@ import (
 func newSnapshotVerifyCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "verify TAG",
-		Short:             "Read all of a snapshot and compare it with its digests",
-		Long:              "Read all of a snapshot and compare it with its digests. Exit code 5 if it is damaged.",
+		Short:             "Read a snapshot in full and check its digests",
+		Long:              "Read a snapshot in full and check its digests. The exit code is 5 if it is damaged.",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().tags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {

@@ -10,16 +10,16 @@ import (
 )
 
 func newStoreCommand(a *app) *cobra.Command {
-	return group("store", "Look after the store of snapshots", newStoreGCCommand(a))
+	return group("store", "Maintain the store of snapshots", newStoreGCCommand(a))
 }
 
 func newStoreGCCommand(a *app) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Remove the layers of memory and disks that nothing needs any more",
-		Long: "Remove the layers of memory and disks that no snapshot and no sandbox needs any more, and what interrupted writes left. The\n" +
-			"daemon does so by itself, at its start and when something is deleted.",
+		Short: "Remove unused layers",
+		Long: "Remove the layers without a snapshot or sandbox, and leftovers of interrupted writes. The daemon\n" +
+			"also does this at its start and after deletions.",
 		Args: cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			r, err := c.CollectLayers(ctx, dryRun)
@@ -42,6 +42,6 @@ func newStoreGCCommand(a *app) *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "remove nothing, only say what would be")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print unused layers without removing them")
 	return cmd
 }

@@ -13,15 +13,16 @@ import (
 )
 
 func newTenantCommand(a *app) *cobra.Command {
-	return group("tenant", "Show and set what tenants have of the host", newTenantWeightCommand(a))
+	return group("tenant", "Show and set tenants' shares of the host", newTenantWeightCommand(a))
 }
 
 func newTenantWeightCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "weight TENANT [WEIGHT]",
-		Short: "Show a tenant's share of CPU time, or set it",
-		Long: "Show a tenant's share of CPU time, or set it, from 1 to 10000. It is the share of all its sandboxes together where\n" +
-			"CPUs are short, against other tenants and each sandbox of the operator's, which have 100. It holds at once.",
+		Short: "Show or set a tenant's share of CPU time",
+		Long: "Show or set a tenant's share of CPU time, from 1 to 10000. Under contention, all sandboxes of the\n" +
+			"tenant together have this share. Other tenants, and each sandbox of the operator, have 100 by\n" +
+			"default. A change takes effect immediately.",
 		Example: "  forkd tenant weight acme 200",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {

@@ -23,11 +23,12 @@ func newTopCommand(a *app) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show what the sandboxes use, as it changes",
-		Long: "Show what the sandboxes use, as it changes, the busiest first. CPU is in percent of one CPU; USE is the host\n" +
-			"memory that a limit is about, page cache included; HELD is the part of the time for which a CPU limit had it\n" +
-			"wait; NET MAX/S is what it may have of its network each way. Limits are those that were asked for. With --json a\n" +
-			"document each time. On a terminal that is too narrow columns are left out: --no-trunc shows all.",
+		Short: "Show the sandboxes' resource use, continuously",
+		Long: "Show the sandboxes' resource use continuously, busiest first. CPU is in percent of one CPU. USE is\n" +
+			"the host memory counted against the limit, with page cache. HELD is the share of time in which the\n" +
+			"CPU limit throttled the sandbox. NET MAX/S is the bandwidth limit in each direction.\n\n" +
+			"With --json each sample is a document. On a narrow terminal columns are omitted, unless --no-trunc\n" +
+			"is given.",
 		Example: "  forkd top\n  forkd top --once --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,8 +41,8 @@ func newTopCommand(a *app) *cobra.Command {
 		},
 	}
 	addNoTrunc(cmd, &all)
-	cmd.Flags().BoolVar(&once, "once", false, "show it once: over one interval")
-	cmd.Flags().DurationVar(&every, "interval", time.Second, "how long to look before what is shown")
+	cmd.Flags().BoolVar(&once, "once", false, "print one sample and exit")
+	cmd.Flags().DurationVar(&every, "interval", time.Second, "take a sample every `DURATION`")
 	return cmd
 }
 

@@ -51,8 +51,9 @@ func behindTranslation(dmi string, addrs []netip.Addr) string {
 	if cloud == "" || slices.ContainsFunc(addrs, netpolicy.IsPublic) {
 		return ""
 	}
-	return fmt.Sprintf("this host is in a cloud (%s) and has private addresses only: if it has a public one, "+
-		"sandboxes may reach the host by it; close it with --net-own-address ADDRESS", cloud)
+	return fmt.Sprintf(
+		"this host is in a cloud (%s) and has private addresses only: sandboxes may reach the host by a "+
+			"public address; block it with --net-own-address ADDRESS", cloud)
 }
 
 // ownAddrs returns the addresses of the host's interfaces.

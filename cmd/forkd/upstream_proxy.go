@@ -22,15 +22,14 @@ type upstreamOptions struct {
 
 func (o *upstreamOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.url, "net-upstream-proxy", "",
-		"SOCKS5 proxy that sandboxes' TCP goes through, as socks5://HOST[:PORT]; UDP is refused then (default: none)")
+		"route sandboxes' TCP through the SOCKS5 proxy `URL`, socks5://HOST[:PORT]; UDP is refused (default: none)")
 	f.StringVar(&o.file, "net-upstream-proxy-file", "",
-		"file with that URL, for one with a password: socks5://USER:PASSWORD@HOST[:PORT]")
+		"read a proxy URL with a password from `FILE`: socks5://USER:PASSWORD@HOST[:PORT]")
 }
 
 // errProxyPassword refuses a password in an argument, because every user of the host can read a
 // process's arguments.
-var errProxyPassword = errors.New("it has a password in it, which others would see: " +
-	"put the URL into a file, and name that with --net-upstream-proxy-file")
+var errProxyPassword = errors.New("the URL has a password, visible to other users: use --net-upstream-proxy-file")
 
 // complete checks the proxy, and reads its file.
 func (o *upstreamOptions) complete() error {

@@ -14,7 +14,7 @@ func newVersionCommand(a *app) *cobra.Command {
 	var local bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of this program and of the daemon, if one runs",
+		Short: "Print the versions of forkd and of a running daemon",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := struct {
@@ -34,7 +34,7 @@ func newVersionCommand(a *app) *cobra.Command {
 			return a.Line("daemon %s (api %s)", out.Daemon.Version, out.Daemon.API)
 		},
 	}
-	cmd.Flags().BoolVar(&local, "client", false, "do not ask a daemon")
+	cmd.Flags().BoolVar(&local, "client", false, "print the version of this program only")
 	return cmd
 }
 

@@ -43,17 +43,17 @@ func TestAForkThatDoesNotFitIsRefusedAsAWhole(t *testing.T) {
 		says   string
 	}{
 		"memory": {func(h *host) { h.available = 256<<20 + 5*64<<20 }, sandbox.ErrNoMemory, sandbox.ReasonHostMemory,
-			"512 MiB are needed for 8 VMs of 64 MiB each, 320 MiB are left beside a reserve of 256 MiB"},
+			"512 MiB needed for 8 VMs of 64 MiB each, 320 MiB available without the reserve of 256 MiB"},
 		"promised memory": {func(h *host) { h.facts.MemoryTotal = 1 << 20 }, sandbox.ErrNoMemory,
 			sandbox.ReasonMemoryPromised, "the bound is 32 MiB: 32 times the host's 1 MiB"},
 		"the store": {func(h *host) { h.facts.DiskFree = 1 << 20 }, sandbox.ErrNoSpace, sandbox.ReasonStoreFull,
-			"2048 KiB are needed for 8 VMs, 1 MiB are free"},
+			"2048 KiB needed for 8 VMs, 1 MiB free"},
 		"descriptors": {func(h *host) { h.facts.Files = h.facts.MaxFiles - 256 }, sandbox.ErrNoResources,
-			sandbox.ReasonHostDescriptors, "32 are needed for 8 VMs, 0 of 100000 are left"},
+			sandbox.ReasonHostDescriptors, "32 needed for 8 VMs, 0 of 100000 available"},
 		"threads": {func(h *host) { h.facts.Threads = h.facts.MaxThreads - 520 }, sandbox.ErrNoResources,
-			sandbox.ReasonHostThreads, "8 of 100000 are left (kernel.pid_max"},
+			sandbox.ReasonHostThreads, "8 of 100000 available (kernel.pid_max"},
 		"threads of the cgroup": {func(h *host) { h.facts.GroupThreads, h.facts.MaxGroupThreads = 90, 600 },
-			sandbox.ErrNoResources, sandbox.ReasonHostThreads, "0 of 600 are left (pids.max of the cgroup"},
+			sandbox.ErrNoResources, sandbox.ReasonHostThreads, "0 of 600 available (pids.max of the cgroup"},
 		"pressure": {func(h *host) { h.facts.Pressure, h.available = hostproc.Pressure{Memory: 61}, 15<<30 },
 			sandbox.ErrBusy, sandbox.ReasonHostPressure, "for 61 % of the last 10 s work waited for memory"},
 	} {

@@ -19,7 +19,7 @@ func TestABranchNeedsMemoryForItsPause(t *testing.T) {
 	}
 	give(e.cfg.HostReserve + need - 1)
 	_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b"})
-	wantError(t, err, sandbox.ErrNoMemory, "while it is paused", "are needed", "MiB are left")
+	wantError(t, err, sandbox.ErrNoMemory, "during the pause", "needed", "MiB available")
 	if now := h.stored(); now != before {
 		t.Errorf("stored are now %s, before it was %s", now, before)
 	}

@@ -250,7 +250,7 @@ func TestWhatCannotBootIsNotPausedCold(t *testing.T) {
 	memoryOnly := h.fork(e, "py", 1)[0]
 	cold := sandbox.PauseOptions{FilesystemOnly: true}
 	_, err := e.Pause(t.Context(), memoryOnly.ID, cold)
-	wantError(t, err, sandbox.ErrUnsupported, "no disk")
+	wantError(t, err, sandbox.ErrUnsupported, "no writable disk")
 	_, err = e.Pause(t.Context(), "sb-none", cold)
 	wantError(t, err, sandbox.ErrNotFound)
 	h.close(e)

@@ -87,7 +87,7 @@ func TestWhatCannotBeASnapshotIsRefused(t *testing.T) {
 		"too much memory":     {sandbox.CreateRequest{Tag: "b", Image: "tiny", MemoryMiB: 1 << 30}, sandbox.ErrInvalid, "memory_mib"},
 		"too many vCPUs":      {sandbox.CreateRequest{Tag: "b", Image: "tiny", VCPUs: 9}, sandbox.ErrInvalid, "vcpus"},
 		"warm-up raises":      {sandbox.CreateRequest{Tag: "b", Image: "tiny", Warm: "raise"}, sandbox.ErrInvalid, "Traceback: line 1"},
-		"more than the host":  {sandbox.CreateRequest{Tag: "b", Image: "tiny", MemoryMiB: 128 << 10}, sandbox.ErrNoMemory, "131072 MiB are needed"},
+		"more than the host":  {sandbox.CreateRequest{Tag: "b", Image: "tiny", MemoryMiB: 128 << 10}, sandbox.ErrNoMemory, "131072 MiB needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := e.CreateSnapshot(t.Context(), c.req, nil)
@@ -108,8 +108,8 @@ func TestAFailureAtAStepLeavesNothing(t *testing.T) {
 	}{
 		{"spawn", errAny, []string{"no KVM today"}},
 		{"boot-panic", sandbox.ErrBootFailed, []string{"boot: ", "kernel panicked: no working init found", "the console's last lines:\nbooting with console=ttyS0"}},
-		{"boot-silent", sandbox.ErrBootFailed, []string{"no ready signal within 500ms", "waiting for nothing"}},
-		{"warm-hang", sandbox.ErrBootFailed, []string{"warm: the warm-up did not end within 300ms"}},
+		{"boot-silent", sandbox.ErrBootFailed, []string{"no ready signal after 500ms", "waiting for nothing"}},
+		{"warm-hang", sandbox.ErrBootFailed, []string{"warm: the warm-up timed out after 300ms"}},
 		{"quiesce-fail", sandbox.ErrBootFailed, []string{"quiesce: guest: sync: the disk hums"}},
 		{"save-full", sandbox.ErrNoSpace, []string{"save: ", "no space left on device"}},
 	} {

@@ -55,7 +55,7 @@ func TestADerivationThatFails(t *testing.T) {
 		{name: "the tag is no tag", req: sandbox.DeriveRequest{Tag: "../b", Exec: echo}, kind: sandbox.ErrInvalid, says: "../b"},
 		{name: "no such program", req: sandbox.DeriveRequest{Exec: []string{"nothing"}}, kind: sandbox.ErrInvalid, says: "no such program"},
 		{name: "a program that dies", req: sandbox.DeriveRequest{Exec: []string{"segv"}}, kind: sandbox.ErrInvalid, says: "segmentation fault"},
-		{name: "a program that does not end", req: sandbox.DeriveRequest{Exec: []string{"hang"}, ExecTimeout: 50 * time.Millisecond}, kind: sandbox.ErrTimeout, says: "hang did not end within 50ms"},
+		{name: "a program that does not end", req: sandbox.DeriveRequest{Exec: []string{"hang"}, ExecTimeout: 50 * time.Millisecond}, kind: sandbox.ErrTimeout, says: "hang timed out after 50ms"},
 		{name: "warm-up that raises", req: sandbox.DeriveRequest{Warm: "raise"}, kind: sandbox.ErrInvalid, says: "ValueError"},
 		{name: "a child that cannot be made", fault: "restore-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: sandbox.ErrNotRestorable, says: "KVM said no"},
 		{name: "a guest that is not quiet", fault: "quiesce-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: errAny, says: "the disk hums"},

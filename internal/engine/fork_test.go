@@ -70,8 +70,8 @@ func TestEachChildSucceedsOrFailsOnItsOwn(t *testing.T) {
 		"restore-die":    "its VM has ended: ",
 		"identity-clone": "random state was not reseeded",
 		"identity-die":   "kernel panicked: out of luck",
-		"identity-hang":  "no answer to its identity within",
-		"restore-hang":   "no answer to its restore within",
+		"identity-hang":  "guest did not confirm its identity after",
+		"restore-hang":   "restore timed out after",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			h := newHost(t)

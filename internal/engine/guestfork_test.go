@@ -248,8 +248,8 @@ func TestGuestForkIsDeniedByDefault(t *testing.T) {
 	stranger := g.host.fork(g.e, "a", 1)[0].ID
 	before := g.stored()
 	g.refused(g.fork(stranger, 1), forkwire.Denied, "without guest_fork")
-	g.refused(g.exit(stranger, 0, 0), forkwire.NotAChild, "not ended")
-	g.refused(g.exit(g.root.ID, 0, 0), forkwire.NotAChild, "not ended")
+	g.refused(g.exit(stranger, 0, 0), forkwire.NotAChild, "keeps running")
+	g.refused(g.exit(g.root.ID, 0, 0), forkwire.NotAChild, "keeps running")
 	g.refused(g.wait(stranger), forkwire.NoChildren, "no child")
 	if now := g.stored(); now != before || !g.listed(stranger) || !g.listed(g.root.ID) {
 		t.Errorf("stored are %s, before it was %s", now, before)
@@ -258,11 +258,11 @@ func TestGuestForkIsDeniedByDefault(t *testing.T) {
 
 func TestGuestForkLimits(t *testing.T) {
 	g := newGuestBench(t, func(c *Config) { c.GuestFork = sandbox.TreeLimits{Size: 4, Depth: 2, MemoryMiB: 1 << 20} })
-	g.refused(g.fork(g.root.ID, 4), forkwire.Limit, "more than 4")
+	g.refused(g.fork(g.root.ID, 4), forkwire.Limit, "the maximum is 4")
 	children := g.forked(g.root.ID, 1)
 	grand := g.forked(children[0], 1)
-	g.refused(g.fork(grand[0], 1), forkwire.Limit, "deeper than 2")
-	g.refused(g.fork(g.root.ID, 2), forkwire.Limit, "more than 4")
+	g.refused(g.fork(grand[0], 1), forkwire.Limit, "the maximum depth is 2")
+	g.refused(g.fork(g.root.ID, 2), forkwire.Limit, "the maximum is 4")
 	if a := g.exit(grand[0], 0, 0); a.Error != nil {
 		t.Fatal(a.Error)
 	}
@@ -271,7 +271,7 @@ func TestGuestForkLimits(t *testing.T) {
 	if err := g.e.Kill(t.Context(), g.root.ID); err != nil {
 		t.Fatal(err)
 	}
-	g.refused(g.fork(children[0], 2), forkwire.Limit, "more than 4")
+	g.refused(g.fork(children[0], 2), forkwire.Limit, "the maximum is 4")
 	g.forked(children[0], 1)
 }
 
@@ -331,7 +331,7 @@ func TestGuestForksWithinQuotas(t *testing.T) {
 	children := g.forked(g.root.ID, 1)
 	g.forked(children[0], 1)
 	g.fault("restore-fail", 1)
-	g.refused(g.fork(g.root.ID, 1), forkwire.Failed, "none of 1")
+	g.refused(g.fork(g.root.ID, 1), forkwire.Failed, "all 1 children failed")
 	eventually(t, "nothing held", func() bool { return held.Load() == 0 })
 	if n := asked.Load(); n != 5 {
 		t.Errorf("it was asked %d times", n)
@@ -346,7 +346,7 @@ func TestAGuestForkThatFails(t *testing.T) {
 		token string
 		n     int
 		says  string
-	}{{"capture-fail", 1, "KVM said no"}, {"captured-fail", 1, "no space left"}, {"restore-fail", 2, "none of 2 children"}, {"identity-clone", 2, "none of 2 children"}} {
+	}{{"capture-fail", 1, "KVM said no"}, {"captured-fail", 1, "no space left"}, {"restore-fail", 2, "all 2 children failed"}, {"identity-clone", 2, "all 2 children failed"}} {
 		g.fault(c.token, c.n)
 		g.refused(g.fork(g.root.ID, 2), forkwire.Failed, c.says)
 		g.refused(g.wait(g.root.ID), forkwire.NoChildren, "no child")

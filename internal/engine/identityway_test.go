@@ -88,7 +88,7 @@ func TestAChildWithoutItsIdentityPortFails(t *testing.T) {
 	for _, c := range r.Children {
 		if c.Err != nil {
 			failed++
-			wantError(t, c.Err, sandbox.ErrTimeout, "no answer to its identity within 1s", "dial guest port 1025")
+			wantError(t, c.Err, sandbox.ErrTimeout, "guest did not confirm its identity after 1s", "dial guest port 1025")
 		}
 	}
 	if failed != 1 {
@@ -103,5 +103,5 @@ func TestAnAgentIsNotAskedForWhatItDoesNotSayItCan(t *testing.T) {
 	h.snapshot(e, "a")
 	h.snapshot(e, "b")
 	_, err := e.DiffSnapshots(t.Context(), sandbox.DiffRequest{Before: "a", After: "b"})
-	wantError(t, err, sandbox.ErrConflict, "the agent in snapshot a is older")
+	wantError(t, err, sandbox.ErrConflict, "the agent in snapshot a is too old")
 }

@@ -392,7 +392,7 @@ func TestTheReserveOfTheDiskIsKept(t *testing.T) {
 	h.cfg.DiskReserve = 1 << 60
 	e := h.open()
 	_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
-	wantError(t, err, sandbox.ErrNoSpace, "stay in reserve")
+	wantError(t, err, sandbox.ErrNoSpace, "including the reserve")
 	if got := h.stored(); got != "" {
 		t.Errorf("stored are %q", got)
 	}

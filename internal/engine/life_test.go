@@ -163,7 +163,7 @@ func TestCodeIsEvaluated(t *testing.T) {
 		t.Errorf("measured: %+v, %v", r, err)
 	}
 	_, err := e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "slow", Timeout: time.Second})
-	wantError(t, err, sandbox.ErrTimeout, "within 1s")
+	wantError(t, err, sandbox.ErrTimeout, "after 1s")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err = e.Eval(ctx, id, sandbox.EvalRequest{Code: "hang"})

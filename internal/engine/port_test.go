@@ -81,7 +81,7 @@ func TestPortsThatCannotBeDialled(t *testing.T) {
 	l.Close()
 
 	_, err = e.DialPort(t.Context(), id, closed)
-	wantError(t, err, sandbox.ErrPortClosed, "nothing listens on port", id)
+	wantError(t, err, sandbox.ErrPortClosed, "no server listens on port", id)
 	if d := wantReason(t, err, sandbox.ReasonPortRefused).Details(); d["port"] != strconv.Itoa(int(closed)) || d["sandbox"] != id {
 		t.Errorf("details are %v", d)
 	}
@@ -93,7 +93,7 @@ func TestPortsThatCannotBeDialled(t *testing.T) {
 	h.fault("older", 1)
 	old := h.fork(e, "a", 1)[0].ID
 	_, err = e.DialPort(t.Context(), old, 80)
-	wantError(t, err, sandbox.ErrConflict, "older forkd", "make its snapshot again")
+	wantError(t, err, sandbox.ErrConflict, "older forkd", "rebuild its snapshot")
 	wantReason(t, err, sandbox.ReasonAgentOld)
 
 	e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "poweroff"})

@@ -103,8 +103,8 @@ func TestAFailedChildLeavesAReceipt(t *testing.T) {
 		answered bool
 	}{
 		"identity-clone": {"random state was not reseeded", true},
-		"identity-hang":  {"no answer to its identity within", false},
-		"mute":           {"no answer to its identity within 1s", false},
+		"identity-hang":  {"guest did not confirm its identity after", false},
+		"mute":           {"guest did not confirm its identity after 1s", false},
 		"restore-fail":   {"KVM said no", false},
 	} {
 		t.Run(fault, func(t *testing.T) {

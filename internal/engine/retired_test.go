@@ -142,7 +142,7 @@ func TestRollbackPastDeletedAncestors(t *testing.T) {
 	h.close(e)
 	e = h.open()
 	_, err := e.Rollback(t.Context(), last, "b2")
-	wantError(t, err, sandbox.ErrNotFound, "these would do: d")
+	wantError(t, err, sandbox.ErrNotFound, "valid snapshots: d")
 	if _, err := e.Rollback(t.Context(), last, "d"); err != nil {
 		t.Fatal(err)
 	}

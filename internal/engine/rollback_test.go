@@ -170,9 +170,9 @@ func TestRollbacksThatAreRefused(t *testing.T) {
 	}{
 		{"sb-none", "d", sandbox.ErrNotFound, "sb-none"},
 		{sb.ID, "../x", sandbox.ErrInvalid, "x"},
-		{sb.ID, "nothing", sandbox.ErrNotFound, "these would do: b, d"},
-		{sb.ID, "other", sandbox.ErrConflict, "these would do: b, d"},
-		{other.ID, "b", sandbox.ErrConflict, "these would do: other"},
+		{sb.ID, "nothing", sandbox.ErrNotFound, "valid snapshots: b, d"},
+		{sb.ID, "other", sandbox.ErrConflict, "valid snapshots: b, d"},
+		{other.ID, "b", sandbox.ErrConflict, "valid snapshots: other"},
 	} {
 		_, err := e.Rollback(t.Context(), c.id, c.tag)
 		wantError(t, err, c.kind, c.text)
@@ -199,13 +199,13 @@ func TestARollbackThatFails(t *testing.T) {
 		"spawn":          "no KVM today",
 		"restore-fail":   "KVM said no",
 		"restore-die":    "its VM has ended: ",
-		"restore-hang":   "no answer to its restore within",
+		"restore-hang":   "restore timed out after",
 		"identity-clone": "random state was not reseeded",
 		"identity-die":   "kernel panicked: out of luck",
-		"identity-hang":  "no answer to its identity within",
+		"identity-hang":  "guest did not confirm its identity after",
 		"status-exited":  "exchange: the new VM is exited",
 		"status-die":     "its VM has ended: ",
-		"status-hang":    "the new VM did not answer within",
+		"status-hang":    "the new VM timed out after",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			h := newHost(t)
@@ -347,7 +347,7 @@ func TestAKillEndsARollback(t *testing.T) {
 	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, <-got, sandbox.ErrConflict, sb.ID, "killed meanwhile")
+	wantError(t, <-got, sandbox.ErrConflict, sb.ID, "killed during the request")
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}

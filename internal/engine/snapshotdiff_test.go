@@ -58,7 +58,7 @@ func TestADiffThatFails(t *testing.T) {
 		{name: "a limit that is too high", limit: sandbox.MaxDiffList + 1, kind: sandbox.ErrInvalid, says: "limit is 10001"},
 		{name: "a child that cannot be made", fault: "restore-fail", kind: sandbox.ErrNotRestorable, says: "KVM said no"},
 		{name: "a child that dies", fault: "inventory-die", kind: sandbox.ErrGuestGone},
-		{name: "an agent of an older version", fault: "inventory-none", kind: sandbox.ErrConflict, says: "older"},
+		{name: "an agent of an older version", fault: "inventory-none", kind: sandbox.ErrConflict, says: "too old"},
 		{name: "an account that breaks off", fault: "inventory-break", kind: sandbox.ErrGuestGone, says: "breaks off"},
 		{name: "an account that lies", fault: "inventory-lie", kind: sandbox.ErrGuestGone, says: "comes after"},
 	} {

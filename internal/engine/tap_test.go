@@ -63,8 +63,8 @@ func TestWhatDoesNotGoWithATap(t *testing.T) {
 		want string
 	}{
 		{"one that is not allowed", sandbox.ForkRequest{N: 1, Tap: "eth0"}, "tap eth0: the daemon does not allow it"},
-		{"two children", sandbox.ForkRequest{N: 2, Tap: "tap0"}, "one sandbox can have it"},
-		{"a policy", sandbox.ForkRequest{N: 1, Tap: "tap0", Network: &netpolicy.Spec{}}, "a policy does not go with a tap"},
+		{"two children", sandbox.ForkRequest{N: 2, Tap: "tap0"}, "it serves one sandbox"},
+		{"a policy", sandbox.ForkRequest{N: 1, Tap: "tap0", Network: &netpolicy.Spec{}}, "a tap takes no policy"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.req.Tag = "a"
@@ -104,7 +104,7 @@ func TestASnapshotIsMadeOnATapWhichItsSandboxesDoNotInherit(t *testing.T) {
 		return err
 	}
 	wantError(t, create(sandbox.CreateRequest{Tag: "b", Tap: "eth0"}), sandbox.ErrInvalid, "does not allow it")
-	wantError(t, create(sandbox.CreateRequest{Tag: "b", Tap: "tap0", BuildNetwork: &publicNet}), sandbox.ErrInvalid, "a policy")
+	wantError(t, create(sandbox.CreateRequest{Tag: "b", Tap: "tap0", BuildNetwork: &publicNet}), sandbox.ErrInvalid, "no policy")
 	if err := create(sandbox.CreateRequest{Tag: "b", Tap: "eth0", TapIfAllowed: true}); err != nil {
 		t.Error(err)
 	}

@@ -82,7 +82,7 @@ func TestAGuestThatNeverGetsReady(t *testing.T) {
 	const limit = 30
 	began := time.Now()
 	err := d.create(api.CreateSnapshotRequest{Image: "silent", BootWaitSecs: limit})
-	wantError(t, err, api.CodeBootFailed, "create snapshot bad", "no ready signal within 30s",
+	wantError(t, err, api.CodeBootFailed, "create snapshot bad", "no ready signal after 30s",
 		"the console's last lines:", "e2e: waiting for something that never happens")
 	if took := time.Since(began); took < limit*time.Second {
 		t.Errorf("the guest had %s only", took)

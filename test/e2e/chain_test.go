@@ -77,7 +77,7 @@ func TestAProgramThatFailsMakesNoSnapshot(t *testing.T) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
 	}
 	_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "c3", From: parentTag, Exec: []string{"sleep", "100"}, ExecTimeoutSecs: 0.5}, nil)
-	wantError(t, err, api.CodeTimeout, "sleep did not end within 500ms")
+	wantError(t, err, api.CodeTimeout, "sleep timed out after 500ms")
 	_, err = d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "c3", From: parentTag, Warm: "1 / 0"}, nil)
 	wantError(t, err, api.CodeInvalid, "ZeroDivisionError")
 }

@@ -214,7 +214,7 @@ func TestEvalThatNeverEnds(t *testing.T) {
 	sb := d.fork(1)[0]
 	d.eval(sb.ID, "kept = 5")
 	_, err := d.c.Eval(t.Context(), sb.ID, api.EvalRequest{Code: "while True: pass", TimeoutSecs: 1})
-	wantError(t, err, api.CodeTimeout, sb.ID, "did not end within 1s", "eval_timeout")
+	wantError(t, err, api.CodeTimeout, sb.ID, "timed out after 1s", "eval_timeout")
 	if got := d.eval(sb.ID, "kept"); got != "5" {
 		t.Errorf("what was defined before is %q", got)
 	}

@@ -83,8 +83,8 @@ func TestTheDiskIsFull(t *testing.T) {
 		d.Flags = []string{"--disk-reserve", "24"}
 		d.start()
 		_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "big", Image: "box"}, nil)
-		wantError(t, err, api.CodeNoSpace, "create snapshot big", "MiB are free, of which 24 MiB stay in reserve", "store_full")
-		wantError(t, d.importPython(t), api.CodeNoSpace, "import image python-numpy", "24 MiB stay in reserve", "store_full")
+		wantError(t, err, api.CodeNoSpace, "create snapshot big", "MiB free including the reserve of 24 MiB", "store_full")
+		wantError(t, d.importPython(t), api.CodeNoSpace, "import image python-numpy", "the reserve of 24 MiB", "store_full")
 	})
 }
 
@@ -172,7 +172,7 @@ func TestNotEnoughMemory(t *testing.T) {
 	}
 	count = n
 	_, err := d.c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &count})
-	wantError(t, err, api.CodeNoMemory, "not enough memory: 96 MiB are needed for 12 VMs of 8 MiB each, ", "host_memory")
+	wantError(t, err, api.CodeNoMemory, "not enough memory: 96 MiB needed for 12 VMs of 8 MiB each, ", "host_memory")
 	d.alive(res.OK()...)
 	if got := d.runningCount(); got != len(res.OK()) {
 		t.Errorf("%d are listed, %d were made", got, len(res.OK()))
@@ -182,7 +182,7 @@ func TestNotEnoughMemory(t *testing.T) {
 		d.Flags = []string{"--memory-reserve", "1000000"}
 		d.start()
 		_, err := d.c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &count})
-		wantError(t, err, api.CodeNoMemory, "not enough memory: 96 MiB are needed for 12 VMs of 8 MiB each, 0 MiB are left",
+		wantError(t, err, api.CodeNoMemory, "not enough memory: 96 MiB needed for 12 VMs of 8 MiB each, 0 MiB available",
 			"host_memory")
 		if code, _, errs := d.cli("fork", parentTag); code != 9 || !strings.Contains(errs, "not enough memory") {
 			t.Errorf("the CLI's exit code is %d, want 9: %s", code, errs)

@@ -17,7 +17,7 @@ import (
 var pageTag = regexp.MustCompile(`\bpy\b`)
 
 // noNetwork is the shared daemon's warning about policies, because it has no forkd-net.
-const noNetwork = "warning  this daemon has no forkd-net: nothing is reachable from sandboxes\n"
+const noNetwork = "warning  this daemon has no forkd-net: sandboxes have no network\n"
 
 // TestReadme runs the console blocks of the README, one after another, and compares the output.
 func TestReadme(t *testing.T) {

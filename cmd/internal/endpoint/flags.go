@@ -29,19 +29,23 @@ type Flags struct {
 // Add adds the flags to a program's root command.
 func (f *Flags) Add(root *cobra.Command) {
 	flags := root.PersistentFlags()
-	flags.StringVar(&f.URL, "url", "", "daemon to use: http://HOST:PORT, https://HOST:PORT or unix:///PATH (default: $FORKD_URL, else found or started)")
+	flags.StringVar(&f.URL, "url", "",
+		"use the daemon at `URL`: http://HOST:PORT, https://HOST:PORT or unix:///PATH (default: $FORKD_URL, "+
+			"otherwise a daemon is found or started)")
 	flags.StringVar(&f.Token, "token", "",
-		"token to show to the daemon (default: $FORKD_TOKEN for one that is named; else found)")
+		"authenticate with `TOKEN` (default: $FORKD_TOKEN for a daemon given by URL, otherwise its token file)")
 	flags.StringVar(&f.Fingerprint, "tls-fingerprint", "",
-		"SHA-256 of the certificate of a daemon at https://..., as it prints it (default: $FORKD_TLS_FINGERPRINT)")
+		"trust the https daemon with a certificate of this SHA-256 `FINGERPRINT`; forkd serve prints it "+
+			"(default: $FORKD_TLS_FINGERPRINT)")
 	flags.StringVar(&f.Cert, "tls-client-cert", "",
-		"file of the certificate to show to a daemon at https://... that wants one (default: $FORKD_TLS_CLIENT_CERT)")
-	flags.StringVar(&f.Key, "tls-client-key", "", "file of that certificate's key (default: $FORKD_TLS_CLIENT_KEY)")
-	flags.BoolVar(&f.Host, "host", false, "run VMs on this host; refused if its KVM is missing or too slow")
-	flags.BoolVar(&f.ForceHost, "force-host", false, "as --host, even if this host's KVM is missing or too slow")
-	flags.BoolVar(&f.Machine, "machine", false, "run VMs in the machine, without deciding by measurement")
+		"present the client certificate in `FILE` to an https daemon (default: $FORKD_TLS_CLIENT_CERT)")
+	flags.StringVar(&f.Key, "tls-client-key", "",
+		"read the client certificate's key from `FILE` (default: $FORKD_TLS_CLIENT_KEY)")
+	flags.BoolVar(&f.Host, "host", false, "run VMs on this host; returns an error if its KVM is missing or too slow")
+	flags.BoolVar(&f.ForceHost, "force-host", false, "run VMs on this host, even if its KVM is missing or too slow")
+	flags.BoolVar(&f.Machine, "machine", false, "run VMs in the machine, without testing this host's KVM")
 	flags.StringVar(&f.MachineName, "machine-name", "",
-		"run VMs in the machine of that name (default: $FORKD_MACHINE, else the machine named default)")
+		"run VMs in the machine `NAME` (default: $FORKD_MACHINE, otherwise default)")
 	root.MarkFlagsMutuallyExclusive("host", "machine", "url")
 	root.MarkFlagsMutuallyExclusive("force-host", "machine", "url")
 	root.MarkFlagsMutuallyExclusive("host", "machine-name", "url")
@@ -93,7 +97,7 @@ func untilItRuns(notice func(string), limit time.Duration) func(context.Context,
 			return false
 		}
 		once.Do(func() {
-			notice(fmt.Sprintf("%v; it may be starting again: trying for %s", err, limit))
+			notice(fmt.Sprintf("%v; it may be restarting: retrying for %s", err, limit))
 		})
 		select {
 		case <-ctx.Done():
@@ -137,8 +141,8 @@ func (f Flags) complete(opt Options) (Options, error) {
 		opt.Force, opt.URL = Machine, ""
 	case f.URL != "" || opt.MachineName == "":
 	case opt.URL != "":
-		return opt, errors.New("FORKD_URL and FORKD_MACHINE name two daemons: " +
-			"unset one of them, or say --url or --machine-name")
+		return opt, errors.New(
+			"FORKD_URL and FORKD_MACHINE name two daemons: unset one of them, or use --url or --machine-name")
 	default:
 		opt.Force = Machine
 	}

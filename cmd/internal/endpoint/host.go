@@ -36,7 +36,7 @@ func onHost(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	if d := hostcap.QuickKVM(ctx).Decide(); !opt.Anyway && placeOf(d) == Machine {
 		return e, hints.With(&client.Error{
 			Code: api.CodeUnsupported, Message: "VMs do not run well on this host, so no daemon is started here: " + d.Reason,
-		}, "use --machine, or --force-host if you mean it; `forkd doctor` says more")
+		}, "use --machine, or --force-host to override; `forkd doctor` shows details")
 	}
 	if opt.Forkd == "" {
 		var err error
@@ -48,10 +48,11 @@ func onHost(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	if err := startDaemon(ctx, p, opt.Forkd); err != nil {
 		return e, hints.With(&client.Error{
 			Code: api.CodeUnreachable, Message: fmt.Sprintf("start the daemon on this host: %v", err),
-		}, "run `forkd serve` to see it fail, `forkd doctor` to see what this host lacks, or use --machine")
+		}, "run `forkd serve` to see its error, `forkd doctor` to check this host, or use --machine")
 	}
-	opt.Notice(fmt.Sprintf("started a daemon on this host, which ends when it has no sandboxes and was not used for %s; "+
-		"`forkd daemon stop` ends it", idleExit()))
+	opt.Notice(fmt.Sprintf(
+		"started a daemon on this host, which exits after %s without sandboxes and requests; `forkd daemon "+
+			"stop` ends it", idleExit()))
 	return e, nil
 }
 

@@ -123,7 +123,7 @@ func inMachine(ctx context.Context, p Paths, opt Options, reason string) (Endpoi
 			return Endpoint{}, ErrNotRunning
 		}
 		if others := appliance.Running(); opt.MachineName == "" && len(others) > 0 {
-			opt.Notice(fmt.Sprintf("machine %s is started, and is another than %s, which runs; --machine-name uses that",
+			opt.Notice(fmt.Sprintf("machine %s is being started, but machine %s is running; use it with --machine-name",
 				m.Name, strings.Join(others, ", ")))
 		}
 		opt.Progress("starting machine " + m.Name)

@@ -60,7 +60,7 @@ func hintOf(e *client.Error) string {
 		return fill(byReason()[e.Reason], e.Details)
 	}
 	if errors.Is(e, fs.ErrPermission) && e.Code == api.CodeUnreachable {
-		return "run forkd as the user of the daemon or as one that its socket is open to, or use its TCP address with a token"
+		return "run forkd as the daemon's user or root, or use its TCP address with a token"
 	}
 	if e.FromDaemon() || e.Status == 0 && (e.Code == api.CodeUnreachable || e.Code == api.CodeBroken) {
 		return byCode()[e.Code]

@@ -34,9 +34,9 @@ func TestHintOf(t *testing.T) {
 		{"a reason of the client", &client.Error{Code: api.CodeBroken, Reason: api.ReasonMaybeDone}, "`forkd ps`"},
 		{"with its details", &client.Error{
 			Reason: api.ReasonGuestDirectoryMissing, Details: map[string]string{"sandbox": "sb-1", "directory": "/a/{sandbox}"},
-		}, "make it first: `forkd exec sb-1 -- mkdir -p /a/{sandbox}`"},
+		}, "create it with `forkd exec sb-1 -- mkdir -p /a/{sandbox}`"},
 		{"a sandbox at its disk limit", &client.Error{Reason: api.ReasonDiskLimit, Details: map[string]string{"sandbox": "sb-1"}},
-			"`forkd rollback sb-1 TAG`, or kill it and fork with more (`forkd fork TAG --disk-limit-mib N`)"},
+			"`forkd rollback sb-1 TAG`, or kill it and fork with a higher limit (`forkd fork TAG --disk-limit-mib N`)"},
 		{"nobody answers", &client.Error{Code: api.CodeUnreachable}, "`forkd serve`"},
 		{"the agent's code says nothing about snapshots", &client.Error{Code: api.CodeNotFound, Status: 404}, ""},
 		{"advice of its own", fmt.Errorf("x: %w", With(&client.Error{Code: api.CodeUnreachable}, "wait")), "wait"},

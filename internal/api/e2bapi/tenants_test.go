@@ -337,26 +337,26 @@ func TestQuotasHold(t *testing.T) {
 		want[any](t, d.as(some, "DELETE", "/sandboxes/"+id, ""), 204)
 	}
 	want[[]any](t, d.as(some, "POST", "/sandboxes/"+first.SandboxID+"/fork", `{}`), 201) // each counts once
-	over(d.as(some, "POST", "/sandboxes/"+first.SandboxID+"/fork", `{}`), "children a minute", 1)
+	over(d.as(some, "POST", "/sandboxes/"+first.SandboxID+"/fork", `{}`), "children per minute", 1)
 	if n := d.branches(); n != branches+2 {
 		t.Errorf("%d branches, want %d", n, branches+2)
 	}
 	slow := d.key(keys.Spec{Name: "slow", Tenant: "slow", Quotas: keys.Quotas{ForksPerMinute: 1}})
 	want[created](t, d.as(slow, "POST", "/v2/sandboxes", `{"templateID":"open"}`), 201)
-	over(d.as(slow, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "children a minute", 1)
+	over(d.as(slow, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "children per minute", 1)
 	d.engine.NoNetwork = true // a fork counts once there, too
 	two = d.key(keys.Spec{Name: "minute", Tenant: "minute", Quotas: keys.Quotas{ForksPerMinute: 2}})
 	for range 2 {
 		want[created](t, d.as(two, "POST", "/v2/sandboxes", `{"templateID":"open"}`), 201)
 	}
-	over(d.as(two, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "children a minute", 1)
+	over(d.as(two, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "children per minute", 1)
 	d.engine.NoNetwork = false
 	full := d.key(keys.Spec{Name: "full", Tenant: "full", Quotas: keys.Quotas{MemoryMiB: 1}})
 	over(d.as(full, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "memory", 10)
 	rare := d.key(keys.Spec{Name: "rare", Tenant: "rare", Quotas: keys.Quotas{RequestsPerSecond: 1}})
 	for range 5 {
 		if a := d.as(rare, "GET", "/v2/sandboxes", ""); a.StatusCode != 200 {
-			over(a, "requests", 1)
+			over(a, "rate limit", 1)
 			return
 		}
 	}

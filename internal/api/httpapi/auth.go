@@ -25,7 +25,7 @@ func CheckToken(token string) error {
 		return fmt.Errorf("token has %d bytes, want at least %d", len(token), api.MinTokenBytes)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return fmt.Errorf("token has characters that do not fit into a header: want printable ASCII without spaces")
+		return fmt.Errorf("token has invalid characters for a header: want printable ASCII without spaces")
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (a Access) admit(r *http.Request, right func(string) bool) (who principal.P
 	bearers, keys := r.Header.Values("Authorization"), r.Header.Values(api.HeaderKey)
 	switch {
 	case len(bearers) > 1 || len(keys) > 1:
-		return who, fail(api.CodeUnauthorized, "", "the request shows more than one token")
+		return who, fail(api.CodeUnauthorized, "", "the request has more than one token")
 	case len(bearers) == 0 && len(keys) == 0, len(bearers) == 1 && bearers[0] == "" && len(keys) == 0:
 		return a.admitSilent(r)
 	}
@@ -107,14 +107,14 @@ func (a Access) admit(r *http.Request, right func(string) bool) (who principal.P
 	for _, key := range keys {
 		other, refusal := a.admitToken(key, right)
 		if refusal == nil && len(bearers) > 0 && other != who {
-			refusal = fail(api.CodeUnauthorized, "", "the request shows two tokens, and they are not the same client's")
+			refusal = fail(api.CodeUnauthorized, "", "the request has two tokens of different clients")
 		}
 		if who = other; refusal != nil {
 			return who, refusal
 		}
 	}
 	if wait, ok := a.rate(who); !ok {
-		f := fail(api.CodeQuota, api.ReasonQuota, "the key has sent more requests than it may in a second")
+		f := fail(api.CodeQuota, api.ReasonQuota, "rate limit exceeded for this key")
 		f.Details, f.retry = map[string]string{"quota": "requests_per_second"}, wait
 		return who, f
 	}
@@ -128,16 +128,16 @@ func (a Access) admitSilent(r *http.Request) (who principal.Principal, _ *failur
 		return principal.Principal{Name: "local"}, nil
 	case a.Local && a.Token == "":
 		return who, fail(api.CodeForbidden, api.ReasonSocketForeign,
-			"the daemon's socket is another user's, and it has no token that could let others in")
+			"the daemon's socket belongs to another user, and the daemon has no token")
 	}
-	return who, fail(api.CodeUnauthorized, "", "the daemon wants a token (Authorization: Bearer)")
+	return who, fail(api.CodeUnauthorized, "", "the daemon requires a token (Authorization: Bearer)")
 }
 
 func (a Access) wantsToken() *failure {
 	if a.Token == "" && a.Keys == nil {
-		return fail(api.CodeUnauthorized, api.ReasonTokenUnwanted, "a token was shown, but this daemon has none")
+		return fail(api.CodeUnauthorized, api.ReasonTokenUnwanted, "the request has a token, but this daemon has none")
 	}
-	return fail(api.CodeUnauthorized, "", "the daemon wants a token (Authorization: Bearer)")
+	return fail(api.CodeUnauthorized, "", "the daemon requires a token (Authorization: Bearer)")
 }
 
 // admitToken admits a client with the daemon's token or a key. Errors never contain the shown text.
@@ -146,13 +146,13 @@ func (a Access) admitToken(text string, right func(string) bool) (who principal.
 		if k, ok := a.Keys.Find(text); ok {
 			return k.Principal(), nil
 		}
-		return who, fail(api.CodeUnauthorized, "", "the key is not known, or opens nothing any more")
+		return who, fail(api.CodeUnauthorized, "", "the key is unknown, revoked or expired")
 	}
 	switch {
 	case right(text):
 		return principal.Principal{Name: "token"}, nil
 	case a.Token == "":
-		return who, fail(api.CodeUnauthorized, api.ReasonTokenUnwanted, "a token was shown, but this daemon has none")
+		return who, fail(api.CodeUnauthorized, api.ReasonTokenUnwanted, "the request has a token, but this daemon has none")
 	}
 	return who, fail(api.CodeUnauthorized, "", "the token is wrong")
 }

@@ -28,12 +28,10 @@ type branchRoutes struct {
 func (s *branchRoutes) add(rt *router) {
 	op := huma.Operation{
 		OperationID: "branch", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/branch", Tags: []string{"sandboxes"},
-		Summary: "Make a snapshot of a running sandbox, which goes on; and fork children of it",
-		Description: "With wait false the answer comes as soon as the sandbox runs again, and the snapshot's status is " +
-			"writing. " +
-			"A child that could not be made is an entry of children with status failed, error and code; the branch is there " +
-			"all the same. " +
-			"409: the tag exists, or max_pause_ms cannot be kept.",
+		Summary: "Make a snapshot of a running sandbox, which keeps running, and fork children of it",
+		Description: "With wait false the response is sent as soon as the sandbox runs again, and the snapshot's " +
+			"status is writing. A failed child is an entry of children with status failed, error and code; " +
+			"the branch is kept. 409: the tag exists, or max_pause_ms cannot be met.",
 		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 502, 503, 507},
 	}
 	route(rt, op, s.branch)
@@ -68,7 +66,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	switch {
 	case (isTrue(b.Diff) || isTrue(b.Live)) && b.Mode != "", isTrue(b.Diff) && isTrue(b.Live):
 		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "",
-			"mode, diff and live exclude each other: leave diff and live out")
+			"mode, diff and live exclude each other: omit diff and live")
 	case isTrue(b.Diff):
 		mode = api.BranchDiff
 	case isTrue(b.Live):
@@ -81,7 +79,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	noWait := b.Wait != nil && !*b.Wait
 	if noWait && b.N > 0 {
 		return sandbox.BranchRequest{}, fail(api.CodeInvalid, api.ReasonWaitForChildren,
-			"n children and wait false exclude each other: children need the whole snapshot")
+			"n and wait false exclude each other: children need the complete snapshot")
 	}
 	return sandbox.BranchRequest{
 		SandboxID: id, Tag: b.Tag, Mode: sandbox.BranchMode(mode), N: b.N, NoWait: noWait, Force: b.Force,

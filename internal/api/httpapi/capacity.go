@@ -20,7 +20,7 @@ type capacityRoutes struct{ engine shown[Hosts] }
 func (s *capacityRoutes) add(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "capacity", Method: http.MethodGet, Path: "/v1/capacity", Tags: []string{"daemon"},
-		Summary: "What the host has for sandboxes, and what of it is promised",
+		Summary: "The host's resources for sandboxes, and the promised share",
 	}, func(ctx context.Context, _ *none) (*body[api.Capacity], error) {
 		c, err := s.engine(ctx).Capacity()
 		if err != nil {

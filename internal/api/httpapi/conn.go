@@ -23,9 +23,9 @@ import (
 // the request into the API's form. No other code can do this.
 type conn struct {
 	net.Conn
-	crowd *crowd
-	does  standing  // guarded by crowd.mu
-	since time.Time // guarded by crowd.mu
+	connLimiter *connLimiter
+	does        standing  // guarded by connLimiter.mu
+	since       time.Time // guarded by connLimiter.mu
 
 	http2   atomic.Bool  // it began with the HTTP/2 preface: an answer in HTTP/1.1 is not possible
 	handled atomic.Bool  // a handler has the request: writes are its answer
@@ -138,7 +138,7 @@ func (c *conn) Close() error {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 	}
-	c.crowd.remove(c)
+	c.connLimiter.remove(c)
 	return c.Conn.Close()
 }
 
@@ -187,7 +187,7 @@ func refusal(status int, text string) *failure {
 	case http.StatusRequestHeaderFieldsTooLarge:
 		f = fail(api.CodeTooLarge, "", "the request's header is over the limit of %d KiB", maxHeaderBytes>>10)
 	case http.StatusExpectationFailed:
-		f = fail(api.CodeInvalid, "", "the request expects what this server does not do; it knows Expect: 100-continue")
+		f = fail(api.CodeInvalid, "", "unsupported expectation: this server supports Expect: 100-continue only")
 	case http.StatusNotImplemented:
 		f = fail(api.CodeUnsupported, "",
 			"the request's transfer encoding is not supported: send the body with Content-Length, or chunked")

@@ -30,8 +30,8 @@ func (s *diffRoutes) add(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "diff-snapshots", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/diff/{other}",
 		Tags:        []string{"snapshots"},
-		Summary:     "What differs in another snapshot: files, processes and their memory, packages",
-		Description: "A child of each is restored, tells what is in it, and is ended.",
+		Summary:     "Compare two snapshots: files, processes and their memory, packages",
+		Description: "The daemon restores a child of each, lists its content, and ends it.",
 		Errors:      []int{400, 401, 404, 409, 502, 503, 504},
 	}, s.diffSnapshots)
 }

@@ -48,17 +48,17 @@ func (s *eventRoutes) add(rt *router) {
 	}
 	rt.rawRoute(huma.Operation{
 		OperationID: "events", Method: http.MethodGet, Path: "/v1/events", Tags: []string{"events"},
-		Summary: "What happens, as server-sent events",
+		Summary: "Events of the daemon, as server-sent events",
 		Description: "Each has the event's id, its kind as the name, and an Event as the data. " +
 			"A tenant sees its own, with ids of its own.",
 		Parameters: []*huma.Param{
 			{Name: "Last-Event-ID", In: "header", Description: "Go on after this event; before after",
 				Schema: &huma.Schema{Type: "integer"}},
-			query("after", "Go on after this event; 0: from the oldest that is there; absent: from now on", "integer"),
+			query("after", "Start after this event; 0: with the oldest one in the buffer; absent: with new events", "integer"),
 			query("sandbox", "Only of this sandbox", "string"), query("snapshot", "Only of this snapshot", "string"),
-			query("kind", "Only of these kinds, with commas between; with a dot at its end those that begin so", "string"),
+			query("kind", "Filter by kinds, separated by commas; a kind that ends in a dot is a prefix", "string"),
 		},
-		Responses: map[string]*huma.Response{"200": {Description: "Events, until one of both ends the connection",
+		Responses: map[string]*huma.Response{"200": {Description: "Events, until client or daemon close the connection",
 			Content: map[string]*huma.MediaType{eventStream: {Schema: rt.schemaOf(api.Event{})}}}},
 		Errors: []int{400, 401, 501, 503},
 	}, s.follow)
@@ -98,7 +98,7 @@ func eventKinds(v url.Values) (kinds []string, err error) {
 	for _, kind := range strings.Split(strings.Join(v["kind"], ","), ",") {
 		known := func(k string) bool { return k == kind || strings.HasSuffix(kind, ".") && strings.HasPrefix(k, kind) }
 		if !slices.ContainsFunc(sandbox.EventKinds(), known) {
-			return nil, fail(api.CodeInvalid, "", "kind %q: want one of %s, or the beginning of some with its dot",
+			return nil, fail(api.CodeInvalid, "", "kind %q: want one of %s, or a prefix that ends in a dot",
 				ellipsis.Clip(kind, 40), strings.Join(sandbox.EventKinds(), ", "))
 		}
 		kinds = append(kinds, kind)
@@ -126,7 +126,7 @@ func (s *eventRoutes) visible(ctx context.Context, e events.Event) bool {
 
 func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 	if s.events == nil {
-		return fail(api.CodeUnsupported, "", "this daemon tells no events")
+		return fail(api.CodeUnsupported, "", "this daemon has no events")
 	}
 	q, err := eventQueryOf(r)
 	if err != nil {
@@ -226,7 +226,7 @@ func (o *eventWriter) send(text string) error {
 		err = o.rc.Flush() // short events stay in the buffer until this flush
 	}
 	if err != nil {
-		return fmt.Errorf("the client did not take what was sent within %s: %w", o.patience, err)
+		return fmt.Errorf("send to the client timed out after %s: %w", o.patience, err)
 	}
 	return nil
 }

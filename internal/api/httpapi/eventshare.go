@@ -24,9 +24,9 @@ func (f followers) take(tenant string) (release func(), err error) {
 		pool = f.operator
 	}
 	if !pool.Try(k, 1) {
-		return nil, fail(api.CodeBusy, "", "the share of event followers is used up: "+
-			"%d requests of all tenants can follow events, and one tenant has three eighths of them at most; "+
-			"end one and try again", maxFollowers)
+		return nil, fail(api.CodeBusy, "",
+			"too many event followers: all tenants share %d, and one tenant has three eighths of them at "+
+				"most; end one and retry", maxFollowers)
 	}
 	return func() { pool.Free(k, 1) }, nil
 }

@@ -55,7 +55,7 @@ func TestAClientThatTakesNothingIsDisconnected(t *testing.T) {
 	for {
 		select {
 		case e := <-ended:
-			if e.Action != "event.read" || e.Result != audit.Failed || !strings.Contains(e.Error, "did not take") {
+			if e.Action != "event.read" || e.Result != audit.Failed || !strings.Contains(e.Error, "timed out") {
 				t.Errorf("got %+v", e)
 			}
 			return

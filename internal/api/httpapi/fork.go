@@ -38,8 +38,8 @@ func (f *forkRoutes) add(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "fork", Method: http.MethodPost, Path: "/v1/sandboxes", Tags: []string{"sandboxes"},
 		Summary: "Fork n sandboxes from a snapshot",
-		Description: "The answer has one entry per child asked for. A child that could not be made is an entry with status " +
-			"failed, error and code; only if none could be made is the answer an error.",
+		Description: "The response has one entry per requested child. A failed child is an entry with status failed, " +
+			"error and code. The response is an error only if all children failed.",
 		Responses: map[string]*huma.Response{"201": created}, Errors: []int{400, 401, 404, 409, 501, 503, 507},
 	}, f.fork)
 }

@@ -101,7 +101,7 @@ func (g *GuestFiles) outside(field, path string) error {
 		names = append(names, d.path)
 	}
 	return fail(api.CodeForbidden, api.ReasonGuestFilesElsewhere,
-		"%s %s: not below the directories that the daemon opens files in, %s",
+		"%s %s: outside the daemon's directories for guest files, %s",
 		field, ellipsis.Clip(path, 200), strings.Join(names, ", "))
 }
 

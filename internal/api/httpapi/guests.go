@@ -43,7 +43,7 @@ func (s *guestRoutes) add(rt *router) {
 	}, s.exec)
 	route(rt, huma.Operation{
 		OperationID: "eval", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/eval", Tags: tags,
-		Summary: "Run code in the warmed interpreter, which keeps its state", Errors: errors,
+		Summary: "Run code in the warm interpreter, which keeps its state", Errors: errors,
 		Responses: map[string]*huma.Response{"200": rt.jsonResponse("OK", api.EvalResponse{})},
 	}, s.eval)
 }

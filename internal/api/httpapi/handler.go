@@ -30,8 +30,9 @@ type Access struct {
 
 // Handler serves all routes to clients of one kind of listener.
 func (s *Server) Handler(access Access) http.Handler {
-	api := s.swallow(s.survive(s.authorize(access, s.noteAsker(http.HandlerFunc(s.router.dispatch)))))
-	return s.observe(s.part(s.name(s.crossOrigin(api))))
+	routes := s.serveProfiles(access, http.HandlerFunc(s.router.dispatch))
+	api := s.drainBody(s.recoverPanics(s.authorize(access, s.noteAsker(routes))))
+	return s.observe(s.routeIngress(s.setRequestID(s.crossOrigin(api))))
 }
 
 // crossOrigin answers preflight requests, which never show a key.
@@ -43,17 +44,17 @@ func (s *Server) crossOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// name sets the request's ID in the answer's header. It leaves the answers of servers in sandboxes
+// setRequestID sets the request's ID in the answer's header. It leaves the answers of servers in sandboxes
 // unchanged.
-func (s *Server) name(next http.Handler) http.Handler {
+func (s *Server) setRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(api.HeaderRequestID, requestID(r.Context()))
 		next.ServeHTTP(w, r)
 	})
 }
 
-// survive turns a panic of a handler into a 500, unless a part of the answer was already sent.
-func (s *Server) survive(next http.Handler) http.Handler {
+// recoverPanics turns a panic of a handler into a 500, unless a part of the answer was already sent.
+func (s *Server) recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			p := recover()

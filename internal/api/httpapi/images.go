@@ -43,7 +43,7 @@ func (s *imageRoutes) add(rt *router) {
 	}, s.getImage)
 	route(rt, huma.Operation{
 		OperationID: "head-image", Method: http.MethodHead, Path: "/v1/images/{name}", Tags: tags,
-		Summary: "The digest of an image, to tell whether it must be uploaded", Errors: []int{400, 401, 404},
+		Summary: "The digest of an image, to decide whether to upload it", Errors: []int{400, 401, 404},
 	}, func(ctx context.Context, in *NamePath) (*headOutput, error) {
 		img, err := s.images.GetImage(ctx, in.Name)
 		return &headOutput{Digest: img.Digest}, err
@@ -57,7 +57,7 @@ func (s *imageRoutes) add(rt *router) {
 	})
 	rt.rawRoute(huma.Operation{
 		OperationID: "import-image", Method: http.MethodPut, Path: "/v1/images/{name}", Tags: tags,
-		Summary: "Store an image, a tar stream of its directory, replacing one of that name",
+		Summary: "Store an image, a tar stream of its directory, and replace an existing one",
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			"application/x-tar": {Schema: &huma.Schema{Type: "string", Format: "binary"}},
 		}},

@@ -47,7 +47,7 @@ func (s *keyRoutes) add(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "list-keys", Method: http.MethodGet, Path: "/v1/keys", Tags: tags,
 		Summary:     "List the keys, without their texts",
-		Description: "Keys that were revoked or have expired are listed for 90 days.",
+		Description: "Revoked and expired keys are listed for 90 days.",
 		Errors:      []int{401, 403},
 	}, s.list)
 	route(rt, huma.Operation{
@@ -131,7 +131,7 @@ func (s *keyRoutes) within(who principal.Principal, spec keys.Spec) (keys.Spec, 
 		}
 	}
 	if n >= maxTenantKeys {
-		return spec, fail(api.CodeConflict, "", "the tenant has %d keys, and makes no more itself: revoke some", n)
+		return spec, fail(api.CodeConflict, "", "the tenant has %d keys, the most its own keys can make: revoke some", n)
 	}
 	return spec, nil
 }

@@ -39,14 +39,14 @@ func (s *sandboxRoutes) addLife(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "resume", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/resume", Tags: tags,
 		Summary: "Let a paused sandbox go on",
-		Description: "With its id, its processes and its identity; clock and randomness are new, connections are reset. " +
-			"One whose disk alone was kept boots, without its processes. One that runs is answered as " +
-			"it is. After an error it is paused as it was.",
+		Description: "It keeps its ID, processes and identity. Clock and randomness are new, connections are reset. " +
+			"After a pause without memory it boots, without its processes. A running sandbox is returned " +
+			"unchanged. After an error it stays paused.",
 		Errors: []int{400, 401, 404, 409, 502, 503, 504, 507},
 	}, s.resume)
 	route(rt, huma.Operation{
 		OperationID: "set-life", Method: http.MethodPatch, Path: "/v1/sandboxes/{id}/life", Tags: tags,
-		Summary: "Change for how long a sandbox may run", Errors: []int{400, 401, 404, 409, 502, 507},
+		Summary: "Change a sandbox's lifetime", Errors: []int{400, 401, 404, 409, 502, 507},
 	}, s.setLife)
 }
 

@@ -65,7 +65,7 @@ type Binding struct {
 }
 
 // ErrPlain refuses an address at which attackers on the network path could read the traffic.
-var ErrPlain = errors.New("plain HTTP would be served beyond this host: whoever is on the way could read its tokens")
+var ErrPlain = errors.New("plain HTTP beyond this host would expose tokens on the network")
 
 // Listen binds an address of this host, tcp://HOST:PORT or unix:///PATH, for plain HTTP.
 func Listen(ctx context.Context, address, token string) (Listener, error) {
@@ -95,7 +95,7 @@ func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, erro
 		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, err)
 	}
 	if b.Token == "" {
-		return Listener{}, fmt.Errorf("listen on tcp://%s: refused without a token, as others could reach it", hostport)
+		return Listener{}, fmt.Errorf("listen on tcp://%s: refused without a token, because other users can connect to it", hostport)
 	}
 	if b.TLS == nil && !b.Plain && !loopback(host) {
 		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, ErrPlain)
@@ -106,7 +106,7 @@ func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, erro
 	}
 	scheme := "tcp://"
 	if b.TLS != nil {
-		// Below the crowd, so that the crowd's own answers are encrypted too. A client that does
+		// Below the limiter, so that the limiter's own answers are encrypted too. A client that does
 		// not complete the handshake counts as one that sends no header.
 		l, scheme = tls.NewListener(l, b.TLS), "https://"
 	}
@@ -158,7 +158,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 	servers := make([]*http.Server, len(listeners))
 	ended := make(chan error, len(listeners))
 	for i, l := range listeners {
-		door := newCrowd(l, s.limits.waiting)
+		door := newConnLimiter(l, s.limits.waiting)
 		handler := s.Handler(l.Access)
 		if l.Around != nil {
 			handler = l.Around(handler)
@@ -170,7 +170,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 			MaxHeaderBytes:    maxHeaderBytes,
 			BaseContext:       func(net.Listener) context.Context { return base },
 			ConnContext:       withConn,
-			ConnState:         door.crowd.changed,
+			ConnState:         door.connLimiter.changed,
 			ErrorLog:          s.serverLog(),
 			Protocols:         s.protocols(l),
 			HTTP2:             &http.HTTP2Config{WriteByteTimeout: s.limits.deadlines.Write},

@@ -38,10 +38,10 @@ func newMetrics(e Engine, v api.VersionInfo, t *Timings, a Audit) *metrics {
 			"Time of a whole fork, from the request to the last child's confirmed identity."),
 		ready: histogram("forkd_fork_child_ready_seconds", "Time from a fork's request to one child's confirmed identity."),
 		children: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "forkd_fork_children_total", Help: "Children asked for, by what became of them.",
+			Name: "forkd_fork_children_total", Help: "Requested children, by result.",
 		}, []string{"result"}),
 		pause: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "forkd_branch_pause_seconds", Help: "Time that a branched sandbox stood still.",
+			Name: "forkd_branch_pause_seconds", Help: "Pause of a branched sandbox.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18), // 0.1 ms to 13 s
 		}),
 		exec: histogram("forkd_exec_seconds", "Time of an exec, program included."),
@@ -63,7 +63,7 @@ func histogram(name, help string) prometheus.Histogram {
 
 func buildInfo(v api.VersionInfo) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "forkd_build_info", Help: "Always 1; the labels tell the version.",
+		Name: "forkd_build_info", Help: "Always 1; the labels have the version.",
 		ConstLabels: prometheus.Labels{"version": v.Version},
 	})
 	g.Set(1)
@@ -83,7 +83,7 @@ func engineGauges(e Engine) []prometheus.Collector {
 			}
 			return float64(len(list))
 		}),
-		gauge("forkd_snapshots_damaged", "Snapshots with a layer that was found to have changed since it was written.",
+		gauge("forkd_snapshots_damaged", "Snapshots with a damaged layer.",
 			func() float64 {
 				list, _ := e.ListSnapshots(context.Background())
 				n := 0
@@ -94,7 +94,7 @@ func engineGauges(e Engine) []prometheus.Collector {
 				}
 				return float64(n)
 			}),
-		gauge("forkd_sandboxes_active", "Sandboxes that run, or wait for room for their disks.", func() float64 {
+		gauge("forkd_sandboxes_active", "Sandboxes that run, or are stalled for lack of disk space.", func() float64 {
 			n := 0
 			for _, sb := range e.List() {
 				if sb.Status != sandbox.StatusFailed {
@@ -124,10 +124,10 @@ func auditCounters(a Audit) []prometheus.Collector {
 	return []prometheus.Collector{
 		counter("forkd_audit_lines_total", "Lines written to the audit log.",
 			func() float64 { return float64(a.Stats().Written) }),
-		counter("forkd_audit_lost_total", "Actions that are missing in the audit log, since its disk was slow or full.",
+		counter("forkd_audit_lost_total", "Actions missing in the audit log because its disk was slow or full.",
 			func() float64 { return float64(a.Stats().Lost) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "forkd_audit_queued", Help: "Actions that wait for the audit log's disk.",
+			Name: "forkd_audit_queued", Help: "Actions waiting for the audit log's disk.",
 		}, func() float64 { return float64(a.Stats().Queued) }),
 	}
 }

@@ -32,7 +32,7 @@ func (m *misses) admit(source string, now time.Time) error {
 		return nil
 	}
 	f := fail(api.CodeQuota, api.ReasonQuota,
-		"%s asked for too many sandboxes that do not exist: at most %d a second", source, missesPerSecond)
+		"too many requests from %s for missing sandboxes: at most %d per second", source, missesPerSecond)
 	f.retry = time.Second
 	return f
 }

@@ -28,21 +28,21 @@ func (s *networkRoutes) add(rt *router) {
 	path := "/v1/sandboxes/{id}/network"
 	route(rt, huma.Operation{
 		OperationID: "get-network", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "What a sandbox may reach", Errors: []int{400, 401, 404},
+		Summary: "A sandbox's network policy", Errors: []int{400, 401, 404},
 	}, s.get)
 	route(rt, huma.Operation{
 		OperationID: "set-network", Method: http.MethodPut, Path: path, Tags: tags,
-		Summary:     "Change what a running sandbox may reach",
-		Description: "Connections that are no longer allowed have been reset when the answer comes.",
+		Summary:     "Change a running sandbox's network policy",
+		Description: "Connections that the new policy denies are reset before the response.",
 		Errors:      []int{400, 401, 404, 409, 502, 503},
 	}, s.set)
 	route(rt, huma.Operation{
 		OperationID: "network-flows", Method: http.MethodGet, Path: path + "/flows", Tags: tags,
-		Summary: "The connections that a sandbox has open", Errors: []int{400, 401, 404, 409, 502, 503},
+		Summary: "A sandbox's open connections", Errors: []int{400, 401, 404, 409, 502, 503},
 	}, s.flows)
 	rt.rawRoute(huma.Operation{
 		OperationID: "network-log", Method: http.MethodGet, Path: path + "/log", Tags: tags,
-		Summary: "The last connections of a sandbox that were refused",
+		Summary: "A sandbox's last refused connections",
 		Parameters: []*huma.Param{{Name: "follow", In: "query",
 			Description: "Go on with all connections, as they end or are refused", Schema: &huma.Schema{Type: "boolean"}}},
 		Responses: map[string]*huma.Response{"200": {Description: "A JSON object per line",
@@ -138,7 +138,7 @@ func networkOf(name api.Net, p *api.NetworkPolicy) (spec *netpolicy.Spec, tap st
 	}
 	if name != "" || !reflect.DeepEqual(*p, api.NetworkPolicy{Tap: p.Tap}) {
 		return nil, "", fail(api.CodeInvalid, api.ReasonNetTap,
-			"network: a policy does not go with a tap, whose network is the operator's")
+			"network: a tap takes no policy, because its network is the operator's")
 	}
 	return nil, p.Tap, nil
 }
@@ -148,7 +148,7 @@ func networkOf(name api.Net, p *api.NetworkPolicy) (spec *netpolicy.Spec, tap st
 func policyOf(name api.Net, p *api.NetworkPolicy) (*netpolicy.Spec, error) {
 	switch {
 	case name != "" && p != nil:
-		return nil, fail(api.CodeInvalid, "", "net and network exclude each other: leave one out")
+		return nil, fail(api.CodeInvalid, "", "net and network exclude each other: omit one")
 	case name == api.NetPublic:
 		return &netpolicy.Spec{Default: netpolicy.Public}, nil
 	case name != "":
@@ -157,7 +157,7 @@ func policyOf(name api.Net, p *api.NetworkPolicy) (*netpolicy.Spec, error) {
 		return nil, nil
 	case p.Tap != "":
 		return nil, fail(api.CodeInvalid, api.ReasonNetTap,
-			"network: a tap is for one sandbox that is forked, or for a snapshot while it is made")
+			"network: a tap serves one forked sandbox, or a snapshot while it is made")
 	}
 	s := netpolicy.Spec{
 		Default: netpolicy.Default(p.Default), Allow: p.Allow, Deny: p.Deny, HTTPSPorts: p.HTTPSPorts,

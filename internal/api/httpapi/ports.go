@@ -28,11 +28,11 @@ func (p *portRoutes) add(rt *router) {
 			Path: "/v1/sandboxes/{id}/ports/{port}/connect", Tags: []string{"guests"},
 			Summary: "Connect to a TCP port in the guest",
 			Description: "With the headers Connection: Upgrade and Upgrade: " + api.UpgradeTCP + ". After the answer " +
-				"the connection is that of the guest's server, bytes both ways, with half-close.",
+				"the connection carries the bytes of the guest's server in both directions, with half-close.",
 			Parameters: []*huma.Param{{
 				Name: "Upgrade", In: "header", Required: true, Schema: &huma.Schema{Type: "string"},
 			}},
-			Responses: map[string]*huma.Response{"101": {Description: "What follows are the server's bytes"}},
+			Responses: map[string]*huma.Response{"101": {Description: "The server's bytes follow"}},
 			Errors:    []int{400, 401, 404, 502, 504, 507},
 		}, p.connect)
 	}

@@ -24,13 +24,13 @@ func (s *receiptRoutes) add(rt *router) {
 	tags := []string{"receipts"}
 	route(rt, huma.Operation{
 		OperationID: "sandbox-receipt", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/receipt", Tags: tags,
-		Summary:     "How a sandbox came to be what it is: the receipt of its fork, or of its last rollback",
+		Summary:     "The receipt of a sandbox's fork, or of its last rollback",
 		Description: "Receipts stay when the sandbox is gone.",
 		Errors:      []int{400, 401, 404},
 	}, s.sandboxReceipt)
 	route(rt, huma.Operation{
 		OperationID: "snapshot-receipt", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/receipt", Tags: tags,
-		Summary:     "How a snapshot came to be: the newest receipt of that tag",
+		Summary:     "The newest receipt of a snapshot's tag",
 		Description: "Receipts stay when the snapshot is gone.",
 		Errors:      []int{400, 401, 404},
 	}, s.snapshotReceipt)

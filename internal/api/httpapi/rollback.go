@@ -18,9 +18,8 @@ func (s *branchRoutes) addRollback(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "rollback", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/rollback", Tags: []string{"sandboxes"},
 		Summary: "Put a running sandbox back to a snapshot of its own ancestry",
-		Description: "The sandbox keeps its id, its addresses and its identity; what runs in it ends. After an error it " +
-			"runs on as it was. " +
-			"409: the snapshot is not of its ancestry; details.tags names those that would do.",
+		Description: "The sandbox keeps its ID, addresses and identity. Its processes end. After an error it keeps " +
+			"running. 409: the snapshot is not in its ancestry; details.tags has the valid ones.",
 		Errors: []int{400, 401, 404, 409, 502, 503, 504, 507},
 	}, s.rollback)
 }

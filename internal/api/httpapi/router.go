@@ -47,8 +47,8 @@ func newRouter(a answers, v api.VersionInfo, bodyTime time.Duration, view func(c
 
 func openAPIConfig(v api.VersionInfo) huma.Config {
 	cfg := huma.DefaultConfig("forkd", v.Version)
-	cfg.Info.Description = "Fork warm microVMs. Fields that the original forkd has are the same here; the others are " +
-		"additions."
+	cfg.Info.Description =
+		"Fork warm microVMs. Fields of the original forkd are the same; the others are additions."
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	schemas.RegisterTypeAlias(reflect.TypeFor[failure](), reflect.TypeFor[api.Error]())
 	cfg.Components = &huma.Components{
@@ -56,7 +56,7 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 		SecuritySchemes: map[string]*huma.SecurityScheme{
 			"bearer": {Type: "http", Scheme: "bearer",
 				Description: "The daemon's token, or a key; on its Unix socket root and its own user need none"},
-			"key": {Type: "apiKey", In: "header", Name: api.HeaderKey, Description: "The same, as E2B's clients show it"},
+			"key": {Type: "apiKey", In: "header", Name: api.HeaderKey, Description: "Token or key, as sent by E2B's clients"},
 		},
 	}
 	cfg.Security = []map[string][]string{{"bearer": {}}, {"key": {}}}

@@ -36,14 +36,14 @@ func (s *sandboxRoutes) add(rt *router) {
 	}, s.killSandbox)
 	route(rt, huma.Operation{
 		OperationID: "sandbox-memory", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/memory", Tags: tags,
-		Summary: "What a sandbox costs in host memory", Errors: []int{400, 401, 404, 409, 502},
+		Summary: "A sandbox's use of host memory", Errors: []int{400, 401, 404, 409, 502},
 	}, s.sandboxMemory)
 	s.addLife(rt)
 	rt.rawRoute(huma.Operation{
 		OperationID: "sandbox-console", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/console", Tags: tags,
-		Summary: "The last part of what the guest wrote to its serial console",
+		Summary: "The end of the guest's serial console",
 		Parameters: []*huma.Param{
-			{Name: "follow", In: "query", Description: "Go on with what comes, until the sandbox has ended", Schema: &huma.Schema{Type: "boolean"}},
+			{Name: "follow", In: "query", Description: "Follow new output until the sandbox ends", Schema: &huma.Schema{Type: "boolean"}},
 			{Name: "tail", In: "query", Description: "Begin so many lines before the end; with follow only", Schema: &huma.Schema{Type: "integer"}},
 		},
 		Responses: map[string]*huma.Response{"200": textResponse("Console output", "text/plain")},

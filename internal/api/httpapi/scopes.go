@@ -94,7 +94,7 @@ func needs() map[string]need {
 func (rt *router) permit(r *http.Request, of string) error {
 	n, known := rt.needs[of]
 	if !known {
-		return fail(api.CodeInternal, "", "the daemon does not know what %s needs", of)
+		return fail(api.CodeInternal, "", "the daemon has no scope for %s", of)
 	}
 	who := principal.From(r.Context())
 	may := n.scope == 0 || who.May(n.scope)
@@ -105,7 +105,7 @@ func (rt *router) permit(r *http.Request, of string) error {
 		return err
 	}
 	if may {
-		return fail(api.CodeForbidden, api.ReasonOperatorOnly, "that is the operator's: a tenant's key cannot")
+		return fail(api.CodeForbidden, api.ReasonOperatorOnly, "only the operator is allowed to do this, not a tenant's key")
 	}
 	f := fail(api.CodeForbidden, api.ReasonScopeMissing, "the key lacks the scope %s", n.scope)
 	f.Details = map[string]string{"scope": n.scope.String()}

@@ -42,7 +42,7 @@ func (s *snapshotRoutes) add(rt *router) {
 	tags := []string{"snapshots"}
 	route(rt, huma.Operation{
 		OperationID: "create-snapshot", Method: http.MethodPost, Path: "/v1/snapshots", Tags: tags,
-		Summary:       "Boot an image, warm it up, and keep it as a snapshot; or run a program in a child of one",
+		Summary:       "Make a snapshot: boot an image and warm it up, or run a program in a child of a snapshot",
 		DefaultStatus: http.StatusCreated, Responses: s.created.responses(),
 		Errors: []int{400, 401, 404, 409, 500, 504, 507},
 	}, s.createSnapshot)
@@ -114,7 +114,7 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 		return sandbox.DeriveRequest{}, fail(api.CodeInvalid, "", "from and image, kernel or rootfs exclude each other")
 	case b.MemoryMiB != 0 || b.VCPUs != 0 || b.BootWaitSecs != 0:
 		return sandbox.DeriveRequest{},
-			fail(api.CodeInvalid, "", "memory_mib, vcpus and boot_wait_secs do not go with from, whose shape they are")
+			fail(api.CodeInvalid, "", "memory_mib, vcpus and boot_wait_secs exclude from, which has its own")
 	}
 	n, err := makingNetworks(b)
 	if err != nil {
@@ -188,7 +188,7 @@ func (s *snapshotRoutes) listSnapshots(ctx context.Context, _ *none) (*body[[]ap
 func (s *snapshotRoutes) deleteSnapshot(ctx context.Context, in *deleteSnapshotInput) (*struct{}, error) {
 	if in.Cascade && in.Force {
 		return nil, fail(api.CodeInvalid, "",
-			"cascade and force exclude each other: one deletes the dependents, the other leaves them")
+			"cascade and force exclude each other: cascade deletes the dependents, force keeps them")
 	}
 	opt := sandbox.DeleteOptions{Cascade: in.Cascade, Force: in.Force}
 	return nil, s.engine(ctx).DeleteSnapshot(ctx, in.Tag, opt)

@@ -31,13 +31,13 @@ func (s *storeRoutes) add(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "compact-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/compact",
 		Tags:          []string{"snapshots"},
-		Summary:       "Make a new snapshot of the same content that shares nothing with others",
+		Summary:       "Make a new snapshot with the same content and its own base layers",
 		DefaultStatus: http.StatusCreated, Responses: s.created.responses(), Errors: []int{400, 401, 404, 409, 507},
 	}, s.compactSnapshot)
 	route(rt, huma.Operation{
 		OperationID: "collect-layers", Method: http.MethodPost, Path: "/v1/store/gc", Tags: []string{"store"},
-		Summary:     "Remove the layers of memory and disks that nothing needs any more",
-		Description: "The daemon does so by itself, at its start and when a snapshot is deleted.",
+		Summary:     "Remove unused layers of memory and disks",
+		Description: "The daemon also does this at its start and after deletions.",
 		Errors:      []int{400, 401, 409},
 	}, s.collectLayers)
 }

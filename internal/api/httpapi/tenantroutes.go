@@ -28,7 +28,7 @@ func (s *tenantRoutes) add(rt *router) {
 	tags := []string{"keys"}
 	route(rt, huma.Operation{
 		OperationID: "tenant", Method: http.MethodGet, Path: "/v1/tenants/{tenant}", Tags: tags,
-		Summary: "What the operator has set for a tenant", Errors: []int{400, 401, 403},
+		Summary: "The operator's settings of a tenant", Errors: []int{400, 401, 403},
 	}, s.get)
 	route(rt, huma.Operation{
 		OperationID: "set-tenant", Method: http.MethodPut, Path: "/v1/tenants/{tenant}", Tags: tags,

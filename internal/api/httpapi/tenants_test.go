@@ -437,7 +437,7 @@ func TestQuotasOfGuestsForks(t *testing.T) {
 		q    keys.Quotas
 		says string
 	}{"few": {keys.Quotas{Sandboxes: 3}, "quota is 3"}, "small": {keys.Quotas{MemoryMiB: 3 * 256}, "memory"},
-		"slow": {keys.Quotas{ForksPerMinute: 3}, "3 children a minute"}} {
+		"slow": {keys.Quotas{ForksPerMinute: 3}, "3 children per minute"}} {
 		of, text := forker(tenant, c.q)
 		child := of // as its guest would make it
 		child.Kin = of.Kin.Child(of.ID, "token")

@@ -20,7 +20,7 @@ var _ sandbox.Observer = (*Timings)(nil)
 func NewTimings() *Timings {
 	return &Timings{of: map[sandbox.Op]prometheus.Histogram{
 		sandbox.OpRestore: histogram("forkd_restore_seconds",
-			"Time to restore one child up to the gate, the start of its VMM included if no shell was ready."),
+			"Time to restore one child up to the gate, including the start of its VMM if no prepared VM was ready."),
 		sandbox.OpIdentity: histogram("forkd_identity_seconds", "Time from a child's start to its confirmed identity."),
 	}}
 }

@@ -56,7 +56,7 @@ func (s *workspaceRoutes) add(rt *router) {
 	}, s.suspend)
 	route(rt, huma.Operation{
 		OperationID: "resume-workspace", Method: http.MethodPost, Path: "/v1/workspaces/{workspace}/resume", Tags: tags,
-		Summary: "Let a suspended workspace go on, or give a stale one another sandbox",
+		Summary: "Resume a suspended workspace, or give a stale one a new sandbox",
 		Errors:  []int{400, 401, 403, 404, 409, 502, 503, 507},
 	}, s.resume)
 }

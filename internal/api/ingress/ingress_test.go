@@ -32,7 +32,7 @@ func (g *guest) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	case id != aSandbox:
 		return nil, sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %q not found", id)
 	case g.servers[port] == "":
-		return nil, sandbox.Errorf(sandbox.ErrPortClosed, sandbox.ReasonPortRefused, "nothing listens on port %d", port)
+		return nil, sandbox.Errorf(sandbox.ErrPortClosed, sandbox.ReasonPortRefused, "no server listens on port %d", port)
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", g.servers[port])
@@ -268,7 +268,7 @@ func TestWhatTheGuestDoesNotAnswer(t *testing.T) {
 		"closed port":   {host: "81-sb000000010001", status: 502, message: "The sandbox is running but port is not open", port: 81, kind: "port_closed"},
 		"failed":        {host: "80-sb000000010001", err: gone, status: 502, message: "The sandbox was not found", kind: "guest_gone"},
 		"paused":        {host: "80-sb000000010001", err: full, status: 507, message: "The sandbox is stalled", kind: "no_space"},
-		"no HTTP":       {host: "80-sb000000010001", status: 502, message: "The server in the sandbox broke off, or does not speak HTTP", port: 80, kind: "guest_gone"},
+		"no HTTP":       {host: "80-sb000000010001", status: 502, message: "The server in the sandbox closed the connection, or does not speak HTTP", port: 80, kind: "guest_gone"},
 		"shutting down": {host: "80-sb000000010001", err: sandbox.ErrClosing, status: 503, message: "The daemon is shutting down", kind: "closing"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -283,7 +283,7 @@ func TestWhatTheGuestDoesNotAnswer(t *testing.T) {
 				resp.Header.Get(HeaderError) != c.kind || f.Error == "" || !strings.HasPrefix(f.Sandbox, "sb-00000001-") {
 				t.Errorf("got %s, %+v, %v", resp.Status, f, resp.Header)
 			}
-			if c.port == 81 && !strings.Contains(f.Hint, "listens on port 81") {
+			if c.port == 81 && !strings.Contains(f.Hint, "server on port 81") {
 				t.Errorf("the hint is %q", f.Hint)
 			}
 			resp, body = b.get(t, url, http.Header{"Accept": {"text/html,*/*"}})

@@ -74,7 +74,7 @@ func refusalOf(to Target, err error) refusal {
 		f.Code, f.Message, f.kind = http.StatusBadRequest, bad.text, "invalid_request"
 	case errors.As(err, &private):
 		f.Code, f.Message, f.kind = http.StatusForbidden, private.Error(), "forbidden"
-		f.Error, f.advice = "", "its ports are private: the API tells the token, traffic_token, to who may ask it"
+		f.Error, f.advice = "", "its ports are private: the API returns the token as traffic_token to authorized callers"
 	case errors.As(err, new(*iodeadline.SilentError)):
 		f.Code, f.Message, f.kind = http.StatusRequestTimeout, "The request's body stopped before its end", "request_timeout"
 	case errors.As(err, new(endedError)):
@@ -82,10 +82,10 @@ func refusalOf(to Target, err error) refusal {
 		f.Hint = "it ended during the request; fork another"
 	case errors.Is(err, sandbox.ErrNotFound):
 		f.Message, f.kind = "The sandbox was not found", "not_found"
-		f.Hint = "it may have been ended; the daemon's list has the sandboxes there are"
+		f.Hint = "it may have ended; list the sandboxes with the daemon's API"
 	case errors.Is(err, sandbox.ErrPortClosed), isReason(err, sandbox.ReasonPortTimeout):
 		f.Message, f.Port, f.kind = "The sandbox is running but port is not open", to.Port, "port_closed"
-		f.Hint = fmt.Sprintf("start a server in the sandbox that listens on port %d; its localhost is enough", to.Port)
+		f.Hint = fmt.Sprintf("start a server on port %d in the sandbox, on localhost or any address", to.Port)
 	case isReason(err, sandbox.ReasonTransitionBusy), isReason(err, sandbox.ReasonTransitionSlow):
 		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is being paused or resumed", "busy"
 	case errors.Is(err, sandbox.ErrBusy):
@@ -94,15 +94,16 @@ func refusalOf(to Target, err error) refusal {
 		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The daemon is shutting down", "closing"
 	case isReason(err, sandbox.ReasonAgentOld):
 		f.Message, f.kind = "The sandbox's agent is too old", "conflict"
-		f.Hint = "make its snapshot again, from an image that this version of forkd built"
+		f.Hint = "rebuild its snapshot from an image built by this version"
 	case errors.Is(err, sandbox.ErrNoSpace):
 		f.Code, f.Message, f.kind = http.StatusInsufficientStorage, "The sandbox is stalled", "no_space"
-		f.Hint = "make room on the host for its disk; it goes on by itself then"
+		f.Hint = "free space on the host for its disk; it then continues automatically"
 	case errors.As(err, &dial): // failed, or ended
 		f.Message, f.kind = "The sandbox was not found", "guest_gone"
-		f.Hint = "it has ended; its console and its receipt tell more"
+		f.Hint = "it has ended; see its console and its receipt"
 	default:
-		f.Message, f.Port, f.kind = "The server in the sandbox broke off, or does not speak HTTP", to.Port, "guest_gone"
+		f.Message = "The server in the sandbox closed the connection, or does not speak HTTP"
+		f.Port, f.kind = to.Port, "guest_gone"
 	}
 	return f
 }

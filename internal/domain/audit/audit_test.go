@@ -74,7 +74,7 @@ func TestAHeadThatIsGoneShows(t *testing.T) {
 	if err := os.Remove(tr.path + headSuffix); err != nil {
 		t.Fatal(err)
 	}
-	if r := tr.verify(); r.OK || !strings.Contains(r.Problems[0].What, "not there") {
+	if r := tr.verify(); r.OK || !strings.Contains(r.Problems[0].What, "missing") {
 		t.Errorf("got %+v", r)
 	}
 	// A forged history with its own head is only detected by a head recorded elsewhere.

@@ -98,7 +98,7 @@ func (w *writer) recover() error {
 		w.cut(knew.Seq, fmt.Sprintf("lines %d to %d are not there any more", w.head.Seq+1, knew.Seq))
 		w.head.Seq = knew.Seq // numbers are never reused
 	case changed:
-		w.cut(knew.Seq, fmt.Sprintf("line %d is not the one that was written", knew.Seq))
+		w.cut(knew.Seq, fmt.Sprintf("line %d differs from the written one", knew.Seq))
 	}
 	return nil
 }

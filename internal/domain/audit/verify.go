@@ -91,7 +91,7 @@ func Verify(ctx context.Context, path string, known ...Head) (Report, error) {
 		for _, one := range chain.begun {
 			if !slices.Contains(names, one) {
 				sum.Problems = append(sum.Problems, Problem{File: filepath.Base(pathOf(path, one)),
-					What: "the chain is not there: the first chain says that it began"})
+					What: "the chain is missing: the first chain has its start"})
 			}
 		}
 	}
@@ -144,7 +144,7 @@ func verify(ctx context.Context, path, name string, known []Head) (Report, Chain
 	case headErr != nil:
 		v.problem(path+headSuffix, 0, "%v", headErr)
 	case !there && name == "":
-		v.problem(path+headSuffix, 0, "it is not there: a cut at the end of the log would not show")
+		v.problem(path+headSuffix, 0, "it is missing: a cut at the end of the log cannot be detected")
 	case there:
 		v.known = append(v.known[:len(v.known):len(v.known)], head)
 	}
@@ -158,7 +158,7 @@ func verify(ctx context.Context, path, name string, known []Head) (Report, Chain
 	}
 	v.end()
 	if !there && headErr == nil && name != "" && v.report.Lines > 1 { // the head is written after the first line
-		v.problem(path+headSuffix, 0, "it is not there: a cut at the end of the log would not show")
+		v.problem(path+headSuffix, 0, "it is missing: a cut at the end of the log cannot be detected")
 	}
 	c := &v.chain
 	c.Lines, c.First, c.Last, c.Dropped = v.report.Lines, v.report.First, v.report.Last, v.report.Dropped
@@ -222,7 +222,7 @@ func (v *verifier) file(f *os.File, current bool) error {
 	case v.torn != nil && current && !end:
 		v.report.Pending = true
 	case v.torn != nil:
-		v.problem(v.name, v.tore, "it is not a line of the log, and none says why")
+		v.problem(v.name, v.tore, "it is not a line of the log, and no line explains it")
 	}
 	v.torn = nil
 	return nil
@@ -254,7 +254,7 @@ func (v *verifier) take(p piece) {
 			continue
 		}
 		if v.seen[i] = true; h.Hash != here.Hash {
-			v.problem(v.name, v.line, "line %d is not the one that the head %s knows", h.Seq, v.nameOf(i))
+			v.problem(v.name, v.line, "line %d differs from head %s", h.Seq, v.nameOf(i))
 		}
 	}
 	v.last = here
@@ -272,9 +272,9 @@ func (v *verifier) checkTorn(e Entry) {
 	case e.Action == ActionTorn && v.torn != nil && hex.EncodeToString(v.torn.Sum(nil)) == e.Torn:
 		v.report.Torn++
 	case v.torn != nil:
-		v.problem(v.name, v.tore, "it is not a line of the log, and none says why")
+		v.problem(v.name, v.tore, "it is not a line of the log, and no line explains it")
 	case e.Action == ActionTorn:
-		v.problem(v.name, v.line, "what this line says was not written whole is not there")
+		v.problem(v.name, v.line, "the incomplete line recorded here is missing")
 	}
 	v.torn = nil
 }
@@ -289,7 +289,7 @@ func (v *verifier) checkChain(e Entry) {
 		}
 	case e.Prev != v.last.Hash:
 		v.problem(v.name, v.line,
-			"line %d does not follow from line %d before it: one of them was changed, or some were removed or added",
+			"line %d does not follow from line %d: lines were changed, removed or added",
 			e.Seq, v.last.Seq)
 	case e.Seq != v.last.Seq+1 && e.Action != ActionCut:
 		v.problem(v.name, v.line, "line %d follows line %d", e.Seq, v.last.Seq)

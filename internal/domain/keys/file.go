@@ -89,7 +89,7 @@ func decode(b []byte) ([]*entry, error) {
 		return nil, fmt.Errorf("decode keys: format is %d, want %d", f.Format, Format)
 	}
 	if len(f.Keys) > MaxKeys {
-		return nil, fmt.Errorf("decode keys: there are %d, want at most %d", len(f.Keys), MaxKeys)
+		return nil, fmt.Errorf("decode keys: %d keys, want at most %d", len(f.Keys), MaxKeys)
 	}
 	ids, digests := map[string]bool{}, map[digest]bool{}
 	out := make([]*entry, 0, len(f.Keys))
@@ -115,7 +115,7 @@ func hideText(err error) error {
 	if at := (*json.SyntaxError)(nil); errors.As(err, &at) {
 		return fmt.Errorf("it is no JSON from byte %d on", at.Offset)
 	}
-	return errors.New("a field is not what it should be")
+	return errors.New("a field is invalid")
 }
 
 func (r record) entry() (*entry, error) {
@@ -167,7 +167,7 @@ func load(path string) ([]*entry, error) {
 		return nil, err
 	}
 	if st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s: others may read or write it (mode %04o), so that what is in it may be theirs: want 0600",
+		return nil, fmt.Errorf("%s: other users can read or write it (mode %04o): want 0600",
 			path, st.Mode().Perm())
 	}
 	b, err := durable.ReadFile(path, maxFileBytes)

@@ -33,7 +33,7 @@ func IsTenant(name string) bool { return tenantPattern.MatchString(name) }
 var (
 	ErrNotFound = errors.New("not found")
 	ErrInvalid  = errors.New("invalid key")
-	ErrTaken    = errors.New("a key of that tenant has that name")
+	ErrTaken    = errors.New("the tenant has a key with this name")
 )
 
 // Quotas limit a tenant's use with a key. 0 means no limit.

@@ -195,7 +195,7 @@ func (s *Store) Create(spec Spec) (k Key, text string, err error) {
 	defer s.mu.Unlock()
 	all := s.dropDead(now)
 	if len(all) >= MaxKeys {
-		return Key{}, "", fmt.Errorf("%w: there are %d keys, and no more can be", ErrInvalid, len(all))
+		return Key{}, "", fmt.Errorf("%w: the limit of %d keys is reached", ErrInvalid, len(all))
 	}
 	for _, e := range all {
 		if e.Name == spec.Name && e.Tenant == spec.Tenant && e.Dead(now) == "" {

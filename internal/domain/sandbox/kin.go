@@ -40,23 +40,23 @@ func (k Kin) Child(id, token string) Kin {
 		Base: k.Base, Key: k.Key}
 }
 
-// Census counts a tree's running and pending sandboxes.
-type Census struct{ Size, MemoryMiB int }
+// TreeUsage counts a tree's running and pending sandboxes.
+type TreeUsage struct{ Size, MemoryMiB int }
 
 // Check returns an error if a sandbox may not create n children of memoryMiB each.
-func (l TreeLimits) Check(k Kin, now Census, n, memoryMiB int) error {
+func (l TreeLimits) Check(k Kin, now TreeUsage, n, memoryMiB int) error {
 	switch {
 	case !k.MayFork:
-		return forkwire.Errorf(forkwire.Denied, "this sandbox may not fork: it was made without guest_fork")
+		return forkwire.Errorf(forkwire.Denied, "this sandbox cannot fork: it was made without guest_fork")
 	case k.Depth+1 > l.Depth:
-		return forkwire.Errorf(forkwire.Limit, "this sandbox is %d forks below its root, and no tree may be deeper than %d",
+		return forkwire.Errorf(forkwire.Limit, "this sandbox is %d forks below its root, the maximum depth is %d",
 			k.Depth, l.Depth)
 	case now.Size+n > l.Size:
-		return forkwire.Errorf(forkwire.Limit, "%d more would make a tree of %d sandboxes, and no tree may have more than %d",
+		return forkwire.Errorf(forkwire.Limit, "%d more would make a tree of %d sandboxes, the maximum is %d",
 			n, now.Size+n, l.Size)
 	case now.MemoryMiB+n*memoryMiB > l.MemoryMiB:
 		return forkwire.Errorf(forkwire.Limit,
-			"%d more of %d MiB would make a tree of %d MiB of memory, and no tree may have more than %d MiB",
+			"%d more of %d MiB would make a tree of %d MiB of memory, the maximum is %d MiB",
 			n, memoryMiB, now.MemoryMiB+n*memoryMiB, l.MemoryMiB)
 	}
 	return nil

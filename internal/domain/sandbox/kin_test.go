@@ -25,18 +25,18 @@ func TestTreeLimits(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		kin  Kin
-		now  Census
+		now  TreeUsage
 		n    int
 		want forkwire.Code
 	}{
-		{"without leave", Kin{}, Census{1, 100}, 1, forkwire.Denied},
-		{"a child without leave", Kin{Parent: "a", Depth: 1}, Census{1, 100}, 1, forkwire.Denied},
-		{"all that may be", Kin{MayFork: true}, Census{1, 100}, 9, ""},
-		{"one too many", Kin{MayFork: true}, Census{1, 100}, 10, forkwire.Limit},
-		{"beside others", Kin{MayFork: true}, Census{9, 900}, 2, forkwire.Limit},
-		{"the deepest", Kin{MayFork: true, Depth: 1}, Census{2, 200}, 1, ""},
-		{"too deep", Kin{MayFork: true, Depth: 2}, Census{2, 200}, 1, forkwire.Limit},
-		{"too much memory", Kin{MayFork: true}, Census{2, 950}, 1, forkwire.Limit},
+		{"without leave", Kin{}, TreeUsage{1, 100}, 1, forkwire.Denied},
+		{"a child without leave", Kin{Parent: "a", Depth: 1}, TreeUsage{1, 100}, 1, forkwire.Denied},
+		{"all that may be", Kin{MayFork: true}, TreeUsage{1, 100}, 9, ""},
+		{"one too many", Kin{MayFork: true}, TreeUsage{1, 100}, 10, forkwire.Limit},
+		{"beside others", Kin{MayFork: true}, TreeUsage{9, 900}, 2, forkwire.Limit},
+		{"the deepest", Kin{MayFork: true, Depth: 1}, TreeUsage{2, 200}, 1, ""},
+		{"too deep", Kin{MayFork: true, Depth: 2}, TreeUsage{2, 200}, 1, forkwire.Limit},
+		{"too much memory", Kin{MayFork: true}, TreeUsage{2, 950}, 1, forkwire.Limit},
 	} {
 		t.Run(c.name, func(t *testing.T) { wantCode(t, l.Check(c.kin, c.now, c.n, 100), c.want) })
 	}

@@ -53,7 +53,7 @@ func (l Life) Set(now time.Time) (Life, error) {
 		return l, Errorf(ErrInvalid, "", "at_end is %q, want kill or pause", Clip(string(l.AtEnd)))
 	case l.FilesystemOnly && l.AtEnd != AtEndPause:
 		return l, Errorf(ErrInvalid, "",
-			"filesystem_only is for a sandbox that is paused at its end, and this one is killed then")
+			"filesystem_only is set, but at_end is kill: want pause")
 	case l.Idle != 0 && (l.Idle < MinLife || l.Idle > MaxLife):
 		return l, Errorf(ErrInvalid, "", "the idle time is %s, want %s to %s, or 0 for none", l.Idle, MinLife, MaxLife)
 	case l.TTL != 0 && (l.TTL < MinLife || l.TTL > MaxLife):

@@ -8,7 +8,7 @@ const VMMThreads = 12
 
 // Committed is the allocated part of a tree's budget.
 type Committed struct {
-	Census
+	TreeUsage
 	// Forks counts the forks in progress. Each one turns its source's written data into a layer.
 	Forks int
 	// LayersMiB is the size of the layers left by earlier forks.
@@ -20,7 +20,7 @@ func (l Limits) Room(now Committed, n, vcpus int) error {
 	b, each := l.Tree, vcpus+VMMThreads
 	if sum := (now.Size + n) * each; b.PIDs > 0 && sum > b.PIDs {
 		return forkwire.Errorf(forkwire.Limit,
-			"%d more would need %d threads, with those of the %d that there are, and this tree may have %d",
+			"%d more would need %d threads, including %d existing sandboxes, the limit of the tree is %d",
 			n, sum, now.Size, b.PIDs)
 	}
 	// Assume that all disks become full. Each fork in progress, including this one, adds one layer.

@@ -16,18 +16,18 @@ func TestATreesBudgetIsGivenOutByForks(t *testing.T) {
 		fits  bool
 		vcpus int
 	}{
-		{"the first fork", sandbox.Committed{Census: sandbox.Census{Size: 1}}, 3, true, 1},
-		{"too many threads", sandbox.Committed{Census: sandbox.Census{Size: 1}}, 4, false, 1},
-		{"more vCPUs", sandbox.Committed{Census: sandbox.Census{Size: 1}}, 3, false, 2},
-		{"layers of earlier forks", sandbox.Committed{Census: sandbox.Census{Size: 2}, LayersMiB: 20}, 2, true, 1},
-		{"too much disk in layers", sandbox.Committed{Census: sandbox.Census{Size: 2}, LayersMiB: 21}, 2, false, 1},
-		{"another fork under way", sandbox.Committed{Census: sandbox.Census{Size: 2}, LayersMiB: 20, Forks: 1}, 2, false, 1},
+		{"the first fork", sandbox.Committed{TreeUsage: sandbox.TreeUsage{Size: 1}}, 3, true, 1},
+		{"too many threads", sandbox.Committed{TreeUsage: sandbox.TreeUsage{Size: 1}}, 4, false, 1},
+		{"more vCPUs", sandbox.Committed{TreeUsage: sandbox.TreeUsage{Size: 1}}, 3, false, 2},
+		{"layers of earlier forks", sandbox.Committed{TreeUsage: sandbox.TreeUsage{Size: 2}, LayersMiB: 20}, 2, true, 1},
+		{"too much disk in layers", sandbox.Committed{TreeUsage: sandbox.TreeUsage{Size: 2}, LayersMiB: 21}, 2, false, 1},
+		{"another fork under way", sandbox.Committed{TreeUsage: sandbox.TreeUsage{Size: 2}, LayersMiB: 20, Forks: 1}, 2, false, 1},
 	} {
 		if err := budget.Room(c.now, c.n, c.vcpus); (err == nil) != c.fits {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	if err := (sandbox.Limits{}).Room(sandbox.Committed{Census: sandbox.Census{Size: 1 << 20}}, 1000, 8); err != nil {
+	if err := (sandbox.Limits{}).Room(sandbox.Committed{TreeUsage: sandbox.TreeUsage{Size: 1 << 20}}, 1000, 8); err != nil {
 		t.Errorf("without a budget: %v", err)
 	}
 	for _, bad := range []sandbox.Limits{

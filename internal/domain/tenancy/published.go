@@ -81,7 +81,7 @@ func (p *Published) Has(tag, contentHash string) bool {
 
 func (p *Published) set(tag, contentHash string, public bool) error {
 	if p == nil {
-		return sandbox.Errorf(sandbox.ErrUnsupported, "", "this daemon has nowhere to keep what is public")
+		return sandbox.Errorf(sandbox.ErrUnsupported, "", "this daemon has no file for published snapshots")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *Published) set(tag, contentHash string, public bool) error {
 		return err
 	}
 	if err := durable.Rewrite(p.path, append(b, '\n')); err != nil {
-		return fmt.Errorf("write what is public: %w", err)
+		return fmt.Errorf("write published snapshots: %w", err)
 	}
 	p.tags = next
 	return nil

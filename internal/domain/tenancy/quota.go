@@ -132,7 +132,7 @@ func (v *lens) forkRateLocked(n, perMinute int) error {
 	}
 	if wait := res.DelayFrom(now); wait > 0 {
 		res.CancelAt(now)
-		return v.over("forks_per_minute", wait, "the key may fork %d children a minute", perMinute)
+		return v.over("forks_per_minute", wait, "the key is limited to %d children per minute", perMinute)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (t *Tenancy) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (relea
 	}
 	if !t.cfg.Alive(of.Kin.Key) {
 		return nil, sandbox.Errorf(sandbox.ErrForbidden, "",
-			"the API key that this sandbox was made with is revoked or has expired: what it made stays, and forks no more")
+			"the API key of this sandbox was revoked or has expired: its sandboxes keep running, but cannot fork")
 	}
 	v := &lens{t, t.engine, principal.Principal{KeyID: of.Kin.Key, Tenant: of.Owner}}
 	if err := v.roomOnDisk(ctx); err != nil {

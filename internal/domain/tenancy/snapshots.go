@@ -174,7 +174,7 @@ func (v *lens) refuseIfUsedByOthers(ctx context.Context, tag string) error {
 		seen[s.Tag] = true
 		if !v.p.Sees(s.Owner) || slices.ContainsFunc(s.Sandboxes, func(id string) bool { return v.mine(id) != nil }) {
 			return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDependentSnapshots,
-				"snapshot %s was public, and others use it", tag)
+				"snapshot %s was public, and other tenants use it", tag)
 		}
 		next = append(next, s.Dependents...)
 	}

@@ -139,7 +139,7 @@ func (w *Weights) Set(tenant string, weight int) error {
 		return err
 	}
 	if w == nil {
-		return sandbox.Errorf(sandbox.ErrUnsupported, "", "this daemon has nowhere to keep the weights of tenants")
+		return sandbox.Errorf(sandbox.ErrUnsupported, "", "this daemon has no file for the weights of tenants")
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -100,7 +100,7 @@ func (b *Book) Get(ctx context.Context, e Engine, name string) (Workspace, error
 // with the tenant's name and a dash, like its tags.
 func (b *Book) Create(ctx context.Context, e Engine, name string, req sandbox.ForkRequest) (Workspace, error) {
 	if b.path == "" {
-		return Workspace{}, sandbox.Errorf(sandbox.ErrUnsupported, "", "this daemon has nowhere to keep workspaces")
+		return Workspace{}, sandbox.Errorf(sandbox.ErrUnsupported, "", "this daemon has no file for workspaces")
 	}
 	who := principal.From(ctx)
 	whole, err := newName(who, name)
@@ -127,7 +127,7 @@ func (b *Book) Create(ctx context.Context, e Engine, name string, req sandbox.Fo
 func (b *Book) Suspend(ctx context.Context, e Engine, name string) (Workspace, error) {
 	return b.change(ctx, name, func(whole string, r *record) error {
 		if w := r.now(whole, e); w.Status != Running {
-			return sandbox.Errorf(sandbox.ErrInvalid, "", "workspace %s is %s: only one that runs can be suspended",
+			return sandbox.Errorf(sandbox.ErrInvalid, "", "workspace %s is %s: only a running one can be suspended",
 				whole, w.Status)
 		}
 		info, err := e.Pause(ctx, r.Sandbox, sandbox.PauseOptions{})
@@ -209,7 +209,7 @@ func (b *Book) claim(whole, owner string) error {
 		return sandbox.Errorf(sandbox.ErrConflict, "",
 			"the tenant has %d workspaces, and cannot have more now: delete some", b.heldLocked(owner))
 	case len(b.all)+len(b.busy) >= maxNames:
-		return sandbox.Errorf(sandbox.ErrConflict, "", "there are %d workspaces, and more cannot be", maxNames)
+		return sandbox.Errorf(sandbox.ErrConflict, "", "the limit of %d workspaces is reached", maxNames)
 	}
 	b.busy[whole] = true
 	return nil

@@ -107,22 +107,22 @@ func TestWhatIsShortIsSaid(t *testing.T) {
 		says   string
 	}{
 		"memory at once": {func(w *world) { w.host.has.MemoryAvailable = 256<<20 + 79<<20 },
-			"not enough memory: 80 MiB are needed for 10 VMs of 8 MiB each, 79 MiB are left beside a reserve of 256 MiB"},
-		"less than the reserve": {func(w *world) { w.host.has.MemoryAvailable = 1 << 20 }, "0 MiB are left"},
+			"not enough memory: 80 MiB needed for 10 VMs of 8 MiB each, 79 MiB available without the reserve of 256 MiB"},
+		"less than the reserve": {func(w *world) { w.host.has.MemoryAvailable = 1 << 20 }, "0 MiB available"},
 		"promised memory": {func(w *world) { w.running.Memory = 511 * gib },
 			"1280 MiB more for 10 VMs of 128 MiB each, 523264 MiB are promised already, and the bound is 524288 MiB: 32 times " +
 				"the host's 16384 MiB"},
 		"the store": {func(w *world) { w.host.has.DiskFree = 256<<20 + 2559<<10 },
-			"2560 KiB are needed for 10 VMs, 258 MiB are free, of which 256 MiB stay in reserve"},
+			"2560 KiB needed for 10 VMs, 258 MiB free including the reserve of 256 MiB"},
 		"promised disk": {func(w *world) { w.bounds.diskOvercommit = 0.5 },
 			"40960 MiB more for 10 VMs of 4096 MiB each, 0 MiB are promised already, and the bound is 25600 MiB: 0.5 times " +
 				"the store's 51200 MiB"},
 		"descriptors": {func(w *world) { w.host.has.Files = w.host.has.MaxFiles - spareFiles - 39 },
-			"40 are needed for 10 VMs, 39 of 131072 are left (the daemon's limit of open files)"},
+			"40 needed for 10 VMs, 39 of 131072 available (the daemon's limit of open files)"},
 		"threads": {func(w *world) { w.host.has.Threads = w.host.has.MaxThreads - spareThreads - 129 },
-			"130 are needed for 10 VMs, 129 of 32768 are left (kernel.pid_max, kernel.threads-max)"},
+			"130 needed for 10 VMs, 129 of 32768 available (kernel.pid_max, kernel.threads-max)"},
 		"threads of a group": {func(w *world) { w.host.has.GroupThreads, w.host.has.MaxGroupThreads = 388, 1000 },
-			"100 of 1000 are left (pids.max of the cgroup around it: TasksMax)"},
+			"100 of 1000 available (pids.max of the cgroup around it: TasksMax)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(sixteen(), nil)

@@ -59,7 +59,7 @@ func (s state) memory(r request, need Need) error {
 		return nil
 	}
 	return sandbox.Errorf(sandbox.ErrNoMemory, sandbox.ReasonHostMemory,
-		"not enough memory: %s are needed%s, %s are left beside a reserve of %s",
+		"not enough memory: %s needed%s, %s available without the reserve of %s",
 		mib(need.Memory), r.forVMs(mib(r.each.Memory)), mib(left), mib(s.bounds.memoryReserve))
 }
 
@@ -88,7 +88,7 @@ func (s state) disk(r request, need Need) error {
 		return nil
 	}
 	return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonStoreFull,
-		"no space left in the store: %d KiB are needed%s, %s are free, of which %s stay in reserve",
+		"no space left in the store: %d KiB needed%s, %s free including the reserve of %s",
 		need.Disk>>10, r.forVMs(""), mib(s.facts.DiskFree-s.pending.Disk), mib(s.bounds.diskReserve))
 }
 
@@ -116,7 +116,7 @@ func (s state) files(r request, need Need) error {
 		return nil
 	}
 	return sandbox.Errorf(sandbox.ErrNoResources, sandbox.ReasonHostDescriptors,
-		"not enough descriptors: %d are needed%s, %d of %d are left (the daemon's limit of open files)",
+		"not enough descriptors: %d needed%s, %d of %d available (the daemon's limit of open files)",
 		need.Files, r.forVMs(""), max(0, left), s.facts.MaxFiles)
 }
 
@@ -137,7 +137,7 @@ func (s state) threads(r request, need Need) error {
 		return nil
 	}
 	return sandbox.Errorf(sandbox.ErrNoResources, sandbox.ReasonHostThreads,
-		"not enough threads: %d are needed%s, %d of %d are left (%s)", need.Threads, r.forVMs(""), max(0, left), of, setting)
+		"not enough threads: %d needed%s, %d of %d available (%s)", need.Threads, r.forVMs(""), max(0, left), of, setting)
 }
 
 // overcommit returns a limit. 0 means no limit.

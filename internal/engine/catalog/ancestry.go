@@ -47,7 +47,7 @@ func (c *Catalog) CheckRollback(of Origin, tag string) error {
 	left, reason := "no snapshot of its ancestry is left", sandbox.ReasonAncestryGone
 	some := atMost(20, tags)
 	if len(tags) > 0 {
-		left, reason = "these would do: "+some, sandbox.ReasonNotInAncestry
+		left, reason = "valid snapshots: "+some, sandbox.ReasonNotInAncestry
 	}
 	i := slices.IndexFunc(entries, func(en snapshot.Entry) bool { return en.Tag == tag })
 	switch {
@@ -58,7 +58,7 @@ func (c *Catalog) CheckRollback(of Origin, tag string) error {
 		return sandbox.StoreError(entries[i].Err)
 	}
 	return sandbox.Detailed(sandbox.Errorf(sandbox.ErrConflict, reason,
-		"sandbox %s did not come from snapshot %s, and that was not branched from it; %s", of.Sandbox, tag, left),
+		"sandbox %s does not descend from snapshot %s, and the snapshot was not branched from it; %s", of.Sandbox, tag, left),
 		"tags", some)
 }
 

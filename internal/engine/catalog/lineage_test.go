@@ -46,9 +46,9 @@ func TestAncestry(t *testing.T) {
 	at("own root")
 	b.reopen()
 	at("own root")
-	wantError(t, b.CheckRollback(origin(b3), "b2"), sandbox.ErrNotFound, "these would do: own, root")
+	wantError(t, b.CheckRollback(origin(b3), "b2"), sandbox.ErrNotFound, "valid snapshots: own, root")
 	err := b.CheckRollback(origin(b3), "other")
-	wantError(t, err, sandbox.ErrConflict, "sandbox sb-1 did not come from snapshot other")
+	wantError(t, err, sandbox.ErrConflict, "sandbox sb-1 does not descend from snapshot other")
 	if err := b.CheckRollback(origin(b3), "root"); err != nil {
 		t.Error(err)
 	}

@@ -60,7 +60,7 @@ func (s *scrubber) scrub(ctx context.Context, id layer.ID) {
 		s.log.Warn("scrub a layer", "layer", id, "err", err)
 		sched.Sleep(ctx, time.Second)
 	case found.Damage != "":
-		s.log.Error("a layer is damaged; snapshots that need it are not forked any more",
+		s.log.Error("a layer is damaged; its snapshots are disabled",
 			"layer", id, "damage", found.Damage)
 	}
 }

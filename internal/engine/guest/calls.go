@@ -105,12 +105,13 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 		&agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)}, req.Keep)
 	switch {
 	case errors.Is(err, agentclient.ErrNoRoom):
-		return r, sandbox.Errorf(sandbox.ErrBusy, "", "eval in sandbox %s: the code has run, and its answer is larger than "+
-			"the daemon's memory for the tenant's requests: read answers that are open, or print less", id)
+		return r, sandbox.Errorf(sandbox.ErrBusy, "",
+			"eval in sandbox %s: the code has run, but its response exceeds the daemon's memory for the "+
+				"tenant's requests: read open responses, or print less", id)
 	case err != nil:
 		return r, Error(ctx, m, id, err)
 	case a.GetTimedOut():
-		return r, sandbox.Errorf(sandbox.ErrTimeout, sandbox.ReasonEvalTimeout, "eval in sandbox %s did not end within %s",
+		return r, sandbox.Errorf(sandbox.ErrTimeout, sandbox.ReasonEvalTimeout, "eval in sandbox %s timed out after %s",
 			id, req.Timeout)
 	}
 	r = sandbox.EvalResult{

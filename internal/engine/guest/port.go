@@ -37,8 +37,8 @@ func (c *Calls) dialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	id = sandbox.CanonicalID(id)
 	conn, err := client.DialVsock(ctx, m.Proc.VsockPath(), agentproto.DialPort)
 	if errors.Is(err, client.ErrGuestRefused) && ctx.Err() == nil && c.answers(ctx, m) {
-		return nil, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonAgentOld, "sandbox %s was made by an older "+
-			"forkd, whose agent does not connect to ports: make its snapshot again", id)
+		return nil, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonAgentOld,
+			"sandbox %s has an agent of an older forkd without port connections: rebuild its snapshot", id)
 	}
 	if err != nil {
 		return nil, Error(ctx, m, id, err)
@@ -69,7 +69,7 @@ func portError(id string, port uint16, code dialwire.Code) (err error) {
 	switch code {
 	case dialwire.Refused:
 		err = sandbox.Errorf(sandbox.ErrPortClosed, sandbox.ReasonPortRefused,
-			"nothing listens on port %d in sandbox %s", port, id)
+			"no server listens on port %d in sandbox %s", port, id)
 	case dialwire.Timeout:
 		err = sandbox.Errorf(sandbox.ErrTimeout, sandbox.ReasonPortTimeout,
 			"port %d in sandbox %s did not accept a connection in time", port, id)

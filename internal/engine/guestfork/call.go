@@ -72,7 +72,7 @@ func (c *call) read(r *bufio.Reader) *forkwire.Error {
 	}
 	if c.req.Op == forkwire.OpExit && c.b.Info().Kin.Parent == "" {
 		return forkwire.Errorf(forkwire.NotAChild,
-			"this sandbox was not made by a fork in a guest: nobody waits for it, and it is not ended")
+			"this sandbox was not made by a fork in a guest: it has no waiting parent, and keeps running")
 	}
 	leave, told := c.line.reserveResult(c.req)
 	if told != nil {

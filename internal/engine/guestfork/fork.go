@@ -138,7 +138,7 @@ func noneMade(res sandbox.ForkResult) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("none of %d children could be made: %w", len(res.Children), res.Children[0].Err)
+	return fmt.Errorf("all %d children failed: %w", len(res.Children), res.Children[0].Err)
 }
 
 func childrenOf(res sandbox.ForkResult) []forkwire.Child {

@@ -8,7 +8,7 @@ import (
 // reservation is space in a tree for children being made.
 type reservation struct {
 	root string
-	sandbox.Census
+	sandbox.TreeUsage
 }
 
 // check returns an error if the tree has no space for the children.
@@ -31,7 +31,7 @@ func (g *guestForkOp) checkLocked(layers treeLayers) error {
 	if err := g.f.cfg.Limits.Check(g.info.Kin, now, g.req.N, g.info.Shape.MemoryMiB); err != nil {
 		return err
 	}
-	committed := sandbox.Committed{Census: now, Forks: g.f.forksLocked(root), LayersMiB: layers.mib}
+	committed := sandbox.Committed{TreeUsage: now, Forks: g.f.forksLocked(root), LayersMiB: layers.mib}
 	if layers.released != g.f.released { // a fork has ended meanwhile; its layer may not have been counted
 		committed.Forks++
 	}
@@ -90,7 +90,7 @@ func (g *guestForkOp) reserve() (release func(), err error) {
 		return nil, err
 	}
 	g.f.room[g.req.Token] = reservation{
-		g.info.Kin.RootOf(g.info.ID), sandbox.Census{Size: g.req.N, MemoryMiB: g.req.N * g.info.Shape.MemoryMiB},
+		g.info.Kin.RootOf(g.info.ID), sandbox.TreeUsage{Size: g.req.N, MemoryMiB: g.req.N * g.info.Shape.MemoryMiB},
 	}
 	return func() {
 		g.f.mu.Lock()
@@ -102,8 +102,8 @@ func (g *guestForkOp) reserve() (release func(), err error) {
 }
 
 // censusLocked counts a tree's running sandboxes and the ones being made.
-func (f *Families) censusLocked(root string) sandbox.Census {
-	var now sandbox.Census
+func (f *Families) censusLocked(root string) sandbox.TreeUsage {
+	var now sandbox.TreeUsage
 	for _, r := range f.room {
 		if r.root == root {
 			now.Size += r.Size

@@ -88,7 +88,7 @@ func (l *Launcher) introduce(ctx context.Context, src *Source, m *VM,
 		ask = m.Agent.IdentityByPort
 	}
 	limit := l.cfg.IdentityTimeout
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no answer to its identity within %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "guest did not confirm its identity after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ctx, calm := m.WhileRoom(ctx, "sandbox "+who.ID)
@@ -134,7 +134,7 @@ func (l *Launcher) openNet(ctx context.Context, m *VM) error {
 	defer lent.Close()
 	limit := l.cfg.IdentityTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		sandbox.Errorf(sandbox.ErrTimeout, "", "its network was not open within %s", limit))
+		sandbox.Errorf(sandbox.ErrTimeout, "", "opening its network timed out after %s", limit))
 	defer cancel()
 	if err := m.Proc.OpenNet(ctx, lent.File); err != nil {
 		return fmt.Errorf("open its network: %w", err)
@@ -150,7 +150,7 @@ func (l *Launcher) trust(ctx context.Context, m *VM, who sandbox.Identity) {
 		return
 	}
 	if err := trust.Install(ctx, m.Agent, m.Lent.CA); err != nil {
-		l.cfg.Log.Warn("a guest does not trust forkd-net: hosts that headers are set on fail in it",
+		l.cfg.Log.Warn("a guest does not trust forkd-net: hosts with header rules fail in it",
 			"sandbox", who.ID, "err", err)
 	}
 }

@@ -183,7 +183,7 @@ func (l *Launcher) Prepare(ctx context.Context, src *Source, m *VM) (err error) 
 
 func (l *Launcher) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := l.cfg.RestoreTimeout
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no answer to its restore within %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "restore timed out after %s", limit)
 	return context.WithTimeoutCause(ctx, limit, late)
 }
 
@@ -233,7 +233,7 @@ func (l *Launcher) Enter(ctx context.Context, m *VM) (at int64, err error) {
 		return 0, err
 	}
 	limit := l.cfg.RestoreTimeout
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "its vCPUs did not run within %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "vCPU start timed out after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	r, err := m.Proc.Resume(ctx)

@@ -101,7 +101,7 @@ func (w *Watch) Look(ctx context.Context) {
 func (w *Watch) look(ctx context.Context) {
 	w.forget()
 	now := w.cfg.Now()
-	for _, i := range w.cfg.Sandboxes.Mortal() {
+	for _, i := range w.cfg.Sandboxes.WithDeadline() {
 		d := dueOf(i, now)
 		if d.why == "" || !w.claim(i.ID, now) {
 			continue
@@ -137,7 +137,7 @@ func dueOf(i sandbox.Info, now time.Time) due {
 	case l.Passed(now) && !(paused && l.AtEnd == sandbox.AtEndPause):
 		return due{why: "its deadline has passed", by: sandbox.ByDeadline}
 	case !paused && l.Idle > 0 && i.Unused >= l.Idle:
-		return due{why: "nobody has used it for " + l.Idle.String(), by: sandbox.ByIdleness, idle: l.Idle}
+		return due{why: "unused for " + l.Idle.String(), by: sandbox.ByIdleness, idle: l.Idle}
 	}
 	return due{}
 }

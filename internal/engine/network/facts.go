@@ -59,7 +59,7 @@ func (w *Wires) Facts(ctx context.Context, name string, most int) []netpolicy.Ex
 	defer cancel()
 	all, err := port.Facts(ctx, name)
 	if err != nil {
-		w.cfg.Log.Warn("names that a guest has resolved: its clones resolve anew", "wire", name, "err", err)
+		w.cfg.Log.Warn("names resolved by a guest: its clones must resolve them again", "wire", name, "err", err)
 		return nil
 	}
 	slices.SortFunc(all, func(a, b netpolicy.Exported) int {

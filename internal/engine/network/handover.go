@@ -33,7 +33,7 @@ func (h handover) takeBack(ctx context.Context) {
 		return
 	}
 	if err := newBinder(h.Wires, port).batch(ctx, []*Wire{h.of}); err != nil {
-		h.cfg.Log.Warn("a sandbox has no network: forkd-net did not take it anew", "sandbox", h.of.sandbox, "err", err)
+		h.cfg.Log.Warn("a sandbox has no network: forkd-net did not rebind it", "sandbox", h.of.sandbox, "err", err)
 	}
 }
 
@@ -48,7 +48,7 @@ func (b binder) forgetTakenBack(wires []*Wire) error {
 			continue
 		}
 		if !w.forget(b.port, x.name) {
-			return fmt.Errorf("bind %s anew: forkd-net did not forget it", x.name)
+			return fmt.Errorf("rebind %s: forkd-net did not forget it", x.name)
 		}
 		w.mu.Lock()
 		x.told = false

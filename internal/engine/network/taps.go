@@ -65,7 +65,7 @@ func (x *Wire) endedLocked() bool {
 func (x *Wire) hasIt() error {
 	if tag, made := strings.CutPrefix(x.sandbox, parentPrefix); made {
 		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetTapBusy,
-			"tap %s: snapshot %s has it, which is being made", x.tap, tag)
+			"tap %s: in use by snapshot %s, which is being made", x.tap, tag)
 	}
 	err := sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetTapBusy, "tap %s: sandbox %s has it", x.tap, x.sandbox)
 	return sandbox.Detailed(err, "sandbox", x.sandbox)
@@ -129,7 +129,7 @@ func (w *Wires) AdoptTap(ctx context.Context, name, of string, vm VM) (given boo
 	w.mu.Unlock()
 	w.watch(x, vm)
 	if !w.AllowsTap(name) {
-		w.cfg.Log.Warn("a sandbox has a tap that is not allowed any more: it keeps it until it ends",
+		w.cfg.Log.Warn("a sandbox has a tap that is no longer allowed; it keeps the tap until it ends",
 			"sandbox", of, "tap", name)
 		return false
 	}

@@ -31,7 +31,7 @@ func (w *Wires) trust(ctx context.Context, x *Wire) {
 	if c.settled() {
 		return
 	}
-	w.cfg.Log.Warn("a guest does not trust forkd-net yet: hosts that headers are set on fail in it",
+	w.cfg.Log.Warn("a guest does not trust forkd-net yet: hosts with header rules fail in it",
 		"sandbox", x.sandbox, "err", err)
 	w.watchers.Go(c.keepInstalling)
 }

@@ -192,7 +192,7 @@ func (w *Wires) give(ctx context.Context, x *Wire) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := vm.SetNet(ctx, e.f); err != nil {
-		w.cfg.Log.Warn("give a VM its wire: its network is off until forkd-net starts anew", "wire", x.name, "err", err)
+		w.cfg.Log.Warn("give a VM its wire: its network is off until forkd-net restarts", "wire", x.name, "err", err)
 	}
 }
 

@@ -83,7 +83,7 @@ func (w *Wires) await(ctx context.Context) sandbox.NetPort {
 // Off returns the reason why sandboxes have no network. It is empty if they can have one.
 func (w *Wires) Off() string {
 	if w.cfg.Connect == nil {
-		return "this daemon has no forkd-net: nothing is reachable from sandboxes"
+		return "this daemon has no forkd-net: sandboxes have no network"
 	}
 	return ""
 }

@@ -140,7 +140,7 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	}
 	limit := w.e.cfg.BranchTimeout // a VMM that does not answer must not keep the slot
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		sandbox.Errorf(sandbox.ErrTimeout, "", "the sandbox could not be branched within %s", limit))
+		sandbox.Errorf(sandbox.ErrTimeout, "", "the branch timed out after %s", limit))
 	defer cancel()
 	if err := w.slot(ctx); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	}
 	w.undo.Push(w.removeOrphans)
 	if w.src, err = w.e.openBase(ctx, w.b.Info()); err != nil {
-		return fmt.Errorf("branch %s: the snapshot that it was forked from: %w", w.req.SandboxID, err)
+		return fmt.Errorf("branch %s: its parent snapshot: %w", w.req.SandboxID, err)
 	}
 	w.undo.Push(w.src.Close)
 	if err := w.admitBuffer(); err != nil {
@@ -294,7 +294,7 @@ func (w *branchOp) writeLimit(ctx context.Context) (context.Context, context.Can
 		limit += 2 * (w.e.cfg.RestoreTimeout + w.e.cfg.IdentityTimeout)
 	}
 	return context.WithTimeoutCause(ctx, limit,
-		sandbox.Errorf(sandbox.ErrTimeout, "", "the capture was not written within %s", limit))
+		sandbox.Errorf(sandbox.ErrTimeout, "", "writing the capture timed out after %s", limit))
 }
 
 // write writes and commits the snapshot.
@@ -419,7 +419,7 @@ func (w *branchOp) explain(ctx context.Context, err error) error {
 	case errors.Is(err, vmm.ErrGone), errors.Is(err, vmproc.ErrNoVM):
 		return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
 	case w.m != nil && !w.m.Alive(): // its files went with it
-		return sandbox.Errorf(sandbox.ErrGuestGone, "", "the sandbox has ended meanwhile: %w", err)
+		return sandbox.Errorf(sandbox.ErrGuestGone, "", "the sandbox ended during the branch: %w", err)
 	}
 	return sandbox.StoreError(err)
 }

@@ -13,7 +13,7 @@ func (w *branchOp) admitBuffer() error {
 	}
 	release, err := w.e.admission.Memory(vmm.PauseBuffer(w.src.Shape().MemoryBytes()))
 	if err != nil {
-		return fmt.Errorf("branch %s: memory for what is copied while it is paused: %w", w.req.SandboxID, err)
+		return fmt.Errorf("branch %s: memory for the pages copied during the pause: %w", w.req.SandboxID, err)
 	}
 	w.undo.Push(release)
 	return nil

@@ -26,10 +26,10 @@ import (
 func (p *pauseOp) openBoot(ctx context.Context) (err error) {
 	from := p.src.Files.Manifest
 	if len(p.m.Disks.List()) == 0 {
-		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID, "its image has no disk that it could write to")
+		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID, "its image has no writable disk")
 	}
 	if from.Image == nil {
-		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID, "it comes from a bare kernel, of which nothing is kept")
+		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID, "it was booted from a kernel file, which is not stored")
 	}
 	image, err := p.e.cfg.Images.Image(ctx, from.Image.Name)
 	if errors.Is(err, sandbox.ErrNotFound) || err == nil && image.Digest != from.Image.Digest {
@@ -74,7 +74,7 @@ func (p *pauseOp) standCold(ctx context.Context) error {
 	p.trace.mark("write")
 	failpoint.Here(failpoint.PauseKept)
 	if err := p.b.KeepBoot(ctx, p.boot); err != nil {
-		return fmt.Errorf("keep what it boots from: %w", err)
+		return fmt.Errorf("keep its kernel and image: %w", err)
 	}
 	p.undo.Push(p.b.DropBoot)
 	if err := p.b.Pause(p.m, sandboxes.PausedIn{Disks: disks, Suspend: p.suspend}); err != nil {
@@ -95,7 +95,7 @@ const (
 // flush makes the guest write back its dirty files.
 func (p *pauseOp) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, flushTimeout,
-		sandbox.Errorf(sandbox.ErrTimeout, "", "the guest did not write its files back within %s", flushTimeout))
+		sandbox.Errorf(sandbox.ErrTimeout, "", "syncing the guest's file systems timed out after %s", flushTimeout))
 	defer cancel()
 	ctx, calm := p.m.WhileRoom(ctx, "sandbox "+p.req.SandboxID)
 	defer calm()
@@ -107,7 +107,7 @@ func (p *pauseOp) flush(ctx context.Context) error {
 // only at such a moment. The preceding flush keeps it short.
 func (p *pauseOp) freeze(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout,
-		sandbox.Errorf(sandbox.ErrTimeout, "", "the guest did not hold its disk still within %s", freezeTimeout))
+		sandbox.Errorf(sandbox.ErrTimeout, "", "freezing the guest's file system timed out after %s", freezeTimeout))
 	defer cancel()
 	steps, err := p.quiesce(ctx, &agentv1.QuiesceRequest{SyncOnly: true, Freeze: true})
 	if err != nil {

@@ -32,7 +32,7 @@ func (r *resumeOp) boot(ctx context.Context) error {
 	}
 	limit := r.e.cfg.BootWait
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		sandbox.Errorf(sandbox.ErrTimeout, "", "no ready signal within %s", limit))
+		sandbox.Errorf(sandbox.ErrTimeout, "", "no ready signal after %s", limit))
 	defer cancel()
 	ready := newReadySignal()
 	defer ready.close()
@@ -41,7 +41,7 @@ func (r *resumeOp) boot(ctx context.Context) error {
 		return err
 	}
 	if err := r.bootIn(ctx, m, ready); err != nil {
-		r.e.cfg.Logger.Warn("a sandbox that was paused without its memory did not boot", "sandbox", r.was.ID, "err", err,
+		r.e.cfg.Logger.Warn("a sandbox paused without memory did not boot", "sandbox", r.was.ID, "err", err,
 			"console", vmproc.LastWords(filepath.Join(m.Dir, client.ConsoleLog)))
 		m.Discard()
 		return err
@@ -81,7 +81,7 @@ func (r *resumeOp) start(ctx context.Context, m *vmproc.VM, genID [16]byte) erro
 	c := vmm.BootConfig{Cmdline: r.f.src.Files.Manifest.Cmdline, CID: m.CID, GenID: genID}
 	files, err := r.b.OpenBoot()
 	if err != nil {
-		return sandbox.Errorf(sandbox.ErrNotRestorable, "", "what it boots from: %w", err)
+		return sandbox.Errorf(sandbox.ErrNotRestorable, "", "its kernel and image: %w", err)
 	}
 	defer files.Close()
 	c.Initrd = files.Initrd

@@ -168,7 +168,7 @@ func (c *createOp) bootOnce(ctx context.Context, u *undo.Stack) (int64, error) {
 	if limit <= 0 {
 		limit = c.e.cfg.BootWait
 	}
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no ready signal within %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no ready signal after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ready := newReadySignal()
@@ -211,7 +211,7 @@ func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	if c.src.image.Ready != nil {
 		limit += c.src.image.Ready.Timeout
 	}
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "the warm-up did not end within %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "the warm-up timed out after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ctx, calm := c.m.WhileRoom(ctx, "the guest")
@@ -281,7 +281,7 @@ func endedOrLate(ctx context.Context, err, late error) error {
 // quiesce brings the guest to rest and closes all connections into it.
 func (c *createOp) quiesce(ctx context.Context, _ *undo.Stack) (int64, error) {
 	const limit = time.Minute
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "the guest is not quiet within %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "quiesce timed out after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ctx, calm := c.m.WhileRoom(ctx, "the guest")

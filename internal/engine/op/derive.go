@@ -157,7 +157,7 @@ func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 	case err != nil:
 		return 0, guest.Error(ctx, d.m, d.id, err)
 	case r.TimedOut:
-		return 0, sandbox.Errorf(sandbox.ErrTimeout, sandbox.ReasonProgramTimeout, "%s did not end within %s%s",
+		return 0, sandbox.Errorf(sandbox.ErrTimeout, sandbox.ReasonProgramTimeout, "%s timed out after %s%s",
 			sandbox.Clip(d.req.Exec[0]), limit, said.text())
 	case r.ExitCode != 0:
 		return 0, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonProgramFailed, "%s: %s%s",

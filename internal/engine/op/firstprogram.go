@@ -59,7 +59,7 @@ func (c recorder) useFirst(ctx context.Context, m *launch.VM, command string) er
 	case err != nil:
 		return fmt.Errorf("first_use: %w", err)
 	case r.TimedOut:
-		return fmt.Errorf("first_use did not end within %s", firstUseLimit)
+		return fmt.Errorf("first_use timed out after %s", firstUseLimit)
 	case r.ExitCode != 0:
 		return fmt.Errorf("first_use: %s: %s%s", r.Status, guesttext.Tail(r.Stdout), guesttext.Tail(r.Stderr))
 	}

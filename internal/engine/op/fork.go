@@ -330,7 +330,7 @@ func (o *Ops) openBase(ctx context.Context, info sandbox.Info) (*launch.Source, 
 		if err == nil {
 			src.Close()
 			err = sandbox.Errorf(sandbox.ErrConflict, "",
-				"snapshot %s is another one by now, and nothing of the one that was is left", tag)
+				"snapshot %s was replaced, and the version this sandbox was forked from is gone", tag)
 		}
 		if !o.catalog.AwaitRetired(ctx, tag, hash) {
 			return nil, err

@@ -37,12 +37,12 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 func (f *forkOp) bindTap() (err error) {
 	switch {
 	case f.req.N != 1:
-		return badTap(f.req.Tap, fmt.Sprintf("one sandbox can have it, and %d were asked for", f.req.N))
+		return badTap(f.req.Tap, fmt.Sprintf("it serves one sandbox, but the request has %d", f.req.N))
 	case f.req.Network != nil:
 		return badTap(f.req.Tap, policyBeside)
 	case f.req.Limits.NetMiB != 0 || f.req.Limits.Tree.NetMiB != 0:
 		return sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonLimitUnsupported,
-			"tap %s: forkd does not see what passes it, so it cannot keep a network limit: set one on the tap, with tc",
+			"tap %s: forkd cannot limit its traffic: set a limit on the tap with tc",
 			sandbox.Clip(f.req.Tap))
 	}
 	f.network = sandbox.Network{Tap: f.req.Tap, Asked: nothing, Effective: nothing}
@@ -53,7 +53,7 @@ func (f *forkOp) bindTap() (err error) {
 // nothing is a policy that denies everything.
 var nothing = netpolicy.Spec{Default: netpolicy.Deny}
 
-const policyBeside = "a policy does not go with a tap, whose network is the operator's"
+const policyBeside = "a tap takes no policy, because its network is the operator's"
 
 func badTap(name, why string) error {
 	return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: %s", sandbox.Clip(name), why)

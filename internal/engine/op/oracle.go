@@ -61,9 +61,9 @@ func (o *Ops) checkImage(d *catalog.Draft, want func(*launch.Source) (pagedigest
 	if err != nil {
 		o.cfg.Logger.Error(sandbox.OracleMismatch, "tag", tag, "err", err)
 		if err := d.Withdraw(); err != nil {
-			o.cfg.Logger.Error("delete a snapshot that is not what its source was", "tag", tag, "err", err)
+			o.cfg.Logger.Error("delete a snapshot that differs from its source", "tag", tag, "err", err)
 		}
-		return fmt.Errorf("%s: snapshot %s is not what its source was: %w", sandbox.OracleMismatch, tag, err)
+		return fmt.Errorf("%s: snapshot %s differs from its source: %w", sandbox.OracleMismatch, tag, err)
 	}
 	o.cfg.Logger.Info(sandbox.OracleChecked, "n", o.tally.checked.Add(1), "tag", tag, "pages", pages,
 		"took", o.cfg.Now().Sub(start))

@@ -116,7 +116,7 @@ func (p *pauseOp) run(ctx context.Context, opt sandbox.PauseOptions) error {
 		stand = p.standCold
 	}
 	if err := stand(ctx); err != nil {
-		p.goOn()
+		p.resumeGuest()
 		err = fmt.Errorf("pause %s: %w", p.req.SandboxID, p.explain(ctx, err))
 		p.leavePauseReceipt(err)
 		return err
@@ -167,13 +167,13 @@ func (p *pauseOp) settlePause() error {
 	return err
 }
 
-// goOn resumes the guest after a failed pause. The guest may still be running: the capture of a
+// resumeGuest resumes the guest after a failed pause. The guest may still be running: the capture of a
 // cancelled pause may still be in progress.
-func (p *pauseOp) goOn() {
+func (p *pauseOp) resumeGuest() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.e.root), p.e.cfg.BranchTimeout)
 	defer cancel()
 	if _, err := p.m.Proc.Resume(ctx); err != nil && p.m.Alive() {
-		p.e.cfg.Logger.Error("a sandbox does not go on after a pause that failed", "sandbox", p.req.SandboxID, "err", err)
+		p.e.cfg.Logger.Error("a sandbox does not resume after a failed pause", "sandbox", p.req.SandboxID, "err", err)
 	}
 	if p.cold && p.m.Alive() {
 		p.thaw(ctx)
@@ -195,7 +195,7 @@ func dropPause(o *Ops, was sandbox.Info) {
 		return // it is gone, or was replaced
 	}
 	if err := o.catalog.Delete(was.PausedIn, sandbox.DeleteOptions{Force: true}); err != nil {
-		o.cfg.Logger.Warn("delete the snapshot that a sandbox was paused in", "sandbox", was.ID, "tag", was.PausedIn,
+		o.cfg.Logger.Warn("delete the snapshot of a paused sandbox", "sandbox", was.ID, "tag", was.PausedIn,
 			"err", err)
 	}
 }

@@ -60,7 +60,7 @@ func (o *Ops) putReceipt(r receipt.Receipt, fill func(*receipt.Receipt)) {
 func (o *Ops) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
 	list, err := o.receipts.List(f)
 	if err != nil {
-		o.cfg.Logger.Warn("receipts that cannot be read", "err", err)
+		o.cfg.Logger.Warn("unreadable receipts", "err", err)
 	}
 	if list == nil && err != nil {
 		return nil, fmt.Errorf("list receipts: %w", err)

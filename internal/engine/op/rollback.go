@@ -144,7 +144,7 @@ func originOf(i sandbox.Info) catalog.Origin {
 func (r *rollbackOp) stands(ctx context.Context) error {
 	limit := r.e.cfg.RestoreTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		sandbox.Errorf(sandbox.ErrTimeout, "", "the new VM did not answer within %s", limit))
+		sandbox.Errorf(sandbox.ErrTimeout, "", "the new VM timed out after %s", limit))
 	defer cancel()
 	st, err := r.next.m.Proc.Status(ctx)
 	if err == nil && st.State == vmm.StateStalled {

@@ -50,6 +50,6 @@ func (r *rollbackOp) endOldVM(ctx context.Context) {
 // settleNetwork applies a change of the policy made while the new VM was being created.
 func (r *rollbackOp) settleNetwork(ctx context.Context) {
 	if err := r.e.wires.Settle(ctx, r.b.Info().Network); err != nil {
-		r.e.cfg.Logger.Warn("a policy that changed meanwhile", "sandbox", r.b.ID(), "err", err)
+		r.e.cfg.Logger.Warn("a policy that changed during the rollback", "sandbox", r.b.ID(), "err", err)
 	}
 }

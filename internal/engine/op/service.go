@@ -153,7 +153,7 @@ func (c *createOp) runWarm(ctx context.Context, n int, language string, args []s
 	case err != nil:
 		return err
 	case r.TimedOut:
-		return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s of step %d did not end within %s%s",
+		return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s of step %d timed out after %s%s",
 			language, n, limit, said.text())
 	case r.ExitCode != 0:
 		return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s of step %d: %s%s",

@@ -43,7 +43,7 @@ func (o *Ops) DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandb
 		limit = guestdiff.DefaultLimit
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, diffTimeout,
-		sandbox.Errorf(sandbox.ErrTimeout, "", "not compared within %s", diffTimeout))
+		sandbox.Errorf(sandbox.ErrTimeout, "", "comparison timed out after %s", diffTimeout))
 	defer cancel()
 	alike, err := o.sameImage(ctx, before, after)
 	if err != nil {
@@ -166,7 +166,7 @@ func (w *probe) ask(ctx context.Context, agent *agentclient.Client) error {
 		case connect.CodeOf(err) != connect.CodeUnavailable, !w.m.Alive():
 			return err
 		case time.Now().After(late):
-			return sandbox.Errorf(sandbox.ErrTimeout, "", "no answer of a child of %s within %s", w.tag, limit)
+			return sandbox.Errorf(sandbox.ErrTimeout, "", "a child of %s timed out after %s", w.tag, limit)
 		}
 		sched.Sleep(ctx, wait)
 	}
@@ -180,7 +180,7 @@ func (w *probe) Next() (*agentv1.InventoryPart, error) {
 	}
 	if err := w.stream.Err(); err != nil {
 		return nil, sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonChildBrokeOff,
-			"a child of %s broke off: %w", w.tag, err)
+			"a child of %s closed the connection: %w", w.tag, err)
 	}
 	return nil, io.EOF
 }
@@ -195,8 +195,8 @@ func (w *probe) explain(ctx context.Context, err error) error {
 	case context.Cause(ctx) != nil:
 		return sandbox.Ended(ctx, err)
 	case errors.Is(err, guestdiff.ErrNoRoom):
-		return sandbox.Errorf(sandbox.ErrBusy, "", "the differences need more of the daemon's memory than a request "+
-			"can have now: ask for shorter lists, or read answers that are open")
+		return sandbox.Errorf(sandbox.ErrBusy, "",
+			"the differences exceed the daemon's memory for requests: lower the limit, or read open responses")
 	case errors.Is(err, guestdiff.ErrGuest):
 		return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
 	case errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented:
@@ -219,5 +219,5 @@ const deadlineSkew = time.Second
 
 func (w *probe) agentOld() error {
 	return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonAgentOld,
-		"the agent in snapshot %s is older and cannot tell what is in it", w.tag)
+		"the agent in snapshot %s is too old to list its content", w.tag)
 }

@@ -68,7 +68,7 @@ func (c recorder) recordChild(ctx context.Context, ready bool,
 	first firstRequest) (r vmm.WorkingSetResult, err error) {
 	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		sandbox.Errorf(sandbox.ErrTimeout, "", "the working set was not recorded within %s", limit))
+		sandbox.Errorf(sandbox.ErrTimeout, "", "recording the working set timed out after %s", limit))
 	defer cancel()
 	var u undo.Stack
 	defer u.Run()
@@ -85,7 +85,7 @@ func (c recorder) recordChild(ctx context.Context, ready bool,
 		}
 	}
 	if err := first.ask(ctx, m); err != nil {
-		c.e.cfg.Logger.Warn("record what a first request touches; that of each child will take somewhat longer",
+		c.e.cfg.Logger.Warn("record the working set of a first request; each child's first request takes longer",
 			"tag", c.draft.Tag(), "set", first.file, "err", err)
 		return r, nil
 	}

@@ -114,7 +114,7 @@ func (p *Policies) SetNetwork(ctx context.Context, id string, req sandbox.Networ
 	}
 	if tap := s.Info().Network.Tap; tap != "" {
 		return sandbox.Network{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetTap,
-			"sandbox %s has tap %s: what is reachable there is the operator's to say", id, tap)
+			"sandbox %s has tap %s: the operator controls its network", id, tap)
 	}
 	asked, err := restore(req.Policy, s.Info().Network.Asked)
 	if err != nil {
@@ -193,7 +193,7 @@ func restore(s, known netpolicy.Spec) (netpolicy.Spec, error) {
 			was, is := values[[2]string{h.Host, name}]
 			if v == Hidden && !is {
 				return s, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetSecret,
-					"headers of %s: the value of %s is hidden, and there was none before", h.Host, name)
+					"headers of %s: the value of %s is masked, and the current policy has no value for it", h.Host, name)
 			}
 			if v == Hidden {
 				all[name] = was

@@ -95,7 +95,7 @@ func (p *Pools) prepare(ctx context.Context, s *shell) (_ *launch.Source, err er
 		}
 	}
 	if KeyOf(src) != s.key {
-		err = sandbox.Errorf(sandbox.ErrConflict, "", "snapshot %s is another one by now", s.key.Tag)
+		err = sandbox.Errorf(sandbox.ErrConflict, "", "snapshot %s was replaced", s.key.Tag)
 	} else {
 		err = p.cfg.Launcher.Prepare(ctx, src, s.VM)
 	}

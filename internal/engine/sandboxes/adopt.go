@@ -68,7 +68,7 @@ func (t *Table) adoptDir(ctx context.Context, dir string) {
 	if rec.Info.Status == sandbox.StatusRunning {
 		err := t.adoptVM(ctx, s, left)
 		if err == nil && rec.Pausing {
-			err = t.goOn(ctx, s)
+			err = t.resumeInterrupted(ctx, s)
 		}
 		if err != nil {
 			t.failAdopted(s, left, err)
@@ -84,7 +84,7 @@ func (t *Table) adoptDir(ctx context.Context, dir string) {
 // closedPorts logs that an adopted sandbox has become private because its record did not mark it as
 // public.
 func closedPorts(t *Table, id string, err error) {
-	t.cfg.Log.Warn("the ports of a sandbox are private now: its record does not say that they are public",
+	t.cfg.Log.Warn("a sandbox's record does not mark its ports as public: they are private now",
 		"sandbox", id)
 	if err != nil {
 		t.cfg.Log.Error("write the token of a sandbox's ports: the next daemon makes another", "sandbox", id, "err", err)

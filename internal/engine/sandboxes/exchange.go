@@ -74,7 +74,7 @@ func (s *Sandbox) exchanged(x Exchange) (Record, error) {
 		return Record{}, ErrKilled
 	case s.vm != x.Old || !s.moveLocked(exchange):
 		return Record{}, sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxFailed,
-			"the sandbox has failed meanwhile: %s", s.info.Reason)
+			"the sandbox failed during the request: %s", s.info.Reason)
 	}
 	rec := s.recordLocked()
 	rec.Disks = x.New.Disks.List()

@@ -37,7 +37,7 @@ func (t *Table) failedAt(i sandbox.Info) time.Time {
 		return t.cfg.Now()
 	}
 	t.mu.Lock()
-	at := s.fewLocked().endedByBoot
+	at := s.rareLocked().endedByBoot
 	t.mu.Unlock()
 	if !at.IsZero() {
 		return at

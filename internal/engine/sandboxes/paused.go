@@ -107,7 +107,7 @@ func (d PausedDir) forget(id string, log *slog.Logger) error {
 	}
 	d.dropBoot(id)
 	if err := durable.SyncDir(string(d)); err != nil {
-		log.Error("remove the record of a paused sandbox: it may come back with the host's next boot", "sandbox", id,
+		log.Error("remove the record of a paused sandbox: it may reappear after the host's next boot", "sandbox", id,
 			"err", err)
 	}
 	return nil
@@ -178,9 +178,9 @@ func (rec pausedRecord) check(id string) error {
 	case rec.Version != pausedVersion && rec.Version != coldVersion:
 		return fmt.Errorf("its version is %d, want %d or %d", rec.Version, pausedVersion, coldVersion)
 	case i.ID != id || i.Status != sandbox.StatusPaused || i.PID != 0 || i.PausedIn == "" && !i.Cold:
-		return errors.New("it is not of a paused sandbox of that name")
+		return errors.New("it belongs to another sandbox")
 	case i.Cold != (rec.Version == coldVersion) || i.Cold != (len(rec.Disks) > 0):
-		return errors.New("it does not say of which disk the sandbox is to boot")
+		return errors.New("it lacks the disk to boot from")
 	}
 	for _, d := range rec.Disks {
 		if len(d.Backing) == 0 || len(d.Frozen) > 0 || d.Overlay != "" || d.Next != "" {
@@ -205,16 +205,16 @@ func (t *Table) isUnread(id string) bool {
 	return t.unread[id]
 }
 
-// goOnTimeout bounds resuming a guest after an interrupted pause. Its VMM may be in the middle of a
+// resumeTimeout bounds resuming a guest after an interrupted pause. Its VMM may be in the middle of a
 // capture.
-const goOnTimeout = 2 * time.Minute
+const resumeTimeout = 2 * time.Minute
 
-// goOn resumes the guest of an adopted sandbox after an interrupted pause.
-func (t *Table) goOn(ctx context.Context, s *Sandbox) error {
-	ctx, cancel := context.WithTimeout(ctx, goOnTimeout)
+// resumeInterrupted resumes the guest of an adopted sandbox after an interrupted pause.
+func (t *Table) resumeInterrupted(ctx context.Context, s *Sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, resumeTimeout)
 	defer cancel()
 	if _, err := s.vm.Proc.Resume(ctx); err != nil {
-		return fmt.Errorf("go on after a pause that was cut short: %w", err)
+		return fmt.Errorf("resume after an interrupted pause: %w", err)
 	}
 	return s.Save()
 }
@@ -268,7 +268,7 @@ func (s *Sandbox) BeginPause(vm *vmproc.VM, idleFor time.Duration) (done func(),
 }
 
 func failedMeanwhile(i sandbox.Info) error {
-	return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxFailed, "the sandbox has failed meanwhile: %s",
+	return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxFailed, "the sandbox failed during the request: %s",
 		i.Reason)
 }
 
@@ -330,8 +330,8 @@ func (s *Sandbox) Pause(vm *vmproc.VM, in PausedIn) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.info, s.vm, s.disks, s.dir = info, nil, disks, ""
-	if s.few != nil { // it was paused after all
-		s.few.unpaused = ""
+	if s.rare != nil { // it was paused after all
+		s.rare.pauseErr = ""
 	}
 	s.moveLocked(pause) // fails if it is being killed meanwhile; the kill waits for files
 	return nil
@@ -399,7 +399,7 @@ func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbo
 func (s *Sandbox) Unpaused(why error) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	s.makeFewLocked().unpaused = fmt.Sprintf("it could not be paused, and runs on: %v", why)
+	s.makeRareLocked().pauseErr = fmt.Sprintf("it could not be paused, and runs on: %v", why)
 }
 
 // Unused returns the running sandboxes with automatic resume that were not used for at least
@@ -423,9 +423,9 @@ func (t *Table) Unused(forLong time.Duration) (out []sandbox.Info) {
 	return out
 }
 
-// Mortal returns the sandboxes that may become due: running ones with a deadline or idle limit, and
+// WithDeadline returns the sandboxes that may become due: running ones with a deadline or idle limit, and
 // paused ones to be killed.
-func (t *Table) Mortal() (out []sandbox.Info) {
+func (t *Table) WithDeadline() (out []sandbox.Info) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.all {

@@ -85,7 +85,7 @@ func (r *Ran) write() {
 		err = replaceDurably(t.cfg.Ran, b)
 	}
 	if err != nil {
-		t.cfg.Log.Warn("write the list of sandboxes that run: after a boot of the host they may be missing", "err", err)
+		t.cfg.Log.Warn("write the list of running sandboxes: after a reboot of the host they may be missing", "err", err)
 		return
 	}
 	r.noted = mark
@@ -103,7 +103,7 @@ func (r *Ran) list() (list ranList, mark uint64) {
 			continue
 		}
 		i := s.info
-		list.Sandboxes = append(list.Sandboxes, ranRecord{Ended: s.fewLocked().endedByBoot, Info: sandbox.Info{ID: i.ID,
+		list.Sandboxes = append(list.Sandboxes, ranRecord{Ended: s.rareLocked().endedByBoot, Info: sandbox.Info{ID: i.ID,
 			SnapshotTag: i.SnapshotTag, SnapshotHash: i.SnapshotHash, Index: i.Index, Owner: i.Owner, Status: i.Status,
 			Reason: i.Reason, Life: i.Life, CreatedAt: i.CreatedAt, Shape: i.Shape, Hostname: i.Hostname}}) // no secrets
 		mark += maphash.String(r.seed, i.ID) // independent of the order
@@ -123,7 +123,7 @@ func (r *Ran) read() (was ranList) {
 	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			t.cfg.Log.Warn("read the list of sandboxes that ran", "err", err)
+			t.cfg.Log.Warn("read the list of earlier running sandboxes", "err", err)
 		}
 		return ranList{}
 	}
@@ -149,7 +149,7 @@ func (r *Ran) listEnded(was ranList) {
 			t.cfg.Tell(sandbox.EventFailed, id, rec.Info.About())
 			t.cfg.Log.Warn("sandbox failed", "sandbox", id, "snapshot", rec.Info.SnapshotTag, "reason", EndedByBoot)
 		}
-		s.makeFewLocked().endedByBoot = at
+		s.makeRareLocked().endedByBoot = at
 		t.list(s)
 	}
 }

@@ -32,8 +32,8 @@ type Sandbox struct {
 	disks *vmproc.Disks // the disks of the VM
 	// pausing is set while its guest is stopped to be paused, resuming while it gets a VM.
 	pausing, resuming bool
-	// few holds rarely set fields, so that many paused sandboxes stay small. It may be nil.
-	few *few
+	// rare holds rarely set fields, so that many paused sandboxes stay small. It may be nil.
+	rare *rare
 	// turn holds a value during a branch, a rollback, a pause or a resume. It is nil before the
 	// first one.
 	turn chan struct{}
@@ -42,33 +42,33 @@ type Sandbox struct {
 	gone chan struct{}
 }
 
-// few holds rarely set fields of a sandbox. It is guarded by Table.mu.
-type few struct {
+// rare holds rarely set fields of a sandbox. It is guarded by Table.mu.
+type rare struct {
 	// life ends when the sandbox begins to be killed, to cancel work done for it. It is nil if it
 	// was never requested.
-	life context.Context
-	die  context.CancelCauseFunc
+	life   context.Context
+	cancel context.CancelCauseFunc
 	// endedByBoot is when a daemon found that the host's last boot had ended the sandbox; otherwise
 	// it is zero.
 	endedByBoot time.Time
-	// unpaused is why the last automatic pause failed. It is empty if it did not fail.
-	unpaused string
+	// pauseErr is why the last automatic pause failed. It is empty if it did not fail.
+	pauseErr string
 }
 
-// fewLocked returns the rarely set fields for reading.
-func (s *Sandbox) fewLocked() few {
-	if s.few == nil {
-		return few{}
+// rareLocked returns the rarely set fields for reading.
+func (s *Sandbox) rareLocked() rare {
+	if s.rare == nil {
+		return rare{}
 	}
-	return *s.few
+	return *s.rare
 }
 
-// makeFewLocked returns the rarely set fields for writing.
-func (s *Sandbox) makeFewLocked() *few {
-	if s.few == nil {
-		s.few = new(few)
+// makeRareLocked returns the rarely set fields for writing.
+func (s *Sandbox) makeRareLocked() *rare {
+	if s.rare == nil {
+		s.rare = new(rare)
 	}
-	return s.few
+	return s.rare
 }
 
 // newSandbox returns a sandbox that is not listed yet.
@@ -96,11 +96,11 @@ func (s *Sandbox) Who() sandbox.Identity { return s.who }
 func (s *Sandbox) Life() context.Context {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	f := s.makeFewLocked()
+	f := s.makeRareLocked()
 	if f.life == nil {
-		f.life, f.die = context.WithCancelCause(context.Background())
+		f.life, f.cancel = context.WithCancelCause(context.Background())
 		if s.state == ending {
-			f.die(ErrKilled)
+			f.cancel(ErrKilled)
 		}
 	}
 	return f.life
@@ -186,7 +186,7 @@ func (s *Sandbox) seenLocked() sandbox.Info {
 		i.Status = sandbox.StatusResuming
 	}
 	if i.Warning == "" {
-		i.Warning = s.fewLocked().unpaused
+		i.Warning = s.rareLocked().pauseErr
 	}
 	return i
 }

@@ -78,7 +78,7 @@ func New(c Config) *Table {
 }
 
 // ErrKilled ends operations on a killed sandbox.
-var ErrKilled = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox was killed meanwhile")
+var ErrKilled = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox was killed during the request")
 
 // Add lists a sandbox with a running VM. It writes the journal first.
 func (t *Table) Add(who sandbox.Identity, info sandbox.Info, vm *vmproc.VM) error {
@@ -150,7 +150,7 @@ func (t *Table) fail(s *Sandbox, vm *vmproc.VM) {
 // first.
 func (t *Table) End(s *Sandbox) {
 	t.mu.Lock()
-	first, die := s.moveLocked(kill), s.fewLocked().die
+	first, cancel := s.moveLocked(kill), s.rareLocked().cancel
 	if first {
 		s.gone = make(chan struct{})
 	}
@@ -160,8 +160,8 @@ func (t *Table) End(s *Sandbox) {
 		<-gone
 		return
 	}
-	if die != nil {
-		die(ErrKilled)
+	if cancel != nil {
+		cancel(ErrKilled)
 	}
 	s.files.Lock()
 	defer s.files.Unlock()

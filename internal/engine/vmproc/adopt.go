@@ -43,7 +43,7 @@ func (s *Supervisor) Look(dir string) (_ Left, ok bool) {
 	}
 	l.rec.Ref.Dir = dir
 	if err := l.rec.Ref.Check(s.cfg.Binary); err != nil {
-		s.cfg.Log.Warn("left alone: its journal names a process that is not its VMM", "dir", dir, "err", err)
+		s.cfg.Log.Warn("ignored: its journal names a process that is not its VMM", "dir", dir, "err", err)
 		return l, false
 	}
 	s.noteCID(l.rec.CID)
@@ -84,7 +84,7 @@ func (l Left) Kill() error { return l.rec.Ref.Kill() }
 // ClearAway ends a VM without an owner.
 func (s *Supervisor) ClearAway(l Left) {
 	if err := l.Kill(); err != nil {
-		s.cfg.Log.Warn("end a VM that is left over", "dir", l.Dir, "err", err)
+		s.cfg.Log.Warn("end a leftover VM", "dir", l.Dir, "err", err)
 		return // its directory is kept: the next daemon tries again
 	}
 	s.removeDir(l.Dir)

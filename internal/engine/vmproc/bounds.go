@@ -152,7 +152,7 @@ func (s *Supervisor) group(g *cgroup.Group) *group {
 	return &group{Group: g, end: sync.OnceValue(func() string {
 		why := killed(g)
 		if err := g.Remove(); err != nil {
-			s.cfg.Log.Warn("remove the cgroup of a VM that has ended", "cgroup", g.Name(), "err", err)
+			s.cfg.Log.Warn("remove the cgroup of an ended VM", "cgroup", g.Name(), "err", err)
 		}
 		return why
 	})}

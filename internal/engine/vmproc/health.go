@@ -50,11 +50,11 @@ func (m *VM) watchHealth() {
 		case h.Hang != before.Hang && h.Hang != "":
 			log.Error("the kernel of a sandbox's guest hangs", "pid", pid, "at", h.Hang)
 		case h.Hang != before.Hang:
-			log.Info("the kernel of a sandbox's guest goes on", "pid", pid)
+			log.Info("the kernel of a sandbox's guest runs again", "pid", pid)
 		case h.Full != "" && before.Full == "":
 			log.Warn("a sandbox is paused: no room on the host for its disk", "pid", pid, "err", h.Full)
 		case h.Full == "" && before.Full != "":
-			log.Info("a sandbox goes on: there is room for its disk again", "pid", pid)
+			log.Info("a sandbox runs again: its disk has space", "pid", pid)
 		}
 	})
 }
@@ -164,7 +164,7 @@ func atLimit(full string) bool { return strings.Contains(full, overlay.LimitReac
 
 func pausedReason(full string) string {
 	if atLimit(full) {
-		return fmt.Sprintf("paused: its disk takes no more (%s)", full)
+		return fmt.Sprintf("paused: its disk is full (%s)", full)
 	}
 	return fmt.Sprintf("paused: no room on the host for its disk (%s)", full)
 }
@@ -205,8 +205,8 @@ func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 	return i
 }
 
-// roomyConn is a stream into a guest that breaks when the guest stalls for lack of disk space.
-type roomyConn struct {
+// noSpaceConn is a stream into a guest that breaks when the guest stalls for lack of disk space.
+type noSpaceConn struct {
 	net.Conn
 	done   func()
 	noRoom atomic.Pointer[error] // nil unless it was broken for that
@@ -215,7 +215,7 @@ type roomyConn struct {
 // WhileRoomConn breaks a stream into the guest when the guest stalls for lack of disk space. Read
 // then returns the reason. who is the caller's name for the guest.
 func (m *VM) WhileRoomConn(c net.Conn, who string) net.Conn {
-	r := &roomyConn{Conn: c}
+	r := &noSpaceConn{Conn: c}
 	r.done = m.health.during(func(full string) {
 		err := NoRoom(who, full)
 		r.noRoom.Store(&err) // before the close, which ends a pending Read
@@ -225,7 +225,7 @@ func (m *VM) WhileRoomConn(c net.Conn, who string) net.Conn {
 }
 
 // Read implements net.Conn.
-func (c *roomyConn) Read(p []byte) (int, error) {
+func (c *noSpaceConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if why := c.noRoom.Load(); err != nil && why != nil {
 		err = *why
@@ -234,7 +234,7 @@ func (c *roomyConn) Read(p []byte) (int, error) {
 }
 
 // CloseWrite closes the write direction.
-func (c *roomyConn) CloseWrite() error {
+func (c *noSpaceConn) CloseWrite() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		return errors.ErrUnsupported
@@ -243,7 +243,7 @@ func (c *roomyConn) CloseWrite() error {
 }
 
 // Close implements net.Conn.
-func (c *roomyConn) Close() error {
+func (c *noSpaceConn) Close() error {
 	c.done()
 	return c.Conn.Close()
 }

@@ -88,7 +88,7 @@ func (s *Supervisor) start(ctx context.Context, dir string, in *group, shape vms
 		return nil, fmt.Errorf("limit VM: %w", err)
 	}
 	defer c.Cgroup.Close()
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "the VMM process was not ready within %s", spawnTimeout)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "the VMM process start timed out after %s", spawnTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, spawnTimeout, late)
 	defer cancel()
 	c.Binary, c.Dir, c.KVM, c.Log = s.cfg.Binary, dir, s.cfg.KVM, stderr

@@ -116,7 +116,7 @@ func Special(m fs.FileMode) string {
 
 func (p *packer) dir(at, name string, st fs.FileInfo) error {
 	if slices.ContainsFunc(p.above, func(a fs.FileInfo) bool { return os.SameFile(a, st) }) {
-		return p.failed(name, errors.New("it is a link to a directory that it is in"))
+		return p.failed(name, errors.New("it is a link to its own parent directory"))
 	}
 	names, err := p.from.List(at)
 	if err != nil {

@@ -74,7 +74,7 @@ func (f KVMFacts) Checks() []Check {
 		speed.Level, speed.Detail, speed.Do = Note, f.SpeedErr.Error(), useMachine
 	case f.Speed < MinSpeed:
 		speed.Level, speed.Do = Note,
-			fmt.Sprintf("%s are needed: this KVM emulates what it should run; %s", speedText(MinSpeed), useMachine)
+			fmt.Sprintf("%s are needed: this KVM emulates instructions in software; %s", speedText(MinSpeed), useMachine)
 	}
 	return []Check{device, caps, speed}
 }

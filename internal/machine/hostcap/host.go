@@ -108,7 +108,7 @@ func (f HostFacts) kernelCheck() Check {
 func (f HostFacts) ksmCheck() Check {
 	if f.KSM {
 		return Check{"page merging", Note, "KSM is on",
-			"switch it off (echo 2 > /sys/kernel/mm/ksm/run): it lets one guest find out what another holds"}
+			"switch it off (echo 2 > /sys/kernel/mm/ksm/run): it lets guests detect each other's memory content"}
 	}
 	return Check{Name: "page merging", Level: OK, Detail: "KSM is off"}
 }

@@ -26,8 +26,8 @@ type audit struct {
 	stop  chan struct{}
 	warn  func(error)
 
-	untold untold
-	bounds *vmBounds
+	unreported unreported
+	bounds     *vmBounds
 
 	mu   sync.Mutex
 	subs map[*subscriber]struct{}
@@ -45,7 +45,7 @@ func newAudit(path string, warn func(error)) (*audit, error) {
 		lines: make(chan control.Line, auditQueue), done: make(chan struct{}), stop: make(chan struct{}),
 		warn: warn, subs: map[*subscriber]struct{}{}, bounds: newVMBounds(),
 	}
-	a.untold.take() // initializes the maps
+	a.unreported.take() // initializes the maps
 	if path != "" {
 		var err error
 		if a.files, err = openLogFiles(path, auditFileMax); err != nil {
@@ -113,7 +113,7 @@ func (a *audit) write(l control.Line) {
 			a.lost.Add(1)
 		}
 	}
-	a.untold.add(l)
+	a.unreported.add(l)
 	l = withoutDetail(l)
 	a.mu.Lock()
 	defer a.mu.Unlock()

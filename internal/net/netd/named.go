@@ -53,7 +53,7 @@ func (f *flow) readName(r *relay, far *net.TCPConn) (netproxy.Head, bool) {
 	head, err := netproxy.Peek(r.near, limit)
 	switch {
 	case err != nil && far == nil:
-		f.finish(true, control.Denied, "the name of the host decides, and the first bytes have none: "+err.Error())
+		f.finish(true, control.Denied, "the host name decides, but the first bytes have none: "+err.Error())
 		return head, false
 	case err != nil: // its address alone was allowed
 		return head, true

@@ -117,7 +117,7 @@ func (v *vm) mayHandOver() bool {
 // handOver sends the VMM a connected socket. Our duplicate stays outside the runtime's poller,
 // which would wake for each segment.
 func (f *flow) handOver(fd int) {
-	h := &handed{hangups: f.v.s.hangups, fd: fd}
+	h := &handedSocket{hangups: f.v.s.hangups, fd: fd}
 	if !f.answer() {
 		h.close(true)
 		f.remove()

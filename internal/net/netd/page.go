@@ -43,7 +43,7 @@ func (v *vm) page(r *http.Request) (status int, kind, body string) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		return http.StatusMethodNotAllowed, "text/plain", "GET only\n"
 	case r.URL.Path != "/denied":
-		return http.StatusNotFound, "text/plain", "GET /denied lists what was refused\n"
+		return http.StatusNotFound, "text/plain", "GET /denied lists refused connections\n"
 	}
 	lines := v.refusals.list()
 	if strings.Contains(r.Header.Get("Accept"), "application/json") || r.URL.Query().Get("format") == "json" {
@@ -58,7 +58,7 @@ func (v *vm) page(r *http.Request) (status int, kind, body string) {
 
 func pageText(lines []control.Line) string {
 	if len(lines) == 0 {
-		return "Nothing was refused.\n"
+		return "No connection was refused.\n"
 	}
 	var b strings.Builder
 	for _, l := range lines {

@@ -293,7 +293,7 @@ func (s *Server) Stats() control.Stats {
 
 // Untold returns the refusals of all VMs since the last call.
 func (s *Server) Untold() control.Untold {
-	lines, lost := s.audit.untold.take()
+	lines, lost := s.audit.unreported.take()
 	return control.Untold{Lines: lines, Lost: lost}
 }
 

@@ -73,7 +73,7 @@ func cutDefault(out *Spec, c, s *part) []Cut {
 	}
 	if c.allow.some(func(r *Rule) bool { public, others := r.publicPart(); return public && others }) {
 		// Adding such a rule would allow more than was requested. The ceiling decides flow by flow.
-		return []Cut{{Rule: "default: public", Partly: true, Text: "the ceiling gives what its allow rules name"}}
+		return []Cut{{Rule: "default: public", Partly: true, Text: "the ceiling allows only its allow rules"}}
 	}
 	out.Default = Deny
 	for i := range c.allow.rules {
@@ -86,7 +86,7 @@ func cutDefault(out *Spec, c, s *part) []Cut {
 		}
 	}
 	return []Cut{{Rule: "default: public", Partly: len(c.allow.rules) > 0,
-		Text: "the ceiling gives what its allow rules name, and denies the rest"}}
+		Text: "the ceiling allows only its allow rules"}}
 }
 
 // give returns the part of an allow rule that a ceiling allows: the rule, narrower rules, or no
@@ -117,7 +117,7 @@ func (one *part) giveNamed(r *Rule, none string) (given []string, cut *Cut) {
 	}
 	switch {
 	case vague:
-		return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, Text: "the ceiling decides by what the name resolves to"}
+		return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, Text: "the ceiling decides by the resolved address"}
 	case len(given) > 0:
 		return given, &Cut{Rule: r.Text, Partly: true, Text: "the ceiling gives a part of it"}
 	}
@@ -159,7 +159,7 @@ func (one *part) givePublic(r *Rule) (given []string, cut *Cut) {
 	}
 	if one.refusesUnnamed(r) {
 		return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, minor: r.isDomain() && r.Low == 0,
-			Text: "the ceiling refuses what would evade its rules by name"}
+			Text: "the ceiling refuses rules that evade its name rules"}
 	}
 	return []string{r.Text}, nil
 }

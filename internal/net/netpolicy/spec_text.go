@@ -38,5 +38,5 @@ func Preset(name string) (Spec, error) {
 	case "public":
 		return Spec{Default: Public}, nil
 	}
-	return Spec{}, fmt.Errorf("there is no policy %q: it is none, public, or a policy file", name)
+	return Spec{}, fmt.Errorf("unknown policy %q: want none, public, or a policy file", name)
 }

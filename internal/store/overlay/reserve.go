@@ -41,7 +41,7 @@ func (d *Disk) room(first, end, n int64) error {
 		return nil //nolint:nilerr // the write itself tells whether there is room
 	}
 	if free-n < d.reserve {
-		return fmt.Errorf("%w: %d MiB are free, of which %d MiB stay in reserve", unix.ENOSPC, free>>20, d.reserve>>20)
+		return fmt.Errorf("%w: %d MiB free including the reserve of %d MiB", unix.ENOSPC, free>>20, d.reserve>>20)
 	}
 	d.unchecked = n
 	return nil

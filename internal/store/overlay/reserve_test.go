@@ -25,7 +25,7 @@ func TestTheReserveIsLeftAlone(t *testing.T) {
 			f.room -= int64(len(block))
 		}
 	}
-	if !NoRoom(err) || d.Broken() != nil || !strings.Contains(err.Error(), "stay in reserve") {
+	if !NoRoom(err) || d.Broken() != nil || !strings.Contains(err.Error(), "including the reserve") {
 		t.Fatalf("at %d: %v, broken: %v", at, err, d.Broken())
 	}
 	if f.room < 4<<20-reserveStep || f.room > 5<<20 {

@@ -195,7 +195,7 @@ func parseDigests(b []byte) (digests, error) {
 	}
 	sc := bufio.NewScanner(bytes.NewReader(body))
 	if !sc.Scan() || sc.Text() != digestHeader {
-		return nil, errors.New("has an unknown header; create the snapshot anew, or verify it with the forkd that wrote it")
+		return nil, errors.New("has an unknown header; recreate the snapshot, or verify it with the forkd that wrote it")
 	}
 	d := digests{}
 	var file map[int64][sha256.Size]byte

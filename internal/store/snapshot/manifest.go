@@ -287,8 +287,9 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrNotRestorable, ManifestFile, err)
 	}
 	if v.Format != Format {
-		return nil, fmt.Errorf("%w: %s has format %d, this forkd reads format %d; use the forkd that wrote it, or delete "+
-			"the snapshot and create it anew from its image",
+		return nil, fmt.Errorf(
+			"%w: %s has format %d, this forkd reads format %d; use the forkd that wrote it, or delete the "+
+				"snapshot and recreate it from its image",
 			ErrNotRestorable, ManifestFile, v.Format, Format)
 	}
 	m := new(Manifest)

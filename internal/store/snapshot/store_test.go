@@ -119,7 +119,7 @@ func TestADamagedSnapshotIsRefusedWithTheFilesName(t *testing.T) {
 		"manifest is huge":        {func(d string) error { return os.Truncate(d+"/manifest.json", MaxManifestBytes+1) }, "is over"},
 		"manifest is no JSON":     {edit(`"format"`, `format`), "manifest.json"},
 		"another format version":  {edit(`"format": 2`, `"format": 7`), "has format 7, this forkd reads format 2; use"},
-		"the format before":       {edit(`"format": 2`, `"format": 1`), "create it anew from its image"},
+		"the format before":       {edit(`"format": 2`, `"format": 1`), "recreate it from its image"},
 		"a CPU's escape codes":    {edit(`"format": 2`, `"cpu": {"vendor": "\u001b[31m"}, "format": 2`), "printable"},
 		"a feature of a page":     {edit(`"format": 2`, `"cpu_features": ["`+strings.Repeat("x", 4096)+`"], "format": 2`), "printable"},
 		"too many features":       {edit(`"format": 2`, `"cpu_features": [`+strings.Repeat(`"x",`, 2000)+`"x"], "format": 2`), "2001 features"},

@@ -51,8 +51,8 @@ func mine(st *unix.Stat_t, kind uint32) error {
 		return fmt.Errorf("%w: it belongs to user %d, not to user %d who runs the daemon; name another directory",
 			ErrRefused, st.Uid, os.Geteuid())
 	case writableByOthers(st):
-		return fmt.Errorf("%w: others may write to it (mode %04o), so that what is in it may be theirs; name one that is "+
-			"empty or not there yet", ErrRefused, st.Mode&0o7777)
+		return fmt.Errorf("%w: other users can write to it (mode %04o); use an empty or new directory",
+			ErrRefused, st.Mode&0o7777)
 	case kind == unix.S_IFREG && st.Nlink > 1:
 		return fmt.Errorf("%w: it has another name elsewhere", ErrRefused)
 	}

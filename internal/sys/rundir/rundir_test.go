@@ -93,8 +93,8 @@ func TestADirectoryThatMayNot(t *testing.T) {
 		{name: "a newer layout", have: []string{"run/"}, want: "newer forkd made it (layout 7", damage: func(run string) error {
 			return os.WriteFile(filepath.Join(run, Marker), []byte("forkd run directory\nlayout 7\n"), 0o600)
 		}},
-		{name: "others may write", have: []string{"run/"}, want: "others may write to it (mode 0777)", damage: func(run string) error { return os.Chmod(run, 0o777) }},
-		{name: "others may replace it", have: []string{"run/"}, want: "above it (mode 0777)", damage: func(run string) error { return os.Chmod(filepath.Dir(run), 0o777) }},
+		{name: "others may write", have: []string{"run/"}, want: "other users can write to it (mode 0777)", damage: func(run string) error { return os.Chmod(run, 0o777) }},
+		{name: "others may replace it", have: []string{"run/"}, want: "(mode 0777) and could replace it", damage: func(run string) error { return os.Chmod(filepath.Dir(run), 0o777) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -97,7 +97,7 @@ func trustedFolder(path string) error {
 			"below a directory of this user or root",
 			ErrRefused, path, st.Uid)
 	case writableByOthers(&st) && st.Mode&unix.S_ISVTX == 0:
-		return fmt.Errorf("%w: others may write to %s above it (mode %04o), and could put another directory in its place; `chmod go-w` that, or name another directory",
+		return fmt.Errorf("%w: other users can write to its parent %s (mode %04o) and could replace it; run `chmod go-w` on the parent, or use another directory",
 			ErrRefused, path, st.Mode&0o7777)
 	}
 	return nil

@@ -17,7 +17,7 @@ func (l lives) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sa
 	b, err := e.entry(id)
 	if err == nil && opt.FilesystemOnly && e.snapshots[b.info.SnapshotTag].Image == "" {
 		err = sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonColdPause,
-			"sandbox %s cannot be paused with its disk alone: it comes from a bare kernel, of which nothing is kept", id)
+			"sandbox %s cannot be paused with its disk alone: it was booted from a kernel file, which is not stored", id)
 	}
 	if err == nil {
 		b, err = e.live(id)

@@ -16,7 +16,7 @@ func (g guests) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	serve := g.e.Ports[port]
 	if serve == nil {
 		err := sandbox.Errorf(sandbox.ErrPortClosed, sandbox.ReasonPortRefused,
-			"nothing listens on port %d in sandbox %s", port, id)
+			"no server listens on port %d in sandbox %s", port, id)
 		return nil, sandbox.Detailed(sandbox.Detailed(err, "sandbox", id), "port", strconv.Itoa(int(port)))
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -126,7 +126,7 @@ func (f *Family) Ended(id string, status forkwire.Status, code int, reason strin
 	}
 	if f.held+len(result) > maxHeld {
 		return forkwire.Errorf(forkwire.Limit,
-			"%d MiB of results wait to be collected already; try again, or leave none", f.held>>20)
+			"%d MiB of results are not collected yet; retry, or leave no result", f.held>>20)
 	}
 	end := k.end
 	end.Status, end.Code, end.Reason = status, code, forkwire.Clip(reason)

@@ -23,7 +23,7 @@ const PartPrefix = ".forkd-part-"
 type danglingError struct{ path string }
 
 func (e *danglingError) Error() string {
-	return fmt.Sprintf("path '%s' is a link to what does not exist", e.path)
+	return fmt.Sprintf("path '%s' is a broken link", e.path)
 }
 
 // content is the new content of a file.

@@ -126,7 +126,7 @@ func (guestTree) Open(path string, looked fs.FileInfo) (*os.File, error) {
 	f, st, err := openFile(path, unix.O_RDONLY)
 	if err == nil && !os.SameFile(st, looked) {
 		_ = f.Close()
-		err = errors.New("it was replaced meanwhile")
+		err = errors.New("it was replaced during the copy")
 	}
 	if err != nil {
 		return nil, err

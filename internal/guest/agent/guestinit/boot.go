@@ -74,7 +74,7 @@ func settle(log func(string, ...any)) error {
 	if err := raiseLimits(); err != nil {
 		log("%v", err)
 	}
-	calm()
+	stopPeriodicWork()
 	return os.Setenv("PATH", defaults.Path)
 }
 

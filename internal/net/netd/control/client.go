@@ -139,7 +139,7 @@ func (c *Client) Refusals(ctx context.Context, vm string) ([]Line, error) {
 // Untold returns the refusals of all VMs since the previous call.
 func (c *Client) Untold(ctx context.Context) (Untold, error) {
 	var answer Untold
-	err := c.call(ctx, opUntold, nil, nil, &answer)
+	err := c.call(ctx, opUnreported, nil, nil, &answer)
 	return answer, err
 }
 

@@ -28,19 +28,19 @@ const (
 
 // Requests.
 const (
-	opHello     = "hello"
-	opBind      = "bind"
-	opUpdate    = "update"
-	opRelease   = "release"
-	opList      = "list"
-	opTraffic   = "traffic"
-	opFlows     = "flows"
-	opRefusals  = "refusals"
-	opUntold    = "untold"
-	opFacts     = "facts"
-	opStats     = "stats"
-	opSubscribe = "subscribe"
-	opShutdown  = "shutdown"
+	opHello      = "hello"
+	opBind       = "bind"
+	opUpdate     = "update"
+	opRelease    = "release"
+	opList       = "list"
+	opTraffic    = "traffic"
+	opFlows      = "flows"
+	opRefusals   = "refusals"
+	opUnreported = "untold"
+	opFacts      = "facts"
+	opStats      = "stats"
+	opSubscribe  = "subscribe"
+	opShutdown   = "shutdown"
 )
 
 // envelope is a message. A request has an op, an answer has the id of its request.

@@ -216,7 +216,7 @@ func (p *peer) handle(e envelope, fds []int) (any, error) {
 		return listBody{p.handler.List()}, nil
 	case opTraffic:
 		return trafficBody{p.handler.Traffic()}, nil
-	case opUntold:
+	case opUnreported:
 		return p.handler.Untold(), nil
 	case opStats:
 		return p.handler.Stats(), nil

@@ -130,7 +130,7 @@ func (s *Store) SaveChecked() error {
 	}
 	s.checks.saved = time.Now()
 	if _, err := durable.PutFiles(s.dir, ".new-", []durable.File{{Name: checkedFile, Content: b}}); err != nil {
-		return fmt.Errorf("note what was checked: %w", err)
+		return fmt.Errorf("record checked layers: %w", err)
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func (s *Store) Pins() (map[string][]layer.ID, error) {
 			continue // unpinned meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: pin %s: %w; until it is removed or written anew, no layer is removed",
+			return nil, fmt.Errorf("%w: pin %s: %w; garbage collection is disabled until it is removed or rewritten",
 				ErrDamaged, e.Name(), err)
 		}
 		pins[e.Name()] = ids

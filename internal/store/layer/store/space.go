@@ -26,9 +26,9 @@ func (d *folder) room(bytes int64) error {
 	if bytes > free-d.reserve {
 		need := ""
 		if bytes > 0 { // otherwise the size is not known yet
-			need = fmt.Sprintf("%d MiB are needed, ", mib(bytes))
+			need = fmt.Sprintf("%d MiB needed, ", mib(bytes))
 		}
-		return fmt.Errorf("%w: %s%d MiB are free, of which %d MiB stay in reserve", layer.ErrNoSpace, need,
+		return fmt.Errorf("%w: %s%d MiB free including the reserve of %d MiB", layer.ErrNoSpace, need,
 			free>>20, mib(d.reserve))
 	}
 	return nil

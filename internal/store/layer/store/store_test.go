@@ -182,7 +182,7 @@ func TestTheReserveIsKept(t *testing.T) {
 	free := int64(0)
 	s.free = func(string) (int64, error) { return free, nil }
 	free = 1<<20 + 90*block - 1
-	if _, err := draft(s, layer.ID{}, 1); !errors.Is(err, layer.ErrNoSpace) || !strings.Contains(err.Error(), "stay in reserve") {
+	if _, err := draft(s, layer.ID{}, 1); !errors.Is(err, layer.ErrNoSpace) || !strings.Contains(err.Error(), "including the reserve") {
 		t.Errorf("before: %v", err)
 	}
 	free = 1 << 30

@@ -123,7 +123,7 @@ func (p *Process) deliver(m wire.Message) error {
 	if ch == nil {
 		if p.late--; p.late < 0 {
 			p.late = 0
-			return fmt.Errorf("%w: an answer to what nobody asked", errBroken)
+			return fmt.Errorf("%w: an answer without a request", errBroken)
 		}
 		return nil
 	}

@@ -103,7 +103,7 @@ func ParseArgs(args []string) (s Start, err error) {
 	return s, nil
 }
 
-var errByHand = errors.New("this is the process of a virtual machine; the daemon starts it, nobody does by hand")
+var errByHand = errors.New("this is the process of a virtual machine; only the daemon starts it")
 
 // Processors returns the number of processors of a VMM's Go runtime for Go code, once the VM
 // exists. A vCPU in the guest keeps one for up to two times MonitorSlack. One is always left to the

@@ -23,7 +23,7 @@ const (
 // state.
 type halting interface {
 	standStill() bool
-	goOn() bool
+	resumeStalled() bool
 }
 
 // stall tracks the health of a machine's disks.
@@ -85,7 +85,7 @@ func (s *stall) waitForRoom() {
 		s.full = nil
 		s.mu.Unlock()
 		if err == nil {
-			if s.machine.goOn() {
+			if s.machine.resumeStalled() {
 				s.setHealth(func(h *vmm.Health) { h.Full = "" })
 			}
 			if s.rest() {
@@ -169,8 +169,8 @@ func (m *Machine) standStill() bool {
 	return running
 }
 
-// goOn resumes a stalled machine.
-func (m *Machine) goOn() bool {
+// resumeStalled resumes a stalled machine.
+func (m *Machine) resumeStalled() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	stalled := m.state == vmm.StateStalled

@@ -10,13 +10,13 @@ import (
 // audit log.
 const ingressRoute = "ingress"
 
-// part routes requests for sandboxes to the ingress. They need no daemon token, and cannot reach a
+// routeIngress routes requests for sandboxes to the ingress. They need no daemon token, and cannot reach a
 // route of the API. All other requests go to the API.
-func (s *Server) part(api http.Handler) http.Handler {
+func (s *Server) routeIngress(api http.Handler) http.Handler {
 	if s.ingress == nil {
 		return api
 	}
-	sandboxes := s.survive(s.ingress)
+	sandboxes := s.recoverPanics(s.ingress)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case s.ingress.Match(r):

@@ -8,8 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/net/netwire"
 )
 
-// handed is the duplicate of a socket handed over to the VMM.
-type handed struct {
+// handedSocket is the duplicate of a socket handed over to the VMM.
+type handedSocket struct {
 	hangups *hangups
 
 	mu      sync.Mutex
@@ -20,7 +20,7 @@ type handed struct {
 	in, out int64 // counts at the time of severing
 }
 
-func (h *handed) send(w *netwire.End, id uint32) error {
+func (h *handedSocket) send(w *netwire.End, id uint32) error {
 	h.mu.Lock()
 	fd := h.fd
 	h.mu.Unlock()
@@ -31,7 +31,7 @@ func (h *handed) send(w *netwire.End, id uint32) error {
 }
 
 // watch calls ended when both directions have ended.
-func (h *handed) watch(ended func()) {
+func (h *handedSocket) watch(ended func()) {
 	h.mu.Lock()
 	if h.fd < 0 {
 		h.mu.Unlock()
@@ -59,7 +59,7 @@ func setKeepAlive(fd int) {
 }
 
 // counts returns the kernel's counts of bytes received from and sent to the far end.
-func (h *handed) counts() (in, out int64) {
+func (h *handedSocket) counts() (in, out int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -73,13 +73,13 @@ func (h *handed) counts() (in, out int64) {
 
 // sever ends the connection with a reset for both ends. The VMM cannot connect the socket again,
 // because its seccomp filter refuses that.
-func (h *handed) sever() {
+func (h *handedSocket) sever() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.severLocked()
 }
 
-func (h *handed) severLocked() {
+func (h *handedSocket) severLocked() {
 	if h.fd < 0 || h.severed {
 		return
 	}
@@ -106,7 +106,7 @@ func bytesOf(fd int) (in, out int64) {
 }
 
 // close closes the duplicate. If hard, it severs the connection first.
-func (h *handed) close(hard bool) {
+func (h *handedSocket) close(hard bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.fd < 0 {

@@ -8,13 +8,13 @@ import (
 
 // Limits of refusals kept for the daemon.
 const (
-	untoldKinds = 8    // lines of a VM; further kinds share one line per verdict
-	untoldMax   = 1024 // lines of all VMs; further ones are only counted
+	unreportedKinds = 8    // lines of a VM; further kinds share one line per verdict
+	unreportedMax   = 1024 // lines of all VMs; further ones are only counted
 )
 
-// untold keeps refusals until the daemon requests them, because the daemon may be down while VMs
+// unreported keeps refusals until the daemon requests them, because the daemon may be down while VMs
 // run. Equal refusals share one line with a count.
-type untold struct {
+type unreported struct {
 	mu    sync.Mutex // guards the fields below
 	lines map[refusal]*control.Line
 	kinds map[string]int // lines per VM
@@ -22,7 +22,7 @@ type untold struct {
 }
 
 // add keeps a line if it is a refusal by forkd-net.
-func (u *untold) add(l control.Line) {
+func (u *unreported) add(l control.Line) {
 	switch l.Verdict {
 	case control.Denied, control.Limited, control.Broken:
 	default:
@@ -31,7 +31,7 @@ func (u *untold) add(l control.Line) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	l.Count = max(l.Count, 1)
-	if u.lines[kindOf(l)] == nil && u.kinds[l.VM] >= untoldKinds {
+	if u.lines[kindOf(l)] == nil && u.kinds[l.VM] >= unreportedKinds {
 		l = control.Line{Time: l.Time, VM: l.VM, Sandbox: l.Sandbox, Owner: l.Owner, Verdict: l.Verdict,
 			Name: control.Others, Count: l.Count}
 	}
@@ -39,7 +39,7 @@ func (u *untold) add(l control.Line) {
 	switch known := u.lines[k]; {
 	case known != nil:
 		known.Count += l.Count
-	case len(u.lines) >= untoldMax:
+	case len(u.lines) >= unreportedMax:
 		u.lost += l.Count
 	default:
 		u.lines[k] = &l
@@ -48,7 +48,7 @@ func (u *untold) add(l control.Line) {
 }
 
 // take returns all lines, and the number of refusals without a line.
-func (u *untold) take() (all []control.Line, lost int) {
+func (u *unreported) take() (all []control.Line, lost int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, l := range u.lines {

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// crowd holds the connections of one listener. It limits the number of connections that make the
+// connLimiter holds the connections of one listener. It limits the number of connections that make the
 // daemon wait: for the end of a header, for the next request, or for the rest of a refused body. If
 // there are too many, it closes the one that has waited longest, so that new connections are
 // accepted. Connections with a request in a handler do not count, because those clients were
 // authenticated.
-type crowd struct {
+type connLimiter struct {
 	most int
 
 	mu    sync.Mutex // guards the fields below, and the state of all conns in it
@@ -30,26 +30,26 @@ const (
 	busy                     // a handler works on its request
 )
 
-// crowdListener accepts connections for its crowd.
-type crowdListener struct {
+// limitedListener accepts connections for its limiter.
+type limitedListener struct {
 	net.Listener
-	crowd *crowd
+	connLimiter *connLimiter
 }
 
-func newCrowd(l net.Listener, most int) *crowdListener {
-	return &crowdListener{l, &crowd{most: most, conns: map[*conn]struct{}{}}}
+func newConnLimiter(l net.Listener, most int) *limitedListener {
+	return &limitedListener{l, &connLimiter{most: most, conns: map[*conn]struct{}{}}}
 }
 
-func (l *crowdListener) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return l.crowd.add(c), nil
+	return l.connLimiter.add(c), nil
 }
 
-func (cr *crowd) add(c net.Conn) *conn {
-	added := &conn{Conn: c, crowd: cr, since: time.Now()}
+func (cr *connLimiter) add(c net.Conn) *conn {
+	added := &conn{Conn: c, connLimiter: cr, since: time.Now()}
 	cr.mu.Lock()
 	cr.conns[added] = struct{}{}
 	goner := cr.goner()
@@ -62,7 +62,7 @@ func (cr *crowd) add(c net.Conn) *conn {
 }
 
 // goner returns the connection to close if too many connections wait.
-func (cr *crowd) goner() *conn {
+func (cr *connLimiter) goner() *conn {
 	var first *conn
 	waiting := 0
 	for c := range cr.conns {
@@ -80,14 +80,14 @@ func (cr *crowd) goner() *conn {
 	return first
 }
 
-func (cr *crowd) remove(c *conn) {
+func (cr *connLimiter) remove(c *conn) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
 	delete(cr.conns, c)
 }
 
 // changed is the server's hook for state changes of its connections.
-func (cr *crowd) changed(nc net.Conn, state http.ConnState) {
+func (cr *connLimiter) changed(nc net.Conn, state http.ConnState) {
 	c, ok := nc.(*conn)
 	if !ok {
 		return
@@ -110,8 +110,8 @@ func (c *conn) now(does standing) {
 	if c == nil {
 		return
 	}
-	c.crowd.mu.Lock()
-	defer c.crowd.mu.Unlock()
+	c.connLimiter.mu.Lock()
+	defer c.connLimiter.mu.Unlock()
 	c.does, c.since = does, time.Now()
 }
 

@@ -66,10 +66,10 @@ type rest struct{ *intake }
 
 func (r rest) Read(p []byte) (int, error) { return r.read(p) }
 
-// swallow makes errors reach clients that send their whole body before they read. The kernel resets
+// drainBody makes errors reach clients that send their whole body before they read. The kernel resets
 // a connection closed with unread bytes, and the client would see only the reset. swallow therefore
 // reads and discards the rest, within limits of size and time, and then closes the connection.
-func (s *Server) swallow(next http.Handler) http.Handler {
+func (s *Server) drainBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec, ok := w.(*recorder)
 		if !ok || r.Body == nil || r.Body == http.NoBody {

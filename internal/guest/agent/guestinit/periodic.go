@@ -30,9 +30,9 @@ var knobs = map[string]string{
 	"/sys/block/vd*/queue/wbt_lat_usec": "0",
 }
 
-// calm stops periodic work of the kernel. Each page written in an idle clone becomes a private
+// stopPeriodicWork stops periodic work of the kernel. Each page written in an idle clone becomes a private
 // page, and each wake-up costs time on the host, which runs hundreds of clones.
-func calm() {
+func stopPeriodicWork() {
 	for pattern, value := range knobs {
 		files, _ := filepath.Glob(pattern)
 		for _, name := range files {
