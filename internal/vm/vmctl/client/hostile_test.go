@@ -111,7 +111,7 @@ func TestAVMMThatBreaksTheProtocolIsEnded(t *testing.T) {
 		says string
 	}{
 		{"dials without end", dialWithoutEnd, "more than 128 dials"},
-		{"answers what nobody asked", answerUnasked, "nobody asked"},
+		{"answers what nobody asked", answerUnasked, "without a request"},
 		{"sends descriptors", sendDescriptors, "descriptors"},
 		{"is ready twice", beReadyTwice, "ready already"},
 		{"ends twice", endTwice, "first \uFFFD[2J"},
