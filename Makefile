@@ -16,7 +16,7 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks test soak codeinterp quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types wheels test soak codeinterp quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -31,9 +31,10 @@ build: ## build bin/forkd, bin/forkd-agent, bin/forkd-vmm, bin/forkd-spawn, bin/
 fixtures: deps build ## build the kernels and images that KVM tests boot
 	$(GO) run ./test/fixtures
 
-sdks: deps ## install the pinned packages of E2B and the original that tests run
+sdks: deps ## install the pinned packages that tests run: E2B's, the original's, and those of our SDKs
 	@scripts/e2b-sdks.sh
 	@scripts/original-sdk.sh
+	@scripts/sdk-python.sh
 
 test: deps build fixtures sdks ## everything: vet, other platforms, tests, KVM tests in the machine (or on this host), fuzz targets briefly
 	$(GO) run ./test/runner
@@ -66,5 +67,11 @@ demo: deps build ## from nothing to N warm forks, with a table of times (N=100)
 bench: deps build ## fork N children and measure against the bare ioctls (N=100)
 	bin/forkd-bench fork pyagent -n $(N) --json
 
+sdk-types: sdks ## generate the SDKs' types from api/openapi.json and api/errors.json
+	.cache/sdk/python/bin/python sdk/python/scripts/generate.py
+
+wheels: deps ## build dist/forkd-*.whl: the Python client with forkd's programs inside (amd64; arm64: the client)
+	@scripts/wheels.sh
+
 clean: ## remove what was built here; machines and images stay (forkd machine rm)
-	rm -rf bin .cache
+	rm -rf bin .cache dist

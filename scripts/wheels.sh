@@ -44,7 +44,11 @@ wheel_for() {
 			-ldflags "-s -w -X main.version=$version" -o "$data/scripts/$program" "./cmd/$program")
 	done
 	cp -R "$root/recipes" "$data/data/share/forkd/recipes"
-	cp "$root/LICENSE" "$root/packaging/debian/packages.txt" "$data/data/share/forkd/"
+	# deps.sh finds its list at the same place as in the source tree.
+	mkdir -p "$data/data/share/forkd/scripts" "$data/data/share/forkd/packaging/debian"
+	cp "$root/scripts/deps.sh" "$data/data/share/forkd/scripts/"
+	cp "$root/packaging/debian/packages.txt" "$data/data/share/forkd/packaging/debian/"
+	cp "$root/LICENSE" "$data/data/share/forkd/"
 	# The programs are static: any glibc will do, also none.
 	info=$tree/forkd-$version.dist-info/WHEEL
 	sed -i -e 's/^Root-Is-Purelib: .*/Root-Is-Purelib: false/' -e "s/^Tag: .*/Tag: py3-none-$platform/" "$info"

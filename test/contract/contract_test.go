@@ -2,6 +2,8 @@ package contract
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +54,19 @@ func TestOverTheFakeEngine(t *testing.T) {
 			url := strings.Replace(d.TCP, "tcp://", "http://", 1)
 			run(t, c, Daemon{URL: url, Token: fakedaemon.Token, Parent: parent, Fake: true})
 		})
+	}
+}
+
+// TestPythonOverBrokenLinks runs the tests of the Python SDK that need no daemon.
+func TestPythonOverBrokenLinks(t *testing.T) { PythonSuite(t, Daemon{}, "test_links.py", "test") }
+
+// TestPythonIsTyped checks the Python SDK with mypy.
+func TestPythonIsTyped(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), sdkPython(t), "-m", "mypy", "--strict", "--cache-dir", t.TempDir(),
+		"src/forkd", "tests")
+	cmd.Dir = filepath.Join("..", "..", "sdk", "python")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

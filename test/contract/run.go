@@ -87,6 +87,22 @@ func sdkPython(t *testing.T) string {
 	return path
 }
 
+// PythonSuite runs tests of the Python SDK over a daemon. only selects tests by name.
+func PythonSuite(t *testing.T, to Daemon, file, only string) {
+	cmd := exec.CommandContext(t.Context(), sdkPython(t), "-m", "pytest", "-q", "-p", "no:cacheprovider",
+		filepath.Join("tests", file), "-k", only)
+	cmd.Dir = filepath.Join("..", "..", "sdk", "python")
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	if to.URL != "" {
+		cmd.Env = append(cmd.Env, "FORKD_URL="+to.URL, "FORKD_TOKEN="+to.Token, "FORKD_TEST_SNAPSHOT="+to.Parent)
+	}
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // driver starts the driver of an SDK.
 func driver(t *testing.T, to Daemon, name string, args ...string) Driver {
 	t.Helper()

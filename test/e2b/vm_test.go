@@ -28,6 +28,10 @@ func TestOverVMs(t *testing.T) {
 	t.Run("contract", func(t *testing.T) {
 		contract.Run(t, contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base", Short: true})
 	})
+	t.Run("forkd's Python", func(t *testing.T) {
+		contract.PythonSuite(t, contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base"}, "test_live.py",
+			"values or programs or trees or branch or map or asynchronous or ended")
+	})
 }
 
 // bun is the npm package with bun's program for any x86-64.

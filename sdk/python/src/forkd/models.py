@@ -18,7 +18,7 @@ class AuditHead:
     """
     chain: str | None = None
     """
-    Chain that has the line; absent: the first one
+    Chain of the line; absent: the first one
     """
 
 
@@ -30,7 +30,7 @@ class AuditProblem:
     """
     what: str
     """
-    What is wrong
+    Description of the problem
     """
     line: int | None = None
     """
@@ -42,11 +42,11 @@ class AuditProblem:
 class CPU:
     family: int
     """
-    Its family, as /proc/cpuinfo has it
+    CPU family, as in /proc/cpuinfo
     """
     features: list[str]
     """
-    What the guest may rely on, by Linux's names, and by CPUID leaf, register and bit where there is none here
+    CPU features of the guest, by Linux's names, or by CPUID leaf, register and bit
     """
     model: int
     """
@@ -66,7 +66,7 @@ class CPU:
 class CollectRequest:
     dry_run: bool | None = None
     """
-    Remove nothing, only say what would be
+    List unused files without removing them
     """
 
 
@@ -78,7 +78,7 @@ class CollectResult:
     """
     dry_run: bool
     """
-    Whether it is only what would be removed
+    Whether the files were only listed
     """
     layers: list[str]
     """
@@ -86,7 +86,7 @@ class CollectResult:
     """
     temporary: int
     """
-    Leftovers of writes that were interrupted
+    Leftovers of interrupted writes
     """
 
 
@@ -110,7 +110,7 @@ class CreateWorkspaceRequest:
     """
     memory_limit_mib: int | None = None
     """
-    Bound of the host memory of its sandbox; absent or 0: none that is asked for
+    Limit of the sandbox's host memory; absent or 0: no limit
     """
     per_child_netns: bool | None = None
     """
@@ -122,7 +122,7 @@ class CreateWorkspaceRequest:
 class Damage:
     detail: str
     """
-    What is wrong with it
+    Description of the problem with it
     """
     file: str
     """
@@ -146,15 +146,15 @@ class Error:
     """
     error: str
     """
-    What happened, to which object, for people
+    Text for people: the failed action and its object
     """
     details: dict[str, str] | None = None
     """
-    Names that belong to the reason, such as that of a snapshot
+    Names for the reason, such as a snapshot's tag
     """
     reason: str | None = None
     """
-    Tells errors of one code apart where what to do about them differs; stable
+    Refines the code if errors of one code need different advice; stable
     """
     request_id: str | None = None
     """
@@ -178,7 +178,7 @@ class EvalRequest:
     """
     timeout_secs: float | None = None
     """
-    Limit; 0 means the daemon's default
+    Limit; 0: the daemon's default
     """
 
 
@@ -198,15 +198,15 @@ class EvalResponse:
     """
     dropped_bytes: int | None = None
     """
-    Bytes at the end of these texts that were not kept: of each stream the first 4 MiB are
+    Bytes dropped at the end of the texts: each stream keeps its first 4 MiB
     """
     guest_ms: float | None = None
     """
-    Milliseconds of them that the agent counted in the guest; the rest is the daemon's, the VMM's and the way there and back
+    Part measured by the agent in the guest, in milliseconds; the rest is daemon, VMM and transport
     """
     stderr: str | None = None
     """
-    What the code printed to standard error; bytes that are no UTF-8 are replaced
+    Standard error of the code; invalid UTF-8 is replaced
     """
     stderr_base64: str | None = None
     """
@@ -214,7 +214,7 @@ class EvalResponse:
     """
     stdout: str | None = None
     """
-    What the code printed; bytes that are no UTF-8 are replaced
+    Standard output of the code; invalid UTF-8 is replaced
     """
     stdout_base64: str | None = None
     """
@@ -226,7 +226,7 @@ class EvalResponse:
     """
     truncated: bool | None = None
     """
-    The end of what the code wrote is missing
+    The end of the output is missing
     """
 
 
@@ -238,7 +238,7 @@ class Event:
     """
     kind: str
     """
-    Such as sandbox.ready, snapshot.created; gap: events that were asked for are not there any more
+    Such as sandbox.ready, snapshot.created; gap: some requested events are gone
     """
     time: str
     """
@@ -246,23 +246,23 @@ class Event:
     """
     detail: dict[str, str] | None = None
     """
-    What else there is to say, by the kind
+    Further values, depending on the kind
     """
     owner: str | None = None
     """
-    Tenant whose that is; absent: the operator's
+    Owning tenant; absent: the operator
     """
     principal: str | None = None
     """
-    Who asked for it, if that is known
+    Caller of the action, if known
     """
     sandbox: str | None = None
     """
-    ID of the sandbox that it is about
+    Sandbox of the event
     """
     snapshot: str | None = None
     """
-    Tag of the snapshot that it is about, or that the sandbox is of
+    Tag of the event's snapshot, or of the sandbox's
     """
 
 
@@ -286,7 +286,7 @@ class ExecRequest:
     """
     timeout_secs: float | None = None
     """
-    Limit, at which the whole process tree is killed; 0 means the daemon's default
+    Limit, at which the whole process tree is killed; 0: the daemon's default
     """
     user: str | None = None
     """
@@ -302,19 +302,19 @@ class ExecResponse:
     """
     stderr: str
     """
-    Its standard error; bytes that are no UTF-8 are replaced
+    Standard error; invalid UTF-8 is replaced
     """
     stdout: str
     """
-    Its standard output; bytes that are no UTF-8 are replaced
+    Standard output; invalid UTF-8 is replaced
     """
     dropped_bytes: int | None = None
     """
-    Output beyond what is kept
+    Bytes of output beyond the limit, which were dropped
     """
     killed_by: str | None = None
     """
-    What ended it, with the process and the time, if that was the guest's kernel for want of memory
+    Process and time, if the guest's kernel killed it for lack of memory
     """
     stderr_base64: str | None = None
     """
@@ -338,11 +338,11 @@ class FileChange:
     """
     mode_before: str
     """
-    What it was
+    Value in the first snapshot
     """
     path: str
     """
-    Absolute path; bytes that are no UTF-8 are replaced
+    Absolute path; invalid UTF-8 is replaced
     """
     size_bytes: int
     """
@@ -350,7 +350,7 @@ class FileChange:
     """
     size_bytes_before: int
     """
-    What it was
+    Value in the first snapshot
     """
     what: list[str]
     """
@@ -370,7 +370,7 @@ class FileEntry:
     """
     path: str
     """
-    Absolute path; bytes that are no UTF-8 are replaced
+    Absolute path; invalid UTF-8 is replaced
     """
     size_bytes: int
     """
@@ -390,7 +390,7 @@ class ForkTotals:
     """
     pool_ready: int
     """
-    Shells that stood ready when the request arrived
+    Prepared VMs in the pool when the request arrived
     """
     ready_wall_ms: float
     """
@@ -438,7 +438,7 @@ class Image:
     """
     description: str | None = None
     """
-    What its recipe says it is
+    Description in its recipe
     """
     kernel_version: str | None = None
     """
@@ -458,11 +458,11 @@ class Image:
 class KeyQuotas:
     disk_mib: int | None = None
     """
-    What the tenant's snapshots may take on the disk before no more are made
+    Limit of the tenant's snapshots on disk; at the limit new ones are refused
     """
     forks_per_minute: int | None = None
     """
-    Children that may be asked for in a minute
+    Limit of children per minute
     """
     memory_mib: int | None = None
     """
@@ -474,7 +474,7 @@ class KeyQuotas:
     """
     sandboxes: int | None = None
     """
-    Sandboxes that the whole tenant may have at once
+    Limit of the tenant's concurrent sandboxes
     """
 
 
@@ -482,11 +482,11 @@ class KeyQuotas:
 class LifeRequest:
     at_end: Literal['kill', 'pause'] | None = None
     """
-    What becomes of it then
+    Action at the end: kill or pause
     """
     auto_resume: bool | None = None
     """
-    Let it go on when somebody wants something of its guest while it is paused
+    Resume a paused sandbox on the next request to its guest
     """
     filesystem_only: bool | None = None
     """
@@ -494,15 +494,15 @@ class LifeRequest:
     """
     idle_secs: float | None = None
     """
-    Seconds that it may run without being used; 0: for ever
+    Idle limit in seconds; 0: unlimited
     """
     restart_on_hang: bool | None = None
     """
-    Roll it back to the snapshot that it lies over when its guest's kernel hangs
+    Roll it back to its snapshot when its guest's kernel hangs
     """
     ttl_secs: float | None = None
     """
-    Seconds that it may run from now on; 0: for ever
+    Lifetime from now in seconds; 0: unlimited
     """
 
 
@@ -514,7 +514,7 @@ class MemoryUse:
     """
     guest_shared_kib: int
     """
-    Guest memory that it has mapped and other processes, such as its siblings, have too: the same pages of the host
+    Guest memory on host pages shared with other processes, such as siblings
     """
     pss_kib: int
     """
@@ -534,7 +534,7 @@ class NetworkFlow:
     """
     far: str
     """
-    Address and port of the other end
+    Remote address and port
     """
     guest: str
     """
@@ -554,7 +554,7 @@ class NetworkFlow:
     """
     name: str | None = None
     """
-    Name that the guest resolved, or named, if one is known
+    Host name resolved or used by the guest, if known
     """
     rule: str | None = None
     """
@@ -593,7 +593,7 @@ class NetworkPolicy:
     """
     default: Literal['deny', 'public'] | None = None
     """
-    What becomes of connections that no rule names: deny, if absent, or public
+    Decision without a matching rule: deny (default) or public
     """
     deny: list[str] | None = None
     """
@@ -601,19 +601,19 @@ class NetworkPolicy:
     """
     headers: list[HeaderRule] | None = None
     """
-    Set by the host on requests to named hosts, over TLS it has verified. Values are never given out: they read ***, and who sends that back keeps the value there is
+    Set by the host on requests to named hosts, over TLS it has verified. Values are never returned: they read ***, and sending *** keeps the current value
     """
     https_ports: list[HttpsPort] | None = None
     """
-    Ports, beside 80 and 443, whose first bytes may tell the name where no DNS answer did
+    Ports, in addition to 80 and 443, for which the TLS server name or HTTP host decides if no DNS answer did
     """
     limits: NetworkLimits | None = None
     """
-    Bounds of what the sandbox may use
+    Limits of the sandbox's network use
     """
     tap: str | None = None
     """
-    Instead of all that, a tap device on the daemon's host that its operator allows: for one sandbox that is forked, or while a snapshot is made
+    Tap device on the daemon's host, allowed by its operator, in place of all rules: for one forked sandbox, or while a snapshot is made
     """
 
 
@@ -629,15 +629,15 @@ class NetworkSummary:
     """
     policy: Literal['none', 'public', 'custom', 'tap']
     """
-    none, public, custom: what rules say; or tap: a network of the operator's
+    none, public, custom (rules), or tap (a network of the operator)
     """
     cut: list[str] | None = None
     """
-    What was asked for and the operator's ceiling took, each with the reason
+    Requested rules removed by the operator's ceiling, each with the reason
     """
     tap: str | None = None
     """
-    The operator's tap that it has
+    Tap device of the operator
     """
 
 
@@ -653,7 +653,7 @@ class NewKey:
     """
     key: str
     """
-    What to show to the daemon: e2b_ and 40 hex digits. It is told this once
+    Text for authentication: e2b_ and 40 hex digits. It is returned only once
     """
     name: str
     """
@@ -665,7 +665,7 @@ class NewKey:
     """
     scopes: list[str]
     """
-    What it may do
+    Permissions of the key
     """
     status: Literal['active', 'expired', 'revoked']
     """
@@ -677,7 +677,7 @@ class NewKey:
     """
     host_ports: list[str] | None = None
     """
-    Ports of the host that policies asked for with it may name; absent: none
+    Host ports that policies of the key can name; absent: none
     """
     last_used_unix: int | None = None
     """
@@ -689,7 +689,7 @@ class NewKey:
     """
     tenant: str | None = None
     """
-    Whose it is; absent: the operator's own
+    Tenant of the key; absent: the operator
     """
 
 
@@ -697,7 +697,7 @@ class NewKey:
 class PackageChange:
     architecture: str
     """
-    What it is built for
+    Target architecture
     """
     name: str
     """
@@ -709,7 +709,7 @@ class PackageChange:
     """
     version_before: str
     """
-    What it was
+    Value in the first snapshot
     """
 
 
@@ -717,7 +717,7 @@ class PackageChange:
 class PackageEntry:
     architecture: str
     """
-    What it is built for
+    Target architecture
     """
     name: str
     """
@@ -733,7 +733,7 @@ class PackageEntry:
 class PauseRequest:
     filesystem_only: bool | None = None
     """
-    Keep the disk without the memory: its processes end, and it boots when it is resumed. 501: it has no disk of its own, or nothing to boot
+    Keep the disk without memory: its processes end, and it boots when resumed. 501: it has no disk or no kernel to boot
     """
 
 
@@ -769,7 +769,7 @@ class Pool:
     """
     ready: int
     """
-    Number ready now that a fork from the snapshot can use
+    Number of ready VMs for a fork of the snapshot
     """
     size: int
     """
@@ -777,7 +777,7 @@ class Pool:
     """
     tag: str
     """
-    Snapshot that forks into them
+    Snapshot of the pool
     """
     vcpus: int
     """
@@ -809,11 +809,11 @@ class Pressure:
 class ProcessChange:
     anon_kib: int
     """
-    Memory of its own that is in no file
+    Anonymous memory
     """
     anon_kib_before: int
     """
-    What it was
+    Value in the first snapshot
     """
     args: list[str]
     """
@@ -829,27 +829,27 @@ class ProcessChange:
     """
     ppid: int
     """
-    That of the process that started it
+    Process ID of its parent
     """
     pss_kib: int
     """
-    The same, with its share only of what others map too
+    Proportional set size: shared pages count by their share
     """
     pss_kib_before: int
     """
-    What it was
+    Value in the first snapshot
     """
     rss_kib: int
     """
-    Memory that is mapped and present
+    Resident set size
     """
     rss_kib_before: int
     """
-    What it was
+    Value in the first snapshot
     """
     uid: int
     """
-    User that it runs as
+    User ID
     """
 
 
@@ -857,7 +857,7 @@ class ProcessChange:
 class ProcessEntry:
     anon_kib: int
     """
-    Memory of its own that is in no file
+    Anonymous memory
     """
     args: list[str]
     """
@@ -873,19 +873,19 @@ class ProcessEntry:
     """
     ppid: int
     """
-    That of the process that started it
+    Process ID of its parent
     """
     pss_kib: int
     """
-    The same, with its share only of what others map too
+    Proportional set size: shared pages count by their share
     """
     rss_kib: int
     """
-    Memory that is mapped and present
+    Resident set size
     """
     uid: int
     """
-    User that it runs as
+    User ID
     """
 
 
@@ -893,7 +893,7 @@ class ProcessEntry:
 class PublishRequest:
     public: bool
     """
-    Whether all tenants may fork from it
+    Whether all tenants can fork it
     """
 
 
@@ -901,7 +901,7 @@ class PublishRequest:
 class ReceiptGuestStep:
     done: bool
     """
-    False: there was nothing to do, or it failed
+    False: not necessary, or failed
     """
     name: str
     """
@@ -961,11 +961,11 @@ class ReceiptIdentity:
     """
     vm_generation_id: str | None = None
     """
-    VM generation id that the VMM gave it, in hex
+    VM generation ID, in hex
     """
     way: Literal['port', 'http'] | None = None
     """
-    How it was told: on the identity's own port, or over HTTP because the snapshot's agent has no such port; absent: not known
+    Transport of the identity: its own port, or HTTP if the snapshot's agent has no such port; absent: unknown
     """
 
 
@@ -989,7 +989,7 @@ class ReceiptInterpreter:
     """
     reseeded: list[str]
     """
-    Generators that were reseeded
+    Reseeded random generators
     """
     took_ms: float
     """
@@ -1029,7 +1029,7 @@ class ReceiptLayer:
 class ReceiptSource:
     layers: list[ReceiptLayer]
     """
-    What its content lies in
+    Layers that store its content
     """
     tag: str
     """
@@ -1073,7 +1073,7 @@ class ReceiptVM:
     """
     populated_pages: int | None = None
     """
-    Pages of its memory that were mapped before it began; absent: none, or not known
+    Memory pages mapped before its start; absent: none or unknown
     """
     prepared: bool | None = None
     """
@@ -1085,11 +1085,11 @@ class ReceiptVM:
 class Resource:
     free: int
     """
-    What there is for new VMs, without the reserve and what those that are coming take at once
+    Available to new VMs, without the reserve and the share of VMs being started
     """
     reserve: int
     """
-    What stays free
+    Amount kept free
     """
     resource: Literal['memory', 'disk', 'descriptors', 'threads']
     """
@@ -1097,15 +1097,15 @@ class Resource:
     """
     total: int
     """
-    What the host has; of disk the file system of the store; 0: not known
+    Total of the host, or of the store's file system; 0: unknown
     """
     may_promise: int | None = None
     """
-    The most that may be promised; absent: any amount
+    Limit of promised; absent: unlimited
     """
     promised: int | None = None
     """
-    What sandboxes could come to take; of memory and disk
+    Maximum future use by sandboxes; memory and disk only
     """
 
 
@@ -1113,7 +1113,7 @@ class Resource:
 class RollbackRequest:
     snapshot_tag: str
     """
-    Snapshot to go back to: one that the sandbox came from, or that was branched from it
+    Target snapshot, from the sandbox's ancestry or branched from the sandbox
     """
 
 
@@ -1129,11 +1129,11 @@ class RotateKeyRequest:
 class SandboxLifeInfo:
     at_end: Literal['kill', 'pause']
     """
-    What becomes of it then
+    Action at the end: kill or pause
     """
     auto_resume: bool | None = None
     """
-    It goes on when somebody wants something of its guest while it is paused
+    A request to its guest resumes it when paused
     """
     deadline_unix: int | None = None
     """
@@ -1141,11 +1141,11 @@ class SandboxLifeInfo:
     """
     filesystem_only: bool | None = None
     """
-    That pause keeps its disk without its memory
+    The pause keeps its disk without memory
     """
     idle_secs: float | None = None
     """
-    For how long it may run without being used; absent: for ever
+    Idle limit; absent: unlimited
     """
     restart_on_hang: bool | None = None
     """
@@ -1153,7 +1153,7 @@ class SandboxLifeInfo:
     """
     unused_secs: float | None = None
     """
-    For how long nobody has used it, if it has an idle_secs
+    Time since its last use, if it has an idle_secs
     """
 
 
@@ -1169,27 +1169,27 @@ class SandboxNetwork:
     """
     effective: NetworkPolicy
     """
-    What of it the operator's ceiling leaves: this is enforced
+    Enforced policy: the requested one limited by the operator's ceiling
     """
     network: NetworkPolicy
     """
-    The policy that was asked for
+    Requested policy
     """
     policy: Literal['none', 'public', 'custom', 'tap']
     """
-    none, public, custom: what rules say; or tap: a network of the operator's
+    none, public, custom (rules), or tap (a network of the operator)
     """
     cut: list[str] | None = None
     """
-    What was asked for and the operator's ceiling took, each with the reason
+    Requested rules removed by the operator's ceiling, each with the reason
     """
     tap: str | None = None
     """
-    The operator's tap that it has
+    Tap device of the operator
     """
     warning: str | None = None
     """
-    Why the sandbox has less than that
+    Why the enforced policy is stricter
     """
 
 
@@ -1225,11 +1225,11 @@ class SandboxUse:
     """
     memory_bytes: int
     """
-    Host memory that its limit is about: pages of its own, its VMM's, page cache that it brought in
+    Host memory counted against its limit: private pages, the VMM's memory, page cache
     """
     memory_peak_bytes: int
     """
-    The most that this was
+    Peak of memory use
     """
     threads: int
     """
@@ -1237,15 +1237,15 @@ class SandboxUse:
     """
     throttled_ms: float
     """
-    Time for which its CPU limit held it up
+    Time throttled by its CPU limit
     """
     net_in_bytes: int | None = None
     """
-    From its network, of connections that forkd-net knows, since its VM was made
+    Bytes received over forkd-net since its VM was started
     """
     net_limit_bytes_per_sec: int | None = None
     """
-    Bytes a second that it may have each way: the least of net_rate_mib, tree_net_rate_mib, its policy's and the ceiling's; absent: no limit
+    Limit in bytes per second in each direction: the lowest of net_rate_mib, tree_net_rate_mib, policy and ceiling; absent: no limit
     """
     net_out_bytes: int | None = None
     """
@@ -1261,7 +1261,7 @@ class SetNetworkRequest:
     """
     network: NetworkPolicy | None = None
     """
-    The whole policy: what is absent is cleared
+    Complete policy: absent fields are cleared
     """
 
 
@@ -1301,7 +1301,7 @@ class SnapshotDetail:
     """
     dependents: list[str]
     """
-    Tags that are built on it
+    Tags of snapshots built on it
     """
     digests_ready: bool
     """
@@ -1309,19 +1309,19 @@ class SnapshotDetail:
     """
     dir: str
     """
-    Directory on the daemon's host that holds it; empty for tenants
+    Directory of the snapshot on the daemon's host; empty for tenants
     """
     disk_logical_bytes: int
     """
-    Size of the disk that a child writes to
+    Size of a child's writable disk
     """
     disk_own_bytes: int
     """
-    Of those the bytes of layers that its parent has not
+    Part in layers that its parent does not have
     """
     disk_physical_bytes: int
     """
-    Bytes that disk takes on the disk, all layers of its chain
+    Bytes of that disk in the store, all layers of its chain
     """
     memory_logical_bytes: int
     """
@@ -1329,7 +1329,7 @@ class SnapshotDetail:
     """
     memory_own_bytes: int
     """
-    Of those the bytes of layers that its parent has not
+    Part in layers that its parent does not have
     """
     memory_physical_bytes: int
     """
@@ -1337,7 +1337,7 @@ class SnapshotDetail:
     """
     sandboxes: list[str]
     """
-    Sandboxes that run from it now
+    Running sandboxes forked from it
     """
     status: Literal['writing', 'ready', 'failed']
     """
@@ -1357,7 +1357,7 @@ class SnapshotDetail:
     """
     captured_bytes: int | None = None
     """
-    Bytes of memory that differed from the parent, as its branch took them
+    Bytes of memory that differed from the parent at its branch
     """
     cmdline: str | None = None
     """
@@ -1369,11 +1369,11 @@ class SnapshotDetail:
     """
     cpu: CPU | None = None
     """
-    Processor that the guest has seen: a host that it is restored on must be of the same vendor and have all its features
+    Processor of the guest; other hosts need the same vendor and all its features to restore it
     """
     damaged: list[str] | None = None
     """
-    Its layers that have changed since they were written, and where; it cannot be forked then
+    Damaged layers and their positions; a damaged snapshot cannot be forked
     """
     image: str | None = None
     """
@@ -1389,7 +1389,7 @@ class SnapshotDetail:
     """
     languages: list[str] | None = None
     """
-    Interpreters that are warm in it
+    Warm interpreters
     """
     memory_mib: int | None = None
     """
@@ -1397,11 +1397,11 @@ class SnapshotDetail:
     """
     network: NetworkPolicy | None = None
     """
-    What sandboxes that are forked from it may reach by default; absent: nothing
+    Default network policy of its sandboxes; absent: none
     """
     owner: str | None = None
     """
-    Tenant that it belongs to; absent: the operator
+    Owning tenant; absent: the operator
     """
     parent_content_hash: str | None = None
     """
@@ -1417,15 +1417,15 @@ class SnapshotDetail:
     """
     private_ports: bool | None = None
     """
-    Sandboxes that are forked from it ask for a token at their ports by default, as the one does that it was branched from
+    Its sandboxes require a token at their ports by default
     """
     public: bool | None = None
     """
-    All tenants may fork from it
+    All tenants can fork it
     """
     size_bytes: int | None = None
     """
-    Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent
+    Bytes on disk: its own layers and state, without those shared with its parent
     """
     timings: dict[str, float] | None = None
     """
@@ -1441,7 +1441,7 @@ class SnapshotDetail:
     """
     verified_at_unix: int | None = None
     """
-    When its layers were last read whole and found as they were written, the one that was longest ago, in seconds since 1970; missing if one never was
+    Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
     """
     warning: str | None = None
     """
@@ -1461,7 +1461,7 @@ class SnapshotInfo:
     """
     dir: str
     """
-    Directory on the daemon's host that holds it; empty for tenants
+    Directory of the snapshot on the daemon's host; empty for tenants
     """
     status: Literal['writing', 'ready', 'failed']
     """
@@ -1477,7 +1477,7 @@ class SnapshotInfo:
     """
     damaged: list[str] | None = None
     """
-    Its layers that have changed since they were written, and where; it cannot be forked then
+    Damaged layers and their positions; a damaged snapshot cannot be forked
     """
     image: str | None = None
     """
@@ -1489,7 +1489,7 @@ class SnapshotInfo:
     """
     languages: list[str] | None = None
     """
-    Interpreters that are warm in it
+    Warm interpreters
     """
     memory_mib: int | None = None
     """
@@ -1497,11 +1497,11 @@ class SnapshotInfo:
     """
     network: NetworkPolicy | None = None
     """
-    What sandboxes that are forked from it may reach by default; absent: nothing
+    Default network policy of its sandboxes; absent: none
     """
     owner: str | None = None
     """
-    Tenant that it belongs to; absent: the operator
+    Owning tenant; absent: the operator
     """
     parent_tag: str | None = None
     """
@@ -1513,15 +1513,15 @@ class SnapshotInfo:
     """
     private_ports: bool | None = None
     """
-    Sandboxes that are forked from it ask for a token at their ports by default, as the one does that it was branched from
+    Its sandboxes require a token at their ports by default
     """
     public: bool | None = None
     """
-    All tenants may fork from it
+    All tenants can fork it
     """
     size_bytes: int | None = None
     """
-    Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent
+    Bytes on disk: its own layers and state, without those shared with its parent
     """
     timings: dict[str, float] | None = None
     """
@@ -1537,7 +1537,7 @@ class SnapshotInfo:
     """
     verified_at_unix: int | None = None
     """
-    When its layers were last read whole and found as they were written, the one that was longest ago, in seconds since 1970; missing if one never was
+    Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
     """
     warning: str | None = None
     """
@@ -1549,7 +1549,7 @@ class SnapshotInfo:
 class SuspendWorkspaceRequest:
     diff: bool | None = None
     """
-    Accepted: what differs from the parent is all that is ever written
+    Ignored: only differences from the parent are written
     """
 
 
@@ -1557,7 +1557,7 @@ class SuspendWorkspaceRequest:
 class Tenant:
     cpu_weight: int
     """
-    Share of all its sandboxes together where CPUs are short; each other tenant has 100 unless the operator has set it
+    CPU share of all its sandboxes together under contention; the default of other tenants is 100
     """
     name: str
     """
@@ -1581,7 +1581,7 @@ class VerifyResult:
     """
     ok: bool
     """
-    Whether every byte is what was written
+    Whether all bytes match their digests
     """
     tag: str
     """
@@ -1641,7 +1641,7 @@ class WorkspaceInfo:
     """
     source_snapshot_tag: str
     """
-    Snapshot that it was made of
+    Snapshot it was made from
     """
     status: Literal['running', 'suspended', 'stale']
     """
@@ -1657,7 +1657,7 @@ class WorkspaceInfo:
     """
     owner: str | None = None
     """
-    Tenant that it belongs to; absent: the operator
+    Owning tenant; absent: the operator
     """
 
 
@@ -1677,7 +1677,7 @@ class AuditChain:
     """
     lines: int
     """
-    Lines that are there
+    Number of lines
     """
     chain: str | None = None
     """
@@ -1685,7 +1685,7 @@ class AuditChain:
     """
     counted: int | None = None
     """
-    Anonymous requests that lines count and that have no line of their own
+    Anonymous requests counted by lines, without their own line
     """
     dropped: int | None = None
     """
@@ -1693,7 +1693,7 @@ class AuditChain:
     """
     since: str | None = None
     """
-    Time of the first line that is there, if lines were dropped
+    Time of the first remaining line, if lines were dropped
     """
 
 
@@ -1709,7 +1709,7 @@ class AuditReport:
     """
     files: int
     """
-    Files that were read
+    Files read
     """
     first: int
     """
@@ -1721,15 +1721,15 @@ class AuditReport:
     """
     lines: int
     """
-    Lines that are there, of all chains
+    Number of lines of all chains
     """
     lost: int
     """
-    Actions that the disk did not take, as the lines tell
+    Actions lost because the disk was full or failed, as recorded in later lines
     """
     ok: bool
     """
-    Whether all lines that are there are as they were written
+    Whether all remaining lines are unchanged
     """
     pending: bool
     """
@@ -1737,15 +1737,15 @@ class AuditReport:
     """
     problems: list[AuditProblem] | None
     """
-    What is wrong
+    Description of the problem
     """
     status: Literal['whole', 'dropped', 'changed']
     """
-    whole; dropped: a full chain of changes removed its oldest lines; changed: not what was written
+    whole; dropped: rotation removed the oldest lines of the changes; changed: lines differ from the written ones
     """
     torn: int
     """
-    Lines that were not written whole, and are told of
+    Incomplete lines that a later line records
     """
 
 
@@ -1757,7 +1757,7 @@ class BranchRequest:
     """
     force: bool | None = None
     """
-    Also if its disk has lost writes, which is a conflict otherwise: the snapshot may lack what the sandbox wrote
+    Branch even if the disk has lost writes; the snapshot may be incomplete. Otherwise that is a conflict
     """
     live: bool | None = None
     """
@@ -1765,15 +1765,15 @@ class BranchRequest:
     """
     max_pause_ms: float | None = None
     """
-    Longest pause that the guest may see; 0: no limit. If it cannot be kept nothing is done
+    Maximum pause of the guest; 0: no limit. If the limit cannot be met, the branch fails
     """
     measure_diff: bool | None = None
     """
-    Accepted: bytes_written is always told
+    Ignored: bytes_written is always present
     """
     mode: Literal['full', 'diff', 'live'] | None = None
     """
-    live, if absent: copy while the guest runs, pause it for the rest; diff: pause it for all that differs from its snapshot; full: like live, and the new snapshot depends on no other
+    live (default): copy while the guest runs, then pause it for the remaining pages; diff: pause it while all pages changed since its snapshot are copied; full: like live, but the new snapshot depends on no other
     """
     n: int | None = None
     """
@@ -1785,7 +1785,7 @@ class BranchRequest:
     """
     network: NetworkPolicy | None = None
     """
-    What the children may reach, and sandboxes that are forked from it later by default; absent: what the sandbox may
+    Network policy of the children, and default of later forks of the snapshot; absent: the sandbox's policy
     """
     tag: str | None = None
     """
@@ -1793,7 +1793,7 @@ class BranchRequest:
     """
     wait: bool | None = True
     """
-    False: answer when the sandbox runs again; the snapshot is writing until it is ready; one that fails is listed as failed, with the reason in warning, until it is deleted
+    False: answer when the sandbox runs again. The snapshot has status writing, then ready, or failed with the reason in warning
     """
 
 
@@ -1801,11 +1801,11 @@ class BranchRequest:
 class Capacity:
     admits: Literal['all', 'fewer', 'none']
     """
-    Whether VMs are made at this moment: all that there is room for, fewer at once for the host's pressure, or none for that or because a resource is used up
+    Current admission of VMs: all, fewer at a time because of host pressure, or none because of pressure or an exhausted resource
     """
     coming: int
     """
-    VMs that are being made
+    VMs being started
     """
     pressure: list[Pressure]
     """
@@ -1817,7 +1817,7 @@ class Capacity:
     """
     sandboxes: int
     """
-    Sandboxes that run
+    Running sandboxes
     """
 
 
@@ -1829,7 +1829,7 @@ class CreateKeyRequest:
     """
     scopes: list[str]
     """
-    What it may do: read, run, fork, admin
+    Permissions: read, run, fork, admin
     """
     expires_secs: int | None = None
     """
@@ -1837,7 +1837,7 @@ class CreateKeyRequest:
     """
     host_ports: list[str] | None = None
     """
-    Ports of the host, PORT or FIRST-LAST, that policies asked for with it may name as host.forkd.internal; absent: none
+    Host ports, PORT or FIRST-LAST, that policies of the key can name as host.forkd.internal; absent: none
     """
     quotas: KeyQuotas | None = None
     """
@@ -1845,7 +1845,7 @@ class CreateKeyRequest:
     """
     tenant: str | None = None
     """
-    Whose key it is; empty: the operator's own, which sees everything; of a tenant's key the tenant's
+    Tenant of the key; empty: the operator, who sees everything. If a tenant's key makes it, its tenant
     """
 
 
@@ -1857,31 +1857,31 @@ class CreateSandboxesRequest:
     """
     at_end: Literal['kill', 'pause'] | None = None
     """
-    What becomes of it then; absent: kill
+    Action at the end: kill (default) or pause
     """
     auto_resume: bool | None = None
     """
-    Let it go on when somebody wants something of its guest while it is paused
+    Resume a paused sandbox on the next request to its guest
     """
     cpu_weight: int | None = None
     """
-    Its share where CPUs are short, of a tenant's among those of the tenant; one that was given none has 100
+    CPU share under contention, among the tenant's sandboxes; 0: 100
     """
     cpus: float | None = None
     """
-    CPUs that it may use, 0.5 for half of the time of one: beyond that it waits
+    CPU limit, such as 0.5 for half a CPU; beyond it the sandbox is throttled
     """
     disk_limit_mib: int | None = None
     """
-    Bound of what its disk's writes take of the daemon's disk; at it the sandbox stands still. At least 16
+    Limit of its disk's writes on the daemon's disk; at the limit the sandbox stalls. At least 16
     """
     disk_read_limit_mib: int | None = None
     """
-    MiB a second that it may read from the disk of the daemon's data: beyond that it waits
+    Limit of reads from the daemon's disk in MiB per second; beyond it reads wait
     """
     disk_write_limit_mib: int | None = None
     """
-    MiB a second that it may write there
+    Limit of writes to the daemon's disk in MiB per second; beyond it writes wait
     """
     env: dict[str, str] | None = None
     """
@@ -1893,7 +1893,7 @@ class CreateSandboxesRequest:
     """
     guest_fork: bool | None = None
     """
-    Let programs in the children fork them, within the daemon's limits
+    Allow programs in the children to fork them, within the daemon's limits
     """
     hugepages: bool | None = None
     """
@@ -1901,7 +1901,7 @@ class CreateSandboxesRequest:
     """
     idle_secs: float | None = None
     """
-    Seconds that it may run without being used: no call, no stream, no connection to a port; at least 1; absent or 0: for ever
+    Idle limit in seconds, without a call, a stream or a connection to a port; at least 1; absent or 0: unlimited
     """
     live_fork: bool | None = None
     """
@@ -1909,7 +1909,7 @@ class CreateSandboxesRequest:
     """
     memory_limit_mib: int | None = None
     """
-    Bound of the host memory of each child; one that needs more is ended. At least 32; absent or 0: none that is asked for
+    Limit of each child's host memory; beyond it the child is ended. At least 32; absent or 0: no limit
     """
     n: int | None = 1
     """
@@ -1917,15 +1917,15 @@ class CreateSandboxesRequest:
     """
     net: Literal['none', 'public'] | None = None
     """
-    What the children may reach, by name: none or public; instead of network
+    Network policy of the children by name, none or public; replaces network
     """
     net_rate_mib: int | None = None
     """
-    MiB a second that it may have from its network, and as many to it: beyond that it waits, and datagrams are dropped
+    Network limit in MiB per second in each direction; beyond it connections wait, and datagrams are dropped
     """
     network: NetworkPolicy | None = None
     """
-    What the children may reach; absent: what the snapshot says, or nothing. Never more than the operator's ceiling
+    Network policy of the children; absent: the snapshot's, otherwise none. The operator's ceiling limits it
     """
     per_child_netns: bool | None = None
     """
@@ -1937,35 +1937,35 @@ class CreateSandboxesRequest:
     """
     private_ports: bool | None = None
     """
-    Requests from outside to the children's ports must show a token, of each child's own: traffic_token in the answer. Absent: true for tenants; for the operator what the snapshot says, or false
+    Require a token on requests from outside to the children's ports: each child's traffic_token in the answer. Absent: true for tenants; for the operator the snapshot's setting, otherwise false
     """
     restart_on_hang: bool | None = None
     """
-    Roll it back to the snapshot that it lies over when its guest's kernel hangs
+    Roll it back to its snapshot when its guest's kernel hangs
     """
     tree_cpus: float | None = None
     """
-    CPUs that those may use together
+    CPU limit of the fork tree
     """
     tree_disk_limit_mib: int | None = None
     """
-    Bound of what their disks' writes take of the daemon's disk together: a fork whose disk_limit_mib would not fit is refused. Needs disk_limit_mib
+    Limit of the fork tree's disk writes on the daemon's disk: a fork is refused if its disk_limit_mib does not fit. Needs disk_limit_mib
     """
     tree_memory_limit_mib: int | None = None
     """
-    Bound of the host memory of a child and all that its guest forks together; the largest is ended. Needs guest_fork
+    Limit of the fork tree's host memory; beyond it the largest sandbox is ended. Needs guest_fork
     """
     tree_net_rate_mib: int | None = None
     """
-    MiB a second that they may have from their network together, and as many to it
+    Network limit of the fork tree in MiB per second in each direction
     """
     tree_pids: int | None = None
     """
-    Threads that their VMMs may have together, a vCPU and 12 counted for each: a fork beyond that is refused. At least 32
+    Limit of the VMM threads of the fork tree, vCPUs and 12 for each VM; further forks are refused. At least 32
     """
     ttl_secs: float | None = None
     """
-    Seconds that it may run from now on; at least 1; absent or 0: for ever
+    Lifetime from now in seconds, at least 1; absent or 0: unlimited
     """
 
 
@@ -1977,11 +1977,11 @@ class CreateSnapshotRequest:
     """
     boot_wait_secs: int | None = None
     """
-    Limit for the guest to get ready; 0 means the daemon's default
+    Limit for the guest to get ready; 0: the daemon's default
     """
     build_net: Literal['none', 'public'] | None = None
     """
-    What may be reached while it is made, instead: none or public; it leaves no trace in the snapshot
+    Network policy while it is made, none or public; not stored in the snapshot
     """
     exec: list[str] | None = None
     """
@@ -1997,7 +1997,7 @@ class CreateSnapshotRequest:
     """
     from_: str | None = None
     """
-    Snapshot to fork a child of, run exec and warm in it, and keep what became of it, on top of that snapshot; instead of image
+    Parent snapshot: fork a child, run exec and warm in it, and save the result on top; replaces image
     """
     image: str | None = None
     """
@@ -2009,7 +2009,7 @@ class CreateSnapshotRequest:
     """
     memory_mib: int | None = None
     """
-    Memory of the guest; 0 means what the image's recipe says
+    Memory of the guest; 0: the recipe's
     """
     net: Literal['none', 'public'] | None = None
     """
@@ -2017,7 +2017,7 @@ class CreateSnapshotRequest:
     """
     network: NetworkPolicy | None = None
     """
-    What sandboxes that are forked from it may reach, unless their request says something else; and what may be reached while it is made. Absent: that of from, or nothing
+    Default network policy of its sandboxes, and the policy while it is made. Absent: the policy of from, otherwise none
     """
     rootfs: str | None = None
     """
@@ -2029,11 +2029,11 @@ class CreateSnapshotRequest:
     """
     tap: str | None = None
     """
-    A tap device that it has while it is made, if the operator allows it; else ignored
+    Tap device while it is made, if the operator allows it; otherwise ignored
     """
     vcpus: int | None = None
     """
-    Virtual CPUs; 0 means what the image's recipe says
+    Virtual CPUs; 0: the recipe's
     """
     warm: str | None = None
     """
@@ -2057,7 +2057,7 @@ class FileDiff:
     """
     compared: int
     """
-    Paths that were looked at
+    Paths compared
     """
     complete: bool
     """
@@ -2089,7 +2089,7 @@ class Key:
     """
     scopes: list[str]
     """
-    What it may do
+    Permissions of the key
     """
     status: Literal['active', 'expired', 'revoked']
     """
@@ -2101,7 +2101,7 @@ class Key:
     """
     host_ports: list[str] | None = None
     """
-    Ports of the host that policies asked for with it may name; absent: none
+    Host ports that policies of the key can name; absent: none
     """
     last_used_unix: int | None = None
     """
@@ -2113,7 +2113,7 @@ class Key:
     """
     tenant: str | None = None
     """
-    Whose it is; absent: the operator's own
+    Tenant of the key; absent: the operator
     """
 
 
@@ -2125,7 +2125,7 @@ class PackageDiff:
     """
     changed: list[PackageChange]
     """
-    Those of another version
+    Packages with different versions
     """
     complete: bool
     """
@@ -2141,11 +2141,11 @@ class PackageDiff:
 class ProcessDiff:
     added_count: int
     """
-    Those that are in the other one only
+    Number of entries in the second snapshot only
     """
     changed: list[ProcessChange]
     """
-    Those whose memory differs, the largest difference first
+    Processes with different memory use, largest difference first
     """
     complete: bool
     """
@@ -2153,15 +2153,15 @@ class ProcessDiff:
     """
     ended: list[ProcessEntry]
     """
-    Those that do not run in the other one
+    Processes of the first snapshot only
     """
     removed_count: int
     """
-    Those that are not in the other one
+    Number of entries in the first snapshot only
     """
     started: list[ProcessEntry]
     """
-    Those that run in the other one only
+    Processes of the second snapshot only
     """
 
 
@@ -2169,7 +2169,7 @@ class ProcessDiff:
 class ReceiptCapture:
     bytes: int
     """
-    Bytes of memory that were written
+    Bytes of memory written
     """
     mechanism: str
     """
@@ -2185,7 +2185,7 @@ class ReceiptCapture:
     """
     paused_bytes: int
     """
-    Those of them that were copied during the pause
+    Bytes of memory copied during the pause
     """
     rounds: int
     """
@@ -2193,7 +2193,7 @@ class ReceiptCapture:
     """
     pause_steps: list[ReceiptStep] | None = None
     """
-    What the pause was spent on, in order
+    Steps of the pause, in order
     """
 
 
@@ -2209,11 +2209,11 @@ class ReceiptGuest:
     """
     hooks: list[ReceiptHook]
     """
-    Executables of /etc/forkd/fork.d that ran
+    Executables run from /etc/forkd/fork.d
     """
     interpreters: list[ReceiptInterpreter]
     """
-    Warm interpreters that were reseeded
+    Reseeded warm interpreters
     """
     kernel_reseeded: bool
     """
@@ -2221,7 +2221,7 @@ class ReceiptGuest:
     """
     random_digest: str
     """
-    SHA-256 over a prefix and 32 bytes that the kernel drew after all steps, in hex
+    SHA-256 of a prefix and 32 random bytes of the kernel, drawn after all steps, in hex
     """
     steps: list[ReceiptGuestStep]
     """
@@ -2249,11 +2249,11 @@ class SandboxInfo:
     """
     index: int
     """
-    1 to n within its fork, as fork() tells children apart
+    Index within its fork, 1 to n
     """
     memory_limit_mib: int | None
     """
-    Bound of its host memory that was asked for, null for none
+    Requested limit of its host memory; null: no limit
     """
     netns: str | None
     """
@@ -2269,11 +2269,11 @@ class SandboxInfo:
     """
     status: Literal['running', 'failed', 'paused', 'pausing', 'resuming', 'stalled']
     """
-    running; failed; paused: it is a snapshot until it is resumed; pausing and resuming on the way; or stalled: it stands still until there is room on the host for its disk, and then goes on by itself
+    running; failed; paused: a snapshot until resumed; pausing; resuming; or stalled: it waits for space on the host for its disk, and then continues automatically
     """
     code: str | None = None
     """
-    Kind of that error
+    Code of the error
     """
     cold: bool | None = None
     """
@@ -2281,23 +2281,23 @@ class SandboxInfo:
     """
     cpu_weight: int | None = None
     """
-    Its share where CPUs are short, of a tenant's among those of the tenant; one that was given none has 100
+    CPU share under contention, among the tenant's sandboxes; 0: 100
     """
     cpus: float | None = None
     """
-    CPUs that it may use, 0.5 for half of the time of one: beyond that it waits
+    CPU limit, such as 0.5 for half a CPU; beyond it the sandbox is throttled
     """
     disk_limit_mib: int | None = None
     """
-    Bound of what its disk's writes take of the daemon's disk; at it the sandbox stands still. At least 16
+    Limit of its disk's writes on the daemon's disk; at the limit the sandbox stalls. At least 16
     """
     disk_read_limit_mib: int | None = None
     """
-    MiB a second that it may read from the disk of the daemon's data: beyond that it waits
+    Limit of reads from the daemon's disk in MiB per second; beyond it reads wait
     """
     disk_write_limit_mib: int | None = None
     """
-    MiB a second that it may write there
+    Limit of writes to the daemon's disk in MiB per second; beyond it writes wait
     """
     dns_id: str | None = None
     """
@@ -2313,11 +2313,11 @@ class SandboxInfo:
     """
     forked_by: str | None = None
     """
-    Sandbox whose guest forked it; absent if it was forked through the API
+    Parent sandbox, if its guest made the fork; absent if forked through the API
     """
     guest_fork: bool | None = None
     """
-    Its guest may fork it
+    Its guest can fork it
     """
     hostname: str | None = None
     """
@@ -2325,7 +2325,7 @@ class SandboxInfo:
     """
     life: SandboxLifeInfo | None = None
     """
-    For how long it may run; absent: for ever
+    Lifetime; absent: unlimited
     """
     memory_mib: int | None = None
     """
@@ -2333,23 +2333,23 @@ class SandboxInfo:
     """
     net_rate_mib: int | None = None
     """
-    MiB a second that it may have from its network, and as many to it: beyond that it waits, and datagrams are dropped
+    Network limit in MiB per second in each direction; beyond it connections wait, and datagrams are dropped
     """
     network: NetworkSummary | None = None
     """
-    What it may reach
+    Network policy
     """
     own_memory_kib: int | None = None
     """
-    Host memory that it shares with nobody: pages it has written, its VMM's heap, page tables; in a list of sandboxes only
+    Private host memory: dirty pages, the VMM's heap, page tables; only in lists of sandboxes
     """
     owner: str | None = None
     """
-    Tenant that it belongs to; absent: the operator
+    Owning tenant; absent: the operator
     """
     paused_in: str | None = None
     """
-    Snapshot that it is paused in, or was last
+    Snapshot of its current or last pause
     """
     private_ports: bool | None = None
     """
@@ -2357,7 +2357,7 @@ class SandboxInfo:
     """
     reason: str | None = None
     """
-    How its VM ended, if failed; for what there is no room, if stalled
+    Cause: the end of its VM if failed, the lack of space if stalled
     """
     rolled_back_to: str | None = None
     """
@@ -2369,31 +2369,31 @@ class SandboxInfo:
     """
     traffic_token: str | None = None
     """
-    That token, to show in the header Forkd-Access-Token or as Authorization: Bearer; in the answer to a fork or a branch, and in that of one sandbox
+    Token of private ports, for the header Forkd-Access-Token or Authorization: Bearer; in answers to a fork, a branch and about one sandbox
     """
     tree_cpus: float | None = None
     """
-    CPUs that those may use together
+    CPU limit of the fork tree
     """
     tree_disk_limit_mib: int | None = None
     """
-    Bound of what their disks' writes take of the daemon's disk together: a fork whose disk_limit_mib would not fit is refused. Needs disk_limit_mib
+    Limit of the fork tree's disk writes on the daemon's disk: a fork is refused if its disk_limit_mib does not fit. Needs disk_limit_mib
     """
     tree_memory_limit_mib: int | None = None
     """
-    Bound of the host memory of a child and all that its guest forks together; the largest is ended. Needs guest_fork
+    Limit of the fork tree's host memory; beyond it the largest sandbox is ended. Needs guest_fork
     """
     tree_net_rate_mib: int | None = None
     """
-    MiB a second that they may have from their network together, and as many to it
+    Network limit of the fork tree in MiB per second in each direction
     """
     tree_pids: int | None = None
     """
-    Threads that their VMMs may have together, a vCPU and 12 counted for each: a fork beyond that is refused. At least 32
+    Limit of the VMM threads of the fork tree, vCPUs and 12 for each VM; further forks are refused. At least 32
     """
     use: SandboxUse | None = None
     """
-    What it uses of its host; in a list of sandboxes only, and absent if the host does not account for it
+    Use of the host's resources; only in lists of sandboxes, and absent if the host does not account for it
     """
     vcpus: int | None = None
     """
@@ -2401,7 +2401,7 @@ class SandboxInfo:
     """
     warning: str | None = None
     """
-    What is wrong with a sandbox that runs: its disk has lost writes; in the answer to a fork also what was asked for and is not there
+    Problem of a running sandbox, such as lost disk writes; in the answer to a fork also unavailable parts of the request
     """
 
 
@@ -2409,15 +2409,15 @@ class SandboxInfo:
 class SnapshotDiff:
     after: str
     """
-    The other one
+    Second snapshot
     """
     before: str
     """
-    The snapshot that is compared with
+    First snapshot
     """
     files: FileDiff
     """
-    Of the root file system, other mounts left out
+    Files of the root file system, without other mounts
     """
     packages: PackageDiff
     """
@@ -2437,7 +2437,7 @@ class SnapshotDiff:
 class Step:
     bytes: int | None = None
     """
-    Bytes written, when done; with total those dealt with so far
+    Bytes written, when done; with total: bytes processed until now
     """
     done: bool | None = None
     """
@@ -2453,7 +2453,7 @@ class Step:
     """
     output: str | None = None
     """
-    A piece of what exec's program prints; bytes that are no UTF-8 are replaced. Such a line is neither a begin nor an end
+    Part of the output of exec; invalid UTF-8 is replaced. Such a line starts and ends no step
     """
     snapshot: SnapshotInfo | None = None
     """
@@ -2497,7 +2497,7 @@ class BranchResult:
     """
     dir: str
     """
-    Directory on the daemon's host that holds it; empty for tenants
+    Directory of the snapshot on the daemon's host; empty for tenants
     """
     mechanism: str
     """
@@ -2505,7 +2505,7 @@ class BranchResult:
     """
     paused_bytes: int
     """
-    Those of them that were copied during the pause
+    Bytes of memory copied during the pause
     """
     rounds: int
     """
@@ -2537,7 +2537,7 @@ class BranchResult:
     """
     damaged: list[str] | None = None
     """
-    Its layers that have changed since they were written, and where; it cannot be forked then
+    Damaged layers and their positions; a damaged snapshot cannot be forked
     """
     image: str | None = None
     """
@@ -2549,7 +2549,7 @@ class BranchResult:
     """
     languages: list[str] | None = None
     """
-    Interpreters that are warm in it
+    Warm interpreters
     """
     memory_mib: int | None = None
     """
@@ -2557,11 +2557,11 @@ class BranchResult:
     """
     network: NetworkPolicy | None = None
     """
-    What sandboxes that are forked from it may reach by default; absent: nothing
+    Default network policy of its sandboxes; absent: none
     """
     owner: str | None = None
     """
-    Tenant that it belongs to; absent: the operator
+    Owning tenant; absent: the operator
     """
     parent_tag: str | None = None
     """
@@ -2573,15 +2573,15 @@ class BranchResult:
     """
     pool_ready: int | None = None
     """
-    Shells that stood ready for the children
+    Prepared VMs used from the pool
     """
     private_ports: bool | None = None
     """
-    Sandboxes that are forked from it ask for a token at their ports by default, as the one does that it was branched from
+    Its sandboxes require a token at their ports by default
     """
     public: bool | None = None
     """
-    All tenants may fork from it
+    All tenants can fork it
     """
     ready_wall_ms: float | None = None
     """
@@ -2589,7 +2589,7 @@ class BranchResult:
     """
     size_bytes: int | None = None
     """
-    Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent
+    Bytes on disk: its own layers and state, without those shared with its parent
     """
     timings: dict[str, float] | None = None
     """
@@ -2605,7 +2605,7 @@ class BranchResult:
     """
     verified_at_unix: int | None = None
     """
-    When its layers were last read whole and found as they were written, the one that was longest ago, in seconds since 1970; missing if one never was
+    Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
     """
     warning: str | None = None
     """
@@ -2617,7 +2617,7 @@ class BranchResult:
 class ForkLine:
     child: SandboxInfo | None = None
     """
-    A child that is ready, or has failed
+    Ready or failed child
     """
     error: Error | None = None
     """
@@ -2625,7 +2625,7 @@ class ForkLine:
     """
     fork: ForkTotals | None = None
     """
-    What is told of the whole; only in the last line
+    Totals of the fork; only in the last line
     """
 
 
@@ -2641,7 +2641,7 @@ class Receipt:
     """
     op: Literal['fork', 'rollback', 'pause', 'resume', 'branch', 'snapshot']
     """
-    What left it; fork, rollback, pause and resume are of a sandbox, branch and snapshot of a snapshot
+    Recorded operation; fork, rollback, pause and resume concern a sandbox, branch and snapshot a snapshot
     """
     steps: list[ReceiptStep]
     """
@@ -2653,7 +2653,7 @@ class Receipt:
     """
     before: str | None = None
     """
-    Tag that a sandbox lay over before it was rolled back
+    Tag of the sandbox's snapshot before the rollback
     """
     capture: ReceiptCapture | None = None
     """
@@ -2669,19 +2669,19 @@ class Receipt:
     """
     guest: ReceiptGuest | None = None
     """
-    The guest's answer, which is the proof; absent: it gave none
+    Proof: the guest's answer; absent: no answer
     """
     identity: ReceiptIdentity | None = None
     """
-    Who the guest was told to be
+    Identity given to the guest
     """
     image: ReceiptImage | None = None
     """
-    Image that was booted
+    Booted image
     """
     made: ReceiptSource | None = None
     """
-    Snapshot that was made
+    New snapshot
     """
     parent: ReceiptSource | None = None
     """
@@ -2689,15 +2689,15 @@ class Receipt:
     """
     recovered: bool | None = None
     """
-    The daemon ended before it wrote the receipt; the next one made it from its journal, which has no answer of the guest
+    The daemon ended before it wrote the receipt. The next daemon made it from the journal, without the guest's answer
     """
     sandbox: str | None = None
     """
-    Sandbox that was forked or rolled back, or the source of a branch
+    Forked or rolled back sandbox, or source of the branch
     """
     snapshot: str | None = None
     """
-    Tag of the snapshot that was made
+    Tag of the new snapshot
     """
     vm: ReceiptVM | None = None
     """
