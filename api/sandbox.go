@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // CreateSandboxesRequest is the body of POST /v1/sandboxes, which forks N children.
 type CreateSandboxesRequest struct {
 	// Original.
@@ -82,7 +84,8 @@ type SandboxInfo struct {
 	Status SandboxStatus `json:"status" doc:"running; failed; paused: it is a snapshot until it is resumed; pausing and resuming on the way; or stalled: it stands still until there is room on the host for its disk, and then goes on by itself" enum:"running,failed,paused,pausing,resuming,stalled"`
 	Reason string        `json:"reason,omitempty" doc:"How its VM ended, if failed; for what there is no room, if stalled"`
 	// Warning is absent if there is no problem.
-	Warning string `json:"warning,omitempty" doc:"What is wrong with a sandbox that runs: its disk has lost writes; in the answer to a fork also what was asked for and is not there"`
+	Warning string      `json:"warning,omitempty" doc:"What is wrong with a sandbox that runs: its disk has lost writes; in the answer to a fork also what was asked for and is not there"`
+	LastOOM *SandboxOOM `json:"last_oom,omitempty" doc:"The last process that its guest's kernel killed for want of memory; absent: none was seen"`
 	// RolledBackTo is absent if the sandbox was never rolled back.
 	Owner        string `json:"owner,omitempty" doc:"Tenant that it belongs to; absent: the operator"`
 	RolledBackTo string `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
@@ -106,6 +109,14 @@ type SandboxInfo struct {
 	Timings      *SandboxTimings `json:"timings,omitempty" doc:"How long its fork took"`
 	Error        string          `json:"error,omitempty" doc:"Why this child could not be forked"`
 	Code         Code            `json:"code,omitempty" doc:"Kind of that error"`
+}
+
+// SandboxOOM is a process that a guest's kernel killed for lack of memory. The guest's console
+// reports it, so root in the guest can forge it.
+type SandboxOOM struct {
+	PID     int       `json:"pid" doc:"Process ID in the guest"`
+	Process string    `json:"process" doc:"Name of its program"`
+	At      time.Time `json:"at" doc:"When the console reported it, UTC"`
 }
 
 // SandboxTimings are times since the arrival of the fork's request.

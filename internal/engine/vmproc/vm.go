@@ -24,6 +24,7 @@ type VM struct {
 	Disks  *Disks                // its writable disks, see overlay.go
 	Agent  *agentclient.Client   // set by its owner if there is an agent
 	health vmHealth
+	kills  killScan // see Kills
 	// diskLimit is the number of bytes of the store that each new disk may use; 0 means no limit.
 	diskLimit int64
 	// Replaced describes how the VM was replaced by another one of the same sandbox. It is set
