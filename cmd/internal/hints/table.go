@@ -18,9 +18,9 @@ func byReason() map[api.Reason]string {
 		api.ReasonDigestsNotReady:    "try again in a moment",
 		api.ReasonDirectoryInUse:     "stop the other daemon, or give this one directories of its own",
 		api.ReasonDirectoryRefused:   "name a directory of the daemon's own",
-		api.ReasonDiskLimit: "the limit is its own, from its fork, and stays: put it back with " +
+		api.ReasonDiskLimit: "the limit is its own, from its fork or from the sandbox that forked it, and stays: put it back with " +
 			"`forkd rollback {sandbox} TAG`, or kill it and fork with more (`forkd fork TAG --disk-limit-mib N`); " +
-			"`forkd inspect {sandbox}` shows the limit",
+			"`forkd ps --json` shows the limit",
 		api.ReasonDiskLostWrites: "fork another, or branch with --force to save what there is",
 		api.ReasonDiskNoRoom: "make room on the file system of the daemon's data (kill sandboxes, " +
 			"delete snapshots or images); it goes on by itself",

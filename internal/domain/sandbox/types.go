@@ -40,6 +40,9 @@ type Info struct {
 	Owner  string `json:",omitempty"`
 	Status Status
 	Reason string // why it failed or stalled; empty while running
+	// Stall is the reason of a stalled sandbox: ReasonDiskLimit if its own limit stopped it, ReasonDiskNoRoom if the
+	// host is full. Only List and Get set it.
+	Stall Reason `json:"-"`
 	// PausedIn and PausedHash are the tag and content hash of the snapshot it is paused in, or was last resumed
 	// from. They are empty if it was never paused, or was rolled back since.
 	PausedIn   string `json:",omitempty"`

@@ -148,15 +148,18 @@ func (m *VM) HasRoom(who string) error {
 
 // NoRoom returns the error for a guest stalled for lack of disk space. full is the VMM's message.
 func NoRoom(who, full string) error {
-	reason := sandbox.ReasonDiskNoRoom
-	if atLimit(full) {
-		reason = sandbox.ReasonDiskLimit
-	}
-	err := sandbox.Errorf(sandbox.ErrNoSpace, reason, "%s is %s", who, pausedReason(full))
+	err := sandbox.Errorf(sandbox.ErrNoSpace, stallOf(full), "%s is %s", who, pausedReason(full))
 	if id, ok := strings.CutPrefix(who, "sandbox "); ok {
 		return sandbox.Detailed(err, "sandbox", id)
 	}
 	return err
+}
+
+func stallOf(full string) sandbox.Reason {
+	if atLimit(full) {
+		return sandbox.ReasonDiskLimit
+	}
+	return sandbox.ReasonDiskNoRoom
 }
 
 // atLimit reports whether a disk has reached its own limit, as opposed to a full host.
@@ -194,7 +197,7 @@ func hangWarning(hang string) string {
 func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 	h := m.health.get()
 	if h.Full != "" && i.Status == sandbox.StatusRunning {
-		i.Status, i.Reason = sandbox.StatusStalled, pausedReason(h.Full)
+		i.Status, i.Reason, i.Stall = sandbox.StatusStalled, pausedReason(h.Full), stallOf(h.Full)
 	}
 	if i.Hang = h.Hang; h.Hang != "" {
 		i.Warning = hangWarning(h.Hang)
