@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/leaf/linetime"
 	"github.com/forkd/forkd/internal/leaf/oomline"
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
@@ -44,7 +45,7 @@ func (m *VM) Kills(after string) (kills []sandbox.OOM, earlier int) {
 		return nil, 0
 	}
 	m.kills.size, m.kills.at = st.Size(), st.ModTime()
-	kills = killsIn(text, after, st.ModTime().UTC())
+	kills = killsIn(linetime.Plain(text), after, st.ModTime().UTC())
 	earlier = max(0, len(kills)-maxKills)
 	return kills[earlier:], earlier
 }
