@@ -8,6 +8,7 @@ const (
 	ReasonAgentOld            Reason = "agent_old"
 	ReasonAgentSilent         Reason = "agent_silent"
 	ReasonAncestryGone        Reason = "ancestry_gone"
+	ReasonAnswerNoRoom        Reason = "answer_no_room"
 	ReasonBranchFailed        Reason = "branch_failed"
 	ReasonBranchesBusy        Reason = "branches_busy"
 	ReasonChildBrokeOff       Reason = "child_broke_off"
@@ -98,6 +99,7 @@ func Reasons() []ReasonRow {
 		{ReasonAgentOld, "the agent in the snapshot is older than the daemon and cannot do that"},
 		{ReasonAgentSilent, "the sandbox's VM runs, but its agent does not answer"},
 		{ReasonAncestryGone, "no snapshot that the sandbox came from is left"},
+		{ReasonAnswerNoRoom, "the code has run, but its answer found no room in the daemon's memory: do not repeat it"},
 		{ReasonBranchFailed, "the branch that was to write the snapshot failed"},
 		{ReasonBranchesBusy, "as many branches as are allowed at once are under way"},
 		{ReasonChildBrokeOff, "a child that was forked for the comparison ended"},

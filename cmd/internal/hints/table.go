@@ -9,6 +9,7 @@ func byReason() map[api.Reason]string {
 		api.ReasonAgentOld:           "make it again from an image that this version of forkd built",
 		api.ReasonAgentSilent:        "look at its console",
 		api.ReasonAncestryGone:       "no snapshot of its ancestry is left",
+		api.ReasonAnswerNoRoom:       "the code ran, so its effects are there: read the result in smaller parts, or write it to a file",
 		api.ReasonBranchFailed:       "branch again; `forkd snapshot rm {tag}` clears it from the list",
 		api.ReasonBranchesBusy:       "try again when one of them has ended",
 		api.ReasonChildBrokeOff:      "try again; `forkd logs` of a child shows its console",

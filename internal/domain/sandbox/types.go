@@ -260,7 +260,7 @@ type EvalRequest struct {
 	// concurrent requests to the same sandbox are counted as well.
 	Measure bool
 	// Keep, if set, is called as n bytes of the answer arrive. It returns how many may be kept. If the whole
-	// answer may not be kept, the error is ErrBusy; the code has run by then. Calls do not overlap.
+	// answer may not be kept, the error is ErrNoMemory; the code has run by then. Calls do not overlap.
 	Keep func(n int) int
 }
 
