@@ -152,6 +152,10 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 	case "flood of kills":
 		a.f.oom(20)
 		return connect.NewResponse(&agentv1.EvalResponse{}), nil
+	case "broken":
+		return nil, connect.NewError(connect.CodeDataLoss, errors.New("the sandbox's system files are gone"))
+	case "long":
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("argument 1 is 131072 bytes"))
 	case "lose":
 		a.f.setDisks(func(h *vmm.Health) { h.Lost = "disk 1: flush: input/output error" })
 		return connect.NewResponse(&agentv1.EvalResponse{}), nil
