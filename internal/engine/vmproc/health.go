@@ -208,19 +208,22 @@ func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 	return i
 }
 
-// roomyConn is a stream into a guest that breaks when the guest stalls for lack of disk space.
+// roomyConn is a stream into a guest that breaks when the guest stalls for lack of disk space, or
+// when its VM is replaced.
 type roomyConn struct {
 	net.Conn
+	vm     *VM
+	id     string // of the sandbox
 	done   func()
 	noRoom atomic.Pointer[error] // nil unless it was broken for that
 }
 
-// WhileRoomConn breaks a stream into the guest when the guest stalls for lack of disk space. Read
-// then returns the reason. who is the caller's name for the guest.
-func (m *VM) WhileRoomConn(c net.Conn, who string) net.Conn {
-	r := &roomyConn{Conn: c}
+// WhileRoomConn breaks a stream into a sandbox's guest when the guest stalls for lack of disk space.
+// Read then returns the reason, and also if the stream broke off because of a pause or a rollback.
+func (m *VM) WhileRoomConn(c net.Conn, id string) net.Conn {
+	r := &roomyConn{Conn: c, vm: m, id: id}
 	r.done = m.health.during(func(full string) {
-		err := NoRoom(who, full)
+		err := NoRoom("sandbox "+id, full)
 		r.noRoom.Store(&err) // before the close, which ends a pending Read
 		c.Close()
 	})
@@ -230,8 +233,14 @@ func (m *VM) WhileRoomConn(c net.Conn, who string) net.Conn {
 // Read implements net.Conn.
 func (c *roomyConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if why := c.noRoom.Load(); err != nil && why != nil {
-		err = *why
+	if err == nil {
+		return n, nil
+	}
+	if why := c.noRoom.Load(); why != nil {
+		return n, *why
+	}
+	if why := c.vm.ReplacedError(c.id); why != nil {
+		return n, why
 	}
 	return n, err
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
@@ -102,6 +103,23 @@ func (m *VM) Discard() {
 	m.Own(nil)
 	m.End()
 	m.sup.Remove(m.Dir, m.Disks.Paths())
+}
+
+// WasPaused is the value of Replaced after a pause.
+const WasPaused = "was paused"
+
+// ReplacedError returns the error of a call into a VM that was replaced, or nil if it was not. id is
+// its sandbox.
+func (m *VM) ReplacedError(id string) error {
+	how := m.Replaced.Load()
+	if how == nil {
+		return nil
+	}
+	reason := sandbox.ReasonSandboxRolledBack
+	if *how == WasPaused {
+		reason = sandbox.ReasonSandboxPaused
+	}
+	return sandbox.Detailed(sandbox.Errorf(sandbox.ErrGuestGone, reason, "sandbox %s %s", id, *how), "sandbox", id)
 }
 
 // MovedTo returns the VM under another run directory, which was exchanged with its own. The VM has
