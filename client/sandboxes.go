@@ -200,25 +200,22 @@ func (o ConsoleOptions) query() url.Values {
 	return q
 }
 
-// Console returns the last part of the guest's console output.
-func (c *Client) Console(ctx context.Context, id string) (string, error) {
-	return c.ConsoleWith(ctx, id, ConsoleOptions{})
+// Console returns the last part of the guest's console output. Of several options, the last applies.
+func (c *Client) Console(ctx context.Context, id string, opt ...ConsoleOptions) (string, error) {
+	return c.text(ctx, withQuery(sandboxPath(id, "/console"), lastOf(opt).query()))
 }
 
-// ConsoleWith is Console with options.
-func (c *Client) ConsoleWith(ctx context.Context, id string, opt ConsoleOptions) (string, error) {
-	return c.text(ctx, withQuery(sandboxPath(id, "/console"), opt.query()))
+func lastOf(opt []ConsoleOptions) (o ConsoleOptions) {
+	if len(opt) > 0 {
+		o = opt[len(opt)-1]
+	}
+	return o
 }
 
 // FollowConsole writes the last lines of the console and then new output, until the sandbox or ctx
 // ends. If lines is negative, it begins with all output the daemon has.
-func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.Writer) error {
-	return c.FollowConsoleWith(ctx, id, lines, ConsoleOptions{}, w)
-}
-
-// FollowConsoleWith is FollowConsole with options.
-func (c *Client) FollowConsoleWith(ctx context.Context, id string, lines int, opt ConsoleOptions, w io.Writer) error {
-	q := opt.query()
+func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.Writer, opt ...ConsoleOptions) error {
+	q := lastOf(opt).query()
 	q.Set("follow", "true")
 	if lines >= 0 {
 		q.Set("tail", strconv.Itoa(lines))

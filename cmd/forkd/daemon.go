@@ -75,7 +75,7 @@ func newDaemonStatusCommand(a *app) *cobra.Command {
 
 // statusOfDaemon returns the status of this host's daemon, or of a machine's.
 func statusOfDaemon(ctx context.Context, a *app) (daemonStatus, error) {
-	if a.meansMachine() {
+	if meansMachine(a) {
 		return machineDaemon(ctx, a)
 	}
 	at, err := localDaemon(a)
@@ -144,7 +144,7 @@ func localDaemon(a *app) (daemonSocket, error) {
 	if named == "" && !a.flags.Host && !a.flags.ForceHost {
 		named = os.Getenv("FORKD_URL")
 	}
-	if a.meansMachine() {
+	if meansMachine(a) {
 		return daemonSocket{}, hints.With(exit.UsageError{Err: errors.New("a machine's daemon ends with its machine")},
 			"`forkd machine stop` stops both")
 	}

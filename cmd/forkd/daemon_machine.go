@@ -16,7 +16,7 @@ import (
 
 // meansMachine reports whether the flags or the environment name a machine instead of this host's
 // daemon, by the rules of other commands.
-func (a *app) meansMachine() bool {
+func meansMachine(a *app) bool {
 	f := a.flags
 	if f.Machine || f.MachineName != "" {
 		return true

@@ -110,7 +110,7 @@ func startText(ctx context.Context, a *app, c *client.Client, id string, opt cli
 // tail prints all lines.
 func (a *app) printConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool,
 	opt client.ConsoleOptions) error {
-	text, err := c.ConsoleWith(ctx, id, opt)
+	text, err := c.Console(ctx, id, opt)
 	if err != nil {
 		return err
 	}
@@ -136,10 +136,10 @@ func (a *app) printConsole(ctx context.Context, c *client.Client, id string, tai
 func (a *app) followConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool,
 	opt client.ConsoleOptions) error {
 	if raw {
-		return c.FollowConsoleWith(ctx, id, tail, opt, a.Out)
+		return c.FollowConsole(ctx, id, tail, a.Out, opt)
 	}
 	w := &ui.CleanWriter{W: a.Out}
-	err := c.FollowConsoleWith(ctx, id, tail, opt, w)
+	err := c.FollowConsole(ctx, id, tail, w, opt)
 	return errors.Join(err, w.Flush())
 }
 

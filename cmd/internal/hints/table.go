@@ -6,10 +6,11 @@ import "github.com/forkd/forkd/api"
 // name.
 func byReason() map[api.Reason]string {
 	return map[api.Reason]string{
-		api.ReasonAgentOld:           "make it again from an image that this version of forkd built",
-		api.ReasonAgentSilent:        "look at its console",
-		api.ReasonAncestryGone:       "no snapshot of its ancestry is left",
-		api.ReasonAnswerNoRoom:       "the code ran, so its effects are there: read the result in smaller parts, or write it to a file",
+		api.ReasonAgentOld:     "make it again from an image that this version of forkd built",
+		api.ReasonAgentSilent:  "look at its console",
+		api.ReasonAncestryGone: "no snapshot of its ancestry is left",
+		api.ReasonAnswerNoRoom: "the code ran, so its effects are there: read the result in smaller parts, or " +
+			"write it to a file",
 		api.ReasonBranchFailed:       "branch again; `forkd snapshot rm {tag}` clears it from the list",
 		api.ReasonBranchesBusy:       "try again when one of them has ended",
 		api.ReasonChildBrokeOff:      "try again; `forkd logs` of a child shows its console",
@@ -19,7 +20,8 @@ func byReason() map[api.Reason]string {
 		api.ReasonDigestsNotReady:    "try again in a moment",
 		api.ReasonDirectoryInUse:     "stop the other daemon, or give this one directories of its own",
 		api.ReasonDirectoryRefused:   "name a directory of the daemon's own",
-		api.ReasonDiskLimit: "the limit is its own, from its fork or from the sandbox that forked it, and stays: put it back with " +
+		api.ReasonDiskLimit: "the limit is its own, from its fork or from the sandbox that forked it, and stays: " +
+			"put it back with " +
 			"`forkd rollback {sandbox} TAG`, or kill it and fork with more (`forkd fork TAG --disk-limit-mib N`); " +
 			"`forkd ps --json` shows the limit",
 		api.ReasonDiskLostWrites: "fork another, or branch with --force to save what there is",

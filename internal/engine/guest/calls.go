@@ -105,9 +105,9 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 		&agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)}, req.Keep)
 	switch {
 	case errors.Is(err, agentclient.ErrNoRoom):
-		return r, sandbox.Errorf(sandbox.ErrNoMemory, sandbox.ReasonAnswerNoRoom, "eval in sandbox %s: the code has run, but "+
-			"its answer is larger than the daemon's memory for the tenant's requests: read answers that are open, or print less",
-			id)
+		return r, sandbox.Errorf(sandbox.ErrNoMemory, sandbox.ReasonAnswerNoRoom, "eval in sandbox %s: the code has "+
+			"run, but its answer is larger than the daemon's memory for the tenant's requests: read answers that are "+
+			"open, or print less", id)
 	case err != nil:
 		return r, Error(ctx, m, id, err)
 	case a.GetTimedOut():

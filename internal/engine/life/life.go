@@ -118,7 +118,7 @@ func (w *Watch) look(ctx context.Context) {
 	}
 	w.relieve(ctx, now)
 	w.hung(ctx, now)
-	w.cfg.Sandboxes.NoteKills()
+	sandboxes.NoteKills(w.cfg.Sandboxes)
 }
 
 // due is an action due on a sandbox.

@@ -11,8 +11,8 @@ import (
 // NoteKills reads the consoles of running sandboxes, and reports the processes that their guests'
 // kernels have killed for lack of memory: each by an event, the last one also in the journal and
 // the list.
-func (t *Table) NoteKills() {
-	for s, vm := range t.runningVMs() {
+func NoteKills(t *Table) {
+	for s, vm := range runningVMs(t) {
 		last := ""
 		if oom := s.Info().LastOOM; oom != nil {
 			last = oom.Line
@@ -23,7 +23,7 @@ func (t *Table) NoteKills() {
 	}
 }
 
-func (t *Table) runningVMs() map[*Sandbox]*vmproc.VM {
+func runningVMs(t *Table) map[*Sandbox]*vmproc.VM {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	vms := make(map[*Sandbox]*vmproc.VM, len(t.all))
