@@ -8,6 +8,7 @@ const (
 	ReasonAgentOld            Reason = "agent_old"
 	ReasonAgentSilent         Reason = "agent_silent"
 	ReasonAncestryGone        Reason = "ancestry_gone"
+	ReasonAnswerNoRoom        Reason = "answer_no_room"
 	ReasonBranchFailed        Reason = "branch_failed"
 	ReasonBranchesBusy        Reason = "branches_busy"
 	ReasonChildBrokeOff       Reason = "child_broke_off"
@@ -98,6 +99,7 @@ func Reasons() []ReasonRow {
 		{ReasonAgentOld, "the snapshot's agent is older than the daemon and lacks the feature"},
 		{ReasonAgentSilent, "the sandbox's VM runs, but its agent does not answer"},
 		{ReasonAncestryGone, "all snapshots of the sandbox's ancestry were deleted"},
+		{ReasonAnswerNoRoom, "the code has run, but its answer found no room in the daemon's memory"},
 		{ReasonBranchFailed, "the branch that should have written the snapshot failed"},
 		{ReasonBranchesBusy, "too many branches are in progress"},
 		{ReasonChildBrokeOff, "a child forked for the comparison ended"},

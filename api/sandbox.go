@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // CreateSandboxesRequest is the body of POST /v1/sandboxes, which forks N children.
 type CreateSandboxesRequest struct {
 	// Original.
@@ -82,7 +84,8 @@ type SandboxInfo struct {
 	Status SandboxStatus `json:"status" doc:"running; failed; paused: a snapshot until resumed; pausing; resuming; or stalled: it waits for space on the host for its disk, and then continues automatically" enum:"running,failed,paused,pausing,resuming,stalled"`
 	Reason string        `json:"reason,omitempty" doc:"Cause: the end of its VM if failed, the lack of space if stalled"`
 	// Warning is absent if there is no problem.
-	Warning string `json:"warning,omitempty" doc:"Problem of a running sandbox, such as lost disk writes; in the answer to a fork also unavailable parts of the request"`
+	Warning string      `json:"warning,omitempty" doc:"Problem of a running sandbox, such as lost disk writes; in the answer to a fork also unavailable parts of the request"`
+	LastOOM *SandboxOOM `json:"last_oom,omitempty" doc:"The last process that the guest's kernel killed for lack of memory; absent: none was seen"`
 	// RolledBackTo is absent if the sandbox was never rolled back.
 	Owner        string `json:"owner,omitempty" doc:"Owning tenant; absent: the operator"`
 	RolledBackTo string `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
@@ -106,6 +109,14 @@ type SandboxInfo struct {
 	Timings      *SandboxTimings `json:"timings,omitempty" doc:"How long its fork took"`
 	Error        string          `json:"error,omitempty" doc:"Why this child could not be forked"`
 	Code         Code            `json:"code,omitempty" doc:"Code of the error"`
+}
+
+// SandboxOOM is a process that a guest's kernel killed for lack of memory. The guest's console
+// reports it, so root in the guest can forge it.
+type SandboxOOM struct {
+	PID     int       `json:"pid" doc:"Process ID in the guest"`
+	Process string    `json:"process" doc:"Name of its program"`
+	At      time.Time `json:"at" doc:"When the console reported it, UTC"`
 }
 
 // SandboxTimings are times since the arrival of the fork's request.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,6 +54,15 @@ type Client struct {
 	authority
 }
 
+// checkPort returns an error for a port that no address has. url.Parse checks only for digits.
+func checkPort(u *url.URL) error {
+	port := u.Port()
+	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) {
+		return fmt.Errorf("port %s, want 1 to 65535", port)
+	}
+	return nil
+}
+
 // New returns a client. The client connects on its first request.
 func New(opt Options) (*Client, error) {
 	if opt.URL == "" {
@@ -76,6 +86,9 @@ func New(opt Options) (*Client, error) {
 	u, err := url.Parse(opt.URL)
 	if err != nil {
 		return nil, fmt.Errorf("parse daemon's URL: %w", err)
+	}
+	if err := checkPort(u); err != nil {
+		return nil, fmt.Errorf("daemon's URL %q: %w", opt.URL, err)
 	}
 	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent, retry: opt.Retry}}
 	c.networks.conn, c.hosts.conn = &c.connection, &c.connection

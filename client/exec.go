@@ -129,8 +129,12 @@ func agentOptions() []connect.ClientOption {
 func execError(program, id string, err error) error {
 	err = agentError(fmt.Sprintf("exec %s in %s", program, id), err)
 	var e *Error
-	if errors.As(err, &e) && e.Status == 0 && e.Code == api.CodeInvalid {
+	switch {
+	case !errors.As(err, &e) || e.Status != 0:
+	case e.Code == api.CodeInvalid:
 		e.cause = startCause(e.Message)
+	case e.Reason == api.ReasonSandboxBroken:
+		e.Details = map[string]string{"sandbox": id}
 	}
 	return err
 }
@@ -149,7 +153,11 @@ func agentError(doing string, err error) error {
 	case remote.Code() == connect.CodeCanceled:
 		return context.Canceled
 	}
-	return &Error{Code: connectCode(remote.Code()), Message: doing + ": " + remote.Message()}
+	e := &Error{Code: connectCode(remote.Code()), Message: doing + ": " + remote.Message()}
+	if remote.Code() == connect.CodeDataLoss {
+		e.Reason = api.ReasonSandboxBroken
+	}
+	return e
 }
 
 // noSuchFile is the guest's text for ENOENT. This host may use another text.
@@ -182,7 +190,7 @@ func connectCode(code connect.Code) api.Code {
 		return api.CodeTimeout
 	case connect.CodeResourceExhausted:
 		return api.CodeNoSpace
-	case connect.CodeUnavailable, connect.CodeAborted:
+	case connect.CodeUnavailable, connect.CodeAborted, connect.CodeDataLoss: // data loss: its user removed system files
 		return api.CodeGuestGone
 	case connect.CodeUnimplemented:
 		return api.CodeUnsupported

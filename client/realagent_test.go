@@ -39,9 +39,13 @@ func (noSystem) SetHostname(string) error { return nil }
 func (noSystem) BindBootID(string) error  { return nil }
 
 // realAgent returns a client of a sandbox with a real agent, over real HTTP on both sides.
-func realAgent(t *testing.T) (*client.Client, string) {
+func realAgent(t *testing.T, change ...func(*agent.Config)) (*client.Client, string) {
 	t.Helper()
-	a, err := agent.New(agent.Config{Version: "test", Root: t.TempDir(), System: noSystem{}, HooksDir: "/nowhere", CgroupMount: t.TempDir()})
+	cfg := agent.Config{Version: "test", Root: t.TempDir(), System: noSystem{}, HooksDir: "/nowhere", CgroupMount: t.TempDir()}
+	for _, c := range change {
+		c(&cfg)
+	}
+	a, err := agent.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,5 +298,38 @@ func TestCopyDoesNotWriteThroughLinks(t *testing.T) {
 	}
 	if got, err := os.ReadFile(secret); err != nil || string(got) != "untouched" {
 		t.Errorf("secret is %q, %v", got, err)
+	}
+}
+
+// A command in a sandbox that its user broke has the reason of the API, with the sandbox's name.
+func TestExecInABrokenSandbox(t *testing.T) {
+	shell := filepath.Join(t.TempDir(), "sh")
+	if err := os.WriteFile(shell, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c, id := realAgent(t, func(cfg *agent.Config) { cfg.SystemFiles = []string{shell} })
+	run := func() error {
+		_, err := c.ExecStream(t.Context(), id, client.ExecOptions{Args: []string{"no-such-program"}})
+		return err
+	}
+	if err := run(); !errors.Is(err, client.ErrNoProgram) {
+		t.Errorf("before: %v", err)
+	}
+	if err := os.Remove(shell); err != nil {
+		t.Fatal(err)
+	}
+	var e *client.Error
+	if err := run(); !errors.As(err, &e) || e.Code != api.CodeGuestGone || e.Reason != api.ReasonSandboxBroken || e.Details["sandbox"] != id {
+		t.Errorf("after: %+v", e)
+	}
+}
+
+// An argument that Linux does not take is an error with the limit and the way out.
+func TestExecWithALongArgument(t *testing.T) {
+	c, id := realAgent(t)
+	const want = "argument 1 is 131072 bytes, and Linux takes at most 131071: pass it on stdin or in a file"
+	_, err := c.ExecStream(t.Context(), id, client.ExecOptions{Args: []string{"true", strings.Repeat("x", 128<<10)}})
+	if client.CodeOf(err) != api.CodeInvalid || errors.Is(err, client.ErrNoProgram) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }

@@ -174,18 +174,53 @@ func (c *Client) Memory(ctx context.Context, id string) (api.MemoryUse, error) {
 	return out, c.call(ctx, http.MethodGet, sandboxPath(id, "/memory"), nil, &out)
 }
 
-// Console returns the last part of the guest's console output.
-func (c *Client) Console(ctx context.Context, id string) (string, error) {
-	return c.text(ctx, sandboxPath(id, "/console"))
+func withQuery(path string, q url.Values) string {
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// ConsoleOptions select lines of a guest's console.
+type ConsoleOptions struct {
+	Times bool // begin each line with its time in UTC and a space, or with "- " if the time is unknown
+	// Since omits lines with an earlier time. The zero value omits none. Lines of an unknown time,
+	// such as all of a sandbox made by an older daemon, are never omitted.
+	Since time.Time
+}
+
+func (o ConsoleOptions) query() url.Values {
+	q := url.Values{}
+	if o.Times {
+		q.Set("timestamps", "true")
+	}
+	if !o.Since.IsZero() {
+		q.Set("since", o.Since.UTC().Format(time.RFC3339Nano))
+	}
+	return q
+}
+
+// Console returns the last part of the guest's console output. Of several options, the last applies.
+func (c *Client) Console(ctx context.Context, id string, opt ...ConsoleOptions) (string, error) {
+	return c.text(ctx, withQuery(sandboxPath(id, "/console"), lastOf(opt).query()))
+}
+
+func lastOf(opt []ConsoleOptions) (o ConsoleOptions) {
+	if len(opt) > 0 {
+		o = opt[len(opt)-1]
+	}
+	return o
 }
 
 // FollowConsole writes the last lines of the console and then new output, until the sandbox or ctx
 // ends. If lines is negative, it begins with all output the daemon has.
-func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.Writer) error {
-	path := sandboxPath(id, "/console?follow=true")
+func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.Writer, opt ...ConsoleOptions) error {
+	q := lastOf(opt).query()
+	q.Set("follow", "true")
 	if lines >= 0 {
-		path += "&tail=" + strconv.Itoa(lines)
+		q.Set("tail", strconv.Itoa(lines))
 	}
+	path := withQuery(sandboxPath(id, "/console"), q)
 	resp, err := c.send(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
 		return err

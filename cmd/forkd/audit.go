@@ -78,19 +78,9 @@ func (o auditOptions) query(now time.Time) (audit.Query, error) {
 	if o.limit < 0 {
 		return q, exit.UsageError{Err: fmt.Errorf("--limit is %d, want at least 0", o.limit)}
 	}
-	if o.since == "" {
-		return q, nil
-	}
-	if ago, err := time.ParseDuration(o.since); err == nil && ago >= 0 {
-		q.Since = now.Add(-ago)
-		return q, nil
-	}
 	var err error
-	if q.Since, err = time.Parse(time.RFC3339, o.since); err != nil {
-		return q, exit.UsageError{
-			Err: fmt.Errorf("--since %q: want a time such as 2026-01-02T15:04:05Z, or an age such as 90m", o.since)}
-	}
-	return q, nil
+	q.Since, err = sinceTime(o.since, now)
+	return q, err
 }
 
 // readAudit prints lines of a file or of the daemon's log.

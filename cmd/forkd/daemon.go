@@ -38,6 +38,8 @@ type daemonStatus struct {
 	// Sandboxes counts running sandboxes. Paused ones do not need the daemon.
 	Sandboxes int    `json:"sandboxes"`
 	Log       string `json:"log,omitempty"` // if a command started the daemon
+	// Machine is the machine that the daemon runs in. It is empty for the daemon of this host.
+	Machine string `json:"machine,omitempty"`
 }
 
 // States of a daemonStatus.
@@ -52,15 +54,14 @@ func newDaemonStatusCommand(a *app) *cobra.Command {
 		Use:   "status",
 		Short: "Show whether a daemon runs on this host, and its settings",
 		Long: "Show whether a daemon runs on this host, and how it was started. The command does not start a\n" +
-			"daemon.\n\n" +
+			"daemon. With --machine, --machine-name or FORKD_MACHINE it shows the daemon in that machine.\n\n" +
 			"The exit code is 0 if the daemon answers, otherwise 3.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			at, err := localDaemon(a)
+			st, err := statusOfDaemon(cmd.Context(), a)
 			if err != nil {
 				return err
 			}
-			st := at.status(cmd.Context())
 			if a.JSON {
 				err = a.Value(st)
 			} else {
@@ -74,8 +75,26 @@ func newDaemonStatusCommand(a *app) *cobra.Command {
 	}
 }
 
+// statusOfDaemon returns the status of this host's daemon, or of a machine's.
+func statusOfDaemon(ctx context.Context, a *app) (daemonStatus, error) {
+	if meansMachine(a) {
+		return machineDaemon(ctx, a)
+	}
+	at, err := localDaemon(a)
+	if err != nil {
+		return daemonStatus{}, err
+	}
+	return at.status(ctx), nil
+}
+
 func printDaemon(a *app, st daemonStatus) error {
 	facts := []string{"state", st.State, "url", st.URL}
+	if st.Machine != "" {
+		facts = append(facts, "machine", st.Machine, "version", st.Version)
+		if st.State == daemonRunning {
+			facts = append(facts, "sandboxes", fmt.Sprint(st.Sandboxes))
+		}
+	}
 	if st.PID != 0 {
 		facts = append(facts, "process", fmt.Sprint(st.PID), "version", st.Version)
 		facts = append(facts, "command", strings.Join(st.Command, " "), "sandboxes", fmt.Sprint(st.Sandboxes), "log", st.Log)
@@ -128,9 +147,9 @@ func localDaemon(a *app) (daemonSocket, error) {
 	if named == "" && !a.flags.Host && !a.flags.ForceHost {
 		named = os.Getenv("FORKD_URL")
 	}
-	if a.flags.Machine || a.flags.MachineName != "" {
-		return daemonSocket{}, hints.With(exit.UsageError{Err: errors.New("a machine's daemon runs and ends with it")},
-			"`forkd machine status` and `forkd machine stop` are for that")
+	if meansMachine(a) {
+		return daemonSocket{}, hints.With(exit.UsageError{Err: errors.New("a machine's daemon ends with its machine")},
+			"`forkd machine stop` stops both")
 	}
 	if named == "" {
 		p, err := endpoint.DefaultPaths()
@@ -177,19 +196,7 @@ func (d daemonSocket) status(ctx context.Context) daemonStatus {
 	if _, err := os.Stat(d.log); err == nil {
 		st.Log = d.log
 	}
-	c, err := client.New(client.Options{URL: st.URL, Token: d.token, UserAgent: "forkd-cli/" + version})
-	if err != nil {
-		return st
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if v, err := c.Version(ctx); err == nil {
-		st.State, st.Version = daemonRunning, v.Version
-	}
-	if ids, err := runningIn(ctx, c); err == nil {
-		st.Sandboxes = len(ids)
-	}
+	st.ask(ctx, client.Options{URL: st.URL, Token: d.token})
 	return st
 }
 

@@ -23,7 +23,7 @@ func newE2BCommand(a *app) *cobra.Command {
 			"(docs/use/e2b.md).",
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(newE2BEnvCommand(a), newE2BCheckCommand(a))
+	cmd.AddCommand(newE2BUpCommand(a), newE2BEnvCommand(a), newE2BCheckCommand(a))
 	return cmd
 }
 
@@ -44,12 +44,7 @@ func newE2BEnvCommand(a *app) *cobra.Command {
 			case a.JSON:
 				return a.Value(vars)
 			}
-			prefix := "export "
-			if bare {
-				prefix = ""
-			}
-			return a.Line("%[1]sE2B_API_KEY=%[2]s\n%[1]sE2B_API_URL=%[3]s\n%[1]sE2B_SANDBOX_URL=%[4]s", prefix,
-				vars.Key, vars.API, vars.Sandbox)
+			return printVariables(a, vars, bare)
 		},
 	}
 	cmd.Flags().BoolVar(&bare, "dotenv", false, "print lines for a .env file")
@@ -63,6 +58,16 @@ type e2bVariables struct {
 	Sandbox string `json:"E2B_SANDBOX_URL"`
 }
 
+// printVariables prints lines for a shell or, bare, for a .env file.
+func printVariables(a *app, vars e2bVariables, bare bool) error {
+	prefix := "export "
+	if bare {
+		prefix = ""
+	}
+	return a.Line("%[1]sE2B_API_KEY=%[2]s\n%[1]sE2B_API_URL=%[3]s\n%[1]sE2B_SANDBOX_URL=%[4]s", prefix,
+		vars.Key, vars.API, vars.Sandbox)
+}
+
 // askE2BVariables returns the variables for a running daemon.
 func askE2BVariables(ctx context.Context, a *app) (e2bVariables, error) {
 	c, e, err := a.daemon(ctx)
@@ -70,6 +75,11 @@ func askE2BVariables(ctx context.Context, a *app) (e2bVariables, error) {
 		return e2bVariables{}, err
 	}
 	defer c.Close()
+	return e2bVariablesOf(ctx, c, e)
+}
+
+// e2bVariablesOf checks that the daemon answers.
+func e2bVariablesOf(ctx context.Context, c *client.Client, e endpoint.Endpoint) (e2bVariables, error) {
 	if _, err := c.Version(ctx); err != nil {
 		return e2bVariables{}, err
 	}

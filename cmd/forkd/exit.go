@@ -79,7 +79,7 @@ func kindOf(err error) api.Code {
 	case errors.Is(err, endpoint.ErrNotRunning):
 		return api.CodeUnreachable
 	}
-	return api.CodeInternal
+	return cmp.Or(localCode(err), api.CodeInternal)
 }
 
 // report prints an error for people, or with --json for programs.

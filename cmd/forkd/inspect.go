@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/receipts"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newInspectCommand(a *app) *cobra.Command {
@@ -85,6 +86,7 @@ type sandboxState struct {
 	Status  api.SandboxStatus   `json:"status,omitempty"`
 	Reason  string              `json:"reason,omitempty"`
 	Warning string              `json:"warning,omitempty"`
+	LastOOM *api.SandboxOOM     `json:"last_oom,omitempty"`
 	Network *api.NetworkSummary `json:"network,omitempty"`
 	// PausedIn and Life are as in the list.
 	PausedIn string               `json:"paused_in,omitempty"`
@@ -108,7 +110,7 @@ func stateOf(ctx context.Context, c *client.Client, id string) (sandboxState, er
 		return sandboxState{}, err
 	}
 	s := sandboxState{
-		Status: sb.Status, Reason: sb.Reason, Warning: sb.Warning, Network: sb.Network,
+		Status: sb.Status, Reason: sb.Reason, Warning: sb.Warning, LastOOM: sb.LastOOM, Network: sb.Network,
 		PausedIn: sb.PausedIn, Life: sb.Life,
 		PrivatePorts: sb.PrivatePorts, TrafficToken: sb.TrafficToken, id: sb.ID,
 	}
@@ -127,6 +129,10 @@ func (s sandboxState) facts() (f []string) {
 	}
 	if s.Warning != "" {
 		f = append(f, "warning", s.Warning)
+	}
+	if o := s.LastOOM; o != nil {
+		f = append(f, "last oom", fmt.Sprintf("the guest's kernel killed process %d, %s, at %s", o.PID, ui.Clean(o.Process),
+			o.At.Format(time.RFC3339)))
 	}
 	if s.Network == nil { // it has ended, or is not a sandbox
 		return f

@@ -19,12 +19,17 @@ import (
 func newLogsCommand(a *app) *cobra.Command {
 	var raw, follow bool
 	var tail int
+	var since string
+	var opt client.ConsoleOptions
 	cmd := &cobra.Command{
 		Use:   "logs ID",
 		Short: "Print a sandbox's console, and the output of its start command",
 		Long: "Print the end of the guest's serial console, and of the output of its recipe's start command.\n" +
 			"Terminal control sequences are removed, unless --raw is given. With --follow print the console\n" +
-			"only, and follow it until the sandbox ends.",
+			"only, and follow it until the sandbox ends.\n\n" +
+			"With --timestamps each line of the console has its time. Lines of the start command, and of VMs\n" +
+			"of an older forkd, have a dash. --since omits the output of the start command.",
+		Example:           "  forkd logs sb-5f3a0012-0001 -f\n  forkd logs sb-5f3a0012-0001 -t --since 10m",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,16 +41,22 @@ func newLogsCommand(a *app) *cobra.Command {
 			case tail < 0:
 				return exit.UsageError{Err: fmt.Errorf("%s is %d, want 0 or more lines", a.line.asTyped(cmd, "tail"), tail)}
 			}
+			var err error
+			if opt.Since, err = sinceTime(since, time.Now()); err != nil {
+				return err
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				if follow {
-					return a.followConsole(ctx, c, args[0], tail, raw)
+					return a.followConsole(ctx, c, args[0], tail, raw, opt)
 				}
-				return a.printConsole(ctx, c, args[0], tail, raw)
+				return a.printConsole(ctx, c, args[0], tail, raw, opt)
 			})
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new output")
 	cmd.Flags().BoolVar(&raw, "raw", false, "print the bytes unchanged")
+	cmd.Flags().BoolVarP(&opt.Times, "timestamps", "t", false, "print the time of each line, in UTC")
+	cmd.Flags().StringVar(&since, "since", "", "print lines from this `time` on: RFC 3339, or an age such as 90m")
 	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "print the last `N` lines (default: all)")
 	return cmd
 }
@@ -81,10 +92,24 @@ func startOutput(ctx context.Context, a *app, c *client.Client, id string) strin
 	return string(kept[max(0, len(kept)-startLogTail):])
 }
 
+// startText returns startOutput with the options of a console. Its lines have no times.
+func startText(ctx context.Context, a *app, c *client.Client, id string, opt client.ConsoleOptions) string {
+	text := startOutput(ctx, a, c, id)
+	switch {
+	case text != "" && !opt.Since.IsZero():
+		a.Note("forkd: the output of the start command has no times, and is left out with --since")
+		return ""
+	case text == "" || !opt.Times:
+		return text
+	}
+	return "- " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n- ") + "\n"
+}
+
 // printConsole prints the last lines of a console and of the start command's output. A negative
 // tail prints all lines.
-func (a *app) printConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool) error {
-	text, err := c.Console(ctx, id)
+func (a *app) printConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool,
+	opt client.ConsoleOptions) error {
+	text, err := c.Console(ctx, id, opt)
 	if err != nil {
 		return err
 	}
@@ -92,7 +117,7 @@ func (a *app) printConsole(ctx context.Context, c *client.Client, id string, tai
 		text = ui.CleanLines(text)
 	}
 	text = lastLines(text, tail)
-	start := startOutput(ctx, a, c, id)
+	start := startText(ctx, a, c, id, opt)
 	if !raw {
 		start = ui.CleanLines(start)
 	}
@@ -107,12 +132,13 @@ func (a *app) printConsole(ctx context.Context, c *client.Client, id string, tai
 	return err
 }
 
-func (a *app) followConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool) error {
+func (a *app) followConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool,
+	opt client.ConsoleOptions) error {
 	if raw {
-		return c.FollowConsole(ctx, id, tail, a.Out)
+		return c.FollowConsole(ctx, id, tail, a.Out, opt)
 	}
 	w := &ui.CleanWriter{W: a.Out}
-	err := c.FollowConsole(ctx, id, tail, w)
+	err := c.FollowConsole(ctx, id, tail, w, opt)
 	return errors.Join(err, w.Flush())
 }
 

@@ -97,12 +97,25 @@ func listenAll(ctx context.Context, id string, specs []portspec.Spec) (all []for
 	for _, s := range specs {
 		l, err := new(net.ListenConfig).Listen(ctx, listenNetwork(s.Local), s.Local)
 		if err != nil {
-			return all, hints.With(codedError{fmt.Errorf("cannot listen here: %w", err), api.CodeConflict},
-				fmt.Sprintf("choose another local port; `:%d` takes a free one", s.Port))
+			return all, cannotListen(err, s.Port)
 		}
 		all = append(all, forward{l.Addr().String(), id, s.Port, l})
 	}
 	return all, nil
+}
+
+// cannotListen describes an address that cannot be bound. An error of an unknown kind counts as a
+// taken port.
+func cannotListen(err error, port uint16) error {
+	code := localCode(err)
+	if code == "" {
+		code = api.CodeConflict
+	}
+	hint := fmt.Sprintf("choose another local port; `:%d` takes a free one", port)
+	if code == api.CodeInvalid {
+		hint = "name an address of this host"
+	}
+	return hints.With(codedError{fmt.Errorf("cannot listen here: %w", err), code}, hint)
 }
 
 // listenNetwork restricts an address to its own family. 0.0.0.0 on "tcp" would listen on IPv6 as

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/api/httpapi"
@@ -90,6 +91,9 @@ func (o *serveOptions) bind(ctx context.Context, token string, log *slog.Logger,
 		if errors.Is(err, httpapi.ErrPlain) {
 			err = hints.With(fmt.Errorf("--listen: %w", err), "give --tls-cert and --tls-key, or --tls-self-signed; "+
 				"--plain-http allows it on a protected network")
+		}
+		if err != nil && localCode(err) == api.CodeConflict {
+			return nil, hints.With(err, "end what listens there, or choose another port")
 		}
 		if err != nil {
 			return nil, exit.UsageError{Err: err}

@@ -146,6 +146,16 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 	case "spin":
 		a.f.setDisks(func(h *vmm.Health) { h.Hang = "vCPU 0 spins at 0xffffffff81c3b4e8" })
 		return connect.NewResponse(&agentv1.EvalResponse{}), nil
+	case "oom":
+		a.f.oom(1)
+		return connect.NewResponse(&agentv1.EvalResponse{}), nil
+	case "flood of kills":
+		a.f.oom(20)
+		return connect.NewResponse(&agentv1.EvalResponse{}), nil
+	case "broken":
+		return nil, connect.NewError(connect.CodeDataLoss, errors.New("the sandbox's system files are gone"))
+	case "long":
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("argument 1 is 131072 bytes"))
 	case "lose":
 		a.f.setDisks(func(h *vmm.Health) { h.Lost = "disk 1: flush: input/output error" })
 		return connect.NewResponse(&agentv1.EvalResponse{}), nil
@@ -188,4 +198,13 @@ func (a *fakeAgent) Quiesce(_ context.Context, r *connect.Request[agentv1.Quiesc
 		out.Steps = []*agentv1.IdentityStep{{Name: "sync", Error: "the disk hums"}}
 	}
 	return connect.NewResponse(&out), nil
+}
+
+// oom writes the kernel's lines about n killed processes.
+func (f *fake) oom(n int) {
+	var text strings.Builder
+	for range n {
+		fmt.Fprintf(&text, "[%9.6f] Out of memory: Killed process 41 (py\x1bthon) total-vm:1kB\n", float64(f.kills.Add(1)))
+	}
+	fmt.Fprint(f.console, text.String())
 }

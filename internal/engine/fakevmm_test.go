@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,6 +31,7 @@ type fake struct {
 	tokens  string
 	dir     string // run directory
 	console *os.File
+	kills   atomic.Int32 // processes that the guest's kernel has killed
 	server  *server.Server
 	ended   chan vmm.Exit
 

@@ -104,3 +104,36 @@ func TestPortsThatCannotBeDialled(t *testing.T) {
 	_, err = e.DialPort(t.Context(), id, 80)
 	wantReason(t, err, sandbox.ReasonSandboxFailed)
 }
+
+// A stream to a server in a guest that a pause or a rollback cuts off ends with an error, not as if
+// the server had closed it, also after the sandbox runs again.
+func TestAStreamThatAPauseCutsOff(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	port := echoServer(t)
+	sbs := h.fork(e, "a", 2)
+	var streams []net.Conn
+	for _, i := range sbs {
+		c, err := e.DialPort(t.Context(), i.ID, port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "half a request"); err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, c)
+	}
+	h.pause(e, sbs[0].ID)
+	if _, err := e.Resume(t.Context(), sbs[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Rollback(t.Context(), sbs[1].ID, "a"); err != nil {
+		t.Fatal(err)
+	}
+	for n, reason := range []sandbox.Reason{sandbox.ReasonSandboxPaused, sandbox.ReasonSandboxRolledBack} {
+		_, err := io.ReadAll(streams[n])
+		wantReason(t, err, reason)
+	}
+}

@@ -38,6 +38,11 @@ func TestLimitsOfDiskSpace(t *testing.T) {
 	if err != nil || sb.Status != api.SandboxStalled || !strings.Contains(sb.Reason, "its disk takes no more") {
 		t.Errorf("it is %s (%s), %v", sb.Status, sb.Reason, err)
 	}
+	for _, args := range [][]string{{"exec", id, "--", "true"}, {"cp", id + ":/etc/hostname", t.TempDir()}} {
+		if _, _, errs := d.cli(args...); !strings.Contains(errs, "forkd rollback "+id) {
+			t.Errorf("%s: the advice is not about its limit: %s", args[0], errs)
+		}
+	}
 	d.sh(sibling.ID, fill) // the sibling has no limit
 	if _, err := d.c.Rollback(t.Context(), id, "parent"); err != nil {
 		t.Fatal(err)

@@ -53,6 +53,18 @@ func TestAProgramThatTheGuestsKernelKills(t *testing.T) {
 	if code != 137 || !strings.Contains(errs, "out of memory (process ") {
 		t.Errorf("forkd exec: exit code %d, %s", code, errs)
 	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
+		sb, err := d.c.Sandbox(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := sb.LastOOM; o != nil && o.Process == "python3" && o.PID > 1 && time.Since(o.At).Abs() < 10*time.Minute {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the sandbox's last kill is %+v", sb.LastOOM)
+		}
+	}
 	if r, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", "kill -9 $$"}}); err != nil || r.KilledBy != "" {
 		t.Errorf("a program that was killed otherwise: %+v, %v", r, err)
 	}

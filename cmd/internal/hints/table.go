@@ -9,6 +9,7 @@ func byReason() map[api.Reason]string {
 		api.ReasonAgentOld:           "rebuild the snapshot from an image built by this version",
 		api.ReasonAgentSilent:        "check its console",
 		api.ReasonAncestryGone:       "no snapshot of its ancestry exists; fork a new sandbox",
+		api.ReasonAnswerNoRoom:       "the code ran, so its effects are there: read the result in smaller parts, or write it to a file",
 		api.ReasonBranchFailed:       "branch again; `forkd snapshot rm {tag}` removes it from the list",
 		api.ReasonBranchesBusy:       "retry when one has finished",
 		api.ReasonChildBrokeOff:      "retry; `forkd logs` of a child shows its console",
@@ -20,7 +21,7 @@ func byReason() map[api.Reason]string {
 		api.ReasonDirectoryRefused:   "use an empty directory owned by the daemon's user",
 		api.ReasonDiskLimit: "the limit was set at its fork and cannot be changed: roll it back with " +
 			"`forkd rollback {sandbox} TAG`, or kill it and fork with a higher limit (`forkd fork TAG --disk-limit-mib N`); " +
-			"`forkd inspect {sandbox}` shows the limit",
+			"`forkd ps --json` shows the limit",
 		api.ReasonDiskLostWrites: "fork another sandbox, or branch with --force to save the current state",
 		api.ReasonDiskNoRoom: "free space on the file system of the daemon's data (kill sandboxes, " +
 			"delete snapshots or images); the sandbox then continues automatically",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/leaf/linetime"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
@@ -42,8 +43,8 @@ type asked struct {
 	none   bool
 }
 
-// console returns lines of a guest's console as log entries. A console has no times, so all entries
-// have the time of the start. It reads line by line and charges the lines it stores.
+// console returns lines of a guest's console as log entries. A line without a time, of a VM that an
+// older daemon made, has the time of the line before, or of the start. It reads line by line and charges the lines it stores.
 func (h usage) console(c call, want asked) ([]logEntry, error) {
 	k, err := h.find(c)
 	if err != nil {
@@ -61,6 +62,7 @@ func (h usage) console(c call, want asked) ([]logEntry, error) {
 	if want.none || want.limit == 0 {
 		return out, nil
 	}
+	at := k.rec.Started.UTC()
 	in := bufio.NewReaderSize(io.LimitReader(f, maxConsole), maxLogLine)
 	for want.newest || len(out) < want.limit {
 		b, _, err := in.ReadLine() // longer lines come in parts
@@ -69,6 +71,10 @@ func (h usage) console(c call, want asked) ([]logEntry, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		t, b, ok := linetime.Cut(b)
+		if ok {
+			at = t
 		}
 		line := strings.ToValidUTF8(strings.TrimRight(string(b), "\r\n"), "\uFFFD")
 		if line == "" || !strings.Contains(line, want.search) {
@@ -82,7 +88,7 @@ func (h usage) console(c call, want asked) ([]logEntry, error) {
 			out[0] = logEntry{}
 			out = out[1:] // append sometimes moves the remaining entries
 		}
-		out = append(out, logEntry{k.rec.Started.UTC(), line, "info", noFields})
+		out = append(out, logEntry{at, line, "info", noFields})
 	}
 	return out, nil
 }

@@ -7,7 +7,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/forkd/forkd/internal/leaf/linetime"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
@@ -95,5 +97,26 @@ func TestLogsAreCharged(t *testing.T) {
 	if w, held := b.charged(1<<20, "/v2/sandboxes/"+s.SandboxID+"/logs?direction=backward&limit=3"); w.Code != 200 ||
 		held > 4*50<<10 {
 		t.Errorf("three lines: status %d, %d bytes", w.Code, held)
+	}
+}
+
+// Lines have their own times, and no marks.
+func TestLogsHaveTimes(t *testing.T) {
+	b := newBench(t)
+	s := b.create(`{"templateID":"base"}`)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	b.engine.ConsoleText = string(append(linetime.AppendMark([]byte("old\n"), at), "new\n"...))
+	type logs struct {
+		Logs []struct {
+			Timestamp time.Time
+			Message   string
+		}
+	}
+	got := want[logs](t, b.do("GET", "/v2/sandboxes/"+s.SandboxID+"/logs", ""), 200)
+	if len(got.Logs) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	if old, last := got.Logs[0], got.Logs[1]; old.Message != "old" || old.Timestamp.IsZero() || last.Message != "new" || !last.Timestamp.Equal(at) {
+		t.Errorf("%+v", got.Logs)
 	}
 }

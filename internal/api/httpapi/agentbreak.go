@@ -54,16 +54,20 @@ func (p *agentProxy) lostNow(ctx context.Context, v served) *failure {
 	case info.Status == sandbox.StatusFailed:
 		return fail(api.CodeGuestGone, api.ReasonSandboxFailed, "sandbox %s has failed: %s", v.id, info.Reason)
 	case info.Status == sandbox.StatusStalled:
-		return fail(api.CodeNoSpace, api.ReasonDiskNoRoom, "sandbox %s is %s", v.id, info.Reason)
+		return about(v.id, fail(api.CodeNoSpace, api.Reason(info.Stall), "sandbox %s is %s", v.id, info.Reason))
 	case v.pid != 0 && (info.Status == sandbox.StatusPaused || info.PID != v.pid && (info.PausedIn != "" || info.Cold)):
-		f := fail(api.CodeGuestGone, api.ReasonSandboxPaused, "sandbox %s was paused", v.id)
-		f.Details = map[string]string{"sandbox": v.id}
-		return f
+		return about(v.id, fail(api.CodeGuestGone, api.ReasonSandboxPaused, "sandbox %s was paused", v.id))
 	case info.PID != v.pid && info.RolledBackTo != "":
 		return fail(api.CodeGuestGone, api.ReasonSandboxRolledBack, "sandbox %s was rolled back to snapshot %s",
 			v.id, info.RolledBackTo)
 	}
 	return nil
+}
+
+// about adds the sandbox's id to a failure's details, for the client's advice.
+func about(id string, f *failure) *failure {
+	f.Details = map[string]string{"sandbox": id}
+	return f
 }
 
 // explainBreaks makes a stream of the agent's services end with a reason in the Connect protocol if

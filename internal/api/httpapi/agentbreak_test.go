@@ -2,12 +2,14 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"testing"
 	"testing/iotest"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // A stream that breaks between two messages gets an explanation. At every other position it is
@@ -46,5 +48,26 @@ func TestBrokenStreams(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// stalledFor is an engine with one sandbox, stalled for a reason.
+type stalledFor struct {
+	Sandboxes
+	sandbox.Reason
+}
+
+func (s stalledFor) Get(id string) (sandbox.Info, error) {
+	return sandbox.Info{ID: id, Status: sandbox.StatusStalled, Stall: s.Reason, Reason: "paused"}, nil
+}
+
+// The agent route, which exec and cp use, has the same reason for a stalled sandbox as the others.
+func TestTheAgentRouteKnowsWhichDiskIsFull(t *testing.T) {
+	for _, why := range []sandbox.Reason{sandbox.ReasonDiskLimit, sandbox.ReasonDiskNoRoom} {
+		p := &agentProxy{sandboxes: func(context.Context) Sandboxes { return stalledFor{Reason: why} }}
+		f := p.lostNow(t.Context(), served{id: "sb-1"})
+		if f == nil || f.Code != api.CodeNoSpace || f.Reason != api.Reason(why) || f.Details["sandbox"] != "sb-1" {
+			t.Errorf("%s: %+v", why, f)
+		}
 	}
 }

@@ -111,6 +111,7 @@ func wireSandbox(ctx context.Context, i sandbox.Info) api.SandboxInfo {
 		ID: i.ID, DNSID: sandbox.DNSID(i.ID), SnapshotTag: i.SnapshotTag,
 		CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(hostPID(ctx, i)),
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
+		LastOOM:  wireOOM(i.LastOOM),
 		PausedIn: i.PausedIn, Cold: i.Cold, Life: wireLife(i), Index: i.Index, Hostname: i.Hostname, Owner: i.Owner,
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
 		GuestAddr: guestnet.Guest4.Addr().String(), Network: summary(i), PrivatePorts: i.PrivatePorts(),
@@ -119,6 +120,13 @@ func wireSandbox(ctx context.Context, i sandbox.Info) api.SandboxInfo {
 		Timings: &api.SandboxTimings{ArmedMS: milliseconds(i.Armed), ResumedMS: milliseconds(i.Resumed),
 			ReadyMS: milliseconds(i.Ready)},
 	}
+}
+
+func wireOOM(o *sandbox.OOM) *api.SandboxOOM {
+	if o == nil {
+		return nil
+	}
+	return &api.SandboxOOM{PID: o.PID, Process: o.Process, At: o.At}
 }
 
 // wireWithToken is for answers about the client's own sandboxes, when it creates them or asks for

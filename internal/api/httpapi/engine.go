@@ -53,6 +53,7 @@ type Sandboxes interface {
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
 	KillTree(ctx context.Context, id string) (ended []string, err error)
+	// Console and FollowConsole return text with marks of package linetime.
 	Console(id string) (io.ReadCloser, error)
 	// FollowConsole returns nil when the VM has ended.
 	FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error

@@ -92,6 +92,8 @@ const retryPressure = "10"
 func (f *failure) GetHeaders() http.Header {
 	h := http.Header{api.HeaderError: {string(f.Code)}}
 	switch {
+	case f.Reason == api.ReasonAnswerNoRoom: // clients that retry each 503 would run the code again
+		h.Set("Should-Retry", "false")
 	case f.retry > 0:
 		h.Set("Retry-After", strconv.FormatInt(int64((f.retry+time.Second-1)/time.Second), 10))
 	case f.Reason == api.ReasonHostPressure:

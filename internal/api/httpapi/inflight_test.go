@@ -91,11 +91,11 @@ func TestABlockedAnswerEndsAndFreesItsShare(t *testing.T) {
 }
 
 // The answer of an evaluation is charged as it arrives. Without space it is refused, and its charge
-// is released.
+// is released, and the error says that the code has run: clients must not retry it.
 func TestEvalIsChargedAsItComes(t *testing.T) {
 	b := newBench(t)
 	id := b.fork("1")[0].ID
-	for memory, want := range map[int64]int{20 << 20: api.CodeBusy.Status(), 48 << 20: http.StatusOK} {
+	for memory, want := range map[int64]int{20 << 20: api.CodeNoMemory.Status(), 48 << 20: http.StatusOK} {
 		h := httpapi.NewLimited(httpapi.Options{Engine: b.engine, Images: b.images}, httpapi.Limits{Header: time.Minute,
 			Body: time.Minute, Swallow: time.Minute, Waiting: 10, Write: time.Minute, Memory: memory})
 		r := httptest.NewRequest("POST", "/v1/sandboxes/"+id+"/eval", strings.NewReader(`{"code":"noise"}`))
@@ -104,6 +104,10 @@ func TestEvalIsChargedAsItComes(t *testing.T) {
 		h.Handler(httpapi.Access{Token: token}).ServeHTTP(w, r)
 		if w.Code != want || h.Charged() != 0 {
 			t.Errorf("with %d MiB: status %d, %d bytes stay charged", memory>>20, w.Code, h.Charged())
+		}
+		if head := w.Header(); w.Code != http.StatusOK && (head.Get("Should-Retry") != "false" || head.Get("Retry-After") != "" ||
+			!strings.Contains(w.Body.String(), `"reason":"answer_no_room"`)) {
+			t.Errorf("clients may retry it: %v, %s", head, w.Body)
 		}
 	}
 }

@@ -45,6 +45,8 @@ func (s *sandboxRoutes) add(rt *router) {
 		Parameters: []*huma.Param{
 			{Name: "follow", In: "query", Description: "Follow new output until the sandbox ends", Schema: &huma.Schema{Type: "boolean"}},
 			{Name: "tail", In: "query", Description: "Begin so many lines before the end; with follow only", Schema: &huma.Schema{Type: "integer"}},
+			{Name: "timestamps", In: "query", Description: "Begin each line with its time and a space, or with - if that is not known", Schema: &huma.Schema{Type: "boolean"}},
+			{Name: "since", In: "query", Description: "Leave out lines from before this time; those of an unknown time are sent", Schema: &huma.Schema{Type: "string", Format: "date-time"}},
 		},
 		Responses: map[string]*huma.Response{"200": textResponse("Console output", "text/plain")},
 		Errors:    []int{400, 401, 404, 409, 502},

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -510,5 +511,37 @@ func TestASandboxThatEndsDuringARequest(t *testing.T) {
 	if resp.StatusCode != 502 || f.Message != "The sandbox was not found" || !strings.Contains(f.Error, "ended: killed") ||
 		resp.Header.Get(HeaderError) != "guest_gone" {
 		t.Errorf("got %s, %+v, %v", resp.Status, f, resp.Header)
+	}
+}
+
+// A request that a pause or a rollback cut off has its own error: the sandbox has not ended, and the
+// server may have handled the request. Requests that change something are not repeated.
+func TestARequestThatAPauseCutsOff(t *testing.T) {
+	for _, reason := range []sandbox.Reason{sandbox.ReasonSandboxPaused, sandbox.ReasonSandboxRolledBack} {
+		var served, woken atomic.Int32
+		b := start(t, Config{
+			Ended: func(string) error {
+				return sandbox.Errorf(sandbox.ErrGuestGone, reason, "sandbox sb-00000001-0001 was stopped")
+			},
+			Wake: func(context.Context, string, error) (bool, error) { woken.Add(1); return true, nil },
+		}, map[uint16]http.Handler{80: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			served.Add(1)
+			panic(http.ErrAbortHandler)
+		})})
+		resp, err := b.client.Post("http://"+hostOf(80), "text/plain", strings.NewReader("once"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f refusal
+		err = json.NewDecoder(resp.Body).Decode(&f)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != 502 || f.Message != "The sandbox was paused or rolled back during the request" ||
+			!strings.Contains(f.Error, "was stopped; the server in it may or may not have handled") ||
+			resp.Header.Get(HeaderError) != "guest_gone" || f.Port != 80 {
+			t.Errorf("%s: %s, %+v, %v", reason, resp.Status, f, err)
+		}
+		if served.Load() != 1 || woken.Load() != 0 {
+			t.Errorf("%s: sent %d times, woken %d times", reason, served.Load(), woken.Load())
+		}
 	}
 }

@@ -35,8 +35,11 @@ func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 				panic(http.ErrAbortHandler) // the client has disconnected
 			}
 			var undialled dialError
-			if h.cfg.Ended != nil && !errors.As(err, &undialled) {
-				if why := h.cfg.Ended(to.Sandbox); why != nil {
+			if h.cfg.Ended != nil && !errors.As(err, &undialled) && !replaced(err) {
+				switch why := h.cfg.Ended(to.Sandbox); {
+				case replaced(why):
+					err = why
+				case why != nil:
 					err = endedError{why}
 				}
 			}

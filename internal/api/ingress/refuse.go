@@ -37,7 +37,7 @@ func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
 	f := refusalOf(to, err)
 	if shown, _ := r.Context().Value(shownKey{}).(string); shown != "" {
 		var ended endedError
-		if f.Sandbox, f.Hint = shown, ""; !errors.As(err, &ended) {
+		if f.Sandbox, f.Hint = shown, ""; !errors.As(err, &ended) && !replaced(err) {
 			f.Error = ""
 		}
 	}
@@ -77,6 +77,10 @@ func refusalOf(to Target, err error) refusal {
 		f.Error, f.advice = "", "its ports are private: the API returns the token as traffic_token to authorized callers"
 	case errors.As(err, new(*iodeadline.SilentError)):
 		f.Code, f.Message, f.kind = http.StatusRequestTimeout, "The request's body stopped before its end", "request_timeout"
+	case replaced(err) && !errors.As(err, &dial):
+		f.Message, f.Port, f.kind = "The sandbox was paused or rolled back during the request", to.Port, "guest_gone"
+		f.Error += "; the server in it may or may not have handled the request"
+		f.Hint = "send it again if the server may handle it twice"
 	case errors.As(err, new(endedError)):
 		f.Message, f.kind = "The sandbox was not found", "guest_gone"
 		f.Hint = "it ended during the request; fork another"
@@ -106,6 +110,11 @@ func refusalOf(to Target, err error) refusal {
 		f.Port, f.kind = to.Port, "guest_gone"
 	}
 	return f
+}
+
+// replaced reports whether a pause or a rollback cut a request off. Its sandbox has not ended.
+func replaced(err error) bool {
+	return isReason(err, sandbox.ReasonSandboxPaused) || isReason(err, sandbox.ReasonSandboxRolledBack)
 }
 
 func isReason(err error, reason sandbox.Reason) bool {

@@ -14,6 +14,7 @@ const (
 	EventBranched   = "sandbox.branched"    // a snapshot of it was made
 	EventRolledBack = "sandbox.rolled_back" // it was rolled back to a snapshot
 	EventHangs      = "sandbox.hangs"       // its guest's kernel spins at one address and does not respond
+	EventOOM        = "sandbox.oom"         // its guest's kernel killed a process for lack of memory
 	EventNetwork    = "sandbox.network"     // its network policy changed
 
 	EventSnapshotCreated = "snapshot.created" // it can be forked from
@@ -27,7 +28,7 @@ const (
 // EventKinds returns all kinds of events.
 func EventKinds() []string {
 	return []string{EventCreated, EventReady, EventFailed, EventEnded, EventPaused, EventResumed, EventBranched,
-		EventRolledBack, EventHangs, EventNetwork, EventSnapshotCreated, EventSnapshotFailed, EventSnapshotDeleted,
+		EventRolledBack, EventHangs, EventOOM, EventNetwork, EventSnapshotCreated, EventSnapshotFailed, EventSnapshotDeleted,
 		EventPool, EventRefused}
 }
 

@@ -8,6 +8,7 @@ const (
 	ReasonAgentOld           Reason = "agent_old"
 	ReasonAgentSilent        Reason = "agent_silent"
 	ReasonAncestryGone       Reason = "ancestry_gone"
+	ReasonAnswerNoRoom       Reason = "answer_no_room"
 	ReasonBranchFailed       Reason = "branch_failed"
 	ReasonBranchesBusy       Reason = "branches_busy"
 	ReasonChildBrokeOff      Reason = "child_broke_off"
@@ -76,6 +77,7 @@ func Reasons() []Reason {
 		ReasonAgentOld,
 		ReasonAgentSilent,
 		ReasonAncestryGone,
+		ReasonAnswerNoRoom,
 		ReasonBranchFailed,
 		ReasonBranchesBusy,
 		ReasonChildBrokeOff,

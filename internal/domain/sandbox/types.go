@@ -5,6 +5,7 @@ import (
 
 	"github.com/forkd/forkd/internal/guest/guestdiff"
 	"github.com/forkd/forkd/internal/leaf/environ"
+	"github.com/forkd/forkd/internal/leaf/oomline"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
@@ -39,6 +40,9 @@ type Info struct {
 	Owner  string `json:",omitempty"`
 	Status Status
 	Reason string // why it failed or stalled; empty while running
+	// Stall is the reason of a stalled sandbox: ReasonDiskLimit if its own limit stopped it, ReasonDiskNoRoom if the
+	// host is full. Only List and Get set it.
+	Stall Reason `json:"-"`
 	// PausedIn and PausedHash are the tag and content hash of the snapshot it is paused in, or was last resumed
 	// from. They are empty if it was never paused, or was rolled back since.
 	PausedIn   string `json:",omitempty"`
@@ -54,6 +58,8 @@ type Info struct {
 	Warning string `json:"-"`
 	// Hang is the vCPU and the address at which its guest's kernel spins, or empty. Only List and Get set it.
 	Hang string `json:"-"`
+	// LastOOM is the last process that its guest's kernel killed for lack of memory; nil if there was none.
+	LastOOM *OOM `json:",omitempty"`
 	// OwnMemory is the private host memory of its VMM process, in bytes; 0 if the process has ended. Only List
 	// sets it.
 	OwnMemory int64 `json:"-"`
@@ -78,6 +84,17 @@ type Info struct {
 	Resumed time.Duration // until its vCPUs run
 	Ready   time.Duration // until its agent confirmed the new identity
 }
+
+// OOM is a process killed by a guest's kernel for lack of memory, as the guest's console reports it.
+type OOM struct {
+	PID     int
+	Process string    // name of its program, printable
+	At      time.Time // time of the console's last write, so at most a second or so late
+	Line    string    // the console's line, to find later ones
+}
+
+// String returns the text that a command's answer has about its kill.
+func (o OOM) String() string { return oomline.Text(o.PID, o.Process, o.At) }
 
 // Base returns the snapshot below its memory and disks: the one it was last paused in or rolled back to, or else
 // the one it was forked from.
@@ -243,7 +260,7 @@ type EvalRequest struct {
 	// concurrent requests to the same sandbox are counted as well.
 	Measure bool
 	// Keep, if set, is called as n bytes of the answer arrive. It returns how many may be kept. If the whole
-	// answer may not be kept, the error is ErrBusy; the code has run by then. Calls do not overlap.
+	// answer may not be kept, the error is ErrNoMemory; the code has run by then. Calls do not overlap.
 	Keep func(n int) int
 }
 

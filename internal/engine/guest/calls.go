@@ -105,9 +105,9 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 		&agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)}, req.Keep)
 	switch {
 	case errors.Is(err, agentclient.ErrNoRoom):
-		return r, sandbox.Errorf(sandbox.ErrBusy, "",
-			"eval in sandbox %s: the code has run, but its response exceeds the daemon's memory for the "+
-				"tenant's requests: read open responses, or print less", id)
+		return r, sandbox.Errorf(sandbox.ErrNoMemory, sandbox.ReasonAnswerNoRoom, "eval in sandbox %s: the code has "+
+			"run, but its response exceeds the daemon's memory for the tenant's requests: read open "+
+			"responses, or print less", id)
 	case err != nil:
 		return r, Error(ctx, m, id, err)
 	case a.GetTimedOut():
@@ -158,7 +158,7 @@ func (c *Calls) dialAgent(ctx context.Context, id string) (net.Conn, error) {
 	if err != nil {
 		return nil, Error(ctx, m, id, err)
 	}
-	return m.WhileRoomConn(conn, "sandbox "+id), nil
+	return m.WhileRoomConn(conn, id), nil
 }
 
 // enter admits a request to a running sandbox and bounds its time.
@@ -231,12 +231,8 @@ func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return sandbox.Ended(ctx, cause)
 	}
-	if how := m.Replaced.Load(); how != nil {
-		if *how == sandboxes.WasPaused {
-			return sandbox.Detailed(sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxPaused, "sandbox %s %s", id,
-				*how), "sandbox", id)
-		}
-		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxRolledBack, "sandbox %s %s", id, *how)
+	if err := m.ReplacedError(id); err != nil {
+		return err
 	}
 	var broke *agentproto.Violation
 	if errors.As(err, &broke) {

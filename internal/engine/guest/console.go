@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// Console returns the current content of the sandbox's serial console. The caller closes it. A
-// failed sandbox still has its console.
+// Console returns the current content of the sandbox's serial console, with the times of its lines
+// as marks of package linetime. The caller closes it. A failed sandbox still has its console.
 func (c *Calls) Console(id string) (io.ReadCloser, error) {
 	b, _, err := c.cfg.Sandboxes.Find(id)
 	if err != nil {
@@ -44,7 +44,7 @@ func openConsole(b *sandboxes.Sandbox) (*os.File, error) {
 const consolePoll = 100 * time.Millisecond
 
 // FollowConsole writes the console's content, starting with its last lines, and then new output,
-// until the VM or ctx has ended. If lines is negative, it writes the whole content. It stops at an
+// until the VM or ctx has ended, with marks as in Console. If lines is negative, it writes the whole content. It stops at an
 // error of write.
 func (c *Calls) FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error {
 	b, _, err := c.cfg.Sandboxes.Find(id)

@@ -45,7 +45,7 @@ func (c *Calls) dialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	}
 	code, err := dialwire.Ask(ctx, conn, dialwire.Request{Port: port})
 	if err == nil && code == dialwire.OK {
-		return m.WhileRoomConn(conn, "sandbox "+id), nil
+		return m.WhileRoomConn(conn, id), nil
 	}
 	conn.Close()
 	if err != nil {

@@ -24,7 +24,7 @@ type Rollback func(ctx context.Context, id, tag string) (sandbox.Info, error)
 
 // Config configures a Watch. All fields are required.
 type Config struct {
-	Sandboxes  *sandboxes.Table // its deadlines, idle times and hangs are checked
+	Sandboxes  *sandboxes.Table // its deadlines, idle times, hangs and killed processes are checked
 	Operations Operations       // pauses and resumes sandboxes
 	Rollback   Rollback         // repairs a sandbox with a hung kernel
 	// Tell reports hangs of guests.
@@ -118,6 +118,7 @@ func (w *Watch) look(ctx context.Context) {
 	}
 	w.relieve(ctx, now)
 	w.hung(ctx, now)
+	sandboxes.NoteKills(w.cfg.Sandboxes)
 }
 
 // due is an action due on a sandbox.

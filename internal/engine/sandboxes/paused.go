@@ -44,9 +44,6 @@ type pausedRecord struct {
 	Disks []vmproc.Disk `json:"disks,omitempty"`
 }
 
-// WasPaused describes the end of a VM by a pause.
-const WasPaused = "was paused"
-
 // PauseTag returns the prefix of the tags of snapshots a sandbox is paused in.
 func PauseTag(id string) string { return "pause-" + id + "-" }
 
@@ -314,7 +311,7 @@ func (s *Sandbox) Pause(vm *vmproc.VM, in PausedIn) error {
 		return err
 	}
 	failpoint.Here(failpoint.PauseRecorded)
-	how := WasPaused
+	how := vmproc.WasPaused
 	vm.Replaced.Store(&how)
 	vm.Own(nil)
 	vm.Agent.Close()

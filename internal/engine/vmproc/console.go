@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/leaf/linetime"
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
@@ -35,7 +36,7 @@ func TailLines(path string, n int) string {
 	}
 	b := make([]byte, min(most, st.Size()))
 	k, _ := f.ReadAt(b, st.Size()-int64(len(b)))
-	lines := strings.Split(strings.TrimSpace(Printable(b[:k])), "\n")
+	lines := strings.Split(strings.TrimSpace(Printable(linetime.Plain(b[:k]))), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
@@ -144,7 +145,7 @@ func panicLines(console string) (reason, fault string) {
 	}
 	defer f.Close()
 	b, _ := io.ReadAll(io.LimitReader(f, 4<<20))
-	before, line, ok := bytes.Cut(b, []byte(mark))
+	before, line, ok := bytes.Cut(linetime.Plain(b), []byte(mark))
 	if !ok {
 		return "", ""
 	}

@@ -34,6 +34,9 @@ func TestWhoIsAtItsLimitIsNotTheHosts(t *testing.T) {
 		}
 		m.health.health = vmm.Health{Full: full}
 		i := m.Describe(sandbox.Info{Status: sandbox.StatusRunning})
+		if i.Stall != want {
+			t.Errorf("%s: the list has the reason %s", full, i.Stall)
+		}
 		if onHost := strings.Contains(i.Reason, "on the host"); i.Status != sandbox.StatusStalled || onHost != (want == sandbox.ReasonDiskNoRoom) {
 			t.Errorf("it is %s: %s", i.Status, i.Reason)
 		}

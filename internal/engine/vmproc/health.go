@@ -148,15 +148,18 @@ func (m *VM) HasRoom(who string) error {
 
 // NoRoom returns the error for a guest stalled for lack of disk space. full is the VMM's message.
 func NoRoom(who, full string) error {
-	reason := sandbox.ReasonDiskNoRoom
-	if atLimit(full) {
-		reason = sandbox.ReasonDiskLimit
-	}
-	err := sandbox.Errorf(sandbox.ErrNoSpace, reason, "%s is %s", who, pausedReason(full))
+	err := sandbox.Errorf(sandbox.ErrNoSpace, stallOf(full), "%s is %s", who, pausedReason(full))
 	if id, ok := strings.CutPrefix(who, "sandbox "); ok {
 		return sandbox.Detailed(err, "sandbox", id)
 	}
 	return err
+}
+
+func stallOf(full string) sandbox.Reason {
+	if atLimit(full) {
+		return sandbox.ReasonDiskLimit
+	}
+	return sandbox.ReasonDiskNoRoom
 }
 
 // atLimit reports whether a disk has reached its own limit, as opposed to a full host.
@@ -194,7 +197,7 @@ func hangWarning(hang string) string {
 func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 	h := m.health.get()
 	if h.Full != "" && i.Status == sandbox.StatusRunning {
-		i.Status, i.Reason = sandbox.StatusStalled, pausedReason(h.Full)
+		i.Status, i.Reason, i.Stall = sandbox.StatusStalled, pausedReason(h.Full), stallOf(h.Full)
 	}
 	if i.Hang = h.Hang; h.Hang != "" {
 		i.Warning = hangWarning(h.Hang)
@@ -205,19 +208,22 @@ func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 	return i
 }
 
-// noSpaceConn is a stream into a guest that breaks when the guest stalls for lack of disk space.
+// noSpaceConn is a stream into a guest that breaks when the guest stalls for lack of disk space, or
+// when its VM is replaced.
 type noSpaceConn struct {
 	net.Conn
+	vm     *VM
+	id     string // of the sandbox
 	done   func()
 	noRoom atomic.Pointer[error] // nil unless it was broken for that
 }
 
-// WhileRoomConn breaks a stream into the guest when the guest stalls for lack of disk space. Read
-// then returns the reason. who is the caller's name for the guest.
-func (m *VM) WhileRoomConn(c net.Conn, who string) net.Conn {
-	r := &noSpaceConn{Conn: c}
+// WhileRoomConn breaks a stream into a sandbox's guest when the guest stalls for lack of disk space.
+// Read then returns the reason, and also if the stream broke off because of a pause or a rollback.
+func (m *VM) WhileRoomConn(c net.Conn, id string) net.Conn {
+	r := &noSpaceConn{Conn: c, vm: m, id: id}
 	r.done = m.health.during(func(full string) {
-		err := NoRoom(who, full)
+		err := NoRoom("sandbox "+id, full)
 		r.noRoom.Store(&err) // before the close, which ends a pending Read
 		c.Close()
 	})
@@ -227,8 +233,14 @@ func (m *VM) WhileRoomConn(c net.Conn, who string) net.Conn {
 // Read implements net.Conn.
 func (c *noSpaceConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if why := c.noRoom.Load(); err != nil && why != nil {
-		err = *why
+	if err == nil {
+		return n, nil
+	}
+	if why := c.noRoom.Load(); why != nil {
+		return n, *why
+	}
+	if why := c.vm.ReplacedError(c.id); why != nil {
+		return n, why
 	}
 	return n, err
 }

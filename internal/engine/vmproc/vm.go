@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
@@ -24,6 +25,7 @@ type VM struct {
 	Disks  *Disks                // its writable disks, see overlay.go
 	Agent  *agentclient.Client   // set by its owner if there is an agent
 	health vmHealth
+	kills  killScan // see Kills
 	// diskLimit is the number of bytes of the store that each new disk may use; 0 means no limit.
 	diskLimit int64
 	// Replaced describes how the VM was replaced by another one of the same sandbox. It is set
@@ -101,6 +103,23 @@ func (m *VM) Discard() {
 	m.Own(nil)
 	m.End()
 	m.sup.Remove(m.Dir, m.Disks.Paths())
+}
+
+// WasPaused is the value of Replaced after a pause.
+const WasPaused = "was paused"
+
+// ReplacedError returns the error of a call into a VM that was replaced, or nil if it was not. id is
+// its sandbox.
+func (m *VM) ReplacedError(id string) error {
+	how := m.Replaced.Load()
+	if how == nil {
+		return nil
+	}
+	reason := sandbox.ReasonSandboxRolledBack
+	if *how == WasPaused {
+		reason = sandbox.ReasonSandboxPaused
+	}
+	return sandbox.Detailed(sandbox.Errorf(sandbox.ErrGuestGone, reason, "sandbox %s %s", id, *how), "sandbox", id)
 }
 
 // MovedTo returns the VM under another run directory, which was exchanged with its own. The VM has

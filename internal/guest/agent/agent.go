@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/forkd/forkd/internal/guest/agent/broken"
 	"github.com/forkd/forkd/internal/guest/agent/clocksync"
 	"github.com/forkd/forkd/internal/guest/agent/defaults"
 	"github.com/forkd/forkd/internal/guest/agent/dialport"
@@ -63,6 +65,8 @@ type Config struct {
 	Token string
 	// IdentityPort reports that the caller runs ServeIdentity, so identities have their own port.
 	IdentityPort bool
+	// SystemFiles are files without which programs do not start. If nil, those of package broken.
+	SystemFiles []string
 	// Layers are the layers of the root's overlay, if known. The caller owns them.
 	Layers inventory.Layers
 	// Log receives one line per noteworthy event. If nil, events are dropped.
@@ -80,6 +84,7 @@ type Agent struct {
 	groups  *procgroup.Groups
 	procs   *procs.Table
 	interp  *interp.Set
+	broken  broken.Files // explains an interpreter that does not start
 	ident   *identity.Applier
 	forks   *forkcall.Server
 	evals   *evalport.Server
@@ -115,7 +120,8 @@ func New(cfg Config) (*Agent, error) {
 	a.reaper = reap.New(cfg.Orphans)
 	a.reaper.Ended = a.free.Look
 	a.groups = procgroup.Open(cfg.CgroupMount, "forkd")
-	a.procs = procs.NewTable(a.reaper, a.groups, a.rec, cfg.Log)
+	a.procs = procs.NewTable(a.reaper, a.groups, a.rec, broken.Watch(cfg.SystemFiles...), cfg.Log)
+	a.broken = broken.Watch(slices.Concat(cfg.SystemFiles, interp.Paths())...)
 	a.interp = interp.NewSet(a.reaper, a.groups, a.rec, interp.Python())
 	a.guest = generation.New(cmp.Or[generation.Addresser](cfg.Address, &a.device))
 	a.clock = &clocksync.Keeper{Clocks: cfg.System, Log: cfg.Log}
@@ -154,6 +160,9 @@ func withDefaults(cfg Config) Config {
 	set(&cfg.CgroupMount, "/sys/fs/cgroup")
 	if cfg.System == nil {
 		cfg.System = identity.Linux{}
+	}
+	if cfg.SystemFiles == nil {
+		cfg.SystemFiles = broken.System()
 	}
 	if cfg.DialHost == nil {
 		cfg.DialHost = forkcall.DialHost

@@ -191,7 +191,7 @@ func (a *Agent) eval(ctx context.Context, m *agentv1.EvalRequest) (*agentv1.Eval
 	}
 	res, err := a.interp.Eval(ctx, cmp.Or(m.GetLanguage(), defaultLanguage), m.GetCode(), limit)
 	if err != nil {
-		return nil, evalError(err)
+		return nil, a.evalError(err)
 	}
 	stdout, rawOut := output(res.Stdout)
 	stderr, rawErr := output(res.Stderr)
@@ -218,20 +218,20 @@ func output(s string) (string, []byte) {
 	return text(s), []byte(s)
 }
 
-func evalError(err error) error {
+func (a *Agent) evalError(err error) error {
 	var unknown *interp.UnknownLanguageError
 	var spec *command.Error
 	switch {
 	case errors.As(err, &unknown):
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	case errors.As(err, &spec): // the image has no such interpreter
-		return connect.NewError(connect.CodeFailedPrecondition, err)
+		return a.broken.Explain(connect.NewError(connect.CodeFailedPrecondition, err))
 	case errors.Is(err, context.DeadlineExceeded):
 		return connect.NewError(connect.CodeDeadlineExceeded, err)
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
 	}
-	return connect.NewError(connect.CodeInternal, err)
+	return a.broken.Explain(connect.NewError(connect.CodeInternal, err))
 }
 
 // Quiesce implements forkd.agent.v1.Agent.

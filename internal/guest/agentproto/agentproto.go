@@ -14,6 +14,8 @@ package agentproto
 import (
 	"strconv"
 	"time"
+
+	"github.com/forkd/forkd/internal/leaf/oomline"
 )
 
 //go:generate go run ./protogen process/process.proto filesystem/filesystem.proto agentv1/agent.proto agentv1/inventory.proto
@@ -69,7 +71,7 @@ const HeaderTrees = "Forkd-Trees"
 const HeaderTreeBytes = "Forkd-Tree-Bytes"
 
 // KilledByKernel begins the error of a process killed by the guest's kernel.
-const KilledByKernel = "killed by the guest's kernel: "
+const KilledByKernel = oomline.Killed
 
 // HeaderHostTime is the host's wall clock at the time of a request, in nanoseconds since 1970. Only
 // the daemon sets it. The agent uses it to correct a slow clock.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/forkd/forkd/internal/leaf/linetime"
 )
 
 // followed returns a log and a follower of its file.
@@ -38,7 +40,7 @@ func readNew(t *testing.T, f *Follower) string {
 		n, err := f.Read(b)
 		out.Write(b[:n])
 		if errors.Is(err, io.EOF) {
-			return out.String()
+			return string(linetime.Plain([]byte(out.String())))
 		}
 		if err != nil {
 			t.Fatal(err)

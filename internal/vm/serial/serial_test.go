@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/leaf/linetime"
 )
 
 func TestSendRaisesTheTransmitInterrupt(t *testing.T) {
@@ -77,6 +80,28 @@ func TestLogKeepsTheNewestBytes(t *testing.T) {
 	b, _ := os.ReadFile(path)
 	if last := strings.Repeat(string(rune('a'+499%26)), 9) + "\n"; !bytes.HasSuffix(b, []byte(last)) || len(b) < 400 {
 		t.Fatalf("log of %d bytes does not end with the last line", len(b))
+	}
+}
+
+// Each line has its time, also if it comes byte by byte. A guest cannot write a time.
+func TestLinesHaveTimes(t *testing.T) {
+	l, f := followed(t, 1000)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	l.now = func() time.Time { return at }
+	for _, c := range []byte("one\n\x1e0000000\n") {
+		if _, err := l.Write([]byte{c}); err != nil {
+			t.Fatal(err)
+		}
+		at = at.Add(time.Second)
+	}
+	b, err := f.all()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := linetime.View{Times: true}
+	const want = "2026-01-02T03:04:05.000Z one\n2026-01-02T03:04:09.000Z ?0000000\n"
+	if got := string(v.Append(nil, b)); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -74,7 +74,8 @@ func (g guests) Eval(_ context.Context, id string, req sandbox.EvalRequest) (san
 	case "noise":
 		const n = 8 << 20
 		if req.Keep != nil && req.Keep(n) < n {
-			return sandbox.EvalResult{}, fmt.Errorf("eval in sandbox %s: no room for the answer: %w", id, sandbox.ErrBusy)
+			return sandbox.EvalResult{}, sandbox.Errorf(sandbox.ErrNoMemory, sandbox.ReasonAnswerNoRoom,
+				"eval in sandbox %s: the code has run, but there is no room for its answer", id)
 		}
 		return sandbox.EvalResult{Stdout: strings.Repeat("\xff\x00", n/2)}, nil
 	case "flood":

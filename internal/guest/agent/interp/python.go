@@ -5,6 +5,9 @@ import _ "embed"
 //go:embed driver.py
 var pythonDriver string
 
+// Paths returns the usual paths of the interpreters.
+func Paths() []string { return []string{"/usr/bin/python3", "/usr/local/bin/python3"} }
+
 // Python returns the language "python": python3 with the embedded driver.
 func Python() Language {
 	return Language{

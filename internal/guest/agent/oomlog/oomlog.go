@@ -7,11 +7,12 @@ package oomlog
 import (
 	"bytes"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/leaf/oomline"
 )
 
 // Limits of kept kills and of reads.
@@ -19,13 +20,12 @@ const (
 	maxKills   = 32
 	maxRecords = 4096 // per read: a guest may write as fast as the agent reads
 	maxRecord  = 8 << 10
-	maxName    = 64
 )
 
 // Kill is a process killed by the kernel.
 type Kill struct {
 	PID  int       // as the kernel's log names it
-	Name string    // at most maxName bytes
+	Name string    // at most oomline.MaxName bytes
 	Seen time.Time // time of reading the log
 }
 
@@ -111,30 +111,12 @@ func (l *Log) addLocked(record []byte, now time.Time) {
 	}
 }
 
-// killed precedes the process id in the text of a kill (mm/oom_kill.c).
-var killed = []byte("ut of memory: Killed process ")
-
 // parse reads a record: prefix, semicolon, text.
 func parse(record []byte) (k Kill, ok bool) {
 	_, text, ok := bytes.Cut(record, []byte(";"))
 	if !ok {
 		return k, false
 	}
-	_, rest, ok := bytes.Cut(text, killed)
-	if !ok {
-		return k, false
-	}
-	pid, rest, ok := bytes.Cut(rest, []byte(" ("))
-	if !ok {
-		return k, false
-	}
-	if k.PID, _ = strconv.Atoi(string(pid)); k.PID <= 0 {
-		return k, false
-	}
-	name, _, ok := bytes.Cut(rest, []byte(")"))
-	if !ok {
-		return k, false
-	}
-	k.Name = string(name[:min(len(name), maxName)])
-	return k, true
+	k.PID, k.Name, ok = oomline.Parse(text)
+	return k, ok
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/leaf/oomline"
 )
 
 const (
@@ -75,7 +77,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(global))
 	f.Add([]byte(ofCgrp))
 	f.Fuzz(func(t *testing.T, record []byte) {
-		if k, ok := parse(record); ok && (k.PID <= 0 || len(k.Name) > maxName) {
+		if k, ok := parse(record); ok && (k.PID <= 0 || len(k.Name) > oomline.MaxName) {
 			t.Errorf("%+v", k)
 		}
 	})

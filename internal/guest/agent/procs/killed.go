@@ -1,12 +1,10 @@
 package procs
 
 import (
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/forkd/forkd/internal/guest/agent/oomlog"
-	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/leaf/oomline"
 )
 
 // others returns the process ids of the other commands.
@@ -27,8 +25,7 @@ func (t *Table) others(p *Process) (pids []int) {
 func killedBy(kills []oomlog.Kill, pid int, others []int) string {
 	for _, k := range slices.Backward(kills) {
 		if k.PID == pid || !slices.Contains(others, k.PID) {
-			return fmt.Sprintf("%sout of memory (process %d, %s, %s)", agentproto.KilledByKernel, k.PID, k.Name,
-				k.Seen.UTC().Format(time.RFC3339))
+			return oomline.Text(k.PID, k.Name, k.Seen)
 		}
 	}
 	return ""

@@ -42,13 +42,13 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 	spec := command.Spec{Program: cfg.GetCmd(), Args: cfg.GetArgs(), Env: cfg.GetEnvs(), Cwd: cfg.GetCwd()}
 	cmd, err := command.New(spec, u, t.rec)
 	if err != nil {
-		return t.shell.explain(connect.NewError(connect.CodeInvalidArgument, err))
+		return t.broken.Explain(connect.NewError(connect.CodeInvalidArgument, err))
 	}
 	info := &process.ProcessInfo{Config: cfg, Tag: req.Msg.Tag}
 	before := t.oom.Mark()
 	p, outs, err := start(t.reaper, t.groups, cmd, info, req.Msg.GetPty(), req.Msg.Stdin == nil || req.Msg.GetStdin())
 	if err != nil {
-		return t.shell.explain(startError(cfg.GetCmd(), err))
+		return t.broken.Explain(startError(cfg.GetCmd(), err))
 	}
 	p.killed = func() string { return killedBy(t.oom.Since(before), p.child.Pid, t.others(p)) }
 	sub, _ := p.hub.subscribe() // before the first output

@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/forkd/forkd/internal/guest/agent/broken"
 	"github.com/forkd/forkd/internal/guest/agent/defaults"
 	"github.com/forkd/forkd/internal/guest/agent/oomlog"
 	"github.com/forkd/forkd/internal/guest/agent/procgroup"
@@ -35,7 +36,7 @@ type Table struct {
 	groups *procgroup.Groups
 	rec    *defaults.Record
 	log    func(format string, args ...any)
-	shell  shell
+	broken broken.Files // explains a program that does not start
 	oom    *oomlog.Log
 
 	running sync.WaitGroup
@@ -53,9 +54,11 @@ type ended struct {
 	p  *Process
 }
 
-// NewTable returns an empty table. The reaper must be running.
-func NewTable(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, log func(string, ...any)) *Table {
-	return &Table{reaper: r, groups: g, rec: rec, log: log, shell: newShell(shellPath),
+// NewTable returns an empty table. The reaper must be running. files explains programs that do not
+// start.
+func NewTable(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, files broken.Files,
+	log func(string, ...any)) *Table {
+	return &Table{reaper: r, groups: g, rec: rec, log: log, broken: files,
 		oom: oomlog.Open("/dev/kmsg"), all: map[*Process][]output{}}
 }
 
