@@ -34,6 +34,7 @@ func changes() map[string]action {
 		"PUT /v1/images/{name}":                        {name: "image.import"},
 		"DELETE /v1/images/{name}":                     {name: "image.delete"},
 		"POST /v1/sandboxes":                           {name: "sandbox.fork"},
+		"POST /v1/sandboxes/keep":                      {name: "sandbox.keep"},
 		"DELETE /v1/sandboxes/{id}":                    {name: "sandbox.kill"},
 		"POST /v1/sandboxes/{id}/branch":               {name: "sandbox.branch"},
 		"POST /v1/sandboxes/{id}/rollback":             {name: "sandbox.rollback"},

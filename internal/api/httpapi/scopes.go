@@ -39,6 +39,7 @@ func needs() map[string]need {
 
 		"GET /v1/sandboxes":                            read,
 		"POST /v1/sandboxes":                           fork,
+		"POST /v1/sandboxes/keep":                      {scope: principal.Run | principal.Fork},
 		"GET /v1/sandboxes/{id}":                       read,
 		"DELETE /v1/sandboxes/{id}":                    fork,
 		"GET /v1/sandboxes/{id}/memory":                read,
