@@ -45,7 +45,9 @@ func newKeepCommand(a *app) *cobra.Command {
 			if req.IDs, req.TimeoutSecs = args, timeout.Seconds(); by != "" {
 				req.Args = []string{"sh", "-c", by}
 			}
-			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error { return keepBest(ctx, a, c, req) })
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return keepBest(ctx, a, c, req)
+			})
 		},
 	}
 	f := cmd.Flags()

@@ -35,6 +35,7 @@ type Engine struct {
 	*guest.Calls // requests to sandboxes
 	*op.Ops      // operations
 	*op.Pauses
+	*op.Promotions
 	*policies.Policies
 	*guestfork.Trees
 	*pool.Sizes
@@ -125,6 +126,7 @@ func (e *Engine) adopt(ctx context.Context) error {
 	if err := e.families.Adopt(); err != nil {
 		return home.Refusal(err)
 	}
+	e.FinishPromotions()
 	return errors.Join(e.Policies.Adopt(), e.sandboxes.Sweep())
 }
 

@@ -39,6 +39,7 @@ const (
 	ReasonNetTap             Reason = "net_tap"
 	ReasonNetTapBusy         Reason = "net_tap_busy"
 	ReasonNotAFile           Reason = "not_a_file"
+	ReasonNoPlace            Reason = "no_place"
 	ReasonNotInAncestry      Reason = "not_in_ancestry"
 	ReasonOperatorOnly       Reason = "operator_only"
 	ReasonOverlayNoRoom      Reason = "overlay_no_room"
@@ -107,6 +108,7 @@ func Reasons() []Reason {
 		ReasonNetTap,
 		ReasonNetTapBusy,
 		ReasonNotAFile,
+		ReasonNoPlace,
 		ReasonNotInAncestry,
 		ReasonOperatorOnly,
 		ReasonOverlayNoRoom,
