@@ -39,6 +39,7 @@ const (
 	ReasonNetTap              Reason = "net_tap"
 	ReasonNetTapBusy          Reason = "net_tap_busy"
 	ReasonNotAFile            Reason = "not_a_file"
+	ReasonNoAncestor          Reason = "no_ancestor"
 	ReasonNoPlace             Reason = "no_place"
 	ReasonNotInAncestry       Reason = "not_in_ancestry"
 	ReasonOperatorOnly        Reason = "operator_only"
@@ -130,6 +131,7 @@ func Reasons() []ReasonRow {
 		{ReasonNetTap, "the tap is not one that a sandbox can have here, or not together with what else was asked for"},
 		{ReasonNetTapBusy, "the tap is in use; `sandbox` has it, if it is one of the daemon's"},
 		{ReasonNotAFile, "the path does not lead to a regular file on the daemon's host"},
+		{ReasonNoAncestor, "the two sides of a merge have no common snapshot that is left"},
 		{ReasonNoPlace, "the sandbox does not descend from the one that it should replace, or that one has ended"},
 		{ReasonNotInAncestry, "the sandbox did not come from that snapshot; `tags` are those that would do"},
 		{ReasonOperatorOnly, "that is for the operator and its keys: it concerns all tenants, or the host"},

@@ -54,6 +54,7 @@ func byReason() map[api.Reason]string {
 			"one sandbox has one, and no policy with it",
 		api.ReasonNetTapBusy:    "end what has it, or take another tap",
 		api.ReasonNotAFile:      "give the path of a file on the daemon's host",
+		api.ReasonNoAncestor:    "`forkd snapshot tree` shows what descends from what; --base names a snapshot",
 		api.ReasonNoPlace:       "`forkd snapshot tree` shows what descends from what",
 		api.ReasonNotInAncestry: "these would do: {tags}",
 		api.ReasonOperatorOnly:  "ask the operator of the daemon",

@@ -39,6 +39,7 @@ func changes() map[string]action {
 		"POST /v1/sandboxes/{id}/branch":               {name: "sandbox.branch"},
 		"POST /v1/sandboxes/{id}/rollback":             {name: "sandbox.rollback"},
 		"POST /v1/sandboxes/{id}/promote":              {name: "sandbox.promote"},
+		"POST /v1/sandboxes/{id}/merge":                {name: "sandbox.merge"},
 		"POST /v1/sandboxes/{id}/pause":                {name: "sandbox.pause"},
 		"POST /v1/sandboxes/{id}/resume":               {name: "sandbox.resume"},
 		"PATCH /v1/sandboxes/{id}/life":                {name: "sandbox.life"},

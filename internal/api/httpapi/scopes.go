@@ -48,6 +48,7 @@ func needs() map[string]need {
 		"POST /v1/sandboxes/{id}/branch":               fork,
 		"POST /v1/sandboxes/{id}/rollback":             fork,
 		"POST /v1/sandboxes/{id}/promote":              fork,
+		"POST /v1/sandboxes/{id}/merge":                {scope: principal.Run | principal.Fork},
 		"POST /v1/sandboxes/{id}/pause":                fork,
 		"POST /v1/sandboxes/{id}/resume":               fork,
 		"PATCH /v1/sandboxes/{id}/life":                fork,

@@ -39,6 +39,7 @@ const (
 	ReasonNetTap             Reason = "net_tap"
 	ReasonNetTapBusy         Reason = "net_tap_busy"
 	ReasonNotAFile           Reason = "not_a_file"
+	ReasonNoAncestor         Reason = "no_ancestor"
 	ReasonNoPlace            Reason = "no_place"
 	ReasonNotInAncestry      Reason = "not_in_ancestry"
 	ReasonOperatorOnly       Reason = "operator_only"
@@ -108,7 +109,7 @@ func Reasons() []Reason {
 		ReasonNetTap,
 		ReasonNetTapBusy,
 		ReasonNotAFile,
-		ReasonNoPlace,
+		ReasonNoAncestor, ReasonNoPlace,
 		ReasonNotInAncestry,
 		ReasonOperatorOnly,
 		ReasonOverlayNoRoom,

@@ -19,6 +19,7 @@ type proc struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	pty            bool
+	disk           *disk          // only of exec
 	sizes          chan [2]uint32 // of the terminal: columns, rows
 }
 
@@ -60,6 +61,9 @@ func programs() map[string]func(*proc) int {
 		// The agent, when it is run to measure the disk.
 		"/proc/1/exe": func(p *proc) int { fmt.Fprintln(p.stdout, "{}"); return 0 },
 		"chmod":       func(*proc) int { return 0 },
+		"chown":       func(*proc) int { return 0 },
+		"rm":          func(p *proc) int { return p.disk.remove(p, false) },
+		"rmdir":       func(p *proc) int { return p.disk.remove(p, true) },
 		"shell":       shell,
 		"sh":          runLine,
 	}
