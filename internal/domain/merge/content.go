@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/guestdiff"
 	"github.com/forkd/forkd/internal/leaf/diff3"
 )
@@ -40,7 +41,9 @@ func (p *plan) mergeContent(ctx context.Context, t guestdiff.Three, s *step) (bo
 		p.conflict(t, "content", "both have changed it", true)
 		return false, nil
 	}
-	s.content, s.text = merged, text
+	if text != "" { // it is ours, unless it differs
+		s.content, s.text = merged, text
+	}
 	return true, nil
 }
 
@@ -60,8 +63,8 @@ func equal(ctx context.Context, path string, a *guestdiff.Entry, in *guest, b *g
 	return x == y, err
 }
 
-// mergeText merges a text line by line. It reports false if one version is no text, or large, or if
-// both change the same lines.
+// mergeText merges a text line by line. The result is empty if ours has all changes. It reports false
+// if one version is no text, or large, or if both change the same lines.
 func (p *plan) mergeText(ctx context.Context, t guestdiff.Three) (string, bool, error) {
 	for _, e := range []*guestdiff.Entry{t.Base, t.Ours, t.Theirs} {
 		if e.Size > maxText {
@@ -79,5 +82,14 @@ func (p *plan) mergeText(ctx context.Context, t guestdiff.Three) (string, bool, 
 		}
 	}
 	text, ok := diff3.Merge(texts[0], texts[1], texts[2])
-	return text, ok, nil
+	switch {
+	case !ok || text == texts[1]:
+		return "", ok, nil
+	case text == "":
+		return "", false, nil // each has removed a part: a person decides whether an empty file is meant
+	case !charge(ctx)(len(text)):
+		return "", false, sandbox.Errorf(sandbox.ErrBusy, "",
+			"the merged texts need more of the daemon's memory than a request can have now")
+	}
+	return text, true, nil
 }
