@@ -57,7 +57,8 @@ func newRoot(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a), newPromoteCommand(a), newMergeCommand(a), newKeepCommand(a),
+	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a),
+		newPromoteCommand(a), newMergeCommand(a), newKeepCommand(a),
 		newPauseCommand(a), newResumeCommand(a), newExtendCommand(a), newRunCommand(a), newExecCommand(a),
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a),
 		newPsCommand(a), newTopCommand(a), newEventsCommand(a),

@@ -82,8 +82,8 @@ func (m *merging) run(ctx context.Context) error {
 		err = m.print(res)
 	}
 	if err == nil && res.Unresolved > 0 {
-		err = codedError{fmt.Errorf("%d of %d conflicts are left, and no file was changed", res.Unresolved, len(res.Conflicts)),
-			api.CodeConflict}
+		err = codedError{fmt.Errorf("%d of %d conflicts are left, and no file was changed",
+			res.Unresolved, len(res.Conflicts)), api.CodeConflict}
 	}
 	return err
 }
@@ -137,7 +137,8 @@ func (m *merging) choose(in *bufio.Scanner, c api.MergeConflict) (api.MergeSide,
 }
 
 func (m *merging) print(res api.MergeResult) error {
-	marks := map[api.MergeAction]string{api.MergeAdded: "+", api.MergeModified: "~", api.MergeDeleted: "-", api.MergeMerged: "m"}
+	marks := map[api.MergeAction]string{api.MergeAdded: "+", api.MergeModified: "~", api.MergeDeleted: "-",
+		api.MergeMerged: "m"}
 	for _, c := range res.Changes {
 		if err := m.Line("%s %s", marks[c.Action], ui.Clean(c.Path)); err != nil {
 			return err

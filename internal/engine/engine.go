@@ -133,7 +133,7 @@ func (e *Engine) adopt(ctx context.Context) error {
 func (e *Engine) startWorkers() {
 	for _, work := range []func(context.Context){e.wires.Run, e.pools.Run, e.catalog.Run, e.sandboxes.Expire,
 		e.sandboxes.Ran.Note,
-		e.families.Run, e.WriteReceipts, e.Watch.Watch} {
+		e.families.Run, e.WriteReceipts, e.ResumePromoting, e.Watch.Watch} {
 		e.workers.Go(func() { work(e.background) })
 	}
 }

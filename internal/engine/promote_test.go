@@ -56,6 +56,10 @@ func TestADaemonThatIsKilledDuringAPromotion(t *testing.T) {
 				t.Fatalf("listed: %+v", all)
 			}
 			if len(all) == 2 {
+				eventually(t, "the child to go on", func() bool {
+					i := mustGet(t, e, all[1].ID)
+					return i.Status == sandbox.StatusRunning && !i.Promoting && h.eval(e, i.ID, "sandbox_id") == i.ID
+				})
 				if _, err := e.Promote(t.Context(), sandbox.PromoteRequest{Child: all[1].ID, Discard: true}); err != nil {
 					t.Fatal(err)
 				}
@@ -88,7 +92,7 @@ func TestAPromotionThatFails(t *testing.T) {
 	stop()
 	wantError(t, err, sandbox.ErrGuestGone, children[0].ID)
 	for _, id := range []string{above.ID, children[0].ID} {
-		if i := mustGet(t, e, id); i.Status != sandbox.StatusRunning || i.PromotedFrom != "" || h.eval(e, id, "sandbox_id") != id {
+		if i := mustGet(t, e, id); i.Status != sandbox.StatusRunning || i.PromotedFrom != "" || i.Promoting || h.eval(e, id, "sandbox_id") != id {
 			t.Errorf("it is now %+v", i)
 		}
 	}

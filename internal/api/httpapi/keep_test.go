@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -14,13 +13,7 @@ import (
 // score writes a file with a score in a sandbox.
 func (b *bench) score(id, text string) {
 	b.t.Helper()
-	r := httptest.NewRequest("POST", "/v1/sandboxes/"+id+"/agent/files?path=/score", strings.NewReader(text))
-	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set("Content-Type", "application/octet-stream")
-	w := httptest.NewRecorder()
-	if b.h.ServeHTTP(w, r); w.Code != 200 {
-		b.t.Fatalf("upload: %d %s", w.Code, w.Body)
-	}
+	b.put(id, "/score", text)
 }
 
 func TestKeepTheBest(t *testing.T) {

@@ -25,9 +25,9 @@ func (s *mergeRoutes) add(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "merge", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/merge", Tags: []string{"sandboxes"},
 		Summary: "Merge the changed files of another sandbox or of a snapshot into a running sandbox",
-		Description: "Compares both with the snapshot that they come from, of which a helper is forked meanwhile. A conflict " +
-			"that is left is no error: applied is false then, and no file is changed. An error may come after a part of the " +
-			"changes; its text says so.",
+		Description: "Compares both with the snapshot that they come from, of which a helper is forked meanwhile. A " +
+			"conflict that is left is no error: applied is false then, and no file is changed. An error may come after " +
+			"a part of the changes; its text says so.",
 		Errors: []int{400, 401, 403, 404, 409, 429, 502, 503, 504, 507},
 	}, s.merge)
 }

@@ -48,7 +48,8 @@ func (p *plan) mergeContent(ctx context.Context, t guestdiff.Three, s *step) (bo
 }
 
 // equal compares the content of a file in two guests.
-func equal(ctx context.Context, path string, a *guestdiff.Entry, in *guest, b *guestdiff.Entry, other *guest) (bool, error) {
+func equal(ctx context.Context, path string, a *guestdiff.Entry, in *guest, b *guestdiff.Entry,
+	other *guest) (bool, error) {
 	if a.Size != b.Size {
 		return false, nil
 	}

@@ -211,7 +211,8 @@ func (g *guest) makeDir(ctx context.Context, path string) error {
 
 // run runs a program as root, which must succeed.
 func (g *guest) run(ctx context.Context, args ...string) error {
-	res, err := g.e.Exec(ctx, g.id, sandbox.ExecRequest{Args: args, User: root, Keep: func(n int) int { return min(n, 4096) }})
+	keep := func(n int) int { return min(n, 4096) } // of its complaints
+	res, err := g.e.Exec(ctx, g.id, sandbox.ExecRequest{Args: args, User: root, Keep: keep})
 	if err == nil && res.ExitCode != 0 {
 		err = fmt.Errorf("%s: exit code %d: %s", args[0], res.ExitCode, sandbox.Clip(string(res.Stderr)))
 	}

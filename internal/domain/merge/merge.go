@@ -185,7 +185,8 @@ func (s *guests) compare(ctx context.Context) (guestdiff.Changes, error) {
 	case errors.Is(err, guestdiff.ErrTooMany):
 		err = sandbox.Errorf(sandbox.ErrConflict, "", "more than %d paths differ: that is too much to merge", MaxChanges)
 	case errors.Is(err, guestdiff.ErrNoRoom):
-		err = sandbox.Errorf(sandbox.ErrBusy, "", "the differences need more of the daemon's memory than a request can have now")
+		err = sandbox.Errorf(sandbox.ErrBusy, "",
+			"the differences need more of the daemon's memory than a request can have now")
 	case errors.Is(err, guestdiff.ErrGuest):
 		err = sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
 	}

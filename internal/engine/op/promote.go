@@ -172,17 +172,19 @@ func (w *promoteOp) replace(ctx context.Context) (sandbox.Info, error) {
 func (w *promoteOp) stop(ctx context.Context) (_ sandbox.Info, leave func(), err error) {
 	paused := w.was
 	if w.was.Status != sandbox.StatusPaused {
+		w.stopped = true
+		if err := w.child.SetPromoting(true); err != nil {
+			return sandbox.Info{}, nil, err
+		}
 		if paused, err = w.pauses.Pause(ctx, w.was.ID, sandbox.PauseOptions{}); err != nil {
 			return sandbox.Info{}, nil, err
 		}
-		w.stopped = true
 	}
 	if leave, err = w.child.Await(ctx); err != nil {
 		return sandbox.Info{}, nil, err
 	}
 	_, now, err := w.ops.sandboxes.Find(w.was.ID)
 	if err == nil && (now.Status != sandbox.StatusPaused || now.PausedHash != paused.PausedHash) {
-		w.stopped = false
 		err = sandbox.Errorf(sandbox.ErrConflict, "", "sandbox %s was resumed meanwhile by a request to it: try again",
 			w.was.ID)
 	}
@@ -199,13 +201,35 @@ func (w *promoteOp) takeBack() {
 	if w.stopped {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ops.root), w.ops.cfg.BranchTimeout)
 		defer cancel()
-		if _, err := w.pauses.Resume(ctx, w.was.ID); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
-			w.ops.cfg.Logger.Warn("a sandbox stays paused after a promotion that failed", "sandbox", w.was.ID, "err", err)
-		}
+		w.goOn(ctx, w.child)
 	}
 	if w.kept.Tag != "" {
 		if err := w.ops.catalog.Delete(w.kept.Tag, sandbox.DeleteOptions{}); err != nil {
 			w.ops.cfg.Logger.Warn("the snapshot of a promotion that failed stays", "tag", w.kept.Tag, "err", err)
+		}
+	}
+}
+
+// goOn resumes a sandbox that was paused for a promotion.
+func (p *Promotions) goOn(ctx context.Context, child *sandboxes.Sandbox) {
+	_, err := p.pauses.Resume(ctx, child.ID())
+	if err == nil {
+		err = child.SetPromoting(false)
+	}
+	if err != nil && !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandboxes.ErrKilled) {
+		p.ops.cfg.Logger.Warn("a sandbox stays paused after a promotion that failed", "sandbox", child.ID(), "err", err)
+	}
+}
+
+// ResumePromoting resumes the sandboxes that the previous daemon has paused for promotions that it
+// has not committed.
+func (p *Promotions) ResumePromoting(ctx context.Context) {
+	for _, i := range p.ops.sandboxes.List() {
+		if !i.Promoting || i.Status == sandbox.StatusFailed {
+			continue
+		}
+		if b, _, err := p.ops.sandboxes.Find(i.ID); err == nil {
+			p.goOn(ctx, b)
 		}
 	}
 }
