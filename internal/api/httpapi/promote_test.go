@@ -40,3 +40,17 @@ func TestTenantsPromoteTheirOwn(t *testing.T) {
 		t.Errorf("got %+v", res)
 	}
 }
+
+// A public snapshot that was branched from the operator's sandbox names no sandbox to a tenant.
+func TestAPromotionNamesNoSandboxOfOthers(t *testing.T) {
+	b := newTenants(t)
+	above := b.fork("1")[0].ID
+	b.branch(above, `{"tag":"shared"}`)
+	into[api.SnapshotInfo](t, b.do("PUT", "/v1/snapshots/shared/public", `{"public":true}`), 200)
+	child := into[[]api.SandboxInfo](t, b.as(b.acme, "POST", "/v1/sandboxes", `{"snapshot_tag":"shared"}`), 201)[0].ID
+	w := b.as(b.acme, "POST", "/v1/sandboxes/"+child+"/promote", "")
+	if e := wantError(t, w, api.CodeConflict); e.Reason != api.ReasonNoPlace || strings.Contains(e.Message, above) {
+		t.Errorf("got %+v", e)
+	}
+	wantError(t, b.as(b.acme, "POST", "/v1/sandboxes/"+child+"/promote", `{"place":"`+above+`"}`), api.CodeNotFound)
+}

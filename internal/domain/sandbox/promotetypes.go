@@ -1,5 +1,7 @@
 package sandbox
 
+import "github.com/forkd/forkd/internal/net/netpolicy"
+
 // PromoteRequest asks to put a sandbox in the place of one that it descends from.
 type PromoteRequest struct {
 	Child string // the sandbox to promote, running or paused
@@ -9,6 +11,8 @@ type PromoteRequest struct {
 	Discard bool
 	Tag     string // of that snapshot; if empty, derived from the id of Place and a number
 	Owner   string // tenant of that snapshot; if empty, the sandbox's
+	// HostPorts are the host's ports that the caller may name in a policy. The snapshot inherits that of Place.
+	HostPorts netpolicy.HostGrant
 }
 
 // Promotion is the result of a promotion.

@@ -146,6 +146,7 @@ func (v sandboxView) Rollback(ctx context.Context, id, tag string) (sandbox.Info
 
 // Promote puts a sandbox in the place of one that it descends from. Both have the same owner.
 func (v sandboxView) Promote(ctx context.Context, req sandbox.PromoteRequest) (sandbox.Promotion, error) {
+	req.HostPorts = v.hostPorts()
 	if v.p.Operator() {
 		return v.engine.Promote(ctx, req)
 	}

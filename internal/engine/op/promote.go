@@ -96,21 +96,18 @@ func (w *promoteOp) find() (err error) {
 	return w.findAbove(place)
 }
 
-// findAbove finds the sandbox above. It must run, because a paused one has no VM to replace.
+// findAbove finds the sandbox above. It must run, because a paused one has no VM to replace. An error
+// about another owner's sandbox is that about an ended one, and names neither.
 func (w *promoteOp) findAbove(id string) error {
-	_, _, err := w.ops.sandboxes.Running(id)
-	if errors.Is(err, sandbox.ErrNotFound) {
+	_, above, err := w.ops.sandboxes.Find(id)
+	if errors.Is(err, sandbox.ErrNotFound) || err == nil && above.Owner != w.was.Owner {
 		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNoPlace,
-			"sandbox %s, which %s was forked from, has ended", id, w.was.ID)
+			"the sandbox that %s was forked from has ended", w.was.ID)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		_, _, err = w.ops.sandboxes.Running(id)
 	}
-	_, w.above, err = w.ops.sandboxes.Find(id)
-	if err == nil && w.above.Owner != w.was.Owner {
-		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNoPlace,
-			"sandbox %s does not descend from a sandbox of its owner", w.was.ID)
-	}
+	w.above = above
 	return err
 }
 
@@ -149,7 +146,8 @@ func (w *promoteOp) keepOld(ctx context.Context) error {
 	if w.req.Discard {
 		return nil
 	}
-	r, err := w.ops.Branch(ctx, sandbox.BranchRequest{SandboxID: w.above.ID, Tag: w.req.Tag, Owner: w.req.Owner})
+	r, err := w.ops.Branch(ctx, sandbox.BranchRequest{SandboxID: w.above.ID, Tag: w.req.Tag, Owner: w.req.Owner,
+		HostPorts: w.req.HostPorts})
 	w.kept = r.Snapshot
 	return err
 }

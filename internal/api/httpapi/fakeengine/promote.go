@@ -63,9 +63,9 @@ func above(e *Engine, child *entry, place string) (*entry, error) {
 		return nil, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNoPlace,
 			"sandbox %s does not descend from sandbox %s", child.info.ID, sandbox.Clip(place))
 	}
-	if _, err := e.entry(place); err != nil {
+	if b, err := e.entry(place); err != nil || b.info.Owner != child.info.Owner {
 		return nil, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNoPlace,
-			"sandbox %s, which %s was forked from, has ended", place, child.info.ID)
+			"the sandbox that %s was forked from has ended", child.info.ID)
 	}
 	return e.live(place)
 }
