@@ -40,6 +40,8 @@ const (
 	ReasonNetTap              Reason = "net_tap"
 	ReasonNetTapBusy          Reason = "net_tap_busy"
 	ReasonNotAFile            Reason = "not_a_file"
+	ReasonNoAncestor          Reason = "no_ancestor"
+	ReasonNoPlace             Reason = "no_place"
 	ReasonNotInAncestry       Reason = "not_in_ancestry"
 	ReasonOperatorOnly        Reason = "operator_only"
 	ReasonOverlayNoRoom       Reason = "overlay_no_room"
@@ -131,6 +133,8 @@ func Reasons() []ReasonRow {
 		{ReasonNetTap, "the tap is not available to sandboxes, or conflicts with another field of the request"},
 		{ReasonNetTapBusy, "the tap is in use; details: `sandbox`, if it is one of this daemon"},
 		{ReasonNotAFile, "the path is not a regular file on the daemon's host"},
+		{ReasonNoAncestor, "the two sides of a merge have no common snapshot that is left"},
+		{ReasonNoPlace, "the sandbox does not descend from the one that it should replace, or that one has ended"},
 		{ReasonNotInAncestry, "the snapshot is not in the sandbox's ancestry; details: `tags`, the valid choices"},
 		{ReasonOperatorOnly, "only the operator is allowed to do this, because it affects all tenants or the host"},
 		{ReasonOverlayNoRoom, "the store has too little space for the sandboxes' writes"},

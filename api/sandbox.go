@@ -89,6 +89,7 @@ type SandboxInfo struct {
 	// RolledBackTo is absent if the sandbox was never rolled back.
 	Owner        string `json:"owner,omitempty" doc:"Owning tenant; absent: the operator"`
 	RolledBackTo string `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
+	PromotedFrom string `json:"promoted_from,omitempty" doc:"Sandbox that had its state until a promotion put that in its place; absent after another rollback"`
 	// PausedIn is absent if the sandbox was never paused, or was rolled back since.
 	PausedIn     string           `json:"paused_in,omitempty" doc:"Snapshot of its current or last pause"`
 	Cold         bool             `json:"cold,omitempty" doc:"Paused: its disk is kept without its memory, and it boots when it is resumed; running: it booted when it was last resumed"`

@@ -58,6 +58,7 @@ func newRoot(a *app) *cobra.Command {
 		}
 	}
 	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a),
+		newPromoteCommand(a), newMergeCommand(a), newKeepCommand(a),
 		newPauseCommand(a), newResumeCommand(a), newExtendCommand(a), newRunCommand(a), newExecCommand(a),
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a),
 		newPsCommand(a), newTopCommand(a), newEventsCommand(a),

@@ -35,6 +35,7 @@ type Engine struct {
 	*guest.Calls // requests to sandboxes
 	*op.Ops      // operations
 	*op.Pauses
+	*op.Promotions
 	*policies.Policies
 	*guestfork.Trees
 	*pool.Sizes
@@ -125,13 +126,14 @@ func (e *Engine) adopt(ctx context.Context) error {
 	if err := e.families.Adopt(); err != nil {
 		return home.Refusal(err)
 	}
+	e.FinishPromotions()
 	return errors.Join(e.Policies.Adopt(), e.sandboxes.Sweep())
 }
 
 func (e *Engine) startWorkers() {
 	for _, work := range []func(context.Context){e.wires.Run, e.pools.Run, e.catalog.Run, e.sandboxes.Expire,
 		e.sandboxes.Ran.Note,
-		e.families.Run, e.WriteReceipts, e.Watch.Watch} {
+		e.families.Run, e.WriteReceipts, e.ResumePromoting, e.Watch.Watch} {
 		e.workers.Go(func() { work(e.background) })
 	}
 }

@@ -451,6 +451,9 @@ func doomedDaemon(store, run, images, step, do string) error {
 	if step == stepHashing {
 		return e.doomedToHash(ctx)
 	}
+	if do == "promote" {
+		return e.doomedToPromote(ctx)
+	}
 	if do == "cold" {
 		return e.doomedToPause(ctx, sandbox.PauseOptions{FilesystemOnly: true})
 	}
@@ -479,7 +482,7 @@ func (h *host) killDaemonAt(step string) {
 }
 
 // killDaemonTo is killDaemonAt for a daemon that does something other than the step implies. With
-// "cold" it pauses without memory.
+// "cold" it pauses without memory, with "promote" it promotes a child.
 func (h *host) killDaemonTo(do, step string) {
 	h.t.Helper()
 	cmd := exec.Command("/proc/self/exe", h.cfg.StoreDir, h.cfg.RunDir, h.cfg.Images.(images).dir, step, do)

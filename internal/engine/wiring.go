@@ -129,4 +129,5 @@ func (e *Engine) makeOps() {
 		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
 	})
 	e.Pauses = op.NewPauses(e.Ops)
+	e.Promotions = op.NewPromotions(e.Ops, e.Pauses)
 }

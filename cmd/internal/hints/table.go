@@ -55,6 +55,8 @@ func byReason() map[api.Reason]string {
 			"a tap serves one sandbox, without a policy",
 		api.ReasonNetTapBusy:    "end its user, or use another tap",
 		api.ReasonNotAFile:      "use the path of a file on the daemon's host",
+		api.ReasonNoAncestor:    "`forkd snapshot tree` shows the lineage; --base names a snapshot",
+		api.ReasonNoPlace:       "`forkd snapshot tree` shows the lineage",
 		api.ReasonNotInAncestry: "valid snapshots: {tags}",
 		api.ReasonOperatorOnly:  "ask the operator of the daemon",
 		api.ReasonOverlayNoRoom: "free space in the store (kill sandboxes, delete " +

@@ -19,7 +19,7 @@ type branchInput struct {
 	Body *api.BranchRequest
 }
 
-// branchRoutes serve branch and rollback of running sandboxes.
+// branchRoutes serve branch, rollback and promotion of sandboxes.
 type branchRoutes struct {
 	engine  shown[Branches]
 	metrics *metrics
@@ -40,6 +40,7 @@ func (s *branchRoutes) add(rt *router) {
 			Schema: &huma.Schema{Type: "integer"}},
 	}
 	s.addRollback(rt)
+	s.addPromote(rt)
 }
 
 func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.BranchResult], error) {

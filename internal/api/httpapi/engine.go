@@ -61,10 +61,12 @@ type Sandboxes interface {
 	Lives
 }
 
-// Branches makes snapshots of running sandboxes, and rolls sandboxes back to them.
+// Branches makes snapshots of running sandboxes, rolls sandboxes back to them, and puts descendants
+// in their place.
 type Branches interface {
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
+	Promote(ctx context.Context, req sandbox.PromoteRequest) (sandbox.Promotion, error)
 }
 
 // Receipts returns records of operations.

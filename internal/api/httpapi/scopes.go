@@ -39,6 +39,7 @@ func needs() map[string]need {
 
 		"GET /v1/sandboxes":                            read,
 		"POST /v1/sandboxes":                           fork,
+		"POST /v1/sandboxes/keep":                      {scope: principal.Run | principal.Fork},
 		"GET /v1/sandboxes/{id}":                       read,
 		"DELETE /v1/sandboxes/{id}":                    fork,
 		"GET /v1/sandboxes/{id}/memory":                read,
@@ -46,6 +47,8 @@ func needs() map[string]need {
 		"GET /v1/sandboxes/{id}/receipt":               read,
 		"POST /v1/sandboxes/{id}/branch":               fork,
 		"POST /v1/sandboxes/{id}/rollback":             fork,
+		"POST /v1/sandboxes/{id}/promote":              fork,
+		"POST /v1/sandboxes/{id}/merge":                {scope: principal.Run | principal.Fork},
 		"POST /v1/sandboxes/{id}/pause":                fork,
 		"POST /v1/sandboxes/{id}/resume":               fork,
 		"PATCH /v1/sandboxes/{id}/life":                fork,

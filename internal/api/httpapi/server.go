@@ -12,7 +12,9 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/domain/events"
+	"github.com/forkd/forkd/internal/domain/keep"
 	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/merge"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/tenancy"
 	"github.com/forkd/forkd/internal/domain/workspace"
@@ -168,6 +170,8 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&storeRoutes{partOf[Snapshots](view), created}).add(s.router)
 	(&forkRoutes{s.answers, partOf[Sandboxes](view), s.metrics}).add(s.router)
 	(&sandboxRoutes{partOf[Sandboxes](view)}).add(s.router)
+	(&keepRoutes{partOf[keep.Engine](view)}).add(s.router)
+	(&mergeRoutes{partOf[merge.Engine](view)}).add(s.router)
 	(&workspaceRoutes{partOf[Sandboxes](view), opt.Workspaces}).add(s.router)
 	(&branchRoutes{partOf[Branches](view), s.metrics}).add(s.router)
 	(&receiptRoutes{partOf[Receipts](view)}).add(s.router)

@@ -93,6 +93,10 @@ func bodyFor(route, tag string) string {
 		return `{"args":["true"]}`
 	case "POST /v1/sandboxes/{id}/eval":
 		return `{"code":"1"}`
+	case "POST /v1/sandboxes/{id}/merge":
+		return fmt.Sprintf(`{"theirs":%q}`, tag)
+	case "POST /v1/sandboxes/keep":
+		return fmt.Sprintf(`{"of":%q,"best":1,"file":"/score"}`, tag)
 	case "POST /v1/workspaces":
 		return fmt.Sprintf(`{"name":"desk","snapshot_tag":%q}`, tag)
 	case "POST /v1/keys":
@@ -110,7 +114,7 @@ func pathFor(route, id, tag string) (method, path string) {
 // about reports whether a route names an object in its path or its body.
 func about(route string) bool {
 	return strings.Contains(route, "{id}") || strings.Contains(route, "{tag}") || route == "POST /v1/snapshots" ||
-		route == "POST /v1/sandboxes" || route == "POST /v1/workspaces" || strings.Contains(route, "{workspace}") || strings.Contains(route, "{key}")
+		route == "POST /v1/sandboxes" || route == "POST /v1/sandboxes/keep" || route == "POST /v1/workspaces" || strings.Contains(route, "{workspace}") || strings.Contains(route, "{key}")
 }
 
 func TestEveryRouteHasItsScope(t *testing.T) {

@@ -40,6 +40,8 @@ const (
 	ReasonNetTap             Reason = "net_tap"
 	ReasonNetTapBusy         Reason = "net_tap_busy"
 	ReasonNotAFile           Reason = "not_a_file"
+	ReasonNoAncestor         Reason = "no_ancestor"
+	ReasonNoPlace            Reason = "no_place"
 	ReasonNotInAncestry      Reason = "not_in_ancestry"
 	ReasonOperatorOnly       Reason = "operator_only"
 	ReasonOverlayNoRoom      Reason = "overlay_no_room"
@@ -109,6 +111,7 @@ func Reasons() []Reason {
 		ReasonNetTap,
 		ReasonNetTapBusy,
 		ReasonNotAFile,
+		ReasonNoAncestor, ReasonNoPlace,
 		ReasonNotInAncestry,
 		ReasonOperatorOnly,
 		ReasonOverlayNoRoom,

@@ -34,7 +34,12 @@ type Info struct {
 	// They are empty if it never was.
 	RolledBackTo   string
 	RolledBackHash string
-	Index          int // 1 to N within its fork call; fork() returns it in the child
+	// PromotedFrom is the sandbox that had its state until a promotion, which was the last rollback. That id names
+	// no sandbox any more.
+	PromotedFrom string `json:",omitempty"`
+	// Promoting is set while it is paused to be promoted. A daemon that finds it so resumes it.
+	Promoting bool `json:",omitempty"`
+	Index     int  // 1 to N within its fork call; fork() returns it in the child
 	// Owner is the sandbox's tenant; empty for the operator. The forks of its guest and its branches belong to
 	// the same tenant.
 	Owner  string `json:",omitempty"`

@@ -57,6 +57,7 @@ type sandboxes interface {
 	Memory(id string) (sandbox.MemoryUse, error)
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
+	Promote(ctx context.Context, req sandbox.PromoteRequest) (sandbox.Promotion, error)
 }
 
 type guests interface {

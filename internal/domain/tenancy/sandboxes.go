@@ -144,6 +144,34 @@ func (v sandboxView) Rollback(ctx context.Context, id, tag string) (sandbox.Info
 	return info, err
 }
 
+// Promote puts a sandbox in the place of one that it descends from. Both have the same owner.
+func (v sandboxView) Promote(ctx context.Context, req sandbox.PromoteRequest) (sandbox.Promotion, error) {
+	req.HostPorts = v.hostPorts()
+	if v.p.Operator() {
+		return v.engine.Promote(ctx, req)
+	}
+	if err := v.mine(req.Child); err != nil {
+		return sandbox.Promotion{}, err
+	}
+	if req.Place != "" {
+		if err := v.mine(req.Place); err != nil {
+			return sandbox.Promotion{}, err
+		}
+	}
+	if req.Tag != "" {
+		var err error
+		if req.Tag, err = v.newTag(req.Tag); err != nil {
+			return sandbox.Promotion{}, err
+		}
+	}
+	if err := v.roomOnDisk(ctx); err != nil {
+		return sandbox.Promotion{}, err
+	}
+	defer v.diskChanged()
+	req.Owner = v.p.Tenant
+	return v.engine.Promote(ctx, req)
+}
+
 // visibleOf removes tags from a list that are not visible to the caller.
 func (v *lens) visibleOf(tags string) string {
 	list := slices.DeleteFunc(strings.Split(tags, ", "), func(tag string) bool {

@@ -32,6 +32,7 @@ type Engine interface {
 	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
+	Promote(ctx context.Context, req sandbox.PromoteRequest) (sandbox.Promotion, error)
 	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
 	Resume(ctx context.Context, id string) (sandbox.Info, error)
 	Receipt(kind receipt.Kind, of string) (receipt.Receipt, error)
@@ -81,6 +82,8 @@ func Run(t *testing.T, subject Subject) {
 		"a branch that cannot be":      noBranch,
 		"a rollback":                   rollback,
 		"a rollback that cannot be":    noRollback,
+		"a promotion":                  promotes,
+		"a promotion that cannot be":   noPromotion,
 		"pauses":                       pauses,
 		"a pause that cannot be":       noPause,
 		"a network":                    networks,

@@ -186,17 +186,24 @@ func baseHash(i sandbox.Info) string {
 }
 
 // dropPause deletes the snapshot a sandbox was last paused in, if the sandbox is now based on
-// another one or has ended. Snapshots and sandboxes built on it remain.
+// another one or has ended. Snapshots and sandboxes built on it remain. It does the same with the
+// snapshot that a promoted child was paused in.
 func dropPause(o *Ops, was sandbox.Info) {
-	if was.PausedIn == "" || len(o.sandboxes.Using(was.PausedIn, was.PausedHash)) > 0 {
+	dropUnused(o, was.ID, was.PausedIn, was.PausedHash)
+	if was.PromotedFrom != "" {
+		dropUnused(o, was.ID, was.RolledBackTo, was.RolledBackHash)
+	}
+}
+
+func dropUnused(o *Ops, id, tag, hash string) {
+	if tag == "" || len(o.sandboxes.Using(tag, hash)) > 0 {
 		return
 	}
-	if en, err := o.store.Get(was.PausedIn); err != nil || en.ContentHash != was.PausedHash {
+	if en, err := o.store.Get(tag); err != nil || en.ContentHash != hash {
 		return // it is gone, or was replaced
 	}
-	if err := o.catalog.Delete(was.PausedIn, sandbox.DeleteOptions{Force: true}); err != nil {
-		o.cfg.Logger.Warn("delete the snapshot of a paused sandbox", "sandbox", was.ID, "tag", was.PausedIn,
-			"err", err)
+	if err := o.catalog.Delete(tag, sandbox.DeleteOptions{Force: true}); err != nil {
+		o.cfg.Logger.Warn("delete the snapshot of a paused sandbox", "sandbox", id, "tag", tag, "err", err)
 	}
 }
 

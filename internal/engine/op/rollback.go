@@ -23,12 +23,21 @@ type rollbackOp struct {
 	old *vmproc.VM
 	// before is the tag of the sandbox's snapshot before the rollback.
 	before string
+	// promoted is the descendant that the snapshot is the state of, if this is a promotion. The
+	// snapshot is not of the sandbox's ancestry then.
+	promoted string
 }
 
 // Rollback puts a running sandbox back to a snapshot of its ancestry: one that it came from, or one
 // branched from it. The sandbox keeps its name, its addresses and its identity. Its entropy and
 // clock are new, and its running programs end. On failure the sandbox keeps running unchanged.
-func (o *Ops) Rollback(ctx context.Context, id, tag string) (_ sandbox.Info, err error) {
+func (o *Ops) Rollback(ctx context.Context, id, tag string) (sandbox.Info, error) {
+	return o.rollback(ctx, id, tag, "")
+}
+
+// rollback does what Rollback does. If promoted is set, it is a descendant that was paused in the
+// snapshot.
+func (o *Ops) rollback(ctx context.Context, id, tag, promoted string) (_ sandbox.Info, err error) {
 	start := o.cfg.Now()
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
@@ -38,7 +47,7 @@ func (o *Ops) Rollback(ctx context.Context, id, tag string) (_ sandbox.Info, err
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.Info{}, sandbox.StoreError(err)
 	}
-	r := &rollbackOp{newVM: newVM{e: o, tag: tag}}
+	r := &rollbackOp{newVM: newVM{e: o, tag: tag}, promoted: promoted}
 	defer r.undo.Run()
 	if err := r.prepare(ctx, id, start); err != nil {
 		return sandbox.Info{}, err
@@ -74,8 +83,10 @@ func (r *rollbackOp) prepare(ctx context.Context, id string, start time.Time) er
 	if _, r.was, err = r.e.sandboxes.Find(id); err != nil {
 		return err
 	}
-	if err := r.e.catalog.CheckRollback(originOf(r.was), r.tag); err != nil {
-		return err
+	if r.promoted == "" {
+		if err := r.e.catalog.CheckRollback(originOf(r.was), r.tag); err != nil {
+			return err
+		}
 	}
 	r.before, _ = r.was.Base()
 	src, err := r.e.openForkSource(ctx, r.tag)
@@ -118,7 +129,7 @@ func (r *rollbackOp) exchange(ctx context.Context) error {
 		Old: r.old, New: r.next.m.VM, How: "was rolled back to snapshot " + r.tag,
 		Change: func(i *sandbox.Info) {
 			i.RolledBackTo, i.RolledBackHash, i.Network.Wire = r.tag, r.f.src.Hash(), r.next.wire.Name()
-			i.PausedIn, i.PausedHash, i.Cold = "", "", false
+			i.PausedIn, i.PausedHash, i.Cold, i.PromotedFrom = "", "", false, r.promoted
 		},
 		Check: func() error { return r.stands(ctx) },
 	})

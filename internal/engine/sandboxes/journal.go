@@ -66,6 +66,12 @@ func (s *Sandbox) SetLife(change func(sandbox.Life) (sandbox.Life, error)) (sand
 	return s.change(func(i *sandbox.Info) (err error) { i.Life, err = change(i.Life); return err })
 }
 
+// SetPromoting records whether a sandbox is paused only to be promoted.
+func (s *Sandbox) SetPromoting(on bool) error {
+	_, err := s.change(func(i *sandbox.Info) error { i.Promoting = on; return nil })
+	return err
+}
+
 // change changes a sandbox in its journal, or in its record if it is paused, and in the list.
 func (s *Sandbox) change(change func(*sandbox.Info) error) (sandbox.Info, error) {
 	s.files.Lock()

@@ -30,6 +30,7 @@ var (
 // Engine is the fake. Create it with New.
 type Engine struct {
 	lives
+	promotions
 	hosts
 
 	// Now is the fixed time of all events, so that output can be compared.
@@ -80,7 +81,7 @@ func New(images *Images) *Engine {
 		lines: lines{snapshots: map[string]sandbox.SnapshotInfo{}, entries: map[string]*entry{}, hashes: map[string]int{}},
 		pools: map[string]int{}, writing: map[string]chan struct{}{},
 	}
-	e.guests.e, e.nets.e, e.lives.e, e.hosts.e = e, e, e, e
+	e.guests.e, e.nets.e, e.lives.e, e.hosts.e, e.promotions.e = e, e, e, e, e
 	return e
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
 )
@@ -15,6 +16,7 @@ import (
 // guest is an agent's HTTP server over connections in memory.
 type guest struct {
 	server *http.Server
+	disk   *disk
 	door   *door
 	ended  chan struct{}
 	stop   context.CancelFunc
@@ -26,9 +28,11 @@ func newGuest(env map[string]string) *guest {
 	g := &guest{door: &door{conns: make(chan net.Conn), closed: make(chan struct{})},
 		ended: make(chan struct{}), stop: stop}
 	disk := newDisk()
+	g.disk = disk
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(&processes{env: env, ctx: ctx, running: map[uint32]*running{}}))
 	mux.Handle(filesystemconnect.NewFilesystemHandler(disk))
+	mux.Handle(agentv1connect.NewInventoryHandler(inventory{d: disk}))
 	mux.HandleFunc("GET /files", disk.download)
 	mux.HandleFunc("POST /files", disk.upload)
 	mux.HandleFunc("POST /files/link", disk.makeLink)

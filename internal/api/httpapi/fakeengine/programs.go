@@ -19,6 +19,7 @@ type proc struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	pty            bool
+	disk           *disk          // only of exec
 	sizes          chan [2]uint32 // of the terminal: columns, rows
 }
 
@@ -60,8 +61,31 @@ func programs() map[string]func(*proc) int {
 		// The agent, when it is run to measure the disk.
 		"/proc/1/exe": func(p *proc) int { fmt.Fprintln(p.stdout, "{}"); return 0 },
 		"chmod":       func(*proc) int { return 0 },
+		"chown":       func(*proc) int { return 0 },
+		"rm":          func(p *proc) int { return p.disk.remove(p, false) },
+		"rmdir":       func(p *proc) int { return p.disk.remove(p, true) },
 		"shell":       shell,
+		"sh":          runLine,
 	}
+}
+
+// runLine runs the one program of sh -c LINE. It knows no quotes and no operators.
+func runLine(p *proc) int {
+	if len(p.args) != 2 || p.args[0] != "-c" {
+		fmt.Fprintln(p.stderr, "sh: want -c LINE")
+		return 2
+	}
+	words := strings.Fields(p.args[1])
+	if len(words) == 0 {
+		return 0
+	}
+	run, ok := programs()[words[0]]
+	if !ok {
+		fmt.Fprintf(p.stderr, "sh: 1: %s: not found\n", words[0])
+		return 127
+	}
+	p.args = words[1:]
+	return run(p)
 }
 
 func number(args []string) int {

@@ -35,6 +35,7 @@ func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, erro
 	r.Before, _ = b.info.Base()
 	e.recordLocked(r, e.Now)
 	b.info.RolledBackTo, b.info.RolledBackHash, b.info.PID = tag, e.snapshots[tag].ContentHash, b.info.PID+1000
+	b.info.PromotedFrom = ""
 	b.guest.close()
 	b.guest = newGuest(b.env)
 	return b.info, nil
