@@ -64,7 +64,7 @@ func newRoot(a *app) *cobra.Command {
 		newNetCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
 	add(host, append(hostCommands(a), newCapacityCommand(a), newAuditCommand(a), newKeyCommand(a), newTenantCommand(a),
-		newE2BCommand(a))...)
+		newE2BCommand(a), newMCPCommand(a))...)
 	root.AddCommand(newVersionCommand(a), newCompletionCommand())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.line.flagError(cmd, err) })
 	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {
