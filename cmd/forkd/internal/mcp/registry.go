@@ -62,7 +62,9 @@ func add[In, Out any](r *registry, t tool, work func(context.Context, call, In) 
 	if !r.wants(t) {
 		return
 	}
-	sdk.AddTool(r.server, &sdk.Tool{Name: t.name, Title: t.title, Description: t.about, Annotations: t.annotations()},
+	described := &sdk.Tool{Name: t.name, Title: t.title, Description: t.about, Annotations: t.annotations(),
+		InputSchema: schemaOf[In](), OutputSchema: schemaOf[Out]()}
+	sdk.AddTool(r.server, described,
 		func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
 			n := r.of(req.Session)
 			ctx, done := n.during(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"mime"
 	"path"
+	"time"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -69,10 +70,10 @@ func (n *session) readResource(ctx context.Context, uri string) (*sdk.ReadResour
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: failureOf(err).Error()}
 	}
 	c := &sdk.ResourceContents{URI: uri, MIMEType: kind}
-	if utf8.Valid(data) {
+	if len(data) > 0 && utf8.Valid(data) {
 		c.Text = string(data)
 	} else {
-		c.Blob = data
+		c.Blob = append([]byte{}, data...) // not nil: the SDK leaves out an empty text, and clients want one of both
 	}
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{c}}, nil
 }
@@ -95,7 +96,7 @@ func (n *session) load(ctx context.Context, p place.Place) ([]byte, string, erro
 		part, err := c.DownloadPart(ctx, p.Sandbox, p.Path, "", p.Offset, limitOf(p))
 		return part.Data, mime.TypeByExtension(path.Ext(p.Path)), err
 	case place.Log:
-		text, err := c.Console(ctx, p.Sandbox)
+		text, err := logs(ctx, c, p.Sandbox)
 		return partOf([]byte(ui.CleanLines(text)), p), "text/plain", err
 	case place.NetworkLog:
 		b, err := networkLog(ctx, c, p.Sandbox)
@@ -103,6 +104,26 @@ func (n *session) load(ctx context.Context, p place.Place) ([]byte, string, erro
 	}
 	text, err := forkTree(ctx, c)
 	return partOf([]byte(text), p), "text/plain", err
+}
+
+// startLog is the guest's file with the output of its recipe's start command
+// (docs/inside/formats/recipe.md).
+const startLog = "/tmp/forkd-start.log"
+
+// logs returns the console, and the last part of the start command's output if there is any. A guest
+// that hangs still has a console.
+func logs(ctx context.Context, c *client.Client, id string) (string, error) {
+	text, err := c.Console(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	start, err := c.DownloadPart(ctx, id, startLog, "root", -(1 << 20), 1<<20)
+	if err != nil || len(start.Data) == 0 {
+		return text, nil
+	}
+	return "==> console <==\n" + text + "\n==> start command <==\n" + string(start.Data), nil
 }
 
 // networkLog returns the last lines of a network log, at most maxResource bytes.

@@ -93,7 +93,7 @@ func (s *Server) build(of sessionOf) *sdk.Server {
 	server := sdk.NewServer(&sdk.Implementation{Name: "forkd", Title: "forkd sandboxes", Version: s.opt.Version},
 		&sdk.ServerOptions{
 			Instructions: instructions, Logger: s.opt.Log, SupportedProtocolVersions: versions,
-			Capabilities:      &sdk.ServerCapabilities{}, // without logging, which the protocol is giving up
+			Capabilities:      s.capabilities(),
 			CompletionHandler: s.complete(of),
 		})
 	s.addTools(&registry{server: server, opt: s.opt, of: of})
@@ -101,8 +101,18 @@ func (s *Server) build(of sessionOf) *sdk.Server {
 	if !s.opt.ReadOnly {
 		addPrompts(server)
 	}
-	server.AddReceivingMiddleware(describeFailures)
+	server.AddReceivingMiddleware(describeFailures, dropNulls)
 	return server
+}
+
+// capabilities returns what the server offers. Its lists do not change, and it does not log to
+// clients, which the protocol is giving up.
+func (s *Server) capabilities() *sdk.ServerCapabilities {
+	c := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}}
+	if !s.opt.ReadOnly {
+		c.Prompts = &sdk.PromptCapabilities{}
+	}
+	return c
 }
 
 const instructions = `forkd runs sandboxes: small virtual machines that fork in milliseconds from warm snapshots.
