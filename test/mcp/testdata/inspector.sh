@@ -5,14 +5,19 @@ set -eu
 
 forkd=$MCP_TEST_FORKD
 snapshot=${MCP_TEST_SNAPSHOT:-py}
-set -f
+set -f # the words of variables are no patterns
+
+# The Inspector hands no variables on, so they are named.
+vars=
+for name in FORKD_URL FORKD_TOKEN FORKD_MACHINE; do
+	eval "value=\${$name-}"
+	[ -z "$value" ] || vars="$vars -e $name=$value"
+done
 
 inspect() {
 	era=$1
 	shift
-	# It hands no variables on: they are given by name.
-	$MCP_TEST_INSPECTOR --cli --quiet --protocol-era "$era" -e FORKD_URL="${FORKD_URL-}" -e FORKD_TOKEN="${FORKD_TOKEN-}" \
-		-e FORKD_MACHINE="${FORKD_MACHINE-}" "$@" "$forkd" mcp
+	$MCP_TEST_INSPECTOR --cli --quiet --protocol-era "$era" $vars "$forkd" mcp "$@"
 }
 
 expect() {
