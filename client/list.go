@@ -10,6 +10,12 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem"
 )
 
+// Files holds the requests about single files and directories of sandboxes.
+type Files struct {
+	// Client sends the requests.
+	Client *Client
+}
+
 // FileInfo describes an entry of a directory in a sandbox. The guest chooses all of its fields.
 type FileInfo struct {
 	Name, Path string
@@ -22,9 +28,9 @@ type FileInfo struct {
 
 // ListDir returns the entries of a directory in a sandbox, with the rights of a user. If user is
 // empty, it is the image's.
-func (c *Client) ListDir(ctx context.Context, id, path, user string) ([]FileInfo, error) {
+func (f Files) ListDir(ctx context.Context, id, path, user string) ([]FileInfo, error) {
 	req := &filesystem.ListDirRequest{Path: path, Depth: 1}
-	resp, err := c.tree(id, user).service().ListDir(ctx, asUser(connect.NewRequest(req), user))
+	resp, err := f.Client.tree(id, user).service().ListDir(ctx, asUser(connect.NewRequest(req), user))
 	if err != nil {
 		return nil, filesError("list", path, id, err)
 	}

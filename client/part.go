@@ -23,10 +23,11 @@ type Part struct {
 
 // DownloadPart reads at most limit bytes of a file in a sandbox, from the offset on. A negative
 // offset counts from the end of the file. Data is empty if the offset is beyond the end.
-func (c *Client) DownloadPart(ctx context.Context, id, path, user string, offset, limit int64) (Part, error) {
+func (f Files) DownloadPart(ctx context.Context, id, path, user string, offset, limit int64) (Part, error) {
 	if limit < 1 {
 		return Part{}, &Error{Code: api.CodeInvalid, Message: fmt.Sprintf("limit is %d, want 1 or more", limit)}
 	}
+	c := f.Client
 	t := c.tree(id, user)
 	resp, err := c.send(ctx, http.MethodGet, t.url(path), nil, http.Header{
 		"Accept-Encoding": {"identity"}, "Range": {rangeOf(offset, limit)},

@@ -40,13 +40,14 @@ func newMCPCommand(a *app) *cobra.Command {
 			"  forkd mcp --tools list_snapshots,spawn_sandboxes,exec_command --max-sandboxes 4\n" +
 			"  forkd mcp --listen 127.0.0.1:8890",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveMCP(cmd.Context(), cmd.InOrStdin(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return serveMCP(cmd.Context(), a, cmd.InOrStdin(), o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "", "serve HTTP at 127.0.0.1:PORT instead; port 0 takes a free one")
 	f.StringVar(&o.tokenFile, "listen-token-file", "",
 		"file with the token that HTTP clients must show (default: $FORKD_MCP_TOKEN, else made and printed)")
-	f.StringSliceVar(&o.hosts, "allow-host", nil, "with --listen: other host name in requests, as a reverse proxy sends it")
+	f.StringSliceVar(&o.hosts, "allow-host", nil,
+		"with --listen: other host name in requests, as a reverse proxy sends it")
 	f.DurationVar(&o.Idle, "idle", mcp.DefaultIdle, "with --listen: end a session that was not used for this long")
 	f.BoolVar(&o.ReadOnly, "read-only", false, "offer only tools that change nothing")
 	f.StringSliceVar(&o.Tools, "tools", nil, "offer only these tools, with commas between them")
@@ -55,7 +56,8 @@ func newMCPCommand(a *app) *cobra.Command {
 		"longest life of a sandbox, kept ones included; 0 for no limit")
 	f.DurationVar(&o.Lease, "lease", mcp.DefaultLease,
 		"time after which sandboxes end if this server is killed; it renews it while a session lives")
-	f.IntVar(&o.OutputBytes, "max-output", mcp.DefaultOutputBytes, "most bytes of a text in an answer; the rest is a resource")
+	f.IntVar(&o.OutputBytes, "max-output", mcp.DefaultOutputBytes,
+		"most bytes of a text in an answer; the rest is a resource")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every session and failed call")
 	_ = cmd.RegisterFlagCompletionFunc("tools", cobra.FixedCompletions(mcp.Tools(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.AddCommand(newMCPConfigCommand(a))
@@ -64,13 +66,13 @@ func newMCPCommand(a *app) *cobra.Command {
 
 // serveMCP serves until the client or the user ends it. Results of commands go to standard output,
 // so it must use none of the app's methods that print results.
-func (a *app) serveMCP(ctx context.Context, in io.Reader, o mcpOptions) error {
+func serveMCP(ctx context.Context, a *app, in io.Reader, o mcpOptions) error {
 	level := slog.LevelWarn
 	if o.verbose {
 		level = slog.LevelInfo
 	}
 	o.Log = slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: level}))
-	o.Version, o.Connect = version, a.daemonForMCP
+	o.Version, o.Connect = version, daemonForMCP(a)
 	s, err := mcp.New(o.Options)
 	if err != nil {
 		return exit.UsageError{Err: err}
@@ -79,17 +81,20 @@ func (a *app) serveMCP(ctx context.Context, in io.Reader, o mcpOptions) error {
 	if o.listen == "" {
 		return s.ServeStdio(ctx, in, os.Stdout)
 	}
-	return a.listenMCP(ctx, s, o)
+	return listenMCP(ctx, a, s, o)
 }
 
-// daemonForMCP finds or starts the daemon when the first tool needs it.
-func (a *app) daemonForMCP(ctx context.Context) (*client.Client, error) {
+// daemonForMCP returns a function that finds or starts the daemon when the first tool needs it.
+func daemonForMCP(a *app) func(context.Context) (*client.Client, error) {
 	note := func(line string) { a.Note("forkd: %s", line) }
-	c, _, err := a.flags.Connect(ctx, endpoint.Options{Start: true, Progress: note, Notice: note}, "forkd-mcp/"+version)
-	return c, err
+	opt := endpoint.Options{Start: true, Progress: note, Notice: note}
+	return func(ctx context.Context) (*client.Client, error) {
+		c, _, err := a.flags.Connect(ctx, opt, "forkd-mcp/"+version)
+		return c, err
+	}
 }
 
-func (a *app) listenMCP(ctx context.Context, s *mcp.Server, o mcpOptions) error {
+func listenMCP(ctx context.Context, a *app, s *mcp.Server, o mcpOptions) error {
 	if err := mcp.CheckListen(o.listen); err != nil {
 		return exit.UsageError{Err: fmt.Errorf("--listen: %w", err)}
 	}

@@ -38,12 +38,12 @@ func newMCPConfigCommand(a *app) *cobra.Command {
 			if err != nil {
 				return exit.UsageError{Err: err}
 			}
-			e, err := a.mcpEntry(cmd, args[1:])
+			e, err := mcpEntry(a, cmd, args[1:])
 			if err != nil {
 				return err
 			}
 			if install {
-				return a.installMCP(c, file, name, e)
+				return installMCP(a, c, file, name, e)
 			}
 			b, err := c.Merge(nil, name, e)
 			if err != nil {
@@ -83,7 +83,7 @@ var daemonVariables = []string{"FORKD_URL", "FORKD_TOKEN", "FORKD_MACHINE", "FOR
 
 // mcpEntry returns the entry that starts this program with the flags that select the daemon. The
 // token is in the environment, because other users can see arguments.
-func (a *app) mcpEntry(cmd *cobra.Command, more []string) (mcpconfig.Entry, error) {
+func mcpEntry(a *app, cmd *cobra.Command, more []string) (mcpconfig.Entry, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return mcpconfig.Entry{}, err
@@ -122,7 +122,7 @@ func thisHost() (h mcpconfig.Host, err error) {
 	return h, err
 }
 
-func (a *app) installMCP(c mcpconfig.Client, file, name string, e mcpconfig.Entry) error {
+func installMCP(a *app, c mcpconfig.Client, file, name string, e mcpconfig.Entry) error {
 	if file == "" {
 		h, err := thisHost()
 		if err != nil {

@@ -27,13 +27,15 @@ type framing struct {
 	writing sync.Mutex // so that lines do not mix
 	out     io.Writer
 
+	moment time.Duration // without calls after the end of the input
+
 	mu    sync.Mutex // guards calls
 	calls int
 	quiet chan struct{} // receives when the last call in progress has ended
 }
 
 func newFraming(in io.Reader, out io.Writer) *framing {
-	return &framing{in: bufio.NewReaderSize(in, 64<<10), out: out, quiet: make(chan struct{}, 1)}
+	return &framing{in: bufio.NewReaderSize(in, 64<<10), out: out, quiet: make(chan struct{}, 1), moment: 100 * time.Millisecond}
 }
 
 // Write writes one message to the client.
@@ -131,15 +133,14 @@ func (f *framing) add(n int) {
 // drain waits until no call is in progress. The SDK may not have begun the last call yet, so it
 // waits a moment first.
 func (f *framing) drain() {
-	const moment = 100 * time.Millisecond
 	end := time.NewTimer(drainTime)
 	defer end.Stop()
-	for quietFor := time.NewTimer(moment); ; {
+	for quietFor := time.NewTimer(f.moment); ; {
 		select {
 		case <-end.C:
 			return
 		case <-f.quiet:
-			quietFor.Reset(moment)
+			quietFor.Reset(f.moment)
 		case <-quietFor.C:
 			f.mu.Lock()
 			calls := f.calls

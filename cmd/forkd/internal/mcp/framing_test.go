@@ -112,7 +112,9 @@ func FuzzFraming(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var out bytes.Buffer
-		b, err := io.ReadAll(newFraming(bytes.NewReader(in), &out))
+		lines := newFraming(bytes.NewReader(in), &out)
+		lines.moment = 0
+		b, err := io.ReadAll(lines)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,7 @@ func (n *session) load(ctx context.Context, p place.Place) ([]byte, string, erro
 	}
 	switch p.Kind {
 	case place.File:
-		part, err := c.DownloadPart(ctx, p.Sandbox, p.Path, "", p.Offset, limitOf(p))
+		part, err := client.Files{Client: c}.DownloadPart(ctx, p.Sandbox, p.Path, "", p.Offset, limitOf(p))
 		return part.Data, mime.TypeByExtension(path.Ext(p.Path)), err
 	case place.Log:
 		text, err := logs(ctx, c, p.Sandbox)
@@ -119,7 +119,7 @@ func logs(ctx context.Context, c *client.Client, id string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	start, err := c.DownloadPart(ctx, id, startLog, "root", -(1 << 20), 1<<20)
+	start, err := client.Files{Client: c}.DownloadPart(ctx, id, startLog, "root", -(1 << 20), 1<<20)
 	if err != nil || len(start.Data) == 0 {
 		return text, nil
 	}

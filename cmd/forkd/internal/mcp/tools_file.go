@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/mcp/place"
 )
 
@@ -70,14 +71,15 @@ type files struct {
 
 // addFileTools adds the tools for files of sandboxes.
 func addFileTools(r *registry) {
-	add(r, tool{name: "read_file", title: "Read a file", about: "Read a file in a sandbox, or a part of it. Bytes that are " +
-		"not UTF-8 come as base64.", effect: reads}, readFile)
+	add(r, tool{name: "read_file", title: "Read a file", about: "Read a file in a sandbox, or a part of it. " +
+		"Bytes that are not UTF-8 come as base64.", effect: reads}, readFile)
 	add(r, tool{name: "write_file", title: "Write a file", about: "Write a file in a sandbox; an existing file is " +
 		"replaced when all of the content has arrived.", effect: destroys}, writeFile)
 	add(r, tool{name: "list_files", title: "List a directory", about: "List the entries of a directory in a sandbox.",
 		effect: reads}, listFiles)
-	add(r, tool{name: "wait_for_text", title: "Wait for text in a file", about: "Wait until a file in a sandbox contains a " +
-		"text, such as a log's line that says a server is ready. found is false if the time runs out.", effect: reads}, waitForText)
+	add(r, tool{name: "wait_for_text", title: "Wait for text in a file", about: "Wait until a file in a sandbox " +
+		"contains a text, such as the line of a log about a server that is ready. found is false if the time runs out.",
+		effect: reads}, waitForText)
 }
 
 func readFile(ctx context.Context, c call, in reading) (content, error) {
@@ -88,7 +90,7 @@ func readFile(ctx context.Context, c call, in reading) (content, error) {
 	if in.Limit > 0 {
 		limit = min(limit, in.Limit)
 	}
-	part, err := c.client.DownloadPart(ctx, in.SandboxID, in.Path, in.User, in.Offset, limit)
+	part, err := client.Files{Client: c.client}.DownloadPart(ctx, in.SandboxID, in.Path, in.User, in.Offset, limit)
 	if err != nil {
 		return content{}, err
 	}
@@ -105,7 +107,9 @@ func readFile(ctx context.Context, c call, in reading) (content, error) {
 		data = text // the next part begins with the whole character
 	}
 	out.set(data)
-	if next := begin + int64(len(data)); len(data) > 0 && (next < part.Size || part.Size < 0 && int64(len(part.Data)) == limit) {
+	next := begin + int64(len(data))
+	unknown := part.Size < 0 && int64(len(part.Data)) == limit
+	if len(data) > 0 && (next < part.Size || unknown) {
 		out.NextOffset = &next
 		whole := place.Place{Kind: place.File, Sandbox: in.SandboxID, Path: "/" + strings.TrimPrefix(in.Path, "/")}
 		out.Note = "there is more: read it with offset next_offset"
@@ -151,7 +155,7 @@ func (w writing) bytes() ([]byte, error) {
 }
 
 func listFiles(ctx context.Context, c call, in listing) (files, error) {
-	all, err := c.client.ListDir(ctx, in.SandboxID, in.Path, in.User)
+	all, err := client.Files{Client: c.client}.ListDir(ctx, in.SandboxID, in.Path, in.User)
 	if err != nil {
 		return files{}, err
 	}

@@ -157,7 +157,8 @@ func (c call) fork(ctx context.Context, req api.CreateSandboxesRequest, n int, l
 
 // childError returns the error of a fork without children.
 func childError(f failedChild, n int) error {
-	return &client.Error{Code: api.Code(f.Code), Message: fmt.Sprintf("none of %d sandboxes could be made: %s", n, f.Error)}
+	return &client.Error{Code: api.Code(f.Code),
+		Message: fmt.Sprintf("none of %d sandboxes could be made: %s", n, f.Error)}
 }
 
 // drop ends sandboxes of a fork that failed or was cancelled, because its caller does not learn

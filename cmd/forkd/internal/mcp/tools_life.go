@@ -19,7 +19,8 @@ func addLifeTools(r *registry) {
 	add(r, tool{name: "pause_sandbox", title: "Pause a sandbox", about: "Pause a sandbox. It uses no memory until " +
 		"resume_sandbox, and then continues where it was. Its open connections end.", effect: changes},
 		func(ctx context.Context, c call, in pause) (sandboxInfo, error) {
-			sb, err := client.Life{Client: c.client}.Pause(ctx, in.SandboxID, api.PauseRequest{FilesystemOnly: in.FilesystemOnly})
+			req := api.PauseRequest{FilesystemOnly: in.FilesystemOnly}
+			sb, err := client.Life{Client: c.client}.Pause(ctx, in.SandboxID, req)
 			return c.info(sb), err
 		})
 	add(r, tool{name: "resume_sandbox", title: "Resume a sandbox", about: "Let a paused sandbox continue. A running " +

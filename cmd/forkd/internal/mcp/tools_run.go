@@ -117,5 +117,6 @@ func dropped(n int64) []string {
 	if n == 0 {
 		return nil
 	}
-	return []string{byteCount(n) + " of output were not kept at all: write large outputs to a file, and read that in parts"}
+	return []string{byteCount(n) + " of output were not kept at all: write large outputs to a file, and read that in " +
+		"parts"}
 }

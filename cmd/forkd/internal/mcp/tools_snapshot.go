@@ -15,8 +15,8 @@ func addSnapshotTools(r *registry) {
 		Snapshots []snapshotInfo `json:"snapshots"`
 		More      int            `json:"more,omitempty" jsonschema:"number of snapshots left out"`
 	}
-	add(r, tool{name: "list_snapshots", title: "List snapshots", about: "List the snapshots that sandboxes can be forked " +
-		"from, sorted by tag.", effect: reads},
+	add(r, tool{name: "list_snapshots", title: "List snapshots", about: "List the snapshots that sandboxes can be " +
+		"forked from, sorted by tag.", effect: reads},
 		func(ctx context.Context, c call, _ none) (listed, error) {
 			all, err := c.client.ListSnapshots(ctx)
 			infos := make([]snapshotInfo, 0, len(all))
@@ -26,8 +26,8 @@ func addSnapshotTools(r *registry) {
 			out, more := cut(infos)
 			return listed{out, more}, err
 		})
-	add(r, tool{name: "create_snapshot", title: "Create a snapshot", about: "Make a snapshot to fork from: boot an image " +
-		"and warm it up, or fork an existing snapshot (from), run a command and warm-up code in it, and keep the result. " +
+	add(r, tool{name: "create_snapshot", title: "Create a snapshot", about: "Make a snapshot to fork from: boot an " +
+		"image and warm it up, or fork an existing snapshot (from), run a command and warm-up code in it, and keep the result. " +
 		"It takes seconds to minutes and reports progress. If the command fails no snapshot is made.",
 		effect: adds, outside: true}, createSnapshot)
 	type tree struct {

@@ -20,7 +20,7 @@ type watch struct {
 // no error. A file that has become shorter is read anew.
 func (w *watch) look(ctx context.Context) (bool, error) {
 	for {
-		part, err := w.c.client.DownloadPart(ctx, w.in.SandboxID, w.in.Path, "", w.next, waitTail)
+		part, err := client.Files{Client: w.c.client}.DownloadPart(ctx, w.in.SandboxID, w.in.Path, "", w.next, waitTail)
 		switch {
 		case isMissingFile(err):
 			w.next, w.tail = 0, nil

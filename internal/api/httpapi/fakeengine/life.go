@@ -55,7 +55,7 @@ func (l lives) Resume(_ context.Context, id string) (sandbox.Info, error) {
 		r := forkReceipt(b.info, e.snapshots[b.info.SnapshotTag])
 		r.Op, r.Cold = receipt.Resume, b.info.Cold
 		e.recordLocked(r, e.Now)
-		b.info.Status, b.info.PID, b.info.Life = sandbox.StatusRunning, 5000+b.info.Index, b.info.Life.Resumed(e.clock())
+		b.info.Status, b.info.PID, b.info.Life = sandbox.StatusRunning, 5000+b.info.Index, b.info.Life.Resumed(clock(e))
 	}
 	return b.info, nil
 }
@@ -72,14 +72,14 @@ func (v lives) SetLife(_ context.Context, id string, l sandbox.Life) (sandbox.In
 	if b.info.Status == sandbox.StatusFailed {
 		return sandbox.Info{}, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
 	}
-	if l, err = b.info.Life.Change(l, e.clock()); err != nil {
+	if l, err = b.info.Life.Change(l, clock(e)); err != nil {
 		return sandbox.Info{}, err
 	}
 	b.info.Life = l
 	return b.info, nil
 }
 
-func (e *Engine) clock() time.Time {
+func clock(e *Engine) time.Time {
 	if e.Clock != nil {
 		return e.Clock()
 	}
@@ -89,7 +89,7 @@ func (e *Engine) clock() time.Time {
 // EndDue ends the sandboxes with a deadline in the past, and returns their number.
 func EndDue(e *Engine) (ended int) {
 	for _, i := range e.List() {
-		if i.Life.Passed(e.clock()) && e.Kill(context.Background(), i.ID) == nil {
+		if i.Life.Passed(clock(e)) && e.Kill(context.Background(), i.ID) == nil {
 			ended++
 		}
 	}
