@@ -94,13 +94,19 @@ func mcpEntry(a *app, cmd *cobra.Command, more []string) (mcpconfig.Entry, error
 			e.Env[name] = value
 		}
 	}
-	cmd.InheritedFlags().Visit(func(f *pflag.Flag) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {
 		case "token":
 			e.Env["FORKD_TOKEN"] = f.Value.String()
-		case "url", "tls-fingerprint", "tls-client-cert", "tls-client-key", "host", "force-host", "machine", "machine-name":
-			e.Args = append(e.Args, "--"+f.Name+"="+f.Value.String())
+			return
+		case "url":
+			delete(e.Env, "FORKD_URL") // the flag has precedence
+			delete(e.Env, "FORKD_MACHINE")
+		case "tls-fingerprint", "tls-client-cert", "tls-client-key", "host", "force-host", "machine", "machine-name":
+		default:
+			return
 		}
+		e.Args = append(e.Args, "--"+f.Name+"="+f.Value.String())
 	})
 	if e.Env["FORKD_TOKEN"] != "" {
 		a.Note("this configuration has the daemon's token: keep it from others")
