@@ -35,7 +35,8 @@ type framing struct {
 }
 
 func newFraming(in io.Reader, out io.Writer) *framing {
-	return &framing{in: bufio.NewReaderSize(in, 64<<10), out: out, quiet: make(chan struct{}, 1), moment: 100 * time.Millisecond}
+	return &framing{in: bufio.NewReaderSize(in, 64<<10), out: out,
+		quiet: make(chan struct{}, 1), moment: 100 * time.Millisecond}
 }
 
 // Write writes one message to the client.

@@ -49,7 +49,8 @@ func addNetworkTools(r *registry) {
 	add(r, tool{name: "port_url", title: "URL of a port", about: "Get the URL of an HTTP server in a sandbox, as the " +
 		"daemon serves it. It opens no port.", effect: reads}, portURL)
 	add(r, tool{name: "expose_port", title: "Expose a port", about: "Open a port on the host of this MCP server that " +
-		"leads to a TCP server in a sandbox, and return its address. It is open on 127.0.0.1 for all users of that host until " +
+		"leads to a TCP server in a sandbox, and return its address. It is " +
+		"open on 127.0.0.1 for all users of that host until " +
 		"the session ends.", effect: adds}, exposePort)
 	add(r, tool{name: "get_network_policy", title: "Get the network policy", about: "Get what a sandbox may reach.",
 		effect: reads},

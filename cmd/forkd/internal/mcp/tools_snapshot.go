@@ -27,7 +27,8 @@ func addSnapshotTools(r *registry) {
 			return listed{out, more}, err
 		})
 	add(r, tool{name: "create_snapshot", title: "Create a snapshot", about: "Make a snapshot to fork from: boot an " +
-		"image and warm it up, or fork an existing snapshot (from), run a command and warm-up code in it, and keep the result. " +
+		"image and warm it up, or fork an existing snapshot (from), run a command and warm-up " +
+		"code in it, and keep the result. " +
 		"It takes seconds to minutes and reports progress. If the command fails no snapshot is made.",
 		effect: adds, outside: true}, createSnapshot)
 	type tree struct {
