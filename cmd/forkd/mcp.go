@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -131,8 +132,7 @@ func (o mcpOptions) token() (token string, made bool, err error) {
 	case os.Getenv("FORKD_MCP_TOKEN") != "":
 		token = os.Getenv("FORKD_MCP_TOKEN")
 	default:
-		token, err = endpoint.NewToken()
-		return token, true, err
+		return rand.Text(), true, nil
 	}
 	if len(token) < api.MinTokenBytes || strings.ContainsAny(token, " \t\r\n") ||
 		strings.HasPrefix(token, "REPLACE_ME_") || strings.HasPrefix(token, "CHANGE_ME_") {
