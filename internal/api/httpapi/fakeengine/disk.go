@@ -1,6 +1,7 @@
 package fakeengine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -51,7 +53,7 @@ func (d *disk) download(w http.ResponseWriter, r *http.Request) {
 	case n.dir:
 		agentError(w, http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", name))
 	default:
-		w.Write(n.data)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(n.data)) // with ranges, as the agent
 	}
 }
 

@@ -35,6 +35,8 @@ type Engine struct {
 
 	// Now is the fixed time of all events, so that output can be compared.
 	Now time.Time
+	// Clock is the time of deadlines instead of Now, if it is not nil. EndDue ends sandboxes by it.
+	Clock func() time.Time
 	// Limit is the largest number of sandboxes. Further children of a fork fail with ErrNoMemory.
 	Limit int
 	// NoNetwork sets a ceiling that allows no network.

@@ -3,6 +3,7 @@ package fakeengine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/store/receipt"
@@ -54,12 +55,12 @@ func (l lives) Resume(_ context.Context, id string) (sandbox.Info, error) {
 		r := forkReceipt(b.info, e.snapshots[b.info.SnapshotTag])
 		r.Op, r.Cold = receipt.Resume, b.info.Cold
 		e.recordLocked(r, e.Now)
-		b.info.Status, b.info.PID, b.info.Life = sandbox.StatusRunning, 5000+b.info.Index, b.info.Life.Resumed(e.Now)
+		b.info.Status, b.info.PID, b.info.Life = sandbox.StatusRunning, 5000+b.info.Index, b.info.Life.Resumed(clock(e))
 	}
 	return b.info, nil
 }
 
-// SetLife records the lifetime of a sandbox. It has no effect.
+// SetLife records the lifetime of a sandbox. Only EndDue acts on it.
 func (v lives) SetLife(_ context.Context, id string, l sandbox.Life) (sandbox.Info, error) {
 	e := v.e
 	b, err := e.entry(id)
@@ -71,9 +72,26 @@ func (v lives) SetLife(_ context.Context, id string, l sandbox.Life) (sandbox.In
 	if b.info.Status == sandbox.StatusFailed {
 		return sandbox.Info{}, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
 	}
-	if l, err = b.info.Life.Change(l, e.Now); err != nil {
+	if l, err = b.info.Life.Change(l, clock(e)); err != nil {
 		return sandbox.Info{}, err
 	}
 	b.info.Life = l
 	return b.info, nil
+}
+
+func clock(e *Engine) time.Time {
+	if e.Clock != nil {
+		return e.Clock()
+	}
+	return e.Now
+}
+
+// EndDue ends the sandboxes with a deadline in the past, and returns their number.
+func EndDue(e *Engine) (ended int) {
+	for _, i := range e.List() {
+		if i.Life.Passed(clock(e)) && e.Kill(context.Background(), i.ID) == nil {
+			ended++
+		}
+	}
+	return ended
 }

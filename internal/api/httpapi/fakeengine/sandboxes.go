@@ -36,7 +36,7 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	if snap.Status != sandbox.SnapshotReady {
 		return sandbox.ForkResult{}, fmt.Errorf("fork %s: memory: file is missing: %w", req.Tag, sandbox.ErrNotRestorable)
 	}
-	if req.Life, err = req.Life.Set(e.Now); err != nil {
+	if req.Life, err = req.Life.Set(clock(e)); err != nil {
 		return sandbox.ForkResult{}, err
 	}
 	network, err := forkNetwork(e, req, snap)
