@@ -74,7 +74,7 @@ const schemas = document.components.schemas;
 // An object that may have further fields would get the type unknown for each name.
 for (const s of Object.values(schemas)) if (s.additionalProperties === true || s.additionalProperties && !Object.keys(s.additionalProperties).length) delete s.additionalProperties;
 const files = {
-  "openapi.ts": head + astToString(await openapiTS(structuredClone(document))),
+  "openapi.ts": head + astToString(await openapiTS(structuredClone(document), { defaultNonNullable: false })),
   "fields.ts": fields(schemas),
   "models.ts": models(schemas),
   "errors.ts": errors(JSON.parse(await readFile(new URL("errors.json", api), "utf8"))),

@@ -1,7 +1,7 @@
 /** Files of a sandbox. */
 import { decodeText, encodeText } from "./bytes.js";
 import { agentPath, all, type CallOptions, type Connection, type Fields } from "./connection.js";
-import { ConflictError, NotFoundError, errorOf, make } from "./errors.js";
+import { ConflictError, NotFoundError, make } from "./errors.js";
 
 /** A file, directory or link of a sandbox. The guest chooses all of it. */
 export interface Entry {
@@ -132,25 +132,6 @@ export class Files {
     }
   }
 
-  /** Copies a file or a directory of this host to target. `progress` gets the bytes sent so far. */
-  async copyTo(source: string, target: string, o: CallOptions & { progress?: (bytes: number) => void } = {}): Promise<void> {
-    const { pack } = await import("./tree.js");
-    const got = await this.#connection.call("POST", agentPath(this.sandboxId, "files/tree"), {
-      signal: o.signal, timeout: 600_000, query: this.#at(target), body: counted(pack(source), o.progress),
-      headers: { "Content-Type": "application/x-tar" },
-    });
-    copied((typeof got === "string" ? JSON.parse(got) : got ?? {}) as Report, `copy to ${this.sandboxId}:${target}`);
-  }
-
-  /** Copies a file or a directory of the sandbox to target, which must not exist on this host. */
-  async copyFrom(source: string, target: string, o: CallOptions & { progress?: (bytes: number) => void } = {}): Promise<void> {
-    const { unpack } = await import("./tree.js");
-    const stream = this.#connection.bytes("GET", agentPath(this.sandboxId, "files/tree"), {
-      signal: o.signal, query: this.#at(source), headers: { "Accept-Encoding": "identity" },
-    });
-    await unpack(counted(stream, o.progress), target);
-  }
-
   #at(path: string): Record<string, string | undefined> {
     if (!path) throw make("the path is empty", { code: "invalid_request" });
     return { path, username: this.#user };
@@ -158,30 +139,6 @@ export class Files {
 
   #call(method: string, body: object, o: CallOptions): Promise<Fields> {
     return this.#connection.agent(this.sandboxId, "filesystem.Filesystem/" + method, body, this.#user, { signal: o.signal });
-  }
-}
-
-interface Report {
-  failed?: { name: string; message: string }[];
-  more?: number;
-  broken?: boolean;
-  stopped?: { code?: number; message?: string };
-}
-
-function copied(report: Report, doing: string): void {
-  if (report.stopped) throw errorOf({ error: `${doing}: ${report.stopped.message}` }, report.stopped.code ?? 0, false);
-  if (report.broken) throw make(`${doing}: the stream broke off`, { code: "connection_broken", reason: "maybe_done" });
-  const first = report.failed?.[0];
-  if (!first) return;
-  const n = report.failed!.length + (report.more ?? 0);
-  throw make(`${doing}: ${n} files failed, the first is ${first.name}: ${first.message}`, { code: "partial" });
-}
-
-async function* counted(source: AsyncIterable<Uint8Array>, progress?: (n: number) => void): AsyncGenerator<Uint8Array> {
-  let n = 0;
-  for await (const chunk of source) {
-    yield chunk;
-    progress?.(n += chunk.length);
   }
 }
 

@@ -997,7 +997,7 @@ export interface components {
              * @description False: answer when the sandbox runs again; the snapshot is writing until it is ready; one that fails is listed as failed, with the reason in warning, until it is deleted
              * @default true
              */
-            wait: boolean;
+            wait?: boolean;
         };
         BranchResult: {
             /**
@@ -1257,7 +1257,7 @@ export interface components {
              * @description Number of children
              * @default 1
              */
-            n: number;
+            n?: number;
             /**
              * @description What the children may reach, by name: none or public; instead of network
              * @enum {string}
