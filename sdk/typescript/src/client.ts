@@ -1,0 +1,133 @@
+/** The client of a daemon. */
+import "./dispose.js";
+import type { AddressOptions } from "./address.js";
+import { Images, Keys, Pools, Receipts, Sandboxes, Snapshots, Store, Tenants, Workspaces, eventsOf,
+  type AuditOptions, type EventsOptions } from "./admin.js";
+import { fromWire } from "./case.js";
+import { Connection, linesOf, type CallOptions } from "./connection.js";
+import { make } from "./errors.js";
+import type * as m from "./generated/models.js";
+import { Sandbox } from "./sandbox.js";
+import { Snapshot, type ForkOptions, type Forks } from "./snapshot.js";
+
+/** Options of a client. */
+export interface ForkdOptions extends AddressOptions {
+  /** Limit in milliseconds of calls that should be quick, and of silence in streams. The default is 60000. */
+  timeoutMs?: number;
+  /** Milliseconds for which GET requests are repeated while a daemon restarts. The default is 3000; 0 means never. */
+  retryForMs?: number;
+  /** Another fetch, for tests and proxies. */
+  fetch?: typeof fetch;
+}
+
+/**
+ * A client of one daemon. Without a URL it takes FORKD_URL and FORKD_TOKEN, else the daemon or the machine that the
+ * program `forkd` uses, which it starts if needed, else the socket /run/forkd/forkd.sock.
+ */
+export class Forkd implements AsyncDisposable {
+  readonly #connection: Connection;
+  readonly sandboxes: Sandboxes;
+  readonly snapshots: Snapshots;
+  readonly images: Images;
+  readonly keys: Keys;
+  readonly tenants: Tenants;
+  readonly workspaces: Workspaces;
+  readonly pools: Pools;
+  readonly receipts: Receipts;
+  readonly store: Store;
+
+  constructor(options: ForkdOptions = {}) {
+    const c = this.#connection = new Connection({ ...options, timeout: options.timeoutMs, retryFor: options.retryForMs });
+    this.sandboxes = new Sandboxes(c);
+    this.snapshots = new Snapshots(c);
+    this.images = new Images(c);
+    this.keys = new Keys(c);
+    this.tenants = new Tenants(c);
+    this.workspaces = new Workspaces(c);
+    this.pools = new Pools(c);
+    this.receipts = new Receipts(c);
+    this.store = new Store(c);
+  }
+
+  /** The daemon's URL, without secrets. It is empty before the first request, if the program forkd is asked. */
+  get url(): string {
+    return this.#connection.url;
+  }
+
+  toJSON(): object {
+    return { url: this.url };
+  }
+
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return `Forkd { url: ${JSON.stringify(this.url)} }`;
+  }
+
+  /** Closes idle connections. Sandboxes keep running. */
+  async close(): Promise<void> {
+    this.#connection.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  /** Returns a sandbox by its id, without a request. */
+  sandbox(id: string): Sandbox {
+    return new Sandbox(this.#connection, id);
+  }
+
+  /** Returns a snapshot by its tag, without a request. */
+  snapshot(tag: string): Snapshot {
+    return new Snapshot(this.#connection, tag);
+  }
+
+  /** Forks one sandbox of a snapshot, or a list of n. See `Snapshot.fork`. */
+  async fork(tag: string, o?: ForkOptions): Promise<Sandbox>;
+  async fork(tag: string, n: number, o?: ForkOptions): Promise<Forks>;
+  async fork(tag: string, first?: number | ForkOptions, second?: ForkOptions): Promise<Sandbox | Forks> {
+    const snapshot = this.snapshot(tag);
+    return typeof first === "number" ? snapshot.fork(first, second) : snapshot.fork(first);
+  }
+
+  /** Reports whether the daemon answers. It needs no token. */
+  async health(o: CallOptions = {}): Promise<boolean> {
+    return Boolean(((await this.#connection.call("GET", "/healthz", o)) as m.Health).ok);
+  }
+
+  /** Returns the version of the daemon. */
+  async version(o: CallOptions = {}): Promise<m.VersionInfo> {
+    return fromWire(await this.#connection.call("GET", "/version", o), "VersionInfo");
+  }
+
+  /** Returns the metrics in Prometheus's text format. */
+  async metrics(o: CallOptions = {}): Promise<string> {
+    return String(await this.#connection.call("GET", "/metrics", o) ?? "");
+  }
+
+  /** Returns the host's resources for sandboxes, and the promised part of them. */
+  async capacity(o: CallOptions = {}): Promise<m.Capacity> {
+    return fromWire(await this.#connection.call("GET", "/v1/capacity", o), "Capacity");
+  }
+
+  /** Yields events as they happen, until the caller leaves. If the daemon ends, it throws: continue with `after`. */
+  async *events(o: EventsOptions = {}): AsyncGenerator<m.Event> {
+    const query = { after: o.after, sandbox: o.sandbox, snapshot: o.snapshot, kind: o.kinds?.join(",") };
+    const body = this.#connection.bytes("GET", "/v1/events",
+      { signal: o.signal, query, timeout: 0, headers: { Accept: "text/event-stream" } });
+    yield* eventsOf(linesOf(body));
+    throw make("the stream of events ended", { code: "connection_broken" });
+  }
+
+  /** Yields lines of the audit log, for operators. */
+  async *audit(o: AuditOptions = {}): AsyncGenerator<Record<string, unknown>> {
+    const { signal, ...query } = o;
+    const options = { signal, query, ...(o.follow ? { timeout: 0 } : {}) };
+    for await (const line of this.#connection.lines("GET", "/v1/audit", options)) yield fromWire(line, "");
+  }
+
+  /** Checks the audit log for changes, and for each recorded head (`[CHAIN:]SEQ:HASH`). */
+  async verifyAudit(o: CallOptions & { heads?: readonly string[] } = {}): Promise<m.AuditReport> {
+    const options = { signal: o.signal, query: { head: o.heads } };
+    return fromWire(await this.#connection.call("GET", "/v1/audit/verify", options), "AuditReport");
+  }
+}

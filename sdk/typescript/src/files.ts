@@ -1,0 +1,156 @@
+/** Files of a sandbox. */
+import { decodeText, encodeText } from "./bytes.js";
+import { agentPath, all, type CallOptions, type Connection, type Fields } from "./connection.js";
+import { ConflictError, NotFoundError, make } from "./errors.js";
+
+/** A file, directory or link of a sandbox. The guest chooses all of it. */
+export interface Entry {
+  name: string;
+  path: string;
+  type: "file" | "directory" | "symlink" | "other";
+  size: number;
+  /** Permission bits. */
+  mode: number;
+  owner: string;
+  group: string;
+  modified: Date | undefined;
+  symlinkTarget: string | undefined;
+}
+
+/** A change below a watched directory. */
+export interface Change {
+  type: "create" | "write" | "remove" | "rename" | "chmod" | (string & {});
+  /** Relative to the directory. */
+  name: string;
+}
+
+/** Content of a file. */
+export type Content = string | Uint8Array | AsyncIterable<Uint8Array>;
+
+/** Reads and writes the files of a sandbox, with the rights of a user of the guest. */
+export class Files {
+  readonly #connection: Connection;
+  readonly #user: string | undefined;
+
+  /** @internal */
+  constructor(connection: Connection, readonly sandboxId: string, user?: string) {
+    this.#connection = connection;
+    this.#user = user;
+  }
+
+  /** Returns the same files with the rights of another user. */
+  asUser(user: string): Files {
+    return new Files(this.#connection, this.sandboxId, user);
+  }
+
+  /** Returns the content of a file. More than maxBytes (256 MiB) is an error. */
+  read(path: string, o: CallOptions & { maxBytes?: number } = {}): Promise<Uint8Array> {
+    const hint = "read it in pieces with open, or give a higher maxBytes";
+    return all(this.open(path, o), o.maxBytes ?? 256 << 20, `${path} in ${this.sandboxId}`, hint);
+  }
+
+  /** Returns the content of a file as text. */
+  async readText(path: string, o: CallOptions & { maxBytes?: number } = {}): Promise<string> {
+    return decodeText(await this.read(path, o));
+  }
+
+  /** Yields the content of a file in pieces. */
+  open(path: string, o: CallOptions = {}): AsyncGenerator<Uint8Array> {
+    return this.#connection.bytes("GET", agentPath(this.sandboxId, "files"), {
+      ...o, query: this.#at(path), headers: { "Accept-Encoding": "identity" },
+    });
+  }
+
+  /** Writes a file and creates the directories above it. The old content stays until all has arrived. */
+  async write(path: string, content: Content, o: CallOptions & { mode?: number } = {}): Promise<void> {
+    const mode = o.mode === undefined ? undefined : (o.mode & 0o777).toString(8);
+    await this.#connection.call("POST", agentPath(this.sandboxId, "files"), {
+      signal: o.signal, timeout: 600_000, query: { ...this.#at(path), mode },
+      body: typeof content === "string" ? encodeText(content) : content,
+      headers: { "Content-Type": "application/octet-stream" },
+    });
+  }
+
+  /** Describes a file. */
+  async stat(path: string, o: CallOptions = {}): Promise<Entry> {
+    return entryOf((await this.#call("Stat", { path }, o)).entry);
+  }
+
+  /** Reports whether there is a file. */
+  async exists(path: string, o: CallOptions = {}): Promise<boolean> {
+    try {
+      await this.stat(path, o);
+      return true;
+    } catch (e) {
+      if (e instanceof NotFoundError && !e.reason) return this.#agentHas(e);
+      throw e;
+    }
+  }
+
+  /** A missing sandbox is an error, a missing file is not. */
+  #agentHas(e: NotFoundError): false {
+    if (e.requestId) throw e;
+    return false;
+  }
+
+  /** Lists a directory, `depth` levels deep. */
+  async list(path: string, o: CallOptions & { depth?: number } = {}): Promise<Entry[]> {
+    const got = await this.#call("ListDir", { path, depth: o.depth ?? 1 }, o);
+    return (Array.isArray(got.entries) ? got.entries : []).map(entryOf);
+  }
+
+  /** Makes a directory, and those above it. */
+  async mkdir(path: string, o: CallOptions & { existOk?: boolean } = {}): Promise<void> {
+    try {
+      await this.#call("MakeDir", { path }, o);
+    } catch (e) {
+      if (!(o.existOk && e instanceof ConflictError)) throw e;
+    }
+  }
+
+  /** Renames a file or a directory. */
+  async rename(source: string, target: string, o: CallOptions = {}): Promise<void> {
+    await this.#call("Move", { source, destination: target }, o);
+  }
+
+  /** Removes a file, or a directory with all its content. */
+  async remove(path: string, o: CallOptions = {}): Promise<void> {
+    await this.#call("Remove", { path }, o);
+  }
+
+  /** Yields changes below a directory, until the caller leaves. */
+  async *watch(path: string, o: CallOptions & { recursive?: boolean; onReady?: () => void } = {}): AsyncGenerator<Change> {
+    const body = { path, recursive: o.recursive ?? false };
+    const stream = this.#connection.agentStream(this.sandboxId, "filesystem.Filesystem/WatchDir", body, this.#user,
+      { signal: o.signal });
+    for await (const message of stream) {
+      const event = (message.event ?? message) as Fields;
+      if (event.start) o.onReady?.();
+      const change = event.filesystem as Fields | undefined;
+      if (!change) continue;
+      yield { type: String(change.type ?? "").replace("EVENT_TYPE_", "").toLowerCase(), name: String(change.name ?? "") };
+    }
+  }
+
+  #at(path: string): Record<string, string | undefined> {
+    if (!path) throw make("the path is empty", { code: "invalid_request" });
+    return { path, username: this.#user };
+  }
+
+  #call(method: string, body: object, o: CallOptions): Promise<Fields> {
+    return this.#connection.agent(this.sandboxId, "filesystem.Filesystem/" + method, body, this.#user, { signal: o.signal });
+  }
+}
+
+const TYPES: Record<string, Entry["type"]> = {
+  FILE_TYPE_FILE: "file", FILE_TYPE_DIRECTORY: "directory", FILE_TYPE_SYMLINK: "symlink",
+};
+
+function entryOf(value: unknown): Entry {
+  const e = (value ?? {}) as Record<string, string | undefined>;
+  return {
+    name: e.name ?? "", path: e.path ?? "", type: TYPES[e.type ?? ""] ?? "other", size: Number(e.size ?? 0),
+    mode: Number(e.mode ?? 0), owner: e.owner ?? "", group: e.group ?? "",
+    modified: e.modifiedTime ? new Date(e.modifiedTime) : undefined, symlinkTarget: e.symlinkTarget,
+  };
+}
