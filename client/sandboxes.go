@@ -202,10 +202,10 @@ func (o ConsoleOptions) query() url.Values {
 
 // Console returns the last part of the guest's console output. Of several options, the last applies.
 func (c *Client) Console(ctx context.Context, id string, opt ...ConsoleOptions) (string, error) {
-	return c.text(ctx, withQuery(sandboxPath(id, "/console"), lastOf(opt).query()))
+	return c.text(ctx, withQuery(sandboxPath(id, "/console"), optionsOf(opt).query()))
 }
 
-func lastOf(opt []ConsoleOptions) (o ConsoleOptions) {
+func optionsOf(opt []ConsoleOptions) (o ConsoleOptions) {
 	if len(opt) > 0 {
 		o = opt[len(opt)-1]
 	}
@@ -215,7 +215,7 @@ func lastOf(opt []ConsoleOptions) (o ConsoleOptions) {
 // FollowConsole writes the last lines of the console and then new output, until the sandbox or ctx
 // ends. If lines is negative, it begins with all output the daemon has.
 func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.Writer, opt ...ConsoleOptions) error {
-	q := lastOf(opt).query()
+	q := optionsOf(opt).query()
 	q.Set("follow", "true")
 	if lines >= 0 {
 		q.Set("tail", strconv.Itoa(lines))
