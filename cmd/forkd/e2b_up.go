@@ -18,10 +18,11 @@ func newE2BUpCommand(a *app) *cobra.Command {
 	var bare bool
 	cmd := &cobra.Command{
 		Use:   "up [TEMPLATE...]",
-		Short: "Make what E2B's clients need, and print their variables",
-		Long: "Make the image and the snapshot of each template, by default base and code-interpreter-v1, and print the variables\n" +
-			"of `forkd e2b env`. What is there already is used, so it can be run again at any time. Steps and their times go to\n" +
-			"standard error. An interrupted run keeps what it has made, and the next one goes on from there.",
+		Short: "Make templates for E2B's clients, and print their variables",
+		Long: "Make the image and the snapshot of each template, by default base and code-interpreter-v1, and print\n" +
+			"the variables of `forkd e2b env`. Existing images and snapshots are used, so the command can be\n" +
+			"repeated at any time. Steps and their times go to standard error. After an interruption, the next\n" +
+			"run continues from there.",
 		Example: "  eval \"$(forkd e2b up)\"\n  forkd e2b up base --dotenv > .env",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -22,10 +22,11 @@ func newKeepCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keep --best K (--by CMD|--by-file PATH) (ID...|--of TAG|ID)",
 		Short: "Score sandboxes, keep the best and end the rest",
-		Long: "Score sandboxes, keep the K best and end the rest. CMD runs in each sandbox by sh; the number in the first line of its\n" +
-			"output is the score, the highest is the best. No sandbox is ended before all are scored. One without a score (no\n" +
-			"number, an error, no answer in time) is listed last and kept, unless --end-unscored is given. Exit code 4 if none\n" +
-			"has a score; then none is ended.",
+		Long: "Score sandboxes, keep the K best and end the others. CMD runs in each sandbox by sh. The number in\n" +
+			"the first line of its output is the score, and the highest score is the best. No sandbox ends\n" +
+			"before all have a score. A sandbox without a score (no number, an error, a time-out) is listed\n" +
+			"last and kept, unless --end-unscored is given. The exit code is 4 if no sandbox has a score; all\n" +
+			"are then kept.",
 		Example: "  forkd keep --best 1 --by 'cat score' --of tried\n" +
 			"  forkd keep --best 2 --by-file /tmp/loss --lowest sb-5f3a-0001 sb-5f3a-0002 sb-5f3a-0003 --dry-run",
 		ValidArgsFunction: a.complete().ids(),
@@ -51,12 +52,12 @@ func newKeepCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&req.Best, "best", 0, "how many to keep of those that have a score")
-	f.StringVar(&by, "by", "", "command that prints the score, run in each by sh")
-	f.StringVar(&req.File, "by-file", "", "file in the guest with the score in its first line")
-	f.StringVar(&req.Of, "of", "", "compare all children of this snapshot, or of this sandbox and its branches")
+	f.IntVar(&req.Best, "best", 0, "keep the `K` best")
+	f.StringVar(&by, "by", "", "run `CMD` in each to print the score")
+	f.StringVar(&req.File, "by-file", "", "read the score from the first line of `PATH` in the guest")
+	f.StringVar(&req.Of, "of", "", "compare all children of `SNAPSHOT`, or of a sandbox and its branches")
 	f.BoolVar(&req.Lowest, "lowest", false, "keep the lowest scores, not the highest")
-	f.DurationVar(&timeout, "timeout", time.Minute, "limit for each score")
+	f.DurationVar(&timeout, "timeout", time.Minute, "limit each score to `DURATION`")
 	f.BoolVar(&req.EndUnscored, "end-unscored", false, "end sandboxes without a score too")
 	f.BoolVar(&req.DryRun, "dry-run", false, "score them, and end none")
 	cmd.MarkFlagsOneRequired("by", "by-file")

@@ -33,10 +33,11 @@ func newMCPCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Serve sandboxes to language models (Model Context Protocol)",
-		Long: "Serve sandboxes to language models by the Model Context Protocol, versions 2026-07-28 and 2025-11-25, on\n" +
-			"standard input and output, or with --listen over HTTP (docs/use/mcp.md). The sandboxes of a session end with it,\n" +
-			"unless they are kept. The server has the rights of the key it uses.\n\n" +
-			"MCP clients start it themselves: `forkd mcp config CLIENT` prints what they need. Logs go to standard error.",
+		Long: "Serve sandboxes to language models by the Model Context Protocol, versions 2026-07-28 and\n" +
+			"2025-11-25, on standard input and output, or with --listen over HTTP (docs/use/mcp.md). The\n" +
+			"sandboxes of a session end with it, unless they are kept. The server has the rights of its key.\n\n" +
+			"MCP clients start it themselves: `forkd mcp config CLIENT` prints their configuration. Logs go to\n" +
+			"standard error.",
 		Example: "  forkd mcp config claude-code --install\n  forkd mcp --read-only\n" +
 			"  forkd mcp --tools list_snapshots,spawn_sandboxes,exec_command --max-sandboxes 4\n" +
 			"  forkd mcp --listen 127.0.0.1:8890",
@@ -44,21 +45,21 @@ func newMCPCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return serveMCP(cmd.Context(), a, cmd.InOrStdin(), o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.listen, "listen", "", "serve HTTP at 127.0.0.1:PORT instead; port 0 takes a free one")
+	f.StringVar(&o.listen, "listen", "", "serve HTTP at `ADDRESS` instead, such as 127.0.0.1:8890; port 0: a free one")
 	f.StringVar(&o.tokenFile, "listen-token-file", "",
-		"file with the token that HTTP clients must show (default: $FORKD_MCP_TOKEN, else made and printed)")
+		"read the token of HTTP clients from `FILE` (default: $FORKD_MCP_TOKEN, else generated and printed)")
 	f.StringSliceVar(&o.hosts, "allow-host", nil,
-		"with --listen: other host name in requests, as a reverse proxy sends it")
-	f.DurationVar(&o.Idle, "idle", mcp.DefaultIdle, "with --listen: end a session that was not used for this long")
-	f.BoolVar(&o.ReadOnly, "read-only", false, "offer only tools that change nothing")
-	f.StringSliceVar(&o.Tools, "tools", nil, "offer only these tools, with commas between them")
-	f.IntVar(&o.MaxSandboxes, "max-sandboxes", mcp.DefaultMax, "most sandboxes of a session at a time; 0 for no limit")
+		"with --listen: accept `HOST` in requests, such as a reverse proxy's")
+	f.DurationVar(&o.Idle, "idle", mcp.DefaultIdle, "with --listen: end a session after `DURATION` without a request")
+	f.BoolVar(&o.ReadOnly, "read-only", false, "offer only tools without side effects")
+	f.StringSliceVar(&o.Tools, "tools", nil, "offer only the tools in `LIST`, separated by commas")
+	f.IntVar(&o.MaxSandboxes, "max-sandboxes", mcp.DefaultMax, "limit a session to `N` sandboxes; 0: no limit")
 	f.DurationVar(&o.MaxLifetime, "max-lifetime", mcp.DefaultMaxLifetime,
-		"longest life of a sandbox, kept ones included; 0 for no limit")
+		"end sandboxes after `DURATION`, kept ones included; 0: no limit")
 	f.DurationVar(&o.Lease, "lease", mcp.DefaultLease,
-		"time after which sandboxes end if this server is killed; it renews it while a session lives")
+		"end sandboxes `DURATION` after the end of this process, if it is killed")
 	f.IntVar(&o.OutputBytes, "max-output", mcp.DefaultOutputBytes,
-		"most bytes of a text in an answer; the rest is a resource")
+		"limit a text in an answer to `BYTES`; the rest is a resource")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every session and failed call")
 	_ = cmd.RegisterFlagCompletionFunc("tools", cobra.FixedCompletions(mcp.Tools(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.AddCommand(newMCPConfigCommand(a))

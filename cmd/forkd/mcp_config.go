@@ -25,10 +25,11 @@ func newMCPConfigCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config CLIENT [-- FLAG...]",
 		Short: "Print or install the configuration that an MCP client needs",
-		Long: "Print the configuration with which an MCP client starts this server, or put it into the client's own file with\n" +
-			"--install. CLIENT is claude-code (.mcp.json in the current directory), claude-desktop, cline, cursor or vscode.\n" +
-			"FLAGs after -- are for `forkd mcp`; flags that select the daemon are taken over.\n\n" +
-			"--install keeps all else in the file, and a backup beside it. It changes no file with invalid JSON.",
+		Long: "Print the configuration of this server for an MCP client, or write it into the client's file with\n" +
+			"--install. CLIENT is claude-code (.mcp.json in the current directory), claude-desktop, cline,\n" +
+			"cursor or vscode. FLAGS after -- are for `forkd mcp`. Flags for the choice of a daemon are copied.\n\n" +
+			"--install keeps all other content of the file, and a backup beside it. It changes no file with\n" +
+			"invalid JSON.",
 		Example: "  forkd mcp config vscode\n  forkd mcp config claude-code --install -- --read-only\n" +
 			"  forkd --url http://127.0.0.1:8889 mcp config cursor --install",
 		Args:      configArgs,
@@ -52,9 +53,9 @@ func newMCPConfigCommand(a *app) *cobra.Command {
 			return a.Line("%s", b[:len(b)-1])
 		},
 	}
-	cmd.Flags().BoolVar(&install, "install", false, "put it into the client's file")
-	cmd.Flags().StringVar(&file, "file", "", "with --install: the client's file (default: where the client has it)")
-	cmd.Flags().StringVar(&name, "name", name, "name of the server in the client")
+	cmd.Flags().BoolVar(&install, "install", false, "write it into the client's file")
+	cmd.Flags().StringVar(&file, "file", "", "with --install: write to `FILE` (default: the client's)")
+	cmd.Flags().StringVar(&name, "name", name, "name the server `NAME` in the client")
 	return cmd
 }
 

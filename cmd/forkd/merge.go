@@ -23,10 +23,11 @@ func newMergeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge THEIRS OURS",
 		Short: "Merge the changed files of a sandbox or a snapshot into a sandbox",
-		Long: "Merge the files that THEIRS, a sandbox or a snapshot, has changed since the snapshot that both come from, into the\n" +
-			"running sandbox OURS. Texts that both have changed are merged line by line. What cannot be merged is a conflict:\n" +
-			"exit code 4, and no file is changed, unless --ours, --theirs or --interactive resolves it. Processes and memory are\n" +
-			"not merged. A merge is not atomic: `forkd branch OURS` first if you may want to go back.",
+		Long: "Merge the changes of THEIRS, a sandbox or a snapshot, into the files of the running sandbox OURS.\n" +
+			"Changes are relative to their common snapshot. Texts with changes on both sides are merged line by\n" +
+			"line. Other files with changes on both sides are conflicts: the exit code is 4, and no file is\n" +
+			"changed, unless --ours, --theirs or --interactive resolves them. Processes and memory are not\n" +
+			"merged. A merge is not atomic: run `forkd branch OURS` first to be able to go back.",
 		Example: "  forkd merge sb-5f3a-0002 sb-5f3a-0001 --dry-run\n  forkd merge sb-5f3a-0002 sb-5f3a-0001 --theirs\n" +
 			"  forkd merge tried sb-5f3a-0001 --interactive",
 		Args:              cobra.ExactArgs(2),
@@ -58,7 +59,7 @@ func newMergeCommand(a *app) *cobra.Command {
 	f.BoolVar(&ours, "ours", false, "keep the version of OURS in each conflict")
 	f.BoolVar(&theirs, "theirs", false, "take the version of THEIRS in each conflict")
 	f.BoolVarP(&interactive, "interactive", "i", false, "ask for each conflict")
-	f.StringVar(&req.Base, "base", "", "snapshot that both come from (default: the nearest)")
+	f.StringVar(&req.Base, "base", "", "use `SNAPSHOT` as the common ancestor (default: the nearest)")
 	cmd.MarkFlagsMutuallyExclusive("ours", "theirs", "interactive")
 	return cmd
 }

@@ -17,9 +17,10 @@ func newPromoteCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "promote ID",
 		Short: "Put a sandbox in the place of the one that it was forked from",
-		Long: "Put a sandbox in the place of the one that it was forked from. The parent keeps its id, ports, network policy, limits\n" +
-			"and deadline, and has the child's memory, processes and files. The child's own id is gone. A snapshot keeps the\n" +
-			"parent's old state: `forkd rollback` undoes the promotion. If it fails, both are as before.",
+		Long: "Put a sandbox in the place of its parent. The parent keeps its ID, ports, network policy, limits and\n" +
+			"deadline, and gets the child's memory, processes and files. The child's own ID ends. A snapshot\n" +
+			"keeps the parent's old state: `forkd rollback` undoes the promotion. If it fails, both stay\n" +
+			"unchanged.",
 		Example:           "  forkd branch sb-5f3a-0001 --tag tried -n 10\n  forkd promote sb-0a3e77c1-0002",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
@@ -36,8 +37,8 @@ func newPromoteCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&req.Place, "place", "", "sandbox that loses its place (default: the nearest that ID was forked from)")
-	f.StringVar(&req.Tag, "tag", "", "name of the snapshot that keeps the parent's old state (default: made up)")
+	f.StringVar(&req.Place, "place", "", "replace `PARENT`, an ancestor (default: the nearest)")
+	f.StringVar(&req.Tag, "tag", "", "name the snapshot of the parent's old state `TAG` (default: generated)")
 	f.BoolVar(&kill, "discard", false, "make no snapshot of the parent's old state")
 	return cmd
 }
