@@ -27,3 +27,9 @@ def fork(client, snapshot):
     """A sandbox that ends with the test."""
     with client.snapshot(snapshot).fork(ttl=TTL) as sandbox:
         yield sandbox
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop of asynchronous tests."""
+    return "asyncio"

@@ -20,6 +20,9 @@ from ._sync.sandbox import Sandbox
 #: Longest argument of a program on Linux, in bytes.
 MAX_ARGUMENT = 131071
 
+#: Longest input of a program that goes with the request which starts it, in characters.
+MAX_TEXT = 1 << 20
+
 # The agent's answers have no code per errno, so its words decide. They are part of its tests.
 _WORDS = (("not a directory", errno.ENOTDIR), ("is a directory", errno.EISDIR), ("already exists", errno.EEXIST),
           ("too many levels", errno.ELOOP), ("name too long", errno.ENAMETOOLONG), ("no space", errno.ENOSPC),
@@ -128,7 +131,10 @@ def run(sandbox: Sandbox, args: Sequence[str], **options: Any) -> ExecResult:
 
 
 def _text(stdin: str | bytes | None) -> str | bytes | None:
-    if not isinstance(stdin, bytes):
+    """Returns short input as text, which one request carries, and other input as bytes, which go in pieces."""
+    if stdin is None or len(stdin) > MAX_TEXT:
+        return stdin.encode() if isinstance(stdin, str) else stdin
+    if isinstance(stdin, str):
         return stdin
     try:
         return stdin.decode()
