@@ -85,6 +85,10 @@ def not_started(error: ForkdError) -> ExecResult | None:
     return ExecResult(b"", said.encode(), 126)
 
 
+# Long input goes as a file, in one request; the file is gone before the program starts.
+_FROM_FILE = 'exec <"$1" && rm -f "$1" && shift && exec "$@"'
+
+
 async def run_async(sandbox: AsyncSandbox, args: Sequence[str], *, stdin: str | bytes | None = None,
                     env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None = None,
                     timeout: float | None = None) -> ExecResult:
@@ -94,6 +98,11 @@ async def run_async(sandbox: AsyncSandbox, args: Sequence[str], *, stdin: str | 
         files = sandbox.files.as_user(user) if user else sandbox.files
         await files.write(*script)
     data = _text(stdin)
+    if isinstance(data, bytes) and len(data) > MAX_TEXT:
+        path = f"/tmp/.forkd-input-{secrets.token_hex(8)}"
+        files = sandbox.files.as_user(user) if user else sandbox.files
+        await files.write(path, data, mode=0o600)
+        args, data = ["sh", "-c", _FROM_FILE, "sh", path, *args], None
     try:
         if isinstance(data, bytes):  # a request in JSON has no room for bytes that are not text
             return await _fed(sandbox, args, data, env, cwd, user, timeout)
