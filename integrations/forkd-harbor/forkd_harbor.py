@@ -1,6 +1,6 @@
 """Harbor's environment as a fork of the task's snapshot: each trial starts warm.
 
-    harbor run -p tasks -a oracle --environment-import-path forkd_harbor:ForkdEnvironment --ek snapshot=py
+    harbor run -p tasks -a oracle -e forkd_harbor:ForkdEnvironment --ek snapshot=py
 
 The snapshot is the keyword ``snapshot``, or the task's name with ``prefix`` before it. Build the snapshots once,
 with ``forkd snapshot create``; Harbor's Dockerfiles are not built here.
