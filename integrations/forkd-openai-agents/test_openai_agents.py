@@ -98,7 +98,8 @@ async def test_a_branch_brings_back_files_and_processes(backend, options, tmp_pa
     again = await backend.resume(state)
     await again.start()
     try:
-        assert (await again.exec("cat f; grep -qa 'sleep.432[1]' /proc/[0-9]*/cmdline && echo alive")).stdout == b"kept\nalive\n"
+        got = await again.exec("cat f; grep -qa 'sleep.432[1]' /proc/[0-9]*/cmdline && echo alive")
+        assert got.stdout == b"kept\nalive\n"
     finally:
         await again.shutdown()
         await backend.forget(again)
