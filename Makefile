@@ -16,7 +16,7 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks sdk-types wheels test soak codeinterp quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types wheels test test-integrations soak codeinterp quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -39,6 +39,9 @@ sdks: deps ## install the pinned packages that tests run: E2B's, the original's,
 
 test: deps build fixtures sdks ## everything: vet, other platforms, tests, KVM tests in the machine (or on this host), fuzz targets briefly
 	$(GO) run ./test/runner
+
+test-integrations: ## run the suites of integrations/ with the pinned frameworks against a running daemon (SUITES="...")
+	scripts/integrations.sh $(SUITES)
 
 soak: deps build fixtures ## random steps, kills and churn, each capture compared with its source (SOAK=1h)
 	scripts/schemathesis.sh short
