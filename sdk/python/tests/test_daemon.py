@@ -166,6 +166,13 @@ def test_map_that_is_left_early_ends_its_children(daemon: Daemon) -> None:
     assert not daemon.alive and daemon.made <= 6
 
 
+def test_map_of_an_item_that_cannot_be_sent(daemon: Daemon) -> None:
+    with forkd.Forkd(daemon.url, TOKEN) as c:
+        got = list(forkd.map(str, [1, threading.Lock(), 3], "py", client=c, errors="return"))
+    assert got[0] == "1" and got[2] == "3" and not daemon.alive
+    assert isinstance(got[1], forkd.InvalidRequestError) and "lock" in str(got[1])
+
+
 def test_an_open_file_is_sent_in_pieces(daemon: Daemon) -> None:
     class File(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
