@@ -13,7 +13,7 @@ from .connection import AsyncConnection, sandbox_path
 async def run(connection: AsyncConnection, sandbox: str, args: Sequence[str], *, stdin: str | None = None,
               env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None = None,
               timeout: float | None = None) -> ExecResult:
-    """Runs a program and returns its end. The daemon keeps the first 4 MiB of each stream.
+    """Runs a program and returns its end. The daemon keeps the first 8 MiB of each stream.
 
     Raises TooLargeError if there was more, except after a time-out, whose output is incomplete anyway.
     """

@@ -14,7 +14,7 @@ from .connection import Connection, sandbox_path
 def run(connection: Connection, sandbox: str, args: Sequence[str], *, stdin: str | None = None,
               env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None = None,
               timeout: float | None = None) -> ExecResult:
-    """Runs a program and returns its end. The daemon keeps the first 4 MiB of each stream.
+    """Runs a program and returns its end. The daemon keeps the first 8 MiB of each stream.
 
     Raises TooLargeError if there was more, except after a time-out, whose output is incomplete anyway.
     """

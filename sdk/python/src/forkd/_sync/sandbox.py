@@ -105,7 +105,7 @@ class Sandbox:
         One string is a shell command; several strings, or a list, are a program and its arguments.
         ``timeout`` is in seconds; the program and its children are then killed, and ``timed_out`` is set.
         With callbacks, max_output, or other input than text, output arrives while the program runs.
-        The output is whole: raises TooLargeError if it exceeds max_output bytes, by default 4 MiB a stream,
+        The output is whole: raises TooLargeError if it exceeds max_output bytes, by default 8 MiB a stream,
         or 64 MiB while it runs.
         Raises ProgramError with ``check`` if the program ends with another code than 0.
         """
