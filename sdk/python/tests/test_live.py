@@ -3,6 +3,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -48,7 +51,7 @@ def test_large_output(sandbox: forkd.Sandbox) -> None:
 def test_a_limit_ends_the_children_too(sandbox: forkd.Sandbox) -> None:
     got = sandbox.exec("sleep 600 & sleep 601", timeout=1)
     assert got.timed_out
-    got = sandbox.exec("echo begun; sleep 600 & sleep 601", timeout=1, stdin=b"")
+    got = sandbox.exec("echo begun; sleep 600 & sleep 601", timeout=5, stdin=b"")
     assert got.timed_out and got.stdout == "begun\n"
     time.sleep(0.5)
     assert sleepers(sandbox) == 0
@@ -163,6 +166,12 @@ def test_map(client: forkd.Forkd, snapshot: forkd.Snapshot) -> None:
             raise ValueError("three")
         return x / 2
 
+    with snapshot.fork(ttl=600) as s:
+        version = s.eval("import sys; list(sys.version_info[:2])", as_="json")
+    if version != list(sys.version_info[:2]):
+        with pytest.raises(forkd.InvalidRequestError, match="cannot be sent between them"):
+            list(forkd.map(half, [1], snapshot.tag, client=client))
+        return
     got = list(forkd.map(half, [1, 2, 3, 4], snapshot.tag, client=client, concurrency=3, errors="return"))
     assert got[:2] == [0.5, 1.0] and got[3] == 2.0
     assert isinstance(got[2], forkd.EvalError) and "ValueError: three" in got[2].traceback
@@ -180,6 +189,55 @@ def test_ended_meanwhile(snapshot: forkd.Snapshot) -> None:
     with pytest.raises(forkd.NotFoundError) as e:
         s.exec("true")
     assert e.value.hint
+
+
+def test_a_link_that_is_cut_while_a_program_runs(client: forkd.Forkd, sandbox: forkd.Sandbox) -> None:
+    address = client._connection.address
+    if not address.url.startswith("http://"):
+        pytest.skip("the proxy needs a daemon at http://")
+    host, port = address.url.removeprefix("http://").split(":")
+    links: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def forward(source: socket.socket, target: socket.socket) -> None:
+            try:
+                while data := source.recv(65536):
+                    target.sendall(data)
+            except OSError:
+                pass
+
+        def serve() -> None:
+            near, _ = listener.accept()
+            far = socket.create_connection((host, int(port)))
+            links.extend((near, far))
+            threading.Thread(target=forward, args=(near, far), daemon=True).start()
+            threading.Thread(target=forward, args=(far, near), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with forkd.Forkd(url, address.token) as c:
+            process = c.sandbox(sandbox.id).spawn("echo begun; sleep 778")
+            output = iter(process)
+            assert next(output).data == b"begun\n"
+            for link in links:
+                link.shutdown(socket.SHUT_RDWR)
+            with pytest.raises(forkd.ConnectionBrokenError):
+                next(output)
+    assert sandbox.exec("echo alive").stdout == "alive\n"
+    for _ in range(50):
+        if sleepers(sandbox) == 0:
+            return
+        time.sleep(0.2)
+    pytest.fail("the program runs on without its link")
+
+
+def test_a_wrong_token(client: forkd.Forkd) -> None:
+    if client._connection.address.url.startswith("unix://"):
+        pytest.skip("a Unix socket needs no token")
+    with forkd.Forkd(client._connection.address.url, "wrong-wrong-wrong-wrong") as c:
+        assert c.health()
+        with pytest.raises(forkd.UnauthorizedError) as e:
+            c.sandboxes()
+    assert e.value.hint and "wrong-wrong" not in str(e.value)
 
 
 def test_asynchronous() -> None:

@@ -21,8 +21,10 @@ from ._version import VERSION as __version__
 from . import _codes
 from ._base import EvalError, ForkdError, ForkError, ProgramError
 from ._codes import *  # noqa: F403
+from .original import Controller, ControllerError
 
-__all__ = ["AsyncForkd", "AsyncForks", "AsyncProcess", "AsyncSandbox", "AsyncSnapshot", "Branch", "Change", "Entry",
+__all__ = ["AsyncForkd", "AsyncForks", "AsyncProcess", "AsyncSandbox", "AsyncSnapshot", "Branch", "Change", "Controller",
+           "ControllerError", "Entry",
            "EvalError", "ForkError", "ForkdError", "ProgramError",
            "ExecResult", "Forkd", "Forks", "Output", "Process", "Sandbox", "Snapshot", "__version__", "map",
            "map_async"]

@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any, BinaryIO, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -92,3 +92,9 @@ async def upload(pieces: Iterable[bytes], progress: Callable[[int], Any] | None)
 async def in_thread(fn: Callable[..., R], *args: Any) -> R:
     """Runs a blocking function in a thread."""
     return await asyncio.to_thread(fn, *args)
+
+
+def pieces(source: BinaryIO) -> Iterator[bytes]:
+    """Returns the content of an open file in pieces of at most 1 MiB."""
+    while piece := source.read(1 << 20):
+        yield piece

@@ -15,7 +15,7 @@ T = TypeVar("T")
 @functools.lru_cache(maxsize=None)
 def _plan(cls: type) -> dict[str, tuple[Any, bool]]:
     """Returns type and optionality of a dataclass's fields."""
-    hints = typing.get_type_hints(cls, vars(models))
+    hints = typing.get_type_hints(cls, dict(vars(models)))
     return {f.name: (hints[f.name], f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING)
             for f in dataclasses.fields(cls)}
 

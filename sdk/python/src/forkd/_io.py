@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -91,3 +91,9 @@ def upload(pieces: Iterable[bytes], progress: Callable[[int], Any] | None) -> It
 def in_thread(fn: Callable[..., R], *args: Any) -> R:
     """Runs a function."""
     return fn(*args)
+
+
+def pieces(source: BinaryIO) -> Iterator[bytes]:
+    """Returns the content of an open file in pieces of at most 1 MiB."""
+    while piece := source.read(1 << 20):
+        yield piece

@@ -117,15 +117,32 @@ def _packed(fn: Callable[[Any], Any], item: Any) -> bytes:
     """Returns a call as bytes for the guest."""
     try:
         cloudpickle: Any = importlib.import_module("cloudpickle")
-        return pickle.dumps(sys.version_info[:2]) + bytes(cloudpickle.dumps((fn, item)))
     except ImportError:
-        pass
+        cloudpickle = None
+    if cloudpickle is not None:
+        return pickle.dumps(sys.version_info[:2]) + _dumped(cloudpickle.dumps, fn, item)
     name = getattr(fn, "__module__", None)
     if name == "__main__" or "<" in getattr(fn, "__qualname__", "<"):
         raise InvalidRequestError(
             f"{getattr(fn, '__qualname__', fn)!r} is a function of this program, which pickle cannot send",
             hint="install cloudpickle (pip install 'forkd[map]')")
-    return pickle.dumps(None) + pickle.dumps((fn, item))
+    return pickle.dumps(None) + _dumped(pickle.dumps, fn, item)
+
+
+def _dumped(dumps: Callable[[Any], bytes], fn: Callable[[Any], Any], item: Any) -> bytes:
+    try:
+        return bytes(dumps((fn, item)))
+    except Exception as e:  # objects raise errors of any type
+        raise InvalidRequestError(f"an item of type {type(item).__name__}, or the function, cannot be pickled: {e}",
+                                  hint="give plain data, and open files and connections in the function") from e
+
+
+def _loaded(data: bytes) -> tuple[str, Any]:
+    try:
+        kind, value = pickle.loads(data)
+        return str(kind), value
+    except Exception as e:  # the result's type may be missing here
+        raise EvalError(f"the result cannot be unpickled here: {type(e).__name__}: {e}") from e
 
 
 def _path() -> str:
@@ -137,7 +154,7 @@ def _call(sandbox: Sandbox, packed: bytes, timeout: float | None) -> Any:
     for attempt in range(2):
         sandbox.files.write(path, packed)
         sandbox.eval(_CALL.format(path=path), timeout=timeout)
-        kind, value = pickle.loads(sandbox.files.read(path))
+        kind, value = _loaded(sandbox.files.read(path))
         if kind != "module" or attempt:
             return _result(kind, value)
         sandbox.files.write(path + ".zip", _library())
@@ -149,7 +166,7 @@ async def _call_async(sandbox: AsyncSandbox, packed: bytes, timeout: float | Non
     for attempt in range(2):
         await sandbox.files.write(path, packed)
         await sandbox.eval(_CALL.format(path=path), timeout=timeout)
-        kind, value = pickle.loads(await sandbox.files.read(path))
+        kind, value = _loaded(await sandbox.files.read(path))
         if kind != "module" or attempt:
             return _result(kind, value)
         await sandbox.files.write(path + ".zip", _library())

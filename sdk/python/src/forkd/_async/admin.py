@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from .. import models
+from .. import _aio, models
 from .._codes import NotFoundError
 from .._decode import decode, encode
 from .connection import AsyncConnection, clean
@@ -39,7 +39,7 @@ class AsyncImages:
 
     async def import_(self, name: str, digest: str, archive: bytes | BinaryIO) -> models.Image:
         """Sends an image as a tar archive."""
-        data = archive if isinstance(archive, bytes) else archive.read()
+        data = archive if isinstance(archive, bytes) else _aio.upload(_aio.pieces(archive), None)
         headers = {"Content-Type": "application/x-tar", "Forkd-Digest": digest}
         await self._connection.raw("PUT", _path("images", name), content=data, headers=headers, timeout=600)
         return await self.get(name)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from .. import models
+from .. import _io, models
 from .._codes import NotFoundError
 from .._decode import decode, encode
 from .connection import Connection, clean
@@ -40,7 +40,7 @@ class Images:
 
     def import_(self, name: str, digest: str, archive: bytes | BinaryIO) -> models.Image:
         """Sends an image as a tar archive."""
-        data = archive if isinstance(archive, bytes) else archive.read()
+        data = archive if isinstance(archive, bytes) else _io.upload(_io.pieces(archive), None)
         headers = {"Content-Type": "application/x-tar", "Forkd-Digest": digest}
         self._connection.raw("PUT", _path("images", name), content=data, headers=headers, timeout=600)
         return self.get(name)

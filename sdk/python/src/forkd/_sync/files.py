@@ -55,8 +55,8 @@ class Files:
     def write(self, path: str, content: str | bytes | BinaryIO, *, mode: int | None = None) -> None:
         """Writes a file and creates the directories above it. The old content stays until all has arrived."""
         data: Any = content.encode() if isinstance(content, str) else content
-        if hasattr(data, "read"):
-            data = data.read()
+        if hasattr(data, "read"):  # large files are not kept in memory
+            data = _io.upload(_io.pieces(data), None)
         params = self._at(path)
         if mode is not None:
             params["mode"] = f"{mode & 0o777:o}"

@@ -97,22 +97,26 @@ class Sandbox:
 
     def exec(self, *command: str | Sequence[str], stdin: _io.Input | None = None,
                    env: Mapping[str, str] | None = None, cwd: str | None = None, user: str | None = None,
-                   timeout: float | None = None, check: bool = False, max_output: int = MAX_OUTPUT,
+                   timeout: float | None = None, check: bool = False, max_output: int | None = None,
                    on_stdout: Callable[[bytes], Any] | None = None,
                    on_stderr: Callable[[bytes], Any] | None = None) -> ExecResult:
         """Runs a program and waits for its end.
 
         One string is a shell command; several strings, or a list, are a program and its arguments.
         ``timeout`` is in seconds; the program and its children are then killed, and ``timed_out`` is set.
-        With callbacks, or other input than text, output arrives while the program runs.
+        With callbacks, max_output, or other input than text, output arrives while the program runs.
+        The output is whole: raises TooLargeError if it exceeds max_output bytes, by default 8 MiB a stream,
+        or 64 MiB while it runs.
         Raises ProgramError with ``check`` if the program ends with another code than 0.
         """
         args = arguments(command)
-        if on_stdout is None and on_stderr is None and (stdin is None or isinstance(stdin, str)):
+        one_answer = on_stdout is None and on_stderr is None and max_output is None
+        if one_answer and (stdin is None or isinstance(stdin, str)):
             result = run(self._connection, self.id, args, stdin=stdin, env=env, cwd=cwd, user=user,
                                timeout=timeout)
         else:
-            result = self._follow(args, stdin, env, cwd, user, timeout, max_output, on_stdout, on_stderr)
+            result = self._follow(args, stdin, env, cwd, user, timeout,
+                                        MAX_OUTPUT if max_output is None else max_output, on_stdout, on_stderr)
         return result.check() if check else result
 
     def _follow(self, args: list[str], stdin: _io.Input | None, env: Mapping[str, str] | None,
