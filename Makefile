@@ -36,6 +36,7 @@ sdks: deps ## install the pinned packages that tests run: E2B's, the original's,
 	@scripts/original-sdk.sh
 	@scripts/mcp-clients.sh
 	@scripts/sdk-python.sh
+	@scripts/sdk-typescript.sh
 
 test: deps build fixtures sdks ## everything: vet, other platforms, tests, KVM tests in the machine (or on this host), fuzz targets briefly
 	$(GO) run ./test/runner
@@ -73,6 +74,7 @@ bench: deps build ## fork N children and measure against the bare ioctls (N=100)
 
 sdk-types: sdks ## generate the SDKs' types from api/openapi.json and api/errors.json
 	.cache/sdk/python/bin/python sdk/python/scripts/generate.py
+	cd sdk/typescript && npm run -s generate && npm run -s build
 
 wheels: deps ## build dist/forkd-*.whl: the Python client with forkd's programs inside (amd64; arm64: the client)
 	@scripts/wheels.sh

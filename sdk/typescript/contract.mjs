@@ -40,6 +40,9 @@ const sandbox = (a) => client.sandbox(a.id);
 const snapshot = (a) => client.snapshot(a.tag);
 const OPS = {
   health: async () => ({ ok: await client.health() }),
+  "keep-best": (a) => wire(client.keep(body(a, "KeepRequest")), "KeepResult"),
+  promote: (a) => wire(sandbox(a).promote(body(a, "PromoteRequest")), "PromoteResult"),
+  merge: (a) => wire(sandbox(a).merge(body(a, "MergeRequest")), "MergeResult"),
   version: () => wire(client.version(), "VersionInfo"),
   metrics: () => client.metrics(),
   capacity: () => wire(client.capacity(), "Capacity"),

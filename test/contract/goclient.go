@@ -209,6 +209,15 @@ func sandboxCalls() map[string]goCall {
 		"rollback": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.Rollback(ctx, a.id(), bodyOf[api.RollbackRequest](a).SnapshotTag)
 		},
+		"keep-best": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return client.Keep(ctx, c, bodyOf[api.KeepRequest](a))
+		},
+		"promote": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return client.Promote(ctx, c, a.id(), bodyOf[api.PromoteRequest](a))
+		},
+		"merge": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return client.Merge(ctx, c, a.id(), bodyOf[api.MergeRequest](a))
+		},
 		"pause": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return client.Life{Client: c}.Pause(ctx, a.id(), bodyOf[api.PauseRequest](a))
 		},

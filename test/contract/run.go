@@ -66,10 +66,14 @@ func clients() []clientUnderTest {
 		{"cli", func(t *testing.T, to Daemon) Driver { return cli{program(t), to.URL, to.Token} }, []string{
 			"health", "metrics", "get-image", "head-image", "import-image", "get-sandbox", "sandbox-memory", "ping", "events",
 			"get-network", "set-network", "connect-port-get", "rotate-key", "revoke-key",
+			"keep-best", "promote", "merge", // their errors are exit codes
 			"create-workspace", "list-workspaces", "get-workspace", "suspend-workspace", "resume-workspace", "delete-workspace",
 		}},
 		{"python", func(t *testing.T, to Daemon) Driver {
 			return driver(t, to, sdkPython(t), "-m", "forkd.contract")
+		}, nil},
+		{"typescript", func(t *testing.T, to Daemon) Driver {
+			return driver(t, to, "node", sdkTypeScript(t))
 		}, nil},
 	}
 }
@@ -85,6 +89,18 @@ func sdkPython(t *testing.T) string {
 		t.Skipf("%s is missing: scripts/sdk-python.sh installs it", path)
 	}
 	return path
+}
+
+// sdkTypeScript returns the driver of the TypeScript SDK, which scripts/sdk-typescript.sh builds.
+func sdkTypeScript(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join("..", "..", "sdk", "typescript")
+	for _, path := range []string{"node_modules", "dist"} {
+		if _, err := os.Stat(filepath.Join(dir, path)); err != nil {
+			t.Skipf("%s of the TypeScript SDK is missing: scripts/sdk-typescript.sh makes it", path)
+		}
+	}
+	return filepath.Join(dir, "contract.mjs")
 }
 
 // PythonSuite runs tests of the Python SDK over a daemon. only selects tests by name.
@@ -164,7 +180,7 @@ func prepare(t *testing.T, to Daemon) {
 	}
 	clean := func() {
 		_ = client.Workspaces{Client: c}.Delete(context.Background(), "contract-ws")
-		for _, tag := range []string{"contract-branch", "contract-derived", "contract-flat"} {
+		for _, tag := range []string{"contract-branch", "contract-derived", "contract-flat", "contract-place"} {
 			_ = c.DeleteSnapshot(context.Background(), tag, client.DeleteOptions{Force: true})
 		}
 	}

@@ -3,7 +3,7 @@ import "./dispose.js";
 import type { AddressOptions } from "./address.js";
 import { Images, Keys, Pools, Receipts, Sandboxes, Snapshots, Store, Tenants, Workspaces, eventsOf,
   type AuditOptions, type EventsOptions } from "./admin.js";
-import { fromWire } from "./case.js";
+import { fromWire, toWire } from "./case.js";
 import { Connection, linesOf, type CallOptions } from "./connection.js";
 import { make } from "./errors.js";
 import type * as m from "./generated/models.js";
@@ -107,6 +107,14 @@ export class Forkd implements AsyncDisposable {
   /** Returns the host's resources for sandboxes, and the promised part of them. */
   async capacity(o: CallOptions = {}): Promise<m.Capacity> {
     return fromWire(await this.#connection.call("GET", "/v1/capacity", o), "Capacity");
+  }
+
+  /** Scores sandboxes, keeps the best and ends the others. No sandbox ends before all have a score. */
+  async keep(o: CallOptions & m.KeepRequest): Promise<m.KeepResult> {
+    const { signal, ...body } = o;
+    const json = toWire(body, "KeepRequest");
+    return fromWire(await this.#connection.call("POST", "/v1/sandboxes/keep", { signal, timeout: 1_800_000, json }),
+      "KeepResult");
   }
 
   /** Yields events as they happen, until the caller leaves. If the daemon ends, it throws: continue with `after`. */

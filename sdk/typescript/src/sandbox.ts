@@ -236,6 +236,23 @@ export class Sandbox implements AsyncDisposable {
     return this.#keep(await this.#call("POST", "/rollback", { ...o, timeout: LONG, json: { snapshot_tag: tag } }));
   }
 
+  /** Puts the sandbox in the place of its parent. The id of this object ends: go on with the parent's. */
+  async promote(o: CallOptions & m.PromoteRequest = {}): Promise<m.PromoteResult> {
+    const { signal, ...body } = o;
+    const json = toWire(body, "PromoteRequest");
+    return fromWire(await this.#call("POST", "/promote", { signal, timeout: LONG, json }), "PromoteResult");
+  }
+
+  /**
+   * Merges the changed files of a sibling or a snapshot into this running sandbox. With conflicts left, no file
+   * is changed: `applied` is false and `conflicts` lists them.
+   */
+  async merge(o: CallOptions & m.MergeRequest): Promise<m.MergeResult> {
+    const { signal, ...body } = o;
+    const json = toWire(body, "MergeRequest");
+    return fromWire(await this.#call("POST", "/merge", { signal, timeout: 3 * LONG, json }), "MergeResult");
+  }
+
   /** Returns the network policy. */
   async network(o: CallOptions = {}): Promise<m.SandboxNetwork> {
     return fromWire(await this.#call("GET", "/network", o), "SandboxNetwork");

@@ -69,6 +69,16 @@ def _compact(c: Forkd, a: dict[str, Any]) -> Any:
     return c.snapshot(a["tag"]).compact(a["body"]["to"], progress=lambda step: None).info()
 
 
+def _keep(c: Forkd, a: dict[str, Any]) -> Any:
+    body = dict(a["body"])
+    return c.keep(body.pop("best"), by=body.pop("args", None), **body)
+
+
+def _promote(c: Forkd, a: dict[str, Any]) -> Any:
+    body = a["body"]
+    return c.sandbox(a["id"]).promote(place=body.get("place"), discard=body.get("parent") == "kill")
+
+
 CALLS: dict[str, Call] = {
     "health": lambda c, a: {"ok": c.health()},
     "version": lambda c, a: c.version(),
@@ -101,6 +111,9 @@ CALLS: dict[str, Call] = {
     "kill-sandbox": lambda c, a: c.sandbox(a["id"]).kill(tree=bool(a.get("tree"))),
     "branch": _branch,
     "rollback": lambda c, a: c.sandbox(a["id"]).rollback(a["body"]["snapshot_tag"]),
+    "keep-best": _keep,
+    "promote": _promote,
+    "merge": lambda c, a: c.sandbox(a["id"]).merge(**a["body"]),
     "pause": lambda c, a: c.sandbox(a["id"]).pause(),
     "resume": lambda c, a: c.sandbox(a["id"]).resume(),
     "set-life": _life,

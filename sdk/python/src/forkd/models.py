@@ -455,6 +455,90 @@ class Image:
 
 
 @dataclass
+class KeepEntry:
+    id: str
+    """
+    Name of the sandbox
+    """
+    outcome: Literal['kept', 'ended', 'gone']
+    """
+    kept; ended; or gone: another request ended it meanwhile. In a dry run what would happen
+    """
+    score: float | None
+    """
+    Its score; null if it has none
+    """
+    problem: str | None = None
+    """
+    Why it has no score, or could not be ended
+    """
+
+
+@dataclass
+class KeepRequest:
+    best: int
+    """
+    How many to keep of those that have a score
+    """
+    args: list[str] | None = None
+    """
+    Program that prints the score and its arguments, run in each; the first line of its output is the number
+    """
+    dry_run: bool | None = None
+    """
+    Score them, and end none
+    """
+    end_unscored: bool | None = None
+    """
+    End sandboxes without a score too, if any other has one
+    """
+    file: str | None = None
+    """
+    File in the guest with the score in its first line; instead of args
+    """
+    ids: list[str] | None = None
+    """
+    The sandboxes, at most 1000; instead of of
+    """
+    lowest: bool | None = None
+    """
+    Keep the lowest scores, not the highest
+    """
+    of: str | None = None
+    """
+    A snapshot, or a sandbox: its children are compared, also those of the sandbox's branches; instead of ids
+    """
+    timeout_secs: float | None = None
+    """
+    Limit for each score; 0 means 60
+    """
+
+
+@dataclass
+class KeepResult:
+    ended: int
+    """
+    How many were ended; in a dry run how many would be
+    """
+    kept: int
+    """
+    How many are kept, those without a score included
+    """
+    sandboxes: list[KeepEntry]
+    """
+    The best first; equal scores in the order of ids, or by age; those without a score last
+    """
+    unscored: int
+    """
+    How many have no score
+    """
+    dry_run: bool | None = None
+    """
+    None was ended
+    """
+
+
+@dataclass
 class KeyQuotas:
     disk_mib: int | None = None
     """
@@ -523,6 +607,74 @@ class MemoryUse:
     vmm_anon_kib: int
     """
     Anonymous memory of the VMM process without guest memory
+    """
+
+
+@dataclass
+class MergeChange:
+    action: Literal['added', 'modified', 'deleted', 'merged']
+    """
+    added, modified, deleted, or merged: line by line
+    """
+    path: str
+    """
+    Absolute path in the guest
+    """
+
+
+@dataclass
+class MergeConflict:
+    kind: str
+    """
+    content, add/add, modify/delete, type, mode, owner or file/directory
+    """
+    path: str
+    """
+    Absolute path in the guest
+    """
+    text: str
+    """
+    The conflict as git words it: CONFLICT (kind): path: what is different
+    """
+    resolved: Literal['ours', 'theirs'] | None = None
+    """
+    Version that is taken; absent: it is left
+    """
+
+
+@dataclass
+class MergeRequest:
+    theirs: str
+    """
+    Sandbox or snapshot with the changes to take over
+    """
+    base: str | None = None
+    """
+    Snapshot that both come from; absent: the nearest
+    """
+    dry_run: bool | None = None
+    """
+    Change no file
+    """
+    paths: dict[str, str] | None = None
+    """
+    The same for single paths
+    """
+    resolve: Literal['ours', 'theirs'] | None = None
+    """
+    Version to take where both have changed a path in different ways; absent: such a path is a conflict, and no file is changed
+    """
+
+
+@dataclass
+class MergeSkipped:
+    why: str
+    """
+    The reason
+    """
+    path: str | None = None
+    """
+    Absolute path in the guest; absent if it is about several
     """
 
 
@@ -890,6 +1042,22 @@ class ProcessEntry:
 
 
 @dataclass
+class PromoteRequest:
+    parent: Literal['pause', 'kill'] | None = 'pause'
+    """
+    What becomes of the other sandbox's old state: pause keeps it in a snapshot, kill discards it
+    """
+    place: str | None = None
+    """
+    Sandbox that loses its place; absent: the nearest that this one was forked from
+    """
+    tag: str | None = None
+    """
+    Name of the snapshot that keeps the old state; absent: one is made up
+    """
+
+
+@dataclass
 class PublishRequest:
     public: bool
     """
@@ -1190,6 +1358,22 @@ class SandboxNetwork:
     warning: str | None = None
     """
     Why the enforced policy is stricter
+    """
+
+
+@dataclass
+class SandboxOOM:
+    at: str
+    """
+    When the console reported it, UTC
+    """
+    pid: int
+    """
+    Process ID in the guest
+    """
+    process: str
+    """
+    Name of its program
     """
 
 
@@ -2118,6 +2302,38 @@ class Key:
 
 
 @dataclass
+class MergeResult:
+    applied: bool
+    """
+    The files were changed; false for a dry run, or if a conflict is left
+    """
+    base: str
+    """
+    Snapshot that both come from
+    """
+    changes: list[MergeChange]
+    """
+    What changes in ours, by path
+    """
+    complete: bool
+    """
+    False if a guest has files that could not be looked at
+    """
+    conflicts: list[MergeConflict]
+    """
+    Paths that both have changed in different ways, resolved ones included
+    """
+    skipped: list[MergeSkipped]
+    """
+    Changes in theirs that cannot be merged
+    """
+    unresolved: int
+    """
+    How many conflicts are left
+    """
+
+
+@dataclass
 class PackageDiff:
     added: list[PackageEntry]
     """
@@ -2323,6 +2539,10 @@ class SandboxInfo:
     """
     Name the guest knows itself by
     """
+    last_oom: SandboxOOM | None = None
+    """
+    The last process that the guest's kernel killed for lack of memory; absent: none was seen
+    """
     life: SandboxLifeInfo | None = None
     """
     Lifetime; absent: unlimited
@@ -2354,6 +2574,10 @@ class SandboxInfo:
     private_ports: bool | None = None
     """
     Requests from outside to its ports must show its traffic_token
+    """
+    promoted_from: str | None = None
+    """
+    Sandbox that had its state until a promotion put that in its place; absent after another rollback
     """
     reason: str | None = None
     """
@@ -2626,6 +2850,22 @@ class ForkLine:
     fork: ForkTotals | None = None
     """
     Totals of the fork; only in the last line
+    """
+
+
+@dataclass
+class PromoteResult:
+    promoted_from: str
+    """
+    Its id until then, which names no sandbox now
+    """
+    sandbox: SandboxInfo
+    """
+    The sandbox in its new place: with that one's id, addresses and settings
+    """
+    kept_in: str | None = None
+    """
+    Snapshot with the old state, to fork or to roll back to; absent if it was discarded
     """
 
 

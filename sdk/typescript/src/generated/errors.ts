@@ -2,12 +2,12 @@
 
 import { ForkdError } from "../error.js";
 
-/** `internal`: something in the daemon went wrong; its log says what. */
+/** `internal`: internal error of the daemon; see its log. */
 export class InternalError extends ForkdError {
   override name = "InternalError";
 }
 
-/** `invalid_request`: the request itself is wrong. */
+/** `invalid_request`: the request is invalid. */
 export class InvalidRequestError extends ForkdError {
   override name = "InvalidRequestError";
 }
@@ -27,7 +27,7 @@ export class NotRestorableError extends ForkdError {
   override name = "NotRestorableError";
 }
 
-/** `boot_failed`: the guest did not get ready; the text ends with its console's last lines. */
+/** `boot_failed`: the guest did not boot; the text ends with the last lines of its console. */
 export class BootFailedError extends ForkdError {
   override name = "BootFailedError";
 }
@@ -37,7 +37,7 @@ export class GuestGoneError extends ForkdError {
   override name = "GuestGoneError";
 }
 
-/** `port_closed`: the sandbox runs, but nothing accepts connections on that port of its guest. */
+/** `port_closed`: the sandbox runs, but no server accepts connections on the port. */
 export class PortClosedError extends ForkdError {
   override name = "PortClosedError";
 }
@@ -47,17 +47,17 @@ export class GuestTimeoutError extends ForkdError {
   override name = "GuestTimeoutError";
 }
 
-/** `no_space`: the store's file system is full; of a sandbox: it is paused until there is room. */
+/** `no_space`: the store's file system is full; a sandbox in this state is paused until space is free. */
 export class NoSpaceError extends ForkdError {
   override name = "NoSpaceError";
 }
 
-/** `no_memory`: the host lacks memory for another sandbox. */
+/** `no_memory`: the host has too little memory for another sandbox. */
 export class NoMemoryError extends ForkdError {
   override name = "NoMemoryError";
 }
 
-/** `no_resources`: the host lacks descriptors or threads for another sandbox. */
+/** `no_resources`: the host has too few file descriptors or threads for another sandbox. */
 export class NoResourcesError extends ForkdError {
   override name = "NoResourcesError";
 }
@@ -67,7 +67,7 @@ export class UnauthorizedError extends ForkdError {
   override name = "UnauthorizedError";
 }
 
-/** `forbidden`: the daemon does not let this user in, or was not started with the flag that allows that. */
+/** `forbidden`: the caller is not allowed to use the daemon, or a flag of the daemon disables the action. */
 export class ForbiddenError extends ForkdError {
   override name = "ForbiddenError";
 }
@@ -77,7 +77,7 @@ export class UnreachableError extends ForkdError {
   override name = "UnreachableError";
 }
 
-/** `connection_broken`: the daemon's answer broke off; what was asked for may or may not have been done. */
+/** `connection_broken`: the daemon's response was cut off; the request may or may not have taken effect. */
 export class ConnectionBrokenError extends ForkdError {
   override name = "ConnectionBrokenError";
 }
@@ -87,12 +87,12 @@ export class ClosingError extends ForkdError {
   override name = "ClosingError";
 }
 
-/** `busy`: too much of that is under way already; try again after Retry-After seconds. */
+/** `busy`: too many requests of this kind are in progress; retry after Retry-After seconds. */
 export class BusyError extends ForkdError {
   override name = "BusyError";
 }
 
-/** `quota_exceeded`: a quota of the key is used up; try again after Retry-After seconds. */
+/** `quota_exceeded`: a quota of the key is exhausted; retry after Retry-After seconds. */
 export class QuotaExceededError extends ForkdError {
   override name = "QuotaExceededError";
 }
@@ -102,17 +102,17 @@ export class InterruptedError extends ForkdError {
   override name = "InterruptedError";
 }
 
-/** `partial`: some of the children could not be forked, or some files not copied. */
+/** `partial`: some children could not be forked, or some files could not be copied. */
 export class PartialError extends ForkdError {
   override name = "PartialError";
 }
 
-/** `method_not_allowed`: the path exists, the method does not. */
+/** `method_not_allowed`: the path does not support the method. */
 export class MethodNotAllowedError extends ForkdError {
   override name = "MethodNotAllowedError";
 }
 
-/** `too_large`: the request's body is over the limit. */
+/** `too_large`: the request body is too large. */
 export class TooLargeError extends ForkdError {
   override name = "TooLargeError";
 }
@@ -122,12 +122,12 @@ export class RequestTimeoutError extends ForkdError {
   override name = "RequestTimeoutError";
 }
 
-/** `unsupported_media_type`: the body is of a type the route does not read. */
+/** `unsupported_media_type`: the route does not accept the content type of the body. */
 export class UnsupportedMediaTypeError extends ForkdError {
   override name = "UnsupportedMediaTypeError";
 }
 
-/** `unsupported`: this daemon or host cannot do that. */
+/** `unsupported`: the daemon or the host does not support the action. */
 export class UnsupportedError extends ForkdError {
   override name = "UnsupportedError";
 }
@@ -164,99 +164,102 @@ export const CLASSES: Readonly<Record<string, typeof ForkdError>> = {
 
 /** Advice by code. */
 export const HINTS: Readonly<Record<string, string>> = {
-  "internal": "the daemon's log says more",
-  "not_found": "`forkd snapshot ls`, `forkd ps` and `forkd image ls` show what there is",
-  "not_restorable": "`forkd snapshot verify` tells what is damaged; make it again with `forkd snapshot create`",
-  "boot_failed": "read the last lines of the console, which the error shows",
-  "guest_gone": "`forkd logs` shows its console, if it is still listed in `forkd ps`",
-  "timeout": "ask for a longer limit, or look at the console with `forkd logs`",
+  "internal": "see the daemon's log",
+  "not_found": "`forkd snapshot ls`, `forkd ps` and `forkd image ls` list the names",
+  "not_restorable": "`forkd snapshot verify` lists the damage; rebuild the snapshot with `forkd snapshot create`",
+  "boot_failed": "read the last lines of the console in the error",
+  "guest_gone": "`forkd logs` shows its console, if it is still in `forkd ps`",
+  "timeout": "raise the timeout, or check the console with `forkd logs`",
   "no_space": "remove snapshots (`forkd snapshot rm`) or images (`forkd image rm`)",
   "no_memory": "kill sandboxes (`forkd kill`), fork fewer, or make the pool smaller (`forkd pool`)",
-  "no_resources": "kill sandboxes (`forkd kill`), or fork fewer; `forkd capacity` shows what is left",
+  "no_resources": "kill sandboxes (`forkd kill`), or fork fewer; `forkd capacity` shows the free resources",
   "unauthorized": "set FORKD_TOKEN, or pass --token, with the content of the daemon's token file: its --token-file, or the file token in its --run directory",
-  "unreachable": "start it with `forkd serve`, or point --url or FORKD_URL to one that runs",
-  "connection_broken": "try again; `forkd serve` starts the daemon if it has ended",
-  "busy": "try again in a moment"
+  "unreachable": "start it with `forkd serve`, or set --url or FORKD_URL to a running daemon",
+  "connection_broken": "retry; `forkd serve` starts the daemon if it has ended",
+  "busy": "retry in a moment"
 };
 
 /** Advice by reason, with {names} of details. */
 export const REASON_HINTS: Readonly<Record<string, string>> = {
-  "agent_old": "make it again from an image that this version of forkd built",
-  "agent_silent": "look at its console",
-  "ancestry_gone": "no snapshot of its ancestry is left",
-  "branch_failed": "branch again; `forkd snapshot rm {tag}` clears it from the list",
-  "branches_busy": "try again when one of them has ended",
-  "child_broke_off": "try again; `forkd logs` of a child shows its console",
-  "cold_pause": "pause it with its memory: without --filesystem-only",
-  "dependent_sandboxes": "kill them first, or use --force: they live on",
-  "dependent_snapshots": "delete them first, or use --cascade to delete them too, or --force to leave them",
-  "digests_not_ready": "try again in a moment",
-  "directory_in_use": "stop the other daemon, or give this one directories of its own",
-  "directory_refused": "name a directory of the daemon's own",
-  "disk_limit": "the limit is its own, from its fork, and stays: put it back with `forkd rollback {sandbox} TAG`, or kill it and fork with more (`forkd fork TAG --disk-limit-mib N`); `forkd inspect {sandbox}` shows the limit",
-  "disk_lost_writes": "fork another, or branch with --force to save what there is",
-  "disk_no_room": "make room on the file system of the daemon's data (kill sandboxes, delete snapshots or images); it goes on by itself",
+  "agent_old": "rebuild the snapshot from an image built by this version",
+  "agent_silent": "check its console",
+  "ancestry_gone": "no snapshot of its ancestry exists; fork a new sandbox",
+  "answer_no_room": "the code ran, so its effects are there: read the result in smaller parts, or write it to a file",
+  "branch_failed": "branch again; `forkd snapshot rm {tag}` removes it from the list",
+  "branches_busy": "retry when one has finished",
+  "child_broke_off": "retry; `forkd logs` of a child shows its console",
+  "cold_pause": "pause it without --filesystem-only, with its memory",
+  "dependent_sandboxes": "kill them first, or use --force, which keeps them running",
+  "dependent_snapshots": "delete them first, or use --cascade to delete them too, or --force to keep them",
+  "digests_not_ready": "retry in a moment",
+  "directory_in_use": "stop the other daemon, or use other directories (--data, --run)",
+  "directory_refused": "use an empty directory owned by the daemon's user",
+  "disk_limit": "the limit was set at its fork and cannot be changed: roll it back with `forkd rollback {sandbox} TAG`, or kill it and fork with a higher limit (`forkd fork TAG --disk-limit-mib N`); `forkd ps --json` shows the limit",
+  "disk_lost_writes": "fork another sandbox, or branch with --force to save the current state",
+  "disk_no_room": "free space on the file system of the daemon's data (kill sandboxes, delete snapshots or images); the sandbox then continues automatically",
   "disk_promised": "kill sandboxes, ask for fewer or for smaller disks (--disk-limit-mib), or start the daemon with a larger --disk-overcommit",
-  "eval_timeout": "what was defined before may be lost; raise the timeout",
+  "eval_timeout": "earlier definitions may be lost; raise the timeout",
   "host_descriptors": "kill sandboxes, ask for fewer, or start the daemon with a larger limit of open files (LimitNOFILE of its unit, ulimit -n)",
   "host_memory": "kill sandboxes, ask for fewer, or give the host (or the machine) more memory; the daemon's --memory-reserve stays free",
-  "host_pressure": "try again in ten seconds; `forkd capacity` shows the pressure and the bounds of the daemon's --pressure",
+  "host_pressure": "retry in ten seconds; `forkd capacity` shows the pressure and the limits of the daemon's --pressure",
   "host_threads": "kill sandboxes, ask for fewer, or raise kernel.pid_max and kernel.threads-max, or TasksMax of the daemon's unit",
   "image_damaged": "remove the image and build it again",
-  "image_missing": "`forkd image ls` shows the images there are",
-  "image_not_found": "`forkd image ls` shows the images there are, `forkd image build` makes one",
-  "kernel_unusable": "name a kernel for x86-64, as an ELF file or bzImage, or an image: `forkd image build` makes one",
-  "limit_unsupported": "run it in the machine (--machine), or start the daemon as a service with Delegate=yes; `forkd doctor` tells what is missing",
-  "memory_promised": "kill sandboxes, ask for fewer or with a --memory-limit-mib, or start the daemon with a larger --memory-overcommit; `forkd capacity` shows what is promised",
-  "net_off": "put the program forkd-net beside forkd and start the daemon again; `forkd doctor` looks for it",
+  "image_missing": "`forkd image ls` lists the images",
+  "image_not_found": "`forkd image ls` lists the images, `forkd image build` makes one",
+  "kernel_unusable": "use an x86-64 kernel, an ELF file or bzImage, or an image made by `forkd image build`",
+  "limit_unsupported": "run it in the machine (--machine), or start the daemon as a service with Delegate=yes; `forkd doctor` shows the missing parts",
+  "memory_promised": "kill sandboxes, ask for fewer or with a --memory-limit-mib, or start the daemon with a larger --memory-overcommit; `forkd capacity` shows the promised memory",
+  "net_off": "install forkd-net beside forkd and restart the daemon; `forkd doctor` checks for it",
   "net_rule": "a rule is host[:port[-port]][/tcp|udp], such as pypi.org:443, *.example.com or 198.51.100.0/24",
-  "net_secret": "give the header's value",
-  "net_starting": "try again in a moment; the policy is kept, and holds from then on",
-  "net_tap": "the operator allows taps with `forkd serve --net-tap`, and makes them with `ip tuntap add`; one sandbox has one, and no policy with it",
-  "net_tap_busy": "end what has it, or take another tap",
-  "not_a_file": "give the path of a file on the daemon's host",
-  "not_in_ancestry": "these would do: {tags}",
+  "net_secret": "send the header's value",
+  "net_starting": "retry in a moment; the policy is stored and applies afterwards",
+  "net_tap": "the operator allows taps with `forkd serve --net-tap`, and makes them with `ip tuntap add`; a tap serves one sandbox, without a policy",
+  "net_tap_busy": "end its user, or use another tap",
+  "not_a_file": "use the path of a file on the daemon's host",
+  "no_ancestor": "`forkd snapshot tree` shows the lineage; --base names a snapshot",
+  "no_place": "`forkd snapshot tree` shows the lineage",
+  "not_in_ancestry": "valid snapshots: {tags}",
   "operator_only": "ask the operator of the daemon",
-  "overlay_no_room": "free some space in the store (kill sandboxes, delete snapshots or images) and try again",
-  "pause_too_long": "allow a longer pause, or branch when the sandbox writes less",
-  "pin_damaged": "move that file out of the store's layers/pins if nothing needs it",
-  "port_refused": "start a server in the sandbox that listens on port {port}; its localhost is enough. `forkd exec {sandbox} -- ss -ltn` shows what listens",
-  "port_timeout": "look whether the server accepts connections, and for firewall rules in the guest",
-  "ports_busy": "close some of them, and try again",
-  "program_failed": "correct the command; nothing was kept",
-  "program_timeout": "allow it more time; nothing was kept",
-  "quota": "end what is not needed, or ask the operator for a key with more {quota}",
-  "receipt_not_found": "receipts are kept for a month and while what they tell of exists; `forkd ps` and `forkd snapshot ls` show what there is",
-  "restore_refused": "make it again on this host with `forkd snapshot create`; `forkd snapshot verify` tells whether it is damaged",
-  "resumes_busy": "try again when some of them run",
-  "same_tag": "choose another tag: the snapshot itself stays as it is",
-  "sandbox_broken": "roll it back with `forkd rollback {sandbox} TAG`, or kill it and fork another",
-  "sandbox_ended": "fork another",
-  "sandbox_failed": "kill it and fork another",
-  "sandbox_paused": "`forkd resume {sandbox}` lets it go on",
-  "sandbox_rolled_back": "what ran in it has ended; run it again",
-  "snapshot_damaged": "make it again with `forkd snapshot create`; if its file was put right, `forkd snapshot verify {tag}` reads it again and lets it be forked",
-  "snapshot_not_found": "`forkd snapshot ls` shows the snapshots there are",
-  "snapshot_not_ready": "try again when it is ready",
-  "store_full": "free some space in the store (delete snapshots or images) and try again; nothing half-written remains",
-  "tag_taken": "choose another tag, or delete that snapshot first",
-  "transition_busy": "try again with fewer requests at the same time",
-  "transition_slow": "try again; `forkd inspect {sandbox}` shows its status",
-  "wait_for_children": "fork from the tag in a call of its own: it waits until the snapshot is ready",
+  "overlay_no_room": "free space in the store (kill sandboxes, delete snapshots or images) and retry",
+  "pause_too_long": "allow a longer pause, or branch while the sandbox writes less",
+  "pin_damaged": "move the file out of the store's layers/pins if it is not needed",
+  "port_refused": "start a server on port {port} in the sandbox, on localhost or any address. `forkd exec {sandbox} -- ss -ltn` lists listening servers",
+  "port_timeout": "check that the server accepts connections, and check firewall rules in the guest",
+  "ports_busy": "close some of them and retry",
+  "program_failed": "correct the command; no snapshot was made",
+  "program_timeout": "raise its time limit; no snapshot was made",
+  "quota": "end unused sandboxes, or ask the operator for a key with more {quota}",
+  "receipt_not_found": "receipts are kept for a month, and as long as their sandbox or snapshot exists; `forkd ps` and `forkd snapshot ls` list the current ones",
+  "restore_refused": "rebuild it on this host with `forkd snapshot create`; `forkd snapshot verify` checks it for damage",
+  "resumes_busy": "retry when some of them are running",
+  "same_tag": "choose another tag; the original snapshot stays unchanged",
+  "sandbox_broken": "roll it back with `forkd rollback {sandbox} TAG`, or kill it and fork a new one",
+  "sandbox_ended": "fork a new sandbox",
+  "sandbox_failed": "kill it and fork a new sandbox",
+  "sandbox_paused": "`forkd resume {sandbox}` resumes it",
+  "sandbox_rolled_back": "its earlier programs have ended; start them again",
+  "snapshot_damaged": "rebuild it with `forkd snapshot create`; if its file was repaired, `forkd snapshot verify {tag}` checks it again and enables it",
+  "snapshot_not_found": "`forkd snapshot ls` lists the snapshots",
+  "snapshot_not_ready": "retry when it is ready",
+  "store_full": "free space in the store (delete snapshots or images) and retry; partial files were removed",
+  "tag_taken": "choose another tag, or delete the existing snapshot first",
+  "transition_busy": "retry with fewer concurrent requests",
+  "transition_slow": "retry; `forkd inspect {sandbox}` shows its status",
+  "wait_for_children": "fork from the tag in a separate call, which waits until the snapshot is ready",
   "warm_up_failed": "correct the warm-up code",
-  "guest_files_elsewhere": "put it there, or start the daemon with one more --guest-files",
-  "guest_files_off": "start the daemon with `forkd serve --guest-files DIR`, or make an image: `forkd image build`",
-  "socket_foreign": "use it as that user or as root, or start the daemon with --token-file and show that token",
-  "scope_missing": "use a key with the scope {scope}, or have one made: `forkd key create`",
+  "guest_files_elsewhere": "move it there, or start the daemon with another --guest-files",
+  "guest_files_off": "start the daemon with `forkd serve --guest-files DIR`, or build an image with `forkd image build`",
+  "socket_foreign": "connect as the daemon's user or as root, or start the daemon with --token-file and use its token",
+  "scope_missing": "use a key with the scope {scope}, or make one with `forkd key create`",
   "token_unwanted": "leave out --token and FORKD_TOKEN, or start the daemon with --token-file",
-  "verify_failed": "delete it with `forkd snapshot rm {tag}`, and make it again with `forkd snapshot create`",
-  "agent_links": "copy what links lead to with -L, or make the snapshot anew",
-  "guest_directory_missing": "make it first: `forkd exec {sandbox} -- mkdir -p {directory}`",
-  "local_directory_missing": "make it first: `mkdir -p {directory}`",
-  "maybe_done": "`forkd ps` and `forkd snapshot ls` show what there is; `forkd serve` starts the daemon if it has ended",
-  "tls_client_certificate": "show one that an authority of the daemon's --tls-client-ca has signed: --tls-client-cert and --tls-client-key",
-  "tls_scheme": "begin the URL with https:// if the daemon has a certificate, and with http:// if not",
-  "tls_untrusted": "give the fingerprint that the daemon logs when it starts (--tls-fingerprint), or have this host trust who signed its certificate"
+  "verify_failed": "delete it with `forkd snapshot rm {tag}`, and rebuild it with `forkd snapshot create`",
+  "agent_links": "follow links with -L, or rebuild the snapshot",
+  "guest_directory_missing": "create it with `forkd exec {sandbox} -- mkdir -p {directory}`",
+  "local_directory_missing": "create it with `mkdir -p {directory}`",
+  "maybe_done": "`forkd ps` and `forkd snapshot ls` list the current ones; `forkd serve` starts the daemon if it has ended",
+  "tls_client_certificate": "present a certificate signed by an authority of the daemon's --tls-client-ca: --tls-client-cert and --tls-client-key",
+  "tls_scheme": "use https:// if the daemon has a certificate, otherwise http://",
+  "tls_untrusted": "pass the fingerprint in the daemon's log (--tls-fingerprint), or configure this host to trust its authority"
 };
 
 /** First code of each status, for answers without a code. */

@@ -54,8 +54,19 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "HeaderRule": {
     "headers": "*"
   },
+  "KeepResult": {
+    "sandboxes": "KeepEntry"
+  },
   "Key": {
     "quotas": "KeyQuotas"
+  },
+  "MergeRequest": {
+    "paths": "*"
+  },
+  "MergeResult": {
+    "changes": "MergeChange",
+    "conflicts": "MergeConflict",
+    "skipped": "MergeSkipped"
   },
   "NetworkPolicy": {
     "headers": "HeaderRule",
@@ -73,6 +84,9 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "changed": "ProcessChange",
     "ended": "ProcessEntry",
     "started": "ProcessEntry"
+  },
+  "PromoteResult": {
+    "sandbox": "SandboxInfo"
   },
   "Receipt": {
     "capture": "ReceiptCapture",
@@ -96,6 +110,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "layers": "ReceiptLayer"
   },
   "SandboxInfo": {
+    "last_oom": "SandboxOOM",
     "life": "SandboxLifeInfo",
     "network": "NetworkSummary",
     "timings": "SandboxTimings",

@@ -75,7 +75,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the host has for sandboxes, and what of it is promised */
+        /** The host's resources for sandboxes, and the promised share */
         get: operations["capacity"];
         put?: never;
         post?: never;
@@ -93,7 +93,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What happens, as server-sent events
+         * Events of the daemon, as server-sent events
          * @description Each has the event's id, its kind as the name, and an Event as the data. A tenant sees its own, with ids of its own.
          */
         get: operations["events"];
@@ -131,13 +131,13 @@ export interface paths {
         };
         /** Describe an image */
         get: operations["get-image"];
-        /** Store an image, a tar stream of its directory, replacing one of that name */
+        /** Store an image, a tar stream of its directory, and replace an existing one */
         put: operations["import-image"];
         post?: never;
         /** Remove an image; snapshots made of it stay */
         delete: operations["delete-image"];
         options?: never;
-        /** The digest of an image, to tell whether it must be uploaded */
+        /** The digest of an image, to decide whether to upload it */
         head: operations["head-image"];
         patch?: never;
         trace?: never;
@@ -151,7 +151,7 @@ export interface paths {
         };
         /**
          * List the keys, without their texts
-         * @description Keys that were revoked or have expired are listed for 90 days.
+         * @description Revoked and expired keys are listed for 90 days.
          */
         get: operations["list-keys"];
         put?: never;
@@ -243,9 +243,29 @@ export interface paths {
         put?: never;
         /**
          * Fork n sandboxes from a snapshot
-         * @description The answer has one entry per child asked for. A child that could not be made is an entry with status failed, error and code; only if none could be made is the answer an error.
+         * @description The response has one entry per requested child. A failed child is an entry with status failed, error and code. The response is an error only if all children failed.
          */
         post: operations["fork"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/keep": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Score sandboxes, keep the best and end the rest
+         * @description Runs args in each sandbox, or reads file, and ranks them by the number in the first line. None is ended before all are scored. A sandbox without a score is kept unless end_unscored is set; if none has a score, none is ended.
+         */
+        post: operations["keep-best"];
         delete?: never;
         options?: never;
         head?: never;
@@ -298,8 +318,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Make a snapshot of a running sandbox, which goes on; and fork children of it
-         * @description With wait false the answer comes as soon as the sandbox runs again, and the snapshot's status is writing. A child that could not be made is an entry of children with status failed, error and code; the branch is there all the same. 409: the tag exists, or max_pause_ms cannot be kept.
+         * Make a snapshot of a running sandbox, which keeps running, and fork children of it
+         * @description With wait false the response is sent as soon as the sandbox runs again, and the snapshot's status is writing. A failed child is an entry of children with status failed, error and code; the branch is kept. 409: the tag exists, or max_pause_ms cannot be met.
          */
         post: operations["branch"];
         delete?: never;
@@ -315,7 +335,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The last part of what the guest wrote to its serial console */
+        /** The end of the guest's serial console */
         get: operations["sandbox-console"];
         put?: never;
         post?: never;
@@ -334,7 +354,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Run code in the warmed interpreter, which keeps its state */
+        /** Run code in the warm interpreter, which keeps its state */
         post: operations["eval"];
         delete?: never;
         options?: never;
@@ -372,7 +392,7 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        /** Change for how long a sandbox may run */
+        /** Change a sandbox's lifetime */
         patch: operations["set-life"];
         trace?: never;
     };
@@ -383,10 +403,30 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a sandbox costs in host memory */
+        /** A sandbox's use of host memory */
         get: operations["sandbox-memory"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/merge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Merge the changed files of another sandbox or of a snapshot into a running sandbox
+         * @description Compares both with the snapshot that they come from, of which a helper is forked meanwhile. A conflict that is left is no error: applied is false then, and no file is changed. An error may come after a part of the changes; its text says so.
+         */
+        post: operations["merge"];
         delete?: never;
         options?: never;
         head?: never;
@@ -400,11 +440,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a sandbox may reach */
+        /** A sandbox's network policy */
         get: operations["get-network"];
         /**
-         * Change what a running sandbox may reach
-         * @description Connections that are no longer allowed have been reset when the answer comes.
+         * Change a running sandbox's network policy
+         * @description Connections that the new policy denies are reset before the response.
          */
         put: operations["set-network"];
         post?: never;
@@ -421,7 +461,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The connections that a sandbox has open */
+        /** A sandbox's open connections */
         get: operations["network-flows"];
         put?: never;
         post?: never;
@@ -438,7 +478,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The last connections of a sandbox that were refused */
+        /** A sandbox's last refused connections */
         get: operations["network-log"];
         put?: never;
         post?: never;
@@ -494,15 +534,35 @@ export interface paths {
         };
         /**
          * Connect to a TCP port in the guest
-         * @description With the headers Connection: Upgrade and Upgrade: forkd-tcp. After the answer the connection is that of the guest's server, bytes both ways, with half-close.
+         * @description With the headers Connection: Upgrade and Upgrade: forkd-tcp. After the answer the connection carries the bytes of the guest's server in both directions, with half-close.
          */
         get: operations["connect-port-get"];
         put?: never;
         /**
          * Connect to a TCP port in the guest
-         * @description With the headers Connection: Upgrade and Upgrade: forkd-tcp. After the answer the connection is that of the guest's server, bytes both ways, with half-close.
+         * @description With the headers Connection: Upgrade and Upgrade: forkd-tcp. After the answer the connection carries the bytes of the guest's server in both directions, with half-close.
          */
         post: operations["connect-port-post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/promote": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Put a sandbox in the place of one that it descends from
+         * @description The other sandbox keeps its id, addresses, identity and settings, and has this one's memory, processes and files; this one's id then names no sandbox. After an error both are as before. 409: it does not descend from that one, that one has ended or is paused, or another promotion of them runs.
+         */
+        post: operations["promote"];
         delete?: never;
         options?: never;
         head?: never;
@@ -517,7 +577,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How a sandbox came to be what it is: the receipt of its fork, or of its last rollback
+         * The receipt of a sandbox's fork, or of its last rollback
          * @description Receipts stay when the sandbox is gone.
          */
         get: operations["sandbox-receipt"];
@@ -540,7 +600,7 @@ export interface paths {
         put?: never;
         /**
          * Let a paused sandbox go on
-         * @description With its id, its processes and its identity; clock and randomness are new, connections are reset. One whose disk alone was kept boots, without its processes. One that runs is answered as it is. After an error it is paused as it was.
+         * @description It keeps its ID, processes and identity. Clock and randomness are new, connections are reset. After a pause without memory it boots, without its processes. A running sandbox is returned unchanged. After an error it stays paused.
          */
         post: operations["resume"];
         delete?: never;
@@ -560,7 +620,7 @@ export interface paths {
         put?: never;
         /**
          * Put a running sandbox back to a snapshot of its own ancestry
-         * @description The sandbox keeps its id, its addresses and its identity; what runs in it ends. After an error it runs on as it was. 409: the snapshot is not of its ancestry; details.tags names those that would do.
+         * @description The sandbox keeps its ID, addresses and identity. Its processes end. After an error it keeps running. 409: the snapshot is not in its ancestry; details.tags has the valid ones.
          */
         post: operations["rollback"];
         delete?: never;
@@ -579,7 +639,7 @@ export interface paths {
         /** List the snapshots */
         get: operations["list-snapshots"];
         put?: never;
-        /** Boot an image, warm it up, and keep it as a snapshot; or run a program in a child of one */
+        /** Make a snapshot: boot an image and warm it up, or run a program in a child of a snapshot */
         post: operations["create-snapshot"];
         delete?: never;
         options?: never;
@@ -613,7 +673,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Make a new snapshot of the same content that shares nothing with others */
+        /** Make a new snapshot with the same content and its own base layers */
         post: operations["compact-snapshot"];
         delete?: never;
         options?: never;
@@ -629,8 +689,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What differs in another snapshot: files, processes and their memory, packages
-         * @description A child of each is restored, tells what is in it, and is ended.
+         * Compare two snapshots: files, processes and their memory, packages
+         * @description The daemon restores a child of each, lists its content, and ends it.
          */
         get: operations["diff-snapshots"];
         put?: never;
@@ -700,7 +760,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How a snapshot came to be: the newest receipt of that tag
+         * The newest receipt of a snapshot's tag
          * @description Receipts stay when the snapshot is gone.
          */
         get: operations["snapshot-receipt"];
@@ -739,8 +799,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Remove the layers of memory and disks that nothing needs any more
-         * @description The daemon does so by itself, at its start and when a snapshot is deleted.
+         * Remove unused layers of memory and disks
+         * @description The daemon also does this at its start and after deletions.
          */
         post: operations["collect-layers"];
         delete?: never;
@@ -756,7 +816,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the operator has set for a tenant */
+        /** The operator's settings of a tenant */
         get: operations["tenant"];
         /** Set a tenant's share of CPU time */
         put: operations["set-tenant"];
@@ -812,7 +872,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a suspended workspace go on, or give a stale one another sandbox */
+        /** Resume a suspended workspace, or give a stale one a new sandbox */
         post: operations["resume-workspace"];
         delete?: never;
         options?: never;
@@ -865,7 +925,7 @@ export interface components {
             changes: boolean;
             /**
              * Format: int64
-             * @description Anonymous requests that lines count and that have no line of their own
+             * @description Anonymous requests counted by lines, without their own line
              */
             counted?: number;
             /**
@@ -882,17 +942,17 @@ export interface components {
             last: components["schemas"]["AuditHead"];
             /**
              * Format: int64
-             * @description Lines that are there
+             * @description Number of lines
              */
             lines: number;
             /**
              * Format: date-time
-             * @description Time of the first line that is there, if lines were dropped
+             * @description Time of the first remaining line, if lines were dropped
              */
             since?: string;
         };
         AuditHead: {
-            /** @description Chain that has the line; absent: the first one */
+            /** @description Chain of the line; absent: the first one */
             chain?: string;
             /** @description SHA-256 of it, without its newline, in hex */
             hash: string;
@@ -910,7 +970,7 @@ export interface components {
              * @description Line in it, from 1; absent: it is about the whole file
              */
             line?: number;
-            /** @description What is wrong */
+            /** @description Description of the problem */
             what: string;
         };
         AuditReport: {
@@ -923,7 +983,7 @@ export interface components {
             dropped: number;
             /**
              * Format: int64
-             * @description Files that were read
+             * @description Files read
              */
             files: number;
             /**
@@ -935,47 +995,47 @@ export interface components {
             last: components["schemas"]["AuditHead"];
             /**
              * Format: int64
-             * @description Lines that are there, of all chains
+             * @description Number of lines of all chains
              */
             lines: number;
             /**
              * Format: int64
-             * @description Actions that the disk did not take, as the lines tell
+             * @description Actions lost because the disk was full or failed, as recorded in later lines
              */
             lost: number;
-            /** @description Whether all lines that are there are as they were written */
+            /** @description Whether all remaining lines are unchanged */
             ok: boolean;
             /** @description The last line is being written, or was when its daemon ended */
             pending: boolean;
-            /** @description What is wrong */
+            /** @description Description of the problem */
             problems: components["schemas"]["AuditProblem"][] | null;
             /**
-             * @description whole; dropped: a full chain of changes removed its oldest lines; changed: not what was written
+             * @description whole; dropped: rotation removed the oldest lines of the changes; changed: lines differ from the written ones
              * @enum {string}
              */
             status: "whole" | "dropped" | "changed";
             /**
              * Format: int64
-             * @description Lines that were not written whole, and are told of
+             * @description Incomplete lines that a later line records
              */
             torn: number;
         };
         BranchRequest: {
             /** @description Older way to say mode diff; true not together with mode */
             diff?: boolean;
-            /** @description Also if its disk has lost writes, which is a conflict otherwise: the snapshot may lack what the sandbox wrote */
+            /** @description Branch even if the disk has lost writes; the snapshot may be incomplete. Otherwise that is a conflict */
             force?: boolean;
             /** @description Older way to say mode live; true not together with mode */
             live?: boolean;
             /**
              * Format: double
-             * @description Longest pause that the guest may see; 0: no limit. If it cannot be kept nothing is done
+             * @description Maximum pause of the guest; 0: no limit. If the limit cannot be met, the branch fails
              */
             max_pause_ms?: number;
-            /** @description Accepted: bytes_written is always told */
+            /** @description Ignored: bytes_written is always present */
             measure_diff?: boolean;
             /**
-             * @description live, if absent: copy while the guest runs, pause it for the rest; diff: pause it for all that differs from its snapshot; full: like live, and the new snapshot depends on no other
+             * @description live (default): copy while the guest runs, then pause it for the remaining pages; diff: pause it while all pages changed since its snapshot are copied; full: like live, but the new snapshot depends on no other
              * @enum {string|null}
              */
             mode?: "full" | "diff" | "live" | null;
@@ -989,12 +1049,12 @@ export interface components {
              * @enum {string}
              */
             net?: "none" | "public";
-            /** @description What the children may reach, and sandboxes that are forked from it later by default; absent: what the sandbox may */
+            /** @description Network policy of the children, and default of later forks of the snapshot; absent: the sandbox's policy */
             network?: components["schemas"]["NetworkPolicy"];
             /** @description Name of the new snapshot; absent: one is made */
             tag?: string | null;
             /**
-             * @description False: answer when the sandbox runs again; the snapshot is writing until it is ready; one that fails is listed as failed, with the reason in warning, until it is deleted
+             * @description False: answer when the sandbox runs again. The snapshot has status writing, then ready, or failed with the reason in warning
              * @default true
              */
             wait?: boolean;
@@ -1026,15 +1086,15 @@ export interface components {
              * @description When it was made, in seconds since 1970
              */
             created_at_unix: number;
-            /** @description Its layers that have changed since they were written, and where; it cannot be forked then */
+            /** @description Damaged layers and their positions; a damaged snapshot cannot be forked */
             damaged?: string[] | null;
-            /** @description Directory on the daemon's host that holds it; empty for tenants */
+            /** @description Directory of the snapshot on the daemon's host; empty for tenants */
             dir: string;
             /** @description Image it was made of */
             image?: string;
             /** @description Digest of that image */
             image_digest?: string;
-            /** @description Interpreters that are warm in it */
+            /** @description Warm interpreters */
             languages?: string[] | null;
             /** @description How writes during the capture were found: wp-async, or none where the guest stood still */
             mechanism: string;
@@ -1043,9 +1103,9 @@ export interface components {
              * @description Memory of its children
              */
             memory_mib?: number;
-            /** @description What sandboxes that are forked from it may reach by default; absent: nothing */
+            /** @description Default network policy of its sandboxes; absent: none */
             network?: components["schemas"]["NetworkPolicy"];
-            /** @description Tenant that it belongs to; absent: the operator */
+            /** @description Owning tenant; absent: the operator */
             owner?: string;
             /** @description Snapshot it is a diff of */
             parent_tag?: string;
@@ -1056,17 +1116,17 @@ export interface components {
             pause_ms?: number;
             /**
              * Format: int64
-             * @description Those of them that were copied during the pause
+             * @description Bytes of memory copied during the pause
              */
             paused_bytes: number;
             /**
              * Format: int64
-             * @description Shells that stood ready for the children
+             * @description Prepared VMs used from the pool
              */
             pool_ready?: number;
-            /** @description Sandboxes that are forked from it ask for a token at their ports by default, as the one does that it was branched from */
+            /** @description Its sandboxes require a token at their ports by default */
             private_ports?: boolean;
-            /** @description All tenants may fork from it */
+            /** @description All tenants can fork it */
             public?: boolean;
             /**
              * Format: double
@@ -1080,7 +1140,7 @@ export interface components {
             rounds: number;
             /**
              * Format: int64
-             * @description Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent
+             * @description Bytes on disk: its own layers and state, without those shared with its parent
              */
             size_bytes?: number;
             /**
@@ -1108,7 +1168,7 @@ export interface components {
             vcpus?: number;
             /**
              * Format: int64
-             * @description When its layers were last read whole and found as they were written, the one that was longest ago, in seconds since 1970; missing if one never was
+             * @description Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
              */
             verified_at_unix?: number;
             /** @description Something a person should know */
@@ -1117,10 +1177,10 @@ export interface components {
         CPU: {
             /**
              * Format: int64
-             * @description Its family, as /proc/cpuinfo has it
+             * @description CPU family, as in /proc/cpuinfo
              */
             family: number;
-            /** @description What the guest may rely on, by Linux's names, and by CPUID leaf, register and bit where there is none here */
+            /** @description CPU features of the guest, by Linux's names, or by CPUID leaf, register and bit */
             features: string[];
             /**
              * Format: int64
@@ -1137,13 +1197,13 @@ export interface components {
         };
         Capacity: {
             /**
-             * @description Whether VMs are made at this moment: all that there is room for, fewer at once for the host's pressure, or none for that or because a resource is used up
+             * @description Current admission of VMs: all, fewer at a time because of host pressure, or none because of pressure or an exhausted resource
              * @enum {string}
              */
             admits: "all" | "fewer" | "none";
             /**
              * Format: int64
-             * @description VMs that are being made
+             * @description VMs being started
              */
             coming: number;
             /** @description cpu, memory, io */
@@ -1152,12 +1212,12 @@ export interface components {
             resources: components["schemas"]["Resource"][];
             /**
              * Format: int64
-             * @description Sandboxes that run
+             * @description Running sandboxes
              */
             sandboxes: number;
         };
         CollectRequest: {
-            /** @description Remove nothing, only say what would be */
+            /** @description List unused files without removing them */
             dry_run?: boolean;
         };
         CollectResult: {
@@ -1166,13 +1226,13 @@ export interface components {
              * @description Bytes of the disk, all together
              */
             bytes: number;
-            /** @description Whether it is only what would be removed */
+            /** @description Whether the files were only listed */
             dry_run: boolean;
             /** @description IDs of the layers */
             layers: string[];
             /**
              * Format: int64
-             * @description Leftovers of writes that were interrupted
+             * @description Leftovers of interrupted writes
              */
             temporary: number;
         };
@@ -1186,48 +1246,48 @@ export interface components {
              * @description How long it is good; 0: until it is revoked
              */
             expires_secs?: number;
-            /** @description Ports of the host, PORT or FIRST-LAST, that policies asked for with it may name as host.forkd.internal; absent: none */
+            /** @description Host ports, PORT or FIRST-LAST, that policies of the key can name as host.forkd.internal; absent: none */
             host_ports?: string[];
             /** @description Name of the key, for people */
             name: string;
             /** @description How much of it */
             quotas?: components["schemas"]["KeyQuotas"];
-            /** @description What it may do: read, run, fork, admin */
+            /** @description Permissions: read, run, fork, admin */
             scopes: string[];
-            /** @description Whose key it is; empty: the operator's own, which sees everything; of a tenant's key the tenant's */
+            /** @description Tenant of the key; empty: the operator, who sees everything. If a tenant's key makes it, its tenant */
             tenant?: string;
         };
         CreateSandboxesRequest: {
             /**
-             * @description What becomes of it then; absent: kill
+             * @description Action at the end: kill (default) or pause
              * @enum {string}
              */
             at_end?: "kill" | "pause";
-            /** @description Let it go on when somebody wants something of its guest while it is paused */
+            /** @description Resume a paused sandbox on the next request to its guest */
             auto_resume?: boolean;
             /**
              * Format: int64
-             * @description Its share where CPUs are short, of a tenant's among those of the tenant; one that was given none has 100
+             * @description CPU share under contention, among the tenant's sandboxes; 0: 100
              */
             cpu_weight?: number;
             /**
              * Format: double
-             * @description CPUs that it may use, 0.5 for half of the time of one: beyond that it waits
+             * @description CPU limit, such as 0.5 for half a CPU; beyond it the sandbox is throttled
              */
             cpus?: number;
             /**
              * Format: int64
-             * @description Bound of what its disk's writes take of the daemon's disk; at it the sandbox stands still. At least 16
+             * @description Limit of its disk's writes on the daemon's disk; at the limit the sandbox stalls. At least 16
              */
             disk_limit_mib?: number;
             /**
              * Format: int64
-             * @description MiB a second that it may read from the disk of the daemon's data: beyond that it waits
+             * @description Limit of reads from the daemon's disk in MiB per second; beyond it reads wait
              */
             disk_read_limit_mib?: number;
             /**
              * Format: int64
-             * @description MiB a second that it may write there
+             * @description Limit of writes to the daemon's disk in MiB per second; beyond it writes wait
              */
             disk_write_limit_mib?: number;
             /** @description Added to the environment of every process started in the children */
@@ -1236,20 +1296,20 @@ export interface components {
             };
             /** @description Have the pause at its end keep its disk without its memory: its processes end, and it boots when it is resumed; needs at_end pause */
             filesystem_only?: boolean;
-            /** @description Let programs in the children fork them, within the daemon's limits */
+            /** @description Allow programs in the children to fork them, within the daemon's limits */
             guest_fork?: boolean;
             /** @description Accepted and not needed */
             hugepages?: boolean;
             /**
              * Format: double
-             * @description Seconds that it may run without being used: no call, no stream, no connection to a port; at least 1; absent or 0: for ever
+             * @description Idle limit in seconds, without a call, a stream or a connection to a port; at least 1; absent or 0: unlimited
              */
             idle_secs?: number;
             /** @description Accepted and not needed */
             live_fork?: boolean;
             /**
              * Format: int64
-             * @description Bound of the host memory of each child; one that needs more is ended. At least 32; absent or 0: none that is asked for
+             * @description Limit of each child's host memory; beyond it the child is ended. At least 32; absent or 0: no limit
              */
             memory_limit_mib?: number;
             /**
@@ -1259,66 +1319,66 @@ export interface components {
              */
             n?: number;
             /**
-             * @description What the children may reach, by name: none or public; instead of network
+             * @description Network policy of the children by name, none or public; replaces network
              * @enum {string}
              */
             net?: "none" | "public";
             /**
              * Format: int64
-             * @description MiB a second that it may have from its network, and as many to it: beyond that it waits, and datagrams are dropped
+             * @description Network limit in MiB per second in each direction; beyond it connections wait, and datagrams are dropped
              */
             net_rate_mib?: number;
-            /** @description What the children may reach; absent: what the snapshot says, or nothing. Never more than the operator's ceiling */
+            /** @description Network policy of the children; absent: the snapshot's, otherwise none. The operator's ceiling limits it */
             network?: components["schemas"]["NetworkPolicy"];
             /** @description Accepted and not needed: every sandbox is alone on its network */
             per_child_netns?: boolean;
             /** @description Accepted and not needed */
             prewarm?: boolean;
-            /** @description Requests from outside to the children's ports must show a token, of each child's own: traffic_token in the answer. Absent: true for tenants; for the operator what the snapshot says, or false */
+            /** @description Require a token on requests from outside to the children's ports: each child's traffic_token in the answer. Absent: true for tenants; for the operator the snapshot's setting, otherwise false */
             private_ports?: boolean;
-            /** @description Roll it back to the snapshot that it lies over when its guest's kernel hangs */
+            /** @description Roll it back to its snapshot when its guest's kernel hangs */
             restart_on_hang?: boolean;
             /** @description Snapshot to fork */
             snapshot_tag: string;
             /**
              * Format: double
-             * @description CPUs that those may use together
+             * @description CPU limit of the fork tree
              */
             tree_cpus?: number;
             /**
              * Format: int64
-             * @description Bound of what their disks' writes take of the daemon's disk together: a fork whose disk_limit_mib would not fit is refused. Needs disk_limit_mib
+             * @description Limit of the fork tree's disk writes on the daemon's disk: a fork is refused if its disk_limit_mib does not fit. Needs disk_limit_mib
              */
             tree_disk_limit_mib?: number;
             /**
              * Format: int64
-             * @description Bound of the host memory of a child and all that its guest forks together; the largest is ended. Needs guest_fork
+             * @description Limit of the fork tree's host memory; beyond it the largest sandbox is ended. Needs guest_fork
              */
             tree_memory_limit_mib?: number;
             /**
              * Format: int64
-             * @description MiB a second that they may have from their network together, and as many to it
+             * @description Network limit of the fork tree in MiB per second in each direction
              */
             tree_net_rate_mib?: number;
             /**
              * Format: int64
-             * @description Threads that their VMMs may have together, a vCPU and 12 counted for each: a fork beyond that is refused. At least 32
+             * @description Limit of the VMM threads of the fork tree, vCPUs and 12 for each VM; further forks are refused. At least 32
              */
             tree_pids?: number;
             /**
              * Format: double
-             * @description Seconds that it may run from now on; at least 1; absent or 0: for ever
+             * @description Lifetime from now in seconds, at least 1; absent or 0: unlimited
              */
             ttl_secs?: number;
         };
         CreateSnapshotRequest: {
             /**
              * Format: int64
-             * @description Limit for the guest to get ready; 0 means the daemon's default
+             * @description Limit for the guest to get ready; 0: the daemon's default
              */
             boot_wait_secs?: number;
             /**
-             * @description What may be reached while it is made, instead: none or public; it leaves no trace in the snapshot
+             * @description Network policy while it is made, none or public; not stored in the snapshot
              * @enum {string}
              */
             build_net?: "none" | "public";
@@ -1331,7 +1391,7 @@ export interface components {
             exec_timeout_secs?: number;
             /** @description User to run exec as; empty means the image's */
             exec_user?: string;
-            /** @description Snapshot to fork a child of, run exec and warm in it, and keep what became of it, on top of that snapshot; instead of image */
+            /** @description Parent snapshot: fork a child, run exec and warm in it, and save the result on top; replaces image */
             from?: string;
             /** @description Name of a built image */
             image?: string;
@@ -1339,7 +1399,7 @@ export interface components {
             kernel?: string;
             /**
              * Format: int64
-             * @description Memory of the guest; 0 means what the image's recipe says
+             * @description Memory of the guest; 0: the recipe's
              */
             memory_mib?: number;
             /**
@@ -1347,7 +1407,7 @@ export interface components {
              * @enum {string}
              */
             net?: "none" | "public";
-            /** @description What sandboxes that are forked from it may reach, unless their request says something else; and what may be reached while it is made. Absent: that of from, or nothing */
+            /** @description Default network policy of its sandboxes, and the policy while it is made. Absent: the policy of from, otherwise none */
             network?: components["schemas"]["NetworkPolicy"];
             /** @description Path of a root image on the daemon's host */
             rootfs?: string;
@@ -1355,11 +1415,11 @@ export interface components {
             rw?: boolean;
             /** @description Name of the snapshot */
             tag: string;
-            /** @description A tap device that it has while it is made, if the operator allows it; else ignored */
+            /** @description Tap device while it is made, if the operator allows it; otherwise ignored */
             tap?: string;
             /**
              * Format: int64
-             * @description Virtual CPUs; 0 means what the image's recipe says
+             * @description Virtual CPUs; 0: the recipe's
              */
             vcpus?: number;
             /** @description Python code to run in the warmed interpreter after the recipe's own warm-up, or after exec */
@@ -1373,7 +1433,7 @@ export interface components {
         CreateWorkspaceRequest: {
             /**
              * Format: int64
-             * @description Bound of the host memory of its sandbox; absent or 0: none that is asked for
+             * @description Limit of the sandbox's host memory; absent or 0: no limit
              */
             memory_limit_mib?: number;
             /** @description Name of the workspace */
@@ -1384,7 +1444,7 @@ export interface components {
             snapshot_tag: string;
         };
         Damage: {
-            /** @description What is wrong with it */
+            /** @description Description of the problem with it */
             detail: string;
             /** @description Name of the file in the snapshot's directory, or layers/ID of a layer in the store */
             file: string;
@@ -1402,13 +1462,13 @@ export interface components {
         Error: {
             /** @description Stable identifier of the kind of error, for programs */
             code: string;
-            /** @description Names that belong to the reason, such as that of a snapshot */
+            /** @description Names for the reason, such as a snapshot's tag */
             details?: {
                 [key: string]: string;
             };
-            /** @description What happened, to which object, for people */
+            /** @description Text for people: the failed action and its object */
             error: string;
-            /** @description Tells errors of one code apart where what to do about them differs; stable */
+            /** @description Refines the code if errors of one code need different advice; stable */
             reason?: string;
             /** @description ID of the request, as in the header Forkd-Request-Id, the daemon's log and the audit log */
             request_id?: string;
@@ -1422,14 +1482,14 @@ export interface components {
             measure?: boolean;
             /**
              * Format: double
-             * @description Limit; 0 means the daemon's default
+             * @description Limit; 0: the daemon's default
              */
             timeout_secs?: number;
         };
         EvalResponse: {
             /**
              * Format: int64
-             * @description Bytes at the end of these texts that were not kept: of each stream the first 4 MiB are
+             * @description Bytes dropped at the end of the texts: each stream keeps its first 4 MiB
              */
             dropped_bytes?: number;
             /** @description Traceback, null on success */
@@ -1441,16 +1501,16 @@ export interface components {
             exit_code: number;
             /**
              * Format: double
-             * @description Milliseconds of them that the agent counted in the guest; the rest is the daemon's, the VMM's and the way there and back
+             * @description Part measured by the agent in the guest, in milliseconds; the rest is daemon, VMM and transport
              */
             guest_ms?: number;
             /** @description repr of the last expression, null for none */
             result: string | null;
-            /** @description What the code printed to standard error; bytes that are no UTF-8 are replaced */
+            /** @description Standard error of the code; invalid UTF-8 is replaced */
             stderr?: string;
             /** @description Standard error, if it is not UTF-8 */
             stderr_base64?: string;
-            /** @description What the code printed; bytes that are no UTF-8 are replaced */
+            /** @description Standard output of the code; invalid UTF-8 is replaced */
             stdout?: string;
             /** @description Standard output, if it is not UTF-8 */
             stdout_base64?: string;
@@ -1459,11 +1519,11 @@ export interface components {
              * @description Milliseconds from the request's arrival to the guest's answer
              */
             took_ms?: number;
-            /** @description The end of what the code wrote is missing */
+            /** @description The end of the output is missing */
             truncated?: boolean;
         };
         Event: {
-            /** @description What else there is to say, by the kind */
+            /** @description Further values, depending on the kind */
             detail?: {
                 [key: string]: string;
             };
@@ -1472,15 +1532,15 @@ export interface components {
              * @description Grows from event to event, also from one daemon to the next; below 2^53
              */
             id: number;
-            /** @description Such as sandbox.ready, snapshot.created; gap: events that were asked for are not there any more */
+            /** @description Such as sandbox.ready, snapshot.created; gap: some requested events are gone */
             kind: string;
-            /** @description Tenant whose that is; absent: the operator's */
+            /** @description Owning tenant; absent: the operator */
             owner?: string;
-            /** @description Who asked for it, if that is known */
+            /** @description Caller of the action, if known */
             principal?: string;
-            /** @description ID of the sandbox that it is about */
+            /** @description Sandbox of the event */
             sandbox?: string;
-            /** @description Tag of the snapshot that it is about, or that the sandbox is of */
+            /** @description Tag of the event's snapshot, or of the sandbox's */
             snapshot?: string;
             /**
              * Format: date-time
@@ -1501,7 +1561,7 @@ export interface components {
             stdin?: string;
             /**
              * Format: double
-             * @description Limit, at which the whole process tree is killed; 0 means the daemon's default
+             * @description Limit, at which the whole process tree is killed; 0: the daemon's default
              */
             timeout_secs?: number;
             /** @description User to run as; empty means the image's */
@@ -1510,7 +1570,7 @@ export interface components {
         ExecResponse: {
             /**
              * Format: int64
-             * @description Output beyond what is kept
+             * @description Bytes of output beyond the limit, which were dropped
              */
             dropped_bytes?: number;
             /**
@@ -1518,13 +1578,13 @@ export interface components {
              * @description Its exit code, 128+n if signal n ended it, 124 if the limit did
              */
             exit_code: number;
-            /** @description What ended it, with the process and the time, if that was the guest's kernel for want of memory */
+            /** @description Process and time, if the guest's kernel killed it for lack of memory */
             killed_by?: string;
-            /** @description Its standard error; bytes that are no UTF-8 are replaced */
+            /** @description Standard error; invalid UTF-8 is replaced */
             stderr: string;
             /** @description Standard error, if it is not UTF-8 */
             stderr_base64?: string;
-            /** @description Its standard output; bytes that are no UTF-8 are replaced */
+            /** @description Standard output; invalid UTF-8 is replaced */
             stdout: string;
             /** @description Standard output, if it is not UTF-8 */
             stdout_base64?: string;
@@ -1534,9 +1594,9 @@ export interface components {
         FileChange: {
             /** @description Type and permissions, such as -rw-r--r-- */
             mode: string;
-            /** @description What it was */
+            /** @description Value in the first snapshot */
             mode_before: string;
-            /** @description Absolute path; bytes that are no UTF-8 are replaced */
+            /** @description Absolute path; invalid UTF-8 is replaced */
             path: string;
             /**
              * Format: int64
@@ -1545,7 +1605,7 @@ export interface components {
             size_bytes: number;
             /**
              * Format: int64
-             * @description What it was
+             * @description Value in the first snapshot
              */
             size_bytes_before: number;
             /** @description Of a symbolic link */
@@ -1560,7 +1620,7 @@ export interface components {
             changed: components["schemas"]["FileChange"][];
             /**
              * Format: int64
-             * @description Paths that were looked at
+             * @description Paths compared
              */
             compared: number;
             /** @description False if there were too many to look at, or some could not be read */
@@ -1571,7 +1631,7 @@ export interface components {
         FileEntry: {
             /** @description Type and permissions, such as -rw-r--r-- */
             mode: string;
-            /** @description Absolute path; bytes that are no UTF-8 are replaced */
+            /** @description Absolute path; invalid UTF-8 is replaced */
             path: string;
             /**
              * Format: int64
@@ -1582,11 +1642,11 @@ export interface components {
             target?: string;
         };
         ForkLine: {
-            /** @description A child that is ready, or has failed */
+            /** @description Ready or failed child */
             child?: components["schemas"]["SandboxInfo"];
             /** @description Why no child was made; only in the last line */
             error?: components["schemas"]["Error"];
-            /** @description What is told of the whole; only in the last line */
+            /** @description Totals of the fork; only in the last line */
             fork?: components["schemas"]["ForkTotals"];
         };
         ForkTotals: {
@@ -1597,7 +1657,7 @@ export interface components {
             armed_wall_ms: number;
             /**
              * Format: int64
-             * @description Shells that stood ready when the request arrived
+             * @description Prepared VMs in the pool when the request arrived
              */
             pool_ready: number;
             /**
@@ -1624,7 +1684,7 @@ export interface components {
              * @description When it was built, in seconds since 1970
              */
             created_at_unix: number;
-            /** @description What its recipe says it is */
+            /** @description Description in its recipe */
             description?: string;
             /** @description Digest of its contents, sha256:<hex> */
             digest: string;
@@ -1648,6 +1708,69 @@ export interface components {
              */
             vcpus?: number;
         };
+        KeepEntry: {
+            /** @description Name of the sandbox */
+            id: string;
+            /**
+             * @description kept; ended; or gone: another request ended it meanwhile. In a dry run what would happen
+             * @enum {string}
+             */
+            outcome: "kept" | "ended" | "gone";
+            /** @description Why it has no score, or could not be ended */
+            problem?: string;
+            /**
+             * Format: double
+             * @description Its score; null if it has none
+             */
+            score: number | null;
+        };
+        KeepRequest: {
+            /** @description Program that prints the score and its arguments, run in each; the first line of its output is the number */
+            args?: string[] | null;
+            /**
+             * Format: int64
+             * @description How many to keep of those that have a score
+             */
+            best: number;
+            /** @description Score them, and end none */
+            dry_run?: boolean;
+            /** @description End sandboxes without a score too, if any other has one */
+            end_unscored?: boolean;
+            /** @description File in the guest with the score in its first line; instead of args */
+            file?: string;
+            /** @description The sandboxes, at most 1000; instead of of */
+            ids?: string[] | null;
+            /** @description Keep the lowest scores, not the highest */
+            lowest?: boolean;
+            /** @description A snapshot, or a sandbox: its children are compared, also those of the sandbox's branches; instead of ids */
+            of?: string;
+            /**
+             * Format: double
+             * @description Limit for each score; 0 means 60
+             */
+            timeout_secs?: number;
+        };
+        KeepResult: {
+            /** @description None was ended */
+            dry_run?: boolean;
+            /**
+             * Format: int64
+             * @description How many were ended; in a dry run how many would be
+             */
+            ended: number;
+            /**
+             * Format: int64
+             * @description How many are kept, those without a score included
+             */
+            kept: number;
+            /** @description The best first; equal scores in the order of ids, or by age; those without a score last */
+            sandboxes: components["schemas"]["KeepEntry"][];
+            /**
+             * Format: int64
+             * @description How many have no score
+             */
+            unscored: number;
+        };
         Key: {
             /**
              * Format: int64
@@ -1659,7 +1782,7 @@ export interface components {
              * @description When it ends; absent: never
              */
             expires_at_unix?: number;
-            /** @description Ports of the host that policies asked for with it may name; absent: none */
+            /** @description Host ports that policies of the key can name; absent: none */
             host_ports?: string[];
             /** @description Name of the key in paths, k and 12 hex digits */
             id: string;
@@ -1677,25 +1800,25 @@ export interface components {
              * @description When it was revoked; absent: it was not
              */
             revoked_at_unix?: number;
-            /** @description What it may do */
+            /** @description Permissions of the key */
             scopes: string[];
             /**
              * @description active, expired or revoked
              * @enum {string}
              */
             status: "active" | "expired" | "revoked";
-            /** @description Whose it is; absent: the operator's own */
+            /** @description Tenant of the key; absent: the operator */
             tenant?: string;
         };
         KeyQuotas: {
             /**
              * Format: int64
-             * @description What the tenant's snapshots may take on the disk before no more are made
+             * @description Limit of the tenant's snapshots on disk; at the limit new ones are refused
              */
             disk_mib?: number;
             /**
              * Format: int64
-             * @description Children that may be asked for in a minute
+             * @description Limit of children per minute
              */
             forks_per_minute?: number;
             /**
@@ -1710,30 +1833,30 @@ export interface components {
             requests_per_second?: number;
             /**
              * Format: int64
-             * @description Sandboxes that the whole tenant may have at once
+             * @description Limit of the tenant's concurrent sandboxes
              */
             sandboxes?: number;
         };
         LifeRequest: {
             /**
-             * @description What becomes of it then
+             * @description Action at the end: kill or pause
              * @enum {string}
              */
             at_end?: "kill" | "pause";
-            /** @description Let it go on when somebody wants something of its guest while it is paused */
+            /** @description Resume a paused sandbox on the next request to its guest */
             auto_resume?: boolean;
             /** @description Have the pause at its end keep its disk without its memory; needs at_end pause, and ends with at_end kill */
             filesystem_only?: boolean;
             /**
              * Format: double
-             * @description Seconds that it may run without being used; 0: for ever
+             * @description Idle limit in seconds; 0: unlimited
              */
             idle_secs?: number;
-            /** @description Roll it back to the snapshot that it lies over when its guest's kernel hangs */
+            /** @description Roll it back to its snapshot when its guest's kernel hangs */
             restart_on_hang?: boolean;
             /**
              * Format: double
-             * @description Seconds that it may run from now on; 0: for ever
+             * @description Lifetime from now in seconds; 0: unlimited
              */
             ttl_secs?: number;
         };
@@ -1745,7 +1868,7 @@ export interface components {
             guest_dirty_kib: number;
             /**
              * Format: int64
-             * @description Guest memory that it has mapped and other processes, such as its siblings, have too: the same pages of the host
+             * @description Guest memory on host pages shared with other processes, such as siblings
              */
             guest_shared_kib: number;
             /**
@@ -1759,17 +1882,81 @@ export interface components {
              */
             vmm_anon_kib: number;
         };
+        MergeChange: {
+            /**
+             * @description added, modified, deleted, or merged: line by line
+             * @enum {string}
+             */
+            action: "added" | "modified" | "deleted" | "merged";
+            /** @description Absolute path in the guest */
+            path: string;
+        };
+        MergeConflict: {
+            /** @description content, add/add, modify/delete, type, mode, owner or file/directory */
+            kind: string;
+            /** @description Absolute path in the guest */
+            path: string;
+            /**
+             * @description Version that is taken; absent: it is left
+             * @enum {string}
+             */
+            resolved?: "ours" | "theirs";
+            /** @description The conflict as git words it: CONFLICT (kind): path: what is different */
+            text: string;
+        };
+        MergeRequest: {
+            /** @description Snapshot that both come from; absent: the nearest */
+            base?: string;
+            /** @description Change no file */
+            dry_run?: boolean;
+            /** @description The same for single paths */
+            paths?: {
+                [key: string]: string;
+            };
+            /**
+             * @description Version to take where both have changed a path in different ways; absent: such a path is a conflict, and no file is changed
+             * @enum {string}
+             */
+            resolve?: "ours" | "theirs";
+            /** @description Sandbox or snapshot with the changes to take over */
+            theirs: string;
+        };
+        MergeResult: {
+            /** @description The files were changed; false for a dry run, or if a conflict is left */
+            applied: boolean;
+            /** @description Snapshot that both come from */
+            base: string;
+            /** @description What changes in ours, by path */
+            changes: components["schemas"]["MergeChange"][];
+            /** @description False if a guest has files that could not be looked at */
+            complete: boolean;
+            /** @description Paths that both have changed in different ways, resolved ones included */
+            conflicts: components["schemas"]["MergeConflict"][];
+            /** @description Changes in theirs that cannot be merged */
+            skipped: components["schemas"]["MergeSkipped"][];
+            /**
+             * Format: int64
+             * @description How many conflicts are left
+             */
+            unresolved: number;
+        };
+        MergeSkipped: {
+            /** @description Absolute path in the guest; absent if it is about several */
+            path?: string;
+            /** @description The reason */
+            why: string;
+        };
         NetworkFlow: {
             /**
              * Format: date-time
              * @description When it was opened
              */
             began: string;
-            /** @description Address and port of the other end */
+            /** @description Remote address and port */
             far: string;
             /** @description Address and port in the guest */
             guest: string;
-            /** @description Name that the guest resolved, or named, if one is known */
+            /** @description Host name resolved or used by the guest, if known */
             name?: string;
             /** @description tcp, udp, or echo: a row of pings */
             protocol: string;
@@ -1812,19 +1999,19 @@ export interface components {
             /** @description Rules: host[:port[-port]][/tcp|udp], where host is a name, *.domain, an address or a CIDR. Allow beats deny */
             allow?: string[] | null;
             /**
-             * @description What becomes of connections that no rule names: deny, if absent, or public
+             * @description Decision without a matching rule: deny (default) or public
              * @enum {string}
              */
             default?: "deny" | "public";
             /** @description Rules of the same form */
             deny?: string[] | null;
-            /** @description Set by the host on requests to named hosts, over TLS it has verified. Values are never given out: they read ***, and who sends that back keeps the value there is */
+            /** @description Set by the host on requests to named hosts, over TLS it has verified. Values are never returned: they read ***, and sending *** keeps the current value */
             headers?: components["schemas"]["HeaderRule"][] | null;
-            /** @description Ports, beside 80 and 443, whose first bytes may tell the name where no DNS answer did */
+            /** @description Ports, in addition to 80 and 443, for which the TLS server name or HTTP host decides if no DNS answer did */
             https_ports?: number[] | null;
-            /** @description Bounds of what the sandbox may use */
+            /** @description Limits of the sandbox's network use */
             limits?: components["schemas"]["NetworkLimits"];
-            /** @description Instead of all that, a tap device on the daemon's host that its operator allows: for one sandbox that is forked, or while a snapshot is made */
+            /** @description Tap device on the daemon's host, allowed by its operator, in place of all rules: for one forked sandbox, or while a snapshot is made */
             tap?: string;
         };
         NetworkSummary: {
@@ -1833,7 +2020,7 @@ export interface components {
              * @description Number of allow rules
              */
             allow: number;
-            /** @description What was asked for and the operator's ceiling took, each with the reason */
+            /** @description Requested rules removed by the operator's ceiling, each with the reason */
             cut?: string[] | null;
             /**
              * Format: int64
@@ -1841,11 +2028,11 @@ export interface components {
              */
             deny: number;
             /**
-             * @description none, public, custom: what rules say; or tap: a network of the operator's
+             * @description none, public, custom (rules), or tap (a network of the operator)
              * @enum {string}
              */
             policy: "none" | "public" | "custom" | "tap";
-            /** @description The operator's tap that it has */
+            /** @description Tap device of the operator */
             tap?: string;
         };
         NewKey: {
@@ -1859,11 +2046,11 @@ export interface components {
              * @description When it ends; absent: never
              */
             expires_at_unix?: number;
-            /** @description Ports of the host that policies asked for with it may name; absent: none */
+            /** @description Host ports that policies of the key can name; absent: none */
             host_ports?: string[];
             /** @description Name of the key in paths, k and 12 hex digits */
             id: string;
-            /** @description What to show to the daemon: e2b_ and 40 hex digits. It is told this once */
+            /** @description Text for authentication: e2b_ and 40 hex digits. It is returned only once */
             key: string;
             /**
              * Format: int64
@@ -1879,30 +2066,30 @@ export interface components {
              * @description When it was revoked; absent: it was not
              */
             revoked_at_unix?: number;
-            /** @description What it may do */
+            /** @description Permissions of the key */
             scopes: string[];
             /**
              * @description active, expired or revoked
              * @enum {string}
              */
             status: "active" | "expired" | "revoked";
-            /** @description Whose it is; absent: the operator's own */
+            /** @description Tenant of the key; absent: the operator */
             tenant?: string;
         };
         PackageChange: {
-            /** @description What it is built for */
+            /** @description Target architecture */
             architecture: string;
             /** @description Its name */
             name: string;
             /** @description Its version */
             version: string;
-            /** @description What it was */
+            /** @description Value in the first snapshot */
             version_before: string;
         };
         PackageDiff: {
             /** @description As dpkg lists them */
             added: components["schemas"]["PackageEntry"][];
-            /** @description Those of another version */
+            /** @description Packages with different versions */
             changed: components["schemas"]["PackageChange"][];
             /** @description False if there were too many to look at, or some could not be read */
             complete: boolean;
@@ -1910,7 +2097,7 @@ export interface components {
             removed: components["schemas"]["PackageEntry"][];
         };
         PackageEntry: {
-            /** @description What it is built for */
+            /** @description Target architecture */
             architecture: string;
             /** @description Its name */
             name: string;
@@ -1918,7 +2105,7 @@ export interface components {
             version: string;
         };
         PauseRequest: {
-            /** @description Keep the disk without the memory: its processes end, and it boots when it is resumed. 501: it has no disk of its own, or nothing to boot */
+            /** @description Keep the disk without memory: its processes end, and it boots when resumed. 501: it has no disk or no kernel to boot */
             filesystem_only?: boolean;
         };
         PingResponse: {
@@ -1950,7 +2137,7 @@ export interface components {
             memory_mib: number;
             /**
              * Format: int64
-             * @description Number ready now that a fork from the snapshot can use
+             * @description Number of ready VMs for a fork of the snapshot
              */
             ready: number;
             /**
@@ -1958,7 +2145,7 @@ export interface components {
              * @description Number of shells to keep ready
              */
             size: number;
-            /** @description Snapshot that forks into them */
+            /** @description Snapshot of the pool */
             tag: string;
             /**
              * Format: int64
@@ -1991,12 +2178,12 @@ export interface components {
         ProcessChange: {
             /**
              * Format: int64
-             * @description Memory of its own that is in no file
+             * @description Anonymous memory
              */
             anon_kib: number;
             /**
              * Format: int64
-             * @description What it was
+             * @description Value in the first snapshot
              */
             anon_kib_before: number;
             /** @description Its command line, cut at 512 bytes */
@@ -2010,59 +2197,59 @@ export interface components {
             pid: number;
             /**
              * Format: int64
-             * @description That of the process that started it
+             * @description Process ID of its parent
              */
             ppid: number;
             /**
              * Format: int64
-             * @description The same, with its share only of what others map too
+             * @description Proportional set size: shared pages count by their share
              */
             pss_kib: number;
             /**
              * Format: int64
-             * @description What it was
+             * @description Value in the first snapshot
              */
             pss_kib_before: number;
             /**
              * Format: int64
-             * @description Memory that is mapped and present
+             * @description Resident set size
              */
             rss_kib: number;
             /**
              * Format: int64
-             * @description What it was
+             * @description Value in the first snapshot
              */
             rss_kib_before: number;
             /**
              * Format: int32
-             * @description User that it runs as
+             * @description User ID
              */
             uid: number;
         };
         ProcessDiff: {
             /**
              * Format: int64
-             * @description Those that are in the other one only
+             * @description Number of entries in the second snapshot only
              */
             added_count: number;
-            /** @description Those whose memory differs, the largest difference first */
+            /** @description Processes with different memory use, largest difference first */
             changed: components["schemas"]["ProcessChange"][];
             /** @description False if there were too many to look at, or some could not be read */
             complete: boolean;
-            /** @description Those that do not run in the other one */
+            /** @description Processes of the first snapshot only */
             ended: components["schemas"]["ProcessEntry"][];
             /**
              * Format: int64
-             * @description Those that are not in the other one
+             * @description Number of entries in the first snapshot only
              */
             removed_count: number;
-            /** @description Those that run in the other one only */
+            /** @description Processes of the second snapshot only */
             started: components["schemas"]["ProcessEntry"][];
         };
         ProcessEntry: {
             /**
              * Format: int64
-             * @description Memory of its own that is in no file
+             * @description Anonymous memory
              */
             anon_kib: number;
             /** @description Its command line, cut at 512 bytes */
@@ -2076,27 +2263,47 @@ export interface components {
             pid: number;
             /**
              * Format: int64
-             * @description That of the process that started it
+             * @description Process ID of its parent
              */
             ppid: number;
             /**
              * Format: int64
-             * @description The same, with its share only of what others map too
+             * @description Proportional set size: shared pages count by their share
              */
             pss_kib: number;
             /**
              * Format: int64
-             * @description Memory that is mapped and present
+             * @description Resident set size
              */
             rss_kib: number;
             /**
              * Format: int32
-             * @description User that it runs as
+             * @description User ID
              */
             uid: number;
         };
+        PromoteRequest: {
+            /**
+             * @description What becomes of the other sandbox's old state: pause keeps it in a snapshot, kill discards it
+             * @default pause
+             * @enum {string}
+             */
+            parent?: "pause" | "kill";
+            /** @description Sandbox that loses its place; absent: the nearest that this one was forked from */
+            place?: string;
+            /** @description Name of the snapshot that keeps the old state; absent: one is made up */
+            tag?: string;
+        };
+        PromoteResult: {
+            /** @description Snapshot with the old state, to fork or to roll back to; absent if it was discarded */
+            kept_in?: string;
+            /** @description Its id until then, which names no sandbox now */
+            promoted_from: string;
+            /** @description The sandbox in its new place: with that one's id, addresses and settings */
+            sandbox: components["schemas"]["SandboxInfo"];
+        };
         PublishRequest: {
-            /** @description Whether all tenants may fork from it */
+            /** @description Whether all tenants can fork it */
             public: boolean;
         };
         Receipt: {
@@ -2105,7 +2312,7 @@ export interface components {
              * @description When it ended, in milliseconds since 1970
              */
             at_unix_ms: number;
-            /** @description Tag that a sandbox lay over before it was rolled back */
+            /** @description Tag of the sandbox's snapshot before the rollback */
             before?: string;
             /** @description How a running guest became a snapshot */
             capture?: components["schemas"]["ReceiptCapture"];
@@ -2113,28 +2320,28 @@ export interface components {
             cold?: boolean;
             /** @description Why it failed; absent: it did not */
             error?: string;
-            /** @description The guest's answer, which is the proof; absent: it gave none */
+            /** @description Proof: the guest's answer; absent: no answer */
             guest?: components["schemas"]["ReceiptGuest"];
             /** @description Name of the receipt; rises with time */
             id: string;
-            /** @description Who the guest was told to be */
+            /** @description Identity given to the guest */
             identity?: components["schemas"]["ReceiptIdentity"];
-            /** @description Image that was booted */
+            /** @description Booted image */
             image?: components["schemas"]["ReceiptImage"];
-            /** @description Snapshot that was made */
+            /** @description New snapshot */
             made?: components["schemas"]["ReceiptSource"];
             /**
-             * @description What left it; fork, rollback, pause and resume are of a sandbox, branch and snapshot of a snapshot
+             * @description Recorded operation; fork, rollback, pause and resume concern a sandbox, branch and snapshot a snapshot
              * @enum {string}
              */
             op: "fork" | "rollback" | "pause" | "resume" | "branch" | "snapshot";
             /** @description Snapshot it was made from */
             parent?: components["schemas"]["ReceiptSource"];
-            /** @description The daemon ended before it wrote the receipt; the next one made it from its journal, which has no answer of the guest */
+            /** @description The daemon ended before it wrote the receipt. The next daemon made it from the journal, without the guest's answer */
             recovered?: boolean;
-            /** @description Sandbox that was forked or rolled back, or the source of a branch */
+            /** @description Forked or rolled back sandbox, or source of the branch */
             sandbox?: string;
-            /** @description Tag of the snapshot that was made */
+            /** @description Tag of the new snapshot */
             snapshot?: string;
             /** @description The daemon's steps, in order; each begins when the one before it ended */
             steps: components["schemas"]["ReceiptStep"][];
@@ -2149,7 +2356,7 @@ export interface components {
         ReceiptCapture: {
             /**
              * Format: int64
-             * @description Bytes of memory that were written
+             * @description Bytes of memory written
              */
             bytes: number;
             /** @description How writes during the capture were found */
@@ -2161,11 +2368,11 @@ export interface components {
              * @description How long the guest stood still, by the VMM's clock
              */
             pause_ms: number;
-            /** @description What the pause was spent on, in order */
+            /** @description Steps of the pause, in order */
             pause_steps?: components["schemas"]["ReceiptStep"][] | null;
             /**
              * Format: int64
-             * @description Those of them that were copied during the pause
+             * @description Bytes of memory copied during the pause
              */
             paused_bytes: number;
             /**
@@ -2182,13 +2389,13 @@ export interface components {
              * @description How far its wall clock was moved
              */
             clock_step_ms: number;
-            /** @description Executables of /etc/forkd/fork.d that ran */
+            /** @description Executables run from /etc/forkd/fork.d */
             hooks: components["schemas"]["ReceiptHook"][];
-            /** @description Warm interpreters that were reseeded */
+            /** @description Reseeded warm interpreters */
             interpreters: components["schemas"]["ReceiptInterpreter"][];
             /** @description RNDADDENTROPY and RNDRESEEDCRNG succeeded */
             kernel_reseeded: boolean;
-            /** @description SHA-256 over a prefix and 32 bytes that the kernel drew after all steps, in hex */
+            /** @description SHA-256 of a prefix and 32 random bytes of the kernel, drawn after all steps, in hex */
             random_digest: string;
             /** @description The agent's steps, in order */
             steps: components["schemas"]["ReceiptGuestStep"][];
@@ -2199,7 +2406,7 @@ export interface components {
             took_ms: number;
         };
         ReceiptGuestStep: {
-            /** @description False: there was nothing to do, or it failed */
+            /** @description False: not necessary, or failed */
             done: boolean;
             /** @description Why it failed */
             error?: string;
@@ -2244,10 +2451,10 @@ export interface components {
             machine_id: string;
             /** @description Snapshot it was forked from */
             parent: string;
-            /** @description VM generation id that the VMM gave it, in hex */
+            /** @description VM generation ID, in hex */
             vm_generation_id?: string;
             /**
-             * @description How it was told: on the identity's own port, or over HTTP because the snapshot's agent has no such port; absent: not known
+             * @description Transport of the identity: its own port, or HTTP if the snapshot's agent has no such port; absent: unknown
              * @enum {string}
              */
             way?: "port" | "http";
@@ -2265,7 +2472,7 @@ export interface components {
             language: string;
             /** @description They are reseeded before anything else runs in it: it evaluated, or waited for a request */
             later?: boolean;
-            /** @description Generators that were reseeded */
+            /** @description Reseeded random generators */
             reseeded: string[];
             /**
              * Format: double
@@ -2289,7 +2496,7 @@ export interface components {
         ReceiptSource: {
             /** @description Digest of its manifest */
             content_hash?: string;
-            /** @description What its content lies in */
+            /** @description Layers that store its content */
             layers: components["schemas"]["ReceiptLayer"][];
             /** @description Name of the snapshot */
             tag: string;
@@ -2318,7 +2525,7 @@ export interface components {
             pooled: boolean;
             /**
              * Format: int64
-             * @description Pages of its memory that were mapped before it began; absent: none, or not known
+             * @description Memory pages mapped before its start; absent: none or unknown
              */
             populated_pages?: number;
             /** @description Whether the shell was restored before the fork was asked for; the times are of then */
@@ -2332,22 +2539,22 @@ export interface components {
         Resource: {
             /**
              * Format: int64
-             * @description What there is for new VMs, without the reserve and what those that are coming take at once
+             * @description Available to new VMs, without the reserve and the share of VMs being started
              */
             free: number;
             /**
              * Format: int64
-             * @description The most that may be promised; absent: any amount
+             * @description Limit of promised; absent: unlimited
              */
             may_promise?: number;
             /**
              * Format: int64
-             * @description What sandboxes could come to take; of memory and disk
+             * @description Maximum future use by sandboxes; memory and disk only
              */
             promised?: number;
             /**
              * Format: int64
-             * @description What stays free
+             * @description Amount kept free
              */
             reserve: number;
             /**
@@ -2357,12 +2564,12 @@ export interface components {
             resource: "memory" | "disk" | "descriptors" | "threads";
             /**
              * Format: int64
-             * @description What the host has; of disk the file system of the store; 0: not known
+             * @description Total of the host, or of the store's file system; 0: unknown
              */
             total: number;
         };
         RollbackRequest: {
-            /** @description Snapshot to go back to: one that the sandbox came from, or that was branched from it */
+            /** @description Target snapshot, from the sandbox's ancestry or branched from the sandbox */
             snapshot_tag: string;
         };
         RotateKeyRequest: {
@@ -2373,18 +2580,18 @@ export interface components {
             grace_secs?: number;
         };
         SandboxInfo: {
-            /** @description Kind of that error */
+            /** @description Code of the error */
             code?: string;
             /** @description Paused: its disk is kept without its memory, and it boots when it is resumed; running: it booted when it was last resumed */
             cold?: boolean;
             /**
              * Format: int64
-             * @description Its share where CPUs are short, of a tenant's among those of the tenant; one that was given none has 100
+             * @description CPU share under contention, among the tenant's sandboxes; 0: 100
              */
             cpu_weight?: number;
             /**
              * Format: double
-             * @description CPUs that it may use, 0.5 for half of the time of one: beyond that it waits
+             * @description CPU limit, such as 0.5 for half a CPU; beyond it the sandbox is throttled
              */
             cpus?: number;
             /**
@@ -2394,17 +2601,17 @@ export interface components {
             created_at_unix: number;
             /**
              * Format: int64
-             * @description Bound of what its disk's writes take of the daemon's disk; at it the sandbox stands still. At least 16
+             * @description Limit of its disk's writes on the daemon's disk; at the limit the sandbox stalls. At least 16
              */
             disk_limit_mib?: number;
             /**
              * Format: int64
-             * @description MiB a second that it may read from the disk of the daemon's data: beyond that it waits
+             * @description Limit of reads from the daemon's disk in MiB per second; beyond it reads wait
              */
             disk_read_limit_mib?: number;
             /**
              * Format: int64
-             * @description MiB a second that it may write there
+             * @description Limit of writes to the daemon's disk in MiB per second; beyond it writes wait
              */
             disk_write_limit_mib?: number;
             /** @description Its id without dashes, as host names have it: {port}-{dns_id}.DOMAIN. Good wherever an id is */
@@ -2416,11 +2623,11 @@ export interface components {
              * @description Forks by guests from the first of its tree to it
              */
             fork_depth?: number;
-            /** @description Sandbox whose guest forked it; absent if it was forked through the API */
+            /** @description Parent sandbox, if its guest made the fork; absent if forked through the API */
             forked_by?: string;
             /** @description Address of the guest, the same for all: each is alone on its network */
             guest_addr: string;
-            /** @description Its guest may fork it */
+            /** @description Its guest can fork it */
             guest_fork?: boolean;
             /** @description Name the guest knows itself by */
             hostname?: string;
@@ -2428,14 +2635,16 @@ export interface components {
             id: string;
             /**
              * Format: int64
-             * @description 1 to n within its fork, as fork() tells children apart
+             * @description Index within its fork, 1 to n
              */
             index: number;
-            /** @description For how long it may run; absent: for ever */
+            /** @description The last process that the guest's kernel killed for lack of memory; absent: none was seen */
+            last_oom?: components["schemas"]["SandboxOOM"];
+            /** @description Lifetime; absent: unlimited */
             life?: components["schemas"]["SandboxLifeInfo"];
             /**
              * Format: int64
-             * @description Bound of its host memory that was asked for, null for none
+             * @description Requested limit of its host memory; null: no limit
              */
             memory_limit_mib: number | null;
             /**
@@ -2445,21 +2654,21 @@ export interface components {
             memory_mib?: number;
             /**
              * Format: int64
-             * @description MiB a second that it may have from its network, and as many to it: beyond that it waits, and datagrams are dropped
+             * @description Network limit in MiB per second in each direction; beyond it connections wait, and datagrams are dropped
              */
             net_rate_mib?: number;
             /** @description Network namespace: always null, a sandbox needs none */
             netns: string | null;
-            /** @description What it may reach */
+            /** @description Network policy */
             network?: components["schemas"]["NetworkSummary"];
             /**
              * Format: int64
-             * @description Host memory that it shares with nobody: pages it has written, its VMM's heap, page tables; in a list of sandboxes only
+             * @description Private host memory: dirty pages, the VMM's heap, page tables; only in lists of sandboxes
              */
             own_memory_kib?: number;
-            /** @description Tenant that it belongs to; absent: the operator */
+            /** @description Owning tenant; absent: the operator */
             owner?: string;
-            /** @description Snapshot that it is paused in, or was last */
+            /** @description Snapshot of its current or last pause */
             paused_in?: string;
             /**
              * Format: int64
@@ -2468,81 +2677,83 @@ export interface components {
             pid: number | null;
             /** @description Requests from outside to its ports must show its traffic_token */
             private_ports?: boolean;
-            /** @description How its VM ended, if failed; for what there is no room, if stalled */
+            /** @description Sandbox that had its state until a promotion put that in its place; absent after another rollback */
+            promoted_from?: string;
+            /** @description Cause: the end of its VM if failed, the lack of space if stalled */
             reason?: string;
             /** @description Snapshot it was last rolled back to */
             rolled_back_to?: string;
             /** @description Snapshot it was forked from */
             snapshot_tag: string;
             /**
-             * @description running; failed; paused: it is a snapshot until it is resumed; pausing and resuming on the way; or stalled: it stands still until there is room on the host for its disk, and then goes on by itself
+             * @description running; failed; paused: a snapshot until resumed; pausing; resuming; or stalled: it waits for space on the host for its disk, and then continues automatically
              * @enum {string}
              */
             status: "running" | "failed" | "paused" | "pausing" | "resuming" | "stalled";
             /** @description How long its fork took */
             timings?: components["schemas"]["SandboxTimings"];
-            /** @description That token, to show in the header Forkd-Access-Token or as Authorization: Bearer; in the answer to a fork or a branch, and in that of one sandbox */
+            /** @description Token of private ports, for the header Forkd-Access-Token or Authorization: Bearer; in answers to a fork, a branch and about one sandbox */
             traffic_token?: string;
             /**
              * Format: double
-             * @description CPUs that those may use together
+             * @description CPU limit of the fork tree
              */
             tree_cpus?: number;
             /**
              * Format: int64
-             * @description Bound of what their disks' writes take of the daemon's disk together: a fork whose disk_limit_mib would not fit is refused. Needs disk_limit_mib
+             * @description Limit of the fork tree's disk writes on the daemon's disk: a fork is refused if its disk_limit_mib does not fit. Needs disk_limit_mib
              */
             tree_disk_limit_mib?: number;
             /**
              * Format: int64
-             * @description Bound of the host memory of a child and all that its guest forks together; the largest is ended. Needs guest_fork
+             * @description Limit of the fork tree's host memory; beyond it the largest sandbox is ended. Needs guest_fork
              */
             tree_memory_limit_mib?: number;
             /**
              * Format: int64
-             * @description MiB a second that they may have from their network together, and as many to it
+             * @description Network limit of the fork tree in MiB per second in each direction
              */
             tree_net_rate_mib?: number;
             /**
              * Format: int64
-             * @description Threads that their VMMs may have together, a vCPU and 12 counted for each: a fork beyond that is refused. At least 32
+             * @description Limit of the VMM threads of the fork tree, vCPUs and 12 for each VM; further forks are refused. At least 32
              */
             tree_pids?: number;
-            /** @description What it uses of its host; in a list of sandboxes only, and absent if the host does not account for it */
+            /** @description Use of the host's resources; only in lists of sandboxes, and absent if the host does not account for it */
             use?: components["schemas"]["SandboxUse"];
             /**
              * Format: int64
              * @description Virtual CPUs of the guest
              */
             vcpus?: number;
-            /** @description What is wrong with a sandbox that runs: its disk has lost writes; in the answer to a fork also what was asked for and is not there */
+            /** @description Problem of a running sandbox, such as lost disk writes; in the answer to a fork also unavailable parts of the request */
             warning?: string;
         };
         SandboxLifeInfo: {
             /**
-             * @description What becomes of it then
+             * @description Action at the end: kill or pause
              * @enum {string}
              */
             at_end: "kill" | "pause";
-            /** @description It goes on when somebody wants something of its guest while it is paused */
+            /** @description A request to its guest resumes it when paused */
             auto_resume?: boolean;
             /**
              * Format: int64
              * @description When its end comes, in seconds since 1970 by the host's clock; absent: never
              */
             deadline_unix?: number;
-            /** @description That pause keeps its disk without its memory */
+            /** @description The pause keeps its disk without memory */
             filesystem_only?: boolean;
             /**
              * Format: double
-             * @description For how long it may run without being used; absent: for ever
+             * @description Idle limit; absent: unlimited
              */
             idle_secs?: number;
             /** @description It is rolled back when its guest's kernel hangs */
             restart_on_hang?: boolean;
             /**
              * Format: double
-             * @description For how long nobody has used it, if it has an idle_secs
+             * @description Time since its last use, if it has an idle_secs
              */
             unused_secs?: number;
         };
@@ -2552,26 +2763,40 @@ export interface components {
              * @description Number of allow rules
              */
             allow: number;
-            /** @description What was asked for and the operator's ceiling took, each with the reason */
+            /** @description Requested rules removed by the operator's ceiling, each with the reason */
             cut?: string[] | null;
             /**
              * Format: int64
              * @description Number of deny rules
              */
             deny: number;
-            /** @description What of it the operator's ceiling leaves: this is enforced */
+            /** @description Enforced policy: the requested one limited by the operator's ceiling */
             effective: components["schemas"]["NetworkPolicy"];
-            /** @description The policy that was asked for */
+            /** @description Requested policy */
             network: components["schemas"]["NetworkPolicy"];
             /**
-             * @description none, public, custom: what rules say; or tap: a network of the operator's
+             * @description none, public, custom (rules), or tap (a network of the operator)
              * @enum {string}
              */
             policy: "none" | "public" | "custom" | "tap";
-            /** @description The operator's tap that it has */
+            /** @description Tap device of the operator */
             tap?: string;
-            /** @description Why the sandbox has less than that */
+            /** @description Why the enforced policy is stricter */
             warning?: string;
+        };
+        SandboxOOM: {
+            /**
+             * Format: date-time
+             * @description When the console reported it, UTC
+             */
+            at: string;
+            /**
+             * Format: int64
+             * @description Process ID in the guest
+             */
+            pid: number;
+            /** @description Name of its program */
+            process: string;
         };
         SandboxTimings: {
             /**
@@ -2608,22 +2833,22 @@ export interface components {
             disk_written_bytes: number;
             /**
              * Format: int64
-             * @description Host memory that its limit is about: pages of its own, its VMM's, page cache that it brought in
+             * @description Host memory counted against its limit: private pages, the VMM's memory, page cache
              */
             memory_bytes: number;
             /**
              * Format: int64
-             * @description The most that this was
+             * @description Peak of memory use
              */
             memory_peak_bytes: number;
             /**
              * Format: int64
-             * @description From its network, of connections that forkd-net knows, since its VM was made
+             * @description Bytes received over forkd-net since its VM was started
              */
             net_in_bytes?: number;
             /**
              * Format: int64
-             * @description Bytes a second that it may have each way: the least of net_rate_mib, tree_net_rate_mib, its policy's and the ceiling's; absent: no limit
+             * @description Limit in bytes per second in each direction: the lowest of net_rate_mib, tree_net_rate_mib, policy and ceiling; absent: no limit
              */
             net_limit_bytes_per_sec?: number;
             /**
@@ -2638,7 +2863,7 @@ export interface components {
             threads: number;
             /**
              * Format: double
-             * @description Time for which its CPU limit held it up
+             * @description Time throttled by its CPU limit
              */
             throttled_ms: number;
         };
@@ -2648,7 +2873,7 @@ export interface components {
              * @enum {string}
              */
             net?: "none" | "public";
-            /** @description The whole policy: what is absent is cleared */
+            /** @description Complete policy: absent fields are cleared */
             network?: components["schemas"]["NetworkPolicy"];
         };
         SetPoolRequest: {
@@ -2674,7 +2899,7 @@ export interface components {
             branched_from?: string;
             /**
              * Format: int64
-             * @description Bytes of memory that differed from the parent, as its branch took them
+             * @description Bytes of memory that differed from the parent at its branch
              */
             captured_bytes?: number;
             /**
@@ -2686,34 +2911,34 @@ export interface components {
             cmdline?: string;
             /** @description Digest of its manifest */
             content_hash?: string;
-            /** @description Processor that the guest has seen: a host that it is restored on must be of the same vendor and have all its features */
+            /** @description Processor of the guest; other hosts need the same vendor and all its features to restore it */
             cpu?: components["schemas"]["CPU"];
             /**
              * Format: int64
              * @description When it was made, in seconds since 1970
              */
             created_at_unix: number;
-            /** @description Its layers that have changed since they were written, and where; it cannot be forked then */
+            /** @description Damaged layers and their positions; a damaged snapshot cannot be forked */
             damaged?: string[] | null;
-            /** @description Tags that are built on it */
+            /** @description Tags of snapshots built on it */
             dependents: string[];
             /** @description Whether the digests of its contents are computed; they are made in the background */
             digests_ready: boolean;
-            /** @description Directory on the daemon's host that holds it; empty for tenants */
+            /** @description Directory of the snapshot on the daemon's host; empty for tenants */
             dir: string;
             /**
              * Format: int64
-             * @description Size of the disk that a child writes to
+             * @description Size of a child's writable disk
              */
             disk_logical_bytes: number;
             /**
              * Format: int64
-             * @description Of those the bytes of layers that its parent has not
+             * @description Part in layers that its parent does not have
              */
             disk_own_bytes: number;
             /**
              * Format: int64
-             * @description Bytes that disk takes on the disk, all layers of its chain
+             * @description Bytes of that disk in the store, all layers of its chain
              */
             disk_physical_bytes: number;
             /** @description Image it was made of */
@@ -2722,7 +2947,7 @@ export interface components {
             image_digest?: string;
             /** @description Kernel of the guest */
             kernel_version?: string;
-            /** @description Interpreters that are warm in it */
+            /** @description Warm interpreters */
             languages?: string[] | null;
             /**
              * Format: int64
@@ -2736,7 +2961,7 @@ export interface components {
             memory_mib?: number;
             /**
              * Format: int64
-             * @description Of those the bytes of layers that its parent has not
+             * @description Part in layers that its parent does not have
              */
             memory_own_bytes: number;
             /**
@@ -2744,9 +2969,9 @@ export interface components {
              * @description Bytes its memory takes on the disk, all layers of its chain
              */
             memory_physical_bytes: number;
-            /** @description What sandboxes that are forked from it may reach by default; absent: nothing */
+            /** @description Default network policy of its sandboxes; absent: none */
             network?: components["schemas"]["NetworkPolicy"];
-            /** @description Tenant that it belongs to; absent: the operator */
+            /** @description Owning tenant; absent: the operator */
             owner?: string;
             /** @description Digest of that snapshot when this one was made */
             parent_content_hash?: string;
@@ -2757,15 +2982,15 @@ export interface components {
              * @description How long the source stood still for it
              */
             pause_ms?: number;
-            /** @description Sandboxes that are forked from it ask for a token at their ports by default, as the one does that it was branched from */
+            /** @description Its sandboxes require a token at their ports by default */
             private_ports?: boolean;
-            /** @description All tenants may fork from it */
+            /** @description All tenants can fork it */
             public?: boolean;
-            /** @description Sandboxes that run from it now */
+            /** @description Running sandboxes forked from it */
             sandboxes: string[];
             /**
              * Format: int64
-             * @description Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent
+             * @description Bytes on disk: its own layers and state, without those shared with its parent
              */
             size_bytes?: number;
             /**
@@ -2788,7 +3013,7 @@ export interface components {
             vcpus?: number;
             /**
              * Format: int64
-             * @description When its layers were last read whole and found as they were written, the one that was longest ago, in seconds since 1970; missing if one never was
+             * @description Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
              */
             verified_at_unix?: number;
             /**
@@ -2800,11 +3025,11 @@ export interface components {
             warning?: string;
         };
         SnapshotDiff: {
-            /** @description The other one */
+            /** @description Second snapshot */
             after: string;
-            /** @description The snapshot that is compared with */
+            /** @description First snapshot */
             before: string;
-            /** @description Of the root file system, other mounts left out */
+            /** @description Files of the root file system, without other mounts */
             files: components["schemas"]["FileDiff"];
             /** @description Installed Debian packages */
             packages: components["schemas"]["PackageDiff"];
@@ -2826,24 +3051,24 @@ export interface components {
              * @description When it was made, in seconds since 1970
              */
             created_at_unix: number;
-            /** @description Its layers that have changed since they were written, and where; it cannot be forked then */
+            /** @description Damaged layers and their positions; a damaged snapshot cannot be forked */
             damaged?: string[] | null;
-            /** @description Directory on the daemon's host that holds it; empty for tenants */
+            /** @description Directory of the snapshot on the daemon's host; empty for tenants */
             dir: string;
             /** @description Image it was made of */
             image?: string;
             /** @description Digest of that image */
             image_digest?: string;
-            /** @description Interpreters that are warm in it */
+            /** @description Warm interpreters */
             languages?: string[] | null;
             /**
              * Format: int64
              * @description Memory of its children
              */
             memory_mib?: number;
-            /** @description What sandboxes that are forked from it may reach by default; absent: nothing */
+            /** @description Default network policy of its sandboxes; absent: none */
             network?: components["schemas"]["NetworkPolicy"];
-            /** @description Tenant that it belongs to; absent: the operator */
+            /** @description Owning tenant; absent: the operator */
             owner?: string;
             /** @description Snapshot it is a diff of */
             parent_tag?: string;
@@ -2852,13 +3077,13 @@ export interface components {
              * @description How long the source stood still for it
              */
             pause_ms?: number;
-            /** @description Sandboxes that are forked from it ask for a token at their ports by default, as the one does that it was branched from */
+            /** @description Its sandboxes require a token at their ports by default */
             private_ports?: boolean;
-            /** @description All tenants may fork from it */
+            /** @description All tenants can fork it */
             public?: boolean;
             /**
              * Format: int64
-             * @description Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent
+             * @description Bytes on disk: its own layers and state, without those shared with its parent
              */
             size_bytes?: number;
             /**
@@ -2881,7 +3106,7 @@ export interface components {
             vcpus?: number;
             /**
              * Format: int64
-             * @description When its layers were last read whole and found as they were written, the one that was longest ago, in seconds since 1970; missing if one never was
+             * @description Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
              */
             verified_at_unix?: number;
             /** @description Something a person should know */
@@ -2890,7 +3115,7 @@ export interface components {
         Step: {
             /**
              * Format: int64
-             * @description Bytes written, when done; with total those dealt with so far
+             * @description Bytes written, when done; with total: bytes processed until now
              */
             bytes?: number;
             /** @description False when the step begins */
@@ -2899,7 +3124,7 @@ export interface components {
             error?: components["schemas"]["Error"];
             /** @description For people: why the step begins again. Such a line is neither a begin nor an end */
             note?: string;
-            /** @description A piece of what exec's program prints; bytes that are no UTF-8 are replaced. Such a line is neither a begin nor an end */
+            /** @description Part of the output of exec; invalid UTF-8 is replaced. Such a line starts and ends no step */
             output?: string;
             /** @description The result; only in the last line */
             snapshot?: components["schemas"]["SnapshotInfo"];
@@ -2919,13 +3144,13 @@ export interface components {
             verify?: components["schemas"]["VerifyResult"];
         };
         SuspendWorkspaceRequest: {
-            /** @description Accepted: what differs from the parent is all that is ever written */
+            /** @description Ignored: only differences from the parent are written */
             diff?: boolean;
         };
         Tenant: {
             /**
              * Format: int64
-             * @description Share of all its sandboxes together where CPUs are short; each other tenant has 100 unless the operator has set it
+             * @description CPU share of all its sandboxes together under contention; the default of other tenants is 100
              */
             cpu_weight: number;
             /** @description Name of the tenant */
@@ -2944,7 +3169,7 @@ export interface components {
              * @description Files looked at
              */
             files: number;
-            /** @description Whether every byte is what was written */
+            /** @description Whether all bytes match their digests */
             ok: boolean;
             /** @description Name of the snapshot */
             tag: string;
@@ -2987,9 +3212,9 @@ export interface components {
             live_sandbox_id?: string;
             /** @description Name of the workspace; a tenant's begins with the tenant's own and a dash */
             name: string;
-            /** @description Tenant that it belongs to; absent: the operator */
+            /** @description Owning tenant; absent: the operator */
             owner?: string;
-            /** @description Snapshot that it was made of */
+            /** @description Snapshot it was made from */
             source_snapshot_tag: string;
             /**
              * @description running; suspended: its sandbox is paused; or stale: its sandbox has ended, and a resume makes another
@@ -3073,17 +3298,17 @@ export interface operations {
                 sandbox?: string;
                 /** @description Only of this tenant */
                 tenant?: string;
-                /** @description Only this action, or with a dot at its end those that begin so */
+                /** @description Filter by action, or by prefix if it ends in a dot */
                 action?: string;
                 /** @description Only with this result: ok, refused or failed */
                 result?: string;
                 /** @description Only this request, by its ID */
                 request?: string;
-                /** @description Only actions that change something */
+                /** @description Modifying actions only */
                 changes?: boolean;
                 /** @description The last so many lines; 0: all */
                 limit?: number;
-                /** @description Go on with what comes */
+                /** @description Follow new entries */
                 follow?: boolean;
             };
             header?: never;
@@ -3248,13 +3473,13 @@ export interface operations {
     events: {
         parameters: {
             query?: {
-                /** @description Go on after this event; 0: from the oldest that is there; absent: from now on */
+                /** @description Start after this event; 0: with the oldest one in the buffer; absent: with new events */
                 after?: number;
                 /** @description Only of this sandbox */
                 sandbox?: string;
                 /** @description Only of this snapshot */
                 snapshot?: string;
-                /** @description Only of these kinds, with commas between; with a dot at its end those that begin so */
+                /** @description Filter by kinds, separated by commas; a kind that ends in a dot is a prefix */
                 kind?: string;
             };
             header?: {
@@ -3266,7 +3491,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Events, until one of both ends the connection */
+            /** @description Events, until client or daemon close the connection */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4062,6 +4287,84 @@ export interface operations {
             };
         };
     };
+    "keep-best": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeepRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeepResult"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     "get-sandbox": {
         parameters: {
             query?: never;
@@ -4346,10 +4649,14 @@ export interface operations {
     "sandbox-console": {
         parameters: {
             query?: {
-                /** @description Go on with what comes, until the sandbox has ended */
+                /** @description Follow new output until the sandbox ends */
                 follow?: boolean;
                 /** @description Begin so many lines before the end; with follow only */
                 tail?: number;
+                /** @description Begin each line with its time and a space, or with - if that is not known */
+                timestamps?: boolean;
+                /** @description Leave out lines from before this time; those of an unknown time are sent */
+                since?: string;
             };
             header?: never;
             path: {
@@ -4789,6 +5096,132 @@ export interface operations {
             };
             /** @description Bad Gateway */
             502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    merge: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the sandbox */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MergeRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MergeResult"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5365,7 +5798,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What follows are the server's bytes */
+            /** @description The server's bytes follow */
             101: {
                 headers: {
                     [name: string]: unknown;
@@ -5451,7 +5884,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What follows are the server's bytes */
+            /** @description The server's bytes follow */
             101: {
                 headers: {
                     [name: string]: unknown;
@@ -5487,6 +5920,114 @@ export interface operations {
             };
             /** @description Bad Gateway */
             502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    promote: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the sandbox */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PromoteRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PromoteResult"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

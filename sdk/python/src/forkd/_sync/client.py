@@ -65,6 +65,23 @@ class Forkd:
         """Lists the sandboxes, oldest first."""
         return [decode(models.SandboxInfo, s) for s in self._get("/v1/sandboxes") or []]
 
+    def keep(self, best: int, *, by: str | Iterable[str] | None = None, file: str | None = None,
+                   ids: Iterable[str | Sandbox] = (), of: str | None = None, lowest: bool = False,
+                   dry_run: bool = False, end_unscored: bool = False,
+                   timeout: float | None = None) -> models.KeepResult:
+        """Scores sandboxes, keeps the best and ends the others.
+
+        The score is the number that ``by`` prints (a shell command, or a program with arguments), or the first
+        line of ``file``. ``of`` compares all children of a snapshot or a sandbox. No sandbox ends before all have
+        a score; those without one stay, unless ``end_unscored`` is set.
+        """
+        args = ["sh", "-c", by] if isinstance(by, str) else list(by) if by is not None else None
+        body = clean({"best": best, "args": args, "file": file, "of": of, "timeout_secs": timeout,
+                      "ids": [i if isinstance(i, str) else i.id for i in ids] or None, "lowest": lowest or None,
+                      "dry_run": dry_run or None, "end_unscored": end_unscored or None})
+        got = self._connection.call("POST", "/v1/sandboxes/keep", body=body, timeout=1800)
+        return decode(models.KeepResult, got)
+
     def snapshots(self) -> list[models.SnapshotInfo]:
         """Lists the snapshots by tag."""
         return [decode(models.SnapshotInfo, s) for s in self._get("/v1/snapshots") or []]

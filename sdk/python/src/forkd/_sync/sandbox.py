@@ -187,6 +187,29 @@ class Sandbox:
         """Puts the sandbox back to a snapshot of its own ancestry. Its id and its ports stay."""
         return decode(models.SandboxInfo, self._call("POST", "/rollback", {"snapshot_tag": tag}, timeout=600))
 
+    def promote(self, *, place: str | None = None, tag: str | None = None,
+                      discard: bool = False) -> models.PromoteResult:
+        """Puts the sandbox in the place of its parent: id, ports, policy and deadline are the parent's.
+
+        ``place`` names another ancestor. A snapshot with the name ``tag`` keeps the parent's old state, unless
+        ``discard`` is set. The id of this object ends: go on with the parent's. Raises ConflictError (``no_place``).
+        """
+        body = clean({"place": place, "tag": tag, "parent": "kill" if discard else None})
+        return decode(models.PromoteResult, self._call("POST", "/promote", body, timeout=600))
+
+    def merge(self, theirs: str | Sandbox, *, dry_run: bool = False,
+                    resolve: Literal["ours", "theirs"] | None = None, base: str | None = None,
+                    paths: Mapping[str, str] | None = None) -> models.MergeResult:
+        """Merges the changed files of a sibling or a snapshot into this running sandbox.
+
+        With conflicts left, no file is changed: ``applied`` is false and ``conflicts`` lists them. ``resolve``
+        decides all of them, ``paths`` single ones. A merge is not atomic: branch first to be able to go back.
+        """
+        name = theirs.id if isinstance(theirs, Sandbox) else theirs
+        body = clean({"theirs": name, "dry_run": dry_run or None, "resolve": resolve, "base": base,
+                      "paths": dict(paths) if paths else None})
+        return decode(models.MergeResult, self._call("POST", "/merge", body, timeout=1800))
+
     # Network.
 
     def network(self) -> models.SandboxNetwork:

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Builds the TypeScript SDK in place, with its pinned compiler from npm. It changes nothing when all is
+# there. Without npm it does nothing.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root/sdk/typescript"
+command -v npm >/dev/null || exit 0
+if ! cmp -s package-lock.json node_modules/.forkd-lock; then
+	npm ci --silent --no-audit --no-fund
+	cp package-lock.json node_modules/.forkd-lock
+fi
+sources=$(cat src/*.ts src/generated/*.ts tsconfig.json | sha256sum)
+if [ "$sources" != "$(cat dist/.forkd-sources 2>/dev/null)" ]; then
+	npm run -s build
+	echo "$sources" >dist/.forkd-sources
+fi
