@@ -176,7 +176,7 @@ func localInfo(img image.Image) (api.Image, error) {
 	return api.Image{
 		Name: img.Name, Digest: "sha256:" + id, SizeBytes: img.Size(), CreatedAtUnix: img.Created.Unix(),
 		KernelVersion: img.Metadata.Kernel.Release, MemoryMiB: img.Defaults.MemoryMiB, VCPUs: img.Defaults.VCPUs,
-		Description: img.Description,
+		Description: img.Description, Container: wireContainer(img),
 	}, err
 }
 

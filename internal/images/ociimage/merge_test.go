@@ -75,7 +75,7 @@ func TestRefusedLayers(t *testing.T) {
 		"a missing hard link":     {[][]string{{"x=>d"}}, "missing"},
 		"a whiteout of dots":      {[][]string{{".wh...="}}, "whiteout"},
 		"a long name":             {[][]string{{strings.Repeat("n", 256) + "=1"}}, "256 bytes"},
-		"a long path":             {[][]string{{strings.Repeat("n/", 3000) + "=1"}}, "4096"},
+		"a long path":             {[][]string{{strings.Repeat("n/", 3000) + "f=1"}}, "4096"},
 		"a root that is a file":   {[][]string{{"."}}, "root"},
 	} {
 		var layers [][]byte

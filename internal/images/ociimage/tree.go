@@ -24,9 +24,9 @@ type tree struct {
 type node struct {
 	erofs.Inode
 	names   map[string]dirent // of a folder
-	layer   int             // with the content of a file; 0 if data has it
-	entry   int             // number of the content's entry in the layer
-	data    []byte          // content that is needed before the image is written
+	layer   int               // with the content of a file; 0 if data has it
+	entry   int               // number of the content's entry in the layer
+	data    []byte            // content that is needed before the image is written
 	visited bool
 }
 
