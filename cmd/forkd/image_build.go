@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/images/ociimage"
 	"github.com/forkd/forkd/internal/sys/platform"
 )
 
@@ -107,8 +109,14 @@ func buildError(err error) error {
 	switch {
 	case errors.Is(err, image.ErrRecipe), errors.Is(err, image.ErrName):
 		return codedError{err, api.CodeInvalid}
-	case errors.Is(err, image.ErrNotFound):
+	case errors.Is(err, image.ErrNotFound), errors.Is(err, ociimage.ErrNotFound):
 		return codedError{err, api.CodeNotFound}
+	case errors.Is(err, ociimage.ErrInvalid):
+		return codedError{err, api.CodeInvalid}
+	case errors.Is(err, ociimage.ErrPlatform):
+		return codedError{err, api.CodeUnsupported}
+	case errors.Is(err, syscall.ENOSPC):
+		return codedError{err, api.CodeNoSpace}
 	}
 	return err
 }
@@ -162,6 +170,9 @@ func (a *app) ensureImage(ctx context.Context, c *client.Client, name string) (a
 		return img, err
 	}
 	if _, missing := findRecipe(name); missing != nil {
+		if ociimage.IsReference(name) {
+			return a.ensurePulled(ctx, c, name)
+		}
 		return api.Image{}, err
 	}
 	built, err := a.buildImage(ctx, name)

@@ -52,7 +52,10 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 			if shell != "" {
 				req.Exec, req.ExecTimeoutSecs = []string{"/bin/sh", "-c", shell}, limit.Seconds()
 			}
-			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+				if req.Image, err = a.ensureReference(ctx, c, req.Image); err != nil {
+					return err
+				}
 				info, err := a.createSnapshot(ctx, c, req)
 				if err != nil {
 					return err
@@ -66,7 +69,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&req.Tag, "tag", "t", "", "name of the snapshot")
-	f.StringVarP(&req.Image, "image", "i", "", "name of a built image")
+	f.StringVarP(&req.Image, "image", "i", "", "name of an image, or a container image's reference with a registry or a tag")
 	f.StringVar(&req.From, "from", "", "snapshot to build on, instead of an image")
 	f.StringVar(&shell, "exec", "", "command to run in a child of it, for sh -c")
 	f.StringVar(&req.ExecUser, "user", "", "user to run the command as (default: the image's)")
