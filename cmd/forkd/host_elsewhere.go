@@ -26,6 +26,19 @@ func newImageBuildCommand(*app) *cobra.Command {
 	return &cobra.Command{Use: "build", Short: "Build an image from a recipe (on Linux)"}
 }
 
+func newImagePullCommand(*app) *cobra.Command {
+	return &cobra.Command{Use: "pull", Short: "Make an image from a container image in a registry (on Linux)"}
+}
+
+func newImageImportCommand(*app) *cobra.Command {
+	return &cobra.Command{Use: "import", Short: "Make an image from a container image in a file (on Linux)"}
+}
+
+// ensureReference leaves the name of an image as it is. Container images can be pulled on Linux only.
+func (a *app) ensureReference(_ context.Context, _ *client.Client, name string) (string, error) {
+	return name, nil
+}
+
 // ensureImage returns the daemon's image with this name. Recipes can be built on Linux only, with
 // Debian's tools.
 func (a *app) ensureImage(ctx context.Context, c *client.Client, name string) (api.Image, error) {

@@ -5,8 +5,9 @@ import (
 )
 
 func newImageCommand(a *app) *cobra.Command {
-	cmd := group("image", "Build, list and remove images",
-		newImageBuildCommand(a), newImageLsCommand(a), newImageRmCommand(a))
+	cmd := group("image", "Build, pull, list and remove images",
+		newImageBuildCommand(a), newImagePullCommand(a), newImageImportCommand(a), newImageLsCommand(a),
+		newImageInspectCommand(a), newImageRmCommand(a))
 	cmd.Aliases = []string{"images"}
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/images/ociimage"
 	"github.com/forkd/forkd/internal/sys/platform"
 )
 
@@ -108,8 +110,14 @@ func buildError(err error) error {
 	switch {
 	case errors.Is(err, image.ErrRecipe), errors.Is(err, image.ErrName):
 		return codedError{err, api.CodeInvalid}
-	case errors.Is(err, image.ErrNotFound):
+	case errors.Is(err, image.ErrNotFound), errors.Is(err, ociimage.ErrNotFound):
 		return codedError{err, api.CodeNotFound}
+	case errors.Is(err, ociimage.ErrInvalid):
+		return codedError{err, api.CodeInvalid}
+	case errors.Is(err, ociimage.ErrPlatform):
+		return codedError{err, api.CodeUnsupported}
+	case errors.Is(err, syscall.ENOSPC):
+		return codedError{err, api.CodeNoSpace}
 	}
 	return err
 }
@@ -163,6 +171,9 @@ func (a *app) ensureImage(ctx context.Context, c *client.Client, name string) (a
 		return img, err
 	}
 	if _, missing := findRecipe(name); missing != nil {
+		if ociimage.IsReference(name) {
+			return a.ensurePulled(ctx, c, name)
+		}
 		return api.Image{}, err
 	}
 	built, err := a.buildImage(ctx, name)
@@ -177,7 +188,7 @@ func localInfo(img image.Image) (api.Image, error) {
 	return api.Image{
 		Name: img.Name, Digest: "sha256:" + id, SizeBytes: img.Size(), CreatedAtUnix: img.Created.Unix(),
 		KernelVersion: img.Metadata.Kernel.Release, MemoryMiB: img.Defaults.MemoryMiB, VCPUs: img.Defaults.VCPUs,
-		Description: img.Description,
+		Description: img.Description, Container: wireContainer(img),
 	}, err
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
@@ -28,10 +29,18 @@ func newImageLsCommand(a *app) *cobra.Command {
 			for _, i := range list {
 				rows = append(rows, []string{
 					i.Name, i.Digest[:min(len(i.Digest), len("sha256:")+12)], ui.Bytes(i.SizeBytes), i.KernelVersion,
-					ui.Age(time.Unix(i.CreatedAtUnix, 0), time.Now()), i.Description,
+					ui.Age(time.Unix(i.CreatedAtUnix, 0), time.Now()), describe(i),
 				})
 			}
 			return a.Table([]string{"NAME", "DIGEST", "SIZE", "KERNEL", "AGE", "DESCRIPTION"}, rows)
 		}),
 	}
+}
+
+// describe returns an image's description, or its source.
+func describe(i api.Image) string {
+	if c := i.Container; c != nil && i.Description == "" {
+		return c.Reference + "@" + c.Digest[:min(len(c.Digest), len("sha256:")+12)]
+	}
+	return i.Description
 }

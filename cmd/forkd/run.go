@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/snapshots"
 )
@@ -20,19 +22,22 @@ func newRunCommand(a *app) *cobra.Command {
 	var network netFlags
 	var limits limitFlags
 	cmd := &cobra.Command{
-		Use:   "run [flags] IMAGE [--] PROGRAM [ARG...]",
+		Use:   "run [flags] IMAGE [--] [PROGRAM [ARG...]]",
 		Short: "Run a program in a new sandbox, and remove the sandbox",
 		Long: "Run a program in a new sandbox, and remove the sandbox. IMAGE is the name of an image, a recipe\n" +
-			"file or its folder. A recipe is built first if necessary. The first run of an image makes its warm\n" +
-			"snapshot run-IMAGE-DIGEST; later runs fork from it.\n\n" +
+			"file or its folder, or the reference of a container image, with a registry or a tag. Recipes are\n" +
+			"built and container images pulled first if necessary. The first run of an image makes its warm\n" +
+			"snapshot run-IMAGE-DIGEST; later runs fork from it. Without PROGRAM, the entrypoint and command of\n" +
+			"a container image run.\n\n" +
 			"Exit codes are the same as for exec.",
 		Example: "  forkd run python-numpy -- python3 -c 'import numpy; print(numpy.__version__)'\n" +
-			"  forkd run -it base bash",
-		Args:              cobra.MinimumNArgs(2),
+			"  forkd run -it base bash\n" +
+			"  forkd run registry.example.com/team/app:1.4",
+		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.complete().images(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			program := args[1:]
-			if len(program) > 1 && program[0] == "--" {
+			if len(program) > 0 && program[0] == "--" {
 				program = program[1:]
 			}
 			policy, err := network.policy()
@@ -59,6 +64,11 @@ func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string
 	if err != nil {
 		return err
 	}
+	if len(program) == 0 {
+		if program, err = defaultProgram(img); err != nil {
+			return err
+		}
+	}
 	tag, err := a.ensureSnapshot(ctx, c, img)
 	if err != nil {
 		return err
@@ -76,6 +86,18 @@ func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string
 		defer a.remove(ctx, c, id)
 	}
 	return a.runProgram(ctx, c, id, program, s)
+}
+
+// defaultProgram returns the entrypoint and the command of a container image.
+func defaultProgram(img api.Image) ([]string, error) {
+	var program []string
+	if c := img.Container; c != nil {
+		program = slices.Concat(c.Entrypoint, c.Cmd)
+	}
+	if len(program) == 0 {
+		return nil, exit.UsageError{Err: fmt.Errorf("image %s has no default program; name one after it", img.Name)}
+	}
+	return program, nil
 }
 
 // remove ends the sandbox even if the command was interrupted.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"syscall"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/images/image"
@@ -155,8 +156,21 @@ func wireImage(img image.Image) (httpapi.Image, error) {
 	return httpapi.Image{
 		Name: img.Name, Digest: "sha256:" + id, SizeBytes: img.Size(), CreatedAt: img.Created,
 		Kernel: img.Metadata.Kernel.Release, MemoryMiB: img.Defaults.MemoryMiB, VCPUs: img.Defaults.VCPUs,
-		Description: img.Description,
+		Description: img.Description, Container: wireContainer(img),
 	}, err
+}
+
+// wireContainer returns nil for an image of a recipe.
+func wireContainer(img image.Image) *api.ImageContainer {
+	c := img.Container
+	if c == nil {
+		return nil
+	}
+	return &api.ImageContainer{
+		Reference: c.Reference, Digest: c.Digest, Entrypoint: c.Entrypoint, Cmd: c.Cmd,
+		User: img.Defaults.User, Workdir: img.Defaults.Workdir, Env: img.Defaults.Env,
+		ExposedPorts: c.ExposedPorts, StopSignal: c.StopSignal, Healthcheck: (*api.ImageHealthcheck)(c.Healthcheck),
+	}
 }
 
 // imageError adds the sentinel the API branches on.

@@ -53,7 +53,10 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 			if shell != "" {
 				req.Exec, req.ExecTimeoutSecs = []string{"/bin/sh", "-c", shell}, limit.Seconds()
 			}
-			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+				if req.Image, err = a.ensureReference(ctx, c, req.Image); err != nil {
+					return err
+				}
 				info, err := a.createSnapshot(ctx, c, req)
 				if err != nil {
 					return err
@@ -67,7 +70,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&req.Tag, "tag", "t", "", "name the snapshot `TAG`")
-	f.StringVarP(&req.Image, "image", "i", "", "boot the image `NAME`")
+	f.StringVarP(&req.Image, "image", "i", "", "boot the image `NAME`, or a container image by its reference")
 	f.StringVar(&req.From, "from", "", "build on the snapshot `TAG`")
 	f.StringVar(&shell, "exec", "", "run `COMMAND` with sh -c in a child of --from")
 	f.StringVar(&req.ExecUser, "user", "", "run the command as `USER` (default: the image's)")

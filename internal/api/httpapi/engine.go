@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/store/receipt"
 )
@@ -110,6 +111,8 @@ type Image struct {
 	MemoryMiB   int       // default memory of a guest
 	VCPUs       int       // default number of virtual CPUs
 	Description string    // as in its recipe; may be empty
+
+	Container *api.ImageContainer // nil for an image of a recipe
 }
 
 // Images is the daemon's image store. Its errors wrap the sentinels of package sandbox.

@@ -42,6 +42,7 @@ type build struct {
 	progress reporter
 	aptState string
 	used     map[string]bool // keys of the cache entries used by this build
+	foreign  *Foreign        // the root does not come from packages
 }
 
 // Build builds a recipe's image and puts it into the store, replacing an image with the same name. It rebuilds
@@ -60,6 +61,11 @@ func buildImage(ctx context.Context, c BuildConfig) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
+	return b.image(ctx, c.Store)
+}
+
+// image builds all parts, and stores the image.
+func (b *build) image(ctx context.Context, store *Store) (Image, error) {
 	unlock, err := b.cache.lock(ctx, func() { b.progress.begin(StepResolve, "wait for another build") })
 	if err != nil {
 		return Image{}, err
@@ -87,18 +93,20 @@ func buildImage(ctx context.Context, c BuildConfig) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	img, err := b.store(c.Store, m, parts)
+	img, err := b.store(store, m, parts)
 	if err != nil {
 		return Image{}, err
 	}
 	return img, b.cache.prune(b.used)
 }
 
-func newBuild(c BuildConfig) (*build, error) {
+func newBuild(c BuildConfig) (*build, error) { return newBuildWith(c, lookTools) }
+
+func newBuildWith(c BuildConfig, look func() error) (*build, error) {
 	b := &build{recipe: c.Recipe, agent: c.Agent, run: c.Run, progress: c.Progress, used: map[string]bool{}}
 	if b.run == nil {
 		b.run = debtool.Run
-		if err := lookTools(); err != nil {
+		if err := look(); err != nil {
 			return nil, err
 		}
 	}
@@ -177,6 +185,9 @@ func (b *build) resolved(ctx context.Context) (resolution, error) {
 // rootPart builds the root image. Its key contains the versions of all packages, so that new package lists alone
 // cause no rebuild.
 func (b *build) rootPart(ctx context.Context) (entry, error) {
+	if b.foreign != nil {
+		return b.foreignRoot(ctx)
+	}
 	files, err := b.recipe.readFiles()
 	if err != nil {
 		return entry{}, err
@@ -265,6 +276,10 @@ func (b *build) metadata(parts map[string]entry, info KernelInfo) (Metadata, err
 	}
 	for name, part := range parts {
 		m.Files[name] = part.Files[name]
+	}
+	if b.foreign != nil {
+		m.Container, m.Packages = &b.foreign.Container, []string{}
+		return m, m.check()
 	}
 	if err := json.Unmarshal(parts[RootFile].Extra, &m.Packages); err != nil {
 		return m, fmt.Errorf("read root cache: %w", err)

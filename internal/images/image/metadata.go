@@ -60,6 +60,28 @@ type Metadata struct {
 	// Packages lists the root's Debian packages, "name=version", sorted, followed by packages of PyPI,
 	// "pip:name=version", and of the npm registry, "npm:name=version".
 	Packages []string `json:"packages"`
+	// Container is set for an image of a container tool. It is nil for a recipe.
+	Container *Container `json:"container,omitempty"`
+}
+
+// Container describes an image of a container tool, and the settings of its configuration for programs.
+type Container struct {
+	Reference    string       `json:"reference"` // for people: the registry's reference, or a file's name
+	Digest       string       `json:"digest"`    // of the manifest, sha256:<hex>
+	Entrypoint   []string     `json:"entrypoint,omitempty"`
+	Cmd          []string     `json:"cmd,omitempty"`
+	ExposedPorts []string     `json:"exposed_ports,omitempty"` // "80/tcp"
+	StopSignal   string       `json:"stop_signal,omitempty"`
+	Healthcheck  *Healthcheck `json:"healthcheck,omitempty"`
+}
+
+// Healthcheck is the command of a container image for the check of its service. Times are in seconds.
+type Healthcheck struct {
+	Test            []string `json:"test,omitempty"` // in Docker's form: CMD or CMD-SHELL first
+	IntervalSecs    float64  `json:"interval_secs,omitempty"`
+	TimeoutSecs     float64  `json:"timeout_secs,omitempty"`
+	StartPeriodSecs float64  `json:"start_period_secs,omitempty"`
+	Retries         int      `json:"retries,omitempty"`
 }
 
 // KernelInfo describes an image's kernel.

@@ -8,6 +8,7 @@ const (
 	StepResolve Step = "resolve packages"
 	StepKernel  Step = "kernel"
 	StepRoot    Step = "root packages"
+	StepFetch   Step = "layers" // of an image of a container tool
 	StepPack    Step = "pack root"
 	StepInitrd  Step = "initramfs"
 	StepUpper   Step = "writable disk"

@@ -263,6 +263,16 @@ func (b *rootBuild) pack(ctx context.Context, tree, additions, out, before strin
 	return err
 }
 
+// ownFiles returns forkd's own files of every root.
+func ownFiles(meta []byte) []rootFile {
+	return []rootFile{
+		{Path: guestFile, Mode: 0o644, Data: meta},
+		{Path: "/etc/hostname", Mode: 0o644, Data: []byte("forkd\n")},
+		{Path: "/etc/hosts", Mode: 0o644, Data: []byte("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")},
+		{Path: "/etc/resolv.conf", Mode: 0o644},
+	}
+}
+
 // additions returns a tar with forkd's own files and the recipe's. tar creates missing directories as root, with
 // mode 0755.
 func (b *rootBuild) additions() ([]byte, error) {
@@ -270,12 +280,7 @@ func (b *rootBuild) additions() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode guest metadata: %w", err)
 	}
-	files := []rootFile{
-		{Path: guestFile, Mode: 0o644, Data: append(meta, '\n')},
-		{Path: "/etc/hostname", Mode: 0o644, Data: []byte("forkd\n")},
-		{Path: "/etc/hosts", Mode: 0o644, Data: []byte("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")},
-		{Path: "/etc/resolv.conf", Mode: 0o644},
-	}
+	files := ownFiles(append(meta, '\n'))
 	var buf bytes.Buffer
 	t := tar.NewWriter(&buf)
 	for _, dir := range []string{"etc/forkd/", "etc/forkd/fork.d/"} {

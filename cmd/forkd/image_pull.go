@@ -1,0 +1,153 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/images/ociimage"
+)
+
+// plainHTTPVariable lists registries without TLS, separated by commas.
+const plainHTTPVariable = "FORKD_PLAIN_HTTP"
+
+// containerFlags are the flags of commands that make an image from a container image.
+type containerFlags struct {
+	name  string
+	local bool
+}
+
+func (f *containerFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.name, "name", "", "name the image `NAME` (default: from the reference or the file)")
+	cmd.Flags().BoolVar(&f.local, "local", false, "make the image only, without sending it to a daemon")
+}
+
+func newImagePullCommand(a *app) *cobra.Command {
+	var f containerFlags
+	var plain bool
+	cmd := &cobra.Command{
+		Use:   "pull REF",
+		Short: "Make an image from a container image in a registry",
+		Long: "Make an image from a container image in a registry: HOST/REPOSITORY:TAG, or @DIGEST instead of the\n" +
+			"tag. Its layers become the root; kernel and agent are forkd's. Credentials come from docker login,\n" +
+			"podman login and their helpers. Layers stay in the cache, and an interrupted download continues.\n" +
+			plainHTTPVariable + " lists hosts without TLS.",
+		Example: "  forkd image pull registry.example.com/team/app:1.4\n" +
+			"  forkd image pull python:3.12-slim --name py312",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.makeAndPrint(cmd.Context(), f.local, func(ctx context.Context) (image.Image, error) {
+				return a.pullImage(ctx, args[0], f.name, plain)
+			})
+		},
+	}
+	f.addFlags(cmd)
+	cmd.Flags().BoolVar(&plain, "plain-http", false, "the registry has no TLS")
+	return cmd
+}
+
+// makeAndPrint makes an image, sends it to the daemon unless local is set, and prints it.
+func (a *app) makeAndPrint(ctx context.Context, local bool,
+	make func(ctx context.Context) (image.Image, error)) error {
+	img, err := make(ctx)
+	if err != nil {
+		return buildError(err)
+	}
+	if local {
+		info, err := localInfo(img)
+		if err != nil {
+			return err
+		}
+		return a.printImage(info)
+	}
+	return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		info, err := a.pushImage(ctx, c, img)
+		if err != nil {
+			return err
+		}
+		return a.printImage(info)
+	})
+}
+
+// pullImage makes an image of this user's own store from an image in a registry.
+func (a *app) pullImage(ctx context.Context, ref, name string, plain bool) (image.Image, error) {
+	if name == "" {
+		name = ociimage.NameOf(ref)
+	}
+	return a.makeImage(ctx, name, func(cache *ociimage.Cache) (*ociimage.Image, error) {
+		hosts := strings.Split(os.Getenv(plainHTTPVariable), ",")
+		return ociimage.Resolve(ctx, ociimage.Pull{
+			Ref: ref, Cache: cache, PlainHTTP: plain || slices.Contains(hosts, ociimage.Host(ref)),
+		})
+	})
+}
+
+// makeImage makes an image of this user's own store from the container image that open returns.
+func (a *app) makeImage(ctx context.Context, name string,
+	open func(*ociimage.Cache) (*ociimage.Image, error)) (image.Image, error) {
+	paths, err := endpoint.DefaultPaths()
+	if err != nil {
+		return image.Image{}, err
+	}
+	cache, err := ociimage.OpenCache(filepath.Join(paths.Cache, "blobs"))
+	if err != nil {
+		return image.Image{}, err
+	}
+	defer cache.Close()
+	source, err := open(cache)
+	if err != nil {
+		return image.Image{}, err
+	}
+	defer source.Close()
+	store, err := image.OpenStore(filepath.Join(paths.Cache, "built"))
+	if err != nil {
+		return image.Image{}, err
+	}
+	agent, err := endpoint.Program("forkd-agent")
+	if err != nil {
+		return image.Image{}, err
+	}
+	root := source.Foreign()
+	root.Name = name
+	progress := a.Progress()
+	defer progress.End()
+	return image.BuildForeign(ctx, image.BuildConfig{
+		Agent: agent, Store: store, Cache: filepath.Join(paths.Cache, "parts"), Progress: showImageProgress(progress),
+	}, root)
+}
+
+// ensurePulled returns the daemon's image of a reference. It pulls the image if the daemon has none.
+func (a *app) ensurePulled(ctx context.Context, c *client.Client, ref string) (api.Image, error) {
+	canonical, err := ociimage.Canonical(ref)
+	if err != nil {
+		return api.Image{}, buildError(err)
+	}
+	have, err := c.Image(ctx, ociimage.NameOf(ref))
+	if err == nil && have.Container != nil && have.Container.Reference == canonical {
+		return have, nil
+	}
+	img, err := a.pullImage(ctx, ref, "", false)
+	if err != nil {
+		return api.Image{}, buildError(err)
+	}
+	return a.pushImage(ctx, c, img)
+}
+
+// ensureReference returns the name of an image. A reference is pulled first, if the daemon does not have it.
+func (a *app) ensureReference(ctx context.Context, c *client.Client, name string) (string, error) {
+	if !ociimage.IsReference(name) {
+		return name, nil
+	}
+	img, err := a.ensurePulled(ctx, c, name)
+	return img.Name, err
+}
