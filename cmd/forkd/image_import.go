@@ -33,6 +33,6 @@ func newImageImportCommand(a *app) *cobra.Command {
 		},
 	}
 	f.addFlags(cmd)
-	cmd.Flags().StringVar(&ref, "ref", "", "import the image `NAME`, or with that digest, of a file with several")
+	cmd.Flags().StringVar(&ref, "ref", "", "import the image with the name or digest `NAME`, if the file has several")
 	return cmd
 }

@@ -419,38 +419,26 @@ class Health:
 
 
 @dataclass
-class Image:
-    created_at_unix: int
+class ImageHealthcheck:
+    interval_secs: float | None = None
     """
-    When it was built, in seconds since 1970
+    Time between checks, in seconds
     """
-    digest: str
+    retries: int | None = None
     """
-    Digest of its contents, sha256:<hex>
+    Failures in a row until the service counts as unhealthy
     """
-    name: str
+    start_period_secs: float | None = None
     """
-    Name of the image
+    Time for the service to start, in seconds
     """
-    size_bytes: int
+    test: list[str] | None = None
     """
-    Bytes it takes on the disk
+    CMD and its arguments, or CMD-SHELL and a script
     """
-    description: str | None = None
+    timeout_secs: float | None = None
     """
-    Description in its recipe
-    """
-    kernel_version: str | None = None
-    """
-    Kernel of the image
-    """
-    memory_mib: int | None = None
-    """
-    Memory its recipe asks for
-    """
-    vcpus: int | None = None
-    """
-    Virtual CPUs its recipe asks for
+    Limit for a check, in seconds
     """
 
 
@@ -2254,6 +2242,50 @@ class FileDiff:
 
 
 @dataclass
+class ImageContainer:
+    digest: str
+    """
+    Digest of its manifest, sha256:<hex>
+    """
+    reference: str
+    """
+    Reference in a registry, or name of the file
+    """
+    cmd: list[str] | None = None
+    """
+    Default command or arguments
+    """
+    entrypoint: list[str] | None = None
+    """
+    Program, before the command
+    """
+    env: dict[str, str] | None = None
+    """
+    Default variables of programs
+    """
+    exposed_ports: list[str] | None = None
+    """
+    Ports of its servers, as 80/tcp
+    """
+    healthcheck: ImageHealthcheck | None = None
+    """
+    Command that checks its service
+    """
+    stop_signal: str | None = None
+    """
+    Signal that ends its program
+    """
+    user: str | None = None
+    """
+    Default user of programs
+    """
+    workdir: str | None = None
+    """
+    Default working directory of programs
+    """
+
+
+@dataclass
 class Key:
     created_at_unix: int
     """
@@ -2850,6 +2882,46 @@ class ForkLine:
     fork: ForkTotals | None = None
     """
     Totals of the fork; only in the last line
+    """
+
+
+@dataclass
+class Image:
+    created_at_unix: int
+    """
+    When it was built, in seconds since 1970
+    """
+    digest: str
+    """
+    Digest of its contents, sha256:<hex>
+    """
+    name: str
+    """
+    Name of the image
+    """
+    size_bytes: int
+    """
+    Bytes it takes on the disk
+    """
+    container: ImageContainer | None = None
+    """
+    The container image that it was made from
+    """
+    description: str | None = None
+    """
+    Description in its recipe
+    """
+    kernel_version: str | None = None
+    """
+    Kernel of the image
+    """
+    memory_mib: int | None = None
+    """
+    Memory its recipe asks for
+    """
+    vcpus: int | None = None
+    """
+    Virtual CPUs its recipe asks for
     """
 
 

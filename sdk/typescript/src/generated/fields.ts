@@ -54,6 +54,13 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "HeaderRule": {
     "headers": "*"
   },
+  "Image": {
+    "container": "ImageContainer"
+  },
+  "ImageContainer": {
+    "env": "*",
+    "healthcheck": "ImageHealthcheck"
+  },
   "KeepResult": {
     "sandboxes": "KeepEntry"
   },

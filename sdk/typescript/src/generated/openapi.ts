@@ -1679,6 +1679,8 @@ export interface components {
             ok: boolean;
         };
         Image: {
+            /** @description The container image that it was made from */
+            container?: components["schemas"]["ImageContainer"];
             /**
              * Format: int64
              * @description When it was built, in seconds since 1970
@@ -1707,6 +1709,54 @@ export interface components {
              * @description Virtual CPUs its recipe asks for
              */
             vcpus?: number;
+        };
+        ImageContainer: {
+            /** @description Default command or arguments */
+            cmd?: string[] | null;
+            /** @description Digest of its manifest, sha256:<hex> */
+            digest: string;
+            /** @description Program, before the command */
+            entrypoint?: string[] | null;
+            /** @description Default variables of programs */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description Ports of its servers, as 80/tcp */
+            exposed_ports?: string[] | null;
+            /** @description Command that checks its service */
+            healthcheck?: components["schemas"]["ImageHealthcheck"];
+            /** @description Reference in a registry, or name of the file */
+            reference: string;
+            /** @description Signal that ends its program */
+            stop_signal?: string;
+            /** @description Default user of programs */
+            user?: string;
+            /** @description Default working directory of programs */
+            workdir?: string;
+        };
+        ImageHealthcheck: {
+            /**
+             * Format: double
+             * @description Time between checks, in seconds
+             */
+            interval_secs?: number;
+            /**
+             * Format: int64
+             * @description Failures in a row until the service counts as unhealthy
+             */
+            retries?: number;
+            /**
+             * Format: double
+             * @description Time for the service to start, in seconds
+             */
+            start_period_secs?: number;
+            /** @description CMD and its arguments, or CMD-SHELL and a script */
+            test?: string[] | null;
+            /**
+             * Format: double
+             * @description Limit for a check, in seconds
+             */
+            timeout_secs?: number;
         };
         KeepEntry: {
             /** @description Name of the sandbox */
