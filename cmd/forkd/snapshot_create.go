@@ -53,7 +53,8 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 				req.Exec, req.ExecTimeoutSecs = []string{"/bin/sh", "-c", shell}, limit.Seconds()
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-				if req.Image, err = a.ensureReference(ctx, c, req.Image); err != nil {
+				req.Image, err = containers{a}.ensureReference(ctx, c, req.Image)
+				if err != nil {
 					return err
 				}
 				info, err := a.createSnapshot(ctx, c, req)
@@ -69,7 +70,8 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&req.Tag, "tag", "t", "", "name of the snapshot")
-	f.StringVarP(&req.Image, "image", "i", "", "name of an image, or a container image's reference with a registry or a tag")
+	f.StringVarP(&req.Image, "image", "i", "",
+		"name of an image, or a container image's reference with a registry or a tag")
 	f.StringVar(&req.From, "from", "", "snapshot to build on, instead of an image")
 	f.StringVar(&shell, "exec", "", "command to run in a child of it, for sh -c")
 	f.StringVar(&req.ExecUser, "user", "", "user to run the command as (default: the image's)")
