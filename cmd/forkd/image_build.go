@@ -172,7 +172,7 @@ func (a *app) ensureImage(ctx context.Context, c *client.Client, name string) (a
 	}
 	if _, missing := findRecipe(name); missing != nil {
 		if ociimage.IsReference(name) {
-			return a.ensurePulled(ctx, c, name)
+			return containers{a}.ensurePulled(ctx, c, name)
 		}
 		return api.Image{}, err
 	}

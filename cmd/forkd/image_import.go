@@ -25,8 +25,8 @@ func newImageImportCommand(a *app) *cobra.Command {
 			if f.name == "" {
 				f.name = ociimage.NameOfFile(args[0])
 			}
-			return a.makeAndPrint(cmd.Context(), f.local, func(ctx context.Context) (image.Image, error) {
-				return a.makeImage(ctx, f.name, func(cache *ociimage.Cache) (*ociimage.Image, error) {
+			return containers{a}.makeAndPrint(cmd.Context(), f.local, func(ctx context.Context) (image.Image, error) {
+				return containers{a}.makeImage(ctx, f.name, func(cache *ociimage.Cache) (*ociimage.Image, error) {
 					return ociimage.OpenFile(ctx, args[0], ref, cache.Temp(), ociimage.Limits{})
 				})
 			})

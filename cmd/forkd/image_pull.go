@@ -21,6 +21,9 @@ import (
 // plainHTTPVariable lists registries without TLS, separated by commas.
 const plainHTTPVariable = "FORKD_PLAIN_HTTP"
 
+// containers makes images from container images.
+type containers struct{ *app }
+
 // containerFlags are the flags of commands that make an image from a container image.
 type containerFlags struct {
 	name  string
@@ -46,8 +49,8 @@ func newImagePullCommand(a *app) *cobra.Command {
 			"  forkd image pull python:3.12-slim --name py312",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.makeAndPrint(cmd.Context(), f.local, func(ctx context.Context) (image.Image, error) {
-				return a.pullImage(ctx, args[0], f.name, plain)
+			return containers{a}.makeAndPrint(cmd.Context(), f.local, func(ctx context.Context) (image.Image, error) {
+				return containers{a}.pullImage(ctx, args[0], f.name, plain)
 			})
 		},
 	}
@@ -57,7 +60,7 @@ func newImagePullCommand(a *app) *cobra.Command {
 }
 
 // makeAndPrint makes an image, sends it to the daemon unless local is set, and prints it.
-func (a *app) makeAndPrint(ctx context.Context, local bool,
+func (a containers) makeAndPrint(ctx context.Context, local bool,
 	make func(ctx context.Context) (image.Image, error)) error {
 	img, err := make(ctx)
 	if err != nil {
@@ -80,7 +83,7 @@ func (a *app) makeAndPrint(ctx context.Context, local bool,
 }
 
 // pullImage makes an image of this user's own store from an image in a registry.
-func (a *app) pullImage(ctx context.Context, ref, name string, plain bool) (image.Image, error) {
+func (a containers) pullImage(ctx context.Context, ref, name string, plain bool) (image.Image, error) {
 	if name == "" {
 		name = ociimage.NameOf(ref)
 	}
@@ -93,7 +96,7 @@ func (a *app) pullImage(ctx context.Context, ref, name string, plain bool) (imag
 }
 
 // makeImage makes an image of this user's own store from the container image that open returns.
-func (a *app) makeImage(ctx context.Context, name string,
+func (a containers) makeImage(ctx context.Context, name string,
 	open func(*ociimage.Cache) (*ociimage.Image, error)) (image.Image, error) {
 	paths, err := endpoint.DefaultPaths()
 	if err != nil {
@@ -127,7 +130,7 @@ func (a *app) makeImage(ctx context.Context, name string,
 }
 
 // ensurePulled returns the daemon's image of a reference. It pulls the image if the daemon has none.
-func (a *app) ensurePulled(ctx context.Context, c *client.Client, ref string) (api.Image, error) {
+func (a containers) ensurePulled(ctx context.Context, c *client.Client, ref string) (api.Image, error) {
 	canonical, err := ociimage.Canonical(ref)
 	if err != nil {
 		return api.Image{}, buildError(err)
@@ -144,7 +147,7 @@ func (a *app) ensurePulled(ctx context.Context, c *client.Client, ref string) (a
 }
 
 // ensureReference returns the name of an image. A reference is pulled first, if the daemon does not have it.
-func (a *app) ensureReference(ctx context.Context, c *client.Client, name string) (string, error) {
+func (a containers) ensureReference(ctx context.Context, c *client.Client, name string) (string, error) {
 	if !ociimage.IsReference(name) {
 		return name, nil
 	}

@@ -54,7 +54,8 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 				req.Exec, req.ExecTimeoutSecs = []string{"/bin/sh", "-c", shell}, limit.Seconds()
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-				if req.Image, err = a.ensureReference(ctx, c, req.Image); err != nil {
+				req.Image, err = containers{a}.ensureReference(ctx, c, req.Image)
+				if err != nil {
 					return err
 				}
 				info, err := a.createSnapshot(ctx, c, req)

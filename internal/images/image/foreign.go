@@ -150,7 +150,7 @@ func (b *build) foreignGuest() Guest {
 			meta, err := json.MarshalIndent(guestMetadata{FormatVersion: guestFormatVersion, Name: b.recipe.Name,
 				Env: b.recipe.Env, User: a.User, Workdir: a.Workdir}, "", "  ")
 			var all []GuestFile
-			for _, f := range ownFiles(append(meta, '\n')) {
+			for _, f := range fixedFiles(append(meta, '\n')) {
 				all = append(all, GuestFile{Path: f.Path, Mode: uint16(f.Mode), Data: f.Data}) // #nosec G115 -- permissions
 			}
 			return all, err

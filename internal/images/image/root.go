@@ -263,8 +263,8 @@ func (b *rootBuild) pack(ctx context.Context, tree, additions, out, before strin
 	return err
 }
 
-// ownFiles returns forkd's own files of every root.
-func ownFiles(meta []byte) []rootFile {
+// fixedFiles returns the files that forkd adds to every root.
+func fixedFiles(meta []byte) []rootFile {
 	return []rootFile{
 		{Path: guestFile, Mode: 0o644, Data: meta},
 		{Path: "/etc/hostname", Mode: 0o644, Data: []byte("forkd\n")},
@@ -280,7 +280,7 @@ func (b *rootBuild) additions() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode guest metadata: %w", err)
 	}
-	files := ownFiles(append(meta, '\n'))
+	files := fixedFiles(append(meta, '\n'))
 	var buf bytes.Buffer
 	t := tar.NewWriter(&buf)
 	for _, dir := range []string{"etc/forkd/", "etc/forkd/fork.d/"} {

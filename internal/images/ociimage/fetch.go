@@ -114,7 +114,11 @@ func (r *registry) receive(ctx context.Context, d v1.Descriptor, f *os.File, at 
 	}
 	ctx, stalled := withStall(ctx)
 	defer stalled.stop()
-	res, err := r.do(ctx, "blobs", d.Digest.String(), at)
+	part := ""
+	if at > 0 {
+		part = fmt.Sprintf("%d-%d", at, d.Size-1) // some registries refuse a range without an end
+	}
+	res, err := r.do(ctx, "blobs", d.Digest.String(), part)
 	if err != nil {
 		if at > 0 && strings.Contains(err.Error(), "416 ") {
 			err = errors.Join(&temporary{err, 0}, r.restart(f, &at, p))

@@ -144,7 +144,7 @@ func (r *registry) get(ctx context.Context, kind, id string, limit int64) (b []b
 func (r *registry) getOnce(ctx context.Context, kind, id string, limit int64) ([]byte, error) {
 	ctx, stalled := withStall(ctx)
 	defer stalled.stop()
-	res, err := r.do(ctx, kind, id, 0)
+	res, err := r.do(ctx, kind, id, "")
 	if err != nil {
 		return nil, err
 	}
@@ -164,8 +164,8 @@ var manifestTypes = strings.Join([]string{
 	string(types.DockerManifestSchema2), string(types.DockerManifestList),
 }, ", ")
 
-// do sends a request. A status other than 200 and 206 is an error.
-func (r *registry) do(ctx context.Context, kind, id string, offset int64) (*http.Response, error) {
+// do sends a request, for a range of bytes or for all. A status other than 200 and 206 is an error.
+func (r *registry) do(ctx context.Context, kind, id, bytes string) (*http.Response, error) {
 	client, err := r.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -181,8 +181,8 @@ func (r *registry) do(ctx context.Context, kind, id string, offset int64) (*http
 	}
 	// Otherwise Go's client unpacks a compressed answer, and a range counts other bytes.
 	req.Header.Set("Accept-Encoding", "identity")
-	if offset > 0 {
-		req.Header.Set("Range", "bytes="+strconv.FormatInt(offset, 10)+"-")
+	if bytes != "" {
+		req.Header.Set("Range", "bytes="+bytes)
 	}
 	res, err := client.Do(req)
 	if err != nil {

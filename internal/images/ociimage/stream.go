@@ -157,7 +157,8 @@ func unpackWhole(ctx context.Context, f *os.File, tmp string, limits Limits) (_ 
 	if _, err := f.ReadAt(magic[:], 0); err != nil && err != io.EOF {
 		return nil, err
 	}
-	packed := &meter{r: ctxio.Reader(ctx, f), hash: sha256.New(), max: func() int64 { return limits.Compressed }, what: "the file"}
+	most := func() int64 { return limits.Compressed }
+	packed := &meter{r: ctxio.Reader(ctx, f), hash: sha256.New(), max: most, what: "the file"}
 	plain, end, err := decompress(packed)
 	if err != nil {
 		return nil, err
