@@ -6,10 +6,11 @@ import "github.com/forkd/forkd/api"
 // name.
 func byReason() map[api.Reason]string {
 	return map[api.Reason]string{
-		api.ReasonAgentOld:           "rebuild the snapshot from an image built by this version",
-		api.ReasonAgentSilent:        "check its console",
-		api.ReasonAncestryGone:       "no snapshot of its ancestry exists; fork a new sandbox",
-		api.ReasonAnswerNoRoom:       "the code ran, so its effects are there: read the result in smaller parts, or write it to a file",
+		api.ReasonAgentOld:     "rebuild the snapshot from an image built by this version",
+		api.ReasonAgentSilent:  "check its console",
+		api.ReasonAncestryGone: "no snapshot of its ancestry exists; fork a new sandbox",
+		api.ReasonAnswerNoRoom: "the code ran, so its effects are there: read the result in smaller parts, or " +
+			"write it to a file",
 		api.ReasonBranchFailed:       "branch again; `forkd snapshot rm {tag}` removes it from the list",
 		api.ReasonBranchesBusy:       "retry when one has finished",
 		api.ReasonChildBrokeOff:      "retry; `forkd logs` of a child shows its console",
