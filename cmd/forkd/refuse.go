@@ -9,7 +9,9 @@ import (
 
 // needVMs returns the commands for VMs on this host, and for building their images. All other
 // commands use a daemon, which may be on another host.
-func needVMs() []string { return []string{"serve", "doctor", "machine", "demo", "image build"} }
+func needVMs() []string {
+	return []string{"serve", "doctor", "machine", "demo", "image build", "image pull", "image import"}
+}
 
 // refuse makes these commands and their subcommands return the reason why they cannot work.
 func refuse(root *cobra.Command, why error) {
