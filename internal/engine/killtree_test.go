@@ -30,7 +30,7 @@ func TestATreeThatForksOnIsEnded(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "a tree that grows", func() bool { return len(g.e.List()) > 8 })
+	eventually(t, "a tree that grows", func() bool { return len(g.e.List()) > 9 })
 	ended, err := g.e.KillTree(t.Context(), children[1])
 	if err != nil {
 		t.Fatal(err)

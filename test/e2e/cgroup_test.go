@@ -264,7 +264,7 @@ func TestLimitsOfATreesThreads(t *testing.T) {
 	root := d.forkLimited(0, limits).ID
 	defer d.killTree(t, root)
 	children := d.forkTwo(root)
-	d.refusedIn(root, "forkd-fork 1", 3, fmt.Sprintf("this tree may have %d", limits.TreePIDs))
+	d.refusedIn(root, "forkd-fork 1", 3, fmt.Sprintf("the limit of the tree is %d", limits.TreePIDs))
 	if threads := d.useOf(root).Threads + d.useOf(children[0]).Threads + d.useOf(children[1]).Threads; threads > limits.TreePIDs {
 		t.Errorf("the tree has %d threads, and may have %d", threads, limits.TreePIDs)
 	}

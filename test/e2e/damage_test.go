@@ -176,7 +176,7 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 	if g := r.Damaged[0]; g.File != name || at < g.Offset || at >= g.Offset+g.Length || !strings.Contains(g.Detail, "changed since it was written") {
 		t.Errorf("got %+v for a flip at %d of %s", g, at, name)
 	}
-	if code, out, errs := d.cli("snapshot", "verify", "flipped-memory"); code != 5 || !strings.Contains(out, name+": bytes") || !strings.Contains(errs, "make it again") {
+	if code, out, errs := d.cli("snapshot", "verify", "flipped-memory"); code != 5 || !strings.Contains(out, name+": bytes") || !strings.Contains(errs, "rebuild") {
 		t.Errorf("exit code %d: %s %s", code, out, errs)
 	}
 	d.hashed(small)

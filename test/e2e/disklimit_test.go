@@ -35,7 +35,7 @@ func TestLimitsOfDiskSpace(t *testing.T) {
 	}
 	full()
 	sb, err := d.c.Sandbox(t.Context(), id)
-	if err != nil || sb.Status != api.SandboxStalled || !strings.Contains(sb.Reason, "its disk takes no more") {
+	if err != nil || sb.Status != api.SandboxStalled || !strings.Contains(sb.Reason, "its disk is full") {
 		t.Errorf("it is %s (%s), %v", sb.Status, sb.Reason, err)
 	}
 	for _, args := range [][]string{{"exec", id, "--", "true"}, {"cp", id + ":/etc/hostname", t.TempDir()}} {

@@ -49,6 +49,8 @@ func nativeCalls() map[string]nativeCall {
 		"POST " + at + "/ports/{port}/connect": {status: 101},
 		"POST " + at + "/branch":               {body: `{"n":2}`, status: 201},
 		"POST " + at + "/rollback":             {body: `{"snapshot_tag":"base"}`, status: 200},
+		"POST " + at + "/merge":                {body: `{"theirs":"base","dry_run":true}`, status: 200},
+		"POST " + at + "/promote":              {body: `{}`, status: 409}, // without a parent; TestAPromotionOpensNoSandbox
 		"POST " + at + "/pause":                {status: 200},
 		"POST " + at + "/resume":               {status: 200},
 		"DELETE " + at:                         {status: 204},
@@ -199,6 +201,22 @@ func TestNoNativeRouteOpensASandbox(t *testing.T) {
 		if _, err := n.engine.Get(id); err == nil {
 			t.Errorf("%s outlived the walk: not every route had an effect", kind)
 		}
+	}
+}
+
+// TestAPromotionOpensNoSandbox puts a child in the place of a sandbox of each kind.
+func TestAPromotionOpensNoSandbox(t *testing.T) {
+	n := newNativeBench(t)
+	for kind, id := range n.kinds {
+		code, body := n.call("POST", "/v1/sandboxes/"+id+"/branch", `{"n":1}`)
+		var made api.BranchResult
+		if err := json.Unmarshal([]byte(body), &made); err != nil || code != 201 || len(made.Children) != 1 {
+			t.Fatalf("branch of %s: %d %v %.200s", kind, code, err, body)
+		}
+		if code, body := n.call("POST", "/v1/sandboxes/"+made.Children[0].ID+"/promote", `{}`); code != 200 {
+			t.Fatalf("promotion of a child of %s: %d %.200s", kind, code, body)
+		}
+		n.wantAllClosed(id, "a promotion ("+kind+")")
 	}
 }
 

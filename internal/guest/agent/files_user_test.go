@@ -313,7 +313,7 @@ func TestUploadKeepsWhatItCannotPutBack(t *testing.T) {
 	}
 	err := b.Upload(ctx, b.own+"/dangling", "", 0, strings.NewReader("x"))
 	var fe *agentclient.FileError
-	if !errors.As(err, &fe) || fe.Code != 400 || !strings.Contains(fe.Message, "link to what does not exist") {
+	if !errors.As(err, &fe) || fe.Code != 400 || !strings.Contains(fe.Message, "broken link") {
 		t.Errorf("got %v", err)
 	}
 }
