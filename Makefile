@@ -47,6 +47,7 @@ test-integrations: ## run the suites of integrations/ with the pinned frameworks
 soak: deps build fixtures ## random steps, kills and churn, each capture compared with its source (SOAK=1h)
 	scripts/schemathesis.sh short
 	scripts/e2b-sdks.sh newest
+	scripts/mcp-clients.sh all
 	$(GO) run ./test/runner -soak $(SOAK)
 
 codeinterp: deps build ## E2B's code interpreter over VMs in a machine, with FORKD_FORKS forks (100) of a warm one

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/contract"
 	"github.com/forkd/forkd/test/harness"
+	"github.com/forkd/forkd/test/mcp"
 )
 
 // TestOverVMs runs the same programs, and the programs that need VMs, against the daemon of a
@@ -28,6 +29,7 @@ func TestOverVMs(t *testing.T) {
 	t.Run("contract", func(t *testing.T) {
 		contract.Run(t, contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base", Short: true})
 	})
+	t.Run("mcp", func(t *testing.T) { mcp.Clients(t, m, "base") })
 	t.Run("forkd's Python", func(t *testing.T) {
 		contract.PythonSuite(t, contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base"}, "test_live.py",
 			"values or programs or trees or branch or map or asynchronous or ended")
