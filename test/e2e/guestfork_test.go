@@ -171,12 +171,12 @@ func TestGuestForkCommands(t *testing.T) {
 	d.sub("denied by default", func(t *testing.T) {
 		id := d.forkOf(small, 1)[0].ID
 		d.refusedIn(id, "forkd-fork 1", 3, "guest_fork")
-		d.refusedIn(id, "forkd-exit 0 </dev/null", 1, "not ended")
+		d.refusedIn(id, "forkd-exit 0 </dev/null", 1, "no waiting parent")
 		d.refusedIn(id, "forkd-wait", 10, "no child")
 		d.refusedIn(id, "forkd-fork 0", 2, "1 to 1000")
 	})
 	root := d.forker(small)
-	d.refusedIn(root, "forkd-fork 64", 3, "more than 64")
+	d.refusedIn(root, "forkd-fork 64", 3, "the maximum is 64")
 	out := strings.Fields(d.sh(root, "forkd-fork 2"))
 	if len(out) != 3 || out[0] != "0" {
 		t.Fatalf("forkd-fork printed %q", out)

@@ -180,9 +180,34 @@ func (v VCPU) format(b *strings.Builder, i int, s Symbols) {
 	}
 	fmt.Fprintf(b, "  rdi %s holds %#x: as a queued spin lock: locked %d, pending %d, tail of CPU %d\n",
 		s.Name(r.RDI), v.Lock, v.Lock&0xff, v.Lock>>8&0xff, int(v.Lock>>18&0x3fff)-1)
-	for _, w := range v.Stack {
-		if s.code(w.Value) {
-			fmt.Fprintf(b, "  stack %016x: %s\n", w.At, s.Name(w.Value))
+	for i, w := range v.Stack {
+		if !s.code(w.Value) {
+			continue
+		}
+		fmt.Fprintf(b, "  stack %016x: %s\n", w.At, s.Name(w.Value))
+		if f, ok := v.interrupted(i, s); ok {
+			fmt.Fprintf(b, "    interrupted %s, interrupts %t, flags %#x\n", s.Name(f.rip), f.flags&rflagsIF != 0, f.flags)
 		}
 	}
+}
+
+// frame is the saved state of code that an interrupt or a fault broke into.
+type frame struct{ rip, flags uint64 }
+
+// Offsets in words from the return address into an entry stub to its struct pt_regs (kernel,
+// arch/x86/include/asm/ptrace.h): 15 registers and orig_ax precede the frame that the CPU pushed.
+const (
+	frameRIP   = 1 + 16
+	frameFlags = frameRIP + 2
+)
+
+// interrupted returns the frame below the return address at index i of the stack, if that leads
+// into an entry stub of the kernel. An interrupt with a cleared interrupt flag in its frame cannot
+// occur on a sound CPU.
+func (v VCPU) interrupted(i int, s Symbols) (frame, bool) {
+	e, ok := s.find(v.Stack[i].Value)
+	if !ok || !strings.HasPrefix(e.name, "asm_") || i+frameFlags >= len(v.Stack) {
+		return frame{}, false
+	}
+	return frame{v.Stack[i+frameRIP].Value, v.Stack[i+frameFlags].Value}, true
 }
