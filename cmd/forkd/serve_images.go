@@ -34,7 +34,7 @@ func imageRoom(dir string, reserve int64) func() error {
 			return nil // an unknown size does not stop an import
 		}
 		return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonStoreFull,
-			"no space left in the store: %d MiB are free, and %d MiB stay in reserve", free>>20, reserve>>20)
+			"no space left in the store: %d MiB free including the reserve of %d MiB", free>>20, reserve>>20)
 	}
 }
 
