@@ -27,13 +27,12 @@ WORDS = {
     "AsyncForkd": "Forkd", "AsyncSandbox": "Sandbox", "AsyncSnapshot": "Snapshot", "AsyncProcess": "Process",
     "AsyncFiles": "Files", "AsyncForks": "Forks", "AsyncConnection": "Connection", "AsyncStream": "Stream",
     "AsyncClient": "Client", "AsyncHTTPTransport": "HTTPTransport", "AsyncIterator": "Iterator",
-    "AsyncIterable": "Iterable", "AsyncGenerator": "Generator", "Awaitable": "Sync", "aclose": "close",
-    "__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__",
-    "StopAsyncIteration": "StopIteration", "aiter_bytes": "iter_bytes", "aiter_lines": "iter_lines",
-    "aread": "read", "asynccontextmanager": "contextmanager", "AsyncExitStack": "ExitStack", "_aio": "_io",
+    "aclose": "close",
+    "__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__",
+    "aiter_bytes": "iter_bytes", "aiter_lines": "iter_lines",
+    "aread": "read", "asynccontextmanager": "contextmanager", "_aio": "_io",
     "AsyncWorkspaces": "Workspaces", "AsyncKeys": "Keys", "AsyncImages": "Images", "AsyncTenants": "Tenants",
-    "AsyncSandboxes": "Sandboxes", "AsyncSnapshots": "Snapshots", "AsyncReceipts": "Receipts",
-    "AsyncPools": "Pools", "AsyncWatch": "Watch", "AsyncPortForward": "PortForward", "AsyncMapping": "Mapping",
+    "AsyncPortForward": "PortForward",
 }
 
 

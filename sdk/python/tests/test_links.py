@@ -67,6 +67,30 @@ def test_a_code_of_a_newer_daemon() -> None:
     assert type(e.value) is forkd.ForkdError and e.value.code == "brand_new"
 
 
+@pytest.mark.parametrize("code, kind, reason", [
+    ("resource_exhausted", forkd.NoSpaceError, ""), ("unauthenticated", forkd.InvalidRequestError, ""),
+    ("data_loss", forkd.GuestGoneError, "sandbox_broken"), ("not_found", forkd.NotFoundError, ""),
+])
+def test_errors_of_the_agent(code: str, kind: type[forkd.ForkdError], reason: str) -> None:
+    body = {"code": code, "message": "in the guest"}
+    with server(lambda c, d: c.sendall(answer(400, body))) as url, client(url) as f, pytest.raises(kind) as e:
+        f.sandbox("sb-1").files.stat("/x")
+    assert e.value.reason == reason and "in the guest" in str(e.value)
+
+
+def test_one_failure_does_not_spare_the_others() -> None:
+    killed: list[bytes] = []
+
+    def handle(c: socket.socket, d: bytes) -> None:
+        killed.append(d.split(b" ")[1])
+        c.sendall(answer(500, {"error": "no", "code": "internal"}) if b"sb-0" in d else answer(204, b""))
+
+    with server(handle) as url, client(url) as f:
+        with pytest.raises(forkd.InternalError):
+            forkd.Forks(f.sandbox(f"sb-{i}") for i in range(20)).kill()
+    assert len(killed) == 20
+
+
 def test_a_proxy_in_between() -> None:
     with server(lambda c, d: c.sendall(answer(502, b"<html>bad gateway", "text/html"))) as url, client(url) as f:
         with pytest.raises(forkd.GuestGoneError, match="bad gateway"):

@@ -59,9 +59,11 @@ export function make(message: string, fields: ErrorFields & { code: string }, ow
 /** Codes of the Connect protocol, which the guest's agent speaks. */
 const CONNECT: Record<string, string> = {
   invalid_argument: "invalid_request", not_found: "not_found", already_exists: "conflict",
-  failed_precondition: "conflict", permission_denied: "forbidden", unauthenticated: "unauthorized",
-  resource_exhausted: "busy", unimplemented: "unsupported", deadline_exceeded: "timeout",
-  unavailable: "guest_gone", canceled: "connection_broken",
+  failed_precondition: "conflict", permission_denied: "forbidden",
+  unauthenticated: "invalid_request", // the guest has no such user
+  resource_exhausted: "no_space", unimplemented: "unsupported", deadline_exceeded: "timeout",
+  unavailable: "guest_gone", aborted: "guest_gone", canceled: "connection_broken",
+  data_loss: "guest_gone", // with the reason sandbox_broken: its user removed system files
 };
 
 type Fields = Record<string, unknown>;
@@ -71,12 +73,13 @@ const text = (v: unknown): string => (typeof v === "string" ? v : "");
 export function errorOf(object: unknown, status = 0, own = true): ForkdError {
   const e: Fields = typeof object === "object" && object !== null ? object as Fields : {};
   let code = text(e.code);
+  const reason = text(e.reason) || (code === "data_loss" ? "sandbox_broken" : "");
   if (code && !e.error && Object.hasOwn(CONNECT, code)) code = CONNECT[code]!;
   code ||= STATUS_CODES[status] ?? "internal";
   const details = Object.fromEntries(Object.entries((e.details && !Array.isArray(e.details) ? e.details : {}) as object)
     .map(([k, v]) => [k, String(v)]));
   const message = text(e.error) || text(e.message) || code;
-  return make(message, { code, reason: text(e.reason), details, status, requestId: text(e.request_id) }, own);
+  return make(message, { code, reason, details, status, requestId: text(e.request_id) }, own);
 }
 
 /** Returns the error of an HTTP answer. */

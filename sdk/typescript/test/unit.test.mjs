@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { inspect } from "node:util";
-import { Controller, ConnectionBrokenError, Forkd, ForkdError, ForkError, InvalidRequestError, NotFoundError, TooLargeError,
+import { errorOf, Controller, ConnectionBrokenError, Forkd, ForkdError, ForkError, InvalidRequestError, NotFoundError, TooLargeError,
   UnauthorizedError, UnreachableError } from "../dist/index.js";
 import { ended, frame, json, output, serve, started } from "./daemon.mjs";
 
@@ -167,6 +167,14 @@ test("the agent's errors have codes", () => withDaemon((r, a) => {
   const e = await client.sandbox("x").exec("true").catch((x) => x);
   assert.equal(e.name, "GuestGoneError");
 }));
+
+test("a full disk, a missing user and a broken guest have the codes of the other clients", () => {
+  for (const [code, want, reason] of [["resource_exhausted", "no_space", ""], ["unauthenticated", "invalid_request", ""],
+    ["data_loss", "guest_gone", "sandbox_broken"]]) {
+    const e = errorOf({ code, message: "in the guest" }, 400, false);
+    assert.deepEqual([e.code, e.reason], [want, reason]);
+  }
+});
 
 test("Unicode paths and names of routes", () => withDaemon((r, a) => {
   const u = new URL(r.url, "http://x");

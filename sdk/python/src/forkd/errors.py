@@ -46,9 +46,11 @@ def of_object(e: dict[str, Any], status: int = 0, *, own: bool = True) -> ForkdE
 # Codes of the Connect protocol, which the guest's agent speaks.
 _CONNECT = {
     "invalid_argument": "invalid_request", "not_found": "not_found", "already_exists": "conflict",
-    "failed_precondition": "conflict", "permission_denied": "forbidden", "unauthenticated": "unauthorized",
-    "resource_exhausted": "busy", "unimplemented": "unsupported", "deadline_exceeded": "timeout",
-    "unavailable": "guest_gone", "canceled": "connection_broken",
+    "failed_precondition": "conflict", "permission_denied": "forbidden",
+    "unauthenticated": "invalid_request",  # the guest has no such user
+    "resource_exhausted": "no_space", "unimplemented": "unsupported", "deadline_exceeded": "timeout",
+    "unavailable": "guest_gone", "aborted": "guest_gone", "canceled": "connection_broken",
+    "data_loss": "guest_gone",  # with the reason sandbox_broken: its user removed system files
 }
 
 
@@ -62,7 +64,8 @@ def of_answer(status: int, body: bytes, *, own: bool) -> ForkdError:
         text = body[:500].decode("utf-8", "replace").strip()
         e = {"error": text or f"the answer has status {status}"}
     if "code" in e and str(e["code"]) in _CONNECT and "error" not in e:
-        e = {**e, "code": _CONNECT[str(e["code"])]}
+        broken = {"reason": "sandbox_broken"} if e["code"] == "data_loss" else {}
+        e = {**e, **broken, "code": _CONNECT[str(e["code"])]}
     elif not isinstance(e.get("code"), str):
         e = {k: v for k, v in e.items() if k != "code"}
     return of_object(e, status, own=own)

@@ -6,7 +6,7 @@ from typing import Any, Literal, overload
 from urllib.parse import quote
 
 from .. import _aio, models
-from .._base import ForkError
+from .._base import ForkdError, ForkError
 from .._codes import ConnectionBrokenError, NotFoundError
 from .._decode import decode, encode
 from ..errors import of_object
@@ -24,16 +24,20 @@ class AsyncForks(list[AsyncSandbox]):
         await self.kill()
 
     async def kill(self) -> None:
-        """Ends all children. Those that have ended already are no error."""
-        async for _ in _aio.in_order(_end, list(self), 16):
-            pass
+        """Ends all children, and then raises the first error. Those that have ended already are no error."""
+        errors = [e async for e in _aio.in_order(_end, list(self), 16) if e is not None]
+        if errors:
+            raise errors[0]
 
 
-async def _end(sandbox: AsyncSandbox) -> None:
+async def _end(sandbox: AsyncSandbox) -> ForkdError | None:
     try:
         await sandbox.kill()
     except NotFoundError:
         pass
+    except ForkdError as e:
+        return e
+    return None
 
 
 class AsyncSnapshot:

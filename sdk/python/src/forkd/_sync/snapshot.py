@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 from urllib.parse import quote
 
 from .. import _io, models
-from .._base import ForkError
+from .._base import ForkdError, ForkError
 from .._codes import ConnectionBrokenError, NotFoundError
 from .._decode import decode, encode
 from ..errors import of_object
@@ -25,16 +25,20 @@ class Forks(list[Sandbox]):
         self.kill()
 
     def kill(self) -> None:
-        """Ends all children. Those that have ended already are no error."""
-        for _ in _io.in_order(_end, list(self), 16):
-            pass
+        """Ends all children, and then raises the first error. Those that have ended already are no error."""
+        errors = [e for e in _io.in_order(_end, list(self), 16) if e is not None]
+        if errors:
+            raise errors[0]
 
 
-def _end(sandbox: Sandbox) -> None:
+def _end(sandbox: Sandbox) -> ForkdError | None:
     try:
         sandbox.kill()
     except NotFoundError:
         pass
+    except ForkdError as e:
+        return e
+    return None
 
 
 class Snapshot:
