@@ -81,7 +81,7 @@ func cliFailure(out output) error {
 func commands() map[string]func(arguments) command {
 	all := map[string]func(arguments) command{}
 	for _, some := range []map[string]func(arguments) command{
-		listCommands(), snapshotCommands(), sandboxCommands(), guestCommands(),
+		listCommands(), snapshotCommands(), sandboxCommands(), siblingCommands(), guestCommands(),
 	} {
 		for op, c := range some {
 			all[op] = c
@@ -246,6 +246,54 @@ func sandboxCommands() map[string]func(arguments) command {
 			return command{args: []string{"net", "log", a.id()}, answer: lines}
 		},
 	}
+}
+
+// siblingCommands choose between siblings.
+func siblingCommands() map[string]func(arguments) command {
+	return map[string]func(arguments) command{
+		"keep-best": func(a arguments) command {
+			body, _ := a["body"].(map[string]any)
+			args := []string{"keep", "--best", bodyText(a, "best"), "--by", join(body["args"])}
+			if body["dry_run"] == true {
+				args = append(args, "--dry-run")
+			}
+			if of := bodyText(a, "of"); of != "" {
+				args = append(args, "--of", of)
+			}
+			ids, _ := body["ids"].([]any)
+			for _, id := range ids {
+				args = append(args, fmt.Sprint(id))
+			}
+			return command{args: args}
+		},
+		"promote": func(a arguments) command {
+			args := []string{"promote", a.id()}
+			if place := bodyText(a, "place"); place != "" {
+				args = append(args, "--place", place)
+			}
+			if bodyText(a, "parent") == "kill" {
+				args = append(args, "--discard")
+			}
+			return command{args: args}
+		},
+		"merge": func(a arguments) command {
+			args := []string{"merge", bodyText(a, "theirs"), a.id()}
+			if bodyText(a, "dry_run") == "true" {
+				args = append(args, "--dry-run")
+			}
+			return command{args: args}
+		},
+	}
+}
+
+// join returns a list as the words of a shell command.
+func join(list any) string {
+	var words []string
+	all, _ := list.([]any)
+	for _, word := range all {
+		words = append(words, fmt.Sprint(word))
+	}
+	return strings.Join(words, " ")
 }
 
 func guestCommands() map[string]func(arguments) command {

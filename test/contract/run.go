@@ -66,7 +66,6 @@ func clients() []clientUnderTest {
 		{"cli", func(t *testing.T, to Daemon) Driver { return cli{program(t), to.URL, to.Token} }, []string{
 			"health", "metrics", "get-image", "head-image", "import-image", "get-sandbox", "sandbox-memory", "ping", "events",
 			"get-network", "set-network", "connect-port-get", "rotate-key", "revoke-key",
-			"keep-best", "promote", "merge", // their errors are exit codes
 			"create-workspace", "list-workspaces", "get-workspace", "suspend-workspace", "resume-workspace", "delete-workspace",
 		}},
 		{"python", func(t *testing.T, to Daemon) Driver {
