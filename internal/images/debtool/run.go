@@ -93,7 +93,7 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 }
 
 func missing(tool, pkg string) error {
-	return fmt.Errorf("%s %w: run `make deps`, or apt-get install %s", tool, ErrMissing, pkg)
+	return fmt.Errorf("%s %w: run `%s`, or apt-get install %s", tool, ErrMissing, Installer(), pkg)
 }
 
 // Look returns an error if a tool is missing, to check before starting work.

@@ -92,7 +92,7 @@ func (r *Recipe) blamePip(err error, python string) error {
 	}
 	for _, line := range failed.Tail {
 		if noPipRE.MatchString(line) {
-			return fmt.Errorf("python3-pip %w: run `make deps`, or apt-get install python3-pip", debtool.ErrMissing)
+			return fmt.Errorf("python3-pip %w: run `%s`, or apt-get install python3-pip", debtool.ErrMissing, debtool.Installer())
 		}
 		m := noWheelRE.FindStringSubmatch(line)
 		if m == nil {

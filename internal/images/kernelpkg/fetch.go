@@ -51,7 +51,7 @@ func Find(ctx context.Context, run debtool.Runner, kernel string) (Candidate, er
 	}
 	all := candidates(stanzas)
 	if len(all) == 0 {
-		return Candidate{}, fmt.Errorf("find kernel: %w: %s; run `make deps`, or apt-get update", ErrNoKernel, pkg)
+		return Candidate{}, fmt.Errorf("find kernel: %w: %s; run `%s`, or apt-get update", ErrNoKernel, pkg, debtool.Installer())
 	}
 	if pkg == kernel {
 		return all[0], nil
@@ -78,7 +78,8 @@ func choose(all []Candidate, series string) (Candidate, error) {
 	err := fmt.Errorf("find kernel: %w: %s has no version %s (it has %s)",
 		ErrNoKernel, Meta, series, strings.Join(have, ", "))
 	if release := codename(); series == PreferredSeries && release == "bookworm" {
-		err = fmt.Errorf("%w; it is in %[2]s-backports: run `make deps`, or add %[2]s-backports to the Suites of your Debian mirror in /etc/apt/sources.list.d and run apt-get update", err, release)
+		err = fmt.Errorf("%w; it is in %[2]s-backports: run `%[3]s`, or add %[2]s-backports to the Suites of your Debian "+
+			"mirror in /etc/apt/sources.list.d and run apt-get update", err, release, debtool.Installer())
 	}
 	return Candidate{}, err
 }

@@ -37,7 +37,7 @@ func qemuCheck(ctx context.Context) (hostcap.Check, version) {
 	c := hostcap.Check{Name: "machine qemu", Level: hostcap.OK}
 	path, v, err := findQEMU(ctx)
 	if err != nil {
-		c.Level, c.Detail, c.Do = hostcap.Fail, err.Error(), upgradeHint
+		c.Level, c.Detail, c.Do = hostcap.Fail, err.Error(), upgradeHint()
 		return c, v
 	}
 	c.Detail = fmt.Sprintf("%s, version %s", path, v)
@@ -54,7 +54,7 @@ func kernelCheck(ctx context.Context) (hostcap.Check, string) {
 	}
 	found, err := kernelpkg.Find(ctx, debtool.Run, "")
 	if err != nil {
-		c.Level, c.Detail, c.Do = hostcap.Fail, err.Error(), "make deps"
+		c.Level, c.Detail, c.Do = hostcap.Fail, err.Error(), debtool.Installer()
 		return c, ""
 	}
 	c.Detail = found.Package + ", fetched at the first start"
@@ -70,13 +70,13 @@ func versionsCheck(qemu version, release string) hostcap.Check {
 		if cpus, err = checkVersions(qemu, kernel, accel, maxDefaultCPUs); err == nil && cpus < maxDefaultCPUs {
 			c.Level = hostcap.Note
 			c.Detail = fmt.Sprintf("QEMU %s with kernel %s: one CPU only", qemu, kernel)
-			c.Do = upgradeHint
+			c.Do = upgradeHint()
 			return c
 		}
 		c.Detail = fmt.Sprintf("QEMU %s runs kernel %s (%s)", qemu, kernel, accel)
 	}
 	if err != nil {
-		c.Level, c.Detail, c.Do = hostcap.Fail, err.Error(), upgradeHint
+		c.Level, c.Detail, c.Do = hostcap.Fail, err.Error(), upgradeHint()
 	}
 	return c
 }
@@ -92,7 +92,7 @@ func toolsCheck() hostcap.Check {
 	}
 	if len(missing) > 0 {
 		c.Level, c.Detail = hostcap.Fail, "missing packages: "+strings.Join(missing, ", ")
-		c.Do = "make deps, or apt-get install " + strings.Join(missing, " ")
+		c.Do = debtool.Installer() + ", or apt-get install " + strings.Join(missing, " ")
 	}
 	return c
 }

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/forkd/forkd/internal/images/debtool"
 )
 
 // dataDisk is the file of the appliance's data disk. It is sparse: its size on disk is the data that the
@@ -97,5 +99,5 @@ func lookTool(name string) (string, error) {
 			return dir + name, nil
 		}
 	}
-	return "", fmt.Errorf("%s is not installed: install e2fsprogs (make deps)", name)
+	return "", fmt.Errorf("%s is not installed: install e2fsprogs (%s)", name, debtool.Installer())
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/forkd/forkd/internal/images/debtool"
 	"github.com/forkd/forkd/internal/images/initramfs"
 	"github.com/forkd/forkd/internal/machine/appliance/guest"
 	"github.com/forkd/forkd/internal/sys/durable"
@@ -138,5 +139,5 @@ func busyboxPath() (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("busybox is not installed: install busybox-static (make deps)")
+	return "", fmt.Errorf("busybox is not installed: install busybox-static (%s)", debtool.Installer())
 }

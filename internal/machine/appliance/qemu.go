@@ -30,7 +30,7 @@ const (
 func findQEMU(ctx context.Context) (string, version, error) {
 	path, err := exec.LookPath(qemuProgram)
 	if err != nil {
-		return "", version{}, fmt.Errorf("%s is not installed: %s", qemuProgram, upgradeHint)
+		return "", version{}, fmt.Errorf("%s is not installed: %s", qemuProgram, upgradeHint())
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/forkd/forkd/internal/images/debtool"
 )
 
 // version is a major and minor number, which is enough for the rules.
@@ -50,20 +52,22 @@ func hasX2APIC(qemu version, accel string) bool {
 	return accel == accelTCG && !qemu.less(goodQEMU)
 }
 
-const upgradeHint = "install QEMU 10.0 or newer and a 6.12 kernel (Debian 13, or bookworm-backports on Debian 12): " +
-	"make deps"
+func upgradeHint() string {
+	return "install QEMU 10.0 or newer and a 6.12 kernel (Debian 13, or bookworm-backports on Debian 12): " +
+		debtool.Installer()
+}
 
 // checkVersions returns the number of CPUs an emulated machine may have with this QEMU and kernel. With
 // hardware acceleration QEMU's emulation of SVM is not used, and any version from oldestQEMU on works.
 func checkVersions(qemu, kernel version, accel string, cpus int) (int, error) {
 	switch {
 	case qemu.less(oldestQEMU):
-		return 0, fmt.Errorf("QEMU %s is too old: %w; %s", qemu, ErrUnsupported, upgradeHint)
+		return 0, fmt.Errorf("QEMU %s is too old: %w; %s", qemu, ErrUnsupported, upgradeHint())
 	case accel == accelKVM, !qemu.less(goodQEMU):
 		return cpus, nil
 	case !kernel.less(newKernel):
 		// The appliance's kernel panics at the first nested guest.
-		return 0, fmt.Errorf("QEMU %s cannot emulate KVM for kernel %s: %w; %s", qemu, kernel, ErrUnsupported, upgradeHint)
+		return 0, fmt.Errorf("QEMU %s cannot emulate KVM for kernel %s: %w; %s", qemu, kernel, ErrUnsupported, upgradeHint())
 	}
 	// With two CPUs its SVM emulation loses timer interrupts.
 	return 1, nil

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/confine/cgroup"
+	"github.com/forkd/forkd/internal/images/debtool"
 	"github.com/forkd/forkd/internal/sys/fsverity"
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
@@ -156,7 +157,7 @@ func (f HostFacts) toolsCheck() Check {
 		programs, packages = append(programs, t.Program), append(packages, t.Package)
 	}
 	return Check{"image tools", Fail, "missing: " + strings.Join(programs, ", "),
-		"images cannot be built: make deps, or apt-get install " + strings.Join(packages, " ")}
+		"images cannot be built: " + debtool.Installer() + ", or apt-get install " + strings.Join(packages, " ")}
 }
 
 func amountCheck(name string, have, want int64, what, advice string) Check {
