@@ -171,8 +171,9 @@ func TestRequestsAfterAnIdentityAreTheClones(t *testing.T) {
 	b.become(t, nil)
 	file := t.TempDir() + "/pid"
 	leave := startings[0].start(t, b, "echo $$ > "+file+"; sleep 1000")
+	pid := pidsIn(t, file, 1)[0] // before the caller leaves, which ends the script
 	leave()
-	waitGone(t, pidsIn(t, file, 1)[0])
+	waitGone(t, pid)
 }
 
 // Unread output must neither block a process nor be lost completely.
