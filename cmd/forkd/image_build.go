@@ -88,21 +88,25 @@ func (a *app) buildRecipe(ctx context.Context, path string) (image.Image, error)
 	if err != nil {
 		return image.Image{}, err
 	}
-	// Beside the cache, to share its files.
-	store, err := image.OpenStore(filepath.Join(paths.Cache, "built"))
-	if err != nil {
-		return image.Image{}, err
-	}
-	agent, err := endpoint.Program("forkd-agent")
+	build, err := localBuild(paths)
 	if err != nil {
 		return image.Image{}, err
 	}
 	progress := a.Progress()
 	defer progress.End()
-	return image.Build(ctx, image.BuildConfig{
-		Recipe: recipe, Agent: agent, Store: store, Cache: filepath.Join(paths.Cache, "parts"),
-		Progress: showImageProgress(progress),
-	})
+	build.Recipe, build.Progress = recipe, showImageProgress(progress)
+	return image.Build(ctx, build)
+}
+
+// localBuild returns the settings of builds into this user's own store. The store is beside the
+// cache, to share its files.
+func localBuild(paths endpoint.Paths) (c image.BuildConfig, err error) {
+	c.Cache = filepath.Join(paths.Cache, "parts")
+	if c.Store, err = image.OpenStore(filepath.Join(paths.Cache, "built")); err != nil {
+		return c, err
+	}
+	c.Agent, err = endpoint.Program("forkd-agent")
+	return c, err
 }
 
 // buildError gives a build failure the API's code for its kind.

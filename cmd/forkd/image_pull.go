@@ -112,11 +112,7 @@ func (a containers) makeImage(ctx context.Context, name string,
 		return image.Image{}, err
 	}
 	defer source.Close()
-	store, err := image.OpenStore(filepath.Join(paths.Cache, "built"))
-	if err != nil {
-		return image.Image{}, err
-	}
-	agent, err := endpoint.Program("forkd-agent")
+	build, err := localBuild(paths)
 	if err != nil {
 		return image.Image{}, err
 	}
@@ -124,9 +120,8 @@ func (a containers) makeImage(ctx context.Context, name string,
 	root.Name = name
 	progress := a.Progress()
 	defer progress.End()
-	return image.BuildForeign(ctx, image.BuildConfig{
-		Agent: agent, Store: store, Cache: filepath.Join(paths.Cache, "parts"), Progress: showImageProgress(progress),
-	}, root)
+	build.Progress = showImageProgress(progress)
+	return image.BuildForeign(ctx, build, root)
 }
 
 // ensurePulled returns the daemon's image of a reference. It pulls the image if the daemon has none.
