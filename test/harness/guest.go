@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/leaf/linetime"
 )
 
 // Fork makes n children of a snapshot. Programs in the children may fork them.
@@ -60,6 +61,7 @@ func (d *Daemon) Trouble() []string {
 		if err != nil {
 			continue // the VM has ended meanwhile
 		}
+		b = linetime.Plain(b)
 		if at := kernelTrouble.FindIndex(b); at != nil {
 			from := strings.LastIndexByte(string(b[:at[0]]), '\n') + 1
 			out = append(out, name+": "+string(b[from:min(len(b), from+4<<10)]))

@@ -136,6 +136,7 @@ func (c *collector) fail(t test, e event) {
 	if t.name != "" {
 		c.failing[t.pkg]++
 		c.failed = append(c.failed, t.String())
+		c.broken = append(c.broken, t)
 		c.show(t)
 		return
 	}

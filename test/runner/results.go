@@ -36,9 +36,12 @@ func (s skip) forMachine() bool { return strings.HasPrefix(s.reason, kvmtest.Mac
 type results struct {
 	passed  int
 	failed  []string // one line each; details were already printed
+	broken  []test   // those of failed that are tests
 	skipped []skip
-	took    time.Duration
-	tally   tally
+	// repeated lists the failures of a first attempt, after which the tests ran again.
+	repeated []string
+	took     time.Duration
+	tally    tally
 }
 
 // waiting returns the test functions to run again, by package: either the ones that drive a
@@ -83,6 +86,9 @@ func (s *summary) print(out io.Writer, took time.Duration) error {
 		return err
 	}
 	for _, r := range s.rows {
+		for _, f := range r.repeated {
+			fmt.Fprintf(out, "TWICE %s: %s failed once, and was repeated\n", r.phase, f)
+		}
 		for _, f := range r.failed {
 			fmt.Fprintf(out, "FAIL  %s: %s\n", r.phase, f)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -87,6 +88,37 @@ func TestTheLastLineIsForPrograms(t *testing.T) {
 	}
 	if !strings.HasSuffix(out.String(), "FAIL  plain: p TestA\n3 passed, 1 failed\n") {
 		t.Errorf("summary is %q", out.String())
+	}
+}
+
+// A failed test of the machine that passes when repeated is named, and does not fail the run.
+func TestRepeatedTestsAreNamed(t *testing.T) {
+	first, _ := feed(t, `{"Action":"fail","Package":"p","Test":"TestA/sub"}`, `{"Action":"fail","Package":"p","Test":"TestA"}`)
+	if want := []test{{"p", "TestA/sub"}, {"p", "TestA"}}; !slices.Equal(first.broken, want) {
+		t.Errorf("broken are %v", first.broken)
+	}
+	var s summary
+	s.add("kvm", results{passed: 2, repeated: first.failed})
+	var out bytes.Buffer
+	if err := s.print(&out, time.Second); err != nil {
+		t.Error(err)
+	}
+	if !strings.HasSuffix(out.String(), "TWICE kvm: p TestA failed once, and was repeated\n2 passed, 0 failed\n") {
+		t.Errorf("summary is %q", out.String())
+	}
+}
+
+// Many failures have a common cause, and a package that did not build has no test to repeat.
+func TestNotEverythingIsRepeated(t *testing.T) {
+	var many results
+	for i := range maxRepeated + 1 {
+		many.broken = append(many.broken, test{"p", fmt.Sprint("Test", i)})
+		many.failed = append(many.failed, many.broken[i].String())
+	}
+	for _, r := range []results{{}, many, {failed: []string{"p TestA", "q (package)"}, broken: []test{{"p", "TestA"}}}} {
+		if got := repeat(t.Context(), nil, nil, r); len(got.failed) != len(r.failed) || got.repeated != nil {
+			t.Errorf("%+v became %+v", r, got)
+		}
 	}
 }
 

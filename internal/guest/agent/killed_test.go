@@ -24,21 +24,26 @@ import (
 // killedSocket names the socket of an agent in a process of its own.
 const killedSocket = "FORKD_TEST_KILLED_AGENT"
 
-// TestAnAgentToBeKilled is that process. It ends only by SIGKILL.
-func TestAnAgentToBeKilled(t *testing.T) {
+// TestMain makes this program that process when the variable is set. It ends only by SIGKILL.
+func TestMain(m *testing.M) {
 	socket := os.Getenv(killedSocket)
 	if socket == "" {
-		t.Skip("it is started by TestEverythingWorksAfterAnAgentWasKilled")
+		os.Exit(m.Run())
 	}
-	a, err := agent.New(agent.Config{Root: t.TempDir(), System: &fakeSystem{}, HooksDir: "/nowhere", CgroupMount: cgroupMount()})
+	fmt.Fprintln(os.Stderr, serveUntilKilled(socket))
+	os.Exit(1)
+}
+
+func serveUntilKilled(socket string) error {
+	a, err := agent.New(agent.Config{Root: filepath.Dir(socket), System: &fakeSystem{}, HooksDir: "/nowhere", CgroupMount: cgroupMount()})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	l, err := net.Listen("unix", socket)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	t.Fatal(a.Serve(context.Background(), l))
+	return a.Serve(context.Background(), l)
 }
 
 func cgroupMount() string {
@@ -76,7 +81,7 @@ func TestEverythingWorksAfterAnAgentWasKilled(t *testing.T) {
 	t.Cleanup(func() { endMarked(mark) })
 	for range 4 {
 		socket := filepath.Join(t.TempDir(), "s")
-		p := exec.Command(os.Args[0], "-test.run=^TestAnAgentToBeKilled$")
+		p := exec.Command(os.Args[0])
 		p.Env = append(os.Environ(), killedSocket+"="+socket)
 		if err := p.Start(); err != nil {
 			t.Fatal(err)

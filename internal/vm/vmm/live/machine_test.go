@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/images/initramfs"
+	"github.com/forkd/forkd/internal/leaf/linetime"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/internal/vm/kvm"
@@ -120,9 +121,10 @@ func testInitrd(t *testing.T) []byte {
 	return buf.Bytes()
 }
 
+// text returns the console without the times of its lines.
 func (g *guestVM) text() string {
 	b, _ := os.ReadFile(g.console)
-	return string(b)
+	return string(linetime.Plain(b))
 }
 
 // waitFor waits until the console shows want.
