@@ -179,9 +179,27 @@ async def branches(s, ids):
     assert diff["files"]["counts"]["added"] > 0, diff
     assert tag in (await s.call("snapshot_tree"))["tree"]
     await s.fails("delete_snapshot", "forbidden", tag=SNAPSHOT)
-    await s.call("kill_sandbox", sandbox_id=child)
+    await timelines(s, ids[0], child)
     await s.call("kill_sandbox", sandbox_id=ids.pop(0))
     await s.call("delete_snapshot", tag=tag)
+
+
+async def timelines(s, first, child):
+    await s.call("write_file", sandbox_id=child, path="/tmp/found", content="7\n")
+    await s.call("write_file", sandbox_id=first, path="/tmp/score", content="1\n")
+    await s.call("write_file", sandbox_id=child, path="/tmp/score", content="2\n")
+    got = await s.call("keep_best", sandbox_ids=[first, child], best=1, file="/tmp/score", dry_run=True)
+    assert [(e["id"], e["score"], e["outcome"]) for e in got["sandboxes"]] == [
+        (child, 2, "kept"), (first, 1, "ended")], got
+    got = await s.call("merge_sandbox", sandbox_id=first, theirs=child)
+    assert not got["applied"] and [c["path"] for c in got["conflicts"]] == ["/tmp/score"], got
+    got = await s.call("merge_sandbox", sandbox_id=first, theirs=child, resolve="ours")
+    assert got["applied"] and {"path": "/tmp/found", "action": "added"} in got["changes"], got
+    await s.call("eval_code", sandbox_id=child, code="y = 'promoted'")
+    got = await s.call("promote_sandbox", sandbox_id=child, discard=True)
+    assert got["sandbox"]["id"] == first and got["promoted_from"] == child, got
+    assert (await s.call("eval_code", sandbox_id=first, code="y"))["result"] == "'promoted'"
+    await s.fails("get_sandbox", "not_found", sandbox_id=child)
 
 
 async def lives(s, ids):

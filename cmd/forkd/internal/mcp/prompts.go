@@ -38,8 +38,9 @@ Task: {task}
 1. spawn_sandboxes with n 1 from snapshot {snapshot_tag}. Prepare in it all that the ways share: files, packages, data.
 2. branch_sandbox on it with n {ways}. Each child continues from that moment.
 3. Think of {ways} ways that really differ. Do one in each child. Do not mix them.
-4. Decide by a measurement, such as tests passed or time taken. Run the same measurement in each child.
-5. kill_sandbox for all but the best. Call keep_sandbox if the user wants the best to stay after this session.
+4. Decide by a measurement that prints a number, such as tests passed or seconds taken. keep_best runs it in each
+   child, keeps the best and ends the others.
+5. promote_sandbox puts the best in the place of the first sandbox, if the work goes on there. Call keep_sandbox if the user wants the best to stay after this session.
 6. Report each way with its measurement, and why the best won.`,
 		},
 		{

@@ -119,7 +119,8 @@ const instructions = `forkd runs sandboxes: small virtual machines that fork in 
 
 Start: list_snapshots, then spawn_sandboxes with one of the tags, then exec_command or eval_code.
 Before a risky step: branch_sandbox saves the running sandbox, memory and disk, as a snapshot; rollback_sandbox
-goes back to it. To try several ways: branch_sandbox with n makes n sandboxes that continue from the same moment.
+goes back to it. To try several ways: branch_sandbox with n makes n sandboxes that continue from the same moment;
+keep_best scores them and ends the others, promote_sandbox puts one in the place of its parent.
 
 Sandboxes end with this session. keep_sandbox, or keep in spawn_sandboxes, lets one outlive it. Snapshots stay.
 Sandboxes have no network unless network asks for it. Long outputs are cut; the answer names a resource with all of it.

@@ -78,7 +78,8 @@ func TestReadOnlyAndToolsNarrow(t *testing.T) {
 	}
 	u := d.connect(t, func(o *Options) { o.ReadOnly = true })
 	for _, name := range list(u) {
-		for _, verb := range []string{"spawn", "kill", "exec", "eval", "write", "set_", "expose", "create", "delete"} {
+		for _, verb := range []string{"spawn", "kill", "exec", "eval", "write", "set_", "expose", "create", "delete",
+			"keep", "promote", "merge", "pause", "resume"} {
 			if strings.HasPrefix(name, verb) {
 				t.Errorf("a server that only reads has %s", name)
 			}

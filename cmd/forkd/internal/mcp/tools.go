@@ -13,6 +13,7 @@ func (s *Server) addTools(r *registry) {
 	addRunTools(r)
 	addFileTools(r)
 	addNetworkTools(r)
+	addTimelineTools(r)
 }
 
 // none is the input of a tool without arguments.
