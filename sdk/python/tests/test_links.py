@@ -1,17 +1,22 @@
 """Broken links, refusals and odd answers. A small server stands for the daemon; no VM is needed."""
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import forkd
 import pytest
 from forkd import models
 from forkd._decode import decode
+from forkd._porturl import port_url
+from forkd._tree import unpack
 
 TOKEN = "secret-token-0123456789"
 
@@ -199,3 +204,31 @@ def test_generated_files_are_current() -> None:
     script = Path(__file__).parent.parent / "scripts" / "generate.py"
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("daemon", "domain", "want"), [
+    ("tcp://127.0.0.1:8889", "forkd.localhost", "http://80-sb1.forkd.localhost:8889/"),
+    ("http://[::1]:8889", "forkd.localhost", "http://80-sb1.forkd.localhost:8889/"),
+    ("https://api.example.com", "sb.example.com", "https://80-sb1.sb.example.com/"),
+    ("http://192.0.2.1:8889", "forkd.localhost", ""),
+    ("unix:///run/forkd/forkd.sock", "forkd.localhost", ""),
+    ("http://127.0.0.1:8889", None, ""),
+])
+def test_url_of_a_port(daemon: str, domain: str | None, want: str) -> None:
+    if want:
+        assert port_url(daemon, domain, "sb1", 80) == want
+        return
+    with pytest.raises(forkd.UnsupportedError, match="port 80"):
+        port_url(daemon, domain, "sb1", 80)
+
+
+def test_a_file_that_the_guest_could_not_read_is_an_error(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, note in (("secret", "failed"), ("end", "end")):
+            info = tarfile.TarInfo(name)
+            info.pax_headers = {"FORKD.note": note, "FORKD.text": "permission denied"}
+            tar.addfile(info)
+    stream.seek(0)
+    with pytest.raises(forkd.PartialError, match="secret: permission denied"):
+        unpack(stream, tmp_path / "target")

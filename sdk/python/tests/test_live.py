@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import forkd
 import pytest
@@ -150,6 +151,10 @@ def test_ports(sandbox: forkd.Sandbox) -> None:
         sandbox.wait_for_port(8123, timeout=60)
         with sandbox.forward_port(8123) as (host, port):
             assert b"localhost" in urllib.request.urlopen(f"http://{host}:{port}/hosts", timeout=30).read()
+        if not os.environ["FORKD_URL"].startswith("unix:"):
+            name = urlsplit(sandbox.url(8123))
+            request = urllib.request.Request(f"{os.environ['FORKD_URL']}/hosts", headers={"Host": name.netloc})
+            assert b"localhost" in urllib.request.urlopen(request, timeout=30).read()
 
 
 def test_watch_and_events(client: forkd.Forkd, snapshot: forkd.Snapshot) -> None:

@@ -7,6 +7,9 @@ export interface Address {
   token: string;
   /** SHA-256 of the daemon's certificate in hex, or empty. */
   fingerprint: string;
+  /** Paths of a client's certificate and key in PEM, or empty. */
+  clientCert?: string;
+  clientKey?: string;
 }
 
 /** What a caller knows of the address. */
@@ -15,6 +18,9 @@ export interface AddressOptions {
   token?: string;
   machine?: string;
   tlsFingerprint?: string;
+  /** Paths of the client's certificate and its key in PEM, for a daemon that asks for one. */
+  tlsClientCert?: string;
+  tlsClientKey?: string;
   /** Path of the program forkd. The default is FORKD_BIN, else forkd in PATH. */
   program?: string;
 }
@@ -31,10 +37,13 @@ function env(name: string): string {
 
 /** Returns the address if it needs no program: it was given, or is in the environment. */
 export function knownAddress(o: AddressOptions): Address | undefined {
-  if (o.url) return parsed(o.url, o.token ?? "", o.tlsFingerprint ?? "");
+  if (o.url) return { ...parsed(o.url, o.token ?? "", o.tlsFingerprint ?? ""), clientCert: o.tlsClientCert, clientKey: o.tlsClientKey };
   const url = env("FORKD_URL");
   if (o.machine || !url) return undefined;
-  return parsed(url, o.token ?? env("FORKD_TOKEN"), o.tlsFingerprint ?? env("FORKD_TLS_FINGERPRINT"));
+  return {
+    ...parsed(url, o.token ?? env("FORKD_TOKEN"), o.tlsFingerprint ?? env("FORKD_TLS_FINGERPRINT")),
+    clientCert: o.tlsClientCert ?? env("FORKD_TLS_CLIENT_CERT"), clientKey: o.tlsClientKey ?? env("FORKD_TLS_CLIENT_KEY"),
+  };
 }
 
 /** Returns the address, and asks the program forkd if needed, which starts a machine if needed. */

@@ -1,7 +1,7 @@
 /** Files of a sandbox. */
 import { decodeText, encodeText } from "./bytes.js";
 import { agentPath, all, type CallOptions, type Connection, type Fields } from "./connection.js";
-import { ConflictError, NotFoundError, make } from "./errors.js";
+import { ConflictError, NotFoundError, errorOf, make } from "./errors.js";
 
 /** A file, directory or link of a sandbox. The guest chooses all of it. */
 export interface Entry {
@@ -118,6 +118,34 @@ export class Files {
     await this.#call("Remove", { path }, o);
   }
 
+  /**
+   * Copies a file or a directory of this host to target, with modes, times, links and hard links. Its parent directory
+   * must exist. `onProgress` gets the number of bytes sent so far. Throws an error if a file could not be written.
+   */
+  async copyTo(source: string, target: string, o: CallOptions & { onProgress?: (bytes: number) => void } = {}): Promise<void> {
+    const { pack, present } = await import("./tree.js");
+    if (!(await present(source))) throw make(`there is no file ${source} on this host`, { code: "invalid_request" });
+    const got = await this.#connection.call("POST", agentPath(this.sandboxId, "files/tree"), {
+      signal: o.signal, timeout: 600_000, query: this.#at(target), body: counted(pack(source), o.onProgress),
+      headers: { "Content-Type": "application/x-tar" },
+    }) as { stopped?: { code?: number; message?: string }; failed?: { name?: string; message?: string }[] } | undefined;
+    if (got?.stopped) throw errorOf({ error: got.stopped.message || "the copy stopped" }, Number(got.stopped.code) || 500);
+    const [first] = got?.failed ?? [];
+    if (first) {
+      throw make(`copy to ${this.sandboxId}:${target}: ${got!.failed!.length} files failed, the first is ${first.name}: ${first.message}`,
+        { code: "partial" });
+    }
+  }
+
+  /** Copies a file or a directory of the sandbox to target, which must not exist on this host. */
+  async copyFrom(source: string, target: string, o: CallOptions = {}): Promise<void> {
+    const { present, unpack } = await import("./tree.js");
+    if (await present(target)) throw make(`${target} exists on this host`, { code: "invalid_request", hint: "remove it, or choose another name" });
+    await unpack(this.#connection.bytes("GET", agentPath(this.sandboxId, "files/tree"), {
+      ...o, query: this.#at(source), headers: { "Accept-Encoding": "identity" },
+    }), target);
+  }
+
   /** Yields changes below a directory, until the caller leaves. */
   async *watch(path: string, o: CallOptions & { recursive?: boolean; onReady?: () => void } = {}): AsyncGenerator<Change> {
     const body = { path, recursive: o.recursive ?? false };
@@ -139,6 +167,15 @@ export class Files {
 
   #call(method: string, body: object, o: CallOptions): Promise<Fields> {
     return this.#connection.agent(this.sandboxId, "filesystem.Filesystem/" + method, body, this.#user, { signal: o.signal });
+  }
+}
+
+async function* counted(pieces: AsyncIterable<Uint8Array>, tell?: (bytes: number) => void): AsyncGenerator<Uint8Array> {
+  let sent = 0;
+  for await (const piece of pieces) {
+    yield piece;
+    sent += piece.length;
+    tell?.(sent);
   }
 }
 

@@ -2,6 +2,7 @@
  * HTTP by node:http, for Unix sockets, pinned certificates, upgrades, and answers that take longer than fetch waits.
  * The package loads this module only if it is needed; Deno and Bun have the same modules.
  */
+import { readFileSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
 import tls from "node:tls";
@@ -24,7 +25,8 @@ export class NodeTransport implements Transport {
   constructor(address: Address) {
     const secure = address.url.startsWith("https:");
     this.#module = secure ? https : http;
-    this.#agent = secure && address.fingerprint ? pinned(address) : new this.#module.Agent({ keepAlive: true });
+    const options = { keepAlive: true, ...(secure ? clientCertificate(address) : {}) };
+    this.#agent = secure && address.fingerprint ? pinned(address, options) : new this.#module.Agent(options);
     this.#options = { agent: this.#agent, ...place(address.url) };
   }
 
@@ -94,9 +96,24 @@ function place(url: string): http.RequestOptions {
   return { host: u.hostname.replace(/^\[|\]$/g, ""), port: u.port || (u.protocol === "https:" ? 443 : 80) };
 }
 
+/** Reads the client's certificate, if it has one. */
+function clientCertificate(address: Address): Pick<https.AgentOptions, "cert" | "key"> {
+  if (!address.clientCert && !address.clientKey) return {};
+  if (!address.clientCert || !address.clientKey) {
+    throw make("a client certificate needs both its file and its key", {
+      code: "invalid_request", hint: "set tlsClientCert and tlsClientKey, or FORKD_TLS_CLIENT_CERT and FORKD_TLS_CLIENT_KEY",
+    });
+  }
+  try {
+    return { cert: readFileSync(address.clientCert), key: readFileSync(address.clientKey) };
+  } catch (e) {
+    throw make(`read the client certificate: ${(e as Error).message}`, { code: "invalid_request" });
+  }
+}
+
 /** Returns an agent that sends nothing before it has compared the certificate's SHA-256. */
-function pinned(address: Address): https.Agent {
-  const agent = new https.Agent({ keepAlive: true });
+function pinned(address: Address, options: https.AgentOptions): https.Agent {
+  const agent = new https.Agent(options);
   type Done = (e: Error | null, s?: Socket) => void;
   (agent as unknown as { createConnection(o: tls.ConnectionOptions, done: Done): undefined }).createConnection = (o, done) => {
     const socket = tls.connect({ ...o, rejectUnauthorized: false });

@@ -288,13 +288,18 @@ export class Sandbox implements AsyncDisposable {
     return dial(this.#connection, this.id, port, o);
   }
 
-  /** Returns the URL of a port, if the daemon has a domain. */
+  /**
+   * Returns the URL of a server in the sandbox. Throws UnsupportedError if the daemon cannot be reached by such names from
+   * here. A sandbox with private ports also needs the token `(await info()).trafficToken` as a Bearer token.
+   */
   async url(port: number, o: CallOptions = {}): Promise<string> {
     const [version, info] = await Promise.all([this.#connection.call("GET", "/version", o), this.#info ?? this.info(o)]);
     const { domain } = fromWire<m.VersionInfo>(version, "VersionInfo");
-    if (!domain) throw make("the daemon has no domain for ports", { code: "unsupported", hint: "use forwardPort" });
-    const base = new URL(this.#connection.url.replace(/^unix:.*/, "http://localhost"));
-    return `${base.protocol}//${port}-${info.dnsId ?? this.id}.${domain}${base.port ? ":" + base.port : ""}`;
+    const base = new URL(this.#connection.url);
+    if (base.protocol === "unix:" || !domain || !info.dnsId || (isLocalhost(domain) && !isLocalhost(base.hostname))) {
+      throw make(`ports of ${this.id} have no URL at ${this.#connection.url}`, { code: "unsupported", hint: "use forwardPort" });
+    }
+    return `${base.protocol}//${port}-${info.dnsId}.${domain}${base.port ? ":" + base.port : ""}/`;
   }
 
   /** Waits until a server in the guest accepts connections on a port. */
@@ -437,4 +442,9 @@ export function resultOf(got: m.ExecResponse): ExecResult {
   const bytes = (raw: string | undefined, text: string): Uint8Array => (raw ? fromBase64(raw) : encodeText(text));
   return new ExecResult(bytes(got.stdoutBase64 as string | undefined, got.stdout),
     bytes(got.stderrBase64 as string | undefined, got.stderr), got.exitCode, got.timedOut, got.killedBy, got.droppedBytes);
+}
+
+/** Reports whether a name or an address is of this host. */
+function isLocalhost(name: string): boolean {
+  return /(^|\.)localhost$|^127(\.\d+){3}$|^\[?::1\]?$/.test(name);
 }

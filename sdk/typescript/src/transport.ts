@@ -34,7 +34,7 @@ const fetchGivesUp = typeof process !== "undefined" && Boolean(process.versions?
 
 /** Returns the transport of an address. */
 export async function transportOf(address: Address, fetcher: typeof fetch): Promise<Transport> {
-  if (address.url.startsWith("unix://") || address.fingerprint) {
+  if (address.url.startsWith("unix://") || address.fingerprint || address.clientCert || address.clientKey) {
     return (await import("./node-transport.js")).nodeTransport(address);
   }
   return new FetchTransport(address.url, fetcher);

@@ -1,5 +1,9 @@
 // Runs against a daemon with VMs: FORKD_URL, FORKD_TOKEN and FORKD_TEST_SNAPSHOT (python-numpy, warm).
 import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { get } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { EvalError, Forkd, InvalidRequestError, NotFoundError, UnauthorizedError } from "../dist/index.js";
 
@@ -56,6 +60,21 @@ live("files: any name, any bytes", async () => {
   await assert.rejects(s.files.read(path), NotFoundError);
 });
 
+live("files: a tree there and back", async () => {
+  const dir = mkdtempSync(join(tmpdir(), "forkd-live-"));
+  try {
+    mkdirSync(join(dir, "a", "größe"), { recursive: true });
+    writeFileSync(join(dir, "a", "größe", "big"), Buffer.alloc(700_000, "x"));
+    symlinkSync("größe/big", join(dir, "a", "link"));
+    await s.files.copyTo(join(dir, "a"), "/tmp/tree");
+    await s.files.copyFrom("/tmp/tree", join(dir, "b"));
+    assert.equal(statSync(join(dir, "b", "link")).size, 700_000);
+    await s.files.remove("/tmp/tree");
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
+});
+
 live("branch: a child has the memory of its parent", async () => {
   await s.eval("state = 41");
   const b = await s.branch({ n: 1 });
@@ -72,6 +91,11 @@ live("ports: a server of the guest on this host", async () => {
   await s.waitForPort(8123);
   const forward = await s.forwardPort(8123);
   assert.equal((await fetch(`http://${forward.address}/`)).status, 200);
+  if (!process.env.FORKD_URL.startsWith("unix:")) {
+    const { host, pathname } = new URL(await s.url(8123));
+    const answer = await new Promise((done) => get(process.env.FORKD_URL + pathname, { headers: { Host: host } }, done));
+    assert.equal(answer.resume().statusCode, 200);
+  }
   await forward.close();
   p.close();
 });

@@ -19,6 +19,7 @@ from ._sync.sandbox import Branch, Sandbox
 from ._sync.snapshot import Forks, Snapshot
 from ._version import VERSION as __version__
 from . import _codes
+from .models import HeaderRule, NetworkLimits, NetworkPolicy
 from ._base import EvalError, ForkdError, ForkError, ProgramError
 from ._codes import *  # noqa: F403
 from .original import Controller, ControllerError
@@ -26,6 +27,7 @@ from .original import Controller, ControllerError
 __all__ = ["AsyncForkd", "AsyncForks", "AsyncProcess", "AsyncSandbox", "AsyncSnapshot", "Branch", "Change", "Controller",
            "ControllerError", "Entry",
            "EvalError", "ForkError", "ForkdError", "ProgramError",
-           "ExecResult", "Forkd", "Forks", "Output", "Process", "Sandbox", "Snapshot", "__version__", "map",
+           "ExecResult", "Forkd", "Forks", "HeaderRule",
+           "NetworkLimits", "NetworkPolicy", "Output", "Process", "Sandbox", "Snapshot", "__version__", "map",
            "map_async"]
 __all__ += _codes.__all__

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import ConnectionBrokenError, InvalidRequestError
+from .errors import ConnectionBrokenError, InvalidRequestError, PartialError
 
 _PIECE = 256 << 10
 
@@ -85,6 +85,7 @@ def unpack(stream: BinaryIO, target: Path) -> None:
     """
     links: list[tuple[Path, tarfile.TarInfo]] = []
     times: list[tuple[Path, tarfile.TarInfo]] = []
+    failed: list[str] = []
     ended = False
     with tarfile.open(fileobj=stream, mode="r|") as tar:
         for info in tar:
@@ -92,6 +93,8 @@ def unpack(stream: BinaryIO, target: Path) -> None:
             if note == "end":
                 ended = True
                 break
+            if note == "failed":
+                failed.append(f"{info.name}: {info.pax_headers.get('FORKD.text', '')}")
             if note:
                 continue
             path = _place(target, info.name)
@@ -110,7 +113,9 @@ def unpack(stream: BinaryIO, target: Path) -> None:
         os.chmod(path, info.mode & 0o777)
         os.utime(path, (info.mtime, info.mtime))
     if not ended:
-        raise ConnectionBrokenError(f"the copy to {target} broke off", hint="what arrived is incomplete: copy again")
+        raise ConnectionBrokenError(f"the copy to {target} broke off", hint="its files are incomplete: copy again")
+    if failed:
+        raise PartialError(f"copy to {target}: {len(failed)} files could not be read, the first is {failed[0]}")
 
 
 def _write(tar: tarfile.TarFile, info: tarfile.TarInfo, path: Path) -> None:

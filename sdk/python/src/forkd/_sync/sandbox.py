@@ -13,6 +13,7 @@ from .. import _io, models
 from .._codes import GuestTimeoutError, NotFoundError, PortClosedError
 from .._decode import decode, encode
 from .._base import EvalError
+from .._porturl import port_url
 from .._results import ExecResult
 from ..errors import of_object
 from ._run import run
@@ -231,6 +232,16 @@ class Sandbox:
         for line in self._connection.lines("GET", sandbox_path(self.id, "/network/log"),
                                                  params={"follow": follow}):
             yield line
+
+    def url(self, port: int) -> str:
+        """Returns the URL of a server in the sandbox, for browsers and other clients.
+
+        Raises UnsupportedError if the daemon cannot be reached by such names from here. A sandbox with private ports
+        also needs the token ``info().traffic_token`` as a Bearer token.
+        """
+        version = decode(models.VersionInfo, self._connection.call("GET", "/version"))
+        info = self.last_info if self.last_info and self.last_info.dns_id else self.info()
+        return port_url(self._connection.address.shown, version.domain, info.dns_id, port)
 
     def request_port(self, port: int, data: bytes) -> bytes:
         """Sends data to a TCP port of the guest, and returns the whole answer."""
