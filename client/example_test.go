@@ -145,6 +145,136 @@ func ExampleClient_Branch() {
 	// Output: tried pyagent 2
 }
 
+// Try three ways in branches, keep the one with the best score, and continue with it under the first
+// sandbox's id.
+func ExampleKeep() {
+	defer serveExample()()
+	ctx := context.Background()
+	c, err := client.New(client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: "pyagent"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	first := res.Sandboxes[0].ID
+	branch, err := c.Branch(ctx, first, api.BranchRequest{Tag: "ways", N: 3})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i, child := range branch.Children {
+		score := strings.NewReader(fmt.Sprint(10 * i))
+		if err := c.Upload(ctx, child.ID, "/tmp/score", "", score); err != nil {
+			log.Fatal(err)
+		}
+	}
+	kept, err := client.Keep(ctx, c, api.KeepRequest{Of: "ways", Best: 1, File: "/tmp/score"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	best := kept.Sandboxes[0]
+	fmt.Println("the best has", *best.Score, "and", kept.Ended, "ended")
+	promoted, err := client.Promote(ctx, c, best.ID, api.PromoteRequest{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("it has the place of the first:", promoted.Sandbox.ID == first)
+	// Output:
+	// the best has 20 and 2 ended
+	// it has the place of the first: true
+}
+
+// Merge the files that a sibling has changed, and take its version of a conflict.
+func ExampleMerge() {
+	defer serveExample()()
+	ctx := context.Background()
+	c, err := client.New(client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: "pyagent"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	branch, err := c.Branch(ctx, res.Sandboxes[0].ID, api.BranchRequest{Tag: "both", N: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ours, theirs := branch.Children[0].ID, branch.Children[1].ID
+	for _, id := range []string{ours, theirs} {
+		if err := c.Upload(ctx, id, "/srv/name", "", strings.NewReader("of "+id)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	merged, err := client.Merge(ctx, c, ours, api.MergeRequest{Theirs: theirs})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(merged.Applied, merged.Conflicts[0].Text)
+	merged, err = client.Merge(ctx, c, ours, api.MergeRequest{Theirs: theirs, Resolve: api.MergeTheirs})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(merged.Applied, merged.Changes[0].Action, merged.Changes[0].Path)
+	// Output:
+	// false CONFLICT (add/add): /srv/name: different files
+	// true modified /srv/name
+}
+
+// Pause a sandbox, so that it uses no memory, and resume it where it was.
+func ExampleLife_Pause() {
+	defer serveExample()()
+	ctx := context.Background()
+	c, err := client.New(client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: "pyagent"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	life, id := client.Life{Client: c}, res.Sandboxes[0].ID
+	paused, err := life.Pause(ctx, id, api.PauseRequest{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	resumed, err := life.Resume(ctx, id)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(paused.Status, resumed.Status, resumed.ID == id)
+	// Output: paused running true
+}
+
+// Roll a sandbox back to a moment of its own past.
+func ExampleClient_Rollback() {
+	defer serveExample()()
+	ctx := context.Background()
+	c, err := client.New(client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: "pyagent"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	id := res.Sandboxes[0].ID
+	if _, err := c.Branch(ctx, id, api.BranchRequest{Tag: "before"}); err != nil {
+		log.Fatal(err)
+	}
+	sb, err := c.Rollback(ctx, id, "before")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(sb.Status, sb.RolledBackTo)
+	// Output: running before
+}
+
 // Branch on the code of an error, not on its text.
 func ExampleError() {
 	defer serveExample()()
