@@ -31,8 +31,9 @@ func TestOverVMs(t *testing.T) {
 	})
 	t.Run("mcp", func(t *testing.T) { mcp.Clients(t, m, "base") })
 	t.Run("forkd's Python", func(t *testing.T) {
-		contract.PythonSuite(t, contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base"}, "test_live.py",
-			"values or programs or trees or branch or map or asynchronous or ended")
+		d := contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base"}
+		contract.PythonSuite(t, d, "test_live.py", "trees or asynchronous or ended")
+		contract.PythonSuite(t, d, "test_docs.py", "page")
 	})
 }
 
