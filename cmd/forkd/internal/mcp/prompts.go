@@ -40,7 +40,8 @@ Task: {task}
 3. Think of {ways} ways that really differ. Do one in each child. Do not mix them.
 4. Decide by a measurement that prints a number, such as tests passed or seconds taken. keep_best runs it in each
    child, keeps the best and ends the others.
-5. promote_sandbox puts the best in the place of the first sandbox, if the work goes on there. Call keep_sandbox if the user wants the best to stay after this session.
+5. promote_sandbox puts the best in the place of the first sandbox, if the work goes on there. Call keep_sandbox
+   if the user wants the best to stay after this session.
 6. Report each way with its measurement, and why the best won.`,
 		},
 		{
