@@ -68,6 +68,8 @@ class Context:
         if self.kernel is None:
             if not os.path.isdir(self.cwd):
                 raise Refused(500, "cwd %s does not exist" % self.cwd)
+            self.kernel = await self.all.spare(self.language, self.cwd)
+        if self.kernel is None:
             generation, env = self.all.forks.latest()
             kernel = KERNELS[self.language](self.cwd, env, self.all.run)
             try:
@@ -75,7 +77,8 @@ class Context:
             except BaseException:
                 await kernel.stop()
                 raise
-            kernel.generation, self.kernel, self.ending = generation, kernel, None
+            kernel.generation, self.kernel = generation, kernel
+            self.ending = None
         return self.kernel
 
     async def stop(self):
@@ -149,6 +152,7 @@ class All:
         self.forks = forks.Forks(run)
         self.contexts = {}  # in the order in which they were made
         self.defaults = {}
+        self.spares = {}  # one started kernel by language, for the next context that needs one
 
     async def start(self):
         os.makedirs(self.run, mode=0o700, exist_ok=True)
@@ -156,11 +160,36 @@ class All:
         self.default("javascript")  # listed; its kernel starts when it is wanted
 
     async def stop(self):
-        await asyncio.gather(*(c.remove() for c in self.list()))
+        await asyncio.gather(*(c.remove() for c in self.list()), *(k.stop() for k in self.spares.values()))
 
     async def started(self, context):
         async with context.turn:
             await context.start()
+
+    async def set_aside(self, id):
+        """Removes a context, and keeps its kernel as the spare one of its language."""
+        c = self.find(id)
+        async with c.turn:
+            del self.contexts[id]
+            c.removed = True
+            if c.kernel is None or c.language in self.spares:
+                await c.stop()
+            else:
+                self.spares[c.language], c.kernel = c.kernel, None
+
+    async def spare(self, language, cwd):
+        """Returns the spare kernel of a language, now in cwd. None: there is none that lives."""
+        kernel = self.spares.pop(language, None)
+        if kernel is None:
+            return None
+        try:
+            if not kernel.dead.is_set() and await kernel.chdir(cwd):
+                return kernel
+            await kernel.stop()
+        except BaseException:
+            await kernel.stop()
+            raise
+        return None
 
     def list(self):
         return list(self.contexts.values())

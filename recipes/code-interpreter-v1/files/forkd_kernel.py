@@ -138,6 +138,10 @@ def environ(values, remove):
         os.environ.pop(key, None)
 
 
+def chdir(cwd):
+    os.chdir(cwd)
+
+
 # Executions
 
 def forget():

@@ -174,6 +174,12 @@ class Python(Kernel):
     async def environ(self, values, remove):
         await self.call("environ", values, remove)
 
+    async def chdir(self, cwd):
+        """Goes to another folder. False if the kernel ended."""
+        await self.call("chdir", cwd)
+        self.cwd = cwd
+        return not self.dead.is_set()
+
     async def renew(self, seed, env, info):
         await self.call("renew", seed.hex(), env, info)
 

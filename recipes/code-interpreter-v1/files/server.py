@@ -82,6 +82,14 @@ class Context(Handler):
         self.say(None)
 
 
+class Spare(Handler):
+    """For the warm-up: the next new context, or a restart, takes the kernel of this context."""
+
+    async def post(self, id):
+        await self.all.set_aside(id)
+        self.say(None)
+
+
 class Restart(Handler):
     async def post(self, id):
         await self.all.restart(id)
@@ -161,6 +169,7 @@ def application(all):
         ("/contexts", Contexts, own),
         ("/contexts/([^/]+)", Context, own),
         ("/contexts/([^/]+)/restart", Restart, own),
+        ("/contexts/([^/]+)/spare", Spare, own),
     ], log_function=lambda handler: None)
 
 

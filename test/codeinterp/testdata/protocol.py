@@ -229,6 +229,38 @@ def contexts():
     assert status == 500 and "this image has python" in text, (status, text)
 
 
+def spare():
+    """A kernel that was set aside serves the next new context, and a restart. A dead one does not."""
+    os.makedirs(RUN + "/sub", exist_ok=True)
+
+    def create(**fields):
+        status, text, _ = call("POST", "/contexts", {"language": "python", **fields})
+        equal(status, 200)
+        return json.loads(text)["id"]
+
+    def aside(code):
+        id = create()
+        pid = execute(code, context_id=id, forkd_forget=True).text
+        equal(call("POST", "/contexts/%s/spare" % id)[:2], (200, "null"))
+        equal(call("DELETE", "/contexts/" + id)[0], 404)
+        return pid
+
+    pid = aside("import os; os.getpid()")
+    a = create(cwd=RUN + "/sub")
+    e = execute("import os; os.getpid()", context_id=a)
+    equal((e.text, e.of("number_of_executions")[0]["execution_count"]), (pid, 1))
+    equal(execute("os.getcwd()", context_id=a).text, os.path.realpath(RUN + "/sub"))
+    second = aside("import os; os.getpid()")
+    equal(call("POST", "/contexts/%s/restart" % a)[0], 200)
+    equal(execute("import os; os.getpid()", context_id=a).text, second)
+    equal(execute("os.getcwd()", context_id=a).text, os.path.realpath(RUN + "/sub"))
+    os.kill(int(aside("import os; os.getpid()").strip("'")), 9)
+    b = create()
+    equal(execute("1 + 1", context_id=b).text, "2")
+    for id in (a, b):
+        equal(call("DELETE", "/contexts/" + id)[0], 200)
+
+
 def env():
     look = "import os; os.environ.get('CI_A'), os.environ.get('HOME')"
     home = execute(look).text
@@ -472,7 +504,7 @@ def idle():
 
 failed = 0
 for check in (health, first, state, output, failures, formats, frames, charts, images, shell_and_await, one_at_a_time,
-              streaming, disconnects, contexts, env, bash, javascript, clones, r, java, many, idle):
+              streaming, disconnects, contexts, spare, env, bash, javascript, clones, r, java, many, idle):
     if len(sys.argv) > 4 and check.__name__ not in sys.argv[4:]:
         continue
     t = time.monotonic()
