@@ -31,12 +31,13 @@ build: ## build bin/forkd, bin/forkd-agent, bin/forkd-vmm, bin/forkd-spawn, bin/
 fixtures: deps build ## build the kernels and images that KVM tests boot
 	$(GO) run ./test/fixtures
 
-sdks: deps ## install the pinned packages that tests run: E2B's, the original's, MCP's, and those of our SDKs
+sdks: deps ## install the pinned packages that tests run: E2B's, the original's, MCP's, those of our SDKs, and two frameworks
 	@scripts/e2b-sdks.sh
 	@scripts/original-sdk.sh
 	@scripts/mcp-clients.sh
 	@scripts/sdk-python.sh
 	@scripts/sdk-typescript.sh
+	@scripts/integrations.sh --install pytest-forkd forkd-smolagents
 
 test: deps build fixtures sdks ## everything: vet, other platforms, tests, KVM tests in the machine (or on this host), fuzz targets briefly
 	$(GO) run ./test/runner

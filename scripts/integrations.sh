@@ -3,12 +3,15 @@
 # FORKD_URL or the one that forkd finds, on the snapshot FORKD_TEST_SNAPSHOT (py). Each suite has its own environment
 # in .cache/integrations. It prints one line per suite: passed, failed, or not installable with the error.
 #
-#   integrations.sh [folder...]    run these suites only
+#   integrations.sh [folder...]              run these suites only
+#   integrations.sh --install [folder...]    only install what they need
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=$root/.cache/integrations
 mkdir -p "$cache"
+only_install=
+[ "${1-}" != --install ] || { only_install=1; shift; }
 [ -n "${FORKD_BIN-}" ] || [ ! -x "$root/bin/forkd" ] || export FORKD_BIN="$root/bin/forkd"
 
 # interpreter NAME prints a Python of at least that version.
@@ -39,6 +42,8 @@ run() {
 		echo "$name: not installable: there is no $want"
 	elif ! install "$cache/$name" "$python" "$@" >"$log" 2>&1; then
 		echo "$name: not installable: $(grep -v '^$' "$log" | tail -1)"
+	elif [ -n "$only_install" ]; then
+		:
 	elif (cd "$root/integrations" && timeout 1800 "$cache/$name/bin/python" -m pytest -q "$name") >"$log" 2>&1; then
 		echo "$name: passed: $(tail -1 "$log")"
 	else

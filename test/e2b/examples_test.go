@@ -60,6 +60,17 @@ func examples(t *testing.T, m *harness.Machine) {
 	}
 }
 
+// integrations runs two suites of integrations/ with the real frameworks. `make test-integrations` runs
+// all.
+func integrations(t *testing.T, m *harness.Machine) {
+	cmd := exec.CommandContext(t.Context(), filepath.Join("..", "..", "scripts", "integrations.sh"), "pytest-forkd", "forkd-smolagents")
+	cmd.Env = append(os.Environ(), "FORKD_URL="+m.URL, "FORKD_TOKEN="+m.Token, "FORKD_TEST_SNAPSHOT=base")
+	out, err := cmd.CombinedOutput()
+	if got := strings.Count(string(out), ": passed: "); err != nil || got != 2 {
+		t.Errorf("%d suites passed, want 2; %v: %s", got, err, out)
+	}
+}
+
 // example runs a program of examples/ with forkd's Python client.
 func example(t *testing.T, m *harness.Machine, name string, args ...string) []byte {
 	t.Helper()

@@ -35,6 +35,7 @@ func TestOverVMs(t *testing.T) {
 		contract.PythonSuite(t, d, "test_live.py", "trees or asynchronous or ended")
 		contract.PythonSuite(t, d, "test_docs.py", "page")
 	})
+	t.Run("integrations", func(t *testing.T) { integrations(t, m) })
 	t.Run("examples", func(t *testing.T) { examples(t, m) })
 	t.Run("kills", func(t *testing.T) { kills(t, m) })
 	t.Run("restart", func(t *testing.T) { restarts(t, m) })
