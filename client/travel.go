@@ -10,9 +10,12 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
+// travels sends and receives snapshots.
+type travels struct{ conn *connection }
+
 // ExportSnapshot returns a snapshot as an OCI layout in a tar. The caller closes the stream.
-func (c *Client) ExportSnapshot(ctx context.Context, tag string) (io.ReadCloser, error) {
-	resp, err := c.send(ctx, http.MethodGet, snapshotPath(tag, "/export"), nil, nil)
+func (t travels) ExportSnapshot(ctx context.Context, tag string) (io.ReadCloser, error) {
+	resp, err := t.conn.send(ctx, http.MethodGet, snapshotPath(tag, "/export"), nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -20,8 +23,9 @@ func (c *Client) ExportSnapshot(ctx context.Context, tag string) (io.ReadCloser,
 }
 
 // ImportSnapshot makes a snapshot from a stream (docs/inside/formats/hub.md).
-func (c *Client) ImportSnapshot(ctx context.Context, tag string, tar io.Reader) (api.SnapshotInfo, error) {
-	resp, err := c.send(ctx, http.MethodPut, snapshotPath(tag, ""), tar, http.Header{"Content-Type": {"application/x-tar"}})
+func (t travels) ImportSnapshot(ctx context.Context, tag string, stream io.Reader) (api.SnapshotInfo, error) {
+	resp, err := t.conn.send(ctx, http.MethodPut, snapshotPath(tag, ""), stream,
+		http.Header{"Content-Type": {"application/x-tar"}})
 	if err != nil {
 		return api.SnapshotInfo{}, err
 	}
@@ -35,8 +39,8 @@ func (c *Client) ImportSnapshot(ctx context.Context, tag string, tar io.Reader) 
 
 // CheckSnapshot reports whether the daemon can run the snapshot of a stream. It needs the stream up to the VM's
 // state only.
-func (c *Client) CheckSnapshot(ctx context.Context, tag string, tar io.Reader) error {
-	resp, err := c.send(ctx, http.MethodPut, snapshotPath(tag, "?check=true"), tar,
+func (t travels) CheckSnapshot(ctx context.Context, tag string, stream io.Reader) error {
+	resp, err := t.conn.send(ctx, http.MethodPut, snapshotPath(tag, "?check=true"), stream,
 		http.Header{"Content-Type": {"application/x-tar"}})
 	if err != nil {
 		return err

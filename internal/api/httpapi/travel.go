@@ -22,8 +22,9 @@ type travelRoutes struct {
 }
 
 func (s *travelRoutes) add(rt *router) {
+	tags := []string{"snapshots"}
 	rt.rawRoute(huma.Operation{
-		OperationID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/export", Tags: []string{"snapshots"},
+		OperationID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/export", Tags: tags,
 		Summary: "A snapshot as an OCI layout in a tar",
 		Description: "If the daemon cannot complete the stream, its last file is " + hub.FailureFile + " with the reason. " +
 			"A snapshot that contains the access token of an existing sandbox is refused.",
@@ -35,7 +36,7 @@ func (s *travelRoutes) add(rt *router) {
 		Errors: []int{400, 401, 404, 409, 507},
 	}, s.exportSnapshot)
 	rt.rawRoute(huma.Operation{
-		OperationID: "import-snapshot", Method: http.MethodPut, Path: "/v1/snapshots/{tag}", Tags: []string{"snapshots"},
+		OperationID: "import-snapshot", Method: http.MethodPut, Path: "/v1/snapshots/{tag}", Tags: tags,
 		Summary: "Make a snapshot from a stream of its manifest, its configuration and its blobs",
 		Description: "The stream is described in docs/inside/formats/hub.md. The daemon compares every byte with its " +
 			"digest. It refuses snapshots of other formats and processors.",

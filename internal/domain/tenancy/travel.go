@@ -20,7 +20,8 @@ func (v snapshotView) ExportSnapshot(ctx context.Context, req sandbox.ExportRequ
 }
 
 // ImportSnapshot makes a snapshot of the tenant from a stream.
-func (v snapshotView) ImportSnapshot(ctx context.Context, req sandbox.ImportRequest, r io.Reader) (sandbox.SnapshotInfo, error) {
+func (v snapshotView) ImportSnapshot(ctx context.Context, req sandbox.ImportRequest,
+	r io.Reader) (sandbox.SnapshotInfo, error) {
 	if v.p.Operator() {
 		return v.engine.ImportSnapshot(ctx, req, r)
 	}

@@ -49,7 +49,8 @@ func (t *Travels) ExportSnapshot(ctx context.Context, req sandbox.ExportRequest,
 
 // ImportSnapshot makes a snapshot from a stream. It compares every byte with its digest before the snapshot has a
 // name. A snapshot of another processor is refused before its memory is read. A failed import leaves no files.
-func (t *Travels) ImportSnapshot(ctx context.Context, req sandbox.ImportRequest, r io.Reader) (sandbox.SnapshotInfo, error) {
+func (t *Travels) ImportSnapshot(ctx context.Context, req sandbox.ImportRequest,
+	r io.Reader) (sandbox.SnapshotInfo, error) {
 	ctx, done, err := t.ops.begin(ctx)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
@@ -70,7 +71,8 @@ func (t *Travels) ImportSnapshot(ctx context.Context, req sandbox.ImportRequest,
 	return t.ops.catalog.Get(info.Tag)
 }
 
-func (t *Travels) receive(ctx context.Context, req sandbox.ImportRequest, r io.Reader) (info sandbox.SnapshotInfo, err error) {
+func (t *Travels) receive(ctx context.Context, req sandbox.ImportRequest,
+	r io.Reader) (info sandbox.SnapshotInfo, err error) {
 	info.Tag, info.Owner = req.Tag, req.Owner
 	in, err := hub.Open(r)
 	if err != nil {

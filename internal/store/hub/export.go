@@ -153,7 +153,9 @@ func (s *sender) finish(config []byte) error {
 		return err
 	}
 	d.Annotations = map[string]string{"org.opencontainers.image.ref.name": s.artifact.Annotations[TitleKey]}
-	index, err := json.Marshal(layoutIndex{SchemaVersion: 2, MediaType: indexType, Manifests: []indexed{{d, ArtifactType}}})
+	index, err := json.Marshal(layoutIndex{
+		SchemaVersion: 2, MediaType: indexType, Manifests: []indexed{{d, ArtifactType}},
+	})
 	if err != nil {
 		return err
 	}

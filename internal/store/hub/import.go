@@ -149,7 +149,8 @@ func (in *Incoming) part(ctx context.Context, w io.WriterAt, shape func(*Table) 
 	case err != nil:
 		return err
 	case t.Content() != p.Content || t.BlobBytes() != p.Frames.Size || size != p.Frames.Size:
-		return invalid("its table describes %d bytes in %d, its manifest %d in %d", t.Content(), t.BlobBytes(), p.Content, p.Frames.Size)
+		return invalid("its table describes %d bytes in %d, its manifest %d in %d",
+			t.Content(), t.BlobBytes(), p.Content, p.Frames.Size)
 	}
 	if shape != nil {
 		if err := shape(t); err != nil {

@@ -122,7 +122,8 @@ func ParseArtifact(b []byte) (*Artifact, error) {
 	case a.SchemaVersion != 2 || a.MediaType != "" && a.MediaType != ManifestType:
 		return nil, invalid("the manifest has schema %d and type %.100q", a.SchemaVersion, a.MediaType)
 	case a.Annotations[archKey] != architecture:
-		return nil, invalid("the snapshot is of the architecture %.40q, this host is %s", a.Annotations[archKey], architecture)
+		return nil, invalid("the snapshot is of the architecture %.40q, this host is %s",
+			a.Annotations[archKey], architecture)
 	case a.Config.MediaType != ConfigType || a.Config.Size > snapshot.MaxManifestBytes:
 		return nil, invalid("the configuration has %d bytes and type %.100q", a.Config.Size, a.Config.MediaType)
 	case len(a.Layers)%2 != 0 || len(a.Layers) > 2*maxParts:

@@ -41,7 +41,8 @@ func (p *packer) close() { p.zstd.Close() }
 
 // pack writes the frames of some content, and returns their table. each is called with the bytes of content done;
 // an error from it ends the packing.
-func (p *packer) pack(ctx context.Context, r io.ReaderAt, of Parts, w io.Writer, each func(int64) error) (*Table, error) {
+func (p *packer) pack(ctx context.Context, r io.ReaderAt, of Parts, w io.Writer,
+	each func(int64) error) (*Table, error) {
 	t := &Table{Head: of.Head, Body: of.Body, Tail: of.Tail}
 	if t.Content() > MaxContent {
 		return nil, fmt.Errorf("%d bytes of content, want at most %d", t.Content(), int64(MaxContent))

@@ -7,8 +7,12 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
+// travels sends and receives snapshots.
+type travels struct{ e *Engine }
+
 // ExportSnapshot writes the tag.
-func (e *Engine) ExportSnapshot(_ context.Context, req sandbox.ExportRequest, w io.Writer) error {
+func (t travels) ExportSnapshot(_ context.Context, req sandbox.ExportRequest, w io.Writer) error {
+	e := t.e
 	e.mu.Lock()
 	_, err := e.snapshotLocked(req.Tag)
 	e.mu.Unlock()
@@ -19,7 +23,9 @@ func (e *Engine) ExportSnapshot(_ context.Context, req sandbox.ExportRequest, w 
 }
 
 // ImportSnapshot refuses all streams except the one of ExportSnapshot.
-func (e *Engine) ImportSnapshot(_ context.Context, req sandbox.ImportRequest, r io.Reader) (sandbox.SnapshotInfo, error) {
+func (t travels) ImportSnapshot(_ context.Context, req sandbox.ImportRequest,
+	r io.Reader) (sandbox.SnapshotInfo, error) {
+	e := t.e
 	b, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
@@ -38,7 +44,8 @@ func (e *Engine) ImportSnapshot(_ context.Context, req sandbox.ImportRequest, r 
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	info.Tag, info.Owner, info.ParentTag, info.Ancestors, info.Dependents, info.Sandboxes = req.Tag, req.Owner, "", nil, nil, nil
+	info.Tag, info.Owner, info.ParentTag = req.Tag, req.Owner, ""
+	info.Ancestors, info.Dependents, info.Sandboxes = nil, nil, nil
 	e.snapshots[req.Tag] = info
 	return e.relateLocked(info), nil
 }
