@@ -19,12 +19,12 @@ import (
 // Travels sends snapshots to other hosts, and receives them (docs/use/hub.md).
 type Travels struct {
 	ops *Ops
-	// cpu returns this host's processor.
-	cpu func() (hostproc.CPU, error)
+	// CPU returns this host's processor. Tests replace it before the first call.
+	CPU func() (hostproc.CPU, error)
 }
 
 // NewTravels returns Travels.
-func NewTravels(o *Ops) *Travels { return &Travels{ops: o, cpu: hostproc.ReadCPU} }
+func NewTravels(o *Ops) *Travels { return &Travels{ops: o, CPU: hostproc.ReadCPU} }
 
 // ExportSnapshot writes a snapshot as a stream, an OCI layout in a tar. An error after the first byte is in the
 // stream as well.
@@ -118,7 +118,7 @@ func (t *Travels) judge(m *snapshot.Manifest, state *hub.State) error {
 	if err != nil {
 		return refused(m, "its state: %w", err)
 	}
-	host, err := t.cpu()
+	host, err := t.CPU()
 	if err != nil {
 		return nil // the restore decides
 	}
