@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"io"
+	"log"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// TestASnapshotGoesThroughARegistry pushes a branch, removes it, pulls it, and finds its state in a fork. A file does
+// the same.
+func TestASnapshotGoesThroughARegistry(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer s.Close()
+	ref := strings.TrimPrefix(s.URL, "http://") + "/team/agent:v1"
+	file := filepath.Join(t.TempDir(), "agent.tar")
+	sb := d.fork(1)[0].ID
+	d.eval(sb, "colour = 'travelled'")
+	d.sh(sb, "echo on disk > /home/user/luggage; sync")
+	d.forget("hub-sent")
+	if _, err := d.c.Branch(t.Context(), sb, api.BranchRequest{Tag: "hub-sent"}); err != nil {
+		t.Fatal(err)
+	}
+	d.kill(sb)
+	must := func(args ...string) string {
+		t.Helper()
+		code, out, errs := d.cli(args...)
+		if code != 0 {
+			t.Fatalf("forkd %q: exit code %d, %s", args, code, errs)
+		}
+		return out
+	}
+	must("push", "hub-sent", ref)
+	must("snapshot", "export", "hub-sent", file)
+	if out := must("hub", "ls", strings.TrimSuffix(ref, ":v1")); !strings.Contains(out, "hub-sent") {
+		t.Errorf("the list is %s", out)
+	}
+	if err := d.c.DeleteSnapshot(t.Context(), "hub-sent", client.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	d.forget("hub-sent")
+	d.forget("hub-filed")
+	must("pull", ref)
+	must("snapshot", "import", file, "--tag", "hub-filed")
+	n := 1
+	for _, tag := range []string{"hub-sent", "hub-filed"} {
+		res := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
+		if len(res.Failed()) > 0 {
+			t.Fatalf("%s: %s", tag, res.Failed()[0].Error)
+		}
+		child := res.Sandboxes[0].ID
+		if got := d.eval(child, "colour"); got != "'travelled'" {
+			t.Errorf("%s: the interpreter has %s", tag, got)
+		}
+		if got := d.sh(child, "cat /home/user/luggage"); got != "on disk" {
+			t.Errorf("%s: the disk has %q", tag, got)
+		}
+	}
+	if code, _, errs := d.cli("pull", ref); code == 0 || !strings.Contains(errs, "exists") {
+		t.Errorf("a tag that is taken: exit code %d, %s", code, errs)
+	}
+}
