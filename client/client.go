@@ -52,6 +52,7 @@ type Client struct {
 	hosts
 	records
 	authority
+	travels
 }
 
 // checkPort returns an error for a port that no address has. url.Parse checks only for digits.
@@ -92,7 +93,7 @@ func New(opt Options) (*Client, error) {
 	}
 	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent, retry: opt.Retry}}
 	c.networks.conn, c.hosts.conn = &c.connection, &c.connection
-	c.records.conn, c.authority.conn = &c.connection, &c.connection
+	c.records.conn, c.authority.conn, c.travels.conn = &c.connection, &c.connection, &c.connection
 	tr := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		Proxy:                  http.ProxyFromEnvironment,

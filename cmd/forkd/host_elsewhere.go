@@ -34,6 +34,26 @@ func newImageImportCommand(*app) *cobra.Command {
 	return &cobra.Command{Use: "import", Short: "Make an image from a container image in a file (on Linux)"}
 }
 
+func newPushCommand(*app) *cobra.Command {
+	return &cobra.Command{Use: "push", Short: "Send a snapshot to a registry (on Linux)"}
+}
+
+func newPullCommand(*app) *cobra.Command {
+	return &cobra.Command{Use: "pull", Short: "Get a snapshot from a registry (on Linux)"}
+}
+
+func newHubCommand(*app) *cobra.Command {
+	return &cobra.Command{Use: "hub", Short: "List and describe snapshots in registries (on Linux)"}
+}
+
+func newSnapshotExportCommand(*app) *cobra.Command {
+	return &cobra.Command{Use: "export", Short: "Write a snapshot to a file (on Linux)"}
+}
+
+func newSnapshotImportCommand(*app) *cobra.Command {
+	return &cobra.Command{Use: "import", Short: "Make a snapshot from a file of snapshot export (on Linux)"}
+}
+
 // containers makes images from container images, on Linux only.
 type containers struct{ *app }
 

@@ -63,7 +63,8 @@ func newRoot(a *app) *cobra.Command {
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a),
 		newPsCommand(a), newTopCommand(a), newEventsCommand(a),
 		newNetCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
-	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
+	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a),
+		newPushCommand(a), newPullCommand(a), newHubCommand(a))
 	add(host, append(hostCommands(a), newCapacityCommand(a), newAuditCommand(a), newKeyCommand(a), newTenantCommand(a),
 		newE2BCommand(a), newMCPCommand(a))...)
 	root.AddCommand(newVersionCommand(a), newCompletionCommand(), newFlagsTopic(root.PersistentFlags()))

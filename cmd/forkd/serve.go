@@ -262,6 +262,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
+		Secrets: secretsOf(outside),
 	})
 	server.Store(serving)
 	idle := &idleWatch{after: o.idleExit, sandboxes: func() int { return len(engine.List()) }}

@@ -59,13 +59,22 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 		stop()
 		running.Wait()
 	})
-	return both{h, ports}, nil
+	return both{h, ports, store.Secrets}, nil
 }
 
 // both tries E2B's API first, which serves ports of sandboxes as well.
 type both struct {
 	*e2bapi.Handler
-	ports *ingress.Handler
+	ports   *ingress.Handler
+	secrets func() []string
+}
+
+// secretsOf returns the function with the secrets of E2B's sandboxes, or nil.
+func secretsOf(outside httpapi.Ingress) func() []string {
+	if b, is := outside.(both); is {
+		return b.secrets
+	}
+	return nil
 }
 
 func (b both) Match(r *http.Request) bool { return b.Handler.Match(r) || b.ports.Match(r) }

@@ -36,6 +36,7 @@ type Engine struct {
 	*op.Ops      // operations
 	*op.Pauses
 	*op.Promotions
+	*op.Travels
 	*policies.Policies
 	*guestfork.Trees
 	*pool.Sizes

@@ -120,6 +120,19 @@ func daemonCalls() map[string]goCall {
 		"import-image": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.ImportImage(ctx, a.text("name"), a.text("digest"), strings.NewReader(a.text("content")))
 		},
+		"export-snapshot": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			r, err := c.ExportSnapshot(ctx, a.tag())
+			if err != nil {
+				return nil, err
+			}
+			return nil, r.Close()
+		},
+		"import-snapshot": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			if a.text("check") == "true" {
+				return nil, c.CheckSnapshot(ctx, a.tag(), strings.NewReader(a.text("content")))
+			}
+			return c.ImportSnapshot(ctx, a.tag(), strings.NewReader(a.text("content")))
+		},
 		"list-receipts": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.ListReceipts(ctx, client.ReceiptFilter{
 				Sandbox: a.text("sandbox"), Snapshot: a.text("snapshot"), Limit: a.number("limit"),

@@ -76,7 +76,7 @@ func (r rest) Call(ctx context.Context, op string, args map[string]any) (any, er
 	}
 	path, body := o.fill(args)
 	content := "application/json"
-	if op == "import-image" {
+	if op == "import-image" || op == "import-snapshot" {
 		content, body = "application/x-tar", []byte(fmt.Sprint(args["content"]))
 	}
 	return r.send(ctx, o.Method, path, content, body)

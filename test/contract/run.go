@@ -67,15 +67,16 @@ func clients() []clientUnderTest {
 			"health", "metrics", "get-image", "head-image", "import-image", "get-sandbox", "sandbox-memory", "ping", "events",
 			"get-network", "set-network", "connect-port-get", "rotate-key", "revoke-key",
 			"create-workspace", "list-workspaces", "get-workspace", "suspend-workspace", "resume-workspace", "delete-workspace",
+			"export-snapshot", "import-snapshot", // they use files
 		}},
 		{"python", func(t *testing.T, to Daemon) Driver {
 			return driver(t, to, sdkPython(t), "-m", "forkd.contract")
-		}, nil},
+		}, []string{"export-snapshot", "import-snapshot"}},
 	}
 	if _, err := exec.LookPath("npm"); err == nil { // make deps does not install it
 		all = append(all, clientUnderTest{"typescript", func(t *testing.T, to Daemon) Driver {
 			return driver(t, to, "node", sdkTypeScript(t))
-		}, nil})
+		}, []string{"export-snapshot", "import-snapshot"}})
 	}
 	return all
 }

@@ -28,6 +28,8 @@ func changes() map[string]action {
 		"DELETE /v1/snapshots/{tag}":                   {name: "snapshot.delete"},
 		"POST /v1/snapshots/{tag}/verify":              {name: "snapshot.verify"},
 		"POST /v1/snapshots/{tag}/compact":             {name: "snapshot.compact"},
+		"GET /v1/snapshots/{tag}/export":               {name: "snapshot.export"},
+		"PUT /v1/snapshots/{tag}":                      {name: "snapshot.import"},
 		"PUT /v1/snapshots/{tag}/pool":                 {name: "pool.set"},
 		"PUT /v1/snapshots/{tag}/public":               {name: "snapshot.publish"},
 		"POST /v1/store/gc":                            {name: "store.gc"},

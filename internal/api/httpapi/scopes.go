@@ -31,6 +31,8 @@ func needs() map[string]need {
 		"GET /v1/snapshots/{tag}/diff/{other}": fork, // a child of each is made for it
 		"POST /v1/snapshots/{tag}/verify":      fork,
 		"POST /v1/snapshots/{tag}/compact":     fork,
+		"GET /v1/snapshots/{tag}/export":       fork, // it reads the memory, as a fork can
+		"PUT /v1/snapshots/{tag}":              fork,
 		"PUT /v1/snapshots/{tag}/pool":         admin,
 		"PUT /v1/snapshots/{tag}/public":       operator,
 		"GET /v1/pools":                        read,

@@ -52,6 +52,8 @@ type Options struct {
 	// Keys stores the keys that routes make and revoke. If nil, there are no keys. The Access of
 	// each listener decides whether it accepts keys.
 	Keys *keys.Store
+	// Secrets returns the secrets of guests that exist now. Snapshots with one of them are not sent. It may be nil.
+	Secrets func() []string
 	// Published lists the snapshots all tenants may fork. If nil, publishing is disabled.
 	Published *tenancy.Published
 	// Weights are the tenants' shares of CPU time. If nil, each tenant has the default.
@@ -168,6 +170,7 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&snapshotRoutes{partOf[Snapshots](view), opt.GuestFiles, created}).add(s.router)
 	(&diffRoutes{partOf[Diffs](view)}).add(s.router)
 	(&storeRoutes{partOf[Snapshots](view), created}).add(s.router)
+	(&travelRoutes{partOf[Snapshots](view), opt.Secrets}).add(s.router)
 	(&forkRoutes{s.answers, partOf[Sandboxes](view), s.metrics}).add(s.router)
 	(&sandboxRoutes{partOf[Sandboxes](view)}).add(s.router)
 	(&keepRoutes{partOf[keep.Engine](view)}).add(s.router)

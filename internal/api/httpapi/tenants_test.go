@@ -113,6 +113,9 @@ func pathFor(route, id, tag string) (method, path string) {
 
 // about reports whether a route names an object in its path or its body.
 func about(route string) bool {
+	if route == "PUT /v1/snapshots/{tag}" {
+		return false // the tag of a new snapshot, which begins with the tenant's name
+	}
 	return strings.Contains(route, "{id}") || strings.Contains(route, "{tag}") || route == "POST /v1/snapshots" ||
 		route == "POST /v1/sandboxes" || route == "POST /v1/sandboxes/keep" || route == "POST /v1/workspaces" || strings.Contains(route, "{workspace}") || strings.Contains(route, "{key}")
 }

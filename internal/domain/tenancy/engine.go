@@ -36,6 +36,8 @@ type snapshots interface {
 	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
 	CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error)
+	ExportSnapshot(ctx context.Context, req sandbox.ExportRequest, w io.Writer) error
+	ImportSnapshot(ctx context.Context, req sandbox.ImportRequest, r io.Reader) (sandbox.SnapshotInfo, error)
 	DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error)
 }
 

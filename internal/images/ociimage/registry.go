@@ -48,25 +48,9 @@ type registry struct {
 
 // Resolve asks a registry for an image's manifest and configuration, but not for its layers.
 func Resolve(ctx context.Context, p Pull) (*Image, error) {
-	var options []name.Option
-	if p.PlainHTTP {
-		options = append(options, name.Insecure)
-	}
-	ref, err := name.ParseReference(p.Ref, options...)
+	r, ref, err := p.registry(ctx)
 	if err != nil {
-		return nil, invalid("reference %.200q: %w", p.Ref, err)
-	}
-	keychain := p.Keychain
-	if keychain == nil {
-		keychain = authn.DefaultKeychain
-	}
-	auth, err := authn.Resolve(ctx, keychain, ref.Context())
-	if err != nil {
-		return nil, fmt.Errorf("read credentials for %s: %w", ref.Context().RegistryStr(), err)
-	}
-	r := &registry{repo: ref.Context(), target: ref.Identifier(), auth: auth, cache: p.Cache, wait: p.Wait}
-	if r.wait == 0 {
-		r.wait = 500 * time.Millisecond
+		return nil, err
 	}
 	img, err := r.resolve(ctx, p.Limits.complete())
 	if err != nil {
@@ -74,6 +58,31 @@ func Resolve(ctx context.Context, p Pull) (*Image, error) {
 	}
 	img.Source = ref.Name()
 	return img, nil
+}
+
+// registry finds the repository and its credentials. It sends no request.
+func (p Pull) registry(ctx context.Context) (*registry, name.Reference, error) {
+	var options []name.Option
+	if p.PlainHTTP {
+		options = append(options, name.Insecure)
+	}
+	ref, err := name.ParseReference(p.Ref, options...)
+	if err != nil {
+		return nil, nil, invalid("reference %.200q: %w", p.Ref, err)
+	}
+	keychain := p.Keychain
+	if keychain == nil {
+		keychain = authn.DefaultKeychain
+	}
+	auth, err := authn.Resolve(ctx, keychain, ref.Context())
+	if err != nil {
+		return nil, nil, fmt.Errorf("read credentials for %s: %w", ref.Context().RegistryStr(), err)
+	}
+	r := &registry{repo: ref.Context(), target: ref.Identifier(), auth: auth, cache: p.Cache, wait: p.Wait}
+	if r.wait == 0 {
+		r.wait = 500 * time.Millisecond
+	}
+	return r, ref, nil
 }
 
 func (r *registry) resolve(ctx context.Context, limits Limits) (*Image, error) {

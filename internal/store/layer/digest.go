@@ -225,3 +225,6 @@ func addDamage(found []Damage, d Damage) []Damage {
 	}
 	return append(found, d)
 }
+
+// Chunk returns the digest of a chunk of content.
+func (d *Digests) Chunk(i int) [sha256.Size]byte { return [sha256.Size]byte(d.sums[i*sha256.Size:]) }

@@ -255,6 +255,16 @@ func (s *Store) tokensNow() []idToken {
 	return s.tokens
 }
 
+// Secrets returns the tokens of all sandboxes. The agents of the sandboxes hold them in memory.
+func (s *Store) Secrets() []string {
+	now := s.tokensNow()
+	out := make([]string, len(now))
+	for i, t := range now {
+		out[i] = t.token
+	}
+	return out
+}
+
 // Remove removes the record of a sandbox. A missing record is no error.
 func (s *Store) Remove(id string) error {
 	if !anID.MatchString(id) {

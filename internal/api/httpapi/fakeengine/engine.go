@@ -32,6 +32,7 @@ type Engine struct {
 	lives
 	promotions
 	hosts
+	travels
 
 	// Now is the fixed time of all events, so that output can be compared.
 	Now time.Time
@@ -83,7 +84,7 @@ func New(images *Images) *Engine {
 		lines: lines{snapshots: map[string]sandbox.SnapshotInfo{}, entries: map[string]*entry{}, hashes: map[string]int{}},
 		pools: map[string]int{}, writing: map[string]chan struct{}{},
 	}
-	e.guests.e, e.nets.e, e.lives.e, e.hosts.e, e.promotions.e = e, e, e, e, e
+	e.guests.e, e.nets.e, e.lives.e, e.hosts.e, e.promotions.e, e.travels.e = e, e, e, e, e, e
 	return e
 }
 

@@ -1,0 +1,84 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"io"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
+	"github.com/forkd/forkd/internal/store/hub"
+)
+
+func newPullCommand(a *app) *cobra.Command {
+	h := hubs{app: a}
+	var tag string
+	cmd := &cobra.Command{
+		Use:   "pull REF",
+		Short: "Get a snapshot from a registry",
+		Long: "Get a snapshot from an OCI registry: HOST/REPOSITORY:TAG, or @DIGEST instead of the tag. A snapshot\n" +
+			"that this host's CPU cannot run is refused before its layers are fetched. An interrupted download\n" +
+			"continues. Pull from repositories you trust: a snapshot brings its programs and its network policy.\n" +
+			"`forkd image pull` makes images of container images. " + plainHTTPVariable + " lists hosts without TLS.",
+		Example: "  forkd pull registry.example.com/team/pyagent:v1\n" +
+			"  forkd pull registry.example.com/team/pyagent:v1 --tag py",
+		Args: cobra.ExactArgs(1),
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			info, err := h.pull(ctx, c, args[0], tag)
+			if err != nil {
+				return hubError(err)
+			}
+			return h.printSnapshot(info)
+		}),
+	}
+	cmd.Flags().StringVar(&tag, "tag", "", "name the snapshot `TAG` (default: as it was where it was made)")
+	h.addFlags(cmd)
+	return cmd
+}
+
+func (a *hubs) pull(ctx context.Context, c *client.Client, ref, tag string) (api.SnapshotInfo, error) {
+	repo, cache, err := a.open(ctx, ref)
+	if err != nil {
+		return api.SnapshotInfo{}, err
+	}
+	defer cache.Close()
+	raw, _, of, err := artifact(ctx, repo)
+	if err != nil {
+		return api.SnapshotInfo{}, err
+	}
+	tag = tagFor(tag, of)
+	open := func(d hub.Descriptor) (io.ReadCloser, error) { return repo.Open(descriptor(d)) }
+	meter := a.Meter("pull", portion)
+	defer meter.End()
+	fetch := func(some []hub.Descriptor) error {
+		blobs := make([]v1.Descriptor, len(some))
+		for i, d := range some {
+			blobs[i] = descriptor(d)
+		}
+		return repo.Fetch(ctx, blobs, meter.Set)
+	}
+	if err := fetch(of.Blobs()[:min(3, 1+len(of.Layers))]); err != nil { // configuration and state
+		return api.SnapshotInfo{}, err
+	}
+	if err := offer(ctx, c, tag, raw, of, open); err != nil {
+		return api.SnapshotInfo{}, err
+	}
+	if err := fetch(of.Blobs()); err != nil {
+		return api.SnapshotInfo{}, err
+	}
+	meter.End()
+	return a.deliver(ctx, c, tag, raw, of, open)
+}
+
+func (a *hubs) printSnapshot(info api.SnapshotInfo) error {
+	if a.JSON {
+		return a.Value(info)
+	}
+	a.Note("snapshot %s, %s on disk", info.Tag, ui.Bytes(info.SizeBytes))
+	return a.Line("%s", info.Tag)
+}

@@ -1,0 +1,74 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
+	"github.com/forkd/forkd/internal/store/hub"
+)
+
+func newSnapshotExportCommand(a *app) *cobra.Command {
+	h := hubs{app: a}
+	return &cobra.Command{
+		Use:   "export TAG FILE",
+		Short: "Write a snapshot to a file",
+		Long: "Write a snapshot to a file, an OCI layout in a tar, for hosts without a network. Everyone who can\n" +
+			"read the file can read the snapshot's memory and disks.",
+		Example:           "  forkd snapshot export pyagent pyagent.tar",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.complete().tags(),
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			return hubError(h.export(ctx, c, args[0], args[1]))
+		}),
+	}
+}
+
+// export writes a file that gets its name when it is complete.
+func (a *hubs) export(ctx context.Context, c *client.Client, tag, path string) (err error) {
+	stream, err := c.ExportSnapshot(ctx, tag)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	meter := a.Meter("export", portion)
+	defer meter.End()
+	whole := io.TeeReader(&counted{stream, meter.Add}, f)
+	_, of, err := hub.ReadExport(whole, func(_ hub.Descriptor, r io.Reader) error {
+		_, err := io.Copy(io.Discard, r)
+		return err
+	})
+	if err == nil {
+		_, err = io.Copy(io.Discard, whole) // the end of the tar
+	}
+	if err != nil {
+		return fmt.Errorf("export snapshot %s: %w", tag, err)
+	}
+	if err := errors.Join(f.Sync(), os.Rename(f.Name(), path)); err != nil {
+		return err
+	}
+	meter.End()
+	if a.JSON {
+		return a.Value(map[string]any{"tag": tag, "file": path, "bytes": of.Bytes()})
+	}
+	a.Note("snapshot %s is in %s, %s", tag, path, ui.Bytes(of.Bytes()))
+	return nil
+}

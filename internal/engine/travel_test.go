@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/hub"
+	"github.com/forkd/forkd/internal/sys/hostproc"
+)
+
+// intel is a processor that can run the fake VMs.
+func intel() (hostproc.CPU, error) {
+	return hostproc.CPU{Vendor: "GenuineIntel", Flags: []string{"avx2"}}, nil
+}
+
+// sent returns a snapshot as a stream for a daemon.
+func sent(t *testing.T, e *Engine, tag string, probe bool) []byte {
+	t.Helper()
+	var b, out bytes.Buffer
+	if err := e.ExportSnapshot(t.Context(), sandbox.ExportRequest{Tag: tag}, &b); err != nil {
+		t.Fatal(err)
+	}
+	l, err := hub.OpenLayout(bytes.NewReader(b.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.WriteStream(&out, l.Raw, l.Artifact, probe, l.Blob); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestASnapshotTravelsToAnotherHost(t *testing.T) {
+	one, two := newHost(t), newHost(t)
+	a, b := one.open(), two.open()
+	b.CPU = intel
+	sb := one.disky(a, 1)[0]
+	if err := one.branch(a, sb.ID, "x"); err != nil {
+		t.Fatal(err)
+	}
+	stream := sent(t, a, "x", false)
+	put := func(req sandbox.ImportRequest, b *Engine, stream []byte) error {
+		_, err := b.ImportSnapshot(t.Context(), req, bytes.NewReader(stream))
+		return err
+	}
+	if err := put(sandbox.ImportRequest{Tag: "y", Check: true}, b, sent(t, a, "x", true)); err != nil {
+		t.Fatal(err)
+	}
+	if list, _ := b.ListSnapshots(t.Context()); len(list) != 0 {
+		t.Errorf("a check made %+v", list)
+	}
+	if err := put(sandbox.ImportRequest{Tag: "y", Owner: "acme"}, b, stream); err != nil {
+		t.Fatal(err)
+	}
+	info, err := b.SnapshotInfo(t.Context(), "y")
+	if err != nil || info.Owner != "acme" || info.ParentTag != "" || info.BranchedFrom != "" || info.ChainDepth() != 0 {
+		t.Errorf("%+v %v", info, err)
+	}
+	if got, want := diskOf(t, b, "y"), diskOf(t, a, "x"); got != want {
+		t.Errorf("the disk is %q, want %q", got, want)
+	}
+	two.fork(b, "y", 2)
+	if err := put(sandbox.ImportRequest{Tag: "y"}, b, stream); !errors.Is(err, sandbox.ErrConflict) {
+		t.Errorf("a tag that is taken: %v", err)
+	}
+	if err := put(sandbox.ImportRequest{Tag: "../y"}, b, stream); !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("no tag: %v", err)
+	}
+}
+
+func TestASnapshotOfAnotherCPUIsRefused(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "x")
+	probe := sent(t, e, "x", true)
+	for want, cpu := range map[string]hostproc.CPU{
+		"AuthenticAMD": {Vendor: "AuthenticAMD", Flags: []string{"avx2"}}, "avx2": {Vendor: "GenuineIntel"},
+	} {
+		e.CPU = func() (hostproc.CPU, error) { return cpu, nil }
+		_, err := e.ImportSnapshot(t.Context(), sandbox.ImportRequest{Tag: "y", Check: true}, bytes.NewReader(probe))
+		wantError(t, err, sandbox.ErrNotRestorable, want)
+	}
+}
+
+// An import that ends early leaves no layer.
+func TestAnInterruptedImportLeavesNoLayers(t *testing.T) {
+	one, two := newHost(t), newHost(t)
+	a, b := one.open(), two.open()
+	b.CPU = intel
+	one.snapshot(a, "x")
+	stream := sent(t, a, "x", false)
+	for _, n := range []int{100, len(stream) / 2, len(stream) - 2048} {
+		_, err := b.ImportSnapshot(t.Context(), sandbox.ImportRequest{Tag: "y"}, io.LimitReader(bytes.NewReader(stream), int64(n)))
+		if !errors.Is(err, sandbox.ErrInvalid) {
+			t.Errorf("after %d bytes: %v", n, err)
+		}
+	}
+	if _, err := b.CollectLayers(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := b.CollectLayers(t.Context(), true); err != nil || len(r.Layers)+r.Temporary > 0 || two.stored() != "" {
+		t.Errorf("left are %+v and %q, %v", r, two.stored(), err)
+	}
+}
+
+func TestASecretOfASandboxIsNotSent(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "x")
+	err := e.ExportSnapshot(t.Context(), sandbox.ExportRequest{Tag: "x", Secrets: []string{"cpuid"}}, io.Discard) // in the state
+	if !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), "access token") {
+		t.Errorf("%v", err)
+	}
+}
