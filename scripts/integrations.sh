@@ -14,10 +14,12 @@ only_install=
 [ "${1-}" != --install ] || { only_install=1; shift; }
 [ -n "${FORKD_BIN-}" ] || [ ! -x "$root/bin/forkd" ] || export FORKD_BIN="$root/bin/forkd"
 
-# interpreter NAME prints a Python of at least that version.
+# interpreter NAME prints a Python of that version which runs. A shim of pyenv may be one that does not.
 interpreter() {
 	[ "$1" = - ] && { echo python3; return; }
-	command -v "$1" || ls "$HOME"/.pyenv/versions/"${1#python}".*/bin/python 2>/dev/null | tail -1
+	for p in "$1" "$HOME"/.pyenv/versions/"${1#python}".*/bin/python; do
+		"$p" -c '' 2>/dev/null && { echo "$p"; return; }
+	done
 }
 
 # install DIR PYTHON REQUIREMENTS... makes an environment, unless it has these requirements already.
