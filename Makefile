@@ -36,6 +36,7 @@ sdks: deps ## install the pinned packages that tests run: E2B's, the original's,
 	@scripts/original-sdk.sh
 	@scripts/mcp-clients.sh
 	@scripts/sdk-python.sh
+	@scripts/mutation.sh
 	@scripts/sdk-typescript.sh
 	@scripts/integrations.sh --install pytest-forkd forkd-smolagents
 

@@ -29,11 +29,12 @@ def fetch(folder: Path) -> Path:
             with zipfile.ZipFile(wheel) as z:
                 z.extractall(folder)
         for sdist in Path(archives).glob("*.tar.gz"):
+            top = sdist.name.removesuffix(".tar.gz")
             with tarfile.open(sdist) as tar:
-                tar.extractall(archives, filter="data")
-            top = Path(archives) / sdist.name.removesuffix(".tar.gz")
-            shutil.copy(top / "inflection" / "__init__.py", folder / "inflection.py")
-            shutil.copy(top / "test_inflection.py", folder)
+                for member, name in (f"{top}/inflection/__init__.py", "inflection.py"), (f"{top}/test_inflection.py",) * 2:
+                    file = tar.extractfile(member)
+                    assert file is not None
+                    (folder / Path(name).name).write_bytes(file.read())
     shutil.copy(PINS, ready)
     return folder
 

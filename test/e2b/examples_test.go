@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/test/contract"
 	"github.com/forkd/forkd/test/harness"
 )
 
@@ -54,6 +55,10 @@ func examples(t *testing.T, m *harness.Machine) {
 		if err := xml.Unmarshal(b, &svg); err != nil || len(svg.Lines) != 3 || len(strings.Fields(svg.Lines[0].Points)) != 12 {
 			t.Errorf("%v: %s", err, b)
 		}
+	})
+	t.Run("mutation", func(t *testing.T) {
+		contract.PythonSuite(t, contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base"},
+			filepath.Join("..", "..", "..", "examples", "mutation", "test_mutate.py"), "known")
 	})
 	if after := string(m.Forkd(t, "-q", "ps")) + string(m.Forkd(t, "-q", "snapshot", "ls")); after != before {
 		t.Errorf("before:\n%safter:\n%s", before, after)
