@@ -34,11 +34,32 @@ install() {
 		echo "$*" >"$at/ready"
 }
 
+# run_npm runs a suite of npm. Its package-lock.json has the pins.
+run_npm() {
+	if ! command -v npm >"$log" 2>&1; then
+		echo "$name: not installable: there is no npm"
+	elif ! (cd "$root/sdk/typescript" && "$root/scripts/sdk-typescript.sh" &&
+		cd "$root/integrations/$name" && { [ -d node_modules ] || npm ci --silent --no-audit --no-fund; }) >"$log" 2>&1; then
+		echo "$name: not installable: $(grep -v '^$' "$log" | tail -1)"
+	elif [ -n "$only_install" ]; then
+		:
+	elif (cd "$root/integrations/$name" && timeout 1800 npm test) >"$log" 2>&1; then
+		echo "$name: passed: $(grep -E '^(# |ℹ )pass' "$log")"
+	else
+		echo "$name: failed: $(grep -E '^(# |ℹ )fail' "$log") ($log)"
+		failed=1
+	fi
+}
+
 failed=0
 run() {
 	name=$1 want=$2
 	shift 2
 	log=$cache/$name.log
+	if [ "$want" = npm ]; then
+		run_npm
+		return
+	fi
 	python=$(interpreter "$want")
 	if [ -z "$python" ]; then
 		echo "$name: not installable: there is no $want"

@@ -6,6 +6,7 @@
     FunctionAgent(tools=tools.llama_index())
     ClaudeAgentOptions(mcp_servers={"forkd": tools.claude()})
     Agent(tools=tools.agent_framework())
+    Agent(functions=tools.swarm())     OpenAI's Swarm
 
 Errors of programs and files are answers for the model. Errors of the daemon raise.
 """
@@ -107,6 +108,10 @@ class ForkdTools:
         """Returns tools of Microsoft's Agent Framework."""
         from agent_framework import tool
         return [tool(_async(f), name=f.__name__, description=_doc(f)) for f in self.functions]
+
+    def swarm(self) -> list[Any]:
+        """Returns functions of OpenAI's Swarm."""
+        return [_function(f) for f in self.functions]
 
     def claude_tools(self) -> list[Any]:
         """Returns tools of the Claude Agent SDK, for a server of one's own."""

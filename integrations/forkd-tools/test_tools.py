@@ -63,3 +63,29 @@ async def test_claude(tools):
     got = await found["run_python"].handler({"code": "6*7"})
     assert got == {"content": [{"type": "text", "text": "42"}]}
     assert tools.claude()["type"] == "sdk"
+
+
+def test_swarm(tools):
+    swarm = pytest.importorskip("swarm")
+    chat = pytest.importorskip("openai.types.chat")
+
+    class Model:
+        """Answers with one call of a tool, and then with its result."""
+
+        def __init__(self):
+            self.chat = self.completions = self
+
+        def create(self, messages, tools, **_):
+            assert "run_python" in [t["function"]["name"] for t in tools]
+            if messages[-1]["role"] == "tool":
+                message = {"role": "assistant", "content": "It is " + messages[-1]["content"]}
+            else:
+                call = {"id": "1", "type": "function", "function": {"name": "run_python", "arguments": '{"code": "6*7"}'}}
+                message = {"role": "assistant", "content": None, "tool_calls": [call]}
+            choice = {"index": 0, "finish_reason": "stop", "message": message}
+            return chat.ChatCompletion.model_validate(
+                {"id": "1", "created": 0, "model": "m", "object": "chat.completion", "choices": [choice]})
+
+    agent = swarm.Agent(name="a", functions=tools.swarm())
+    answer = swarm.Swarm(client=Model()).run(agent, [{"role": "user", "content": "What is 6 * 7?"}])
+    assert answer.messages[-1]["content"] == "It is 42"
