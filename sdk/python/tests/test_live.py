@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import forkd
 import pytest
+from forkd import original
 
 
 def test_values(sandbox: forkd.Sandbox) -> None:
@@ -163,6 +164,23 @@ def test_watch_and_events(client: forkd.Forkd, snapshot: forkd.Snapshot) -> None
         first = next(iter(client.events(after=0, sandbox=s.id)))
         assert first.sandbox == s.id
         changes.close()  # type: ignore[attr-defined]
+
+
+def test_the_originals_sandbox(snapshot: forkd.Snapshot) -> None:
+    with original.Sandbox(snapshot.tag, timeout=60) as s:
+        assert s.ping()["pong"] is True
+        assert s.eval("6 * 7") == "42"
+        assert s.commands.run("echo out; echo err >&2; exit 3") == original.CommandResult("out\n", "err\n", 3)
+        assert s.commands.run(["echo", "a b"]).stdout == "a b\n"
+        assert s.commands.run(["/nowhere"]).exit_code != 0
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            s.eval("1 / 0")
+        same = original.Sandbox(target=s.target, spawn=False)
+        assert same.eval("2") == "2"
+        same.kill()
+        assert s.eval("3") == "3"
+    with pytest.raises(forkd.NotFoundError):
+        s.sandbox.info()
 
 
 def test_map(client: forkd.Forkd, snapshot: forkd.Snapshot) -> None:

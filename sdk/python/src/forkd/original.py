@@ -1,14 +1,18 @@
-"""Controller, with the methods and the plain dictionaries of the original forkd's Python client.
+"""Controller and Sandbox, with the methods and the plain dictionaries of the original forkd's Python client.
 
-Programs written for that package run unchanged. New programs use Forkd: its answers have types, and its
-errors have a class per code.
+Programs that use its Controller run unchanged. Those that use its Sandbox import it from here, because forkd.Sandbox is
+a class of this package. New programs use Forkd: its answers have types, and its errors have a class per code.
 """
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 from urllib.parse import quote
 
-from ._base import ForkdError
+from ._base import EvalError, ForkdError
+from ._codes import NotFoundError
 from ._sync.client import Forkd
 from ._sync.connection import clean, sandbox_path
 
@@ -106,9 +110,93 @@ class Controller:
             raise ControllerError(e) from e
 
 
+BranchMode = Literal["full", "diff", "live"]
+
+
+@dataclass
+class CommandResult:
+    """The end of a program."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+
+
+class Commands:
+    """The programs of a Sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    def run(self, cmd: str | Sequence[str], timeout: float = 30) -> CommandResult:
+        """Runs a program: a string is for the shell, a sequence is a program with its arguments.
+
+        A program that cannot start has the exit code 1, with the reason in stderr. ``timeout`` is in seconds.
+        """
+        try:
+            got = self._sandbox.sandbox.exec(cmd if isinstance(cmd, str) else list(cmd), timeout=timeout)
+        except ForkdError as e:
+            return CommandResult("", e.message, 1)
+        return CommandResult(got.stdout, got.stderr, got.exit_code)
+
+
+class Sandbox:
+    """One fork of a snapshot, which ends with kill() or with the ``with`` block.
+
+    ``tag`` is by default that of FORKD_TAG, or pyagent. With ``spawn=False`` it uses a running sandbox: ``target`` is its
+    id. ``timeout`` limits requests, in seconds.
+    """
+
+    def __init__(self, tag: str | None = None, target: str | None = None, timeout: float = 30, *,
+                 spawn: bool = True) -> None:
+        self.tag = tag or os.environ.get("FORKD_TAG", "pyagent")
+        self.timeout = timeout
+        self._spawned = spawn
+        self._forkd = Forkd(timeout=timeout)
+        if not spawn and not target:
+            raise ValueError("spawn=False needs target, the id of a sandbox")
+        self.sandbox = self._forkd.snapshot(self.tag).fork() if spawn else self._forkd.sandbox(target or "")
+        self.target = self.sandbox.id
+        self.commands = Commands(self)
+
+    @classmethod
+    def create(cls, *args: Any, **kwargs: Any) -> Sandbox:
+        """Is the constructor under E2B's name."""
+        return cls(*args, **kwargs)
+
+    def eval(self, code: str) -> str | None:
+        """Runs code in the warm interpreter, and returns its value's repr. Raises RuntimeError if the code fails."""
+        try:
+            got: str | None = self.sandbox.eval(code, timeout=self.timeout)
+        except (EvalError, ForkdError) as e:
+            raise RuntimeError(f"forkd eval: {e}") from e
+        return got
+
+    def ping(self) -> dict[str, Any]:
+        """Asks the guest for an answer: ``pong``, and ``numpy_version`` if numpy is loaded."""
+        got = self.sandbox.ping()
+        return {"pong": got.pong, "pid": got.pid, **({"numpy_version": got.numpy_version} if got.numpy_version else {})}
+
+    def kill(self) -> None:
+        """Ends the sandbox, if this object forked it."""
+        if self._spawned:
+            self._spawned = False
+            try:
+                self.sandbox.kill()
+            except NotFoundError:
+                pass
+        self._forkd.close()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
 def _limit(timeout_secs: float | None) -> float:
     """Returns the limit of a request in seconds. A program without a limit may run for a day."""
     return timeout_secs + 30 if timeout_secs is not None else 24 * 3600
 
 
-__all__ = ["Controller", "ControllerError"]
+__all__ = ["BranchMode", "CommandResult", "Controller", "ControllerError", "Sandbox"]
