@@ -15,6 +15,7 @@ import forkd
 import pytest
 from forkd import models
 from forkd._decode import decode
+from forkd._layout import Layout
 from forkd._porturl import port_url
 from forkd._tree import unpack
 
@@ -232,3 +233,30 @@ def test_a_file_that_the_guest_could_not_read_is_an_error(tmp_path: Path) -> Non
     stream.seek(0)
     with pytest.raises(forkd.PartialError, match="secret: permission denied"):
         unpack(stream, tmp_path / "target")
+
+
+def layout(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def test_files_that_are_no_snapshot(tmp_path: Path) -> None:
+    digest = "sha256:" + "0" * 64
+    index = json.dumps({"manifests": [{"digest": digest}]}).encode()
+    manifest = json.dumps({"config": {"digest": "sha256:1"}, "layers": [], "annotations": {}}).encode()
+    blob = "blobs/sha256/" + "0" * 64
+    for files in ({}, {"index.json": b"[]"}, {"index.json": b"{"}, {"index.json": index},
+                  {"index.json": index, blob: b"no JSON"}, {"index.json": b"{" + b" " * (5 << 20)}):
+        with pytest.raises(forkd.InvalidRequestError, match="no file of a snapshot"):
+            Layout(layout(tmp_path / "f", files))
+    with pytest.raises(forkd.ConflictError, match="the daemon's reason"):
+        Layout(layout(tmp_path / "f", {"forkd-failure": b"the daemon's reason"}))
+    got = Layout(layout(tmp_path / "f", {"index.json": index, blob: manifest}))
+    with pytest.raises(forkd.InvalidRequestError, match="has no blobs/sha256/1"):
+        b"".join(got.stream())
+    with pytest.raises(FileNotFoundError):
+        Layout(tmp_path / "none")

@@ -166,6 +166,27 @@ def test_watch_and_events(client: forkd.Forkd, snapshot: forkd.Snapshot) -> None
         changes.close()  # type: ignore[attr-defined]
 
 
+def test_a_snapshot_goes_through_a_file(client: forkd.Forkd, sandbox: forkd.Sandbox, tmp_path: Path) -> None:
+    sandbox.eval("kept = 41")
+    branch, sent = sandbox.branch(), [0]
+    snapshot, file = client.snapshot(branch.tag), tmp_path / "snapshot.tar"
+    try:
+        snapshot.export(file, progress=sent.append)
+        assert sent[-1] == file.stat().st_size and os.listdir(tmp_path) == ["snapshot.tar"]
+        with pytest.raises(forkd.ConflictError):
+            client.import_snapshot(file)
+        made = client.import_snapshot(file, tag=branch.tag[:50] + "-back")
+        with made.fork(ttl=60) as child:
+            assert child.eval("kept + 1") == "42"
+        made.delete()
+    finally:
+        snapshot.delete()
+    broken = tmp_path / "broken"
+    broken.write_bytes(file.read_bytes()[:100_000])
+    with pytest.raises(forkd.InvalidRequestError, match="no file of a snapshot"):
+        client.import_snapshot(broken)
+
+
 def test_the_originals_sandbox(snapshot: forkd.Snapshot) -> None:
     with original.Sandbox(snapshot.tag, timeout=60) as s:
         assert s.ping()["pong"] is True

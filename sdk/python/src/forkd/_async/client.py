@@ -2,12 +2,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
-from .. import models
+from .. import _aio, models
 from .._address import find
 from .._decode import decode
+from .._layout import Layout
 from ..errors import of_object
 from .admin import AsyncImages, AsyncKeys, AsyncTenants, AsyncWorkspaces
 from .connection import AsyncConnection
@@ -97,6 +100,23 @@ class AsyncForkd:
                       "memory_mib": memory_mib, "vcpus": vcpus, **more})
         info = await made(self._connection, "/v1/snapshots", body, progress)
         return AsyncSnapshot(self._connection, info.tag)
+
+    async def import_snapshot(self, path: str | os.PathLike[str], *, tag: str | None = None,
+                              progress: Callable[[int], Any] | None = None) -> AsyncSnapshot:
+        """Makes a snapshot from a file of ``Snapshot.export``. ``tag`` is by default the one it had.
+
+        ``progress`` gets the bytes sent so far. Import files you trust: a snapshot brings its programs. Raises
+        NotRestorableError if it cannot run on the daemon's host.
+        """
+        layout = Layout(path)
+        try:
+            name = tag or layout.title
+            await self._connection.raw("PUT", f"/v1/snapshots/{quote(name, safe='')}", timeout=1800,
+                                       content=_aio.upload(layout.stream(), progress),
+                                       headers={"Content-Type": "application/x-tar"})
+        finally:
+            layout.close()
+        return AsyncSnapshot(self._connection, name)
 
     @property
     def images(self) -> AsyncImages:

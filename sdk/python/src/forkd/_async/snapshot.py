@@ -1,6 +1,7 @@
 """Snapshots."""
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal, overload
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from .. import _aio, models
 from .._base import ForkdError, ForkError
 from .._codes import ConnectionBrokenError, NotFoundError
 from .._decode import decode, encode
+from .._layout import Layout
 from ..errors import of_object
 from .connection import AsyncConnection, clean
 from .sandbox import AsyncSandbox
@@ -139,6 +141,27 @@ class AsyncSnapshot:
         """Writes a snapshot that depends on no other."""
         await made(self._connection, self._path("/compact"), {"to": to}, progress)
         return AsyncSnapshot(self._connection, to)
+
+    async def export(self, path: str | os.PathLike[str], progress: Callable[[int], Any] | None = None) -> None:
+        """Writes the snapshot to one file, for ``import_snapshot`` on another host. An existing file is replaced.
+
+        ``progress`` gets the bytes written so far. The file has the guest's memory and disks.
+        """
+        name = os.fspath(path)
+        part = f"{name}.{os.getpid()}.part"
+        try:
+            with open(part, "wb") as f:
+                async with self._connection.stream("GET", self._path("/export"), timeout=600) as answer:
+                    async for chunk in answer.aiter_bytes():
+                        f.write(chunk)
+                        if progress is not None:
+                            progress(f.tell())
+            Layout(part).close()
+            os.replace(part, name)
+        except BaseException:
+            if os.path.exists(part):
+                os.unlink(part)
+            raise
 
     async def delete(self, *, cascade: bool = False, force: bool = False) -> None:
         """Deletes the snapshot. ``cascade`` deletes those built on it, ``force`` keeps them."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Callable, Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
-from .. import models
+from .. import _io, models
 from .._address import find
 from .._decode import decode
+from .._layout import Layout
 from ..errors import of_object
 from .admin import Images, Keys, Tenants, Workspaces
 from .connection import Connection
@@ -98,6 +101,23 @@ class Forkd:
                       "memory_mib": memory_mib, "vcpus": vcpus, **more})
         info = made(self._connection, "/v1/snapshots", body, progress)
         return Snapshot(self._connection, info.tag)
+
+    def import_snapshot(self, path: str | os.PathLike[str], *, tag: str | None = None,
+                              progress: Callable[[int], Any] | None = None) -> Snapshot:
+        """Makes a snapshot from a file of ``Snapshot.export``. ``tag`` is by default the one it had.
+
+        ``progress`` gets the bytes sent so far. Import files you trust: a snapshot brings its programs. Raises
+        NotRestorableError if it cannot run on the daemon's host.
+        """
+        layout = Layout(path)
+        try:
+            name = tag or layout.title
+            self._connection.raw("PUT", f"/v1/snapshots/{quote(name, safe='')}", timeout=1800,
+                                       content=_io.upload(layout.stream(), progress),
+                                       headers={"Content-Type": "application/x-tar"})
+        finally:
+            layout.close()
+        return Snapshot(self._connection, name)
 
     @property
     def images(self) -> Images:

@@ -2,6 +2,7 @@
 """Snapshots."""
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Callable, Mapping
 from typing import Any, Literal, overload
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from .. import _io, models
 from .._base import ForkdError, ForkError
 from .._codes import ConnectionBrokenError, NotFoundError
 from .._decode import decode, encode
+from .._layout import Layout
 from ..errors import of_object
 from .connection import Connection, clean
 from .sandbox import Sandbox
@@ -140,6 +142,27 @@ class Snapshot:
         """Writes a snapshot that depends on no other."""
         made(self._connection, self._path("/compact"), {"to": to}, progress)
         return Snapshot(self._connection, to)
+
+    def export(self, path: str | os.PathLike[str], progress: Callable[[int], Any] | None = None) -> None:
+        """Writes the snapshot to one file, for ``import_snapshot`` on another host. An existing file is replaced.
+
+        ``progress`` gets the bytes written so far. The file has the guest's memory and disks.
+        """
+        name = os.fspath(path)
+        part = f"{name}.{os.getpid()}.part"
+        try:
+            with open(part, "wb") as f:
+                with self._connection.stream("GET", self._path("/export"), timeout=600) as answer:
+                    for chunk in answer.iter_bytes():
+                        f.write(chunk)
+                        if progress is not None:
+                            progress(f.tell())
+            Layout(part).close()
+            os.replace(part, name)
+        except BaseException:
+            if os.path.exists(part):
+                os.unlink(part)
+            raise
 
     def delete(self, *, cascade: bool = False, force: bool = False) -> None:
         """Deletes the snapshot. ``cascade`` deletes those built on it, ``force`` keeps them."""
