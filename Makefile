@@ -62,12 +62,13 @@ quick: ## vet and the tests that need nothing
 cross: ## compile for linux/arm64 (all), and CLI and client for macOS and Windows; make test does too
 	$(GO) run ./test/runner -cross
 
-lint: ## gofmt, staticcheck, gosec and govulncheck (the rules between packages are tests: test/arch)
+lint: ## gofmt, staticcheck, gosec, govulncheck, and Vale for docs (the rules between packages are tests: test/arch)
 	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
 	$(GO) run $(LINTER) ./...
 	scripts/gosec.sh
 	$(GO) run ./test/vulncheck ./...
+	scripts/vale.sh
 
 demo: deps build ## from nothing to N warm forks, with a table of times (N=100)
 	@bin/forkd demo -n $(N)
