@@ -16,10 +16,10 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks sdk-types sdk-docs wheels test test-integrations soak codeinterp quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels test test-integrations soak codeinterp quick cross lint demo bench clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
 
 deps: ## install the Debian packages that are missing (packaging/debian/packages.txt)
 	@scripts/deps.sh
@@ -79,6 +79,9 @@ bench: deps build ## fork N children and measure against the bare ioctls (N=100)
 sdk-types: sdks ## generate the SDKs' types from api/openapi.json and api/errors.json
 	.cache/sdk/python/bin/python sdk/python/scripts/generate.py
 	cd sdk/typescript && npm run -s generate && npm run -s build
+
+outdated: ## list direct dependencies with newer versions (scripts/outdated.sh --apply updates the Go modules)
+	@scripts/outdated.sh
 
 sdk-docs: ## write the reference pages of the SDKs to dist/docs, with pdoc and TypeDoc
 	@scripts/sdk-docs.sh
