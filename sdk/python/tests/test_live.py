@@ -187,7 +187,7 @@ def test_a_snapshot_goes_through_a_file(client: forkd.Forkd, sandbox: forkd.Sand
         client.import_snapshot(broken)
 
 
-def test_the_originals_sandbox(snapshot: forkd.Snapshot) -> None:
+def test_the_originals_sandbox(client: forkd.Forkd, snapshot: forkd.Snapshot) -> None:
     with original.Sandbox(snapshot.tag, timeout=60) as s:
         assert s.ping()["pong"] is True
         assert s.eval("6 * 7") == "42"
@@ -201,7 +201,7 @@ def test_the_originals_sandbox(snapshot: forkd.Snapshot) -> None:
         same.kill()
         assert s.eval("3") == "3"
     with pytest.raises(forkd.NotFoundError):
-        s.sandbox.info()
+        client.sandbox(s.target).info()
 
 
 def test_map(client: forkd.Forkd, snapshot: forkd.Snapshot) -> None:
