@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -160,7 +161,14 @@ func (c *collector) keep(t test, text string) {
 	c.output[t] = append(c.output[t], text...)
 }
 
+// hangReports are the words of the daemon's log and of a sandbox's warning about a hanging guest.
+var hangReports = [][]byte{[]byte("kernel of a sandbox's guest hangs"), []byte("guest kernel hangs")}
+
+// show writes the output of a failed test.
 func (c *collector) show(t test) {
+	for _, report := range hangReports {
+		c.hung = c.hung || bytes.Contains(c.output[t], report)
+	}
 	_, _ = c.out.Write(c.output[t])
 	if n := c.dropped[t]; n > 0 {
 		fmt.Fprintf(c.out, "[%d bytes more]\n", n)

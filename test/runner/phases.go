@@ -108,6 +108,7 @@ func rerun(ctx context.Context, lanes int, env, args []string, again map[string]
 			total.passed += r.passed
 			total.failed = append(total.failed, r.failed...)
 			total.broken = append(total.broken, r.broken...)
+			total.hung = total.hung || r.hung
 			for _, s := range r.skipped {
 				total.failed = append(total.failed, s.test.String()+" skipped although all it needs is there: "+s.reason)
 			}
@@ -118,12 +119,14 @@ func rerun(ctx context.Context, lanes int, env, args []string, again map[string]
 	return total
 }
 
-// maxRepeated is the largest number of failed test functions to repeat. More have a common cause.
+// maxRepeated is the largest number of failed test functions to repeat. One guest that hangs does not
+// fail more.
 const maxRepeated = 8
 
-// repeat runs failed tests of the machine once more. Its emulated CPU can deliver a timer interrupt
-// while interrupts are disabled, and the guest then hangs (docs/inside/testing.md). A test that
-// passes now does not fail the run, but the summary names it.
+// repeat runs failed tests of the machine once more, if their output reports a guest that hangs: its
+// emulated CPU can deliver a timer interrupt while interrupts are disabled (docs/inside/testing.md).
+// A test that passes now does not fail the run, but the summary names it. Without such a report
+// nothing is repeated.
 func repeat(ctx context.Context, env, args []string, first results) results {
 	again := map[string][]string{}
 	n := 0
@@ -134,7 +137,7 @@ func repeat(ctx context.Context, env, args []string, first results) results {
 		}
 	}
 	// Other failures, such as a package that did not build or ended early, have no test to repeat.
-	if n == 0 || n > maxRepeated || len(first.failed) > len(first.broken) || ctx.Err() != nil {
+	if !first.hung || n == 0 || n > maxRepeated || len(first.failed) > len(first.broken) || ctx.Err() != nil {
 		return first
 	}
 	phase("failed tests of the machine, once more")

@@ -38,6 +38,7 @@ type results struct {
 	failed  []string // one line each; details were already printed
 	broken  []test   // those of failed that are tests
 	skipped []skip
+	hung    bool // the output of a failure reports a guest that hangs
 	// repeated lists the failures of a first attempt, after which the tests ran again.
 	repeated []string
 	took     time.Duration

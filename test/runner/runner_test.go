@@ -108,6 +108,17 @@ func TestRepeatedTestsAreNamed(t *testing.T) {
 	}
 }
 
+// Only the output of a failure counts as a report of a hang.
+func TestAHangIsReportedByAFailure(t *testing.T) {
+	const line = `{"Action":"output","Package":"p","Test":"TestA","Output":"guest kernel hangs: vCPU 0 spins\n"}`
+	failed, _ := feed(t, line, `{"Action":"fail","Package":"p","Test":"TestA"}`)
+	passed, _ := feed(t, line, `{"Action":"pass","Package":"p","Test":"TestA"}`,
+		`{"Action":"fail","Package":"p","Test":"TestB"}`)
+	if !failed.hung || passed.hung {
+		t.Errorf("a failure: %t, another test: %t", failed.hung, passed.hung)
+	}
+}
+
 // Many failures have a common cause, and a package that did not build has no test to repeat.
 func TestNotEverythingIsRepeated(t *testing.T) {
 	var many results
@@ -115,7 +126,12 @@ func TestNotEverythingIsRepeated(t *testing.T) {
 		many.broken = append(many.broken, test{"p", fmt.Sprint("Test", i)})
 		many.failed = append(many.failed, many.broken[i].String())
 	}
-	for _, r := range []results{{}, many, {failed: []string{"p TestA", "q (package)"}, broken: []test{{"p", "TestA"}}}} {
+	many.hung = true
+	for _, r := range []results{
+		{}, many,
+		{hung: true, failed: []string{"p TestA", "q (package)"}, broken: []test{{"p", "TestA"}}},
+		{failed: []string{"p TestA"}, broken: []test{{"p", "TestA"}}}, // no guest hung
+	} {
 		if got := repeat(t.Context(), nil, nil, r); len(got.failed) != len(r.failed) || got.repeated != nil {
 			t.Errorf("%+v became %+v", r, got)
 		}
