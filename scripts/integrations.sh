@@ -39,7 +39,9 @@ run_npm() {
 	if ! command -v npm >"$log" 2>&1; then
 		echo "$name: not installable: there is no npm"
 	elif ! (cd "$root/sdk/typescript" && "$root/scripts/sdk-typescript.sh" &&
-		cd "$root/integrations/$name" && { [ -d node_modules ] || npm ci --silent --no-audit --no-fund; }) >"$log" 2>&1; then
+		cd "$root/integrations/$name" && { cmp -s package-lock.json node_modules/.forkd-lock || {
+			npm ci --silent --no-audit --no-fund && cp package-lock.json node_modules/.forkd-lock
+		}; }) >"$log" 2>&1; then
 		echo "$name: not installable: $(grep -v '^$' "$log" | tail -1)"
 	elif [ -n "$only_install" ]; then
 		:

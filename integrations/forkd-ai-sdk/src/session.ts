@@ -1,7 +1,7 @@
 /** One sandbox as the AI SDK sees it. */
 import path from "node:path/posix";
 import type { HarnessV1NetworkPolicy, HarnessV1NetworkSandboxSession, HarnessV1PortEndpoint } from "@ai-sdk/harness";
-import { NotFoundError, type Forkd, type Process, type Sandbox } from "@forkd/sdk";
+import { ConflictError, NotFoundError, type Forkd, type Process, type Sandbox } from "@forkd/sdk";
 import { policyOf, type ForkdSandboxOptions } from "./index.js";
 
 type Restricted = ReturnType<HarnessV1NetworkSandboxSession["restricted"]>;
@@ -15,7 +15,8 @@ export class ForkdSession implements HarnessV1NetworkSandboxSession {
   readonly #forwards = new Map<number, { address: string; close(): Promise<void> }>();
 
   private constructor(private readonly client: Forkd, /** The sandbox of forkd's client. */ readonly sandbox: Sandbox,
-    private readonly options: ForkdSandboxOptions, readonly defaultWorkingDirectory: string, readonly workspace?: string) {
+    private readonly options: ForkdSandboxOptions, readonly defaultWorkingDirectory: string, readonly workspace?: string,
+    /** Snapshot of a fork. The last sibling that ends deletes it. */ private readonly origin?: string) {
     this.id = sandbox.id;
     const ports = options.ports?.length ? ` Servers may use the ports ${options.ports.join(", ")}.` : "";
     this.description = `A Linux virtual machine. Commands run in a shell, in ${defaultWorkingDirectory}.${ports}`;
@@ -39,9 +40,11 @@ export class ForkdSession implements HarnessV1NetworkSandboxSession {
       if (branch.errors[0]) throw branch.errors[0];
     } catch (e) {
       await Promise.allSettled(branch.children.map((c) => c.kill()));
+      await this.client.snapshot(branch.tag).delete().catch(unlessUsed);
       throw e;
     }
-    return branch.children.map((c) => new ForkdSession(this.client, c, this.options, this.defaultWorkingDirectory));
+    return branch.children.map((c) =>
+      new ForkdSession(this.client, c, this.options, this.defaultWorkingDirectory, undefined, branch.tag));
   }
 
   /** Saves the session as a snapshot, and returns its tag. `rollback` goes back to it. */
@@ -140,7 +143,13 @@ export class ForkdSession implements HarnessV1NetworkSandboxSession {
 
   async #kill(): Promise<void> {
     await this.sandbox.kill().catch(unlessGone);
+    if (this.origin !== undefined) await this.client.snapshot(this.origin).delete().catch(unlessUsed);
   }
+}
+
+/** A sibling may still use the snapshot, or may have deleted it. */
+function unlessUsed(e: unknown): void {
+  if (!(e instanceof ConflictError)) unlessGone(e);
 }
 
 function unlessGone(e: unknown): void {

@@ -11,10 +11,14 @@ const snapshot = process.env.FORKD_TEST_SNAPSHOT ?? "py";
 const mark = `t${process.pid}`;
 const client = new Forkd();
 const provider = forkdSandbox({ client, snapshot, ttlSecs: 600, ports: [8123] });
-let s;
+let s, saved;
 
 before(async () => { s = await provider.createSession(); });
-after(async () => { await s.destroy(); await client.close(); });
+after(async () => {
+  await s.destroy();
+  if (saved) await client.snapshot(saved).delete({ cascade: true });
+  await client.close();
+});
 
 test("a model uses tools in the sandbox", async () => {
   const usage = { inputTokens: { total: 1 }, outputTokens: { total: 1 } };
@@ -76,6 +80,8 @@ test("programs: environment, directory, exit code, streams, kill and abort", asy
 });
 
 test("forks continue from the same moment, and a rollback brings it back", async () => {
+  const count = async () => (await client.snapshots.list()).length;
+  const before = await count();
   await s.writeTextFile({ path: "state", content: "before" });
   const forks = await s.fork(2);
   const tag = await s.branch();
@@ -84,6 +90,8 @@ test("forks continue from the same moment, and a rollback brings it back", async
   await s.rollback(tag);
   assert.equal(await s.readTextFile({ path: "state" }), "before");
   await Promise.all(forks.map((f) => f.destroy()));
+  assert.equal(await count(), before + 1); // the branch alone: the last fork took its snapshot with it
+  saved = tag;
 });
 
 test("a port is reached", async () => {
@@ -103,6 +111,7 @@ test("policies", async () => {
 });
 
 test("an identity is set up once", async () => {
+  const before = new Set((await client.snapshots.list()).map((info) => info.tag)); // those of a user's own sessions stay
   let times = 0;
   const create = () => provider.createSession({
     identity: mark,
@@ -114,7 +123,9 @@ test("an identity is set up once", async () => {
   assert.equal(times, 1);
   await Promise.all([first.destroy(), second.destroy()]);
   await assert.rejects(provider.createSession({ identity: mark + "-bad", onFirstCreate: async () => { throw new Error("no"); } }), /no/);
-  for (const { tag } of await client.snapshots.list()) if (tag.startsWith("ai-")) await client.snapshot(tag).delete();
+  const made = (await client.snapshots.list()).filter((info) => info.tag.startsWith("ai-") && !before.has(info.tag));
+  assert.equal(made.length, 1);
+  await client.snapshot(made[0].tag).delete();
 });
 
 test("a session is stopped and resumed", async () => {
