@@ -43,7 +43,26 @@ const (
 // (0, 3, 24), no delay on port access (1), EOI without exit (6), IPIs by hypercall (11). Features
 // with per-vCPU pages, which every fork would dirty, are not offered (steal time, asynchronous page
 // faults).
-const kvmFeatures = 1<<0 | 1<<1 | 1<<3 | 1<<6 | 1<<11 | 1<<24
+const kvmFeatures = 1<<0 | 1<<1 | 1<<3 | pvEOI | 1<<11 | 1<<24
+
+// pvEOI lets the guest end an interrupt without an exit.
+const pvEOI = 1 << 6
+
+// featuresOn returns the paravirtual features for guests on a host. On a CPU emulated by QEMU, an
+// interrupt may be delivered twice until the guest's next exit (docs/inside/testing.md), so there
+// each interrupt ends with an exit.
+func featuresOn(host []kvm.CPUIDEntry) uint32 {
+	if emulated(host) {
+		return kvmFeatures &^ pvEOI
+	}
+	return kvmFeatures
+}
+
+// emulated reports whether the host's CPU is the one that QEMU's TCG emulates by default: family 6
+// of AMD. AMD's processors with SVM have family 15 or later. KVM's table has no brand string.
+func emulated(host []kvm.CPUIDEntry) bool {
+	return cpuid.Vendor(host) == "AuthenticAMD" && cpuid.SignatureOf(host).Family == 6
+}
 
 // guestCPUID returns the table for vCPU 0 of a machine with n vCPUs on this host. It excludes
 // nested virtualisation, performance counters and control-flow enforcement (CET), because their
@@ -71,7 +90,7 @@ func guestCPUID(host []kvm.CPUIDEntry, n int, tscDeadline bool) []kvm.CPUIDEntry
 		case leafPerfMon, leafSVM, leafAMDPerfMon2:
 			e.EAX, e.EBX, e.ECX, e.EDX = 0, 0, 0, 0
 		case leafKVM:
-			e.EAX &= kvmFeatures
+			e.EAX &= featuresOn(host)
 		case leafExtFeatures:
 			e.ECX &^= ecxSVM | ecxPerfCore
 		case leafAddrSizes:

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -105,6 +106,41 @@ func TestWhatIsNotSavedIsNotOffered(t *testing.T) {
 	}
 	if e := leafOf(t, table, leafXState, 2); e.EAX != 256 {
 		t.Errorf("leaf 0xd.2 is %x", e)
+	}
+}
+
+// Checks that only guests on an emulated CPU end each interrupt with an exit.
+func TestEOIWithoutAnExit(t *testing.T) {
+	for signature, want := range map[uint32]uint32{
+		0x00000663: kvmFeatures &^ pvEOI, // QEMU's max
+		0x00a20f10: kvmFeatures,          // Zen 3
+		0x00800f12: kvmFeatures,          // Zen 1
+	} {
+		host := append(hostTable(0), kvm.CPUIDEntry{Function: leafKVM, EAX: 0xffffffff})
+		host[1].EAX = signature
+		if e := leafOf(t, guestCPUID(host, 1, true), leafKVM, 0); e.EAX != want {
+			t.Errorf("with signature %#x the features are %#x, want %#x", signature, e.EAX, want)
+		}
+	}
+	intel := append(hostTable(0), kvm.CPUIDEntry{Function: leafKVM, EAX: 0xffffffff})
+	intel[0] = kvm.CPUIDEntry{EBX: 0x756e6547, EDX: 0x49656e69, ECX: 0x6c65746e} // GenuineIntel
+	intel[1].EAX = 0x000906ea
+	if e := leafOf(t, guestCPUID(intel, 1, true), leafKVM, 0); e.EAX != kvmFeatures {
+		t.Errorf("on Intel's family 6 the features are %#x", e.EAX)
+	}
+}
+
+// Checks the recognition of an emulated CPU against the kernel's own name of the CPU.
+func TestEOIOnThisHost(t *testing.T) {
+	kvmtest.Require(t)
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	emulated := strings.Contains(string(info), "QEMU TCG")
+	offered := leafOf(t, newShell(t, shape(64, 1)).cpus.cpuid, leafKVM, 0).EAX&pvEOI != 0
+	if emulated && offered {
+		t.Error("guests on an emulated CPU are offered an EOI without an exit")
 	}
 }
 
