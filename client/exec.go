@@ -41,6 +41,11 @@ type ExecOptions struct {
 	// Signals carries signals for the program. SIGKILL kills it. Every other signal asks it to
 	// terminate.
 	Signals <-chan syscall.Signal
+
+	// Started, if not nil, receives the program's process id in the guest when it has started.
+	Started func(pid uint32)
+	// Outlive lets the program go on when ctx ends or the connection breaks.
+	Outlive bool
 }
 
 // ExecStatus describes how a program ended.
@@ -61,8 +66,8 @@ var (
 )
 
 // ExecStream runs a program in a sandbox and connects its streams. When ctx ends or the connection
-// breaks, the agent kills the program and all processes it started. A failed program is not an
-// error: see ExecStatus.
+// breaks, the agent kills the program and all processes it started, unless Outlive is set. A failed
+// program is not an error: see ExecStatus.
 func (c *Client) ExecStream(ctx context.Context, id string, opt ExecOptions) (ExecStatus, error) {
 	if len(opt.Args) == 0 {
 		return ExecStatus{}, &Error{Code: api.CodeInvalid, Message: "no program to run"}
@@ -86,6 +91,7 @@ func (o ExecOptions) session(p processconnect.ProcessClient) *execclient.Session
 		Process: p, Header: http.Header{}, Args: o.Args, Env: o.Env, Cwd: o.Cwd,
 		Stdin: o.Stdin, Stdout: writeTo(o.Stdout), Stderr: writeTo(o.Stderr),
 		Terminal: o.Terminal, Resize: o.Resize, Signals: o.Signals,
+		Started: o.Started, Outlive: o.Outlive,
 	}
 	if o.User != "" {
 		s.Header.Set(api.HeaderAgentUser, o.User)

@@ -25,6 +25,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/listen"
 	"github.com/forkd/forkd/internal/guest/agent/nic"
 	"github.com/forkd/forkd/internal/guest/agent/quiet"
+	"github.com/forkd/forkd/internal/guest/agent/sftpcmd"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/sys/diskbench"
 )
@@ -34,6 +35,9 @@ var version = "dev"
 
 func main() {
 	if code, known := forkcmd.Run(os.Args[0], os.Args[1:]); known {
+		os.Exit(code)
+	}
+	if code, known := sftpcmd.Run(os.Args[0]); known {
 		os.Exit(code)
 	}
 	quiet.Tune()
@@ -62,6 +66,9 @@ func runInit() error {
 		o.forkSocket = forkcall.Socket
 		if err := forkcmd.Install(logf); err != nil {
 			logf("commands for forks: %v", err) // a guest without these commands is still useful
+		}
+		if err := sftpcmd.Install(forkcmd.Program); err != nil {
+			logf("SFTP server: %v", err)
 		}
 	}
 	if boot.Init != "" {

@@ -60,7 +60,7 @@ func newRoot(a *app) *cobra.Command {
 	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a),
 		newPromoteCommand(a), newMergeCommand(a), newKeepCommand(a),
 		newPauseCommand(a), newResumeCommand(a), newExtendCommand(a), newRunCommand(a), newExecCommand(a),
-		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a),
+		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a), newSSHCommand(a),
 		newPsCommand(a), newTopCommand(a), newEventsCommand(a),
 		newNetCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a),

@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/test/contract"
 	"github.com/forkd/forkd/test/harness"
 	"github.com/forkd/forkd/test/mcp"
+	"github.com/forkd/forkd/test/ssh"
 )
 
 // TestOverVMs runs the same programs, and the programs that need VMs, against the daemon of a
@@ -37,6 +38,7 @@ func TestOverVMs(t *testing.T) {
 	})
 	t.Run("integrations", func(t *testing.T) { integrations(t, m) })
 	t.Run("examples", func(t *testing.T) { examples(t, m) })
+	t.Run("ssh", func(t *testing.T) { ssh.Suite(t, m, "base") })
 	t.Run("kills", func(t *testing.T) { kills(t, m) })
 	t.Run("restart", func(t *testing.T) { restarts(t, m) })
 }

@@ -47,6 +47,10 @@ const (
 	CanInventory = "inventory"
 )
 
+// SFTPProgram is the path of the agent's SFTP server in a guest. Agents older than forkd 0.1.0 have
+// none.
+const SFTPProgram = "/run/forkd/forkd-sftp"
+
 // MaxMessageBytes limits one RPC message in either direction. Larger data is streamed: output in
 // chunks, file contents over /files.
 const MaxMessageBytes = 16 << 20

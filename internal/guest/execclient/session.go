@@ -61,10 +61,14 @@ type Session struct {
 	Signals  <-chan syscall.Signal // SIGKILL kills, all others request termination
 
 	Started func(pid uint32) // may be nil
+
+	// Outlive lets the program go on when ctx ends or the connection breaks. Otherwise the agent
+	// kills it with all its descendants.
+	Outlive bool
 }
 
 // Run runs the program to its end. If ctx ends or the connection breaks, the program and all its
-// descendants are killed. Run returns the transport's errors unchanged.
+// descendants are killed, unless Outlive is set. Run returns the transport's errors unchanged.
 func (s *Session) Run(ctx context.Context) (End, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var helpers sync.WaitGroup
@@ -139,7 +143,9 @@ func (s *Session) request() *connect.Request[process.StartRequest] {
 	for name, values := range s.Header {
 		r.Header()[name] = values
 	}
-	r.Header().Set(agentproto.HeaderKillOnDisconnect, "1")
+	if !s.Outlive {
+		r.Header().Set(agentproto.HeaderKillOnDisconnect, "1")
+	}
 	return r
 }
 

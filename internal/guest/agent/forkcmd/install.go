@@ -17,10 +17,12 @@ var module string
 // Places in the guest. The folder is in memory and so never part of the image.
 const (
 	folder     = "/run/forkd"
-	program    = folder + "/forkd-agent"
 	moduleFile = folder + "/python/forkd.py"
 	binaries   = "/usr/local/bin"
 )
+
+// Program is the agent's binary, reachable for every user of the guest after Install.
+const Program = folder + "/forkd-agent"
 
 // moduleDirs are default directories of Python: Debian's, and those of an interpreter built for
 // /usr/local or by other distributions.
@@ -34,7 +36,7 @@ func Install(log func(string, ...any)) error {
 	if err := os.MkdirAll(filepath.Dir(moduleFile), 0o755); err != nil {
 		return fmt.Errorf("make folder for commands: %w", err)
 	}
-	if err := bindSelf(program); err != nil {
+	if err := bindSelf(Program); err != nil {
 		return err
 	}
 	if err := os.WriteFile(moduleFile, []byte(module), 0o644); err != nil {
@@ -45,7 +47,7 @@ func Install(log func(string, ...any)) error {
 	}
 	var errs []error
 	for _, name := range []string{forkName, waitName, exitName} {
-		errs = append(errs, link(program, filepath.Join(binaries, name), log))
+		errs = append(errs, link(Program, filepath.Join(binaries, name), log))
 	}
 	for _, pattern := range moduleDirs {
 		dirs, _ := filepath.Glob(pattern) // errors only on a bad pattern
