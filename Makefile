@@ -16,7 +16,7 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels test test-integrations soak codeinterp quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels test test-integrations soak codeinterp test-recipes quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -54,6 +54,9 @@ soak: deps build fixtures ## random steps, kills and churn, each capture compare
 
 codeinterp: deps build ## E2B's code interpreter over VMs in a machine, with FORKD_FORKS forks (100) of a warm one
 	FORKD_TEST_SOAK=1 FORKD_TEST_MACHINE=codeinterp $(GO) test -count=1 -v -timeout 60m -run OverVMs ./test/codeinterp
+
+test-recipes: deps build ## recipes that take long, over VMs in a machine: Docker, podman and bubblewrap in a sandbox
+	FORKD_TEST_SOAK=1 FORKD_TEST_MACHINE=recipes $(GO) test -count=1 -v -timeout 60m ./test/recipes
 
 quick: ## vet and the tests that need nothing
 	$(GO) vet ./...

@@ -196,6 +196,11 @@ func (b *build) rootPart(ctx context.Context) (entry, error) {
 	if err != nil {
 		return entry{}, err
 	}
+	modules, err := b.moduleFiles(ctx)
+	if err != nil {
+		return entry{}, err
+	}
+	files = append(modules, files...)
 	k, err := b.rootKey(files, res)
 	if err != nil {
 		return entry{}, err

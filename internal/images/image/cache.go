@@ -35,9 +35,10 @@ const (
 	kindRoot    = "root"
 	kindInitrd  = "initrd"
 	kindUpper   = "upper"
+	kindModules = "modules"
 )
 
-var kinds = []string{kindResolve, kindKernel, kindRoot, kindInitrd, kindUpper}
+var kinds = []string{kindResolve, kindKernel, kindRoot, kindInitrd, kindUpper, kindModules}
 
 func openCache(dir string) (*cache, error) {
 	dir, err := filepath.Abs(dir) // the tools use other working directories

@@ -57,6 +57,9 @@ func (r *Recipe) setDefaults() {
 	if r.Compression == "" {
 		r.Compression = "none"
 	}
+	if len(r.Modules) > 0 && !slices.Contains(r.packageNames(), modprobePackage) {
+		r.Packages = append(r.Packages, Text{Value: modprobePackage, Line: r.Modules[0].Line})
+	}
 }
 
 func (r *Recipe) check() error {
@@ -79,7 +82,7 @@ func (r *Recipe) check() error {
 		return at(0, "%v", err)
 	}
 	for _, check := range []func() error{
-		r.checkPackages, r.checkFiles, r.checkEnv, r.checkService, r.checkWarm, r.checkDisk,
+		r.checkPackages, r.checkModules, r.checkDiskDirs, r.checkFiles, r.checkEnv, r.checkService, r.checkWarm, r.checkDisk,
 	} {
 		if err := check(); err != nil {
 			return err

@@ -34,6 +34,8 @@ func (r *Recipe) extend(depth int) error {
 	r.Packages = slices.Concat(base.Packages, r.Packages)
 	r.Pip = slices.Concat(base.Pip, r.Pip)
 	r.Npm = slices.Concat(base.Npm, r.Npm)
+	r.Modules = slices.Concat(base.Modules, r.Modules)
+	r.DiskDirs = slices.Concat(base.DiskDirs, r.DiskDirs)
 	r.Files = slices.Concat(base.Files, r.Files)
 	r.Warm = slices.Concat(base.Warm, r.Warm)
 	env := map[string]string{}
@@ -69,7 +71,7 @@ func (r *Recipe) wrap(err error) error { return fmt.Errorf("%w: %s%w", ErrRecipe
 func (r *Recipe) place(p Text) string {
 	owner := r
 	for b := r.base; b != nil; b = b.base {
-		if slices.Contains(slices.Concat(b.Packages, b.Pip, b.Npm), p) {
+		if slices.Contains(slices.Concat(b.Packages, b.Pip, b.Npm, b.Modules), p) {
 			owner = b
 		}
 	}

@@ -28,6 +28,11 @@ if ! grep -q "^$user:" etc/passwd; then
 	echo "forkd: user $user does not exist in the image; name root, user, or one that a package makes" >&2
 	exit 1
 fi
+# Kernel modules of the recipe, for modprobe in the guest.
+for modules in usr/lib/modules/*/; do
+	[ -d "$modules" ] || continue
+	chroot . depmod "$(basename "$modules")"
+done
 chroot . sh -c '[ -d "$2" ] || { mkdir -p "$2" && chown "$1:" "$2"; }' sh "$user" "$workdir"
 
 # The guest mounts its own devices; only root may make nodes, so they would tell who built.

@@ -118,6 +118,7 @@ type guestMetadata struct {
 	Env           map[string]string `json:"env"`
 	User          string            `json:"user"`
 	Workdir       string            `json:"workdir"`
+	DiskDirs      []string          `json:"disk_dirs,omitempty"` // directly on the writable disk
 }
 
 // encode returns the content of image.json.

@@ -30,6 +30,8 @@ type Recipe struct {
 	Packages    []Text            `yaml:"packages"`
 	Pip         []Text            `yaml:"pip"`
 	Npm         []Text            `yaml:"npm"`
+	Modules     Texts             `yaml:"modules"`
+	DiskDirs    []Text            `yaml:"disk_dirs"`
 	Files       []File            `yaml:"files"`
 	Env         map[string]string `yaml:"env"`
 	User        string            `yaml:"user"`
@@ -71,6 +73,25 @@ func (t *Text) UnmarshalYAML(node ast.Node) error {
 		return &yaml.SyntaxError{Message: "want a plain text", Token: tok}
 	}
 	t.Value, t.Line = strings.TrimSpace(t.Value), tok.Position.Line
+	return nil
+}
+
+// Texts is a list of texts. A single text is a list of one.
+type Texts []Text
+
+// UnmarshalYAML decodes a scalar or a sequence of scalars.
+func (t *Texts) UnmarshalYAML(node ast.Node) error {
+	list, ok := node.(*ast.SequenceNode)
+	if !ok {
+		*t = make(Texts, 1)
+		return (*t)[0].UnmarshalYAML(node)
+	}
+	*t = make(Texts, len(list.Values))
+	for i, n := range list.Values {
+		if err := (*t)[i].UnmarshalYAML(n); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

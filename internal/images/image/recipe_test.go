@@ -182,3 +182,27 @@ func FuzzRecipe(f *testing.F) {
 		}
 	})
 }
+
+func TestModulesOfARecipe(t *testing.T) {
+	r := parse(t, goodRecipe+"modules: docker\n")
+	if len(r.Modules) != 1 || r.Modules[0].Value != "docker" || r.packageNames()[len(r.Packages)-1] != "kmod" {
+		t.Errorf("modules are %v, packages %v", r.Modules, r.packageNames())
+	}
+	r = parse(t, goodRecipe+"modules: [tun, nf_tables]\ndisk_dirs:\n  - /var/lib/docker\n")
+	if len(r.Modules) != 2 || r.Modules[1].Value != "nf_tables" || r.guest().DiskDirs[0] != "/var/lib/docker" {
+		t.Errorf("modules are %v, directories %v", r.Modules, r.guest().DiskDirs)
+	}
+	for text, want := range map[string]string{
+		"modules: [a/b]\n":        "a/b",
+		"modules: {a: b}\n":       "plain text",
+		"disk_dirs: [relative]\n": "relative",
+		"disk_dirs: [/]\n":        `"/"`,
+		"disk_dirs: [/proc/x]\n":  "/proc/x",
+		"disk_dirs: [/a/b, /a]\n": "contains the other",
+	} {
+		if _, err := ParseRecipe("dir/recipe.yaml", []byte(goodRecipe+text)); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "recipe.yaml:") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -231,3 +231,39 @@ func TestBadPackages(t *testing.T) {
 		})
 	}
 }
+
+func TestTree(t *testing.T) {
+	p := openTestDeb(t)
+	files, err := p.Tree("virtio-mmio", "crc32c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, strings.TrimPrefix(f.Path, "lib/modules/"+release+"/"))
+		if strings.HasSuffix(f.Path, ".ko") && !bytes.HasPrefix(f.Data, []byte("\x7fELF")) {
+			t.Errorf("%s is still compressed", f.Path)
+		}
+	}
+	want := []string{"kernel/d/algo_generic.ko", "kernel/d/soft-one.ko", "kernel/d/virtio-mmio.ko", "kernel/d/virtio.ko",
+		"kernel/d/virtio_ring.ko", "modules.builtin"}
+	if !slices.Equal(paths, want) {
+		t.Errorf("the files are %q, want %q", paths, want)
+	}
+	var missing *MissingError
+	if _, err := p.Tree("virtio", "no-such"); !errors.As(err, &missing) || missing.Name != "no-such" || !errors.Is(err, ErrNoModule) {
+		t.Errorf("an unknown module: %v", err)
+	}
+	if _, err := p.Tree("docker"); err != nil {
+		t.Errorf("a kernel without the modules of a set: %v", err)
+	}
+	if _, err := p.Tree("orphan"); err == nil {
+		t.Error("a module without its dependency is accepted")
+	}
+	if _, err := p.Tree("damaged"); err == nil {
+		t.Error("a damaged module is accepted")
+	}
+	if !slices.Equal(Sets(), []string{"docker", "all"}) {
+		t.Errorf("the sets are %q", Sets())
+	}
+}

@@ -35,6 +35,7 @@ type Package struct {
 	config  []byte
 	builtin map[string]bool
 	modules map[string]moduleFile
+	lists   []file // of modules, for depmod
 }
 
 // moduleFile is a module in the package, possibly compressed.
@@ -73,7 +74,12 @@ func wants(name string) bool {
 	case !strings.HasPrefix(strings.TrimPrefix(name, "usr/"), "lib/modules/"):
 		return false
 	}
-	return base == "modules.builtin" || moduleName(base) != ""
+	return slices.Contains(moduleLists(), base) || moduleName(base) != ""
+}
+
+// moduleLists returns the names of the files from which depmod makes its index, besides modules.
+func moduleLists() []string {
+	return []string{"modules.builtin", "modules.builtin.modinfo", "modules.order"}
 }
 
 // moduleName converts a file name to a module's name: "virtio-rng.ko.xz" is "virtio_rng". It returns "" if the
@@ -110,7 +116,11 @@ func assemble(files []file) (*Package, error) {
 			}
 			p.config = b
 		case !strings.Contains("/"+dir, "/lib/modules/"+p.Release+"/"):
-		case base == "modules.builtin":
+		case slices.Contains(moduleLists(), base):
+			p.lists = append(p.lists, f)
+			if base != "modules.builtin" {
+				continue
+			}
 			if err := p.readBuiltin(f); err != nil {
 				return nil, err
 			}

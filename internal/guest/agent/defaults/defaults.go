@@ -25,6 +25,8 @@ type Image struct {
 	Env     map[string]string `json:"env"`     // default variables; those of an identity win
 	User    string            `json:"user"`    // account for requests without one; if empty, the agent's own
 	Workdir string            `json:"workdir"` // directory for requests without one; may be empty
+	// DiskDirs are directories that lie directly on the writable disk's file system.
+	DiskDirs []string `json:"disk_dirs"`
 }
 
 // Clone identifies this clone. The zero value is a parent.

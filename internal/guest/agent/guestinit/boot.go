@@ -41,6 +41,13 @@ func Boot(log func(string, ...any)) (Options, error) {
 		if o.Layers, err = inventory.OpenLayers(lowerDir, upperDir+"/files"); err != nil {
 			return o, err
 		}
+		image, err := defaults.Load(newRoot + "/etc/forkd/image.json")
+		if err != nil {
+			log("%v", err) // the agent will say the same
+		}
+		if err := mountDiskDirs(newRoot, upperDir+"/dirs", image.DiskDirs); err != nil {
+			log("%v", err) // the directories are in the root, then
+		}
 		if err := switchRoot(); err != nil {
 			return o, err
 		}
@@ -56,6 +63,9 @@ func settle(log func(string, ...any)) error {
 	if err := makeLinks(); err != nil {
 		return err
 	}
+	if err := mountWholeProc(); err != nil {
+		log("%v", err) // only programs with user namespaces need it
+	}
 	if err := os.MkdirAll("/tmp", 0o1777); err != nil { // #nosec G301 -- the guest's /tmp
 		return fmt.Errorf("make /tmp: %w", err)
 	}
@@ -70,6 +80,9 @@ func settle(log func(string, ...any)) error {
 	}
 	if err := setHostname(); err != nil {
 		log("%v", err)
+	}
+	if err := makeStaticNodes(); err != nil {
+		log("%v", err) // programs can still load modules themselves
 	}
 	if err := raiseLimits(); err != nil {
 		log("%v", err)

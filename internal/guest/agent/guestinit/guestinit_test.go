@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestParseCmdline(t *testing.T) {
@@ -94,5 +96,50 @@ func TestLoadModulesGoesOnAfterABadOne(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("the files are still there")
+	}
+}
+
+func TestParseDevname(t *testing.T) {
+	got := parseDevname("# Device nodes to trigger on-demand module loading.\nfuse fuse c10:229\ntun net/tun c10:200\n" +
+		"x ../../etc/passwd c1:3\ny /abs c1:3\nz short\nloop loop0 b7:0\nw w d1:2\nv v c1\n")
+	want := []staticNode{{"fuse", unix.S_IFCHR, unix.Mkdev(10, 229)}, {"net/tun", unix.S_IFCHR, unix.Mkdev(10, 200)},
+		{"loop0", unix.S_IFBLK, unix.Mkdev(7, 0)}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if n := len(parseDevname(strings.Repeat("a a c1:1\n", 2*maxNodes))); n != maxNodes {
+		t.Errorf("%d nodes", n)
+	}
+}
+
+func FuzzParseDevname(f *testing.F) {
+	f.Add("tun net/tun c10:200\nloop loop0 b7:0")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, n := range parseDevname(text) {
+			if !filepath.IsLocal(n.name) || n.mode != unix.S_IFCHR && n.mode != unix.S_IFBLK {
+				t.Errorf("%q makes %+v", text, n)
+			}
+		}
+	})
+}
+
+// Checks that links of the root lead nowhere else, and that a directory that fails does not keep the
+// others from being mounted.
+func TestDiskDirsStayBelowTheRoot(t *testing.T) {
+	root, disk, outside := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(root, "out")); err != nil {
+		t.Fatal(err)
+	}
+	err := mountDiskDirs(root, disk, []string{"/out/dir", "relative", "/"})
+	for _, name := range []string{"/out/dir", "relative", "/:", "not an absolute path"} {
+		if err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(name, ":")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if left, _ := os.ReadDir(outside); len(left) > 0 {
+		t.Errorf("there is %v outside of the root", left)
+	}
+	if err := mountDiskDirs(root, disk, make([]string, maxDiskDirs+1)); err == nil {
+		t.Error("no limit")
 	}
 }

@@ -20,12 +20,9 @@ var sysctls = map[string]string{
 	"/proc/sys/fs/inotify/max_user_instances": "1024",
 }
 
-// deviceModes are udev's modes for device files; the kernel creates them with 0600. Opening these
-// files grants no rights by itself: mounts and interfaces check capabilities.
-var deviceModes = map[string]os.FileMode{
-	"/dev/fuse":    0o666,
-	"/dev/net/tun": 0o666,
-}
+// userDevices are device files for every user, as udev makes them; the kernel creates them with
+// 0600. Opening these files grants no rights by itself: mounts and interfaces check capabilities.
+var userDevices = []string{"/dev/fuse", "/dev/net/tun"}
 
 // raiseLimits sets limits and modes as distributions do. Programs inherit the limit of open files.
 // Missing sysctls and devices are skipped.
@@ -33,8 +30,8 @@ func raiseLimits() error {
 	for name, value := range sysctls {
 		_ = os.WriteFile(name, []byte(value), 0)
 	}
-	for name, mode := range deviceModes {
-		_ = os.Chmod(name, mode)
+	for _, name := range userDevices {
+		_ = os.Chmod(name, 0o666) // #nosec G302 -- see userDevices
 	}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: openFiles, Max: maxOpenFiles}); err != nil {
 		return fmt.Errorf("raise the limit of open files: %w", err)

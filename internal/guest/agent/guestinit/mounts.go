@@ -30,6 +30,20 @@ var late = []mount{
 	{"cgroup2", "/sys/fs/cgroup", "cgroup2", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "", true},
 }
 
+// hiddenDir is a directory for root only.
+const hiddenDir = "/run/forkd/hidden"
+
+// mountWholeProc mounts proc once more, where programs do not look. A clone's own boot id is mounted
+// over a file of /proc. The kernel lets a user namespace mount proc only if another mount of it has
+// nothing mounted over it (mount_too_revealing), and programs such as bubblewrap and rootless
+// containers need that.
+func mountWholeProc() error {
+	if err := os.MkdirAll(hiddenDir, 0o700); err != nil {
+		return fmt.Errorf("make %s: %w", hiddenDir, err)
+	}
+	return mount{"proc", hiddenDir + "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "", false}.do()
+}
+
 func mountAll(all []mount) error {
 	for _, m := range all {
 		if err := m.do(); err != nil && !m.optional {

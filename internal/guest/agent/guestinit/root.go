@@ -47,7 +47,7 @@ func mountUpper(device, dir string) error {
 	if err := mountWritable(device, dir); err != nil {
 		return err
 	}
-	for _, sub := range []string{dir + "/files", dir + "/work"} {
+	for _, sub := range []string{dir + "/files", dir + "/work", dir + "/dirs"} {
 		if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { // exists on a second boot
 			return fmt.Errorf("make %s: %w", sub, err)
 		}

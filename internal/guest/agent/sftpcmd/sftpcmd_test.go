@@ -95,4 +95,3 @@ func TestOtherNamesAreNotTheServer(t *testing.T) {
 		}
 	}
 }
-
