@@ -7,7 +7,7 @@ import (
 func newImageCommand(a *app) *cobra.Command {
 	cmd := group("image", "Build, pull, list and remove images",
 		newImageBuildCommand(a), newImagePullCommand(a), newImageImportCommand(a), newImageLsCommand(a),
-		newImageInspectCommand(a), newImageRmCommand(a))
+		newImageExportCommand(a), newImageInspectCommand(a), newImageRmCommand(a))
 	cmd.Aliases = []string{"images"}
 	return cmd
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/images/image"
@@ -26,15 +27,31 @@ import (
 
 func newImageBuildCommand(a *app) *cobra.Command {
 	var local bool
+	var dockerfile dockerfileOptions
 	cmd := &cobra.Command{
-		Use:   "build RECIPE",
-		Short: "Build an image from a recipe",
+		Use:   "build RECIPE|PATH",
+		Short: "Build an image from a recipe, or a snapshot from a Dockerfile",
 		Long: "Build an image from a recipe: a recipe file, its folder, or the name of a recipe in recipes/. The\n" +
 			"image is built on this host, and uploaded unless the daemon has it. Unchanged parts come from the\n" +
-			"cache.",
-		Example: "  forkd image build recipes/python-numpy\n  forkd image build python-numpy",
-		Args:    cobra.ExactArgs(1),
+			"cache.\n\n" +
+			"If PATH is a folder with a Dockerfile, or with --file, build a snapshot from the Dockerfile. PATH\n" +
+			"has the files for COPY. Each step runs in a sandbox. Unchanged steps come from the daemon. All flags\n" +
+			"except --local are for Dockerfiles.",
+		Example: "  forkd image build recipes/python-numpy\n  forkd image build python-numpy\n" +
+			"  forkd image build -t app .\n  forkd image build -f Dockerfile.dev --build-arg VERSION=3 -t app .",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if dockerfile.isDockerfile(args[0]) {
+				if local {
+					return exit.UsageError{Err: errors.New("--local is not for a Dockerfile: its steps run in sandboxes of a daemon")}
+				}
+				return dockerfiles{a}.build(cmd.Context(), args[0], dockerfile, cmd.InOrStdin())
+			}
+			for _, name := range dockerfileFlags {
+				if cmd.Flags().Changed(name) {
+					return exit.UsageError{Err: fmt.Errorf("--%s is for a Dockerfile, and %s has none", name, args[0])}
+				}
+			}
 			img, err := a.buildImage(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -56,6 +73,7 @@ func newImageBuildCommand(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&local, "local", false, "build only, without an upload to a daemon")
+	dockerfile.addFlags(cmd)
 	return cmd
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/imagebuild"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/snapshots"
@@ -60,16 +61,7 @@ func newRunCommand(a *app) *cobra.Command {
 
 func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string, program []string, s streams,
 	keep bool, req api.CreateSandboxesRequest) error {
-	img, err := a.ensureImage(ctx, c, imageName)
-	if err != nil {
-		return err
-	}
-	if len(program) == 0 {
-		if program, err = defaultProgram(img); err != nil {
-			return err
-		}
-	}
-	tag, err := a.ensureSnapshot(ctx, c, img)
+	tag, program, err := parentOfRun(ctx, a, c, imageName, program)
 	if err != nil {
 		return err
 	}
@@ -85,7 +77,39 @@ func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string
 	} else {
 		defer a.remove(ctx, c, id)
 	}
+	if len(program) == 0 {
+		config, err := imagebuild.ReadConfig(ctx, c, id)
+		if err != nil {
+			return err
+		}
+		if program = config.Program(); len(program) == 0 {
+			return exit.UsageError{Err: fmt.Errorf("snapshot %s has no default program; name one after it", tag)}
+		}
+	}
 	return a.runProgram(ctx, c, id, program, s)
+}
+
+// parentOfRun returns the snapshot for a run of an image, and its program. The name may be that of a
+// snapshot, such as one that was built from a Dockerfile. The program is then in the snapshot, and
+// may be returned empty.
+func parentOfRun(ctx context.Context, a *app, c *client.Client, name string,
+	program []string) (string, []string, error) {
+	img, err := a.ensureImage(ctx, c, name)
+	if client.IsNotFound(err) && !strings.ContainsAny(name, "/:@.") {
+		if info, missing := c.Snapshot(ctx, name); missing == nil {
+			return info.Tag, program, nil
+		}
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	if len(program) == 0 {
+		if program, err = defaultProgram(img); err != nil {
+			return "", nil, err
+		}
+	}
+	tag, err := a.ensureSnapshot(ctx, c, img)
+	return tag, program, err
 }
 
 // defaultProgram returns the entrypoint and the command of a container image.

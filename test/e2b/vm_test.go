@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/contract"
+	"github.com/forkd/forkd/test/dockerfile"
 	"github.com/forkd/forkd/test/harness"
 	"github.com/forkd/forkd/test/mcp"
 	"github.com/forkd/forkd/test/ssh"
@@ -39,6 +40,7 @@ func TestOverVMs(t *testing.T) {
 	t.Run("integrations", func(t *testing.T) { integrations(t, m) })
 	t.Run("examples", func(t *testing.T) { examples(t, m) })
 	t.Run("ssh", func(t *testing.T) { ssh.Suite(t, m, "base") })
+	t.Run("dockerfile", func(t *testing.T) { dockerfile.Suite(t, m, "python-numpy") })
 	t.Run("kills", func(t *testing.T) { kills(t, m) })
 	t.Run("restart", func(t *testing.T) { restarts(t, m) })
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/forkd/forkd/internal/testing/kvmtest"
+	"github.com/forkd/forkd/test/dockerfile"
 	"github.com/forkd/forkd/test/harness"
 )
 
@@ -161,6 +162,15 @@ func TestContainerEngines(t *testing.T) {
 		one.run(t, "docker rm -f web && docker run --rm "+image+" sh -c true")
 		m.Forkd(t, "kill", one.id, two.id)
 		m.Forkd(t, "snapshot", "rm", "engines-branch")
+	})
+	t.Run("an exported snapshot", func(t *testing.T) {
+		m.Image(t, "python-numpy", "python-numpy")
+		m.Forkd(t, "cp", dockerfile.Export(t, m, "python-numpy"), parent.id+":/home/user/exported.tar")
+		parent.run(t, "docker load -i exported.tar && rm exported.tar")
+		want := "user\n/srv\nhello v1\nfirst\nroot\nyes one two\nfrom an archive"
+		if got := parent.run(t, "docker run --rm dockerfile-test:latest"); got != want {
+			t.Errorf("Docker runs %q, want %q", got, want)
+		}
 	})
 	t.Run("podman", func(t *testing.T) {
 		parent.as(t, "root", "podman load -q -i /home/user/image.tar")
