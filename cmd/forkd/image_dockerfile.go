@@ -173,7 +173,7 @@ func (a dockerfiles) baseImage(ctx context.Context, c *client.Client, ref string
 	if !ociimage.IsReference(ref) {
 		ref += ":latest"
 	}
-	return containers{a.app}.ensurePulled(ctx, c, ref)
+	return containers(a).ensurePulled(ctx, c, ref)
 }
 
 func dockerfileError(err error) error {

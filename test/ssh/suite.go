@@ -260,7 +260,8 @@ func (u *user) hostKeys(t *testing.T, m *harness.Machine, snapshot, id string) {
 		}
 		return strings.TrimPrefix(string(out), id)
 	}
-	if key(id) == key(other) || key(id) != key(id) {
+	first, again := key(id), key(id)
+	if first == key(other) || first != again {
 		t.Error("two forks have the same key, or a sandbox has two")
 	}
 	known := filepath.Join(u.home, "known")

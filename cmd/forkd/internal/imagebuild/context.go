@@ -245,7 +245,7 @@ func (p *payload) chmod(mode fs.FileMode) error {
 		if err != nil || at == p.dir || d.Type()&fs.ModeSymlink != 0 {
 			return err
 		}
-		return os.Chmod(at, mode) // #nosec G302 -- of the Dockerfile
+		return os.Chmod(at, mode) // #nosec G302 G122 -- the mode is of the Dockerfile; the folder is ours alone
 	})
 }
 
