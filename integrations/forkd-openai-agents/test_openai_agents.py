@@ -29,6 +29,16 @@ async def backend():
         yield ForkdSandboxClient(client)
 
 
+@pytest.fixture(autouse=True)
+def clean(client):
+    """Deletes the snapshots of persisted sessions, which stay so that a session can go on later."""
+    before = {s.tag for s in client.snapshots()}
+    yield
+    for s in client.snapshots():
+        if s.tag.startswith("agents-") and s.tag not in before:
+            client.snapshot(s.tag).delete()
+
+
 @pytest.fixture
 def options(snapshot):
     return ForkdSandboxClientOptions(snapshot=snapshot, ttl=TTL, env={"FROM_OPTIONS": "yes"})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +39,11 @@ const hiddenDir = "/run/forkd/hidden"
 // nothing mounted over it (mount_too_revealing), and programs such as bubblewrap and rootless
 // containers need that.
 func mountWholeProc() error {
-	if err := os.MkdirAll(hiddenDir, 0o700); err != nil {
+	// Its parent is for every user.
+	if err := os.MkdirAll(filepath.Dir(hiddenDir), 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", hiddenDir, err)
+	}
+	if err := os.Mkdir(hiddenDir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make %s: %w", hiddenDir, err)
 	}
 	return mount{"proc", hiddenDir + "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "", false}.do()
