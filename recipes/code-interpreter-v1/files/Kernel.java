@@ -48,6 +48,7 @@ public final class Kernel {
     private final JShell shell;
     private final Map<String, String> properties = new HashMap<>(); // as they were before they were set here
     private volatile boolean interrupted;
+    private volatile boolean stopped; // the interrupt has had all of its effect
     private int executions;
 
     private Kernel(BufferedReader requests, Answers answers) {
@@ -69,6 +70,7 @@ public final class Kernel {
         sun.misc.Signal.handle(new sun.misc.Signal("INT"), s -> {
             kernel.interrupted = true;
             kernel.shell.stop();
+            kernel.stopped = true;
         });
         Runtime.getRuntime().addShutdownHook(new Thread(answers::flush));
         kernel.serve();
@@ -82,6 +84,7 @@ public final class Kernel {
                 case "run" -> run(words.length > 1 ? unpacked(words[1]) : "");
                 case "properties" -> List.of(words).subList(1, words.length).forEach(this::property);
                 case "reseed" -> Seeds.renew(Long.parseLong(words[1]));
+                case "settle" -> settle();
                 default -> throw new IllegalArgumentException(words[0]);
             }
             answers.say("done", Map.of());
@@ -129,9 +132,20 @@ public final class Kernel {
         }
     }
 
+    /** Waits for the interrupt of the last cell: the JVM handles signals on a thread of its own. */
+    private void settle() {
+        for (int i = 0; i < 100 && !stopped; i++) {
+            try {
+                Thread.sleep(10);
+            } catch (InterruptedException e) {
+                return;
+            }
+        }
+    }
+
     /** Evaluates a cell snippet by snippet, up to one that fails. */
     private void run(String code) {
-        interrupted = false;
+        interrupted = stopped = false;
         answers.say("number_of_executions", Map.of("execution_count", ++executions));
         String value = null;
         for (String rest = code; !rest.isBlank();) {

@@ -58,6 +58,10 @@ class Java(lines.Kernel):
         await self.quietly(" ".join(["properties"] + ["%s:%s" % (packed(k), packed(v)) for k, v in values.items()] +
                                     [packed(k) for k in remove]))
 
+    async def settle(self):
+        """A program that the code runs may end by the interrupt before the JVM handles it."""
+        await self.quietly("settle")
+
     async def renew(self, seed, env, info):
         await self.environ(env, [])
         await self.quietly("reseed %d" % int.from_bytes(seed[:8], "big", signed=True))

@@ -81,10 +81,23 @@ func (v variables) Keys() []string {
 func (v variables) expander(escape rune) instructions.SingleWordExpander {
 	lex := shell.NewLex(escape)
 	return func(word string) (string, error) {
+		longest := 0
+		for _, m := range []map[string]string{v.env, v.args} {
+			for _, value := range m {
+				longest = max(longest, len(value))
+			}
+		}
+		if len(word)+strings.Count(word, "$")*longest > maxExpanded {
+			return "", fmt.Errorf("a text with its variables may have more than %d bytes", maxExpanded)
+		}
 		out, _, err := lex.ProcessWord(word, v)
 		return out, err
 	}
 }
+
+// maxExpanded limits a text with the values of its variables, in bytes. Without a limit, values that
+// contain each other grow exponentially.
+const maxExpanded = 4 << 20
 
 // apply applies an instruction without an effect on files. It returns false for others.
 func (c *Config) apply(cmd instructions.Command) bool {

@@ -43,6 +43,9 @@ func Parse(name string, text []byte) (*File, error) {
 	if f.stages, f.args, err = instructions.Parse(tree.AST, nil); err != nil {
 		return nil, located(name, err, nil)
 	}
+	if len(f.stages) == 0 {
+		return nil, fmt.Errorf("%w: %s has no FROM", ErrDockerfile, name)
+	}
 	steps := 0
 	for i, s := range f.stages {
 		steps += len(s.Commands)
