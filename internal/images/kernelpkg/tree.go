@@ -15,7 +15,7 @@ const AllModules = "all"
 // sets are modules that belong together. A kernel may lack some of a set, because they are built in
 // or of another version.
 var sets = map[string][]string{
-	// docker: what dockerd, containerd, podman and k3s load or ask for, with iptables and with nftables.
+	// docker: what dockerd, containerd and podman load or ask for, with iptables and with nftables.
 	"docker": {
 		"overlay", "loop", "squashfs", "fuse", "tun", "veth", "bridge", "br_netfilter", "dummy", "macvlan", "ipvlan",
 		"vxlan", "8021q", "nf_conntrack", "nf_conntrack_netlink", "nf_nat", "nf_tables", "nft_compat", "nft_chain_nat",
