@@ -37,6 +37,11 @@ type Health struct {
 	OK bool `json:"ok" doc:"Always true: a daemon that cannot serve does not answer"`
 }
 
+// Readiness is the body of GET /readyz.
+type Readiness struct {
+	Ready bool `json:"ready" doc:"Always true: a daemon that cannot start VMs answers with an error"`
+}
+
 // VersionInfo is the body of GET /version.
 type VersionInfo struct {
 	Version string `json:"version" doc:"Version of the daemon"`

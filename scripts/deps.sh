@@ -7,11 +7,11 @@
 #   deps.sh --check      only tell what is missing; exit code 1 if anything is
 #   deps.sh --backports  only print the apt source that would be added
 #
-# APT_DIR and OS_RELEASE are for its tests.
+# LIST names another file with packages. APT_DIR and OS_RELEASE are for tests.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-list=$root/packaging/debian/packages.txt
+list=${LIST:-$root/packaging/debian/packages.txt}
 apt_dir=${APT_DIR:-/etc/apt}
 os_release=${OS_RELEASE:-/etc/os-release}
 added=$apt_dir/sources.list.d/forkd-backports.sources

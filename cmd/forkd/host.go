@@ -9,6 +9,6 @@ func hostCommands(a *app) []*cobra.Command {
 	return []*cobra.Command{
 		newServeCommand(a), newDaemonCommand(a),
 		newDoctorCommand(a), newMachineCommand(a), newMachineInitCommand(), newDemoCommand(a),
-		newDebugCommand(a),
+		newDebugCommand(a), newGenerateCommand(a),
 	}
 }

@@ -220,7 +220,8 @@ func findRecipe(name string) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		dir := filepath.Dir(self)
 		places = append(places, filepath.Join(dir, "..", "recipes", name),
-			filepath.Join(dir, "..", "share", "forkd", "recipes", name))
+			filepath.Join(dir, "..", "share", "forkd", "recipes", name),
+			filepath.Join(dir, "..", "..", "share", "forkd", "recipes", name)) // of a package
 	}
 	for _, p := range places {
 		if st, err := os.Stat(p); err == nil && st.IsDir() {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
@@ -42,7 +43,10 @@ const monitorSlack = 2 * time.Millisecond
 
 // serveOptions are the daemon's flags.
 type serveOptions struct {
+	config              configOptions
 	listen              []string
+	sockets             []net.Listener // bound by a service manager
+	socketGroup         string
 	tokenFile           string
 	audit               auditFlags
 	tls                 tlsOptions
@@ -77,19 +81,28 @@ func newServeCommand(a *app) *cobra.Command {
 		Short: "Run the daemon in the foreground",
 		Long: "Run the daemon in the foreground. Without --listen it serves its Unix socket only; this user and\n" +
 			"root can use it. TCP clients must send a token: from --token-file, or a new one in RUN/token.\n\n" +
+			"--config reads the flags from a file; --check checks them and exits. Sockets from a service manager\n" +
+			"are served beside --listen, or instead of the default.\n\n" +
 			"On SIGTERM the daemon stops accepting requests and gives open ones 10 s. Running sandboxes stay\n" +
 			"for the next daemon, unless --kill-on-stop is given.",
 		Example: "  forkd serve\n  forkd serve --listen unix:///run/forkd/forkd.sock --listen tcp://127.0.0.1:8889\n" +
 			"  forkd serve --listen tcp://0.0.0.0:8889 --tls-self-signed --token-file /etc/forkd/token",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.complete(); err != nil {
+			if err := o.config.load(cmd); err != nil {
 				return err
+			}
+			if err := o.complete(); err != nil {
+				return o.config.inFile(err)
+			}
+			if o.config.check {
+				return a.checkOnly(cmd, o)
 			}
 			return a.serve(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
+	section(f, "Configuration", o.config.addFlags)
 	section(f, "Addresses and access", o.addAPIFlags)
 	section(f, "Files", o.addStorageFlags)
 	section(f, "VMs", o.addVMFlags)
@@ -118,7 +131,10 @@ func (o *serveOptions) complete() error {
 			return err
 		}
 	}
-	if len(o.listen) == 0 {
+	if o.sockets, err = activated(); err != nil {
+		return err
+	}
+	if len(o.listen) == 0 && len(o.sockets) == 0 {
 		o.listen = []string{"unix://" + filepath.Join(o.run, "forkd.sock")}
 	}
 	if o.vmm == "" {
@@ -258,20 +274,21 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	verdicts.follow(ctx, engine, &opened)
 	serving := httpapi.New(httpapi.Options{
-		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images, imageRoom(o.data, int64(o.diskReserveMiB)<<20)},
+		GuestFiles: guestFiles, Engine: engine, KVM: o.probeKVM, Images: imageStore{images, imageRoom(o.data, int64(o.diskReserveMiB)<<20)},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
 		Secrets: secretsOf(outside),
 	})
 	server.Store(serving)
+	go watchdog(ctx, func() { engine.List() }, log)
 	idle := &idleWatch{after: o.idleExit, sandboxes: func() int { return len(engine.List()) }}
 	idle.countRequests(listeners)
 	ctx, stopWatch := idle.watch(ctx, log)
 	defer stopWatch()
-	notifySystemd(log, "READY=1")
+	notifySystemd(log, daemon.SdNotifyReady)
 	err = serving.Run(ctx, listeners, stopGrace)
-	notifySystemd(log, "STOPPING=1")
+	notifySystemd(log, daemon.SdNotifyStopping)
 	log.Info("stopping")
 	return err
 }
@@ -305,6 +322,15 @@ func dirFlag(flag string, err error) error {
 }
 
 func (o serveOptions) openKVM() (*os.File, error) { return os.OpenFile(o.kvm, os.O_RDWR, 0) }
+
+// probeKVM returns an error if the KVM device cannot be opened.
+func (o serveOptions) probeKVM() error {
+	f, err := o.openKVM()
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
 
 func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observer, log *slog.Logger) engine.Config {
 	return engine.Config{
@@ -343,21 +369,4 @@ func (o serveOptions) logger(a *app) (*slog.Logger, error) {
 		return slog.New(guesttext.Handler(slog.NewJSONHandler(a.Err, opt))), nil
 	}
 	return nil, exit.UsageError{Err: fmt.Errorf("--log-format %q: want text or json", o.logFormat)}
-}
-
-// notifySystemd reports the daemon's state to a service manager, if there is one: sd_notify(3).
-func notifySystemd(log *slog.Logger, state string) {
-	path := os.Getenv("NOTIFY_SOCKET")
-	if path == "" {
-		return
-	}
-	// A leading @ is the abstract namespace to Go too.
-	conn, err := net.Dial("unixgram", path) // #nosec G704 -- systemd sets the path in the environment
-	if err == nil {
-		defer conn.Close()
-		_, err = conn.Write([]byte(state))
-	}
-	if err != nil {
-		log.Warn("notify service manager", "error", err)
-	}
 }

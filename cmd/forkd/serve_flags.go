@@ -16,6 +16,8 @@ import (
 func (o *serveOptions) addAPIFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.listen, "listen", nil,
 		"listen on `ADDRESS`: tcp://HOST:PORT or unix:///PATH; may be repeated (default: RUN/forkd.sock)")
+	f.StringVar(&o.socketGroup, "socket-group", "",
+		"let members of `GROUP` use the Unix sockets as the operator (default: root and the daemon's user only)")
 	f.StringVar(&o.tokenFile, "token-file", "",
 		"read the token of TCP clients from `FILE` (default: make one in RUN/token)")
 	o.tls.addFlags(f)
@@ -53,7 +55,8 @@ func (o *serveOptions) addVMFlags(f *pflag.FlagSet) {
 		"on a denied system call of a VMM, take `ACTION`: on, log, trap or off")
 	_ = f.MarkHidden("vmm-seccomp") // for finding calls that a list lacks: users should not need to turn it off
 	f.StringVar(&o.cgroup, "cgroup", cgroupAuto,
-		"use cgroups for VMs in `MODE`: auto (if the host allows), or off (VMs cannot be limited)")
+		"put VMs into cgroups by `MODE`: auto (if the host allows), off (VMs cannot be limited), or the path of "+
+			"a delegated group")
 	o.jail.addFlags(f)
 	f.IntVar(&o.pool, "pool", 0,
 		"keep `N` unprepared VMs ready for each size in use (see forkd pool)")

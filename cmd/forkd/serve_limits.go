@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/confine/cgroup"
@@ -25,7 +26,7 @@ func (o serveOptions) groups(log *slog.Logger) (*cgroup.Root, error) {
 		return nil, nil
 	case cgroupAuto:
 	default:
-		return nil, exit.UsageError{Err: fmt.Errorf("--cgroup %q: want %s or %s", o.cgroup, cgroupAuto, cgroupOff)}
+		return o.delegated(log)
 	}
 	sum := sha256.Sum256([]byte(o.run))
 	groups, err := cgroup.Open(fmt.Sprintf("forkd-%x", sum[:4]))
@@ -35,4 +36,23 @@ func (o serveOptions) groups(log *slog.Logger) (*cgroup.Root, error) {
 	}
 	log.Info("sandboxes have cgroups", "path", groups.Dir(), "controllers", groups.Controllers())
 	return groups, nil
+}
+
+// delegated opens the group named by --cgroup. An operator who names one wants its limits, so a
+// failure is an error.
+func (o serveOptions) delegated(log *slog.Logger) (*cgroup.Root, error) {
+	if !filepath.IsAbs(o.cgroup) {
+		return nil, badCgroup(o.cgroup)
+	}
+	groups, err := cgroup.OpenAt(o.cgroup)
+	if err != nil {
+		return nil, exit.UsageError{Err: fmt.Errorf("--cgroup %s: %w", o.cgroup, err)}
+	}
+	log.Info("sandboxes have cgroups", "path", groups.Dir(), "controllers", groups.Controllers())
+	return groups, nil
+}
+
+func badCgroup(mode string) error {
+	return exit.UsageError{Err: fmt.Errorf("--cgroup %q: want %s, %s or a path below /sys/fs/cgroup", mode, cgroupAuto,
+		cgroupOff)}
 }

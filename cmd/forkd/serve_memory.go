@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -77,6 +78,10 @@ func (o *memoryOptions) apply(groups *cgroup.Root, log *slog.Logger, opened *und
 		return
 	}
 	own, err := groups.LimitSelf(limit)
+	if errors.Is(err, cgroup.ErrUnsupported) {
+		log.Info("the daemon's memory is limited by its service manager, or not at all", "soft_limit_mib", softLimit())
+		return
+	}
 	if err != nil {
 		log.Warn("the kernel does not enforce the daemon's memory limit", "limit_mib", limit>>20, "err", err)
 		return

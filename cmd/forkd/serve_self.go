@@ -44,7 +44,7 @@ func confine() error {
 		return err
 	}
 	if os.Geteuid() != 0 && spawner.OwnUsers() == nil {
-		return nil // newuidmap is setuid: with no_new_privs it could not map
+		return nil // newuidmap and forkd-idmap have rights of their files, which no_new_privs would take
 	}
 	return selfbox.NoNewPrivileges()
 }
@@ -57,7 +57,7 @@ func leftToDaemon() string {
 		return fmt.Sprintf("no_new_privs, root's files, %d capabilities, and %d that only forkd-spawn uses",
 			(has & daemonUses).Count(), (has & spawnerUses).Count())
 	case spawner.OwnUsers() == nil:
-		return "no capabilities; programs that are setuid, as newuidmap is"
+		return "no capabilities; rights of programs such as newuidmap or forkd-idmap"
 	}
 	return "no capabilities, no_new_privs: the rights of its user"
 }

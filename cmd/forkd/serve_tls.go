@@ -82,10 +82,16 @@ func (o *serveOptions) bind(ctx context.Context, token string, log *slog.Logger,
 	opened *undo.Stack) ([]httpapi.Listener, error) {
 	binding := httpapi.Binding{Token: token, Plain: o.tls.plain}
 	var err error
+	if binding.Group, err = o.socketGroupID(); err != nil {
+		return nil, err
+	}
 	if binding.TLS, err = o.tls.config(o.data, log); err != nil {
 		return nil, err
 	}
-	var all []httpapi.Listener
+	all, err := o.adopt(binding)
+	if err != nil {
+		return nil, err
+	}
 	for _, address := range o.listen {
 		l, err := binding.Listen(ctx, address)
 		if errors.Is(err, httpapi.ErrPlain) {

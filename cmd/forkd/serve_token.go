@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -22,7 +23,8 @@ func (o serveOptions) token() (token string, made bool, err error) {
 		token, err = readToken(o.tokenFile)
 		return token, false, err
 	}
-	if !slices.ContainsFunc(o.listen, func(address string) bool { return strings.HasPrefix(address, "tcp:") }) {
+	if !slices.ContainsFunc(o.listen, func(address string) bool { return strings.HasPrefix(address, "tcp:") }) &&
+		!slices.ContainsFunc(o.sockets, func(l net.Listener) bool { return l.Addr().Network() == "tcp" }) {
 		return "", false, nil
 	}
 	token, err = endpoint.NewToken()

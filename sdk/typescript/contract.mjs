@@ -39,6 +39,7 @@ async function create(a) {
 const sandbox = (a) => client.sandbox(a.id);
 const snapshot = (a) => client.snapshot(a.tag);
 const OPS = {
+  ready: async () => ({ ready: await client.ready() }),
   health: async () => ({ ok: await client.health() }),
   "keep-best": (a) => wire(client.keep(body(a, "KeepRequest")), "KeepResult"),
   promote: (a) => wire(sandbox(a).promote(body(a, "PromoteRequest")), "PromoteResult"),

@@ -90,6 +90,9 @@ func daemonCalls() map[string]goCall {
 		"health": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
 			return map[string]bool{"ok": true}, c.Health(ctx)
 		},
+		"ready": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
+			return map[string]bool{"ready": true}, c.Ready(ctx)
+		},
 		"version":  func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Version(ctx) },
 		"metrics":  func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Metrics(ctx) },
 		"capacity": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Capacity(ctx) },

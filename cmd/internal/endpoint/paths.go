@@ -15,6 +15,9 @@ type Paths struct {
 	Run   string // of the daemon, volatile: its socket, its VMs
 	Cache string // of the CLI: parts of image builds
 	State string // of the CLI: its remembered state, and the log of a daemon it started
+	// System is the socket of a daemon that a package installed. Root and the members of a group may
+	// use it. If empty, there is none.
+	System string
 }
 
 // DefaultPaths returns the paths of the file hierarchy standard for root, and XDG paths for other
@@ -30,6 +33,7 @@ func DefaultPaths() (Paths, error) {
 		Cache: filepath.Join(xdg("XDG_CACHE_HOME", filepath.Join(home, ".cache")), "images"),
 		State: xdg("XDG_STATE_HOME", filepath.Join(home, ".local", "state")),
 	}
+	p.System = "/run/forkd/forkd.sock"
 	p.Run = runDir(p.State)
 	if os.Geteuid() == 0 {
 		p.Data, p.Run = "/var/lib/forkd", "/run/forkd"

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -47,6 +48,9 @@ func Resolve(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	}
 	where, reason := opt.Force, "asked for"
 	if where == "" {
+		if e, ok := systemDaemon(ctx, p, opt); ok {
+			return e, nil
+		}
 		where, reason = decide(ctx, p)
 	}
 	if where == Machine {
@@ -54,6 +58,22 @@ func Resolve(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	}
 	tellOnce(p, string(where), "on this host", reason, opt.Notice)
 	return onHost(ctx, p, opt)
+}
+
+// systemDaemon returns the daemon that a package installed, if this user may use it and has no daemon
+// of its own. A connection is enough: the service manager listens, and starts the daemon.
+func systemDaemon(ctx context.Context, p Paths, opt Options) (Endpoint, bool) {
+	if p.System == "" || p.Socket() != p.System && answers(ctx, p.SocketURL()) {
+		return Endpoint{}, false
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", p.System)
+	if err != nil {
+		return Endpoint{}, false
+	}
+	conn.Close()
+	url := "unix://" + p.System
+	tellOnce(p, url, "on this host", "the daemon of "+url+" answers", opt.Notice)
+	return Endpoint{URL: url, Token: opt.Token, Where: Host, CPUs: runtime.NumCPU()}, true
 }
 
 // decide prefers an answering daemon of this host, because it evidently works.

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// isControl distinguishes paths of the control API from paths of the native API: /v1, /healthz,
+// isControl distinguishes paths of the control API from paths of the native API: /v1, /healthz, /readyz,
 // /version, /metrics and /openapi.json.
 func isControl(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,12 +31,15 @@ func CheckToken(token string) error {
 	return nil
 }
 
-// authorize passes requests the listener's access admits, and GET /healthz.
+// probes are the paths without authentication, for load balancers and supervisors.
+var probes = []string{"/healthz", "/readyz"}
+
+// authorize passes requests the listener's access admits, and probes.
 func (s *Server) authorize(access Access, next http.Handler) http.Handler {
 	authenticate := s.Authenticator(access)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, err := authenticate(r)
-		if err != nil && r.URL.Path != "/healthz" {
+		if err != nil && !slices.Contains(probes, r.URL.Path) {
 			f := failureOf(err)
 			if f.status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="forkd"`)

@@ -119,11 +119,11 @@ func (c *conn) now(does standing) {
 type connKey struct{}
 
 // withConn is the server's hook for the context of a connection's requests.
-func withConn(ctx context.Context, nc net.Conn) context.Context {
+func (a Access) withConn(ctx context.Context, nc net.Conn) context.Context {
 	if c, ok := nc.(*conn); ok {
 		ctx, nc = context.WithValue(ctx, connKey{}, c), c.Conn
 	}
-	return withPeer(ctx, nc)
+	return withPeer(ctx, nc, a.Group)
 }
 
 func connOf(ctx context.Context) *conn {

@@ -22,6 +22,8 @@ type Access struct {
 	Token string
 	// Local is set for a Unix socket: root and the daemon's own user need no token.
 	Local bool
+	// Group is the group whose members need no token on a Unix socket. If nil, there is none.
+	Group *uint32
 	// Keys admit clients with one of these keys. If nil, there are no keys.
 	Keys *keys.Store
 	// Alias reports whether a text is equivalent to the token. If nil, no text is.

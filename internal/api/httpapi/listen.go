@@ -56,6 +56,8 @@ type Listener struct {
 
 // Binding holds the settings for binding addresses.
 type Binding struct {
+	// Group is the group whose members may use Unix sockets as the operator. nil: none.
+	Group *uint32
 	Token string      // admits clients that show it
 	Keys  *keys.Store // admit clients that show one; nil: there are no keys
 	TLS   *tls.Config // for TCP addresses; nil: plain HTTP
@@ -81,29 +83,60 @@ func (b Binding) Listen(ctx context.Context, address string) (Listener, error) {
 	}
 	switch {
 	case u.Scheme == "unix" && u.Path != "" && u.Host == "":
-		l, err := listenUnix(ctx, u.Path)
-		return Listener{Listener: l, URL: address, Access: Access{Token: b.Token, Local: true, Keys: b.Keys}}, err
+		l, err := listenUnix(ctx, u.Path, b.Group)
+		return Listener{Listener: l, URL: address, Access: b.local()}, err
 	case u.Scheme == "tcp" && u.Host != "" && u.Path == "":
 		return b.listenTCP(ctx, u.Host)
 	}
 	return Listener{}, fmt.Errorf("listen on %q: want tcp://HOST:PORT or unix:///PATH", address)
 }
 
+// local returns the access to Unix sockets.
+func (b Binding) local() Access {
+	return Access{Token: b.Token, Local: true, Keys: b.Keys, Group: b.Group}
+}
+
+// Adopt returns a listener for a socket that a service manager has bound. The rules are those of
+// Listen.
+func (b Binding) Adopt(l net.Listener) (Listener, error) {
+	switch at := l.Addr().(type) {
+	case *net.UnixAddr:
+		return Listener{Listener: l, URL: "unix://" + at.Name, Access: b.local()}, nil
+	case *net.TCPAddr:
+		if err := b.checkTCP(at.String()); err != nil {
+			return Listener{}, err
+		}
+		return b.overTCP(l), nil
+	}
+	return Listener{}, fmt.Errorf("listen on %s: want a TCP address or a Unix socket", l.Addr())
+}
+
 func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, error) {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, err)
-	}
-	if b.Token == "" {
-		return Listener{}, fmt.Errorf("listen on tcp://%s: refused without a token, because other users can connect to it", hostport)
-	}
-	if b.TLS == nil && !b.Plain && !loopback(host) {
-		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, ErrPlain)
+	if err := b.checkTCP(hostport); err != nil {
+		return Listener{}, err
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", hostport)
 	if err != nil {
 		return Listener{}, fmt.Errorf("listen: %w", err)
 	}
+	return b.overTCP(l), nil
+}
+
+// checkTCP checks whether the daemon may serve an address.
+func (b Binding) checkTCP(hostport string) error {
+	host, _, err := net.SplitHostPort(hostport)
+	switch {
+	case err != nil:
+		return fmt.Errorf("listen on tcp://%s: %w", hostport, err)
+	case b.Token == "":
+		return fmt.Errorf("listen on tcp://%s: refused without a token, because other users can connect to it", hostport)
+	case b.TLS == nil && !b.Plain && !loopback(host):
+		return fmt.Errorf("listen on tcp://%s: %w", hostport, ErrPlain)
+	}
+	return nil
+}
+
+func (b Binding) overTCP(l net.Listener) Listener {
 	scheme := "tcp://"
 	if b.TLS != nil {
 		// Below the limiter, so that the limiter's own answers are encrypted too. A client that does
@@ -111,7 +144,7 @@ func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, erro
 		l, scheme = tls.NewListener(l, b.TLS), "https://"
 	}
 	return Listener{Listener: l, URL: scheme + l.Addr().String(), Access: Access{Token: b.Token, Keys: b.Keys},
-		TLS: b.TLS != nil}, nil
+		TLS: b.TLS != nil}
 }
 
 // loopback reports whether an address is reachable from this host only. Of all names it accepts
@@ -121,10 +154,10 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// listenUnix binds a socket only this user may connect to. An administrator may change its mode;
-// other users then need the token. listenUnix replaces a socket without a server, but not a socket
-// in use.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+// listenUnix binds a socket only this user, and the members of the group, may connect to. An
+// administrator may change its mode; other users then need the token. listenUnix replaces a socket
+// without a server, but not a socket in use.
+func listenUnix(ctx context.Context, path string, group *uint32) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of socket: %w", err)
 	}
@@ -143,6 +176,15 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	unix.Umask(old)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if group == nil {
+		return l, nil
+	}
+	if err = os.Lchown(path, -1, int(*group)); err == nil {
+		err = os.Chmod(path, 0o660) // #nosec G302 -- the operator named the group
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on unix://%s: %w", path, err), l.Close())
 	}
 	return l, nil
 }
@@ -169,7 +211,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 			BaseContext:       func(net.Listener) context.Context { return base },
-			ConnContext:       withConn,
+			ConnContext:       l.Access.withConn,
 			ConnState:         door.connLimiter.changed,
 			ErrorLog:          s.serverLog(),
 			Protocols:         s.protocols(l),

@@ -20,6 +20,7 @@ func needs() map[string]need {
 	admin, operator := need{scope: principal.Admin}, need{principal.Admin, true}
 	return map[string]need{
 		"GET /healthz": {},
+		"GET /readyz":  {},
 		"GET /version": {},
 		"GET /metrics": {principal.Read, true},
 

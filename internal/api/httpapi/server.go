@@ -25,6 +25,8 @@ import (
 type Options struct {
 	// Engine is the whole engine. Each request reaches it through a tenant's view.
 	Engine Engine
+	// KVM returns an error if the KVM device cannot be opened. If nil, it is not checked.
+	KVM func() error
 	// Images is the image store of the image routes.
 	Images Images
 	// Version is reported to clients. New sets its API field.
@@ -117,6 +119,7 @@ func newServer(opt Options, most limits) *Server {
 		shared.Held = u.HeldBytes
 	}
 	tenants := tenancy.New(opt.Engine, shared)
+	ready := &readyRoutes{host: opt.Engine, kvm: opt.KVM}
 	opt.Engine = nil // routes reach it through a view
 	view := func(ctx context.Context) Engine { return tenants.For(ctx) }
 	s.tenants = tenants
@@ -126,6 +129,7 @@ func newServer(opt Options, most limits) *Server {
 	}
 	s.router.workspaces = opt.Workspaces
 	s.addRoutes(opt, view)
+	ready.add(s.router)
 	(&publishRoutes{tenants}).add(s.router)
 	(&tenantRoutes{opt.Weights}).add(s.router)
 	return s

@@ -24,6 +24,9 @@ type Own struct {
 // not affect other groups. LimitSelf must be called while this process has few pages: memory charged earlier
 // stays with the old group.
 func (r *Root) LimitSelf(memory int64) (*Own, error) {
+	if r.place.apart {
+		return nil, fmt.Errorf("the daemon's own cgroup is not in %s: %w", r.place.dir, ErrUnsupported)
+	}
 	own := r.own()
 	if err := (Limits{Memory: memory}).Check(r.have); err != nil {
 		return nil, err

@@ -37,6 +37,8 @@ const daemonLeaf = "daemon"
 type place struct {
 	dir  string // below the mount of cgroup2
 	root bool   // it is the root of the hierarchy, where internal processes are allowed
+	// apart is set if this process is elsewhere, and its group belongs to others.
+	apart bool
 }
 
 // systemd reports whether systemd manages the hierarchy and delegates parts of it: sd_booted(3).
@@ -97,7 +99,7 @@ func at(dir string) place {
 		dir = filepath.Dir(dir)
 	}
 	_, err := os.Stat(filepath.Join(dir, "cgroup.type"))
-	return place{dir, errors.Is(err, fs.ErrNotExist)}
+	return place{dir: dir, root: errors.Is(err, fs.ErrNotExist)}
 }
 
 // enable enables the controllers for the groups below dir, as far as dir has them.
@@ -135,7 +137,7 @@ func (p place) processes() (n int, err error) {
 
 // vacate moves this process out of the place, unless processes are allowed there.
 func (p place) vacate() error {
-	if p.root {
+	if p.root || p.apart {
 		return nil
 	}
 	if n, err := p.processes(); err != nil || n == 0 {

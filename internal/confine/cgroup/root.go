@@ -44,6 +44,24 @@ func Open(name string) (*Root, error) {
 	return open(p, name)
 }
 
+// OpenAt creates a part of the hierarchy below a group that was delegated to this process's user,
+// apart from the group this process is in. dir is the group's directory. This process stays where it
+// is; to start processes there, its user needs to write to cgroup.procs of dir and of the nearest
+// group around both: "delegation containment" of cgroups(7).
+func OpenAt(dir string) (*Root, error) {
+	if err := canStartInside(); err != nil {
+		return nil, err
+	}
+	p := place{dir: dir, apart: true}
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
+		return nil, fmt.Errorf("%s is not a cgroup: %w", dir, err)
+	}
+	return open(p, vmsGroup)
+}
+
+// vmsGroup is the name of the part below a group that was delegated for VMs.
+const vmsGroup = "vms"
+
 func open(p place, name string) (*Root, error) {
 	r := &Root{place: p, dir: filepath.Join(p.dir, name), weights: map[string]int{}}
 	if err := os.Mkdir(r.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {

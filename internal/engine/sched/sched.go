@@ -57,6 +57,6 @@ func Sleep(ctx context.Context, d time.Duration) {
 func StandBack(log *slog.Logger, what string) {
 	runtime.LockOSThread() // never unlocked: the thread ends with its priority
 	if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19); err != nil {
-		log.Warn("lower the priority of "+what, "err", err)
+		log.Debug("lower the priority of "+what, "err", err) // a service may not be allowed to
 	}
 }

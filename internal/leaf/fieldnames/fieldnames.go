@@ -83,7 +83,7 @@ func (w *walk) object(object map[string]any, t reflect.Type, path string) {
 		if of, ok := known[name]; ok {
 			w.value(object[name], of, path+name)
 		} else if len(w.found) < maxFields {
-			near, close := nearest(name, known)
+			near, close := Nearest(name, slices.Sorted(maps.Keys(known)))
 			if near != "" {
 				near = path + near
 			}
@@ -119,10 +119,11 @@ func fields(t reflect.Type) map[string]reflect.Type {
 	return out
 }
 
-// nearest returns the known name with the smallest edit distance, and whether that is small.
-func nearest(name string, known map[string]reflect.Type) (near string, close bool) {
+// Nearest returns the known name with the smallest edit distance, and whether that is small. It
+// returns "" if no name is known.
+func Nearest(name string, known []string) (near string, close bool) {
 	least := -1
-	for _, k := range slices.Sorted(maps.Keys(known)) {
+	for _, k := range known {
 		d := distance(plain(name), plain(k))
 		if len(name) > 2 && strings.HasPrefix(plain(k), plain(name)) {
 			d = min(d, 2)
@@ -134,9 +135,9 @@ func nearest(name string, known map[string]reflect.Type) (near string, close boo
 	return near, near != "" && least <= min(2, len(plain(near))/4)
 }
 
-// plain returns a name without case and underscores, truncated to keep distance cheap.
+// plain returns a name without case, underscores and dashes, truncated to keep distance cheap.
 func plain(name string) string {
-	name = strings.ToLower(strings.ReplaceAll(name, "_", ""))
+	name = strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
 	return name[:min(len(name), 64)]
 }
 

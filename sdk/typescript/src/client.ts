@@ -94,6 +94,11 @@ export class Forkd implements AsyncDisposable {
     return Boolean(((await this.#connection.call("GET", "/healthz", o)) as m.Health).ok);
   }
 
+  /** Returns true if the daemon can start VMs, otherwise throws the reason. It needs no token. */
+  async ready(o: CallOptions = {}): Promise<boolean> {
+    return Boolean(((await this.#connection.call("GET", "/readyz", o)) as m.Readiness).ready);
+  }
+
   /** Returns the version of the daemon. */
   async version(o: CallOptions = {}): Promise<m.VersionInfo> {
     return fromWire(await this.#connection.call("GET", "/version", o), "VersionInfo");

@@ -1,17 +1,17 @@
 package client
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/confine/idmap"
 	"github.com/forkd/forkd/internal/confine/jail"
 )
 
@@ -19,30 +19,34 @@ import (
 const (
 	mapUsers  = "newuidmap"
 	mapGroups = "newgidmap"
+	mapBoth   = "forkd-idmap"
 )
 
 // mapping describes how an ordinary user gets users for its VMs.
 type mapping struct {
+	idmap                string // writes both maps; if empty, the next two do
 	newuidmap, newgidmap string
 	uids, gids           uint32 // the first ids of ranges of jail.Users ids
 }
 
 // findMapping returns the mapping of this host for this user.
 func findMapping() (m mapping, err error) {
-	if m.newuidmap, err = exec.LookPath(mapUsers); err == nil {
-		m.newgidmap, err = exec.LookPath(mapGroups)
+	if m.idmap = privileged(); m.idmap == "" {
+		if m.newuidmap, err = exec.LookPath(mapUsers); err == nil {
+			m.newgidmap, err = exec.LookPath(mapGroups)
+		}
+		if err != nil {
+			return m, fmt.Errorf("%w (Debian: the package uidmap)", err)
+		}
 	}
-	if err != nil {
-		return m, fmt.Errorf("%w (Debian: the package uidmap)", err)
-	}
-	if m.uids, err = firstOf("/etc/subuid"); err == nil {
-		m.gids, err = firstOf("/etc/subgid")
+	if m.uids, err = idmap.First(idmap.Users); err == nil {
+		m.gids, err = idmap.First(idmap.Groups)
 	}
 	if err != nil {
 		return m, err
 	}
 	if set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || set != 0 {
-		return m, errors.New("no_new_privs is set: newuidmap has no rights")
+		return m, errors.New("no_new_privs is set: newuidmap and forkd-idmap have no rights")
 	}
 	return m, nil
 }
@@ -63,52 +67,53 @@ func OwnUsers() error {
 	return err
 }
 
-// firstOf returns the start of a sufficient range for this user.
-func firstOf(path string) (uint32, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	uid := strconv.Itoa(os.Geteuid())
-	name := uid
-	if u, err := user.LookupId(uid); err == nil {
-		name = u.Username
-	}
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if first, ok := parseRange(lines.Text(), name, uid); ok {
-			return first, nil
-		}
-	}
-	return 0, fmt.Errorf("%s has no range of %d for %s", path, jail.Users, name)
-}
-
-// parseRange reads a line, NAME-OR-UID:FIRST:COUNT.
-func parseRange(line, name, uid string) (first uint32, ok bool) {
-	fields := strings.Split(strings.TrimSpace(line), ":")
-	if len(fields) != 3 || fields[0] != name && fields[0] != uid {
-		return 0, false
-	}
-	from, err := strconv.ParseUint(fields[1], 10, 32)
-	n, err2 := strconv.ParseUint(fields[2], 10, 32)
-	return uint32(from), err == nil && err2 == nil && n >= uint64(jail.Users) && from+n <= 1<<32-1
-}
-
-// of makes the two programs write the maps of a process: this user becomes root, and the range
-// becomes the users of VMs.
+// of has the maps of a process written: this user becomes root, and the range becomes the users of
+// VMs.
 func (m mapping) of(pid int) error {
+	if m.idmap != "" {
+		return mapBy(m.idmap, strconv.Itoa(pid))
+	}
 	for _, c := range []struct {
 		program string
-		own     int
-		first   uint32
-	}{{m.newuidmap, os.Geteuid(), m.uids}, {m.newgidmap, os.Getegid(), m.gids}} {
-		var args []string
-		for _, n := range []uint32{uint32(pid), 0, uint32(c.own), 1, jail.First, c.first, jail.Users} {
-			args = append(args, strconv.FormatUint(uint64(n), 10))
+		kind    idmap.Kind
+	}{{m.newuidmap, idmap.Users}, {m.newgidmap, idmap.Groups}} {
+		entries, err := idmap.Entries(c.kind)
+		if err != nil {
+			return err
 		}
-		if out, err := exec.Command(c.program, args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", c.program, err, strings.TrimSpace(string(out)))
+		args := []string{strconv.Itoa(pid)}
+		for _, e := range entries {
+			for _, n := range []uint32{e.Inside, e.Outside, e.Count} {
+				args = append(args, strconv.FormatUint(uint64(n), 10))
+			}
+		}
+		if err := mapBy(c.program, args...); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func mapBy(program string, args ...string) error {
+	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// privileged returns the path of forkd-idmap beside this program, if this user may execute it and it
+// has capabilities.
+func privileged() string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	path := filepath.Join(filepath.Dir(self), mapBoth)
+	if unix.Access(path, unix.X_OK) != nil {
+		return ""
+	}
+	if n, err := unix.Getxattr(path, "security.capability", nil); err != nil || n == 0 {
+		return ""
+	}
+	return path
 }

@@ -81,6 +81,7 @@ def _promote(c: Forkd, a: dict[str, Any]) -> Any:
 
 CALLS: dict[str, Call] = {
     "health": lambda c, a: {"ok": c.health()},
+    "ready": lambda c, a: {"ready": c.ready()},
     "version": lambda c, a: c.version(),
     "metrics": lambda c, a: c.metrics(),
     "capacity": lambda c, a: c.capacity(),

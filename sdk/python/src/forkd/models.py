@@ -1054,6 +1054,14 @@ class PublishRequest:
 
 
 @dataclass
+class Readiness:
+    ready: bool
+    """
+    Always true: a daemon that cannot start VMs answers with an error
+    """
+
+
+@dataclass
 class ReceiptGuestStep:
     done: bool
     """

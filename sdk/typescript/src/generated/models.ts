@@ -64,6 +64,7 @@ export type ProcessEntry = Camel<components["schemas"]["ProcessEntry"]>;
 export type PromoteRequest = Camel<components["schemas"]["PromoteRequest"]>;
 export type PromoteResult = Camel<components["schemas"]["PromoteResult"]>;
 export type PublishRequest = Camel<components["schemas"]["PublishRequest"]>;
+export type Readiness = Camel<components["schemas"]["Readiness"]>;
 export type Receipt = Camel<components["schemas"]["Receipt"]>;
 export type ReceiptCapture = Camel<components["schemas"]["ReceiptCapture"]>;
 export type ReceiptGuest = Camel<components["schemas"]["ReceiptGuest"]>;

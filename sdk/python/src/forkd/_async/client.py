@@ -144,6 +144,10 @@ class AsyncForkd:
         """Reports whether the daemon answers. It needs no token."""
         return bool((await self._get("/healthz"))["ok"])
 
+    async def ready(self) -> bool:
+        """Returns True if the daemon can start VMs, otherwise raises the reason. It needs no token."""
+        return bool((await self._get("/readyz"))["ready"])
+
     async def version(self) -> models.VersionInfo:
         """Returns the daemon's version."""
         return decode(models.VersionInfo, await self._get("/version"))

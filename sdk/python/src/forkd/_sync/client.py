@@ -145,6 +145,10 @@ class Forkd:
         """Reports whether the daemon answers. It needs no token."""
         return bool((self._get("/healthz"))["ok"])
 
+    def ready(self) -> bool:
+        """Returns True if the daemon can start VMs, otherwise raises the reason. It needs no token."""
+        return bool((self._get("/readyz"))["ready"])
+
     def version(self) -> models.VersionInfo:
         """Returns the daemon's version."""
         return decode(models.VersionInfo, self._get("/version"))
