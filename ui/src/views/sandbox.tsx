@@ -1,0 +1,79 @@
+/** One sandbox: its state, its actions, and tabs. */
+import { useEffect, useRef } from "preact/hooks";
+import { sandboxActions } from "../actions/menus";
+import { get, sandboxPath } from "../api/request";
+import type { Sandbox } from "../api/types";
+import { Badge } from "../parts/badge";
+import { Failure, Wait } from "../parts/failure";
+import { Tabs } from "../parts/tabs";
+import { useLoad } from "../parts/useload";
+import { Console } from "../sandbox/console";
+import { Files } from "../sandbox/files";
+import { Network } from "../sandbox/network";
+import { Overview } from "../sandbox/overview";
+import { ReceiptTab } from "../sandbox/receipt";
+import { TerminalTab } from "../sandbox/terminal";
+import { lastEvent } from "../state/live";
+import { go, toSandbox } from "../state/route";
+import { useStore } from "../state/store";
+import { world } from "../state/world";
+import { sandboxKey } from "../tree/build";
+import { ActionBar } from "./actionbar";
+import { Lineage } from "./lineage";
+
+const tabs = [
+  { id: "overview", label: "Overview" }, { id: "receipt", label: "Receipt" }, { id: "console", label: "Console" },
+  { id: "terminal", label: "Terminal" }, { id: "files", label: "Files" }, { id: "network", label: "Network" },
+];
+
+export function SandboxView({ id, tab }: { id: string; tab: string }) {
+  const { sandboxes } = useStore(world);
+  const listed = sandboxes.find((s) => s.id === id || s.dns_id === id);
+  const event = useStore(lastEvent);
+  // An event of this sandbox, or another state in the list, means that the details are old.
+  const version = useRef("");
+  if (event?.sandbox === id) version.current = String(event.id);
+  const { value, error, reload } = useLoad<Sandbox>((signal) => get(sandboxPath(id), { signal }), id, `${version.current} ${listed?.status}`);
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    if (document.activeElement === document.body) heading.current?.focus();
+  }, []);
+
+  const sandbox = value && listed ? { ...value, use: listed.use, own_memory_kib: listed.own_memory_kib } as Sandbox : value;
+  const current = tabs.some((t) => t.id === tab) ? tab : "overview";
+  return (
+    <>
+      <Lineage of={sandboxKey(id)} />
+      <div class="title">
+        <h1 ref={heading} tabIndex={-1} class="id">{id}</h1>
+        {sandbox && !error ? <Badge text={sandbox.status} /> : null}
+      </div>
+      {error ? <Failure error={error} retry={reload} /> : !sandbox ? <Wait what="the sandbox" /> : (
+        <>
+          {(sandbox.reason || sandbox.warning) && <p class="notice">{[sandbox.reason, sandbox.warning].filter(Boolean).join(" ")}</p>}
+          <ActionBar actions={sandboxActions(sandbox)} />
+          <Tabs tabs={tabs} current={current} onChange={(t) => go(toSandbox(id, t))} />
+          <div id="panel" class="panel" role="tabpanel" aria-labelledby={`tab-${current}`} tabIndex={current === "overview" ? 0 : undefined}>
+            <Panel tab={current} sandbox={sandbox} />
+          </div>
+        </>
+      )}
+    </>
+  );
+}
+
+function Panel({ tab, sandbox }: { tab: string; sandbox: Sandbox }) {
+  const runs = sandbox.status === "running" || sandbox.status === "stalled";
+  switch (tab) {
+    case "receipt": return <ReceiptTab path={sandboxPath(sandbox.id, "/receipt")} again={sandbox.status + (sandbox.rolled_back_to ?? "")} />;
+    case "console": return <Console id={sandbox.id} />;
+    case "terminal": return runs ? <TerminalTab id={sandbox.id} /> : <Stopped what="A terminal" sandbox={sandbox} />;
+    case "files": return runs ? <Files id={sandbox.id} /> : <Stopped what="Its file system" sandbox={sandbox} />;
+    case "network": return <Network id={sandbox.id} runs={runs} />;
+    default: return <Overview sandbox={sandbox} />;
+  }
+}
+
+const Stopped = ({ what, sandbox }: { what: string; sandbox: Sandbox }) => (
+  <p class="empty">{what} needs a running sandbox. This one is {sandbox.status}.</p>
+);
