@@ -10,6 +10,7 @@ import { useStore } from "./state/store";
 import { toastError } from "./state/toasts";
 import { sandboxKey, snapshotKey } from "./tree/build";
 import { TreeView } from "./tree/view";
+import { Activity } from "./views/activity";
 import { CompareView } from "./views/compare";
 import { Header } from "./views/header";
 import { LimitsView } from "./views/limits";
@@ -53,11 +54,12 @@ function View({ at }: { at: Route }) {
   if (at.view === "compare") return <main id="main" class="page" tabIndex={-1}><CompareView a={at.a} b={at.b} /></main>;
   if (at.view === "tree") {
     return (
-      <main id="main" class="split" tabIndex={-1}>
+      <main id="main" class="split home" tabIndex={-1}>
         <section class="side" aria-labelledby="heading">
           <h1 id="heading">Fork tree</h1>
           <TreeView shown="" />
         </section>
+        <Activity />
       </main>
     );
   }

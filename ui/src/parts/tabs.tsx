@@ -1,5 +1,5 @@
 /** Tabs, as in the WAI-ARIA tabs pattern. The tab is part of the address, so the browser's back button works. */
-import { useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 export interface Tab {
   id: string;
@@ -8,6 +8,11 @@ export interface Tab {
 
 export function Tabs({ tabs, current, onChange }: { tabs: Tab[]; current: string; onChange: (id: string) => void }) {
   const box = useRef<HTMLDivElement>(null);
+  // On narrow pages the tabs scroll, and the current one may be out of view.
+  useLayoutEffect(() => {
+    const el = box.current?.querySelector<HTMLElement>("[aria-selected=true]");
+    if (el && box.current) box.current.scrollLeft = Math.max(0, el.offsetLeft - box.current.offsetLeft - 60);
+  }, [current]);
   const onKeyDown = (e: KeyboardEvent): void => {
     const at = tabs.findIndex((t) => t.id === current);
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[e.key];

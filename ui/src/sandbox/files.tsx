@@ -90,7 +90,7 @@ function Listing({ dir, entries, onDir, onFile, onDownload }: {
                 <td class="figure">{folder ? "" : bytes(e.size)}</td>
                 <td class="id">{e.permissions}</td>
                 <td>{e.owner}</td>
-                <td>{e.modified?.toLocaleString() ?? ""}</td>
+                <td>{e.modified?.toLocaleString(undefined, { dateStyle: "short", timeStyle: "short" }) ?? ""}</td>
                 <td>{e.type === "file" && <button type="button" class="quiet" aria-label={`Download ${e.name}`} onClick={() => onDownload(e)}><Down /></button>}</td>
               </tr>
             );

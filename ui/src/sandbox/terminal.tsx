@@ -72,7 +72,7 @@ export function TerminalTab({ id }: { id: string }) {
           <button type="submit">New shell</button>
         </form>
       </div>
-      <div ref={box} class="terminal" />
+      <div ref={box} class="shell" />
     </section>
   );
 }

@@ -14,6 +14,12 @@ export const link = new Store<Link>("connecting");
 /** The last event. Views that show one object read it again when an event names it. */
 export const lastEvent = new Store<ForkdEvent | null>(null);
 
+/** The last events, newest first. */
+export const recent = new Store<ForkdEvent[]>([]);
+
+/** Events that are kept for the list. */
+const KEPT = 60;
+
 /** Wait after an event, so that the hundred events of one fork cause one reading. */
 const SETTLE = 250;
 /** Longest wait while events keep coming. */
@@ -67,6 +73,7 @@ export function startLive(): () => void {
     document.removeEventListener("visibilitychange", seen);
     world.set(emptyWorld);
     lastEvent.set(null);
+    recent.set([]);
   };
 }
 
@@ -84,6 +91,7 @@ async function follow(signal: AbortSignal): Promise<void> {
         const event = JSON.parse(data) as ForkdEvent;
         after = String(event.id);
         lastEvent.set(event);
+        recent.set([event, ...recent.get().slice(0, KEPT - 1)]);
         refreshSoon();
       }
     } catch (e) {

@@ -3,6 +3,7 @@ import { Component } from "preact";
 import { Badge } from "../parts/badge";
 import { bytes, count, kib, span } from "../parts/format";
 import { Box, Camera, Chevron, Dots, Stack } from "../parts/icons";
+import { statesOf } from "../state/states";
 import type { TreeNode } from "./build";
 import { stateOf, type Row } from "./rows";
 
@@ -74,9 +75,8 @@ export class TreeRow extends Component<RowProps> {
 const kinds = { sandbox: "Sandbox", snapshot: "Snapshot", group: "Group", gone: "Missing snapshot" };
 
 function GroupStates({ node }: { node: TreeNode & { kind: "group" } }) {
-  const states = new Set(node.members.map((m) => m.sandbox.status));
-  const [only] = states;
-  return states.size === 1 && only ? <Badge text={only} /> : <Badge text="mixed" tone="plain" />;
+  const states = statesOf(node.members.map((m) => m.sandbox));
+  return <Badge text={states.length === 1 ? states[0]?.[0] ?? "" : "mixed"} />;
 }
 
 function same(a: TreeNode, b: TreeNode): boolean {
@@ -89,7 +89,11 @@ function same(a: TreeNode, b: TreeNode): boolean {
 }
 
 function noteOf(node: TreeNode): string {
-  if (node.kind === "group") return count(node.members.length, "sandbox", "sandboxes");
+  if (node.kind === "group") {
+    const states = statesOf(node.members.map((m) => m.sandbox));
+    const detail = states.length > 1 ? ": " + states.map(([state, n]) => `${n} ${state}`).join(", ") : "";
+    return count(node.members.length, "sandbox", "sandboxes") + detail;
+  }
   if (node.kind === "gone") return "deleted, or not yours";
   if (node.kind === "snapshot") {
     const s = node.snapshot;
