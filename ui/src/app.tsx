@@ -44,7 +44,6 @@ function Page() {
       <Header />
       <View at={at} />
       <Dialogs />
-      <Menu />
     </>
   );
 }
@@ -60,6 +59,7 @@ function View({ at }: { at: Route }) {
           <TreeView shown="" />
         </section>
         <Activity />
+        <Menu />
       </main>
     );
   }
@@ -71,6 +71,7 @@ function View({ at }: { at: Route }) {
       </nav>
       <main id="main" class="detail" tabIndex={-1}>
         {at.view === "sandbox" ? <SandboxView key={at.id} id={at.id} tab={at.tab} /> : <SnapshotView key={at.tag} tag={at.tag} />}
+        <Menu />
       </main>
     </div>
   );

@@ -28,8 +28,8 @@ test("fork N", async () => {
   const from = await stage.snapshot(page);
   const before = new Set(await childrenOf(from));
   await act(page, from, "Fork …");
-  await page.getByLabel("Sandboxes").fill("2");
-  await page.getByLabel("Lifetime in minutes").fill("30");
+  await page.getByRole("dialog").getByLabel("Sandboxes").fill("2");
+  await page.getByRole("dialog").getByLabel("Lifetime in minutes").fill("30");
   await page.getByRole("dialog").getByRole("button", { name: "Fork" }).click();
   await done("Forked 2 sandboxes");
   const made = (await childrenOf(from)).filter((id) => !before.has(id));
@@ -41,8 +41,8 @@ test("fork N", async () => {
 
 test("branch N, and the branch is below its source", async () => {
   await act(page, first, "Branch …");
-  await page.getByLabel("Name of the snapshot").fill(tag);
-  await page.getByLabel("Children to fork from it").fill("2");
+  await page.getByRole("dialog").getByLabel("Name of the snapshot").fill(tag);
+  await page.getByRole("dialog").getByLabel("Children to fork from it").fill("2");
   await page.getByRole("dialog").getByRole("button", { name: "Branch" }).click();
   await done(`to ${tag}`);
   const children = await childrenOf(tag);
@@ -59,7 +59,7 @@ test("branch N, and the branch is below its source", async () => {
 test("an error is shown with its hint, and the dialog stays", async () => {
   expected.push(/\/branch$/);
   await act(page, first, "Branch …");
-  await page.getByLabel("Name of the snapshot").fill(tag);
+  await page.getByRole("dialog").getByLabel("Name of the snapshot").fill(tag);
   await page.getByRole("dialog").getByRole("button", { name: "Branch" }).click();
   const error = page.getByRole("dialog").locator(".toast.error");
   await error.filter({ hasText: tag }).waitFor();
@@ -71,7 +71,7 @@ test("an error is shown with its hint, and the dialog stays", async () => {
 
 test("rollback to the branch", async () => {
   await act(page, first, "Roll back …");
-  await page.getByLabel("Snapshot", { exact: true }).selectOption(tag);
+  await page.getByRole("dialog").getByLabel("Snapshot", { exact: true }).selectOption(tag);
   await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
   await done(`back to ${tag}`);
   assert.equal((await get(first)).rolled_back_to, tag);
@@ -94,7 +94,7 @@ test("promote a child", async () => {
   await stage.go(page, `#/sandbox/${child}`);
   await page.getByRole("heading", { level: 1, name: child }).waitFor();
   await page.getByRole("group", { name: "Actions" }).getByRole("button", { name: "Promote …" }).click();
-  await page.getByLabel("The old state of that sandbox").selectOption("kill");
+  await page.getByRole("dialog").getByLabel("The old state of that sandbox").selectOption("kill");
   await page.getByRole("dialog").getByRole("button", { name: "Promote" }).click();
   await done(`now has the state of ${child}`);
   await page.getByRole("heading", { level: 1, name: first }).waitFor();

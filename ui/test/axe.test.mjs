@@ -54,7 +54,7 @@ for (const colorScheme of ["light", "dark"]) {
         await stage.go(page, "#/");
         await act(page, ids[0], "Branch …");
         await stage.accessible(page, "dialog");
-        await page.getByLabel("Name of the snapshot").fill(tag);
+        await page.getByRole("dialog").getByLabel("Name of the snapshot").fill(tag);
         await page.getByRole("dialog").getByRole("button", { name: "Branch" }).click();
         await page.locator(".toast.error").waitFor();
         await stage.accessible(page, "error in a dialog");

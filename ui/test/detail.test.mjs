@@ -118,8 +118,8 @@ test("network: policy, flows, log, change", async () => {
     await page.getByText("no rule allows example.com:443").waitFor();
   }
   await page.getByRole("button", { name: "Change …" }).click();
-  await page.getByLabel("Connections without a rule").selectOption("deny");
-  await page.getByLabel("Allow", { exact: true }).fill("pypi.org:443\nexample.org:80");
+  await page.getByRole("dialog").getByLabel("Connections without a rule").selectOption("deny");
+  await page.getByRole("dialog").getByLabel("Allow", { exact: true }).fill("pypi.org:443\nexample.org:80");
   await page.getByRole("dialog").getByRole("button", { name: "Change" }).click();
   await page.locator(".rules").getByText("example.org:80").waitFor();
 });
@@ -127,7 +127,7 @@ test("network: policy, flows, log, change", async () => {
 test("a bad rule is an error with a hint", async () => {
   expected.push(/\/network$/);
   await page.getByRole("button", { name: "Change …" }).click();
-  await page.getByLabel("Allow", { exact: true }).fill("!!");
+  await page.getByRole("dialog").getByLabel("Allow", { exact: true }).fill("!!");
   await page.getByRole("dialog").getByRole("button", { name: "Change" }).click();
   await page.getByRole("dialog").getByText("A rule is host").waitFor();
   await page.keyboard.press("Escape");

@@ -71,7 +71,7 @@ function Listing({ dir, entries, onDir, onFile, onDownload }: {
 }) {
   if (!entries.length) return <p class="empty">The folder is empty.</p>;
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={`Content of ${dir}`}>
+    <div class="scroll" tabIndex={0} role="group" aria-label={`Content of ${dir}`}>
       <table class="files">
         <thead>
           <tr><th scope="col">Name</th><th scope="col" class="figure">Size</th><th scope="col">Permissions</th><th scope="col">Owner</th><th scope="col">Changed</th><th scope="col"><span class="unseen">Download</span></th></tr>

@@ -20,7 +20,7 @@ export function Flows({ id }: { id: string }) {
     <section aria-labelledby="flows">
       <h2 id="flows">Open connections</h2>
       {error ? <Failure error={error} /> : value === undefined ? null : !value?.length ? <p class="hint">None.</p> : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Open connections">
+        <div class="scroll" tabIndex={0} role="group" aria-label="Open connections">
           <table>
             <thead><tr><th scope="col">To</th><th scope="col">Name</th><th scope="col">Rule</th><th scope="col" class="figure">Age</th><th scope="col" class="figure">In</th><th scope="col" class="figure">Out</th></tr></thead>
             <tbody>

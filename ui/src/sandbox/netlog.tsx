@@ -36,7 +36,7 @@ export function NetworkLog({ id }: { id: string }) {
     <section aria-labelledby="netlog">
       <h2 id="netlog">Log</h2>
       {error ? <Failure error={error} /> : !list.length ? <p class="hint">No connection was refused yet.</p> : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Log of the network">
+        <div class="scroll" tabIndex={0} role="group" aria-label="Log of the network">
           <table>
             <thead><tr><th scope="col">Time</th><th scope="col">Verdict</th><th scope="col">To</th><th scope="col">Reason</th></tr></thead>
             <tbody>

@@ -82,7 +82,7 @@ function Source({ title, source }: { title: string; source: ReceiptSource }) {
     <section>
       <h2>{title} {source.tag}</h2>
       {source.content_hash && <Facts facts={[["Content hash", <span class="id wrap">{source.content_hash}</span>]]} />}
-      <div class="scroll" tabIndex={0} role="region" aria-label={`Layers of ${source.tag}`}>
+      <div class="scroll" tabIndex={0} role="group" aria-label={`Layers of ${source.tag}`}>
         <table>
           <thead><tr><th scope="col">Layer</th><th scope="col">Kind</th><th scope="col" class="figure">Size</th><th scope="col">Digest</th></tr></thead>
           <tbody>

@@ -39,14 +39,13 @@ export class TreeRow extends Component<RowProps> {
     const state = stateOf(node);
     const memory = memoryOf(node);
     const old = age(node, now);
-    const label = [kinds[node.kind] + " " + node.name, noteOf(node), state, memory, old && `${old} old`].filter(Boolean).join(", ");
     const menu = (e: Event): void => {
       e.preventDefault();
       e.stopPropagation();
       on.menu(row, e.currentTarget as Element);
     };
     return (
-      <div class={`row ${node.kind}${shown ? " shown" : ""}`} role="treeitem" data-key={node.key} aria-label={label}
+      <div class={`row ${node.kind}${shown ? " shown" : ""}`} role="treeitem" data-key={node.key}
         aria-level={level} aria-posinset={row.position} aria-setsize={row.siblings} aria-expanded={row.expanded}
         aria-selected={shown} tabIndex={active ? 0 : -1} style={{ transform: `translateY(${index * ROW}px)`, "--level": level }}
         onClick={() => on.open(row)} onContextMenu={menu}>
@@ -55,6 +54,7 @@ export class TreeRow extends Component<RowProps> {
             ? <span class="twist" />
             : <span class={`twist${row.expanded ? " open" : ""}`} onClick={(e) => { e.stopPropagation(); on.toggle(row); }}><Chevron /></span>}
           {node.kind === "sandbox" ? <Box /> : node.kind === "group" ? <Stack /> : <Camera />}
+          <span class="unseen">{kinds[node.kind]} </span>
           <span class="id">{node.name}</span>
           <span class="note">{noteOf(node)}</span>
         </span>
@@ -62,7 +62,7 @@ export class TreeRow extends Component<RowProps> {
         <span class="figure memory">{memory}</span>
         <span class="figure age">{old}</span>
         {node.kind === "gone" ? <span /> : (
-          <button type="button" class="quiet dots" tabIndex={active ? 0 : -1} aria-label={`Actions of ${node.name}`}
+          <button type="button" class="quiet dots" tabIndex={active ? 0 : -1} aria-label="Actions"
             aria-haspopup="menu" onClick={menu}>
             <Dots />
           </button>

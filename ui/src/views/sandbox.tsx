@@ -27,13 +27,18 @@ const tabs = [
 ];
 
 export function SandboxView({ id, tab }: { id: string; tab: string }) {
-  const { sandboxes } = useStore(world);
+  const { sandboxes, loaded } = useStore(world);
   const listed = sandboxes.find((s) => s.id === id || s.dns_id === id);
   const event = useStore(lastEvent);
+  // A sandbox that was here and is no longer has ended: asking for it again would only be an error.
+  const seen = useRef({ listed: false, ended: false, version: "" });
+  if (listed) seen.current.listed = true;
+  const of = event?.sandbox === id ? event : null;
+  seen.current.ended ||= of?.kind === "sandbox.ended" || loaded && seen.current.listed && !listed;
   // An event of this sandbox, or another state in the list, means that the details are old.
-  const version = useRef("");
-  if (event?.sandbox === id) version.current = String(event.id);
-  const { value, error, reload } = useLoad<Sandbox>((signal) => get(sandboxPath(id), { signal }), id, `${version.current} ${listed?.status}`);
+  if (!seen.current.ended) seen.current.version = `${of ? of.id : seen.current.version.split(" ")[0]} ${listed?.status}`;
+  const { ended, version } = seen.current;
+  const { value, error, reload } = useLoad<Sandbox>((signal) => get(sandboxPath(id), { signal }), id, version);
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     if (document.activeElement === document.body) heading.current?.focus();
@@ -46,9 +51,9 @@ export function SandboxView({ id, tab }: { id: string; tab: string }) {
       <Lineage of={sandboxKey(id)} />
       <div class="title">
         <h1 ref={heading} tabIndex={-1} class="id">{id}</h1>
-        {sandbox && !error ? <Badge text={sandbox.status} /> : null}
+        {ended ? <Badge text="ended" tone="rest" /> : sandbox && !error ? <Badge text={sandbox.status} /> : null}
       </div>
-      {error ? <Failure error={error} retry={reload} /> : !sandbox ? <Wait what="the sandbox" /> : (
+      {ended ? <Ended id={id} /> : error ? <Failure error={error} retry={reload} /> : !sandbox ? <Wait what="the sandbox" /> : (
         <>
           {(sandbox.reason || sandbox.warning) && <p class="notice">{[sandbox.reason, sandbox.warning].filter(Boolean).join(" ")}</p>}
           <ActionBar actions={sandboxActions(sandbox)} />
@@ -73,6 +78,13 @@ function Panel({ tab, sandbox }: { tab: string; sandbox: Sandbox }) {
     default: return <Overview sandbox={sandbox} />;
   }
 }
+
+const Ended = ({ id }: { id: string }) => (
+  <>
+    <p class="notice">This sandbox has ended. Its receipt is kept.</p>
+    <div class="panel"><ReceiptTab path={sandboxPath(id, "/receipt")} again="" /></div>
+  </>
+);
 
 const Stopped = ({ what, sandbox }: { what: string; sandbox: Sandbox }) => (
   <p class="empty">{what} needs a running sandbox. This one is {sandbox.status}.</p>

@@ -1,4 +1,5 @@
 /** One snapshot: its size, its lineage, its receipt. */
+import { useRef } from "preact/hooks";
 import { snapshotActions } from "../actions/menus";
 import { get, snapshotPath } from "../api/request";
 import type { SnapshotDetail } from "../api/types";
@@ -18,8 +19,13 @@ import { Lineage } from "./lineage";
 
 export function SnapshotView({ tag }: { tag: string }) {
   const event = useStore(lastEvent);
-  const again = event?.snapshot === tag ? event.id : 0;
-  const { value: s, error, reload } = useLoad<SnapshotDetail>((signal) => get(snapshotPath(tag, "/info"), { signal }), tag, again);
+  const seen = useRef({ version: 0, deleted: false });
+  if (event?.snapshot === tag) {
+    seen.current.deleted = event.kind === "snapshot.deleted";
+    if (!seen.current.deleted) seen.current.version = event.id;
+  }
+  const { version, deleted } = seen.current;
+  const { value: s, error, reload } = useLoad<SnapshotDetail>((signal) => get(snapshotPath(tag, "/info"), { signal }), tag, version);
   return (
     <>
       <Lineage of={snapshotKey(tag)} />
@@ -28,7 +34,7 @@ export function SnapshotView({ tag }: { tag: string }) {
         {s && !error ? <Badge text={snapshotState(s)} /> : null}
         {s?.public && <Badge text="public" tone="plain" />}
       </div>
-      {error ? <Failure error={error} retry={reload} /> : !s ? <Wait what="the snapshot" /> : <Detail s={s} />}
+      {deleted ? <p class="notice">This snapshot was deleted.</p> : error ? <Failure error={error} retry={reload} /> : !s ? <Wait what="the snapshot" /> : <Detail s={s} />}
     </>
   );
 }

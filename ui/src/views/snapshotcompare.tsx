@@ -45,7 +45,7 @@ export function Part({ title, rows }: { title: string; rows: Line[] }) {
     <section aria-label={title}>
       <h2>{title} <span class="hint">{rows.length.toLocaleString("en")}</span></h2>
       {!rows.length ? <p class="hint">No difference.</p> : (
-        <div class="scroll" tabIndex={0} role="region" aria-label={`Changes: ${title}`}>
+        <div class="scroll" tabIndex={0} role="group" aria-label={`Changes: ${title}`}>
           <table class="changes">
             <thead><tr><th scope="col">Change</th><th scope="col">Name</th><th scope="col">Detail</th></tr></thead>
             <tbody>
