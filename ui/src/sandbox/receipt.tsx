@@ -1,4 +1,5 @@
 /** The receipt of a fork, a rollback or a branch: how it was made, and the guest's proof that it is no longer a copy. */
+import { ApiError } from "../api/error";
 import { get } from "../api/request";
 import type { Receipt, ReceiptSource } from "../api/types";
 import { Badge } from "../parts/badge";
@@ -9,6 +10,7 @@ import { useLoad } from "../parts/useload";
 
 export function ReceiptTab({ path, again }: { path: string; again: string }) {
   const { value: r, error, reload } = useLoad<Receipt>((signal) => get(path, { signal }), path, again);
+  if (error instanceof ApiError && error.reason === "receipt_not_found") return <p class="hint">There is no receipt of it. {error.hint}</p>;
   if (error) return <Failure error={error} retry={reload} />;
   if (!r) return <Wait what="the receipt" />;
   return (

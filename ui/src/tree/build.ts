@@ -39,6 +39,7 @@ export function buildTree(sandboxes: Sandbox[], snapshots: Snapshot[]): Tree {
     nodes.set(key, { kind: "sandbox", key, name: s.id, created: s.created_at_unix, children: [], sandbox: s });
   }
   const above = placeAll(sandboxes, snapshots, nodes);
+  hidePauses(sandboxes, nodes, above);
   const roots: TreeNode[] = [];
   for (const [key, node] of nodes) {
     const parent = nodes.get(above.get(key) ?? "");
@@ -67,6 +68,16 @@ function placeAll(sandboxes: Sandbox[], snapshots: Snapshot[], nodes: Map<string
     if (place) above.set(key, place);
   }
   return above;
+}
+
+/** A paused sandbox is a snapshot under its own id. The row of the sandbox stands for both. */
+function hidePauses(sandboxes: Sandbox[], nodes: Map<string, TreeNode>, above: Map<string, string>): void {
+  const used = new Set(above.values());
+  for (const s of sandboxes) {
+    if (s.status !== "paused" || !s.paused_in) continue;
+    const key = snapshotKey(s.paused_in);
+    if (!used.has(key)) nodes.delete(key);
+  }
 }
 
 function gone(nodes: Map<string, TreeNode>, tag: string): string {
