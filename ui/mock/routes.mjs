@@ -9,6 +9,14 @@ const none = (answer) => answer.writeHead(204).end();
 
 const policy = { default: "deny", allow: ["pypi.org:443", "*.pythonhosted.org:443"], deny: ["198.51.100.0/24"], limits: { flows: 1024, dns_per_second: 100 } };
 
+/** A tenant sees its own objects. */
+const sees = (user, object) => !user.tenant || object.owner === user.tenant;
+
+function operator(user) {
+  if (user.tenant) throw new Refusal(403, "forbidden", "this is for the operator", "operator_only");
+  return true;
+}
+
 /** Each route: a method, a pattern, and what it does. */
 export function routesOf(world, agent) {
   const networks = new Map();
@@ -20,8 +28,8 @@ export function routesOf(world, agent) {
   };
   return [
     ["GET", "/version", ({ answer }) => json(answer, { version: "0.0.0-mock", api: "v1" })],
-    ["GET", "/v1/snapshots", ({ answer }) => json(answer, [...world.snapshots.values()])],
-    ["GET", "/v1/sandboxes", ({ answer }) => json(answer, world.listed())],
+    ["GET", "/v1/snapshots", ({ answer, user }) => json(answer, [...world.snapshots.values()].filter((s) => s.public || sees(user, s)))],
+    ["GET", "/v1/sandboxes", ({ answer, user }) => json(answer, world.listed().filter((s) => sees(user, s)))],
     ["POST", "/v1/sandboxes", ({ answer, body }) => json(answer, world.fork(body), 201)],
     ["GET", "/v1/snapshots/:tag/info", ({ answer, at }) => json(answer, world.detail(at.tag))],
     ["GET", "/v1/snapshots/:tag/receipt", ({ answer, at }) => json(answer, receipt(world, "s:" + at.tag))],
@@ -53,11 +61,11 @@ export function routesOf(world, agent) {
     ])],
     ["GET", "/v1/sandboxes/:id/network/log", ({ answer, query }) => netlog(answer, query.get("follow") === "true")],
     ["GET", "/v1/sandboxes/:id/console", ({ answer, at, query }) => console_(answer, world.box(at.id), query.get("follow") === "true")],
-    ["GET", "/v1/capacity", ({ answer }) => json(answer, capacity(world))],
-    ["GET", "/v1/keys", ({ answer }) => json(answer, [
+    ["GET", "/v1/capacity", ({ answer, user }) => (operator(user), json(answer, capacity(world)))],
+    ["GET", "/v1/keys", ({ answer, user }) => operator(user) && json(answer, [
       { id: "k0123456789ab", name: "ci", tenant: "acme", status: "active", scopes: ["read", "run", "fork"], created_at_unix: 1_790_000_000, quotas: { sandboxes: 60, memory_mib: 32_768, disk_mib: 1024, forks_per_minute: 300 } },
     ])],
-    ["GET", "/v1/tenants/:tenant", ({ answer, at }) => json(answer, { name: at.tenant, cpu_weight: at.tenant === "acme" ? 200 : 100 })],
+    ["GET", "/v1/tenants/:tenant", ({ answer, at, user }) => operator(user) && json(answer, { name: at.tenant, cpu_weight: at.tenant === "acme" ? 200 : 100 })],
     ["GET", "/v1/events", ({ answer }) => events(world, answer)],
     ["*", "/v1/sandboxes/:id/agent/*", ({ answer, request, at, query, raw }) => {
       world.running(at.id);

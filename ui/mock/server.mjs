@@ -1,4 +1,5 @@
-// A daemon without virtual machines, to develop and test the page: `node mock/server.mjs [PORT]`. The key is "mock-key".
+// A daemon without virtual machines, to develop and test the page: `node mock/server.mjs [PORT]`. The operator's key is "mock-key",
+// a tenant's "tenant-key".
 import { randomUUID } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -8,6 +9,12 @@ import { routesOf } from "./routes.mjs";
 import { Refusal, World } from "./world.mjs";
 
 export const KEY = "mock-key";
+export const TENANT_KEY = "tenant-key";
+
+const users = {
+  [KEY]: { name: "operator", tenant: "", admin: true },
+  [TENANT_KEY]: { name: "ci", tenant: "acme", admin: false },
+};
 
 const dist = new URL("../../internal/api/ui/dist/", import.meta.url);
 const types = { html: "text/html; charset=utf-8", js: "text/javascript; charset=utf-8", css: "text/css; charset=utf-8", txt: "text/plain; charset=utf-8" };
@@ -19,7 +26,7 @@ const CSP = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inl
 export async function start(port = 0, count = 1000) {
   const world = new World(count);
   const routes = routesOf(world, new Agent()).map(([method, pattern, act]) => ({ method, match: matcher(pattern), act }));
-  const sessions = new Set();
+  const sessions = new Map();
   const server = createServer((request, answer) => {
     handle(request, answer, { routes, sessions }).catch((e) => refuse(answer, e));
   });
@@ -42,7 +49,8 @@ async function handle(request, answer, { routes, sessions }) {
   if (url.pathname === "/ui/session") return session(request, answer, sessions, raw);
   if (url.pathname === "/ui") return answer.writeHead(308, { Location: "/ui/" }).end();
   if (url.pathname.startsWith("/ui/")) return file(answer, url.pathname.slice(4) || "index.html");
-  if (!sessions.has(cookieOf(request))) throw new Refusal(401, "unauthorized", "a token or key is required");
+  const user = sessions.get(cookieOf(request));
+  if (!user) throw new Refusal(401, "unauthorized", "a token or key is required");
   // A page of another origin can send the cookie, but not this header.
   if (request.headers["x-forkd-ui"] !== "1") throw new Refusal(403, "forbidden", "the header X-Forkd-UI is missing");
   for (const { method, match, act } of routes) {
@@ -51,7 +59,7 @@ async function handle(request, answer, { routes, sessions }) {
     for (const name in at) at[name] = decodeURIComponent(at[name]);
     const isJSON = (request.headers["content-type"] ?? "").startsWith("application/json");
     const body = isJSON && raw.length ? JSON.parse(raw.toString()) : {};
-    return act({ request, answer, at: at ?? {}, query: url.searchParams, raw, body });
+    return act({ user, request, answer, at: at ?? {}, query: url.searchParams, raw, body });
   }
   throw new Refusal(404, "not_found", `no route ${request.method} ${url.pathname}`);
 }
@@ -59,17 +67,19 @@ async function handle(request, answer, { routes, sessions }) {
 function session(request, answer, sessions, raw) {
   const cookie = cookieOf(request);
   if (request.method === "GET") {
-    if (!sessions.has(cookie)) throw new Refusal(401, "unauthorized", "nobody is logged in");
+    const user = sessions.get(cookie);
+    if (!user) throw new Refusal(401, "unauthorized", "nobody is logged in");
     answer.setHeader("Content-Type", "application/json");
-    return answer.end(JSON.stringify({ name: "operator", tenant: "", admin: true }));
+    return answer.end(JSON.stringify(user));
   }
   if (request.method === "DELETE") {
     sessions.delete(cookie);
     return answer.writeHead(204, { "Set-Cookie": "forkd_ui=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict" }).end();
   }
-  if (JSON.parse(raw.toString() || "{}").key !== KEY) throw new Refusal(401, "unauthorized", "the key is unknown, revoked or expired");
+  const user = users[JSON.parse(raw.toString() || "{}").key];
+  if (!user) throw new Refusal(401, "unauthorized", "the key is unknown, revoked or expired");
   const made = randomUUID();
-  sessions.add(made);
+  sessions.set(made, user);
   answer.writeHead(204, { "Set-Cookie": `forkd_ui=${made}; Path=/; HttpOnly; SameSite=Strict` }).end();
 }
 

@@ -54,9 +54,9 @@ export class Stage {
     return it;
   }
 
-  async logIn(page, to = "#/") {
+  async logIn(page, to = "#/", key = this.key) {
     await page.goto(`${this.origin}/ui/`);
-    await page.getByLabel("Key or token").fill(this.key);
+    await page.getByLabel("Key or token").fill(key);
     await page.getByRole("button", { name: "Log in" }).click();
     await page.getByRole("heading", { level: 1, name: "Fork tree" }).waitFor();
     if (to !== "#/") await this.go(page, to);

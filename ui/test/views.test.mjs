@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Stage, until } from "./harness.mjs";
+import { TENANT_KEY } from "../mock/server.mjs";
+import { Stage, real, until } from "./harness.mjs";
 
 const stage = new Stage();
 const tag = `ui-views-${Date.now()}`;
@@ -27,6 +28,15 @@ test("limits as meters", async () => {
   await memory.waitFor();
   assert.ok(Number(await memory.getAttribute("aria-valuemax")) > 2 ** 20);
   await page.getByRole("heading", { name: "Operator" }).waitFor();
+});
+
+test("a tenant sees its own use, and asks for nothing that it may not see", { skip: real && "it needs a tenant's key" }, async () => {
+  const { page: theirs } = await stage.open();
+  await stage.logIn(theirs, "#/", TENANT_KEY);
+  await theirs.getByText("ci · acme").waitFor();
+  await stage.go(theirs, "#/limits");
+  await theirs.getByRole("heading", { name: "Your use" }).waitFor();
+  assert.equal(await theirs.getByRole("heading", { name: "Host" }).count(), 0);
 });
 
 test("compare snapshots", async () => {

@@ -19,7 +19,7 @@ export class ApiError extends Error {
   readonly hint: string;
   readonly requestId: string;
 
-  constructor(readonly status: number, body: ErrorBody, fromDaemon = true) {
+  constructor(readonly status: number, body: ErrorBody, readonly fromDaemon = true) {
     super(text(body.error) || text(body.message) || `The server answered with status ${status}.`);
     this.code = text(body.code);
     this.reason = text(body.reason);

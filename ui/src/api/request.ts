@@ -35,7 +35,7 @@ export async function open(method: string, path: string, o: RequestOptions = {})
   if (answer.ok) return answer;
   const error = await errorOf(answer);
   // A guest's agent can answer 401 as well. That says nothing about the session.
-  if (answer.status === 401 && error.code === "unauthorized") onLoggedOut();
+  if (answer.status === 401 && error.fromDaemon) onLoggedOut();
   throw error;
 }
 

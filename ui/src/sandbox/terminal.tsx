@@ -18,7 +18,9 @@ export function TerminalTab({ id }: { id: string }) {
     if (!el) return;
     const term = new Terminal({
       fontFamily: "ui-monospace, 'SF Mono', Menlo, Consolas, 'Liberation Mono', monospace", fontSize: 13, cursorBlink: true,
-      theme, screenReaderMode: false, scrollback: 5000,
+      theme, scrollback: 5000,
+      // The output is the guest's: its links could lead the user anywhere.
+      linkHandler: { activate: () => {} },
     });
     const fit = new FitAddon();
     term.loadAddon(fit);

@@ -120,7 +120,7 @@ export function TreeView({ shown }: { shown: string }) {
         )}
         {!rows.length && <Empty loaded={loaded} filtered={kept !== null} />}
       </div>
-      <p class="tree-foot" role="status">
+      <p class="tree-foot" role={kept || error ? "status" : undefined}>
         {error ? <span class="bad-text">{error}</span>
           : loaded ? `${count(snapshots.length, "snapshot")}, ${count(sandboxes.length, "sandbox", "sandboxes")}${kept ? `, ${count(rows.length, "row")} shown` : ""}`
           : "Reading the lists …"}

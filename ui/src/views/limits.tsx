@@ -1,5 +1,4 @@
 /** What the host has, and what tenants use of what they may. */
-import { ApiError } from "../api/error";
 import { get } from "../api/request";
 import type { Capacity } from "../api/types";
 import { Badge } from "../parts/badge";
@@ -8,14 +7,18 @@ import { bytes, count, percent } from "../parts/format";
 import { Meter } from "../parts/meter";
 import { useLoad } from "../parts/useload";
 import { clock } from "../state/clock";
+import { session } from "../state/session";
 import { useStore } from "../state/store";
 import { Tenants } from "./tenants";
 
 export function LimitsView() {
+  const who = useStore(session);
+  // The host is the operator's business. A tenant sees its own use.
+  const operator = who?.tenant === "" && who.admin;
   return (
     <>
       <h1>Limits</h1>
-      <Host />
+      {operator && <Host />}
       <Tenants />
     </>
   );
@@ -24,8 +27,6 @@ export function LimitsView() {
 function Host() {
   const now = useStore(clock);
   const { value: c, error, reload } = useLoad<Capacity>((signal) => get("/v1/capacity", { signal }), "capacity", now);
-  // The host is the operator's business. A tenant's limits are below.
-  if (error instanceof ApiError && error.status === 403) return null;
   return (
     <section aria-labelledby="host">
       <div class="bar-row">

@@ -20,7 +20,10 @@ export function Tenants() {
   const who = useStore(session);
   const use = useMemo(() => useByOwner(sandboxes, snapshots), [sandboxes, snapshots]);
   // Without the scope admin a key cannot see quotas. The use is shown all the same.
-  const keys = useLoad<Key[]>((signal) => get<Key[] | null>("/v1/keys", { signal }).then((k) => k ?? [], () => []), "keys");
+  const admin = who?.admin ?? false;
+  const keys = useLoad<Key[]>(
+    (signal) => (admin ? get<Key[] | null>("/v1/keys", { signal }).then((k) => k ?? [], () => []) : Promise.resolve([])), `keys ${admin}`,
+  );
   const quotas = useMemo(() => quotasByTenant(keys.value ?? []), [keys.value]);
   const mine = who?.tenant ?? "";
   const owners = mine ? [mine] : [...new Set(["", ...use.keys(), ...quotas.keys()])].sort();
