@@ -74,11 +74,14 @@ test("the keyboard opens a row's menu, and Escape gives the focus back", async (
   assert.equal(await focused(), at);
 });
 
-test("Enter opens the details, and Back leads to the tree", async () => {
+test("Enter opens the details, and Back leads to the same row", async () => {
+  const at = await focused();
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { level: 1, name: forked.at(-1).id }).waitFor();
+  await until("the focus", () => page.evaluate(() => document.activeElement?.tagName === "H1"));
   await page.goBack();
   await page.getByRole("heading", { level: 1, name: "Fork tree" }).waitFor();
+  await until("the focus", async () => (await focused()) === at);
 });
 
 test("an end elsewhere removes the row", async () => {

@@ -48,6 +48,13 @@ export function TreeView({ shown }: { shown: string }) {
     scrollTo(box.current, i);
   };
 
+  // Back from the details, the tree is where it was left.
+  useLayoutEffect(() => {
+    if (found < 0 || shown) return;
+    takeFocus.current = document.activeElement === document.body;
+    scrollTo(box.current, found);
+  }, []);
+
   useLayoutEffect(() => {
     if (!takeFocus.current) return;
     takeFocus.current = false;

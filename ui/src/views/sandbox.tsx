@@ -1,10 +1,11 @@
 /** One sandbox: its state, its actions, and tabs. */
-import { useEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { sandboxActions } from "../actions/menus";
 import { get, sandboxPath } from "../api/request";
 import type { Sandbox } from "../api/types";
 import { Badge } from "../parts/badge";
 import { Failure, Wait } from "../parts/failure";
+import { ObjectHeading } from "../parts/heading";
 import { Tabs } from "../parts/tabs";
 import { useLoad } from "../parts/useload";
 import { Console } from "../sandbox/console";
@@ -39,10 +40,6 @@ export function SandboxView({ id, tab }: { id: string; tab: string }) {
   if (!seen.current.ended) seen.current.version = `${of ? of.id : seen.current.version.split(" ")[0]} ${listed?.status}`;
   const { ended, version } = seen.current;
   const { value, error, reload } = useLoad<Sandbox>((signal) => get(sandboxPath(id), { signal }), id, version);
-  const heading = useRef<HTMLHeadingElement>(null);
-  useEffect(() => {
-    if (document.activeElement === document.body) heading.current?.focus();
-  }, []);
 
   const sandbox = value && listed ? { ...value, use: listed.use, own_memory_kib: listed.own_memory_kib } as Sandbox : value;
   const current = tabs.some((t) => t.id === tab) ? tab : "overview";
@@ -50,7 +47,7 @@ export function SandboxView({ id, tab }: { id: string; tab: string }) {
     <>
       <Lineage of={sandboxKey(id)} />
       <div class="title">
-        <h1 ref={heading} tabIndex={-1} class="id">{id}</h1>
+        <ObjectHeading name={id} />
         {ended ? <Badge text="ended" tone="rest" /> : sandbox && !error ? <Badge text={sandbox.status} /> : null}
       </div>
       {ended ? <Ended id={id} /> : error ? <Failure error={error} retry={reload} /> : !sandbox ? <Wait what="the sandbox" /> : (

@@ -7,6 +7,7 @@ import { Badge, snapshotState } from "../parts/badge";
 import { Facts } from "../parts/facts";
 import { Failure, Wait } from "../parts/failure";
 import { bytes, count, mib, ms, span, time } from "../parts/format";
+import { ObjectHeading } from "../parts/heading";
 import { Meter } from "../parts/meter";
 import { useLoad } from "../parts/useload";
 import { ReceiptTab } from "../sandbox/receipt";
@@ -30,7 +31,7 @@ export function SnapshotView({ tag }: { tag: string }) {
     <>
       <Lineage of={snapshotKey(tag)} />
       <div class="title">
-        <h1 class="id" tabIndex={-1}>{tag}</h1>
+        <ObjectHeading name={tag} />
         {s && !error ? <Badge text={snapshotState(s)} /> : null}
         {s?.public && <Badge text="public" tone="plain" />}
       </div>
