@@ -38,7 +38,7 @@ export function SnapshotCompare({ a, b }: { a: string; b: string }) {
 
 export type Line = [change: string, name: string, detail: ComponentChildren];
 
-const tones: Record<string, Tone> = { added: "good", removed: "bad", deleted: "bad", changed: "warn", modified: "warn", merged: "busy", conflict: "bad", skipped: "rest" };
+const tones: Record<string, Tone> = { added: "good", removed: "bad", deleted: "bad", changed: "warn", modified: "warn", merged: "plain", conflict: "bad", skipped: "rest" };
 
 export function Part({ title, rows }: { title: string; rows: Line[] }) {
   return (
