@@ -129,6 +129,7 @@ func New(opt Options) (*Client, error) {
 		}
 		return conn, nil
 	}
+	c.plain = tr
 	c.http = &http.Client{
 		Transport: roundTripper{next: tr, conn: &c.connection},
 		// The API has no redirects. A redirect would come from another server.

@@ -17,6 +17,7 @@ type connection struct {
 	url   string // as given
 	base  string // with the http scheme, without a slash at the end
 	http  *http.Client
+	plain *http.Transport // of http, which passes answers on as they are
 	token string
 	agent string
 	retry func(context.Context, error) bool // Options.Retry

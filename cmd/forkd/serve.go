@@ -65,6 +65,7 @@ type serveOptions struct {
 	jail                jailOptions
 	admission           admissionOptions
 	domain              string
+	page                bool
 	corsOrigins         []string
 	cors                cors.Policy
 	e2b                 bool
@@ -278,7 +279,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
-		Secrets: secretsOf(outside),
+		Secrets: secretsOf(outside), Page: o.page,
 	})
 	server.Store(serving)
 	go watchdog(ctx, func() { engine.List() }, log)

@@ -24,6 +24,8 @@ func (o *serveOptions) addAPIFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.corsOrigins, "cors-origin", nil,
 		"allow pages of `ORIGIN`, such as https://app.example.com, to call the APIs from a browser; may be "+
 			"repeated (default: none)")
+	f.BoolVar(&o.page, "ui", true,
+		"serve the web page at /ui/ of the same addresses; users log in with a token or key (see forkd ui)")
 	f.StringVar(&o.domain, "domain", ingress.DefaultDomain,
 		"serve ports of sandboxes at http://PORT-ID.`DOMAIN`; empty: through the API only")
 	f.BoolVar(&o.e2b, "e2b", true,

@@ -222,9 +222,7 @@ systemctl daemon-reload; systemctl restart forkd`)
 	pid := l.sh(t, "systemctl show -P MainPID forkd")
 	l.sh(t, "kill -STOP "+pid)
 	l.until(t, time.Minute, "[ $(systemctl show -P MainPID forkd) != "+pid+" ] && systemctl is-active forkd")
-	if log := l.sh(t, "journalctl -u forkd --no-pager -n 50"); !strings.Contains(log, "Watchdog timeout") {
-		t.Error(log)
-	}
+	l.sh(t, "journalctl -u forkd --no-pager | grep 'Watchdog timeout'")
 	l.sh(t, "rm -r /etc/systemd/system/forkd.service.d; systemctl daemon-reload; systemctl restart forkd")
 	l.same(t, before)
 }

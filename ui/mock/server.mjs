@@ -49,10 +49,8 @@ async function handle(request, answer, { routes, sessions }) {
   if (url.pathname === "/ui/session") return session(request, answer, sessions, raw);
   if (url.pathname === "/ui") return answer.writeHead(308, { Location: "/ui/" }).end();
   if (url.pathname.startsWith("/ui/")) return file(answer, url.pathname.slice(4) || "index.html");
-  const user = sessions.get(cookieOf(request));
+  const user = userOf(request, sessions);
   if (!user) throw new Refusal(401, "unauthorized", "a token or key is required");
-  // A page of another origin can send the cookie, but not this header.
-  if (request.headers["x-forkd-ui"] !== "1") throw new Refusal(403, "forbidden", "the header X-Forkd-UI is missing");
   for (const { method, match, act } of routes) {
     const at = (method === "*" || method === request.method) && match(url.pathname);
     if (!at) continue;
@@ -65,25 +63,32 @@ async function handle(request, answer, { routes, sessions }) {
 }
 
 function session(request, answer, sessions, raw) {
-  const cookie = cookieOf(request);
   if (request.method === "GET") {
-    const user = sessions.get(cookie);
-    if (!user) throw new Refusal(401, "unauthorized", "nobody is logged in");
+    const user = userOf(request, sessions);
+    if (!user) return answer.writeHead(204).end();
     answer.setHeader("Content-Type", "application/json");
     return answer.end(JSON.stringify(user));
   }
   if (request.method === "DELETE") {
-    sessions.delete(cookie);
-    return answer.writeHead(204, { "Set-Cookie": "forkd_ui=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict" }).end();
+    sessions.delete(cookieOf(request));
+    return answer.writeHead(204, { "Set-Cookie": "forkd-ui=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict" }).end();
   }
   const user = users[JSON.parse(raw.toString() || "{}").key];
   if (!user) throw new Refusal(401, "unauthorized", "the key is unknown, revoked or expired");
   const made = randomUUID();
-  sessions.set(made, user);
-  answer.writeHead(204, { "Set-Cookie": `forkd_ui=${made}; Path=/; HttpOnly; SameSite=Strict` }).end();
+  const proof = randomUUID();
+  sessions.set(made, { user, proof });
+  answer.writeHead(200, { "Set-Cookie": `forkd-ui=${made}; Path=/; HttpOnly; SameSite=Strict`, "Content-Type": "application/json" });
+  answer.end(JSON.stringify({ proof }));
 }
 
-const cookieOf = (request) => /(?:^|; )forkd_ui=([^;]+)/.exec(request.headers.cookie ?? "")?.[1] ?? "";
+/** The user of a session with both secrets: the cookie and the header. */
+function userOf(request, sessions) {
+  const session = sessions.get(cookieOf(request));
+  return session && request.headers["x-forkd-ui"] === session.proof ? session.user : undefined;
+}
+
+const cookieOf = (request) => /(?:^|; )forkd-ui=([^;]+)/.exec(request.headers.cookie ?? "")?.[1] ?? "";
 
 async function file(answer, name) {
   if (name.includes("..")) throw new Refusal(404, "not_found", "no such file");

@@ -78,7 +78,7 @@ export class Stage {
   async api(page, method, path, json) {
     const { status, body } = await page.evaluate(async ([method, path, json]) => {
       const answer = await fetch(path, {
-        method, headers: { "X-Forkd-UI": "1", "Content-Type": "application/json" }, body: json === null ? undefined : JSON.stringify(json),
+        method, headers: { "X-Forkd-UI": localStorage.getItem("forkd-ui-proof"), "Content-Type": "application/json" }, body: json === null ? undefined : JSON.stringify(json),
       });
       const text = await answer.text();
       return { status: answer.status, body: text ? JSON.parse(text) : null };

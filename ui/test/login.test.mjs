@@ -27,6 +27,20 @@ test("a login outlives a reload, and the key is nowhere in the page", async () =
   assert.ok(cookies.length > 0 && cookies.every((c) => c.httpOnly && c.sameSite === "Strict"), JSON.stringify(cookies));
 });
 
+test("the cookie alone is no session", async () => {
+  const { page, expected } = await stage.enter();
+  expected.push(/\/v1\/sandboxes$/);
+  const status = await page.evaluate(async () => {
+    const all = [];
+    for (const proof of [undefined, "1", "none"]) {
+      const answer = await fetch("/v1/sandboxes", proof ? { headers: { "X-Forkd-UI": proof } } : {});
+      all.push(answer.status);
+    }
+    return all;
+  });
+  assert.deepEqual(status, [401, 401, 401]);
+});
+
 test("logging out ends the session", async () => {
   const { page } = await stage.enter();
   await page.getByRole("button", { name: "Log out" }).click();

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +52,8 @@ func TestWhoMayUseTheSocket(t *testing.T) {
 		{"the daemon's user", own, "", "", "", ""},
 		{"root", 0, "", "", "", ""},
 		{"another user", stranger, "", "", api.CodeForbidden, api.ReasonSocketForeign},
+		{"a member of the socket's group", stranger, "", "", "", ""},
+		{"a member of the socket's group with a wrong token", stranger, token, wrong, api.CodeUnauthorized, ""},
 		{"another user, of a daemon with a token", stranger, token, "", api.CodeUnauthorized, ""},
 		{"another user with the token", stranger, token, right, "", ""},
 		{"another user with a wrong token", stranger, token, wrong, api.CodeUnauthorized, ""},
@@ -63,7 +66,7 @@ func TestWhoMayUseTheSocket(t *testing.T) {
 			b := newBench(t)
 			h := b.server.Handler(httpapi.Access{Local: true, Token: c.daemon})
 			r := httptest.NewRequest("GET", "/v1/sandboxes", nil)
-			r = r.WithContext(httpapi.PeerContext(r.Context(), c.uid))
+			r = r.WithContext(httpapi.PeerContext(r.Context(), c.uid, strings.Contains(c.name, "member")))
 			if c.shown != "" {
 				r.Header.Set("Authorization", c.shown)
 			}

@@ -125,7 +125,7 @@ func TestEveryErrorResponseHasTheOneSchema(t *testing.T) {
 	})
 }
 
-func TestNoRouteButHealthzWorksWithoutToken(t *testing.T) {
+func TestOnlyProbesWorkWithoutToken(t *testing.T) {
 	b := newBench(t)
 	b.document().each(func(method, path string, _ operation) {
 		for _, auth := range []string{"", "Bearer wrong", "Bearer ", "Basic " + token, token} {
@@ -133,8 +133,12 @@ func TestNoRouteButHealthzWorksWithoutToken(t *testing.T) {
 			r.Header.Set("Authorization", auth)
 			w := httptest.NewRecorder()
 			b.h.ServeHTTP(w, r)
-			if path == "/healthz" {
+			switch path {
+			case "/healthz":
 				into[api.Health](t, w, 200)
+				continue
+			case "/readyz":
+				into[api.Readiness](t, w, 200)
 				continue
 			}
 			if w.Code != http.StatusUnauthorized {

@@ -92,8 +92,8 @@ func NewLimited(opt Options, l Limits) *Server {
 }
 
 // PeerContext returns the context of a request over a Unix socket.
-func PeerContext(ctx context.Context, uid uint32) context.Context {
-	return context.WithValue(ctx, peerKey{}, uid)
+func PeerContext(ctx context.Context, uid uint32, member bool) context.Context {
+	return context.WithValue(ctx, peerKey{}, peer{uid, member})
 }
 
 // Needs returns the routes with their scopes, for package tenancy.

@@ -24,6 +24,8 @@ type Access struct {
 	Local bool
 	// Group is the group whose members need no token on a Unix socket. If nil, there is none.
 	Group *uint32
+	// Encrypted is set if the listener's connections are. Cookies are then for such connections only.
+	Encrypted bool
 	// Keys admit clients with one of these keys. If nil, there are no keys.
 	Keys *keys.Store
 	// Alias reports whether a text is equivalent to the token. If nil, no text is.
@@ -33,8 +35,9 @@ type Access struct {
 // Handler serves all routes to clients of one kind of listener.
 func (s *Server) Handler(access Access) http.Handler {
 	routes := s.serveProfiles(access, http.HandlerFunc(s.router.dispatch))
-	api := s.drainBody(s.recoverPanics(s.authorize(access, s.noteAsker(routes))))
-	return s.observe(s.routeIngress(s.setRequestID(s.crossOrigin(api))))
+	known := s.servePage(access, s.authorize(access, s.noteAsker(routes)))
+	api := s.drainBody(s.recoverPanics(known))
+	return s.observe(s.takeSession(s.routeIngress(s.setRequestID(s.crossOrigin(api)))))
 }
 
 // crossOrigin answers preflight requests, which never show a key.

@@ -143,8 +143,8 @@ func (b Binding) overTCP(l net.Listener) Listener {
 		// not complete the handshake counts as one that sends no header.
 		l, scheme = tls.NewListener(l, b.TLS), "https://"
 	}
-	return Listener{Listener: l, URL: scheme + l.Addr().String(), Access: Access{Token: b.Token, Keys: b.Keys},
-		TLS: b.TLS != nil}
+	return Listener{Listener: l, URL: scheme + l.Addr().String(), TLS: b.TLS != nil,
+		Access: Access{Token: b.Token, Keys: b.Keys, Encrypted: b.TLS != nil}}
 }
 
 // loopback reports whether an address is reachable from this host only. Of all names it accepts

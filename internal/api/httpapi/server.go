@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/cors"
+	"github.com/forkd/forkd/internal/api/ui"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/keep"
 	"github.com/forkd/forkd/internal/domain/keys"
@@ -60,6 +61,8 @@ type Options struct {
 	Published *tenancy.Published
 	// Weights are the tenants' shares of CPU time. If nil, each tenant has the default.
 	Weights *tenancy.Weights
+	// Page enables the web page.
+	Page bool
 	// Workspaces are the original's workspaces: sandboxes under names. If nil, workspaces are
 	// disabled.
 	Workspaces *workspace.Book
@@ -87,6 +90,8 @@ type Server struct {
 	budget  *membudget.Budget
 	ingress Ingress // may be nil
 	cors    cors.Policy
+	// sessions are those of the web page; nil without it.
+	sessions *ui.Sessions
 	// exists finds a sandbox of any owner. IDs of missing sandboxes count as guesses.
 	exists func(id string) (sandbox.Info, error)
 	misses misses
@@ -119,6 +124,9 @@ func newServer(opt Options, most limits) *Server {
 		shared.Held = u.HeldBytes
 	}
 	tenants := tenancy.New(opt.Engine, shared)
+	if opt.Page {
+		s.sessions = &ui.Sessions{}
+	}
 	ready := &readyRoutes{host: opt.Engine, kvm: opt.KVM}
 	opt.Engine = nil // routes reach it through a view
 	view := func(ctx context.Context) Engine { return tenants.For(ctx) }

@@ -1,5 +1,6 @@
 /** Requests to the daemon: same origin, with the session's cookie and the header that proves they come from the page. */
 import { ApiError, errorOf } from "./error";
+import { proofHeader } from "./proof";
 
 export interface RequestOptions {
   json?: unknown;
@@ -20,7 +21,7 @@ export function whenLoggedOut(f: () => void): void {
 
 /** Sends a request and returns the answer with its body unread. Throws an ApiError if the daemon refuses. */
 export async function open(method: string, path: string, o: RequestOptions = {}): Promise<Response> {
-  const headers: Record<string, string> = { "X-Forkd-UI": "1", ...o.headers };
+  const headers: Record<string, string> = { ...proofHeader(), ...o.headers };
   let body = o.body;
   if (o.json !== undefined) {
     body = JSON.stringify(o.json);
