@@ -100,6 +100,15 @@ func (f *forkMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{f.whole, f.armed, f.resumed, f.ready, f.children, f.failures, f.answers.took}
 }
 
+// expect awaits the first answers of children.
+func (f *forkMetrics) expect(children ...sandbox.Child) {
+	for _, c := range children {
+		if c.Err == nil {
+			f.answers.expect(c.Info.ID)
+		}
+	}
+}
+
 func newCaptureMetrics() captureMetrics {
 	mode := []string{"mode"}
 	sizes := prometheus.ExponentialBuckets(64<<10, 4, 10) // 64 KiB to 16 GiB
@@ -114,7 +123,7 @@ func newCaptureMetrics() captureMetrics {
 			[]float64{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, mode...),
 		bytes:   counters("forkd_capture_bytes_total", "Memory written by branches, by the guest's state.", "mode", "guest"),
 		results: counters("forkd_captures_total", "Branches, by mode and result.", "mode", "result"),
-		written: histograms("forkd_capture_bytes", "Memory in the snapshot's own file, by mode.", sizes, mode...),
+		written: histograms("forkd_capture_size_bytes", "Memory in the snapshot's own file, by mode.", sizes, mode...),
 		writtenPaused: histograms("forkd_capture_paused_bytes", "Part of it that was copied during the pause.", sizes,
 			mode...),
 	}
@@ -232,7 +241,6 @@ func (m *metrics) forked(res sandbox.ForkResult, err error) {
 		f.armed.Observe(c.Info.Armed.Seconds())
 		f.resumed.Observe(c.Info.Resumed.Seconds())
 		f.ready.Observe(c.Info.Ready.Seconds())
-		f.answers.expect(c.Info.ID)
 	}
 }
 
@@ -255,6 +263,7 @@ func (m *metrics) branched(mode sandbox.BranchMode, res sandbox.BranchResult, er
 	c.bytes.WithLabelValues(label, "paused").Add(float64(res.PausedBytes))
 	c.bytes.WithLabelValues(label, "running").Add(float64(max(res.Bytes-res.PausedBytes, 0)))
 	if res.Fork != nil {
+		m.forks.expect(res.Fork.Children...)
 		m.forked(*res.Fork, nil)
 	}
 }
@@ -277,7 +286,17 @@ type measuredEngine struct {
 
 // Fork forks, and counts the result.
 func (e measuredEngine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	each := req.Each
+	if each != nil { // a client may use a child before the fork is complete
+		req.Each = func(c sandbox.Child) {
+			e.metrics.forks.expect(c)
+			each(c)
+		}
+	}
 	res, err := e.Engine.Fork(ctx, req)
+	if each == nil {
+		e.metrics.forks.expect(res.Children...)
+	}
 	e.metrics.forked(res, err)
 	return res, err
 }

@@ -90,7 +90,9 @@ func exercise(t *testing.T, b *bench) {
 	b.branch(id, `{"tag":"mid","n":1}`)
 	b.branch(id, `{"tag":"full","mode":"full"}`)
 	b.do("POST", "/v1/sandboxes/"+id+"/branch", `{"tag":"mid"}`)
-	b.do("POST", "/v1/sandboxes/"+id+"/exec", `{"args":["echo"]}`)
+	for range 2 {
+		b.do("POST", "/v1/sandboxes/"+id+"/exec", `{"args":["echo"]}`)
+	}
 	b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":9}`)
 	b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"nope"}`)
 	b.do("PUT", "/v1/snapshots/py/pool", `{"size":2}`)
@@ -208,6 +210,22 @@ func TestWhatTheMetricsCount(t *testing.T) {
 		`forkd_tenant_sandboxes{tenant="(operator)"} 5`, `forkd_tenant_requests_total{status="4xx",tenant="(operator)"}`,
 		`method="other",route="none",status="404"`,
 	)
+}
+
+// A streamed child may be used before its fork is complete. Its first answer counts once.
+func TestFirstAnswers(t *testing.T) {
+	b := newBench(t)
+	r := httptest.NewRequest("POST", "/v1/sandboxes", strings.NewReader(`{"snapshot_tag":"py","n":2}`))
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Accept", "application/x-ndjson")
+	b.h.ServeHTTP(httptest.NewRecorder(), r)
+	list := into[[]api.SandboxInfo](t, b.do("GET", "/v1/sandboxes", ""), 200)
+	for range 2 {
+		b.do("POST", "/v1/sandboxes/"+list[0].ID+"/eval", `{"code":"1"}`)
+	}
+	b.wantMetrics("forkd_first_answer_seconds_count 1\n")
+	b.do("POST", "/v1/sandboxes/"+list[1].ID+"/exec", `{"args":["echo"]}`)
+	b.wantMetrics("forkd_first_answer_seconds_count 2\n", "forkd_fork_child_ready_seconds_count 2\n")
 }
 
 // used is an engine whose sandboxes have used resources.

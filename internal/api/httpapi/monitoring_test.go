@@ -260,26 +260,33 @@ func TestTheDashboardUsesTheTable(t *testing.T) {
 }
 
 // promtool runs Debian's promtool in the folder of the alert rules.
-func promtool(t *testing.T, args ...string) {
+func promtool(t *testing.T, stdin string, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is not installed")
 	}
 	cmd := exec.CommandContext(t.Context(), path, args...)
-	cmd.Dir = monitoring
+	cmd.Dir, cmd.Stdin = monitoring, strings.NewReader(stdin)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
+// Names, units and help texts follow Prometheus' conventions.
+func TestMetricsAsPrometheusReadsThem(t *testing.T) {
+	b := newBench(t)
+	exercise(t, b)
+	promtool(t, b.do("GET", "/metrics", "").Body.String(), "check", "metrics")
+}
+
 func TestAlertRulesAsPrometheusReadsThem(t *testing.T) {
-	promtool(t, "check", "rules", "forkd-alerts.yaml")
+	promtool(t, "", "check", "rules", "forkd-alerts.yaml")
 }
 
 // The tests have a healthy host without alerts, and a host with each fault.
 func TestAlertsFireWhenTheyShould(t *testing.T) {
-	promtool(t, "test", "rules", "forkd-alerts-test.yaml")
+	promtool(t, "", "test", "rules", "forkd-alerts-test.yaml")
 }
 
 // Prometheus parses the dashboard's queries as recording rules.
@@ -303,5 +310,5 @@ func TestQueriesOfTheDashboardAsPrometheusReadsThem(t *testing.T) {
 	if err != nil || len(rules) < 40 {
 		t.Fatalf("%d queries, %v", len(rules), err)
 	}
-	promtool(t, "check", "rules", file)
+	promtool(t, "", "check", "rules", file)
 }
