@@ -16,7 +16,7 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels test test-integrations soak codeinterp test-recipes quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb ui test-package test-ui test test-integrations soak codeinterp test-recipes quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -37,6 +37,8 @@ sdks: deps ## install the pinned packages that tests run: E2B's, the original's,
 	@scripts/mcp-clients.sh
 	@scripts/sdk-python.sh
 	@scripts/mutation.sh
+	@scripts/promtool.sh
+	@scripts/ui.sh
 	@scripts/sdk-typescript.sh
 	@scripts/integrations.sh --install pytest-forkd forkd-smolagents
 
@@ -79,15 +81,31 @@ demo: deps build ## from nothing to N warm forks, with a table of times (N=100)
 bench: deps build ## fork N children and measure against the bare ioctls (N=100)
 	bin/forkd-bench fork pyagent -n $(N) --json
 
-sdk-types: sdks ## generate the SDKs' types from api/openapi.json and api/errors.json
+sdk-types: deps ## generate the SDKs' types from api/openapi.json and api/errors.json
+	@scripts/sdk-python.sh
 	.cache/sdk/python/bin/python sdk/python/scripts/generate.py
-	cd sdk/typescript && npm run -s generate && npm run -s build
+	cd sdk/typescript && npm ci --silent && npm run -s generate && npm run -s build
 
 outdated: ## list direct dependencies with newer versions (scripts/outdated.sh --apply updates the Go modules)
 	@scripts/outdated.sh
 
 sdk-docs: ## write the reference pages of the SDKs to dist/docs, with pdoc and TypeDoc
 	@scripts/sdk-docs.sh
+
+deb: deps ## build dist/forkd_*.deb: the programs, systemd units, manual and completions (VERSION=0.1.0)
+	@VERSION=$(if $(filter command line environment,$(origin VERSION)),$(VERSION)) scripts/deb.sh
+
+test-package: deps build fixtures ## install, use, upgrade and remove the package in a Debian with systemd under QEMU
+	FORKD_TEST_SOAK=1 FORKD_TEST_FIXTURES=$(CURDIR)/.cache/fixtures $(GO) test -count=1 -v -timeout 40m ./test/deb
+
+ui: ## build the web page into internal/api/ui/dist, which is checked in
+	@scripts/ui.sh
+	cd ui && npm run build
+
+test-ui: ## the tests of the web page in Debian's Chromium, over a mock of the daemon (UI_URL, UI_KEY: over a daemon)
+	scripts/chromium.sh
+	@scripts/ui.sh
+	cd ui && npm test
 
 wheels: deps ## build dist/forkd-*.whl: the Python client with forkd's programs inside (amd64; arm64: the client)
 	@scripts/wheels.sh

@@ -234,7 +234,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	timings := httpapi.NewTimings()
 	happened := openEvents(o.data, log)
 	config := o.engineConfig(images, timings, log)
-	config.Events = telling(happened)
+	config.Events = timings.CountEvents(telling(happened))
 	var server apiServer // code created before the server uses it for quotas, audit lines, authentication and views
 	config.GuestQuota = server.admitGuest
 	config.Acts = acting(audit, &server)
@@ -246,7 +246,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	o.memory.apply(config.Groups, log, &opened)
 	o.net.configure(&config, log)
-	verdicts := o.verdicts(ctx, &config, audit, log)
+	verdicts := o.verdicts(ctx, &config, audit, timings.CountRefused, log)
 	o.admission.configure(&config)
 	if err := o.jail.configure(ctx, &config, log, &opened); err != nil {
 		return err

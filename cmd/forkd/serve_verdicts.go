@@ -25,10 +25,11 @@ const verdictEvery = 10 * time.Second
 // verdictPatience limits one such request.
 const verdictPatience = 5 * time.Second
 
-// verdicts writes refused flows into the audit log. forkd-net logs each refusal itself. It stores
+// verdicts counts refused flows, and writes them into the audit log. forkd-net logs each refusal itself. It stores
 // the sums while no daemon asks, so the first request returns refusals from before this daemon.
 type verdicts struct {
-	log   httpapi.Audit
+	log   httpapi.Audit // nil if there is no audit log
+	count func(verdict string, n int)
 	ask   func(context.Context) (control.Untold, error)
 	warn  *slog.Logger
 	owner func(id string) string
@@ -37,18 +38,20 @@ type verdicts struct {
 	failing bool
 }
 
-// verdicts returns nil if there is no audit log or no forkd-net.
-func (o serveOptions) verdicts(ctx context.Context, c *engine.Config, log httpapi.Audit, warn *slog.Logger) *verdicts {
-	if log == nil || c.NetConnect == nil {
+// verdicts returns nil if there is no forkd-net.
+func (o serveOptions) verdicts(ctx context.Context, c *engine.Config, log httpapi.Audit,
+	count func(verdict string, n int), warn *slog.Logger) *verdicts {
+	if c.NetConnect == nil {
 		return nil
 	}
 	v := newVerdicts(log, c.RunDir, warn)
+	v.count = count
 	v.before, _ = v.askSoon(ctx) // usually no forkd-net runs yet
 	return v
 }
 
 func newVerdicts(log httpapi.Audit, runDir string, warn *slog.Logger) *verdicts {
-	return &verdicts{log: log, warn: warn, owner: func(string) string { return "" },
+	return &verdicts{log: log, count: func(string, int) {}, warn: warn, owner: func(string) string { return "" },
 		ask: func(ctx context.Context) (control.Untold, error) { return netproc.Untold(ctx, runDir) }}
 }
 
@@ -98,7 +101,7 @@ func (v *verdicts) collect(ctx context.Context) {
 	if err == nil {
 		v.write(u)
 	} else if !v.failing {
-		v.warn.Info("refused flows are not in the audit log until forkd-net answers", "err", err)
+		v.warn.Info("refused flows are not counted until forkd-net answers", "err", err)
 	}
 	v.failing = err != nil
 }
@@ -109,8 +112,15 @@ func (v *verdicts) askSoon(ctx context.Context) (control.Untold, error) {
 	return v.ask(ctx)
 }
 
-// write adds an audit line for each line of forkd-net.
+// write counts the flows, and adds an audit line for each line of forkd-net.
 func (v *verdicts) write(u control.Untold) {
+	for _, l := range u.Lines {
+		v.count(l.Verdict, max(l.Count, 1))
+	}
+	v.count(control.Denied, u.Lost)
+	if v.log == nil {
+		return
+	}
 	for _, l := range u.Lines {
 		owner := l.Owner // an older forkd-net does not send it, and the daemon does not know it after the sandbox has ended
 		if owner == "" {

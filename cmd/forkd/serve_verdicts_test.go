@@ -24,6 +24,8 @@ func TestRefusedFlowsAreInTheAuditLog(t *testing.T) {
 	lines := &auditLines{}
 	v := newVerdicts(lines, t.TempDir(), slog.New(slog.DiscardHandler))
 	v.owner = func(id string) string { return "of-" + id }
+	counted := map[string]int{}
+	v.count = func(verdict string, n int) { counted[verdict] += n }
 	v.collect(t.Context()) // no forkd-net runs
 	if len(lines.all) != 0 || !v.failing {
 		t.Errorf("got %+v", lines.all)
@@ -47,6 +49,11 @@ func TestRefusedFlowsAreInTheAuditLog(t *testing.T) {
 		if len(lines.all) != 3 || lines.all[i] != want {
 			t.Errorf("got %+v, want %+v", lines.all, want)
 		}
+	}
+	there, v.log = control.Untold{Lost: 2}, nil // there is no audit log
+	v.collect(t.Context())
+	if counted[control.Denied] != 10 || counted[control.Limited] != 1 {
+		t.Errorf("counted %v", counted)
 	}
 }
 

@@ -33,7 +33,6 @@ func newAgentProxy(a answers, sandboxes shown[Sandboxes], guests shown[Guests]) 
 }
 
 func (p *agentProxy) add(rt *router) {
-	const path = "/v1/sandboxes/{id}/agent/{path...}"
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		rt.describe(huma.Operation{
 			OperationID: "agent-" + map[string]string{http.MethodGet: "get", http.MethodPost: "post"}[method],
@@ -44,7 +43,7 @@ func (p *agentProxy) add(rt *router) {
 		rt.added = append(rt.added, method+" /v1/sandboxes/{id}/agent/{path}")
 	}
 	const as = "POST /v1/sandboxes/{id}/agent/{path}" // other methods need the same scope
-	rt.mux.HandleFunc(path, rt.rawHandler(as, func(w http.ResponseWriter, r *http.Request) error {
+	rt.mux.HandleFunc(agentRoute, rt.rawHandler(as, func(w http.ResponseWriter, r *http.Request) error {
 		// A clear error is better than a failed dial.
 		info, err := p.sandboxes(r.Context()).Get(r.PathValue("id"))
 		if err != nil {

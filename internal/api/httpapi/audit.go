@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
@@ -24,6 +25,7 @@ type notes struct {
 	principal, sandbox, snapshot, image, err string
 	object, text                             string // the request's object without a field of its own; more words on it
 	count                                    int
+	reason                                   api.Reason // of the error
 	act                                      Act
 	// control controls the request's connection. It is nil outside a server.
 	control *http.ResponseController
@@ -77,7 +79,10 @@ func NoteAct(ctx context.Context, a Act) {
 	n.count = max(n.count, a.Count)
 }
 
-func noteError(ctx context.Context, f *failure) { note(ctx).err = ellipsis.Clip(f.Message, 500) }
+func noteError(ctx context.Context, f *failure) {
+	n := note(ctx)
+	n.err, n.reason = ellipsis.Clip(f.Message, 500), f.Reason
+}
 
 // noteAsker records the request's sender for the audit log. authorize has put the sender into the
 // context.

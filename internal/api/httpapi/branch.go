@@ -21,8 +21,7 @@ type branchInput struct {
 
 // branchRoutes serve branch, rollback and promotion of sandboxes.
 type branchRoutes struct {
-	engine  shown[Branches]
-	metrics *metrics
+	engine shown[Branches]
 }
 
 func (s *branchRoutes) add(rt *router) {
@@ -57,7 +56,6 @@ func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.B
 		return nil, err
 	}
 	note(ctx).snapshot = res.Tag
-	s.metrics.branched(res)
 	return &body[api.BranchResult]{wireBranch(ctx, res)}, nil
 }
 

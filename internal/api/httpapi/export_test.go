@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,3 +111,27 @@ func OperatorOnly(route string) bool { return needs()[route].operator }
 
 // Charged returns the memory of requests in flight.
 func (s *Server) Charged() int64 { return s.budget.Used() }
+
+// Metric is one gathered metric.
+type Metric struct {
+	Name, Type string
+	Labels     []map[string]string // of each series
+}
+
+// GatherMetrics returns the metrics as a scrape does.
+func (s *Server) GatherMetrics() ([]Metric, error) {
+	all, err := s.metrics.registry.Gather()
+	var out []Metric
+	for _, f := range all {
+		m := Metric{Name: f.GetName(), Type: strings.ToLower(f.GetType().String())}
+		for _, series := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range series.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			m.Labels = append(m.Labels, labels)
+		}
+		out = append(out, m)
+	}
+	return out, err
+}

@@ -23,8 +23,7 @@ type forkInput struct {
 // forkRoutes make sandboxes.
 type forkRoutes struct {
 	answers
-	engine  shown[Sandboxes]
-	metrics *metrics
+	engine shown[Sandboxes]
 }
 
 func (f *forkRoutes) add(rt *router) {
@@ -94,7 +93,6 @@ func (f *forkRoutes) run(ctx context.Context, req sandbox.ForkRequest) (sandbox.
 	if err != nil {
 		return sandbox.ForkResult{}, err
 	}
-	f.metrics.forked(res)
 	return res, allFailed(res)
 }
 

@@ -84,7 +84,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 	}
 	began := time.Now()
 	res, err := s.engine(ctx).Exec(ctx, in.ID, req)
-	s.metrics.exec.Observe(time.Since(began).Seconds())
+	s.metrics.execed(in.ID, time.Since(began), err)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 			return n
 		},
 	})
-	s.metrics.eval.Observe(time.Since(began).Seconds())
+	s.metrics.evaled(in.ID, time.Since(began), err)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 			if n.routed != nil {
 				r = n.routed
 			}
-			s.metrics.request(r.Method, r.Pattern, rec.sent(), took)
+			s.metrics.request(r, n, rec, took)
 			s.record(r, n, rec.sent(), took)
 		}()
 		next.ServeHTTP(rec, r)

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,50 +14,156 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// metrics uses a separate registry, so that other packages cannot add metrics.
+// metrics uses a separate registry, so that other packages cannot add metrics. The page
+// docs/operate/metrics.md lists all of them. A label has a known list of values, or a limit of their
+// number.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
-	fork     prometheus.Histogram
-	ready    prometheus.Histogram
-	children *prometheus.CounterVec
-	pause    prometheus.Histogram
+	failures *prometheus.CounterVec
+	reasons  map[api.Reason]bool
 	exec     prometheus.Histogram
 	eval     prometheus.Histogram
+	forks    forkMetrics
+	captures captureMetrics
+	tenants  *tenantLabels
+	byTenant *prometheus.CounterVec
 }
 
-func newMetrics(e Engine, v api.VersionInfo, t *Timings, a Audit) *metrics {
+// forkMetrics are about forks. Each step's time begins with the request.
+type forkMetrics struct {
+	whole, armed, resumed, ready prometheus.Histogram
+	children, failures           *prometheus.CounterVec
+	answers                      *firstAnswers
+}
+
+// captureMetrics are about branches.
+type captureMetrics struct {
+	pause                  prometheus.Histogram
+	whole, pauses, rounds  *prometheus.HistogramVec
+	bytes, results         *prometheus.CounterVec
+	written, writtenPaused *prometheus.HistogramVec
+}
+
+func newMetrics(opt Options) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "forkd_http_request_seconds", Help: "Time to answer, by route, method and status.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10),
 		}, []string{"route", "method", "status"}),
-		fork: histogram("forkd_fork_seconds",
-			"Time of a whole fork, from the request to the last child's confirmed identity."),
-		ready: histogram("forkd_fork_child_ready_seconds", "Time from a fork's request to one child's confirmed identity."),
-		children: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "forkd_fork_children_total", Help: "Requested children, by result.",
-		}, []string{"result"}),
-		pause: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "forkd_branch_pause_seconds", Help: "Pause of a branched sandbox.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18), // 0.1 ms to 13 s
-		}),
-		exec: histogram("forkd_exec_seconds", "Time of an exec, program included."),
-		eval: histogram("forkd_eval_seconds", "Time of an eval, code included."),
+		failures: counters("forkd_failures_total", "Failed requests, by the error's code and reason.", "code", "reason"),
+		reasons:  knownReasons(),
+		exec:     histogram("forkd_exec_seconds", "Time of an exec, program included."),
+		eval:     histogram("forkd_eval_seconds", "Time of an eval, code included."),
+		forks:    newForkMetrics(),
+		captures: newCaptureMetrics(),
+		tenants:  &tenantLabels{},
+		byTenant: counters("forkd_tenant_requests_total", "Authenticated requests, by tenant.", "tenant", "status"),
 	}
-	m.registry.MustRegister(m.requests, m.fork, m.ready, m.children, m.pause, m.exec, m.eval, buildInfo(v),
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.registry.MustRegister(engineGauges(e)...)
-	m.registry.MustRegister(t.collectors()...)
-	m.registry.MustRegister(auditCounters(a)...)
+	for _, row := range api.Codes() {
+		if row.Status != 0 {
+			m.failures.WithLabelValues(string(row.Code), labelNone)
+			m.forks.failures.WithLabelValues(string(row.Code))
+		}
+	}
+	m.registry.MustRegister(m.requests, m.failures, m.exec, m.eval, m.byTenant, buildInfo(opt.Version),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newEngineCollector(opt.Engine, opt.Images, m.tenants))
+	m.registry.MustRegister(m.forks.collectors()...)
+	m.registry.MustRegister(m.captures.collectors()...)
+	m.registry.MustRegister(opt.Timings.collectors()...)
+	m.registry.MustRegister(auditCounters(opt.Audit)...)
 	return m
 }
+
+func newForkMetrics() forkMetrics {
+	f := forkMetrics{
+		whole: histogram("forkd_fork_seconds",
+			"Time of a whole fork, from the request to the last child's confirmed identity."),
+		armed:   histogram("forkd_fork_child_armed_seconds", "Time from a fork's request to one child restored at its gate."),
+		resumed: histogram("forkd_fork_child_resumed_seconds", "Time from a fork's request to one child's running vCPUs."),
+		ready:   histogram("forkd_fork_child_ready_seconds", "Time from a fork's request to one child's confirmed identity."),
+		children: counters("forkd_fork_children_total", "Requested children, by result.",
+			"result"),
+		failures: counters("forkd_fork_failures_total", "Failed children and refused forks, by the error's code.", "code"),
+		answers: &firstAnswers{took: histogram("forkd_first_answer_seconds",
+			"Time of the first exec or eval in a child, while its working set is read.")},
+	}
+	for _, result := range []string{"ok", "failed"} {
+		f.children.WithLabelValues(result)
+	}
+	return f
+}
+
+func (f *forkMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{f.whole, f.armed, f.resumed, f.ready, f.children, f.failures, f.answers.took}
+}
+
+// expect awaits the first answers of children.
+func (f *forkMetrics) expect(children ...sandbox.Child) {
+	for _, c := range children {
+		if c.Err == nil {
+			f.answers.expect(c.Info.ID)
+		}
+	}
+}
+
+func newCaptureMetrics() captureMetrics {
+	mode := []string{"mode"}
+	sizes := prometheus.ExponentialBuckets(64<<10, 4, 10) // 64 KiB to 16 GiB
+	c := captureMetrics{
+		pause: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "forkd_branch_pause_seconds", Help: "Pause of a branched sandbox.", Buckets: pauseBuckets(),
+		}),
+		whole: histograms("forkd_capture_seconds", "Time of a branch without its children.", pauseBuckets(), mode...),
+		pauses: histograms("forkd_capture_pause_seconds", "Pause of a branched sandbox, by mode.", pauseBuckets(),
+			mode...),
+		rounds: histograms("forkd_capture_rounds", "Copying rounds of a branch while the guest ran.",
+			[]float64{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, mode...),
+		bytes:   counters("forkd_capture_bytes_total", "Memory written by branches, by the guest's state.", "mode", "guest"),
+		results: counters("forkd_captures_total", "Branches, by mode and result.", "mode", "result"),
+		written: histograms("forkd_capture_size_bytes", "Memory in the snapshot's own file, by mode.", sizes, mode...),
+		writtenPaused: histograms("forkd_capture_paused_bytes", "Part of it that was copied during the pause.", sizes,
+			mode...),
+	}
+	for _, m := range captureModes() {
+		for _, h := range []*prometheus.HistogramVec{c.whole, c.pauses, c.rounds, c.written, c.writtenPaused} {
+			h.WithLabelValues(m)
+		}
+		for _, state := range []string{"running", "paused"} {
+			c.bytes.WithLabelValues(m, state)
+		}
+		for _, result := range []string{"ok", "failed"} {
+			c.results.WithLabelValues(m, result)
+		}
+	}
+	return c
+}
+
+func (c *captureMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.pause, c.whole, c.pauses, c.rounds, c.bytes, c.results, c.written, c.writtenPaused}
+}
+
+func captureModes() []string {
+	return []string{string(sandbox.BranchLive), string(sandbox.BranchDiff), string(sandbox.BranchFull)}
+}
+
+// pauseBuckets are 0.1 ms to 13 s.
+func pauseBuckets() []float64 { return prometheus.ExponentialBuckets(0.0001, 2, 18) }
 
 func histogram(name, help string) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 18), // 0.5 ms to 65 s
 	})
+}
+
+func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
 func buildInfo(v api.VersionInfo) prometheus.Collector {
@@ -68,49 +173,6 @@ func buildInfo(v api.VersionInfo) prometheus.Collector {
 	})
 	g.Set(1)
 	return g
-}
-
-// engineGauges read the engine at each scrape.
-func engineGauges(e Engine) []prometheus.Collector {
-	gauge := func(name, help string, value func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
-	}
-	return []prometheus.Collector{
-		gauge("forkd_snapshots", "Snapshots in the store.", func() float64 {
-			list, err := e.ListSnapshots(context.Background())
-			if err != nil {
-				return 0
-			}
-			return float64(len(list))
-		}),
-		gauge("forkd_snapshots_damaged", "Snapshots with a damaged layer.",
-			func() float64 {
-				list, _ := e.ListSnapshots(context.Background())
-				n := 0
-				for _, s := range list {
-					if len(s.Damaged) > 0 {
-						n++
-					}
-				}
-				return float64(n)
-			}),
-		gauge("forkd_sandboxes_active", "Sandboxes that run, or are stalled for lack of disk space.", func() float64 {
-			n := 0
-			for _, sb := range e.List() {
-				if sb.Status != sandbox.StatusFailed {
-					n++
-				}
-			}
-			return float64(n)
-		}),
-		gauge("forkd_pool_shells_wanted", "Shells to keep ready.", func() float64 {
-			n := 0
-			for _, p := range e.Pools() {
-				n += p.Wanted
-			}
-			return float64(n)
-		}),
-	}
 }
 
 // auditCounters read the audit log's statistics, if there is a log.
@@ -136,38 +198,112 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// request counts one request. The route's pattern limits the number of series, and so does one
-// common label for all unserved methods.
-func (m *metrics) request(method, pattern string, status int, took time.Duration) {
-	if _, path, ok := strings.Cut(pattern, " "); ok {
-		pattern = path
+// request counts one request. Its error's code is in the answer's header: the daemon removes that
+// header from the answers of guests.
+func (m *metrics) request(r *http.Request, n *notes, rec *recorder, took time.Duration) {
+	route, status := r.Pattern, rec.sent()
+	if _, path, ok := strings.Cut(route, " "); ok {
+		route = path
 	}
-	if pattern == "" {
-		pattern = "none"
+	if route == "" {
+		route = labelNone
 	}
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete:
-	default:
-		method = "other"
+	m.requests.WithLabelValues(route, methodLabel(r.Method), statusLabel(route, status)).Observe(took.Seconds())
+	if code := rec.Header().Get(api.HeaderError); code != "" {
+		reason := labelNone
+		if n.reason != "" {
+			reason = labelOther
+			if m.reasons[n.reason] {
+				reason = string(n.reason)
+			}
+		}
+		m.failures.WithLabelValues(codeLabel(api.Code(code)), reason).Inc()
 	}
-	m.requests.WithLabelValues(pattern, method, strconv.Itoa(status)).Observe(took.Seconds())
+	if n.proved() {
+		m.byTenant.WithLabelValues(m.tenants.of(n.asker.Tenant), statusClass(status)).Inc()
+	}
 }
 
-func (m *metrics) forked(res sandbox.ForkResult) {
-	m.fork.Observe(res.ReadyWall.Seconds())
+func (m *metrics) forked(res sandbox.ForkResult, err error) {
+	f := &m.forks
+	if err != nil {
+		f.failures.WithLabelValues(string(codeOf(err))).Inc()
+		return
+	}
+	f.whole.Observe(res.ReadyWall.Seconds())
 	for _, c := range res.Children {
 		if c.Err != nil {
-			m.children.WithLabelValues("failed").Inc()
+			f.children.WithLabelValues("failed").Inc()
+			f.failures.WithLabelValues(string(codeOf(c.Err))).Inc()
 			continue
 		}
-		m.children.WithLabelValues("ok").Inc()
-		m.ready.Observe(c.Info.Ready.Seconds())
+		f.children.WithLabelValues("ok").Inc()
+		f.armed.Observe(c.Info.Armed.Seconds())
+		f.resumed.Observe(c.Info.Resumed.Seconds())
+		f.ready.Observe(c.Info.Ready.Seconds())
 	}
 }
 
-func (m *metrics) branched(res sandbox.BranchResult) {
-	m.pause.Observe(res.Pause.Seconds())
-	if res.Fork != nil {
-		m.forked(*res.Fork)
+func (m *metrics) branched(mode sandbox.BranchMode, res sandbox.BranchResult, err error) {
+	if mode == "" {
+		mode = sandbox.BranchLive
 	}
+	c, label := &m.captures, oneOf(string(mode), captureModes()...)
+	if err != nil {
+		c.results.WithLabelValues(label, "failed").Inc()
+		return
+	}
+	c.results.WithLabelValues(label, "ok").Inc()
+	c.pause.Observe(res.Pause.Seconds())
+	c.pauses.WithLabelValues(label).Observe(res.Pause.Seconds())
+	c.whole.WithLabelValues(label).Observe(res.Total.Seconds())
+	c.rounds.WithLabelValues(label).Observe(float64(res.Rounds))
+	c.written.WithLabelValues(label).Observe(float64(res.Bytes))
+	c.writtenPaused.WithLabelValues(label).Observe(float64(res.PausedBytes))
+	c.bytes.WithLabelValues(label, "paused").Add(float64(res.PausedBytes))
+	c.bytes.WithLabelValues(label, "running").Add(float64(max(res.Bytes-res.PausedBytes, 0)))
+	if res.Fork != nil {
+		m.forks.expect(res.Fork.Children...)
+		m.forked(*res.Fork, nil)
+	}
+}
+
+func (m *metrics) execed(id string, took time.Duration, err error) {
+	m.exec.Observe(took.Seconds())
+	m.forks.answers.answered(id, took, err)
+}
+
+func (m *metrics) evaled(id string, took time.Duration, err error) {
+	m.eval.Observe(took.Seconds())
+	m.forks.answers.answered(id, took, err)
+}
+
+// measuredEngine measures the forks and branches of all APIs. Forks by guests do not pass here.
+type measuredEngine struct {
+	Engine
+	metrics *metrics
+}
+
+// Fork forks, and counts the result.
+func (e measuredEngine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	each := req.Each
+	if each != nil { // a client may use a child before the fork is complete
+		req.Each = func(c sandbox.Child) {
+			e.metrics.forks.expect(c)
+			each(c)
+		}
+	}
+	res, err := e.Engine.Fork(ctx, req)
+	if each == nil {
+		e.metrics.forks.expect(res.Children...)
+	}
+	e.metrics.forked(res, err)
+	return res, err
+}
+
+// Branch branches, and counts the result.
+func (e measuredEngine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	res, err := e.Engine.Branch(ctx, req)
+	e.metrics.branched(req.Mode, res, err)
+	return res, err
 }

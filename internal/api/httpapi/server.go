@@ -114,7 +114,7 @@ func newServer(opt Options, most limits) *Server {
 		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
 		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, exists: opt.Engine.Get,
 		budget:  membudget.New(most.memory),
-		metrics: newMetrics(opt.Engine, opt.Version, opt.Timings, opt.Audit),
+		metrics: newMetrics(opt),
 	}
 	shared := tenancy.Config{Published: opt.Published}
 	if opt.Keys != nil {
@@ -123,7 +123,7 @@ func newServer(opt Options, most limits) *Server {
 	if u, ok := opt.Ingress.(interface{ HeldBytes(tenant string) int64 }); ok {
 		shared.Held = u.HeldBytes
 	}
-	tenants := tenancy.New(opt.Engine, shared)
+	tenants := tenancy.New(measuredEngine{opt.Engine, s.metrics}, shared)
 	if opt.Page {
 		s.sessions = &ui.Sessions{}
 	}
@@ -183,12 +183,12 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&diffRoutes{partOf[Diffs](view)}).add(s.router)
 	(&storeRoutes{partOf[Snapshots](view), created}).add(s.router)
 	(&travelRoutes{partOf[Snapshots](view), opt.Secrets}).add(s.router)
-	(&forkRoutes{s.answers, partOf[Sandboxes](view), s.metrics}).add(s.router)
+	(&forkRoutes{s.answers, partOf[Sandboxes](view)}).add(s.router)
 	(&sandboxRoutes{partOf[Sandboxes](view)}).add(s.router)
 	(&keepRoutes{partOf[keep.Engine](view)}).add(s.router)
 	(&mergeRoutes{partOf[merge.Engine](view)}).add(s.router)
 	(&workspaceRoutes{partOf[Sandboxes](view), opt.Workspaces}).add(s.router)
-	(&branchRoutes{partOf[Branches](view), s.metrics}).add(s.router)
+	(&branchRoutes{partOf[Branches](view)}).add(s.router)
 	(&receiptRoutes{partOf[Receipts](view)}).add(s.router)
 	(&guestRoutes{partOf[Guests](view), s.metrics}).add(s.router)
 	(&portRoutes{s.answers, partOf[Guests](view)}).add(s.router)
