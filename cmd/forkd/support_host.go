@@ -119,7 +119,7 @@ func (s *supportSources) daemonLog(ctx context.Context, to *support.Sink) error 
 	own := to.LogFile("serve.log", support.Path(p.ServeLog()))
 	service := to.Command(ctx, "journal.log", "journalctl", "--unit=forkd", "--lines="+supportLogLines,
 		"--no-pager", "--quiet", "--output=short-iso-precise")
-	if own == nil && service != nil && errors.Is(service, exec.ErrNotFound) || service == nil && errors.Is(own, fs.ErrNotExist) {
+	if own == nil && errors.Is(service, exec.ErrNotFound) || service == nil && errors.Is(own, fs.ErrNotExist) {
 		return nil // one of them is enough
 	}
 	return errors.Join(own, service)

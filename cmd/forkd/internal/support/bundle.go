@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,8 +73,8 @@ type Manifest struct {
 	Errors []string `json:"errors"`
 }
 
-const note = "Secrets, guest environments, program arguments and file contents are left out, or replaced by " + Removed +
-	". Texts above the limit of a file are truncated: logs at the beginning, other files at the end."
+const note = "Secrets, guest environments, program arguments and file contents are left out, or replaced by " +
+	Removed + ". Texts above the limit of a file are truncated: logs at the beginning, other files at the end."
 
 // Write collects the parts, removes secrets and writes the bundle.
 func Write(ctx context.Context, out io.Writer, opt Options) (Manifest, error) {
@@ -82,7 +83,8 @@ func Write(ctx context.Context, out io.Writer, opt Options) (Manifest, error) {
 	if err := ctx.Err(); err != nil {
 		return Manifest{}, err
 	}
-	m := Manifest{Version: 1, Created: opt.Now.UTC(), Forkd: opt.Version, Note: note, Files: []Entry{}, Errors: []string{}}
+	m := Manifest{Version: 1, Created: opt.Now.UTC(), Forkd: opt.Version, Note: note,
+		Files: []Entry{}, Errors: []string{}}
 	m.Limits.FileBytes, m.Limits.TotalBytes, m.Limits.PartSeconds = FileBytes, TotalBytes, limit.Seconds()
 	files, clean := opt.Redactor.files(files)
 	failures = append(failures, clean...)
@@ -112,8 +114,8 @@ func Write(ctx context.Context, out io.Writer, opt Options) (Manifest, error) {
 	if err != nil {
 		return m, err
 	}
-	keep = append([]file{{name: "manifest.json", text: string(head) + "\n"}}, append(keep, file{name: "errors.txt", text: errorsText})...)
-	return m, archive(out, opt.Now, keep)
+	first, last := file{name: "manifest.json", text: string(head) + "\n"}, file{name: "errors.txt", text: errorsText}
+	return m, archive(out, opt.Now, slices.Concat([]file{first}, keep, []file{last}))
 }
 
 // collect runs the parts at the same time. The files are in the order of the parts.
@@ -134,17 +136,14 @@ func collect(ctx context.Context, opt Options, limit time.Duration) (files []fil
 			tell(func() { opt.Began(p.Name) })
 		}
 		all.Go(func() {
-			err := within(ctx, limit, p, sinks[i])
-			if err != nil {
-				sinks[i].fail(p.Name + ": " + err.Error())
+			failure := ""
+			if err := within(ctx, limit, p, sinks[i]); err != nil {
+				failure = strings.ReplaceAll(err.Error(), "\n", "; ")
+				sinks[i].fail(p.Name + ": " + failure)
 			}
 			sinks[i].close()
 			if opt.Ended != nil {
-				failure := ""
-				if err != nil {
-					failure = opt.Redactor.Text(err.Error())
-				}
-				tell(func() { opt.Ended(p.Name, failure) })
+				tell(func() { opt.Ended(p.Name, opt.Redactor.Text(failure)) })
 			}
 		})
 	}

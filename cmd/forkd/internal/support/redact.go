@@ -67,8 +67,8 @@ type rule struct {
 }
 
 // secretName matches the end of names with secret values. nameMarks are its marks.
-const secretName = `(?:tokens?|secrets?|passw(?:or)?ds?|passwd|passphrase|api[_-]?keys?|access[_-]?keys?|private[_-]?keys?|` +
-	`client[_-]?keys?|credentials?|signature|authorization|cookie)`
+const secretName = `(?:tokens?|secrets?|passw(?:or)?ds?|passwd|passphrase|api[_-]?keys?|access[_-]?keys?|` +
+	`private[_-]?keys?|client[_-]?keys?|credentials?|signature|authorization|cookie)`
 
 func nameMarks() []string {
 	return []string{"token", "secret", "passw", "passphrase", "key", "credential", "signature", "authorization", "cookie"}
@@ -81,7 +81,8 @@ const value = `(?:\\"(?:[^"\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'[^'\n]*'|[^\s,;&"'
 var wholeRules = sync.OnceValue(func() []rule {
 	re := regexp.MustCompile
 	return []rule{
-		{match: re(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`), replace: Removed},
+		{match: re(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`),
+			replace: Removed},
 		// A log may be cut inside a key.
 		{marks: []string{"private key-----"}, replace: Removed,
 			match: re(`(?:[A-Za-z0-9+/=]+\s*\n)*-----END [A-Z0-9 ]*PRIVATE KEY-----`)},
@@ -96,16 +97,19 @@ var lineRules = sync.OnceValue(func() []rule {
 	gone := func(v string) bool { return strings.HasPrefix(v, Removed[:len(Removed)-1]) }
 	return []rule{
 		{marks: []string{"authorization", "cookie"},
-			match:   re(`(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)(\\?["']?\s*[:=]\s*)(?:\\?"(?:[^"\\]|\\.)*"|[^\r\n"]*)`),
+			match: re(`(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)(\\?["']?\s*[:=]\s*)` +
+				`(?:\\?"(?:[^"\\]|\\.)*"|[^\r\n"]*)`),
 			replace: `${1}${2}` + Removed},
 		{marks: []string{"bearer", "basic"}, replace: `${1} ` + Removed,
 			match: re(`(?i)\b(bearer|basic)(?:\s+|%20)["']?[A-Za-z0-9._~+/=-]{6,}`)},
 		{marks: []string{"e2b_"}, match: re(`\be2b_[A-Za-z0-9]{6,}`), replace: Removed},
 		{marks: []string{"gh", "sk-", "xox", "akia", "asia", "glpat-", "hf_"}, replace: Removed,
 			match: re(`\b(?:gh[pousr]_|github_pat_|sk-|xox[a-z]-|AKIA|ASIA|glpat-|hf_)[A-Za-z0-9_-]{12,}`)},
-		{marks: []string{"eyj"}, match: re(`\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), replace: Removed},
+		{marks: []string{"eyj"}, replace: Removed,
+			match: re(`\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`)},
 		{marks: []string{"@"}, match: re(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s"'<>/]*@`), replace: `${1}` + Removed + `@`},
-		{marks: []string{"@"}, match: re(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s"'<>@:/]*:[^\s"'<>]*@`), replace: `${1}` + Removed + `@`},
+		{marks: []string{"@"}, replace: `${1}` + Removed + `@`,
+			match: re(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s"'<>@:/]*:[^\s"'<>]*@`)},
 		{marks: []string{"@"}, replace: Removed + `@${3}`,
 			match: re(`([^\s"'<>@:/=,;]+):([^\s"'<>@:/][^\s"'<>@:]*)@([A-Za-z0-9\[][A-Za-z0-9.:-]*)`),
 			keep:  func(g []string) bool { return strings.HasPrefix(g[3], "sha256:") }},
@@ -127,8 +131,8 @@ var lineRules = sync.OnceValue(func() []rule {
 
 // digest matches a SHA-256, which a daemon's token resembles, with the name of a digest before it.
 var digest = sync.OnceValue(func() rule {
-	return rule{match: regexp.MustCompile(`(?i)((?:sha256|digest|hash|fingerprint|head|layer|manifest|chain|commit)[a-z0-9_]*` +
-		`\\?["']?[:= ]{1,4}\\?["']?(?:[0-9]+:)?)?\b[0-9a-f]{64}\b`), replace: Removed,
+	return rule{match: regexp.MustCompile(`(?i)((?:sha256|digest|hash|fingerprint|head|layer|manifest|chain|commit)` +
+		`[a-z0-9_]*\\?["']?[:= ]{1,4}\\?["']?(?:[0-9]+:)?)?\b[0-9a-f]{64}\b`), replace: Removed,
 		keep: func(g []string) bool { return g[1] != "" }}
 })
 

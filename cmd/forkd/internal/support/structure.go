@@ -95,9 +95,9 @@ var (
 )
 
 // guests are fields with data of guests and users: environments, arguments, contents.
-var guests = []string{"env", "envs", "environ", "environment", "envvars", "args", "argv", "arguments", "cmd", "cmdline",
-	"command", "exec", "program", "stdin", "stdout", "stderr", "output", "header", "headers", "content", "contents", "body", "key",
-	"upstream", "entropy", "warmup", "start"}
+var guests = []string{"env", "envs", "environ", "environment", "envvars", "args", "argv", "arguments", "cmd",
+	"cmdline", "command", "exec", "program", "stdin", "stdout", "stderr", "output", "header", "headers", "content",
+	"contents", "body", "key", "upstream", "entropy", "warmup", "start"}
 
 // errorFields are fields with an error, which may end with output of a guest.
 var errorFields = []string{"error", "err", "reason", "warning", "message", "msg"}
@@ -174,5 +174,6 @@ func (r *Redactor) learnPairs(pairs map[string]any) {
 // SecretName reports whether a variable's name is one of a secret, such as FORKD_TOKEN.
 func SecretName(name string) bool {
 	name = letters.ReplaceAllString(strings.ToLower(name), "")
-	return !namesFile(name) && (secretField.MatchString(name) || strings.HasSuffix(name, "key") || strings.HasSuffix(name, "pass"))
+	return !namesFile(name) &&
+		(secretField.MatchString(name) || strings.HasSuffix(name, "key") || strings.HasSuffix(name, "pass"))
 }
