@@ -119,6 +119,10 @@ var lineRules = sync.OnceValue(func() []rule {
 		{marks: nameMarks(), replace: `${1}${2}` + Removed,
 			match: re(`(?i)([A-Za-z0-9_.-]*` + secretName + `[A-Za-z0-9_.-]*)(\\?["']?\s*[:=]\s*)(` + value + `)`),
 			keep:  func(g []string) bool { return namesFile(g[1]) || gone(g[3]) }},
+		{marks: []string{"_key=", "_pass=", "_pwd=", "_auth="}, replace: `${1}=` + Removed,
+			match: re(`\b([A-Z][A-Z0-9_]*_(?:KEY|PASS|PWD|AUTH))=` + value)},
+		{marks: []string{"is \""}, replace: `${1} is ` + Removed,
+			match: re(`(?i)\b(password|passphrase|secret|token|key) is "(?:[^"\\]|\\.)*"`)},
 		{marks: []string{"env", "arg", "cmd"}, replace: `${1}=` + Removed,
 			match: re(`(?i)\b(envs?|environ(?:ment)?|args|argv|cmdline|cmd)=` + `(?:map\[[^\]]*\]|\[[^\]]*\]|` + value + `)`)},
 		// Output of guests in errors: after the first line, and of a warm-up.

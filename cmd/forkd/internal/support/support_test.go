@@ -54,6 +54,8 @@ func TestTextsWithoutSecrets(t *testing.T) {
 		"a signed URL":                 {"GET /files?path=/a&signature=v1_abc&x=1", "GET /files?path=/a&signature=[removed]&x=1"},
 		"a file of a token":            {"token_file=/etc/forkd/token", "token_file=/etc/forkd/token"},
 		"a reason":                     {"reason=token_unwanted", "reason=token_unwanted"},
+		"a variable with a key":        {"export MY_KEY=abc x", "export MY_KEY=[removed] x"},
+		"a sentence":                   {`the password is "a b" x`, `the password is [removed] x`},
 		"an environment":               {"env=map[A:b C:d] x", "env=[removed] x"},
 		"arguments":                    {`args="[sh -c x]" y`, "args=[removed] y"},
 		"a private key":                {"a\n-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\nb", "a\n[removed]\nb"},
