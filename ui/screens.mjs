@@ -15,8 +15,8 @@ await page.getByRole("button", { name: "Log in" }).click();
 await page.locator(".row").first().waitFor();
 await page.waitForTimeout(500);
 await page.screenshot({ path: `${to}ui-tree.png` });
-const id = await page.locator('[role=treeitem][data-key^="sandbox:"]').first().getAttribute("data-key");
-await page.goto(`${mock.url}/ui/#/sandbox/${id.split(":")[1]}`);
+
+await page.goto(`${mock.url}/ui/#/sandbox/sb-5f3a7bbc-0001`);
 await page.getByRole("tab", { name: "Terminal" }).click();
 await page.waitForTimeout(1500);
 await page.screenshot({ path: `${to}ui-sandbox.png` });

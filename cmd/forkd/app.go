@@ -19,6 +19,8 @@ type app struct {
 	began bool // a command's own work has begun
 	line  commandLine
 	named string // the machine named by a flag of a machine command
+
+	config string // the operator's configuration; empty: configFile
 }
 
 func (a *app) addFlags(cmd *cobra.Command) {

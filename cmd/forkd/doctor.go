@@ -34,7 +34,8 @@ func newDoctorCommand(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check this host, and print advice",
 		Long: "Check the features of this host, and print advice about missing ones.\n\n" +
-			"The exit code is 0 if VMs can run on the host or in the machine, otherwise 3.",
+			"The exit code is 0 if VMs can run on the host or in the machine, otherwise 3.\n" +
+			"`forkd support` writes the checks and the state of the daemon to a file for a bug report.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := diagnose(cmd, a.flags.NameOfMachine())

@@ -239,7 +239,7 @@ STATUS: dict[int, str] = {
 }
 
 HINTS: dict[str, str] = {
-    "internal": "see the daemon's log",
+    "internal": "run `forkd support` and report the error with its bundle; the daemon's log has the details",
     "not_found": '`forkd snapshot ls`, `forkd ps` and `forkd image ls` list the names',
     "not_restorable": '`forkd snapshot verify` lists the damage; rebuild the snapshot with `forkd snapshot create`',
     "boot_failed": 'read the last lines of the console in the error',
