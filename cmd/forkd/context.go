@@ -59,11 +59,11 @@ func newContextCreateCommand(a *app) *cobra.Command {
 			if err := contextOf(a.flags, &c); err != nil {
 				return exit.UsageError{Err: err}
 			}
-			if err := a.changeContexts(func(f *contexts.File) error { return f.Create(name, c) }); err != nil {
+			if err := changeContexts(func(f *contexts.File) error { return f.Create(name, c) }); err != nil {
 				return err
 			}
 			a.Note("context %s is %s; `forkd context use %s` chooses it", name, c.Place(), name)
-			return a.printContextName(name)
+			return userContexts{a}.printName(name)
 		},
 	}
 	f := cmd.Flags()
@@ -90,7 +90,8 @@ func contextOf(f endpoint.Flags, c *contexts.Context) (err error) {
 	case secure && !strings.HasPrefix(c.URL, "https:"):
 		return errors.New("--tls-fingerprint, --tls-client-cert and --tls-client-key need --url https://HOST:PORT")
 	}
-	for flag, file := range map[string]*string{"token-file": &c.TokenFile, "tls-client-cert": &c.Cert, "tls-client-key": &c.Key} {
+	files := map[string]*string{"token-file": &c.TokenFile, "tls-client-cert": &c.Cert, "tls-client-key": &c.Key}
+	for flag, file := range files {
 		if *file == "" {
 			continue
 		}
@@ -113,7 +114,7 @@ func contextOf(f endpoint.Flags, c *contexts.Context) (err error) {
 }
 
 // changeContexts changes the user's file.
-func (a *app) changeContexts(change func(*contexts.File) error) error {
+func changeContexts(change func(*contexts.File) error) error {
 	path, err := contexts.Path()
 	if err != nil {
 		return err
@@ -121,10 +122,13 @@ func (a *app) changeContexts(change func(*contexts.File) error) error {
 	return contexts.Change(path, change)
 }
 
-// printContextName prints the name of a changed context for scripts.
-func (a *app) printContextName(name string) error {
+// userContexts prints the contexts of the user's file.
+type userContexts struct{ *app }
+
+// printName prints the name of a changed context for scripts.
+func (a userContexts) printName(name string) error {
 	if a.JSON {
-		list, err := a.listContexts()
+		list, err := a.list()
 		if err != nil {
 			return err
 		}
@@ -146,7 +150,7 @@ func newContextUseCommand(a *app) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeContextNames(true),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := a.changeContexts(func(f *contexts.File) error { return f.Use(args[0]) }); err != nil {
+			if err := changeContexts(func(f *contexts.File) error { return f.Use(args[0]) }); err != nil {
 				return err
 			}
 			for _, v := range []string{"FORKD_URL", "FORKD_MACHINE", "FORKD_CONTEXT"} {
@@ -154,7 +158,7 @@ func newContextUseCommand(a *app) *cobra.Command {
 					a.Note("%s has precedence over the choice", v)
 				}
 			}
-			return a.printContextName(args[0])
+			return userContexts{a}.printName(args[0])
 		},
 	}
 }
@@ -168,7 +172,7 @@ func newContextLsCommand(a *app) *cobra.Command {
 			"search for a daemon.",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			list, err := a.listContexts()
+			list, err := userContexts{a}.list()
 			if err != nil {
 				return err
 			}
@@ -188,8 +192,8 @@ func newContextLsCommand(a *app) *cobra.Command {
 	}
 }
 
-// listContexts returns all contexts, with the built-in one first.
-func (a *app) listContexts() ([]namedContext, error) {
+// list returns all contexts, with the built-in one first.
+func (a userContexts) list() ([]namedContext, error) {
 	path, err := contexts.Path()
 	if err != nil {
 		return nil, err
@@ -247,13 +251,13 @@ func newContextShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return exit.UsageError{Err: err}
 			}
-			list, err := a.listContexts()
+			list, err := userContexts{a}.list()
 			if err != nil {
 				return err
 			}
 			for _, c := range list {
 				if c.Name == name {
-					return a.showContext(c)
+					return userContexts{a}.show(c)
 				}
 			}
 			_, err = contexts.File{}.Get(name)
@@ -262,7 +266,7 @@ func newContextShowCommand(a *app) *cobra.Command {
 	}
 }
 
-func (a *app) showContext(c namedContext) error {
+func (a userContexts) show(c namedContext) error {
 	switch {
 	case a.JSON:
 		return a.Value(c)
@@ -273,8 +277,8 @@ func (a *app) showContext(c namedContext) error {
 	if c.Current {
 		current = "yes"
 	}
-	err := a.Facts("name", c.Name, "current", current, "description", c.Description, "daemon", c.place(), "token", c.token(),
-		"TLS fingerprint", c.Fingerprint, "client certificate", c.Cert, "its key", c.Key)
+	err := a.Facts("name", c.Name, "current", current, "description", c.Description, "daemon", c.place(),
+		"token", c.token(), "TLS fingerprint", c.Fingerprint, "client certificate", c.Cert, "its key", c.Key)
 	for _, v := range []string{"FORKD_URL", "FORKD_MACHINE"} {
 		if os.Getenv(v) != "" && a.flags.Context == "" {
 			a.Note("%s has precedence over the choice of a context", v)
@@ -298,7 +302,7 @@ func newContextRmCommand(a *app) *cobra.Command {
 					errs[i] = exit.UsageError{Err: err}
 					continue
 				}
-				errs[i] = a.changeContexts(func(f *contexts.File) error { return f.Remove(name, force) })
+				errs[i] = changeContexts(func(f *contexts.File) error { return f.Remove(name, force) })
 			}
 			return a.ended("removed", args, errs)
 		},

@@ -103,7 +103,8 @@ func mcpEntry(a *app, cmd *cobra.Command, more []string) (mcpconfig.Entry, error
 		case "url":
 			delete(e.Env, "FORKD_URL") // the flag has precedence
 			delete(e.Env, "FORKD_MACHINE")
-		case "tls-fingerprint", "tls-client-cert", "tls-client-key", "host", "force-host", "machine", "machine-name", "context":
+		case "tls-fingerprint", "tls-client-cert", "tls-client-key", "host", "force-host", "machine", "machine-name",
+			"context":
 		default:
 			return
 		}

@@ -23,9 +23,9 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"version: 1\ncontexts:\n  a: {url: u, token: t, token_file: f}\n":       "exclude each other",
 		"version: 1\ncontexts:\n  a: {url: 'http://x', tls_fingerprint: ab}\n":  "need a url of https",
 		"version: 1\ncontexts:\n  a: {url: 'https://x', tls_client_cert: ab}\n": "go together",
-		"version: [1\n":           "line 1",
-		"version: 1\n---\na: 1\n": "one YAML document",
-		"- a\n":                   "line 1",
+		"version: [1\n":                     "line 1",
+		"version: 1\n---\na: 1\n":           "one YAML document",
+		"- a\n":                             "line 1",
 		strings.Repeat(" ", maxFile) + "\n": "is over",
 	} {
 		if _, err := Parse([]byte(content)); err == nil || !strings.Contains(err.Error(), want) {

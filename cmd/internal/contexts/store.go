@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
 // Path returns the path of the user's file.
@@ -40,7 +42,8 @@ func Load(path string) (File, error) {
 	}
 	out, err := Parse(content)
 	if err != nil {
-		return File{}, fmt.Errorf("%s: %w", path, err)
+		return File{}, hints.With(fmt.Errorf("%s: %w", path, err),
+			"correct the file; meanwhile --context "+Default+" ignores it")
 	}
 	return out, nil
 }
