@@ -10,10 +10,11 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// Forward returns a handler that passes requests on to the daemon with this client's credentials,
+// Forward returns a handler that passes requests on to the daemon with the client's credentials,
 // and answers back as they arrive. It removes the credentials of the requests. The caller must
 // authenticate the senders.
-func (c *connection) Forward() http.Handler {
+func Forward(to *Client) http.Handler {
+	c := &to.connection
 	base, err := url.Parse(c.base)
 	if err != nil {
 		panic(err) // New has made it

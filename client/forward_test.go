@@ -27,7 +27,7 @@ func TestForward(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer theirs")
 		r.Header.Set("X-Api-Key", "theirs")
 		w := httptest.NewRecorder()
-		c.Forward().ServeHTTP(w, r)
+		client.Forward(c).ServeHTTP(w, r)
 		return w
 	}
 	w := send(daemon.URL)

@@ -126,7 +126,7 @@ func (a *app) forkd(ctx context.Context, args ...string) error {
 // passed returns the global flags that also apply to forkd.
 func (a *app) passed() (args []string) {
 	for flag, value := range map[string]string{"--url": a.flags.URL, "--token": a.flags.Token,
-		"--machine-name": a.flags.MachineName} {
+		"--machine-name": a.flags.MachineName, "--context": a.flags.Context} {
 		if value != "" {
 			args = append(args, flag, value)
 		}

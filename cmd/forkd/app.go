@@ -26,9 +26,40 @@ type app struct {
 func (a *app) addFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.BoolVar(&a.JSON, "json", false, "print results as JSON (docs/inside/formats/json-output.md)")
+	f.Var(templateFlag{&a.Printer}, "format",
+		"print results with a Go `TEMPLATE` over the fields of --json, such as '{{.id}}'; \"table ...\" aligns columns")
+	cmd.MarkFlagsMutuallyExclusive("json", "format")
 	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print names only, without notes or progress")
 	f.BoolVar(&a.NoColor, "no-color", false, "disable colours, like NO_COLOR")
 	a.flags.Add(cmd)
+}
+
+// templateFlag is --format. Commands take the path of --json, and the printer uses the template.
+type templateFlag struct{ p *ui.Printer }
+
+func (t templateFlag) String() string {
+	if t.p == nil { // for pflag, which compares defaults with the zero value
+		return ""
+	}
+	return t.p.Format.String()
+}
+
+func (templateFlag) Type() string { return "template" }
+
+// Set implements pflag.Value.
+func (t templateFlag) Set(text string) error {
+	if err := t.p.Format.Set(text); err != nil {
+		return err
+	}
+	t.p.JSON = true
+	return nil
+}
+
+// withoutJSON returns the commands without a result for --format. Their output is a program's, files
+// or text for other programs.
+func withoutJSON() []string {
+	return []string{"exec", "run", "cp", "machine exec", "machine shell", "machine test-exec", "completion", "ssh",
+		"ssh proxy", "ssh host-key", "serve", "mcp"}
 }
 
 // daemon finds or starts the daemon and returns a client for it.

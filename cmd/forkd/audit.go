@@ -105,8 +105,7 @@ func readAudit(ctx context.Context, a *app, file string, q audit.Query) error {
 
 func printAuditLine(p *ui.Printer, line []byte, e audit.Entry) error {
 	if p.JSON {
-		_, err := fmt.Fprintf(p.Out, "%s\n", line)
-		return err
+		return p.ValueLine(line, e)
 	}
 	_, err := fmt.Fprintln(p.Out, ui.Clean(auditText(e)))
 	return err

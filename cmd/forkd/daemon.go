@@ -143,9 +143,13 @@ type daemonSocket struct{ path, token, log string }
 
 // localDaemon returns the named daemon, which must be on this host, or this user's daemon.
 func localDaemon(a *app) (daemonSocket, error) {
-	named := a.flags.URL
-	if named == "" && !a.flags.Host && !a.flags.ForceHost {
-		named = os.Getenv("FORKD_URL")
+	f, err := a.flags.Chosen()
+	if err != nil {
+		return daemonSocket{}, exit.UsageError{Err: err}
+	}
+	named := f.URL
+	if named == "" && !f.Host && !f.ForceHost {
+		named = f.NamedURL()
 	}
 	if meansMachine(a) {
 		return daemonSocket{}, hints.With(exit.UsageError{Err: errors.New("a machine's daemon ends with its machine")},
@@ -153,13 +157,13 @@ func localDaemon(a *app) (daemonSocket, error) {
 	}
 	if named == "" {
 		p, err := endpoint.DefaultPaths()
-		return daemonSocket{path: p.Socket(), token: a.flags.Token, log: p.ServeLog()}, err
+		return daemonSocket{path: p.Socket(), token: f.Token, log: p.ServeLog()}, err
 	}
 	u, err := url.Parse(named)
 	if err != nil || u.Scheme != "unix" {
 		return daemonSocket{}, exit.UsageError{Err: fmt.Errorf("%s: want unix:///PATH, a daemon of this host", named)}
 	}
-	return daemonSocket{path: filepath.Clean(u.Path), token: a.flags.Token}, nil
+	return daemonSocket{path: filepath.Clean(u.Path), token: f.Token}, nil
 }
 
 func (d daemonSocket) url() string { return "unix://" + d.path }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"github.com/forkd/forkd/client"
@@ -17,11 +16,11 @@ import (
 // meansMachine reports whether the flags or the environment name a machine instead of this host's
 // daemon, by the rules of other commands.
 func meansMachine(a *app) bool {
-	f := a.flags
+	f, _ := a.flags.Chosen() // localDaemon reports its error
 	if f.Machine || f.MachineName != "" {
 		return true
 	}
-	return f.NameOfMachine() != "" && !f.Host && !f.ForceHost && f.URL == "" && os.Getenv("FORKD_URL") == ""
+	return f.NameOfMachine() != "" && !f.Host && !f.ForceHost && f.NamedURL() == ""
 }
 
 // machineDaemon returns the status of the daemon in the machine. It starts no machine.

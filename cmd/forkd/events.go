@@ -53,8 +53,7 @@ func printEvent(p *ui.Printer, e api.Event) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(p.Out, "%s\n", line)
-		return err
+		return p.ValueLine(line, e)
 	}
 	_, err := fmt.Fprintln(p.Out, ui.Clean(eventText(e)))
 	return err

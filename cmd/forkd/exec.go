@@ -33,12 +33,15 @@ func (s *streams) addFlags(cmd *cobra.Command) {
 
 func newExecCommand(a *app) *cobra.Command {
 	var s streams
+	var detach bool
 	cmd := &cobra.Command{
 		Use:   "exec [flags] ID [--] PROGRAM [ARG...]",
 		Short: "Run a program in a sandbox",
 		Long: "Run a program in a sandbox, and print its output as it arrives. The exit code is the program's. It\n" +
 			"is 125 if forkd fails, 126 if the program cannot be executed, and 127 if it does not exist.\n\n" +
-			"An interrupt of this command kills the program and its child processes.",
+			"An interrupt of this command kills the program and its child processes. With --detach the command\n" +
+			"prints the program's process ID when it has started, and the program runs on without it. Its\n" +
+			"output is discarded.",
 		Example:           "  forkd exec sb-5f3a-0001 -- python3 -c 'print(1)'\n  forkd exec -it sb-5f3a-0001 bash",
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: a.complete().ids(),
@@ -48,12 +51,38 @@ func newExecCommand(a *app) *cobra.Command {
 				program = program[1:]
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				if detach {
+					return a.startProgram(ctx, c, args[0], program, s)
+				}
 				return a.runProgram(ctx, c, args[0], program, s)
 			})
 		},
 	}
 	s.addFlags(cmd)
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "start the program, print its process ID, and let it run")
+	cmd.MarkFlagsMutuallyExclusive("detach", "interactive")
+	cmd.MarkFlagsMutuallyExclusive("detach", "tty")
 	return cmd
+}
+
+// startProgram starts a program in a sandbox without its streams, and prints its process ID.
+func (a *app) startProgram(ctx context.Context, c *client.Client, id string, program []string, s streams) error {
+	vars, err := environment(s.env)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	pid := uint32(0)
+	_, err = c.ExecStream(ctx, id, client.ExecOptions{Args: program, Env: vars, Cwd: s.cwd, User: s.user, Outlive: true,
+		Started: func(started uint32) {
+			pid = started
+			stop()
+		}})
+	if pid == 0 {
+		return err
+	}
+	return a.Line("%d", pid)
 }
 
 // runProgram connects a program in a sandbox with this process's streams.

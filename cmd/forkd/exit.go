@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
+	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/sys/platform"
 )
 
@@ -65,9 +66,12 @@ func kindOf(err error) api.Code {
 	var usage exit.UsageError
 	var own *client.Error
 	var coded codedError
+	var template ui.TemplateError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return api.CodeInterrupted
+	case errors.As(err, &template):
+		return api.CodeInvalid
 	case errors.As(err, &own):
 		return own.Code
 	case errors.As(err, &coded):
@@ -147,6 +151,10 @@ func polish(a *app, cmd *cobra.Command) {
 			if name := emptyFlag(cmd); name != "" {
 				return fmt.Errorf("--%s is empty; is a variable not set? Omit the flag if there is no value", name)
 			}
+			if name := strings.TrimPrefix(cmd.CommandPath(), "forkd "); a.Format.Given() &&
+				slices.Contains(withoutJSON(), name) {
+				return fmt.Errorf("%s has no result for --format", name)
+			}
 			a.began = true
 			return work(cmd, args)
 		}
@@ -184,7 +192,7 @@ func emptyFlag(cmd *cobra.Command) (name string) {
 			if got := list.GetSlice(); len(got) == 0 || slices.Contains(got, "") {
 				name = f.Name
 			}
-		case f.Value.Type() == "string" && f.DefValue == "" && f.Value.String() == "":
+		case (f.Value.Type() == "string" || f.Value.Type() == "template") && f.DefValue == "" && f.Value.String() == "":
 			name = f.Name
 		}
 	})

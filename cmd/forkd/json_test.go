@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -32,8 +33,12 @@ func TestEveryCommandTakesJSON(t *testing.T) {
 			t.Errorf("%s has no --json, or one of its own", name)
 		}
 		with := regexp.MustCompile("`(forkd )?" + name + "( [a-z-]+)? --json`").Match(page)
-		if exempt := strings.Contains(without, "`"+name+"`"); with == exempt {
+		exempt := strings.Contains(without, "`"+name+"`")
+		if with == exempt {
 			t.Errorf("%s: the page has a row: %v, and says that there is no JSON form: %v", name, with, exempt)
+		}
+		if refused := slices.Contains(withoutJSON(), name); refused != exempt {
+			t.Errorf("%s: --format is refused: %v, and the page says that there is no JSON form: %v", name, refused, exempt)
 		}
 	}
 }

@@ -51,6 +51,9 @@ func (n *machineName) open() (*appliance.Appliance, error) {
 	if global := n.app.flags.MachineName; n.flag != "" && global != "" && n.flag != global {
 		return nil, exit.UsageError{Err: fmt.Errorf("--name %s and --machine-name %s are two machines", n.flag, global)}
 	}
+	if _, err := n.app.flags.Chosen(); n.flag == "" && err != nil {
+		return nil, exit.UsageError{Err: err}
+	}
 	m, err := appliance.Open(cmp.Or(n.flag, n.app.flags.NameOfMachine()))
 	if err != nil {
 		return nil, exit.UsageError{Err: err}

@@ -62,11 +62,12 @@ func newRoot(a *app) *cobra.Command {
 		newPauseCommand(a), newResumeCommand(a), newExtendCommand(a), newRunCommand(a), newExecCommand(a),
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a), newSSHCommand(a),
 		newPsCommand(a), newTopCommand(a), newEventsCommand(a),
-		newNetCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
+		newNetCommand(a), newInspectCommand(a), newWaitCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a),
 		newPushCommand(a), newPullCommand(a), newHubCommand(a))
-	add(host, append(hostCommands(a), newCapacityCommand(a), newAuditCommand(a), newKeyCommand(a), newTenantCommand(a),
-		newE2BCommand(a), newMCPCommand(a), newUICommand(a), newSupportCommand(a))...)
+	add(host, append(hostCommands(a), newContextCommand(a), newSystemCommand(a), newCapacityCommand(a),
+		newAuditCommand(a), newKeyCommand(a), newTenantCommand(a), newE2BCommand(a), newMCPCommand(a),
+		newUICommand(a), newSupportCommand(a))...)
 	root.AddCommand(newVersionCommand(a), newCompletionCommand(), newFlagsTopic(root.PersistentFlags()))
 	root.SetUsageFunc(printUsage)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.line.flagError(cmd, err) })

@@ -79,7 +79,7 @@ func configArgs(cmd *cobra.Command, args []string) error {
 }
 
 // daemonVariables select the daemon. A client with a window does not have the shell's environment.
-var daemonVariables = []string{"FORKD_URL", "FORKD_TOKEN", "FORKD_MACHINE", "FORKD_TLS_FINGERPRINT",
+var daemonVariables = []string{"FORKD_URL", "FORKD_TOKEN", "FORKD_MACHINE", "FORKD_CONTEXT", "FORKD_TLS_FINGERPRINT",
 	"FORKD_TLS_CLIENT_CERT", "FORKD_TLS_CLIENT_KEY"}
 
 // mcpEntry returns the entry that starts this program with the flags that select the daemon. The
@@ -103,7 +103,8 @@ func mcpEntry(a *app, cmd *cobra.Command, more []string) (mcpconfig.Entry, error
 		case "url":
 			delete(e.Env, "FORKD_URL") // the flag has precedence
 			delete(e.Env, "FORKD_MACHINE")
-		case "tls-fingerprint", "tls-client-cert", "tls-client-key", "host", "force-host", "machine", "machine-name":
+		case "tls-fingerprint", "tls-client-cert", "tls-client-key", "host", "force-host", "machine", "machine-name",
+			"context":
 		default:
 			return
 		}

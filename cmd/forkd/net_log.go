@@ -46,13 +46,12 @@ type logLine struct {
 }
 
 func printLogLine(a *ui.Printer, line []byte) error {
-	if a.JSON {
-		_, err := fmt.Fprintf(a.Out, "%s\n", line)
-		return err
-	}
 	var l logLine
-	if err := json.Unmarshal(line, &l); err != nil {
+	if err := json.Unmarshal(line, &l); err != nil && (!a.JSON || a.Format.Given()) {
 		return fmt.Errorf("read the network log: %w", err)
+	}
+	if a.JSON {
+		return a.ValueLine(line, l)
 	}
 	_, err := fmt.Fprintln(a.Out, ui.Clean(l.text()))
 	return err

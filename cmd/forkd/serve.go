@@ -97,7 +97,7 @@ func newServeCommand(a *app) *cobra.Command {
 				return o.config.inFile(err)
 			}
 			if o.config.check {
-				return a.checkOnly(cmd, o)
+				return checkOnly(a, cmd, o)
 			}
 			return a.serve(cmd.Context(), o)
 		},
@@ -275,7 +275,8 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	verdicts.follow(ctx, engine, &opened)
 	serving := httpapi.New(httpapi.Options{
-		GuestFiles: guestFiles, Engine: engine, KVM: o.probeKVM, Images: imageStore{images, imageRoom(o.data, int64(o.diskReserveMiB)<<20)},
+		GuestFiles: guestFiles, Engine: engine, KVM: o.probeKVM,
+		Images:  imageStore{images, imageRoom(o.data, int64(o.diskReserveMiB)<<20)},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,

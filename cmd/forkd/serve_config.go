@@ -87,7 +87,7 @@ type serveChecked struct {
 }
 
 // checkOnly checks what can be checked without starting a daemon, and prints the settings.
-func (a *app) checkOnly(cmd *cobra.Command, o serveOptions) error {
+func checkOnly(a *app, cmd *cobra.Command, o serveOptions) error {
 	if err := o.checkFiles(a); err != nil {
 		return o.config.inFile(err)
 	}

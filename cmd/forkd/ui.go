@@ -58,15 +58,15 @@ func serveUI(ctx context.Context, a *app, c *client.Client, port int, chosen boo
 		return hints.With(codedError{fmt.Errorf("cannot listen here: %w", err), api.CodeConflict},
 			"choose another port; --port 0 takes a free one")
 	}
-	s := webui.New(c.Forward())
-	if err := a.uiReady("http://"+l.Addr().String()+ui.Path, s.Code()); err != nil {
+	s := webui.New(client.Forward(c))
+	if err := uiReady(a, "http://"+l.Addr().String()+ui.Path, s.Code()); err != nil {
 		l.Close()
 		return err
 	}
 	return s.Serve(ctx, l)
 }
 
-func (a *app) uiReady(url, code string) error {
+func uiReady(a *app, url, code string) error {
 	if a.JSON {
 		return a.Value(map[string]string{"url": url, "code": code})
 	}

@@ -24,6 +24,9 @@ type Flags struct {
 	ForceHost     bool   // Host, even if VMs do not run well there
 	Host, Machine bool   // skip the decision where VMs run
 	MachineName   string // the machine to run them in, which skips the decision too
+	Context       string // the context with the daemon; contexts.Default means the search for one
+
+	search bool // the environment names no daemon
 }
 
 // Add adds the flags to a program's root command.
@@ -46,10 +49,16 @@ func (f *Flags) Add(root *cobra.Command) {
 	flags.BoolVar(&f.Machine, "machine", false, "run VMs in the machine, without testing this host's KVM")
 	flags.StringVar(&f.MachineName, "machine-name", "",
 		"run VMs in the machine `NAME` (default: $FORKD_MACHINE, otherwise default)")
+	flags.StringVar(&f.Context, "context", "",
+		"use the daemon of the context `NAME` (default: $FORKD_CONTEXT, otherwise the choice of forkd context use)")
+	_ = root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.MarkFlagsMutuallyExclusive("host", "machine", "url")
 	root.MarkFlagsMutuallyExclusive("force-host", "machine", "url")
 	root.MarkFlagsMutuallyExclusive("host", "machine-name", "url")
 	root.MarkFlagsMutuallyExclusive("force-host", "machine-name", "url")
+	for _, place := range []string{"url", "host", "force-host", "machine", "machine-name"} {
+		root.MarkFlagsMutuallyExclusive("context", place)
+	}
 }
 
 // FlagError reports a flag value with which no daemon can be reached.
@@ -63,7 +72,11 @@ func (e FlagError) Unwrap() error { return e.Err }
 
 // Connect finds the daemon, starts it if opt allows that, and returns a client for it.
 func (f Flags) Connect(ctx context.Context, opt Options, userAgent string) (*client.Client, Endpoint, error) {
-	opt, err := f.complete(opt)
+	f, err := f.Chosen()
+	if err != nil {
+		return nil, Endpoint{}, FlagError{err}
+	}
+	opt, err = f.complete(opt)
 	if err != nil {
 		return nil, Endpoint{}, FlagError{err}
 	}
@@ -123,16 +136,27 @@ func (f Flags) secure(opt *client.Options) {
 	}
 }
 
-// NameOfMachine returns the machine the flags or the environment name. If empty, it is the default
-// machine.
-func (f Flags) NameOfMachine() string { return cmp.Or(f.MachineName, os.Getenv("FORKD_MACHINE")) }
+// NameOfMachine returns the machine of the flags, the environment or the context. If empty, it is the
+// default machine. Chosen reports a context that cannot be used.
+func (f Flags) NameOfMachine() string {
+	f, _ = f.Chosen()
+	if f.search {
+		return ""
+	}
+	return cmp.Or(f.MachineName, os.Getenv("FORKD_MACHINE"))
+}
+
+// NamedURL returns the URL of the flags or the environment. Chosen adds a context's.
+func (f Flags) NamedURL() string {
+	if f.URL == "" && !f.search {
+		return os.Getenv("FORKD_URL")
+	}
+	return f.URL
+}
 
 // complete fills in the values of the flags and the environment.
 func (f Flags) complete(opt Options) (Options, error) {
-	opt.URL, opt.Token = f.URL, f.Token
-	if opt.URL == "" {
-		opt.URL = os.Getenv("FORKD_URL")
-	}
+	opt.URL, opt.Token = f.NamedURL(), f.Token
 	opt.MachineName = f.NameOfMachine()
 	switch {
 	case f.Host, f.ForceHost:

@@ -87,6 +87,7 @@ func decide(ctx context.Context, p Paths) (Where, string) {
 
 // Place returns where VMs run, without asking a daemon: by the flags, or otherwise by measurement.
 func (f Flags) Place(ctx context.Context) Where {
+	f, _ = f.Chosen()
 	switch {
 	case f.Host, f.ForceHost:
 		return Host

@@ -43,7 +43,7 @@ func Hint(cmd *cobra.Command, err error) string {
 
 // Tell prints an error, for people or with --json for programs.
 func Tell(p *ui.Printer, e hints.Failure) {
-	if !p.JSON {
+	if !p.JSON || p.Format.Given() {
 		p.Failure(e.Message, e.Hint)
 		return
 	}

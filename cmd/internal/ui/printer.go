@@ -16,7 +16,8 @@ type Printer struct {
 	Program string // name in front of errors
 	// Out receives results. Err receives notes and errors.
 	Out, Err io.Writer
-	JSON     bool // results as JSON
+	JSON     bool // results as JSON, or with Format as values for the template
+	Format   Template
 	Quiet    bool // no notes, no progress; lists as bare names
 	NoColor  bool // disables colours on terminals
 }
@@ -37,12 +38,27 @@ func (p *Printer) colors(w io.Writer) bool {
 	return !p.NoColor && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && Terminal(w)
 }
 
-// Value prints one result as indented JSON.
+// Value prints one result as indented JSON, or with the template.
 func (p *Printer) Value(v any) error {
+	if p.Format.Given() {
+		return p.Format.print(p, v)
+	}
 	enc := json.NewEncoder(p.Out)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// ValueLine prints one of several results as a line of JSON, or with the template. line is the JSON of
+// v.
+func (p *Printer) ValueLine(line []byte, v any) error {
+	if p.Format.Given() {
+		err := p.Format.print(p, v)
+		p.Format.headed = true
+		return err
+	}
+	_, err := fmt.Fprintf(p.Out, "%s\n", line)
+	return err
 }
 
 // Lost returns an error if results could not be written to the standard output.
