@@ -16,3 +16,9 @@ func (h *hosts) Capacity(ctx context.Context) (api.Capacity, error) {
 	var out api.Capacity
 	return out, h.conn.call(ctx, http.MethodGet, "/v1/capacity", nil, &out)
 }
+
+// Ready returns nil if the daemon can start VMs, otherwise the reason why it cannot. It needs no
+// token.
+func (h *hosts) Ready(ctx context.Context) error {
+	return h.conn.call(ctx, http.MethodGet, "/readyz", nil, &api.Readiness{})
+}

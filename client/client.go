@@ -143,12 +143,6 @@ func (c *Client) Health(ctx context.Context) error {
 	return c.call(ctx, http.MethodGet, "/healthz", nil, &api.Health{})
 }
 
-// Ready returns nil if the daemon can start VMs, otherwise the reason why it cannot. It needs no
-// token.
-func (c *Client) Ready(ctx context.Context) error {
-	return c.call(ctx, http.MethodGet, "/readyz", nil, &api.Readiness{})
-}
-
 // Version returns the daemon's version and build.
 func (c *Client) Version(ctx context.Context) (api.VersionInfo, error) {
 	var v api.VersionInfo

@@ -59,7 +59,7 @@ func (t templateFlag) Set(text string) error {
 // or text for other programs.
 func withoutJSON() []string {
 	return []string{"exec", "run", "cp", "machine exec", "machine shell", "machine test-exec", "completion", "ssh",
-		"ssh proxy", "ssh host-key", "serve", "mcp"}
+		"ssh proxy", "ssh host-key", "mcp"}
 }
 
 // daemon finds or starts the daemon and returns a client for it.
