@@ -272,7 +272,7 @@ grep -q 48h /etc/forkd/config.yaml`)
 
 func (l *life) endOfVMs(t *testing.T) {
 	l.sh(t, "systemctl stop forkd-vms 2>/dev/null")
-	if out := l.sh(t, "pgrep -f forkd-vmm || true"); out != "" {
+	if out := l.sh(t, "pgrep -x forkd-vmm || true"); out != "" {
 		t.Errorf("VMs still run: %s", out)
 	}
 	l.until(t, time.Minute, "forkd ps")

@@ -100,6 +100,7 @@ func (p *Page) logIn(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Page) cookie(value string, age int) *http.Cookie {
+	// #nosec G124 -- Secure is set wherever the listener encrypts
 	c := &http.Cookie{Name: cookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode, Secure: p.Secure}
 	if p.Secure {
