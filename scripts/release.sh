@@ -19,7 +19,7 @@ die() { say "$*"; exit 1; }
 version=${VERSION-}
 number='(0|[1-9][0-9]*)'
 word='(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)'
-printf '%s\n' "$version" | grep -Eqx \
+printf '%s\n' "$version" | tr '\n' ' ' | sed 's/ $//' | grep -Eqx \
 	"$number\.$number\.$number(-$word(\.$word)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?" ||
 	die "VERSION=$version is no semantic version; give one without a v, such as VERSION=0.1.0"
 
