@@ -70,6 +70,12 @@ func complete(doc map[string]any, version string, modules map[string]bool, date 
 	old, _ := main["bom-ref"].(string)
 	delete(doc, "serialNumber")
 	meta["timestamp"] = date.Format(time.RFC3339)
+	tools, _ := meta["tools"].([]any)
+	for _, tool := range tools {
+		if t, _ := tool.(map[string]any); t != nil {
+			delete(t, "hashes") // of the tool's program, which was built here
+		}
+	}
 	name, _ := main["name"].(string)
 	ref := "pkg:golang/" + name + "@v" + version
 	main["version"], main["bom-ref"], main["purl"] = "v"+version, ref, ref+"?type=module"
