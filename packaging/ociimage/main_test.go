@@ -21,7 +21,9 @@ import (
 func fill(t *testing.T, mode os.FileMode) spec {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"bin/forkd": "program", "recipes/base/recipe.yaml": "x: y", "LICENSE": "L"} {
+	for name, text := range map[string]string{
+		"bin/forkd": "program", "recipes/base/recipe.yaml": "x: y", "LICENSE": "L",
+	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
@@ -30,8 +32,11 @@ func fill(t *testing.T, mode os.FileMode) spec {
 			t.Fatal(err)
 		}
 	}
-	return spec{version: "0.1.0", revision: "abc", programs: filepath.Join(dir, "bin"),
-		recipes: filepath.Join(dir, "recipes"), docs: []string{filepath.Join(dir, "LICENSE")}, date: time.Unix(1700000000, 0).UTC()}
+	return spec{
+		version: "0.1.0", revision: "abc", date: time.Unix(1700000000, 0).UTC(),
+		programs: filepath.Join(dir, "bin"), recipes: filepath.Join(dir, "recipes"),
+		docs: []string{filepath.Join(dir, "LICENSE")},
+	}
 }
 
 func TestImage(t *testing.T) {
@@ -74,7 +79,8 @@ func TestImage(t *testing.T) {
 	if e := c.Config.Entrypoint; len(e) != 2 || e[0] != "/usr/lib/forkd/forkd" || e[1] != "serve" {
 		t.Errorf("entrypoint %v", e)
 	}
-	if l := c.Config.Labels; l["org.opencontainers.image.version"] != "0.1.0" || l["org.opencontainers.image.revision"] != "abc" {
+	const label = "org.opencontainers.image."
+	if l := c.Config.Labels; l[label+"version"] != "0.1.0" || l[label+"revision"] != "abc" {
 		t.Errorf("labels %v", l)
 	}
 }

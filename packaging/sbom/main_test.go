@@ -11,8 +11,8 @@ import (
 const module = `{"bomFormat": "CycloneDX", "serialNumber": "urn:uuid:1",
 	"metadata": {"timestamp": "2020-01-01T00:00:00Z", "tools": [{"name": "tool", "hashes": ["1"]}],
 		"component": {"bom-ref": "main", "name": "example.org/m", "version": "v0.0.0-1"}},
-	"components": [{"bom-ref": "std", "name": "std", "version": "go1"}, {"bom-ref": "a", "name": "a", "version": "v1"},
-		{"bom-ref": "test", "name": "test", "version": "v1"}],
+	"components": [{"bom-ref": "std", "name": "std", "version": "go1"},
+		{"bom-ref": "a", "name": "a", "version": "v1"}, {"bom-ref": "test", "name": "test", "version": "v1"}],
 	"dependencies": [{"ref": "main", "dependsOn": ["a", "test"]}, {"ref": "a", "dependsOn": ["test"]}, {"ref": "test"}]}`
 
 const want = `{"bomFormat": "CycloneDX",
