@@ -16,8 +16,9 @@ const module = `{"bomFormat": "CycloneDX", "serialNumber": "urn:uuid:1",
 	"dependencies": [{"ref": "main", "dependsOn": ["a", "test"]}, {"ref": "a", "dependsOn": ["test"]}, {"ref": "test"}]}`
 
 const want = `{"bomFormat": "CycloneDX",
-	"metadata": {"timestamp": "1970-01-01T00:00:00Z", "tools": [{"name": "tool"}], "component": {"bom-ref": "pkg:golang/example.org/m@v1.0.0",
-		"purl": "pkg:golang/example.org/m@v1.0.0?type=module", "name": "example.org/m", "version": "v1.0.0"}},
+	"metadata": {"timestamp": "1970-01-01T00:00:00Z", "tools": [{"name": "tool"}],
+		"component": {"bom-ref": "pkg:golang/example.org/m@v1.0.0", "purl": "pkg:golang/example.org/m@v1.0.0?type=module",
+			"name": "example.org/m", "version": "v1.0.0"}},
 	"components": [{"bom-ref": "std", "name": "std", "version": "go1"}, {"bom-ref": "a", "name": "a", "version": "v1"}],
 	"dependencies": [{"ref": "pkg:golang/example.org/m@v1.0.0", "dependsOn": ["a"]}, {"ref": "a"}]}`
 
