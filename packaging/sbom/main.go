@@ -33,7 +33,7 @@ func run(version string, programs []string, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
 	}
 	if version == "" || len(programs) == 0 {
-		return errors.New("usage: sbom --version VERSION PROGRAM...")
+		return errors.New("usage: sbom --version VERSION PROGRAM [PROGRAM ...]")
 	}
 	modules := map[string]bool{}
 	for _, program := range programs {
