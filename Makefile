@@ -16,7 +16,7 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb ui test-package test-ui test test-integrations soak codeinterp test-recipes quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui test-package test-ui test test-integrations soak codeinterp test-recipes quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -94,6 +94,9 @@ sdk-docs: ## write the reference pages of the SDKs to dist/docs, with pdoc and T
 
 deb: deps ## build dist/forkd_*.deb: the programs, systemd units, manual and completions (VERSION=0.1.0)
 	@VERSION=$(if $(filter command line environment,$(origin VERSION)),$(VERSION)) scripts/deb.sh
+
+release: deps ## build all files of a release into dist/release: archives, package, wheels, image, SBOM (VERSION=0.1.0)
+	@VERSION=$(if $(filter command line environment,$(origin VERSION)),$(VERSION)) scripts/release.sh
 
 test-package: deps build fixtures ## install, use, upgrade and remove the package in a Debian with systemd under QEMU
 	FORKD_TEST_SOAK=1 FORKD_TEST_FIXTURES=$(CURDIR)/.cache/fixtures $(GO) test -count=1 -v -timeout 40m ./test/deb

@@ -3,7 +3,7 @@
 # same bytes.
 #
 #   deb.sh             the version is 0.1.0~dev with the commit
-#   VERSION=0.1.0 deb.sh
+#   VERSION=0.1.0 deb.sh  the package of 0.1.0-rc.1 has the version 0.1.0~rc.1, which is before 0.1.0
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -12,6 +12,7 @@ LIST=$root/packaging/deb/packages.txt scripts/deps.sh
 
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 version=${VERSION:-0.1.0~dev+$commit}
+debian=$(echo "$version" | tr - '~')
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export CGO_ENABLED=0 DEB_BUILD_OPTIONS=nostrip TZ=UTC LC_ALL=C
 umask 022
@@ -36,7 +37,7 @@ scripts/notice.sh "$tree"/build/bin/* >"$tree/build/NOTICE"
 echo build/NOTICE >"$tree/debian/forkd.docs"
 echo "3.0 (native)" >"$tree/debian/source/format"
 cat >"$tree/debian/changelog" <<EOF
-forkd ($version) unstable; urgency=medium
+forkd ($debian) unstable; urgency=medium
 
   * See https://github.com/forkd/forkd for the changes.
 

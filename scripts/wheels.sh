@@ -49,6 +49,7 @@ wheel_for() {
 	cp "$root/scripts/deps.sh" "$data/data/share/forkd/scripts/"
 	cp "$root/packaging/debian/packages.txt" "$data/data/share/forkd/packaging/debian/"
 	cp "$root/LICENSE" "$data/data/share/forkd/"
+	"$root/scripts/notice.sh" "$data"/scripts/* >"$data/data/share/forkd/NOTICE"
 	# The programs are static: any glibc will do, also none.
 	info=$tree/forkd-$version.dist-info/WHEEL
 	sed -i -e 's/^Root-Is-Purelib: .*/Root-Is-Purelib: false/' -e "s/^Tag: .*/Tag: py3-none-$platform/" "$info"
