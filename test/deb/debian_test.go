@@ -1,6 +1,7 @@
 package deb
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
@@ -26,7 +27,7 @@ type debian struct {
 
 // packagesOfDebian are the packages of the guest. The rest of forkd's dependencies is in them.
 const packagesOfDebian = "systemd-sysv,udev,dbus,initramfs-tools,openssh-server,passwd,adduser,libcap2-bin,kmod," +
-	"ca-certificates,man-db,linux-image-cloud-amd64/bookworm-backports"
+	"ca-certificates,man-db,procps,linux-image-cloud-amd64"
 
 // customize prepares the root: the key of this test, and DHCP.
 const customize = `set -e
@@ -74,6 +75,21 @@ func boot(t *testing.T) *debian {
 	}
 }
 
+// mirrorOf returns the mirror of this host's own sources of packages.
+func mirrorOf(t *testing.T) string {
+	t.Helper()
+	// Each line: a site, and its path to the suites.
+	out := run(t, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Component: main",
+		"Architecture: amd64")
+	for _, line := range strings.Fields(out) {
+		if !strings.Contains(line, "security") && strings.Contains(line, "debian") {
+			return line
+		}
+	}
+	t.Fatalf("apt-get indextargets lists no mirror of Debian:\n%s", out)
+	return ""
+}
+
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -108,17 +124,20 @@ func (d *debian) makeKey(t *testing.T) {
 // makeDisk makes a root from the host's own sources of packages.
 func (d *debian) makeDisk(t *testing.T) {
 	t.Helper()
-	sources, err := filepath.Glob("/etc/apt/sources.list.d/*.sources")
-	if err != nil || len(sources) == 0 {
-		t.Fatalf("/etc/apt/sources.list.d has no sources: %v", err)
+	suite := cmp.Or(os.Getenv("FORKD_TEST_SUITE"), "bookworm")
+	mirror := mirrorOf(t)
+	sources, packages := []string{"deb " + mirror + " " + suite + " main"}, packagesOfDebian
+	if suite == "bookworm" { // its own kernel is too old
+		sources = append(sources, "deb "+mirror+" bookworm-backports main")
+		packages += "/bookworm-backports"
 	}
 	hook := filepath.Join(d.dir, "customize")
 	if err := os.WriteFile(hook, []byte(customize), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	tree := filepath.Join(d.dir, "root")
-	args := []string{"--variant=minbase", "--aptopt=APT::Install-Recommends \"false\"", "--include=" + packagesOfDebian,
-		fmt.Sprintf(`--customize-hook=KEY=%s/key.pub OUT=%s sh %s "$1"`, d.dir, d.dir, hook), "bookworm", tree}
+	args := []string{"--variant=minbase", "--aptopt=APT::Install-Recommends \"false\"", "--include=" + packages,
+		fmt.Sprintf(`--customize-hook=KEY=%s/key.pub OUT=%s sh %s "$1"`, d.dir, d.dir, hook), suite, tree}
 	run(t, "mmdebstrap", append(args, sources...)...)
 	disk := filepath.Join(d.dir, "disk.img")
 	run(t, "truncate", "-s", "8G", disk)
