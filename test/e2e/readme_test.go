@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forkd/forkd/client"
 )
@@ -18,6 +19,10 @@ var pageTag = regexp.MustCompile(`\bpy\b`)
 
 // noNetwork is the shared daemon's warning about policies, because it has no forkd-net.
 const noNetwork = "warning  this daemon has no forkd-net: sandboxes have no network\n"
+
+// commandLimit is the time for one command of a page. A command that serves until it is stopped is
+// no example.
+const commandLimit = 2 * time.Minute
 
 // TestReadme runs the console blocks of the README, one after another, and compares the output.
 func TestReadme(t *testing.T) {
@@ -45,9 +50,12 @@ func TestReadme(t *testing.T) {
 		for page, id := range ids {
 			run = strings.ReplaceAll(run, page, id)
 		}
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", run)
+		limited, cancel := context.WithTimeout(t.Context(), commandLimit)
+		cmd := exec.CommandContext(limited, "sh", "-c", run)
 		cmd.Env = d.env()
+		cmd.WaitDelay = time.Second // a command's child may keep the pipe
 		b, err := cmd.CombinedOutput()
+		cancel()
 		if err != nil {
 			t.Fatalf("line %d: %s: %v\n%s", c.line, run, err, b)
 		}
