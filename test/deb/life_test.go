@@ -295,7 +295,7 @@ func (l *life) purge(t *testing.T) {
 			t.Errorf("%s stays", path)
 		}
 	}
-	if out := l.sh(t, "grep forkd /etc/passwd /etc/group /etc/subuid /etc/subgid || true; systemctl list-units --all --plain --no-legend 'forkd*'"); out != "" {
+	if out := l.sh(t, "grep forkd /etc/passwd /etc/group /etc/subuid /etc/subgid || true; systemctl list-units --all --plain --no-legend 'forkd*.service' 'forkd*.socket'"); out != "" {
 		t.Errorf("traces stay:\n%s", out)
 	}
 	if out := l.sh(t, "systemctl is-system-running || true"); out != "running" {
