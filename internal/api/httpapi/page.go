@@ -65,8 +65,9 @@ func (s *Server) servePage(access Access, next http.Handler) http.Handler {
 
 // identify answers with the identity of a request's sender, or with 204 if it is nobody. Browsers
 // report a 401 to their user.
-func identify(authenticate func(*http.Request) (context.Context, error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func identify(authenticate func(*http.Request) (context.Context, error),
+) func(http.ResponseWriter, *http.Request, ui.Shown) {
+	return func(w http.ResponseWriter, r *http.Request, _ ui.Shown) {
 		ctx, err := authenticate(r)
 		if err != nil {
 			w.WriteHeader(http.StatusNoContent)
@@ -75,5 +76,5 @@ func identify(authenticate func(*http.Request) (context.Context, error)) http.Ha
 		who := principal.From(ctx)
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(ui.Identity{Name: who.Name, Tenant: who.Tenant, Admin: who.May(principal.Admin)})
-	})
+	}
 }

@@ -26,8 +26,8 @@ type Page struct {
 	Secure bool
 	// LogIn checks a credential.
 	LogIn func(r *http.Request, credential string) error
-	// Identify answers with the Identity of the sender of a request, or an error.
-	Identify http.Handler
+	// Identify answers with the Identity of the sender of a request, or with 204 if it is nobody.
+	Identify func(w http.ResponseWriter, r *http.Request, shown Shown)
 	// Refuse answers with an error of LogIn, or with ErrBadLogin.
 	Refuse func(w http.ResponseWriter, r *http.Request, err error)
 }
@@ -61,7 +61,7 @@ func (p *Page) session(w http.ResponseWriter, r *http.Request, shown Shown) bool
 	w.Header().Set("Cache-Control", "no-store")
 	switch r.Method {
 	case http.MethodGet:
-		p.Identify.ServeHTTP(w, r)
+		p.Identify(w, r, shown)
 	case http.MethodPost:
 		p.logIn(w, r)
 	case http.MethodDelete:

@@ -18,7 +18,7 @@ func page() *Page {
 			}
 			return nil
 		},
-		Identify: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
+		Identify: func(w http.ResponseWriter, _ *http.Request, _ Shown) { w.WriteHeader(http.StatusNoContent) },
 		Refuse: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), http.StatusUnauthorized)
 		},

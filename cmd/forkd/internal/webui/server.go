@@ -38,7 +38,7 @@ type Server struct {
 // New returns a server that passes requests on to forward.
 func New(forward http.Handler) *Server {
 	s := &Server{code: newCode(), forward: forward}
-	s.page = &ui.Page{Sessions: &s.sessions, LogIn: s.logIn, Identify: http.HandlerFunc(s.identify), Refuse: refuse}
+	s.page = &ui.Page{Sessions: &s.sessions, LogIn: s.logIn, Identify: s.identify, Refuse: refuse}
 	return s
 }
 
@@ -74,7 +74,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	shown := s.sessions.Take(r)
-	r = r.WithContext(context.WithValue(r.Context(), shownKey{}, shown))
 	switch {
 	case s.page.Serve(w, r, shown):
 	case shown.Credential == "":
@@ -106,17 +105,13 @@ func (s *Server) logIn(_ *http.Request, code string) error {
 }
 
 // identify asks the daemon who this user is.
-func (s *Server) identify(w http.ResponseWriter, r *http.Request) {
-	shown, _ := r.Context().Value(shownKey{}).(ui.Shown)
+func (s *Server) identify(w http.ResponseWriter, r *http.Request, shown ui.Shown) {
 	if shown.Credential == "" {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
 	s.forward.ServeHTTP(w, r)
 }
-
-// shownKey is the context key for the session of a request.
-type shownKey struct{}
 
 func refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	switch {
