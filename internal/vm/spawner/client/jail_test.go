@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/confine/idmap"
 	"github.com/forkd/forkd/internal/confine/jail"
 	"github.com/forkd/forkd/internal/confine/jail/jailtest"
 	"github.com/forkd/forkd/internal/confine/seccomp"
@@ -330,11 +331,14 @@ func userRanges(t *testing.T) (uids, gids uint32) {
 	if os.Geteuid() == 0 {
 		return jail.First, jail.First
 	}
-	m, err := findMapping()
+	uids, err := idmap.First(idmap.Users)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.uids, m.gids
+	if gids, err = idmap.First(idmap.Groups); err != nil {
+		t.Fatal(err)
+	}
+	return uids, gids
 }
 
 func statusOf(t *testing.T, proc string) map[string]string {

@@ -26,7 +26,6 @@ const (
 type mapping struct {
 	idmap                string // writes both maps; if empty, the next two do
 	newuidmap, newgidmap string
-	uids, gids           uint32 // the first ids of ranges of jail.Users ids
 }
 
 // findMapping returns the mapping of this host for this user.
@@ -39,11 +38,10 @@ func findMapping() (m mapping, err error) {
 			return m, fmt.Errorf("%w (Debian: the package uidmap)", err)
 		}
 	}
-	if m.uids, err = idmap.First(idmap.Users); err == nil {
-		m.gids, err = idmap.First(idmap.Groups)
-	}
-	if err != nil {
-		return m, err
+	for _, kind := range idmap.Kinds() {
+		if _, err := idmap.First(kind); err != nil {
+			return m, err
+		}
 	}
 	if set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || set != 0 {
 		return m, errors.New("no_new_privs is set: newuidmap and forkd-idmap have no rights")
