@@ -112,6 +112,8 @@ func TestExecOnATerminal(t *testing.T) {
 	m.expect(`resized\r\n`)
 	m.write("sleep 7705\n")
 	m.expect(`sleep 7705\r\n`)
+	// The terminal echoes the line before the shell has started the program in the foreground.
+	eventually(t, "program on the terminal", func() bool { return d.sleepers(id, "05") == "1" })
 	m.write("\x03") // Ctrl-C goes to the program in the guest, not to forkd
 	m.expect(`ready# `)
 	if n := d.sleepers(id, "05"); n != "0" {
