@@ -55,16 +55,37 @@ func New(t testing.TB, dir string) (*Daemon, error) {
 	if err := os.MkdirAll(d.Bin, 0o755); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"forkd", "forkd-vmm", "forkd-spawn"} {
-		from := kvmtest.Fixture(t, name)
-		d.fixtures = filepath.Dir(from)
-		if err := Link(from, filepath.Join(d.Bin, name)); err != nil {
-			return nil, err
-		}
+	d.fixtures = filepath.Dir(kvmtest.Fixture(t, "forkd"))
+	if err := install(t, d.Bin, "", "forkd", "forkd-vmm", "forkd-spawn"); err != nil {
+		return nil, err
 	}
 	var err error
 	d.Client, err = client.New(client.Options{URL: d.URL()})
 	return d, err
+}
+
+// Install replaces all programs of the daemon by those of a release such as "0.1.0", or by today's
+// for an empty string. Processes that run keep their old program.
+func (d *Daemon) Install(t testing.TB, release string) error {
+	t.Helper()
+	if release != "" {
+		release += "-"
+	}
+	return install(t, d.Bin, release, "forkd", "forkd-vmm", "forkd-spawn", "forkd-net")
+}
+
+func install(t testing.TB, dir, prefix string, names ...string) error {
+	t.Helper()
+	for _, name := range names {
+		to := filepath.Join(dir, name)
+		if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := Link(kvmtest.Fixture(t, prefix+name), to); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // jailVariable holds the value of `forkd serve --jail` for all daemons. In the machine the runner
@@ -251,7 +272,7 @@ func parent(pid int) (of int) {
 // SpawnProcesses returns the pids of forkd-spawn, and of processes about to become VMMs.
 func (d *Daemon) SpawnProcesses() []int { return running(d.Spawn()) }
 
-// running returns the pids of a program's processes.
+// running returns the pids of a program's processes, also of those whose file was replaced.
 func running(program string) []int {
 	var pids []int
 	for _, name := range Names("/proc") {
@@ -259,7 +280,7 @@ func running(program string) []int {
 		if err != nil {
 			continue
 		}
-		if exe, err := os.Readlink("/proc/" + name + "/exe"); err == nil && exe == program {
+		if exe, err := os.Readlink("/proc/" + name + "/exe"); err == nil && strings.TrimSuffix(exe, " (deleted)") == program {
 			pids = append(pids, pid)
 		}
 	}

@@ -13,13 +13,22 @@ import (
 
 // PythonImage puts the image of the fixtures into a daemon's store.
 func PythonImage(t testing.TB, store string) error {
+	return pythonImage(t, store, "py.")
+}
+
+// PythonImageOf is PythonImage for the image that a release such as "0.1.0" built.
+func PythonImageOf(t testing.TB, store, release string) error {
+	return pythonImage(t, store, release+"-py.")
+}
+
+func pythonImage(t testing.TB, store, prefix string) error {
 	dir := filepath.Join(store, "python-numpy")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for _, name := range []string{image.MetadataFile, image.KernelFile, image.InitrdFile, image.RootFile,
 		image.UpperFile} {
-		if err := Link(kvmtest.Fixture(t, "py."+name), filepath.Join(dir, name)); err != nil {
+		if err := Link(kvmtest.Fixture(t, prefix+name), filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
