@@ -26,7 +26,7 @@ func newImageImportCommand(a *app) *cobra.Command {
 				f.name = ociimage.NameOfFile(args[0])
 			}
 			return containers{a}.makeAndPrint(cmd.Context(), f.local, func(ctx context.Context) (image.Image, error) {
-				return containers{a}.makeImage(ctx, f.name, func(cache *ociimage.Cache) (*ociimage.Image, error) {
+				return containers{a}.makeImage(ctx, f, func(cache *ociimage.Cache) (*ociimage.Image, error) {
 					return ociimage.OpenFile(ctx, args[0], ref, cache.Temp(), ociimage.Limits{})
 				})
 			})

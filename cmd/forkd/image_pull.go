@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/images/kernelpkg"
 	"github.com/forkd/forkd/internal/images/ociimage"
 )
 
@@ -26,13 +28,19 @@ type containers struct{ *app }
 
 // containerFlags are the flags of commands that make an image from a container image.
 type containerFlags struct {
-	name  string
-	local bool
+	name    string
+	local   bool
+	start   bool
+	modules []string
 }
 
 func (f *containerFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.name, "name", "", "name the image `NAME` (default: from the reference or the file)")
 	cmd.Flags().BoolVar(&f.local, "local", false, "make the image only, without sending it to a daemon")
+	cmd.Flags().BoolVar(&f.start, "start", false,
+		"start its program before a snapshot is made, and wait for its health check, or for its lowest exposed port")
+	cmd.Flags().StringSliceVar(&f.modules, "modules", nil, "add the kernel modules `NAMES`, separated by commas, or a set: "+
+		strings.Join(kernelpkg.Sets(), ", "))
 }
 
 func newImagePullCommand(a *app) *cobra.Command {
@@ -50,7 +58,7 @@ func newImagePullCommand(a *app) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return containers{a}.makeAndPrint(cmd.Context(), f.local, func(ctx context.Context) (image.Image, error) {
-				return containers{a}.pullImage(ctx, args[0], f.name, plain)
+				return containers{a}.pullImage(ctx, args[0], f, plain)
 			})
 		},
 	}
@@ -83,11 +91,11 @@ func (a containers) makeAndPrint(ctx context.Context, local bool,
 }
 
 // pullImage makes an image of this user's own store from an image in a registry.
-func (a containers) pullImage(ctx context.Context, ref, name string, plain bool) (image.Image, error) {
-	if name == "" {
-		name = ociimage.NameOf(ref)
+func (a containers) pullImage(ctx context.Context, ref string, f containerFlags, plain bool) (image.Image, error) {
+	if f.name == "" {
+		f.name = ociimage.NameOf(ref)
 	}
-	return a.makeImage(ctx, name, func(cache *ociimage.Cache) (*ociimage.Image, error) {
+	return a.makeImage(ctx, f, func(cache *ociimage.Cache) (*ociimage.Image, error) {
 		hosts := strings.Split(os.Getenv(plainHTTPVariable), ",")
 		return ociimage.Resolve(ctx, ociimage.Pull{
 			Ref: ref, Cache: cache, PlainHTTP: plain || slices.Contains(hosts, ociimage.Host(ref)),
@@ -96,7 +104,7 @@ func (a containers) pullImage(ctx context.Context, ref, name string, plain bool)
 }
 
 // makeImage makes an image of this user's own store from the container image that open returns.
-func (a containers) makeImage(ctx context.Context, name string,
+func (a containers) makeImage(ctx context.Context, f containerFlags,
 	open func(*ociimage.Cache) (*ociimage.Image, error)) (image.Image, error) {
 	paths, err := endpoint.DefaultPaths()
 	if err != nil {
@@ -117,7 +125,12 @@ func (a containers) makeImage(ctx context.Context, name string,
 		return image.Image{}, err
 	}
 	root := source.Foreign()
-	root.Name = name
+	root.Name, root.Modules = f.name, f.modules
+	if f.start {
+		if root.Start, root.Ready, err = source.Service(); err != nil {
+			return image.Image{}, fmt.Errorf("start the program of %s: %w", f.name, err)
+		}
+	}
 	progress := a.Progress()
 	defer progress.End()
 	build.Progress = showImageProgress(progress)
@@ -134,7 +147,7 @@ func (a containers) ensurePulled(ctx context.Context, c *client.Client, ref stri
 	if err == nil && have.Container != nil && have.Container.Reference == canonical {
 		return have, nil
 	}
-	img, err := a.pullImage(ctx, ref, "", false)
+	img, err := a.pullImage(ctx, ref, containerFlags{}, false)
 	if err != nil {
 		return api.Image{}, buildError(err)
 	}

@@ -25,7 +25,8 @@ import (
 const image = "example.org/box:1"
 
 // containerImage writes a container image as `docker save` does: busybox, and a page for its server.
-func containerImage(t *testing.T) string {
+// configure, unless nil, changes its settings.
+func containerImage(t *testing.T, configure func(*v1.Config)) string {
 	t.Helper()
 	busybox, err := os.ReadFile("/bin/busybox")
 	if err != nil {
@@ -57,7 +58,7 @@ func containerImage(t *testing.T) string {
 	}
 	img, err := mutate.AppendLayers(empty.Image, l)
 	if err == nil {
-		img, err = mutate.ConfigFile(img, configOf(t, img))
+		img, err = mutate.ConfigFile(img, configOf(t, img, configure))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +74,7 @@ func containerImage(t *testing.T) string {
 	return file
 }
 
-func configOf(t *testing.T, img v1.Image) *v1.ConfigFile {
+func configOf(t *testing.T, img v1.Image, configure func(*v1.Config)) *v1.ConfigFile {
 	t.Helper()
 	c, err := img.ConfigFile()
 	if err != nil {
@@ -81,6 +82,9 @@ func configOf(t *testing.T, img v1.Image) *v1.ConfigFile {
 	}
 	c = c.DeepCopy()
 	c.OS, c.Architecture, c.Config.Env = "linux", "amd64", []string{"PATH=/bin"}
+	if configure != nil {
+		configure(&c.Config)
+	}
 	return c
 }
 
@@ -120,7 +124,7 @@ func TestContainerEngines(t *testing.T) {
 	}
 	m.Forkd(t, "snapshot", "create", "--image", recipe, "--tag", recipe)
 	parent := sandbox{m, strings.TrimSpace(string(m.Forkd(t, "-q", "fork", recipe)))}
-	m.Forkd(t, "cp", containerImage(t), parent.id+":/home/user/image.tar")
+	m.Forkd(t, "cp", containerImage(t, nil), parent.id+":/home/user/image.tar")
 
 	t.Run("modules", func(t *testing.T) {
 		for script, want := range map[string]string{

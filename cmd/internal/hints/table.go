@@ -92,7 +92,7 @@ func byReason() map[api.Reason]string {
 			"retry; partial files were removed",
 		api.ReasonTagTaken:            "choose another tag, or delete the existing snapshot first",
 		api.ReasonWaitForChildren:     "fork from the tag in a separate call, which waits until the snapshot is ready",
-		api.ReasonWarmUpFailed:        "correct the warm-up code",
+		api.ReasonWarmUpFailed:        "correct the warm-up code, or the image's service",
 		api.ReasonGuestFilesElsewhere: "move it there, or start the daemon with another --guest-files",
 		api.ReasonGuestFilesOff: "start the daemon with `forkd serve --guest-files DIR`, or " +
 			"build an image with `forkd image build`",

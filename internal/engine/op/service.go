@@ -119,7 +119,8 @@ func (c *createOp) awaitReady(ctx context.Context) error {
 func (c *createOp) notReady(ctx context.Context, want readiness, what string) error {
 	var said tail
 	r, err := c.agent.Exec(ctx, agentclient.ExecRequest{
-		Args: []string{"tail", "-c", strconv.Itoa(tailBytes), "--", want.log}, User: "root", Timeout: 5 * time.Second})
+		Args: []string{"sh", "-c", `tail -c "$1" -- "$2"`, "sh", strconv.Itoa(tailBytes), want.log}, User: "root",
+		Timeout: 5 * time.Second})
 	if err == nil {
 		said.add(r.Stdout)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/forkd/forkd/internal/images/debtool"
 )
@@ -22,6 +23,12 @@ type Foreign struct {
 	Disk        string // as in a recipe
 	Env         map[string]string
 	Container   Container
+	// Modules names kernel modules and sets of them, as in a recipe. They are in /lib/modules, with
+	// depmod's index.
+	Modules []string
+	// Start is the command line of the service, or empty. Ready is the condition that a snapshot waits for, or nil.
+	Start string
+	Ready *Ready
 	// Inputs determine the root's content. They are part of its cache key.
 	Inputs any
 	// Fetch gets what Write needs. It is not called if the cache has the root. Other builds can run meanwhile.
@@ -66,13 +73,20 @@ func buildForeign(ctx context.Context, c BuildConfig, f Foreign) (Image, error) 
 		return Image{}, err
 	}
 	r := &Recipe{Name: f.Name, Description: f.Description, MemoryMiB: f.MemoryMiB, VCPUs: f.VCPUs, Env: f.Env,
-		Disk: Text{Value: f.Disk}}
+		Disk: Text{Value: f.Disk}, Start: f.Start, Ready: f.Ready}
+	for _, m := range f.Modules {
+		r.Modules = append(r.Modules, Text{Value: m})
+	}
 	r.setDefaults()
-	if err := r.checkDisk(); err != nil {
+	if err := errors.Join(r.checkDisk(), r.checkModules(), r.checkService()); err != nil {
 		return Image{}, fmt.Errorf("%w%w", ErrRecipe, err)
 	}
 	c.Recipe = r
-	b, err := newBuildWith(c, lookForeignTools)
+	look := lookForeignTools
+	if len(f.Modules) > 0 {
+		look = func() error { return errors.Join(lookForeignTools(), debtool.Look("depmod", modprobePackage)) }
+	}
+	b, err := newBuildWith(c, look)
 	if err != nil {
 		return Image{}, err
 	}
@@ -88,19 +102,22 @@ func lookForeignTools() error {
 	return errors.Join(debtool.Look("apt-get", "apt"), debtool.Look("mke2fs", "e2fsprogs"))
 }
 
-// fetchForeign fetches before the cache is locked.
+// fetchForeign fetches before the cache is locked. The key of a root with modules is not known yet, so its layers
+// are always fetched; most of them are in the cache of layers.
 func (b *build) fetchForeign(ctx context.Context) error {
-	k, err := b.foreignKey()
-	if err != nil {
-		return err
-	}
-	if _, ok := b.cache.get(kindRoot, k); ok {
-		b.progress.done(StepFetch, true, "")
-		return nil
+	if len(b.foreign.Modules) == 0 {
+		k, err := b.foreignKey(nil)
+		if err != nil {
+			return err
+		}
+		if _, ok := b.cache.get(kindRoot, k); ok {
+			b.progress.done(StepFetch, true, "")
+			return nil
+		}
 	}
 	b.progress.begin(StepFetch, "")
 	detail := ""
-	err = b.foreign.Fetch(ctx, func(fraction float64, text string) {
+	err := b.foreign.Fetch(ctx, func(fraction float64, text string) {
 		detail = text
 		b.progress.at(StepFetch, fraction, text)
 	})
@@ -111,13 +128,21 @@ func (b *build) fetchForeign(ctx context.Context) error {
 	return nil
 }
 
-func (b *build) foreignKey() (string, error) {
-	return key([]any{"foreign", foreignVersion, b.foreign.Inputs, b.recipe.Name, b.recipe.Env})
+func (b *build) foreignKey(modules []rootFile) (string, error) {
+	inputs := []any{"foreign", foreignVersion, b.foreign.Inputs, b.recipe.Name, b.recipe.Env}
+	if len(modules) > 0 {
+		inputs = append(inputs, modules)
+	}
+	return key(inputs)
 }
 
 // foreignRoot writes the root, or finds it in the cache.
 func (b *build) foreignRoot(ctx context.Context) (entry, error) {
-	k, err := b.foreignKey()
+	modules, err := b.moduleFiles(ctx)
+	if err != nil {
+		return entry{}, err
+	}
+	k, err := b.foreignKey(modules)
 	if err != nil {
 		return entry{}, err
 	}
@@ -126,7 +151,11 @@ func (b *build) foreignRoot(ctx context.Context) (entry, error) {
 		b.progress.begin(StepPack, "")
 	}
 	e, err := b.cached(ctx, kindRoot, k, func(dir string) (any, error) {
-		return b.foreign.Write(ctx, filepath.Join(dir, RootFile), uuid(k), b.foreignGuest(), func(fraction float64) {
+		extra, err := indexed(ctx, b.run, modules)
+		if err != nil {
+			return nil, err
+		}
+		return b.foreign.Write(ctx, filepath.Join(dir, RootFile), uuid(k), b.foreignGuest(extra), func(fraction float64) {
 			b.progress.at(StepPack, fraction, "")
 		})
 	})
@@ -142,14 +171,15 @@ func (b *build) foreignRoot(ctx context.Context) (entry, error) {
 	return e, nil
 }
 
-func (b *build) foreignGuest() Guest {
+// foreignGuest returns forkd's own files, and extra files.
+func (b *build) foreignGuest(extra []GuestFile) Guest {
 	return Guest{
 		Folders: []string{"/etc/forkd/fork.d"},
 		Emptied: []string{"/etc/machine-id", "/var/lib/dbus/machine-id"},
 		Files: func(a Account) ([]GuestFile, error) {
 			meta, err := json.MarshalIndent(guestMetadata{FormatVersion: guestFormatVersion, Name: b.recipe.Name,
 				Env: b.recipe.Env, User: a.User, Workdir: a.Workdir}, "", "  ")
-			var all []GuestFile
+			all := slices.Clone(extra)
 			for _, f := range fixedFiles(append(meta, '\n')) {
 				all = append(all, GuestFile{Path: f.Path, Mode: uint16(f.Mode), Data: f.Data}) // #nosec G115 -- permissions
 			}

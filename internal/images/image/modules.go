@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/forkd/forkd/internal/images/debtool"
 	"github.com/forkd/forkd/internal/images/kernelpkg"
 )
 
@@ -103,9 +104,12 @@ func (b *build) unpackModules(ctx context.Context, c kernelpkg.Candidate, dir st
 	var missing *kernelpkg.MissingError
 	if errors.As(err, &missing) {
 		i := slices.IndexFunc(b.recipe.Modules, func(t Text) bool { return t.Value == missing.Name })
-		return nil, fmt.Errorf("%w: %s: kernel %s has no module %s; modules takes names of modules, and the sets %s",
-			ErrRecipe, b.recipe.place(b.recipe.Modules[max(i, 0)]), p.Release, missing.Name,
-			strings.Join(kernelpkg.Sets(), ", "))
+		where := ""
+		if b.foreign == nil {
+			where = b.recipe.place(b.recipe.Modules[max(i, 0)]) + ": "
+		}
+		return nil, fmt.Errorf("%w: %skernel %s has no module %s; modules takes names of modules, and the sets %s",
+			ErrRecipe, where, p.Release, missing.Name, strings.Join(kernelpkg.Sets(), ", "))
 	}
 	if err != nil {
 		return nil, err
@@ -116,6 +120,51 @@ func (b *build) unpackModules(ctx context.Context, c kernelpkg.Candidate, dir st
 			return nil, fmt.Errorf("unpack modules: %w", err)
 		}
 		out[i] = rootFile{Path: "/usr/" + f.Path, Mode: 0o644, Sum: sum(f.Data)}
+	}
+	return out, nil
+}
+
+// indexed returns the modules for a foreign root, below /lib/modules, with depmod's index.
+func indexed(ctx context.Context, run debtool.Runner, modules []rootFile) ([]GuestFile, error) {
+	if len(modules) == 0 {
+		return nil, nil
+	}
+	tmp, err := os.MkdirTemp("", "forkd-modules-")
+	if err != nil {
+		return nil, fmt.Errorf("index modules: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	var out []GuestFile
+	for _, m := range modules {
+		path := strings.TrimPrefix(m.Path, "/usr")
+		out = append(out, GuestFile{Path: path, Mode: 0o644, Data: m.Data})
+		at := filepath.Join(tmp, path)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			return nil, fmt.Errorf("index modules: %w", err)
+		}
+		if err := os.WriteFile(at, m.Data, 0o644); err != nil {
+			return nil, fmt.Errorf("index modules: %w", err)
+		}
+	}
+	release, _, _ := strings.Cut(strings.TrimPrefix(out[0].Path, "/lib/modules/"), "/")
+	depmod := debtool.Command{Args: []string{"depmod", "-b", tmp, release}, Package: modprobePackage}
+	if _, err := run(ctx, depmod); err != nil {
+		return nil, fmt.Errorf("index modules: %w", err)
+	}
+	made, err := filepath.Glob(filepath.Join(tmp, "lib", "modules", release, "modules.*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range made {
+		path := strings.TrimPrefix(at, tmp)
+		if slices.ContainsFunc(out, func(f GuestFile) bool { return f.Path == path }) {
+			continue // one of the kernel's own lists
+		}
+		b, err := os.ReadFile(at)
+		if err != nil {
+			return nil, fmt.Errorf("index modules: %w", err)
+		}
+		out = append(out, GuestFile{Path: path, Mode: 0o644, Data: b})
 	}
 	return out, nil
 }

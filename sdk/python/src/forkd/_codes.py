@@ -320,7 +320,7 @@ REASONS: dict[str, str] = {
     "transition_busy": 'retry with fewer concurrent requests',
     "transition_slow": 'retry; `forkd inspect {sandbox}` shows its status',
     "wait_for_children": 'fork from the tag in a separate call, which waits until the snapshot is ready',
-    "warm_up_failed": 'correct the warm-up code',
+    "warm_up_failed": "correct the warm-up code, or the image's service",
     "guest_files_elsewhere": 'move it there, or start the daemon with another --guest-files',
     "guest_files_off": 'start the daemon with `forkd serve --guest-files DIR`, or build an image with `forkd image build`',
     "socket_foreign": "connect as the daemon's user or as root, or start the daemon with --token-file and use its token",

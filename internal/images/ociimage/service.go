@@ -1,0 +1,90 @@
+package ociimage
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/images/image"
+)
+
+// Limits of the wait for a service, in seconds.
+const (
+	minReadySecs = 60
+	maxReadySecs = 600
+)
+
+// Docker's defaults of a health check.
+const (
+	defaultInterval = 30 * time.Second
+	defaultRetries  = 3
+)
+
+// Service returns the image's program as a command line for its shell, and the condition for its readiness: the
+// health check, otherwise the lowest exposed TCP port, otherwise nil.
+func (i *Image) Service() (start string, ready *image.Ready, err error) {
+	c := i.Config
+	program := slices.Concat(c.Entrypoint, c.Cmd)
+	if len(program) == 0 {
+		return "", nil, invalid("it has neither an entrypoint nor a command to start")
+	}
+	ready, err = readyOf(c)
+	return "exec " + commandLine(program), ready, err
+}
+
+func readyOf(c Config) (*image.Ready, error) {
+	if h := c.Healthcheck; h != nil && len(h.Test) > 0 && h.Test[0] != "NONE" {
+		r := &image.Ready{TimeoutSecs: h.patience()}
+		switch kind, args := h.Test[0], h.Test[1:]; {
+		case kind == "CMD-SHELL" && len(args) == 1:
+			r.Command = args[0]
+		case kind == "CMD" && len(args) > 0:
+			r.Command = commandLine(args)
+		default:
+			return nil, invalid("its health check %.64q has another form than CMD and CMD-SHELL", h.Test)
+		}
+		return r, nil
+	}
+	if port := lowestPort(c.ExposedPorts); port > 0 {
+		return &image.Ready{Port: port}, nil
+	}
+	return nil, nil
+}
+
+// patience returns the seconds after which Docker calls the service unhealthy, within our limits.
+func (h *Healthcheck) patience() int {
+	interval, retries := h.Interval, h.Retries
+	if interval <= 0 {
+		interval = defaultInterval
+	}
+	if retries <= 0 {
+		retries = defaultRetries
+	}
+	secs := h.StartPeriod.Seconds() + interval.Seconds()*float64(retries)
+	return int(min(max(secs, minReadySecs), maxReadySecs))
+}
+
+// lowestPort returns the lowest port in texts such as "80/tcp", or 0 if there is none.
+func lowestPort(exposed []string) (lowest int) {
+	for _, e := range exposed {
+		text, protocol, _ := strings.Cut(e, "/")
+		port, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || port == 0 || protocol != "" && protocol != "tcp" {
+			continue
+		}
+		if lowest == 0 || int(port) < lowest {
+			lowest = int(port)
+		}
+	}
+	return lowest
+}
+
+// commandLine quotes arguments for a POSIX shell.
+func commandLine(args []string) string {
+	quoted := make([]string, len(args))
+	for i, a := range args {
+		quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
