@@ -38,6 +38,7 @@ sdks: deps ## install the pinned packages that tests run: E2B's, the original's,
 	@scripts/sdk-python.sh
 	@scripts/mutation.sh
 	@scripts/promtool.sh
+	@GO="$(GO)" scripts/registries.sh
 	@scripts/ui.sh
 	@scripts/sdk-typescript.sh
 	@scripts/integrations.sh --install pytest-forkd forkd-smolagents

@@ -69,6 +69,7 @@ const (
 	ReasonTagTaken            Reason = "tag_taken"
 	ReasonTransitionBusy      Reason = "transition_busy"
 	ReasonTransitionSlow      Reason = "transition_slow"
+	ReasonUnsigned            Reason = "unsigned"
 	ReasonWaitForChildren     Reason = "wait_for_children"
 	ReasonWarmUpFailed        Reason = "warm_up_failed"
 	ReasonGuestFilesElsewhere Reason = "guest_files_elsewhere"
@@ -162,6 +163,7 @@ func Reasons() []ReasonRow {
 		{ReasonTagTaken, "another snapshot has the tag"},
 		{ReasonTransitionBusy, "too many requests are waiting for the sandbox, or for the tenant's sandboxes"},
 		{ReasonTransitionSlow, "the sandbox is still being paused, resumed or branched after the maximum wait"},
+		{ReasonUnsigned, "the operator requires a signature that the snapshot does not have"},
 		{ReasonWaitForChildren, "the request asks for children without waiting for their snapshot"},
 		{ReasonWarmUpFailed, "the warm-up failed, or a service was not ready in time"},
 		{ReasonGuestFilesElsewhere, "the path is outside the daemon's directories for guest files"},

@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/internal/images/ociimage"
 	"github.com/forkd/forkd/internal/store/hub"
+	"github.com/forkd/forkd/internal/store/signature"
 )
 
 // hubs sends snapshots to registries and files, and gets them from there. The daemon packs and verifies; this
@@ -72,8 +73,10 @@ func descriptor(d hub.Descriptor) v1.Descriptor {
 func hubError(err error) error {
 	var failed *hub.Failure
 	switch {
-	case errors.Is(err, hub.ErrInvalid):
+	case errors.Is(err, hub.ErrInvalid), errors.Is(err, signature.ErrKey):
 		return codedError{err, api.CodeInvalid}
+	case errors.Is(err, signature.ErrRefused):
+		return codedError{err, api.CodeForbidden}
 	case errors.As(err, &failed):
 		return codedError{err, api.CodeConflict}
 	}
@@ -81,18 +84,17 @@ func hubError(err error) error {
 }
 
 // offer asks the daemon whether it can run a snapshot, before the layers are fetched.
-func offer(ctx context.Context, c *client.Client, tag string, raw []byte, a *hub.Artifact,
-	open func(hub.Descriptor) (io.ReadCloser, error)) error {
-	return streamed(raw, a, true, open, func(r io.Reader) error { return c.CheckSnapshot(ctx, tag, r) })
+func offer(ctx context.Context, c *client.Client, tag string, out *hub.Outgoing) error {
+	return streamed(out, true, func(r io.Reader) error { return c.CheckSnapshot(ctx, tag, r) })
 }
 
 // deliver sends a snapshot to the daemon.
-func (a *hubs) deliver(ctx context.Context, c *client.Client, tag string, raw []byte, of *hub.Artifact,
-	open func(hub.Descriptor) (io.ReadCloser, error)) (info api.SnapshotInfo, err error) {
+func (a *hubs) deliver(ctx context.Context, c *client.Client, tag string,
+	out *hub.Outgoing) (info api.SnapshotInfo, err error) {
 	meter := a.Meter("unpack", portion)
 	defer meter.End()
-	meter.Total(of.Bytes())
-	err = streamed(raw, of, false, open, func(r io.Reader) error {
+	meter.Total(out.Artifact.Bytes())
+	err = streamed(out, false, func(r io.Reader) error {
 		info, err = c.ImportSnapshot(ctx, tag, &counted{r, meter.Add})
 		return err
 	})
@@ -101,12 +103,11 @@ func (a *hubs) deliver(ctx context.Context, c *client.Client, tag string, raw []
 
 // streamed makes the stream for a daemon while send reads it. An error about the blobs comes before the daemon's,
 // which is a consequence.
-func streamed(raw []byte, a *hub.Artifact, probe bool, open func(hub.Descriptor) (io.ReadCloser, error),
-	send func(io.Reader) error) error {
+func streamed(out *hub.Outgoing, probe bool, send func(io.Reader) error) error {
 	r, w := io.Pipe()
 	made := make(chan error, 1)
 	go func() {
-		err := hub.WriteStream(w, raw, a, probe, open)
+		err := out.Write(w, probe)
 		w.CloseWithError(err)
 		made <- err
 	}()

@@ -15,7 +15,8 @@ import (
 )
 
 func newHubCommand(a *app) *cobra.Command {
-	return group("hub", "List and describe snapshots in registries", newHubLsCommand(a), newHubInspectCommand(a))
+	return group("hub", "List and describe snapshots in registries, and make keys", newHubLsCommand(a),
+		newHubInspectCommand(a), newHubKeyCommand(a))
 }
 
 // listed is a snapshot in a registry.

@@ -17,19 +17,21 @@ import (
 
 func newPullCommand(a *app) *cobra.Command {
 	h := hubs{app: a}
-	var tag string
+	var tag, key string
 	cmd := &cobra.Command{
 		Use:   "pull REF",
 		Short: "Get a snapshot from a registry",
 		Long: "Get a snapshot from an OCI registry: HOST/REPOSITORY:TAG, or @DIGEST instead of the tag. A snapshot\n" +
 			"that this host's CPU cannot run is refused before its layers are fetched. An interrupted download\n" +
 			"continues. Pull from repositories you trust: a snapshot brings its programs and its network policy.\n" +
+			"With --require-signature a snapshot without the signature of that key is refused before it is fetched.\n" +
 			"`forkd image pull` makes images of container images. " + plainHTTPVariable + " lists hosts without TLS.",
 		Example: "  forkd pull registry.example.com/team/pyagent:v1\n" +
-			"  forkd pull registry.example.com/team/pyagent:v1 --tag py",
+			"  forkd pull registry.example.com/team/pyagent:v1 --tag py\n" +
+			"  forkd pull registry.example.com/team/pyagent:v1 --require-signature team.pub",
 		Args: cobra.ExactArgs(1),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			info, err := h.pull(ctx, c, args[0], tag)
+			info, err := h.pull(ctx, c, args[0], tag, key)
 			if err != nil {
 				return hubError(err)
 			}
@@ -37,22 +39,32 @@ func newPullCommand(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&tag, "tag", "", "name the snapshot `TAG` (default: as it was where it was made)")
+	cmd.Flags().StringVar(&key, "require-signature", "", "require a signature of the public key in `FILE`")
 	h.addFlags(cmd)
 	return cmd
 }
 
-func (a *hubs) pull(ctx context.Context, c *client.Client, ref, tag string) (api.SnapshotInfo, error) {
+func (a *hubs) pull(ctx context.Context, c *client.Client, ref, tag, keyFile string) (api.SnapshotInfo, error) {
+	key, err := requiredKey(keyFile)
+	if err != nil {
+		return api.SnapshotInfo{}, err
+	}
 	repo, cache, err := a.open(ctx, ref)
 	if err != nil {
 		return api.SnapshotInfo{}, err
 	}
 	defer cache.Close()
-	raw, _, of, err := artifact(ctx, repo)
+	raw, digest, of, err := artifact(ctx, repo)
+	if err != nil {
+		return api.SnapshotInfo{}, err
+	}
+	signatures, err := a.signatures(ctx, repo, digest, key)
 	if err != nil {
 		return api.SnapshotInfo{}, err
 	}
 	tag = tagFor(tag, of)
-	open := func(d hub.Descriptor) (io.ReadCloser, error) { return repo.Open(descriptor(d)) }
+	out := &hub.Outgoing{Raw: raw, Artifact: of, Signatures: signatures,
+		Open: func(d hub.Descriptor) (io.ReadCloser, error) { return repo.Open(descriptor(d)) }}
 	meter := a.Meter("pull", portion)
 	defer meter.End()
 	fetch := func(some []hub.Descriptor) error {
@@ -65,14 +77,14 @@ func (a *hubs) pull(ctx context.Context, c *client.Client, ref, tag string) (api
 	if err := fetch(of.Blobs()[:min(3, 1+len(of.Layers))]); err != nil { // configuration and state
 		return api.SnapshotInfo{}, err
 	}
-	if err := offer(ctx, c, tag, raw, of, open); err != nil {
+	if err := offer(ctx, c, tag, out); err != nil {
 		return api.SnapshotInfo{}, err
 	}
 	if err := fetch(of.Blobs()); err != nil {
 		return api.SnapshotInfo{}, err
 	}
 	meter.End()
-	return a.deliver(ctx, c, tag, raw, of, open)
+	return a.deliver(ctx, c, tag, out)
 }
 
 func (a *hubs) printSnapshot(info api.SnapshotInfo) error {

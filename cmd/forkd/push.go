@@ -15,24 +15,31 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/images/ociimage"
+	"github.com/forkd/forkd/internal/images/signed"
 	"github.com/forkd/forkd/internal/store/hub"
+	"github.com/forkd/forkd/internal/store/signature"
 )
 
 func newPushCommand(a *app) *cobra.Command {
 	h := hubs{app: a}
+	var key string
 	cmd := &cobra.Command{
 		Use:   "push TAG REF",
 		Short: "Send a snapshot to a registry",
 		Long: "Send a snapshot to an OCI registry: HOST/REPOSITORY:TAG. Only blobs that the repository lacks are\n" +
 			"uploaded. Everyone who can read the repository can read the snapshot's memory and disks. Credentials\n" +
-			"come from docker login, podman login and their helpers. " + plainHTTPVariable + " lists hosts without TLS.",
-		Example:           "  forkd push pyagent registry.example.com/team/pyagent:v1",
+			"come from docker login, podman login and their helpers. " + plainHTTPVariable + " lists hosts without TLS.\n\n" +
+			"With --sign-key the snapshot is signed as cosign does. The key's password is asked for in a terminal, or\n" +
+			"read from " + passwordVariable + " or COSIGN_PASSWORD.",
+		Example: "  forkd push pyagent registry.example.com/team/pyagent:v1\n" +
+			"  forkd push pyagent registry.example.com/team/pyagent:v1 --sign-key team.key",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.complete().tags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			return hubError(h.push(ctx, c, args[0], args[1]))
+			return hubError(h.push(ctx, c, args[0], args[1], key))
 		}),
 	}
+	cmd.Flags().StringVar(&key, "sign-key", "", "sign the snapshot with the private key in `FILE`")
 	h.addFlags(cmd)
 	return cmd
 }
@@ -46,9 +53,14 @@ type pushed struct {
 	Ref    string `json:"ref"`
 	Digest string `json:"digest"`
 	Bytes  int64  `json:"bytes"`
+	Signed bool   `json:"signed"`
 }
 
-func (a *hubs) push(ctx context.Context, c *client.Client, tag, ref string) error {
+func (a *hubs) push(ctx context.Context, c *client.Client, tag, ref, keyFile string) error {
+	key, err := a.signKey(keyFile)
+	if err != nil {
+		return err
+	}
 	repo, cache, err := a.open(ctx, ref)
 	if err != nil {
 		return err
@@ -74,8 +86,13 @@ func (a *hubs) push(ctx context.Context, c *client.Client, tag, ref string) erro
 	if err := up.Manifest(raw, hub.ManifestType); err != nil {
 		return err
 	}
-	sum := sha256.Sum256(raw)
-	out := pushed{Ref: repo.Name, Digest: "sha256:" + hex.EncodeToString(sum[:]), Bytes: of.Bytes()}
+	d := signature.Describe(hub.ManifestType, raw)
+	if key != nil {
+		if err := signed.Attach(ctx, repo, key, d); err != nil {
+			return fmt.Errorf("sign %s, which is pushed: %w", repo.Name, err)
+		}
+	}
+	out := pushed{Ref: repo.Name, Digest: d.Digest, Bytes: of.Bytes(), Signed: key != nil}
 	if a.JSON {
 		return a.Value(out)
 	}

@@ -73,6 +73,7 @@ type serveOptions struct {
 	cgroup              string
 	memory              memoryOptions
 	seccomp             string
+	signatures          signatureOptions
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -177,7 +178,7 @@ func (o *serveOptions) complete() error {
 		}
 	}
 	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete(),
-		o.tls.complete(), o.memory.complete()); err != nil {
+		o.tls.complete(), o.memory.complete(), o.signatures.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -238,6 +239,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	var server apiServer // code created before the server uses it for quotas, audit lines, authentication and views
 	config.GuestQuota = server.admitGuest
 	config.Acts = acting(audit, &server)
+	o.signatures.configure(&config)
 	if config.Groups, err = o.groups(log); err != nil {
 		return err
 	}

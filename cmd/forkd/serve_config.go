@@ -84,6 +84,8 @@ type serveSetting struct {
 type serveChecked struct {
 	Config   string         `json:"config,omitempty"` // the file
 	Settings []serveSetting `json:"settings"`
+	// Signatures is the policy of --signature-policy.
+	Signatures []serveSigned `json:"signatures,omitempty"`
 }
 
 // checkOnly checks what can be checked without starting a daemon, and prints the settings.
@@ -91,7 +93,7 @@ func checkOnly(a *app, cmd *cobra.Command, o serveOptions) error {
 	if err := o.checkFiles(a); err != nil {
 		return o.config.inFile(err)
 	}
-	out := serveChecked{Config: o.config.path, Settings: []serveSetting{}}
+	out := serveChecked{Config: o.config.path, Settings: []serveSetting{}, Signatures: o.signatures.shown()}
 	ownFlags(cmd).VisitAll(func(f *pflag.Flag) {
 		source := o.config.file.Source(f.Name)
 		if slices.Contains(notInConfig, f.Name) || !f.Changed && source == "" {
@@ -110,7 +112,10 @@ func checkOnly(a *app, cmd *cobra.Command, o serveOptions) error {
 		rows = append(rows, []string{s.Key, s.Value, s.Source})
 	}
 	a.Note("the configuration is valid")
-	return a.Table([]string{"SETTING", "VALUE", "SOURCE"}, rows)
+	if err := a.Table([]string{"SETTING", "VALUE", "SOURCE"}, rows); err != nil {
+		return err
+	}
+	return printSigned(a, out.Signatures)
 }
 
 // checkFiles reads the files named by flags, and changes nothing.

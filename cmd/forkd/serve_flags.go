@@ -32,6 +32,7 @@ func (o *serveOptions) addAPIFlags(f *pflag.FlagSet) {
 		"serve E2B's API on the same addresses; needs a domain (see forkd e2b env)")
 	f.BoolVar(&o.e2bPrivatePorts, "e2b-private-ports", false,
 		"require a token for ports of sandboxes made by E2B's API, unless allowPublicTraffic is true")
+	o.signatures.addFlags(f)
 	f.StringArrayVar(&o.guestFiles, "guest-files", nil,
 		"allow requests to name kernel and rootfs below `DIR`; may be repeated (default: none)")
 }

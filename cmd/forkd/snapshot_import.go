@@ -45,5 +45,6 @@ func (a *hubs) load(ctx context.Context, c *client.Client, path, tag string) (ap
 	if err != nil {
 		return api.SnapshotInfo{}, err
 	}
-	return a.deliver(ctx, c, tagFor(tag, l.Artifact), l.Raw, l.Artifact, l.Blob)
+	out := &hub.Outgoing{Raw: l.Raw, Artifact: l.Artifact, Open: l.Blob}
+	return a.deliver(ctx, c, tagFor(tag, l.Artifact), out)
 }

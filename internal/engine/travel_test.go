@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/store/hub"
+	"github.com/forkd/forkd/internal/store/signature"
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
@@ -28,7 +29,7 @@ func sent(t *testing.T, e *Engine, tag string, probe bool) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := hub.WriteStream(&out, l.Raw, l.Artifact, probe, l.Blob); err != nil {
+	if err := (&hub.Outgoing{Raw: l.Raw, Artifact: l.Artifact, Open: l.Blob}).Write(&out, probe); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -83,6 +84,55 @@ func TestASnapshotOfAnotherCPUIsRefused(t *testing.T) {
 		e.CPU = func() (hostproc.CPU, error) { return cpu, nil }
 		_, err := e.ImportSnapshot(t.Context(), sandbox.ImportRequest{Tag: "y", Check: true}, bytes.NewReader(probe))
 		wantError(t, err, sandbox.ErrNotRestorable, want)
+	}
+}
+
+// A policy of signatures holds for a check and for an import, and its refusal says who decides.
+func TestAnUnsignedSnapshotIsRefused(t *testing.T) {
+	one, two := newHost(t), newHost(t)
+	private, public, err := signature.Generate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := signature.ParsePrivate(private, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted, err := signature.ParsePublic(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := signature.Policy{Rules: []signature.Rule{
+		{Repositories: []string{"registry.example.com/team/*"}, Keys: []*signature.PublicKey{trusted}}}}
+	two.cfg.SnapshotTrust = policy.Check
+	a, b := one.open(), two.open()
+	b.CPU = intel
+	one.snapshot(a, "x")
+	for _, check := range []bool{true, false} {
+		_, err := b.ImportSnapshot(t.Context(), sandbox.ImportRequest{Tag: "y", Check: check}, bytes.NewReader(sent(t, a, "x", check)))
+		wantError(t, err, sandbox.ErrForbidden, "operator")
+	}
+	var layout bytes.Buffer
+	if err := a.ExportSnapshot(t.Context(), sandbox.ExportRequest{Tag: "x"}, &layout); err != nil {
+		t.Fatal(err)
+	}
+	l, err := hub.OpenLayout(bytes.NewReader(layout.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for repository, want := range map[string]error{"registry.example.com/other": sandbox.ErrForbidden, "registry.example.com/team/x": nil} {
+		s, err := key.Sign(repository, signature.Describe("", l.Raw).Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		send := hub.Outgoing{Raw: l.Raw, Artifact: l.Artifact, Signatures: []signature.Signature{s}, Open: l.Blob}
+		if err := send.Write(&out, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.ImportSnapshot(t.Context(), sandbox.ImportRequest{Tag: "y"}, &out); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", repository, err, want)
+		}
 	}
 }
 

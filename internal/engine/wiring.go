@@ -121,7 +121,7 @@ func (e *Engine) makeOps() {
 		RunDir: c.RunDir, Images: c.Images, Concurrency: c.Concurrency, BootWait: c.BootWait,
 		RestoreTimeout: c.RestoreTimeout, IdentityTimeout: c.IdentityTimeout, BranchTimeout: c.BranchTimeout,
 		ChildMemory: c.ChildMemory, NoWorkingSet: c.NoWorkingSet, Oracle: c.Oracle,
-		Observer: c.Observer, Tell: c.Events, Logger: c.Logger, Now: c.Now,
+		Observer: c.Observer, Tell: c.Events, Logger: c.Logger, Now: c.Now, Trust: c.SnapshotTrust,
 	}
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,

@@ -75,8 +75,10 @@ func byReason() map[api.Reason]string {
 		api.ReasonPortsBusy:   "close some of them and retry",
 		api.ReasonRestoreRefused: "rebuild it on this host with `forkd snapshot create`; `forkd " +
 			"snapshot verify` checks it for damage",
-		api.ReasonTransitionBusy:    "retry with fewer concurrent requests",
-		api.ReasonTransitionSlow:    "retry; `forkd inspect {sandbox}` shows its status",
+		api.ReasonTransitionBusy: "retry with fewer concurrent requests",
+		api.ReasonTransitionSlow: "retry; `forkd inspect {sandbox}` shows its status",
+		api.ReasonUnsigned: "push it again with `forkd push --sign-key FILE`, with a key that the operator trusts, " +
+			"and pull it from the registry",
 		api.ReasonResumesBusy:       "retry when some of them are running",
 		api.ReasonSameTag:           "choose another tag; the original snapshot stays unchanged",
 		api.ReasonSandboxBroken:     "roll it back with `forkd rollback {sandbox} TAG`, or kill it and fork a new one",

@@ -69,6 +69,7 @@ const (
 	ReasonTagTaken           Reason = "tag_taken"
 	ReasonTransitionBusy     Reason = "transition_busy"
 	ReasonTransitionSlow     Reason = "transition_slow"
+	ReasonUnsigned           Reason = "unsigned"
 	ReasonWaitForChildren    Reason = "wait_for_children"
 	ReasonWarmUpFailed       Reason = "warm_up_failed"
 )
@@ -139,6 +140,7 @@ func Reasons() []Reason {
 		ReasonTagTaken,
 		ReasonTransitionBusy,
 		ReasonTransitionSlow,
+		ReasonUnsigned,
 		ReasonWaitForChildren,
 		ReasonWarmUpFailed,
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/store/receipt"
+	"github.com/forkd/forkd/internal/store/signature"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -36,6 +37,8 @@ type Config struct {
 	Tell            sandbox.Events   // receives events about sandboxes and snapshots
 	Logger          *slog.Logger     // receives completed operations and background failures
 	Now             func() time.Time // wall clock
+	// Trust decides about the signatures of a snapshot from elsewhere. If nil, none are required.
+	Trust func(all []signature.Signature, digest string) error
 }
 
 // Pools provides ready shells.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/store/hub"
+	"github.com/forkd/forkd/internal/store/signature"
 	"github.com/forkd/forkd/internal/store/snapshot"
 	"github.com/forkd/forkd/internal/sys/hostproc"
 	"github.com/forkd/forkd/internal/vm/cpuid"
@@ -74,7 +75,7 @@ func (t *Travels) ImportSnapshot(ctx context.Context, req sandbox.ImportRequest,
 func (t *Travels) receive(ctx context.Context, req sandbox.ImportRequest,
 	r io.Reader) (info sandbox.SnapshotInfo, err error) {
 	info.Tag, info.Owner = req.Tag, req.Owner
-	in, err := hub.Open(r)
+	in, err := hub.Open(r, t.ops.cfg.Trust)
 	if err != nil {
 		return info, err
 	}
@@ -145,6 +146,9 @@ func travelError(err error) error {
 	case errors.Is(err, hub.ErrSecret):
 		return sandbox.Errorf(sandbox.ErrConflict, "",
 			"%w: the access token of a sandbox that still exists; end that sandbox first", err)
+	case errors.Is(err, signature.ErrRefused):
+		return sandbox.Errorf(sandbox.ErrForbidden, sandbox.ReasonUnsigned,
+			"%w; the operator of this daemon requires it", err)
 	case errors.Is(err, hub.ErrInvalid):
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "%w", err)
 	}

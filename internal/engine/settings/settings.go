@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/confine/seccomp"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/store/signature"
 	"github.com/forkd/forkd/internal/sys/hostproc"
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
@@ -94,6 +95,10 @@ type Config struct {
 	// sandboxes with Life.AutoResume that were unused for at least this long, longest unused first.
 	// If 0, it is disabled.
 	PauseUnused time.Duration
+
+	// SnapshotTrust decides about the signatures of a snapshot that a client sends, by the digest of
+	// its manifest. If nil, none are required.
+	SnapshotTrust func(all []signature.Signature, digest string) error
 
 	// Groups holds the cgroups that enforce sandboxes' limits. If nil, limits cannot be requested.
 	Groups *cgroup.Root

@@ -2,9 +2,11 @@ package ociimage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -59,10 +61,15 @@ func (r *Repository) Open(d v1.Descriptor) (*os.File, error) {
 	return os.Open(r.r.cache.path(d.Digest))
 }
 
+// options are those of the library's requests, which are repeated here and not by the library.
 func (r *Repository) options(ctx context.Context) []remote.Option {
-	return []remote.Option{remote.WithContext(ctx), remote.WithAuth(r.r.auth),
-		remote.WithTransport(newTransport(r.r.repo.RegistryStr()))}
+	t := polite{base: newTransport(r.r.repo.RegistryStr()), scheme: r.r.repo.Scheme()}
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuth(r.r.auth), remote.WithTransport(t),
+		remote.WithRetryBackoff(remote.Backoff{Steps: 1})}
 }
+
+// Base returns the name of the repository, without tag and digest.
+func (r *Repository) Base() string { return r.r.repo.Name() }
 
 // Push uploads blobs and a manifest. Its requests share connections.
 type Push struct {
@@ -86,34 +93,138 @@ func (r *Repository) Push(ctx context.Context) (*Push, error) {
 
 // Blob uploads a blob unless the registry has it. open may be called several times.
 func (p *Push) Blob(d v1.Descriptor, open func() io.Reader) error {
-	if err := remote.WriteLayer(p.repo.r.repo, blobLayer{d, open}, p.options...); err != nil {
-		return fmt.Errorf("push blob %s: %w", d.Digest, failure(err))
+	there, err := p.repo.r.has(p.ctx, d)
+	if err != nil {
+		return fmt.Errorf("look for blob %s: %w", d.Digest, err)
+	}
+	if there {
+		return nil
+	}
+	err = p.retry(func() error {
+		return remote.WriteLayer(p.repo.r.repo, blobLayer{d, open}, p.options...)
+	})
+	if err != nil {
+		return fmt.Errorf("push blob %s: %w", d.Digest, err)
 	}
 	return nil
 }
 
 // Manifest uploads the manifest and gives it the tag.
 func (p *Push) Manifest(raw []byte, mediaType string) error {
-	if err := remote.Put(p.repo.ref, rawManifest{raw, types.MediaType(mediaType)}, p.options...); err != nil {
-		return fmt.Errorf("push the manifest of %s: %w", p.repo.Name, failure(err))
+	err := p.retry(func() error {
+		return remote.Put(p.repo.ref, rawManifest{raw, types.MediaType(mediaType)}, p.options...)
+	})
+	if err != nil {
+		return fmt.Errorf("push the manifest of %s: %w", p.repo.Name, err)
 	}
 	return nil
 }
 
-// Tags lists the tags of the repository.
-func (r *Repository) Tags(ctx context.Context) ([]string, error) {
-	tags, err := remote.List(r.r.repo, r.options(ctx)...)
+func (p *Push) retry(f func() error) error {
+	return p.repo.r.retry(p.ctx, func() (bool, error) {
+		err := f()
+		if err == nil {
+			return false, nil
+		}
+		return false, failure(err)
+	})
+}
+
+// maxTags limits the tags that Tags returns.
+const maxTags = 10_000
+
+// Tags lists the tags of the repository, at most maxTags.
+func (r *Repository) Tags(ctx context.Context) (tags []string, err error) {
+	err = r.r.retry(ctx, func() (bool, error) {
+		tags = nil
+		err := r.tags(ctx, func(page []string) bool {
+			tags = append(tags, page...)
+			return len(tags) < maxTags && len(page) > 0
+		})
+		if err != nil {
+			return false, failure(err)
+		}
+		return false, nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", r.r.repo, failure(err))
+		return nil, fmt.Errorf("list %s: %w", r.r.repo, err)
 	}
-	return tags, nil
+	return tags[:min(len(tags), maxTags)], nil
+}
+
+// tags calls each with the pages of tags, as long as it returns true.
+func (r *Repository) tags(ctx context.Context, each func([]string) bool) error {
+	puller, err := remote.NewPuller(r.options(ctx)...)
+	if err != nil {
+		return err
+	}
+	pages, err := puller.Lister(ctx, r.r.repo)
+	if err != nil {
+		return err
+	}
+	for pages.HasNext() {
+		page, err := pages.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if !each(page.Tags) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Referrers lists manifests of a type that refer to a manifest, at most limit. Registries without the API of OCI 1.1
+// have the list as an index, under a tag made of the digest.
+func (r *Repository) Referrers(ctx context.Context, digest, artifactType string, limit int) ([]v1.Descriptor, error) {
+	raw, err := r.r.get(ctx, "referrers", digest, maxManifest)
+	index, parsed := referrersOf(raw, err)
+	if !parsed {
+		raw, _, err = r.At(strings.Replace(digest, ":", "-", 1)).Manifest(ctx)
+		if errors.Is(err, ErrNotFound) {
+			return nil, nil
+		}
+		if index, parsed = referrersOf(raw, err); err == nil && !parsed {
+			err = invalid("the list of referrers is not an index")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list referrers of %s: %w", digest, err)
+		}
+	}
+	var found []v1.Descriptor
+	for _, d := range index.Manifests {
+		if d.ArtifactType == artifactType && len(found) < limit && checkDigest(d.Digest) == nil {
+			found = append(found, d)
+		}
+	}
+	return found, nil
+}
+
+// referrersOf decodes a list of referrers. Registries without the API answer with errors and with web pages.
+func referrersOf(raw []byte, err error) (*v1.IndexManifest, bool) {
+	if err != nil {
+		return nil, false
+	}
+	index, is, err := parseIndex(raw)
+	return index, is && err == nil
 }
 
 // At returns the repository with another tag.
 func (r *Repository) At(tag string) *Repository {
 	own := &registry{repo: r.r.repo, target: tag, auth: r.r.auth, cache: r.r.cache, wait: r.r.wait}
+	r.r.mu.Lock()
+	own.client = r.r.client // with its connections and its token
+	r.r.mu.Unlock()
 	ref := r.r.repo.Tag(tag)
 	return &Repository{Name: ref.Name(), r: own, ref: ref}
+}
+
+// Digest returns the repository with a manifest's digest as the reference.
+func (r *Repository) Digest(digest string) *Repository {
+	other := r.At("latest")
+	other.r.target, other.ref = digest, r.r.repo.Digest(digest)
+	other.Name = other.ref.Name()
+	return other
 }
 
 // blobLayer is a blob as go-containerregistry uploads it.

@@ -185,7 +185,7 @@ func (r *registry) do(ctx context.Context, kind, id, bytes string) (*http.Respon
 	if err != nil {
 		return nil, err
 	}
-	if kind == "manifests" {
+	if kind != "blobs" {
 		req.Header.Set("Accept", manifestTypes)
 	}
 	// Otherwise Go's client unpacks a compressed answer, and a range counts other bytes.
@@ -273,9 +273,11 @@ func statusError(res *http.Response) error {
 }
 
 func accessError(err error) error {
-	return fmt.Errorf("%w (the image is missing or private; `docker login`, `podman login` or `skopeo login` stores "+
-		"credentials)", err)
+	return fmt.Errorf("%w: %w (the image is missing or private; `docker login`, `podman login` or `skopeo login` "+
+		"stores credentials)", errAccess, err)
 }
+
+var errAccess = errors.New("access denied")
 
 // failure classifies an error of a request. It removes addresses, because those of redirects contain secrets.
 func failure(err error) error {
@@ -299,7 +301,9 @@ func failure(err error) error {
 		err = fmt.Errorf("%s: %w", host, u.Err)
 	}
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, errRedirect), errors.Is(err, errAddress):
+	case errors.Is(err, context.Canceled), errors.Is(err, errRedirect), errors.Is(err, errAddress),
+		errors.Is(err, errAnswer),
+		strings.Contains(err.Error(), "SSRF protection"): // the library has no value for its refusal of an address
 		return fmt.Errorf("%w: %w", ErrRegistry, err)
 	}
 	return &temporary{fmt.Errorf("%w: %w", ErrRegistry, err), 0}

@@ -126,14 +126,14 @@ func layout(t testing.TB, b []byte) *Layout {
 func stream(t testing.TB, l *Layout, probe bool) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	must(t, WriteStream(&b, l.Raw, l.Artifact, probe, l.Blob))
+	must(t, (&Outgoing{Raw: l.Raw, Artifact: l.Artifact, Open: l.Blob}).Write(&b, probe))
 	return b.Bytes()
 }
 
 // receive makes a snapshot of a stream.
 func (h *host) receive(t testing.TB, tag string, b []byte) error {
 	t.Helper()
-	in, err := Open(bytes.NewReader(b))
+	in, err := Open(bytes.NewReader(b), nil)
 	if err != nil {
 		return err
 	}

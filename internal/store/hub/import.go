@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -13,26 +14,33 @@ import (
 
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/store/signature"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Names of the first files of a stream to a daemon. The blobs of the parts follow in their order, each table before
-// its frames.
+// Names of the first files of a stream to a daemon; the signatures are optional. The blobs of the parts follow in
+// their order, each table before its frames.
 const (
-	manifestEntry = "manifest.json"
-	configEntry   = "config.json"
+	manifestEntry   = "manifest.json"
+	signaturesEntry = "signatures.json"
+	configEntry     = "config.json"
 )
+
+// maxSignatures limits the bytes of the signatures, which are JSON with base64.
+const maxSignatures = 2 * signature.MaxSignatures * signature.MaxPayload
 
 // Incoming is a stream with a snapshot. Open reads its description, State its state, and Receive the rest.
 type Incoming struct {
 	Manifest *snapshot.Manifest // as sent: without owner and ancestry
 	tar      *tar.Reader
+	read     *tar.Header // of a file that was begun, but not used; may be nil
 	parts    []Part
 	next     int // part
 }
 
-// Open reads the beginning of a stream.
-func Open(r io.Reader) (*Incoming, error) {
+// Open reads the beginning of a stream. trust decides about the signatures of the manifest with a digest, before the
+// rest is read. It may be nil.
+func Open(r io.Reader, trust func(all []signature.Signature, digest string) error) (*Incoming, error) {
 	in := &Incoming{tar: tar.NewReader(r)}
 	b, err := in.small(manifestEntry, MaxManifest)
 	if err != nil {
@@ -45,6 +53,13 @@ func Open(r io.Reader) (*Incoming, error) {
 	if in.parts, err = a.Parts(); err != nil {
 		return nil, err
 	}
+	all, err := in.signatures()
+	if err == nil && trust != nil {
+		err = trust(all, describe("", b).Digest)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if b, err = in.small(configEntry, snapshot.MaxManifestBytes); err == nil {
 		err = checkBlob(b, a.Config)
 	}
@@ -55,11 +70,36 @@ func Open(r io.Reader) (*Incoming, error) {
 	return in, err
 }
 
-// entry begins the next file of the stream.
-func (in *Incoming) entry(name string) (int64, error) {
+// signatures reads the optional file with signatures.
+func (in *Incoming) signatures() (all []signature.Signature, err error) {
 	h, err := in.tar.Next()
 	if err != nil {
-		return 0, cut(err)
+		return nil, cut(err)
+	}
+	if in.read = h; h.Name != signaturesEntry {
+		return nil, nil
+	}
+	b, err := in.small(signaturesEntry, maxSignatures)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, invalid("decode %s: %w", signaturesEntry, err)
+	}
+	if len(all) > signature.MaxSignatures {
+		return nil, invalid("%d signatures, more than %d", len(all), signature.MaxSignatures)
+	}
+	return all, nil
+}
+
+// entry begins the next file of the stream.
+func (in *Incoming) entry(name string) (int64, error) {
+	h := in.read
+	if in.read = nil; h == nil {
+		var err error
+		if h, err = in.tar.Next(); err != nil {
+			return 0, cut(err)
+		}
 	}
 	if h.Name != name || h.Typeflag != tar.TypeReg {
 		return 0, invalid("the stream has the file %.100q, want %s", h.Name, name)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/forkd/forkd/internal/store/signature"
 )
 
 // maxEntries limits the files of a layout.
@@ -141,12 +143,31 @@ func (l *Layout) Blob(d Descriptor) (io.ReadCloser, error) {
 	return io.NopCloser(io.NewSectionReader(l.file, s.offset, s.size)), nil
 }
 
-// WriteStream writes the stream for a daemon. open opens a blob. With probe it ends after the state.
-func WriteStream(w io.Writer, raw []byte, a *Artifact, probe bool, open func(Descriptor) (io.ReadCloser, error)) error {
+// Outgoing is a snapshot for a daemon.
+type Outgoing struct {
+	Raw        []byte // the manifest
+	Artifact   *Artifact
+	Signatures []signature.Signature // of the manifest; may be empty
+	// Open opens a blob.
+	Open func(Descriptor) (io.ReadCloser, error)
+}
+
+// Write writes the stream for a daemon. With probe it ends after the state.
+func (o *Outgoing) Write(w io.Writer, probe bool) error {
 	t := tar.NewWriter(w)
-	if err := writeEntry(t, manifestEntry, raw); err != nil {
+	if err := writeEntry(t, manifestEntry, o.Raw); err != nil {
 		return err
 	}
+	if len(o.Signatures) > 0 {
+		b, err := json.Marshal(o.Signatures[:min(len(o.Signatures), signature.MaxSignatures)])
+		if err != nil {
+			return err
+		}
+		if err := writeEntry(t, signaturesEntry, b); err != nil {
+			return err
+		}
+	}
+	a, open := o.Artifact, o.Open
 	if err := copyEntry(t, configEntry, a.Config, open); err != nil {
 		return err
 	}

@@ -319,6 +319,7 @@ REASONS: dict[str, str] = {
     "tag_taken": 'choose another tag, or delete the existing snapshot first',
     "transition_busy": 'retry with fewer concurrent requests',
     "transition_slow": 'retry; `forkd inspect {sandbox}` shows its status',
+    "unsigned": 'push it again with `forkd push --sign-key FILE`, with a key that the operator trusts, and pull it from the registry',
     "wait_for_children": 'fork from the tag in a separate call, which waits until the snapshot is ready',
     "warm_up_failed": "correct the warm-up code, or the image's service",
     "guest_files_elsewhere": 'move it there, or start the daemon with another --guest-files',
