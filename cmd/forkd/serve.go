@@ -64,6 +64,7 @@ type serveOptions struct {
 	net                 netOptions
 	jail                jailOptions
 	admission           admissionOptions
+	node                nodeOptions
 	domain              string
 	page                bool
 	corsOrigins         []string
@@ -111,6 +112,7 @@ func newServeCommand(a *app) *cobra.Command {
 	section(f, "Network", o.net.addFlags)
 	section(f, "Forks by guests", o.addTreeFlags)
 	section(f, "Host resources", o.addHostFlags)
+	section(f, "Cluster", o.node.addFlags)
 	section(f, "End of the daemon", o.addEndFlags)
 	section(f, "Logs", o.addLogFlags)
 	return cmd
@@ -178,7 +180,7 @@ func (o *serveOptions) complete() error {
 		}
 	}
 	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete(),
-		o.tls.complete(), o.memory.complete(), o.signatures.complete()); err != nil {
+		o.tls.complete(), o.memory.complete(), o.signatures.complete(), o.node.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -250,6 +252,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	o.net.configure(&config, log)
 	verdicts := o.verdicts(ctx, &config, audit, timings.CountRefused, log)
 	o.admission.configure(&config)
+	o.node.configure(&config)
 	if err := o.jail.configure(ctx, &config, log, &opened); err != nil {
 		return err
 	}

@@ -120,7 +120,7 @@ func (e *Engine) makeOps() {
 	e.ops = &op.Config{
 		RunDir: c.RunDir, Images: c.Images, Concurrency: c.Concurrency, BootWait: c.BootWait,
 		RestoreTimeout: c.RestoreTimeout, IdentityTimeout: c.IdentityTimeout, BranchTimeout: c.BranchTimeout,
-		ChildMemory: c.ChildMemory, NoWorkingSet: c.NoWorkingSet, Oracle: c.Oracle,
+		ChildMemory: c.ChildMemory, NoWorkingSet: c.NoWorkingSet, NodeKey: c.NodeKey, Oracle: c.Oracle,
 		Observer: c.Observer, Tell: c.Events, Logger: c.Logger, Now: c.Now, Trust: c.SnapshotTrust,
 	}
 	e.Ops = op.New(e.ops, op.Rooms{

@@ -2,24 +2,28 @@ package sandbox
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 )
 
 func TestIDsWithoutDashes(t *testing.T) {
 	for name, want := range map[string]string{
-		"sb5f3a00120001":      "sb-5f3a0012-0001",
-		"sb0000000112345":     "sb-00000001-12345",
-		"sb-5f3a0012-0001":    "sb-5f3a0012-0001",
-		"sb5f3a0012001":       "sb5f3a0012001", // the index is too short
-		"sb5F3A00120001":      "sb5F3A00120001",
-		"xsb5f3a00120001":     "xsb5f3a00120001",
-		"":                    "",
-		"sb-5f3a00120001":     "sb-5f3a00120001",
-		"sb5f3a00120001\nand": "sb5f3a00120001\nand",
-		"sbabcdefgh234567ab":  "sb-abcdefgh234567ab",
-		"sb2222222222222222":  "sb-2222222222222222", // valid in both forms, but longer
-		"sbabcdefgh234567a":   "sbabcdefgh234567a",
-		"sb5f3a001212345678":  "sb5f3a001212345678", // 1 and 8 are not base32 digits
+		"sb5f3a00120001":           "sb-5f3a0012-0001",
+		"sb0000000112345":          "sb-00000001-12345",
+		"sb-5f3a0012-0001":         "sb-5f3a0012-0001",
+		"sb5f3a0012001":            "sb5f3a0012001", // the index is too short
+		"sb5F3A00120001":           "sb5F3A00120001",
+		"xsb5f3a00120001":          "xsb5f3a00120001",
+		"":                         "",
+		"sb-5f3a00120001":          "sb-5f3a00120001",
+		"sb5f3a00120001\nand":      "sb5f3a00120001\nand",
+		"sbabcdefgh234567ab":       "sb-abcdefgh234567ab",
+		"sb2222222222222222":       "sb-2222222222222222", // valid in both forms, but longer
+		"sbabcdefgh234567a":        "sbabcdefgh234567a",
+		"sbabcdefgh234567ababcde":  "sb-abcdefgh234567ababcde", // with the key of a node
+		"sbabcdefgh234567ababcd":   "sbabcdefgh234567ababcd",
+		"sbabcdefgh234567ababcdef": "sbabcdefgh234567ababcdef",
+		"sb5f3a001212345678":       "sb5f3a001212345678", // 1 and 8 are not base32 digits
 	} {
 		if got := CanonicalID(name); got != want {
 			t.Errorf("%q became %q, want %q", name, got, want)
@@ -51,9 +55,36 @@ func TestNewIDs(t *testing.T) {
 	}
 }
 
+func TestIDsWithTheKeyOfANode(t *testing.T) {
+	key := NodeKeyOf("9f3c1c0e-6d0a-4a52-9d38-0a8f6b1c2d3e")
+	if key != "rsrnu" || key == NodeKeyOf("node-b") {
+		t.Errorf("the key is %q: ids of running sandboxes have the former key", key)
+	}
+	random := []byte("0123456789")
+	id := key.NewID(random)
+	if !ValidID(id) || len(id) != 24 || NodeKeyIn(id) != key || NodeKeyIn(DNSID(id)) != key || CanonicalID(DNSID(id)) != id {
+		t.Errorf("the id is %q, its key %q", id, NodeKeyIn(id))
+	}
+	if !strings.HasPrefix(id, NewID(random)) {
+		t.Errorf("%s lacks random digits", id)
+	}
+	if label := "65535-" + DNSID(id); len(label) > 63 {
+		t.Errorf("%s is no label of a host name", label)
+	}
+	if plain := NodeKey("").NewID(random); plain != NewID(random) || NodeKeyIn(plain) != "" {
+		t.Errorf("without a node: %q", plain)
+	}
+	for _, foreign := range []string{"", "sb-5f3a0012-0001", id + "a", id[:23], strings.ToUpper(id), id + "\n", "x" + id} {
+		if got := NodeKeyIn(foreign); got != "" {
+			t.Errorf("%q has the key %q", foreign, got)
+		}
+	}
+}
+
 func FuzzCanonicalID(f *testing.F) {
 	f.Add("sb5f3a00120001")
 	f.Add("sbabcdefgh234567ab")
+	f.Add("sbabcdefgh234567ababcde")
 	f.Fuzz(func(t *testing.T, name string) {
 		if id := CanonicalID(name); id != name && (!ValidID(id) || DNSID(id) != name) {
 			t.Errorf("%q became %q", name, id)

@@ -48,6 +48,9 @@ func (h *thisHost) Facts() (hostproc.Facts, error) {
 	if f.MemoryAvailable, f.MemoryTotal, err = hostproc.Memory(); err != nil {
 		return f, err
 	}
+	if available, limit, bounded := cgroup.MemoryAround(h.group); bounded { // in a container, or a unit with MemoryMax
+		f.MemoryAvailable, f.MemoryTotal = min(f.MemoryAvailable, available), min(f.MemoryTotal, limit)
+	}
 	if f.DiskFree, f.DiskTotal, err = hostproc.Disk(h.store); err != nil {
 		return f, err
 	}

@@ -304,7 +304,7 @@ func newIDs(o *Ops, n int) ([]string, error) {
 	}
 	ids := make([]string, n)
 	for i := range ids {
-		ids[i] = sandbox.NewID(random[i*sandbox.IDBytes:])
+		ids[i] = o.cfg.NodeKey.NewID(random[i*sandbox.IDBytes:])
 	}
 	return ids, nil
 }

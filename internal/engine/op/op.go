@@ -32,6 +32,7 @@ type Config struct {
 	BranchTimeout   time.Duration    // for a capture, and again for writing it
 	ChildMemory     int64            // assumed memory of one child, in bytes, for admission
 	NoWorkingSet    bool             // record no working sets
+	NodeKey         sandbox.NodeKey  // in the ids of new sandboxes
 	Oracle          bool             // compare every snapshot with its source; for tests
 	Observer        sandbox.Observer // receives the duration and the error of each operation
 	Tell            sandbox.Events   // receives events about sandboxes and snapshots

@@ -110,6 +110,9 @@ type Config struct {
 	// NetTaps holds the operator's taps for sandboxes. It may be nil.
 	NetTaps sandbox.Taps
 
+	// NodeKey is in the ids of new sandboxes, so that a gateway finds their node. It may be empty.
+	NodeKey sandbox.NodeKey
+
 	// Oracle compares every snapshot of a running sandbox, page by page, with its source at that
 	// instant. It is slow, and for tests only.
 	Oracle bool

@@ -69,7 +69,8 @@ type node struct {
 	facts    Facts
 	at       int // index in Board.nodes
 	features map[string]bool
-	// promised is the memory of all reservations, doubtful the part possibly included in the facts. taken is their number of sandboxes by snapshot.
+	// promised is the memory of all reservations, doubtful the part possibly included in the facts. taken is their
+	// number of sandboxes by snapshot.
 	promised int64
 	doubtful int64
 	taken    map[string]int64

@@ -22,7 +22,7 @@ func sourceTag(mib int) string               { return fmt.Sprintf("%s%d", prefix
 func branchTag(sandbox string, n int) string { return fmt.Sprintf("%s%s-%d", prefix, sandbox, n) }
 
 // ownTag matches the results of sourceTag and branchTag. A user is unlikely to choose such a tag.
-var ownTag = regexp.MustCompile(`^` + prefix + `([0-9]+|sb-([a-z2-7]{16}|[0-9a-f]{8}-[0-9]{4,})-[0-9]+)$`)
+var ownTag = regexp.MustCompile(`^` + prefix + `([0-9]+|sb-([a-z2-7]{16}([a-z2-7]{5})?|[0-9a-f]{8}-[0-9]{4,})-[0-9]+)$`)
 
 // Sources makes and removes the snapshots for the branched sandboxes.
 type Sources struct {
