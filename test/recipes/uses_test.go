@@ -51,6 +51,49 @@ console.log(Buffer.from(require("tls").createServer().getTicketKeys()).toString(
 	}},
 }
 
+// random is a recipe with programs that keep random state in memory.
+var random = []use{
+	{name: "a server with TLS and bson", script: "curl -sk https://localhost:8443", unique: true},
+	{name: "the keys of its session tickets", unique: true, // 16 bytes of a ticket name the key
+		script: `openssl s_client -tls1_2 -connect localhost:8443 </dev/null 2>/dev/null |
+			grep -A 1 "session ticket:" | tail -n 1 | cut -c 1-60 | grep 0000`},
+	{name: "SSH host keys and machine-id", unique: true,
+		script: "cut -d ' ' -f 2 /etc/ssh/ssh_host_ed25519_key.pub /etc/ssh/ssh_host_ecdsa_key.pub; cat /etc/machine-id"},
+	{name: "D-Bus's copy of the machine-id", script: "cat /var/lib/dbus/machine-id", unique: true},
+	{name: "the copy is the same machine", want: "same",
+		script: "cmp /etc/machine-id /var/lib/dbus/machine-id && echo same"},
+}
+
+// TestRandom forks programs that keep random state in memory: 20 children have 20 different values.
+func TestRandom(t *testing.T) {
+	kvmtest.Soak(t)
+	m := machine(t)
+	c := dial(t, m)
+	const tag = "test-random"
+	m.Forkd(t, "image", "build", "testdata/random")
+	if strings.Contains("\n"+string(m.Forkd(t, "-q", "snapshot", "ls")), "\n"+tag+"\n") {
+		m.Forkd(t, "snapshot", "rm", "--force", tag)
+	}
+	m.Forkd(t, "snapshot", "create", "--image", tag, "--tag", tag)
+	ids := fork(t, c, tag)
+	for _, u := range random {
+		t.Run(u.name, func(t *testing.T) { u.check(t, c, ids) })
+	}
+	t.Run("bson in the warm interpreter", func(t *testing.T) {
+		var outs []string
+		for _, id := range ids {
+			res, err := c.Eval(t.Context(), id, api.EvalRequest{Code: "str(bson.ObjectId())[8:18]"})
+			if err != nil || res.Result == nil {
+				t.Fatalf("%v: %+v", err, res)
+			}
+			outs = append(outs, *res.Result)
+		}
+		if again := repeated(outs); again != "" {
+			t.Error(again)
+		}
+	})
+}
+
 // machine starts the machine that the tests of this package share.
 func machine(t *testing.T) *harness.Machine {
 	t.Helper()
