@@ -49,6 +49,13 @@ console.log(Math.random());
 console.log(crypto.generateKeyPairSync("ed25519").publicKey.export({ type: "spki", format: "pem" }).split("\n")[1]);
 console.log(Buffer.from(require("tls").createServer().getTicketKeys()).toString("hex"));`)},
 	}},
+	{"postgres-fixture", []use{
+		{name: "the fixture is there", script: "psql -Atc 'SELECT count(*), sum(cents) FROM orders'", want: "2000|9768200"},
+		{name: "a child's writes are its own", want: "2001|1",
+			script: `psql -qAtc 'INSERT INTO orders (customer, cents, made) VALUES (1, 1, now())' \
+				-c 'SELECT count(*), count(*) FILTER (WHERE cents = 1) FROM orders'`},
+		{name: "random values", script: "psql -Atc 'SELECT random()' -c 'SELECT gen_random_uuid()'", unique: true},
+	}},
 }
 
 // random is a recipe with programs that keep random state in memory.
