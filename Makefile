@@ -59,7 +59,7 @@ soak: deps build fixtures ## random steps, kills and churn, each capture compare
 codeinterp: deps build ## E2B's code interpreter over VMs in a machine, with FORKD_FORKS forks (100) of a warm one
 	FORKD_TEST_SOAK=1 FORKD_TEST_MACHINE=codeinterp $(GO) test -count=1 -v -timeout 60m -run OverVMs ./test/codeinterp
 
-test-recipes: deps build ## recipes that take long, over VMs in a machine: Docker, podman and bubblewrap in a sandbox
+test-recipes: deps build ## recipes that take long, over VMs in a machine: each forked 20 times and used; Docker in a sandbox
 	FORKD_TEST_SOAK=1 FORKD_TEST_MACHINE=recipes $(GO) test -count=1 -v -timeout 60m ./test/recipes
 
 test-upgrade: deps build fixtures ## VMs, snapshots and paused sandboxes of 0.1.0 under today's daemon, in the machine

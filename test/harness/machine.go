@@ -19,11 +19,12 @@ type Machine struct {
 }
 
 // StartMachine starts a machine beside the machines of other tests, and stops it at the end of the
-// test. It keeps the data disk, so images need not be sent again.
-func StartMachine(t *testing.T, suffix string) *Machine {
+// test. It keeps the data disk, so images need not be sent again. Flags are further flags of
+// `forkd machine start`, which win over those of this function.
+func StartMachine(t *testing.T, suffix string, flags ...string) *Machine {
 	t.Helper()
 	m := &Machine{Name: kvmtest.Machine(t) + suffix}
-	m.local(t, "machine", "start", "--name", m.Name, "--memory", "4096", "--restart")
+	m.local(t, append([]string{"machine", "start", "--name", m.Name, "--memory", "4096", "--restart"}, flags...)...)
 	t.Cleanup(func() { m.local(t, "machine", "stop", "--name", m.Name) })
 	var status struct{ API, Dir string }
 	decode(t, m.local(t, "--json", "machine", "status", "--name", m.Name), &status)

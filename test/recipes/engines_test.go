@@ -116,7 +116,7 @@ const get = `exec 3<>/dev/tcp/localhost/8080; printf 'GET /page HTTP/1.0\r\n\r\n
 // TestContainerEngines runs containers in a sandbox, and forks it while they run.
 func TestContainerEngines(t *testing.T) {
 	kvmtest.Soak(t)
-	m := harness.StartMachine(t, "-recipes")
+	m := machine(t)
 	const recipe = "test-engines"
 	m.Forkd(t, "image", "build", "testdata/engines")
 	if strings.Contains("\n"+string(m.Forkd(t, "-q", "snapshot", "ls")), "\n"+recipe+"\n") {

@@ -305,6 +305,12 @@ def _driver():
                 return False
             m._name_sequence = None
 
+        def renew_bson():
+            m = sys.modules.get("bson.objectid")
+            if m is None:
+                return False
+            m.ObjectId._pid = None  # the next id takes new random bytes, as in another process
+
         attempt("random", seed_random)
         attempt("numpy.random", seed_numpy)
         attempt("openssl", seed_openssl)
@@ -319,6 +325,7 @@ def _driver():
             return len(all) > 0
 
         attempt("tempfile", renew_tempfile)
+        attempt("bson", renew_bson)
         attempt("globals", seed_globals)
         for i, hook in enumerate(hooks):
             attempt("hook %d" % i, lambda: hook(dict(given["info"])) and None)

@@ -1,0 +1,235 @@
+package recipes
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
+	"github.com/forkd/forkd/test/harness"
+)
+
+// children is the number of forks of each recipe.
+const children = 20
+
+// use is what every child of a recipe does, by bash as the recipe's user.
+type use struct {
+	name   string
+	script string
+	want   string // the output in every child
+	unique bool   // instead: each line of the output differs from the same line of every other child
+	few    bool   // only two children do it, because it takes long
+}
+
+// node returns a script that runs a program in the warm Node process.
+func node(program string) string { return "node-run <<'END'\n" + program + "\nEND" }
+
+// recipes are the project's, with the uses of their children.
+var recipes = []struct {
+	recipe string
+	uses   []use
+}{
+	{"nodejs", []use{
+		{name: "a program in the warm process", want: "84 18\n0",
+			script: node(`console.log(await Promise.resolve(84), process.version.slice(1, 3))`) + "\necho $?"},
+		{name: "an error is the program's status", want: "1",
+			script: "{ " + node(`throw new Error("x")`) + "\n} >/dev/null; echo $?"},
+		{name: "TypeScript", want: "Version 5.9.3", few: true, script: "tsc --version"},
+		{name: "random values of a process from before the snapshot", unique: true, script: node(`
+const crypto = require("crypto");
+console.log(crypto.randomUUID());
+console.log(crypto.randomBytes(16).toString("hex"));
+console.log(crypto.randomInt(2 ** 47));
+console.log(Math.random());
+console.log(crypto.generateKeyPairSync("ed25519").publicKey.export({ type: "spki", format: "pem" }).split("\n")[1]);
+console.log(Buffer.from(require("tls").createServer().getTicketKeys()).toString("hex"));`)},
+	}},
+	{"postgres-fixture", []use{
+		{name: "the fixture is there", script: "psql -Atc 'SELECT count(*), sum(cents) FROM orders'", want: "2000|9768200"},
+		{name: "a child's writes are its own", want: "2001|1",
+			script: `psql -qAtc 'INSERT INTO orders (customer, cents, made) VALUES (1, 1, now())' \
+				-c 'SELECT count(*), count(*) FILTER (WHERE cents = 1) FROM orders'`},
+		{name: "random values", script: "psql -Atc 'SELECT random()' -c 'SELECT gen_random_uuid()'", unique: true},
+	}},
+}
+
+// random is a recipe with programs that keep random state in memory.
+var random = []use{
+	{name: "a server with TLS and bson", script: "curl -sk https://localhost:8443", unique: true},
+	{name: "the keys of its session tickets", unique: true, // 16 bytes of a ticket name the key
+		script: `openssl s_client -tls1_2 -connect localhost:8443 </dev/null 2>/dev/null |
+			grep -A 1 "session ticket:" | tail -n 1 | cut -c 1-60 | grep 0000`},
+	{name: "SSH host keys and machine-id", unique: true,
+		script: "cut -d ' ' -f 2 /etc/ssh/ssh_host_ed25519_key.pub /etc/ssh/ssh_host_ecdsa_key.pub; cat /etc/machine-id"},
+	{name: "D-Bus's copy of the machine-id", script: "cat /var/lib/dbus/machine-id", unique: true},
+	{name: "the copy is the same machine", want: "same",
+		script: "cmp /etc/machine-id /var/lib/dbus/machine-id && echo same"},
+}
+
+// TestRandom forks programs that keep random state in memory: 20 children have 20 different values.
+func TestRandom(t *testing.T) {
+	kvmtest.Soak(t)
+	m := machine(t)
+	c := dial(t, m)
+	const tag = "test-random"
+	m.Forkd(t, "image", "build", "testdata/random")
+	if strings.Contains("\n"+string(m.Forkd(t, "-q", "snapshot", "ls")), "\n"+tag+"\n") {
+		m.Forkd(t, "snapshot", "rm", "--force", tag)
+	}
+	m.Forkd(t, "snapshot", "create", "--image", tag, "--tag", tag)
+	ids := fork(t, c, tag)
+	for _, u := range random {
+		t.Run(u.name, func(t *testing.T) { u.check(t, c, ids) })
+	}
+	t.Run("bson in the warm interpreter", func(t *testing.T) {
+		var outs []string
+		for _, id := range ids {
+			res, err := c.Eval(t.Context(), id, api.EvalRequest{Code: "str(bson.ObjectId())[8:18]"})
+			if err != nil || res.Result == nil {
+				t.Fatalf("%v: %+v", err, res)
+			}
+			outs = append(outs, *res.Result)
+		}
+		if again := repeated(outs); again != "" {
+			t.Error(again)
+		}
+	})
+}
+
+// machine starts the machine that the tests of this package share.
+func machine(t *testing.T) *harness.Machine {
+	t.Helper()
+	return harness.StartMachine(t, "", "--memory", "8000", "--disk", "40")
+}
+
+// TestRecipes builds each recipe, forks it and uses every child.
+func TestRecipes(t *testing.T) {
+	kvmtest.Soak(t)
+	m := machine(t)
+	c := dial(t, m)
+	for _, r := range recipes {
+		t.Run(r.recipe, func(t *testing.T) {
+			m.Image(t, r.recipe, r.recipe)
+			ids := fork(t, c, r.recipe)
+			for _, u := range r.uses {
+				t.Run(u.name, func(t *testing.T) { u.check(t, c, ids) })
+			}
+		})
+	}
+}
+
+func dial(t *testing.T, m *harness.Machine) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Options{URL: m.URL, Token: m.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// fork makes the children of a snapshot, which end with the test.
+func fork(t *testing.T, c *client.Client, tag string) []string {
+	t.Helper()
+	n := children
+	res, err := c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, sb := range res.OK() {
+		ids = append(ids, sb.ID)
+	}
+	t.Cleanup(func() {
+		for _, id := range ids {
+			if err := c.Kill(context.Background(), id); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if failed := res.Failed(); len(failed) > 0 {
+		t.Fatalf("%d children of %s failed: %s", len(failed), tag, failed[0].Error)
+	}
+	return ids
+}
+
+// check runs the use in all children at once.
+func (u use) check(t *testing.T, c *client.Client, ids []string) {
+	if u.few {
+		ids = ids[:2]
+	}
+	outs := make([]string, len(ids))
+	start := time.Now()
+	var all sync.WaitGroup
+	for i, id := range ids {
+		all.Go(func() {
+			res, err := c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"bash", "-c", u.script}, TimeoutSecs: 300})
+			if err != nil || res.ExitCode != 0 {
+				t.Errorf("child %d: exit code %d, %v: %s%s", i+1, res.ExitCode, err, res.Stdout, res.Stderr)
+				return
+			}
+			outs[i] = strings.TrimSpace(res.Stdout)
+		})
+	}
+	all.Wait()
+	t.Logf("%d children in %v", len(ids), time.Since(start).Round(10*time.Millisecond))
+	if t.Failed() {
+		return
+	}
+	if u.unique {
+		if again := repeated(outs); again != "" {
+			t.Error(again)
+		}
+		return
+	}
+	for i, out := range outs {
+		if out != u.want {
+			t.Errorf("child %d: %q, want %q", i+1, out, u.want)
+		}
+	}
+}
+
+// repeated describes the first line that two children have in common, at the same place.
+func repeated(outs []string) string {
+	first := map[string]int{}
+	lines := 0
+	for i, out := range outs {
+		all := strings.Split(out, "\n")
+		if i == 0 {
+			lines = len(all)
+		}
+		if len(all) != lines || out == "" {
+			return fmt.Sprintf("child %d has %d lines, child 1 has %d: %q", i+1, len(all), lines, out)
+		}
+		for n, line := range all {
+			key := fmt.Sprint(n, " ", line)
+			if before, ok := first[key]; ok {
+				return fmt.Sprintf("line %d of children %d and %d is the same: %s", n+1, before, i+1, line)
+			}
+			first[key] = i + 1
+		}
+	}
+	return ""
+}
+
+func TestRepeated(t *testing.T) {
+	for name, tc := range map[string]struct {
+		outs []string
+		same bool
+	}{
+		"all differ":                      {[]string{"a\nb", "c\nd"}, false},
+		"the same value at another place": {[]string{"a\nb", "b\na"}, false},
+		"one line in common":              {[]string{"a\nb", "c\nb"}, true},
+		"a line is missing":               {[]string{"a\nb", "c"}, true},
+		"no output":                       {[]string{"", ""}, true},
+	} {
+		if got := repeated(tc.outs); (got != "") != tc.same {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
