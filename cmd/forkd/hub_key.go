@@ -35,8 +35,9 @@ func newHubKeyCommand(a *app) *cobra.Command {
 		Use:   "generate-key [NAME]",
 		Short: "Make a key pair for signing snapshots",
 		Long: "Make a key pair for `forkd push --sign-key`: NAME.key, encrypted with a password, and NAME.pub. The\n" +
-			"default for NAME is forkd. Existing files stay. The password is asked for in a terminal, or read from\n" +
-			passwordVariable + " or COSIGN_PASSWORD. The files have cosign's format, and cosign's keys work as well.",
+			"default for NAME is forkd. Existing files stay. The password is asked for in a terminal, or read\n" +
+			"from " + passwordVariable + " or COSIGN_PASSWORD. The files have cosign's format, and cosign's keys\n" +
+			"work as well.",
 		Example: "  forkd hub generate-key team",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

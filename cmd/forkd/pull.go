@@ -24,7 +24,7 @@ func newPullCommand(a *app) *cobra.Command {
 		Long: "Get a snapshot from an OCI registry: HOST/REPOSITORY:TAG, or @DIGEST instead of the tag. A snapshot\n" +
 			"that this host's CPU cannot run is refused before its layers are fetched. An interrupted download\n" +
 			"continues. Pull from repositories you trust: a snapshot brings its programs and its network policy.\n" +
-			"With --require-signature a snapshot without the signature of that key is refused before it is fetched.\n" +
+			"With --require-signature a snapshot without a signature of that key is refused before it is read.\n" +
 			"`forkd image pull` makes images of container images. " + plainHTTPVariable + " lists hosts without TLS.",
 		Example: "  forkd pull registry.example.com/team/pyagent:v1\n" +
 			"  forkd pull registry.example.com/team/pyagent:v1 --tag py\n" +

@@ -29,8 +29,8 @@ func newPushCommand(a *app) *cobra.Command {
 		Long: "Send a snapshot to an OCI registry: HOST/REPOSITORY:TAG. Only blobs that the repository lacks are\n" +
 			"uploaded. Everyone who can read the repository can read the snapshot's memory and disks. Credentials\n" +
 			"come from docker login, podman login and their helpers. " + plainHTTPVariable + " lists hosts without TLS.\n\n" +
-			"With --sign-key the snapshot is signed as cosign does. The key's password is asked for in a terminal, or\n" +
-			"read from " + passwordVariable + " or COSIGN_PASSWORD.",
+			"With --sign-key the snapshot is signed as cosign does. The key's password is asked for in a\n" +
+			"terminal, or read from " + passwordVariable + " or COSIGN_PASSWORD.",
 		Example: "  forkd push pyagent registry.example.com/team/pyagent:v1\n" +
 			"  forkd push pyagent registry.example.com/team/pyagent:v1 --sign-key team.key",
 		Args:              cobra.ExactArgs(2),

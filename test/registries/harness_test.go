@@ -151,7 +151,7 @@ func (h *host) make(tag string, seed uint64) {
 	l, err := h.layers.Create(layer.Spec{ID: layer.ID{byte(seed)}, Kind: layer.Memory, Size: memoryBytes}, store.DraftOptions{})
 	must(t, err)
 	random := rand.New(rand.NewPCG(seed, 1))
-	b := make([]byte, 3<<20)
+	b := make([]byte, 600<<10)
 	for i := range b {
 		b[i] = byte(random.Uint32())
 	}

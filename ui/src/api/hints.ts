@@ -47,6 +47,7 @@ const byReason: Record<string, string> = {
   tag_taken: "Choose another name.",
   transition_busy: "Try again with fewer requests at once.",
   transition_slow: "Try again in a moment.",
+  unsigned: "Push it again with a signature that the operator of this daemon trusts.",
 };
 
 const byCode: Record<string, string> = {
