@@ -28,6 +28,7 @@ const (
 	CodeBusy           Code = "busy"
 	CodeQuota          Code = "quota_exceeded"
 	CodeClosing        Code = "closing"
+	CodeDraining       Code = "draining"
 	CodeUnsupported    Code = "unsupported"
 
 	// CodeUnreachable is an error of the client: no daemon answered.
@@ -70,6 +71,7 @@ func Codes() []CodeRow {
 		{CodeUnreachable, 0, 10, "no daemon answers"},
 		{CodeBroken, 0, 10, "the daemon's response was cut off; the request may or may not have taken effect"},
 		{CodeClosing, http.StatusServiceUnavailable, 10, "the daemon is shutting down"},
+		{CodeDraining, http.StatusServiceUnavailable, 12, "the daemon is being drained and takes no new sandboxes"},
 		{CodeBusy, http.StatusServiceUnavailable, 12, "too many requests of this kind are in progress; retry after Retry-After seconds"},
 		{CodeQuota, http.StatusTooManyRequests, 12, "a quota of the key is exhausted; retry after Retry-After seconds"},
 		{CodeInterrupted, 0, 130, "interrupted"},

@@ -65,7 +65,7 @@ func newRoot(a *app) *cobra.Command {
 		newNetCommand(a), newInspectCommand(a), newWaitCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a),
 		newPushCommand(a), newPullCommand(a), newHubCommand(a))
-	add(host, append(hostCommands(a), newContextCommand(a), newSystemCommand(a), newCapacityCommand(a),
+	add(host, append(hostCommands(a), newContextCommand(a), newSystemCommand(a), newCapacityCommand(a), newDrainCommand(a),
 		newAuditCommand(a), newKeyCommand(a), newTenantCommand(a), newE2BCommand(a), newMCPCommand(a),
 		newUICommand(a), newSupportCommand(a))...)
 	root.AddCommand(newVersionCommand(a), newCompletionCommand(), newFlagsTopic(root.PersistentFlags()))

@@ -134,7 +134,7 @@ func (e *Engine) adopt(ctx context.Context) error {
 func (e *Engine) startWorkers() {
 	for _, work := range []func(context.Context){e.wires.Run, e.pools.Run, e.catalog.Run, e.sandboxes.Expire,
 		e.sandboxes.Ran.Note,
-		e.families.Run, e.WriteReceipts, e.ResumePromoting, e.Watch.Watch} {
+		e.families.Run, e.WriteReceipts, e.ResumePromoting, e.Watch.Watch, e.Drain.Run} {
 		e.workers.Go(func() { work(e.background) })
 	}
 }

@@ -111,6 +111,7 @@ func (e *Engine) makePools() {
 		Launcher: e.launcher, Admission: e.Admission, ShellMemory: e.cfg.ChildMemory, Fallback: e.cfg.PoolSize,
 		Find: e.home.Snapshots.Get, Open: func(tag string) (*launch.Source, error) { return e.OpenSource(tag) },
 		AwaitForks: e.traffic.Wait, File: e.home.PoolsFile(), AtOnce: 4 * c.Concurrency, Tell: c.Events, Log: c.Logger,
+		Stopped: func() bool { return e.Drain.On() },
 	})
 	e.Sizes = e.pools.Sizes(e.begin)
 }
@@ -120,13 +121,14 @@ func (e *Engine) makeOps() {
 	e.ops = &op.Config{
 		RunDir: c.RunDir, Images: c.Images, Concurrency: c.Concurrency, BootWait: c.BootWait,
 		RestoreTimeout: c.RestoreTimeout, IdentityTimeout: c.IdentityTimeout, BranchTimeout: c.BranchTimeout,
-		ChildMemory: c.ChildMemory, NoWorkingSet: c.NoWorkingSet, NodeKey: c.NodeKey, Oracle: c.Oracle,
+		ChildMemory: c.ChildMemory, NoWorkingSet: c.NoWorkingSet, NodeKey: c.NodeKey, Oracle: c.Oracle, Acts: c.Acts,
 		Observer: c.Observer, Tell: c.Events, Logger: c.Logger, Now: c.Now, Trust: c.SnapshotTrust,
 	}
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,
 		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires, Pools: e.pools, Admission: e.Admission,
 		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
+		DrainFile: e.home.DrainFile(),
 	})
 	e.Pauses = op.NewPauses(e.Ops)
 	e.Promotions = op.NewPromotions(e.Ops, e.Pauses)

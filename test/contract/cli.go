@@ -128,6 +128,11 @@ func listCommands() map[string]func(arguments) command {
 	return map[string]func(arguments) command{
 		"version":  func(arguments) command { return command{args: []string{"version"}, answer: field("daemon")} },
 		"capacity": plain("capacity"),
+		"drain": func(a arguments) command {
+			return command{args: []string{"drain", "--detach", "--" + bodyText(a, "mode")}}
+		},
+		"drain-status": plain("drain", "--status"),
+		"cancel-drain": plain("drain", "--cancel"),
 		"audit": func(a arguments) command {
 			return command{args: []string{"audit", "--action", a.text("action"), "--limit", a.text("limit")}, answer: lines}
 		},

@@ -96,7 +96,12 @@ func daemonCalls() map[string]goCall {
 		"version":  func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Version(ctx) },
 		"metrics":  func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Metrics(ctx) },
 		"capacity": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Capacity(ctx) },
-		"events":   goEvents,
+		"drain": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.Drain(ctx, bodyOf[api.DrainRequest](a))
+		},
+		"drain-status": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.DrainStatus(ctx) },
+		"cancel-drain": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.CancelDrain(ctx) },
+		"events":       goEvents,
 		"audit": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			lines := []json.RawMessage{}
 			req := client.AuditRequest{Action: a.text("action"), Limit: a.number("limit")}

@@ -136,7 +136,9 @@ func byCode() map[api.Code]string {
 		api.CodeNoMemory:      "kill sandboxes (`forkd kill`), fork fewer, or make the pool smaller (`forkd pool`)",
 		api.CodeNoResources:   "kill sandboxes (`forkd kill`), or fork fewer; `forkd capacity` shows the free resources",
 		api.CodeBusy:          "retry in a moment",
-		api.CodeInternal:      "run `forkd support` and report the error with its bundle; the daemon's log has the details",
+		api.CodeDraining: "use another daemon, or retry after the maintenance; " +
+			"the operator ends it with `forkd drain --cancel`",
+		api.CodeInternal: "run `forkd support` and report the error with its bundle; the daemon's log has the details",
 		api.CodeUnauthorized: "set FORKD_TOKEN, or pass --token, with the content of the daemon's token file: " +
 			"its --token-file, or the file token in its --run directory",
 		api.CodeUnreachable: "start it with `forkd serve`, or set --url or FORKD_URL to a running daemon",

@@ -56,7 +56,7 @@ func apiErrorOf(err error) *apiError {
 		status int
 	}{
 		{sandbox.ErrInvalid, 400}, {sandbox.ErrNotFound, 404}, {sandbox.ErrGuestGone, 404},
-		{sandbox.ErrBusy, 503}, {sandbox.ErrNoMemory, 503}, {sandbox.ErrClosing, 503}, {sandbox.ErrNoSpace, 503},
+		{sandbox.ErrBusy, 503}, {sandbox.ErrNoMemory, 503}, {sandbox.ErrClosing, 503}, {sandbox.ErrDraining, 503}, {sandbox.ErrNoSpace, 503},
 		{sandbox.ErrUnsupported, 501}, {sandbox.ErrTimeout, 504}, {sandbox.ErrForbidden, 403},
 		{sandbox.ErrQuota, 429}, {sandbox.ErrNoResources, 503}, {sandbox.ErrConflict, 409},
 	} {

@@ -104,7 +104,8 @@ func (h *Handler) refuseSandbox(w http.ResponseWriter, to target.Target, err err
 		body.Message, body.Port = textClosed, to.Port
 	case errors.Is(err, sandbox.ErrNoSpace):
 		body.Message, body.Code = "The sandbox is paused until there is room on the host", http.StatusInsufficientStorage
-	case errors.Is(err, sandbox.ErrBusy), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrClosing):
+	case errors.Is(err, sandbox.ErrBusy), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrClosing),
+		errors.Is(err, sandbox.ErrDraining):
 		body.Message, body.Code = err.Error(), http.StatusServiceUnavailable
 		body.Word = transitionWord(err)
 	}

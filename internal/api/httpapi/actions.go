@@ -60,6 +60,8 @@ func changes() map[string]action {
 		"POST /v1/keys":                                {name: "key.create"},
 		"DELETE /v1/keys/{key}":                        {name: "key.revoke"},
 		"POST /v1/keys/{key}/rotate":                   {name: "key.rotate"},
+		"POST /v1/drain":                               {name: "drain.start"},
+		"DELETE /v1/drain":                             {name: "drain.cancel"},
 		"PUT /v1/tenants/{tenant}":                     {name: "tenant.set"},
 		ingressRoute:                                   {name: "port.request"},
 	}

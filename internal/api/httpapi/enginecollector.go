@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -15,6 +16,7 @@ type engineCollector struct {
 	engine  Engine
 	images  Images // may be nil
 	tenants *tenantLabels
+	drain   *drain.Drain
 	gauges  engineGauges
 
 	mu   sync.Mutex            // guards the fields below; only scrapes take it, for their whole duration
@@ -39,16 +41,18 @@ type engineGauges struct {
 	snapshots, damaged, snapshotsBy, store       *prometheus.Desc
 	active, sandboxes, hung, memory              *prometheus.Desc
 	wanted, ready, pools                         *prometheus.Desc
+	draining                                     *prometheus.Desc
 	hostBytes, hostSlots, pressure, admits       *prometheus.Desc
 	tenantSandboxes, tenantMemory, tenantStore   *prometheus.Desc
 	tenantCPU, netBytes, diskBytes, vmsInTheMake *prometheus.Desc
 }
 
-func newEngineCollector(e Engine, images Images, tenants *tenantLabels) *engineCollector {
+func newEngineCollector(e Engine, images Images, tenants *tenantLabels, dr *drain.Drain) *engineCollector {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
-	return &engineCollector{engine: e, images: images, tenants: tenants, sums: useSums{cpu: map[string]float64{}},
+	return &engineCollector{engine: e, images: images, tenants: tenants, drain: dr,
+		sums: useSums{cpu: map[string]float64{}},
 		gauges: engineGauges{
 			snapshots:   d("forkd_snapshots", "Snapshots in the store."),
 			damaged:     d("forkd_snapshots_damaged", "Snapshots with a damaged layer."),
@@ -68,6 +72,7 @@ func newEngineCollector(e Engine, images Images, tenants *tenantLabels) *engineC
 			hostSlots:    d("forkd_host_slots", "The host's descriptors and threads.", "resource", "kind"),
 			pressure:     d("forkd_host_pressure_ratio", "Part of the last 10 s in which tasks waited.", "resource"),
 			admits:       d("forkd_host_admits", "1 for the current admission of VMs, otherwise 0.", "level"),
+			draining:     d("forkd_draining", "1 while the daemon is being drained, otherwise 0."),
 			vmsInTheMake: d("forkd_vms_coming", "VMs that are being created."),
 
 			tenantSandboxes: d("forkd_tenant_sandboxes", "Sandboxes with a VM, by tenant.", "tenant"),
@@ -84,7 +89,7 @@ func (c *engineCollector) Describe(to chan<- *prometheus.Desc) {
 	g := c.gauges
 	for _, d := range []*prometheus.Desc{g.snapshots, g.damaged, g.snapshotsBy, g.store, g.active, g.sandboxes, g.hung,
 		g.memory, g.wanted, g.ready, g.pools, g.hostBytes, g.hostSlots, g.pressure, g.admits, g.tenantSandboxes,
-		g.tenantMemory, g.tenantStore, g.tenantCPU, g.netBytes, g.diskBytes, g.vmsInTheMake} {
+		g.tenantMemory, g.tenantStore, g.tenantCPU, g.netBytes, g.diskBytes, g.vmsInTheMake, g.draining} {
 		to <- d
 	}
 }
@@ -98,6 +103,11 @@ func (c *engineCollector) Collect(to chan<- prometheus.Metric) {
 	c.collectSandboxes(out)
 	c.collectPools(out)
 	c.collectHost(out)
+	draining := 0.0
+	if c.drain.On() {
+		draining = 1
+	}
+	out.gauge(c.gauges.draining, draining)
 }
 
 // samples sends values.

@@ -40,6 +40,7 @@ func sentinels() []sentinel {
 		{sandbox.ErrQuota, api.CodeQuota},
 		{sandbox.ErrBusy, api.CodeBusy},
 		{sandbox.ErrUnsupported, api.CodeUnsupported},
+		{sandbox.ErrDraining, api.CodeDraining},
 		{sandbox.ErrClosing, api.CodeClosing},
 		// Last: other kinds may be conflicts as well.
 		{sandbox.ErrConflict, api.CodeConflict},

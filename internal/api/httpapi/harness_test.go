@@ -66,7 +66,7 @@ func newBench(t testing.TB) *bench {
 		t.Fatal(err)
 	}
 	b.server = httpapi.New(httpapi.Options{
-		Engine: b.engine, Images: images, Version: api.VersionInfo{Version: "1.2.3"},
+		Engine: b.engine, Drain: b.engine.Drain, Images: images, Version: api.VersionInfo{Version: "1.2.3"},
 		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }), Timings: b.timings,
 		Keys: b.keys, Published: published, Weights: weights, Workspaces: workspaces,
 		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

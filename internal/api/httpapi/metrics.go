@@ -69,7 +69,7 @@ func newMetrics(opt Options) *metrics {
 	}
 	m.registry.MustRegister(m.requests, m.failures, m.exec, m.eval, m.byTenant, buildInfo(opt.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newEngineCollector(opt.Engine, opt.Images, m.tenants))
+		newEngineCollector(opt.Engine, opt.Images, m.tenants, opt.Drain))
 	m.registry.MustRegister(m.forks.collectors()...)
 	m.registry.MustRegister(m.captures.collectors()...)
 	m.registry.MustRegister(opt.Timings.collectors()...)

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -18,8 +19,9 @@ const readyAge = time.Second
 
 // readyRoutes tell load balancers and supervisors whether the daemon can start VMs.
 type readyRoutes struct {
-	host Hosts
-	kvm  func() error // opens the device; may be nil
+	host  Hosts
+	kvm   func() error // opens the device; may be nil
+	drain *drain.Drain
 
 	mu   sync.Mutex
 	last *failure
@@ -41,6 +43,9 @@ func (s *readyRoutes) add(rt *router) {
 
 // now returns the reason why no VM can be started, at most readyAge old. It returns nil if one can.
 func (s *readyRoutes) now() *failure {
+	if s.drain != nil && s.drain.On() { // it must hold at once, so it is not cached
+		return fail(api.CodeDraining, "", "the daemon is not ready: it is draining and takes no new sandboxes")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at.IsZero() || time.Since(s.at) > readyAge {

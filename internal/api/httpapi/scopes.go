@@ -81,6 +81,9 @@ func needs() map[string]need {
 		"DELETE /v1/images/{name}": operator,
 
 		"GET /v1/capacity":     operator, // it includes all tenants
+		"GET /v1/drain":        operator,
+		"POST /v1/drain":       operator,
+		"DELETE /v1/drain":     operator,
 		"GET /v1/audit":        operator,
 		"GET /v1/audit/verify": operator,
 		"GET /v1/events":       read, // the caller's own

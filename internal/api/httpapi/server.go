@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/ui"
+	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/keep"
 	"github.com/forkd/forkd/internal/domain/keys"
@@ -61,6 +62,8 @@ type Options struct {
 	Published *tenancy.Published
 	// Weights are the tenants' shares of CPU time. If nil, each tenant has the default.
 	Weights *tenancy.Weights
+	// Drain refuses new sandboxes during maintenance. If nil, a drain has no effect on the engine.
+	Drain *drain.Drain
 	// Page enables the web page.
 	Page bool
 	// Workspaces are the original's workspaces: sandboxes under names. If nil, workspaces are
@@ -110,6 +113,9 @@ func newServer(opt Options, most limits) *Server {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	opt.Version.API = api.Version
+	if opt.Drain == nil {
+		opt.Drain = drain.Open(drain.Config{List: opt.Engine.List})
+	}
 	s := &Server{
 		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
 		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, exists: opt.Engine.Get,
@@ -127,7 +133,7 @@ func newServer(opt Options, most limits) *Server {
 	if opt.Page {
 		s.sessions = &ui.Sessions{}
 	}
-	ready := &readyRoutes{host: opt.Engine, kvm: opt.KVM}
+	ready := &readyRoutes{host: opt.Engine, kvm: opt.KVM, drain: opt.Drain}
 	opt.Engine = nil // routes reach it through a view
 	view := func(ctx context.Context) Engine { return tenants.For(ctx) }
 	s.tenants = tenants
@@ -139,6 +145,7 @@ func newServer(opt Options, most limits) *Server {
 	s.addRoutes(opt, view)
 	ready.add(s.router)
 	(&publishRoutes{tenants}).add(s.router)
+	(&drainRoutes{opt.Drain}).add(s.router)
 	(&tenantRoutes{opt.Weights}).add(s.router)
 	return s
 }

@@ -270,6 +270,7 @@ func TestWhatTheGuestDoesNotAnswer(t *testing.T) {
 		"failed":        {host: "80-sb000000010001", err: gone, status: 502, message: "The sandbox was not found", kind: "guest_gone"},
 		"paused":        {host: "80-sb000000010001", err: full, status: 507, message: "The sandbox is stalled", kind: "no_space"},
 		"no HTTP":       {host: "80-sb000000010001", status: 502, message: "The server in the sandbox closed the connection, or does not speak HTTP", port: 80, kind: "guest_gone"},
+		"drained":       {host: "80-sb000000010001", err: sandbox.ErrDraining, status: 503, message: "The sandbox is paused for maintenance", kind: "draining"},
 		"shutting down": {host: "80-sb000000010001", err: sandbox.ErrClosing, status: 503, message: "The daemon is shutting down", kind: "closing"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -94,6 +94,9 @@ func refusalOf(to Target, err error) refusal {
 		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is being paused or resumed", "busy"
 	case errors.Is(err, sandbox.ErrBusy):
 		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox has too many connections", "busy"
+	case errors.Is(err, sandbox.ErrDraining):
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is paused for maintenance", "draining"
+		f.Hint = "it can be resumed when the operator has ended the drain of the daemon"
 	case errors.Is(err, sandbox.ErrClosing):
 		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The daemon is shutting down", "closing"
 	case isReason(err, sandbox.ReasonAgentOld):

@@ -23,6 +23,7 @@ const (
 	ByDeadline = "deadline" // of the sandbox's life
 	ByIdleness = "idle"     // the sandbox was idle for the time set in its Life
 	ByPressure = "pressure" // the host needs its memory
+	ByDrain    = "drain"    // the operator drains the daemon
 	ByHang     = "hang"     // its guest's kernel hangs
 	ByUse      = "use"      // traffic, or a request with a separate connection
 )

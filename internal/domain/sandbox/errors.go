@@ -46,6 +46,8 @@ var (
 	ErrQuota = errors.New("quota exceeded")
 	// ErrUnsupported: this host does not support the operation.
 	ErrUnsupported = errors.New("not supported on this host")
+	// ErrDraining: the daemon is being drained and takes no new sandboxes.
+	ErrDraining = errors.New("daemon is being drained")
 	// ErrClosing: the daemon is shutting down.
 	ErrClosing = errors.New("daemon is shutting down")
 )

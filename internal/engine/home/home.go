@@ -101,6 +101,9 @@ func (h *Home) PausedDir() string { return filepath.Join(h.store, "paused") }
 // RanFile returns the file that lists the running sandboxes.
 func (h *Home) RanFile() string { return filepath.Join(h.store, "ran.json") }
 
+// DrainFile returns the file of an order to drain the daemon.
+func (h *Home) DrainFile() string { return filepath.Join(h.store, "drain.json") }
+
 // PoolsFile returns the file that stores the pools' sizes.
 func (h *Home) PoolsFile() string { return filepath.Join(h.store, "pools.json") }
 

@@ -61,6 +61,11 @@ type branchOp struct {
 // Branch takes a snapshot of a running sandbox. The sandbox keeps running even on failure. A failed
 // branch leaves no snapshot behind.
 func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	leave, err := o.Drain.Enter()
+	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	defer leave()
 	return o.branch(ctx, &branchOp{e: o, req: req})
 }
 

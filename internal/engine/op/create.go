@@ -62,6 +62,11 @@ func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 		return sandbox.SnapshotInfo{}, err
 	}
 	defer done()
+	leave, err := o.Drain.Enter()
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	defer leave()
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}

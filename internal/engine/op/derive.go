@@ -40,6 +40,11 @@ func (o *Ops) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 		return sandbox.SnapshotInfo{}, err
 	}
 	defer done()
+	leave, err := o.Drain.Enter()
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	defer leave()
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}
@@ -127,6 +132,7 @@ func (d *deriveOp) fork(ctx context.Context) (int64, error) {
 		d.undo.Push(func() { d.e.sandboxes.End(listed) })
 	}
 	d.id = child.Info.ID
+	d.undo.Push(d.e.Drain.Spare(d.id))
 	if _, d.m, err = d.e.sandboxes.Running(d.id); err != nil {
 		return 0, err
 	}

@@ -62,6 +62,11 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 		return sandbox.ForkResult{}, err
 	}
 	defer done()
+	leave, err := o.Drain.Enter()
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	defer leave()
 	if req.N < 1 || req.N > sandbox.MaxFork {
 		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrInvalid, "", "n is %d, want 1 to %d", req.N, sandbox.MaxFork)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
@@ -33,6 +34,7 @@ type Config struct {
 	ChildMemory     int64            // assumed memory of one child, in bytes, for admission
 	NoWorkingSet    bool             // record no working sets
 	NodeKey         sandbox.NodeKey  // in the ids of new sandboxes
+	Acts            sandbox.Acts     // receives the pauses of a drain
 	Oracle          bool             // compare every snapshot with its source; for tests
 	Observer        sandbox.Observer // receives the duration and the error of each operation
 	Tell            sandbox.Events   // receives events about sandboxes and snapshots
@@ -75,6 +77,8 @@ type Rooms struct {
 	Root context.Context
 	// Begin admits an operation. The caller must call done.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
+	// DrainFile stores an order to drain the daemon.
+	DrainFile string
 	// Random returns bytes of cryptographic quality.
 	Random func(n int) ([]byte, error)
 }
@@ -82,6 +86,8 @@ type Rooms struct {
 // Ops implements the operations. Its methods are safe for concurrent use.
 type Ops struct {
 	Accounts
+	// Drain refuses new sandboxes during maintenance, and pauses running ones.
+	Drain *drain.Drain
 
 	cfg       *Config
 	store     *snapshot.Store
@@ -106,9 +112,13 @@ type Ops struct {
 
 // New returns Ops. The caller keeps the configuration and must not change it during an operation.
 func New(c *Config, r Rooms) *Ops {
-	return &Ops{Accounts: Accounts{r.Catalog, r.Sandboxes},
+	o := &Ops{Accounts: Accounts{r.Catalog, r.Sandboxes},
 		cfg: c, store: r.Store, layers: r.Layers, receipts: r.Receipts, catalog: r.Catalog, sandboxes: r.Sandboxes,
 		procs: r.Procs, launcher: r.Launcher, wires: r.Wires, pools: r.Pools, admission: r.Admission, traffic: r.Traffic,
-		branches: r.Branches, resumes: make(chan struct{}, c.Concurrency), root: r.Root, begin: r.Begin, random: r.Random,
+		branches: r.Branches, resumes: make(chan struct{}, c.Concurrency), root: r.Root, begin: r.Begin,
+		random: r.Random,
 	}
+	o.Drain = drain.Open(drain.Config{Path: r.DrainFile, List: r.Sandboxes.List, Pause: NewPauses(o).Pause, Acts: c.Acts,
+		Now: c.Now, Log: c.Logger, Changed: r.Pools.Wake})
+	return o
 }

@@ -210,7 +210,7 @@ func (w *promoteOp) takeBack() {
 
 // goOn resumes a sandbox that was paused for a promotion.
 func (p *Promotions) goOn(ctx context.Context, child *sandboxes.Sandbox) {
-	_, err := p.pauses.Resume(ctx, child.ID())
+	_, _, err := p.pauses.resume(ctx, child.ID(), &resumeOp{newVM: newVM{e: p.pauses.e, same: true}, ours: true})
 	if err == nil {
 		err = child.SetPromoting(false)
 	}

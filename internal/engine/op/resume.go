@@ -13,7 +13,11 @@ import (
 // resumeOp is one running Resume. The paused sandbox gets a new VM as in a rollback, then the
 // record of its pause is removed. This is the commit point: before it, a failure or the end of the
 // daemon costs only the new VM.
-type resumeOp struct{ newVM }
+type resumeOp struct {
+	newVM
+	// ours is set for a sandbox that an operation of the daemon has paused. A drain does not refuse it.
+	ours bool
+}
 
 // maxWaking limits the number of running and waiting resumes.
 const maxWaking = 1000
@@ -29,6 +33,10 @@ func (l *Pauses) Resume(ctx context.Context, id string) (sandbox.Info, error) {
 // ResumeOnce is like Resume. It also reports whether this call resumed the sandbox, or tried to. Of
 // several concurrent calls one resumes it, and the others wait.
 func (l *Pauses) ResumeOnce(ctx context.Context, id string) (_ sandbox.Info, tried bool, err error) {
+	return l.resume(ctx, id, &resumeOp{newVM: newVM{e: l.e, same: true}})
+}
+
+func (l *Pauses) resume(ctx context.Context, id string, r *resumeOp) (_ sandbox.Info, tried bool, err error) {
 	o := l.e
 	start := o.cfg.Now()
 	ctx, done, err := o.begin(ctx)
@@ -36,7 +44,6 @@ func (l *Pauses) ResumeOnce(ctx context.Context, id string) (_ sandbox.Info, tri
 		return sandbox.Info{}, false, err
 	}
 	defer done()
-	r := &resumeOp{newVM{e: o, same: true}}
 	defer r.undo.Run()
 	paused, err := r.turn(ctx, id)
 	if err != nil || !paused {
@@ -91,6 +98,13 @@ func (r *resumeOp) turn(ctx context.Context, id string) (paused bool, err error)
 func (r *resumeOp) open(ctx context.Context, start time.Time) error {
 	if err := r.slot(ctx); err != nil {
 		return err
+	}
+	if !r.ours {
+		leave, err := r.e.Drain.Enter()
+		if err != nil {
+			return err
+		}
+		r.undo.Push(leave)
 	}
 	r.undo.Push(r.b.BeginResume())
 	r.tag, _ = r.was.Base()

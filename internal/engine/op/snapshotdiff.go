@@ -35,6 +35,11 @@ func (o *Ops) DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandb
 		return sandbox.SnapshotDiff{}, err
 	}
 	defer done()
+	leave, err := o.Drain.Enter()
+	if err != nil {
+		return sandbox.SnapshotDiff{}, err
+	}
+	defer leave()
 	if limit < 0 || limit > sandbox.MaxDiffList {
 		return sandbox.SnapshotDiff{},
 			sandbox.Errorf(sandbox.ErrInvalid, "", "limit is %d, want at most %d", limit, sandbox.MaxDiffList)

@@ -31,10 +31,12 @@ type Config struct {
 	Open func(tag string) (*launch.Source, error)
 	// AwaitForks waits until no fork is running.
 	AwaitForks func(context.Context) error
-	File       string         // stores the sizes
-	AtOnce     int            // number of shells ended concurrently
-	Tell       sandbox.Events // receives changes of sizes
-	Log        *slog.Logger   // receives failures to make shells or to save sizes
+	// Stopped reports whether to make no shells for now. The caller calls Wake when that changes.
+	Stopped func() bool
+	File    string         // stores the sizes
+	AtOnce  int            // number of shells ended concurrently
+	Tell    sandbox.Events // receives changes of sizes
+	Log     *slog.Logger   // receives failures to make shells or to save sizes
 }
 
 // Pools holds the pools of all tags. Its methods are safe for concurrent use.

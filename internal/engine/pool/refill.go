@@ -37,6 +37,9 @@ func (p *Pools) refill(ctx context.Context) {
 }
 
 func (p *Pools) refillOne(ctx context.Context) (ok bool, err error) {
+	if p.cfg.Stopped() {
+		return false, nil
+	}
 	key, found := p.buckets.reserveSlot()
 	if !found {
 		return false, nil

@@ -114,6 +114,22 @@ export class Forkd implements AsyncDisposable {
     return fromWire(await this.#connection.call("GET", "/v1/capacity", o), "Capacity");
   }
 
+  /** Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode `wait`. */
+  async drain(mode: "pause" | "wait" = "pause", o: CallOptions = {}): Promise<m.Drain> {
+    const json = toWire({ mode }, "DrainRequest");
+    return fromWire(await this.#connection.call("POST", "/v1/drain", { ...o, json }), "Drain");
+  }
+
+  /** Returns the progress of a drain. */
+  async drainStatus(o: CallOptions = {}): Promise<m.Drain> {
+    return fromWire(await this.#connection.call("GET", "/v1/drain", o), "Drain");
+  }
+
+  /** Ends a drain. Paused sandboxes stay paused. */
+  async cancelDrain(o: CallOptions = {}): Promise<m.Drain> {
+    return fromWire(await this.#connection.call("DELETE", "/v1/drain", o), "Drain");
+  }
+
   /** Scores sandboxes, keeps the best and ends the others. No sandbox ends before all have a score. */
   async keep(o: CallOptions & m.KeepRequest): Promise<m.KeepResult> {
     const { signal, ...body } = o;

@@ -69,7 +69,8 @@ func Start(images ...string) (*Daemon, error) {
 
 // options opens the daemon's files.
 func (d *Daemon) options() (httpapi.Options, error) {
-	o := httpapi.Options{Engine: d.Engine, Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}}
+	o := httpapi.Options{Engine: d.Engine, Drain: d.Engine.Drain,
+		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}}
 	var err error
 	if d.record, err = audit.Open(audit.Config{Path: filepath.Join(d.dir, "audit.log")}); err != nil {
 		return o, err

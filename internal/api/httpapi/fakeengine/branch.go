@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
@@ -22,6 +23,9 @@ const (
 // Branch makes a snapshot of a running sandbox. With NoWait the snapshot is being written until
 // Finish is called. At most BranchLimit such branches may be in progress.
 func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	if e.Drain.On() {
+		return sandbox.BranchResult{}, drain.Refusal()
+	}
 	res, err := e.capture(req)
 	if err == nil && ctx.Err() != nil {
 		e.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -13,6 +14,9 @@ import (
 // program named "false" fails.
 func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	if e.Drain.On() {
+		return sandbox.SnapshotInfo{}, drain.Refusal()
+	}
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -34,6 +35,8 @@ type Engine struct {
 	hosts
 	travels
 
+	// Drain refuses new sandboxes. Its Run is the caller's.
+	Drain *drain.Drain
 	// Now is the fixed time of all events, so that output can be compared.
 	Now time.Time
 	// Clock is the time of deadlines instead of Now, if it is not nil. EndDue ends sandboxes by it.
@@ -85,6 +88,7 @@ func New(images *Images) *Engine {
 		pools: map[string]int{}, writing: map[string]chan struct{}{},
 	}
 	e.guests.e, e.nets.e, e.lives.e, e.hosts.e, e.promotions.e, e.travels.e = e, e, e, e, e, e
+	e.Drain = drain.Open(drain.Config{List: e.List, Pause: e.Pause})
 	return e
 }
 
@@ -105,6 +109,11 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}
+	leave, err := e.Drain.Enter()
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	defer leave()
 	img, err := parent(ctx, e, req)
 	if err == nil {
 		_, err = e.networkOf(req.Network, req.HostPorts, sandbox.SnapshotInfo{})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/store/receipt"
 )
@@ -48,6 +49,9 @@ func (l lives) Resume(_ context.Context, id string) (sandbox.Info, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if b.info.Status == sandbox.StatusPaused && e.Drain.On() {
+		return sandbox.Info{}, drain.Refusal()
+	}
 	switch b.info.Status {
 	case sandbox.StatusFailed:
 		return sandbox.Info{}, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)

@@ -15,6 +15,11 @@ import (
 
 // Fork makes children until Limit sandboxes run. It waits for a branch being written.
 func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	leave, err := e.Drain.Enter()
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	defer leave()
 	if err := e.written(ctx, req.Tag); err != nil {
 		return sandbox.ForkResult{}, err
 	}

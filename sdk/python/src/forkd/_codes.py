@@ -22,6 +22,7 @@ __all__ = [
     "UnreachableError",
     "ConnectionBrokenError",
     "ClosingError",
+    "DrainingError",
     "BusyError",
     "QuotaExceededError",
     "InterruptedError",
@@ -136,6 +137,12 @@ class ClosingError(ForkdError):
     code = "closing"
 
 
+class DrainingError(ForkdError):
+    """The daemon is being drained and takes no new sandboxes."""
+
+    code = "draining"
+
+
 class BusyError(ForkdError):
     """Too many requests of this kind are in progress; retry after retry-after seconds."""
 
@@ -208,6 +215,7 @@ CLASSES: dict[str, type[ForkdError]] = {
     "unreachable": UnreachableError,
     "connection_broken": ConnectionBrokenError,
     "closing": ClosingError,
+    "draining": DrainingError,
     "busy": BusyError,
     "quota_exceeded": QuotaExceededError,
     "interrupted": InterruptedError,
@@ -251,6 +259,7 @@ HINTS: dict[str, str] = {
     "unauthorized": "set FORKD_TOKEN, or pass --token, with the content of the daemon's token file: its --token-file, or the file token in its --run directory",
     "unreachable": 'start it with `forkd serve`, or set --url or FORKD_URL to a running daemon',
     "connection_broken": 'retry; `forkd serve` starts the daemon if it has ended',
+    "draining": 'use another daemon, or retry after the maintenance; the operator ends it with `forkd drain --cancel`',
     "busy": 'retry in a moment',
 }
 

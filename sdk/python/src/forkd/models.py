@@ -139,6 +139,34 @@ class Damage:
 
 
 @dataclass
+class DrainLeft:
+    id: str
+    """
+    ID of the sandbox
+    """
+    status: str
+    """
+    Its state, as in the list of sandboxes
+    """
+    error: str | None = None
+    """
+    Why its last pause failed; it is tried again every 30 s
+    """
+    tenant: str | None = None
+    """
+    Its tenant; absent for the operator's
+    """
+
+
+@dataclass
+class DrainRequest:
+    mode: Literal['pause', 'wait'] | None = 'pause'
+    """
+    pause: running sandboxes are paused; wait: they run on until they end
+    """
+
+
+@dataclass
 class Error:
     code: str
     """
@@ -2222,6 +2250,38 @@ class CreateSnapshotRequest:
     warm_timeout_secs: float | None = None
     """
     Limit of the warm-up; 0 means 10 minutes
+    """
+
+
+@dataclass
+class Drain:
+    coming: int
+    """
+    Requests in progress, from before the drain, that may make sandboxes
+    """
+    draining: bool
+    """
+    Whether a drain is on
+    """
+    empty: bool
+    """
+    Whether no sandbox has a VM and none is being made
+    """
+    left: list[DrainLeft]
+    """
+    Sandboxes with a VM, by ID
+    """
+    paused: int
+    """
+    Paused sandboxes
+    """
+    mode: Literal['pause', 'wait'] | None = None
+    """
+    Treatment of running sandboxes; absent without a drain
+    """
+    since_unix: int | None = None
+    """
+    When the drain was ordered, in seconds since 1970
     """
 
 

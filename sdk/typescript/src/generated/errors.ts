@@ -87,6 +87,11 @@ export class ClosingError extends ForkdError {
   override name = "ClosingError";
 }
 
+/** `draining`: the daemon is being drained and takes no new sandboxes. */
+export class DrainingError extends ForkdError {
+  override name = "DrainingError";
+}
+
 /** `busy`: too many requests of this kind are in progress; retry after Retry-After seconds. */
 export class BusyError extends ForkdError {
   override name = "BusyError";
@@ -151,6 +156,7 @@ export const CLASSES: Readonly<Record<string, typeof ForkdError>> = {
   unreachable: UnreachableError,
   connection_broken: ConnectionBrokenError,
   closing: ClosingError,
+  draining: DrainingError,
   busy: BusyError,
   quota_exceeded: QuotaExceededError,
   interrupted: InterruptedError,
@@ -176,6 +182,7 @@ export const HINTS: Readonly<Record<string, string>> = {
   "unauthorized": "set FORKD_TOKEN, or pass --token, with the content of the daemon's token file: its --token-file, or the file token in its --run directory",
   "unreachable": "start it with `forkd serve`, or set --url or FORKD_URL to a running daemon",
   "connection_broken": "retry; `forkd serve` starts the daemon if it has ended",
+  "draining": "use another daemon, or retry after the maintenance; the operator ends it with `forkd drain --cancel`",
   "busy": "retry in a moment"
 };
 

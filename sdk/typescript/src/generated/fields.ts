@@ -32,6 +32,9 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "CreateSnapshotRequest": {
     "network": "NetworkPolicy"
   },
+  "Drain": {
+    "left": "DrainLeft"
+  },
   "Error": {
     "details": "*"
   },

@@ -102,6 +102,25 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether the daemon is being drained, and which sandboxes are left */
+        get: operations["drain-status"];
+        put?: never;
+        /** Take no new sandboxes, and pause the running ones or wait for them */
+        post: operations["drain"];
+        /** Take new sandboxes again; paused ones stay paused */
+        delete: operations["cancel-drain"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/events": {
         parameters: {
             query?: never;
@@ -1499,6 +1518,52 @@ export interface components {
              * @description Where the range begins
              */
             offset: number;
+        };
+        Drain: {
+            /**
+             * Format: int64
+             * @description Requests in progress, from before the drain, that may make sandboxes
+             */
+            coming: number;
+            /** @description Whether a drain is on */
+            draining: boolean;
+            /** @description Whether no sandbox has a VM and none is being made */
+            empty: boolean;
+            /** @description Sandboxes with a VM, by ID */
+            left: components["schemas"]["DrainLeft"][];
+            /**
+             * @description Treatment of running sandboxes; absent without a drain
+             * @enum {string}
+             */
+            mode?: "pause" | "wait";
+            /**
+             * Format: int64
+             * @description Paused sandboxes
+             */
+            paused: number;
+            /**
+             * Format: int64
+             * @description When the drain was ordered, in seconds since 1970
+             */
+            since_unix?: number;
+        };
+        DrainLeft: {
+            /** @description Why its last pause failed; it is tried again every 30 s */
+            error?: string;
+            /** @description ID of the sandbox */
+            id: string;
+            /** @description Its state, as in the list of sandboxes */
+            status: string;
+            /** @description Its tenant; absent for the operator's */
+            tenant?: string;
+        };
+        DrainRequest: {
+            /**
+             * @description pause: running sandboxes are paused; wait: they run on until they end
+             * @default pause
+             * @enum {string}
+             */
+            mode?: "pause" | "wait";
         };
         Error: {
             /** @description Stable identifier of the kind of error, for programs */
@@ -3590,6 +3655,178 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Capacity"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "drain-status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Drain"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    drain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DrainRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Drain"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "cancel-drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Drain"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
                 };
             };
             /** @description Error */

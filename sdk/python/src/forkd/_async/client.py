@@ -160,6 +160,18 @@ class AsyncForkd:
         """Returns what the host has for sandboxes, and what is promised."""
         return decode(models.Capacity, await self._get("/v1/capacity"))
 
+    async def drain(self, mode: str = "pause") -> models.Drain:
+        """Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode ``wait``."""
+        return decode(models.Drain, await self._connection.call("POST", "/v1/drain", body={"mode": mode}))
+
+    async def drain_status(self) -> models.Drain:
+        """Returns the progress of a drain."""
+        return decode(models.Drain, await self._get("/v1/drain"))
+
+    async def cancel_drain(self) -> models.Drain:
+        """Ends a drain. Paused sandboxes stay paused."""
+        return decode(models.Drain, await self._connection.call("DELETE", "/v1/drain"))
+
     async def pools(self) -> list[models.Pool]:
         """Lists the pools of prepared VMs."""
         return [decode(models.Pool, p) for p in await self._get("/v1/pools") or []]

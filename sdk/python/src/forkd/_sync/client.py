@@ -161,6 +161,18 @@ class Forkd:
         """Returns what the host has for sandboxes, and what is promised."""
         return decode(models.Capacity, self._get("/v1/capacity"))
 
+    def drain(self, mode: str = "pause") -> models.Drain:
+        """Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode ``wait``."""
+        return decode(models.Drain, self._connection.call("POST", "/v1/drain", body={"mode": mode}))
+
+    def drain_status(self) -> models.Drain:
+        """Returns the progress of a drain."""
+        return decode(models.Drain, self._get("/v1/drain"))
+
+    def cancel_drain(self) -> models.Drain:
+        """Ends a drain. Paused sandboxes stay paused."""
+        return decode(models.Drain, self._connection.call("DELETE", "/v1/drain"))
+
     def pools(self) -> list[models.Pool]:
         """Lists the pools of prepared VMs."""
         return [decode(models.Pool, p) for p in self._get("/v1/pools") or []]

@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/forkd/forkd/internal/domain/drain"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// wantDraining checks that each error is a drain's refusal.
+func wantDraining(t *testing.T, refused map[string]error) {
+	t.Helper()
+	for what, err := range refused {
+		if !errors.Is(err, sandbox.ErrDraining) {
+			t.Errorf("%s: %v, want a refusal", what, err)
+		}
+	}
+}
+
+func TestADrainedEngineTakesNoSandboxesAndPausesTheRest(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	list := h.disky(e, 2)
+	one, two := list[0], list[1]
+	h.pause(e, two.ID)
+	if err := e.Drain.Start(drain.ModeWait); err != nil {
+		t.Fatal(err)
+	}
+	refused := func() map[string]error {
+		return map[string]error{
+			"fork":   errorOf(e.Fork(t.Context(), sandbox.ForkRequest{Tag: "d", N: 1})),
+			"branch": h.branch(e, one.ID, "x"),
+			"resume": errorOf(e.Resume(t.Context(), two.ID)),
+			"create": errorOf(e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "n", Image: "disky"}, nil)),
+			"derive": errorOf(e.DeriveSnapshot(t.Context(), sandbox.DeriveRequest{Tag: "n", From: "d", Exec: []string{"true"}}, nil)),
+			"diff":   errorOf(e.DiffSnapshots(t.Context(), sandbox.DiffRequest{Before: "d", After: "d"})),
+		}
+	}
+	wantDraining(t, refused())
+	if _, err := e.Eval(t.Context(), one.ID, sandbox.EvalRequest{Code: "index"}); err != nil {
+		t.Errorf("eval in a running sandbox: %v", err)
+	}
+	if _, err := e.Resume(t.Context(), one.ID); err != nil {
+		t.Errorf("resume of a running sandbox: %v", err)
+	}
+	if s := e.Drain.Status(); len(s.Left) != 1 || s.Paused != 1 || s.Coming != 0 {
+		t.Errorf("status is %+v", s)
+	}
+	if err := e.Drain.Start(drain.ModePause); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "pause of the rest", func() bool { return e.Drain.Status().Empty() })
+	e = h.reboot(e)
+	wantDraining(t, refused())
+	if err := e.Drain.Cancel(); err != nil {
+		t.Fatal(err)
+	}
+	for _, sb := range list {
+		if got := h.resume(e, sb.ID); got.Status != sandbox.StatusRunning {
+			t.Errorf("after the cancel sandbox %s is %s", sb.ID, got.Status)
+		}
+	}
+	h.fork(e, "d", 1)
+}
+
+func TestTheNextEngineGoesOnWithADrain(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	if err := e.Drain.Start(drain.ModeWait); err != nil {
+		t.Fatal(err)
+	}
+	h.close(e)
+	e = h.open() // it adopts the running VM
+	if s := e.Drain.Status(); s.Order == nil || len(s.Left) != 1 || s.Left[0].ID != sb.ID {
+		t.Errorf("status is %+v", s)
+	}
+	if err := e.Drain.Start(drain.ModePause); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "pause of an adopted sandbox", func() bool { return e.Drain.Status().Empty() })
+}
