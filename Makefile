@@ -16,7 +16,7 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui test-package test-ui test test-integrations soak codeinterp test-recipes test-upgrade quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui test-package test-ui test test-integrations soak codeinterp test-recipes test-upgrade test-registries quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -50,7 +50,6 @@ test-integrations: ## run the suites of integrations/ with the pinned frameworks
 	scripts/integrations.sh $(SUITES)
 
 soak: deps build fixtures ## random steps, kills and churn, each capture compared with its source (SOAK=1h)
-	scripts/old-release.sh
 	scripts/schemathesis.sh short
 	scripts/e2b-sdks.sh newest
 	scripts/mcp-clients.sh all
@@ -66,6 +65,10 @@ test-upgrade: deps build fixtures ## VMs, snapshots and paused sandboxes of 0.1.
 	scripts/old-release.sh
 	FORKD_TEST_SOAK=1 FORKD_TEST_FIXTURES=$(CURDIR)/.cache/fixtures $(GO) test -count=1 -v -timeout 30m \
 		-exec "$(CURDIR)/bin/forkd machine test-exec --name test --timeout 20m" ./test/upgrade
+
+test-registries: deps build ## snapshots in registries with skopeo, docker-registry and cosign, which is built first
+	@GO="$(GO)" scripts/registries.sh cosign
+	FORKD_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 20m ./test/registries
 
 quick: ## vet and the tests that need nothing
 	$(GO) vet ./...

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fetches Debian's docker-registry and builds cosign into .cache/registries, for the tests of
-# test/registries. The registry's package is unpacked, not installed: an installed one would start a
-# server. skopeo is in packaging/debian/packages.txt.
+# Fetches Debian's docker-registry into .cache/registries, for the tests of test/registries. With the
+# argument cosign it also builds cosign, which takes minutes. The registry's package is unpacked, not
+# installed: an installed one would start a server. skopeo is in packaging/debian/packages.txt.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,7 +17,7 @@ if [ ! -x usr/bin/docker-registry ]; then
 	dpkg -x docker-registry_*.deb .
 	rm docker-registry_*.deb
 fi
-if [ "$(cat cosign.version 2>/dev/null)" != $cosign ]; then
+if [ "${1:-}" = cosign ] && [ "$(cat cosign.version 2>/dev/null)" != $cosign ]; then
 	GOFLAGS= GOBIN=$to ${GO:-go} install github.com/sigstore/cosign/v2/cmd/cosign@$cosign
 	echo $cosign >cosign.version
 fi

@@ -51,7 +51,7 @@ func tool(t *testing.T, name string) string {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skipf("%s is missing: scripts/deps.sh and scripts/registries.sh provide it", name)
+		t.Fatalf("%s is missing: make deps and scripts/registries.sh provide it", name)
 	}
 	return path
 }

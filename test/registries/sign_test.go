@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/internal/images/signed"
 	"github.com/forkd/forkd/internal/store/signature"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 const password = "pass"
@@ -47,6 +48,7 @@ func (h *host) require(ref string, key *signature.PublicKey) ([]signature.Signat
 
 // cosign verifies our signature, in its default way and by referrers. The referrers need a registry with that API.
 func TestCosignVerifiesOurSignature(t *testing.T) {
+	kvmtest.Soak(t) // cosign takes minutes to build
 	for name, start := range registries {
 		t.Run(name, func(t *testing.T) {
 			ref := start(t) + "/team/app:1"
@@ -81,6 +83,7 @@ func TestCosignVerifiesOurSignature(t *testing.T) {
 
 // We verify cosign's signature, in its default way and by referrers, and add our own to it.
 func TestOurVerificationOfCosign(t *testing.T) {
+	kvmtest.Soak(t) // cosign takes minutes to build
 	for name, start := range registries {
 		for mode, more := range map[string][]string{"tag": nil, "referrers": {"--registry-referrers-mode=oci-1-1"}} {
 			t.Run(name+" "+mode, func(t *testing.T) {
