@@ -29,8 +29,8 @@ func Parse(origins []string) (Policy, error) {
 const (
 	requestHeaders = "Authorization, Content-Type, Idempotency-Key, X-Api-Key, X-Access-Token, " +
 		"Traceparent, Tracestate"
-	exposedHeaders = "Forkd-Error, Forkd-Request-Id, Forkd-Trace-Id, Retry-After, Should-Retry, X-Forkd-Warning, X-Next-Token, " +
-		"X-Total-Running"
+	exposedHeaders = "Forkd-Error, Forkd-Request-Id, Forkd-Trace-Id, Retry-After, Should-Retry, X-Forkd-Warning, " +
+		"X-Next-Token, X-Total-Running"
 	methods = "GET, HEAD, POST, PUT, PATCH, DELETE"
 )
 
