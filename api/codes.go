@@ -133,6 +133,9 @@ type Error struct {
 // HeaderRequestID carries the ID of a request in its answer.
 const HeaderRequestID = "Forkd-Request-Id"
 
+// HeaderTraceID carries the trace ID of a request with a valid traceparent in its answer.
+const HeaderTraceID = "Forkd-Trace-Id"
+
 // HeaderError carries the code of an error of the daemon itself. On the agent route it
 // distinguishes these errors from answers of the guest's agent.
 const HeaderError = "Forkd-Error"

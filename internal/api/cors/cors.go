@@ -27,9 +27,10 @@ func Parse(origins []string) (Policy, error) {
 
 // The headers a page may send, and the headers it may read.
 const (
-	requestHeaders = "Authorization, Content-Type, Idempotency-Key, X-Api-Key, X-Access-Token"
-	exposedHeaders = "Forkd-Error, Forkd-Request-Id, Retry-After, Should-Retry, X-Forkd-Warning, X-Next-Token, " +
-		"X-Total-Running"
+	requestHeaders = "Authorization, Content-Type, Idempotency-Key, X-Api-Key, X-Access-Token, " +
+		"Traceparent, Tracestate"
+	exposedHeaders = "Forkd-Error, Forkd-Request-Id, Forkd-Trace-Id, Retry-After, Should-Retry, X-Forkd-Warning, " +
+		"X-Next-Token, X-Total-Running"
 	methods = "GET, HEAD, POST, PUT, PATCH, DELETE"
 )
 

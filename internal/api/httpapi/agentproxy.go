@@ -137,6 +137,7 @@ func distrustAgent(resp *http.Response) error {
 	resp.Header.Set("X-Content-Type-Options", "nosniff")
 	resp.Header.Del(api.HeaderError)
 	resp.Header.Del(api.HeaderRequestID)
+	resp.Header.Del(api.HeaderTraceID)
 	return nil
 }
 

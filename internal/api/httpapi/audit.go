@@ -9,6 +9,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
+	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
 // Audit receives an entry for each request. It must never block. *audit.Log implements it.
@@ -22,6 +23,7 @@ type Audit interface {
 type notes struct {
 	id                                       string
 	asker                                    Asker
+	trace                                    tracecontext.Context
 	principal, sandbox, snapshot, image, err string
 	object, text                             string // the request's object without a field of its own; more words on it
 	count                                    int
@@ -96,7 +98,7 @@ func (s *Server) noteAsker(next http.Handler) http.Handler {
 
 // record writes a request's audit line, with facts from its path and its handler.
 func (s *Server) record(r *http.Request, n *notes, status int, took time.Duration) {
-	s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", status, "took", took, "request", n.id)
+	s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", status, "took", took, n.ids())
 	if s.audit == nil {
 		return
 	}

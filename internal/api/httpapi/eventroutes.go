@@ -190,11 +190,11 @@ func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
 		noteError(ctx, f)
 	case !errors.Is(err, events.ErrSlow):
 		noteError(ctx, f)
-		s.log.Debug("a follower of events is gone", "reason", err, "request", requestID(ctx))
+		s.log.Debug("a follower of events is gone", "reason", err, note(ctx).ids())
 		return
 	default:
 		noteError(ctx, f)
-		s.log.Info("a follower of events was dropped", "reason", err, "request", requestID(ctx))
+		s.log.Info("a follower of events was dropped", "reason", err, note(ctx).ids())
 	}
 	f.RequestID = requestID(ctx)
 	data, err := json.Marshal(f)

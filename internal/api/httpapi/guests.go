@@ -75,7 +75,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 		return nil, reply.Full()
 	}
 	req := sandbox.ExecRequest{
-		Args: in.Body.Args, Env: in.Body.Env, Cwd: in.Body.Cwd, User: in.Body.User,
+		Args: in.Body.Args, Env: traced(ctx, in.Body.Env), Cwd: in.Body.Cwd, User: in.Body.User,
 		Timeout: seconds(in.Body.TimeoutSecs),
 		Keep:    func(n int) int { return int(account.ChargeUpTo(int64(n))) },
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/leaf/membudget"
+	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
 // Access decides which clients a listener admits.
@@ -49,11 +50,14 @@ func (s *Server) crossOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// setRequestID sets the request's ID in the answer's header. It leaves the answers of servers in sandboxes
+// setRequestID sets the IDs of the request and its trace in the answer's header. It leaves the answers of servers in sandboxes
 // unchanged.
 func (s *Server) setRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(api.HeaderRequestID, requestID(r.Context()))
+		if id := note(r.Context()).trace.TraceID(); id != "" {
+			w.Header().Set(api.HeaderTraceID, id)
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -70,7 +74,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 				panic(p)
 			}
 			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p,
-				"request", requestID(r.Context()), "stack", string(debug.Stack()))
+				note(r.Context()).ids(), "stack", string(debug.Stack()))
 			if rec, ok := w.(*recorder); ok && rec.status == 0 {
 				writeFailure(w, fail(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
 				return
@@ -90,7 +94,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 			c.handled.Store(true)
 		}
 		out, r := iodeadline.New(w, r, s.limits.deadlines)
-		n := &notes{id: newRequestID(), control: http.NewResponseController(out)}
+		n := &notes{id: newRequestID(), trace: tracecontext.FromHeader(r.Header), control: http.NewResponseController(out)}
 		// The mux stores pattern and path values in this request.
 		account := s.budget.Account(reply.Max)
 		r = r.WithContext(membudget.With(withNotes(r.Context(), n), account))

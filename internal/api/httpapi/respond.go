@@ -28,7 +28,7 @@ func (a answers) failed(ctx context.Context, err error) *failure {
 		f = errKeyEnded()
 	}
 	if f.status >= http.StatusInternalServerError && ctx.Err() == nil {
-		a.log.Error("request failed", "code", f.Code, "error", f.Message, "request", requestID(ctx))
+		a.log.Error("request failed", "code", f.Code, "error", f.Message, note(ctx).ids())
 	}
 	f.RequestID = requestID(ctx)
 	noteError(ctx, f)
