@@ -54,7 +54,7 @@ func newDrainCommand(a *app) *cobra.Command {
 	f.BoolVar(&o.pause, "pause", false, "pause running sandboxes with their memory and processes (default)")
 	f.BoolVar(&o.wait, "wait", false, "let running sandboxes run until they end")
 	f.BoolVar(&o.cancel, "cancel", false, "end the drain; paused sandboxes stay paused")
-	f.BoolVar(&o.status, "status", false, "show the state, and change nothing")
+	f.BoolVar(&o.status, "status", false, "only show the state")
 	f.BoolVarP(&o.detach, "detach", "d", false, "return at once")
 	f.DurationVar(&o.timeout, "timeout", 0, "give up waiting after `DURATION`; 0: never")
 	cmd.MarkFlagsMutuallyExclusive("pause", "wait", "cancel", "status")

@@ -21,8 +21,7 @@ type signatureOptions struct {
 
 func (o *signatureOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.path, "signature-policy", "",
-		"accept snapshots from registries and files only with a signature that the YAML `FILE` trusts (default: "+
-			"accept all)")
+		"accept snapshots from registries and files only with a signature trusted by the YAML `FILE` (default: accept all)")
 }
 
 // complete reads the policy and its keys.

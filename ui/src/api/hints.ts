@@ -53,6 +53,7 @@ const byReason: Record<string, string> = {
 const byCode: Record<string, string> = {
   busy: "Try again in a moment.",
   closing: "The daemon is shutting down.",
+  draining: "The daemon is being emptied for maintenance. Try again later, or on another.",
   guest_gone: "Look at its console.",
   internal: "The daemon's log has the cause.",
   no_memory: "Kill sandboxes, or ask for fewer.",
