@@ -29,6 +29,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/machine/hostcap"
+	"github.com/forkd/forkd/internal/store/dataformat"
 	"github.com/forkd/forkd/internal/sys/rundir"
 	"github.com/forkd/forkd/internal/sys/timerslack"
 )
@@ -212,6 +213,9 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return exit.UsageError{Err: err}
 	}
 	opened.Push(guestFiles.Close)
+	if err := dataFormat(o.data); err != nil { // before anything is written
+		return err
+	}
 	opening, fresh := true, missing(o.run, o.data)
 	opened.Push(func() {
 		if opening { // for example, a flag was wrong
@@ -322,6 +326,15 @@ func claimDirs(run, data string, log *slog.Logger) error {
 	return dirFlag("--data", rundir.CheckData(data))
 }
 
+// dataFormat refuses the data directory of a newer program.
+func dataFormat(dir string) error {
+	err := dataformat.Check(dir)
+	if errors.Is(err, dataformat.ErrNewer) {
+		return exit.UsageError{Err: fmt.Errorf("--data: %w", err)}
+	}
+	return err
+}
+
 func dirFlag(flag string, err error) error {
 	if errors.Is(err, rundir.ErrRefused) {
 		return exit.UsageError{Err: fmt.Errorf("%s: %w", flag, err)}
@@ -342,7 +355,7 @@ func (o serveOptions) probeKVM() error {
 
 func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observer, log *slog.Logger) engine.Config {
 	return engine.Config{
-		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm,
+		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm, Program: o.version().Version,
 		OpenKVM:         o.openKVM,
 		VMMSeccomp:      seccomp.Mode(o.seccomp),
 		Images:          bootable.Images(images),

@@ -118,7 +118,7 @@ func checkOnly(a *app, cmd *cobra.Command, o serveOptions) error {
 	return printSigned(a, out.Signatures)
 }
 
-// checkFiles reads the files named by flags, and changes nothing.
+// checkFiles reads the files named by flags. It only reads.
 func (o *serveOptions) checkFiles(a *app) error {
 	log, err := o.logger(a)
 	if err != nil {
@@ -134,7 +134,7 @@ func (o *serveOptions) checkFiles(a *app) error {
 	if filesErr == nil {
 		opened.Push(guestFiles.Close)
 	}
-	errs := []error{tokenErr, filesErr}
+	errs := []error{tokenErr, filesErr, dataFormat(o.data)}
 	if !o.tls.selfSigned { // the certificate would be made
 		_, tlsErr := o.tls.config(o.data, log)
 		errs = append(errs, tlsErr)

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/store/dataformat"
 )
 
 // residue lists the directories a daemon would leave if it fails to start: the ones that did not
@@ -52,7 +54,7 @@ func (r residue) remove() {
 }
 
 // startedFiles are the files of a daemon that has not started completely.
-var startedFiles = []string{"lock", "forkd-run", "events.boot"}
+var startedFiles = []string{"lock", "forkd-run", "events.boot", dataformat.FileName}
 
 // removeStarted removes the files and directories of such a daemon below dir, and dir.
 func removeStarted(dir string) {

@@ -94,7 +94,8 @@ func open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e.root, e.abandon = context.WithCancelCause(context.Background())
 	u.Push(func() { e.abandon(sandbox.ErrClosing) })
 	e.background, e.stopBackground = context.WithCancel(e.root)
-	if e.home, err = home.Open(c.StoreDir, c.RunDir, c.DiskReserve); err != nil {
+	dirs := home.Options{Reserve: c.DiskReserve, Program: c.Program}
+	if e.home, err = home.Open(c.StoreDir, c.RunDir, dirs); err != nil {
 		return nil, err
 	}
 	u.Push(e.home.Close)

@@ -102,7 +102,7 @@ func (d *Drain) Start(m Mode) error {
 	return nil
 }
 
-// Cancel ends the drain. Paused sandboxes stay paused. Without a drain it does nothing.
+// Cancel ends the drain. Paused sandboxes stay paused. Without a drain it has no effect.
 func (d *Drain) Cancel() error {
 	d.turn.Lock()
 	defer d.turn.Unlock()
@@ -193,7 +193,7 @@ type Left struct {
 	ID     string         // of the sandbox
 	Owner  string         // its tenant; empty for the operator
 	Status sandbox.Status // its state
-	Error  string         // why its last pause failed; empty if none did
+	Error  string         // why its last pause failed; empty if all worked
 }
 
 // Empty reports whether no sandbox has a VM or may get one.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/store/dataformat"
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/store/receipt"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -26,9 +27,15 @@ type Home struct {
 	locks []*os.File // on both directories, held until Close
 }
 
-// Open opens the store directory and the run directory. Only one engine can use each. reserve is
-// the number of bytes of the store's disk that layers leave free.
-func Open(storeDir, runDir string, reserve int64) (_ *Home, err error) {
+// Options configure Open.
+type Options struct {
+	Reserve int64  // bytes of the store's disk that layers leave free
+	Program string // version of the program, for the mark of the store directory
+}
+
+// Open opens the store directory and the run directory. Only one engine can use each. A store
+// directory of a newer program is refused with an error that wraps dataformat.ErrNewer.
+func Open(storeDir, runDir string, opt Options) (_ *Home, err error) {
 	h := &Home{store: storeDir}
 	defer func() {
 		if err != nil {
@@ -38,7 +45,10 @@ func Open(storeDir, runDir string, reserve int64) (_ *Home, err error) {
 	if err := h.openDirs(runDir); err != nil {
 		return nil, Refusal(err)
 	}
-	if h.Layers, err = store.Open(h.LayersDir(), store.Options{Reserve: reserve}); err != nil {
+	if err := dataformat.Raise(storeDir, opt.Program); err != nil {
+		return nil, err
+	}
+	if h.Layers, err = store.Open(h.LayersDir(), store.Options{Reserve: opt.Reserve}); err != nil {
 		return nil, err
 	}
 	if h.Snapshots, err = snapshot.OpenStore(filepath.Join(storeDir, "snapshots"), h.Layers); err != nil {

@@ -18,7 +18,7 @@ func TestADirectoryHasOneEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h, err := Open(at("store"), at("run"), 0)
+	h, err := Open(at("store"), at("run"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestADirectoryHasOneEngine(t *testing.T) {
 		{"the same run directory", at("other store"), at("run"), "another daemon uses " + at("run")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Open(c.store, c.run, 0)
+			_, err := Open(c.store, c.run, Options{})
 			if !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want a conflict: %s", err, c.says)
 			}
@@ -36,7 +36,7 @@ func TestADirectoryHasOneEngine(t *testing.T) {
 	h.Close()
 	// The locks taken by the refused ones are free again, too.
 	for _, c := range [][2]string{{"store", "other run"}, {"other store", "run"}} {
-		h, err := Open(at(c[0]), at(c[1]), 0)
+		h, err := Open(at(c[0]), at(c[1]), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestARunDirectoryOfSomethingElseIsAConflict(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(run, "thesis.tex"), []byte("work"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.TempDir(), run, 0); !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), "thesis.tex") {
+	if _, err := Open(t.TempDir(), run, Options{}); !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), "thesis.tex") {
 		t.Errorf("got %v, want a conflict that names what is there", err)
 	}
 }

@@ -110,6 +110,8 @@ type Config struct {
 	// NetTaps holds the operator's taps for sandboxes. It may be nil.
 	NetTaps sandbox.Taps
 
+	// Program is the version of the program, for the mark of the store directory.
+	Program string
 	// NodeKey is in the ids of new sandboxes, so that a gateway finds their node. It may be empty.
 	NodeKey sandbox.NodeKey
 

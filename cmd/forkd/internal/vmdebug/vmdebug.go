@@ -1,5 +1,5 @@
 // Package vmdebug reads the state of a VM's process from the daemon's run directory and from /proc,
-// without the daemon. It changes nothing and asks the VMM nothing, so it works if either hangs. The
+// without the daemon. It only reads files, without the VMM, so it works if either hangs. The
 // trap: the parts are read one after the other while the VM runs, so they may not fit each other.
 package vmdebug
 

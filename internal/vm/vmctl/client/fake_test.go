@@ -44,7 +44,9 @@ const (
 	exitAtOnce
 	neverReady
 	talkGarbage
-	otherVersion
+	newerVersion
+	oldestVersion
+	olderVersion
 	hangInPause
 	beHostile // encoded in the shape's memory
 )
@@ -75,8 +77,12 @@ func fakeMain() int {
 		}
 		c.Write([]byte("{this is not JSON"))
 		time.Sleep(time.Hour) // not select{}: without cgo the runtime would call that a deadlock
-	case otherVersion:
-		return otherVersionMain(control)
+	case newerVersion:
+		return versionMain(control, wire.Version+1)
+	case oldestVersion:
+		return versionMain(control, wire.Oldest)
+	case olderVersion:
+		return versionMain(control, wire.Oldest-1)
 	}
 	vm := vmctltest.New(vmm.StateShell)
 	vm.Shape, vm.HangInPause = shape, shape.VCPUs == hangInPause
@@ -97,8 +103,8 @@ func fakeMain() int {
 	return 0
 }
 
-// otherVersionMain is a VMM that accepts everything, and reports another version of the protocol.
-func otherVersionMain(l *net.UnixListener) int {
+// versionMain is a VMM that accepts everything, and reports a version of the protocol.
+func versionMain(l *net.UnixListener, version int) int {
 	for first := true; ; first = false {
 		c, err := l.AcceptUnix()
 		if err != nil {
@@ -108,7 +114,7 @@ func otherVersionMain(l *net.UnixListener) int {
 		if err != nil {
 			return 2
 		}
-		body, err := json.Marshal(wire.Status{Version: wire.Version + 1, Status: vmm.Status{State: vmm.StateRunning}})
+		body, err := json.Marshal(wire.Status{Version: version, Status: vmm.Status{State: vmm.StateRunning}})
 		if err != nil {
 			return 2
 		}

@@ -281,13 +281,25 @@ func TestAdoptRefuses(t *testing.T) {
 			t.Errorf("the innocent process: %v", err)
 		}
 	})
-	t.Run("another version", func(t *testing.T) {
-		p := mustSpawn(t, otherVersion, nil)
+	for name, version := range map[string]int{"a newer version": newerVersion, "an older version": olderVersion} {
+		t.Run(name, func(t *testing.T) {
+			p := mustSpawn(t, version, nil)
+			boot(t, p, "kernel")
+			p.Release()
+			if _, err := Adopt(t.Context(), p.Ref(), nil); err == nil || !strings.Contains(err.Error(), "control protocol") {
+				t.Errorf("got %v, want an error about the version", err)
+			}
+		})
+	}
+	t.Run("the oldest version", func(t *testing.T) {
+		p := mustSpawn(t, oldestVersion, nil)
 		boot(t, p, "kernel")
 		p.Release()
-		if _, err := Adopt(t.Context(), p.Ref(), nil); err == nil || !strings.Contains(err.Error(), "control protocol") {
-			t.Errorf("got %v, want an error about the version", err)
+		again, err := Adopt(t.Context(), p.Ref(), nil)
+		if err != nil {
+			t.Fatal(err)
 		}
+		again.Release()
 	})
 }
 

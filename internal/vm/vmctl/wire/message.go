@@ -23,8 +23,14 @@ const MaxAnswer = 4 << 10
 // MaxDials is the maximum number of a guest's unanswered dials.
 const MaxDials = 128
 
-// Version is the version of the protocol. A daemon adopts only VMMs with the same version.
-const Version = 5
+// Version is the version of the protocol, and Oldest the lowest version that a daemon understands. A
+// daemon adopts VMMs from Oldest to Version: VMs of the release before outlive an upgrade. A change that
+// a VMM of version Oldest cannot follow raises Version, and with it dataformat.Number, so that an older
+// daemon refuses before it meets such a VMM. Oldest rises only when its releases are no longer supported.
+const (
+	Version = 5
+	Oldest  = 5 // 0.1.0
+)
 
 // Operations requested by the daemon.
 const (
