@@ -61,7 +61,7 @@ func newRoot(a *app) *cobra.Command {
 		newPromoteCommand(a), newMergeCommand(a), newKeepCommand(a),
 		newPauseCommand(a), newResumeCommand(a), newExtendCommand(a), newRunCommand(a), newExecCommand(a),
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a), newSSHCommand(a),
-		newPsCommand(a), newTopCommand(a), newEventsCommand(a),
+		newPsCommand(a), newTopCommand(a), newStatsCommand(a), newEventsCommand(a),
 		newNetCommand(a), newInspectCommand(a), newWaitCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a),
 		newPushCommand(a), newPullCommand(a), newHubCommand(a))

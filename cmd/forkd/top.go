@@ -36,7 +36,9 @@ func newTopCommand(a *app) *cobra.Command {
 				return exit.UsageError{Err: fmt.Errorf("--interval is %s, want at least %s", every, minTopInterval)}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return top{&a.Printer, c, every, once, all}.run(ctx)
+				t := top{Printer: &a.Printer, daemon: c, every: every, once: once, all: all}
+				t.print = t.show
+				return t.run(ctx)
 			})
 		},
 	}
@@ -48,13 +50,15 @@ func newTopCommand(a *app) *cobra.Command {
 
 const minTopInterval = 100 * time.Millisecond
 
-// top is one run of the command.
+// top is one run of the command, or of stats.
 type top struct {
 	*ui.Printer
 	daemon *client.Client
 	every  time.Duration
 	once   bool
-	all    bool // do not cut columns
+	all    bool                 // do not cut columns
+	only   []string             // IDs of the sandboxes; empty for all
+	print  func([]topRow) error // prints a sample
 }
 
 // run shows a table for each interval, until ctx ends.
@@ -78,7 +82,8 @@ func (t top) run(ctx context.Context) error {
 			}
 			return err
 		}
-		if err := t.show(busiest(before, now)); err != nil || t.once {
+		now.list = t.named(now.list)
+		if err := t.print(busiest(before, now)); err != nil || t.once {
 			return err
 		}
 		before = now
@@ -113,6 +118,11 @@ type topRow struct {
 	NetInPerSec      int64   `json:"net_in_bytes_per_sec"`
 	NetOutPerSec     int64   `json:"net_out_bytes_per_sec"`
 	NetLimitPerSec   int64   `json:"net_limit_bytes_per_sec,omitempty"`
+	// The totals are of the time since the VM was started.
+	DiskRead    int64 `json:"disk_read_bytes"`
+	DiskWritten int64 `json:"disk_written_bytes"`
+	NetIn       int64 `json:"net_in_bytes"`
+	NetOut      int64 `json:"net_out_bytes"`
 }
 
 // busiest returns the activity of sandboxes between two observations, sorted by CPU time, highest
@@ -150,7 +160,8 @@ func busiest(before, now observed) []topRow {
 func rowOf(sb api.SandboxInfo) topRow {
 	row := topRow{ID: sb.ID, SnapshotTag: sb.SnapshotTag, Status: string(sb.Status), CPULimit: sb.CPUs,
 		MemoryBytes: sb.Use.MemoryBytes, MemoryPeakBytes: sb.Use.MemoryPeakBytes, Threads: sb.Use.Threads,
-		NetLimitPerSec: sb.Use.NetLimitBytes}
+		NetLimitPerSec: sb.Use.NetLimitBytes, DiskRead: sb.Use.DiskReadBytes, DiskWritten: sb.Use.DiskWrittenBytes,
+		NetIn: sb.Use.NetInBytes, NetOut: sb.Use.NetOutBytes}
 	if sb.MemoryLimitMiB != nil {
 		row.MemoryLimitBytes = int64(*sb.MemoryLimitMiB) << 20
 	}
@@ -161,11 +172,9 @@ func (t top) show(rows []topRow) error {
 	if t.JSON {
 		return t.Value(rows)
 	}
-	if !t.once && ui.Terminal(t.Out) {
-		rows = rows[:min(len(rows), screenRows(t.Out))]
-		if _, err := io.WriteString(t.Out, "\x1b[H\x1b[2J"); err != nil { // move to the top left and clear the screen
-			return err
-		}
+	rows, err := t.page(rows)
+	if err != nil {
+		return err
 	}
 	var cells [][]string
 	for _, r := range rows {
