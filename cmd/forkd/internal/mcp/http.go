@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -45,7 +46,8 @@ func CheckListen(address string) error {
 }
 
 // ServeHTTP serves sessions over streamable HTTP until ctx ends. Clients of version 2025-11-25 have
-// a session each. Version 2026-07-28 has no sessions, so its clients share one.
+// a session each. Version 2026-07-28 has no sessions, so its clients share one for each path: Path, or
+// Path/NAME with a name of the clients' choice.
 func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, opt HTTPOptions) error {
 	h := s.newHub()
 	defer h.close()
@@ -72,35 +74,74 @@ func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, opt HTTPOptions)
 	return nil
 }
 
+// maxShared limits the paths with a shared session. A path keeps its session until the server ends.
+const maxShared = 64
+
+// pathName is the form of NAME in a path.
+var pathName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
+
 // hub has the sessions of an HTTP server.
 type hub struct {
 	server *Server
-	shared *session // of clients without sessions
 
-	mu      sync.Mutex // guards of
+	mu      sync.Mutex         // guards shared and of
+	shared  map[string]*shared // of clients without sessions, by path
 	of      map[*sdk.ServerSession]*session
 	waiting sync.WaitGroup
 }
 
+// shared is the session of the clients of one path.
+type shared struct {
+	session *session
+	server  *sdk.Server
+}
+
 func (s *Server) newHub() *hub {
-	return &hub{server: s, shared: s.newSession(s.opt.Idle), of: map[*sdk.ServerSession]*session{}}
+	return &hub{server: s, shared: map[string]*shared{}, of: map[*sdk.ServerSession]*session{}}
+}
+
+// isPath reports whether a path is the endpoint, with or without a name.
+func isPath(path string) bool {
+	name, ok := strings.CutPrefix(path, Path+"/")
+	return path == Path || ok && pathName.MatchString(name)
+}
+
+// at returns the server for the shared session of a path, and makes it for the first request. It returns
+// nil if there are too many.
+func (h *hub) at(path string) *sdk.Server {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.shared[path]; e != nil {
+		return e.server
+	}
+	if len(h.shared) >= maxShared {
+		return nil
+	}
+	n := h.server.newSession(h.server.opt.Idle)
+	e := &shared{n, h.server.build(func(*sdk.ServerSession) *session { return n })}
+	h.shared[path] = e
+	return e.server
 }
 
 // handler returns the handler for both versions.
 func (h *hub) handler() http.Handler {
 	s := h.server
 	with := s.build(h.session)
-	without := s.build(func(*sdk.ServerSession) *session { return h.shared })
 	sessions := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return with },
 		&sdk.StreamableHTTPOptions{SessionTimeout: s.opt.Idle, MaxRequestBodyBytes: maxMessage, Logger: s.opt.Log})
-	stateless := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return without },
+	stateless := sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server { return h.at(r.URL.Path) },
 		&sdk.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: maxMessage,
 			Logger: s.opt.Log})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path != Path:
-			http.Error(w, "the endpoint is "+Path, http.StatusNotFound)
+		case !isPath(r.URL.Path):
+			http.Error(w, "the endpoint is "+Path+", or "+Path+"/NAME with up to 32 of a-z, 0-9, _ and -", http.StatusNotFound)
 		case r.Header.Get("Mcp-Protocol-Version") >= versions[0]:
+			if h.at(r.URL.Path) == nil {
+				http.Error(w, fmt.Sprintf("%d names are in use; restart forkd mcp to end their sessions", maxShared),
+					http.StatusTooManyRequests)
+				return
+			}
 			stateless.ServeHTTP(w, r)
 		default:
 			sessions.ServeHTTP(w, r)
@@ -128,14 +169,17 @@ func (h *hub) session(ss *sdk.ServerSession) *session {
 	return n
 }
 
-// all returns the sessions and their connections. The shared session has none.
+// all returns the sessions, first the shared ones, and the connections of the others.
 func (h *hub) all() (sessions []*session, connections []*sdk.ServerSession) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for _, e := range h.shared {
+		sessions = append(sessions, e.session)
+	}
 	for ss, n := range h.of {
 		sessions, connections = append(sessions, n), append(connections, ss)
 	}
-	return append(sessions, h.shared), connections
+	return sessions, connections
 }
 
 // cancel ends the calls in progress.
@@ -149,12 +193,16 @@ func (h *hub) cancel() {
 // close ends all sessions.
 func (h *hub) close() {
 	h.cancel()
-	_, connections := h.all()
+	sessions, connections := h.all()
 	for _, ss := range connections {
 		ss.Close()
 	}
 	h.waiting.Wait()
-	h.shared.close()
+	var ends sync.WaitGroup
+	for _, n := range sessions {
+		ends.Go(n.close) // again for the connections' own, which has no effect
+	}
+	ends.Wait()
 }
 
 // guard lets only requests with the token through. It checks Host and Origin first: a page in a

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -108,6 +109,59 @@ func TestHTTPWithoutSessions(t *testing.T) {
 	if left := d.engine.List(); len(left) != 0 {
 		t.Errorf("left are %d sandboxes", len(left))
 	}
+}
+
+// Clients without sessions share one for each path: each path has sandboxes and limits of its own.
+func TestPathsHaveSessionsOfTheirOwn(t *testing.T) {
+	d := startFake(t)
+	url, end := d.listen(t, func(o *Options) { o.MaxSandboxes = 1 })
+	a, b, again := over(t, url+"/alice", false), over(t, url+"/bob", false), over(t, url+"/alice", false)
+	mine, other := a.one(), b.one() // one would be over the limit in a shared session
+	if got := ok[sandboxInfo](again, "get_sandbox", map[string]any{"sandbox_id": mine}); !got.OfSession {
+		t.Errorf("alice's second client sees %+v", got)
+	}
+	if got := ok[sandboxInfo](a, "get_sandbox", map[string]any{"sandbox_id": other}); got.OfSession {
+		t.Errorf("bob's sandbox is alice's: %+v", got)
+	}
+	for _, path := range []string{"/Alice", "/", "/a/b", "/..", "/" + strings.Repeat("x", 33), "x"} {
+		if code := post(t, url+path); code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+	for n := range maxShared - 2 {
+		if code := post(t, fmt.Sprintf("%s/n%d", url, n)); code == http.StatusTooManyRequests {
+			t.Fatalf("name %d is refused", n)
+		}
+	}
+	if code := post(t, url+"/more"); code != http.StatusTooManyRequests {
+		t.Errorf("one name too many: %d", code)
+	}
+	ok[sandboxInfo](b, "get_sandbox", map[string]any{"sandbox_id": other})
+	a.Close()
+	b.Close()
+	again.Close()
+	end()
+	if left := d.engine.List(); len(left) != 0 {
+		t.Errorf("left are %d sandboxes", len(left))
+	}
+}
+
+// post sends a request of a client without a session, and returns the status.
+func post(t *testing.T, url string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Mcp-Protocol-Version", versions[0])
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	res, err := (&http.Client{Transport: bearer(token)}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	return res.StatusCode
 }
 
 func TestAnIdleHTTPSessionEnds(t *testing.T) {
