@@ -75,17 +75,7 @@ func TestPythonIsTyped(t *testing.T) {
 // TestTypeScriptOverBrokenLinks runs the tests of the TypeScript SDK that need no daemon. One checks
 // that its generated files are current.
 func TestTypeScriptOverBrokenLinks(t *testing.T) {
-	if _, err := exec.LookPath("npm"); err != nil {
-		t.Logf("there is no npm, which is no package of make deps: %v", err)
-		return
-	}
-	sdkTypeScript(t)
-	cmd := exec.CommandContext(t.Context(), "node", "--test", filepath.Join("test", "unit.test.mjs"), filepath.Join("test", "tree.test.mjs"),
-		filepath.Join("test", "tls.test.mjs"))
-	cmd.Dir = filepath.Join("..", "..", "sdk", "typescript")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
+	TypeScriptSuite(t, Daemon{}, "unit.test.mjs", "tree.test.mjs", "tls.test.mjs")
 }
 
 // TestOverADaemon runs the scenarios over the daemon of the environment. test/e2b runs the short

@@ -123,6 +123,27 @@ func PythonSuite(t *testing.T, to Daemon, file, only string) {
 	}
 }
 
+// TypeScriptSuite runs tests of the TypeScript SDK over a daemon. Without npm it runs none.
+func TypeScriptSuite(t *testing.T, to Daemon, files ...string) {
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Logf("there is no npm, which is no package of make deps: %v", err)
+		return
+	}
+	sdkTypeScript(t)
+	args := []string{"--test"}
+	for _, f := range files {
+		args = append(args, filepath.Join("test", f))
+	}
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Dir = filepath.Join("..", "..", "sdk", "typescript")
+	if to.URL != "" {
+		cmd.Env = append(os.Environ(), "FORKD_URL="+to.URL, "FORKD_TOKEN="+to.Token, "FORKD_TEST_SNAPSHOT="+to.Parent)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // driver starts the driver of an SDK.
 func driver(t *testing.T, to Daemon, name string, args ...string) Driver {
 	t.Helper()

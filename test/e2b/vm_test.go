@@ -32,10 +32,11 @@ func TestOverVMs(t *testing.T) {
 		contract.Run(t, contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base", Short: true})
 	})
 	t.Run("mcp", func(t *testing.T) { mcp.Clients(t, m, "base") })
-	t.Run("forkd's Python", func(t *testing.T) {
+	t.Run("forkd's SDKs", func(t *testing.T) {
 		d := contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base"}
 		contract.PythonSuite(t, d, "test_live.py", "trees or asynchronous or ended")
 		contract.PythonSuite(t, d, "test_docs.py", "page")
+		contract.TypeScriptSuite(t, d, "docs.test.mjs")
 	})
 	t.Run("integrations", func(t *testing.T) { integrations(t, m) })
 	t.Run("examples", func(t *testing.T) { examples(t, m) })
