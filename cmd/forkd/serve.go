@@ -76,6 +76,7 @@ type serveOptions struct {
 	memory              memoryOptions
 	seccomp             string
 	signatures          signatureOptions
+	traces              traceOptions
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -115,7 +116,7 @@ func newServeCommand(a *app) *cobra.Command {
 	section(f, "Host resources", o.addHostFlags)
 	section(f, "Cluster", o.node.addFlags)
 	section(f, "End of the daemon", o.addEndFlags)
-	section(f, "Logs", o.addLogFlags)
+	section(f, "Logs and traces", o.addLogFlags)
 	return cmd
 }
 
@@ -181,7 +182,8 @@ func (o *serveOptions) complete() error {
 		}
 	}
 	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete(),
-		o.tls.complete(), o.memory.complete(), o.signatures.complete(), o.node.complete()); err != nil {
+		o.tls.complete(), o.memory.complete(), o.signatures.complete(), o.node.complete(),
+		o.traces.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -260,6 +262,10 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err := o.jail.configure(ctx, &config, log, &opened); err != nil {
 		return err
 	}
+	traces, err := o.traces.open(ctx, o.version().Version, log, &opened)
+	if err != nil {
+		return err
+	}
 	engine, err := engine.Open(ctx, config)
 	if err != nil {
 		return err
@@ -289,7 +295,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
-		Drain:   engine.Drain,
+		Drain:   engine.Drain, Traces: traces,
 		Secrets: secretsOf(outside), Page: o.page,
 	})
 	server.Store(serving)

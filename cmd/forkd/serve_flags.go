@@ -99,4 +99,5 @@ func (o *serveOptions) addLogFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.logLevel, "log-level", "info", "log from `LEVEL` up: debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "log in `FORMAT`: text or json")
 	o.audit.addFlags(f)
+	o.traces.addFlags(f)
 }

@@ -98,6 +98,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		// The mux stores pattern and path values in this request.
 		account := s.budget.Account(reply.Max)
 		r = r.WithContext(membudget.With(withNotes(r.Context(), n), account))
+		r, span := s.beginSpan(r, n, began)
 		rec := &recorder{ResponseWriter: out}
 		defer func() {
 			account.Close()
@@ -108,6 +109,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 			if n.routed != nil {
 				r = n.routed
 			}
+			endSpan(span, r, n, rec)
 			s.metrics.request(r, n, rec, took)
 			s.record(r, n, rec.sent(), took)
 		}()

@@ -39,6 +39,12 @@ type bench struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
+	return newBenchWith(t, func(*httpapi.Options) {})
+}
+
+// newBenchWith is newBench with changed options.
+func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
+	t.Helper()
 	images := fakeengine.NewImages("python-numpy", "broken")
 	b := &bench{t: t, engine: &engine{}, images: images, timings: httpapi.NewTimings(), audit: &bytes.Buffer{},
 		weights: map[string]int{}}
@@ -65,12 +71,14 @@ func newBench(t testing.TB) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.server = httpapi.New(httpapi.Options{
+	opt := httpapi.Options{
 		Engine: b.engine, Drain: b.engine.Drain, Images: images, Version: api.VersionInfo{Version: "1.2.3"},
 		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }), Timings: b.timings,
 		Keys: b.keys, Published: published, Weights: weights, Workspaces: workspaces,
 		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+	}
+	change(&opt)
+	b.server = httpapi.New(opt)
 	b.h = b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})
 	return b
 }

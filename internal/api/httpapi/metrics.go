@@ -74,6 +74,7 @@ func newMetrics(opt Options) *metrics {
 	m.registry.MustRegister(m.captures.collectors()...)
 	m.registry.MustRegister(opt.Timings.collectors()...)
 	m.registry.MustRegister(auditCounters(opt.Audit)...)
+	m.registry.MustRegister(spanCounters(opt.Traces)...)
 	return m
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/cors"
@@ -64,6 +65,8 @@ type Options struct {
 	Weights *tenancy.Weights
 	// Drain refuses new sandboxes during maintenance. If nil, a drain has no effect on the engine.
 	Drain *drain.Drain
+	// Traces receives spans of requests and operations. If nil, there are none.
+	Traces Traces
 	// Page enables the web page.
 	Page bool
 	// Workspaces are the original's workspaces: sandboxes under names. If nil, workspaces are
@@ -93,6 +96,7 @@ type Server struct {
 	budget  *membudget.Budget
 	ingress Ingress // may be nil
 	cors    cors.Policy
+	tracer  trace.Tracer // nil without traces
 	// sessions are those of the web page; nil without it.
 	sessions *ui.Sessions
 	// exists finds a sandbox of any owner. IDs of missing sandboxes count as guesses.
@@ -129,7 +133,12 @@ func newServer(opt Options, most limits) *Server {
 	if u, ok := opt.Ingress.(interface{ HeldBytes(tenant string) int64 }); ok {
 		shared.Held = u.HeldBytes
 	}
-	tenants := tenancy.New(measuredEngine{opt.Engine, s.metrics}, shared)
+	whole := Engine(measuredEngine{opt.Engine, s.metrics})
+	if opt.Traces != nil {
+		s.tracer = opt.Traces.Tracer()
+		whole = tracedEngine{whole, s.tracer}
+	}
+	tenants := tenancy.New(whole, shared)
 	if opt.Page {
 		s.sessions = &ui.Sessions{}
 	}

@@ -4,6 +4,7 @@
 package tracecontext
 
 import (
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strings"
@@ -49,6 +50,13 @@ func FromHeader(h http.Header) Context {
 
 // TraceID returns the trace's ID, 32 hex digits. It is empty without a trace.
 func (c Context) TraceID() string { return c.traceID }
+
+// Below returns the context with a span of this program as the parent. The IDs are those of the span.
+func (c Context) Below(trace [16]byte, span [8]byte, flags byte) Context {
+	c.traceID, c.parentID = hex.EncodeToString(trace[:]), hex.EncodeToString(span[:])
+	c.flags = flags & knownFlags
+	return c
+}
 
 // Environ returns the variables for programs: nil without a trace.
 func (c Context) Environ() map[string]string {

@@ -1,0 +1,251 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/tracing"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/tracecontext"
+)
+
+// Traces exports spans.
+type Traces interface {
+	Tracer() trace.Tracer
+	// Counts returns the numbers of sampled spans that ended, of exported ones, and of those that a collector did not
+	// take.
+	Counts() (ended, exported, failed int64)
+}
+
+// spanCounters returns the counters of an exporter, which may be nil.
+func spanCounters(t Traces) []prometheus.Collector {
+	counter := func(result string, value func(ended, exported, failed int64) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "forkd_trace_spans_total",
+			Help:        "Spans of sampled traces, by result.",
+			ConstLabels: prometheus.Labels{"result": result}}, func() float64 {
+			if t == nil {
+				return 0
+			}
+			return float64(value(t.Counts()))
+		})
+	}
+	return []prometheus.Collector{
+		counter("ended", func(ended, _, _ int64) int64 { return ended }),
+		counter("exported", func(_, exported, _ int64) int64 { return exported }),
+		counter("failed", func(_, _, failed int64) int64 { return failed }),
+	}
+}
+
+// beginSpan starts the span of a request. Its parent is the caller's span. Programs that the request starts in
+// guests get the new span as theirs, if it is sampled or the caller has a trace. Without a tracer it returns nil.
+func (s *Server) beginSpan(r *http.Request, n *notes, began time.Time) (*http.Request, trace.Span) {
+	if s.tracer == nil || unseen[r.URL.Path] {
+		return r, nil
+	}
+	caller := n.trace.Environ()
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.MapCarrier{
+		"traceparent": caller[tracecontext.EnvParent], "tracestate": caller[tracecontext.EnvState]})
+	ctx, span := s.tracer.Start(ctx, r.Method, trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindServer))
+	if at := span.SpanContext(); at.IsSampled() || caller != nil {
+		n.trace = n.trace.Below(at.TraceID(), at.SpanID(), byte(at.TraceFlags()))
+	}
+	return r.WithContext(ctx), span
+}
+
+// unseen are paths that a monitor requests all the time. They have no spans.
+var unseen = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true}
+
+// endSpan ends the span of a request. A request for a server in a sandbox has no route; its span is not exported,
+// because a guest's traffic is not the operator's.
+func endSpan(span trace.Span, r *http.Request, n *notes, rec *recorder) {
+	if span == nil || !span.IsRecording() {
+		return
+	}
+	_, route, _ := strings.Cut(r.Pattern, " ")
+	if route == "" {
+		return
+	}
+	method, status := methodLabel(r.Method), rec.sent()
+	span.SetName(method + " " + route)
+	span.SetAttributes(tracing.Method.String(method), tracing.Route.String(route), tracing.Status.Int(status),
+		tracing.Request.String(n.id))
+	if code := rec.Header().Get(api.HeaderError); code != "" {
+		span.SetAttributes(tracing.ErrorType.String(codeLabel(api.Code(code))))
+	}
+	if status >= http.StatusInternalServerError {
+		span.SetStatus(codes.Error, "")
+	}
+	span.End()
+}
+
+// tracedEngine makes spans of operations and of their steps, from the durations that the engine measured.
+type tracedEngine struct {
+	Engine
+	tracer trace.Tracer
+}
+
+// operation is a span of the engine. Its methods do nothing if the request is not sampled.
+type operation struct {
+	tracer trace.Tracer
+	ctx    context.Context
+	span   trace.Span
+}
+
+func (e tracedEngine) begin(ctx context.Context, name string,
+	attrs ...attribute.KeyValue) (context.Context, operation) {
+	ctx, span := e.tracer.Start(ctx, name, trace.WithAttributes(attrs...))
+	return ctx, operation{e.tracer, ctx, span}
+}
+
+// end ends the span with the operation's error, of which only the code is exported.
+func (o operation) end(err error) {
+	markFailed(o.span, err)
+	o.span.End()
+}
+
+func markFailed(span trace.Span, err error) {
+	if err != nil {
+		span.SetAttributes(tracing.ErrorType.String(string(codeOf(err))))
+		span.SetStatus(codes.Error, "")
+	}
+}
+
+// step records a step that is over.
+func (o operation) step(name string, from, to time.Time, attrs ...attribute.KeyValue) trace.Span {
+	_, span := o.tracer.Start(o.ctx, name, trace.WithTimestamp(from), trace.WithAttributes(attrs...))
+	span.End(trace.WithTimestamp(to))
+	return span
+}
+
+// Fork forks, and records the steps and the first children.
+func (e tracedEngine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	ctx, o := e.begin(ctx, tracing.Fork, tracing.Snapshot.String(req.Tag))
+	res, err := e.Engine.Fork(ctx, req)
+	if err == nil {
+		o.forked(res, time.Now())
+	}
+	o.end(err)
+	return res, err
+}
+
+// forked records a fork that ended just now.
+func (o operation) forked(res sandbox.ForkResult, now time.Time) {
+	if !o.span.IsRecording() {
+		return
+	}
+	began, failed := now.Add(-res.ReadyWall), 0
+	armed := began.Add(res.ArmedWall)
+	o.step(tracing.ForkArm, began, armed)
+	o.step(tracing.ForkReady, armed, now)
+	for i, c := range res.Children {
+		if c.Err != nil {
+			failed++
+		}
+		if i < tracing.MaxChildren {
+			o.child(c, began)
+		}
+	}
+	o.span.SetAttributes(tracing.Children.Int(len(res.Children)), tracing.Failed.Int(failed),
+		tracing.PoolReady.Int(res.PoolReady))
+}
+
+// child records one child of a fork, with events for its steps.
+func (o operation) child(c sandbox.Child, began time.Time) {
+	_, span := o.tracer.Start(o.ctx, tracing.ForkChild, trace.WithTimestamp(began),
+		trace.WithAttributes(tracing.Index.Int(c.Index), tracing.Sandbox.String(c.Info.ID)))
+	markFailed(span, c.Err)
+	if c.Err == nil {
+		span.AddEvent("armed", trace.WithTimestamp(began.Add(c.Info.Armed)))
+		span.AddEvent("resumed", trace.WithTimestamp(began.Add(c.Info.Resumed)))
+	}
+	span.End(trace.WithTimestamp(began.Add(c.Info.Ready)))
+}
+
+// Branch branches, and records the guest's pause and the children.
+func (e tracedEngine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	ctx, o := e.begin(ctx, tracing.Branch, tracing.Sandbox.String(req.SandboxID), tracing.Mode.String(string(req.Mode)))
+	res, err := e.Engine.Branch(ctx, req)
+	if err == nil && o.span.IsRecording() {
+		now := time.Now()
+		end := now
+		if res.Fork != nil {
+			end = now.Add(-res.Fork.ReadyWall)
+			ctx, span := o.tracer.Start(o.ctx, tracing.Fork, trace.WithTimestamp(end),
+				trace.WithAttributes(tracing.Snapshot.String(res.Tag)))
+			operation{o.tracer, ctx, span}.forked(*res.Fork, now)
+			span.End(trace.WithTimestamp(now))
+		}
+		resumed := end.Add(-res.AfterResume)
+		o.step(tracing.GuestPause, resumed.Add(-res.Pause), resumed, tracing.PauseBytes.Int64(res.PausedBytes))
+		o.span.SetAttributes(tracing.Snapshot.String(res.Tag), tracing.Rounds.Int(res.Rounds), tracing.Bytes.Int64(res.Bytes))
+	}
+	o.end(err)
+	return res, err
+}
+
+// Rollback rolls back, and records it.
+func (e tracedEngine) Rollback(ctx context.Context, id, tag string) (sandbox.Info, error) {
+	ctx, o := e.begin(ctx, tracing.Rollback, tracing.Sandbox.String(id), tracing.Snapshot.String(tag))
+	info, err := e.Engine.Rollback(ctx, id, tag)
+	o.end(err)
+	return info, err
+}
+
+// Pause pauses, and records it.
+func (e tracedEngine) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
+	ctx, o := e.begin(ctx, tracing.Pause, tracing.Sandbox.String(id))
+	info, err := e.Engine.Pause(ctx, id, opt)
+	o.end(err)
+	return info, err
+}
+
+// Resume resumes, and records it.
+func (e tracedEngine) Resume(ctx context.Context, id string) (sandbox.Info, error) {
+	ctx, o := e.begin(ctx, tracing.Resume, tracing.Sandbox.String(id))
+	info, err := e.Engine.Resume(ctx, id)
+	o.end(err)
+	return info, err
+}
+
+// CreateSnapshot makes a snapshot, and records its steps.
+func (e tracedEngine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	ctx, o := e.begin(ctx, tracing.Create, tracing.Snapshot.String(req.Tag))
+	info, err := e.Engine.CreateSnapshot(ctx, req, o.steps(progress))
+	o.end(err)
+	return info, err
+}
+
+// DeriveSnapshot makes a snapshot on another, and records its steps.
+func (e tracedEngine) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	ctx, o := e.begin(ctx, tracing.Derive, tracing.Snapshot.String(req.Tag))
+	info, err := e.Engine.DeriveSnapshot(ctx, req, o.steps(progress))
+	o.end(err)
+	return info, err
+}
+
+// steps records each step that is done, and passes all on.
+func (o operation) steps(next func(sandbox.Step)) func(sandbox.Step) {
+	if !o.span.IsRecording() {
+		return next
+	}
+	return func(s sandbox.Step) {
+		if s.Done {
+			now := time.Now()
+			o.step(tracing.Step+s.Name, now.Add(-s.Took), now)
+		}
+		if next != nil {
+			next(s)
+		}
+	}
+}
