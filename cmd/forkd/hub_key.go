@@ -21,7 +21,7 @@ import (
 )
 
 // passwordVariable names the variable with the password of a private key. COSIGN_PASSWORD is read as well.
-const passwordVariable = "FORKD_KEY_PASSWORD"
+const passwordVariable = "FORKD_KEY_PASSWORD" // #nosec G101 -- the name of a variable
 
 // madeKey is the result of hub generate-key.
 type madeKey struct {

@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -17,10 +18,11 @@ import (
 // children is the number of forks of each recipe.
 const children = 20
 
-// use is what every child of a recipe does, by bash as the recipe's user.
+// use is a task for every child of a recipe, by bash as the recipe's user.
 type use struct {
 	name   string
 	script string
+	eval   bool   // the script is Python for the warm interpreter
 	want   string // the output in every child
 	unique bool   // instead: each line of the output differs from the same line of every other child
 	few    bool   // only two children do it, because it takes long
@@ -28,6 +30,12 @@ type use struct {
 
 // node returns a script that runs a program in the warm Node process.
 func node(program string) string { return "node-run <<'END'\n" + program + "\nEND" }
+
+// java returns a script that runs a program in the warm JVM.
+func java(body string) string {
+	return "java-run <<'END'\nimport java.util.*;\nclass A { public static void main(String[] a) throws Exception {\n" +
+		body + "\n} }\nEND"
+}
 
 // recipes are the project's, with the uses of their children.
 var recipes = []struct {
@@ -55,6 +63,37 @@ console.log(Buffer.from(require("tls").createServer().getTicketKeys()).toString(
 			script: `psql -qAtc 'INSERT INTO orders (customer, cents, made) VALUES (1, 1, now())' \
 				-c 'SELECT count(*), count(*) FILTER (WHERE cents = 1) FROM orders'`},
 		{name: "random values", script: "psql -Atc 'SELECT random()' -c 'SELECT gen_random_uuid()'", unique: true},
+	}},
+	{"jvm", []use{
+		{name: "a program in the warm JVM", script: java(`System.out.println(List.of(1, 2));`) + "\necho $?", want: "[1, 2]\n0"},
+		{name: "a compiler error is the program's status", script: "echo 'class A { int }' | java-run >/dev/null; echo $?", want: "1"},
+		{name: "random values of a JVM from before the snapshot", unique: true, script: java(`
+System.out.println(UUID.randomUUID());
+System.out.println(Math.random());
+System.out.println(new Random().nextLong());
+System.out.println(new SplittableRandom().nextLong());
+System.out.println(java.util.concurrent.ThreadLocalRandom.current().nextLong());
+System.out.println(new java.security.SecureRandom().nextLong());`)},
+	}},
+	{"coding-agent", []use{
+		{name: "the tools", want: "all",
+			script: `for p in bat cc c++ cmake clangd curl fd file gdb git git-lfs go gopls jq less lsof make nano nc node npm ps pylsp \
+				pytest python rg rsync shellcheck sqlite3 strace tmux tree tsc typescript-language-server bash-language-server \
+				unzip vim wget zip; do command -v $p >/dev/null || echo "$p is missing"; done; echo all`},
+		{name: "a program of two languages, in git", want: "hello from C\nhello from Go\n1", few: true,
+			script: `set -e; mkdir work; cd work; git init -q
+				printf '#include <stdio.h>\nint main(void) { puts("hello from C"); }\n' >a.c; cc -o a a.c; ./a
+				printf 'package main\n\nfunc main() { println("hello from Go") }\n' >a.go; go run a.go 2>&1
+				git add -A; git commit -qm one; git rev-list --count HEAD`},
+		{name: "limits for development servers", want: "65536 524288 1024",
+			script: "echo $(ulimit -n) $(cat /proc/sys/fs/inotify/max_user_watches /proc/sys/fs/inotify/max_user_instances)"},
+	}},
+	{"jupyter-kernel", []use{
+		{name: "a value of the running kernel", eval: true, want: "3", script: `print(run("int(pd.DataFrame({'a': [1, 2]}).a.sum())"))`},
+		{name: "an error is an exception", eval: true, want: "ZeroDivisionError",
+			script: "try:\n    run('1/0')\nexcept RuntimeError as e:\n    print('ZeroDivisionError' if 'ZeroDivisionError' in str(e) else e)"},
+		{name: "random values of the kernel", eval: true, unique: true,
+			script: `print(run("import random, uuid; print(np.random.rand()); print(random.random()); print(uuid.uuid4())"))`},
 	}},
 }
 
@@ -168,12 +207,10 @@ func (u use) check(t *testing.T, c *client.Client, ids []string) {
 	var all sync.WaitGroup
 	for i, id := range ids {
 		all.Go(func() {
-			res, err := c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"bash", "-c", u.script}, TimeoutSecs: 300})
-			if err != nil || res.ExitCode != 0 {
-				t.Errorf("child %d: exit code %d, %v: %s%s", i+1, res.ExitCode, err, res.Stdout, res.Stderr)
-				return
+			var err error
+			if outs[i], err = u.run(t.Context(), c, id); err != nil {
+				t.Errorf("child %d: %v", i+1, err)
 			}
-			outs[i] = strings.TrimSpace(res.Stdout)
 		})
 	}
 	all.Wait()
@@ -192,6 +229,22 @@ func (u use) check(t *testing.T, c *client.Client, ids []string) {
 			t.Errorf("child %d: %q, want %q", i+1, out, u.want)
 		}
 	}
+}
+
+// run runs the use in one child, and returns its output.
+func (u use) run(ctx context.Context, c *client.Client, id string) (string, error) {
+	if u.eval {
+		res, err := c.Eval(ctx, id, api.EvalRequest{Code: u.script, TimeoutSecs: 300})
+		if err == nil && res.Error != nil {
+			err = errors.New(*res.Error)
+		}
+		return strings.TrimSpace(res.Stdout), err
+	}
+	res, err := c.Exec(ctx, id, api.ExecRequest{Args: []string{"bash", "-c", u.script}, TimeoutSecs: 300})
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("exit code %d: %s%s", res.ExitCode, res.Stdout, res.Stderr)
+	}
+	return strings.TrimSpace(res.Stdout), err
 }
 
 // repeated describes the first line that two children have in common, at the same place.

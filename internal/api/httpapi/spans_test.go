@@ -118,7 +118,7 @@ func TestSpansAreThoseOfThePage(t *testing.T) {
 	}
 	documented := map[string][]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
-		documented[row[1]] = regexp.MustCompile("[a-z_]+\\.[a-z_.]+").FindAllString(row[2], -1)
+		documented[row[1]] = regexp.MustCompile(`[a-z_]+\.[a-z_.]+`).FindAllString(row[2], -1)
 	}
 	seen := map[string]map[string]bool{}
 	for _, s := range flush().spans {

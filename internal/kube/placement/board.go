@@ -42,7 +42,7 @@ func (c Config) withDefaults() Config {
 		c.Now = time.Now
 	}
 	if c.Random == nil {
-		c.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+		c.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) // #nosec G404 -- placement, no secret
 	}
 	return c
 }
