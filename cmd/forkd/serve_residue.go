@@ -54,7 +54,7 @@ func (r residue) remove() {
 }
 
 // startedFiles are the files of a daemon that has not started completely.
-var startedFiles = []string{"lock", "forkd-run", "events.boot", dataformat.FileName}
+var startedFiles = []string{"lock", "forkd-run", "events.boot", dataformat.FileName, dataformat.FileName + ".new"}
 
 // removeStarted removes the files and directories of such a daemon below dir, and dir.
 func removeStarted(dir string) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"syscall"
 
 	"github.com/forkd/forkd/internal/sys/durable"
 )
@@ -46,11 +47,12 @@ func read(dir string) (mark, error) {
 		return mark{}, nil
 	}
 	if err != nil {
-		return mark{}, fmt.Errorf("read the format of the data directory: %w", err)
+		return mark{}, fmt.Errorf("%w: read %s: %w", ErrNewer, path, err)
 	}
 	var m mark
 	if err := json.Unmarshal(b, &m); err != nil || m.Format < 1 {
-		return mark{}, fmt.Errorf("%w: %s is damaged: restore the file, or use the program that wrote it", ErrNewer, path)
+		return mark{}, fmt.Errorf("%w: %s is damaged: remove the file if no forkd newer than this one has used "+
+			"the directory", ErrNewer, path)
 	}
 	if m.Format > Number {
 		return mark{}, fmt.Errorf("%w: forkd %.60q wrote %s in format %d, and this program knows up to %d: "+
@@ -61,7 +63,7 @@ func read(dir string) (mark, error) {
 
 // Raise checks the directory, and marks it with this program's format. program is its version. It
 // writes only if the number changes, and returns when the mark is on disk. The caller holds the lock of
-// the directory, and calls Raise before it writes anything else.
+// the directory, and calls Raise before it opens the stores.
 func Raise(dir, program string) error {
 	m, err := read(dir)
 	if err != nil || m.Format == Number {
@@ -71,7 +73,11 @@ func Raise(dir, program string) error {
 	if err != nil {
 		return err
 	}
-	if err := durable.Replace(filepath.Join(dir, FileName), append(b, '\n')); err != nil {
+	err = durable.Rewrite(filepath.Join(dir, FileName), append(b, '\n'))
+	if m.Format == 0 && Number == 1 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
+		return nil // a directory without a mark is read as format 1, and a full disk must not stop the daemon
+	}
+	if err != nil {
 		return fmt.Errorf("mark the format of the data directory: %w", err)
 	}
 	return nil

@@ -67,8 +67,8 @@ func TestRefusals(t *testing.T) {
 		if err := make(filepath.Join(dir, FileName)); err != nil {
 			t.Fatal(err)
 		}
-		if err := Raise(dir, "0.1.0"); err == nil {
-			t.Errorf("%s: no error", name)
+		if err := Raise(dir, "0.1.0"); !errors.Is(err, ErrNewer) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

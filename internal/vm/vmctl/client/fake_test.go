@@ -46,7 +46,6 @@ const (
 	talkGarbage
 	newerVersion
 	oldestVersion
-	olderVersion
 	hangInPause
 	beHostile // encoded in the shape's memory
 )
@@ -81,8 +80,6 @@ func fakeMain() int {
 		return versionMain(control, wire.Version+1)
 	case oldestVersion:
 		return versionMain(control, wire.Oldest)
-	case olderVersion:
-		return versionMain(control, wire.Oldest-1)
 	}
 	vm := vmctltest.New(vmm.StateShell)
 	vm.Shape, vm.HangInPause = shape, shape.VCPUs == hangInPause

@@ -281,16 +281,14 @@ func TestAdoptRefuses(t *testing.T) {
 			t.Errorf("the innocent process: %v", err)
 		}
 	})
-	for name, version := range map[string]int{"a newer version": newerVersion, "an older version": olderVersion} {
-		t.Run(name, func(t *testing.T) {
-			p := mustSpawn(t, version, nil)
-			boot(t, p, "kernel")
-			p.Release()
-			if _, err := Adopt(t.Context(), p.Ref(), nil); err == nil || !strings.Contains(err.Error(), "control protocol") {
-				t.Errorf("got %v, want an error about the version", err)
-			}
-		})
-	}
+	t.Run("a newer version", func(t *testing.T) {
+		p := mustSpawn(t, newerVersion, nil)
+		boot(t, p, "kernel")
+		p.Release()
+		if _, err := Adopt(t.Context(), p.Ref(), nil); err == nil || !strings.Contains(err.Error(), "control protocol") {
+			t.Errorf("got %v, want an error about the version", err)
+		}
+	})
 	t.Run("the oldest version", func(t *testing.T) {
 		p := mustSpawn(t, oldestVersion, nil)
 		boot(t, p, "kernel")

@@ -201,8 +201,7 @@ func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
 	go p.readLoop(nil)
 	st, err := askStatus(ctx, p)
 	if err == nil && (st.Version < wire.Oldest || st.Version > wire.Version) {
-		err = fmt.Errorf("it speaks control protocol %d, and this daemon %d to %d: a VM outlives an upgrade by one "+
-			"release, and no downgrade", st.Version, wire.Oldest, wire.Version)
+		err = fmt.Errorf("it speaks control protocol %d, and this daemon %d to %d", st.Version, wire.Oldest, wire.Version)
 	}
 	if err != nil {
 		p.Release()

@@ -24,9 +24,9 @@ const MaxAnswer = 4 << 10
 const MaxDials = 128
 
 // Version is the version of the protocol, and Oldest the lowest version that a daemon understands. A
-// daemon adopts VMMs from Oldest to Version: VMs of the release before outlive an upgrade. A change that
-// a VMM of version Oldest cannot follow raises Version, and with it dataformat.Number, so that an older
-// daemon refuses before it meets such a VMM. Oldest rises only when its releases are no longer supported.
+// daemon adopts VMMs from Oldest to Version, and ends others. A change that an older daemon cannot follow
+// raises Version, and with it dataformat.Number, so that the older daemon refuses before it meets such a
+// VMM. Oldest rises only when its releases are no longer supported.
 const (
 	Version = 5
 	Oldest  = 5 // 0.1.0
