@@ -2,7 +2,6 @@ package recipes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -22,7 +21,6 @@ const children = 20
 type use struct {
 	name   string
 	script string
-	eval   bool   // the script is Python for the warm interpreter
 	want   string // the output in every child
 	unique bool   // instead: each line of the output differs from the same line of every other child
 	few    bool   // only two children do it, because it takes long
@@ -87,13 +85,6 @@ System.out.println(new java.security.SecureRandom().nextLong());`)},
 				git add -A; git commit -qm one; git rev-list --count HEAD`},
 		{name: "limits for development servers", want: "65536 524288 1024",
 			script: "echo $(ulimit -n) $(cat /proc/sys/fs/inotify/max_user_watches /proc/sys/fs/inotify/max_user_instances)"},
-	}},
-	{"jupyter-kernel", []use{
-		{name: "a value of the running kernel", eval: true, want: "3", script: `print(run("int(pd.DataFrame({'a': [1, 2]}).a.sum())"))`},
-		{name: "an error is an exception", eval: true, want: "ZeroDivisionError",
-			script: "try:\n    run('1/0')\nexcept RuntimeError as e:\n    print('ZeroDivisionError' if 'ZeroDivisionError' in str(e) else e)"},
-		{name: "random values of the kernel", eval: true, unique: true,
-			script: `print(run("import random, uuid; print(np.random.rand()); print(random.random()); print(uuid.uuid4())"))`},
 	}},
 }
 
@@ -233,13 +224,6 @@ func (u use) check(t *testing.T, c *client.Client, ids []string) {
 
 // run runs the use in one child, and returns its output.
 func (u use) run(ctx context.Context, c *client.Client, id string) (string, error) {
-	if u.eval {
-		res, err := c.Eval(ctx, id, api.EvalRequest{Code: u.script, TimeoutSecs: 300})
-		if err == nil && res.Error != nil {
-			err = errors.New(*res.Error)
-		}
-		return strings.TrimSpace(res.Stdout), err
-	}
 	res, err := c.Exec(ctx, id, api.ExecRequest{Args: []string{"bash", "-c", u.script}, TimeoutSecs: 300})
 	if err == nil && res.ExitCode != 0 {
 		err = fmt.Errorf("exit code %d: %s%s", res.ExitCode, res.Stdout, res.Stderr)
