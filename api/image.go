@@ -10,6 +10,8 @@ type Image struct {
 	MemoryMiB     int    `json:"memory_mib,omitempty" doc:"Memory its recipe asks for"`
 	VCPUs         int    `json:"vcpus,omitempty" doc:"Virtual CPUs its recipe asks for"`
 	Description   string `json:"description,omitempty" doc:"Description in its recipe"`
+	// Start is empty for an image without a service of its own.
+	Start string `json:"start,omitempty" doc:"Command line of the service that runs in snapshots of the image"`
 	// Container is set for an image that was pulled or imported.
 	Container *ImageContainer `json:"container,omitempty" doc:"The container image that it was made from"`
 }

@@ -37,6 +37,7 @@ func imageFacts(i api.Image) []string {
 	facts := []string{
 		"name", i.Name, "digest", i.Digest, "size", ui.Bytes(i.SizeBytes), "kernel", i.KernelVersion,
 		"created", time.Unix(i.CreatedAtUnix, 0).UTC().Format(time.RFC3339), "description", i.Description,
+		"service", i.Start,
 	}
 	c := i.Container
 	if c == nil {

@@ -114,6 +114,10 @@ func parentOfRun(ctx context.Context, a *app, c *client.Client, name string,
 
 // defaultProgram returns the entrypoint and the command of a container image.
 func defaultProgram(img api.Image) ([]string, error) {
+	if img.Start != "" {
+		return nil, exit.UsageError{Err: fmt.Errorf("the program of image %s runs in its snapshot already; "+
+			"name another program after it, or fork the snapshot", img.Name)}
+	}
 	var program []string
 	if c := img.Container; c != nil {
 		program = slices.Concat(c.Entrypoint, c.Cmd)

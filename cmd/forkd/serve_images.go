@@ -156,7 +156,7 @@ func wireImage(img image.Image) (httpapi.Image, error) {
 	return httpapi.Image{
 		Name: img.Name, Digest: "sha256:" + id, SizeBytes: img.Size(), CreatedAt: img.Created,
 		Kernel: img.Metadata.Kernel.Release, MemoryMiB: img.Defaults.MemoryMiB, VCPUs: img.Defaults.VCPUs,
-		Description: img.Description, Container: wireContainer(img),
+		Description: img.Description, Start: img.Defaults.Start, Container: wireContainer(img),
 	}, err
 }
 

@@ -64,6 +64,13 @@ func (t top) named(list []api.SandboxInfo) []api.SandboxInfo {
 	return slices.DeleteFunc(slices.Clone(list), func(sb api.SandboxInfo) bool { return !slices.Contains(t.only, sb.ID) })
 }
 
+// ended reports whether sandboxes were named and none of them can use resources any more. A paused one
+// can: it may be resumed.
+func (t top) ended(list []api.SandboxInfo) bool {
+	alive := func(sb api.SandboxInfo) bool { return sb.Status != api.SandboxFailed }
+	return len(t.only) > 0 && !slices.ContainsFunc(list, alive)
+}
+
 // stats prints the rows with totals, in the order of their IDs.
 func (t top) stats(rows []topRow) error {
 	slices.SortFunc(rows, func(a, b topRow) int { return cmp.Compare(a.ID, b.ID) })

@@ -83,7 +83,7 @@ func (t top) run(ctx context.Context) error {
 			return err
 		}
 		now.list = t.named(now.list)
-		if err := t.print(busiest(before, now)); err != nil || t.once {
+		if err := t.print(busiest(before, now)); err != nil || t.once || t.ended(now.list) {
 			return err
 		}
 		before = now

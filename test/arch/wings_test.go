@@ -1,6 +1,9 @@
 package arch
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +58,35 @@ func TestWingsImportDownwardsOnly(t *testing.T) {
 	for wing := range wings {
 		if !seen[wing] {
 			t.Errorf("the wing %s has no package", wing)
+		}
+	}
+}
+
+// The table of a wing's README has one row for each package directly below the wing.
+func TestReadmesOfWingsListTheirPackages(t *testing.T) {
+	row := regexp.MustCompile("(?m)^\\| `([a-z0-9]+)`")
+	for wing := range wings {
+		dir := filepath.Join("..", "..", "internal", wing)
+		text, err := os.ReadFile(filepath.Join(dir, "README.md"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got []string
+		for _, e := range entries {
+			if e.IsDir() && e.Name() != "testdata" {
+				want = append(want, e.Name())
+			}
+		}
+		for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+			got = append(got, m[1])
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("internal/%s/README.md lists %v, want %v", wing, got, want)
 		}
 	}
 }

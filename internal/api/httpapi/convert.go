@@ -210,6 +210,6 @@ func wireImage(i Image) api.Image {
 	return api.Image{
 		Name: i.Name, Digest: i.Digest, SizeBytes: i.SizeBytes, CreatedAtUnix: i.CreatedAt.Unix(),
 		KernelVersion: i.Kernel, MemoryMiB: i.MemoryMiB, VCPUs: i.VCPUs, Description: i.Description,
-		Container: i.Container,
+		Start: i.Start, Container: i.Container,
 	}
 }

@@ -113,6 +113,7 @@ type Image struct {
 	MemoryMiB   int       // default memory of a guest
 	VCPUs       int       // default number of virtual CPUs
 	Description string    // as in its recipe; may be empty
+	Start       string    // command line of its service; may be empty
 
 	Container *api.ImageContainer // nil for an image of a recipe
 }

@@ -2987,6 +2987,10 @@ class Image:
     """
     Memory its recipe asks for
     """
+    start: str | None = None
+    """
+    Command line of the service that runs in snapshots of the image
+    """
     vcpus: int | None = None
     """
     Virtual CPUs its recipe asks for

@@ -1810,6 +1810,8 @@ export interface components {
              * @description Bytes it takes on the disk
              */
             size_bytes: number;
+            /** @description Command line of the service that runs in snapshots of the image */
+            start?: string;
             /**
              * Format: int64
              * @description Virtual CPUs its recipe asks for
