@@ -154,7 +154,7 @@ func (a *question) over(conn net.Conn, tcp bool) (*dnsmessage.Message, error) {
 		if _, err := conn.Write(AppendFrame(nil, a.msg)); err != nil {
 			return nil, err
 		}
-		b, err := readFrame(conn, maxMessage)
+		b, err := readFrame(conn)
 		if err != nil {
 			return nil, err
 		}

@@ -54,7 +54,7 @@ func serve(t *testing.T, udp func(q []byte) [][]byte, tcp func(q []byte) []byte)
 			if err != nil {
 				return
 			}
-			if q, err := readFrame(conn, maxMessage); err == nil && tcp != nil {
+			if q, err := readFrame(conn); err == nil && tcp != nil {
 				conn.Write(tcp(q))
 			}
 			conn.Close()
@@ -188,11 +188,11 @@ func TestAskEndsWithItsContext(t *testing.T) {
 
 func TestFrames(t *testing.T) {
 	for what, in := range map[string]string{"empty": "", "half a length": "\x00", "nothing in it": "\x00\x00", "cut": "\x00\x05abc", "large": "\xff\xff"} {
-		if b, err := ReadFrame(strings.NewReader(in)); err == nil {
+		if b, err := readFrame(strings.NewReader(in)); err == nil {
 			t.Errorf("%s: got %q", what, b)
 		}
 	}
-	b, err := ReadFrame(bytes.NewReader(AppendFrame(nil, []byte("hello"))))
+	b, err := readFrame(bytes.NewReader(AppendFrame(nil, []byte("hello"))))
 	if err != nil || string(b) != "hello" {
 		t.Errorf("got %q, %v", b, err)
 	}

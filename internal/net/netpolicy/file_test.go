@@ -99,17 +99,6 @@ func TestSpecAsJSON(t *testing.T) {
 	}
 }
 
-func TestPresets(t *testing.T) {
-	for name, want := range map[string]Default{"none": Deny, "public": Public} {
-		if s, err := Preset(name); err != nil || s.Default != want {
-			t.Errorf("%s: got %+v, %v", name, s, err)
-		}
-	}
-	if _, err := Preset("private"); err == nil {
-		t.Error("there is a preset private")
-	}
-}
-
 func FuzzPolicyFile(f *testing.F) {
 	f.Add([]byte("default: public\nallow: [a.test]\nlimits: {flows: 3}\n"))
 	f.Add([]byte("allow:\n  - &a a.test\n  - *a\n"))

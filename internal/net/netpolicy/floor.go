@@ -232,13 +232,3 @@ func (f *Floor) CheckName(name string) (Reason, string) {
 		rest = after
 	}
 }
-
-// ClosedNames returns the names closed by the floor, for listings.
-func ClosedNames() []string {
-	var names []string
-	for n := range closedNames {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
-}

@@ -28,15 +28,3 @@ func (d Default) isPublic() (bool, error) {
 	}
 	return known == Public, nil
 }
-
-// Preset returns a policy by name: "none" allows no flows, "public" all flows that the floor
-// allows.
-func Preset(name string) (Spec, error) {
-	switch name {
-	case "none":
-		return Spec{Default: Deny}, nil
-	case "public":
-		return Spec{Default: Public}, nil
-	}
-	return Spec{}, fmt.Errorf("unknown policy %q: want none, public, or a policy file", name)
-}

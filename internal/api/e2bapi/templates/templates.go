@@ -23,10 +23,6 @@ const (
 // part matches a name, a version or a namespace.
 var part = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// Known returns templates clients use by default. Their snapshots are made from images of the same
-// names at the first request for a sandbox.
-func Known() []string { return []string{"base", "code-interpreter-v1"} }
-
 // Tag returns the tag for a client's name of a template or snapshot: NAME or NAMESPACE/NAME, both
 // with an optional :VERSION.
 func Tag(name string) (string, error) {

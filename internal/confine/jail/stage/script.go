@@ -47,9 +47,6 @@ func (s *Script) Until(first int) {
 	}
 }
 
-// Len returns the number of calls.
-func (s *Script) Len() int { return len(s.calls) }
-
 // Errors returns the address of the error numbers, ordered by slot, for a call that reports them.
 func Errors() uint64 { return dataAt }
 

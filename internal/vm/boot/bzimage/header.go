@@ -12,7 +12,6 @@ const (
 	offBootFlag      = 0x1fe // 0xaa55
 	offMagic         = 0x202 // "HdrS"
 	offVersion       = 0x206 // protocol version, 2.08 (0x0208) brought the payload fields
-	offKernelVersion = 0x20e // pointer to the version string, less 0x200
 	offPayload       = 0x248 // of the payload, from the start of the protected-mode code
 	offPayloadLength = 0x24c
 	headerEnd        = 0x250
@@ -45,22 +44,6 @@ func payload(image []byte) ([]byte, error) {
 		return nil, fmt.Errorf("it is cut short: the payload ends at byte %d, the file at %d", end, len(image))
 	}
 	return image[start : start+length], nil
-}
-
-// Version returns the version string of a bzImage ("6.12.9-cloud-amd64 ..."), or "" if it has none.
-func Version(image []byte) string {
-	if len(image) < headerEnd || !bytes.Equal(image[offMagic:offMagic+4], []byte("HdrS")) {
-		return ""
-	}
-	at := int(binary.LittleEndian.Uint16(image[offKernelVersion:])) + 0x200
-	if at == 0x200 || at >= len(image) {
-		return ""
-	}
-	text := image[at:min(at+256, len(image))]
-	if end := bytes.IndexByte(text, 0); end >= 0 {
-		text = text[:end]
-	}
-	return string(bytes.ToValidUTF8(text, []byte("?")))
 }
 
 // kinds are files passed as a kernel by mistake, by their first bytes.
