@@ -6,10 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -17,6 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/registries"
 	"github.com/forkd/forkd/internal/images/ociimage"
 	"github.com/forkd/forkd/internal/store/hub"
 	"github.com/forkd/forkd/internal/store/signature"
@@ -39,10 +37,11 @@ func (a *hubs) open(ctx context.Context, ref string) (*ociimage.Repository, *oci
 	if err != nil {
 		return nil, nil, err
 	}
-	hosts := strings.Split(os.Getenv(plainHTTPVariable), ",")
-	repo, err := ociimage.OpenRepository(ctx, ociimage.Pull{
-		Ref: ref, Cache: cache, PlainHTTP: a.plain || slices.Contains(hosts, ociimage.Host(ref)),
-	})
+	p := ociimage.Pull{Ref: ref, Cache: cache, PlainHTTP: a.plain}
+	if err := registries.Apply(&p); err != nil {
+		return nil, nil, errors.Join(err, cache.Close())
+	}
+	repo, err := ociimage.OpenRepository(ctx, p)
 	if err != nil {
 		return nil, nil, errors.Join(err, cache.Close())
 	}

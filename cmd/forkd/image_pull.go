@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,13 +13,11 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/registries"
 	"github.com/forkd/forkd/internal/images/image"
 	"github.com/forkd/forkd/internal/images/kernelpkg"
 	"github.com/forkd/forkd/internal/images/ociimage"
 )
-
-// plainHTTPVariable lists registries without TLS, separated by commas.
-const plainHTTPVariable = "FORKD_PLAIN_HTTP"
 
 // containers makes images from container images.
 type containers struct{ *app }
@@ -52,7 +48,8 @@ func newImagePullCommand(a *app) *cobra.Command {
 		Long: "Make an image from a container image in a registry: HOST/REPOSITORY:TAG, or @DIGEST instead of the\n" +
 			"tag. Its layers become the root; kernel and agent are forkd's. Credentials come from docker login,\n" +
 			"podman login and their helpers. Layers stay in the cache, and an interrupted download continues.\n" +
-			plainHTTPVariable + " lists hosts without TLS.",
+			"~/.config/forkd/registries.yaml names mirrors, and registries without TLS; " + registries.Variable + "\n" +
+			"lists hosts without TLS, too.",
 		Example: "  forkd image pull registry.example.com/team/app:1.4\n" +
 			"  forkd image pull python:3.12-slim --name py312",
 		Args: cobra.ExactArgs(1),
@@ -96,10 +93,11 @@ func (a containers) pullImage(ctx context.Context, ref string, f containerFlags,
 		f.name = ociimage.NameOf(ref)
 	}
 	return a.makeImage(ctx, f, func(cache *ociimage.Cache) (*ociimage.Image, error) {
-		hosts := strings.Split(os.Getenv(plainHTTPVariable), ",")
-		return ociimage.Resolve(ctx, ociimage.Pull{
-			Ref: ref, Cache: cache, PlainHTTP: plain || slices.Contains(hosts, ociimage.Host(ref)),
-		})
+		p := ociimage.Pull{Ref: ref, Cache: cache, PlainHTTP: plain}
+		if err := registries.Apply(&p); err != nil {
+			return nil, err
+		}
+		return ociimage.Resolve(ctx, p)
 	})
 }
 

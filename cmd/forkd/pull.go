@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/registries"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/store/hub"
 )
@@ -25,7 +26,8 @@ func newPullCommand(a *app) *cobra.Command {
 			"that this host's CPU cannot run is refused before its layers are fetched. An interrupted download\n" +
 			"continues. Pull from repositories you trust: a snapshot brings its programs and its network policy.\n" +
 			"With --require-signature a snapshot without a signature of that key is refused before it is read.\n" +
-			"`forkd image pull` makes images of container images. " + plainHTTPVariable + " lists hosts without TLS.",
+			"`forkd image pull` makes images of container images. " + registries.Variable + " lists hosts without TLS;\n" +
+			"~/.config/forkd/registries.yaml names them too, and mirrors.",
 		Example: "  forkd pull registry.example.com/team/pyagent:v1\n" +
 			"  forkd pull registry.example.com/team/pyagent:v1 --tag py\n" +
 			"  forkd pull registry.example.com/team/pyagent:v1 --require-signature team.pub",

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/registries"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/images/ociimage"
 	"github.com/forkd/forkd/internal/images/signed"
@@ -28,7 +29,7 @@ func newPushCommand(a *app) *cobra.Command {
 		Short: "Send a snapshot to a registry",
 		Long: "Send a snapshot to an OCI registry: HOST/REPOSITORY:TAG. Only blobs that the repository lacks are\n" +
 			"uploaded. Everyone who can read the repository can read the snapshot's memory and disks. Credentials\n" +
-			"come from docker login, podman login and their helpers. " + plainHTTPVariable + " lists hosts without TLS.\n\n" +
+			"come from docker login, podman login and their helpers. " + registries.Variable + " lists hosts without TLS.\n\n" +
 			"With --sign-key the snapshot is signed as cosign does. The key's password is asked for in a\n" +
 			"terminal, or read from " + passwordVariable + " or COSIGN_PASSWORD.",
 		Example: "  forkd push pyagent registry.example.com/team/pyagent:v1\n" +

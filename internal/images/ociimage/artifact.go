@@ -64,7 +64,7 @@ func (r *Repository) Open(d v1.Descriptor) (*os.File, error) {
 // options are those of the library's requests, which are repeated here and not by the library.
 func (r *Repository) options(ctx context.Context) []remote.Option {
 	t := polite{base: newTransport(r.r.repo.RegistryStr()), scheme: r.r.repo.Scheme()}
-	return []remote.Option{remote.WithContext(ctx), remote.WithAuth(r.r.auth), remote.WithTransport(t),
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuth(r.r.origin().auth), remote.WithTransport(t),
 		remote.WithRetryBackoff(remote.Backoff{Steps: 1})}
 }
 
@@ -211,10 +211,8 @@ func referrersOf(raw []byte, err error) (*v1.IndexManifest, bool) {
 
 // At returns the repository with another tag.
 func (r *Repository) At(tag string) *Repository {
-	own := &registry{repo: r.r.repo, target: tag, auth: r.r.auth, cache: r.r.cache, wait: r.r.wait}
-	r.r.mu.Lock()
-	own.client = r.r.client // with its connections and its token
-	r.r.mu.Unlock()
+	// The endpoints are shared, with their connections and tokens.
+	own := &registry{repo: r.r.repo, target: tag, endpoints: r.r.endpoints, cache: r.r.cache, wait: r.r.wait}
 	ref := r.r.repo.Tag(tag)
 	return &Repository{Name: ref.Name(), r: own, ref: ref}
 }

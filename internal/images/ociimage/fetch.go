@@ -65,10 +65,10 @@ func (p *progress) add(n int64) {
 }
 
 // fetch downloads one blob. It continues the partial file of an earlier download. If the result is wrong, it starts
-// once more from the beginning.
+// once more from the beginning, at the registry itself.
 func (r *registry) fetch(ctx context.Context, d v1.Descriptor, p *progress) error {
 	resumed, err := r.fetchOnce(ctx, d, p)
-	if resumed && errors.Is(err, ErrInvalid) {
+	if errors.Is(err, ErrInvalid) && (r.dropMirrors() || resumed) {
 		_, err = r.fetchOnce(ctx, d, p)
 	}
 	return err
@@ -118,7 +118,7 @@ func (r *registry) receive(ctx context.Context, d v1.Descriptor, f *os.File, at 
 	if at > 0 {
 		part = fmt.Sprintf("%d-%d", at, d.Size-1) // some registries refuse a range without an end
 	}
-	res, err := r.do(ctx, "blobs", d.Digest.String(), part)
+	res, from, err := r.do(ctx, "blobs", d.Digest.String(), part)
 	if err != nil {
 		if at > 0 && strings.Contains(err.Error(), "416 ") {
 			err = errors.Join(&temporary{err, 0}, r.restart(f, &at, p))
@@ -131,7 +131,11 @@ func (r *registry) receive(ctx context.Context, d v1.Descriptor, f *os.File, at 
 			return at, err
 		}
 	}
-	return copyBlob(stalled.reader(res.Body), d, f, at, p)
+	at, err = copyBlob(stalled.reader(res.Body), d, f, at, p)
+	if errors.Is(err, ErrInvalid) {
+		return at, err // the file begins anew
+	}
+	return at, from.distrust(err)
 }
 
 // continues reports whether an answer begins at an offset.

@@ -11,7 +11,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -25,25 +24,25 @@ import (
 type Pull struct {
 	Ref       string // host/repository:tag or @digest; without a host, Docker Hub
 	PlainHTTP bool   // also for hosts that are not this one
-	Cache     *Cache
-	Keychain  authn.Keychain // if nil, Docker's configuration and its helpers
-	Limits    Limits
+	// Mirrors are asked before the registry, in their order: http(s)://HOST[:PORT][/PREFIX]. What they send is
+	// compared with its digest, but the digest of a tag is their word.
+	Mirrors  []string
+	Cache    *Cache
+	Keychain authn.Keychain // if nil, Docker's configuration and its helpers
+	Limits   Limits
 	// Wait is the time before the first repetition of a request; it doubles each time. If 0, half a second.
 	Wait time.Duration
 }
 
 const attempts = 6 // of a request, and of a download without progress
 
-// registry is a repository in a registry.
+// registry is a repository in a registry, and in its mirrors.
 type registry struct {
-	repo   name.Repository
-	target string // tag or digest
-	auth   authn.Authenticator
-	cache  *Cache
-	wait   time.Duration
-
-	mu     sync.Mutex
-	client *http.Client
+	repo      name.Repository
+	target    string      // tag or digest
+	endpoints []*endpoint // in the order of their use; the last one is the registry
+	cache     *Cache
+	wait      time.Duration
 }
 
 // Resolve asks a registry for an image's manifest and configuration, but not for its layers.
@@ -70,15 +69,11 @@ func (p Pull) registry(ctx context.Context) (*registry, name.Reference, error) {
 	if err != nil {
 		return nil, nil, invalid("reference %.200q: %w", p.Ref, err)
 	}
-	keychain := p.Keychain
-	if keychain == nil {
-		keychain = authn.DefaultKeychain
-	}
-	auth, err := authn.Resolve(ctx, keychain, ref.Context())
+	endpoints, err := p.endpoints(ctx, ref.Context())
 	if err != nil {
-		return nil, nil, fmt.Errorf("read credentials for %s: %w", ref.Context().RegistryStr(), err)
+		return nil, nil, err
 	}
-	r := &registry{repo: ref.Context(), target: ref.Identifier(), auth: auth, cache: p.Cache, wait: p.Wait}
+	r := &registry{repo: ref.Context(), target: ref.Identifier(), endpoints: endpoints, cache: p.Cache, wait: p.Wait}
 	if r.wait == 0 {
 		r.wait = 500 * time.Millisecond
 	}
@@ -153,73 +148,27 @@ func (r *registry) get(ctx context.Context, kind, id string, limit int64) (b []b
 func (r *registry) getOnce(ctx context.Context, kind, id string, limit int64) ([]byte, error) {
 	ctx, stalled := withStall(ctx)
 	defer stalled.stop()
-	res, err := r.do(ctx, kind, id, "")
+	res, from, err := r.do(ctx, kind, id, "")
 	if err != nil {
 		return nil, err
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(stalled.reader(res.Body), limit+1))
-	if err != nil {
-		return nil, failure(err)
+	switch {
+	case err != nil:
+		err = failure(err)
+	case int64(len(b)) > limit:
+		err = invalid("%s has more than %d bytes", id, limit)
+	case from.mirror && strings.Contains(id, ":") && digestOf(b).String() != id: // callers check the registry's answer
+		err = invalid("the content of %s has the digest %s", id, digestOf(b))
 	}
-	if int64(len(b)) > limit {
-		return nil, invalid("%s has more than %d bytes", id, limit)
-	}
-	return b, nil
+	return b, from.distrust(err)
 }
 
 var manifestTypes = strings.Join([]string{
 	string(types.OCIManifestSchema1), string(types.OCIImageIndex),
 	string(types.DockerManifestSchema2), string(types.DockerManifestList),
 }, ", ")
-
-// do sends a request, for a range of bytes or for all. A status other than 200 and 206 is an error.
-func (r *registry) do(ctx context.Context, kind, id, bytes string) (*http.Response, error) {
-	client, err := r.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	u := url.URL{Scheme: r.repo.Scheme(), Host: r.repo.RegistryStr(),
-		Path: "/v2/" + r.repo.RepositoryStr() + "/" + kind + "/" + id}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	if kind != "blobs" {
-		req.Header.Set("Accept", manifestTypes)
-	}
-	// Otherwise Go's client unpacks a compressed answer, and a range counts other bytes.
-	req.Header.Set("Accept-Encoding", "identity")
-	if bytes != "" {
-		req.Header.Set("Range", "bytes="+bytes)
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		return nil, failure(err)
-	}
-	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusPartialContent {
-		return nil, statusError(res)
-	}
-	return res, nil
-}
-
-// connect authenticates once.
-func (r *registry) connect(ctx context.Context) (*http.Client, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.client != nil {
-		return r.client, nil
-	}
-	base := newTransport(r.repo.RegistryStr())
-	scopes := []string{r.repo.Scope(transport.PullScope)}
-	t, err := transport.NewWithContext(ctx, r.repo.Registry, r.auth, base, scopes)
-	if err != nil {
-		base.CloseIdleConnections()
-		return nil, failure(err)
-	}
-	r.client = &http.Client{Transport: t, CheckRedirect: checkRedirect}
-	return r.client, nil
-}
 
 // temporary is a failure after which the same request may succeed.
 type temporary struct {

@@ -110,7 +110,7 @@ func (a *answer) Close() error {
 	return a.Closer.Close()
 }
 
-// has reports whether the registry can send a blob. A positive answer to a HEAD request is not enough: registries
+// has reports whether the registry itself can send a blob. A positive answer to a HEAD request is not enough: registries
 // keep it in caches that outlive the blob.
 func (r *registry) has(ctx context.Context, d v1.Descriptor) (bool, error) {
 	if d.Size == 0 {
@@ -120,7 +120,7 @@ func (r *registry) has(ctx context.Context, d v1.Descriptor) (bool, error) {
 	err := r.retry(ctx, func() (bool, error) {
 		ctx, stalled := withStall(ctx)
 		defer stalled.stop()
-		res, err := r.do(ctx, "blobs", d.Digest.String(), "0-0")
+		res, err := r.origin().do(ctx, "blobs", d.Digest.String(), "0-0")
 		if errors.Is(err, ErrNotFound) || errors.Is(err, errAccess) { // a new repository cannot be read yet
 			return false, nil
 		}
