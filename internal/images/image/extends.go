@@ -51,6 +51,9 @@ func (r *Recipe) extend(depth int) error {
 	inherit(&r.FirstUse, base.FirstUse)
 	inherit(&r.MemoryMiB, base.MemoryMiB)
 	inherit(&r.VCPUs, base.VCPUs)
+	inherit(&r.Limits.OpenFiles, base.Limits.OpenFiles)
+	inherit(&r.Limits.InotifyWatches, base.Limits.InotifyWatches)
+	inherit(&r.Limits.InotifyInstances, base.Limits.InotifyInstances)
 	inherit(&r.Compression, base.Compression)
 	inherit(&r.Disk, base.Disk)
 	return nil

@@ -119,6 +119,7 @@ type guestMetadata struct {
 	User          string            `json:"user"`
 	Workdir       string            `json:"workdir"`
 	DiskDirs      []string          `json:"disk_dirs,omitempty"` // directly on the writable disk
+	Limits        GuestLimits       `json:"limits,omitzero"`
 }
 
 // encode returns the content of image.json.

@@ -32,6 +32,7 @@ type Recipe struct {
 	Npm         []Text            `yaml:"npm"`
 	Modules     Texts             `yaml:"modules"`
 	DiskDirs    []Text            `yaml:"disk_dirs"`
+	Limits      GuestLimits       `yaml:"limits"`
 	Files       []File            `yaml:"files"`
 	Env         map[string]string `yaml:"env"`
 	User        string            `yaml:"user"`

@@ -206,3 +206,23 @@ func TestModulesOfARecipe(t *testing.T) {
 		}
 	}
 }
+
+func TestLimitsOfGuests(t *testing.T) {
+	r := parse(t, goodRecipe+"limits: {open_files: 262144, inotify_watches: 1048576}\n")
+	if want := (GuestLimits{OpenFiles: 262144, InotifyWatches: 1048576}); r.guest().Limits != want {
+		t.Errorf("limits are %+v", r.guest().Limits)
+	}
+	for text, want := range map[string]string{
+		"limits: {open_files: 1023}\n":            "open_files is 1023, want 1024 to 1048576",
+		"limits: {open_files: 1048577}\n":         "open_files is 1048577",
+		"limits: {open_files: -1}\n":              "open_files is -1",
+		"limits: {inotify_watches: 1}\n":          "inotify_watches is 1, want 8192 to 16777216",
+		"limits: {inotify_instances: 99999999}\n": "inotify_instances is 99999999, want 128 to 65536",
+		"limits: {files: 5}\n":                    "files",
+		"limits: 5\n":                             "mapping is expected",
+	} {
+		if _, err := ParseRecipe("recipe.yaml", []byte(goodRecipe+text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}

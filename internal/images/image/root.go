@@ -86,7 +86,7 @@ func readSource(dir, name string) ([]byte, error) {
 // guest returns the metadata in the root, which the agent reads.
 func (r *Recipe) guest() guestMetadata {
 	return guestMetadata{FormatVersion: guestFormatVersion, Name: r.Name, Env: r.Env, User: r.User, Workdir: r.Workdir,
-		DiskDirs: texts(r.DiskDirs)}
+		DiskDirs: texts(r.DiskDirs), Limits: r.Limits}
 }
 
 // build writes RootFile into dir and returns the installed packages.

@@ -27,6 +27,15 @@ type Image struct {
 	Workdir string            `json:"workdir"` // directory for requests without one; may be empty
 	// DiskDirs are directories that lie directly on the writable disk's file system.
 	DiskDirs []string `json:"disk_dirs"`
+	// Limits are limits of programs.
+	Limits Limits `json:"limits"`
+}
+
+// Limits are limits of programs. 0 is the default.
+type Limits struct {
+	OpenFiles        uint64 `json:"open_files"`        // soft, of a process
+	InotifyWatches   uint64 `json:"inotify_watches"`   // of a user
+	InotifyInstances uint64 `json:"inotify_instances"` // of a user
 }
 
 // Clone identifies this clone. The zero value is a parent.

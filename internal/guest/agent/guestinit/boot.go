@@ -34,6 +34,7 @@ func Boot(log func(string, ...any)) (Options, error) {
 	if err := loadModules(moduleDir, log); err != nil {
 		return o, err
 	}
+	var limits defaults.Limits
 	if o.Root != "" {
 		if err := mountRoot(o.Root, o.Upper); err != nil {
 			return o, err
@@ -45,6 +46,7 @@ func Boot(log func(string, ...any)) (Options, error) {
 		if err != nil {
 			log("%v", err) // the agent will say the same
 		}
+		limits = image.Limits
 		if err := mountDiskDirs(newRoot, upperDir+"/dirs", image.DiskDirs); err != nil {
 			log("%v", err) // the directories are in the root, then
 		}
@@ -52,11 +54,11 @@ func Boot(log func(string, ...any)) (Options, error) {
 			return o, err
 		}
 	}
-	return o, settle(log)
+	return o, settle(limits, log)
 }
 
 // settle does the rest of the set-up once the root is mounted.
-func settle(log func(string, ...any)) error {
+func settle(limits defaults.Limits, log func(string, ...any)) error {
 	if err := mountAll(late); err != nil {
 		return err
 	}
@@ -84,7 +86,7 @@ func settle(log func(string, ...any)) error {
 	if err := makeStaticNodes(); err != nil {
 		log("%v", err) // programs can still load modules themselves
 	}
-	if err := raiseLimits(); err != nil {
+	if err := raiseLimits(limits); err != nil {
 		log("%v", err)
 	}
 	stopPeriodicWork()
