@@ -39,6 +39,12 @@ export type BranchOptions = CallOptions & Omit<m.BranchRequest, "diff" | "live" 
   network?: Policy;
 };
 
+/** Options of `Sandbox.promote`: those of the API, and `discard`. */
+export type PromoteOptions = CallOptions & m.PromoteRequest & {
+  /** Keeps no snapshot of the parent's old state. It is `parent: "kill"` of the API. */
+  discard?: boolean;
+};
+
 /** A policy: no access, the public network, or rules. */
 export type Policy = "none" | "public" | m.NetworkPolicy;
 
@@ -237,9 +243,9 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Puts the sandbox in the place of its parent. The id of this object ends: go on with the parent's. */
-  async promote(o: CallOptions & m.PromoteRequest = {}): Promise<m.PromoteResult> {
-    const { signal, ...body } = o;
-    const json = toWire(body, "PromoteRequest");
+  async promote(o: PromoteOptions = {}): Promise<m.PromoteResult> {
+    const { signal, discard, ...body } = o;
+    const json = toWire(discard ? { ...body, parent: "kill" } : body, "PromoteRequest");
     return fromWire(await this.#call("POST", "/promote", { signal, timeout: LONG, json }), "PromoteResult");
   }
 
@@ -300,6 +306,15 @@ export class Sandbox implements AsyncDisposable {
       throw make(`ports of ${this.id} have no URL at ${this.#connection.url}`, { code: "unsupported", hint: "use forwardPort" });
     }
     return `${base.protocol}//${port}-${info.dnsId}.${domain}${base.port ? ":" + base.port : ""}/`;
+  }
+
+  /**
+   * Sends data to a TCP port of the guest, and returns the whole answer, at most 256 MiB. Throws a GuestTimeoutError after
+   * `timeoutMs` (30 s) without a byte.
+   */
+  async requestPort(port: number, data: string | Uint8Array, o: CallOptions & { timeoutMs?: number } = {}): Promise<Uint8Array> {
+    const { exchange } = await import("./ports.js");
+    return exchange(this.#connection, this.id, port, typeof data === "string" ? encodeText(data) : data, o);
   }
 
   /** Waits until a server in the guest accepts connections on a port. */

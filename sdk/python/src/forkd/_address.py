@@ -48,8 +48,9 @@ def program() -> str | None:
     return shutil.which("forkd")
 
 
-def find(url: str | None, token: str | None, machine: str | None, fingerprint: str | None) -> Address:
-    """Returns the daemon's address, as the command line finds it.
+def find(url: str | None, token: str | None, machine: str | None, fingerprint: str | None,
+         command: str | None = None) -> Address:
+    """Returns the daemon's address, as the command line finds it. ``command`` is the path of the program forkd.
 
     Raises UnreachableError with the places that were tried.
     """
@@ -61,7 +62,7 @@ def find(url: str | None, token: str | None, machine: str | None, fingerprint: s
                        fingerprint or env.get("FORKD_TLS_FINGERPRINT", ""),
                        env.get("FORKD_TLS_CLIENT_CERT", ""), env.get("FORKD_TLS_CLIENT_KEY", ""))
     tried = ["FORKD_URL is not set"]
-    binary = program()
+    binary = command or program()
     if binary is None:
         tried.append("there is no program forkd in PATH")
     else:
