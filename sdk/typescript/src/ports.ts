@@ -8,8 +8,6 @@ import { nodeTransport } from "./node-transport.js";
 
 /** Milliseconds in which a daemon must answer the request for a connection. */
 const CONNECT_LIMIT = 30_000;
-/** Longest answer of a port that is read at once, in bytes. */
-const MAX_ANSWER = 256 << 20;
 
 /** Connects to a port of the guest. The caller ends the stream. */
 export async function dial(connection: Connection, sandbox: string, port: number, o: CallOptions = {}): Promise<Duplex> {
@@ -53,8 +51,8 @@ export async function dial(connection: Connection, sandbox: string, port: number
 
 /** Sends data to a port of the guest, and returns all bytes until the other side closes. */
 export async function exchange(connection: Connection, sandbox: string, port: number, data: Uint8Array,
-  o: CallOptions & { timeoutMs?: number }): Promise<Uint8Array> {
-  const { signal, timeoutMs = 30_000 } = o;
+  o: CallOptions & { timeoutMs?: number; maxBytes?: number }): Promise<Uint8Array> {
+  const { signal, timeoutMs = 30_000, maxBytes = 256 << 20 } = o;
   const stream = await dial(connection, sandbox, port, o);
   const where = `port ${port} of ${sandbox}`;
   let cause: unknown;
@@ -66,11 +64,16 @@ export async function exchange(connection: Connection, sandbox: string, port: nu
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop, { once: true });
   const silent = (): void => leave(make(`${where} sent nothing for ${timeoutMs / 1000} s`, { code: "timeout" }));
-  let timer = setTimeout(silent, timeoutMs);
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const renew = (): void => {
+    clearTimeout(timer);
+    if (timeoutMs > 0 && timeoutMs < 2 ** 31) timer = setTimeout(silent, timeoutMs);
+  };
+  renew();
   stream.on("error", () => {}); // the reader gets it
   try {
     stream.end(data);
-    return await all(renewed(), MAX_ANSWER, `the answer of ${where}`, "read it with dial");
+    return await all(renewed(), maxBytes, `the answer of ${where}`, "read it in pieces with dial, or give a higher maxBytes");
   } catch (e) {
     if (cause) throw cause;
     if (e instanceof ForkdError) throw e;
@@ -83,8 +86,7 @@ export async function exchange(connection: Connection, sandbox: string, port: nu
 
   async function* renewed(): AsyncGenerator<Uint8Array> {
     for await (const chunk of stream) {
-      clearTimeout(timer);
-      timer = setTimeout(silent, timeoutMs);
+      renew();
       yield chunk as Uint8Array;
     }
   }

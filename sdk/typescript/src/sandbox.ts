@@ -14,6 +14,8 @@ import type { PortForward } from "./ports.js";
 /** Limit in milliseconds of calls that may take long. */
 export const LONG = 600_000;
 const DAY = 24 * 3600_000;
+/** Timers of JavaScript end at once from here on, 25 days. */
+const MAX_TIMER = 2 ** 31;
 
 /** Options of `Sandbox.exec`. */
 export interface ExecOptions extends ProgramOptions, WaitOptions {
@@ -154,7 +156,7 @@ export class Sandbox implements AsyncDisposable {
     if (o.signal?.aborted) stop();
     o.signal?.addEventListener("abort", stop, { once: true });
     let late = false;
-    const timer = o.timeoutMs ? setTimeout(() => {
+    const timer = o.timeoutMs && o.timeoutMs < MAX_TIMER ? setTimeout(() => {
       late = true;
       limit.abort();
     }, o.timeoutMs) : undefined;
@@ -309,10 +311,11 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Sends data to a TCP port of the guest, and returns the whole answer, at most 256 MiB. Throws a GuestTimeoutError after
-   * `timeoutMs` (30 s) without a byte.
+   * Sends data to a TCP port of the guest, and returns the whole answer. More than `maxBytes` (256 MiB) is an error. Throws
+   * a GuestTimeoutError after `timeoutMs` (30 s; 0 means no limit) without a byte.
    */
-  async requestPort(port: number, data: string | Uint8Array, o: CallOptions & { timeoutMs?: number } = {}): Promise<Uint8Array> {
+  async requestPort(port: number, data: string | Uint8Array,
+    o: CallOptions & { timeoutMs?: number; maxBytes?: number } = {}): Promise<Uint8Array> {
     const { exchange } = await import("./ports.js");
     return exchange(this.#connection, this.id, port, typeof data === "string" ? encodeText(data) : data, o);
   }

@@ -28,6 +28,7 @@ class Address:
     fingerprint: str = ""
     client_cert: str = ""
     client_key: str = field(default="", repr=False)
+    context: ssl.SSLContext | None = field(default=None, repr=False)  # of tls()
 
     @property
     def shown(self) -> str:
@@ -97,8 +98,13 @@ def _ask(binary: str, machine: str | None, token: str | None) -> Address:
 def tls(address: Address) -> ssl.SSLContext:
     """Returns the TLS settings for https://.
 
-    With a fingerprint, it fetches the daemon's certificate, compares it, and trusts that one only.
+    With a fingerprint, it fetches the daemon's certificate once, compares it, and trusts that one only.
     """
+    address.context = address.context or _settings(address)
+    return address.context
+
+
+def _settings(address: Address) -> ssl.SSLContext:
     if not address.fingerprint:
         context = ssl.create_default_context()
     else:

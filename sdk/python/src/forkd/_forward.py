@@ -13,8 +13,6 @@ from .errors import ConnectionBrokenError, GuestTimeoutError, TooLargeError, Unr
 _UPGRADE = "forkd-tcp"
 _MAX_HEAD = 64 << 10
 _MAX_ERROR = 1 << 20
-#: Longest answer of a port that is read at once, in bytes.
-MAX_ANSWER = 256 << 20
 
 
 def connect(address: Address, path: str, headers: Mapping[str, str] | None = None,
@@ -76,7 +74,8 @@ def _answer(s: socket.socket, path: str) -> tuple[int, int]:
         raise ConnectionBrokenError(f"GET {path}: the answer is no HTTP: {bytes(got[:100])!r}") from e
 
 
-def exchange(address: Address, path: str, data: bytes, timeout: float, headers: Mapping[str, str]) -> bytes:
+def exchange(address: Address, path: str, data: bytes, timeout: float, max_bytes: int,
+             headers: Mapping[str, str]) -> bytes:
     """Sends data, and returns all bytes until the other side closes.
 
     The data is sent beside the reading, because a port may answer before it has read all. A connection with TLS is
@@ -94,9 +93,9 @@ def exchange(address: Address, path: str, data: bytes, timeout: float, headers: 
                 sender.start()
             while chunk := s.recv(65536):
                 got += chunk
-                if len(got) > MAX_ANSWER:
-                    raise TooLargeError(f"GET {path}: the port's answer has more than {MAX_ANSWER} bytes",
-                                        hint="read it with dial")
+                if len(got) > max_bytes:
+                    raise TooLargeError(f"GET {path}: the port's answer has more than {max_bytes} bytes",
+                                        hint="read it in pieces with dial, or give a higher max_bytes")
         except TimeoutError as e:
             raise GuestTimeoutError(f"GET {path}: the port sent nothing for {timeout:g} s") from e
         except OSError as e:

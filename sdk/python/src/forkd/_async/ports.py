@@ -19,9 +19,10 @@ async def probe(connection: AsyncConnection, sandbox: str, port: int) -> None:
     (await connect(connection, sandbox, port)).close()
 
 
-async def request(connection: AsyncConnection, sandbox: str, port: int, data: bytes, timeout: float) -> bytes:
+async def request(connection: AsyncConnection, sandbox: str, port: int, data: bytes, timeout: float,
+                  max_bytes: int) -> bytes:
     """Sends data to a port of the guest and returns the answer."""
-    return await _aio.in_thread(_forward.exchange, connection.address, _path(sandbox, port), data, timeout,
+    return await _aio.in_thread(_forward.exchange, connection.address, _path(sandbox, port), data, timeout, max_bytes,
                                 connection.trace.headers())
 
 

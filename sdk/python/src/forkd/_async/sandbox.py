@@ -278,12 +278,14 @@ class AsyncSandbox:
         """
         return await connect(self._connection, self.id, port)
 
-    async def request_port(self, port: int, data: str | bytes, *, timeout: float = 30) -> bytes:
-        """Sends data to a TCP port of the guest, and returns the whole answer, at most 256 MiB.
+    async def request_port(self, port: int, data: str | bytes, *, timeout: float = 30,
+                           max_bytes: int = 256 << 20) -> bytes:
+        """Sends data to a TCP port of the guest, and returns the whole answer.
 
-        Raises GuestTimeoutError after ``timeout`` seconds without a byte.
+        Raises GuestTimeoutError after ``timeout`` seconds without a byte, and TooLargeError beyond ``max_bytes``.
         """
-        return await request(self._connection, self.id, port, data.encode() if isinstance(data, str) else data, timeout)
+        raw = data.encode() if isinstance(data, str) else data
+        return await request(self._connection, self.id, port, raw, timeout, max_bytes)
 
     @asynccontextmanager
     async def forward_port(self, port: int, *, local_port: int = 0) -> AsyncIterator[tuple[str, int]]:

@@ -20,9 +20,10 @@ def probe(connection: Connection, sandbox: str, port: int) -> None:
     (connect(connection, sandbox, port)).close()
 
 
-def request(connection: Connection, sandbox: str, port: int, data: bytes, timeout: float) -> bytes:
+def request(connection: Connection, sandbox: str, port: int, data: bytes, timeout: float,
+                  max_bytes: int) -> bytes:
     """Sends data to a port of the guest and returns the answer."""
-    return _io.in_thread(_forward.exchange, connection.address, _path(sandbox, port), data, timeout,
+    return _io.in_thread(_forward.exchange, connection.address, _path(sandbox, port), data, timeout, max_bytes,
                                 connection.trace.headers())
 
 

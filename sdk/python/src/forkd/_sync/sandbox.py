@@ -279,12 +279,14 @@ class Sandbox:
         """
         return connect(self._connection, self.id, port)
 
-    def request_port(self, port: int, data: str | bytes, *, timeout: float = 30) -> bytes:
-        """Sends data to a TCP port of the guest, and returns the whole answer, at most 256 MiB.
+    def request_port(self, port: int, data: str | bytes, *, timeout: float = 30,
+                           max_bytes: int = 256 << 20) -> bytes:
+        """Sends data to a TCP port of the guest, and returns the whole answer.
 
-        Raises GuestTimeoutError after ``timeout`` seconds without a byte.
+        Raises GuestTimeoutError after ``timeout`` seconds without a byte, and TooLargeError beyond ``max_bytes``.
         """
-        return request(self._connection, self.id, port, data.encode() if isinstance(data, str) else data, timeout)
+        raw = data.encode() if isinstance(data, str) else data
+        return request(self._connection, self.id, port, raw, timeout, max_bytes)
 
     @contextmanager
     def forward_port(self, port: int, *, local_port: int = 0) -> Iterator[tuple[str, int]]:
