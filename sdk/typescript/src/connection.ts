@@ -131,7 +131,9 @@ export class Connection {
     const headers: Record<string, string> = {
       "User-Agent": `forkd-typescript/${VERSION}`, ...this.traceHeaders(), ...o.headers,
     };
-    let body = o.body;
+    let fault: { error: unknown } | undefined;
+    let body = typeof o.body === "object" && Symbol.asyncIterator in o.body
+      ? watched(o.body, (error) => { fault = { error }; }) : o.body;
     if (o.json !== undefined) {
       body = JSON.stringify(o.json);
       headers["Content-Type"] ??= "application/json";
@@ -145,6 +147,7 @@ export class Connection {
         if (this.#address?.token) headers.Authorization = `Bearer ${this.#address.token}`;
         answer = await transport.send({ method, path: full, headers, body, signal: scope.signal });
       } catch (e) {
+        if (fault) throw fault.error; // of the caller's source, however the runtime wraps it
         const error = this.#broken(method, path, e, scope, true);
         const again = method === "GET" && !scope.signal.aborted && isLink(error) && Date.now() + wait < until;
         if (!again) throw error;
@@ -323,6 +326,16 @@ class Scope {
 
   sleep(ms: number): Promise<void> {
     return this.race(new Promise((r) => setTimeout(r, ms)));
+  }
+}
+
+/** Yields the pieces of a source, and reports its error. */
+async function* watched(source: AsyncIterable<Uint8Array>, failed: (error: unknown) => void): AsyncGenerator<Uint8Array> {
+  try {
+    yield* source;
+  } catch (e) {
+    failed(e);
+    throw e;
   }
 }
 

@@ -390,6 +390,16 @@ test("the original's client is closed, and has the options of the Python one", w
   await assert.rejects(controller.listSandboxes(), InvalidRequestError);
 }));
 
+test("an error of the caller's source comes back as it is", within, () => withDaemon((r, a) => json(a, {}), async (client) => {
+  const reason = new Error("no more");
+  const source = async function* () {
+    yield Buffer.from("begin");
+    throw reason;
+  };
+  assert.equal(await caught(client.sandbox("x").files.write("/f", source())), reason);
+  assert.equal(await caught(client.images.import("i", source())), reason);
+}));
+
 test("a limit beyond the timers of JavaScript does not end a program at once", within, () => withDaemon((r, a) => {
   stream(a).write(started);
   setTimeout(() => a.end(ended), 50);
