@@ -94,7 +94,7 @@ bench: deps build ## fork N children and measure against the bare ioctls (N=100)
 sdk-types: deps ## generate the SDKs' types from api/openapi.json and api/errors.json
 	@scripts/sdk-python.sh
 	.cache/sdk/python/bin/python sdk/python/scripts/generate.py
-	cd sdk/typescript && npm ci --silent && npm run -s generate && npm run -s build
+	export PATH="$$(scripts/node.sh):$$PATH"; cd sdk/typescript && npm ci --silent && npm run -s generate && npm run -s build
 
 outdated: ## list direct dependencies with newer versions (scripts/outdated.sh --apply updates the Go modules)
 	@scripts/outdated.sh

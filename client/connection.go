@@ -45,6 +45,7 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.conn.token != "" {
 		r.Header.Set("Authorization", "Bearer "+t.conn.token)
 	}
+	trace(r)
 	resp, err := t.next.RoundTrip(r)
 	if err != nil {
 		return nil, disconnected(t.conn.url, r, err)

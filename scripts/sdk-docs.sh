@@ -19,6 +19,8 @@ fi
 rm -rf "$out"
 mkdir -p "$out"
 PYTHONPATH=$root/sdk/python/src "$at/python/bin/pdoc" forkd '!forkd.models' forkd.models -o "$out/python"
+nodes=$("$root/scripts/node.sh")
+export PATH="$nodes:$PATH"
 cd "$root/sdk/typescript"
 npm exec --yes --package="$typedoc" --package=typescript@5.9.3 -- typedoc --tsconfig tsconfig.json \
 	--entryPoints src/index.ts --out "$out/typescript" \

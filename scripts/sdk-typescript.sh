@@ -1,11 +1,12 @@
 #!/bin/sh
 # Builds the TypeScript SDK in place, with its pinned compiler from npm. It changes nothing when all is
-# there. Without npm it does nothing.
+# there.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
+nodes=$("$root/scripts/node.sh")
+export PATH="$nodes:$PATH"
 cd "$root/sdk/typescript"
-command -v npm >/dev/null || exit 0
 if ! cmp -s package-lock.json node_modules/.forkd-lock; then
 	npm ci --silent --no-audit --no-fund
 	cp package-lock.json node_modules/.forkd-lock

@@ -60,7 +60,11 @@ func TestOverTheFakeEngine(t *testing.T) {
 }
 
 // TestPythonOverBrokenLinks runs the tests of the Python SDK that need no daemon.
-func TestPythonOverBrokenLinks(t *testing.T) { PythonSuite(t, Daemon{}, "test_links.py", "test") }
+func TestPythonOverBrokenLinks(t *testing.T) {
+	PythonSuite(t, Daemon{}, "test_links.py", "test")
+	PythonSuite(t, Daemon{}, "test_methods.py", "test")
+	PythonSuite(t, Daemon{}, "test_daemon.py", "test")
+}
 
 // TestPythonIsTyped checks the Python SDK with mypy.
 func TestPythonIsTyped(t *testing.T) {
@@ -75,7 +79,7 @@ func TestPythonIsTyped(t *testing.T) {
 // TestTypeScriptOverBrokenLinks runs the tests of the TypeScript SDK that need no daemon. One checks
 // that its generated files are current.
 func TestTypeScriptOverBrokenLinks(t *testing.T) {
-	TypeScriptSuite(t, Daemon{}, "unit.test.mjs", "tree.test.mjs", "tls.test.mjs")
+	TypeScriptSuite(t, Daemon{}, "unit.test.mjs", "methods.test.mjs", "tree.test.mjs", "tls.test.mjs")
 }
 
 // TestOverADaemon runs the scenarios over the daemon of the environment. test/e2b runs the short

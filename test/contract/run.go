@@ -47,7 +47,7 @@ type clientUnderTest struct {
 }
 
 func clients() []clientUnderTest {
-	all := []clientUnderTest{
+	return []clientUnderTest{
 		{"rest", func(t *testing.T, to Daemon) Driver {
 			ops, err := operations(openAPI)
 			if err != nil {
@@ -73,13 +73,10 @@ func clients() []clientUnderTest {
 		{"python", func(t *testing.T, to Daemon) Driver {
 			return driver(t, to, sdkPython(t), "-m", "forkd.contract")
 		}, []string{"export-snapshot", "import-snapshot"}},
+		{"typescript", func(t *testing.T, to Daemon) Driver {
+			return driver(t, to, nodeWith(t), sdkTypeScript(t))
+		}, []string{"export-snapshot", "import-snapshot"}},
 	}
-	if _, err := exec.LookPath("npm"); err == nil { // make deps does not install it
-		all = append(all, clientUnderTest{"typescript", func(t *testing.T, to Daemon) Driver {
-			return driver(t, to, "node", sdkTypeScript(t))
-		}, []string{"export-snapshot", "import-snapshot"}})
-	}
-	return all
 }
 
 // sdkPython returns a Python with the SDK, which scripts/sdk-python.sh installs.
@@ -107,6 +104,22 @@ func sdkTypeScript(t *testing.T) string {
 	return filepath.Join(dir, "contract.mjs")
 }
 
+// nodeWith returns the program node: the host's, or the one that scripts/node.sh unpacks.
+func nodeWith(t *testing.T) string {
+	t.Helper()
+	if path, err := exec.LookPath("node"); err == nil {
+		return path
+	}
+	path, err := filepath.Abs(filepath.Join("..", "..", ".cache", "node", "bin", "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("there is no node, and %s is missing: scripts/sdk-typescript.sh makes it", path)
+	}
+	return path
+}
+
 // PythonSuite runs tests of the Python SDK over a daemon. only selects tests by name.
 func PythonSuite(t *testing.T, to Daemon, file, only string) {
 	cmd := exec.CommandContext(t.Context(), sdkPython(t), "-m", "pytest", "-q", "-p", "no:cacheprovider",
@@ -123,18 +136,14 @@ func PythonSuite(t *testing.T, to Daemon, file, only string) {
 	}
 }
 
-// TypeScriptSuite runs tests of the TypeScript SDK over a daemon. Without npm it runs none.
+// TypeScriptSuite runs tests of the TypeScript SDK over a daemon.
 func TypeScriptSuite(t *testing.T, to Daemon, files ...string) {
-	if _, err := exec.LookPath("npm"); err != nil {
-		t.Logf("there is no npm, which is no package of make deps: %v", err)
-		return
-	}
 	sdkTypeScript(t)
 	args := []string{"--test"}
 	for _, f := range files {
 		args = append(args, filepath.Join("test", f))
 	}
-	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd := exec.CommandContext(t.Context(), nodeWith(t), args...)
 	cmd.Dir = filepath.Join("..", "..", "sdk", "typescript")
 	if to.URL != "" {
 		cmd.Env = append(os.Environ(), "FORKD_URL="+to.URL, "FORKD_TOKEN="+to.Token, "FORKD_TEST_SNAPSHOT="+to.Parent)

@@ -1,11 +1,11 @@
 /** Lists of sandboxes and snapshots, and what operators handle: images, keys, tenants, workspaces. */
 import { fromWire, toWire } from "./case.js";
 import { part, type CallOptions, type Connection, type RequestOptions } from "./connection.js";
-import { NotFoundError, errorOf } from "./errors.js";
+import { NotFoundError, errorOf, make } from "./errors.js";
 import { encodeText } from "./bytes.js";
 import type { Content } from "./files.js";
 import type * as m from "./generated/models.js";
-import { LONG, withPolicy, type Policy } from "./sandbox.js";
+import { LONG, Sandbox, withPolicy, type Policy } from "./sandbox.js";
 import { Snapshot, makeSnapshot } from "./snapshot.js";
 
 /** Options of `snapshots.create`. */
@@ -100,10 +100,15 @@ export class Images extends Group {
     }
   }
 
+  /** Reports whether the daemon has the image with that digest. */
+  async has(name: string, digest: string, o: CallOptions = {}): Promise<boolean> {
+    return digest !== "" && await this.digest(name, o) === digest;
+  }
+
   /** Stores an image: the tar stream of an export. A given digest must match. */
-  import(name: string, content: Content, o: CallOptions & { digest?: string } = {}): Promise<m.Image> {
+  import(name: string, archive: Content, o: CallOptions & { digest?: string } = {}): Promise<m.Image> {
     const headers = { "Content-Type": "application/x-tar", ...(o.digest ? { "Forkd-Digest": o.digest } : {}) };
-    const body = typeof content === "string" ? encodeText(content) : content;
+    const body = typeof archive === "string" ? encodeText(archive) : archive;
     return this.one("PUT", `/v1/images/${part(name)}`, "Image", { signal: o.signal, timeout: LONG * 3, headers, body });
   }
 
@@ -126,14 +131,14 @@ export class Keys extends Group {
   }
 
   /** Replaces the text of a key. The old text stays valid for graceSecs. */
-  rotate(id: string, o: CallOptions & m.RotateKeyRequest = {}): Promise<m.NewKey> {
+  rotate(key: string, o: CallOptions & m.RotateKeyRequest = {}): Promise<m.NewKey> {
     const { signal, ...rest } = o;
-    return this.one("POST", `/v1/keys/${part(id)}/rotate`, "NewKey", { signal, json: toWire(rest, "RotateKeyRequest") });
+    return this.one("POST", `/v1/keys/${part(key)}/rotate`, "NewKey", { signal, json: toWire(rest, "RotateKeyRequest") });
   }
 
   /** Revokes a key. */
-  revoke(id: string, o: CallOptions = {}): Promise<m.Key> {
-    return this.one("DELETE", `/v1/keys/${part(id)}`, "Key", o);
+  revoke(key: string, o: CallOptions = {}): Promise<m.Key> {
+    return this.one("DELETE", `/v1/keys/${part(key)}`, "Key", o);
   }
 }
 
@@ -170,6 +175,13 @@ export class Workspaces extends Group {
     return this.one("POST", "/v1/workspaces", "WorkspaceInfo", { ...o, timeout: LONG, json });
   }
 
+  /** Returns the sandbox of a running workspace. */
+  async sandbox(name: string, o: CallOptions = {}): Promise<Sandbox> {
+    const { liveSandboxId, status } = await this.get(name, o);
+    if (liveSandboxId) return new Sandbox(this.connection, liveSandboxId);
+    throw make(`the workspace ${name} is ${status}, and has no sandbox`, { code: "not_found", hint: "resume it first" });
+  }
+
   /** Pauses its sandbox. */
   suspend(name: string, o: CallOptions = {}): Promise<m.WorkspaceInfo> {
     return this.one("POST", `/v1/workspaces/${part(name)}/suspend`, "WorkspaceInfo", { ...o, timeout: LONG, json: {} });
@@ -195,7 +207,7 @@ export class Pools extends Group {
 
   /** Sets the number of VMs that stand ready for forks of a snapshot. */
   set(tag: string, size: number, o: CallOptions = {}): Promise<void> {
-    return new Snapshot(this.connection, tag).pool(size, o);
+    return new Snapshot(this.connection, tag).setPool(size, o);
   }
 }
 

@@ -2,12 +2,14 @@
 import "./dispose.js";
 import type { AddressOptions } from "./address.js";
 import { Images, Keys, Pools, Receipts, Sandboxes, Snapshots, Store, Tenants, Workspaces, eventsOf,
-  type AuditOptions, type EventsOptions } from "./admin.js";
+  type AuditOptions, type CreateSnapshotOptions, type EventsOptions } from "./admin.js";
 import { fromWire, toWire } from "./case.js";
-import { Connection, linesOf, type CallOptions } from "./connection.js";
+import { Connection, linesOf, part, type CallOptions, type TraceParent } from "./connection.js";
 import { make } from "./errors.js";
+import { counted } from "./files.js";
 import type * as m from "./generated/models.js";
-import { Sandbox } from "./sandbox.js";
+import { LONG, Sandbox } from "./sandbox.js";
+import { argumentsOf } from "./process.js";
 import { Snapshot, type ForkOptions, type Forks } from "./snapshot.js";
 
 /** Options of a client. */
@@ -16,9 +18,17 @@ export interface ForkdOptions extends AddressOptions {
   timeoutMs?: number;
   /** Milliseconds for which GET requests are repeated while a daemon restarts. The default is 3000; 0 means never. */
   retryForMs?: number;
+  /** The trace that requests continue: a W3C traceparent, or a function that returns the current one. */
+  traceparent?: TraceParent;
   /** Another fetch, for tests and proxies. */
   fetch?: typeof fetch;
 }
+
+/** Options of `Forkd.keep`: those of the API, and `by`. */
+export type KeepOptions = CallOptions & m.KeepRequest & {
+  /** Prints the score: a command for the shell, or a program with its arguments. The API's name for the latter is `args`. */
+  by?: string | readonly string[];
+};
 
 /**
  * A client of one daemon. Without a URL it takes FORKD_URL and FORKD_TOKEN, else the daemon or the machine that the
@@ -72,8 +82,8 @@ export class Forkd implements AsyncDisposable {
   }
 
   /** Returns a sandbox by its id, without a request. */
-  sandbox(id: string): Sandbox {
-    return new Sandbox(this.#connection, id);
+  sandbox(sandbox: string): Sandbox {
+    return new Sandbox(this.#connection, sandbox);
   }
 
   /** Returns a snapshot by its tag, without a request. */
@@ -87,6 +97,36 @@ export class Forkd implements AsyncDisposable {
   async fork(tag: string, first?: number | ForkOptions, second?: ForkOptions): Promise<Sandbox | Forks> {
     const snapshot = this.snapshot(tag);
     return typeof first === "number" ? snapshot.fork(first, second) : snapshot.fork(first);
+  }
+
+  /** Boots an image, or forks the snapshot `from` and runs `exec` in it, and keeps a snapshot. Is `snapshots.create`. */
+  createSnapshot(tag: string, o: CreateSnapshotOptions = {}): Promise<Snapshot> {
+    return this.snapshots.create(tag, o);
+  }
+
+  /**
+   * Makes a snapshot from a file of `Snapshot.export`. `tag` is by default the one it had, and `progress` gets the number
+   * of bytes sent so far. Import files you trust: a snapshot brings its programs. Throws NotRestorableError if it cannot
+   * run on the daemon's host. It needs a file system.
+   */
+  async importSnapshot(path: string, o: CallOptions & { tag?: string; progress?: (bytes: number) => void } = {}): Promise<Snapshot> {
+    const { Layout } = await import("./layout.js");
+    const layout = await Layout.open(path);
+    try {
+      const tag = o.tag || layout.title;
+      await this.#connection.call("PUT", `/v1/snapshots/${part(tag)}`, {
+        signal: o.signal, timeout: 3 * LONG, headers: { "Content-Type": "application/x-tar" },
+        body: counted(layout.stream(), o.progress),
+      });
+      return new Snapshot(this.#connection, tag);
+    } finally {
+      await layout.close();
+    }
+  }
+
+  /** Removes layers that are in no use. With `dryRun` it only lists them. Is `store.gc`. */
+  collect(o: CallOptions & { dryRun?: boolean } = {}): Promise<m.CollectResult> {
+    return this.store.gc(o);
   }
 
   /** Reports whether the daemon answers. It needs no token. */
@@ -131,9 +171,9 @@ export class Forkd implements AsyncDisposable {
   }
 
   /** Scores sandboxes, keeps the best and ends the others. No sandbox ends before all have a score. */
-  async keep(o: CallOptions & m.KeepRequest): Promise<m.KeepResult> {
-    const { signal, ...body } = o;
-    const json = toWire(body, "KeepRequest");
+  async keep(o: KeepOptions): Promise<m.KeepResult> {
+    const { signal, by, ...body } = o;
+    const json = toWire(by === undefined ? body : { ...body, args: argumentsOf(by) }, "KeepRequest");
     return fromWire(await this.#connection.call("POST", "/v1/sandboxes/keep", { signal, timeout: 1_800_000, json }),
       "KeepResult");
   }

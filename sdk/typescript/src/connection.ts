@@ -28,21 +28,33 @@ export interface RequestOptions extends CallOptions {
   timeout?: number;
 }
 
+/** A W3C traceparent, or a function that returns the one of the current span. */
+export type TraceParent = string | (() => string | undefined);
+
+const isTraceParent = (s: string): boolean => /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(s);
+
 /** Sends requests to one daemon. Neither inspect nor JSON shows its token. */
 export class Connection {
   readonly #options: AddressOptions;
   readonly #timeout: number;
   readonly #retry: number;
+  readonly #trace: TraceParent | undefined;
   readonly #fetch: typeof fetch;
   #address: Address | undefined;
   #ready: Promise<Transport> | undefined;
   #patient: Promise<Transport> | undefined;
   #closed = false;
 
-  constructor(options: AddressOptions & { timeout?: number; retryFor?: number; fetch?: typeof fetch }) {
+  constructor(options: AddressOptions & { timeout?: number; retryFor?: number; fetch?: typeof fetch; traceparent?: TraceParent }) {
     this.#options = options;
     this.#timeout = options.timeout ?? 60_000;
     this.#retry = options.retryFor ?? 3_000;
+    this.#trace = options.traceparent;
+    if (typeof this.#trace === "string" && !isTraceParent(this.#trace)) {
+      throw make(`${JSON.stringify(this.#trace.slice(0, 100))} is no traceparent`, {
+        code: "invalid_request", hint: "the form is 00-TRACE_ID-SPAN_ID-FLAGS, in lowercase hex",
+      });
+    }
     this.#fetch = options.fetch ?? ((...a: Parameters<typeof fetch>) => globalThis.fetch(...a));
     this.#address = knownAddress(options);
   }
@@ -50,6 +62,12 @@ export class Connection {
   /** The daemon's URL, without secrets. It is empty before the first request, if the program forkd is asked. */
   get url(): string {
     return this.#address ? shownUrl(this.#address.url) : "";
+  }
+
+  /** Returns the header that continues the caller's trace, if there is one. A value of another form is not sent. */
+  traceHeaders(): Record<string, string> {
+    const value = typeof this.#trace === "function" ? this.#trace() : this.#trace;
+    return typeof value === "string" && isTraceParent(value) ? { traceparent: value } : {};
   }
 
   /** Finds the daemon, and returns its address. */
@@ -90,6 +108,9 @@ export class Connection {
       const answer = await this.#begin(method, path, options, scope);
       const text = await this.#read(answer, method, path, scope);
       return { value: decoded(text, answer, method, path), header: answer.header };
+    } catch (e) {
+      scope.cancel(); // an upload must not go on after a refusal
+      throw e;
     } finally {
       scope.end();
     }
@@ -107,8 +128,12 @@ export class Connection {
 
   /** Sends a request until an answer begins, and throws if the answer is an error. */
   async #begin(method: string, path: string, o: RequestOptions, scope: Scope): Promise<WireAnswer> {
-    const headers: Record<string, string> = { "User-Agent": `forkd-typescript/${VERSION}`, ...o.headers };
-    let body = o.body;
+    const headers: Record<string, string> = {
+      "User-Agent": `forkd-typescript/${VERSION}`, ...this.traceHeaders(), ...o.headers,
+    };
+    let fault: { error: unknown } | undefined;
+    let body = typeof o.body === "object" && Symbol.asyncIterator in o.body
+      ? watched(o.body, (error) => { fault = { error }; }) : o.body;
     if (o.json !== undefined) {
       body = JSON.stringify(o.json);
       headers["Content-Type"] ??= "application/json";
@@ -122,6 +147,7 @@ export class Connection {
         if (this.#address?.token) headers.Authorization = `Bearer ${this.#address.token}`;
         answer = await transport.send({ method, path: full, headers, body, signal: scope.signal });
       } catch (e) {
+        if (fault) throw fault.error; // of the caller's source, however the runtime wraps it
         const error = this.#broken(method, path, e, scope, true);
         const again = method === "GET" && !scope.signal.aborted && isLink(error) && Date.now() + wait < until;
         if (!again) throw error;
@@ -162,6 +188,7 @@ export class Connection {
       const answer = await this.#begin(method, path, options, scope);
       return { ...answer, text: undefined, body: this.#body(answer, method, path, scope) };
     } catch (e) {
+      scope.cancel();
       scope.end();
       throw e;
     }
@@ -219,7 +246,7 @@ export class Connection {
     const answer = await this.open("POST", path, {
       timeout: 4 * KEEPALIVE * 1000, ...o, body: frame(message),
       headers: {
-        "Content-Type": "application/connect+json", "Connect-Protocol-Version": "1",
+        ...o.headers, "Content-Type": "application/connect+json", "Connect-Protocol-Version": "1",
         "Keepalive-Ping-Interval": String(KEEPALIVE), ...agentUser(user),
       },
     });
@@ -299,6 +326,16 @@ class Scope {
 
   sleep(ms: number): Promise<void> {
     return this.race(new Promise((r) => setTimeout(r, ms)));
+  }
+}
+
+/** Yields the pieces of a source, and reports its error. */
+async function* watched(source: AsyncIterable<Uint8Array>, failed: (error: unknown) => void): AsyncGenerator<Uint8Array> {
+  try {
+    yield* source;
+  } catch (e) {
+    failed(e);
+    throw e;
   }
 }
 

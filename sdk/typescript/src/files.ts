@@ -4,17 +4,37 @@ import { agentPath, all, type CallOptions, type Connection, type Fields } from "
 import { ConflictError, NotFoundError, errorOf, make } from "./errors.js";
 
 /** A file, directory or link of a sandbox. The guest chooses all of it. */
-export interface Entry {
-  name: string;
-  path: string;
-  type: "file" | "directory" | "symlink" | "other";
-  size: number;
+export class Entry {
+  readonly name: string;
+  readonly path: string;
+  readonly type: "file" | "directory" | "symlink" | "other";
+  /** Bytes. */
+  readonly size: number;
   /** Permission bits. */
-  mode: number;
-  owner: string;
-  group: string;
-  modified: Date | undefined;
-  symlinkTarget: string | undefined;
+  readonly mode: number;
+  readonly owner: string;
+  readonly group: string;
+  readonly modified: Date | undefined;
+  readonly symlinkTarget: string | undefined;
+
+  /** @internal The description by the agent. */
+  constructor(value: unknown) {
+    const e = (value ?? {}) as Record<string, string | undefined>;
+    this.name = e.name ?? "";
+    this.path = e.path ?? "";
+    this.type = TYPES[e.type ?? ""] ?? "other";
+    this.size = Number(e.size ?? 0);
+    this.mode = Number(e.mode ?? 0);
+    this.owner = e.owner ?? "";
+    this.group = e.group ?? "";
+    this.modified = e.modifiedTime ? new Date(e.modifiedTime) : undefined;
+    this.symlinkTarget = e.symlinkTarget;
+  }
+
+  /** Whether it is a directory. */
+  get isDir(): boolean {
+    return this.type === "directory";
+  }
 }
 
 /** A change below a watched directory. */
@@ -45,20 +65,28 @@ export class Files {
 
   /** Returns the content of a file. More than maxBytes (256 MiB) is an error. */
   read(path: string, o: CallOptions & { maxBytes?: number } = {}): Promise<Uint8Array> {
-    const hint = "read it in pieces with open, or give a higher maxBytes";
-    return all(this.open(path, o), o.maxBytes ?? 256 << 20, `${path} in ${this.sandboxId}`, hint);
+    const hint = "read it in pieces with iter, or give a higher maxBytes";
+    return all(this.iter(path, o), o.maxBytes ?? 256 << 20, `${path} in ${this.sandboxId}`, hint);
   }
 
-  /** Returns the content of a file as text. */
-  async readText(path: string, o: CallOptions & { maxBytes?: number } = {}): Promise<string> {
-    return decodeText(await this.read(path, o));
+  /** Returns the content of a file as text. `encoding` is a label such as `latin1`. The default is UTF-8. */
+  async readText(path: string, o: CallOptions & { encoding?: string; maxBytes?: number } = {}): Promise<string> {
+    const { encoding, ...rest } = o;
+    const decoder = encoding === undefined ? undefined : decoderOf(encoding);
+    const bytes = await this.read(path, rest);
+    return decoder ? decoder.decode(bytes) : decodeText(bytes);
   }
 
-  /** Yields the content of a file in pieces. */
-  open(path: string, o: CallOptions = {}): AsyncGenerator<Uint8Array> {
+  /** Yields the content of a file in pieces. Leaving the iteration ends the request. */
+  iter(path: string, o: CallOptions = {}): AsyncGenerator<Uint8Array> {
     return this.#connection.bytes("GET", agentPath(this.sandboxId, "files"), {
       ...o, query: this.#at(path), headers: { "Accept-Encoding": "identity" },
     });
+  }
+
+  /** Is `iter`, by the name of earlier versions. */
+  open(path: string, o: CallOptions = {}): AsyncGenerator<Uint8Array> {
+    return this.iter(path, o);
   }
 
   /** Writes a file and creates the directories above it. The old content stays until all has arrived. */
@@ -73,7 +101,7 @@ export class Files {
 
   /** Describes a file. */
   async stat(path: string, o: CallOptions = {}): Promise<Entry> {
-    return entryOf((await this.#call("Stat", { path }, o)).entry);
+    return new Entry((await this.#call("Stat", { path }, o)).entry);
   }
 
   /** Reports whether there is a file. */
@@ -96,7 +124,7 @@ export class Files {
   /** Lists a directory, `depth` levels deep. */
   async list(path: string, o: CallOptions & { depth?: number } = {}): Promise<Entry[]> {
     const got = await this.#call("ListDir", { path, depth: o.depth ?? 1 }, o);
-    return (Array.isArray(got.entries) ? got.entries : []).map(entryOf);
+    return (Array.isArray(got.entries) ? got.entries : []).map((e) => new Entry(e));
   }
 
   /** Makes a directory, and those above it. */
@@ -120,13 +148,15 @@ export class Files {
 
   /**
    * Copies a file or a directory of this host to target, with modes, times, links and hard links. Its parent directory
-   * must exist. `onProgress` gets the number of bytes sent so far. Throws an error if a file could not be written.
+   * must exist. `progress` gets the number of bytes sent so far; `onProgress` is the name of earlier versions. Throws an
+   * error if a file could not be written.
    */
-  async copyTo(source: string, target: string, o: CallOptions & { onProgress?: (bytes: number) => void } = {}): Promise<void> {
+  async copyTo(source: string, target: string,
+    o: CallOptions & { progress?: (bytes: number) => void; onProgress?: (bytes: number) => void } = {}): Promise<void> {
     const { pack, present } = await import("./tree.js");
     if (!(await present(source))) throw make(`there is no file ${source} on this host`, { code: "invalid_request" });
     const got = await this.#connection.call("POST", agentPath(this.sandboxId, "files/tree"), {
-      signal: o.signal, timeout: 600_000, query: this.#at(target), body: counted(pack(source), o.onProgress),
+      signal: o.signal, timeout: 600_000, query: this.#at(target), body: counted(pack(source), o.progress ?? o.onProgress),
       headers: { "Content-Type": "application/x-tar" },
     }) as { stopped?: { code?: number; message?: string }; failed?: { name?: string; message?: string }[] } | undefined;
     if (got?.stopped) throw errorOf({ error: got.stopped.message || "the copy stopped" }, Number(got.stopped.code) || 500);
@@ -170,7 +200,8 @@ export class Files {
   }
 }
 
-async function* counted(pieces: AsyncIterable<Uint8Array>, tell?: (bytes: number) => void): AsyncGenerator<Uint8Array> {
+/** Yields the pieces of a request's body, and reports the bytes so far. */
+export async function* counted(pieces: AsyncIterable<Uint8Array>, tell?: (bytes: number) => void): AsyncGenerator<Uint8Array> {
   let sent = 0;
   for await (const piece of pieces) {
     yield piece;
@@ -183,11 +214,10 @@ const TYPES: Record<string, Entry["type"]> = {
   FILE_TYPE_FILE: "file", FILE_TYPE_DIRECTORY: "directory", FILE_TYPE_SYMLINK: "symlink",
 };
 
-function entryOf(value: unknown): Entry {
-  const e = (value ?? {}) as Record<string, string | undefined>;
-  return {
-    name: e.name ?? "", path: e.path ?? "", type: TYPES[e.type ?? ""] ?? "other", size: Number(e.size ?? 0),
-    mode: Number(e.mode ?? 0), owner: e.owner ?? "", group: e.group ?? "",
-    modified: e.modifiedTime ? new Date(e.modifiedTime) : undefined, symlinkTarget: e.symlinkTarget,
-  };
+function decoderOf(encoding: string): TextDecoder {
+  try {
+    return new TextDecoder(encoding, { ignoreBOM: true });
+  } catch {
+    throw make(`${JSON.stringify(encoding)} is no encoding`, { code: "invalid_request" });
+  }
 }

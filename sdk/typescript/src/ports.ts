@@ -2,15 +2,18 @@
 import "./dispose.js";
 import net from "node:net";
 import type { Duplex } from "node:stream";
-import { sandboxPath, type CallOptions, type Connection } from "./connection.js";
-import { errorOfAnswer, make } from "./errors.js";
+import { all, sandboxPath, type CallOptions, type Connection } from "./connection.js";
+import { ForkdError, errorOfAnswer, make } from "./errors.js";
 import { nodeTransport } from "./node-transport.js";
+
+/** Milliseconds in which a daemon must answer the request for a connection. */
+const CONNECT_LIMIT = 30_000;
 
 /** Connects to a port of the guest. The caller ends the stream. */
 export async function dial(connection: Connection, sandbox: string, port: number, o: CallOptions = {}): Promise<Duplex> {
   const address = await connection.address();
   const transport = nodeTransport(address);
-  const headers: Record<string, string> = { Connection: "Upgrade", Upgrade: "forkd-tcp" };
+  const headers: Record<string, string> = { Connection: "Upgrade", Upgrade: "forkd-tcp", ...connection.traceHeaders() };
   if (address.token) headers.Authorization = `Bearer ${address.token}`;
   const path = sandboxPath(sandbox, `/ports/${port}/connect`);
   return new Promise<Duplex>((resolve, reject) => {
@@ -18,7 +21,11 @@ export async function dial(connection: Connection, sandbox: string, port: number
     const request = transport.start({ method: "GET", path, headers });
     const stop = (): void => void request.destroy(o.signal?.reason as Error);
     o.signal?.addEventListener("abort", stop, { once: true });
-    const settled = (): void => o.signal?.removeEventListener("abort", stop);
+    const timer = setTimeout(() => request.destroy(new Error(`no answer in ${CONNECT_LIMIT / 1000} s`)), CONNECT_LIMIT);
+    const settled = (): void => {
+      clearTimeout(timer);
+      o.signal?.removeEventListener("abort", stop);
+    };
     request.once("error", (e) => {
       settled();
       reject(o.signal?.aborted ? o.signal.reason
@@ -26,10 +33,12 @@ export async function dial(connection: Connection, sandbox: string, port: number
     });
     request.once("response", (answer) => {
       let text = "";
-      answer.setEncoding("utf8").on("data", (s: string) => text.length < 1 << 16 && (text += s)).once("end", () => {
+      const done = (): void => {
         settled();
-        reject(errorOfAnswer(answer.statusCode ?? 0, text, true));
-      });
+        reject(o.signal?.aborted ? o.signal.reason : errorOfAnswer(answer.statusCode ?? 0, text, true));
+      };
+      answer.setEncoding("utf8").on("data", (s: string) => text.length < 1 << 16 && (text += s));
+      answer.once("end", done).once("close", done).once("error", done);
     });
     request.once("upgrade", (_, socket: Duplex, head: Uint8Array) => {
       settled();
@@ -38,6 +47,49 @@ export async function dial(connection: Connection, sandbox: string, port: number
     });
     request.end();
   });
+}
+
+/** Sends data to a port of the guest, and returns all bytes until the other side closes. */
+export async function exchange(connection: Connection, sandbox: string, port: number, data: Uint8Array,
+  o: CallOptions & { timeoutMs?: number; maxBytes?: number }): Promise<Uint8Array> {
+  const { signal, timeoutMs = 30_000, maxBytes = 256 << 20 } = o;
+  const stream = await dial(connection, sandbox, port, o);
+  const where = `port ${port} of ${sandbox}`;
+  let cause: unknown;
+  const leave = (why: unknown): void => {
+    cause ??= why;
+    stream.destroy(why as Error);
+  };
+  const stop = (): void => leave(signal?.reason);
+  if (signal?.aborted) stop();
+  signal?.addEventListener("abort", stop, { once: true });
+  const silent = (): void => leave(make(`${where} sent nothing for ${timeoutMs / 1000} s`, { code: "timeout" }));
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const renew = (): void => {
+    clearTimeout(timer);
+    if (timeoutMs > 0 && timeoutMs < 2 ** 31) timer = setTimeout(silent, timeoutMs);
+  };
+  renew();
+  stream.on("error", () => {}); // the reader gets it
+  try {
+    stream.end(data);
+    return await all(renewed(), maxBytes, `the answer of ${where}`, "read it in pieces with dial, or give a higher maxBytes");
+  } catch (e) {
+    if (cause) throw cause;
+    if (e instanceof ForkdError) throw e;
+    throw make(`the connection to ${where} broke: ${(e as Error).message}`, { code: "connection_broken", reason: "maybe_done" });
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", stop);
+    stream.destroy();
+  }
+
+  async function* renewed(): AsyncGenerator<Uint8Array> {
+    for await (const chunk of stream) {
+      renew();
+      yield chunk as Uint8Array;
+    }
+  }
 }
 
 /** Listens on this host's loopback, and forwards to a port of the guest. */

@@ -2,7 +2,7 @@
 import "./dispose.js";
 import { concat, decodeText, encodeText, fromBase64, toBase64 } from "./bytes.js";
 import type { CallOptions, Connection, Fields } from "./connection.js";
-import { ProgramError, make } from "./errors.js";
+import { GuestTimeoutError, ProgramError, make } from "./errors.js";
 
 /** Bytes of output that are kept by default: 64 MiB. */
 export const MAX_OUTPUT = 64 << 20;
@@ -11,9 +11,13 @@ export const MAX_OUTPUT = 64 << 20;
 export type Input = string | Uint8Array | AsyncIterable<string | Uint8Array>;
 
 /** A piece of output. The output of a terminal is `stdout`. */
-export interface Output {
-  stream: "stdout" | "stderr";
-  data: Uint8Array;
+export class Output {
+  constructor(readonly stream: "stdout" | "stderr", readonly data: Uint8Array) {}
+
+  /** The piece as text. A character may be cut between two pieces. */
+  get text(): string {
+    return decodeText(this.data);
+  }
 }
 
 /** Size of a terminal. */
@@ -38,6 +42,8 @@ export interface SpawnOptions extends ProgramOptions {
   stdin?: boolean;
   /** Runs the program on a terminal of that size. */
   pty?: Size;
+  /** Limit of its run in milliseconds. The guest then kills it, and its reader gets a GuestTimeoutError. */
+  timeoutMs?: number;
 }
 
 /** Options of `Process.wait`. */
@@ -72,6 +78,11 @@ export class ExecResult {
   /** Standard error as text. */
   get stderr(): string {
     return decodeText(this.stderrBytes);
+  }
+
+  /** Whether the program ended with 0. */
+  get ok(): boolean {
+    return this.exitCode === 0;
   }
 
   /** Throws a ProgramError if the exit code is not 0. */
@@ -112,7 +123,8 @@ export class Process implements AsyncIterable<Output>, AsyncDisposable {
     };
     if (o.signal?.aborted) this.#leave.abort(o.signal.reason);
     o.signal?.addEventListener("abort", () => this.#leave.abort(o.signal?.reason), { once: true, signal: this.#leave.signal });
-    this.#events = connection.agentStream(sandboxId, "process.Process/Start", request, o.user, { signal: this.#leave.signal });
+    this.#events = connection.agentStream(sandboxId, "process.Process/Start", request, o.user,
+      { signal: this.#leave.signal, headers: limitsOf(o) });
   }
 
   /** @internal */
@@ -135,7 +147,7 @@ export class Process implements AsyncIterable<Output>, AsyncDisposable {
       for await (const message of this.#events) {
         const event = (message.event ?? {}) as Record<string, Fields | undefined>;
         for (const [name, data] of Object.entries(event.data ?? {})) {
-          yield { stream: name === "stderr" ? "stderr" : "stdout", data: fromBase64(String(data)) };
+          yield new Output(name === "stderr" ? "stderr" : "stdout", fromBase64(String(data)));
         }
         if (event.end) this.#ended(event.end);
         this.droppedBytes += Number(event.keepalive?.outputDropped ?? 0);
@@ -154,7 +166,7 @@ export class Process implements AsyncIterable<Output>, AsyncDisposable {
     this.exitCode = end.exited && code >= 0 ? code : 128 + signalOf(this.status);
   }
 
-  /** Reads all output and returns the end. */
+  /** Reads all output and returns the end. After the limit of `spawn` the result has `timedOut`. */
   async wait(o: WaitOptions = {}): Promise<ExecResult> {
     return this.collect(o, { stdout: [], stderr: [] });
   }
@@ -163,7 +175,12 @@ export class Process implements AsyncIterable<Output>, AsyncDisposable {
   async collect(o: WaitOptions, kept: Kept): Promise<ExecResult> {
     const max = o.maxOutput ?? MAX_OUTPUT;
     let size = 0;
-    for await (const { stream, data } of this) {
+    for await (const piece of this.#untilLimit()) {
+      if (piece === undefined) {
+        this.exitCode = 124;
+        return joined(kept, 124, true, this.killedBy, this.droppedBytes);
+      }
+      const { stream, data } = piece;
       const callback = stream === "stdout" ? o.onStdout : o.onStderr;
       if (callback) {
         await callback(data);
@@ -181,29 +198,63 @@ export class Process implements AsyncIterable<Output>, AsyncDisposable {
     return joined(kept, this.exitCode, false, this.killedBy, this.droppedBytes);
   }
 
-  /** The program's input, or its terminal. */
+  /** Yields the output, and undefined if the program exceeded its limit. */
+  async *#untilLimit(): AsyncGenerator<Output | undefined> {
+    const output = this[Symbol.asyncIterator]();
+    try {
+      for (;;) {
+        const step = await output.next().catch((e: unknown) => {
+          if (e instanceof GuestTimeoutError) return undefined;
+          throw e;
+        });
+        if (step?.done) return;
+        yield step?.value;
+        if (!step) return;
+      }
+    } finally {
+      await output.return(undefined);
+    }
+  }
+
+  /** Writes text or bytes to the program's input, or to its terminal. */
+  async write(data: string | Uint8Array): Promise<void> {
+    const raw = typeof data === "string" ? encodeText(data) : data;
+    const kind = this.#pty ? "pty" : "stdin";
+    for (let i = 0; i < raw.length; i += 1 << 20) {
+      await this.#call("SendInput", { input: { [kind]: toBase64(raw.subarray(i, i + (1 << 20))) } });
+    }
+  }
+
+  /** Writes all of a source to the program's input, and ends the input. */
+  async feed(source: Input): Promise<void> {
+    const pieces = typeof source === "string" || source instanceof Uint8Array ? [source] : source;
+    for await (const piece of pieces) await this.write(piece);
+    await this.closeStdin();
+  }
+
+  /** Ends the program's input. */
+  closeStdin(): Promise<void> {
+    return this.#call("CloseStdin", {});
+  }
+
+  /** The input as an object: `stdin.write` is `write`, `stdin.feed` is `feed`, `stdin.close` is `closeStdin`. */
   readonly stdin = {
     /** Writes text or bytes. */
-    write: async (data: string | Uint8Array): Promise<void> => {
-      const raw = typeof data === "string" ? encodeText(data) : data;
-      const kind = this.#pty ? "pty" : "stdin";
-      for (let i = 0; i < raw.length; i += 1 << 20) {
-        await this.#call("SendInput", { input: { [kind]: toBase64(raw.subarray(i, i + (1 << 20))) } });
-      }
-    },
+    write: (data: string | Uint8Array): Promise<void> => this.write(data),
     /** Ends the input. */
-    close: (): Promise<void> => this.#call("CloseStdin", {}),
+    close: (): Promise<void> => this.closeStdin(),
     /** Writes all of a source, and ends the input. */
-    feed: async (source: Input): Promise<void> => {
-      const pieces = typeof source === "string" || source instanceof Uint8Array ? [source] : source;
-      for await (const piece of pieces) await this.stdin.write(piece);
-      await this.stdin.close();
-    },
+    feed: (source: Input): Promise<void> => this.feed(source),
   };
 
   /** Sends a signal: SIGKILL to the program and all processes it started, SIGTERM to its group. */
   signal(name: "SIGTERM" | "SIGKILL"): Promise<void> {
     return this.#call("SendSignal", { signal: "SIGNAL_" + name });
+  }
+
+  /** Sends SIGTERM to the program and its group. */
+  terminate(): Promise<void> {
+    return this.signal("SIGTERM");
   }
 
   /** Kills the program and all processes it started. */
@@ -235,6 +286,15 @@ const SIGNALS: Record<string, number> = {
   "hangup": 1, "interrupt": 2, "quit": 3, "illegal instruction": 4, "aborted": 6, "bus error": 7,
   "floating point exception": 8, "killed": 9, "segmentation fault": 11, "broken pipe": 13, "alarm clock": 14, "terminated": 15,
 };
+
+/** Returns the headers of a program's start: it ends with its caller, and at its limit. */
+function limitsOf({ timeoutMs }: SpawnOptions): Record<string, string> {
+  const headers = { "Forkd-Kill-On-Disconnect": "1" };
+  if (timeoutMs === undefined) return headers;
+  if (!(timeoutMs > 0)) throw make(`timeoutMs is ${timeoutMs}, want more than 0`, { code: "invalid_request" });
+  // The header has at most ten digits. Such a limit is 115 days.
+  return { ...headers, "Connect-Timeout-Ms": String(Math.min(Math.ceil(timeoutMs), 9_999_999_999)) };
+}
 
 /** Returns the number of the signal in a status such as `signal: killed`. */
 function signalOf(status: string): number {

@@ -14,6 +14,8 @@ import type { PortForward } from "./ports.js";
 /** Limit in milliseconds of calls that may take long. */
 export const LONG = 600_000;
 const DAY = 24 * 3600_000;
+/** Timers of JavaScript end at once from here on, 25 days. */
+const MAX_TIMER = 2 ** 31;
 
 /** Options of `Sandbox.exec`. */
 export interface ExecOptions extends ProgramOptions, WaitOptions {
@@ -37,6 +39,12 @@ export interface EvalOptions extends CallOptions {
 /** Options of `Sandbox.branch`. */
 export type BranchOptions = CallOptions & Omit<m.BranchRequest, "diff" | "live" | "measureDiff" | "net" | "network"> & {
   network?: Policy;
+};
+
+/** Options of `Sandbox.promote`: those of the API, and `discard`. */
+export type PromoteOptions = CallOptions & m.PromoteRequest & {
+  /** Keeps no snapshot of the parent's old state. It is `parent: "kill"` of the API. */
+  discard?: boolean;
 };
 
 /** A policy: no access, the public network, or rules. */
@@ -148,7 +156,7 @@ export class Sandbox implements AsyncDisposable {
     if (o.signal?.aborted) stop();
     o.signal?.addEventListener("abort", stop, { once: true });
     let late = false;
-    const timer = o.timeoutMs ? setTimeout(() => {
+    const timer = o.timeoutMs && o.timeoutMs < MAX_TIMER ? setTimeout(() => {
       late = true;
       limit.abort();
     }, o.timeoutMs) : undefined;
@@ -237,9 +245,9 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Puts the sandbox in the place of its parent. The id of this object ends: go on with the parent's. */
-  async promote(o: CallOptions & m.PromoteRequest = {}): Promise<m.PromoteResult> {
-    const { signal, ...body } = o;
-    const json = toWire(body, "PromoteRequest");
+  async promote(o: PromoteOptions = {}): Promise<m.PromoteResult> {
+    const { signal, discard, ...body } = o;
+    const json = toWire(discard ? { ...body, parent: "kill" } : body, "PromoteRequest");
     return fromWire(await this.#call("POST", "/promote", { signal, timeout: LONG, json }), "PromoteResult");
   }
 
@@ -300,6 +308,16 @@ export class Sandbox implements AsyncDisposable {
       throw make(`ports of ${this.id} have no URL at ${this.#connection.url}`, { code: "unsupported", hint: "use forwardPort" });
     }
     return `${base.protocol}//${port}-${info.dnsId}.${domain}${base.port ? ":" + base.port : ""}/`;
+  }
+
+  /**
+   * Sends data to a TCP port of the guest, and returns the whole answer. More than `maxBytes` (256 MiB) is an error. Throws
+   * a GuestTimeoutError after `timeoutMs` (30 s; 0 means no limit) without a byte.
+   */
+  async requestPort(port: number, data: string | Uint8Array,
+    o: CallOptions & { timeoutMs?: number; maxBytes?: number } = {}): Promise<Uint8Array> {
+    const { exchange } = await import("./ports.js");
+    return exchange(this.#connection, this.id, port, typeof data === "string" ? encodeText(data) : data, o);
   }
 
   /** Waits until a server in the guest accepts connections on a port. */

@@ -121,6 +121,15 @@ export class Snapshot {
     return new Snapshot(this.#connection, to);
   }
 
+  /**
+   * Writes the snapshot to one file, for `importSnapshot` on another host. An existing file is replaced. `progress` gets
+   * the number of bytes written so far. The file has the guest's memory and disks. It needs a file system.
+   */
+  async export(path: string, o: CallOptions & { progress?: (bytes: number) => void } = {}): Promise<void> {
+    const { save } = await import("./layout.js");
+    await save(path, this.#connection.bytes("GET", this.#path("/export"), { signal: o.signal, timeout: LONG }), o.progress);
+  }
+
   /** Deletes the snapshot. `cascade` deletes those that depend on it too, `force` leaves them. */
   async delete(o: CallOptions & { cascade?: boolean; force?: boolean } = {}): Promise<void> {
     await this.#call("DELETE", "", { signal: o.signal, query: { cascade: o.cascade, force: o.force } });
@@ -132,8 +141,13 @@ export class Snapshot {
   }
 
   /** Sets the number of VMs that stand ready for forks. */
-  async pool(size: number, o: CallOptions = {}): Promise<void> {
+  async setPool(size: number, o: CallOptions = {}): Promise<void> {
     await this.#call("PUT", "/pool", { ...o, json: { size } });
+  }
+
+  /** Is `setPool`, by the name of earlier versions. */
+  pool(size: number, o: CallOptions = {}): Promise<void> {
+    return this.setPool(size, o);
   }
 
   #path(rest: string): string {

@@ -8,6 +8,8 @@ import { make } from "./errors.js";
 export const BLOCK = 512;
 /** Limit in bytes of the records before an entry. A path has at most 4096. */
 const MAX_RECORDS = 64 << 10;
+/** Largest size in the 11 digits of an entry, 8 GiB less one. Larger ones are in the records. */
+const MAX_OCTAL = 8 ** 11 - 1;
 
 /** Type flags of entries. */
 export const FILE = "0", HARD_LINK = "1", SYMLINK = "2", DIRECTORY = "5";
@@ -31,7 +33,9 @@ export function encode(h: Partial<Header> & { name: string }): Uint8Array {
   const records: Record<string, string> = { ...h.records };
   if (!fits(h.name)) records.path = h.name;
   if (!fits(h.link ?? "")) records.linkpath = h.link!;
-  const own = block({ type: FILE, link: "", size: 0, mode: 0o644, mtime: 0, records: {}, ...h });
+  const large = (h.size ?? 0) > MAX_OCTAL;
+  if (large) records.size = String(h.size);
+  const own = block({ type: FILE, link: "", mode: 0o644, mtime: 0, records: {}, ...h, size: large ? 0 : h.size ?? 0 });
   if (Object.keys(records).length === 0) return own;
   const text = encodeText(Object.entries(records).map(([k, v]) => record(k, v)).join(""));
   const before = block({ name: "pax", type: "x", link: "", size: text.length, mode: 0o644, mtime: 0, records: {} });
@@ -75,6 +79,8 @@ export class Reader {
   #buffer: Uint8Array = new Uint8Array(0);
   #rest = 0; // bytes of the current entry's content, with padding
   #pad = 0;
+  /** Bytes of the stream before the next one to read. */
+  position = 0;
 
   constructor(source: AsyncIterable<Uint8Array>) {
     this.#source = source[Symbol.asyncIterator]();
@@ -113,6 +119,7 @@ export class Reader {
       const part = this.#buffer.subarray(0, this.#rest);
       this.#buffer = this.#buffer.subarray(part.length);
       this.#rest -= part.length;
+      this.position += part.length;
       yield part;
     }
     const pad = this.#pad;
@@ -124,6 +131,7 @@ export class Reader {
     while (this.#buffer.length < n && await this.#fill());
     const out = this.#buffer.subarray(0, n);
     this.#buffer = this.#buffer.subarray(out.length);
+    this.position += out.length;
     return out;
   }
 

@@ -28,6 +28,7 @@ class Address:
     fingerprint: str = ""
     client_cert: str = ""
     client_key: str = field(default="", repr=False)
+    context: ssl.SSLContext | None = field(default=None, repr=False)  # of tls()
 
     @property
     def shown(self) -> str:
@@ -48,8 +49,9 @@ def program() -> str | None:
     return shutil.which("forkd")
 
 
-def find(url: str | None, token: str | None, machine: str | None, fingerprint: str | None) -> Address:
-    """Returns the daemon's address, as the command line finds it.
+def find(url: str | None, token: str | None, machine: str | None, fingerprint: str | None,
+         command: str | None = None) -> Address:
+    """Returns the daemon's address, as the command line finds it. ``command`` is the path of the program forkd.
 
     Raises UnreachableError with the places that were tried.
     """
@@ -61,7 +63,7 @@ def find(url: str | None, token: str | None, machine: str | None, fingerprint: s
                        fingerprint or env.get("FORKD_TLS_FINGERPRINT", ""),
                        env.get("FORKD_TLS_CLIENT_CERT", ""), env.get("FORKD_TLS_CLIENT_KEY", ""))
     tried = ["FORKD_URL is not set"]
-    binary = program()
+    binary = command or program()
     if binary is None:
         tried.append("there is no program forkd in PATH")
     else:
@@ -96,8 +98,13 @@ def _ask(binary: str, machine: str | None, token: str | None) -> Address:
 def tls(address: Address) -> ssl.SSLContext:
     """Returns the TLS settings for https://.
 
-    With a fingerprint, it fetches the daemon's certificate, compares it, and trusts that one only.
+    With a fingerprint, it fetches the daemon's certificate once, compares it, and trusts that one only.
     """
+    address.context = address.context or _settings(address)
+    return address.context
+
+
+def _settings(address: Address) -> ssl.SSLContext:
     if not address.fingerprint:
         context = ssl.create_default_context()
     else:

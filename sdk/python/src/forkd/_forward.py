@@ -2,17 +2,22 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from ._address import Address, tls
-from .errors import ConnectionBrokenError, UnreachableError, of_answer
+from .errors import ConnectionBrokenError, GuestTimeoutError, TooLargeError, UnreachableError, of_answer
 
 _UPGRADE = "forkd-tcp"
+_MAX_HEAD = 64 << 10
+_MAX_ERROR = 1 << 20
 
 
-def connect(address: Address, path: str, timeout: float = 30) -> tuple[socket.socket, bytes]:
-    """Connects to a port. Returns the connection and the bytes that have arrived already."""
+def connect(address: Address, path: str, headers: Mapping[str, str] | None = None,
+            timeout: float = 30) -> socket.socket:
+    """Connects to a port. The next byte of the connection is the port's first one."""
     parts = urlsplit(address.url)
     try:
         if parts.scheme == "unix":
@@ -27,52 +32,95 @@ def connect(address: Address, path: str, timeout: float = 30) -> tuple[socket.so
     except OSError as e:
         raise UnreachableError(f"no daemon answers at {address.shown}: {e}") from e
     try:
-        return s, _upgrade(s, address, path)
+        _upgrade(s, address, path, headers or {})
+    except OSError as e:
+        s.close()
+        raise ConnectionBrokenError(f"GET {path}: the connection to {address.shown} broke: {e}") from e
     except BaseException:
         s.close()
         raise
+    return s
 
 
-def _upgrade(s: socket.socket, address: Address, path: str) -> bytes:
+def _upgrade(s: socket.socket, address: Address, path: str, headers: Mapping[str, str]) -> None:
     host = urlsplit(address.url).netloc.rpartition("@")[2] or "forkd"
-    head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: {_UPGRADE}\r\n"
+    lines = {"Host": host, "Connection": "Upgrade", "Upgrade": _UPGRADE, **headers}
     if address.token:
-        head += f"Authorization: Bearer {address.token}\r\n"
+        lines["Authorization"] = f"Bearer {address.token}"
+    head = f"GET {path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items())
     s.sendall(head.encode() + b"\r\n")
-    got = b""
-    while b"\r\n\r\n" not in got:
-        chunk = s.recv(65536)
-        if not chunk or len(got) > 1 << 20:
-            raise ConnectionBrokenError(f"GET {path}: the daemon closed the connection")
-        got += chunk
-    header, _, rest = got.partition(b"\r\n\r\n")
-    status = int(header.split(b" ", 2)[1])
+    status, length = _answer(s, path)
     if status == 101:
-        return rest
-    length = next((int(line.split(b":")[1]) for line in header.split(b"\r\n")
-                   if line.lower().startswith(b"content-length:")), 0)
-    while len(rest) < min(length, 1 << 20) and (chunk := s.recv(65536)):
-        rest += chunk
-    raise of_answer(status, rest, own=True)
+        return
+    body = b""
+    while len(body) < min(length, _MAX_ERROR) and (chunk := s.recv(65536)):
+        body += chunk
+    raise of_answer(status, body, own=True)
 
 
-def probe(address: Address, path: str) -> None:
-    """Connects and closes."""
-    connect(address, path)[0].close()
+def _answer(s: socket.socket, path: str) -> tuple[int, int]:
+    """Reads the head of an answer byte by byte, because the port's own bytes may follow. Returns status and length."""
+    got = bytearray()
+    while not got.endswith(b"\r\n\r\n"):
+        byte = s.recv(1)
+        if not byte or len(got) > _MAX_HEAD:
+            raise ConnectionBrokenError(f"GET {path}: the daemon closed the connection")
+        got += byte
+    try:
+        first, *lines = bytes(got).split(b"\r\n")
+        fields = {k.strip().lower(): v.strip() for k, _, v in (line.partition(b":") for line in lines)}
+        return int(first.split(b" ", 2)[1]), int(fields.get(b"content-length", 0))
+    except (IndexError, ValueError) as e:
+        raise ConnectionBrokenError(f"GET {path}: the answer is no HTTP: {bytes(got[:100])!r}") from e
 
 
-def exchange(address: Address, path: str, data: bytes) -> bytes:
-    """Sends data, and returns all bytes until the other side closes."""
-    s, got = connect(address, path)
+def exchange(address: Address, path: str, data: bytes, timeout: float, max_bytes: int,
+             headers: Mapping[str, str]) -> bytes:
+    """Sends data, and returns all bytes until the other side closes.
+
+    The data is sent beside the reading, because a port may answer before it has read all. A connection with TLS is
+    not for two threads, and has no end of one direction: then the port must close after its answer.
+    """
+    s = connect(address, path, headers)
+    got = bytearray()
     with s:
-        s.sendall(data)
+        s.settimeout(timeout)
+        sender = threading.Thread(target=_send, args=(s, data), daemon=True)
         try:
-            s.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-        while chunk := s.recv(65536):
-            got += chunk
-    return got
+            if isinstance(s, ssl.SSLSocket):
+                s.sendall(data)
+            else:
+                sender.start()
+            while chunk := s.recv(65536):
+                got += chunk
+                if len(got) > max_bytes:
+                    raise TooLargeError(f"GET {path}: the port's answer has more than {max_bytes} bytes",
+                                        hint="read it in pieces with dial, or give a higher max_bytes")
+        except TimeoutError as e:
+            raise GuestTimeoutError(f"GET {path}: the port sent nothing for {timeout:g} s") from e
+        except OSError as e:
+            raise ConnectionBrokenError(f"GET {path}: the connection to {address.shown} broke: {e}",
+                                        reason="maybe_done") from e
+        finally:
+            _shutdown(s)  # the sender may wait for room
+            if sender.ident is not None:
+                sender.join()
+    return bytes(got)
+
+
+def _send(s: socket.socket, data: bytes) -> None:
+    try:
+        s.sendall(data)
+        s.shutdown(socket.SHUT_WR)
+    except OSError:  # the reader sees it, or the port needed no more
+        pass
+
+
+def _shutdown(s: socket.socket) -> None:
+    try:
+        s.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
 
 
 class Forward:
@@ -101,7 +149,7 @@ class Forward:
 
     def _serve(self, near: socket.socket) -> None:
         try:
-            far, first = connect(self._address, self._path)
+            far = connect(self._address, self._path)
         except Exception:  # the local client sees a closed connection
             near.close()
             return
@@ -109,7 +157,6 @@ class Forward:
         with self._lock:
             self._open |= {near, far}
         try:
-            near.sendall(first)
             back = threading.Thread(target=_copy, args=(far, near), daemon=True)
             back.start()
             _copy(near, far)
@@ -128,16 +175,14 @@ class Forward:
             self._listener.close()
         with self._lock:
             for s in self._open:
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
+                _shutdown(s)
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
     try:
         while chunk := source.recv(65536):
             target.sendall(chunk)
-        target.shutdown(socket.SHUT_WR)
+        # TLS has no end of one direction in Python: shutdown would read the rest as it is on the wire.
+        target.shutdown(socket.SHUT_RDWR if isinstance(target, ssl.SSLSocket) else socket.SHUT_WR)
     except OSError:
         pass

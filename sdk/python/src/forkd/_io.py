@@ -1,6 +1,7 @@
 """Waiting and tasks of the synchronous client. _aio has the same names for the asynchronous one."""
 from __future__ import annotations
 
+import contextvars
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,8 @@ class Task:
     """Work beside the caller's, in a thread."""
 
     def __init__(self, fn: Callable[..., None], *args: Any) -> None:
-        self._thread = Thread(target=self._run, args=(fn, args), daemon=True)
+        context = contextvars.copy_context()  # it has the current span
+        self._thread = Thread(target=context.run, args=(self._run, fn, args), daemon=True)
         self._thread.start()
 
     @staticmethod
@@ -70,7 +72,7 @@ def in_order(fn: Callable[[T], R], items: Iterable[T], limit: int) -> Iterator[R
                     item = next(source)
                 except StopIteration:
                     break
-                waiting.append(pool.submit(fn, item))
+                waiting.append(pool.submit(contextvars.copy_context().run, fn, item))
             if not waiting:
                 return
             yield waiting.popleft().result()

@@ -28,10 +28,14 @@ class AsyncImages:
 
     async def has(self, name: str, digest: str) -> bool:
         """Reports whether the daemon has the image with that digest."""
+        return digest != "" and await self.digest(name) == digest
+
+    async def digest(self, name: str) -> str | None:
+        """Returns the digest of an image, or None if there is none of that name."""
         try:
-            return (await self.get(name)).digest == digest
+            return (await self.get(name)).digest
         except NotFoundError:
-            return False
+            return None
 
     async def remove(self, name: str) -> None:
         """Removes an image."""
@@ -99,9 +103,10 @@ class AsyncWorkspaces:
         """Lists the workspaces."""
         return [decode(models.WorkspaceInfo, w) for w in await self._connection.call("GET", "/v1/workspaces") or []]
 
-    async def create(self, name: str, snapshot: str, *, memory_limit_mib: int | None = None) -> models.WorkspaceInfo:
-        """Forks a sandbox and gives it a name."""
-        body = clean({"name": name, "snapshot_tag": snapshot, "memory_limit_mib": memory_limit_mib})
+    async def create(self, name: str, snapshot: str, *, memory_limit_mib: int | None = None,
+                     **more: Any) -> models.WorkspaceInfo:
+        """Forks a sandbox and gives it a name. ``more`` takes the other fields of the API."""
+        body = clean({"name": name, "snapshot_tag": snapshot, "memory_limit_mib": memory_limit_mib, **more})
         return decode(models.WorkspaceInfo, await self._connection.call("POST", "/v1/workspaces", body=body))
 
     async def get(self, name: str) -> models.WorkspaceInfo:

@@ -11,6 +11,7 @@ from .. import _aio, models
 from .._address import find
 from .._decode import decode
 from .._layout import Layout
+from .._trace import Trace, TraceParent
 from ..errors import of_object
 from .admin import AsyncImages, AsyncKeys, AsyncTenants, AsyncWorkspaces
 from .connection import AsyncConnection
@@ -24,12 +25,23 @@ class AsyncForkd:
 
     Without ``url`` it finds the daemon as the command line does: FORKD_URL and FORKD_TOKEN, then the
     daemon or the machine that the program ``forkd`` uses, which it starts if needed.
-    ``timeout`` is the limit in seconds of requests that should be quick.
+    ``timeout`` is the limit in seconds of requests that should be quick. ``retry_for`` is the time in seconds in which
+    GET requests are repeated while a daemon restarts. ``tls_client_cert`` and ``tls_client_key`` are files of a
+    client's certificate. ``program`` is the path of the program ``forkd``.
+
+    Requests continue the trace of OpenTelemetry's current span, if the program uses OpenTelemetry. ``trace_parent`` is
+    a W3C traceparent instead, or a function that returns one or None.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, *, machine: str | None = None,
-                 timeout: float = 60, tls_fingerprint: str | None = None) -> None:
-        self._connection = AsyncConnection(find(url, token, machine, tls_fingerprint), timeout)
+                 timeout: float = 60, tls_fingerprint: str | None = None, tls_client_cert: str | None = None,
+                 tls_client_key: str | None = None, program: str | None = None, retry_for: float = 3,
+                 trace_parent: TraceParent | None = None) -> None:
+        trace = Trace(trace_parent)
+        address = find(url, token, machine, tls_fingerprint, program)
+        if tls_client_cert or tls_client_key:
+            address.client_cert, address.client_key = tls_client_cert or "", tls_client_key or ""
+        self._connection = AsyncConnection(address, timeout, retry_for, trace)
 
     def __repr__(self) -> str:
         return f"<Forkd {self.url}>"
@@ -213,10 +225,11 @@ class AsyncForkd:
 
     async def audit(self, *, since: str | None = None, sandbox: str | None = None, tenant: str | None = None,
                     action: str | None = None, result: str | None = None, request: str | None = None,
-                    limit: int | None = None, follow: bool = False) -> AsyncIterator[dict[str, Any]]:
-        """Yields lines of the audit log."""
+                    changes: bool = False, limit: int | None = None,
+                    follow: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """Yields lines of the audit log. ``changes`` selects those that changed something."""
         params = {"since": since, "sandbox": sandbox, "tenant": tenant, "action": action, "result": result,
-                  "request": request, "limit": limit, "follow": follow}
+                  "request": request, "changes": changes, "limit": limit, "follow": follow}
         async for line in self._connection.lines("GET", "/v1/audit", params=params):
             yield line
 

@@ -23,12 +23,12 @@ class AsyncFiles:
 
     def __init__(self, connection: AsyncConnection, sandbox: str, user: str | None = None) -> None:
         self._connection = connection
-        self._sandbox = sandbox
+        self.sandbox_id = sandbox
         self._user = user
 
     def as_user(self, user: str) -> AsyncFiles:
         """Returns the same files with the rights of another user."""
-        return AsyncFiles(self._connection, self._sandbox, user)
+        return AsyncFiles(self._connection, self.sandbox_id, user)
 
     async def read(self, path: str, *, max_bytes: int = 256 << 20) -> bytes:
         """Returns the content of a file. Raises TooLargeError if it has more than max_bytes."""
@@ -36,17 +36,17 @@ class AsyncFiles:
         async for chunk in self.iter(path):
             kept += chunk
             if len(kept) > max_bytes:
-                raise TooLargeError(f"{path} in {self._sandbox} has more than {max_bytes} bytes",
+                raise TooLargeError(f"{path} in {self.sandbox_id} has more than {max_bytes} bytes",
                                     hint="read it in pieces with iter, or give a higher max_bytes")
         return bytes(kept)
 
-    async def read_text(self, path: str, encoding: str = "utf-8") -> str:
-        """Returns the content of a file as text."""
-        return (await self.read(path)).decode(encoding)
+    async def read_text(self, path: str, encoding: str = "utf-8", *, max_bytes: int = 256 << 20) -> str:
+        """Returns the content of a file as text. Raises TooLargeError if it has more than max_bytes."""
+        return (await self.read(path, max_bytes=max_bytes)).decode(encoding)
 
     async def iter(self, path: str) -> AsyncIterator[bytes]:
         """Yields the content of a file in pieces."""
-        async with self._connection.stream("GET", agent_path(self._sandbox, "files"), params=self._at(path),
+        async with self._connection.stream("GET", agent_path(self.sandbox_id, "files"), params=self._at(path),
                                            headers={"Accept-Encoding": "identity"}, timeout=60) as answer:
             async for chunk in answer.aiter_bytes():
                 yield chunk
@@ -59,7 +59,7 @@ class AsyncFiles:
         params = self._at(path)
         if mode is not None:
             params["mode"] = f"{mode & 0o777:o}"
-        await self._connection.raw("POST", agent_path(self._sandbox, "files"), content=data, params=params,
+        await self._connection.raw("POST", agent_path(self.sandbox_id, "files"), content=data, params=params,
                                    headers={"Content-Type": "application/octet-stream"}, timeout=600)
 
     async def stat(self, path: str) -> Entry:
@@ -95,12 +95,15 @@ class AsyncFiles:
         """Removes a file, or a directory with all its content."""
         await self._call("Remove", path=path)
 
-    async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[Change]:
-        """Yields changes below a directory, until the caller stops."""
+    async def watch(self, path: str, *, recursive: bool = False,
+                    on_ready: Callable[[], Any] | None = None) -> AsyncIterator[Change]:
+        """Yields changes below a directory, until the caller stops. ``on_ready`` is called when it sees changes."""
         body = {"path": path, "recursive": recursive}
-        async for event in self._connection.agent_stream(self._sandbox, "filesystem.Filesystem/WatchDir", body,
+        async for event in self._connection.agent_stream(self.sandbox_id, "filesystem.Filesystem/WatchDir", body,
                                                          self._user):
             got = event.get("event", event)
+            if "start" in got and on_ready is not None:
+                on_ready()
             if "filesystem" in got:
                 change = got["filesystem"]
                 yield Change(str(change.get("type", "")).removeprefix("EVENT_TYPE_").lower(), change.get("name", ""))
@@ -113,7 +116,7 @@ class AsyncFiles:
         """
         os.lstat(source)
         got = await self._connection.raw(
-            "POST", agent_path(self._sandbox, "files/tree"), params=self._at(target), timeout=600,
+            "POST", agent_path(self.sandbox_id, "files/tree"), params=self._at(target), timeout=600,
             content=_aio.upload(pack(source), progress), headers={"Content-Type": "application/x-tar"})
         report = json.loads(got or b"{}")
         failed = report.get("failed") or []
@@ -122,7 +125,7 @@ class AsyncFiles:
             raise of_object({"error": stopped.get("message", "the copy stopped")}, int(stopped.get("code", 0)), own=False)
         if failed:
             first = failed[0]
-            raise of_object({"error": f"copy to {self._sandbox}:{target}: {len(failed)} files failed, the first is "
+            raise of_object({"error": f"copy to {self.sandbox_id}:{target}: {len(failed)} files failed, the first is "
                              f"{first.get('name')}: {first.get('message')}", "code": "partial"})
 
     async def copy_from(self, source: str, target: str | os.PathLike[str]) -> None:
@@ -130,7 +133,7 @@ class AsyncFiles:
         if os.path.lexists(target):
             raise FileExistsError(f"{os.fspath(target)} exists")
         with tempfile.TemporaryFile() as spool:
-            async with self._connection.stream("GET", agent_path(self._sandbox, "files/tree"), params=self._at(source),
+            async with self._connection.stream("GET", agent_path(self.sandbox_id, "files/tree"), params=self._at(source),
                                                headers={"Accept-Encoding": "identity"}, timeout=60) as answer:
                 async for chunk in answer.aiter_bytes():
                     spool.write(chunk)
@@ -141,7 +144,7 @@ class AsyncFiles:
         return {"path": path, **({"username": self._user} if self._user else {})}
 
     async def _call(self, method: str, **body: Any) -> dict[str, Any]:
-        return await self._connection.agent(self._sandbox, "filesystem.Filesystem/" + method, body, self._user)
+        return await self._connection.agent(self.sandbox_id, "filesystem.Filesystem/" + method, body, self._user)
 
 
 def entry(e: dict[str, Any]) -> Entry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Literal
 
 from .. import _aio
 from .._codes import GuestGoneError, GuestTimeoutError, TooLargeError
@@ -34,7 +34,7 @@ class AsyncProcess:
     def __init__(self, connection: AsyncConnection, sandbox: str, config: dict[str, Any], user: str | None,
                  timeout: float | None) -> None:
         self._connection = connection
-        self._sandbox = sandbox
+        self.sandbox_id = sandbox
         self._user = user
         self._events = connection.agent_stream(sandbox, "process.Process/Start", config, user, timeout=3 * KEEPALIVE,
                                                more=_limits(timeout))
@@ -45,14 +45,14 @@ class AsyncProcess:
         self.killed_by = ""
         self.dropped_bytes = 0
 
-    async def start(self) -> AsyncProcess:
+    async def _start(self) -> AsyncProcess:
         """Waits until the program has started."""
         async for event in self._events:
             got = event.get("event", {})
             if "start" in got:
                 self.pid = int(got["start"].get("pid", 0))
                 return self
-        raise GuestGoneError(f"the program in {self._sandbox} did not start")
+        raise GuestGoneError(f"the program in {self.sandbox_id} did not start")
 
     async def __aenter__(self) -> AsyncProcess:
         return self
@@ -103,12 +103,12 @@ class AsyncProcess:
             to += piece.data
             if len(kept["stdout"]) + len(kept["stderr"]) > max_output:
                 await self.aclose()
-                raise TooLargeError(f"the program in {self._sandbox} wrote more than {max_output} bytes",
+                raise TooLargeError(f"the program in {self.sandbox_id} wrote more than {max_output} bytes",
                                     hint="read the output with callbacks, or give a higher max_output")
         if timed_out:
             self.exit_code = 124
         if self.exit_code is None:
-            raise GuestGoneError(f"{self._sandbox} ended before its program")
+            raise GuestGoneError(f"{self.sandbox_id} ended before its program")
         return ExecResult(bytes(kept["stdout"]), bytes(kept["stderr"]), self.exit_code, timed_out, self.killed_by,
                           self.dropped_bytes)
 
@@ -129,20 +129,24 @@ class AsyncProcess:
         """Ends the program's standard input."""
         await self._call("CloseStdin")
 
+    async def signal(self, name: Literal["SIGTERM", "SIGKILL"]) -> None:
+        """Sends a signal: SIGKILL to the program and all processes it started, SIGTERM to its group."""
+        await self._call("SendSignal", signal="SIGNAL_" + name)
+
     async def terminate(self) -> None:
         """Sends SIGTERM to the program and its group."""
-        await self._call("SendSignal", signal="SIGNAL_SIGTERM")
+        await self.signal("SIGTERM")
 
     async def kill(self) -> None:
         """Kills the program and all processes it started."""
-        await self._call("SendSignal", signal="SIGNAL_SIGKILL")
+        await self.signal("SIGKILL")
 
     async def resize(self, columns: int, rows: int) -> None:
         """Changes the size of the program's terminal."""
         await self._call("Update", pty={"size": {"cols": columns, "rows": rows}})
 
     async def _call(self, method: str, **body: Any) -> None:
-        await self._connection.agent(self._sandbox, "process.Process/" + method,
+        await self._connection.agent(self.sandbox_id, "process.Process/" + method,
                                      {"process": {"pid": self.pid}, **body}, self._user)
 
 
@@ -158,7 +162,7 @@ def _limits(timeout: float | None) -> dict[str, str]:
     """Returns the headers of a program's start."""
     headers = {KILL_ON_DISCONNECT: "1", "Keepalive-Ping-Interval": str(KEEPALIVE)}
     if timeout is not None:
-        headers["Connect-Timeout-Ms"] = str(max(1, int(timeout * 1000)))
+        headers["Connect-Timeout-Ms"] = str(min(max(1, int(timeout * 1000)), 9_999_999_999))  # ten digits
     return headers
 
 

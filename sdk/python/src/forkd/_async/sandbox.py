@@ -1,8 +1,10 @@
 """Sandboxes."""
 from __future__ import annotations
 
+import codecs
 import json
 import pickle
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,14 +13,14 @@ from typing import Any, Literal
 from .. import _aio, models
 from .._codes import GuestTimeoutError, NotFoundError, PortClosedError
 from .._decode import decode, encode
-from .._base import EvalError
+from .._base import EvalError, ForkdError
 from .._porturl import port_url
 from .._results import ExecResult
 from ..errors import of_object
 from ._run import run
 from .connection import AsyncConnection, clean, sandbox_path
 from .files import AsyncFiles
-from .ports import AsyncPortForward, dial
+from .ports import AsyncPortForward, connect, probe, request
 from .process import MAX_OUTPUT, AsyncProcess
 
 Value = Literal["repr", "json", "pickle"]
@@ -75,11 +77,16 @@ class AsyncSandbox:
 
     async def set_life(self, *, ttl: float | None = None, idle: float | None = None,
                        at_end: Literal["kill", "pause"] | None = None, auto_resume: bool | None = None,
-                       restart_on_hang: bool | None = None) -> models.SandboxInfo:
+                       restart_on_hang: bool | None = None,
+                       filesystem_only: bool | None = None) -> models.SandboxInfo:
         """Changes the lifetime: ttl and idle in seconds (0: no limit), and the action at the end."""
         body = clean({"ttl_secs": ttl, "idle_secs": idle, "at_end": at_end, "auto_resume": auto_resume,
-                      "restart_on_hang": restart_on_hang})
+                      "restart_on_hang": restart_on_hang, "filesystem_only": filesystem_only})
         return decode(models.SandboxInfo, await self._call("PATCH", "/life", body))
+
+    async def extend(self, ttl: float) -> models.SandboxInfo:
+        """Lets the sandbox live that many seconds from now. 0 means without a limit."""
+        return await self.set_life(ttl=ttl)
 
     async def receipt(self) -> models.Receipt:
         """Returns the record of how the sandbox came to be."""
@@ -89,9 +96,17 @@ class AsyncSandbox:
         """Returns how the sandbox's memory is shared."""
         return decode(models.MemoryUse, await self._call("GET", "/memory"))
 
-    async def console(self) -> str:
-        """Returns the console's output."""
-        return str(await self._call("GET", "/console") or "")
+    async def console(self, *, tail: int | None = None) -> str:
+        """Returns the console's text, or its last ``tail`` bytes."""
+        return str(await self._call("GET", "/console", params={"tail": tail}) or "")
+
+    async def follow_console(self, *, tail: int | None = None) -> AsyncIterator[str]:
+        """Yields the console's text as it comes, until the sandbox ends."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        async with self._connection.stream("GET", sandbox_path(self.id, "/console"),
+                                           params={"follow": True, "tail": tail}) as answer:
+            async for chunk in answer.aiter_bytes():
+                yield decoder.decode(chunk)
 
     # Programs and code.
 
@@ -144,7 +159,17 @@ class AsyncSandbox:
                                                     "cwd": cwd}), "stdin": stdin}
         if pty is not None:
             config["pty"] = {"size": {"cols": pty[0], "rows": pty[1]}}
-        return await AsyncProcess(self._connection, self.id, config, user, timeout).start()
+        return await AsyncProcess(self._connection, self.id, config, user, timeout)._start()
+
+    async def run(self, args: Sequence[str], **more: Any) -> models.ExecResponse:
+        """Runs a program by one request, and returns the API's answer. ``more`` takes the other fields of the API.
+
+        The daemon keeps the first 8 MiB of each stream; ``dropped_bytes`` has the rest.
+        """
+        body = clean({"args": [str(a) for a in args], **more})
+        limit = more.get("timeout_secs")
+        wait = limit + 30 if limit is not None else 24 * 3600
+        return decode(models.ExecResponse, await self._call("POST", "/exec", body, timeout=wait))
 
     async def eval(self, code: str, *, as_: Value = "repr", language: str | None = None,
                    timeout: float | None = None) -> Any:
@@ -162,24 +187,28 @@ class AsyncSandbox:
             return got.result
         return _value(got.result, as_)
 
-    async def eval_raw(self, code: str, *, language: str | None = None,
+    async def eval_raw(self, code: str, *, language: str | None = None, measure: bool | None = None,
                        timeout: float | None = None) -> models.EvalResponse:
-        """Runs code in the warmed interpreter and returns the whole answer, with its output."""
-        body = clean({"code": code, "language": language, "timeout_secs": timeout})
+        """Runs code in the warmed interpreter and returns the whole answer, with its output.
+
+        ``measure`` measures ``guest_ms`` by the VMM's clock, for one request at a time.
+        """
+        body = clean({"code": code, "language": language, "measure": measure, "timeout_secs": timeout})
         wait = timeout + 30 if timeout is not None else 24 * 3600
         return decode(models.EvalResponse, await self._call("POST", "/eval", body, timeout=wait))
 
     # Ways to other guests.
 
     async def branch(self, n: int = 0, *, tag: str | None = None, mode: Literal["live", "diff", "full"] | None = None,
-                     max_pause_ms: float | None = None, wait: bool | None = None,
+                     max_pause_ms: float | None = None, wait: bool | None = None, force: bool | None = None,
                      network: models.NetworkPolicy | Mapping[str, Any] | None = None) -> Branch:
         """Captures the sandbox at one instant as a snapshot, and forks n children of it.
 
         The sandbox keeps running. Raises ConflictError (``pause_too_long``) if the pause would exceed max_pause_ms.
+        ``force`` branches even if the disk has lost writes; the snapshot may then be incomplete.
         """
         body = clean({"n": n or None, "tag": tag, "mode": mode, "max_pause_ms": max_pause_ms, "wait": wait,
-                      "network": encode(network)})
+                      "force": force, "network": encode(network)})
         got = await self._call("POST", "/branch", body, timeout=600)
         return Branch(self._connection, decode(models.BranchResult, got))
 
@@ -242,9 +271,21 @@ class AsyncSandbox:
         info = self.last_info if self.last_info and self.last_info.dns_id else await self.info()
         return port_url(self._connection.address.shown, version.domain, info.dns_id, port)
 
-    async def request_port(self, port: int, data: bytes) -> bytes:
-        """Sends data to a TCP port of the guest, and returns the whole answer."""
-        return await dial(self._connection, self.id, port, data)
+    async def dial(self, port: int) -> socket.socket:
+        """Connects to a TCP port of the guest. Returns a connected socket, which the caller closes.
+
+        It is a blocking socket, also in AsyncForkd. At https:// it is one of the module ssl.
+        """
+        return await connect(self._connection, self.id, port)
+
+    async def request_port(self, port: int, data: str | bytes, *, timeout: float = 30,
+                           max_bytes: int = 256 << 20) -> bytes:
+        """Sends data to a TCP port of the guest, and returns the whole answer.
+
+        Raises GuestTimeoutError after ``timeout`` seconds without a byte, and TooLargeError beyond ``max_bytes``.
+        """
+        raw = data.encode() if isinstance(data, str) else data
+        return await request(self._connection, self.id, port, raw, timeout, max_bytes)
 
     @asynccontextmanager
     async def forward_port(self, port: int, *, local_port: int = 0) -> AsyncIterator[tuple[str, int]]:
@@ -264,7 +305,7 @@ class AsyncSandbox:
         """Waits until a server in the guest accepts connections. Raises GuestTimeoutError."""
         async def ready() -> bool:
             try:
-                await dial(self._connection, self.id, port, b"", peek=True)
+                await probe(self._connection, self.id, port)
             except PortClosedError:
                 return False
             return True
@@ -300,7 +341,7 @@ class AsyncSandbox:
 
 
 class Branch:
-    """A snapshot of a running sandbox, with its children."""
+    """A snapshot of a running sandbox, with its children. As a context manager it ends them; the snapshot stays."""
 
     def __init__(self, connection: AsyncConnection, result: models.BranchResult) -> None:
         self.tag = result.tag
@@ -313,6 +354,29 @@ class Branch:
 
     def __repr__(self) -> str:
         return f"<Branch {self.tag}, {len(self.children)} children>"
+
+    async def __aenter__(self) -> Branch:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await kill_all(self.children)
+
+
+async def kill_all(sandboxes: Sequence[AsyncSandbox]) -> None:
+    """Ends sandboxes, 16 at a time, and then raises the first error. Those that have ended already are no error."""
+    errors = [e async for e in _aio.in_order(_end, list(sandboxes), 16) if e is not None]
+    if errors:
+        raise errors[0]
+
+
+async def _end(sandbox: AsyncSandbox) -> ForkdError | None:
+    try:
+        await sandbox.kill()
+    except NotFoundError:
+        pass
+    except ForkdError as e:
+        return e
+    return None
 
 
 def arguments(command: tuple[str | Sequence[str], ...]) -> list[str]:

@@ -2,22 +2,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Literal, overload
 from urllib.parse import quote
 
-from .. import _aio, models
+from .. import models
 from .._base import ForkdError, ForkError
-from .._codes import ConnectionBrokenError, NotFoundError
+from .._codes import ConnectionBrokenError
 from .._decode import decode, encode
 from .._layout import Layout
 from ..errors import of_object
 from .connection import AsyncConnection, clean
-from .sandbox import AsyncSandbox
+from .sandbox import AsyncSandbox, kill_all
 
 
 class AsyncForks(list[AsyncSandbox]):
-    """The children of one fork. As a context manager it kills them at the end."""
+    """The children of one fork. As a context manager it kills them at the end.
+
+    ``errors`` has those of the children that failed, with ``partial``.
+    """
+
+    def __init__(self, children: Iterable[AsyncSandbox] = (), errors: Iterable[ForkdError] = ()) -> None:
+        super().__init__(children)
+        self.errors = list(errors)
 
     async def __aenter__(self) -> AsyncForks:
         return self
@@ -27,19 +35,7 @@ class AsyncForks(list[AsyncSandbox]):
 
     async def kill(self) -> None:
         """Ends all children, and then raises the first error. Those that have ended already are no error."""
-        errors = [e async for e in _aio.in_order(_end, list(self), 16) if e is not None]
-        if errors:
-            raise errors[0]
-
-
-async def _end(sandbox: AsyncSandbox) -> ForkdError | None:
-    try:
-        await sandbox.kill()
-    except NotFoundError:
-        pass
-    except ForkdError as e:
-        return e
-    return None
+        await kill_all(self)
 
 
 class AsyncSnapshot:
@@ -69,7 +65,7 @@ class AsyncSnapshot:
 
         ``ttl`` and ``idle`` are in seconds. ``more`` takes the other fields of the API, such as ``cpu_weight``.
         ``on_child`` is called with each child as soon as it runs. If some children fail, it raises ForkError,
-        with the others in its ``sandboxes``; with ``partial`` it returns the others.
+        with the others in its ``sandboxes``; with ``partial`` it returns the others, and has the errors in ``errors``.
         """
         body = clean({
             "snapshot_tag": self.tag, "n": 1 if n is None else n, "ttl_secs": ttl, "idle_secs": idle,
@@ -84,11 +80,13 @@ class AsyncSnapshot:
             if on_child is not None and not row.error:
                 on_child(AsyncSandbox(self._connection, row.id, row))
         rows.sort(key=lambda r: r.index or 0)
-        children = AsyncForks(AsyncSandbox(self._connection, r.id, r) for r in rows if not r.error)
         errors = [of_object({"error": r.error, "code": r.code, "reason": r.reason}) for r in rows if r.error]
+        children = AsyncForks((AsyncSandbox(self._connection, r.id, r) for r in rows if not r.error), errors)
         if n is None:
             if errors:
                 raise errors[0]
+            if not children:
+                raise ConnectionBrokenError(f"the fork of {self.tag} has no child", reason="maybe_done")
             return children[0]
         if errors and not partial:
             raise ForkError(f"{len(errors)} of {n} children of {self.tag} failed, the first: {errors[0].message}",
@@ -147,10 +145,10 @@ class AsyncSnapshot:
 
         ``progress`` gets the bytes written so far. The file has the guest's memory and disks.
         """
-        name = os.fspath(path)
-        part = f"{name}.{os.getpid()}.part"
+        name = os.path.abspath(path)
+        fd, part = tempfile.mkstemp(".part", os.path.basename(name) + ".", os.path.dirname(name))
         try:
-            with open(part, "wb") as f:
+            with open(fd, "wb") as f:
                 async with self._connection.stream("GET", self._path("/export"), timeout=600) as answer:
                     async for chunk in answer.aiter_bytes():
                         f.write(chunk)

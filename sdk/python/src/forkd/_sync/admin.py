@@ -29,10 +29,14 @@ class Images:
 
     def has(self, name: str, digest: str) -> bool:
         """Reports whether the daemon has the image with that digest."""
+        return digest != "" and self.digest(name) == digest
+
+    def digest(self, name: str) -> str | None:
+        """Returns the digest of an image, or None if there is none of that name."""
         try:
-            return (self.get(name)).digest == digest
+            return (self.get(name)).digest
         except NotFoundError:
-            return False
+            return None
 
     def remove(self, name: str) -> None:
         """Removes an image."""
@@ -100,9 +104,10 @@ class Workspaces:
         """Lists the workspaces."""
         return [decode(models.WorkspaceInfo, w) for w in self._connection.call("GET", "/v1/workspaces") or []]
 
-    def create(self, name: str, snapshot: str, *, memory_limit_mib: int | None = None) -> models.WorkspaceInfo:
-        """Forks a sandbox and gives it a name."""
-        body = clean({"name": name, "snapshot_tag": snapshot, "memory_limit_mib": memory_limit_mib})
+    def create(self, name: str, snapshot: str, *, memory_limit_mib: int | None = None,
+                     **more: Any) -> models.WorkspaceInfo:
+        """Forks a sandbox and gives it a name. ``more`` takes the other fields of the API."""
+        body = clean({"name": name, "snapshot_tag": snapshot, "memory_limit_mib": memory_limit_mib, **more})
         return decode(models.WorkspaceInfo, self._connection.call("POST", "/v1/workspaces", body=body))
 
     def get(self, name: str) -> models.WorkspaceInfo:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ import httpx
 from .. import _io
 from .._address import Address, tls
 from .._codes import ConnectionBrokenError, UnreachableError
+from .._trace import Trace
 from .._version import VERSION
 from ..errors import of_answer, of_object
 
@@ -27,9 +29,11 @@ MAX_MESSAGE = 64 << 20
 class Connection:
     """Sends requests to one daemon. Errors are ForkdError of the code's class."""
 
-    def __init__(self, address: Address, timeout: float) -> None:
+    def __init__(self, address: Address, timeout: float, retry_for: float = 3, trace: Trace | None = None) -> None:
         self.address = address
         self.timeout = timeout
+        self.trace = trace or Trace(None)
+        self._retry_for = retry_for
         headers = {"User-Agent": f"forkd-python/{VERSION}"}
         if address.token:
             headers["Authorization"] = f"Bearer {address.token}"
@@ -43,7 +47,8 @@ class Connection:
             verify = tls(address) if base.startswith("https://") else True
             transport = httpx.HTTPTransport(verify=verify, limits=limits)
         self._http = httpx.Client(base_url=base, transport=transport, headers=headers, trust_env=False,
-                                       timeout=httpx.Timeout(timeout, connect=10))
+                                       timeout=httpx.Timeout(timeout, connect=10),
+                                       event_hooks={"request": [self._traced]})
 
     def __repr__(self) -> str:
         return f"<forkd {self.address.shown}>"
@@ -51,6 +56,10 @@ class Connection:
     def close(self) -> None:
         """Closes all connections."""
         self._http.close()
+
+    def _traced(self, request: httpx.Request) -> None:
+        """Adds the caller's trace to a request."""
+        request.headers.update(self.trace.headers())
 
     def call(self, method: str, path: str, *, body: Any = None, params: dict[str, Any] | None = None,
                    timeout: float | None = None) -> Any:
@@ -70,14 +79,14 @@ class Connection:
 
     def _send(self, method: str, path: str, *, timeout: float | None, **request: Any) -> httpx.Response:
         limit = httpx.Timeout(timeout, connect=10) if timeout is not None else httpx.USE_CLIENT_DEFAULT
-        wait = 0.1
+        wait, end = 0.1, time.monotonic() + self._retry_for
         while True:
             try:
                 answer = self._http.request(method, path, timeout=limit, **clean(request))
                 break
             except httpx.HTTPError as e:
                 # A GET changes nothing, so it is repeated while a daemon restarts.
-                if method != "GET" or isinstance(e, httpx.TimeoutException) or wait > 3:
+                if method != "GET" or isinstance(e, httpx.TimeoutException) or time.monotonic() + wait > end:
                     raise self._broken(method, path, e) from e
             _io.sleep(wait)
             wait *= 2

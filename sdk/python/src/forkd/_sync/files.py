@@ -24,12 +24,12 @@ class Files:
 
     def __init__(self, connection: Connection, sandbox: str, user: str | None = None) -> None:
         self._connection = connection
-        self._sandbox = sandbox
+        self.sandbox_id = sandbox
         self._user = user
 
     def as_user(self, user: str) -> Files:
         """Returns the same files with the rights of another user."""
-        return Files(self._connection, self._sandbox, user)
+        return Files(self._connection, self.sandbox_id, user)
 
     def read(self, path: str, *, max_bytes: int = 256 << 20) -> bytes:
         """Returns the content of a file. Raises TooLargeError if it has more than max_bytes."""
@@ -37,17 +37,17 @@ class Files:
         for chunk in self.iter(path):
             kept += chunk
             if len(kept) > max_bytes:
-                raise TooLargeError(f"{path} in {self._sandbox} has more than {max_bytes} bytes",
+                raise TooLargeError(f"{path} in {self.sandbox_id} has more than {max_bytes} bytes",
                                     hint="read it in pieces with iter, or give a higher max_bytes")
         return bytes(kept)
 
-    def read_text(self, path: str, encoding: str = "utf-8") -> str:
-        """Returns the content of a file as text."""
-        return (self.read(path)).decode(encoding)
+    def read_text(self, path: str, encoding: str = "utf-8", *, max_bytes: int = 256 << 20) -> str:
+        """Returns the content of a file as text. Raises TooLargeError if it has more than max_bytes."""
+        return (self.read(path, max_bytes=max_bytes)).decode(encoding)
 
     def iter(self, path: str) -> Iterator[bytes]:
         """Yields the content of a file in pieces."""
-        with self._connection.stream("GET", agent_path(self._sandbox, "files"), params=self._at(path),
+        with self._connection.stream("GET", agent_path(self.sandbox_id, "files"), params=self._at(path),
                                            headers={"Accept-Encoding": "identity"}, timeout=60) as answer:
             for chunk in answer.iter_bytes():
                 yield chunk
@@ -60,7 +60,7 @@ class Files:
         params = self._at(path)
         if mode is not None:
             params["mode"] = f"{mode & 0o777:o}"
-        self._connection.raw("POST", agent_path(self._sandbox, "files"), content=data, params=params,
+        self._connection.raw("POST", agent_path(self.sandbox_id, "files"), content=data, params=params,
                                    headers={"Content-Type": "application/octet-stream"}, timeout=600)
 
     def stat(self, path: str) -> Entry:
@@ -96,12 +96,15 @@ class Files:
         """Removes a file, or a directory with all its content."""
         self._call("Remove", path=path)
 
-    def watch(self, path: str, *, recursive: bool = False) -> Iterator[Change]:
-        """Yields changes below a directory, until the caller stops."""
+    def watch(self, path: str, *, recursive: bool = False,
+                    on_ready: Callable[[], Any] | None = None) -> Iterator[Change]:
+        """Yields changes below a directory, until the caller stops. ``on_ready`` is called when it sees changes."""
         body = {"path": path, "recursive": recursive}
-        for event in self._connection.agent_stream(self._sandbox, "filesystem.Filesystem/WatchDir", body,
+        for event in self._connection.agent_stream(self.sandbox_id, "filesystem.Filesystem/WatchDir", body,
                                                          self._user):
             got = event.get("event", event)
+            if "start" in got and on_ready is not None:
+                on_ready()
             if "filesystem" in got:
                 change = got["filesystem"]
                 yield Change(str(change.get("type", "")).removeprefix("EVENT_TYPE_").lower(), change.get("name", ""))
@@ -114,7 +117,7 @@ class Files:
         """
         os.lstat(source)
         got = self._connection.raw(
-            "POST", agent_path(self._sandbox, "files/tree"), params=self._at(target), timeout=600,
+            "POST", agent_path(self.sandbox_id, "files/tree"), params=self._at(target), timeout=600,
             content=_io.upload(pack(source), progress), headers={"Content-Type": "application/x-tar"})
         report = json.loads(got or b"{}")
         failed = report.get("failed") or []
@@ -123,7 +126,7 @@ class Files:
             raise of_object({"error": stopped.get("message", "the copy stopped")}, int(stopped.get("code", 0)), own=False)
         if failed:
             first = failed[0]
-            raise of_object({"error": f"copy to {self._sandbox}:{target}: {len(failed)} files failed, the first is "
+            raise of_object({"error": f"copy to {self.sandbox_id}:{target}: {len(failed)} files failed, the first is "
                              f"{first.get('name')}: {first.get('message')}", "code": "partial"})
 
     def copy_from(self, source: str, target: str | os.PathLike[str]) -> None:
@@ -131,7 +134,7 @@ class Files:
         if os.path.lexists(target):
             raise FileExistsError(f"{os.fspath(target)} exists")
         with tempfile.TemporaryFile() as spool:
-            with self._connection.stream("GET", agent_path(self._sandbox, "files/tree"), params=self._at(source),
+            with self._connection.stream("GET", agent_path(self.sandbox_id, "files/tree"), params=self._at(source),
                                                headers={"Accept-Encoding": "identity"}, timeout=60) as answer:
                 for chunk in answer.iter_bytes():
                     spool.write(chunk)
@@ -142,7 +145,7 @@ class Files:
         return {"path": path, **({"username": self._user} if self._user else {})}
 
     def _call(self, method: str, **body: Any) -> dict[str, Any]:
-        return self._connection.agent(self._sandbox, "filesystem.Filesystem/" + method, body, self._user)
+        return self._connection.agent(self.sandbox_id, "filesystem.Filesystem/" + method, body, self._user)
 
 
 def entry(e: dict[str, Any]) -> Entry:

@@ -2,25 +2,36 @@
 """Connections to TCP ports of a guest, over HTTP upgrades."""
 from __future__ import annotations
 
-from .._forward import Forward, exchange, probe
+import socket
+
+from .. import _io, _forward
 from .connection import Connection, sandbox_path
-from .. import _io
 
 
-def dial(connection: Connection, sandbox: str, port: int, data: bytes, *, peek: bool = False) -> bytes:
-    """Sends data to a port of the guest and returns the answer. With peek it only connects."""
-    path = sandbox_path(sandbox, f"/ports/{port}/connect")
-    if peek:
-        _io.in_thread(probe, connection.address, path)
-        return b""
-    return _io.in_thread(exchange, connection.address, path, data)
+def connect(connection: Connection, sandbox: str, port: int) -> socket.socket:
+    """Connects to a port of the guest."""
+    s = _io.in_thread(_forward.connect, connection.address, _path(sandbox, port), connection.trace.headers())
+    s.settimeout(None)
+    return s
+
+
+def probe(connection: Connection, sandbox: str, port: int) -> None:
+    """Connects to a port of the guest, and closes the connection."""
+    (connect(connection, sandbox, port)).close()
+
+
+def request(connection: Connection, sandbox: str, port: int, data: bytes, timeout: float,
+                  max_bytes: int) -> bytes:
+    """Sends data to a port of the guest and returns the answer."""
+    return _io.in_thread(_forward.exchange, connection.address, _path(sandbox, port), data, timeout, max_bytes,
+                                connection.trace.headers())
 
 
 class PortForward:
     """Listens on this host's loopback and forwards to a port of the guest, in threads of its own."""
 
     def __init__(self, connection: Connection, sandbox: str, port: int) -> None:
-        self._forward = Forward(connection.address, sandbox_path(sandbox, f"/ports/{port}/connect"))
+        self._forward = _forward.Forward(connection.address, _path(sandbox, port))
 
     def listen(self, port: int) -> tuple[str, int]:
         """Starts to listen. Port 0 chooses a free one. Returns the address."""
@@ -29,3 +40,7 @@ class PortForward:
     def close(self) -> None:
         """Closes the listener and all connections."""
         self._forward.close()
+
+
+def _path(sandbox: str, port: int) -> str:
+    return sandbox_path(sandbox, f"/ports/{port}/connect")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Callable
-from typing import Any
+from typing import Any, Literal
 
 from .. import _io
 from .._codes import GuestGoneError, GuestTimeoutError, TooLargeError
@@ -35,7 +35,7 @@ class Process:
     def __init__(self, connection: Connection, sandbox: str, config: dict[str, Any], user: str | None,
                  timeout: float | None) -> None:
         self._connection = connection
-        self._sandbox = sandbox
+        self.sandbox_id = sandbox
         self._user = user
         self._events = connection.agent_stream(sandbox, "process.Process/Start", config, user, timeout=3 * KEEPALIVE,
                                                more=_limits(timeout))
@@ -46,14 +46,14 @@ class Process:
         self.killed_by = ""
         self.dropped_bytes = 0
 
-    def start(self) -> Process:
+    def _start(self) -> Process:
         """Waits until the program has started."""
         for event in self._events:
             got = event.get("event", {})
             if "start" in got:
                 self.pid = int(got["start"].get("pid", 0))
                 return self
-        raise GuestGoneError(f"the program in {self._sandbox} did not start")
+        raise GuestGoneError(f"the program in {self.sandbox_id} did not start")
 
     def __enter__(self) -> Process:
         return self
@@ -104,12 +104,12 @@ class Process:
             to += piece.data
             if len(kept["stdout"]) + len(kept["stderr"]) > max_output:
                 self.close()
-                raise TooLargeError(f"the program in {self._sandbox} wrote more than {max_output} bytes",
+                raise TooLargeError(f"the program in {self.sandbox_id} wrote more than {max_output} bytes",
                                     hint="read the output with callbacks, or give a higher max_output")
         if timed_out:
             self.exit_code = 124
         if self.exit_code is None:
-            raise GuestGoneError(f"{self._sandbox} ended before its program")
+            raise GuestGoneError(f"{self.sandbox_id} ended before its program")
         return ExecResult(bytes(kept["stdout"]), bytes(kept["stderr"]), self.exit_code, timed_out, self.killed_by,
                           self.dropped_bytes)
 
@@ -130,20 +130,24 @@ class Process:
         """Ends the program's standard input."""
         self._call("CloseStdin")
 
+    def signal(self, name: Literal["SIGTERM", "SIGKILL"]) -> None:
+        """Sends a signal: SIGKILL to the program and all processes it started, SIGTERM to its group."""
+        self._call("SendSignal", signal="SIGNAL_" + name)
+
     def terminate(self) -> None:
         """Sends SIGTERM to the program and its group."""
-        self._call("SendSignal", signal="SIGNAL_SIGTERM")
+        self.signal("SIGTERM")
 
     def kill(self) -> None:
         """Kills the program and all processes it started."""
-        self._call("SendSignal", signal="SIGNAL_SIGKILL")
+        self.signal("SIGKILL")
 
     def resize(self, columns: int, rows: int) -> None:
         """Changes the size of the program's terminal."""
         self._call("Update", pty={"size": {"cols": columns, "rows": rows}})
 
     def _call(self, method: str, **body: Any) -> None:
-        self._connection.agent(self._sandbox, "process.Process/" + method,
+        self._connection.agent(self.sandbox_id, "process.Process/" + method,
                                      {"process": {"pid": self.pid}, **body}, self._user)
 
 
@@ -159,7 +163,7 @@ def _limits(timeout: float | None) -> dict[str, str]:
     """Returns the headers of a program's start."""
     headers = {KILL_ON_DISCONNECT: "1", "Keepalive-Ping-Interval": str(KEEPALIVE)}
     if timeout is not None:
-        headers["Connect-Timeout-Ms"] = str(max(1, int(timeout * 1000)))
+        headers["Connect-Timeout-Ms"] = str(min(max(1, int(timeout * 1000)), 9_999_999_999))  # ten digits
     return headers
 
 

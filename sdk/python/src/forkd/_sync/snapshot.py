@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Callable, Mapping
+import tempfile
+from collections.abc import Iterator, Callable, Iterable, Mapping
 from typing import Any, Literal, overload
 from urllib.parse import quote
 
-from .. import _io, models
+from .. import models
 from .._base import ForkdError, ForkError
-from .._codes import ConnectionBrokenError, NotFoundError
+from .._codes import ConnectionBrokenError
 from .._decode import decode, encode
 from .._layout import Layout
 from ..errors import of_object
 from .connection import Connection, clean
-from .sandbox import Sandbox
+from .sandbox import Sandbox, kill_all
 
 
 class Forks(list[Sandbox]):
-    """The children of one fork. As a context manager it kills them at the end."""
+    """The children of one fork. As a context manager it kills them at the end.
+
+    ``errors`` has those of the children that failed, with ``partial``.
+    """
+
+    def __init__(self, children: Iterable[Sandbox] = (), errors: Iterable[ForkdError] = ()) -> None:
+        super().__init__(children)
+        self.errors = list(errors)
 
     def __enter__(self) -> Forks:
         return self
@@ -28,19 +36,7 @@ class Forks(list[Sandbox]):
 
     def kill(self) -> None:
         """Ends all children, and then raises the first error. Those that have ended already are no error."""
-        errors = [e for e in _io.in_order(_end, list(self), 16) if e is not None]
-        if errors:
-            raise errors[0]
-
-
-def _end(sandbox: Sandbox) -> ForkdError | None:
-    try:
-        sandbox.kill()
-    except NotFoundError:
-        pass
-    except ForkdError as e:
-        return e
-    return None
+        kill_all(self)
 
 
 class Snapshot:
@@ -70,7 +66,7 @@ class Snapshot:
 
         ``ttl`` and ``idle`` are in seconds. ``more`` takes the other fields of the API, such as ``cpu_weight``.
         ``on_child`` is called with each child as soon as it runs. If some children fail, it raises ForkError,
-        with the others in its ``sandboxes``; with ``partial`` it returns the others.
+        with the others in its ``sandboxes``; with ``partial`` it returns the others, and has the errors in ``errors``.
         """
         body = clean({
             "snapshot_tag": self.tag, "n": 1 if n is None else n, "ttl_secs": ttl, "idle_secs": idle,
@@ -85,11 +81,13 @@ class Snapshot:
             if on_child is not None and not row.error:
                 on_child(Sandbox(self._connection, row.id, row))
         rows.sort(key=lambda r: r.index or 0)
-        children = Forks(Sandbox(self._connection, r.id, r) for r in rows if not r.error)
         errors = [of_object({"error": r.error, "code": r.code, "reason": r.reason}) for r in rows if r.error]
+        children = Forks((Sandbox(self._connection, r.id, r) for r in rows if not r.error), errors)
         if n is None:
             if errors:
                 raise errors[0]
+            if not children:
+                raise ConnectionBrokenError(f"the fork of {self.tag} has no child", reason="maybe_done")
             return children[0]
         if errors and not partial:
             raise ForkError(f"{len(errors)} of {n} children of {self.tag} failed, the first: {errors[0].message}",
@@ -148,10 +146,10 @@ class Snapshot:
 
         ``progress`` gets the bytes written so far. The file has the guest's memory and disks.
         """
-        name = os.fspath(path)
-        part = f"{name}.{os.getpid()}.part"
+        name = os.path.abspath(path)
+        fd, part = tempfile.mkstemp(".part", os.path.basename(name) + ".", os.path.dirname(name))
         try:
-            with open(part, "wb") as f:
+            with open(fd, "wb") as f:
                 with self._connection.stream("GET", self._path("/export"), timeout=600) as answer:
                     for chunk in answer.iter_bytes():
                         f.write(chunk)
