@@ -133,4 +133,5 @@ func (e *Engine) makeOps() {
 	e.Pauses = op.NewPauses(e.Ops)
 	e.Promotions = op.NewPromotions(e.Ops, e.Pauses)
 	e.Travels = op.NewTravels(e.Ops)
+	e.Labels = op.NewLabels(e.Ops)
 }
