@@ -43,12 +43,12 @@ func (l *labelRoutes) add(rt *router) {
 }
 
 func (l *labelRoutes) labelSandbox(ctx context.Context, in *labelSandboxInput) (*body[api.SandboxInfo], error) {
-	info, err := l.engine(ctx).LabelSandbox(ctx, in.ID, changeOf(ctx, in.Body))
+	info, err := l.engine(ctx).LabelSandbox(ctx, in.ID, changeOf(ctx, in.ID, in.Body))
 	return sandboxBody(ctx, info, err)
 }
 
 func (l *labelRoutes) labelSnapshot(ctx context.Context, in *labelSnapshotInput) (*body[api.SnapshotInfo], error) {
-	info, err := l.engine(ctx).LabelSnapshot(ctx, in.Tag, changeOf(ctx, in.Body))
+	info, err := l.engine(ctx).LabelSnapshot(ctx, in.Tag, changeOf(ctx, in.Tag, in.Body))
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (l *labelRoutes) labelSnapshot(ctx context.Context, in *labelSnapshotInput)
 }
 
 // changeOf converts a request. The audit log gets numbers only, because labels are long and not its subject.
-func changeOf(ctx context.Context, in api.LabelsRequest) labels.Change {
-	note(ctx).text = fmt.Sprintf("%d labels set, %d removed", len(in.Set), len(in.Remove))
+func changeOf(ctx context.Context, object string, in api.LabelsRequest) labels.Change {
+	note(ctx).object, note(ctx).text = object, fmt.Sprintf("%d labels set, %d removed", len(in.Set), len(in.Remove))
 	return labels.Change{Set: in.Set, Remove: in.Remove}
 }

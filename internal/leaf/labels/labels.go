@@ -69,7 +69,7 @@ func checkValue(k, v string) error {
 	switch {
 	case len(v) > MaxValue:
 		return fmt.Errorf("label %q: its value has %d bytes, want at most %d", k, len(v), MaxValue)
-	case !utf8.ValidString(v):
+	case !utf8.ValidString(v) || strings.ContainsRune(v, utf8.RuneError): // JSON decoders replace invalid bytes
 		return fmt.Errorf("label %q: its value is not valid UTF-8", k)
 	case strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return fmt.Errorf("label %q: its value has a character that is not printable", k)

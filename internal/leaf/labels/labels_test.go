@@ -42,6 +42,7 @@ func TestCheck(t *testing.T) {
 		"a value with an escape":  {map[string]string{"a": "\x1b[2J"}, "not printable"},
 		"a value that turns text": {map[string]string{"a": "\u202etxt"}, "not printable"},
 		"a value of bad UTF-8":    {map[string]string{"a": "\xc3("}, "UTF-8"},
+		"bad UTF-8 out of JSON":   {map[string]string{"a": "\ufffd"}, "UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Check(row.set)
