@@ -28,8 +28,8 @@ func TestMetadataAreLabels(t *testing.T) {
 	if _, err := b.engine.LabelSandbox(t.Context(), id, labels.Change{Remove: []string{"userId"}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, query := range []string{"metadata=userId%3D7", "metadata=a%2520b%3Dc%2526d", "metadata=long%3D" + long} {
-		if list := b.do("GET", "/v2/sandboxes?"+query, "").Body.String(); !strings.Contains(list, s.SandboxID) {
+	for _, query := range []string{"metadata=userId%3D7", "metadata=a%252520b%3Dc%252526d", "metadata=long%3D" + long} {
+		if list := b.do("GET", "/v2/sandboxes?"+query, "").body; !strings.Contains(list, s.SandboxID) {
 			t.Errorf("%.40s does not find it: %s", query, list)
 		}
 	}
@@ -37,7 +37,7 @@ func TestMetadataAreLabels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list := b.do("GET", "/v2/sandboxes?metadata=job%3D9", "").Body.String(); !strings.Contains(list, sandbox.DNSID(native.Children[0].Info.ID)) {
+	if list := b.do("GET", "/v2/sandboxes?metadata=job%3D9", "").body; !strings.Contains(list, sandbox.DNSID(native.Children[0].Info.ID)) {
 		t.Errorf("a labelled sandbox is not found: %s", list)
 	}
 }
