@@ -6,8 +6,8 @@ export { Forks, Snapshot, type ForkOptions } from "./snapshot.js";
 export { Files, type Change, type Content, type Entry } from "./files.js";
 export { ExecResult, MAX_OUTPUT, Process, type Input, type Output, type ProgramOptions, type Size, type SpawnOptions,
   type WaitOptions } from "./process.js";
-export type { AuditOptions, CreateSnapshotOptions, EventsOptions, Images, Keys, Pools, Receipts, Sandboxes, Snapshots, Store,
-  Tenants, Workspaces } from "./admin.js";
+export type { AuditOptions, CreateSnapshotOptions, EventsOptions, Images, Keys, ListOptions, Pools, Receipts, Sandboxes,
+  Snapshots, Store, Tenants, Workspaces } from "./admin.js";
 export type { AddressOptions } from "./address.js";
 export type { CallOptions } from "./connection.js";
 export type { PortForward } from "./ports.js";
