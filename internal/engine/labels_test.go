@@ -105,7 +105,7 @@ func TestAJournalWithoutLabels(t *testing.T) {
 	}
 }
 
-// A full disk refuses labels and changes nothing.
+// On a full disk labels are refused, and the old ones stay.
 func TestLabelsOnAFullDisk(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

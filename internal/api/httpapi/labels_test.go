@@ -154,7 +154,7 @@ func TestHostileLabels(t *testing.T) {
 	}
 }
 
-// A tenant sees and changes its own labels only, and filters find nothing of others.
+// A tenant sees and changes its own labels only, and filters do not find those of others.
 func TestLabelsOfTenants(t *testing.T) {
 	b := newTenants(t)
 	secret := `{"set":{"secret":"plan"}}`

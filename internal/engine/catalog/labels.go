@@ -5,7 +5,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/labels"
 )
 
-// SetLabels changes the labels of a snapshot. One that is being written or has failed has none to change yet.
+// SetLabels changes the labels of a snapshot. It refuses one that is being written or has failed.
 func (c *Catalog) SetLabels(tag string, change labels.Change) (sandbox.SnapshotInfo, error) {
 	if e := c.tags.get(tag); e.state != idle {
 		return sandbox.SnapshotInfo{}, e.refusal(tag)
@@ -19,7 +19,7 @@ func (c *Catalog) SetLabels(tag string, change labels.Change) (sandbox.SnapshotI
 	return c.Get(tag)
 }
 
-// Labels returns the labels of a snapshot, or nil if it has none or is gone.
+// Labels returns the labels of a snapshot, or nil if it is gone.
 func (c *Catalog) Labels(tag string) map[string]string {
 	en, err := c.snapshots.Get(tag)
 	if err != nil {

@@ -111,7 +111,7 @@ func relabelled(s suite) {
 	s.wantLabels("another snapshot of that tag", s.info("copy").Labels, nil)
 }
 
-// noLabels checks labels that are refused. They change nothing.
+// noLabels checks labels that are refused. The old ones stay.
 func noLabels(s suite) {
 	sb := s.fork(base, 1)[0]
 	for what, bad := range map[string]ofLabels{

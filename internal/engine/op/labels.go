@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/leaf/labels"
 )
 
@@ -27,7 +28,7 @@ func (l *Labels) LabelSandbox(ctx context.Context, id string, change labels.Chan
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	info, err = s.SetLabels(func(set map[string]string) (map[string]string, error) {
+	info, err = sandboxes.SetLabels(s, func(set map[string]string) (map[string]string, error) {
 		return sandbox.ChangeLabels(set, change)
 	})
 	return info, sandbox.StoreError(err)

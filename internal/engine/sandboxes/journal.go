@@ -67,7 +67,7 @@ func (s *Sandbox) SetLife(change func(sandbox.Life) (sandbox.Life, error)) (sand
 }
 
 // SetLabels changes a sandbox's labels, also if it is paused.
-func (s *Sandbox) SetLabels(change func(map[string]string) (map[string]string, error)) (sandbox.Info, error) {
+func SetLabels(s *Sandbox, change func(map[string]string) (map[string]string, error)) (sandbox.Info, error) {
 	return s.change(func(i *sandbox.Info) (err error) { i.Labels, err = change(i.Labels); return err })
 }
 

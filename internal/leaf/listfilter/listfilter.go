@@ -69,7 +69,7 @@ type Entry struct {
 	Name   string            // a filter by name selects a part of it
 	Short  string            // another name of it, for since and before; may be empty
 	Made   time.Time         // for since and before
-	Labels map[string]string // nil if it has none
+	Labels map[string]string // may be nil
 	// Fields are the values of the other keys. A filter selects any of them.
 	Fields map[string][]string
 }

@@ -27,7 +27,7 @@ type labelsFile struct {
 	Labels  map[string]string `json:"labels"`
 }
 
-// readLabels returns the labels in a snapshot's folder, or nil if there are none.
+// readLabels returns the labels in a snapshot's folder, which may be nil.
 func readLabels(dir string) (map[string]string, error) {
 	b, err := durable.ReadFile(filepath.Join(dir, LabelsFile), maxLabelsBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,8 +78,8 @@ func (d *Draft) Label(set map[string]string) error {
 	return writeLabels(d.dir, set)
 }
 
-// SetLabels changes a snapshot's labels. It calls change once, with the current ones; unreadable labels count as
-// none. An error of change is returned unchanged.
+// SetLabels changes a snapshot's labels. It calls change once, with the current ones, or with nil if they are
+// unreadable. An error of change is returned unchanged.
 func (s *Store) SetLabels(tag string, change func(map[string]string) (map[string]string, error)) error {
 	if err := CheckTag(tag); err != nil {
 		return err

@@ -81,7 +81,7 @@ func TestLabelsThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// Damaged labels hide nothing else of the snapshot, and can be set anew.
+// The rest of a snapshot with damaged labels is usable, and its labels can be set anew.
 func TestDamagedLabels(t *testing.T) {
 	s := open(t)
 	write(t, s, "a", nil)

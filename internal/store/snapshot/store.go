@@ -72,7 +72,7 @@ type Entry struct {
 	Manifest    *Manifest // nil if the manifest is damaged
 	ContentHash string
 	Err         error // why it cannot be restored
-	// Labels are nil if there are none. LabelsErr is why they cannot be read.
+	// Labels may be nil. LabelsErr is why they cannot be read.
 	Labels    map[string]string
 	LabelsErr error
 }
