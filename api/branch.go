@@ -22,11 +22,12 @@ type BranchRequest struct {
 	MeasureDiff bool       `json:"measure_diff,omitempty" doc:"Ignored: bytes_written is always present"`
 
 	// Ours.
-	MaxPauseMS float64        `json:"max_pause_ms,omitempty" doc:"Maximum pause of the guest; 0: no limit. If the limit cannot be met, the branch fails" minimum:"0" maximum:"3600000"`
-	Force      bool           `json:"force,omitempty" doc:"Branch even if the disk has lost writes; the snapshot may be incomplete. Otherwise that is a conflict"`
-	Net        Net            `json:"net,omitempty" doc:"none or public, instead of network" enum:"none,public"`
-	Network    *NetworkPolicy `json:"network,omitempty" doc:"Network policy of the children, and default of later forks of the snapshot; absent: the sandbox's policy"`
-	N          int            `json:"n,omitempty" doc:"Children to fork from the new snapshot at once; not with wait false" minimum:"0" maximum:"1000"`
+	MaxPauseMS float64           `json:"max_pause_ms,omitempty" doc:"Maximum pause of the guest; 0: no limit. If the limit cannot be met, the branch fails" minimum:"0" maximum:"3600000"`
+	Labels     map[string]string `json:"labels,omitempty" doc:"Labels of the snapshot and its children, in addition to the sandbox's, which they inherit" maxProperties:"64"`
+	Force      bool              `json:"force,omitempty" doc:"Branch even if the disk has lost writes; the snapshot may be incomplete. Otherwise that is a conflict"`
+	Net        Net               `json:"net,omitempty" doc:"none or public, instead of network" enum:"none,public"`
+	Network    *NetworkPolicy    `json:"network,omitempty" doc:"Network policy of the children, and default of later forks of the snapshot; absent: the sandbox's policy"`
+	N          int               `json:"n,omitempty" doc:"Children to fork from the new snapshot at once; not with wait false" minimum:"0" maximum:"1000"`
 }
 
 // BranchResult is the answer: the new snapshot and the figures of its branch. It is a SnapshotInfo

@@ -15,6 +15,7 @@ type CreateSandboxesRequest struct {
 
 	// Ours.
 	Env       map[string]string `json:"env,omitempty" doc:"Added to the environment of every process started in the children"`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of each child: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB" maxProperties:"64"`
 	GuestFork bool              `json:"guest_fork,omitempty" doc:"Allow programs in the children to fork them, within the daemon's limits"`
 	Net       Net               `json:"net,omitempty" doc:"Network policy of the children by name, none or public; replaces network" enum:"none,public"`
 	Network   *NetworkPolicy    `json:"network,omitempty" doc:"Network policy of the children; absent: the snapshot's, otherwise none. The operator's ceiling limits it"`
@@ -91,13 +92,14 @@ type SandboxInfo struct {
 	RolledBackTo string `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
 	PromotedFrom string `json:"promoted_from,omitempty" doc:"Sandbox that had its state until a promotion put that in its place; absent after another rollback"`
 	// PausedIn is absent if the sandbox was never paused, or was rolled back since.
-	PausedIn     string           `json:"paused_in,omitempty" doc:"Snapshot of its current or last pause"`
-	Cold         bool             `json:"cold,omitempty" doc:"Paused: its disk is kept without its memory, and it boots when it is resumed; running: it booted when it was last resumed"`
-	Life         *SandboxLifeInfo `json:"life,omitempty" doc:"Lifetime; absent: unlimited"`
-	Index        int              `json:"index" doc:"Index within its fork, 1 to n"`
-	Hostname     string           `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
-	OwnMemoryKiB int64            `json:"own_memory_kib,omitempty" doc:"Private host memory: dirty pages, the VMM's heap, page tables; only in lists of sandboxes"`
-	Use          *SandboxUse      `json:"use,omitempty" doc:"Use of the host's resources; only in lists of sandboxes, and absent if the host does not account for it"`
+	PausedIn     string            `json:"paused_in,omitempty" doc:"Snapshot of its current or last pause"`
+	Cold         bool              `json:"cold,omitempty" doc:"Paused: its disk is kept without its memory, and it boots when it is resumed; running: it booted when it was last resumed"`
+	Life         *SandboxLifeInfo  `json:"life,omitempty" doc:"Lifetime; absent: unlimited"`
+	Labels       map[string]string `json:"labels,omitempty" doc:"Its labels"`
+	Index        int               `json:"index" doc:"Index within its fork, 1 to n"`
+	Hostname     string            `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
+	OwnMemoryKiB int64             `json:"own_memory_kib,omitempty" doc:"Private host memory: dirty pages, the VMM's heap, page tables; only in lists of sandboxes"`
+	Use          *SandboxUse       `json:"use,omitempty" doc:"Use of the host's resources; only in lists of sandboxes, and absent if the host does not account for it"`
 	SandboxLimits
 	MemoryMiB    int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
 	VCPUs        int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`

@@ -26,6 +26,8 @@ type CreateSnapshotRequest struct {
 	ExecUser        string   `json:"exec_user,omitempty" doc:"User to run exec as; empty means the image's" maxLength:"256"`
 	ExecTimeoutSecs float64  `json:"exec_timeout_secs,omitempty" doc:"Limit of exec; 0 means 10 minutes" minimum:"0" maximum:"86400"`
 
+	Labels map[string]string `json:"labels,omitempty" doc:"Labels of the snapshot: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB" maxProperties:"64"`
+
 	// The network, for both kinds of request.
 	Net      Net            `json:"net,omitempty" doc:"none or public, instead of network" enum:"none,public"`
 	Network  *NetworkPolicy `json:"network,omitempty" doc:"Default network policy of its sandboxes, and the policy while it is made. Absent: the policy of from, otherwise none"`
@@ -55,18 +57,19 @@ type SnapshotInfo struct {
 	Warning       *string        `json:"warning,omitempty" doc:"Something a person should know"`
 
 	// Ours.
-	ParentTag    *string        `json:"parent_tag,omitempty" doc:"Snapshot it is a diff of"`
-	Image        string         `json:"image,omitempty" doc:"Image it was made of"`
-	ImageDigest  string         `json:"image_digest,omitempty" doc:"Digest of that image"`
-	MemoryMiB    int            `json:"memory_mib,omitempty" doc:"Memory of its children"`
-	VCPUs        int            `json:"vcpus,omitempty" doc:"Virtual CPUs of its children"`
-	SizeBytes    int64          `json:"size_bytes,omitempty" doc:"Bytes on disk: its own layers and state, without those shared with its parent"`
-	Languages    []string       `json:"languages,omitempty" doc:"Warm interpreters"`
-	Network      *NetworkPolicy `json:"network,omitempty" doc:"Default network policy of its sandboxes; absent: none"`
-	Owner        string         `json:"owner,omitempty" doc:"Owning tenant; absent: the operator"`
-	Public       bool           `json:"public,omitempty" doc:"All tenants can fork it"`
-	PrivatePorts bool           `json:"private_ports,omitempty" doc:"Its sandboxes require a token at their ports by default"`
-	Timings      Timings        `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
+	ParentTag    *string           `json:"parent_tag,omitempty" doc:"Snapshot it is a diff of"`
+	Image        string            `json:"image,omitempty" doc:"Image it was made of"`
+	ImageDigest  string            `json:"image_digest,omitempty" doc:"Digest of that image"`
+	MemoryMiB    int               `json:"memory_mib,omitempty" doc:"Memory of its children"`
+	VCPUs        int               `json:"vcpus,omitempty" doc:"Virtual CPUs of its children"`
+	SizeBytes    int64             `json:"size_bytes,omitempty" doc:"Bytes on disk: its own layers and state, without those shared with its parent"`
+	Languages    []string          `json:"languages,omitempty" doc:"Warm interpreters"`
+	Network      *NetworkPolicy    `json:"network,omitempty" doc:"Default network policy of its sandboxes; absent: none"`
+	Owner        string            `json:"owner,omitempty" doc:"Owning tenant; absent: the operator"`
+	Public       bool              `json:"public,omitempty" doc:"All tenants can fork it"`
+	Labels       map[string]string `json:"labels,omitempty" doc:"Its labels; absent for a public snapshot of another owner"`
+	PrivatePorts bool              `json:"private_ports,omitempty" doc:"Its sandboxes require a token at their ports by default"`
+	Timings      Timings           `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
 	// From the scrub.
 	VerifiedAtUnix *int64   `json:"verified_at_unix,omitempty" doc:"Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked"`
 	Damaged        []string `json:"damaged,omitempty" doc:"Damaged layers and their positions; a damaged snapshot cannot be forked"`

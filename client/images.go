@@ -11,10 +11,10 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// ListImages returns the images in the daemon's store, sorted by name.
-func (c *Client) ListImages(ctx context.Context) ([]api.Image, error) {
+// ListImages returns the images in the daemon's store, sorted by name. Filters select some, as for ListSandboxes.
+func (c *Client) ListImages(ctx context.Context, filters ...string) ([]api.Image, error) {
 	var out []api.Image
-	return out, c.call(ctx, http.MethodGet, "/v1/images", nil, &out)
+	return out, c.call(ctx, http.MethodGet, listPath("/v1/images", filters), nil, &out)
 }
 
 // Image returns the description of one image.

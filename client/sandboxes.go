@@ -123,10 +123,11 @@ func micros(s string) time.Duration {
 	return time.Duration(n) * time.Microsecond
 }
 
-// ListSandboxes returns all sandboxes, oldest first.
-func (c *Client) ListSandboxes(ctx context.Context) ([]api.SandboxInfo, error) {
+// ListSandboxes returns all sandboxes, oldest first. Filters select some, such as
+// "label=job=7" or "status=paused". The daemon describes the known ones in its error about an unknown one.
+func (c *Client) ListSandboxes(ctx context.Context, filters ...string) ([]api.SandboxInfo, error) {
 	var out []api.SandboxInfo
-	return out, c.call(ctx, http.MethodGet, "/v1/sandboxes", nil, &out)
+	return out, c.call(ctx, http.MethodGet, listPath("/v1/sandboxes", filters), nil, &out)
 }
 
 // Sandbox returns the description of one sandbox.

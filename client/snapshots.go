@@ -58,10 +58,10 @@ func lastStep(url string, lines *json.Decoder, progress func(api.Step)) (api.Sna
 	}
 }
 
-// ListSnapshots returns all snapshots, sorted by tag.
-func (c *Client) ListSnapshots(ctx context.Context) ([]api.SnapshotInfo, error) {
+// ListSnapshots returns all snapshots, sorted by tag. Filters select some, as for ListSandboxes.
+func (c *Client) ListSnapshots(ctx context.Context, filters ...string) ([]api.SnapshotInfo, error) {
 	var out []api.SnapshotInfo
-	return out, c.call(ctx, http.MethodGet, "/v1/snapshots", nil, &out)
+	return out, c.call(ctx, http.MethodGet, listPath("/v1/snapshots", filters), nil, &out)
 }
 
 // Snapshot returns the description of one snapshot, with sizes and lineage.

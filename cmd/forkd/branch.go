@@ -20,6 +20,7 @@ func newBranchCommand(a *app) *cobra.Command {
 	var noWait bool
 	var maxPause time.Duration
 	var network netFlags
+	var labelled *labelFlag
 	cmd := &cobra.Command{
 		Use:   "branch ID",
 		Short: "Snapshot a running sandbox, and fork children of it",
@@ -45,7 +46,7 @@ func newBranchCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			req.Network = policy
+			req.Network, req.Labels = policy, labelled.set
 			if noWait {
 				req.Wait = new(bool)
 			}
@@ -68,6 +69,7 @@ func newBranchCommand(a *app) *cobra.Command {
 	f.BoolVar(&noWait, "no-wait", false, "return when the sandbox runs again, before the snapshot is written")
 	f.DurationVar(&maxPause, "max-pause", 0,
 		"fail if the sandbox must be paused for more than `DURATION` (default: no limit)")
+	labelled = addLabelFlag(f, "the snapshot and the children, besides the sandbox's labels,")
 	network.addFlags(cmd, "the sandbox's")
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "count")
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]cobra.Completion{

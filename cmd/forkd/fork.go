@@ -23,6 +23,7 @@ func newForkCommand(a *app) *cobra.Command {
 	var network netFlags
 	var limits limitFlags
 	var life lifeFlags
+	var labelled *labelFlag
 	cmd := &cobra.Command{
 		Use:   "fork TAG",
 		Short: "Fork sandboxes from a snapshot",
@@ -47,6 +48,7 @@ func newForkCommand(a *app) *cobra.Command {
 					req.PrivatePorts = &private
 				}
 				limits.ask(&req)
+				req.Labels = labelled.set
 				req.SandboxLife = life.life()
 				began := time.Now()
 				shown := a.showChildren()
@@ -65,6 +67,7 @@ func newForkCommand(a *app) *cobra.Command {
 	f.BoolVar(&private, "private-ports", false,
 		"require a token on HTTP requests to the children's ports; forkd inspect shows it (default: the "+
 			"snapshot's setting)")
+	labelled = addLabelFlag(f, "the children")
 	network.addFlags(cmd, "the snapshot's")
 	limits.addFlags(cmd)
 	limits.addTreeFlags(cmd)

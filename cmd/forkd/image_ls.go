@@ -12,13 +12,14 @@ import (
 )
 
 func newImageLsCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var filters []string
+	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the images in the daemon's store",
 		Args:    cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := c.ListImages(ctx)
+			list, err := c.ListImages(ctx, filters...)
 			if err != nil {
 				return err
 			}
@@ -35,6 +36,8 @@ func newImageLsCommand(a *app) *cobra.Command {
 			return a.Table([]string{"NAME", "DIGEST", "SIZE", "KERNEL", "AGE", "DESCRIPTION"}, rows)
 		}),
 	}
+	addFilterFlag(cmd.Flags(), &filters, "name, since, before")
+	return cmd
 }
 
 // describe returns an image's description, or its source.

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/receipts"
 	"github.com/forkd/forkd/cmd/internal/ui"
+	"github.com/forkd/forkd/internal/leaf/labels"
 )
 
 func newInspectCommand(a *app) *cobra.Command {
@@ -93,9 +94,10 @@ type sandboxState struct {
 	Life     *api.SandboxLifeInfo `json:"life,omitempty"`
 	// Ports is the URL of its servers, with {port} for the port. It is absent if they cannot be
 	// reached from here.
-	Ports        string `json:"ports,omitempty"`
-	PrivatePorts bool   `json:"private_ports,omitempty"`
-	TrafficToken string `json:"traffic_token,omitempty"`
+	Ports        string            `json:"ports,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	PrivatePorts bool              `json:"private_ports,omitempty"`
+	TrafficToken string            `json:"traffic_token,omitempty"`
 
 	id string
 }
@@ -111,7 +113,7 @@ func stateOf(ctx context.Context, c *client.Client, id string) (sandboxState, er
 	}
 	s := sandboxState{
 		Status: sb.Status, Reason: sb.Reason, Warning: sb.Warning, LastOOM: sb.LastOOM, Network: sb.Network,
-		PausedIn: sb.PausedIn, Life: sb.Life,
+		PausedIn: sb.PausedIn, Life: sb.Life, Labels: sb.Labels,
 		PrivatePorts: sb.PrivatePorts, TrafficToken: sb.TrafficToken, id: sb.ID,
 	}
 	if sb.Status == api.SandboxFailed {
@@ -133,6 +135,9 @@ func (s sandboxState) facts() (f []string) {
 	if o := s.LastOOM; o != nil {
 		f = append(f, "last oom", fmt.Sprintf("the guest's kernel killed process %d, %s, at %s", o.PID, ui.Clean(o.Process),
 			o.At.Format(time.RFC3339)))
+	}
+	if len(s.Labels) > 0 {
+		f = append(f, "labels", ui.Clean(labels.Format(s.Labels)))
 	}
 	if s.Network == nil { // it has ended, or is not a sandbox
 		return f

@@ -62,7 +62,7 @@ func newRoot(a *app) *cobra.Command {
 		newPauseCommand(a), newResumeCommand(a), newExtendCommand(a), newRunCommand(a), newExecCommand(a),
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a), newSSHCommand(a),
 		newPsCommand(a), newTopCommand(a), newStatsCommand(a), newEventsCommand(a),
-		newNetCommand(a), newInspectCommand(a), newWaitCommand(a), newKillCommand(a), newLogsCommand(a))
+		newNetCommand(a), newInspectCommand(a), newLabelCommand(a), newWaitCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a),
 		newPushCommand(a), newPullCommand(a), newHubCommand(a))
 	add(host, append(hostCommands(a), newContextCommand(a), newSystemCommand(a), newCapacityCommand(a), newDrainCommand(a),

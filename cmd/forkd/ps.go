@@ -15,6 +15,7 @@ import (
 
 func newPsCommand(a *app) *cobra.Command {
 	var all bool
+	var filters []string
 	cmd := &cobra.Command{
 		Use:     "ps",
 		Aliases: []string{"ls"},
@@ -25,9 +26,10 @@ func newPsCommand(a *app) *cobra.Command {
 			"with page cache, and the limit if there is one. NET is the network policy: none, public, or custom\n" +
 			"(see `forkd net policy ID`), and the bandwidth limit (see `forkd top` for its use).\n\n" +
 			"On a narrow terminal long cells are cut and columns omitted, unless --no-trunc is given.",
-		Args: cobra.NoArgs,
+		Example: "  forkd ps --filter label=job=7 --filter status=running\n  forkd ps -q --filter name=5f3a",
+		Args:    cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := c.ListSandboxes(ctx)
+			list, err := c.ListSandboxes(ctx, filters...)
 			if err != nil {
 				return err
 			}
@@ -45,6 +47,7 @@ func newPsCommand(a *app) *cobra.Command {
 		}),
 	}
 	addNoTrunc(cmd, &all)
+	addFilterFlag(cmd.Flags(), &filters, "label, status, name, snapshot, parent, since, before")
 	return cmd
 }
 

@@ -22,6 +22,7 @@ func newRunCommand(a *app) *cobra.Command {
 	var keep bool
 	var network netFlags
 	var limits limitFlags
+	var labelled *labelFlag
 	cmd := &cobra.Command{
 		Use:   "run [flags] IMAGE [--] [PROGRAM [ARG...]]",
 		Short: "Run a program in a new sandbox, and remove the sandbox",
@@ -46,13 +47,14 @@ func newRunCommand(a *app) *cobra.Command {
 				return err
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				req := api.CreateSandboxesRequest{Network: policy}
+				req := api.CreateSandboxesRequest{Network: policy, Labels: labelled.set}
 				limits.ask(&req)
 				return a.runInFresh(ctx, c, args[0], program, s, keep, req)
 			})
 		},
 	}
 	s.addFlags(cmd)
+	labelled = addLabelFlag(cmd.Flags(), "the sandbox")
 	network.addFlags(cmd, "none")
 	limits.addFlags(cmd)
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the sandbox running")

@@ -21,6 +21,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	var wait, limit, warmLimit time.Duration
 	var network netFlags
 	var buildNet string
+	var labelled *labelFlag
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a snapshot: boot an image, or run a command on a snapshot",
@@ -49,7 +50,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 			if buildNet != "" && buildNet != string(api.NetNone) && buildNet != string(api.NetPublic) {
 				return exit.UsageError{Err: fmt.Errorf("--build-net %q: want none or public", buildNet)}
 			}
-			req.Network, req.BuildNet = policy, api.Net(buildNet)
+			req.Network, req.BuildNet, req.Labels = policy, api.Net(buildNet), labelled.set
 			if shell != "" {
 				req.Exec, req.ExecTimeoutSecs = []string{"/bin/sh", "-c", shell}, limit.Seconds()
 			}
@@ -86,6 +87,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	f.DurationVar(&warmLimit, "warm-timeout", 0, "stop the warm-up after `DURATION` (default: 10m)")
 	f.DurationVar(&wait, "boot-wait", 0,
 		"wait up to `DURATION` for the guest to boot, at most 60s (default: the daemon's)")
+	labelled = addLabelFlag(f, "the snapshot")
 	network.addFlags(cmd, "none, or the policy of --from")
 	f.StringVar(&buildNet, "build-net", "",
 		"use network `POLICY`, none or public, while the snapshot is made (default: as --net)")

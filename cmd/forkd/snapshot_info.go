@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/ui"
+	"github.com/forkd/forkd/internal/leaf/labels"
 )
 
 func newSnapshotInfoCommand(a *app) *cobra.Command {
@@ -53,6 +54,7 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"warm", strings.Join(s.Languages, ", "),
 		"timings", timings(s.Timings),
 		"ports", privatePorts(s.SnapshotInfo),
+		"labels", labels.Format(s.Labels),
 		"directory", s.Dir,
 		"content", s.ContentHash,
 		"branched from", text(s.BranchedFrom),

@@ -13,13 +13,15 @@ import (
 )
 
 func newSnapshotLsCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var filters []string
+	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the snapshots",
+		Example: "  forkd snapshot ls --filter label=job=7 --filter image=python-numpy",
 		Args:    cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := c.ListSnapshots(ctx)
+			list, err := c.ListSnapshots(ctx, filters...)
 			if err != nil {
 				return err
 			}
@@ -30,6 +32,8 @@ func newSnapshotLsCommand(a *app) *cobra.Command {
 				snapshotRows(list))
 		}),
 	}
+	addFilterFlag(cmd.Flags(), &filters, "label, status, name, image, parent, sandbox, since, before")
+	return cmd
 }
 
 // verified describes when a snapshot's layers were last verified.

@@ -141,8 +141,8 @@ func (s *supportSources) parts() []support.Part {
 			return err
 		}},
 		{Name: "capacity", Collect: fromDaemon(s, "capacity.json", (*client.Client).Capacity)},
-		{Name: "sandboxes", Collect: fromDaemon(s, "sandboxes.json", (*client.Client).ListSandboxes)},
-		{Name: "snapshots", Collect: fromDaemon(s, "snapshots.json", (*client.Client).ListSnapshots)},
+		{Name: "sandboxes", Collect: fromDaemon(s, "sandboxes.json", allSandboxes)},
+		{Name: "snapshots", Collect: fromDaemon(s, "snapshots.json", allSnapshots)},
 		{Name: "receipts", Collect: fromDaemon(s, "receipts.json", receiptsForSupport)},
 		{Name: "metrics", Collect: func(ctx context.Context, to *support.Sink) error {
 			c, err := s.connected()
@@ -157,6 +157,14 @@ func (s *supportSources) parts() []support.Part {
 		}},
 	}
 	return append(parts, hostParts(s)...)
+}
+
+func allSandboxes(c *client.Client, ctx context.Context) ([]api.SandboxInfo, error) {
+	return c.ListSandboxes(ctx)
+}
+
+func allSnapshots(c *client.Client, ctx context.Context) ([]api.SnapshotInfo, error) {
+	return c.ListSnapshots(ctx)
 }
 
 // connect finds the daemon. It starts none.

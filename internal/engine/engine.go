@@ -37,6 +37,7 @@ type Engine struct {
 	*op.Pauses
 	*op.Promotions
 	*op.Travels
+	*op.Labels
 	*policies.Policies
 	*guestfork.Trees
 	*pool.Sizes

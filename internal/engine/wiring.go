@@ -130,7 +130,6 @@ func (e *Engine) makeOps() {
 		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
 		DrainFile: e.home.DrainFile(),
 	})
-	e.Pauses = op.NewPauses(e.Ops)
+	e.Pauses, e.Travels, e.Labels = op.NewPauses(e.Ops), op.NewTravels(e.Ops), op.NewLabels(e.Ops)
 	e.Promotions = op.NewPromotions(e.Ops, e.Pauses)
-	e.Travels = op.NewTravels(e.Ops)
 }

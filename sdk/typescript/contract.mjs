@@ -56,7 +56,7 @@ const OPS = {
     const o = { after: a.after, sandbox: a.sandbox, snapshot: a.snapshot, kinds: a.kind?.split(","), signal: AbortSignal.timeout(30_000) };
     return (await collect(client.events(o), count ?? 1)).map((e) => toWire(e, "Event"));
   },
-  "list-images": () => wires(client.images.list(), "Image"),
+  "list-images": (a) => wires(client.images.list({ filter: a.filter }), "Image"),
   "get-image": (a) => wire(client.images.get(a.name), "Image"),
   "head-image": async (a) => {
     const got = await client.images.digest(a.name);
@@ -71,7 +71,9 @@ const OPS = {
   "list-pools": () => wires(client.pools.list(), "Pool"),
   "set-pool": (a) => none(snapshot(a).pool(a.body.size)),
   "list-receipts": (a) => wires(client.receipts.list(a), "Receipt"),
-  "list-sandboxes": () => wires(client.sandboxes.list(), "SandboxInfo"),
+  "list-sandboxes": (a) => wires(client.sandboxes.list({ filter: a.filter }), "SandboxInfo"),
+  "label-sandbox": (a) => wire(sandbox(a).label(a.body.set ?? {}, { remove: a.body.remove }), "SandboxInfo"),
+  "label-snapshot": (a) => wire(snapshot(a).label(a.body.set ?? {}, { remove: a.body.remove }), "SnapshotInfo"),
   fork,
   "kill-sandbox": (a) => none(sandbox(a).kill({ tree: a.tree })),
   "get-sandbox": (a) => wire(sandbox(a).info(), "SandboxInfo"),
@@ -98,7 +100,7 @@ const OPS = {
   "sandbox-receipt": (a) => wire(sandbox(a).receipt(), "Receipt"),
   resume: (a) => wire(sandbox(a).resume(), "SandboxInfo"),
   rollback: (a) => wire(sandbox(a).rollback(a.body.snapshot_tag), "SandboxInfo"),
-  "list-snapshots": () => original.listSnapshots(),
+  "list-snapshots": (a) => a.filter ? wires(client.snapshots.list({ filter: a.filter }), "SnapshotInfo") : original.listSnapshots(),
   "create-snapshot": create,
   "delete-snapshot": (a) => none(snapshot(a).delete({ cascade: a.cascade, force: a.force })),
   "compact-snapshot": async (a) => wire((await snapshot(a).compact(a.body.to)).info(), "SnapshotDetail"),

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/forkd/forkd/api"
 )
 
 // cli makes calls with the program forkd.
@@ -95,6 +97,42 @@ func plain(args ...string) func(arguments) command {
 	return func(arguments) command { return command{args: args} }
 }
 
+// filtered is a list with filters.
+func filtered(args ...string) func(arguments) command {
+	return func(a arguments) command {
+		all := args[:len(args):len(args)]
+		for _, f := range a.texts("filter") {
+			all = append(all, "--filter", f)
+		}
+		return command{args: all}
+	}
+}
+
+// labelling is the command that changes the labels of an object.
+func labelling(parameter string) func(arguments) command {
+	return func(a arguments) command {
+		body := bodyOf[api.LabelsRequest](a)
+		args := []string{"label", a.text(parameter)}
+		for k, v := range body.Set {
+			args = append(args, k+"="+v)
+		}
+		for _, k := range body.Remove {
+			args = append(args, k+"-")
+		}
+		return command{args: args}
+	}
+}
+
+// labelFlags are the flags for labels of a body.
+func labelFlags(a arguments) (flags []string) {
+	body, _ := a["body"].(map[string]any)
+	set, _ := body["labels"].(map[string]any)
+	for k, v := range set {
+		flags = append(flags, "--label", fmt.Sprintf("%s=%v", k, v))
+	}
+	return flags
+}
+
 // of is a command about one object.
 func of(parameter string, args ...string) func(arguments) command {
 	return func(a arguments) command { return command{args: append(args[:len(args):len(args)], a.text(parameter))} }
@@ -137,9 +175,9 @@ func listCommands() map[string]func(arguments) command {
 			return command{args: []string{"audit", "--action", a.text("action"), "--limit", a.text("limit")}, answer: lines}
 		},
 		"verify-audit":   plain("audit", "verify"),
-		"list-images":    plain("image", "ls"),
-		"list-sandboxes": plain("ps"),
-		"list-snapshots": plain("snapshot", "ls"),
+		"list-images":    filtered("image", "ls"),
+		"list-sandboxes": filtered("ps"),
+		"list-snapshots": filtered("snapshot", "ls"),
 		"list-pools":     plain("pool"),
 		"list-keys":      plain("key", "ls"),
 		"delete-image": func(a arguments) command {
@@ -173,6 +211,7 @@ func bodyText(a arguments, name string) string {
 func snapshotCommands() map[string]func(arguments) command {
 	return map[string]func(arguments) command{
 		"snapshot-info":    of("tag", "snapshot", "info"),
+		"label-snapshot":   labelling("tag"),
 		"verify-snapshot":  of("tag", "snapshot", "verify"),
 		"snapshot-receipt": of("tag", "inspect"),
 		"diff-snapshots": func(a arguments) command {
@@ -209,7 +248,7 @@ func snapshotCommands() map[string]func(arguments) command {
 func sandboxCommands() map[string]func(arguments) command {
 	return map[string]func(arguments) command{
 		"fork": func(a arguments) command {
-			args := []string{"fork", bodyText(a, "snapshot_tag")}
+			args := append([]string{"fork", bodyText(a, "snapshot_tag")}, labelFlags(a)...)
 			if n := bodyText(a, "n"); n != "" {
 				args = append(args, "--count", n)
 			}
@@ -223,7 +262,7 @@ func sandboxCommands() map[string]func(arguments) command {
 			return command{args: args, answer: nothing}
 		},
 		"branch": func(a arguments) command {
-			args := []string{"branch", a.id()}
+			args := append([]string{"branch", a.id()}, labelFlags(a)...)
 			if tag := bodyText(a, "tag"); tag != "" {
 				args = append(args, "--tag", tag)
 			}
@@ -235,8 +274,9 @@ func sandboxCommands() map[string]func(arguments) command {
 		"rollback": func(a arguments) command {
 			return command{args: []string{"rollback", a.id(), bodyText(a, "snapshot_tag")}}
 		},
-		"pause":  of("id", "pause"),
-		"resume": of("id", "resume"),
+		"label-sandbox": labelling("id"),
+		"pause":         of("id", "pause"),
+		"resume":        of("id", "resume"),
 		"set-life": func(a arguments) command {
 			ttl := bodyText(a, "ttl_secs") + "s"
 			return command{args: []string{"extend", a.id(), "--ttl", ttl, "--at-end", bodyText(a, "at_end")}}

@@ -49,6 +49,15 @@ func (a arguments) tag() string { return a.text("tag") }
 
 func (a arguments) is(name string) bool { return a.text(name) == "true" }
 
+// texts returns a list of texts.
+func (a arguments) texts(name string) (out []string) {
+	list, _ := a[name].([]any)
+	for _, v := range list {
+		out = append(out, fmt.Sprint(v))
+	}
+	return out
+}
+
 func (a arguments) number(name string) int {
 	n := 0
 	_, _ = fmt.Sscan(a.text(name), &n)
@@ -115,7 +124,9 @@ func daemonCalls() map[string]goCall {
 		"collect-layers": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.CollectLayers(ctx, bodyOf[api.CollectRequest](a).DryRun)
 		},
-		"list-images": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.ListImages(ctx) },
+		"list-images": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.ListImages(ctx, a.texts("filter")...)
+		},
 		"get-image": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.Image(ctx, a.text("name"))
 		},
@@ -176,9 +187,14 @@ func goEvents(ctx context.Context, c *client.Client, a arguments) (any, error) {
 
 func snapshotCalls() map[string]goCall {
 	return map[string]goCall{
-		"list-snapshots": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.ListSnapshots(ctx) },
+		"list-snapshots": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.ListSnapshots(ctx, a.texts("filter")...)
+		},
 		"snapshot-info": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.Snapshot(ctx, a.tag())
+		},
+		"label-snapshot": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return client.LabelSnapshot(ctx, c, a.tag(), bodyOf[api.LabelsRequest](a))
 		},
 		"create-snapshot": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.CreateSnapshot(ctx, bodyOf[api.CreateSnapshotRequest](a), func(api.Step) {})
@@ -214,7 +230,9 @@ func sandboxCalls() map[string]goCall {
 			res, err := c.ForkEach(ctx, bodyOf[api.CreateSandboxesRequest](a), func(api.SandboxInfo) {})
 			return res.Sandboxes, err
 		},
-		"list-sandboxes": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.ListSandboxes(ctx) },
+		"list-sandboxes": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.ListSandboxes(ctx, a.texts("filter")...)
+		},
 		"get-sandbox": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.Sandbox(ctx, a.id())
 		},
@@ -244,6 +262,9 @@ func sandboxCalls() map[string]goCall {
 		},
 		"resume": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return client.Life{Client: c}.Resume(ctx, a.id())
+		},
+		"label-sandbox": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return client.LabelSandbox(ctx, c, a.id(), bodyOf[api.LabelsRequest](a))
 		},
 		"set-life": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return client.Life{Client: c}.SetLife(ctx, a.id(), bodyOf[api.LifeRequest](a))

@@ -91,6 +91,12 @@ func (o operation) fill(args map[string]any) (string, []byte) {
 		case name == "body":
 			body, _ = json.Marshal(v)
 		case o.Query[name]:
+			if list, ok := v.([]any); ok {
+				for _, one := range list {
+					q.Add(name, fmt.Sprint(one))
+				}
+				continue
+			}
 			q.Set(name, fmt.Sprint(v))
 		default:
 			path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(fmt.Sprint(v)))

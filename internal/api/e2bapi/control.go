@@ -87,7 +87,7 @@ func (h *Handler) findID(c call, id string) (known, error) {
 // of a running sandbox, because any request may have resumed it.
 func knownOf(h *Handler, info sandbox.Info, rec records.Record, exists bool) known {
 	if !exists {
-		rec = records.Record{ID: info.ID, Template: info.SnapshotTag, Started: info.CreatedAt}
+		rec = records.Record{ID: info.ID, Template: info.SnapshotTag, Started: info.CreatedAt, Metadata: info.Labels}
 	}
 	if h.leases == nil && stateOf(info) == stateRunning {
 		rec.End = info.Life.Deadline

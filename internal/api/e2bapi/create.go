@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/idempotency"
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
@@ -235,8 +236,10 @@ type child struct {
 // make forks sandboxes by a plan and records them. It ends sandboxes that cannot be recorded.
 func (h *Handler) make(c call, p plan, n int) ([]child, error) {
 	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
+	// Labels mirror the metadata that keep their rules, for filters of the other clients. The record stays the
+	// truth for E2B's clients: their keys may have spaces, and their values are larger.
 	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: p.env(), Network: p.network, PrivatePorts: p.isolated,
-		Life: h.firstLife(p)}
+		Life: h.firstLife(p), Labels: labels.Fitting(p.rec.Metadata)}
 	res, err := c.engine.Fork(c.ctx, req)
 	if err == nil {
 		err = allFailed(res)

@@ -45,6 +45,8 @@ func changes() map[string]action {
 		"POST /v1/sandboxes/{id}/pause":                {name: "sandbox.pause"},
 		"POST /v1/sandboxes/{id}/resume":               {name: "sandbox.resume"},
 		"PATCH /v1/sandboxes/{id}/life":                {name: "sandbox.life"},
+		"PATCH /v1/sandboxes/{id}/labels":              {name: "sandbox.label"},
+		"PATCH /v1/snapshots/{tag}/labels":             {name: "snapshot.label"},
 		"POST /v1/sandboxes/{id}/ping":                 {name: "sandbox.ping", read: true},
 		"POST /v1/sandboxes/{id}/exec":                 {name: "sandbox.exec"},
 		"POST /v1/sandboxes/{id}/eval":                 {name: "sandbox.eval"},

@@ -45,7 +45,7 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		Image: s.Image, ImageDigest: s.ImageDigest,
 		MemoryMiB: s.Shape.MemoryMiB, VCPUs: s.Shape.VCPUs,
 		Owner: s.Owner, Public: s.Public,
-		Network: wireDefault(s.Network), PrivatePorts: s.PrivatePorts,
+		Network: wireDefault(s.Network), PrivatePorts: s.PrivatePorts, Labels: s.Labels,
 		SizeBytes: s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes, Languages: s.Languages,
 	}
 	if out.Damaged = s.Damaged; !s.VerifiedAt.IsZero() {
@@ -113,6 +113,7 @@ func wireSandbox(ctx context.Context, i sandbox.Info) api.SandboxInfo {
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
 		LastOOM:      wireOOM(i.LastOOM),
 		PromotedFrom: i.PromotedFrom,
+		Labels:       i.Labels,
 		PausedIn:     i.PausedIn, Cold: i.Cold, Life: wireLife(i), Index: i.Index, Hostname: i.Hostname, Owner: i.Owner,
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
 		GuestAddr: guestnet.Guest4.Addr().String(), Network: summary(i), PrivatePorts: i.PrivatePorts(),

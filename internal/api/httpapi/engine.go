@@ -22,6 +22,7 @@ type Engine interface {
 	Pools
 	Hosts
 	Networks
+	Labels
 }
 
 // Snapshots makes and stores snapshots.

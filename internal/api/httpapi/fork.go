@@ -62,7 +62,7 @@ func portsOf(ctx context.Context, asked *bool) *bool {
 func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamResponse, error) {
 	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env, GuestFork: in.Body.GuestFork,
 		PrivatePorts: portsOf(ctx, in.Body.PrivatePorts), Limits: domainLimits(in.Body),
-		Life: domainLife(in.Body.SandboxLife)}
+		Life: domainLife(in.Body.SandboxLife), Labels: in.Body.Labels}
 	if in.Body.N != nil {
 		req.N = *in.Body.N
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -35,7 +36,7 @@ func (s *imageRoutes) add(rt *router) {
 	tags := []string{"images"}
 	route(rt, huma.Operation{
 		OperationID: "list-images", Method: http.MethodGet, Path: "/v1/images", Tags: tags,
-		Summary: "List the images in the daemon's store",
+		Summary: "List the images in the daemon's store", Errors: []int{400, 401},
 	}, s.listImages)
 	route(rt, huma.Operation{
 		OperationID: "get-image", Method: http.MethodGet, Path: "/v1/images/{name}", Tags: tags,
@@ -65,14 +66,17 @@ func (s *imageRoutes) add(rt *router) {
 	}, s.importImage)
 }
 
-func (s *imageRoutes) listImages(ctx context.Context, _ *none) (*body[[]api.Image], error) {
+func (s *imageRoutes) listImages(ctx context.Context, in *filterInput) (*body[[]api.Image], error) {
 	images, err := s.images.ListImages(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]api.Image, 0, len(images))
+	out, made := make([]api.Image, 0, len(images)), make(map[string]time.Time, len(images))
 	for _, img := range images {
-		out = append(out, wireImage(img))
+		out, made[img.Name] = append(out, wireImage(img)), img.CreatedAt
+	}
+	if out, err = filtered(in, imageFilters, out, imageEntry(made)); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(out, func(a, b api.Image) int { return cmp.Compare(a.Name, b.Name) })
 	return &body[[]api.Image]{out}, nil

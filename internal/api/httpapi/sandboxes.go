@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -24,7 +25,7 @@ func (s *sandboxRoutes) add(rt *router) {
 	tags := []string{"sandboxes"}
 	route(rt, huma.Operation{
 		OperationID: "list-sandboxes", Method: http.MethodGet, Path: "/v1/sandboxes", Tags: tags,
-		Summary: "List the sandboxes",
+		Summary: "List the sandboxes", Errors: []int{400, 401},
 	}, s.listSandboxes)
 	route(rt, huma.Operation{
 		OperationID: "get-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{id}", Tags: tags,
@@ -53,10 +54,14 @@ func (s *sandboxRoutes) add(rt *router) {
 	}, s.console)
 }
 
-func (s *sandboxRoutes) listSandboxes(ctx context.Context, _ *none) (*body[[]api.SandboxInfo], error) {
-	out := []api.SandboxInfo{}
+func (s *sandboxRoutes) listSandboxes(ctx context.Context, in *filterInput) (*body[[]api.SandboxInfo], error) {
+	out, made := []api.SandboxInfo{}, map[string]time.Time{}
 	for _, info := range s.engine(ctx).List() {
-		out = append(out, wireSandbox(ctx, info))
+		out, made[info.ID] = append(out, wireSandbox(ctx, info)), info.CreatedAt
+	}
+	out, err := filtered(in, sandboxFilters, out, sandboxEntry(ctx, made))
+	if err != nil {
+		return nil, err
 	}
 	slices.SortStableFunc(out, func(a, b api.SandboxInfo) int {
 		return cmp.Or(cmp.Compare(a.CreatedAtUnix, b.CreatedAtUnix), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID))

@@ -32,6 +32,7 @@ func needs() map[string]need {
 		"GET /v1/snapshots/{tag}/diff/{other}": fork, // a child of each is made for it
 		"POST /v1/snapshots/{tag}/verify":      fork,
 		"POST /v1/snapshots/{tag}/compact":     fork,
+		"PATCH /v1/snapshots/{tag}/labels":     fork,
 		"GET /v1/snapshots/{tag}/export":       fork, // it reads the memory, as a fork can
 		"PUT /v1/snapshots/{tag}":              fork,
 		"PUT /v1/snapshots/{tag}/pool":         admin,
@@ -55,6 +56,7 @@ func needs() map[string]need {
 		"POST /v1/sandboxes/{id}/pause":                fork,
 		"POST /v1/sandboxes/{id}/resume":               fork,
 		"PATCH /v1/sandboxes/{id}/life":                fork,
+		"PATCH /v1/sandboxes/{id}/labels":              fork,
 		"GET /v1/sandboxes/{id}/network":               read,
 		"PUT /v1/sandboxes/{id}/network":               fork,
 		"GET /v1/sandboxes/{id}/network/flows":         read,

@@ -205,6 +205,7 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&mergeRoutes{partOf[merge.Engine](view)}).add(s.router)
 	(&workspaceRoutes{partOf[Sandboxes](view), opt.Workspaces}).add(s.router)
 	(&branchRoutes{partOf[Branches](view)}).add(s.router)
+	(&labelRoutes{partOf[Labels](view)}).add(s.router)
 	(&receiptRoutes{partOf[Receipts](view)}).add(s.router)
 	(&guestRoutes{partOf[Guests](view), s.metrics}).add(s.router)
 	(&portRoutes{s.answers, partOf[Guests](view)}).add(s.router)

@@ -48,7 +48,7 @@ func (s *snapshotRoutes) add(rt *router) {
 	}, s.createSnapshot)
 	route(rt, huma.Operation{
 		OperationID: "list-snapshots", Method: http.MethodGet, Path: "/v1/snapshots", Tags: tags,
-		Summary: "List the snapshots",
+		Summary: "List the snapshots", Errors: []int{400, 401},
 	}, s.listSnapshots)
 	route(rt, huma.Operation{
 		OperationID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{tag}", Tags: tags,
@@ -123,7 +123,7 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 	return sandbox.DeriveRequest{
 		Network: n.later, BuildNetwork: n.build, Tap: n.tap, TapIfAllowed: n.ifAllowed,
 		Tag: b.Tag, From: b.From, Exec: b.Exec, User: b.ExecUser, ExecTimeout: seconds(b.ExecTimeoutSecs), Warm: b.Warm,
-		WarmTimeout: seconds(b.WarmTimeoutSecs),
+		WarmTimeout: seconds(b.WarmTimeoutSecs), Labels: b.Labels,
 	}, nil
 }
 
@@ -148,6 +148,7 @@ func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 		Tag: b.Tag, Image: b.Image, Kernel: b.Kernel, Rootfs: b.Rootfs,
 		MemoryMiB: b.MemoryMiB, VCPUs: b.VCPUs, Warm: b.Warm,
 		BootWait: time.Duration(b.BootWaitSecs) * time.Second, WarmTimeout: seconds(b.WarmTimeoutSecs),
+		Labels: b.Labels,
 	}, nil
 }
 
@@ -172,14 +173,17 @@ func makingNetworks(b api.CreateSnapshotRequest) (n networks, err error) {
 	return n, nil
 }
 
-func (s *snapshotRoutes) listSnapshots(ctx context.Context, _ *none) (*body[[]api.SnapshotInfo], error) {
+func (s *snapshotRoutes) listSnapshots(ctx context.Context, in *filterInput) (*body[[]api.SnapshotInfo], error) {
 	infos, err := s.engine(ctx).ListSnapshots(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]api.SnapshotInfo, 0, len(infos))
+	out, made := make([]api.SnapshotInfo, 0, len(infos)), make(map[string]time.Time, len(infos))
 	for _, info := range infos {
-		out = append(out, wireSnapshot(info))
+		out, made[info.Tag] = append(out, wireSnapshot(info)), info.CreatedAt
+	}
+	if out, err = filtered(in, snapshotFilters, out, snapshotEntry(ctx, made)); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(out, func(a, b api.SnapshotInfo) int { return cmp.Compare(a.Tag, b.Tag) })
 	return &body[[]api.SnapshotInfo]{out}, nil

@@ -32,6 +32,8 @@ type BranchRequest struct {
 	// Env and Life apply to each child, as in a ForkRequest.
 	Env  map[string]string
 	Life Life
+	// Labels override the sandbox's, which the snapshot and the children inherit.
+	Labels map[string]string
 	// Force branches the sandbox even if its disk has lost writes.
 	Force bool
 	// NoWait returns as soon as the sandbox runs again. The snapshot is listed as writing until it is ready. If
@@ -53,7 +55,7 @@ type BranchRequest struct {
 // Children returns the request to fork the branch's children. The Tag must be set.
 func (r BranchRequest) Children() ForkRequest {
 	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Network: r.Network, HostPorts: r.HostPorts,
-		Life: r.Life}
+		Life: r.Life, Labels: r.Labels}
 }
 
 // BranchResult is the result of a branch.

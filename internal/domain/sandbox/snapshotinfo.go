@@ -39,6 +39,8 @@ type SnapshotInfo struct {
 	// PrivatePorts requires a token at the ports of sandboxes forked from it, unless the fork says otherwise.
 	PrivatePorts bool
 	Steps        []Step // durations of the steps of its creation
+	// Labels are its owner's, for lists. They are not part of its content. The map is shared between copies.
+	Labels map[string]string
 
 	MemoryLogicalBytes  int64 // guest memory
 	MemoryPhysicalBytes int64 // size of all layers on disk; zero pages take no space

@@ -62,6 +62,8 @@ type DeriveRequest struct {
 	// Tap and TapIfAllowed are as in a CreateRequest.
 	Tap          string
 	TapIfAllowed bool
+	// Labels of the snapshot.
+	Labels map[string]string
 }
 
 // StepCapture is the step that a branch records in its snapshot: all work until the sandbox runs again.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/forkd/forkd/internal/guest/guestdiff"
 	"github.com/forkd/forkd/internal/leaf/environ"
+	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/oomline"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/net/netpolicy"
@@ -81,6 +82,9 @@ type Info struct {
 	// PublicPorts admits requests from outside to its ports without a token. The zero value is closed: a record
 	// without this field is a private sandbox.
 	PublicPorts bool `json:",omitempty"`
+	// Labels are its owner's, for lists. The map is shared between copies and never changes. A daemon that does
+	// not know labels drops them when it writes the record.
+	Labels map[string]string `json:",omitempty"`
 	// TrafficToken admits requests from outside with this token. An empty token admits none. The API's token also
 	// opens the ports. The token is a secret, and lists omit it.
 	TrafficToken string `json:",omitempty"`
@@ -153,6 +157,8 @@ type ForkRequest struct {
 	PrivatePorts *bool
 	// Life limits how long each child may run.
 	Life Life
+	// Labels of each child.
+	Labels map[string]string
 
 	// Kin is set for children forked by a guest. Except for its Key, only the engine sets it.
 	Kin Kin
@@ -201,6 +207,8 @@ type CreateRequest struct {
 	Tap string
 	// TapIfAllowed ignores a tap that is not allowed.
 	TapIfAllowed bool
+	// Labels of the snapshot.
+	Labels map[string]string
 }
 
 // DefaultBootWait limits the time until a parent is ready. DefaultWarmTimeout limits the warm-up after that.
@@ -322,6 +330,23 @@ func CheckEnv(env map[string]string) error {
 		return Errorf(ErrInvalid, "", "%w", err)
 	}
 	return nil
+}
+
+// CheckLabels returns an error if an object cannot have these labels.
+func CheckLabels(set map[string]string) error {
+	if err := labels.Check(set); err != nil {
+		return Errorf(ErrInvalid, "", "%w", err)
+	}
+	return nil
+}
+
+// ChangeLabels returns an object's labels after a change.
+func ChangeLabels(set map[string]string, change labels.Change) (map[string]string, error) {
+	after, err := change.Apply(set)
+	if err != nil {
+		return nil, Errorf(ErrInvalid, "", "%w", err)
+	}
+	return after, nil
 }
 
 // Identity is a sandbox's identity in its guest. It stays the same for the sandbox's lifetime; entropy and clock

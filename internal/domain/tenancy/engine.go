@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
@@ -20,6 +21,8 @@ type Engine interface {
 	SetPool(ctx context.Context, tag string, size int) error
 	Pools() []sandbox.PoolStatus
 	Capacity() (sandbox.Capacity, error)
+	LabelSandbox(ctx context.Context, id string, change labels.Change) (sandbox.Info, error)
+	LabelSnapshot(ctx context.Context, tag string, change labels.Change) (sandbox.SnapshotInfo, error)
 }
 
 type snapshots interface {

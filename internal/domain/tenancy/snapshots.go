@@ -131,7 +131,7 @@ func (v *lens) shown(s sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 	}
 	s.Dir, s.MemoryFile = "", "" // only the operator may see paths of the host
 	if !v.p.Sees(s.Owner) {      // a public snapshot's origin is not public
-		s.Owner, s.BranchedFrom = "", ""
+		s.Owner, s.BranchedFrom, s.Labels = "", "", nil
 	}
 	return s
 }

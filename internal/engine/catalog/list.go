@@ -83,6 +83,9 @@ func (c *Catalog) describe(en snapshot.Entry, tree lineage) sandbox.SnapshotInfo
 		Ancestors: tree.ancestors(en), Dependents: tree.children[en.Tag],
 		Sandboxes: c.cfg.Sandboxes.Using(en.Tag, en.ContentHash), DigestsReady: c.snapshots.HasDigests(en),
 	}
+	if s.Labels = en.Labels; en.LabelsErr != nil {
+		s.Warning = en.LabelsErr.Error()
+	}
 	if en.Err != nil {
 		s.Status, s.Warning = sandbox.SnapshotFailed, en.Err.Error()
 	}

@@ -25,6 +25,10 @@ func (c *Catalog) Begin(info sandbox.SnapshotInfo, forksWait bool) (*Draft, erro
 	if err != nil {
 		return nil, sandbox.StoreError(err)
 	}
+	if err := draft.Label(info.Labels); err != nil {
+		draft.Discard()
+		return nil, sandbox.StoreError(err)
+	}
 	info.Dir, info.Status = c.snapshots.Dir(info.Tag), sandbox.SnapshotWriting
 	if err := c.tags.begin(info, forksWait); err != nil {
 		draft.Discard()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
@@ -43,6 +44,8 @@ type Engine interface {
 	SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error)
 	SetPool(ctx context.Context, tag string, size int) error
 	Pools() []sandbox.PoolStatus
+	LabelSandbox(ctx context.Context, id string, change labels.Change) (sandbox.Info, error)
+	LabelSnapshot(ctx context.Context, tag string, change labels.Change) (sandbox.SnapshotInfo, error)
 }
 
 // Subject is an engine under test. It has no snapshots and no sandboxes yet.
@@ -86,6 +89,9 @@ func Run(t *testing.T, subject Subject) {
 		"a promotion that cannot be":   noPromotion,
 		"pauses":                       pauses,
 		"a pause that cannot be":       noPause,
+		"labels":                       labelled,
+		"changes of labels":            relabelled,
+		"labels that cannot be":        noLabels,
 		"a network":                    networks,
 		"a network that cannot be":     badRules,
 		"private ports":                privatePorts,

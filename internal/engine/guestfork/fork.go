@@ -108,7 +108,7 @@ func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 	res, err := g.f.cfg.Operations.Fork(ctx, sandbox.ForkRequest{
 		Tag: g.tag, N: g.req.N, Kin: g.info.Kin.Child(g.info.ID, g.req.Token), Network: g.network(),
 		HostPorts: g.info.Network.HostPorts,
-		Limits:    g.info.Limits, Owner: g.info.Owner, Life: g.info.Life,
+		Limits:    g.info.Limits, Owner: g.info.Owner, Life: g.info.Life, Labels: g.labels(),
 	})
 	if err == nil {
 		err = noneMade(res)
@@ -129,6 +129,15 @@ func (g *guestForkOp) network() *netpolicy.Spec {
 	}
 	p := sandbox.WithoutSecrets(now.Network.Effective)
 	return &p
+}
+
+// labels returns the children's labels: the source's current ones, as of a branch.
+func (g *guestForkOp) labels() map[string]string {
+	_, now, err := g.f.cfg.Sandboxes.Find(g.info.ID)
+	if err != nil { // it has ended meanwhile
+		now = g.info
+	}
+	return now.Labels
 }
 
 // noneMade returns the first child's error if no child was made.

@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -163,6 +164,9 @@ func (w *branchOp) prepare(ctx context.Context) error {
 		return err
 	}
 	w.req.Owner = cmp.Or(w.req.Owner, w.b.Info().Owner)
+	if err := w.inheritLabels(); err != nil {
+		return err
+	}
 	if err := w.fit(); err != nil {
 		return err
 	}
@@ -185,6 +189,16 @@ func (w *branchOp) prepare(ctx context.Context) error {
 		return fmt.Errorf("branch %s: %w", w.req.SandboxID, w.explain(ctx, err))
 	}
 	return nil
+}
+
+// inheritLabels adds the sandbox's labels to the request's. The snapshot of a pause and the scratch of a derivation
+// are no branches to their users, and have only the labels of the request.
+func (w *branchOp) inheritLabels() error {
+	if w.stay || w.record {
+		return nil
+	}
+	w.req.Labels = labels.Merge(w.b.Info().Labels, w.req.Labels)
+	return sandbox.CheckLabels(w.req.Labels)
 }
 
 // fit refuses a sandbox if its disk does not allow a branch.
@@ -219,6 +233,9 @@ func (w *branchOp) check() error {
 	if _, err := r.Life.Set(w.start); err != nil {
 		return err
 	}
+	if err := sandbox.CheckLabels(r.Labels); err != nil {
+		return err
+	}
 	if r.Tag == "" {
 		random, err := w.e.random(3)
 		if err != nil {
@@ -233,7 +250,7 @@ func (w *branchOp) check() error {
 func (w *branchOp) reserve() (err error) {
 	m := w.src.Files.Manifest
 	info := sandbox.SnapshotInfo{Tag: w.req.Tag, Owner: w.req.Owner, CreatedAt: w.start, Shape: m.Shape, ParentTag: w.base,
-		BranchedFrom: w.req.SandboxID}
+		BranchedFrom: w.req.SandboxID, Labels: w.req.Labels}
 	if m.Image != nil {
 		info.Image, info.ImageDigest = m.Image.Name, m.Image.Digest
 	}

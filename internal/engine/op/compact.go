@@ -58,7 +58,7 @@ func (o *Ops) compact(ctx context.Context, src *launch.Source, to string, u *und
 	start := o.cfg.Now()
 	from := src.Files.Manifest
 	draft, err := o.catalog.Begin(sandbox.SnapshotInfo{
-		Tag: to, Owner: from.Owner, CreatedAt: start, Shape: from.Shape,
+		Tag: to, Owner: from.Owner, CreatedAt: start, Shape: from.Shape, Labels: o.catalog.Labels(from.Tag),
 	}, false)
 	if err != nil {
 		return err

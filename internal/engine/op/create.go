@@ -73,6 +73,9 @@ func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	if err := snapshot.CheckTag(req.Tag); err != nil {
 		return sandbox.SnapshotInfo{}, sandbox.StoreError(err)
 	}
+	if err := sandbox.CheckLabels(req.Labels); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
 	c := &createOp{e: o, req: req, progress: progress}
 	start := o.cfg.Now()
 	var u undo.Stack
@@ -104,7 +107,7 @@ func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 func (o *Ops) reserve(c *createOp, u *undo.Stack) (err error) {
 	c.draft, err = o.catalog.Begin(sandbox.SnapshotInfo{
 		Tag: c.req.Tag, Owner: c.req.Owner, CreatedAt: o.cfg.Now(), Shape: c.src.shape,
-		Image: c.src.image.Name, ImageDigest: c.src.image.Digest,
+		Image: c.src.image.Name, ImageDigest: c.src.image.Digest, Labels: c.req.Labels,
 	}, false)
 	if err != nil {
 		return err

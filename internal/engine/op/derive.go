@@ -70,6 +70,9 @@ func (d *deriveOp) check(ctx context.Context) error {
 	if d.req.ExecTimeout <= 0 {
 		d.req.ExecTimeout = sandbox.DefaultDeriveTimeout
 	}
+	if err := sandbox.CheckLabels(d.req.Labels); err != nil {
+		return err
+	}
 	if err := d.judgeNetwork(); err != nil {
 		return err
 	}
@@ -176,6 +179,7 @@ func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 func (d *deriveOp) capture(ctx context.Context) (int64, error) {
 	r, err := d.e.branch(ctx, &branchOp{e: d.e, record: true, req: sandbox.BranchRequest{
 		SandboxID: d.id, Tag: d.req.Tag, Mode: sandbox.BranchDiff, Owner: d.req.Owner, Network: d.network,
+		Labels: d.req.Labels,
 	}})
 	d.created = r.Snapshot
 	return r.Bytes, err

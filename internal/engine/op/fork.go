@@ -73,6 +73,9 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	if err := sandbox.CheckEnv(req.Env); err != nil {
 		return sandbox.ForkResult{}, err
 	}
+	if err := sandbox.CheckLabels(req.Labels); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	req.Kin.MayFork = req.Kin.MayFork || req.GuestFork
 	if err := checkLimits(o.procs, req); err != nil {
 		return sandbox.ForkResult{}, err

@@ -60,7 +60,7 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 		Status: sandbox.StatusRunning,
 		PID:    b.m.Proc.PID(), CreatedAt: now,
 		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b),
-		PublicPorts: !f.private(), TrafficToken: traffic,
+		PublicPorts: !f.private(), TrafficToken: traffic, Labels: f.req.Labels,
 		Limits: f.req.Limits, DiskBytes: diskBytes(f.src.Files.Manifest), Life: f.req.Life,
 		Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}

@@ -66,6 +66,11 @@ func (s *Sandbox) SetLife(change func(sandbox.Life) (sandbox.Life, error)) (sand
 	return s.change(func(i *sandbox.Info) (err error) { i.Life, err = change(i.Life); return err })
 }
 
+// SetLabels changes a sandbox's labels, also if it is paused.
+func SetLabels(s *Sandbox, change func(map[string]string) (map[string]string, error)) (sandbox.Info, error) {
+	return s.change(func(i *sandbox.Info) (err error) { i.Labels, err = change(i.Labels); return err })
+}
+
 // SetPromoting records whether a sandbox is paused only to be promoted.
 func (s *Sandbox) SetPromoting(on bool) error {
 	_, err := s.change(func(i *sandbox.Info) error { i.Promoting = on; return nil })

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,6 +71,9 @@ func openBoth(dir string) (*Store, error) {
 // Content of page 3 in the scenario's snapshots.
 var scenarioPages = map[string]byte{"a": 'a', "b": 'b', "flat": 'b'}
 
+// scenarioLabels are the labels of the scenario's snapshots, if they have any.
+var scenarioLabels = map[string]string{"job": "7"}
+
 // scenario creates a snapshot, branches it, deletes the first one, compacts the second one and deletes it: all
 // steps that change the stores.
 func scenario(s *Store) error {
@@ -81,6 +85,11 @@ func scenario(s *Store) error {
 	}
 	if err := s.Hash(context.Background(), "b", nil); err != nil {
 		return err
+	}
+	for _, set := range []map[string]string{scenarioLabels, nil, scenarioLabels} {
+		if err := s.SetLabels("b", func(map[string]string) (map[string]string, error) { return set, nil }); err != nil {
+			return err
+		}
 	}
 	if err := s.Delete("a"); err != nil {
 		return err
@@ -131,6 +140,9 @@ func makeBase(s *Store, tag string) error {
 	}
 	chain, err := d.Place(b)
 	if err != nil {
+		return err
+	}
+	if err := d.Label(scenarioLabels); err != nil {
 		return err
 	}
 	return finishDraft(d, chain)
@@ -236,6 +248,10 @@ func checkWhole(t *testing.T, dir string) {
 	var pins []string
 	for _, e := range entries {
 		must(t, e.Err)
+		must(t, e.LabelsErr)
+		if len(e.Labels) > 0 && !maps.Equal(e.Labels, scenarioLabels) || e.Tag == "a" && len(e.Labels) == 0 {
+			t.Errorf("snapshot %s has the labels %v", e.Tag, e.Labels)
+		}
 		pins = append(pins, pinPrefix+e.Tag)
 		for _, id := range e.Manifest.LayerIDs() {
 			needed[id] = true

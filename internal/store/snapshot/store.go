@@ -72,6 +72,9 @@ type Entry struct {
 	Manifest    *Manifest // nil if the manifest is damaged
 	ContentHash string
 	Err         error // why it cannot be restored
+	// Labels may be nil. LabelsErr is why they cannot be read.
+	Labels    map[string]string
+	LabelsErr error
 }
 
 // List returns all snapshots sorted by tag, restorable or not.
@@ -146,6 +149,7 @@ func (s *Store) get(tag string) (Entry, error) { return s.read(s.Dir(tag), tag) 
 // read reads the snapshot in a folder. If the tag is empty, it uses the manifest's.
 func (s *Store) read(dir, tag string) (Entry, error) {
 	e := Entry{Tag: tag}
+	e.Labels, e.LabelsErr = readLabels(dir)
 	s.tell(ManifestFile)
 	b, err := durable.ReadFile(filepath.Join(dir, ManifestFile), MaxManifestBytes)
 	if err != nil {

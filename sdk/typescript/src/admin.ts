@@ -15,6 +15,19 @@ export type CreateSnapshotOptions = CallOptions & Omit<m.CreateSnapshotRequest, 
   progress?: (step: m.Step) => void;
 };
 
+/** Options of lists with filters. */
+export type ListOptions = CallOptions & {
+  /** Selects those with all of these labels; null stands for any value. */
+  labels?: Record<string, string | null>;
+  /** Filters such as `status=paused` or `snapshot=TAG`. */
+  filter?: readonly string[];
+};
+
+function filtered({ signal, labels = {}, filter = [] }: ListOptions): RequestOptions {
+  const some = Object.entries(labels).map(([k, v]) => v === null ? `label=${k}` : `label=${k}=${v}`);
+  return { signal, query: { filter: [...some, ...filter] } };
+}
+
 class Group {
   readonly #connection: Connection;
 
@@ -42,8 +55,8 @@ class Group {
 /** The sandboxes. */
 export class Sandboxes extends Group {
   /** Lists the sandboxes, oldest first. */
-  list(o: CallOptions = {}): Promise<m.SandboxInfo[]> {
-    return this.many("/v1/sandboxes", "SandboxInfo", o);
+  list(o: ListOptions = {}): Promise<m.SandboxInfo[]> {
+    return this.many("/v1/sandboxes", "SandboxInfo", filtered(o));
   }
 
   /** Describes a sandbox. */
@@ -55,8 +68,8 @@ export class Sandboxes extends Group {
 /** The snapshots. */
 export class Snapshots extends Group {
   /** Lists the snapshots by tag. */
-  list(o: CallOptions = {}): Promise<m.SnapshotInfo[]> {
-    return this.many("/v1/snapshots", "SnapshotInfo", o);
+  list(o: ListOptions = {}): Promise<m.SnapshotInfo[]> {
+    return this.many("/v1/snapshots", "SnapshotInfo", filtered(o));
   }
 
   /** Describes a snapshot. */
@@ -81,8 +94,8 @@ export class Snapshots extends Group {
 /** The images that snapshots boot from. */
 export class Images extends Group {
   /** Lists the images. */
-  list(o: CallOptions = {}): Promise<m.Image[]> {
-    return this.many("/v1/images", "Image", o);
+  list(o: Omit<ListOptions, "labels"> = {}): Promise<m.Image[]> {
+    return this.many("/v1/images", "Image", filtered(o));
   }
 
   /** Describes an image. */

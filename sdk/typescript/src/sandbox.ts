@@ -121,6 +121,12 @@ export class Sandbox implements AsyncDisposable {
     return this.#keep(await this.#call("PATCH", "/life", { ...o, json: toWire(life, "LifeRequest") }));
   }
 
+  /** Adds or replaces labels, and removes those with the keys `remove`. Other labels stay. */
+  async label(set: Record<string, string>, o: CallOptions & { remove?: string[] } = {}): Promise<m.SandboxInfo> {
+    const json = toWire({ set, remove: o.remove }, "LabelsRequest");
+    return this.#keep(await this.#call("PATCH", "/labels", { signal: o.signal, json }));
+  }
+
   /** Lets the sandbox live that many seconds from now. 0 means without a limit. */
   extend(ttlSecs: number, o: CallOptions = {}): Promise<m.SandboxInfo> {
     return this.setLife({ ttlSecs }, o);

@@ -92,6 +92,12 @@ export class Snapshot {
     return fromWire(await this.#call("GET", "/info", o), "SnapshotDetail");
   }
 
+  /** Adds or replaces labels, and removes those with the keys `remove`. Other labels stay. */
+  async label(set: Record<string, string>, o: CallOptions & { remove?: string[] } = {}): Promise<m.SnapshotInfo> {
+    const json = toWire({ set, remove: o.remove }, "LabelsRequest");
+    return fromWire(await this.#call("PATCH", "/labels", { signal: o.signal, json }), "SnapshotInfo");
+  }
+
   /** Returns the record of how the snapshot was made. */
   async receipt(o: CallOptions = {}): Promise<m.Receipt> {
     return fromWire(await this.#call("GET", "/receipt", o), "Receipt");

@@ -3,12 +3,14 @@ package fakeengine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -39,7 +41,7 @@ func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox
 	if req.N == 0 {
 		return res, nil
 	}
-	req.Tag, req.Owner = res.Tag, res.Snapshot.Owner
+	req.Tag, req.Owner, req.Labels = res.Tag, res.Snapshot.Owner, res.Snapshot.Labels
 	forked, err := e.Fork(ctx, req.Children())
 	if err != nil {
 		return sandbox.BranchResult{}, err
@@ -93,7 +95,7 @@ func checkBranch(req sandbox.BranchRequest) error {
 	if req.N < 0 || req.N > sandbox.MaxFork || req.N > 0 && req.NoWait || req.MaxPause < 0 {
 		return fmt.Errorf("%d children, a pause of %s: %w", req.N, req.MaxPause, sandbox.ErrInvalid)
 	}
-	if err := sandbox.CheckEnv(req.Env); err != nil {
+	if err := errors.Join(sandbox.CheckEnv(req.Env), sandbox.CheckLabels(req.Labels)); err != nil {
 		return err
 	}
 	if _, err := req.Life.Set(time.Now()); err != nil {
@@ -135,7 +137,7 @@ func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox
 		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90<<20 + res.Bytes,
 		MemoryOwnBytes: res.Bytes, VMStateBytes: 20 << 10,
 		DigestsReady: true, ContentHash: e.hashLocked("b0a7"), BranchedFrom: req.SandboxID, Pause: res.Pause,
-		CapturedBytes: res.Bytes,
+		CapturedBytes: res.Bytes, Labels: labels.Merge(b.info.Labels, req.Labels),
 	}
 	if info.Network = inherited(&b.info.Network.Effective); req.Network != nil {
 		info.Network = inherited(req.Network)

@@ -31,6 +31,8 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
 	switch {
 	case len(req.Exec) == 0 && req.Warm == "":
 		return wrong("nothing to do: %w", sandbox.ErrInvalid)
+	case sandbox.CheckLabels(req.Labels) != nil:
+		return wrong("%w", sandbox.CheckLabels(req.Labels))
 	case busy != nil:
 		return wrong("%w", busy)
 	case err != nil:
@@ -49,7 +51,7 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
 	e.snapshots[req.Tag] = e.branchedLocked(
 		&entry{info: sandbox.Info{SnapshotTag: req.From, SnapshotHash: from.ContentHash, Shape: from.Shape}},
 		sandbox.BranchRequest{SandboxID: "sb-derived-0001", Owner: req.Owner, Mode: sandbox.BranchDiff,
-			Network: cmp.Or(req.Network, from.Network)},
+			Network: cmp.Or(req.Network, from.Network), Labels: req.Labels},
 		sandbox.BranchResult{Tag: req.Tag, Bytes: diffBytes, Pause: diffPause})
 	return e.snapshotLocked(req.Tag)
 }

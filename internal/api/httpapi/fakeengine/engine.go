@@ -34,6 +34,7 @@ type Engine struct {
 	promotions
 	hosts
 	travels
+	labelled
 
 	// Drain refuses new sandboxes. Its Run is the caller's.
 	Drain *drain.Drain
@@ -87,7 +88,7 @@ func New(images *Images) *Engine {
 		lines: lines{snapshots: map[string]sandbox.SnapshotInfo{}, entries: map[string]*entry{}, hashes: map[string]int{}},
 		pools: map[string]int{}, writing: map[string]chan struct{}{},
 	}
-	e.guests.e, e.nets.e, e.lives.e, e.hosts.e, e.promotions.e, e.travels.e = e, e, e, e, e, e
+	e.guests.e, e.nets.e, e.lives.e, e.hosts.e, e.promotions.e, e.travels.e, e.labelled.e = e, e, e, e, e, e, e
 	e.Drain = drain.Open(drain.Config{List: e.List, Pause: e.Pause})
 	return e
 }
@@ -116,6 +117,9 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	defer leave()
 	img, err := parent(ctx, e, req)
 	if err == nil {
+		err = sandbox.CheckLabels(req.Labels)
+	}
+	if err == nil {
 		_, err = e.networkOf(req.Network, req.HostPorts, sandbox.SnapshotInfo{})
 	}
 	if err == nil {
@@ -134,7 +138,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 		Shape: vmspec.Shape{MemoryMiB: cmp.Or(req.MemoryMiB, img.MemoryMiB),
 			VCPUs: cmp.Or(req.VCPUs, img.VCPUs), Disks: 1},
 		MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90 << 20, MemoryOwnBytes: 90 << 20, VMStateBytes: 20 << 10,
-		DigestsReady: true, Network: inherited(req.Network),
+		DigestsReady: true, Network: inherited(req.Network), Labels: req.Labels,
 		CPU: &sandbox.CPU{Vendor: "AuthenticAMD", Family: 25, Model: 33, Features: []string{"avx2", "xsaves"}},
 	}
 	if err := info.Shape.Validate(); err != nil {

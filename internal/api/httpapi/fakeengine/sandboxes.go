@@ -26,7 +26,7 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	if req.N < 1 || req.N > sandbox.MaxFork {
 		return sandbox.ForkResult{}, fmt.Errorf("n is %d, want 1 to %d: %w", req.N, sandbox.MaxFork, sandbox.ErrInvalid)
 	}
-	if err := sandbox.CheckEnv(req.Env); err != nil {
+	if err := errors.Join(sandbox.CheckEnv(req.Env), sandbox.CheckLabels(req.Labels)); err != nil {
 		return sandbox.ForkResult{}, err
 	}
 	e.mu.Lock()
@@ -74,7 +74,8 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Key: req.Kin.Key},
 		Limits: req.Limits, Life: req.Life, Network: network, PublicPorts: token == "", TrafficToken: token,
-		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
+		Labels: req.Labels,
+		Armed:  time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
 		Ready: time.Duration(2*i) * time.Millisecond,
 	}}
 	e.entries[id] = b

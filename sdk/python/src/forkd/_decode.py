@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import types
 import typing
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from . import models
@@ -59,3 +60,11 @@ def encode(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: encode(v) for k, v in value.items()}
     return value
+
+
+def filters(labels: Mapping[str, str | None] | None, more: Iterable[str]) -> list[str] | None:
+    """Returns the filters of a list, or None if there are none. A label with the value None has any value."""
+    if isinstance(more, str):
+        more = [more]
+    some = ["label=" + (k if v is None else f"{k}={v}") for k, v in (labels or {}).items()]
+    return [*some, *more] or None

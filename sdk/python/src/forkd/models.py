@@ -579,6 +579,18 @@ class KeyQuotas:
 
 
 @dataclass
+class LabelsRequest:
+    remove: list[str] | None = None
+    """
+    Keys of labels to remove; missing ones are ignored
+    """
+    set: dict[str, str] | None = None
+    """
+    Labels to add or to replace
+    """
+
+
+@dataclass
 class LifeRequest:
     at_end: Literal['kill', 'pause'] | None = None
     """
@@ -1595,6 +1607,10 @@ class SnapshotDetail:
     """
     Kernel of the guest
     """
+    labels: dict[str, str] | None = None
+    """
+    Its labels; absent for a public snapshot of another owner
+    """
     languages: list[str] | None = None
     """
     Warm interpreters
@@ -1694,6 +1710,10 @@ class SnapshotInfo:
     image_digest: str | None = None
     """
     Digest of that image
+    """
+    labels: dict[str, str] | None = None
+    """
+    Its labels; absent for a public snapshot of another owner
     """
     languages: list[str] | None = None
     """
@@ -1967,6 +1987,10 @@ class BranchRequest:
     """
     Branch even if the disk has lost writes; the snapshot may be incomplete. Otherwise that is a conflict
     """
+    labels: dict[str, str] | None = None
+    """
+    Labels of the snapshot and its children, in addition to the sandbox's, which they inherit
+    """
     live: bool | None = None
     """
     Older way to say mode live; true not together with mode
@@ -2111,6 +2135,10 @@ class CreateSandboxesRequest:
     """
     Idle limit in seconds, without a call, a stream or a connection to a port; at least 1; absent or 0: unlimited
     """
+    labels: dict[str, str] | None = None
+    """
+    Labels of each child: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB
+    """
     live_fork: bool | None = None
     """
     Accepted and not needed
@@ -2214,6 +2242,10 @@ class CreateSnapshotRequest:
     kernel: str | None = None
     """
     Path of a kernel on the daemon's host
+    """
+    labels: dict[str, str] | None = None
+    """
+    Labels of the snapshot: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB
     """
     memory_mib: int | None = None
     """
@@ -2639,6 +2671,10 @@ class SandboxInfo:
     """
     Name the guest knows itself by
     """
+    labels: dict[str, str] | None = None
+    """
+    Its labels
+    """
     last_oom: SandboxOOM | None = None
     """
     The last process that the guest's kernel killed for lack of memory; absent: none was seen
@@ -2870,6 +2906,10 @@ class BranchResult:
     image_digest: str | None = None
     """
     Digest of that image
+    """
+    labels: dict[str, str] | None = None
+    """
+    Its labels; absent for a public snapshot of another owner
     """
     languages: list[str] | None = None
     """

@@ -11,10 +11,12 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "problems": "AuditProblem"
   },
   "BranchRequest": {
+    "labels": "*",
     "network": "NetworkPolicy"
   },
   "BranchResult": {
     "children": "SandboxInfo",
+    "labels": "*",
     "network": "NetworkPolicy",
     "timings": "*"
   },
@@ -27,9 +29,11 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   },
   "CreateSandboxesRequest": {
     "env": "*",
+    "labels": "*",
     "network": "NetworkPolicy"
   },
   "CreateSnapshotRequest": {
+    "labels": "*",
     "network": "NetworkPolicy"
   },
   "Drain": {
@@ -69,6 +73,9 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   },
   "Key": {
     "quotas": "KeyQuotas"
+  },
+  "LabelsRequest": {
+    "set": "*"
   },
   "MergeRequest": {
     "paths": "*"
@@ -120,6 +127,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "layers": "ReceiptLayer"
   },
   "SandboxInfo": {
+    "labels": "*",
     "last_oom": "SandboxOOM",
     "life": "SandboxLifeInfo",
     "network": "NetworkSummary",
@@ -135,6 +143,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   },
   "SnapshotDetail": {
     "cpu": "CPU",
+    "labels": "*",
     "network": "NetworkPolicy",
     "timings": "*"
   },
@@ -144,6 +153,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "processes": "ProcessDiff"
   },
   "SnapshotInfo": {
+    "labels": "*",
     "network": "NetworkPolicy",
     "timings": "*"
   },

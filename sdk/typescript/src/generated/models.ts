@@ -42,6 +42,7 @@ export type KeepRequest = Camel<components["schemas"]["KeepRequest"]>;
 export type KeepResult = Camel<components["schemas"]["KeepResult"]>;
 export type Key = Camel<components["schemas"]["Key"]>;
 export type KeyQuotas = Camel<components["schemas"]["KeyQuotas"]>;
+export type LabelsRequest = Camel<components["schemas"]["LabelsRequest"]>;
 export type LifeRequest = Camel<components["schemas"]["LifeRequest"]>;
 export type MemoryUse = Camel<components["schemas"]["MemoryUse"]>;
 export type MergeChange = Camel<components["schemas"]["MergeChange"]>;

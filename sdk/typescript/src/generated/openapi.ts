@@ -415,6 +415,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/labels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /** Change a sandbox's labels */
+        patch: operations["label-sandbox"];
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/life": {
         parameters: {
             query?: never;
@@ -778,6 +795,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/snapshots/{tag}/labels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /** Change a snapshot's labels */
+        patch: operations["label-snapshot"];
+        trace?: never;
+    };
     "/v1/snapshots/{tag}/pool": {
         parameters: {
             query?: never;
@@ -1085,6 +1119,10 @@ export interface components {
             diff?: boolean;
             /** @description Branch even if the disk has lost writes; the snapshot may be incomplete. Otherwise that is a conflict */
             force?: boolean;
+            /** @description Labels of the snapshot and its children, in addition to the sandbox's, which they inherit */
+            labels?: {
+                [key: string]: string;
+            };
             /** @description Older way to say mode live; true not together with mode */
             live?: boolean;
             /**
@@ -1154,6 +1192,10 @@ export interface components {
             image?: string;
             /** @description Digest of that image */
             image_digest?: string;
+            /** @description Its labels; absent for a public snapshot of another owner */
+            labels?: {
+                [key: string]: string;
+            };
             /** @description Warm interpreters */
             languages?: string[] | null;
             /** @description How writes during the capture were found: wp-async, or none where the guest stood still */
@@ -1365,6 +1407,10 @@ export interface components {
              * @description Idle limit in seconds, without a call, a stream or a connection to a port; at least 1; absent or 0: unlimited
              */
             idle_secs?: number;
+            /** @description Labels of each child: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB */
+            labels?: {
+                [key: string]: string;
+            };
             /** @description Accepted and not needed */
             live_fork?: boolean;
             /**
@@ -1457,6 +1503,10 @@ export interface components {
             image?: string;
             /** @description Path of a kernel on the daemon's host */
             kernel?: string;
+            /** @description Labels of the snapshot: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB */
+            labels?: {
+                [key: string]: string;
+            };
             /**
              * Format: int64
              * @description Memory of the guest; 0: the recipe's
@@ -1994,6 +2044,14 @@ export interface components {
              * @description Limit of the tenant's concurrent sandboxes
              */
             sandboxes?: number;
+        };
+        LabelsRequest: {
+            /** @description Keys of labels to remove; missing ones are ignored */
+            remove?: string[] | null;
+            /** @description Labels to add or to replace */
+            set?: {
+                [key: string]: string;
+            };
         };
         LifeRequest: {
             /**
@@ -2800,6 +2858,10 @@ export interface components {
              * @description Index within its fork, 1 to n
              */
             index: number;
+            /** @description Its labels */
+            labels?: {
+                [key: string]: string;
+            };
             /** @description The last process that the guest's kernel killed for lack of memory; absent: none was seen */
             last_oom?: components["schemas"]["SandboxOOM"];
             /** @description Lifetime; absent: unlimited */
@@ -3109,6 +3171,10 @@ export interface components {
             image_digest?: string;
             /** @description Kernel of the guest */
             kernel_version?: string;
+            /** @description Its labels; absent for a public snapshot of another owner */
+            labels?: {
+                [key: string]: string;
+            };
             /** @description Warm interpreters */
             languages?: string[] | null;
             /**
@@ -3221,6 +3287,10 @@ export interface components {
             image?: string;
             /** @description Digest of that image */
             image_digest?: string;
+            /** @description Its labels; absent for a public snapshot of another owner */
+            labels?: {
+                [key: string]: string;
+            };
             /** @description Warm interpreters */
             languages?: string[] | null;
             /**
@@ -3921,7 +3991,10 @@ export interface operations {
     };
     "list-images": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Filter as KEY=VALUE, such as label=job=7; may be repeated. Values of one key select any of them, labels select all of them, and different keys restrict each other */
+                filter?: string[] | null;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -3935,6 +4008,24 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Image"][] | null;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
                 };
             };
             /** @description Error */
@@ -4519,7 +4610,10 @@ export interface operations {
     };
     "list-sandboxes": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Filter as KEY=VALUE, such as label=job=7; may be repeated. Values of one key select any of them, labels select all of them, and different keys restrict each other */
+                filter?: string[] | null;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -4533,6 +4627,24 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SandboxInfo"][] | null;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
                 };
             };
             /** @description Error */
@@ -5292,6 +5404,96 @@ export interface operations {
             };
             /** @description Gateway Timeout */
             504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "label-sandbox": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the sandbox */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LabelsRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxInfo"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6709,7 +6911,10 @@ export interface operations {
     };
     "list-snapshots": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Filter as KEY=VALUE, such as label=job=7; may be repeated. Values of one key select any of them, labels select all of them, and different keys restrict each other */
+                filter?: string[] | null;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -6723,6 +6928,24 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SnapshotInfo"][] | null;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
                 };
             };
             /** @description Error */
@@ -7290,6 +7513,96 @@ export interface operations {
             };
             /** @description Not Found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "label-snapshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the snapshot */
+                tag: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LabelsRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotInfo"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from .. import _aio, models
 from .._codes import NotFoundError
-from .._decode import decode, encode
+from .._decode import decode, encode, filters
 from .connection import AsyncConnection, clean
 from .sandbox import AsyncSandbox
 
@@ -18,9 +18,10 @@ class AsyncImages:
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
-    async def list(self) -> list[models.Image]:
-        """Lists the images."""
-        return [decode(models.Image, i) for i in await self._connection.call("GET", "/v1/images") or []]
+    async def list(self, *, filter: Iterable[str] = ()) -> list[models.Image]:
+        """Lists the images. ``filter`` takes texts such as ``name=python``."""
+        params = {"filter": filters(None, filter)}
+        return [decode(models.Image, i) for i in await self._connection.call("GET", "/v1/images", params=params) or []]
 
     async def get(self, name: str) -> models.Image:
         """Describes an image."""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from .. import _aio, models
 from .._address import find
-from .._decode import decode
+from .._decode import decode, filters
 from .._layout import Layout
 from .._trace import Trace, TraceParent
 from ..errors import of_object
@@ -75,9 +75,15 @@ class AsyncForkd:
         """Forks one sandbox of a snapshot, or a list of n. See Snapshot.fork."""
         return await self.snapshot(tag).fork(n, **options)
 
-    async def sandboxes(self) -> list[models.SandboxInfo]:
-        """Lists the sandboxes, oldest first."""
-        return [decode(models.SandboxInfo, s) for s in await self._get("/v1/sandboxes") or []]
+    async def sandboxes(self, *, labels: Mapping[str, str | None] | None = None,
+                        filter: Iterable[str] = ()) -> list[models.SandboxInfo]:
+        """Lists the sandboxes, oldest first.
+
+        ``labels`` selects those that have all of them; None stands for any value. ``filter`` takes texts such as
+        ``status=paused`` or ``snapshot=TAG``.
+        """
+        some = filters(labels, filter)
+        return [decode(models.SandboxInfo, s) for s in await self._get("/v1/sandboxes", filter=some) or []]
 
     async def keep(self, best: int, *, by: str | Iterable[str] | None = None, file: str | None = None,
                    ids: Iterable[str | AsyncSandbox] = (), of: str | None = None, lowest: bool = False,
@@ -96,9 +102,11 @@ class AsyncForkd:
         got = await self._connection.call("POST", "/v1/sandboxes/keep", body=body, timeout=1800)
         return decode(models.KeepResult, got)
 
-    async def snapshots(self) -> list[models.SnapshotInfo]:
-        """Lists the snapshots by tag."""
-        return [decode(models.SnapshotInfo, s) for s in await self._get("/v1/snapshots") or []]
+    async def snapshots(self, *, labels: Mapping[str, str | None] | None = None,
+                        filter: Iterable[str] = ()) -> list[models.SnapshotInfo]:
+        """Lists the snapshots by tag. ``labels`` and ``filter`` select as for ``sandboxes``."""
+        some = filters(labels, filter)
+        return [decode(models.SnapshotInfo, s) for s in await self._get("/v1/snapshots", filter=some) or []]
 
     async def create_snapshot(self, tag: str, *, image: str | None = None, base: str | None = None,
                               exec: Iterable[str] | None = None, warm: str | None = None,

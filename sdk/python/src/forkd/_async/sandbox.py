@@ -6,7 +6,7 @@ import json
 import pickle
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -87,6 +87,12 @@ class AsyncSandbox:
     async def extend(self, ttl: float) -> models.SandboxInfo:
         """Lets the sandbox live that many seconds from now. 0 means without a limit."""
         return await self.set_life(ttl=ttl)
+
+    async def label(self, labels: Mapping[str, str] | None = None, *,
+                    remove: Iterable[str] = ()) -> models.SandboxInfo:
+        """Adds or replaces labels, and removes those with the keys ``remove``. Other labels stay."""
+        body = clean({"set": dict(labels) if labels else None, "remove": list(remove) or None})
+        return decode(models.SandboxInfo, await self._call("PATCH", "/labels", body))
 
     async def receipt(self) -> models.Receipt:
         """Returns the record of how the sandbox came to be."""
@@ -201,14 +207,16 @@ class AsyncSandbox:
 
     async def branch(self, n: int = 0, *, tag: str | None = None, mode: Literal["live", "diff", "full"] | None = None,
                      max_pause_ms: float | None = None, wait: bool | None = None, force: bool | None = None,
-                     network: models.NetworkPolicy | Mapping[str, Any] | None = None) -> Branch:
+                     network: models.NetworkPolicy | Mapping[str, Any] | None = None,
+                     labels: Mapping[str, str] | None = None) -> Branch:
         """Captures the sandbox at one instant as a snapshot, and forks n children of it.
 
-        The sandbox keeps running. Raises ConflictError (``pause_too_long``) if the pause would exceed max_pause_ms.
-        ``force`` branches even if the disk has lost writes; the snapshot may then be incomplete.
+        The sandbox keeps running. The snapshot and the children have its labels, and ``labels``. Raises
+        ConflictError (``pause_too_long``) if the pause would exceed max_pause_ms. ``force`` branches even if the
+        disk has lost writes; the snapshot may then be incomplete.
         """
         body = clean({"n": n or None, "tag": tag, "mode": mode, "max_pause_ms": max_pause_ms, "wait": wait,
-                      "force": force, "network": encode(network)})
+                      "force": force, "network": encode(network), "labels": dict(labels) if labels else None})
         got = await self._call("POST", "/branch", body, timeout=600)
         return Branch(self._connection, decode(models.BranchResult, got))
 

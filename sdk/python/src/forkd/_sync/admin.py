@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from .. import _io, models
 from .._codes import NotFoundError
-from .._decode import decode, encode
+from .._decode import decode, encode, filters
 from .connection import Connection, clean
 from .sandbox import Sandbox
 
@@ -19,9 +19,10 @@ class Images:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def list(self) -> list[models.Image]:
-        """Lists the images."""
-        return [decode(models.Image, i) for i in self._connection.call("GET", "/v1/images") or []]
+    def list(self, *, filter: Iterable[str] = ()) -> list[models.Image]:
+        """Lists the images. ``filter`` takes texts such as ``name=python``."""
+        params = {"filter": filters(None, filter)}
+        return [decode(models.Image, i) for i in self._connection.call("GET", "/v1/images", params=params) or []]
 
     def get(self, name: str) -> models.Image:
         """Describes an image."""

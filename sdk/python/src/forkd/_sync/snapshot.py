@@ -58,6 +58,7 @@ class Snapshot:
                    at_end: Literal["kill", "pause"] | None = None, auto_resume: bool | None = None,
                    env: Mapping[str, str] | None = None, memory_limit_mib: int | None = None,
                    cpus: float | None = None, disk_limit_mib: int | None = None,
+                   labels: Mapping[str, str] | None = None,
                    network: Literal["none", "public"] | models.NetworkPolicy | Mapping[str, Any] | None = None,
                    guest_fork: bool | None = None, partial: bool = False,
                    on_child: Callable[[Sandbox], Any] | None = None,
@@ -72,7 +73,7 @@ class Snapshot:
             "snapshot_tag": self.tag, "n": 1 if n is None else n, "ttl_secs": ttl, "idle_secs": idle,
             "at_end": at_end, "auto_resume": auto_resume, "env": dict(env) if env else None,
             "memory_limit_mib": memory_limit_mib, "cpus": cpus, "disk_limit_mib": disk_limit_mib,
-            "guest_fork": guest_fork, **more})
+            "guest_fork": guest_fork, "labels": dict(labels) if labels else None, **more})
         if network is not None:
             body |= {"net": network} if isinstance(network, str) else {"network": encode(network)}
         rows: list[models.SandboxInfo] = []
@@ -113,6 +114,12 @@ class Snapshot:
     def info(self) -> models.SnapshotDetail:
         """Describes the snapshot, with its sizes and lineage. Raises NotFoundError."""
         return decode(models.SnapshotDetail, self._call("GET", "/info"))
+
+    def label(self, labels: Mapping[str, str] | None = None, *,
+                    remove: Iterable[str] = ()) -> models.SnapshotInfo:
+        """Adds or replaces labels, and removes those with the keys ``remove``. Other labels stay."""
+        body = clean({"set": dict(labels) if labels else None, "remove": list(remove) or None})
+        return decode(models.SnapshotInfo, self._call("PATCH", "/labels", body=body))
 
     def receipt(self) -> models.Receipt:
         """Returns the record of how the snapshot came to be."""
