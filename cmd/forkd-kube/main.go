@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +41,8 @@ func newRoot(began *bool) *cobra.Command {
 		Version:           version,
 		PersistentPreRunE: func(*cobra.Command, []string) error { *began = true; return nil },
 	}
+	// The flags' table fits a terminal of 100 columns.
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
 	root.AddCommand(newGatewayCommand())
 	return root
 }

@@ -80,8 +80,11 @@ func targetOf(r *http.Request, domain string) target {
 	if len(parts) == 0 || r.Method == http.MethodOptions {
 		return target{}
 	}
-	if parts[0] == "v1" {
+	switch parts[0] {
+	case "v1":
 		return native(r.Method, parts[1:])
+	case "metrics":
+		return target{kind: toNode}
 	}
 	return e2b(r.Method, parts)
 }

@@ -36,6 +36,7 @@ func TestTargets(t *testing.T) {
 		"POST /v1/keys":                             {kind: toNode},
 		"GET /v1/unknown":                           {},
 		"OPTIONS /v1/sandboxes":                     {},
+		"GET /metrics":                              {kind: toNode},
 		"GET /version":                              {},
 		"GET /":                                     {},
 		"POST /sandboxes":                           {kind: toCreate},
