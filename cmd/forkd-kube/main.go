@@ -35,9 +35,10 @@ func run(ctx context.Context, args []string) int {
 
 func newRoot(began *bool) *cobra.Command {
 	root := &cobra.Command{
-		Use:               "forkd-kube",
-		Short:             "Serve many nodes of forkd as one",
-		Long:              "forkd-kube has the parts of forkd for clusters.\n\nExit codes: 0 done, 1 failure, 2 wrong command line.",
+		Use:   "forkd-kube",
+		Short: "Serve many nodes of forkd as one",
+		Long: "forkd-kube has the parts of forkd for clusters.\n\n" +
+			"Exit codes: 0 done, 1 failure, 2 wrong command line.",
 		Version:           version,
 		PersistentPreRunE: func(*cobra.Command, []string) error { *began = true; return nil },
 	}

@@ -68,7 +68,8 @@ func (o *nodeOptions) key() sandbox.NodeKey {
 
 // facts returns the node as gateways see it. Facts that the host does not tell are left empty.
 func (o *nodeOptions) facts(c engine.Config, log *slog.Logger) httpapi.Node {
-	n := httpapi.Node{Name: o.name, UID: o.uid, Key: o.key(), ChildMemory: cmp.Or(c.ChildMemory, settings.DefaultChildMemory)}
+	n := httpapi.Node{Name: o.name, UID: o.uid, Key: o.key(),
+		ChildMemory: cmp.Or(c.ChildMemory, settings.DefaultChildMemory)}
 	cpu, err := hostproc.ReadCPU()
 	if err != nil {
 		log.Debug("GET /v1/node lists no CPU features", "error", err)

@@ -152,7 +152,7 @@ var rules = []rule{
 		reason: "the ends meet on the wire only"},
 	{who: []string{"internal/vm/spawner/server"}, not: []string{"internal/vm/spawner/client", "internal/vm/vmctl/client"},
 		reason: "the ends meet on the wire only"},
-	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/testing/kvmtest", "internal/testing/tartest"},
+	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/testing/kvmtest", "internal/testing/fakecluster", "internal/testing/tartest"},
 		reason: "test code does not go into programs"},
 }
 

@@ -157,7 +157,8 @@ func newServer(opt Options, most limits) *Server {
 	ready.add(s.router)
 	(&publishRoutes{tenants}).add(s.router)
 	(&drainRoutes{opt.Drain}).add(s.router)
-	(&nodeRoutes{node: opt.Node, version: opt.Version.Version, engine: partOf[nodeEngine](view), drain: opt.Drain}).add(s.router)
+	(&nodeRoutes{node: opt.Node, version: opt.Version.Version, engine: partOf[nodeEngine](view),
+		drain: opt.Drain}).add(s.router)
 	(&tenantRoutes{opt.Weights}).add(s.router)
 	return s
 }

@@ -48,7 +48,8 @@ type entry[T any] struct {
 
 // Join is Begin, except that it waits for the end of an earlier request in progress. If that request failed, the caller
 // runs its own.
-func (c *Cache[T]) Join(ctx context.Context, caller, key string, body []byte, now func() time.Time) (*T, func(*T), error) {
+func (c *Cache[T]) Join(ctx context.Context, caller, key string, body []byte,
+	now func() time.Time) (*T, func(*T), error) {
 	for {
 		answer, end, err := c.Begin(caller, key, body, now())
 		if !errors.Is(err, ErrProgress) {

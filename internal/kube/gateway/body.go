@@ -14,17 +14,13 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// bodyTime is the time for a JSON body to arrive.
-const bodyTime = 30 * time.Second
-
 // readBody reads a JSON body into memory. The caller calls free when the body is sent.
-func (g *Gateway) readBody(r *http.Request) (body []byte, free func(), err error) {
+func (g *Gateway) readBody(w *writer, r *http.Request) (body []byte, free func(), err error) {
 	var held int64
 	free = sync.OnceFunc(func() { g.buffered.Add(-held) })
 	var all bytes.Buffer
 	from := io.LimitReader(r.Body, api.MaxBodyBytes+1)
-	timer := time.AfterFunc(bodyTime, func() { r.Body.Close() })
-	defer timer.Stop()
+	_ = w.rc.SetReadDeadline(time.Now().Add(g.cfg.BodyTime)) // a recorder of a test has no deadlines
 	for chunk := make([]byte, 16<<10); ; {
 		n, err := from.Read(chunk)
 		if held += int64(n); g.buffered.Add(int64(n)) > g.cfg.MaxBuffered {
@@ -45,6 +41,7 @@ func (g *Gateway) readBody(r *http.Request) (body []byte, free func(), err error
 		free()
 		return nil, nil, failf(api.CodeTooLarge, "", "the body is longer than %d bytes", api.MaxBodyBytes)
 	}
+	_ = w.rc.SetReadDeadline(time.Time{})
 	return all.Bytes(), free, nil
 }
 

@@ -31,10 +31,10 @@ func (g *Gateway) events(w *writer, r *http.Request) {
 	}
 	parts, missing, refusal := g.openAll(r, "text/event-stream")
 	if len(parts) == 0 {
-		g.noList(w, r, refusal)
+		refuseList(g, w, r, refusal)
 		return
 	}
-	g.tellMissing(w, missing)
+	tellMissing(w, missing)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	out := &eventMerger{w: w}

@@ -11,7 +11,7 @@ import (
 
 // fork serves POST /v1/sandboxes. A large fork is spread over nodes with the snapshot.
 func (g *Gateway) fork(w *writer, r *http.Request) {
-	body, free, err := g.readBody(r)
+	body, free, err := g.readBody(w, r)
 	if err != nil {
 		g.refuse(w, r, failureOf(err))
 		return
@@ -34,16 +34,16 @@ func (g *Gateway) fork(w *writer, r *http.Request) {
 	if id == "" {
 		id = newID()
 	}
-	if parts := g.parts(req.Tag, n); len(parts) > 1 {
+	if parts := partsOf(g, req.Tag, n); len(parts) > 1 {
 		g.spread(w, r, spreading{tag: req.Tag, id: id, body: body, sizes: parts})
 		return
 	}
-	g.one(w, r, question{from: r, body: body, id: id, want: g.want(req.Tag, id, n)})
+	g.one(w, r, question{from: r, body: body, id: id, want: wantOf(g, req.Tag, id, n)})
 }
 
 // create serves E2B's create.
 func (g *Gateway) create(w *writer, r *http.Request, t target) {
-	body, free, err := g.readBody(r)
+	body, free, err := g.readBody(w, r)
 	if err != nil {
 		g.refuse(w, r, failureOf(err))
 		return
@@ -64,12 +64,12 @@ func (g *Gateway) create(w *writer, r *http.Request, t target) {
 			id = newID()
 		}
 	}
-	g.one(w, r, question{from: r, body: body, id: id, want: g.want(tag, id, 1)})
+	g.one(w, r, question{from: r, body: body, id: id, want: wantOf(g, tag, id, 1)})
 }
 
 // makeWorkspace serves POST /v1/workspaces. A name that exists on a node is that node's to refuse.
 func (g *Gateway) makeWorkspace(w *writer, r *http.Request) {
-	body, free, err := g.readBody(r)
+	body, free, err := g.readBody(w, r)
 	if err != nil {
 		g.refuse(w, r, failureOf(err))
 		return
@@ -89,16 +89,16 @@ func (g *Gateway) makeWorkspace(w *writer, r *http.Request) {
 		g.forward(w, r, has[0])
 		return
 	}
-	g.one(w, r, question{from: r, body: body, want: g.want(req.Tag, "", 1)})
+	g.one(w, r, question{from: r, body: body, want: wantOf(g, req.Tag, "", 1)})
 }
 
 // makeSnapshot serves requests for a new snapshot or image. A tag that exists is its node's to refuse.
 func (g *Gateway) makeSnapshot(w *writer, r *http.Request) {
 	if r.Method == http.MethodPut {
-		g.receive(w, r)
+		receiveUpload(g, w, r)
 		return
 	}
-	body, free, err := g.readBody(r)
+	body, free, err := g.readBody(w, r)
 	if err != nil {
 		g.refuse(w, r, failureOf(err))
 		return
@@ -113,11 +113,11 @@ func (g *Gateway) makeSnapshot(w *writer, r *http.Request) {
 		g.toAny(w, r)
 		return
 	}
-	if n := g.taken(r, req.Tag); n != nil {
+	if n := takenBy(g, r, req.Tag); n != nil {
 		g.forward(w, r, n)
 		return
 	}
-	a, err := g.place(r.Context(), question{from: r, body: body, want: g.want(req.From, "", 1)})
+	a, err := g.place(r.Context(), question{from: r, body: body, want: wantOf(g, req.From, "", 1)})
 	if err != nil {
 		g.refuse(w, r, failureOf(err))
 		return
@@ -129,8 +129,8 @@ func (g *Gateway) makeSnapshot(w *writer, r *http.Request) {
 	relay(w, a.Response)
 }
 
-// taken returns a node with a snapshot of that name, or nil.
-func (g *Gateway) taken(r *http.Request, tag string) *nodes.Node {
+// takenBy returns a node with a snapshot of that name, or nil.
+func takenBy(g *Gateway, r *http.Request, tag string) *nodes.Node {
 	may, _ := g.candidates(tag)
 	if has, _ := g.holders(r, may, infoOf(tag)); len(has) > 0 {
 		return has[0]
@@ -138,16 +138,16 @@ func (g *Gateway) taken(r *http.Request, tag string) *nodes.Node {
 	return nil
 }
 
-// receive serves uploads of images and snapshots, whose bodies cannot be sent twice.
-func (g *Gateway) receive(w *writer, r *http.Request) {
+// receiveUpload serves uploads of images and snapshots, whose bodies cannot be sent twice.
+func receiveUpload(g *Gateway, w *writer, r *http.Request) {
 	parts := segments(r.URL)
 	if parts[1] == "snapshots" {
-		if n := g.taken(r, parts[2]); n != nil {
+		if n := takenBy(g, r, parts[2]); n != nil {
 			g.forward(w, r, n)
 			return
 		}
 	}
-	c := g.cfg.Board.Claim(g.want("", "", 1))
+	c := g.cfg.Board.Claim(wantOf(g, "", "", 1))
 	name, err := c.Next()
 	if n := g.cfg.Nodes.ByName(name); err == nil && n != nil {
 		_, _ = c.Result(nil)
@@ -158,7 +158,7 @@ func (g *Gateway) receive(w *writer, r *http.Request) {
 		g.forward(w, r, n)
 		return
 	}
-	g.refuse(w, r, failureOf(g.none(r.Context(), r, err)))
+	g.refuse(w, r, failureOf(noNode(g, r.Context(), r, err)))
 }
 
 // one asks for sandboxes on one node.
@@ -174,8 +174,8 @@ func (g *Gateway) one(w *writer, r *http.Request, q question) {
 // childMemory is the memory of a new sandbox in MiB, as far as no node tells another figure.
 const childMemory = 8
 
-// want describes new sandboxes of a snapshot to the board.
-func (g *Gateway) want(tag, id string, n int) placement.Request {
+// wantOf describes new sandboxes of a snapshot to the board.
+func wantOf(g *Gateway, tag, id string, n int) placement.Request {
 	memory := int64(childMemory)
 	for _, node := range g.cfg.Nodes.All() {
 		facts, _ := node.Facts()
@@ -187,8 +187,8 @@ func (g *Gateway) want(tag, id string, n int) placement.Request {
 // perPart is the number of children from which a fork is spread over more nodes.
 const perPart = 8
 
-// parts returns the numbers of children by part of a fork.
-func (g *Gateway) parts(tag string, n int) []int {
+// partsOf returns the numbers of children by part of a fork.
+func partsOf(g *Gateway, tag string, n int) []int {
 	holders := 0
 	for _, node := range g.up() {
 		if facts, _ := node.Facts(); !facts.Draining && listed(node, tag) {

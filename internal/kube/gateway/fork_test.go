@@ -383,6 +383,11 @@ func TestALyingNode(t *testing.T) {
 	}
 	c.Nodes[0].Link.Hook(lie(func(n *api.Node) { n.Key, n.UID = string(c.Nodes[1].Key), "uid-node-b" }))
 	c.Await(t, 2) // a node with the identity of another is not used
+	for range 10 {
+		into[[]api.SandboxInfo](t, do(t, c, "POST", "/v1/sandboxes", forkOne), 201)
+	}
+	id := "sb-2222222222222222" + string(c.Nodes[0].Key)
+	wantError(t, do(t, c, "GET", "/v1/sandboxes/"+id, ""), api.CodeGuestGone, api.ReasonNodeUnreachable)
 }
 
 func TestAClientThatLeavesEndsAllParts(t *testing.T) {

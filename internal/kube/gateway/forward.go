@@ -96,6 +96,10 @@ func (g *Gateway) toSandbox(w http.ResponseWriter, r *http.Request, t target) {
 		g.toAny(w, r)
 		return
 	}
+	if n.Foreign() {
+		g.refuse(w, r, unreachable(n.Name))
+		return
+	}
 	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/branch") {
 		defer n.Look() // it has a new snapshot
 	}
@@ -135,8 +139,8 @@ func (g *Gateway) up() []*nodes.Node {
 }
 
 // hopByHop are the headers of one connection.
-var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",
-	"Trailer", "Transfer-Encoding", "Upgrade"}
+var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
 func dropHops(h http.Header) {
 	for _, line := range h["Connection"] {
@@ -150,7 +154,8 @@ func dropHops(h http.Header) {
 }
 
 // request returns a request of the gateway's own to a node, with the client's headers.
-func request(ctx context.Context, r *http.Request, n *nodes.Node, method, uri string, body io.Reader) (*http.Request, error) {
+func request(ctx context.Context, r *http.Request, n *nodes.Node, method, uri string,
+	body io.Reader) (*http.Request, error) {
 	out, err := http.NewRequestWithContext(ctx, method, n.URL.String()+uri, body)
 	if err != nil {
 		return nil, err

@@ -34,6 +34,8 @@ type Config struct {
 	AnswerTime time.Duration
 	// ListTime is the time for a node to begin its part of a list. Default 5 s.
 	ListTime time.Duration
+	// BodyTime is the time for a JSON body to arrive. Default 30 s.
+	BodyTime time.Duration
 	// Stall is the time for a client to take the next bytes of an answer. Default 30 s.
 	Stall time.Duration
 	// Metrics receives the gateway's metrics. If it is nil, they are not shown.
@@ -41,6 +43,9 @@ type Config struct {
 	// Log receives the gateway's messages. If nil, they are discarded.
 	Log *slog.Logger
 }
+
+// restTime is the time for the rest of a request after its answer.
+const restTime = 5 * time.Second
 
 // Gateway serves requests for all nodes.
 type Gateway struct {
@@ -60,6 +65,7 @@ func New(c Config) *Gateway {
 	c.MaxBuffered = cmp.Or(c.MaxBuffered, 256<<20)
 	c.AnswerTime = cmp.Or(c.AnswerTime, time.Minute)
 	c.ListTime = cmp.Or(c.ListTime, 5*time.Second)
+	c.BodyTime = cmp.Or(c.BodyTime, 30*time.Second)
 	c.Stall = cmp.Or(c.Stall, 30*time.Second)
 	c.Domain = strings.ToLower(strings.Trim(c.Domain, "."))
 	if c.Log == nil {
@@ -108,6 +114,11 @@ func (g *Gateway) serve(w *writer, r *http.Request, t target) {
 	if r.Method == http.MethodConnect || strings.Contains(r.Method, "TRACE") {
 		g.refuse(w, r, failf(api.CodeMethod, "", "the gateway does not serve %s", r.Method))
 		return
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		w.body = &intake{ReadCloser: r.Body, rc: w.rc, rest: restTime}
+		r.Body = w.body
+		defer w.body.Close()
 	}
 	switch t.kind {
 	case toSandbox:

@@ -88,7 +88,7 @@ func (g *Gateway) list(w *writer, r *http.Request, t target) {
 		}
 	}()
 	if len(parts) == 0 {
-		g.noList(w, r, refusal)
+		refuseList(g, w, r, refusal)
 		return
 	}
 	if refusal != nil {
@@ -97,14 +97,14 @@ func (g *Gateway) list(w *writer, r *http.Request, t target) {
 	if len(missing) > 0 {
 		g.metrics.missing.Inc()
 	}
-	g.tellMissing(w, missing)
+	tellMissing(w, missing)
 	w.Header().Set("Content-Type", "application/json")
 	if !merge(w, parts, t.list, limitOf(r, t.list)) {
 		panic(http.ErrAbortHandler) // the answer must not look complete
 	}
 }
 
-func (g *Gateway) noList(w *writer, r *http.Request, refusal *http.Response) {
+func refuseList(g *Gateway, w *writer, r *http.Request, refusal *http.Response) {
 	if refusal != nil {
 		relay(w, refusal)
 		return
@@ -112,7 +112,7 @@ func (g *Gateway) noList(w *writer, r *http.Request, refusal *http.Response) {
 	g.refuse(w, r, failf(api.CodeNoResources, api.ReasonNoNode, "no node of the cluster answers"))
 }
 
-// limitOf returns the limit of a list of receipts; 0 means none.
+// limitOf returns the limit of a list of receipts; 0 means no limit.
 func limitOf(r *http.Request, l list) int {
 	if l != newestReceipt {
 		return 0
@@ -166,7 +166,8 @@ func first(parts []*stream, l list) *stream {
 
 // openAll starts the request at all nodes. It returns the lists that have begun, the nodes without one, and the first
 // answer that is an error.
-func (g *Gateway) openAll(r *http.Request, accept string) (parts []*stream, missing []*nodes.Node, refusal *http.Response) {
+func (g *Gateway) openAll(r *http.Request, accept string) (parts []*stream, missing []*nodes.Node,
+	refusal *http.Response) {
 	all := g.cfg.Nodes.All()
 	opened, refused := make([]*stream, len(all)), make([]*http.Response, len(all))
 	var asks sync.WaitGroup
@@ -253,7 +254,7 @@ func (s *stream) advance() error {
 	s.next = nil
 	s.bound.left = maxElement
 	if !s.dec.More() {
-		_, err := s.dec.Token() // the end of the list, or the reason why there is none
+		_, err := s.dec.Token() // the end of the list, or the reason for its lack
 		return err
 	}
 	e := &element{}

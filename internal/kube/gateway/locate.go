@@ -29,13 +29,13 @@ func (g *Gateway) object(w *writer, r *http.Request, t target) {
 		}
 	}
 	missing = append(missing, hidden...)
-	g.tellMissing(w, missing)
+	tellMissing(w, missing)
 	switch {
 	case len(has) == 0 && len(hidden) > 0:
 		g.refuse(w, r, unreachable(hidden[0].Name))
 	case len(has) == 0:
 		g.toAny(w, r) // it answers as a single daemon would
-	case r.Method == http.MethodDelete && t.tag != "" && len(has) > 1 && strings.Count(strings.Trim(r.URL.Path, "/"), "/") == 2:
+	case r.Method == http.MethodDelete && t.tag != "" && len(has) > 1 && len(segments(r.URL)) == 3:
 		g.deleteAll(w, r, has)
 	default:
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -151,7 +151,7 @@ func (g *Gateway) deleteAll(w *writer, r *http.Request, has []*nodes.Node) {
 // headerMissing lists the keys of nodes that are missing in an answer.
 const headerMissing = "Forkd-Nodes-Missing"
 
-func (g *Gateway) tellMissing(w http.ResponseWriter, missing []*nodes.Node) {
+func tellMissing(w http.ResponseWriter, missing []*nodes.Node) {
 	if len(missing) == 0 {
 		return
 	}
@@ -164,7 +164,7 @@ func (g *Gateway) tellMissing(w http.ResponseWriter, missing []*nodes.Node) {
 
 // keep forwards a comparison to the node of its sandboxes. All of them have to be on one node.
 func (g *Gateway) keep(w *writer, r *http.Request) {
-	body, free, err := g.readBody(r)
+	body, free, err := g.readBody(w, r)
 	if err != nil {
 		g.refuse(w, r, failureOf(err))
 		return
@@ -179,7 +179,7 @@ func (g *Gateway) keep(w *writer, r *http.Request) {
 		g.toAny(w, r) // it says what is wrong
 		return
 	}
-	n, err := g.common(append(req.IDs, req.Of))
+	n, err := commonNode(g, append(req.IDs, req.Of))
 	switch {
 	case err != nil:
 		g.refuse(w, r, failureOf(err))
@@ -192,8 +192,8 @@ func (g *Gateway) keep(w *writer, r *http.Request) {
 	}
 }
 
-// common returns the node of all ids, or nil if none of them has a node.
-func (g *Gateway) common(ids []string) (*nodes.Node, error) {
+// commonNode returns the node of all ids, or nil if they have no node.
+func commonNode(g *Gateway, ids []string) (*nodes.Node, error) {
 	var node *nodes.Node
 	for _, id := range ids {
 		n := g.cfg.Nodes.ByKey(keyIn(id))

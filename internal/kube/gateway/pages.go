@@ -38,10 +38,10 @@ func (g *Gateway) pages(w *writer, r *http.Request) {
 		}
 	}
 	if key == "" {
-		g.tellMissing(w, down(g.cfg.Nodes.All()))
+		tellMissing(w, down(g.cfg.Nodes.All()))
 	}
 	for i, n := range up {
-		resp, err := g.page(r, n, token)
+		resp, err := pageOf(g, r, n, token)
 		if err != nil {
 			g.cfg.Log.Warn("a node has no page", "node", n.Name, "error", err)
 			g.refuse(w, r, unreachable(n.Name))
@@ -73,8 +73,8 @@ func down(all []*nodes.Node) (missing []*nodes.Node) {
 	return missing
 }
 
-// page returns a node's page, read to its end.
-func (g *Gateway) page(r *http.Request, n *nodes.Node, token string) (*http.Response, error) {
+// pageOf returns a node's page, read to its end.
+func pageOf(g *Gateway, r *http.Request, n *nodes.Node, token string) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), g.cfg.ListTime+10*time.Second)
 	defer cancel()
 	q := r.URL.Query()

@@ -73,7 +73,7 @@ func (g *Gateway) place(ctx context.Context, q question) (answer, error) {
 	case last != nil && (errors.As(err, new(*placement.NoNodeError)) || errors.As(err, new(*placement.GaveUpError))):
 		return last.answer(), nil
 	}
-	return answer{}, g.none(ctx, q.from, err)
+	return answer{}, noNode(g, ctx, q.from, err)
 }
 
 // lacksParent is the board's reason against a node without the snapshot.
@@ -89,9 +89,11 @@ func silentText(e *placement.UnknownError) string {
 	return short.Error()
 }
 
-// none returns the failure for a request that no node was asked for. Its reasons are for clients with a credential only.
-func (g *Gateway) none(ctx context.Context, r *http.Request, err error) error {
-	for _, n := range g.up() {
+// noNode returns the failure for a request that no node was asked for. Its reasons are for clients with a credential
+// only.
+func noNode(g *Gateway, ctx context.Context, r *http.Request, err error) error {
+	up := g.up()
+	for _, n := range up[:min(len(up), 3)] {
 		switch g.probe(r.WithContext(ctx), n, "/version") {
 		case 0:
 		case http.StatusOK:
@@ -113,7 +115,7 @@ func (g *Gateway) claim(ctx context.Context, q question, keep func(*refused)) (a
 			return ctx.Err()
 		}
 		n := g.cfg.Nodes.ByName(name)
-		if n == nil {
+		if n == nil || n.Foreign() {
 			return &placement.Refusal{Kind: placement.Unreachable, Err: errors.New("the node has left the list")}
 		}
 		var askErr error
@@ -165,7 +167,8 @@ type refused struct {
 func (*refused) Error() string { return "the node refused the request" }
 
 func (r *refused) answer() answer {
-	return answer{&http.Response{StatusCode: r.status, Header: r.header, Body: io.NopCloser(bytes.NewReader(r.body))}, r.node}
+	body := io.NopCloser(bytes.NewReader(r.body))
+	return answer{&http.Response{StatusCode: r.status, Header: r.header, Body: body}, r.node}
 }
 
 // ask sends a question to one node, and classifies the answer for placement.Claim.
@@ -212,7 +215,8 @@ func (e ending) Close() error {
 // lost classifies a request without an answer.
 func (g *Gateway) lost(ctx context.Context, n *nodes.Node, q question, err error) error {
 	g.cfg.Log.Warn("no answer from a node", "node", n.Name, "request", q.id, "error", err)
-	if op := new(net.OpError); errors.As(err, &op) && op.Op == "dial" || errors.As(err, new(*tls.CertificateVerificationError)) {
+	op := new(net.OpError)
+	if errors.As(err, &op) && op.Op == "dial" || errors.As(err, new(*tls.CertificateVerificationError)) {
 		n.Look()
 		return &placement.Refusal{Kind: placement.Unreachable, Err: unreachable(n.Name)}
 	}
@@ -220,7 +224,8 @@ func (g *Gateway) lost(ctx context.Context, n *nodes.Node, q question, err error
 		err = cause
 	}
 	if q.id == "" {
-		return failf(api.CodeTimeout, api.ReasonNodeSilent, "node %s sent no answer: it may have done the request", n.Name)
+		return failf(api.CodeTimeout, api.ReasonNodeSilent, "node %s sent no answer: it may have done the request",
+			n.Name)
 	}
 	return &placement.UnknownError{Node: n.Name, RequestID: q.id, Err: err}
 }
@@ -240,7 +245,7 @@ func refusal(a answer) error {
 	var e api.Error
 	_ = json.Unmarshal(body, &e)
 	switch {
-	case e.Code == api.CodeNoMemory, e.Code == api.CodeNoResources && e.Reason != api.ReasonNoNode, e.Code == api.CodeNoSpace,
+	case e.Code == api.CodeNoMemory, e.Code == api.CodeNoResources, e.Code == api.CodeNoSpace,
 		a.StatusCode == http.StatusInsufficientStorage:
 		return &placement.Refusal{Kind: placement.Full, Err: r}
 	case e.Reason == api.ReasonAnswerNoRoom:

@@ -1,12 +1,11 @@
 package gateway
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"strings"
+	"slices"
 
 	"github.com/forkd/forkd/api"
 )
@@ -26,8 +25,8 @@ func failf(code api.Code, reason api.Reason, format string, args ...any) failure
 
 // refuse answers in the error format of the API that the client speaks.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, f failure) {
-	if r.Context().Err() != nil && context.Cause(r.Context()) != nil {
-		return // the client has left
+	if r.Context().Err() != nil && f.code != api.CodeRequestTimeout { // a read that times out ends the context, too
+		panic(http.ErrAbortHandler) // the client has left, or the gateway ends
 	}
 	id := newID()
 	h := w.Header()
@@ -38,8 +37,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, f failure) {
 	}
 	g.cfg.Log.Debug("refused", "method", r.Method, "code", f.code, "reason", f.reason, "error", f.text, "request", id)
 	status := f.code.Status()
-	if p := r.URL.Path; !strings.HasPrefix(p, "/v1/") && (strings.HasPrefix(p, "/sandboxes") || strings.HasPrefix(p, "/v2/") ||
-		strings.HasPrefix(p, "/v3/") || strings.HasPrefix(p, "/templates") || strings.HasPrefix(p, "/snapshots")) {
+	if slices.Contains([]string{"sandboxes", "snapshots", "templates", "v2", "v3"}, segments(r.URL)[0]) {
 		writeJSON(w, status, map[string]any{"code": status, "message": f.text})
 		return
 	}

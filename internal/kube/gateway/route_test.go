@@ -508,3 +508,52 @@ func TestReadiness(t *testing.T) {
 		t.Errorf("while it shuts down: %d", a.StatusCode)
 	}
 }
+
+// A client that does not send the rest of its body does not hold a place for ever.
+func TestASlowBodyIsRefused(t *testing.T) {
+	c := fakecluster.Start(t, 1, "py", func(g *gateway.Config) { g.BodyTime = 200 * time.Millisecond })
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{",
+		fakecluster.Token)
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+// A node refuses a request before its body has arrived: the client gets the answer, and the gateway its place back.
+func TestARefusalBeforeTheBody(t *testing.T) {
+	c := fakecluster.Start(t, 1, "py", func(g *gateway.Config) { g.MaxRequests = 1 })
+	id := forkOn(t, c.Nodes[0])
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/sandboxes/%s/exec HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong\r\n"+
+		"Content-Length: 100\r\n\r\n{", id)
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	for until := time.Now().Add(20 * time.Second); do(t, c, "GET", "/version", "").StatusCode != 200; {
+		if time.Now().After(until) {
+			t.Fatal("the place is still taken")
+		}
+		time.Sleep(50 * time.Millisecond) // elapses: the rest of the body has a time of its own
+	}
+}

@@ -66,7 +66,8 @@ func (s *Server) serve(ctx context.Context, l, side net.Listener) error {
 	// Each request needs a connection, and clients keep idle ones.
 	bounded := netutil.LimitListener(l, 2*s.Gateway.cfg.MaxRequests)
 	if s.Certificate != nil {
-		conf := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.Certificate, NextProtos: []string{"h2", "http/1.1"}}
+		conf := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.Certificate,
+			NextProtos: []string{"h2", "http/1.1"}}
 		bounded = tls.NewListener(bounded, conf)
 	}
 	running.Go(func() { failed <- server.Serve(bounded) })
@@ -99,8 +100,8 @@ func (s *Server) server(base context.Context, h http.Handler) *http.Server {
 	p.SetHTTP1(true)
 	p.SetHTTP2(true)
 	p.SetUnencryptedHTTP2(true)
-	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		Protocols: p, BaseContext: func(net.Listener) context.Context { return base },
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, Protocols: p, BaseContext: func(net.Listener) context.Context { return base },
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug)}
 }
 

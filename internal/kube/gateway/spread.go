@@ -133,7 +133,7 @@ func (g *Gateway) part(r *http.Request, s spreading, t *total, i, offset int) {
 	if err == nil {
 		id := s.id + "-" + strconv.Itoa(i)
 		id = id[max(0, len(id)-255):]
-		a, err = g.place(r.Context(), question{from: r, body: body, id: id, want: g.want(s.tag, id, n)})
+		a, err = g.place(r.Context(), question{from: r, body: body, id: id, want: wantOf(g, s.tag, id, n)})
 	}
 	switch {
 	case err != nil:
@@ -242,14 +242,14 @@ func (g *Gateway) undo(r *http.Request, all []made) {
 			turns <- struct{}{}
 			ends.Go(func() {
 				defer func() { <-turns }()
-				g.kill(ctx, r, m)
+				killOne(g, ctx, r, m)
 			})
 		}
 		ends.Wait()
 	})
 }
 
-func (g *Gateway) kill(ctx context.Context, r *http.Request, m made) {
+func killOne(g *Gateway, ctx context.Context, r *http.Request, m made) {
 	out, err := request(ctx, r, m.node, http.MethodDelete, "/v1/sandboxes/"+m.id, nil)
 	if err == nil {
 		out.Header.Del("Accept")

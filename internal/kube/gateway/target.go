@@ -77,7 +77,7 @@ func targetOf(r *http.Request, domain string) target {
 		return target{kind: toNode}
 	}
 	parts := segments(r.URL)
-	if len(parts) == 0 || r.Method == http.MethodOptions {
+	if parts[0] == "" || r.Method == http.MethodOptions {
 		return target{}
 	}
 	switch parts[0] {
@@ -89,13 +89,13 @@ func targetOf(r *http.Request, domain string) target {
 	return e2b(r.Method, parts)
 }
 
-// segments returns the unescaped parts of a path.
+// segments returns the unescaped parts of a path, at least one.
 func segments(u *url.URL) []string {
 	var parts []string
 	for _, p := range strings.Split(strings.Trim(u.EscapedPath(), "/"), "/") {
 		s, err := url.PathUnescape(p)
 		if err != nil {
-			return nil
+			return []string{""}
 		}
 		parts = append(parts, s)
 	}

@@ -3,11 +3,38 @@ package gateway
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
+
+// intake is the body of a request. A node may answer before it has read the whole body. Then a slow client must not
+// hold up the end of the request: a pending read ends soon after Close.
+type intake struct {
+	io.ReadCloser
+	rc    *http.ResponseController
+	rest  time.Duration
+	ended atomic.Bool
+}
+
+func (b *intake) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.ended.Store(true)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *intake) Close() error {
+	if !b.ended.Load() {
+		_ = b.rc.SetReadDeadline(time.Now().Add(b.rest))
+	}
+	return b.ReadCloser.Close()
+}
 
 // writer ends the answer to a client that takes no bytes for some time. Otherwise the client would hold a node's
 // connection, and a place among the gateway's requests.
@@ -16,9 +43,13 @@ type writer struct {
 	rc     *http.ResponseController
 	stall  time.Duration
 	status int
+	body   *intake // nil for a request without a body
 }
 
 func (w *writer) WriteHeader(status int) {
+	if status >= 400 && w.body != nil && !w.body.ended.Load() {
+		w.Header().Set("Connection", "close") // otherwise the server would wait for the rest of the body first
+	}
 	if status >= 200 || status == http.StatusSwitchingProtocols {
 		w.status = status
 	}
@@ -39,7 +70,7 @@ func (w *writer) FlushError() error {
 	return w.rc.Flush()
 }
 
-// bound sets the deadline of one write. Recorders of tests have none.
+// bound sets the deadline of one write. A recorder of a test has no deadlines.
 func (w *writer) bound() func() {
 	_ = w.rc.SetWriteDeadline(time.Now().Add(w.stall))
 	return func() { _ = w.rc.SetWriteDeadline(time.Time{}) }

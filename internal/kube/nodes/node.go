@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -34,6 +33,7 @@ type Node struct {
 	seen  time.Time // when the facts were asked for; zero before the first answer
 	err   error     // of the last poll; nil after a success
 	fails int       // polls in a row without an answer
+	other bool      // the last poll had the identity of another node
 	wake  chan struct{}
 }
 
@@ -100,6 +100,13 @@ func (n *Node) Up() bool {
 	return n.err == nil && !n.seen.IsZero()
 }
 
+// Foreign reports whether another node answers at the address.
+func (n *Node) Foreign() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.other
+}
+
 // Look asks for new facts soon, for example after a change of the node's snapshots.
 func (n *Node) Look() {
 	select {
@@ -144,14 +151,19 @@ func (n *Node) poll(ctx context.Context) (api.Node, error) {
 	return facts, n.identity(facts)
 }
 
+// errIdentity reports an answer of another node.
+type errIdentity struct{ text string }
+
+func (e errIdentity) Error() string { return e.text }
+
 // identity compares the identity in an answer with the entry.
 func (n *Node) identity(f api.Node) error {
 	switch {
 	case f.Key == "":
-		return errors.New("the daemon has no key: start it with --node-name and --node-uid of the list")
+		return errIdentity{"the daemon has no name of a node, so its sandboxes have no key"}
 	case f.Key != string(n.Key()) || f.UID != n.UID || f.Name != "" && f.Name != n.Name:
-		return fmt.Errorf("the daemon at %s is node %q with UID %q and key %q, want UID %q and key %q", n.URL,
-			sandbox.Clip(f.Name), sandbox.Clip(f.UID), sandbox.Clip(f.Key), n.UID, n.Key())
+		return errIdentity{fmt.Sprintf("the daemon at %s is node %q with UID %q and key %q, want UID %q and key %q", n.URL,
+			sandbox.Clip(f.Name), sandbox.Clip(f.UID), sandbox.Clip(f.Key), n.UID, n.Key())}
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func TestIdentities(t *testing.T) {
 	key := string(sandbox.NodeKeyOf("u"))
 	for want, f := range map[string]api.Node{
 		"":                   {Name: "a", UID: "u", Key: key},
-		"has no key":         {Name: "a", UID: "u"},
+		"have no key":        {Name: "a", UID: "u"},
 		`node "b"`:           {Name: "b", UID: "u", Key: key},
 		`UID "v"`:            {Name: "a", UID: "v", Key: key},
 		`key "aaaaa"`:        {Name: "a", UID: "u", Key: "aaaaa"},

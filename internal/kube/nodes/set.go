@@ -152,6 +152,8 @@ func (s *Set) follow(ctx context.Context, n *Node) {
 func (s *Set) note(n *Node, facts api.Node, asked time.Time, err error) {
 	n.mu.Lock()
 	before, known := n.err, !n.seen.IsZero()
+	foreign := errors.As(err, new(errIdentity))
+	n.other = foreign || n.other && err != nil
 	if n.err = err; err != nil {
 		n.fails++
 	} else {
@@ -160,6 +162,9 @@ func (s *Set) note(n *Node, facts api.Node, asked time.Time, err error) {
 	n.mu.Unlock()
 	if s.cfg.Polled != nil {
 		s.cfg.Polled(n.Name, err)
+	}
+	if foreign {
+		s.cfg.Board.Forget(n.Name)
 	}
 	switch {
 	case err == nil:

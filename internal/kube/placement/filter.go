@@ -42,7 +42,7 @@ func (b *Board) againstSurely(n *node, r Request, now time.Time) string {
 		return draining
 	case r.Pool != "" && n.facts.Pool != r.Pool:
 		return otherPool
-	case r.Holders && !n.mayHold(r.Snapshot):
+	case r.Holders && !n.mayHave(r.Snapshot):
 		return lacksParent
 	case !n.fits(n.marginal(r)):
 		return lacksMemory
@@ -57,8 +57,8 @@ func (b *Board) againstSurely(n *node, r Request, now time.Time) string {
 	return ""
 }
 
-// mayHold reports whether the node may have data of the snapshot.
-func (n *node) mayHold(snapshot string) bool {
+// mayHave reports whether the node may have data of the snapshot.
+func (n *node) mayHave(snapshot string) bool {
 	_, listed := n.facts.Snapshots[snapshot]
 	return listed || n.facts.More
 }

@@ -94,7 +94,8 @@ func Start(t testing.TB, n int, tag string, change func(*gateway.Config)) *Clust
 	c.WriteList(t, c.Nodes...)
 	board := placement.New(placement.Config{})
 	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	c.Set = nodes.NewSet(nodes.Config{Board: board, Every: 100 * time.Millisecond, Longest: 400 * time.Millisecond, Log: log})
+	c.Set = nodes.NewSet(nodes.Config{Board: board, Every: 100 * time.Millisecond, Longest: 400 * time.Millisecond,
+		Log: log})
 	cfg := gateway.Config{Nodes: c.Set, Board: board, Domain: Domain, Metrics: c.Registry, Log: log}
 	if change != nil {
 		change(&cfg)
@@ -203,6 +204,12 @@ func link(d *fakedaemon.Daemon) *Link {
 			p.SetURL(to)
 			p.Out.Host = p.In.Host
 			p.Out.URL.RawQuery = p.In.URL.RawQuery
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.StatusCode >= 400 {
+				resp.Header.Set("Connection", "close") // as a daemon: it does not wait for the rest of the body
+			}
+			return nil
 		}}
 	l := &Link{}
 	l.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
