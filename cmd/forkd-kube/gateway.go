@@ -30,6 +30,7 @@ type gatewayOptions struct {
 	cert, key           string
 	plain               bool
 	requests            int
+	diskFloor           float64
 	every, delay, grace time.Duration
 	logLevel, logFormat string
 }
@@ -71,6 +72,8 @@ func (o *gatewayOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.plain, "plain-http", false,
 		"allow --listen beyond loopback without TLS; keys and data can be read on the network")
 	f.IntVar(&o.requests, "max-requests", 4096, "serve at most `N` requests at the same time, streams included")
+	f.Float64Var(&o.diskFloor, "disk-floor", 15,
+		"send no new sandboxes to nodes with less than `PERCENT` of their store's file system free")
 	f.DurationVar(&o.every, "poll-interval", 2*time.Second, "ask each node for its facts at this mean `INTERVAL`")
 	f.DurationVar(&o.delay, "drain-delay", 0, "serve for this `TIME` after SIGTERM, until load balancers have noticed")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "give open requests this `TIME` at the end")
@@ -89,6 +92,7 @@ func (o *gatewayOptions) complete() error {
 	check((o.cert == "") != (o.key == ""), "--tls-cert and --tls-key go together")
 	check(o.plain && o.cert != "", "--plain-http and a certificate exclude each other")
 	check(o.requests < 1, "--max-requests is %d, want at least 1", o.requests)
+	check(!(o.diskFloor >= 0 && o.diskFloor <= 100), "--disk-floor is %g, want 0 to 100", o.diskFloor)
 	check(o.every < 100*time.Millisecond, "--poll-interval is %s, want at least 100ms", o.every)
 	check(o.delay < 0 || o.grace < 0, "--drain-delay and --grace cannot be negative")
 	host, _, err := net.SplitHostPort(o.listen)
@@ -136,7 +140,7 @@ func (o *gatewayOptions) run(ctx context.Context) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	board := placement.New(placement.Config{})
+	board := placement.New(placement.Config{DiskFloor: max(o.diskFloor/100, 1e-9)}) // 0 would be the default
 	state := nodes.NewMetrics(registry)
 	set := nodes.NewSet(nodes.Config{Board: board, Every: o.every, Polled: state.Polled, Removed: state.Removed, Log: log})
 	g := gateway.New(gateway.Config{Nodes: set, Board: board, Domain: o.domain, MaxRequests: o.requests,

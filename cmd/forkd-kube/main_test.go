@@ -233,16 +233,17 @@ func TestMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"gateway":                         "--nodes is missing",
-		"gateway --nodes /nowhere":        "--nodes: open /nowhere",
-		"gateway --nodes " + list:         "the name a stands twice",
-		"gateway --nodes x --listen :80":  "beyond loopback",
-		"gateway --nodes x --listen 80":   "want HOST:PORT",
-		"gateway --nodes x --tls-cert c":  "go together",
-		"gateway --nodes x --grace -1s":   "cannot be negative",
-		"gateway --nodes x --log-level y": "want debug",
-		"gateway --colour":                "unknown flag: --colour",
-		"gatway":                          "gateway",
+		"gateway":                            "--nodes is missing",
+		"gateway --nodes /nowhere":           "--nodes: open /nowhere",
+		"gateway --nodes " + list:            "the name a stands twice",
+		"gateway --nodes x --listen :80":     "beyond loopback",
+		"gateway --nodes x --listen 80":      "want HOST:PORT",
+		"gateway --nodes x --tls-cert c":     "go together",
+		"gateway --nodes x --grace -1s":      "cannot be negative",
+		"gateway --nodes x --log-level y":    "want debug",
+		"gateway --nodes x --disk-floor NaN": "want 0 to 100",
+		"gateway --colour":                   "unknown flag: --colour",
+		"gatway":                             "gateway",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		out, err := exec.CommandContext(ctx, built, strings.Fields(args)...).CombinedOutput()

@@ -160,7 +160,7 @@ var rules = []rule{
 var testHelpers = []string{
 	"internal/confine/jail/jailtest", "internal/engine/enginetest", "internal/testing/kvmtest", "internal/testing/statictest", "internal/leaf/failpoint/failpointtest", "internal/net/netd/nettest", "internal/vm/vmctl/vmctltest",
 	"internal/vm/virtio/virtiotest", "internal/api/httpapi/fakeengine", "internal/api/e2bapi/e2btest", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
-	"internal/net/socks5/socks5test",
+	"internal/net/socks5/socks5test", "internal/testing/fakecluster",
 }
 
 func TestDependencies(t *testing.T) {

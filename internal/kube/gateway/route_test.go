@@ -117,7 +117,7 @@ func TestListsAreMerged(t *testing.T) {
 }
 
 func TestAListWithASlowAndABrokenNode(t *testing.T) {
-	c := fakecluster.Start(t, 3, "py", func(g *gateway.Config) { g.ListTime = 200 * time.Millisecond })
+	c := fakecluster.Start(t, 3, "py", func(g *gateway.Config) { g.ListTime = 2 * time.Second })
 	for _, n := range c.Nodes {
 		forkOn(t, n)
 	}
@@ -245,19 +245,23 @@ func TestAThousandStreams(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	begun := make(chan error, most)
+	opening := make(chan struct{}, 50) // a burst of connections could exceed the queues of listeners
 	var streams sync.WaitGroup
 	for i := range most {
 		streams.Go(func() {
 			r, _ := http.NewRequestWithContext(ctx, "GET", c.URL+"/v1/sandboxes/"+ids[i%3]+"/console?follow=true", nil)
 			r.Header.Set("Authorization", "Bearer "+fakecluster.Token)
+			opening <- struct{}{}
 			resp, err := transport.RoundTrip(r)
 			if err != nil {
+				<-opening
 				begun <- err
 				return
 			}
 			defer resp.Body.Close()
 			line := make([]byte, len("first line\n"))
 			_, err = io.ReadFull(resp.Body, line) // it arrives although the answer has no end
+			<-opening
 			begun <- err
 			_, _ = io.Copy(io.Discard, resp.Body)
 		})

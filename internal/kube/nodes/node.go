@@ -39,7 +39,7 @@ type Node struct {
 
 // Limits of requests to nodes.
 const (
-	dialTime = 3 * time.Second
+	dialTime = 5 * time.Second
 	pollTime = 5 * time.Second
 	maxFacts = 4 << 20
 )
