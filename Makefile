@@ -24,7 +24,7 @@ help: ## show this list
 deps: ## install the Debian packages that are missing (packaging/debian/packages.txt)
 	@scripts/deps.sh
 
-build: ## build bin/forkd, bin/forkd-agent, bin/forkd-vmm, bin/forkd-spawn, bin/forkd-net and bin/forkd-bench
+build: ## build bin/forkd, bin/forkd-agent, bin/forkd-vmm, bin/forkd-spawn, bin/forkd-net, bin/forkd-kube and bin/forkd-bench
 	@mkdir -p bin
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 

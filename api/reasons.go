@@ -41,6 +41,9 @@ const (
 	ReasonNetTapBusy          Reason = "net_tap_busy"
 	ReasonNotAFile            Reason = "not_a_file"
 	ReasonNoAncestor          Reason = "no_ancestor"
+	ReasonNoNode              Reason = "no_node"
+	ReasonNodeSilent          Reason = "node_silent"
+	ReasonNodeUnreachable     Reason = "node_unreachable"
 	ReasonNoPlace             Reason = "no_place"
 	ReasonNotInAncestry       Reason = "not_in_ancestry"
 	ReasonOperatorOnly        Reason = "operator_only"
@@ -135,6 +138,9 @@ func Reasons() []ReasonRow {
 		{ReasonNetTapBusy, "the tap is in use; details: `sandbox`, if it is one of this daemon"},
 		{ReasonNotAFile, "the path is not a regular file on the daemon's host"},
 		{ReasonNoAncestor, "the two sides of a merge have no common snapshot that is left"},
+		{ReasonNoNode, "no node of the cluster can take the request; from a gateway only"},
+		{ReasonNodeSilent, "a node of the cluster sent no answer, and may have made the sandboxes; from a gateway only"},
+		{ReasonNodeUnreachable, "the node of the sandbox, or the only node with the object, cannot be reached; from a gateway only"},
 		{ReasonNoPlace, "the sandbox does not descend from the one that it should replace, or that one has ended"},
 		{ReasonNotInAncestry, "the snapshot is not in the sandbox's ancestry; details: `tags`, the valid choices"},
 		{ReasonOperatorOnly, "only the operator is allowed to do this, because it affects all tenants or the host"},

@@ -295,7 +295,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
-		Drain: engine.Drain, Traces: traces,
+		Drain: engine.Drain, Traces: traces, Node: o.node.facts(config, log),
 		Secrets: secretsOf(outside), Page: o.page,
 	})
 	server.Store(serving)

@@ -3,15 +3,22 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/settings"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // nodeOptions name the node of a cluster on which the daemon runs.
@@ -46,11 +53,31 @@ func (o *nodeOptions) complete() error {
 	return nil
 }
 
-func (o *nodeOptions) configure(c *engine.Config) {
+func (o *nodeOptions) configure(c *engine.Config) { c.NodeKey = o.key() }
+
+// key returns the node's key, or an empty one without a node.
+func (o *nodeOptions) key() sandbox.NodeKey {
 	switch {
 	case o.uid != "":
-		c.NodeKey = sandbox.NodeKeyOf(o.uid)
+		return sandbox.NodeKeyOf(o.uid)
 	case o.name != "":
-		c.NodeKey = sandbox.NodeKeyOf(o.name)
+		return sandbox.NodeKeyOf(o.name)
 	}
+	return ""
+}
+
+// facts returns the node as gateways see it. Facts that the host does not tell are left empty.
+func (o *nodeOptions) facts(c engine.Config, log *slog.Logger) httpapi.Node {
+	n := httpapi.Node{Name: o.name, UID: o.uid, Key: o.key(),
+		ChildMemory: cmp.Or(c.ChildMemory, settings.DefaultChildMemory)}
+	cpu, err := hostproc.ReadCPU()
+	if err != nil {
+		log.Debug("GET /v1/node lists no CPU features", "error", err)
+	}
+	n.CPU = api.NodeCPU{Vendor: cpu.Vendor, Features: cpu.Flags}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		n.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	return n
 }

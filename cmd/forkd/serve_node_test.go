@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -50,5 +51,15 @@ func TestTheNodeOfADaemon(t *testing.T) {
 		if !errors.As(err, &usage) || !strings.HasPrefix(err.Error(), flag+" is ") {
 			t.Errorf("%q: %v", arg, err)
 		}
+	}
+}
+
+// The facts of this host are in GET /v1/node.
+func TestTheNodeOfTheDaemon(t *testing.T) {
+	o := nodeOptions{name: "node-a", uid: "u"}
+	n := o.facts(engine.Config{}, slog.New(slog.DiscardHandler))
+	if n.Name != "node-a" || n.UID != "u" || n.Key != sandbox.NodeKeyOf("u") || n.ChildMemory != 8<<20 ||
+		n.Kernel == "" || n.CPU.Vendor == "" || len(n.CPU.Features) < 10 {
+		t.Errorf("%+v", n)
 	}
 }

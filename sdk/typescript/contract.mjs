@@ -49,6 +49,7 @@ const OPS = {
   "drain-status": () => wire(client.drainStatus(), "Drain"),
   drain: (a) => wire(client.drain(a.body?.mode), "Drain"),
   "cancel-drain": () => wire(client.cancelDrain(), "Drain"),
+  node: () => wire(client.node(), "Node"),
   capacity: () => wire(client.capacity(), "Capacity"),
   audit: async (a) => (await collect(client.audit(a))).map((l) => toWire(l, "")),
   "verify-audit": (a) => wire(client.verifyAudit({ heads: a.head }), "AuditReport"),

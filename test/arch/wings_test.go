@@ -23,7 +23,7 @@ var wings = map[string][]string{
 	"engine":  {"leaf", "sys", "confine", "guest", "net", "store", "vm", "images", "domain"},
 	"machine": {"leaf", "sys", "confine", "guest", "vm", "images"},
 	"api":     {"leaf", "sys", "guest", "net", "store", "domain"},
-	"kube":    {"leaf"},
+	"kube":    {"leaf", "domain"},
 }
 
 // wingOf returns the wing of a package, or an empty string.

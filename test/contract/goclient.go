@@ -104,6 +104,7 @@ func daemonCalls() map[string]goCall {
 		},
 		"version":  func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Version(ctx) },
 		"metrics":  func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Metrics(ctx) },
+		"node":     func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return client.Node(ctx, c) },
 		"capacity": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Capacity(ctx) },
 		"drain": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.Drain(ctx, bodyOf[api.DrainRequest](a))

@@ -64,7 +64,7 @@ func clients() []clientUnderTest {
 			return goClient{c}
 		}, nil},
 		{"cli", func(t *testing.T, to Daemon) Driver { return cli{program(t), to.URL, to.Token} }, []string{
-			"health", "ready", "metrics", "get-image", "head-image", "import-image", "get-sandbox", "sandbox-memory",
+			"health", "ready", "metrics", "node", "get-image", "head-image", "import-image", "get-sandbox", "sandbox-memory",
 			"ping", "events",
 			"get-network", "set-network", "connect-port-get", "rotate-key", "revoke-key",
 			"create-workspace", "list-workspaces", "get-workspace", "suspend-workspace", "resume-workspace", "delete-workspace",

@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/forkd/forkd/internal/api/e2bapi/idempotency"
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/idempotency"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/net/netpolicy"

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/api/e2bapi/build"
-	"github.com/forkd/forkd/internal/api/e2bapi/idempotency"
 	"github.com/forkd/forkd/internal/api/e2bapi/target"
+	"github.com/forkd/forkd/internal/api/idempotency"
 )
 
 // Handler serves E2B's clients.

@@ -11,11 +11,13 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/idempotency"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 type forkInput struct {
+	Key    string `header:"Idempotency-Key" doc:"A repeated request with the same key and body is answered with the sandboxes of the first" pattern:"^[a-z0-9-]{1,255}$"`
 	Accept string `header:"Accept" doc:"application/x-ndjson streams the children as they become ready, a ForkLine per line"`
 	Body   api.CreateSandboxesRequest
 }
@@ -23,7 +25,8 @@ type forkInput struct {
 // forkRoutes make sandboxes.
 type forkRoutes struct {
 	answers
-	engine shown[Sandboxes]
+	engine  shown[Sandboxes]
+	repeats idempotency.Cache[madeOnce]
 }
 
 func (f *forkRoutes) add(rt *router) {
@@ -71,10 +74,14 @@ func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamRespo
 	if req.Network, req.Tap, err = networkOf(in.Body.Net, in.Body.Network); err != nil {
 		return nil, err
 	}
-	if accepts(in.Accept, ndjson) {
-		return &huma.StreamResponse{Body: func(hc huma.Context) { f.stream(hc, req) }}, nil
+	run, err := f.once(ctx, in)
+	if err != nil {
+		return nil, err
 	}
-	res, err := f.run(ctx, req)
+	if accepts(in.Accept, ndjson) {
+		return &huma.StreamResponse{Body: func(hc huma.Context) { f.stream(hc, req, run) }}, nil
+	}
+	res, err := run(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +105,7 @@ func (f *forkRoutes) run(ctx context.Context, req sandbox.ForkRequest) (sandbox.
 
 // stream sends a line for each child as soon as it is ready or has failed. If the fork is refused,
 // the answer has a plain error status.
-func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest) {
+func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest, run forker) {
 	r, w := humago.Unwrap(hc)
 	out := &lineStream{w: w, flush: http.NewResponseController(w).Flush}
 	// The buffer has space for all children, so that a slow reader does not delay them.
@@ -112,7 +119,7 @@ func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest) {
 		}
 	}()
 	req.Each = func(c sandbox.Child) { children <- c }
-	res, err := f.run(r.Context(), req)
+	res, err := run(r.Context(), req)
 	close(children)
 	<-sent
 	switch {

@@ -82,7 +82,8 @@ func needs() map[string]need {
 		"PUT /v1/images/{name}":    operator, // all tenants use the same images
 		"DELETE /v1/images/{name}": operator,
 
-		"GET /v1/capacity":     operator, // it includes all tenants
+		"GET /v1/capacity":     operator,               // it includes all tenants
+		"GET /v1/node":         {principal.Read, true}, // it includes all tenants
 		"GET /v1/drain":        operator,
 		"POST /v1/drain":       operator,
 		"DELETE /v1/drain":     operator,

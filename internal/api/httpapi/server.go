@@ -63,6 +63,8 @@ type Options struct {
 	Published *tenancy.Published
 	// Weights are the tenants' shares of CPU time. If nil, each tenant has the default.
 	Weights *tenancy.Weights
+	// Node is the daemon's place in a cluster.
+	Node Node
 	// Drain refuses new sandboxes during maintenance. If nil, a drain has no effect on the engine.
 	Drain *drain.Drain
 	// Traces receives spans of requests and operations. If nil, there are none.
@@ -155,6 +157,8 @@ func newServer(opt Options, most limits) *Server {
 	ready.add(s.router)
 	(&publishRoutes{tenants}).add(s.router)
 	(&drainRoutes{opt.Drain}).add(s.router)
+	(&nodeRoutes{node: opt.Node, version: opt.Version.Version, engine: partOf[nodeEngine](view),
+		drain: opt.Drain}).add(s.router)
 	(&tenantRoutes{opt.Weights}).add(s.router)
 	return s
 }
@@ -199,7 +203,7 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&diffRoutes{partOf[Diffs](view)}).add(s.router)
 	(&storeRoutes{partOf[Snapshots](view), created}).add(s.router)
 	(&travelRoutes{partOf[Snapshots](view), opt.Secrets}).add(s.router)
-	(&forkRoutes{s.answers, partOf[Sandboxes](view)}).add(s.router)
+	(&forkRoutes{answers: s.answers, engine: partOf[Sandboxes](view)}).add(s.router)
 	(&sandboxRoutes{partOf[Sandboxes](view)}).add(s.router)
 	(&keepRoutes{partOf[keep.Engine](view)}).add(s.router)
 	(&mergeRoutes{partOf[merge.Engine](view)}).add(s.router)

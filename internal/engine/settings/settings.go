@@ -130,6 +130,9 @@ type nobody struct{}
 
 func (nobody) Observe(sandbox.Op, time.Duration, error) {}
 
+// DefaultChildMemory is the memory assumed for one child by default, in bytes.
+const DefaultChildMemory = 8 << 20
+
 // longestSocket is the length that a socket's path adds to RunDir.
 const longestSocket = len("/vm/v00000000/control.sock")
 
@@ -158,7 +161,7 @@ func (c *Config) Complete() error {
 	setDefault(&c.BranchTimeout, 2*time.Minute)
 	setDefault(&c.FailedKeep, time.Hour)
 	setDefault(&c.BootID, hostproc.BootID())
-	setDefault(&c.ChildMemory, 8<<20)
+	setDefault(&c.ChildMemory, DefaultChildMemory)
 	setDefault(&c.HostReserve, 256<<20)
 	setDefault(&c.MemoryOvercommit, DefaultMemoryOvercommit)
 	if c.Pressure == nil {

@@ -17,6 +17,8 @@ const (
 	Busy
 	// Unreachable is a connection that was never made.
 	Unreachable
+	// Absent is a lack of the snapshot. It says nothing about the node's load.
+	Absent
 )
 
 // Refusal is an answer without side effects: the node made no sandbox for this request, and will not.
@@ -151,7 +153,9 @@ func Unanswered(err error) bool {
 func (c *Claim) refusedLocked(r *Refusal, now time.Time) {
 	n := c.at
 	n.release(c.held)
-	n.failures++
+	if r.Kind != Absent {
+		n.failures++
+	}
 	switch r.Kind {
 	case Full:
 		if n.full == 0 || c.held.memory < n.full {

@@ -31,8 +31,10 @@ func (f Facts) with(change func(*Facts)) Facts {
 }
 
 func TestFilter(t *testing.T) {
-	want := Request{Snapshot: "s", Base: 100, Unique: 10, Count: 2, CPUFeatures: []string{"avx"}, Pool: "p", Node: "a"}
-	good := ok("a").with(func(f *Facts) { f.Pool, f.CPUFeatures, f.Used = "p", []string{"avx", "sse"}, 880 })
+	want := Request{Snapshot: "s", Holders: true, Base: 100, Unique: 10, Count: 2, CPUFeatures: []string{"avx"}, Pool: "p", Node: "a"}
+	good := ok("a").with(func(f *Facts) {
+		f.Pool, f.CPUFeatures, f.Used, f.Snapshots = "p", []string{"avx", "sse"}, 880, map[string]Presence{"s": {}}
+	})
 	for name, c := range map[string]struct {
 		node   Facts
 		reason string
@@ -48,6 +50,8 @@ func TestFilter(t *testing.T) {
 		"the disk is full":      {good.with(func(f *Facts) { f.DiskFree = 0.14 }), lacksDisk},
 		"the disk is no number": {good.with(func(f *Facts) { f.DiskFree = math.NaN() }), lacksDisk},
 		"old facts":             {good.with(func(f *Facts) { f.Asked = time.Unix(1e9-40, 0) }), staleFacts},
+		"another snapshot only": {good.with(func(f *Facts) { f.Snapshots = map[string]Presence{"t": {}} }), lacksParent},
+		"an incomplete list":    {good.with(func(f *Facts) { f.More = true }), ""},
 		"the base is in memory": {good.with(func(f *Facts) {
 			f.Used, f.Snapshots = 980, map[string]Presence{"s": {Running: true}}
 		}), ""},

@@ -20,6 +20,8 @@ type Facts struct {
 	CPUFeatures []string
 	// Snapshots are the snapshots with data on the node, by content hash.
 	Snapshots map[string]Presence
+	// More is set if the node may have snapshots which are not in Snapshots.
+	More bool
 }
 
 // Presence is the state of one snapshot on a node.
@@ -38,6 +40,8 @@ type Request struct {
 	ID string
 	// Snapshot is the content hash of the parent.
 	Snapshot string
+	// Holders restricts the claim to nodes with data of the snapshot.
+	Holders bool
 	// Count is the number of sandboxes; 0 means 1.
 	Count int
 	// Base is the memory shared by all sandboxes of the snapshot, Unique the expected private memory of each.

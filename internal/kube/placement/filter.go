@@ -17,6 +17,7 @@ const (
 	lacksMemory  = "short of memory"
 	lacksDisk    = "short of disk space"
 	asked        = "asked already"
+	lacksParent  = "without the snapshot"
 )
 
 // against returns the reason against a node, or an empty string.
@@ -41,6 +42,8 @@ func (b *Board) againstSurely(n *node, r Request, now time.Time) string {
 		return draining
 	case r.Pool != "" && n.facts.Pool != r.Pool:
 		return otherPool
+	case r.Holders && !n.mayHave(r.Snapshot):
+		return lacksParent
 	case !n.fits(n.marginal(r)):
 		return lacksMemory
 	case !(n.facts.DiskFree >= b.cfg.DiskFloor): // false for NaN, too
@@ -52,6 +55,12 @@ func (b *Board) againstSurely(n *node, r Request, now time.Time) string {
 		}
 	}
 	return ""
+}
+
+// mayHave reports whether the node may have data of the snapshot.
+func (n *node) mayHave(snapshot string) bool {
+	_, listed := n.facts.Snapshots[snapshot]
+	return listed || n.facts.More
 }
 
 // fits reports room without doubtful promises.

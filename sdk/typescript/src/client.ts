@@ -154,6 +154,11 @@ export class Forkd implements AsyncDisposable {
     return fromWire(await this.#connection.call("GET", "/v1/capacity", o), "Capacity");
   }
 
+  /** Returns the daemon's node in a cluster, for the operator: identity, capacity, pools and snapshots. */
+  async node(o: CallOptions = {}): Promise<m.Node> {
+    return fromWire(await this.#connection.call("GET", "/v1/node", o), "Node");
+  }
+
   /** Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode `wait`. */
   async drain(mode: "pause" | "wait" = "pause", o: CallOptions = {}): Promise<m.Drain> {
     const json = toWire({ mode }, "DrainRequest");

@@ -36,9 +36,14 @@ type Daemon struct {
 }
 
 // Start starts a daemon with the named images. The caller closes it.
-func Start(images ...string) (*Daemon, error) {
+func Start(images ...string) (*Daemon, error) { return StartNode(httpapi.Node{}, nil, images...) }
+
+// StartNode starts the daemon of a node of a cluster. outside may be nil; otherwise it returns the handler of the requests
+// outside the native API.
+func StartNode(node httpapi.Node, outside func(*fakeengine.Engine) httpapi.Ingress, images ...string) (*Daemon, error) {
 	fakes := fakeengine.NewImages(images...)
 	d := &Daemon{Engine: fakeengine.New(fakes), ended: make(chan struct{})}
+	d.Engine.NodeKey = node.Key
 	var err error
 	if d.dir, err = os.MkdirTemp("", "forkd-fake-"); err != nil {
 		return nil, err
@@ -47,7 +52,10 @@ func Start(images ...string) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	options.Images = fakes
+	options.Images, options.Node = fakes, node
+	if outside != nil {
+		options.Ingress = outside(d.Engine)
+	}
 	server := httpapi.New(options)
 	var listeners []httpapi.Listener
 	for _, address := range []string{"unix://" + filepath.Join(d.dir, "s"), "tcp://127.0.0.1:0"} {

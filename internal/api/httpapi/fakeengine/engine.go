@@ -44,6 +44,8 @@ type Engine struct {
 	Clock func() time.Time
 	// Limit is the largest number of sandboxes. Further children of a fork fail with ErrNoMemory.
 	Limit int
+	// NodeKey is in the ids of new sandboxes, if it is not empty.
+	NodeKey sandbox.NodeKey
 	// NoNetwork sets a ceiling that allows no network.
 	NoNetwork bool
 	// ConsoleText replaces the console text of each sandbox.

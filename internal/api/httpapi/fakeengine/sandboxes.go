@@ -67,7 +67,7 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	if len(e.entries) >= e.Limit {
 		return sandbox.Child{Index: i, Err: fmt.Errorf("child %d: %w: 8 MiB asked, 0 MiB available", i, sandbox.ErrNoMemory)}
 	}
-	id := fmt.Sprintf("sb-%08x-%04d", e.forks, i)
+	id := newID(e.NodeKey, e.forks, i)
 	token := trafficToken(req, snap, e.forks, i)
 	b := &entry{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
@@ -81,6 +81,14 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	e.entries[id] = b
 	e.recordLocked(forkReceipt(b.info, snap), e.Now)
 	return sandbox.Child{Index: i, Info: b.info}
+}
+
+// newID returns the same ids in each run of a test.
+func newID(key sandbox.NodeKey, fork, child int) string {
+	if key == "" {
+		return fmt.Sprintf("sb-%08x-%04d", fork, child)
+	}
+	return key.NewID(fmt.Appendf(nil, "%05x%05x", fork, child))
 }
 
 // trafficToken returns the same token in each run of a test.

@@ -88,6 +88,7 @@ CALLS: dict[str, Call] = {
     "drain": lambda c, a: c.drain(a["body"].get("mode", "pause")),
     "cancel-drain": lambda c, a: c.cancel_drain(),
     "capacity": lambda c, a: c.capacity(),
+    "node": lambda c, a: c.node(),
     "events": _events,
     "audit": lambda c, a: list(c.audit(action=a.get("action"), limit=a.get("limit"))),
     "verify-audit": lambda c, a: c.verify_audit(),

@@ -874,6 +874,70 @@ class NewKey:
 
 
 @dataclass
+class NodeCPU:
+    features: list[str]
+    """
+    Its features by Linux's names, at most 512
+    """
+    vendor: str | None = None
+    """
+    Its maker, such as GenuineIntel or AuthenticAMD
+    """
+
+
+@dataclass
+class NodePool:
+    ready: int
+    """
+    Number of ready VMs for a fork of the snapshot
+    """
+    tag: str
+    """
+    Snapshot of the pool
+    """
+    want: int
+    """
+    Number of shells to keep ready
+    """
+
+
+@dataclass
+class NodeSandboxes:
+    coming: int
+    """
+    VMs being started
+    """
+    running: int
+    """
+    Running sandboxes
+    """
+
+
+@dataclass
+class NodeSnapshot:
+    bytes: int
+    """
+    Bytes on disk, all layers of its chain
+    """
+    running: int
+    """
+    Running sandboxes forked from it
+    """
+    tag: str
+    """
+    Name of the snapshot
+    """
+    content_hash: str | None = None
+    """
+    Digest of its manifest
+    """
+    owner: str | None = None
+    """
+    Owning tenant; absent: the operator
+    """
+
+
+@dataclass
 class PackageChange:
     architecture: str
     """
@@ -2462,6 +2526,70 @@ class MergeResult:
     unresolved: int
     """
     How many conflicts are left
+    """
+
+
+@dataclass
+class Node:
+    admits: Literal['all', 'fewer', 'none']
+    """
+    Current admission of VMs, as in Capacity
+    """
+    child_bytes: int
+    """
+    Memory that the daemon assumes for each new sandbox, in bytes
+    """
+    cpu: NodeCPU
+    """
+    Processor of the host
+    """
+    disk: Resource
+    """
+    The store's file system, in bytes
+    """
+    draining: bool
+    """
+    Whether the daemon takes no new sandboxes, because of a drain
+    """
+    memory: Resource
+    """
+    Memory for sandboxes, in bytes
+    """
+    pools: list[NodePool]
+    """
+    Pools of shells, at most 256
+    """
+    sandboxes: NodeSandboxes
+    """
+    Numbers of sandboxes
+    """
+    snapshots: list[NodeSnapshot]
+    """
+    Snapshots that can be forked, newest first, at most 1024
+    """
+    truncated: bool
+    """
+    Whether pools or snapshots were left out
+    """
+    version: str
+    """
+    Version of the daemon
+    """
+    kernel: str | None = None
+    """
+    Release of the host's kernel
+    """
+    key: str | None = None
+    """
+    Last five digits of the ids of its new sandboxes; absent: they have no key
+    """
+    name: str | None = None
+    """
+    Name of the node; absent: the daemon has none
+    """
+    uid: str | None = None
+    """
+    UID of the node; absent: the daemon has none
     """
 
 

@@ -92,6 +92,14 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "NewKey": {
     "quotas": "KeyQuotas"
   },
+  "Node": {
+    "cpu": "NodeCPU",
+    "disk": "Resource",
+    "memory": "Resource",
+    "pools": "NodePool",
+    "sandboxes": "NodeSandboxes",
+    "snapshots": "NodeSnapshot"
+  },
   "PackageDiff": {
     "added": "PackageEntry",
     "changed": "PackageChange",

@@ -233,6 +233,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/node": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The daemon's node in a cluster: identity, capacity, pools and snapshots in one bounded answer */
+        get: operations["node"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/pools": {
         parameters: {
             query?: never;
@@ -2291,6 +2308,94 @@ export interface components {
             status: "active" | "expired" | "revoked";
             /** @description Tenant of the key; absent: the operator */
             tenant?: string;
+        };
+        Node: {
+            /**
+             * @description Current admission of VMs, as in Capacity
+             * @enum {string}
+             */
+            admits: "all" | "fewer" | "none";
+            /**
+             * Format: int64
+             * @description Memory that the daemon assumes for each new sandbox, in bytes
+             */
+            child_bytes: number;
+            /** @description Processor of the host */
+            cpu: components["schemas"]["NodeCPU"];
+            /** @description The store's file system, in bytes */
+            disk: components["schemas"]["Resource"];
+            /** @description Whether the daemon takes no new sandboxes, because of a drain */
+            draining: boolean;
+            /** @description Release of the host's kernel */
+            kernel?: string;
+            /** @description Last five digits of the ids of its new sandboxes; absent: they have no key */
+            key?: string;
+            /** @description Memory for sandboxes, in bytes */
+            memory: components["schemas"]["Resource"];
+            /** @description Name of the node; absent: the daemon has none */
+            name?: string;
+            /** @description Pools of shells, at most 256 */
+            pools: components["schemas"]["NodePool"][];
+            /** @description Numbers of sandboxes */
+            sandboxes: components["schemas"]["NodeSandboxes"];
+            /** @description Snapshots that can be forked, newest first, at most 1024 */
+            snapshots: components["schemas"]["NodeSnapshot"][];
+            /** @description Whether pools or snapshots were left out */
+            truncated: boolean;
+            /** @description UID of the node; absent: the daemon has none */
+            uid?: string;
+            /** @description Version of the daemon */
+            version: string;
+        };
+        NodeCPU: {
+            /** @description Its features by Linux's names, at most 512 */
+            features: string[];
+            /** @description Its maker, such as GenuineIntel or AuthenticAMD */
+            vendor?: string;
+        };
+        NodePool: {
+            /**
+             * Format: int64
+             * @description Number of ready VMs for a fork of the snapshot
+             */
+            ready: number;
+            /** @description Snapshot of the pool */
+            tag: string;
+            /**
+             * Format: int64
+             * @description Number of shells to keep ready
+             */
+            want: number;
+        };
+        NodeSandboxes: {
+            /**
+             * Format: int64
+             * @description VMs being started
+             */
+            coming: number;
+            /**
+             * Format: int64
+             * @description Running sandboxes
+             */
+            running: number;
+        };
+        NodeSnapshot: {
+            /**
+             * Format: int64
+             * @description Bytes on disk, all layers of its chain
+             */
+            bytes: number;
+            /** @description Digest of its manifest */
+            content_hash?: string;
+            /** @description Owning tenant; absent: the operator */
+            owner?: string;
+            /**
+             * Format: int64
+             * @description Running sandboxes forked from it
+             */
+            running: number;
+            /** @description Name of the snapshot */
+            tag: string;
         };
         PackageChange: {
             /** @description Target architecture */
@@ -4523,6 +4628,53 @@ export interface operations {
             };
         };
     };
+    node: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     "list-pools": {
         parameters: {
             query?: never;
@@ -4662,6 +4814,8 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
+                /** @description A repeated request with the same key and body is answered with the sandboxes of the first */
+                "Idempotency-Key"?: string;
                 /** @description application/x-ndjson streams the children as they become ready, a ForkLine per line */
                 Accept?: string;
             };

@@ -180,6 +180,10 @@ class AsyncForkd:
         """Returns what the host has for sandboxes, and what is promised."""
         return decode(models.Capacity, await self._get("/v1/capacity"))
 
+    async def node(self) -> models.Node:
+        """Returns the daemon's node in a cluster, for the operator: identity, capacity, pools and snapshots."""
+        return decode(models.Node, await self._get("/v1/node"))
+
     async def drain(self, mode: str = "pause") -> models.Drain:
         """Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode ``wait``."""
         return decode(models.Drain, await self._connection.call("POST", "/v1/drain", body={"mode": mode}))

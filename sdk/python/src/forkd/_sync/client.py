@@ -181,6 +181,10 @@ class Forkd:
         """Returns what the host has for sandboxes, and what is promised."""
         return decode(models.Capacity, self._get("/v1/capacity"))
 
+    def node(self) -> models.Node:
+        """Returns the daemon's node in a cluster, for the operator: identity, capacity, pools and snapshots."""
+        return decode(models.Node, self._get("/v1/node"))
+
     def drain(self, mode: str = "pause") -> models.Drain:
         """Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode ``wait``."""
         return decode(models.Drain, self._connection.call("POST", "/v1/drain", body={"mode": mode}))

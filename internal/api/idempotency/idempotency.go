@@ -4,6 +4,7 @@
 package idempotency
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -42,6 +43,36 @@ type entry[T any] struct {
 	at     time.Time
 	done   bool
 	answer T
+	ended  chan struct{} // closed at the end of the request
+}
+
+// Join is Begin, except that it waits for the end of an earlier request in progress. If that request failed, the caller
+// runs its own.
+func (c *Cache[T]) Join(ctx context.Context, caller, key string, body []byte,
+	now func() time.Time) (*T, func(*T), error) {
+	for {
+		answer, end, err := c.Begin(caller, key, body, now())
+		if !errors.Is(err, ErrProgress) {
+			return answer, end, err
+		}
+		select {
+		case <-c.running(caller, key):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+// running returns a channel that is closed when no request with that key is in progress.
+func (c *Cache[T]) running(caller, key string) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[caller+"\x00"+key]; e != nil && !e.done {
+		return e.ended
+	}
+	over := make(chan struct{})
+	close(over)
+	return over
 }
 
 // Begin looks for an earlier request of a caller with that key. If there is none, the caller must
@@ -71,7 +102,7 @@ func (c *Cache[T]) Begin(caller, key string, body []byte, now time.Time) (answer
 	if !c.makeRoomLocked(caller) {
 		return nil, nil, ErrFull
 	}
-	e := &entry[T]{caller: caller, body: sum, at: now}
+	e := &entry[T]{caller: caller, body: sum, at: now, ended: make(chan struct{})}
 	c.entries[full] = e
 	c.held[caller]++
 	return nil, func(answer *T) { c.end(full, e, answer) }, nil
@@ -80,6 +111,7 @@ func (c *Cache[T]) Begin(caller, key string, body []byte, now time.Time) (answer
 func (c *Cache[T]) end(full string, e *entry[T], answer *T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer close(e.ended)
 	if answer == nil {
 		c.dropLocked(full)
 		return

@@ -1,0 +1,220 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/forkd/forkd/internal/kube/nodes"
+	"github.com/forkd/forkd/internal/kube/placement"
+)
+
+// fork serves POST /v1/sandboxes. A large fork is spread over nodes with the snapshot.
+func (g *Gateway) fork(w *writer, r *http.Request) {
+	body, free, err := g.readBody(w, r)
+	if err != nil {
+		g.refuse(w, r, failureOf(err))
+		return
+	}
+	defer free()
+	var req struct {
+		Tag string `json:"snapshot_tag"`
+		N   *int   `json:"n"`
+	}
+	if !parse(body, &req) || req.Tag == "" {
+		restore(r, body)
+		g.toAny(w, r) // it says what is wrong
+		return
+	}
+	n := 1
+	if req.N != nil {
+		n = *req.N
+	}
+	id := r.Header.Get("Idempotency-Key")
+	if id == "" {
+		id = newID()
+	}
+	if parts := partsOf(g, req.Tag, n); len(parts) > 1 {
+		g.spread(w, r, spreading{tag: req.Tag, id: id, body: body, sizes: parts})
+		return
+	}
+	g.one(w, r, question{from: r, body: body, id: id, want: wantOf(g, req.Tag, id, n)})
+}
+
+// create serves E2B's create.
+func (g *Gateway) create(w *writer, r *http.Request, t target) {
+	body, free, err := g.readBody(w, r)
+	if err != nil {
+		g.refuse(w, r, failureOf(err))
+		return
+	}
+	defer free()
+	var req struct {
+		Template string `json:"templateID"`
+	}
+	if !parse(body, &req) || req.Template == "" {
+		restore(r, body)
+		g.toAny(w, r)
+		return
+	}
+	tag, _, _ := strings.Cut(req.Template, ":")
+	id := ""
+	if t.repeats {
+		if id = r.Header.Get("Idempotency-Key"); id == "" {
+			id = newID()
+		}
+	}
+	g.one(w, r, question{from: r, body: body, id: id, want: wantOf(g, tag, id, 1)})
+}
+
+// makeWorkspace serves POST /v1/workspaces. A name that exists on a node is that node's to refuse.
+func (g *Gateway) makeWorkspace(w *writer, r *http.Request) {
+	body, free, err := g.readBody(w, r)
+	if err != nil {
+		g.refuse(w, r, failureOf(err))
+		return
+	}
+	defer free()
+	var req struct {
+		Name string `json:"name"`
+		Tag  string `json:"snapshot_tag"`
+	}
+	restore(r, body)
+	if !parse(body, &req) || req.Name == "" {
+		g.toAny(w, r)
+		return
+	}
+	up, _ := g.candidates("")
+	if has, _ := g.holders(r, up, "/v1/workspaces/"+escape(req.Name)); len(has) > 0 {
+		g.forward(w, r, has[0])
+		return
+	}
+	g.one(w, r, question{from: r, body: body, want: wantOf(g, req.Tag, "", 1)})
+}
+
+// makeSnapshot serves requests for a new snapshot or image. A tag that exists is its node's to refuse.
+func (g *Gateway) makeSnapshot(w *writer, r *http.Request) {
+	if r.Method == http.MethodPut {
+		receiveUpload(g, w, r)
+		return
+	}
+	body, free, err := g.readBody(w, r)
+	if err != nil {
+		g.refuse(w, r, failureOf(err))
+		return
+	}
+	defer free()
+	var req struct {
+		Tag  string `json:"tag"`
+		From string `json:"from"`
+	}
+	restore(r, body)
+	if !parse(body, &req) || req.Tag == "" {
+		g.toAny(w, r)
+		return
+	}
+	if n := takenBy(g, r, req.Tag); n != nil {
+		g.forward(w, r, n)
+		return
+	}
+	a, err := g.place(r.Context(), question{from: r, body: body, want: wantOf(g, req.From, "", 1)})
+	if err != nil {
+		g.refuse(w, r, failureOf(err))
+		return
+	}
+	if a.StatusCode < 300 {
+		g.hints.set(req.Tag, a.node.Name)
+		defer a.node.Look()
+	}
+	relay(w, a.Response)
+}
+
+// takenBy returns a node with a snapshot of that name, or nil.
+func takenBy(g *Gateway, r *http.Request, tag string) *nodes.Node {
+	may, _ := g.candidates(tag)
+	if has, _ := g.holders(r, may, infoOf(tag)); len(has) > 0 {
+		return has[0]
+	}
+	return nil
+}
+
+// receiveUpload serves uploads of images and snapshots, whose bodies cannot be sent twice.
+func receiveUpload(g *Gateway, w *writer, r *http.Request) {
+	parts := segments(r.URL)
+	if parts[1] == "snapshots" {
+		if n := takenBy(g, r, parts[2]); n != nil {
+			g.forward(w, r, n)
+			return
+		}
+	}
+	c := g.cfg.Board.Claim(wantOf(g, "", "", 1))
+	name, err := c.Next()
+	if n := g.cfg.Nodes.ByName(name); err == nil && n != nil {
+		_, _ = c.Result(nil)
+		if parts[1] == "snapshots" {
+			g.hints.set(parts[2], name)
+		}
+		defer n.Look()
+		g.forward(w, r, n)
+		return
+	}
+	g.refuse(w, r, failureOf(noNode(g, r.Context(), r, err)))
+}
+
+// one asks for sandboxes on one node.
+func (g *Gateway) one(w *writer, r *http.Request, q question) {
+	a, err := g.place(r.Context(), q)
+	if err != nil {
+		g.refuse(w, r, failureOf(err))
+		return
+	}
+	relay(w, a.Response)
+}
+
+// childMemory is the memory of a new sandbox in MiB, as far as no node tells another figure.
+const childMemory = 8
+
+// wantOf describes new sandboxes of a snapshot to the board.
+func wantOf(g *Gateway, tag, id string, n int) placement.Request {
+	memory := int64(childMemory)
+	for _, node := range g.cfg.Nodes.All() {
+		facts, _ := node.Facts()
+		memory = max(memory, min(facts.ChildBytes>>20, 64<<10))
+	}
+	return placement.Request{ID: id, Snapshot: tag, Holders: tag != "", Count: min(max(n, 1), 1000), Unique: memory}
+}
+
+// perPart is the number of children from which a fork is spread over more nodes.
+const perPart = 8
+
+// partsOf returns the numbers of children by part of a fork.
+func partsOf(g *Gateway, tag string, n int) []int {
+	holders := 0
+	for _, node := range g.up() {
+		if facts, _ := node.Facts(); !facts.Draining && listed(node, tag) {
+			holders++
+		}
+	}
+	most := min(holders, (n+perPart-1)/perPart)
+	if most < 2 || n > 1000 {
+		return nil
+	}
+	sizes := make([]int, most)
+	for i := range sizes {
+		sizes[i] = n / most
+		if i < n%most {
+			sizes[i]++
+		}
+	}
+	return sizes
+}
+
+// sized returns the body of a fork with another number of children.
+func sized(body []byte, n int) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, err
+	}
+	fields["n"], _ = json.Marshal(n)
+	return json.Marshal(fields)
+}

@@ -1,0 +1,28 @@
+package gateway
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics have bounded labels: kinds of requests, classes of status, results.
+type metrics struct {
+	requests *prometheus.CounterVec
+	inFlight prometheus.Gauge
+	asks     *prometheus.CounterVec
+	missing  prometheus.Counter
+}
+
+func newMetrics(to prometheus.Registerer) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forkd_gateway_requests_total",
+			Help: "Requests by the way they were served, and by the class of the answer's status."}, []string{"kind", "status"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "forkd_gateway_requests_in_flight",
+			Help: "Requests in progress, streams and connections included."}),
+		asks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forkd_gateway_placements_total",
+			Help: "Questions to nodes for new sandboxes and snapshots, by result."}, []string{"result"}),
+		missing: prometheus.NewCounter(prometheus.CounterOpts{Name: "forkd_gateway_incomplete_lists_total",
+			Help: "Lists in which nodes were missing."}),
+	}
+	if to != nil {
+		to.MustRegister(m.requests, m.inFlight, m.asks, m.missing)
+	}
+	return m
+}

@@ -1,0 +1,271 @@
+// Package fakecluster runs daemons with fake engines as the nodes of a cluster, and a gateway in front of them. Each
+// node has a link, on which tests delay, change or lose requests and answers. The trap: the nodes have a snapshot of
+// the same name each, as after a copy to every node.
+package fakecluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/e2bapi"
+	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakedaemon"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/kube/gateway"
+	"github.com/forkd/forkd/internal/kube/nodes"
+	"github.com/forkd/forkd/internal/kube/placement"
+)
+
+// Token is the operator's token of each node.
+const Token = fakedaemon.Token
+
+// Domain is the domain of sandboxes' host names.
+const Domain = "forkd.localhost"
+
+// Cluster is a running cluster.
+type Cluster struct {
+	// URL is the gateway's address.
+	URL string
+	// Nodes are its nodes.
+	Nodes []*Node
+	// Gateway, Set and Registry are the parts of the gateway.
+	Gateway  *gateway.Gateway
+	Set      *nodes.Set
+	Registry *prometheus.Registry
+	// List is the path of the list of nodes.
+	List string
+}
+
+// Node is a node of the cluster.
+type Node struct {
+	// Name is the node's name.
+	Name string
+	// Daemon is the node's daemon.
+	Daemon *fakedaemon.Daemon
+	// Link is the way to the daemon.
+	Link *Link
+	// Key is in the ids of its sandboxes.
+	Key sandbox.NodeKey
+}
+
+// Link passes requests on to a daemon.
+type Link struct {
+	*httptest.Server
+	hook atomic.Pointer[Hook]
+}
+
+// Hook serves a request on a link. pass sends it to the daemon.
+type Hook func(w http.ResponseWriter, r *http.Request, pass http.Handler)
+
+// Hook replaces the link's hook. nil removes it.
+func (l *Link) Hook(h Hook) {
+	if h == nil {
+		l.hook.Store(nil)
+		return
+	}
+	l.hook.Store(&h)
+}
+
+// Start starts a cluster of n nodes. Each has a snapshot with the tag, if it is not empty. change may change the
+// gateway's settings.
+func Start(t testing.TB, n int, tag string, change func(*gateway.Config)) *Cluster {
+	t.Helper()
+	c := &Cluster{List: filepath.Join(t.TempDir(), "nodes.yaml"), Registry: prometheus.NewRegistry()}
+	for i := range n {
+		c.Nodes = append(c.Nodes, startNode(t, fmt.Sprintf("node-%c", 'a'+i), tag))
+	}
+	c.WriteList(t, c.Nodes...)
+	board := placement.New(placement.Config{})
+	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	c.Set = nodes.NewSet(nodes.Config{Board: board, Every: 100 * time.Millisecond, Longest: 400 * time.Millisecond,
+		Log: log})
+	cfg := gateway.Config{Nodes: c.Set, Board: board, Domain: Domain, Metrics: c.Registry, Log: log}
+	if change != nil {
+		change(&cfg)
+	}
+	c.Gateway = gateway.New(cfg)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.Set.Run(ctx, nodes.File{Path: c.List, Every: 20 * time.Millisecond})
+	}()
+	front := httptest.NewUnstartedServer(c.Gateway)
+	front.Config.Protocols = new(http.Protocols)
+	front.Config.Protocols.SetHTTP1(true)
+	front.Config.Protocols.SetUnencryptedHTTP2(true)
+	front.Start()
+	c.URL = front.URL
+	t.Cleanup(func() {
+		front.CloseClientConnections()
+		front.Close()
+		c.Gateway.Wait()
+		stop()
+		<-ended
+	})
+	c.Await(t, n)
+	return c
+}
+
+// Await waits until so many nodes answer.
+func (c *Cluster) Await(t testing.TB, n int) {
+	t.Helper()
+	for until := time.Now().Add(20 * time.Second); ; {
+		up := 0
+		for _, node := range c.Set.All() {
+			if node.Up() {
+				up++
+			}
+		}
+		if up == n {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d nodes answer, want %d", up, n)
+		}
+		time.Sleep(10 * time.Millisecond) // elapses: the polls of the set have their own pace
+	}
+}
+
+// WriteList replaces the list of nodes.
+func (c *Cluster) WriteList(t testing.TB, list ...*Node) {
+	t.Helper()
+	var b strings.Builder
+	for _, n := range list {
+		fmt.Fprintf(&b, "- {name: %s, uid: uid-%s, url: %q, token-file: %q}\n", n.Name, n.Name, n.Link.URL, c.List+".token")
+	}
+	for path, text := range map[string]string{c.List: b.String(), c.List + ".token": Token + "\n"} {
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Sandboxes returns the number of sandboxes on each node.
+func (c *Cluster) Sandboxes() []int {
+	var all []int
+	for _, n := range c.Nodes {
+		all = append(all, len(n.Daemon.Engine.List()))
+	}
+	return all
+}
+
+func startNode(t testing.TB, name, tag string) *Node {
+	t.Helper()
+	uid := "uid-" + name
+	n := &Node{Name: name, Key: sandbox.NodeKeyOf(uid)}
+	e2b := t.TempDir()
+	var err error
+	n.Daemon, err = fakedaemon.StartNode(httpapi.Node{Name: name, UID: uid, Key: n.Key, ChildMemory: 8 << 20},
+		func(e *fakeengine.Engine) httpapi.Ingress { return outside(t, e, e2b) }, "python-numpy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Daemon.Close)
+	if tag != "" {
+		_, err := n.Daemon.Engine.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: tag, Image: "python-numpy"},
+			func(sandbox.Step) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Link = link(n.Daemon)
+	t.Cleanup(func() {
+		n.Link.CloseClientConnections()
+		n.Link.Close()
+	})
+	return n
+}
+
+func link(d *fakedaemon.Daemon) *Link {
+	to := &url.URL{Scheme: "http", Host: strings.TrimPrefix(d.TCP, "tcp://")}
+	pass := &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(to)
+			p.Out.Host = p.In.Host
+			p.Out.URL.RawQuery = p.In.URL.RawQuery
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.StatusCode >= 400 {
+				resp.Header.Set("Connection", "close") // as a daemon: it does not wait for the rest of the body
+			}
+			return nil
+		}}
+	l := &Link{}
+	l.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h := l.hook.Load(); h != nil {
+			(*h)(w, r, pass)
+			return
+		}
+		pass.ServeHTTP(w, r)
+	}))
+	l.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	l.Start()
+	return l
+}
+
+// both serves E2B's API and ports of sandboxes.
+type both struct {
+	*e2bapi.Handler
+	ports *ingress.Handler
+}
+
+func (b both) Match(r *http.Request) bool { return b.Handler.Match(r) || b.ports.Match(r) }
+
+func (b both) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if b.Handler.Match(r) {
+		b.Handler.ServeHTTP(w, r)
+		return
+	}
+	b.ports.ServeHTTP(w, r)
+}
+
+func outside(t testing.TB, e *fakeengine.Engine, dir string) httpapi.Ingress {
+	t.Helper()
+	store, _, err := records.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := ingress.New(ingress.Config{Domain: Domain, Dialer: e, Guard: fakeengine.Guard{Of: e}})
+	h := e2bapi.New(e2bapi.Options{Engine: e, Records: store, Ports: ports, Domain: Domain,
+		Authenticate: func(r *http.Request) (context.Context, error) {
+			if r.Header.Get(api.HeaderKey) != Token {
+				return nil, fmt.Errorf("the API key is missing or wrong")
+			}
+			return r.Context(), nil
+		},
+		View: func(context.Context) e2bapi.Engine { return e },
+		Note: func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
+	})
+	return both{h, ports}
+}
+
+// testLog writes to a test's log, unless the test has ended.
+type testLog struct{ t testing.TB }
+
+func (l testLog) Write(b []byte) (int, error) {
+	if l.t.Context().Err() == nil {
+		l.t.Log(strings.TrimSpace(string(b)))
+	}
+	return len(b), nil
+}
