@@ -94,14 +94,14 @@ class Place:
         self.kernel: Connection | None = None
         self.found = False  # the snapshot had a kernel that ran
 
+    async def keep(self, tag: str) -> None:
+        """Saves the sandbox as a snapshot whose forks have this kernel running."""
+        await self.box.branch(tag=tag, wait=True)
+
     async def start(self) -> None:
-        """Forks the snapshot, and starts a kernel unless the snapshot has one."""
+        """Forks the snapshot, and starts a kernel unless the snapshot has one. After an error, ``end`` it, too."""
         self.client = await asyncio.to_thread(forkd.AsyncForkd)
-        try:
-            await self._fork(self.snapshot)
-        except BaseException:
-            await self.end()
-            raise
+        await self._fork(self.snapshot)
 
     async def _fork(self, tag: str) -> None:
         options = {"idle": PAUSE_AFTER, "at_end": "pause", "auto_resume": True, **self.options}
@@ -163,8 +163,6 @@ class Place:
             await self.box.rollback(tag)
         except (forkd.ConflictError, forkd.InvalidRequestError, forkd.NotFoundError):
             await self._replace(tag)
-        else:
-            await self._find_or_start()
 
     async def _replace(self, tag: str) -> None:
         old = self.box, self.kernel, self.found

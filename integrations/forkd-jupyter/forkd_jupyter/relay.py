@@ -67,6 +67,8 @@ class Relay:
         self._open: dict[str, tuple[str, Message]] = {}  # requests without a reply, with their channels, by id
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pumps: list[asyncio.Task[None]] = []
+        self._stopping = False  # the kernel ends by request
+        self._stopped = asyncio.Event()
         self._used = time.monotonic()
 
     # Life.
@@ -74,9 +76,11 @@ class Relay:
     async def start(self, place: Place) -> None:
         """Starts the kernel of a place, and waits until it answers."""
         self.place, self.exit_code = place, None
+        self._stopping = False
+        self._stopped.clear()
         self.ended.clear()
-        await place.start()
         try:
+            await place.start()
             async with self._changing:
                 await self._connect(place.found)
         except BaseException:
@@ -157,6 +161,9 @@ class Relay:
             await up.close()
 
     def _lost(self) -> None:
+        if self._stopping:
+            self._stopped.set()
+            return
         self._go(self._reconnect())
 
     async def _reconnect(self) -> None:
@@ -302,6 +309,7 @@ class Relay:
                 self._abort_waiting(self._running.request)
             self._running.done.set()
         if channel == "control" and m.kind == "shutdown_reply":
+            self._stopping = True
             self._go(self._shut_down())
 
     def _abort_waiting(self, failed: Message) -> None:
@@ -322,11 +330,10 @@ class Relay:
         await self.front.publish("status", {"execution_state": "idle"}, m)
 
     async def _shut_down(self) -> None:
-        end = time.monotonic() + SHUTDOWN
+        """Ends the sandbox when the kernel has ended, with its handlers of atexit."""
         try:
-            while time.monotonic() < end and await self.place.alive():
-                await asyncio.sleep(0.2)
-        except forkd.ForkdError:
+            await asyncio.wait_for(self._stopped.wait(), SHUTDOWN)
+        except asyncio.TimeoutError:
             pass
         await self.end()
 

@@ -17,11 +17,14 @@ from .wire import Message, Wire
 #: Bytes of a message from the guest. A larger one ends the connection.
 MAX_MESSAGE = 256 << 20
 
-#: Seconds between questions to a kernel that has not answered yet.
-NUDGE = 1
+#: Seconds after which a kernel that has not answered is asked again, first and at most.
+NUDGE = 1, 5
 
 #: Seconds between looks at the process of a kernel that has not answered yet.
-LOOK = 3
+LOOK = 5
+
+#: Milliseconds between attempts to connect, first and at most. Each is a request to the daemon.
+RECONNECT = 200, 2000
 
 
 class Upstream:
@@ -44,7 +47,7 @@ class Upstream:
         name = secrets.token_bytes(8).hex().encode()  # one for all channels, as input requests go by it
         for channel, address in (await self.place.forwards(self._stack)).items():
             s = loop.context().socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
-            s.linger, s.maxmsgsize, s.reconnect_ivl = 0, MAX_MESSAGE, 200
+            s.linger, s.maxmsgsize, (s.reconnect_ivl, s.reconnect_ivl_max) = 0, MAX_MESSAGE, RECONNECT
             s.setsockopt(zmq.SUBSCRIBE, b"") if channel == "iopub" else s.setsockopt(zmq.IDENTITY, name)
             self._sockets[channel] = s
             s.connect(address)
@@ -58,15 +61,15 @@ class Upstream:
         self.open = True
 
     async def _nudge(self, channel: str, timeout: float) -> None:
-        end, look = time.monotonic() + timeout, time.monotonic() + LOOK
+        end, look, wait = time.monotonic() + timeout, time.monotonic() + LOOK, float(NUDGE[0])
         wanted = {channel: self._seen[channel], "iopub": self._seen["iopub"]}
         while True:
             await self.send(channel, self.wire.make("kernel_info_request", {}))
             try:
-                await asyncio.wait_for(asyncio.gather(*(e.wait() for e in wanted.values())), NUDGE)
+                await asyncio.wait_for(asyncio.gather(*(e.wait() for e in wanted.values())), wait)
                 return
             except asyncio.TimeoutError:
-                pass
+                wait = min(wait * 1.5, NUDGE[1])
             if time.monotonic() > look:
                 look = time.monotonic() + LOOK
                 if not await self.place.alive():

@@ -41,6 +41,7 @@ class ForkdKernel(IPythonKernel):
         if self.shell is not None:
             self.shell.register_magics(ForkdMagics(self.shell, self))
             self.shell.events.register("pre_execute", renewer())
+            self.shell.set_custom_exc((Restored,), quietly)
 
     def ask(self, do, name=""):
         """Asks the provisioner, and returns its answer."""
@@ -58,7 +59,7 @@ class ForkdKernel(IPythonKernel):
             raise Restored
         if "error" in question.answer:
             raise UsageError(question.answer["error"])
-        print(question.answer.get("text", ""))
+        sys.stdout.write(question.answer.get("text", "") + "\n")
 
     def answered(self, stream, ident, message):
         """Takes an answer. Runs in the thread of the control channel."""
@@ -72,6 +73,10 @@ class ForkdKernel(IPythonKernel):
         """Ends all questions: their answers went to another kernel."""
         for question in list(self.questions.values()):
             question.done.set()
+
+
+def quietly(shell, kind, value, tb, tb_offset=None):
+    """Shows no traceback."""
 
 
 def renewer():
