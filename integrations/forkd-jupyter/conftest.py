@@ -94,7 +94,8 @@ def started(spec):
         try:
             yield kernel
         finally:
-            kernel.client.stop_channels()
+            if kernel.client.channels_running:
+                kernel.client.stop_channels()
     finally:
         manager.shutdown_kernel()
 
