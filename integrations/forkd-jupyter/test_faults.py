@@ -75,11 +75,11 @@ def test_a_daemon_that_is_gone_is_an_error_of_the_cell(warm, start, link, monkey
     monkeypatch.setattr(relay, "PATIENCE", 3)
     with start(warm) as kernel:
         box = kernel.sandbox
-        kernel.client.execute("import time; time.sleep(600)")
+        sent = kernel.client.execute("import time; time.sleep(600)")
         while kernel.client.get_iopub_msg(timeout=60)["msg_type"] != "execute_input":
             pass
         link.cut()
-        reply = kernel.client.get_shell_msg(timeout=120)["content"]
+        reply = reply_to(kernel.client, sent)
         assert (reply["ename"], kernel.manager.is_alive()) == ("DaemonUnreachable", False)
         assert "daemon" in reply["evalue"]
         link.mend()
@@ -95,14 +95,18 @@ def test_a_connection_that_comes_back_loses_no_variables(warm, start, link):
         link.cut()
         time.sleep(6)  # elapses: the cell ends without a connection
         link.mend()
-        while True:
-            reply = kernel.client.get_shell_msg(timeout=120)
-            if reply["parent_header"]["msg_id"] == sent:
-                break
-        assert reply["content"]["ename"] == "ConnectionLost"
+        assert reply_to(kernel.client, sent)["ename"] == "ConnectionLost"
         drain(kernel.client)
         assert kernel.run("x").result == "2"
         assert kernel.run("print('out')").text == "out\n"
+
+
+def reply_to(client, sent):
+    """Returns the content of the reply to a request."""
+    while True:
+        m = client.get_shell_msg(timeout=120)
+        if m["parent_header"]["msg_id"] == sent:
+            return m["content"]
 
 
 def drain(client):

@@ -1,12 +1,20 @@
 """What the magics do, and the branches of one notebook."""
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
 import forkd
 
 from .guest import Place
 
 #: Snapshots that one kernel may make. Code in a sandbox may be foreign, and each takes room on the disk.
 MAX_SNAPSHOTS = 100
+
+
+#: Seconds that a branch waits for a busy daemon.
+BUSY = 120
 
 
 class Branches:
@@ -20,7 +28,7 @@ class Branches:
         """Saves the sandbox, and returns what the magic shows."""
         name = name or f"branch {len(self._tags) + 1}"
         self._count()
-        got = await place.box.branch()
+        got = await _patiently(place.box.branch)
         old = self._tags.pop(name, None)
         self._tags[name] = got.tag
         if old is not None:
@@ -32,7 +40,7 @@ class Branches:
         if not tag:
             raise forkd.InvalidRequestError("%snapshot needs a tag: %snapshot TAG")
         self._count()
-        got = await place.box.branch(tag=tag, wait=True)
+        got = await _patiently(lambda: place.box.branch(tag=tag, wait=True))
         return f"{got.tag}: `forkd-jupyter --snapshot {got.tag}` installs a kernel that continues from here"
 
     def tag(self, name: str) -> tuple[str, str]:
@@ -68,6 +76,18 @@ class Branches:
         except forkd.ForkdError as e:  # somebody uses it: it stays
             return f"snapshot {tag} stays: {e.message}"
         return ""
+
+
+async def _patiently(branch: Callable[[], Awaitable[forkd.Branch]]) -> forkd.Branch:
+    """Branches. A daemon that makes as many branches as it can at a time is asked again."""
+    end = time.monotonic() + BUSY
+    while True:
+        try:
+            return await branch()
+        except forkd.BusyError:
+            if time.monotonic() > end:
+                raise
+            await asyncio.sleep(1)
 
 
 async def shown(place: Place) -> str:
