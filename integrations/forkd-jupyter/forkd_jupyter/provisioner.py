@@ -80,7 +80,7 @@ class ForkdProvisioner(KernelProvisionerBase):
         """Returns the exit code of the kernel, or None while it runs."""
         if self._place is None or self._relay is None:
             return 0
-        return self._relay.exit_code if self._relay.ended.is_set() else None
+        return self._relay.exit_code
 
     async def wait(self) -> int | None:
         """Waits for the end of the kernel."""

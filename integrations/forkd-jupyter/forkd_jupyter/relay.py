@@ -61,6 +61,7 @@ class Relay:
         self.ended = asyncio.Event()
         self._up: Upstream | None = None
         self._changing = asyncio.Lock()  # guards _up
+        self._ending = asyncio.Lock()  # taken before _changing
         self._queue: deque[Message] = deque()
         self._wake = asyncio.Event()
         self._running: Running | None = None
@@ -92,9 +93,15 @@ class Relay:
 
     async def end(self, code: int = 0) -> None:
         """Ends the kernel and its sandbox. The front ends' sockets stay, for a restart."""
-        if self.ended.is_set() or self.place is None:
+        if self.place is None:
             return
-        self.exit_code, self.front.beats = code, False
+        async with self._ending:
+            if not self.ended.is_set():
+                await self._end(code)
+
+    async def _end(self, code: int) -> None:
+        self.exit_code = code if self.exit_code is None else self.exit_code
+        self.front.beats = False
         self._stop(self._pumps)
         async with self._changing:
             await self._disconnect()
@@ -125,6 +132,7 @@ class Relay:
     async def _die(self, error: str, reason: str) -> None:
         """Ends the kernel because of a fault, which the front ends see."""
         self.log.error("kernel in %s: %s", self.place.box.id, reason)
+        self.exit_code = 1  # Jupyter may ask as soon as it has the errors
         await self._fail_all(error, reason)
         await self.end(1)
 
