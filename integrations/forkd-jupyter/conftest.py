@@ -97,7 +97,8 @@ def started(spec):
             if kernel.client.channels_running:
                 kernel.client.stop_channels()
     finally:
-        manager.shutdown_kernel()
+        if manager.has_kernel:
+            manager.shutdown_kernel()
 
 
 @pytest.fixture
