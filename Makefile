@@ -16,7 +16,7 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui test-package test-ui test test-integrations soak codeinterp test-recipes test-upgrade test-registries quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui test-package test-wheel test-ui test test-integrations soak codeinterp test-recipes test-upgrade test-registries quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -110,6 +110,9 @@ release: deps ## build all files of a release into dist/release: archives, packa
 
 test-package: deps build fixtures ## install, use, upgrade and remove the package in a Debian with systemd under QEMU
 	FORKD_TEST_SOAK=1 FORKD_TEST_FIXTURES=$(CURDIR)/.cache/fixtures $(GO) test -count=1 -v -timeout 40m ./test/deb
+
+test-wheel: wheels ## install the wheel in a clean Debian without Go, make and QEMU, follow its advice, and fork
+	FORKD_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 60m ./test/wheel
 
 ui: ## build the web page into internal/api/ui/dist, which is checked in
 	@scripts/ui.sh

@@ -172,6 +172,10 @@ class Forward:
     def close(self) -> None:
         """Closes the listener and all connections."""
         if self._listener is not None:
+            try:
+                self._listener.shutdown(socket.SHUT_RDWR)  # close() alone leaves accept() waiting, on an open port
+            except OSError:  # macOS: close() is enough there
+                pass
             self._listener.close()
         with self._lock:
             for s in self._open:

@@ -1,4 +1,4 @@
-"""Runs the kernel with the real Jupyter client."""
+"""Runs the kernel for warm interpreters with the real Jupyter client."""
 import os
 import time
 from queue import Empty
@@ -7,16 +7,17 @@ import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
-import forkd_jupyter
+from forkd_jupyter import install
+from forkd_jupyter.install import SNAPSHOT
 
 
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory, snapshot):
     prefix = tmp_path_factory.mktemp("prefix")
-    forkd_jupyter.install(["--snapshot", snapshot, "--name", "forkd-test", "--prefix", str(prefix)])
+    install(["--interpreter", "--snapshot", snapshot, "--name", "forkd-test", "--prefix", str(prefix)])
     specs = KernelSpecManager(kernel_dirs=[str(prefix / "share" / "jupyter" / "kernels")])
     manager = KernelManager(kernel_name="forkd-test", kernel_spec_manager=specs)
-    manager.start_kernel(env={**os.environ, forkd_jupyter.SNAPSHOT: snapshot})
+    manager.start_kernel(env={**os.environ, SNAPSHOT: snapshot})
     yield manager
     manager.shutdown_kernel()
 

@@ -1,4 +1,4 @@
-"""A Jupyter kernel whose cells run in a sandbox: a fork of a warm snapshot.
+"""A Jupyter kernel for snapshots without ipykernel: cells run in the warm interpreter of a fork.
 
 The kernel's process runs beside the notebook server and evaluates cells in the sandbox. A restart of the kernel is a fresh
 fork. Lines that begin with % are commands:
@@ -10,19 +10,15 @@ fork. Lines that begin with % are commands:
 """
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
-import tempfile
 from typing import Any
 
 import forkd
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.kernelbase import Kernel
-from jupyter_client.kernelspec import KernelSpecManager
 
-SNAPSHOT = "FORKD_JUPYTER_SNAPSHOT"
+from .install import SNAPSHOT
+
 IDLE = 3600  # seconds without a cell after which the sandbox is paused; the next cell resumes it
 
 
@@ -147,24 +143,6 @@ class ForkdKernel(Kernel):
 
 COMMANDS = {"%branch": ForkdKernel.branch, "%rollback": ForkdKernel.rollback, "%branches": ForkdKernel.listed,
             "%sandbox": ForkdKernel.shown}
-
-
-def install(arguments: list[str] | None = None) -> None:
-    """Installs the kernel for this user: ``forkd-jupyter --snapshot py``."""
-    parser = argparse.ArgumentParser(prog="forkd-jupyter", description="Install a Jupyter kernel that runs in forks.")
-    parser.add_argument("--snapshot", default="py", help="snapshot that kernels are forked from (py)")
-    parser.add_argument("--name", help="name of the kernel (forkd-SNAPSHOT)")
-    parser.add_argument("--prefix", help="install below this directory, such as a virtual environment")
-    args = parser.parse_args(arguments)
-    name = args.name or f"forkd-{args.snapshot}".lower()
-    spec = {"argv": [sys.executable, "-m", "forkd_jupyter", "-f", "{connection_file}"], "language": "python",
-            "display_name": f"forkd: {args.snapshot}", "interrupt_mode": "signal", "env": {SNAPSHOT: args.snapshot}}
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        with open(os.path.join(folder, "kernel.json"), "w") as f:
-            json.dump(spec, f, indent=1)
-        place = KernelSpecManager().install_kernel_spec(folder, name, user=args.prefix is None, prefix=args.prefix)
-    print(f"kernel {name}: {place}")
 
 
 if __name__ == "__main__":
