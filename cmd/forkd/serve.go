@@ -77,6 +77,7 @@ type serveOptions struct {
 	seccomp             string
 	signatures          signatureOptions
 	traces              traceOptions
+	secretsKey          string
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -244,6 +245,10 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	happened := openEvents(o.data, log)
 	config := o.engineConfig(images, timings, log)
 	config.Events = timings.CountEvents(telling(happened))
+	secretStore, err := o.openSecrets(log)
+	if err != nil {
+		return err
+	}
 	var server apiServer // code created before the server uses it for quotas, audit lines, authentication and views
 	config.GuestQuota = server.admitGuest
 	config.Acts = acting(audit, &server)
@@ -295,7 +300,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
-		Drain: engine.Drain, Traces: traces,
+		Drain: engine.Drain, Traces: traces, SecretStore: secretStore,
 		Secrets: secretsOf(outside), Page: o.page,
 	})
 	server.Store(serving)

@@ -75,8 +75,8 @@ func sealWith(k *Key, s Secret, value, nonce []byte) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// errOtherKey is the error of a file encrypted with another key than the store's.
-var errOtherKey = errors.New("it is encrypted with another key")
+// ErrOtherKey is the error of a file encrypted with another key than the store's.
+var ErrOtherKey = errors.New("it is encrypted with another key")
 
 // decode checks the form of a file, without its value.
 func decode(b []byte) (file, error) {
@@ -110,7 +110,7 @@ func decode(b []byte) (file, error) {
 // open returns the value of a decoded file.
 func (f file) open(k *Key) ([]byte, error) {
 	if f.Key != k.id() {
-		return nil, errOtherKey
+		return nil, ErrOtherKey
 	}
 	with, err := json.Marshal(f.header)
 	if err != nil {

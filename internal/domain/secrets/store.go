@@ -82,6 +82,9 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
+// Nowhere returns a store without a key.
+func Nowhere() *Store { return &Store{} }
+
 func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
 		return nil
@@ -127,7 +130,7 @@ func (s *Store) openTenant(tenant string) error {
 		}
 		of := ownedName{tenant, name}
 		found, _, err := s.read(of)
-		if errors.Is(err, errOtherKey) {
+		if errors.Is(err, ErrOtherKey) {
 			return fmt.Errorf("secret %s in %s: %w than the one of --secrets-key", name, dir, err)
 		}
 		if err != nil {
