@@ -20,6 +20,7 @@ func newBranchCommand(a *app) *cobra.Command {
 	var noWait bool
 	var maxPause time.Duration
 	var network netFlags
+	var secrets secretFlags
 	cmd := &cobra.Command{
 		Use:   "branch ID",
 		Short: "Snapshot a running sandbox, and fork children of it",
@@ -46,6 +47,9 @@ func newBranchCommand(a *app) *cobra.Command {
 				return err
 			}
 			req.Network = policy
+			if req.Secrets, err = secrets.refs(); err != nil {
+				return err
+			}
 			if noWait {
 				req.Wait = new(bool)
 			}
@@ -69,6 +73,7 @@ func newBranchCommand(a *app) *cobra.Command {
 	f.DurationVar(&maxPause, "max-pause", 0,
 		"fail if the sandbox must be paused for more than `DURATION` (default: no limit)")
 	network.addFlags(cmd, "the sandbox's")
+	secrets.addFlags(f)
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "count")
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]cobra.Completion{
 		"live\tcopy while it runs", "diff\tpause, and copy what differs", "full\tdepend on no other snapshot",

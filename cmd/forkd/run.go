@@ -20,6 +20,7 @@ import (
 func newRunCommand(a *app) *cobra.Command {
 	var s streams
 	var keep bool
+	var secrets secretFlags
 	var network netFlags
 	var limits limitFlags
 	cmd := &cobra.Command{
@@ -45,8 +46,12 @@ func newRunCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			refs, err := secrets.refs()
+			if err != nil {
+				return err
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				req := api.CreateSandboxesRequest{Network: policy}
+				req := api.CreateSandboxesRequest{Network: policy, Secrets: refs}
 				limits.ask(&req)
 				return a.runInFresh(ctx, c, args[0], program, s, keep, req)
 			})
@@ -55,6 +60,7 @@ func newRunCommand(a *app) *cobra.Command {
 	s.addFlags(cmd)
 	network.addFlags(cmd, "none")
 	limits.addFlags(cmd)
+	secrets.addFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the sandbox running")
 	return cmd
 }

@@ -186,3 +186,24 @@ func newSecretRmCommand(a *app) *cobra.Command {
 	secretTenant(cmd.Flags(), &tenant)
 	return cmd
 }
+
+// secretFlags are the flags of commands that give secrets to sandboxes.
+type secretFlags struct{ list []string }
+
+func (s *secretFlags) addFlags(f *pflag.FlagSet) {
+	f.StringArrayVar(&s.list, "secret", nil,
+		"set environment variable NAME, or VARIABLE, of the new sandboxes to the value of a secret, "+
+			"`NAME[:VARIABLE]`; may be repeated")
+}
+
+// refs returns the secrets for a request.
+func (s *secretFlags) refs() (out []api.SecretRef, err error) {
+	for _, text := range s.list {
+		name, variable, given := strings.Cut(text, ":")
+		if name == "" || given && variable == "" || strings.Contains(text, "=") {
+			return nil, exit.UsageError{Err: errors.New("--secret: want NAME or NAME:VARIABLE, the names of a secret and a variable")}
+		}
+		out = append(out, api.SecretRef{Name: name, Env: variable})
+	}
+	return out, nil
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/api/ingress"
 	"github.com/forkd/forkd/internal/confine/seccomp"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/bootable"
 	"github.com/forkd/forkd/internal/images/image"
@@ -250,6 +251,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	var server apiServer // code created before the server uses it for quotas, audit lines, authentication and views
+	config.Secrets = secrets.Source{Store: secretStore}
 	config.GuestQuota = server.admitGuest
 	config.Acts = acting(audit, &server)
 	o.signatures.configure(&config)

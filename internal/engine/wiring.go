@@ -123,6 +123,7 @@ func (e *Engine) makeOps() {
 		RestoreTimeout: c.RestoreTimeout, IdentityTimeout: c.IdentityTimeout, BranchTimeout: c.BranchTimeout,
 		ChildMemory: c.ChildMemory, NoWorkingSet: c.NoWorkingSet, NodeKey: c.NodeKey, Oracle: c.Oracle, Acts: c.Acts,
 		Observer: c.Observer, Tell: c.Events, Logger: c.Logger, Now: c.Now, Trust: c.SnapshotTrust,
+		Secrets: c.Secrets,
 	}
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,

@@ -195,7 +195,8 @@ func complaint(err error) string {
 // mayBeSecret reports whether a part of a request may contain a secret. Errors are in the audit log, so they do not
 // quote it.
 func mayBeSecret(where string) bool {
-	return where == "body" || where == "value" || strings.HasPrefix(where, "env.") || strings.Contains(where, "headers")
+	return where == "body" || where == "value" || strings.HasPrefix(where, "env.") ||
+		strings.HasPrefix(where, "secrets") || strings.Contains(where, "headers")
 }
 
 // plainMessage hides the name of the library that could not parse a value.

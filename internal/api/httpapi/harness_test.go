@@ -16,8 +16,8 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/keys"
-	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/domain/tenancy"
 	"github.com/forkd/forkd/internal/domain/workspace"
 )
@@ -51,8 +51,9 @@ func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 	b := &bench{t: t, engine: &engine{}, images: images, timings: httpapi.NewTimings(), audit: &bytes.Buffer{},
 		weights: map[string]int{}}
 	b.log = &bytes.Buffer{}
-	b.fill()
 	dir := t.TempDir()
+	b.secrets = openSecrets(t, dir)
+	b.fill()
 	var err error
 	if b.keys, err = keys.Open(keys.Config{Path: filepath.Join(dir, "keys.json")}); err != nil {
 		t.Fatal(err)
@@ -69,7 +70,6 @@ func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.secrets = openSecrets(t, dir)
 	workspaces, err := workspace.Open(filepath.Join(dir, "workspaces.json"), func() time.Time { return b.engine.Now })
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }), Timings: b.timings,
 		Keys: b.keys, Published: published, Weights: weights, Workspaces: workspaces,
 		SecretStore: b.secrets,
-		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log:         slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	change(&opt)
 	b.server = httpapi.New(opt)
@@ -112,6 +112,7 @@ type engine struct{ *fakeengine.Engine }
 func (b *bench) fill() {
 	b.t.Helper()
 	b.engine.Engine = fakeengine.New(b.images)
+	b.engine.Secrets = secrets.Source{Store: b.secrets}
 	b.t.Cleanup(b.engine.Close)
 	_, err := b.engine.CreateSnapshot(b.t.Context(), sandbox.CreateRequest{Tag: "py", Image: "python-numpy"}, func(sandbox.Step) {})
 	if err != nil {

@@ -30,8 +30,8 @@ type router struct {
 	keys     *keys.Store // may be nil
 	// workspaces are the workspaces that paths may name.
 	workspaces *workspace.Book
-	needs   map[string]need
-	added   []string // "METHOD /path" of every route, for the conformance test
+	needs      map[string]need
+	added      []string // "METHOD /path" of every route, for the conformance test
 	// changes and agentActions are the names of actions, for the audit log.
 	changes, agentActions map[string]action
 }

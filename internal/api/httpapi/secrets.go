@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
 )
 
@@ -170,6 +171,18 @@ func secretFailure(name string, err error) error {
 func wireSecret(s secrets.Secret) api.Secret {
 	return api.Secret{ID: s.ID, Name: s.Name, Tenant: s.Tenant, Version: s.Version, Metadata: s.Metadata,
 		CreatedUnix: unixOr0(s.Created), UpdatedUnix: unixOr0(s.Updated), Damage: s.Damage}
+}
+
+func wireHeld(h sandbox.HeldSecret) api.HeldSecret {
+	return api.HeldSecret{Name: h.Name, Version: h.Version, Env: h.Variable, Void: h.Void}
+}
+
+// secretRefs converts the secrets of a request.
+func secretRefs(in []api.SecretRef) (out []sandbox.SecretRef) {
+	for _, r := range in {
+		out = append(out, sandbox.SecretRef{Name: r.Name, Variable: r.Env})
+	}
+	return out
 }
 
 // unixOr0 returns seconds since 1970, or 0 for a time that is unknown.

@@ -130,6 +130,9 @@ func newServer(opt Options, most limits) *Server {
 		metrics: newMetrics(opt),
 	}
 	shared := tenancy.Config{Published: opt.Published}
+	if opt.SecretStore != nil {
+		shared.Secrets = secrets.Source{Store: opt.SecretStore}
+	}
 	if opt.Keys != nil {
 		shared.Quotas, shared.Alive, shared.HostPorts = opt.Keys.Quotas, opt.Keys.Alive, opt.Keys.HostPorts
 	}

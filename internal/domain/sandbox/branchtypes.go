@@ -30,8 +30,10 @@ type BranchRequest struct {
 	// N is the number of children that the same call forks from the new snapshot. It may be 0.
 	N int
 	// Env and Life apply to each child, as in a ForkRequest.
-	Env  map[string]string
-	Life Life
+	Env map[string]string
+	// Secrets are given to each child, as in a ForkRequest.
+	Secrets []SecretRef
+	Life    Life
 	// Force branches the sandbox even if its disk has lost writes.
 	Force bool
 	// NoWait returns as soon as the sandbox runs again. The snapshot is listed as writing until it is ready. If
@@ -52,7 +54,7 @@ type BranchRequest struct {
 
 // Children returns the request to fork the branch's children. The Tag must be set.
 func (r BranchRequest) Children() ForkRequest {
-	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Network: r.Network, HostPorts: r.HostPorts,
+	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Secrets: r.Secrets, Network: r.Network, HostPorts: r.HostPorts,
 		Life: r.Life}
 }
 

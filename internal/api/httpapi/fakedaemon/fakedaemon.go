@@ -87,6 +87,7 @@ func (d *Daemon) options() (httpapi.Options, error) {
 	if o.SecretStore, err = openSecrets(d.dir); err != nil {
 		return o, err
 	}
+	d.Engine.Secrets = secrets.Source{Store: o.SecretStore}
 	o.Weights, err = tenancy.OpenWeights(filepath.Join(d.dir, "tenants.json"), func(string, int) error { return nil })
 	if err != nil {
 		return o, err
