@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 // secretStore opens a store beside the host's directories.
@@ -182,4 +183,102 @@ func reasonOf(err error) sandbox.Reason {
 		return e.Reason()
 	}
 	return ""
+}
+
+// header returns the header that forkd-net adds for a sandbox, or the reason why it refuses requests.
+func (n *fakeNet) header(t *testing.T, id string) string {
+	t.Helper()
+	all := n.of(id)
+	if len(all) != 1 {
+		t.Fatal("bindings:", len(all))
+	}
+	if len(all[0].Spec.Headers) == 0 {
+		return ""
+	}
+	h := all[0].Spec.Headers[0]
+	if h.Missing != "" {
+		return h.Missing
+	}
+	return h.Headers["Authorization"]
+}
+
+func TestPoliciesReferToSecrets(t *testing.T) {
+	h, n := netHost(t)
+	store := secretStore(t)
+	h.cfg.Secrets = secrets.Source{Store: store}
+	e := h.open()
+	const one, two = "value-number-one", "value-number-two"
+	setSecret(t, store, "KEY", one)
+	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny", Owner: "acme"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	policy := netpolicy.Spec{Default: netpolicy.Deny, Allow: []string{"api.example.com:443"}, Headers: []netpolicy.HeaderRule{
+		{Host: "api.example.com", Headers: map[string]string{"X-Plain": "literal"},
+			Secrets: map[string]string{"Authorization": "Bearer {KEY}"}}}}
+	fork := func(tag, owner string, spec *netpolicy.Spec) sandbox.Info {
+		t.Helper()
+		res, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: tag, N: 1, Owner: owner, Network: spec})
+		if err != nil || res.Children[0].Err != nil {
+			t.Fatal(err, res)
+		}
+		return res.Children[0].Info
+	}
+	info := fork("a", "acme", &policy)
+	if got := n.header(t, info.ID); got != "Bearer "+one || info.Secrets != nil {
+		t.Error(got, info.Secrets)
+	}
+	noFileHas(t, one, h.cfg.RunDir, h.cfg.StoreDir)
+	shown, err := e.Network(info.ID)
+	if err != nil || shown.Asked.Headers[0].Secrets["Authorization"] != "Bearer {KEY}" || shown.Asked.Headers[0].Headers["X-Plain"] != "***" {
+		t.Error(shown, err)
+	}
+
+	// Clones of the same owner inherit the reference, and no literal header.
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: info.ID, Tag: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	child := fork("b", "acme", nil)
+	if got := n.of(child.ID)[0].Spec.Headers[0].Headers; n.header(t, child.ID) != "Bearer "+one || got["X-Plain"] != "" {
+		t.Error(got)
+	}
+	if brief, err := e.SnapshotBrief("b"); err != nil || brief.Secrets != nil {
+		t.Error("a reference taints", brief.Secrets, err)
+	}
+	// Another owner's clone does not: the name would be one of that owner's secrets.
+	if _, err := store.Set(secrets.Change{Tenant: "evil", Name: "KEY", Value: []byte("evil's own")}); err != nil {
+		t.Fatal(err)
+	}
+	if other := fork("b", "evil", nil); n.header(t, other.ID) != "" {
+		t.Error(n.header(t, other.ID))
+	}
+
+	setSecret(t, store, "KEY", two)
+	for _, id := range []string{info.ID, child.ID} {
+		if got := n.header(t, id); got != "Bearer "+two {
+			t.Error("a rotation does not reach a running sandbox:", got)
+		}
+	}
+	if _, err := e.Rollback(t.Context(), info.ID, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.header(t, info.ID); got != "Bearer "+two {
+		t.Error("after a rollback:", got)
+	}
+	if _, err := e.Pause(t.Context(), info.ID, sandbox.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	setSecret(t, store, "KEY", one)
+	if _, err := e.Resume(t.Context(), info.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.header(t, info.ID); got != "Bearer "+one {
+		t.Error("after a resume:", got)
+	}
+	if _, err := store.Remove("acme", "KEY"); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.header(t, info.ID); !strings.Contains(got, "secret KEY not found") {
+		t.Error("a removed secret:", got)
+	}
+	noFileHas(t, one, h.cfg.RunDir, h.cfg.StoreDir)
 }

@@ -27,7 +27,9 @@ type Config struct {
 	// Trust makes a running sandbox's guest trust a certificate instead of an earlier one. If nil,
 	// guests trust only the certificate they got with their identity.
 	Trust func(ctx context.Context, sandbox, ca string) error
-	Log   *slog.Logger // receives lost and restored networks of sandboxes
+	// Secrets holds the secrets that policies refer to. If nil, there are none.
+	Secrets sandbox.SecretSource
+	Log     *slog.Logger // receives lost and restored networks of sandboxes
 }
 
 // Wires holds the wires of all VMs. Its methods are safe for concurrent use.

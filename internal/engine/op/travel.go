@@ -85,6 +85,10 @@ func (t *Travels) receive(ctx context.Context, req sandbox.ImportRequest,
 	m := in.Manifest
 	info.Shape, info.CreatedAt, m.Owner = m.Shape, time.UnixMilli(m.CreatedUnixMS), req.Owner
 	m.Secrets = nil // of another daemon's tenants
+	if m.Network != nil {
+		p := m.Network.WithoutReferences()
+		m.Network = &p
+	}
 	state, err := in.State()
 	if err != nil {
 		return info, err

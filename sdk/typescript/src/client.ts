@@ -30,6 +30,7 @@ export class Forkd implements AsyncDisposable {
   readonly snapshots: Snapshots;
   readonly images: Images;
   readonly keys: Keys;
+  readonly secrets: Secrets;
   readonly tenants: Tenants;
   readonly workspaces: Workspaces;
   readonly pools: Pools;
@@ -42,6 +43,7 @@ export class Forkd implements AsyncDisposable {
     this.snapshots = new Snapshots(c);
     this.images = new Images(c);
     this.keys = new Keys(c);
+    this.secrets = new Secrets(c);
     this.tenants = new Tenants(c);
     this.workspaces = new Workspaces(c);
     this.pools = new Pools(c);

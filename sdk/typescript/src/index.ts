@@ -6,7 +6,7 @@ export { Forks, Snapshot, type ForkOptions } from "./snapshot.js";
 export { Files, type Change, type Content, type Entry } from "./files.js";
 export { ExecResult, MAX_OUTPUT, Process, type Input, type Output, type ProgramOptions, type Size, type SpawnOptions,
   type WaitOptions } from "./process.js";
-export type { AuditOptions, CreateSnapshotOptions, EventsOptions, Images, Keys, Pools, Receipts, Sandboxes, Snapshots, Store,
+export type { AuditOptions, CreateSnapshotOptions, EventsOptions, Images, Keys, Pools, Receipts, Sandboxes, Secrets, Snapshots, Store,
   Tenants, Workspaces } from "./admin.js";
 export type { AddressOptions } from "./address.js";
 export type { CallOptions } from "./connection.js";

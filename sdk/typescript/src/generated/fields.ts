@@ -11,11 +11,13 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "problems": "AuditProblem"
   },
   "BranchRequest": {
-    "network": "NetworkPolicy"
+    "network": "NetworkPolicy",
+    "secrets": "SecretRef"
   },
   "BranchResult": {
     "children": "SandboxInfo",
     "network": "NetworkPolicy",
+    "secrets": "HeldSecret",
     "timings": "*"
   },
   "Capacity": {
@@ -27,7 +29,8 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   },
   "CreateSandboxesRequest": {
     "env": "*",
-    "network": "NetworkPolicy"
+    "network": "NetworkPolicy",
+    "secrets": "SecretRef"
   },
   "CreateSnapshotRequest": {
     "network": "NetworkPolicy"
@@ -55,7 +58,8 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "fork": "ForkTotals"
   },
   "HeaderRule": {
-    "headers": "*"
+    "headers": "*",
+    "secrets": "*"
   },
   "Image": {
     "container": "ImageContainer"
@@ -105,6 +109,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "image": "ReceiptImage",
     "made": "ReceiptSource",
     "parent": "ReceiptSource",
+    "secrets": "ReceiptSecret",
     "steps": "ReceiptStep",
     "vm": "ReceiptVM"
   },
@@ -123,6 +128,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "last_oom": "SandboxOOM",
     "life": "SandboxLifeInfo",
     "network": "NetworkSummary",
+    "secrets": "HeldSecret",
     "timings": "SandboxTimings",
     "use": "SandboxUse"
   },
@@ -130,12 +136,19 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "effective": "NetworkPolicy",
     "network": "NetworkPolicy"
   },
+  "Secret": {
+    "metadata": "*"
+  },
   "SetNetworkRequest": {
     "network": "NetworkPolicy"
+  },
+  "SetSecretRequest": {
+    "metadata": "*"
   },
   "SnapshotDetail": {
     "cpu": "CPU",
     "network": "NetworkPolicy",
+    "secrets": "HeldSecret",
     "timings": "*"
   },
   "SnapshotDiff": {
@@ -145,6 +158,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   },
   "SnapshotInfo": {
     "network": "NetworkPolicy",
+    "secrets": "HeldSecret",
     "timings": "*"
   },
   "Step": {

@@ -13,7 +13,7 @@ from .._address import find
 from .._decode import decode
 from .._layout import Layout
 from ..errors import of_object
-from .admin import Images, Keys, Tenants, Workspaces
+from .admin import Images, Keys, AsyncSecrets, Tenants, Workspaces
 from .connection import Connection
 from .sandbox import Sandbox
 from .snapshot import Forks, Snapshot, made
@@ -128,6 +128,11 @@ class Forkd:
     def keys(self) -> Keys:
         """The keys of tenants. They need the operator's rights."""
         return Keys(self._connection)
+
+    @property
+    def secrets(self) -> AsyncSecrets:
+        """Named secrets for sandboxes. No answer has a value."""
+        return AsyncSecrets(self._connection)
 
     @property
     def tenants(self) -> Tenants:
