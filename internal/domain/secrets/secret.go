@@ -61,13 +61,15 @@ type Change struct {
 	Metadata map[string]string
 	// New refuses a secret that exists.
 	New bool
+	// Keep keeps the current value, for a change of metadata.
+	Keep bool
 }
 
 func (c Change) validate() error {
 	if err := CheckName(c.Name); err != nil {
 		return err
 	}
-	if n := len(c.Value); n == 0 || n > MaxValue {
+	if n := len(c.Value); !c.Keep && (n == 0 || n > MaxValue) {
 		return fmt.Errorf("%w: a value of %d bytes: want 1 to %d", ErrInvalid, n, MaxValue)
 	}
 	return checkMetadata(c.Metadata)

@@ -183,8 +183,12 @@ func (s *Store) set(c Change) (_ Secret, changed bool, err error) {
 	switch was := s.all[of]; {
 	case was != nil && c.New:
 		return Secret{}, false, fmt.Errorf("secret %s %w", c.Name, ErrExists)
+	case was == nil && c.Keep:
+		return Secret{}, false, missing(c.Name)
 	case was == nil && s.countLocked(c.Tenant) >= MaxPerOwner:
 		return Secret{}, false, fmt.Errorf("%w, %d: remove some", ErrFull, MaxPerOwner)
+	case was != nil && was.Damage != "" && c.Keep:
+		return Secret{}, false, fmt.Errorf("secret %s %w: %s", c.Name, ErrUnreadable, was.Damage)
 	case was == nil || was.Damage != "": // its old version is unknown
 		next.ID = newID()
 	default:
@@ -192,7 +196,14 @@ func (s *Store) set(c Change) (_ Secret, changed bool, err error) {
 		if c.Metadata == nil {
 			next.Metadata = was.Metadata
 		}
-		if _, value, err := s.read(of); err == nil && bytes.Equal(value, c.Value) {
+		_, value, err := s.read(of)
+		if c.Keep && err != nil {
+			return Secret{}, false, fmt.Errorf("secret %s %w: %w", c.Name, ErrUnreadable, err)
+		}
+		if c.Keep {
+			c.Value = value
+		}
+		if err == nil && bytes.Equal(value, c.Value) {
 			next.Version, next.Updated = was.Version, was.Updated
 		}
 	}

@@ -1,7 +1,7 @@
 /** The client of a daemon. */
 import "./dispose.js";
 import type { AddressOptions } from "./address.js";
-import { Images, Keys, Pools, Receipts, Sandboxes, Snapshots, Store, Tenants, Workspaces, eventsOf,
+import { Images, Keys, Pools, Receipts, Sandboxes, Secrets, Snapshots, Store, Tenants, Workspaces, eventsOf,
   type AuditOptions, type EventsOptions } from "./admin.js";
 import { fromWire, toWire } from "./case.js";
 import { Connection, linesOf, type CallOptions } from "./connection.js";
