@@ -201,7 +201,7 @@ func (s *secretFlags) refs() (out []api.SecretRef, err error) {
 	for _, text := range s.list {
 		name, variable, given := strings.Cut(text, ":")
 		if name == "" || given && variable == "" || strings.Contains(text, "=") {
-			return nil, exit.UsageError{Err: errors.New("--secret: want NAME or NAME:VARIABLE, the names of a secret and a variable")}
+			return nil, exit.UsageError{Err: errors.New("--secret: want NAME or NAME:VARIABLE, without a value")}
 		}
 		out = append(out, api.SecretRef{Name: name, Env: variable})
 	}

@@ -291,7 +291,8 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 			return err
 		}
 	}
-	outside, err := o.outside(ctx, engine, &server, secretStore, httpapi.Access{Token: token, Keys: stores.keys}, log, &opened)
+	outside, err := o.outside(ctx, engine, &server, secretStore, httpapi.Access{Token: token, Keys: stores.keys},
+		log, &opened)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (o serveOptions) openSecrets(log *slog.Logger) (*secrets.Store, error) {
 		if _, err := os.Lstat(dir); err == nil {
 			log.Warn("the store has secrets, but the daemon has no key for them: start it with --secrets-key FILE", "path", dir)
 		}
-		return secrets.Nowhere(), nil
+		return secrets.Off(), nil
 	}
 	store, err := secrets.Open(secrets.Config{Dir: dir, Key: key, Log: log})
 	if errors.Is(err, secrets.ErrOtherKey) {
@@ -38,7 +38,7 @@ func (o serveOptions) openSecrets(log *slog.Logger) (*secrets.Store, error) {
 	return store, err
 }
 
-// readSecretsKey returns the key and its file; nil if there is none.
+// readSecretsKey returns the key and its file. The key is nil if the daemon has no key.
 func (o serveOptions) readSecretsKey() (string, *secrets.Key, error) {
 	file, credential := o.secretsKey, false
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); file == "" && dir != "" {

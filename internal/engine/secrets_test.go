@@ -160,7 +160,7 @@ func TestWithoutTheKeyASandboxStaysPaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.close(e)
-	h.cfg.Secrets = secrets.Source{Store: secrets.Nowhere()}
+	h.cfg.Secrets = secrets.Source{Store: secrets.Off()}
 	e = h.open()
 	if _, err := e.Resume(t.Context(), id); reasonOf(err) != sandbox.ReasonSecretsOff {
 		t.Error(err)

@@ -80,7 +80,7 @@ type Options struct {
 	Builds *build.Store
 	// TuneBuilds, if not nil, changes the settings of builds.
 	TuneBuilds func(*build.Config)
-	// Secrets holds the tenants' secrets. If nil, there are none.
+	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
 	Secrets *secrets.Store
 	// Lives may be nil. Sandboxes then end at their deadlines, and cannot be paused.
 	Lives Lives
@@ -118,7 +118,7 @@ func (o Options) complete() Options {
 		o.View = func(context.Context) Engine { return o.Engine }
 	}
 	if o.Secrets == nil {
-		o.Secrets = secrets.Nowhere()
+		o.Secrets = secrets.Off()
 	}
 	if o.Note == nil {
 		o.Note = func(context.Context, Act) {}

@@ -60,7 +60,7 @@ type Options struct {
 	Keys *keys.Store
 	// Secrets returns the secrets of guests that exist now. Snapshots with one of them are not sent. It may be nil.
 	Secrets func() []string
-	// SecretStore holds the tenants' named secrets. If nil, there are none.
+	// SecretStore holds the tenants' named secrets. If nil, the daemon keeps no secrets.
 	SecretStore *secrets.Store
 	// Published lists the snapshots all tenants may fork. If nil, publishing is disabled.
 	Published *tenancy.Published
@@ -158,7 +158,7 @@ func newServer(opt Options, most limits) *Server {
 	}
 	s.router.workspaces = opt.Workspaces
 	if opt.SecretStore == nil {
-		opt.SecretStore = secrets.Nowhere()
+		opt.SecretStore = secrets.Off()
 	}
 	s.addRoutes(opt, view)
 	ready.add(s.router)

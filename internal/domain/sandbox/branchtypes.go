@@ -54,8 +54,8 @@ type BranchRequest struct {
 
 // Children returns the request to fork the branch's children. The Tag must be set.
 func (r BranchRequest) Children() ForkRequest {
-	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Secrets: r.Secrets, Network: r.Network, HostPorts: r.HostPorts,
-		Life: r.Life}
+	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Secrets: r.Secrets, Network: r.Network,
+		HostPorts: r.HostPorts, Life: r.Life}
 }
 
 // BranchResult is the result of a branch.

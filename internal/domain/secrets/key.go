@@ -93,7 +93,7 @@ func parseKey(text string) (*Key, error) {
 	coded, ok := strings.CutPrefix(strings.TrimSpace(text), keyPrefix)
 	b, err := base64.StdEncoding.DecodeString(coded)
 	if !ok || err != nil || len(b) != chacha20poly1305.KeySize { // without the text, which may be a key
-		return nil, errors.New("it holds no key: make one with `forkd secret generate-key FILE`")
+		return nil, errors.New("it holds no key for secrets")
 	}
 	return &Key{[chacha20poly1305.KeySize]byte(b)}, nil
 }

@@ -25,8 +25,7 @@ var (
 	ErrFull       = errors.New("the tenant has the most secrets it can have")
 	ErrUnreadable = errors.New("cannot be read")
 	// ErrNoKey is returned by a store without a key.
-	ErrNoKey = errors.New("this daemon keeps no secrets: make a key with `forkd secret generate-key FILE`, " +
-		"and start the daemon with --secrets-key FILE")
+	ErrNoKey = errors.New("this daemon keeps no secrets: it was started without a key for them")
 )
 
 var namePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)

@@ -131,7 +131,7 @@ func TestWithoutAKeyEveryCallNamesTheCure(t *testing.T) {
 	_, remove := s.Remove("", "x")
 	_, _, value := s.Value("", "x")
 	for _, err := range []error{set, list, get, remove, value} {
-		if !errors.Is(err, ErrNoKey) || !strings.Contains(err.Error(), "--secrets-key FILE") {
+		if !errors.Is(err, ErrNoKey) || !strings.Contains(err.Error(), "without a key") {
 			t.Error(err)
 		}
 	}
@@ -294,12 +294,12 @@ const killedVariable = "FORKD_TEST_SECRETS_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(killedVariable); dir != "" {
-		rotateForEver(dir)
+		changeForEver(dir)
 	}
 	os.Exit(m.Run())
 }
 
-func rotateForEver(dir string) {
+func changeForEver(dir string) {
 	s, err := Open(Config{Dir: dir, Key: testKey(1)})
 	if err != nil {
 		panic(err)

@@ -82,8 +82,8 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Nowhere returns a store without a key.
-func Nowhere() *Store { return &Store{} }
+// Off returns a store without a key.
+func Off() *Store { return &Store{} }
 
 func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
@@ -131,7 +131,7 @@ func (s *Store) openTenant(tenant string) error {
 		of := ownedName{tenant, name}
 		found, _, err := s.read(of)
 		if errors.Is(err, ErrOtherKey) {
-			return fmt.Errorf("secret %s in %s: %w than the one of --secrets-key", name, dir, err)
+			return fmt.Errorf("secret %s in %s: %w", name, dir, err)
 		}
 		if err != nil {
 			s.cfg.Log.Error("a secret cannot be read: set it again or remove it", "tenant", tenant, "secret", name, "err", err)

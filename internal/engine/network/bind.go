@@ -154,7 +154,7 @@ func (b binder) batch(ctx context.Context, wires []*Wire) error {
 		}
 	}()
 	known := leftOf(time.Now())
-	specs := w.resolvedAll(wires)
+	specs := resolvedAll(w, wires)
 	w.mu.Lock()
 	for i, x := range wires {
 		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tenant: x.owner, Tag: x.tag, Spec: specs[i],
@@ -248,7 +248,7 @@ func (w *Wires) update(port sandbox.NetPort, x *Wire) error {
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	ca, err := port.Update(ctx, x.name, w.resolved(x.owner, spec))
+	ca, err := port.Update(ctx, x.name, resolved(w, x.owner, spec))
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // has the values.
 
 // resolved returns a policy for forkd-net, with the current values of an owner's secrets.
-func (w *Wires) resolved(owner string, spec netpolicy.Spec) netpolicy.Spec {
+func resolved(w *Wires, owner string, spec netpolicy.Spec) netpolicy.Spec {
 	return spec.WithSecrets(func(name string) (string, error) {
 		if w.cfg.Secrets == nil {
 			return "", sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonSecretsOff, "this daemon keeps no secrets")
@@ -22,7 +22,7 @@ func (w *Wires) resolved(owner string, spec netpolicy.Spec) netpolicy.Spec {
 }
 
 // resolvedAll returns the policies of wires for forkd-net. It reads files, so it does not hold Wires.mu meanwhile.
-func (w *Wires) resolvedAll(wires []*Wire) []netpolicy.Spec {
+func resolvedAll(w *Wires, wires []*Wire) []netpolicy.Spec {
 	out := make([]netpolicy.Spec, len(wires))
 	w.mu.Lock()
 	for i, x := range wires {
@@ -30,14 +30,14 @@ func (w *Wires) resolvedAll(wires []*Wire) []netpolicy.Spec {
 	}
 	w.mu.Unlock()
 	for i, x := range wires {
-		out[i] = w.resolved(x.owner, out[i])
+		out[i] = resolved(w, x.owner, out[i])
 	}
 	return out
 }
 
-// Rotated sends the policies that refer to an owner's secrets again, with the current values. If forkd-net is
+// renew sends the policies that refer to an owner's secrets again, with the current values. If forkd-net is
 // unavailable, it gets them when it is back.
-func (w *Wires) Rotated(owner string) {
+func renew(w *Wires, owner string) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	w.mu.Lock()

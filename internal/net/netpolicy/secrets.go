@@ -103,7 +103,7 @@ func (s Spec) ReferencesOnly() Spec {
 }
 
 // Incomplete is the name in a policy's headers whose value is the reason why requests must be refused. No header has
-// this name.
+// this name. It equals netproxy.Incomplete.
 const Incomplete = ""
 
 // injected returns the headers of a rule.

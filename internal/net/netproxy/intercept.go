@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 const (
@@ -116,8 +115,9 @@ func forward(s Session, transport http.RoundTripper) http.Handler {
 			http.Error(w, "the request is for no resource", http.StatusBadRequest)
 		default:
 			headers := s.Headers()
-			if why, incomplete := headers[netpolicy.Incomplete]; incomplete {
-				http.Error(w, "forkd adds a secret to requests to this host, and refuses them without it: "+why, http.StatusBadGateway)
+			if why, incomplete := headers[Incomplete]; incomplete {
+				http.Error(w, "forkd adds a secret to requests to this host, and refuses them without it: "+why,
+					http.StatusBadGateway)
 				return
 			}
 			known := secretsOf(headers)

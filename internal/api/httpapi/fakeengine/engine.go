@@ -35,7 +35,7 @@ type Engine struct {
 	hosts
 	travels
 
-	// Secrets holds the tenants' secrets. If nil, there are none.
+	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
 	Secrets sandbox.SecretSource
 	// Drain refuses new sandboxes. Its Run is the caller's.
 	Drain *drain.Drain

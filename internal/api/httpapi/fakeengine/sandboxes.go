@@ -80,7 +80,8 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Key: req.Kin.Key},
-		Limits: req.Limits, Life: req.Life, Network: network, Secrets: sandbox.InheritSecrets(secretsOf(snap), given), PublicPorts: token == "", TrafficToken: token,
+		Limits: req.Limits, Life: req.Life, Network: network, Secrets: sandbox.InheritSecrets(secretsOf(snap), given),
+		PublicPorts: token == "", TrafficToken: token,
 		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
 		Ready: time.Duration(2*i) * time.Millisecond,
 	}}
