@@ -104,8 +104,7 @@ func (e *Engine) makePools() {
 	e.Meter = admission.Meter{Admission: admission.New(&e.cfg, e.sandboxes.Promised)}
 	c := e.cfg
 	e.wires = network.New(network.Config{Connect: c.NetConnect, Ceiling: c.NetCeiling, Taps: c.NetTaps, Log: c.Logger,
-		Random: e.random, Trust: e.sandboxes.Trust, Secrets: c.Secrets,
-		Confined: c.ExpectConfined()})
+		Random: e.random, Trust: e.sandboxes.Trust, Secrets: c.Secrets, Confined: c.ExpectConfined()})
 	e.launcher = launch.New(launch.Config{Procs: e.procs, Wires: e.wires, RestoreTimeout: c.RestoreTimeout,
 		IdentityTimeout: c.IdentityTimeout, Random: e.random, Log: c.Logger})
 	e.pools = pool.New(pool.Config{
