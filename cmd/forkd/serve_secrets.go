@@ -17,8 +17,8 @@ import (
 // secretsCredential is the name of systemd's credential with the key of secrets.
 const secretsCredential = "forkd-secrets-key"
 
-// openSecrets opens the store of secrets. Without a key it refuses every request. The daemon holds its directories
-// by then, because a second daemon would overwrite the files of the first.
+// openSecrets opens the store of secrets, without a change of its files: the engine holds the data directory only
+// later. Without a key the store refuses every request.
 func (o serveOptions) openSecrets(log *slog.Logger) (*secrets.Store, error) {
 	file, key, err := o.readSecretsKey()
 	if err != nil {

@@ -258,6 +258,10 @@ func TestAnInterruptedSetLeavesOldOrNew(t *testing.T) {
 		if err := os.WriteFile(path+unfinished, next[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
+		open(t, dir, testKey(1)) // a second daemon does not remove the file of a running one
+		if err := os.Chtimes(path+unfinished, time.Time{}, time.Now().Add(-2*leftoverAge)); err != nil {
+			t.Fatal(err)
+		}
 		after := open(t, dir, testKey(1))
 		if valueOf(t, after, "acme", "TOKEN") != "old" {
 			t.Fatal("the old value is lost after", n, "bytes")

@@ -44,6 +44,10 @@ type Store struct {
 
 type ownedName struct{ tenant, name string }
 
+// leftoverAge is the age of an unfinished file from which it is a leftover. A younger one may be of a daemon that
+// still runs: the store is opened before the engine holds the data directory.
+const leftoverAge = time.Minute
+
 // Names of directories and files. No tenant's directory can be the operator's.
 const (
 	operatorDir  = "operator"
@@ -121,7 +125,9 @@ func (s *Store) openTenant(tenant string) error {
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), suffix+unfinished) { // of a Set without an answer
-			os.Remove(filepath.Join(dir, e.Name()))
+			if st, err := e.Info(); err == nil && time.Since(st.ModTime()) > leftoverAge {
+				os.Remove(filepath.Join(dir, e.Name()))
+			}
 			continue
 		}
 		name, ours := strings.CutSuffix(e.Name(), suffix)
