@@ -27,6 +27,7 @@ type BranchRequest struct {
 	Force      bool              `json:"force,omitempty" doc:"Branch even if the disk has lost writes; the snapshot may be incomplete. Otherwise that is a conflict"`
 	Net        Net               `json:"net,omitempty" doc:"none or public, instead of network" enum:"none,public"`
 	Network    *NetworkPolicy    `json:"network,omitempty" doc:"Network policy of the children, and default of later forks of the snapshot; absent: the sandbox's policy"`
+	Secrets    []SecretRef       `json:"secrets,omitempty" doc:"The owner's secrets in the environment of the children" maxItems:"64"`
 	N          int               `json:"n,omitempty" doc:"Children to fork from the new snapshot at once; not with wait false" minimum:"0" maximum:"1000"`
 }
 

@@ -27,7 +27,8 @@ type NetworkPolicy struct {
 // HeaderRule injects headers, which may be secrets, into requests to one host.
 type HeaderRule struct {
 	Host    string            `json:"host" doc:"Name of the host"`
-	Headers map[string]string `json:"headers" doc:"Values by header"`
+	Headers map[string]string `json:"headers,omitempty" doc:"Values by header"`
+	Secrets map[string]string `json:"secrets,omitempty" doc:"Templates by header, with names of the owner's secrets in braces, such as Bearer {API_KEY}. The host resolves them for each sandbox, and refuses requests if a secret is missing"`
 }
 
 // NetworkLimits limit a sandbox's network. Absent fields have their default.

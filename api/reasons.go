@@ -65,11 +65,15 @@ const (
 	ReasonSandboxFailed       Reason = "sandbox_failed"
 	ReasonSandboxPaused       Reason = "sandbox_paused"
 	ReasonSandboxRolledBack   Reason = "sandbox_rolled_back"
+	ReasonSecretNotFound      Reason = "secret_not_found"
+	ReasonSecretUnreadable    Reason = "secret_unreadable"
+	ReasonSecretsOff          Reason = "secrets_off"
 	ReasonSnapshotDamaged     Reason = "snapshot_damaged"
 	ReasonSnapshotNotFound    Reason = "snapshot_not_found"
 	ReasonSnapshotNotReady    Reason = "snapshot_not_ready"
 	ReasonStoreFull           Reason = "store_full"
 	ReasonTagTaken            Reason = "tag_taken"
+	ReasonTainted             Reason = "tainted"
 	ReasonTransitionBusy      Reason = "transition_busy"
 	ReasonTransitionSlow      Reason = "transition_slow"
 	ReasonUnsigned            Reason = "unsigned"
@@ -162,11 +166,15 @@ func Reasons() []ReasonRow {
 		{ReasonSandboxFailed, "the sandbox's VM ended unexpectedly; the sandbox is listed as failed"},
 		{ReasonSandboxPaused, "the sandbox is paused, or was paused during the request"},
 		{ReasonSandboxRolledBack, "the sandbox was rolled back during the request"},
+		{ReasonSecretNotFound, "the owner has no secret with that name; details: `secret`"},
+		{ReasonSecretUnreadable, "the secret's file is damaged, or its value does not fit its use; details: `secret`"},
+		{ReasonSecretsOff, "the daemon keeps no secrets, because it has no key for them"},
 		{ReasonSnapshotDamaged, "a file of the snapshot has changed, so the snapshot is disabled"},
 		{ReasonSnapshotNotFound, "no snapshot has that tag"},
 		{ReasonSnapshotNotReady, "the snapshot is being written"},
 		{ReasonStoreFull, "the store's file system is full; partial files were removed"},
 		{ReasonTagTaken, "another snapshot has the tag"},
+		{ReasonTainted, "the snapshot may contain the current value of a secret; details: `secret`"},
 		{ReasonTransitionBusy, "too many requests are waiting for the sandbox, or for the tenant's sandboxes"},
 		{ReasonTransitionSlow, "the sandbox is still being paused, resumed or branched after the maximum wait"},
 		{ReasonUnsigned, "the operator requires a signature that the snapshot does not have"},

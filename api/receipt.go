@@ -33,7 +33,15 @@ type Receipt struct {
 	VM       *ReceiptVM       `json:"vm,omitempty" doc:"How a snapshot became a VM"`
 	Identity *ReceiptIdentity `json:"identity,omitempty" doc:"Identity given to the guest"`
 	Guest    *ReceiptGuest    `json:"guest,omitempty" doc:"Proof: the guest's answer; absent: no answer"`
+	Secrets  []ReceiptSecret  `json:"secrets,omitempty" doc:"Secrets that the sandbox or snapshot may contain"`
 	Steps    []ReceiptStep    `json:"steps" doc:"The daemon's steps, in order; each begins when the one before it ended" nullable:"false"`
+}
+
+// ReceiptSecret is a secret in a receipt, without its value.
+type ReceiptSecret struct {
+	Name    string `json:"name" doc:"Name of the secret"`
+	Version int    `json:"version" doc:"Version of the value"`
+	Env     string `json:"env,omitempty" doc:"Environment variable with its value; absent: only an ancestor had it"`
 }
 
 // ReceiptSource identifies a snapshot by name and by content.

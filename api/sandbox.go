@@ -16,6 +16,7 @@ type CreateSandboxesRequest struct {
 	// Ours.
 	Env       map[string]string `json:"env,omitempty" doc:"Added to the environment of every process started in the children"`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of each child: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB" maxProperties:"64"`
+	Secrets   []SecretRef       `json:"secrets,omitempty" doc:"The owner's secrets in the environment of every process started in the children. They and snapshots of them are tainted" maxItems:"64"`
 	GuestFork bool              `json:"guest_fork,omitempty" doc:"Allow programs in the children to fork them, within the daemon's limits"`
 	Net       Net               `json:"net,omitempty" doc:"Network policy of the children by name, none or public; replaces network" enum:"none,public"`
 	Network   *NetworkPolicy    `json:"network,omitempty" doc:"Network policy of the children; absent: the snapshot's, otherwise none. The operator's ceiling limits it"`
@@ -104,6 +105,7 @@ type SandboxInfo struct {
 	MemoryMiB    int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
 	VCPUs        int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
 	Network      *NetworkSummary `json:"network,omitempty" doc:"Network policy"`
+	Secrets      []HeldSecret    `json:"secrets,omitempty" doc:"Secrets that its memory or disk may contain"`
 	PrivatePorts bool            `json:"private_ports,omitempty" doc:"Requests from outside to its ports must show its traffic_token"`
 	TrafficToken string          `json:"traffic_token,omitempty" doc:"Token of private ports, for the header Forkd-Access-Token or Authorization: Bearer; in answers to a fork, a branch and about one sandbox"`
 	GuestFork    bool            `json:"guest_fork,omitempty" doc:"Its guest can fork it"`

@@ -66,6 +66,7 @@ type SnapshotInfo struct {
 	Languages    []string          `json:"languages,omitempty" doc:"Warm interpreters"`
 	Network      *NetworkPolicy    `json:"network,omitempty" doc:"Default network policy of its sandboxes; absent: none"`
 	Owner        string            `json:"owner,omitempty" doc:"Owning tenant; absent: the operator"`
+	Secrets      []HeldSecret      `json:"secrets,omitempty" doc:"Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported"`
 	Public       bool              `json:"public,omitempty" doc:"All tenants can fork it"`
 	Labels       map[string]string `json:"labels,omitempty" doc:"Its labels; absent for a public snapshot of another owner"`
 	PrivatePorts bool              `json:"private_ports,omitempty" doc:"Its sandboxes require a token at their ports by default"`

@@ -21,6 +21,7 @@ func newBranchCommand(a *app) *cobra.Command {
 	var maxPause time.Duration
 	var network netFlags
 	var labelled *labelFlag
+	var secrets secretFlags
 	cmd := &cobra.Command{
 		Use:   "branch ID",
 		Short: "Snapshot a running sandbox, and fork children of it",
@@ -47,6 +48,9 @@ func newBranchCommand(a *app) *cobra.Command {
 				return err
 			}
 			req.Network, req.Labels = policy, labelled.set
+			if req.Secrets, err = secrets.refs(); err != nil {
+				return err
+			}
 			if noWait {
 				req.Wait = new(bool)
 			}
@@ -71,6 +75,7 @@ func newBranchCommand(a *app) *cobra.Command {
 		"fail if the sandbox must be paused for more than `DURATION` (default: no limit)")
 	labelled = addLabelFlag(f, "the snapshot and the children, besides the sandbox's labels,")
 	network.addFlags(cmd, "the sandbox's")
+	secrets.addFlags(f)
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "count")
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]cobra.Completion{
 		"live\tcopy while it runs", "diff\tpause, and copy what differs", "full\tdepend on no other snapshot",

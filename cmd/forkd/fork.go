@@ -19,6 +19,7 @@ import (
 func newForkCommand(a *app) *cobra.Command {
 	var n int
 	var env []string
+	var secrets secretFlags
 	var guestFork, private bool
 	var network netFlags
 	var limits limitFlags
@@ -42,8 +43,13 @@ func newForkCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			refs, err := secrets.refs()
+			if err != nil {
+				return err
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars, GuestFork: guestFork, Network: policy}
+				req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars, GuestFork: guestFork, Network: policy,
+					Secrets: refs}
 				if cmd.Flags().Changed("private-ports") { // otherwise the snapshot decides
 					req.PrivatePorts = &private
 				}
@@ -74,6 +80,7 @@ func newForkCommand(a *app) *cobra.Command {
 	life.addFlags(cmd)
 	f.StringArrayVarP(&env, "env", "e", nil,
 		"set an environment variable for all programs of the children, `NAME=VALUE`; may be repeated")
+	secrets.addFlags(f)
 	return cmd
 }
 

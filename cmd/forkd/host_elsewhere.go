@@ -46,6 +46,10 @@ func newHubCommand(*app) *cobra.Command {
 	return &cobra.Command{Use: "hub", Short: "List and describe snapshots in registries (on Linux)"}
 }
 
+func newSecretKeyCommand(*app) *cobra.Command {
+	return &cobra.Command{Use: "generate-key", Short: "Make the key that encrypts a daemon's secrets (on Linux)"}
+}
+
 func newSnapshotExportCommand(*app) *cobra.Command {
 	return &cobra.Command{Use: "export", Short: "Write a snapshot to a file (on Linux)"}
 }

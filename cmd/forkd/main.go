@@ -66,8 +66,8 @@ func newRoot(a *app) *cobra.Command {
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a),
 		newPushCommand(a), newPullCommand(a), newHubCommand(a))
 	add(host, append(hostCommands(a), newContextCommand(a), newSystemCommand(a), newCapacityCommand(a), newDrainCommand(a),
-		newAuditCommand(a), newKeyCommand(a), newTenantCommand(a), newE2BCommand(a), newMCPCommand(a),
-		newUICommand(a), newSupportCommand(a))...)
+		newAuditCommand(a), newKeyCommand(a), newSecretCommand(a), newTenantCommand(a),
+		newE2BCommand(a), newMCPCommand(a), newUICommand(a), newSupportCommand(a))...)
 	root.AddCommand(newVersionCommand(a), newCompletionCommand(), newFlagsTopic(root.PersistentFlags()))
 	root.SetUsageFunc(printUsage)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.line.flagError(cmd, err) })

@@ -110,7 +110,7 @@ func namedPolicy(name string) (api.NetworkPolicy, error) {
 	}
 	p := api.NetworkPolicy{Default: string(spec.Default), Allow: spec.Allow, Deny: spec.Deny, HTTPSPorts: spec.HTTPSPorts}
 	for _, h := range spec.Headers {
-		p.Headers = append(p.Headers, api.HeaderRule(h))
+		p.Headers = append(p.Headers, api.HeaderRule{Host: h.Host, Headers: h.Headers, Secrets: h.Secrets})
 	}
 	if spec.Limits != (netpolicy.Limits{}) {
 		l := api.NetworkLimits(spec.Limits)

@@ -20,6 +20,7 @@ import (
 func newRunCommand(a *app) *cobra.Command {
 	var s streams
 	var keep bool
+	var secrets secretFlags
 	var network netFlags
 	var limits limitFlags
 	var labelled *labelFlag
@@ -46,8 +47,12 @@ func newRunCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			refs, err := secrets.refs()
+			if err != nil {
+				return err
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				req := api.CreateSandboxesRequest{Network: policy, Labels: labelled.set}
+				req := api.CreateSandboxesRequest{Network: policy, Labels: labelled.set, Secrets: refs}
 				limits.ask(&req)
 				return a.runInFresh(ctx, c, args[0], program, s, keep, req)
 			})
@@ -57,6 +62,7 @@ func newRunCommand(a *app) *cobra.Command {
 	labelled = addLabelFlag(cmd.Flags(), "the sandbox")
 	network.addFlags(cmd, "none")
 	limits.addFlags(cmd)
+	secrets.addFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the sandbox running")
 	return cmd
 }

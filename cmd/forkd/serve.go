@@ -23,6 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/api/ingress"
 	"github.com/forkd/forkd/internal/confine/seccomp"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/bootable"
 	"github.com/forkd/forkd/internal/images/image"
@@ -77,6 +78,7 @@ type serveOptions struct {
 	seccomp             string
 	signatures          signatureOptions
 	traces              traceOptions
+	secretsKey          string
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -244,7 +246,12 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	happened := openEvents(o.data, log)
 	config := o.engineConfig(images, timings, log)
 	config.Events = timings.CountEvents(telling(happened))
+	secretStore, err := o.openSecrets(log)
+	if err != nil {
+		return err
+	}
 	var server apiServer // code created before the server uses it for quotas, audit lines, authentication and views
+	config.Secrets = secrets.Source{Store: secretStore}
 	config.GuestQuota = server.admitGuest
 	config.Acts = acting(audit, &server)
 	o.signatures.configure(&config)
@@ -284,7 +291,8 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 			return err
 		}
 	}
-	outside, err := o.outside(ctx, engine, &server, httpapi.Access{Token: token, Keys: stores.keys}, log, &opened)
+	outside, err := o.outside(ctx, engine, &server, secretStore, httpapi.Access{Token: token, Keys: stores.keys},
+		log, &opened)
 	if err != nil {
 		return err
 	}
@@ -295,7 +303,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
-		Drain: engine.Drain, Traces: traces, Node: o.node.facts(config, log),
+		Drain: engine.Drain, Traces: traces, Node: o.node.facts(config, log), SecretStore: secretStore,
 		Secrets: secretsOf(outside), Page: o.page,
 	})
 	server.Store(serving)

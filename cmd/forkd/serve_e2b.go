@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
@@ -23,7 +24,7 @@ import (
 // outside returns the handler of requests outside the native API: for servers in sandboxes, and for
 // E2B's API. The server is set before the first request.
 func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server *apiServer,
-	access httpapi.Access, log *slog.Logger, opened *undo.Stack) (httpapi.Ingress, error) {
+	secretStore *secrets.Store, access httpapi.Access, log *slog.Logger, opened *undo.Stack) (httpapi.Ingress, error) {
 	if o.domain == "" {
 		return nil, nil
 	}
@@ -48,7 +49,8 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 	}
 	made.Reserve(int64(o.diskReserveMiB) << 20)
 	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Builds: made, Ports: ports,
-		Lives: e2bLives{engine}, Authenticate: e2bAuth(server, access),
+		Secrets: secretStore,
+		Lives:   e2bLives{engine}, Authenticate: e2bAuth(server, access),
 		View:   func(ctx context.Context) e2bapi.Engine { return server.Load().View(ctx) },
 		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
 		Domain: o.domain, PrivatePorts: o.e2bPrivatePorts, CORS: o.cors, Log: log})

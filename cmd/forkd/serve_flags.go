@@ -33,6 +33,9 @@ func (o *serveOptions) addAPIFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.e2bPrivatePorts, "e2b-private-ports", false,
 		"require a token for ports of sandboxes made by E2B's API, unless allowPublicTraffic is true")
 	o.signatures.addFlags(f)
+	f.StringVar(&o.secretsKey, "secrets-key", "",
+		"keep secrets encrypted with the key in `FILE`, made by forkd secret generate-key (default: systemd's "+
+			"credential forkd-secrets-key, otherwise no secrets)")
 	f.StringArrayVar(&o.guestFiles, "guest-files", nil,
 		"allow requests to name kernel and rootfs below `DIR`; may be repeated (default: none)")
 }

@@ -104,7 +104,7 @@ func (e *Engine) makePools() {
 	e.Meter = admission.Meter{Admission: admission.New(&e.cfg, e.sandboxes.Promised)}
 	c := e.cfg
 	e.wires = network.New(network.Config{Connect: c.NetConnect, Ceiling: c.NetCeiling, Taps: c.NetTaps, Log: c.Logger,
-		Random: e.random, Trust: e.sandboxes.Trust, Confined: c.ExpectConfined()})
+		Random: e.random, Trust: e.sandboxes.Trust, Secrets: c.Secrets, Confined: c.ExpectConfined()})
 	e.launcher = launch.New(launch.Config{Procs: e.procs, Wires: e.wires, RestoreTimeout: c.RestoreTimeout,
 		IdentityTimeout: c.IdentityTimeout, Random: e.random, Log: c.Logger})
 	e.pools = pool.New(pool.Config{
@@ -122,7 +122,7 @@ func (e *Engine) makeOps() {
 		RunDir: c.RunDir, Images: c.Images, Concurrency: c.Concurrency, BootWait: c.BootWait,
 		RestoreTimeout: c.RestoreTimeout, IdentityTimeout: c.IdentityTimeout, BranchTimeout: c.BranchTimeout,
 		ChildMemory: c.ChildMemory, NoWorkingSet: c.NoWorkingSet, NodeKey: c.NodeKey, Oracle: c.Oracle, Acts: c.Acts,
-		Observer: c.Observer, Tell: c.Events, Logger: c.Logger, Now: c.Now, Trust: c.SnapshotTrust,
+		Observer: c.Observer, Tell: c.Events, Logger: c.Logger, Now: c.Now, Trust: c.SnapshotTrust, Secrets: c.Secrets,
 	}
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,

@@ -11,7 +11,7 @@ var netpolicyMayImport = map[string]string{
 	"github.com/goccy/go-yaml/ast": "their lines",
 	"golang.org/x/net/idna":        "names in other scripts",
 	"net/netip":                    "addresses without sockets",
-	"container/list":               "", "cmp": "", "encoding/hex": "", "errors": "", "fmt": "", "slices": "",
+	"container/list":               "", "cmp": "", "encoding/hex": "", "errors": "", "fmt": "", "maps": "", "regexp": "", "slices": "",
 	"sort": "", "strconv": "", "strings": "", "sync": "", "sync/atomic": "", "time": "", "unicode/utf8": "",
 }
 

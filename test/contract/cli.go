@@ -195,6 +195,19 @@ func listCommands() map[string]func(arguments) command {
 			}
 			return command{args: args}
 		},
+		"list-secrets": plain("secret", "ls"),
+		"set-secret": func(a arguments) command {
+			body, _ := a["body"].(map[string]any)
+			args := []string{"secret", "set", a.text("secret")}
+			metadata, _ := body["metadata"].(map[string]any)
+			for name, v := range metadata {
+				args = append(args, "--metadata", fmt.Sprintf("%s=%v", name, v))
+			}
+			return command{args: args, stdin: fmt.Sprint(body["value"])}
+		},
+		"remove-secret": func(a arguments) command {
+			return command{args: []string{"secret", "rm", a.text("secret")}, answer: nothing}
+		},
 		"tenant": of("tenant", "tenant", "weight"),
 		"set-tenant": func(a arguments) command {
 			return command{args: []string{"tenant", "weight", a.text("tenant"), bodyText(a, "cpu_weight")}}

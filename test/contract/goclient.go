@@ -359,6 +359,16 @@ func authorityCalls() map[string]goCall {
 		"rotate-key": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.RotateKey(ctx, a.text("key"), bodyOf[api.RotateKeyRequest](a))
 		},
+		"list-secrets": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Secrets().List(ctx) },
+		"get-secret": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.Secrets().Get(ctx, a.text("secret"))
+		},
+		"set-secret": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.Secrets().Set(ctx, a.text("secret"), bodyOf[api.SetSecretRequest](a))
+		},
+		"remove-secret": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return nil, c.Secrets().Remove(ctx, a.text("secret"))
+		},
 		"tenant": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.Tenant(ctx, a.text("tenant"))
 		},

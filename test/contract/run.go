@@ -66,7 +66,7 @@ func clients() []clientUnderTest {
 		{"cli", func(t *testing.T, to Daemon) Driver { return cli{program(t), to.URL, to.Token} }, []string{
 			"health", "ready", "metrics", "node", "get-image", "head-image", "import-image", "get-sandbox", "sandbox-memory",
 			"ping", "events",
-			"get-network", "set-network", "connect-port-get", "rotate-key", "revoke-key",
+			"get-network", "set-network", "connect-port-get", "rotate-key", "revoke-key", "get-secret",
 			"create-workspace", "list-workspaces", "get-workspace", "suspend-workspace", "resume-workspace", "delete-workspace",
 			"export-snapshot", "import-snapshot", // they use files
 		}},

@@ -52,7 +52,7 @@ func TestHintOf(t *testing.T) {
 
 // The table and the daemon choose the names of details. A name no code fills would be printed.
 func TestDetailsThatHintsName(t *testing.T) {
-	known := []string{"{tag}", "{tags}", "{sandbox}", "{directory}", "{machine}", "{log}", "{port}", "{quota}", "{scope}"}
+	known := []string{"{tag}", "{tags}", "{sandbox}", "{directory}", "{machine}", "{log}", "{port}", "{quota}", "{scope}", "{secret}"}
 	for reason, hint := range byReason() {
 		for _, name := range known {
 			hint = strings.ReplaceAll(hint, name, "")

@@ -89,6 +89,12 @@ func byReason() map[api.Reason]string {
 		api.ReasonSandboxFailed:     "kill it and fork a new sandbox",
 		api.ReasonSandboxPaused:     "`forkd resume {sandbox}` resumes it",
 		api.ReasonSandboxRolledBack: "its earlier programs have ended; start them again",
+		api.ReasonSecretNotFound:    "`forkd secret set {secret}` makes it, `forkd secret ls` lists the others",
+		api.ReasonSecretUnreadable:  "`forkd secret set {secret}` sets it again, `forkd secret rm {secret}` removes it",
+		api.ReasonSecretsOff: "make a key with `forkd secret generate-key FILE`, and start the daemon with " +
+			"--secrets-key FILE",
+		api.ReasonTainted: "rotate the secret with `forkd secret set {secret}` or remove it, or make the snapshot from a " +
+			"sandbox without it",
 		api.ReasonSnapshotDamaged: "rebuild it with `forkd snapshot create`; if its file was repaired, `forkd " +
 			"snapshot verify {tag}` checks it again and enables it",
 		api.ReasonSnapshotNotFound: "`forkd snapshot ls` lists the snapshots",

@@ -378,7 +378,7 @@ func TestMetricsLogsAndNetwork(t *testing.T) {
 
 func TestWhatIsNotThere(t *testing.T) {
 	b := newBench(t)
-	for _, c := range [][2]string{{"POST", "/v3/templates"}, {"GET", "/volumes"}, {"POST", "/secrets"}, {"GET", "/volumes/x"},
+	for _, c := range [][2]string{{"POST", "/v3/templates"}, {"GET", "/volumes"}, {"GET", "/volumes/x"},
 		{"GET", "/templates/x/builds/y/status"}, {"POST", "/templates/tags"}} {
 		a := b.do(c[0], c[1], `{}`)
 		wantError(t, a, 501, "not supported")

@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/build"
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/domain/secrets"
 )
 
 // Engine is the part of the domain this package uses.
@@ -79,6 +80,8 @@ type Options struct {
 	Builds *build.Store
 	// TuneBuilds, if not nil, changes the settings of builds.
 	TuneBuilds func(*build.Config)
+	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
+	Secrets *secrets.Store
 	// Lives may be nil. Sandboxes then end at their deadlines, and cannot be paused.
 	Lives Lives
 	// Ports serves the requests to ports of sandboxes, except to the agent's.
@@ -113,6 +116,9 @@ func (o Options) complete() Options {
 	}
 	if o.View == nil {
 		o.View = func(context.Context) Engine { return o.Engine }
+	}
+	if o.Secrets == nil {
+		o.Secrets = secrets.Off()
 	}
 	if o.Note == nil {
 		o.Note = func(context.Context, Act) {}

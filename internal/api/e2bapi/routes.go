@@ -2,6 +2,7 @@ package e2bapi
 
 import (
 	"context"
+	"maps"
 	"net/http"
 
 	"github.com/forkd/forkd/internal/api/reply"
@@ -68,6 +69,17 @@ func (h *Handler) routes() map[string]route {
 		"POST /templates/tags":                      make("template.tag", made.able(made.assignTags)),
 		"DELETE /templates/tags":                    make("template.tag", made.able(made.removeTags)),
 	}
+	kept := secretRoutes{h}
+	manage := func(action string, f func(call) (answer, error)) route {
+		return route{principal.Admin, action, false, f}
+	}
+	maps.Copy(all, map[string]route{
+		"GET /secrets":             look("secret.read", kept.list),
+		"POST /secrets":            manage("secret.set", kept.create),
+		"GET /secrets/{secret}":    look("secret.read", kept.get),
+		"POST /secrets/{secret}":   manage("secret.set", kept.change),
+		"DELETE /secrets/{secret}": manage("secret.remove", kept.remove),
+	})
 	for pattern, what := range missingRoutes() {
 		all[pattern] = route{0, "none", true, func(call) (answer, error) { return answer{}, notYet(what) }}
 	}
@@ -81,7 +93,7 @@ func missingRoutes() map[string]string {
 		"POST /templates":          "building templates from a Dockerfile that the client has built",
 		"PATCH /v2/templates/{id}": "changing templates", "PATCH /templates/{id}": "changing templates",
 		"/volumes": "volumes", "/volumes/": "volumes",
-		"/secrets": "secrets", "/secrets/": "secrets", "/teams": "teams", "/teams/": "teams",
+		"/teams": "teams", "/teams/": "teams",
 		"/api-keys": "managing keys by E2B's API", "/api-keys/": "managing keys by E2B's API",
 	}
 }

@@ -62,6 +62,8 @@ func changes() map[string]action {
 		"POST /v1/keys":                                {name: "key.create"},
 		"DELETE /v1/keys/{key}":                        {name: "key.revoke"},
 		"POST /v1/keys/{key}/rotate":                   {name: "key.rotate"},
+		"PUT /v1/secrets/{secret}":                     {name: "secret.set"},
+		"DELETE /v1/secrets/{secret}":                  {name: "secret.remove"},
 		"POST /v1/drain":                               {name: "drain.start"},
 		"DELETE /v1/drain":                             {name: "drain.cancel"},
 		"PUT /v1/tenants/{tenant}":                     {name: "tenant.set"},
@@ -141,7 +143,7 @@ func areaOf(pattern string) string {
 	switch first {
 	case "sandboxes":
 		return "sandbox"
-	case "snapshots", "images", "pools", "receipts", "keys", "events", "workspaces":
+	case "snapshots", "images", "pools", "receipts", "keys", "events", "workspaces", "secrets":
 		return strings.TrimSuffix(first, "s")
 	case "audit":
 		return first

@@ -82,7 +82,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	}
 	return sandbox.BranchRequest{
 		SandboxID: id, Tag: b.Tag, Mode: sandbox.BranchMode(mode), N: b.N, NoWait: noWait, Force: b.Force,
-		Network: policy, Labels: b.Labels,
+		Network: policy, Labels: b.Labels, Secrets: secretRefs(b.Secrets),
 		MaxPause: time.Duration(b.MaxPauseMS * float64(time.Millisecond)),
 	}, nil
 }

@@ -48,6 +48,7 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		Network: wireDefault(s.Network), PrivatePorts: s.PrivatePorts, Labels: s.Labels,
 		SizeBytes: s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes, Languages: s.Languages,
 	}
+	out.Secrets = wires(s.Secrets, wireHeld)
 	if out.Damaged = s.Damaged; !s.VerifiedAt.IsZero() {
 		at := s.VerifiedAt.Unix()
 		out.VerifiedAtUnix = &at
@@ -118,6 +119,7 @@ func wireSandbox(ctx context.Context, i sandbox.Info) api.SandboxInfo {
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
 		GuestAddr: guestnet.Guest4.Addr().String(), Network: summary(i), PrivatePorts: i.PrivatePorts(),
 		MemoryLimitMiB: optional(i.Limits.MemoryMiB), SandboxLimits: wireLimits(i.Limits), Use: wireUse(i.Use),
+		Secrets:   wires(i.Secrets, wireHeld),
 		GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
 		Timings: &api.SandboxTimings{ArmedMS: milliseconds(i.Armed), ResumedMS: milliseconds(i.Resumed),
 			ReadyMS: milliseconds(i.Ready)},

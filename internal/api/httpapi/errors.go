@@ -177,8 +177,8 @@ func complaint(err error) string {
 	switch {
 	case where == "", strings.HasPrefix(detail.Message, unknownField):
 		return detail.Message
-	case detail.Value == nil:
-		return where + ": " + detail.Message
+	case detail.Value == nil, mayBeSecret(where):
+		return where + ": " + plainMessage(detail.Message)
 	}
 	if s, ok := detail.Value.(string); ok {
 		return fmt.Sprintf("%s %q: %s", where, ellipsis.Clip(s, 80), plainMessage(detail.Message))
@@ -190,6 +190,13 @@ func complaint(err error) string {
 		return fmt.Sprintf("%s is %v: %s", where, v, plainMessage(detail.Message))
 	}
 	return fmt.Sprintf("%s: %s", where, detail.Message)
+}
+
+// mayBeSecret reports whether a part of a request may contain a secret. Errors are in the audit log, so they do not
+// quote it.
+func mayBeSecret(where string) bool {
+	return where == "body" || where == "value" || strings.HasPrefix(where, "env.") ||
+		strings.HasPrefix(where, "secrets") || strings.Contains(where, "headers")
 }
 
 // plainMessage hides the name of the library that could not parse a value.

@@ -64,6 +64,7 @@ func portsOf(ctx context.Context, asked *bool) *bool {
 // fork answers with a list at the end, or with a line for each child.
 func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamResponse, error) {
 	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env, GuestFork: in.Body.GuestFork,
+		Secrets:      secretRefs(in.Body.Secrets),
 		PrivatePorts: portsOf(ctx, in.Body.PrivatePorts), Limits: domainLimits(in.Body),
 		Life: domainLife(in.Body.SandboxLife), Labels: in.Body.Labels}
 	if in.Body.N != nil {

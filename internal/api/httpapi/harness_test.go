@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/domain/tenancy"
 	"github.com/forkd/forkd/internal/domain/workspace"
 )
@@ -31,6 +32,7 @@ type bench struct {
 	server  *httpapi.Server
 	timings *httpapi.Timings
 	keys    *keys.Store
+	secrets *secrets.Store
 	weights map[string]int // of tenants, as the engine received them
 	log     *bytes.Buffer
 	audit   *bytes.Buffer
@@ -49,8 +51,9 @@ func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 	b := &bench{t: t, engine: &engine{}, images: images, timings: httpapi.NewTimings(), audit: &bytes.Buffer{},
 		weights: map[string]int{}}
 	b.log = &bytes.Buffer{}
-	b.fill()
 	dir := t.TempDir()
+	b.secrets = openSecrets(t, dir)
+	b.fill()
 	var err error
 	if b.keys, err = keys.Open(keys.Config{Path: filepath.Join(dir, "keys.json")}); err != nil {
 		t.Fatal(err)
@@ -75,12 +78,31 @@ func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 		Engine: b.engine, Drain: b.engine.Drain, Images: images, Version: api.VersionInfo{Version: "1.2.3"},
 		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }), Timings: b.timings,
 		Keys: b.keys, Published: published, Weights: weights, Workspaces: workspaces,
-		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		SecretStore: b.secrets,
+		Log:         slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	change(&opt)
 	b.server = httpapi.New(opt)
 	b.h = b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})
 	return b
+}
+
+// openSecrets opens a store of secrets with a new key.
+func openSecrets(t testing.TB, dir string) *secrets.Store {
+	t.Helper()
+	path := filepath.Join(dir, "secrets.key")
+	if err := secrets.NewKeyFile(path); err != nil {
+		t.Fatal(err)
+	}
+	key, err := secrets.ReadKeyFile(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := secrets.Open(secrets.Config{Dir: filepath.Join(dir, "secrets"), Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
 }
 
 // engine is a replaceable fake. Creating a new server takes 30 ms.
@@ -90,6 +112,7 @@ type engine struct{ *fakeengine.Engine }
 func (b *bench) fill() {
 	b.t.Helper()
 	b.engine.Engine = fakeengine.New(b.images)
+	b.engine.Secrets = secrets.Source{Store: b.secrets}
 	b.t.Cleanup(b.engine.Close)
 	_, err := b.engine.CreateSnapshot(b.t.Context(), sandbox.CreateRequest{Tag: "py", Image: "python-numpy"}, func(sandbox.Step) {})
 	if err != nil {

@@ -29,6 +29,8 @@ func pathParams() []pathParam {
 		{"id", "sandbox id", regexp.MustCompile(api.IDPattern), "1 to 64 letters, digits, - or _"},
 		{"port", "port", regexp.MustCompile("^[0-9]{1,5}$"), "1 to 65535"},
 		{"key", "key", regexp.MustCompile(api.KeyPattern), "k and 12 hex digits"},
+		{"secret", "secret", regexp.MustCompile(api.SecretPattern),
+			"1 to 64 letters, digits, - or _, and a letter or _ first"},
 		{"workspace", "workspace", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
 		{"name", "image name", regexp.MustCompile(api.ImagePattern), "1 to 64 letters, digits, - or _"},
 	}

@@ -163,7 +163,7 @@ func policyOf(name api.Net, p *api.NetworkPolicy) (*netpolicy.Spec, error) {
 		Default: netpolicy.Default(p.Default), Allow: p.Allow, Deny: p.Deny, HTTPSPorts: p.HTTPSPorts,
 	}
 	for _, h := range p.Headers {
-		s.Headers = append(s.Headers, netpolicy.HeaderRule(h))
+		s.Headers = append(s.Headers, netpolicy.HeaderRule{Host: h.Host, Headers: h.Headers, Secrets: h.Secrets})
 	}
 	if p.Limits != nil {
 		s.Limits = netpolicy.Limits(*p.Limits)
@@ -177,7 +177,7 @@ func wirePolicy(s netpolicy.Spec) api.NetworkPolicy {
 		p.Default = string(netpolicy.Deny)
 	}
 	for _, h := range s.Headers {
-		p.Headers = append(p.Headers, api.HeaderRule(h))
+		p.Headers = append(p.Headers, api.HeaderRule{Host: h.Host, Headers: h.Headers, Secrets: h.Secrets})
 	}
 	if s.Limits != (netpolicy.Limits{}) {
 		l := api.NetworkLimits(s.Limits)

@@ -97,6 +97,9 @@ func wireReceipt(r receipt.Receipt) api.Receipt {
 		Parent: wireSource(r.Parent), Made: wireSource(r.Made), Guest: wireGuest(r.Guest),
 		Steps: wires(r.Steps, wireReceiptStep),
 	}
+	for _, s := range r.Secrets {
+		out.Secrets = append(out.Secrets, api.ReceiptSecret{Name: s.Name, Version: s.Version, Env: s.Variable})
+	}
 	if i := r.Image; i != nil {
 		out.Image = &api.ReceiptImage{Name: i.Name, Digest: i.Digest}
 	}

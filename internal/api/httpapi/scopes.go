@@ -96,6 +96,11 @@ func needs() map[string]need {
 		"DELETE /v1/keys/{key}":      admin,
 		"POST /v1/keys/{key}/rotate": admin,
 
+		"GET /v1/secrets":             read, // without values
+		"GET /v1/secrets/{secret}":    read,
+		"PUT /v1/secrets/{secret}":    admin,
+		"DELETE /v1/secrets/{secret}": admin,
+
 		"GET /v1/tenants/{tenant}": {principal.Read, true},
 		"PUT /v1/tenants/{tenant}": operator,
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/merge"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/domain/tenancy"
 	"github.com/forkd/forkd/internal/domain/workspace"
 	"github.com/forkd/forkd/internal/leaf/membudget"
@@ -59,6 +60,8 @@ type Options struct {
 	Keys *keys.Store
 	// Secrets returns the secrets of guests that exist now. Snapshots with one of them are not sent. It may be nil.
 	Secrets func() []string
+	// SecretStore holds the tenants' named secrets. If nil, the daemon keeps no secrets.
+	SecretStore *secrets.Store
 	// Published lists the snapshots all tenants may fork. If nil, publishing is disabled.
 	Published *tenancy.Published
 	// Weights are the tenants' shares of CPU time. If nil, each tenant has the default.
@@ -129,6 +132,9 @@ func newServer(opt Options, most limits) *Server {
 		metrics: newMetrics(opt),
 	}
 	shared := tenancy.Config{Published: opt.Published}
+	if opt.SecretStore != nil {
+		shared.Secrets = secrets.Source{Store: opt.SecretStore}
+	}
 	if opt.Keys != nil {
 		shared.Quotas, shared.Alive, shared.HostPorts = opt.Keys.Quotas, opt.Keys.Alive, opt.Keys.HostPorts
 	}
@@ -153,6 +159,9 @@ func newServer(opt Options, most limits) *Server {
 		opt.Workspaces = workspace.Nowhere()
 	}
 	s.router.workspaces = opt.Workspaces
+	if opt.SecretStore == nil {
+		opt.SecretStore = secrets.Off()
+	}
 	s.addRoutes(opt, view)
 	ready.add(s.router)
 	(&publishRoutes{tenants}).add(s.router)
@@ -219,6 +228,7 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&capacityRoutes{partOf[Hosts](view)}).add(s.router)
 	(&imageRoutes{opt.Images}).add(s.router)
 	(&keyRoutes{opt.Keys, time.Now}).add(s.router)
+	(&secretRoutes{opt.SecretStore}).add(s.router)
 	(&auditRoutes{s.askers, s.streams, opt.AuditFile}).add(s.router)
 	(&eventRoutes{answers: s.answers, askers: s.askers, streams: s.streams, events: opt.Events,
 		pace: s.limits.events, followers: newFollowers()}).add(s.router)

@@ -108,7 +108,7 @@ func bodyFor(route, tag string) string {
 func pathFor(route, id, tag string) (method, path string) {
 	method, path, _ = strings.Cut(route, " ")
 	return method, strings.NewReplacer("{id}", id, "{tag}", tag, "{other}", tag, "{port}", "80", "{path}", "health",
-		"{workspace}", tag, "{name}", "python-numpy", "{key}", "k000000000000").Replace(path)
+		"{workspace}", tag, "{name}", "python-numpy", "{key}", "k000000000000", "{secret}", "NONE").Replace(path)
 }
 
 // about reports whether a route names an object in its path or its body.
@@ -117,7 +117,7 @@ func about(route string) bool {
 		return false // the tag of a new snapshot, which begins with the tenant's name
 	}
 	return strings.Contains(route, "{id}") || strings.Contains(route, "{tag}") || route == "POST /v1/snapshots" ||
-		route == "POST /v1/sandboxes" || route == "POST /v1/sandboxes/keep" || route == "POST /v1/workspaces" || strings.Contains(route, "{workspace}") || strings.Contains(route, "{key}")
+		route == "POST /v1/sandboxes" || route == "POST /v1/sandboxes/keep" || route == "POST /v1/workspaces" || strings.Contains(route, "{workspace}") || strings.Contains(route, "{key}") || strings.Contains(route, "{secret}")
 }
 
 func TestEveryRouteHasItsScope(t *testing.T) {

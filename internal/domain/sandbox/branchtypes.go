@@ -30,8 +30,10 @@ type BranchRequest struct {
 	// N is the number of children that the same call forks from the new snapshot. It may be 0.
 	N int
 	// Env and Life apply to each child, as in a ForkRequest.
-	Env  map[string]string
-	Life Life
+	Env map[string]string
+	// Secrets are given to each child, as in a ForkRequest.
+	Secrets []SecretRef
+	Life    Life
 	// Labels override the sandbox's, which the snapshot and the children inherit.
 	Labels map[string]string
 	// Force branches the sandbox even if its disk has lost writes.
@@ -54,8 +56,8 @@ type BranchRequest struct {
 
 // Children returns the request to fork the branch's children. The Tag must be set.
 func (r BranchRequest) Children() ForkRequest {
-	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Network: r.Network, HostPorts: r.HostPorts,
-		Life: r.Life, Labels: r.Labels}
+	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Secrets: r.Secrets, Network: r.Network,
+		HostPorts: r.HostPorts, Life: r.Life, Labels: r.Labels}
 }
 
 // BranchResult is the result of a branch.

@@ -66,12 +66,9 @@ func NameOf(s netpolicy.Spec) PolicyName {
 	return PolicyCustom
 }
 
-// WithoutSecrets returns the policy without the headers set by the host. Snapshots and other sandboxes do not
-// inherit them.
-func WithoutSecrets(s netpolicy.Spec) netpolicy.Spec {
-	s.Headers = nil
-	return s
-}
+// WithoutSecrets returns the policy without the literal headers set by the host. Snapshots and other sandboxes do not
+// inherit them. They inherit references to secrets, which contain none.
+func WithoutSecrets(s netpolicy.Spec) netpolicy.Spec { return s.ReferencesOnly() }
 
 // NetBinding describes a VM to be served by forkd-net.
 type NetBinding struct {

@@ -66,7 +66,11 @@ const (
 	ReasonSnapshotNotFound   Reason = "snapshot_not_found"
 	ReasonSnapshotNotReady   Reason = "snapshot_not_ready"
 	ReasonStoreFull          Reason = "store_full"
+	ReasonSecretNotFound     Reason = "secret_not_found"
+	ReasonSecretUnreadable   Reason = "secret_unreadable"
+	ReasonSecretsOff         Reason = "secrets_off"
 	ReasonTagTaken           Reason = "tag_taken"
+	ReasonTainted            Reason = "tainted"
 	ReasonTransitionBusy     Reason = "transition_busy"
 	ReasonTransitionSlow     Reason = "transition_slow"
 	ReasonUnsigned           Reason = "unsigned"
@@ -137,7 +141,11 @@ func Reasons() []Reason {
 		ReasonSnapshotNotFound,
 		ReasonSnapshotNotReady,
 		ReasonStoreFull,
+		ReasonSecretNotFound,
+		ReasonSecretUnreadable,
+		ReasonSecretsOff,
 		ReasonTagTaken,
+		ReasonTainted,
 		ReasonTransitionBusy,
 		ReasonTransitionSlow,
 		ReasonUnsigned,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // SnapshotStatus is whether a snapshot can be forked.
@@ -36,6 +37,8 @@ type SnapshotInfo struct {
 	Languages   []string // interpreters warmed up in it
 	// Network is the policy of sandboxes forked from it without one. If nil, no traffic is allowed.
 	Network *netpolicy.Spec
+	// Secrets are those whose values it may contain.
+	Secrets []HeldSecret
 	// PrivatePorts requires a token at the ports of sandboxes forked from it, unless the fork says otherwise.
 	PrivatePorts bool
 	Steps        []Step // durations of the steps of its creation
@@ -79,6 +82,8 @@ type SnapshotBrief struct {
 	Owner       string // tenant; empty for the operator
 	ContentHash string // empty while it is being written
 	MemoryMiB   int    // of a child's guest
+	// Secrets are those whose values it may contain.
+	Secrets []snapshot.Secret
 }
 
 // CPU is a processor as seen by a guest.

@@ -79,6 +79,8 @@ type Info struct {
 	Hostname  string
 	Kin       Kin // its place in a tree of guest forks
 	Network   Network
+	// Secrets are those that its memory or disk may contain.
+	Secrets []HeldSecret `json:",omitempty"`
 	// PublicPorts admits requests from outside to its ports without a token. The zero value is closed: a record
 	// without this field is a private sandbox.
 	PublicPorts bool `json:",omitempty"`
@@ -144,6 +146,8 @@ type ForkRequest struct {
 	Limits Limits
 	// Env is added to the environment of every process started in the child.
 	Env map[string]string
+	// Secrets are the owner's secrets in the same environment. Their values are in no journal.
+	Secrets []SecretRef
 	// GuestFork lets the guests of the children, and of their descendants, fork them.
 	GuestFork bool
 	// Network is the children's policy. If nil, it is the snapshot's.
@@ -360,6 +364,8 @@ type Identity struct {
 	// ForkToken identifies the guest's fork call that created this child. If the sandbox is rolled back to that
 	// moment, it becomes this child again.
 	ForkToken string `json:"fork_token,omitempty"`
+	// Secrets are the values of secrets by variable, added to Env. They are never stored.
+	Secrets map[string]string `json:"-"`
 	// SameMachine is set for a resume: it keeps the boot id and the SSH host keys.
 	SameMachine bool `json:"-"`
 }

@@ -37,12 +37,10 @@ func (v *lens) mine(id string) error {
 // List returns the sandboxes visible to the caller.
 func (v sandboxView) List() []sandbox.Info {
 	all := v.engine.List()
-	if v.p.Operator() {
-		return all
-	}
 	var out []sandbox.Info
 	for _, i := range all {
 		if v.p.Sees(i.Owner) {
+			i.Secrets = v.judged(i.Secrets)
 			out = append(out, i)
 		}
 	}
@@ -50,7 +48,20 @@ func (v sandboxView) List() []sandbox.Info {
 }
 
 // Get returns one sandbox.
-func (v sandboxView) Get(id string) (sandbox.Info, error) { return v.own(id) }
+func (v sandboxView) Get(id string) (sandbox.Info, error) {
+	i, err := v.own(id)
+	i.Secrets = v.judged(i.Secrets)
+	return i, err
+}
+
+// judged returns secrets with their validity.
+func (v *lens) judged(held []sandbox.HeldSecret) []sandbox.HeldSecret {
+	held = slices.Clone(held)
+	for i, h := range held {
+		held[i].Void = v.t.cfg.Secrets != nil && v.t.cfg.Secrets.Void(h.Secret)
+	}
+	return held
+}
 
 // Fork forks children of a snapshot, within the quotas.
 func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {

@@ -115,6 +115,7 @@ func (v snapshotView) SnapshotBrief(tag string) (sandbox.SnapshotBrief, error) {
 // shown returns the info without other tenants' data.
 func (v *lens) shown(s sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 	s.Public = v.t.cfg.Published.Has(s.Tag, s.ContentHash)
+	s.Secrets = v.judged(s.Secrets)
 	if v.p.Operator() {
 		return s
 	}
@@ -128,6 +129,9 @@ func (v *lens) shown(s sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 	s.Sandboxes = slices.DeleteFunc(slices.Clone(s.Sandboxes), func(id string) bool { return v.mine(id) != nil })
 	if s.ParentTag != "" && others(s.ParentTag) {
 		s.ParentTag, s.ParentContentHash = "", ""
+	}
+	if !v.p.Sees(s.Owner) {
+		s.Secrets = nil
 	}
 	s.Dir, s.MemoryFile = "", "" // only the operator may see paths of the host
 	if !v.p.Sees(s.Owner) {      // a public snapshot's origin is not public
@@ -253,6 +257,11 @@ func (v snapshotView) Publish(ctx context.Context, tag string, public bool) (san
 	if b.ContentHash == "" {
 		return sandbox.SnapshotInfo{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonSnapshotNotReady,
 			"snapshot %s is being written", b.Tag)
+	}
+	if public {
+		if err := sandbox.RefuseTainted(v.t.cfg.Secrets, b.Tag, b.Secrets); err != nil {
+			return sandbox.SnapshotInfo{}, err
+		}
 	}
 	if err := v.t.cfg.Published.set(b.Tag, b.ContentHash, public); err != nil {
 		return sandbox.SnapshotInfo{}, err

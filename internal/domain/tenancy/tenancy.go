@@ -22,7 +22,9 @@ type Config struct {
 	Held func(tenant string) int64
 	// Published lists snapshots that every tenant may fork. If nil, publishing is disabled.
 	Published *Published
-	Now       func() time.Time // nil means time.Now
+	// Secrets decides which secrets in snapshots are still valid. If nil, all are.
+	Secrets sandbox.SecretSource
+	Now     func() time.Time // nil means time.Now
 }
 
 // Tenancy is an engine with tenants. Its methods are safe for concurrent use.

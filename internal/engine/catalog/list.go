@@ -68,7 +68,7 @@ func (c *Catalog) Brief(tag string) (sandbox.SnapshotBrief, error) {
 	}
 	b := sandbox.SnapshotBrief{Tag: tag, ContentHash: en.ContentHash}
 	if m := en.Manifest; m != nil { // a damaged one has no known owner and counts as the operator's
-		b.Owner, b.MemoryMiB = m.Owner, m.Shape.MemoryMiB
+		b.Owner, b.MemoryMiB, b.Secrets = m.Owner, m.Shape.MemoryMiB, m.Secrets
 	}
 	return b, nil
 }
@@ -114,6 +114,7 @@ func (c *Catalog) measure(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 func fill(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 	s.CreatedAt, s.Shape, s.Cmdline, s.Languages = m.Created(), m.Shape, m.Cmdline, m.Languages
 	s.Owner, s.Network, s.PrivatePorts = m.Owner, m.Network, !m.PublicPorts
+	s.Secrets = sandbox.InheritSecrets(m.Secrets, nil)
 	if m.Image != nil {
 		s.Image, s.ImageDigest, s.Kernel = m.Image.Name, m.Image.Digest, m.Image.Kernel
 	}

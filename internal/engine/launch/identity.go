@@ -164,6 +164,7 @@ func (l *Launcher) identity(m *VM, who sandbox.Identity) (*agentv1.IdentityReque
 	if env == nil {
 		env = make(map[string]string, 3)
 	}
+	maps.Copy(env, who.Secrets)
 	if m.Lent.CA != "" {
 		for name, path := range trust.Env() {
 			if _, own := env[name]; !own {

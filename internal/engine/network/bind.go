@@ -154,9 +154,10 @@ func (b binder) batch(ctx context.Context, wires []*Wire) error {
 		}
 	}()
 	known := leftOf(time.Now())
+	specs := resolvedAll(w, wires)
 	w.mu.Lock()
 	for i, x := range wires {
-		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tenant: x.owner, Tag: x.tag, Spec: x.spec,
+		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tenant: x.owner, Tag: x.tag, Spec: specs[i],
 			Tree:  x.tree,
 			Facts: known(x.facts), Handover: x.handover}
 		x.told = x.told || x.handover
@@ -217,6 +218,7 @@ func (b binder) bound(
 			x.end, ours[i] = ours[i], x.end
 			x.turn++
 			x.bound, x.ca = true, cas[i]
+			// A policy with secrets is sent again: one may have been rotated meanwhile.
 			if !sameSpec(x.spec, as[i].Spec) {
 				changed = append(changed, x)
 			}
@@ -239,12 +241,14 @@ func (b binder) bound(
 
 // update sends a wire's policy to forkd-net.
 func (w *Wires) update(port sandbox.NetPort, x *Wire) error {
+	x.updating.Lock() // the newest values of secrets arrive last
+	defer x.updating.Unlock()
 	w.mu.Lock()
 	spec := x.spec
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	ca, err := port.Update(ctx, x.name, spec)
+	ca, err := port.Update(ctx, x.name, resolved(w, x.owner, spec))
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,8 @@ type Wire struct {
 	// giving is held while the VMM gets an end, so that the newer of two ends arrives last. Lock
 	// order: giving, then Wires.mu.
 	giving sync.Mutex
+	// updating is held while forkd-net receives a policy. It is taken under no other lock.
+	updating sync.Mutex
 
 	// Guarded by Wires.mu:
 	spec  netpolicy.Spec

@@ -27,7 +27,9 @@ type Config struct {
 	// Trust makes a running sandbox's guest trust a certificate instead of an earlier one. If nil,
 	// guests trust only the certificate they got with their identity.
 	Trust func(ctx context.Context, sandbox, ca string) error
-	Log   *slog.Logger // receives lost and restored networks of sandboxes
+	// Secrets holds the secrets that policies refer to. If nil, references have no value.
+	Secrets sandbox.SecretSource
+	Log     *slog.Logger // receives lost and restored networks of sandboxes
 }
 
 // Wires holds the wires of all VMs. Its methods are safe for concurrent use.
@@ -50,6 +52,9 @@ func New(c Config) *Wires {
 		taps: map[string]*Wire{}}
 	if c.Connect == nil {
 		close(w.tried)
+	}
+	if c.Secrets != nil {
+		c.Secrets.Follow(func(owner string) { renew(w, owner) })
 	}
 	return w
 }

@@ -393,6 +393,7 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 	}
 	m.Network = inherited(*either(w.req.Network, &w.network))
 	m.PublicPorts = w.b.Info().PublicPorts
+	m.Secrets = sandbox.SecretsIn(w.e.cfg.Secrets, w.b.Info().Secrets)
 	m.NetworkFacts = w.known
 	describeCPU(m, w.draft.Draft)
 	if w.req.Mode != sandbox.BranchFull {

@@ -28,7 +28,10 @@ type forkOp struct {
 	src      *launch.Source
 	network  sandbox.Network // of each child, except for its wire
 	children []child
-	grant    *admission.Grant // admits the memory and disk of the children
+	// secrets are those that each child may contain, and values those given to it, by variable.
+	secrets []sandbox.HeldSecret
+	values  map[string]string
+	grant   *admission.Grant // admits the memory and disk of the children
 }
 
 // child is a child that is not listed yet.
@@ -83,12 +86,17 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	if req.Life, err = req.Life.Set(start); err != nil {
 		return sandbox.ForkResult{}, err
 	}
+	given, values, err := sandbox.GiveSecrets(o.cfg.Secrets, req.Owner, req.Secrets, req.Env)
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	o.traffic.Enter()
 	defer o.traffic.LeaveSoon()
-	f := &forkOp{e: o, req: req, start: start, began: startgate.Now(), children: make([]child, req.N)}
+	f := &forkOp{e: o, req: req, start: start, began: startgate.Now(), children: make([]child, req.N), values: values}
 	if f.src, err = o.openForkSource(ctx, req.Tag); err != nil {
 		return sandbox.ForkResult{}, err
 	}
+	f.secrets = sandbox.InheritSecrets(f.src.Files.Manifest.Secrets, given)
 	if f.req.Kin.MayFork && f.req.Kin.Root == "" && len(f.src.Backing) > 0 { // each child is the root of a tree
 		f.req.Kin.Base = len(f.src.Backing[0])
 	}

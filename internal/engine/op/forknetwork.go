@@ -18,7 +18,7 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 	if f.req.Tap != "" {
 		return f.bindTap()
 	}
-	f.network, err = f.e.wires.Judge(asked(f.req.Network, f.src.Files.Manifest), f.req.HostPorts)
+	f.network, err = f.e.wires.Judge(asked(f.req.Network, f.src.Files.Manifest, f.req.Owner), f.req.HostPorts)
 	if err != nil {
 		return err
 	}
@@ -66,11 +66,14 @@ func sourceOf(src *launch.Source, owner string, l sandbox.Limits, k sandbox.Kin)
 		Tree: func(id string) sandbox.NetTree { return l.NetTree(id, k) }}
 }
 
-// asked returns the requested policy, or else the snapshot's.
-func asked(of *netpolicy.Spec, m *snapshot.Manifest) netpolicy.Spec {
+// asked returns the requested policy, or else the snapshot's. References in a policy of another owner would name the
+// new owner's secrets, so they are not inherited.
+func asked(of *netpolicy.Spec, m *snapshot.Manifest, owner string) netpolicy.Spec {
 	switch {
 	case of != nil:
 		return *of
+	case m.Network != nil && m.Owner != owner:
+		return m.Network.WithoutReferences()
 	case m.Network != nil:
 		return *m.Network
 	}
@@ -165,6 +168,10 @@ func (d *deriveOp) judgeNetwork() error {
 	from, err := d.e.catalog.Get(d.req.From)
 	if err != nil {
 		return err
+	}
+	if from.Network != nil && from.Owner != d.req.Owner {
+		p := from.Network.WithoutReferences()
+		from.Network = &p
 	}
 	d.network = either(d.req.Network, from.Network, &nothing)
 	return nil

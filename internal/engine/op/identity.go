@@ -48,7 +48,10 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 	if err != nil {
 		return err
 	}
-	if err := f.introduce(ctx, b, who); err != nil {
+	who.Secrets = f.values
+	err = f.introduce(ctx, b, who)
+	who.Secrets, b.who.Secrets = nil, nil // no list keeps values
+	if err != nil {
 		return err
 	}
 	f.e.wires.Attach(ctx, b.wire, b.m.Proc, b.m.Lent)
@@ -60,6 +63,7 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 		Status: sandbox.StatusRunning,
 		PID:    b.m.Proc.PID(), CreatedAt: now,
 		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b),
+		Secrets:     f.secrets,
 		PublicPorts: !f.private(), TrafficToken: traffic, Labels: f.req.Labels,
 		Limits: f.req.Limits, DiskBytes: diskBytes(f.src.Files.Manifest), Life: f.req.Life,
 		Armed: b.armed, Resumed: b.resumed, Ready: b.ready,

@@ -23,7 +23,9 @@ type newVM struct {
 	f    *forkOp
 	next child // the VM
 	undo undo.Stack
-	same bool // the machine identity stays the same, as in a resume
+	// secrets are those of the sandbox with its new VM.
+	secrets []sandbox.HeldSecret
+	same    bool // the machine identity stays the same, as in a resume
 }
 
 // step is a part of an operation. Its name appears in its errors.
@@ -73,7 +75,11 @@ func (n *newVM) launch(ctx context.Context, restored func()) error {
 func (n *newVM) introduce(ctx context.Context, told func()) error {
 	who := n.b.Who()
 	who.SameMachine = n.same
-	err := n.f.introduce(ctx, &n.next, who)
+	var err error
+	if n.secrets, who.Secrets, err = sandbox.RenewSecrets(n.e.cfg.Secrets, n.was.Owner, n.was.Secrets); err == nil {
+		err = n.f.introduce(ctx, &n.next, who)
+	}
+	n.next.who.Secrets = nil
 	told()
 	if err == nil {
 		n.e.wires.Attach(ctx, n.next.wire, n.next.m.Proc, n.next.m.Lent)

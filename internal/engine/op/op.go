@@ -42,6 +42,8 @@ type Config struct {
 	Now             func() time.Time // wall clock
 	// Trust decides about the signatures of a snapshot from elsewhere. If nil, none are required.
 	Trust func(all []signature.Signature, digest string) error
+	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
+	Secrets sandbox.SecretSource
 }
 
 // Pools provides ready shells.

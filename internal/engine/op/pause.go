@@ -213,7 +213,7 @@ func (l *Pauses) Drop(was sandbox.Info) { dropPause(l.e, was) }
 // leavePauseReceipt records a pause that reached its capture.
 func (p *pauseOp) leavePauseReceipt(err error) {
 	r := p.trace.receipt(receipt.Pause, err)
-	r.Sandbox = p.req.SandboxID
+	r.Sandbox, r.Secrets = p.req.SandboxID, receiptSecrets(p.was.Secrets)
 	r.Parent = &receipt.Source{Tag: p.base, ContentHash: p.src.Hash()}
 	if r.Cold = p.cold; !p.cold {
 		r.Capture = captureOf(&p.branchOp)

@@ -174,13 +174,14 @@ func recovered(op receipt.Op, info sandbox.Info, who sandbox.Identity) receipt.R
 		Op: op, Sandbox: info.ID, Owner: info.Owner, At: info.CreatedAt.UTC(), TookUS: info.Ready.Microseconds(),
 		Recovered: true,
 		Parent:    &receipt.Source{Tag: tag, ContentHash: hash}, Identity: identityGiven(who, nil),
+		Secrets: receiptSecrets(info.Secrets),
 	}
 }
 
 // childReceipt records the receipt of a child, successful or not.
 func (f *forkOp) childReceipt(b *child, layers func() []receipt.Layer) {
 	r := b.trace.receipt(receipt.Fork, b.err)
-	r.Sandbox, r.Owner = f.childID(b.index), f.req.Owner
+	r.Sandbox, r.Owner, r.Secrets = f.childID(b.index), f.req.Owner, receiptSecrets(f.secrets)
 	r.Parent = &receipt.Source{Tag: f.req.Tag, ContentHash: f.src.Hash()}
 	m, who, answer := b.m, b.who, b.answer
 	f.e.putReceipt(r, func(r *receipt.Receipt) {
@@ -195,6 +196,14 @@ func (f *forkOp) leaveReceipts() {
 	for i := range f.children {
 		f.childReceipt(&f.children[i], layers)
 	}
+}
+
+// receiptSecrets returns the secrets of a sandbox for a receipt.
+func receiptSecrets(held []sandbox.HeldSecret) (out []receipt.Secret) {
+	for _, h := range held {
+		out = append(out, receipt.Secret{Name: h.Name, ID: h.ID, Version: h.Version, Variable: h.Variable})
+	}
+	return out
 }
 
 // fillVM adds how a VM was made and its guest's identity, as far as the operation got.
@@ -296,7 +305,7 @@ func (w *branchOp) leaveReceipt(err error) {
 	r := w.trace.receipt(receipt.Branch, err)
 	r.Sandbox, r.Snapshot, r.Owner = w.req.SandboxID, w.req.Tag, w.req.Owner
 	r.Parent = &receipt.Source{Tag: w.base, ContentHash: w.src.Hash()}
-	r.Capture = captureOf(w)
+	r.Capture, r.Secrets = captureOf(w), receiptSecrets(w.b.Info().Secrets)
 	if err == nil {
 		r.Made = w.e.madeSource(w.req.Tag)
 	}
@@ -336,6 +345,7 @@ func (c *createOp) leaveReceipt(start time.Time, err error) {
 func (r *rollbackOp) leaveReceipt(err error) {
 	rec := r.next.trace.receipt(receipt.Rollback, err)
 	rec.Sandbox, rec.Before, rec.Owner = r.b.ID(), r.before, r.b.Info().Owner
+	rec.Secrets = receiptSecrets(r.b.Info().Secrets)
 	rec.Parent = &receipt.Source{Tag: r.tag, ContentHash: r.f.src.Hash()}
 	m, who, answer, below := r.next.m, r.next.who, r.next.answer, r.f.src.Files.Manifest
 	r.e.putReceipt(rec, func(rec *receipt.Receipt) {

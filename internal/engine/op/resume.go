@@ -180,6 +180,7 @@ func (r *resumeOp) settle(ctx context.Context) error {
 	err := r.b.Resume(ctx, r.next.m.VM, func(i *sandbox.Info) {
 		i.Network.Wire = r.next.wire.Name()
 		i.Life = i.Life.Resumed(r.e.cfg.Now())
+		i.Secrets = r.secrets
 	})
 	if err != nil {
 		r.drop()
@@ -192,7 +193,7 @@ func (r *resumeOp) settle(ctx context.Context) error {
 // leaveResumeReceipt records a resume that reached a new VM.
 func (r *resumeOp) leaveResumeReceipt(err error) {
 	rec := r.next.trace.receipt(receipt.Resume, err)
-	rec.Sandbox, rec.Cold = r.was.ID, r.was.Cold
+	rec.Sandbox, rec.Cold, rec.Secrets = r.was.ID, r.was.Cold, receiptSecrets(r.b.Info().Secrets)
 	rec.Parent = &receipt.Source{Tag: r.tag, ContentHash: r.f.src.Hash()}
 	m, who, answer, below := r.next.m, r.next.who, r.next.answer, r.f.src.Files.Manifest
 	r.e.putReceipt(rec, func(rec *receipt.Receipt) {

@@ -40,6 +40,9 @@ func (t *Travels) ExportSnapshot(ctx context.Context, req sandbox.ExportRequest,
 		return err
 	}
 	defer src.Close()
+	if err := sandbox.RefuseTainted(t.ops.cfg.Secrets, req.Tag, src.Files.Manifest.Secrets); err != nil {
+		return err
+	}
 	e := hub.Export{Files: src.Files, Layers: t.ops.layers, Secrets: req.Secrets, Pause: t.ops.traffic.Wait}
 	if err := e.Write(ctx, w); err != nil {
 		return fmt.Errorf("send snapshot %s: %w", req.Tag, sandbox.Ended(ctx, travelError(err)))
@@ -81,6 +84,11 @@ func (t *Travels) receive(ctx context.Context, req sandbox.ImportRequest,
 	}
 	m := in.Manifest
 	info.Shape, info.CreatedAt, m.Owner = m.Shape, time.UnixMilli(m.CreatedUnixMS), req.Owner
+	m.Secrets = nil // of another daemon's tenants
+	if m.Network != nil {
+		p := m.Network.WithoutReferences()
+		m.Network = &p
+	}
 	state, err := in.State()
 	if err != nil {
 		return info, err

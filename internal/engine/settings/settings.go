@@ -100,6 +100,9 @@ type Config struct {
 	// its manifest. If nil, none are required.
 	SnapshotTrust func(all []signature.Signature, digest string) error
 
+	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
+	Secrets sandbox.SecretSource
+
 	// Groups holds the cgroups that enforce sandboxes' limits. If nil, limits cannot be requested.
 	Groups *cgroup.Root
 

@@ -25,6 +25,7 @@ type fileSpec struct {
 type fileHeader struct {
 	Host    text              `yaml:"host"`
 	Headers map[string]string `yaml:"headers"`
+	Secrets map[string]string `yaml:"secrets"`
 }
 
 type fileLimits struct {
@@ -197,7 +198,7 @@ func (f *fileSpec) spec() Spec {
 		s.Default = Public
 	}
 	for _, h := range f.Headers {
-		s.Headers = append(s.Headers, HeaderRule{Host: h.Host.value, Headers: h.Headers})
+		s.Headers = append(s.Headers, HeaderRule{Host: h.Host.value, Headers: h.Headers, Secrets: h.Secrets})
 	}
 	return s
 }

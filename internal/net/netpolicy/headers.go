@@ -2,6 +2,7 @@ package netpolicy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -40,12 +41,30 @@ func compileHeaders(rules []HeaderRule) (headerTable, error) {
 		if t[name] != nil {
 			return nil, fmt.Errorf("headers[%d]: %s has headers already", i, name)
 		}
-		if err := checkHeaders(r.Headers); err != nil {
+		if err := r.check(); err != nil {
 			return nil, fmt.Errorf("headers[%d] for %s: %w", i, name, err)
 		}
-		t[name] = r.Headers
+		t[name] = r.injected()
 	}
 	return t, nil
+}
+
+// check checks a rule's headers, literal ones and templates together.
+func (h HeaderRule) check() error {
+	all := maps.Clone(h.Headers)
+	if all == nil {
+		all = map[string]string{}
+	}
+	for name, text := range h.Secrets {
+		if _, twice := all[name]; twice {
+			return fmt.Errorf("%.64q is there twice", name)
+		}
+		if err := checkTemplate(name, text); err != nil {
+			return err
+		}
+		all[name] = text
+	}
+	return checkHeaders(all)
 }
 
 // checkHeaders never puts a value into an error, because it may be a secret.
@@ -63,12 +82,21 @@ func checkHeaders(headers map[string]string) error {
 			return fmt.Errorf("%s is not for rules to set", name)
 		case seen[lower]:
 			return fmt.Errorf("%s is there twice", name)
-		case len(value) > maxHeaderValue:
-			return fmt.Errorf("the value of %s is longer than %d characters", name, maxHeaderValue)
-		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
-			return fmt.Errorf("the value of %s has a control character", name)
+		}
+		if err := checkValue(name, value); err != nil {
+			return err
 		}
 		seen[lower] = true
+	}
+	return nil
+}
+
+func checkValue(name, value string) error {
+	switch {
+	case len(value) > maxHeaderValue:
+		return fmt.Errorf("the value of %s is longer than %d characters", name, maxHeaderValue)
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+		return fmt.Errorf("the value of %s has a control character", name)
 	}
 	return nil
 }
@@ -77,5 +105,6 @@ func checkHeaders(headers map[string]string) error {
 const tokenLetters = "abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
 
 // Headers returns the headers to set on requests to a canonical name. It may be nil. A host with
-// headers is not thereby allowed. The caller must not change the map.
+// headers is not thereby allowed. If the map has the name Incomplete, requests must be refused. The caller must not
+// change the map.
 func (p *Policy) Headers(name string) map[string]string { return p.sets[name] }

@@ -34,8 +34,12 @@ type Spec struct {
 
 // HeaderRule adds headers, which may be secrets, to requests to one host.
 type HeaderRule struct {
-	Host    string            `json:"host" yaml:"host"`       // one host name; * is not allowed
-	Headers map[string]string `json:"headers" yaml:"headers"` // values by header name, 1 to maxHeaders
+	Host    string            `json:"host" yaml:"host"`                           // one host name; * is not allowed
+	Headers map[string]string `json:"headers,omitempty" yaml:"headers,omitempty"` // values by header name
+	// Secrets are templates by header name, with the owner's secrets in braces, such as "Bearer {API_KEY}".
+	Secrets map[string]string `json:"secrets,omitempty" yaml:"secrets,omitempty"`
+	// Missing is set by the daemon if a secret has no value. Requests to the host are then refused.
+	Missing string `json:"missing,omitempty" yaml:"-"`
 }
 
 // Limits limits a sandbox's network.

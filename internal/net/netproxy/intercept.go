@@ -114,6 +114,11 @@ func forward(s Session, transport http.RoundTripper) http.Handler {
 			http.Error(w, "the request is for no resource", http.StatusBadRequest)
 		default:
 			headers := s.Headers()
+			if why, incomplete := headers[Incomplete]; incomplete {
+				http.Error(w, "forkd adds a secret to requests to this host, and refuses them without it: "+why,
+					http.StatusBadGateway)
+				return
+			}
 			known := secretsOf(headers)
 			proxyOf(s, transport, headers, known).ServeHTTP(&hiding{w, known}, r)
 			known.hide(w.Header()) // trailers

@@ -119,3 +119,13 @@ func TestAFarEndThatIsNotVerifiedGetsNothing(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 }
+
+func TestRequestsWithoutTheirSecretAreRefused(t *testing.T) {
+	reached := false
+	config, dial := interceptedTo(t, "example.com", true, func(http.ResponseWriter, *http.Request) { reached = true },
+		map[string]string{netproxy.Incomplete: "secret KEY not found"})
+	status, body, err := get(t, config, dial, false, "example.com")
+	if err != nil || status != http.StatusBadGateway || !strings.Contains(body, "secret KEY not found") || reached {
+		t.Errorf("%d %s: %v; the server was asked: %v", status, body, err, reached)
+	}
+}

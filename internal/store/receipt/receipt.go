@@ -45,6 +45,16 @@ type Receipt struct {
 	Identity *Identity `json:"identity,omitempty"`
 	Guest    *Guest    `json:"guest,omitempty"`
 	Steps    []Step    `json:"steps,omitempty"`
+	// Secrets are those that the sandbox or the snapshot may contain.
+	Secrets []Secret `json:"secrets,omitempty"`
+}
+
+// Secret is a value of a tenant's secret, without the value.
+type Secret struct {
+	Name     string `json:"name"`
+	ID       string `json:"id"`
+	Version  int    `json:"version"`
+	Variable string `json:"variable,omitempty"` // environment variable with the value; empty if only an ancestor had it
 }
 
 // Source identifies a snapshot by name and content.

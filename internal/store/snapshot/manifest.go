@@ -97,7 +97,9 @@ type Manifest struct {
 	// NetworkFacts are the names that its guest had resolved, with their addresses, at most MaxNetworkFacts. They
 	// are in the guest's memory, and rules by name must keep working for them.
 	NetworkFacts []netpolicy.Exported `json:"network_facts,omitempty"`
-	Parent       *Parent              `json:"parent,omitempty"` // nil if it depends on no other snapshot
+	// Secrets are those whose values its memory or disks may contain (docs/use/secrets.md).
+	Secrets []Secret `json:"secrets,omitempty"`
+	Parent  *Parent  `json:"parent,omitempty"` // nil if it depends on no other snapshot
 	// Ancestors is the ancestry of Parent, root first. It is complete even if a snapshot in between is deleted.
 	// It has at most MaxAncestors entries, the nearest ones.
 	Ancestors []Parent `json:"ancestors,omitempty"`
@@ -343,6 +345,9 @@ func (m *Manifest) validate() error {
 	}
 	if len(m.NetworkFacts) > MaxNetworkFacts {
 		return fmt.Errorf("%d resolved names, want at most %d", len(m.NetworkFacts), MaxNetworkFacts)
+	}
+	if err := m.validateSecrets(); err != nil {
+		return err
 	}
 	if err := m.validateState(sizes); err != nil {
 		return err

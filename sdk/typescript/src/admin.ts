@@ -155,6 +155,30 @@ export class Keys extends Group {
   }
 }
 
+/** Named secrets for sandboxes. No answer has a value. */
+export class Secrets extends Group {
+  /** Lists the secrets. */
+  list(o: CallOptions = {}): Promise<m.Secret[]> {
+    return this.many("/v1/secrets", "Secret", o);
+  }
+
+  /** Describes a secret. */
+  get(name: string, o: CallOptions = {}): Promise<m.Secret> {
+    return this.one("GET", `/v1/secrets/${part(name)}`, "Secret", o);
+  }
+
+  /** Makes a secret, or rotates it to a new value. */
+  set(name: string, secret: m.SetSecretRequest, o: CallOptions = {}): Promise<m.Secret> {
+    const json = toWire(secret, "SetSecretRequest");
+    return this.one("PUT", `/v1/secrets/${part(name)}`, "Secret", { ...o, json });
+  }
+
+  /** Removes a secret. */
+  async remove(name: string, o: CallOptions = {}): Promise<void> {
+    await this.connection.call("DELETE", `/v1/secrets/${part(name)}`, o);
+  }
+}
+
 /** The tenants' shares of the host. */
 export class Tenants extends Group {
   /** Describes a tenant. */

@@ -1,7 +1,7 @@
 /** The client of a daemon. */
 import "./dispose.js";
 import type { AddressOptions } from "./address.js";
-import { Images, Keys, Pools, Receipts, Sandboxes, Snapshots, Store, Tenants, Workspaces, eventsOf,
+import { Images, Keys, Pools, Receipts, Sandboxes, Secrets, Snapshots, Store, Tenants, Workspaces, eventsOf,
   type AuditOptions, type CreateSnapshotOptions, type EventsOptions } from "./admin.js";
 import { fromWire, toWire } from "./case.js";
 import { Connection, linesOf, part, type CallOptions, type TraceParent } from "./connection.js";
@@ -40,6 +40,7 @@ export class Forkd implements AsyncDisposable {
   readonly snapshots: Snapshots;
   readonly images: Images;
   readonly keys: Keys;
+  readonly secrets: Secrets;
   readonly tenants: Tenants;
   readonly workspaces: Workspaces;
   readonly pools: Pools;
@@ -52,6 +53,7 @@ export class Forkd implements AsyncDisposable {
     this.snapshots = new Snapshots(c);
     this.images = new Images(c);
     this.keys = new Keys(c);
+    this.secrets = new Secrets(c);
     this.tenants = new Tenants(c);
     this.workspaces = new Workspaces(c);
     this.pools = new Pools(c);

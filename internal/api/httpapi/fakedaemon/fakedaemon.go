@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/domain/tenancy"
 	"github.com/forkd/forkd/internal/domain/workspace"
 )
@@ -91,12 +92,29 @@ func (d *Daemon) options() (httpapi.Options, error) {
 	if o.Published, err = tenancy.OpenPublished(filepath.Join(d.dir, "published.json")); err != nil {
 		return o, err
 	}
+	if o.SecretStore, err = openSecrets(d.dir); err != nil {
+		return o, err
+	}
+	d.Engine.Secrets = secrets.Source{Store: o.SecretStore}
 	o.Weights, err = tenancy.OpenWeights(filepath.Join(d.dir, "tenants.json"), func(string, int) error { return nil })
 	if err != nil {
 		return o, err
 	}
 	o.Workspaces, err = workspace.Open(filepath.Join(d.dir, "workspaces.json"), time.Now)
 	return o, err
+}
+
+// openSecrets opens a store of secrets with a new key.
+func openSecrets(dir string) (*secrets.Store, error) {
+	path := filepath.Join(dir, "secrets.key")
+	if err := secrets.NewKeyFile(path); err != nil {
+		return nil, err
+	}
+	key, err := secrets.ReadKeyFile(path, false)
+	if err != nil {
+		return nil, err
+	}
+	return secrets.Open(secrets.Config{Dir: filepath.Join(dir, "secrets"), Key: key})
 }
 
 // Close stops the daemon and removes its files.

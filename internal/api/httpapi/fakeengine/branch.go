@@ -81,7 +81,7 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 	e.snapshots[res.Tag] = e.branchedLocked(b, req, res)
 	base, _ := b.info.Base()
 	rec := branchReceipt(req, res, base)
-	rec.Owner = e.snapshots[res.Tag].Owner
+	rec.Owner, rec.Secrets = e.snapshots[res.Tag].Owner, receiptSecrets(b.info.Secrets)
 	e.recordLocked(rec, e.Now)
 	if req.NoWait {
 		e.writing[res.Tag] = make(chan struct{})
@@ -143,6 +143,7 @@ func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox
 		info.Network = inherited(req.Network)
 	}
 	info.PrivatePorts = b.info.PrivatePorts()
+	info.Secrets = sandbox.InheritSecrets(sandbox.SecretsIn(e.Secrets, b.info.Secrets), nil)
 	if req.Mode != sandbox.BranchFull {
 		info.ParentTag, info.ParentContentHash = base, hash
 	}

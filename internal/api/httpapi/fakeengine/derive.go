@@ -49,7 +49,8 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
 		progress(sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 10 * time.Millisecond})
 	}
 	e.snapshots[req.Tag] = e.branchedLocked(
-		&entry{info: sandbox.Info{SnapshotTag: req.From, SnapshotHash: from.ContentHash, Shape: from.Shape}},
+		&entry{info: sandbox.Info{Secrets: from.Secrets, SnapshotTag: req.From, SnapshotHash: from.ContentHash,
+			Shape: from.Shape}},
 		sandbox.BranchRequest{SandboxID: "sb-derived-0001", Owner: req.Owner, Mode: sandbox.BranchDiff,
 			Network: cmp.Or(req.Network, from.Network), Labels: req.Labels},
 		sandbox.BranchResult{Tag: req.Tag, Bytes: diffBytes, Pause: diffPause})

@@ -36,6 +36,8 @@ type Engine struct {
 	travels
 	labelled
 
+	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
+	Secrets sandbox.SecretSource
 	// Drain refuses new sandboxes. Its Run is the caller's.
 	Drain *drain.Drain
 	// Now is the fixed time of all events, so that output can be compared.
@@ -81,6 +83,8 @@ type entry struct {
 	info  sandbox.Info
 	env   map[string]string
 	guest *guest
+	// secrets are the values of secrets by variable.
+	secrets map[string]string
 }
 
 // New returns an engine that boots the given images.
@@ -221,7 +225,8 @@ func (e *Engine) SnapshotInfo(_ context.Context, tag string) (sandbox.SnapshotIn
 // SnapshotBrief returns a snapshot's owner and basic facts.
 func (e *Engine) SnapshotBrief(tag string) (sandbox.SnapshotBrief, error) {
 	s, err := e.SnapshotInfo(context.Background(), tag)
-	return sandbox.SnapshotBrief{Tag: tag, Owner: s.Owner, ContentHash: s.ContentHash, MemoryMiB: s.Shape.MemoryMiB}, err
+	return sandbox.SnapshotBrief{Tag: tag, Owner: s.Owner, ContentHash: s.ContentHash, MemoryMiB: s.Shape.MemoryMiB,
+		Secrets: secretsOf(s)}, err
 }
 
 // Holdings returns an owner's running sandboxes and their memory.

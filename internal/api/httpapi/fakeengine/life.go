@@ -56,6 +56,11 @@ func (l lives) Resume(_ context.Context, id string) (sandbox.Info, error) {
 	case sandbox.StatusFailed:
 		return sandbox.Info{}, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
 	case sandbox.StatusPaused:
+		held, values, err := sandbox.RenewSecrets(e.Secrets, b.info.Owner, b.info.Secrets)
+		if err != nil {
+			return sandbox.Info{}, err
+		}
+		b.info.Secrets, b.secrets = held, values
 		r := forkReceipt(b.info, e.snapshots[b.info.SnapshotTag])
 		r.Op, r.Cold = receipt.Resume, b.info.Cold
 		e.recordLocked(r, e.Now)

@@ -52,6 +52,10 @@ const Tap = "tap0"
 func forkNetwork(e *Engine, req sandbox.ForkRequest, of sandbox.SnapshotInfo) (sandbox.Network, error) {
 	switch {
 	case req.Tap == "":
+		if of.Network != nil && of.Owner != req.Owner {
+			p := of.Network.WithoutReferences()
+			of.Network = &p
+		}
 		return e.networkOf(req.Network, req.HostPorts, of)
 	case req.Tap != Tap, req.N != 1, req.Network != nil:
 		return sandbox.Network{}, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: not so", req.Tap)

@@ -34,6 +34,12 @@ func (p promotions) Promote(ctx context.Context, req sandbox.PromoteRequest) (sa
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	held, values, err := sandbox.RenewSecrets(e.Secrets, above.info.Owner, above.info.Secrets)
+	if err != nil {
+		return sandbox.Promotion{}, err
+	}
+	above.info.Secrets = sandbox.InheritSecrets(sandbox.SecretsIn(e.Secrets, child.info.Secrets), held)
+	above.secrets = values
 	above.guest.close()
 	above.guest = child.guest
 	above.info.PromotedFrom, above.info.PID = child.info.ID, above.info.PID+1000

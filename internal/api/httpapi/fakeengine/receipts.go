@@ -49,7 +49,7 @@ func (e *Engine) Receipt(kind receipt.Kind, of string) (receipt.Receipt, error) 
 
 func forkReceipt(i sandbox.Info, from sandbox.SnapshotInfo) receipt.Receipt {
 	return receipt.Receipt{
-		Op: receipt.Fork, Sandbox: i.ID, Owner: i.Owner, TookUS: 4000,
+		Op: receipt.Fork, Sandbox: i.ID, Owner: i.Owner, TookUS: 4000, Secrets: receiptSecrets(i.Secrets),
 		Parent: &receipt.Source{Tag: from.Tag, ContentHash: from.ContentHash,
 			Layers: []receipt.Layer{{ID: "memory", Kind: "memory", Bytes: 256 << 20, Digest: "sha256:0b"}}},
 		VM: &receipt.VM{Pooled: true, MapUS: 200, StateUS: 300},

@@ -47,7 +47,8 @@ func (g guests) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (s
 	}
 	var out, errOut bytes.Buffer
 	code := run(&proc{
-		ctx: ctx, disk: b.guest.disk, args: req.Args[1:], env: merged(b.env, req.Env), user: req.User, cwd: req.Cwd,
+		ctx: ctx, disk: b.guest.disk, args: req.Args[1:], user: req.User, cwd: req.Cwd,
+		env:   merged(merged(b.env, b.secrets), req.Env),
 		stdin: bytes.NewReader(req.Stdin), stdout: &out, stderr: &errOut,
 	})
 	r := sandbox.ExecResult{Stdout: out.Bytes(), Stderr: errOut.Bytes(), ExitCode: code}

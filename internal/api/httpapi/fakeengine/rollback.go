@@ -30,12 +30,18 @@ func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, erro
 		return sandbox.Info{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNotInAncestry,
 			"sandbox %s did not come from snapshot %s; these would do: %s", id, tag, strings.Join(tags, ", "))
 	}
+	held, values, err := sandbox.RenewSecrets(e.Secrets, b.info.Owner, b.info.Secrets)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
 	r := forkReceipt(b.info, e.snapshots[tag])
 	r.Op = receipt.Rollback
 	r.Before, _ = b.info.Base()
 	e.recordLocked(r, e.Now)
 	b.info.RolledBackTo, b.info.RolledBackHash, b.info.PID = tag, e.snapshots[tag].ContentHash, b.info.PID+1000
 	b.info.PromotedFrom = ""
+	b.info.Secrets = sandbox.InheritSecrets(secretsOf(e.snapshots[tag]), held)
+	b.secrets = values
 	b.guest.close()
 	b.guest = newGuest(b.env)
 	return b.info, nil

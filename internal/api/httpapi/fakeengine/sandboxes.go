@@ -29,6 +29,10 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	if err := errors.Join(sandbox.CheckEnv(req.Env), sandbox.CheckLabels(req.Labels)); err != nil {
 		return sandbox.ForkResult{}, err
 	}
+	given, values, err := sandbox.GiveSecrets(e.Secrets, req.Owner, req.Secrets, req.Env)
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	snap, err := e.snapshotLocked(req.Tag)
@@ -54,7 +58,10 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 		ArmedWall: time.Duration(req.N) * time.Millisecond, ReadyWall: time.Duration(2*req.N) * time.Millisecond,
 	}
 	for i := 1; i <= req.N; i++ {
-		child := e.forkOneLocked(req, snap, network, i)
+		child := e.forkOneLocked(req, snap, network, i, given)
+		if b := e.entries[child.Info.ID]; child.Err == nil {
+			b.secrets = values
+		}
 		if res.Children = append(res.Children, child); req.Each != nil {
 			req.Each(child)
 		}
@@ -63,7 +70,7 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 }
 
 func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, network sandbox.Network,
-	i int) sandbox.Child {
+	i int, given []sandbox.HeldSecret) sandbox.Child {
 	if len(e.entries) >= e.Limit {
 		return sandbox.Child{Index: i, Err: fmt.Errorf("child %d: %w: 8 MiB asked, 0 MiB available", i, sandbox.ErrNoMemory)}
 	}
@@ -73,9 +80,9 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Key: req.Kin.Key},
-		Limits: req.Limits, Life: req.Life, Network: network, PublicPorts: token == "", TrafficToken: token,
-		Labels: req.Labels,
-		Armed:  time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
+		Limits: req.Limits, Life: req.Life, Network: network, Secrets: sandbox.InheritSecrets(secretsOf(snap), given),
+		PublicPorts: token == "", TrafficToken: token, Labels: req.Labels,
+		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
 		Ready: time.Duration(2*i) * time.Millisecond,
 	}}
 	e.entries[id] = b

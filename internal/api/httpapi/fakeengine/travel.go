@@ -14,8 +14,11 @@ type travels struct{ e *Engine }
 func (t travels) ExportSnapshot(_ context.Context, req sandbox.ExportRequest, w io.Writer) error {
 	e := t.e
 	e.mu.Lock()
-	_, err := e.snapshotLocked(req.Tag)
+	info, err := e.snapshotLocked(req.Tag)
 	e.mu.Unlock()
+	if err == nil {
+		err = sandbox.RefuseTainted(e.Secrets, req.Tag, secretsOf(info))
+	}
 	if err == nil {
 		_, err = io.WriteString(w, req.Tag)
 	}
@@ -44,7 +47,7 @@ func (t travels) ImportSnapshot(_ context.Context, req sandbox.ImportRequest,
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	info.Tag, info.Owner, info.ParentTag = req.Tag, req.Owner, ""
+	info.Tag, info.Owner, info.ParentTag, info.Secrets = req.Tag, req.Owner, "", nil
 	info.Ancestors, info.Dependents, info.Sandboxes = nil, nil, nil
 	e.snapshots[req.Tag] = info
 	return e.relateLocked(info), nil

@@ -428,13 +428,17 @@ class ForkTotals:
 
 @dataclass
 class HeaderRule:
-    headers: dict[str, str]
-    """
-    Values by header
-    """
     host: str
     """
     Name of the host
+    """
+    headers: dict[str, str] | None = None
+    """
+    Values by header
+    """
+    secrets: dict[str, str] | None = None
+    """
+    Templates by header, with names of the owner's secrets in braces, such as Bearer {API_KEY}. The host resolves them for each sandbox, and refuses requests if a secret is missing
     """
 
 
@@ -443,6 +447,26 @@ class Health:
     ok: bool
     """
     Always true: a daemon that cannot serve does not answer
+    """
+
+
+@dataclass
+class HeldSecret:
+    name: str
+    """
+    Name of the secret
+    """
+    version: int
+    """
+    Version of the value
+    """
+    env: str | None = None
+    """
+    Environment variable with its value; absent: only the memory of an ancestor had it
+    """
+    void: bool | None = None
+    """
+    The secret was rotated or removed since, so the contained value is worthless
     """
 
 
@@ -1294,6 +1318,22 @@ class ReceiptLayer:
 
 
 @dataclass
+class ReceiptSecret:
+    name: str
+    """
+    Name of the secret
+    """
+    version: int
+    """
+    Version of the value
+    """
+    env: str | None = None
+    """
+    Environment variable with its value; absent: only an ancestor had it
+    """
+
+
+@dataclass
 class ReceiptSource:
     layers: list[ReceiptLayer]
     """
@@ -1538,6 +1578,54 @@ class SandboxUse:
 
 
 @dataclass
+class Secret:
+    created_at_unix: int
+    """
+    When it was made, in seconds since 1970
+    """
+    id: str
+    """
+    Identifies the secret; a secret made again under the same name has another
+    """
+    name: str
+    """
+    Name of the secret, which requests and policies use
+    """
+    updated_at_unix: int
+    """
+    When it got its current value
+    """
+    version: int
+    """
+    Version of the value, from 1; an equal value keeps it
+    """
+    damage: str | None = None
+    """
+    Why its value cannot be read; set it again or remove it
+    """
+    metadata: dict[str, str] | None = None
+    """
+    The client's own
+    """
+    tenant: str | None = None
+    """
+    Owning tenant; absent: the operator
+    """
+
+
+@dataclass
+class SecretRef:
+    name: str
+    """
+    Name of the secret
+    """
+    env: str | None = None
+    """
+    Environment variable with its value; absent: the secret's name
+    """
+
+
+@dataclass
 class SetNetworkRequest:
     net: Literal['none', 'public'] | None = None
     """
@@ -1554,6 +1642,18 @@ class SetPoolRequest:
     size: int
     """
     Number of shells to keep ready, prepared with the snapshot
+    """
+
+
+@dataclass
+class SetSecretRequest:
+    value: str
+    """
+    The value, 1 byte to 64 KiB of text. No answer contains it
+    """
+    metadata: dict[str, str] | None = None
+    """
+    Replaces the secret's metadata, at most 16 entries; absent: unchanged
     """
 
 
@@ -1711,6 +1811,10 @@ class SnapshotDetail:
     """
     All tenants can fork it
     """
+    secrets: list[HeldSecret] | None = None
+    """
+    Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported
+    """
     size_bytes: int | None = None
     """
     Bytes on disk: its own layers and state, without those shared with its parent
@@ -1810,6 +1914,10 @@ class SnapshotInfo:
     public: bool | None = None
     """
     All tenants can fork it
+    """
+    secrets: list[HeldSecret] | None = None
+    """
+    Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported
     """
     size_bytes: int | None = None
     """
@@ -2083,6 +2191,10 @@ class BranchRequest:
     """
     Network policy of the children, and default of later forks of the snapshot; absent: the sandbox's policy
     """
+    secrets: list[SecretRef] | None = None
+    """
+    The owner's secrets in the environment of the children
+    """
     tag: str | None = None
     """
     Name of the new snapshot; absent: one is made
@@ -2242,6 +2354,10 @@ class CreateSandboxesRequest:
     restart_on_hang: bool | None = None
     """
     Roll it back to its snapshot when its guest's kernel hangs
+    """
+    secrets: list[SecretRef] | None = None
+    """
+    The owner's secrets in the environment of every process started in the children. They and snapshots of them are tainted
     """
     tree_cpus: float | None = None
     """
@@ -2851,6 +2967,10 @@ class SandboxInfo:
     """
     Snapshot it was last rolled back to
     """
+    secrets: list[HeldSecret] | None = None
+    """
+    Secrets that its memory or disk may contain
+    """
     timings: SandboxTimings | None = None
     """
     How long its fork took
@@ -3079,6 +3199,10 @@ class BranchResult:
     """
     From the begin of the fork to the last child's confirmed identity
     """
+    secrets: list[HeldSecret] | None = None
+    """
+    Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported
+    """
     size_bytes: int | None = None
     """
     Bytes on disk: its own layers and state, without those shared with its parent
@@ -3246,6 +3370,10 @@ class Receipt:
     sandbox: str | None = None
     """
     Forked or rolled back sandbox, or source of the branch
+    """
+    secrets: list[ReceiptSecret] | None = None
+    """
+    Secrets that the sandbox or snapshot may contain
     """
     snapshot: str | None = None
     """

@@ -12,12 +12,14 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   },
   "BranchRequest": {
     "labels": "*",
-    "network": "NetworkPolicy"
+    "network": "NetworkPolicy",
+    "secrets": "SecretRef"
   },
   "BranchResult": {
     "children": "SandboxInfo",
     "labels": "*",
     "network": "NetworkPolicy",
+    "secrets": "HeldSecret",
     "timings": "*"
   },
   "Capacity": {
@@ -30,7 +32,8 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "CreateSandboxesRequest": {
     "env": "*",
     "labels": "*",
-    "network": "NetworkPolicy"
+    "network": "NetworkPolicy",
+    "secrets": "SecretRef"
   },
   "CreateSnapshotRequest": {
     "labels": "*",
@@ -59,7 +62,8 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "fork": "ForkTotals"
   },
   "HeaderRule": {
-    "headers": "*"
+    "headers": "*",
+    "secrets": "*"
   },
   "Image": {
     "container": "ImageContainer"
@@ -120,6 +124,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "image": "ReceiptImage",
     "made": "ReceiptSource",
     "parent": "ReceiptSource",
+    "secrets": "ReceiptSecret",
     "steps": "ReceiptStep",
     "vm": "ReceiptVM"
   },
@@ -139,6 +144,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "last_oom": "SandboxOOM",
     "life": "SandboxLifeInfo",
     "network": "NetworkSummary",
+    "secrets": "HeldSecret",
     "timings": "SandboxTimings",
     "use": "SandboxUse"
   },
@@ -146,13 +152,20 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "effective": "NetworkPolicy",
     "network": "NetworkPolicy"
   },
+  "Secret": {
+    "metadata": "*"
+  },
   "SetNetworkRequest": {
     "network": "NetworkPolicy"
+  },
+  "SetSecretRequest": {
+    "metadata": "*"
   },
   "SnapshotDetail": {
     "cpu": "CPU",
     "labels": "*",
     "network": "NetworkPolicy",
+    "secrets": "HeldSecret",
     "timings": "*"
   },
   "SnapshotDiff": {
@@ -163,6 +176,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "SnapshotInfo": {
     "labels": "*",
     "network": "NetworkPolicy",
+    "secrets": "HeldSecret",
     "timings": "*"
   },
   "Step": {

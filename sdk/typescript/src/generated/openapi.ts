@@ -699,6 +699,45 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the secrets, without their values */
+        get: operations["list-secrets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/secrets/{secret}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Describe a secret, without its value */
+        get: operations["get-secret"];
+        /**
+         * Make a secret, or rotate it to a new value
+         * @description Network policies that refer to the secret use the new value at once. Sandboxes that have it in their environment get it when they are next resumed or rolled back.
+         */
+        put: operations["set-secret"];
+        post?: never;
+        /** Remove a secret */
+        delete: operations["remove-secret"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/snapshots": {
         parameters: {
             query?: never;
@@ -1166,6 +1205,8 @@ export interface components {
             net?: "none" | "public";
             /** @description Network policy of the children, and default of later forks of the snapshot; absent: the sandbox's policy */
             network?: components["schemas"]["NetworkPolicy"];
+            /** @description The owner's secrets in the environment of the children */
+            secrets?: components["schemas"]["SecretRef"][] | null;
             /** @description Name of the new snapshot; absent: one is made */
             tag?: string | null;
             /**
@@ -1257,6 +1298,8 @@ export interface components {
              * @description Rounds of copying while the guest ran
              */
             rounds: number;
+            /** @description Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported */
+            secrets?: components["schemas"]["HeldSecret"][] | null;
             /**
              * Format: int64
              * @description Bytes on disk: its own layers and state, without those shared with its parent
@@ -1461,6 +1504,8 @@ export interface components {
             private_ports?: boolean;
             /** @description Roll it back to its snapshot when its guest's kernel hangs */
             restart_on_hang?: boolean;
+            /** @description The owner's secrets in the environment of every process started in the children. They and snapshots of them are tainted */
+            secrets?: components["schemas"]["SecretRef"][] | null;
             /** @description Snapshot to fork */
             snapshot_tag: string;
             /**
@@ -1841,15 +1886,32 @@ export interface components {
         };
         HeaderRule: {
             /** @description Values by header */
-            headers: {
+            headers?: {
                 [key: string]: string;
             };
             /** @description Name of the host */
             host: string;
+            /** @description Templates by header, with names of the owner's secrets in braces, such as Bearer {API_KEY}. The host resolves them for each sandbox, and refuses requests if a secret is missing */
+            secrets?: {
+                [key: string]: string;
+            };
         };
         Health: {
             /** @description Always true: a daemon that cannot serve does not answer */
             ok: boolean;
+        };
+        HeldSecret: {
+            /** @description Environment variable with its value; absent: only the memory of an ancestor had it */
+            env?: string;
+            /** @description Name of the secret */
+            name: string;
+            /**
+             * Format: int64
+             * @description Version of the value
+             */
+            version: number;
+            /** @description The secret was rotated or removed since, so the contained value is worthless */
+            void?: boolean;
         };
         Image: {
             /** @description The container image that it was made from */
@@ -2666,6 +2728,8 @@ export interface components {
             recovered?: boolean;
             /** @description Forked or rolled back sandbox, or source of the branch */
             sandbox?: string;
+            /** @description Secrets that the sandbox or snapshot may contain */
+            secrets?: components["schemas"]["ReceiptSecret"][] | null;
             /** @description Tag of the new snapshot */
             snapshot?: string;
             /** @description The daemon's steps, in order; each begins when the one before it ended */
@@ -2817,6 +2881,17 @@ export interface components {
             id: string;
             /** @description memory, state, disk or working_set */
             kind: string;
+        };
+        ReceiptSecret: {
+            /** @description Environment variable with its value; absent: only an ancestor had it */
+            env?: string;
+            /** @description Name of the secret */
+            name: string;
+            /**
+             * Format: int64
+             * @description Version of the value
+             */
+            version: number;
         };
         ReceiptSource: {
             /** @description Digest of its manifest */
@@ -3012,6 +3087,8 @@ export interface components {
             reason?: string;
             /** @description Snapshot it was last rolled back to */
             rolled_back_to?: string;
+            /** @description Secrets that its memory or disk may contain */
+            secrets?: components["schemas"]["HeldSecret"][] | null;
             /** @description Snapshot it was forked from */
             snapshot_tag: string;
             /**
@@ -3196,6 +3273,41 @@ export interface components {
              */
             throttled_ms: number;
         };
+        Secret: {
+            /**
+             * Format: int64
+             * @description When it was made, in seconds since 1970
+             */
+            created_at_unix: number;
+            /** @description Why its value cannot be read; set it again or remove it */
+            damage?: string;
+            /** @description Identifies the secret; a secret made again under the same name has another */
+            id: string;
+            /** @description The client's own */
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description Name of the secret, which requests and policies use */
+            name: string;
+            /** @description Owning tenant; absent: the operator */
+            tenant?: string;
+            /**
+             * Format: int64
+             * @description When it got its current value
+             */
+            updated_at_unix: number;
+            /**
+             * Format: int64
+             * @description Version of the value, from 1; an equal value keeps it
+             */
+            version: number;
+        };
+        SecretRef: {
+            /** @description Environment variable with its value; absent: the secret's name */
+            env?: string;
+            /** @description Name of the secret */
+            name: string;
+        };
         SetNetworkRequest: {
             /**
              * @description none or public, instead of network
@@ -3211,6 +3323,14 @@ export interface components {
              * @description Number of shells to keep ready, prepared with the snapshot
              */
             size: number;
+        };
+        SetSecretRequest: {
+            /** @description Replaces the secret's metadata, at most 16 entries; absent: unchanged */
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description The value, 1 byte to 64 KiB of text. No answer contains it */
+            value: string;
         };
         SetTenantRequest: {
             /**
@@ -3321,6 +3441,8 @@ export interface components {
             public?: boolean;
             /** @description Running sandboxes forked from it */
             sandboxes: string[];
+            /** @description Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported */
+            secrets?: components["schemas"]["HeldSecret"][] | null;
             /**
              * Format: int64
              * @description Bytes on disk: its own layers and state, without those shared with its parent
@@ -3418,6 +3540,8 @@ export interface components {
             private_ports?: boolean;
             /** @description All tenants can fork it */
             public?: boolean;
+            /** @description Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported */
+            secrets?: components["schemas"]["HeldSecret"][] | null;
             /**
              * Format: int64
              * @description Bytes on disk: its own layers and state, without those shared with its parent
@@ -7045,6 +7169,325 @@ export interface operations {
             };
             /** @description Insufficient Storage */
             507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "list-secrets": {
+        parameters: {
+            query?: {
+                /** @description Tenant of the secret; absent: the caller's. Only the operator can name another */
+                tenant?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secret"][] | null;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "get-secret": {
+        parameters: {
+            query?: {
+                /** @description Tenant of the secret; absent: the caller's. Only the operator can name another */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the secret */
+                secret: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secret"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "set-secret": {
+        parameters: {
+            query?: {
+                /** @description Tenant of the secret; absent: the caller's. Only the operator can name another */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the secret */
+                secret: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetSecretRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secret"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "remove-secret": {
+        parameters: {
+            query?: {
+                /** @description Tenant of the secret; absent: the caller's. Only the operator can name another */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the secret */
+                secret: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,4 +1,4 @@
-"""Images, keys, tenants and workspaces."""
+"""Images, keys, secrets, tenants and workspaces."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -76,6 +76,30 @@ class AsyncKeys:
         """Gives a key another text. The old one is valid for grace_secs more."""
         got = await self._connection.call("POST", _path("keys", key) + "/rotate", body={"grace_secs": grace_secs})
         return decode(models.NewKey, got)
+
+
+class AsyncSecrets:
+    """Named secrets for sandboxes. No answer has a value."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def list(self) -> list[models.Secret]:
+        """Lists the secrets."""
+        return [decode(models.Secret, s) for s in await self._connection.call("GET", "/v1/secrets") or []]
+
+    async def get(self, name: str) -> models.Secret:
+        """Describes a secret."""
+        return decode(models.Secret, await self._connection.call("GET", _path("secrets", name)))
+
+    async def set(self, name: str, value: str, *, metadata: dict[str, str] | None = None) -> models.Secret:
+        """Makes a secret, or rotates it to a new value."""
+        body = clean({"value": value, "metadata": metadata})
+        return decode(models.Secret, await self._connection.call("PUT", _path("secrets", name), body=body))
+
+    async def remove(self, name: str) -> None:
+        """Removes a secret."""
+        await self._connection.call("DELETE", _path("secrets", name))
 
 
 class AsyncTenants:

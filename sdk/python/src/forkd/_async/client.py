@@ -13,7 +13,7 @@ from .._decode import decode, filters
 from .._layout import Layout
 from .._trace import Trace, TraceParent
 from ..errors import of_object
-from .admin import AsyncImages, AsyncKeys, AsyncTenants, AsyncWorkspaces
+from .admin import AsyncImages, AsyncKeys, AsyncSecrets, AsyncTenants, AsyncWorkspaces
 from .connection import AsyncConnection
 from .sandbox import AsyncSandbox
 from .snapshot import AsyncForks, AsyncSnapshot, made
@@ -147,6 +147,11 @@ class AsyncForkd:
     def keys(self) -> AsyncKeys:
         """The keys of tenants. They need the operator's rights."""
         return AsyncKeys(self._connection)
+
+    @property
+    def secrets(self) -> AsyncSecrets:
+        """Named secrets for sandboxes. No answer has a value."""
+        return AsyncSecrets(self._connection)
 
     @property
     def tenants(self) -> AsyncTenants:

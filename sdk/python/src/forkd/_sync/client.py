@@ -14,7 +14,7 @@ from .._decode import decode, filters
 from .._layout import Layout
 from .._trace import Trace, TraceParent
 from ..errors import of_object
-from .admin import Images, Keys, Tenants, Workspaces
+from .admin import Images, Keys, AsyncSecrets, Tenants, Workspaces
 from .connection import Connection
 from .sandbox import Sandbox
 from .snapshot import Forks, Snapshot, made
@@ -148,6 +148,11 @@ class Forkd:
     def keys(self) -> Keys:
         """The keys of tenants. They need the operator's rights."""
         return Keys(self._connection)
+
+    @property
+    def secrets(self) -> AsyncSecrets:
+        """Named secrets for sandboxes. No answer has a value."""
+        return AsyncSecrets(self._connection)
 
     @property
     def tenants(self) -> Tenants:

@@ -1,0 +1,194 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/domain/secrets"
+)
+
+// OfTenant lets the operator act for a tenant.
+type OfTenant struct {
+	Tenant string `query:"tenant" doc:"Tenant of the secret; absent: the caller's. Only the operator can name another" maxLength:"24"`
+}
+
+// owner returns the owner of the secrets that a request is about.
+func (in OfTenant) owner(who principal.Principal) (string, error) {
+	switch {
+	case in.Tenant != "" && !keys.IsTenant(in.Tenant):
+		return "", fail(api.CodeInvalid, "", "tenant %.40q: want 1 to 24 small letters, digits or _", in.Tenant)
+	case in.Tenant == "" || in.Tenant == who.Tenant:
+		return who.Tenant, nil
+	case !who.Operator():
+		return "", fail(api.CodeForbidden, api.ReasonOperatorOnly, "only the operator can name another tenant's secrets")
+	}
+	return in.Tenant, nil
+}
+
+// SecretPath is the input of an operation on one secret.
+type SecretPath struct {
+	Secret string `path:"secret" doc:"Name of the secret"`
+	OfTenant
+}
+
+type setSecretInput struct {
+	SecretPath
+	Body api.SetSecretRequest
+}
+
+// secretRoutes set, list and remove secrets. No answer, error or audit line contains a value.
+type secretRoutes struct{ store *secrets.Store }
+
+func (s *secretRoutes) add(rt *router) {
+	tags := []string{"secrets"}
+	route(rt, huma.Operation{
+		OperationID: "list-secrets", Method: http.MethodGet, Path: "/v1/secrets", Tags: tags,
+		Summary: "List the secrets, without their values", Errors: []int{400, 401, 403, 501},
+	}, s.list)
+	route(rt, huma.Operation{
+		OperationID: "get-secret", Method: http.MethodGet, Path: "/v1/secrets/{secret}", Tags: tags,
+		Summary: "Describe a secret, without its value", Errors: []int{400, 401, 403, 404, 501},
+	}, s.get)
+	route(rt, huma.Operation{
+		OperationID: "set-secret", Method: http.MethodPut, Path: "/v1/secrets/{secret}", Tags: tags,
+		Summary: "Make a secret, or rotate it to a new value",
+		Description: "Network policies that refer to the secret use the new value at once. Sandboxes that have it in " +
+			"their environment get it when they are next resumed or rolled back.",
+		Errors: []int{400, 401, 403, 409, 501, 507},
+	}, s.set)
+	route(rt, huma.Operation{
+		OperationID: "remove-secret", Method: http.MethodDelete, Path: "/v1/secrets/{secret}", Tags: tags,
+		Summary: "Remove a secret", DefaultStatus: http.StatusNoContent, Errors: []int{400, 401, 403, 404, 501},
+	}, s.remove)
+}
+
+func (s *secretRoutes) list(ctx context.Context, in *OfTenant) (*body[[]api.Secret], error) {
+	owner, err := in.owner(principal.From(ctx))
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.store.List(owner)
+	if err != nil {
+		return nil, secretFailure("", err)
+	}
+	out := []api.Secret{}
+	for _, found := range list {
+		out = append(out, wireSecret(found))
+	}
+	return &body[[]api.Secret]{out}, nil
+}
+
+func (s *secretRoutes) get(ctx context.Context, in *SecretPath) (*body[api.Secret], error) {
+	found, err := secretOf(s.store, principal.From(ctx), in.Tenant, in.Secret)
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.Secret]{wireSecret(found)}, nil
+}
+
+// secretOf returns a secret if it is visible to the caller. The answers about an absent secret and another tenant's
+// are equal, as each tenant has names of its own.
+func secretOf(store *secrets.Store, who principal.Principal, tenant, name string) (secrets.Secret, error) {
+	owner, err := OfTenant{tenant}.owner(who)
+	if err != nil {
+		return secrets.Secret{}, err
+	}
+	found, err := store.Get(owner, name)
+	if err != nil {
+		return secrets.Secret{}, secretFailure(name, err)
+	}
+	return found, nil
+}
+
+func (s *secretRoutes) set(ctx context.Context, in *setSecretInput) (*body[api.Secret], error) {
+	owner, err := in.owner(principal.From(ctx))
+	if err != nil {
+		return nil, err
+	}
+	note(ctx).object = in.Secret
+	set, err := s.store.Set(secrets.Change{Tenant: owner, Name: in.Secret, Value: []byte(in.Body.Value),
+		Metadata: in.Body.Metadata})
+	if err != nil {
+		return nil, secretFailure(in.Secret, err)
+	}
+	note(ctx).text = aboutSecret(set)
+	return &body[api.Secret]{wireSecret(set)}, nil
+}
+
+func (s *secretRoutes) remove(ctx context.Context, in *SecretPath) (*none, error) {
+	owner, err := in.owner(principal.From(ctx))
+	if err != nil {
+		return nil, err
+	}
+	note(ctx).object = in.Secret
+	was, err := s.store.Remove(owner, in.Secret)
+	if err != nil {
+		return nil, secretFailure(in.Secret, err)
+	}
+	note(ctx).text = aboutSecret(was)
+	return nil, nil
+}
+
+// aboutSecret describes a secret for the audit log.
+func aboutSecret(s secrets.Secret) string {
+	text := fmt.Sprintf("id %s, version %d", s.ID, s.Version)
+	if s.Tenant != "" {
+		text += ", tenant " + s.Tenant
+	}
+	return text
+}
+
+// secretFailure converts an error of package secrets.
+func secretFailure(name string, err error) error {
+	f := (*failure)(nil)
+	switch {
+	case errors.Is(err, secrets.ErrNoKey):
+		return fail(api.CodeUnsupported, api.ReasonSecretsOff, "%v", err)
+	case errors.Is(err, secrets.ErrInvalid):
+		return fail(api.CodeInvalid, "", "%v", err)
+	case errors.Is(err, secrets.ErrNotFound):
+		f = fail(api.CodeNotFound, api.ReasonSecretNotFound, "%v", err)
+	case errors.Is(err, secrets.ErrUnreadable):
+		f = fail(api.CodeConflict, api.ReasonSecretUnreadable, "%v", err)
+	case errors.Is(err, secrets.ErrFull), errors.Is(err, secrets.ErrExists):
+		return fail(api.CodeConflict, "", "%v", err)
+	default:
+		return err
+	}
+	f.Details = map[string]string{"secret": name}
+	return f
+}
+
+func wireSecret(s secrets.Secret) api.Secret {
+	return api.Secret{ID: s.ID, Name: s.Name, Tenant: s.Tenant, Version: s.Version, Metadata: s.Metadata,
+		CreatedUnix: unixOr0(s.Created), UpdatedUnix: unixOr0(s.Updated), Damage: s.Damage}
+}
+
+func wireHeld(h sandbox.HeldSecret) api.HeldSecret {
+	return api.HeldSecret{Name: h.Name, Version: h.Version, Env: h.Variable, Void: h.Void}
+}
+
+// secretRefs converts the secrets of a request.
+func secretRefs(in []api.SecretRef) (out []sandbox.SecretRef) {
+	for _, r := range in {
+		out = append(out, sandbox.SecretRef{Name: r.Name, Variable: r.Env})
+	}
+	return out
+}
+
+// unixOr0 returns seconds since 1970, or 0 for a time that is unknown.
+func unixOr0(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Unix()
+}

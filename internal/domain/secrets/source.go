@@ -1,0 +1,36 @@
+package secrets
+
+import (
+	"errors"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
+)
+
+// Source is a store as the engine uses it.
+type Source struct{ Store *Store }
+
+var _ sandbox.SecretSource = Source{}
+
+// Value implements sandbox.SecretSource.
+func (s Source) Value(tenant, name string) (snapshot.Secret, string, error) {
+	found, value, err := s.Store.Value(tenant, name)
+	switch {
+	case errors.Is(err, ErrNoKey):
+		err = sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonSecretsOff, "%w", err)
+	case errors.Is(err, ErrNotFound):
+		err = sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonSecretNotFound, "%w", err)
+	case err != nil:
+		err = sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonSecretUnreadable, "%w", err)
+	}
+	if err != nil {
+		return snapshot.Secret{}, "", sandbox.Detailed(err, "secret", sandbox.Clip(name))
+	}
+	return snapshot.Secret{Name: found.Name, ID: found.ID, Version: found.Version}, string(value), nil
+}
+
+// Void implements sandbox.SecretSource.
+func (s Source) Void(of snapshot.Secret) bool { return s.Store.Void(of.ID, of.Version) }
+
+// Follow implements sandbox.SecretSource.
+func (s Source) Follow(told func(tenant string)) { s.Store.Follow(told) }
