@@ -123,5 +123,5 @@ func (l *labelFlag) Set(text string) error {
 
 // addFilterFlag adds --filter of lists. keys describes the known filters.
 func addFilterFlag(f *pflag.FlagSet, to *[]string, keys string) {
-	f.StringArrayVarP(to, "filter", "f", nil, "list only those with `KEY=VALUE`; may be repeated. Keys: "+keys)
+	f.StringArrayVarP(to, "filter", "f", nil, "list only entries with `KEY=VALUE`; may be repeated. Keys: "+keys)
 }

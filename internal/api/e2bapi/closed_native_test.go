@@ -40,6 +40,7 @@ func nativeCalls() map[string]nativeCall {
 		"GET " + at + "/network/flows":         {status: 200},
 		"PUT " + at + "/network":               {body: `{"net":"public"}`, status: 200},
 		"PATCH " + at + "/life":                {body: `{"auto_resume":true}`, status: 200},
+		"PATCH " + at + "/labels":              {body: `{"set":{"a":"b"}}`, status: 200},
 		"POST " + at + "/ping":                 {status: 200},
 		"POST " + at + "/exec":                 {body: `{"args":["echo","x"]}`, status: 200},
 		"POST " + at + "/eval":                 {body: `{"code":"6*7"}`, status: 200},

@@ -87,6 +87,8 @@ func bodyFor(route, tag string) string {
 		return `{"public":true}`
 	case "PUT /v1/sandboxes/{id}/network":
 		return `{"net":"none"}`
+	case "PATCH /v1/sandboxes/{id}/labels", "PATCH /v1/snapshots/{tag}/labels":
+		return `{"set":{"a":"b"}}`
 	case "PATCH /v1/sandboxes/{id}/life":
 		return `{"ttl_secs":60}`
 	case "POST /v1/sandboxes/{id}/exec":

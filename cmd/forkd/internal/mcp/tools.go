@@ -2,6 +2,8 @@ package mcp
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/forkd/forkd/api"
 )
@@ -54,9 +56,11 @@ type sandboxInfo struct {
 	VCPUs          int    `json:"vcpus,omitempty"`
 	MemoryLimitMiB *int   `json:"memory_limit_mib,omitempty" jsonschema:"limit of its host memory"`
 	Network        string `json:"network,omitempty" jsonschema:"none, public, custom or tap"`
-	RolledBackTo   string `json:"rolled_back_to,omitempty"`
-	PausedIn       string `json:"paused_in,omitempty" jsonschema:"snapshot it is paused in, or was last"`
-	ForkedBy       string `json:"forked_by,omitempty" jsonschema:"sandbox that forked itself to make it"`
+
+	Labels       map[string]string `json:"labels,omitempty"`
+	RolledBackTo string            `json:"rolled_back_to,omitempty"`
+	PausedIn     string            `json:"paused_in,omitempty" jsonschema:"snapshot it is paused in, or was last"`
+	ForkedBy     string            `json:"forked_by,omitempty" jsonschema:"sandbox that forked itself to make it"`
 }
 
 func (n *session) info(sb api.SandboxInfo) sandboxInfo {
@@ -65,7 +69,7 @@ func (n *session) info(sb api.SandboxInfo) sandboxInfo {
 		ID: sb.ID, SnapshotTag: sb.SnapshotTag, Index: sb.Index, Status: string(sb.Status), Reason: sb.Reason,
 		Warning: sb.Warning, OfSession: mine, EndsWith: mine && !kept, CreatedAtUnix: sb.CreatedAtUnix,
 		MemoryMiB: sb.MemoryMiB, VCPUs: sb.VCPUs, MemoryLimitMiB: sb.MemoryLimitMiB, RolledBackTo: sb.RolledBackTo,
-		PausedIn: sb.PausedIn, ForkedBy: sb.ForkedBy,
+		PausedIn: sb.PausedIn, ForkedBy: sb.ForkedBy, Labels: sb.Labels,
 	}
 	if sb.Life != nil {
 		out.DeadlineUnix = sb.Life.DeadlineUnix
@@ -116,6 +120,18 @@ func textOf(s *string) string {
 	return *s
 }
 
+// listInput selects entries of a list.
+type listInput struct {
+	Labels map[string]string `json:"labels,omitempty" jsonschema:"list only sandboxes with all of these labels"`
+}
+
+func (in listInput) filters() (out []string) {
+	for _, k := range slices.Sorted(maps.Keys(in.Labels)) {
+		out = append(out, "label="+k+"="+in.Labels[k])
+	}
+	return out
+}
+
 // addSandboxTools adds the tools for single sandboxes.
 func addSandboxTools(r *registry) {
 	type listed struct {
@@ -124,8 +140,8 @@ func addSandboxTools(r *registry) {
 	}
 	add(r, tool{name: "list_sandboxes", title: "List sandboxes", about: "List the sandboxes of the daemon that the key " +
 		"may see, oldest first. of_session marks those of this session.", effect: reads},
-		func(ctx context.Context, c call, _ none) (listed, error) {
-			all, err := c.client.ListSandboxes(ctx)
+		func(ctx context.Context, c call, in listInput) (listed, error) {
+			all, err := c.client.ListSandboxes(ctx, in.filters()...)
 			out, more := cut(c.infos(all))
 			return listed{out, more}, err
 		})

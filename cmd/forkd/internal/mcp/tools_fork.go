@@ -53,6 +53,7 @@ type spawn struct {
 	N              int               `json:"n,omitempty" jsonschema:"number of sandboxes, 1 if absent"`
 	MemoryLimitMiB *int              `json:"memory_limit_mib,omitempty" jsonschema:"limit of the host memory of each"`
 	Env            map[string]string `json:"env,omitempty" jsonschema:"added to the environment of every program"`
+	Labels         map[string]string `json:"labels,omitempty" jsonschema:"labels of each, to find them with list_sandboxes"`
 	networkOf
 	lifeOf
 
@@ -111,7 +112,7 @@ func doSpawn(ctx context.Context, c call, in spawn) (spawned, error) {
 		in.N = 1
 	}
 	req := api.CreateSandboxesRequest{SnapshotTag: in.SnapshotTag, MemoryLimitMiB: in.MemoryLimitMiB, Env: in.Env,
-		Network: policy}
+		Network: policy, Labels: in.Labels}
 	return c.fork(ctx, req, in.N, in.lifeOf)
 }
 

@@ -27,6 +27,21 @@ func TestASandboxFromSpawnToKill(t *testing.T) {
 	}
 }
 
+// A model finds its sandboxes by their labels.
+func TestLabels(t *testing.T) {
+	u := startFake(t).connect(t, nil)
+	type list struct{ Sandboxes []sandboxInfo }
+	made := ok[list](u, "spawn_sandboxes", map[string]any{"snapshot_tag": "py", "labels": map[string]string{"job": "7"}})
+	u.one()
+	found := ok[list](u, "list_sandboxes", map[string]any{"labels": map[string]string{"job": "7"}})
+	if len(found.Sandboxes) != 1 || found.Sandboxes[0].ID != made.Sandboxes[0].ID || found.Sandboxes[0].Labels["job"] != "7" {
+		t.Errorf("found %+v", found)
+	}
+	if _, code := u.fails("spawn_sandboxes", map[string]any{"snapshot_tag": "py", "labels": map[string]string{"a b": ""}}); code != "invalid_request" {
+		t.Errorf("a bad label: %s", code)
+	}
+}
+
 // A promoted sandbox and those that were not kept leave the session.
 func TestTimelines(t *testing.T) {
 	u := startFake(t).connect(t, nil)
