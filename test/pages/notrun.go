@@ -22,6 +22,7 @@ var notRun = []exception{
 	{"e2b.md", "$ forkd serve --listen tcp://127.0.0.1:8889 --e2b-private-ports", "serves until it is stopped"},
 	{"frameworks.md", "harbor run", "needs a package from the Internet; make test-integrations runs it"},
 	{"frameworks.md", "forkd-jupyter", "needs a package from the Internet; make test-integrations runs it"},
+	{"hub.md", "forkd hub generate-key", "packs the snapshot of the page once more; test/registries signs, and verifies with cosign"},
 	{"images.md", "$ forkd image pull 127.0.0.1", "needs a registry with an image of Debian; test/e2e pulls one from its own"},
 	{"images.md", "forkd image pull nginx", "needs a registry on the Internet; test/e2e pulls one from its own"},
 	{"ingress.md", "$ forkd port-forward", "serves until it is stopped; test/e2e forwards ports"},

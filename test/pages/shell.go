@@ -18,7 +18,7 @@ import (
 
 // limit is the time for one command of a page. A command that serves until it is stopped is no
 // example.
-const limit = 5 * time.Minute
+const limit = 10 * time.Minute
 
 // shell is a shell of a user in a home directory of its own. Its state passes from one command to
 // the next.
