@@ -87,6 +87,7 @@ func soaks() bool { return os.Getenv(kvmtest.SoakVariable) != "" }
 
 // page runs a page's commands in a shell.
 func (r *run) page(t *testing.T, name string, list []command) {
+	r.forget(t, list)
 	others := append(r.tags(t), r.sandboxes(t)...)
 	s := newShell(t, r, t.TempDir())
 	defer r.clean(t, others)
@@ -144,6 +145,22 @@ func (r *run) tags(t *testing.T) []string {
 
 func (r *run) sandboxes(t *testing.T) []string {
 	return strings.Fields(string(r.m.Forkd(t, "-q", "ps")))
+}
+
+// made matches the tags of snapshots that a command makes.
+var made = regexp.MustCompile(`(?:--tag|image build -t|--to) (\S+)`)
+
+// forget removes the snapshots of a page that an aborted run left behind.
+func (r *run) forget(t *testing.T, list []command) {
+	left := r.tags(t)
+	for _, c := range list {
+		for _, tag := range made.FindAllStringSubmatch(c.run, -1) {
+			if i := slices.Index(left, tag[1]); i >= 0 && c.run != parent {
+				r.m.Forkd(t, "snapshot", "rm", "--force", tag[1])
+				left = slices.Delete(left, i, i+1)
+			}
+		}
+	}
 }
 
 // clean removes the sandboxes and snapshots of a page.
