@@ -5,7 +5,6 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 N       ?= 100
 SOAK    ?= 1h
-LINTER  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # The patch release of Go to build with: releases after go.mod's fix faults of net/http and crypto
 # that a client can use. Where it cannot be downloaded, the installed one builds.
@@ -77,10 +76,10 @@ quick: ## vet and the tests that need nothing
 cross: ## compile for linux/arm64 (all), and CLI and client for macOS and Windows; make test does too
 	$(GO) run ./test/runner -cross
 
-lint: ## gofmt, staticcheck, gosec, govulncheck, and Vale for docs (the rules between packages are tests: test/arch)
+lint: ## gofmt, golangci-lint, gosec, govulncheck, and Vale for docs (the rules between packages are tests: test/arch)
 	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
-	$(GO) run $(LINTER) ./...
+	scripts/golangci.sh
 	scripts/gosec.sh
 	$(GO) run ./test/vulncheck ./...
 	scripts/vale.sh

@@ -96,10 +96,23 @@ func fileLines(d api.FileDiff) (lines []string) {
 	return lines
 }
 
+// longestCommand is the number of characters of a command line in a list. Interpreters with a program
+// in their arguments have lines of many screens; --json has all of them.
+const longestCommand = 80
+
+// shortArgs returns the arguments of a process in one short line.
+func shortArgs(args []string) string {
+	line := []rune(strings.Join(args, " "))
+	if len(line) > longestCommand {
+		line = append(line[:longestCommand-1:longestCommand-1], '…')
+	}
+	return string(line)
+}
+
 func processLines(d api.ProcessDiff) (lines []string) {
 	one := func(mark string, p api.ProcessEntry) string {
 		return fmt.Sprintf("%s %d %s (%s of its own, %s in all",
-			mark, p.PID, strings.Join(p.Args, " "), ui.Bytes(p.AnonKiB<<10), ui.Bytes(p.RSSKiB<<10))
+			mark, p.PID, shortArgs(p.Args), ui.Bytes(p.AnonKiB<<10), ui.Bytes(p.RSSKiB<<10))
 	}
 	for _, p := range d.Started {
 		lines = append(lines, one("+", p)+")")

@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/test/dockerfile"
 	"github.com/forkd/forkd/test/harness"
 	"github.com/forkd/forkd/test/mcp"
+	"github.com/forkd/forkd/test/pages"
 	"github.com/forkd/forkd/test/ssh"
 )
 
@@ -25,6 +26,7 @@ import (
 func TestOverVMs(t *testing.T) {
 	m := harness.StartMachine(t, "-e2b")
 	m.Image(t, "python-numpy", "base")
+	t.Run("pages", func(t *testing.T) { pages.Suite(t, m) }) // before others leave snapshots
 	t.Run("python", func(t *testing.T) { pythons(t, m) })
 	t.Run("node", func(t *testing.T) { nodes(t, m) })
 	t.Run("check", func(t *testing.T) { checks(t, m) })

@@ -251,7 +251,7 @@ func TestPlacesDoNotOverlap(t *testing.T) {
 		{"devices", MMIOBase, MaxMMIO * MMIOStride}, {"IOAPIC", ioapicAddr, 4096}, {"LAPIC", lapicAddr, 4096}, {"identity map", IdentityMap, 4096}, {"TSS", TSSAddr, 3 * 4096},
 	}
 	for i, a := range places {
-		if a.start+a.size > uint64(guestmem.HighStart) {
+		if a.start+a.size > guestmem.HighStart {
 			t.Errorf("%s ends beyond the device hole", a.name)
 		}
 		for _, b := range places[i+1:] {

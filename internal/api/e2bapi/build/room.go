@@ -85,7 +85,7 @@ func (s *Store) roomFor(more int64) error {
 	if err := unix.Statfs(filepath.Join(s.dir, "files"), &st); err != nil {
 		return &os.PathError{Op: "statfs", Path: s.dir, Err: err}
 	}
-	if free := int64(st.Bavail) * int64(st.Bsize); free-more < reserve {
+	if free := int64(st.Bavail) * st.Bsize; free-more < reserve {
 		return sandbox.Errorf(sandbox.ErrNoSpace, "",
 			"an upload of %d MiB does not fit: the disk has %d MiB free, of which %d MiB stay free",
 			more>>20, free>>20, reserve>>20)

@@ -65,7 +65,7 @@ func (l Layers) changes(root string, visit func(*agentv1.InventoryFile) error) (
 	if err := unix.Lstat(root, &st); err != nil {
 		return 1, nil
 	}
-	w.device = uint64(st.Dev)
+	w.device = st.Dev
 	err = w.changed("", true)
 	return w.unreadable, err
 }

@@ -27,7 +27,7 @@ func files(root string, visit func(*agentv1.InventoryFile) error) (unreadable ui
 	if err := unix.Lstat(root, &st); err != nil {
 		return 1, nil
 	}
-	w := &walk{root: root, device: uint64(st.Dev), visit: visit}
+	w := &walk{root: root, device: st.Dev, visit: visit}
 	err = w.folder("")
 	return w.unreadable, err
 }
@@ -86,9 +86,9 @@ func (w *walk) look(root, path string) (f *agentv1.InventoryFile, device uint64)
 			f.Target = []byte(target)
 		}
 	case unix.S_IFCHR, unix.S_IFBLK:
-		f.Rdev = uint64(st.Rdev)
+		f.Rdev = st.Rdev
 	}
-	return f, uint64(st.Dev)
+	return f, st.Dev
 }
 
 func isFolder(f *agentv1.InventoryFile) bool { return f != nil && f.Mode&unix.S_IFMT == unix.S_IFDIR }

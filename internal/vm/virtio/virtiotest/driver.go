@@ -70,7 +70,7 @@ func (b *Bench) Start(want uint64) (*Driver, error) {
 		}
 		q := newQueue(b, i, int(size), d.Features)
 		d.Queues = append(d.Queues, q)
-		b.SetQueue(i, uint32(size), q.desc, q.avail, q.used)
+		b.SetQueue(i, size, q.desc, q.avail, q.used)
 	}
 	b.Write32(RegStatus, StatusAcknowledge|StatusDriver|StatusFeaturesOK|StatusDriverOK)
 	if s := b.Read32(RegStatus); s&StatusNeedsReset != 0 {

@@ -1,0 +1,37 @@
+package pages
+
+// exception is a block of commands that is not run.
+type exception struct {
+	page, first string // the page's file, and the beginning of the block's first line
+	reason      string
+}
+
+// notRun lists the sh blocks of the pages. A console block is run and needs no entry. A test fails
+// for an entry without a block, and for a block without an entry.
+var notRun = []exception{
+	{"README.md", "make demo", "runs make itself"},
+	{"README.md", "make build", "runs make itself; Suite creates the same snapshot"},
+	{"README.md", `eval "$(forkd e2b up`, "installs a package from the Internet; test/e2b runs the same program"},
+	{"README.md", "make wheels", "runs make itself; test/contract and test/mcp run the client and the tools"},
+	{"README.md", "forkd ui", "serves until it is stopped, for a browser; ui/test opens the page"},
+	{"cli.md", "forkd serve", "serves until it is stopped; all suites start a daemon"},
+	{"code-interpreter.md", "forkd image build code-interpreter-r", "builds from Debian's archive on the Internet for minutes; make codeinterp runs the image"},
+	{"code-interpreter.md", "forkd image build code-interpreter-all", "builds from Debian's archive on the Internet for minutes; make codeinterp runs the image"},
+	{"containers.md", "forkd image build docker", "builds from Debian's archive on the Internet; make test-recipes runs Docker in a sandbox"},
+	{"e2b.md", "$ forkd serve --listen tcp://127.0.0.1:8889 &", "installs a package from the Internet; test/e2b runs the same program"},
+	{"e2b.md", "$ forkd serve --listen tcp://127.0.0.1:8889 --e2b-private-ports", "serves until it is stopped"},
+	{"frameworks.md", "harbor run", "needs a package from the Internet; make test-integrations runs it"},
+	{"frameworks.md", "forkd-jupyter", "needs a package from the Internet; make test-integrations runs it"},
+	{"hub.md", "forkd hub generate-key", "packs the snapshot of the page once more; test/registries signs, and verifies with cosign"},
+	{"images.md", "$ forkd image pull 127.0.0.1", "needs a registry with an image of Debian; test/e2e pulls one from its own"},
+	{"images.md", "forkd image pull nginx", "needs a registry on the Internet; test/e2e pulls one from its own"},
+	{"ingress.md", "$ forkd port-forward", "serves until it is stopped; test/e2e forwards ports"},
+	{"life.md", "forkd serve", "serves until it is stopped; test/e2e has a daemon with the flag"},
+	{"mcp.md", "$ forkd mcp --listen", "serves until it is stopped; test/mcp runs clients of it"},
+	{"network.md", "forkd fork py --allow deb.debian.org", "needs mirrors on the Internet; test/network installs from mirrors of its own"},
+	{"network.md", "forkd snapshot create --from py", "needs mirrors on the Internet; test/network installs from mirrors of its own"},
+	{"original.md", "forkd serve", "installs a package from the Internet; test/original runs it"},
+	{"python.md", "$ make wheels", "runs make itself; the other blocks are run by sdk/python/tests/test_docs.py"},
+	{"recipes.md", "forkd image build nodejs", "builds from Debian's archive on the Internet; make test-recipes forks it"},
+	{"ui.md", "$ forkd ui", "serves until it is stopped, for a browser; ui/test opens the page"},
+}
