@@ -53,7 +53,8 @@ type Gateway struct {
 	proxy    *httputil.ReverseProxy
 	turns    chan struct{} // one element per request in progress
 	buffered atomic.Int64
-	hints    hints
+	hints    hints // nodes of new snapshots
+	keys     hints // nodes of requests with a client's own Idempotency-Key
 	metrics  *metrics
 	cleaning sync.WaitGroup // sandboxes being ended after a broken fork
 	closing  atomic.Bool
