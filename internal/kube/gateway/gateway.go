@@ -116,6 +116,10 @@ func (g *Gateway) serve(w *writer, r *http.Request, t target) {
 		g.refuse(w, r, failf(api.CodeMethod, "", "the gateway does not serve %s", r.Method))
 		return
 	}
+	if r.URL.Opaque != "" {
+		g.refuse(w, r, failf(api.CodeInvalid, "", "the request has no path"))
+		return
+	}
 	if r.Body != nil && r.Body != http.NoBody {
 		w.body = &intake{ReadCloser: r.Body, rc: w.rc, rest: restTime}
 		r.Body = w.body
