@@ -123,7 +123,7 @@ func (g *Gateway) makeSnapshot(w *writer, r *http.Request) {
 		return
 	}
 	if a.StatusCode < 300 {
-		g.hints.set(req.Tag, a.node.Name)
+		g.hints.set(req.Tag, a.node.Name, hintTime)
 		defer a.node.Look()
 	}
 	relay(w, a.Response)
@@ -152,7 +152,7 @@ func receiveUpload(g *Gateway, w *writer, r *http.Request) {
 	if n := g.cfg.Nodes.ByName(name); err == nil && n != nil {
 		_, _ = c.Result(nil)
 		if parts[1] == "snapshots" {
-			g.hints.set(parts[2], name)
+			g.hints.set(parts[2], name, hintTime)
 		}
 		defer n.Look()
 		g.forward(w, r, n)

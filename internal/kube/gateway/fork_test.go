@@ -455,3 +455,84 @@ func TestANewSnapshotIsFoundAtOnce(t *testing.T) {
 		t.Errorf("after the deletion: %d %s", a.StatusCode, a.body)
 	}
 }
+
+// A node without room, or one that breaks off, fails its own part only.
+func TestAPartOfAForkFails(t *testing.T) {
+	breakOff := func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		if !isFork(r) {
+			pass.ServeHTTP(w, r)
+			return
+		}
+		rec := httptest.NewRecorder()
+		pass.ServeHTTP(rec, r)
+		w.WriteHeader(rec.Code)
+		_, _ = w.Write(rec.Body.Bytes()[:rec.Body.Len()/2])
+		_ = http.NewResponseController(w).Flush()
+		cut(w)
+	}
+	for name, accept := range map[string]string{"list": "application/json", "lines": "application/x-ndjson"} {
+		t.Run(name, func(t *testing.T) {
+			c := fakecluster.Start(t, 2, "py", nil)
+			c.Nodes[0].Link.Hook(breakOff)
+			a := do(t, c, "POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":40}`, "Accept", accept)
+			var all []api.SandboxInfo
+			if name == "list" {
+				all = into[[]api.SandboxInfo](t, a, 201)
+			} else {
+				all = childrenOf(t, a)
+			}
+			failed, indexes := 0, map[int]bool{}
+			for _, s := range all {
+				indexes[s.Index] = true
+				if s.ID == "" {
+					failed++
+					if s.Code != api.CodeTimeout || s.Status != api.SandboxFailed || s.SnapshotTag != "py" {
+						t.Errorf("%+v", s)
+					}
+				}
+			}
+			if used := c.Sandboxes()[0] > 0; len(indexes) != 40 || len(all) != 40 || used != (failed > 0) || failed == 40 {
+				t.Errorf("%d children, %d failed, on both nodes: %v", len(all), failed, used)
+			}
+			for _, n := range c.Nodes {
+				n.Daemon.Engine.Limit = 0
+			}
+			c.Nodes[0].Link.Hook(nil)
+			if a := do(t, c, "POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":40}`, "Accept", accept); a.StatusCode != 503 {
+				t.Errorf("no node has room: %d %s", a.StatusCode, a.body)
+			}
+		})
+	}
+}
+
+// A client may repeat its own request: the gateway asks the same node.
+func TestARepetitionByTheClient(t *testing.T) {
+	c := fakecluster.Start(t, 3, "py", nil)
+	for i := range 10 {
+		key := fmt.Sprint("key-", i)
+		first := into[[]api.SandboxInfo](t, do(t, c, "POST", "/v1/sandboxes", forkOne, "Idempotency-Key", key), 201)
+		for range 3 {
+			again := into[[]api.SandboxInfo](t, do(t, c, "POST", "/v1/sandboxes", forkOne, "Idempotency-Key", key), 201)
+			if again[0].ID != first[0].ID {
+				t.Errorf("%s, then %s", first[0].ID, again[0].ID)
+			}
+		}
+	}
+	if n := sum(c.Sandboxes()); n != 10 {
+		t.Errorf("%d sandboxes run, want 10", n)
+	}
+	made := into[[]api.SandboxInfo](t, do(t, c, "POST", "/v1/sandboxes", forkOne, "Idempotency-Key", "lost"), 201)
+	for _, n := range c.Nodes {
+		if n.Key == sandbox.NodeKeyIn(made[0].ID) {
+			n.Link.Listener.Close()
+			n.Link.CloseClientConnections()
+		}
+	}
+	// The node has the answer, and cannot be reached: another node would make a second sandbox.
+	if a := do(t, c, "POST", "/v1/sandboxes", forkOne, "Idempotency-Key", "lost"); a.StatusCode != 503 {
+		t.Errorf("%d %s", a.StatusCode, a.body)
+	}
+	if n := sum(c.Sandboxes()); n != 11 {
+		t.Errorf("%d sandboxes run, want 11", n)
+	}
+}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -156,6 +157,10 @@ func dropHops(h http.Header) {
 // request returns a request of the gateway's own to a node, with the client's headers.
 func request(ctx context.Context, r *http.Request, n *nodes.Node, method, uri string,
 	body io.Reader) (*http.Request, error) {
+	if !strings.HasPrefix(uri, "/") { // otherwise it could name another host
+		return nil, errors.New("the request has no path")
+	}
+	// #nosec G704 -- the host is the node's, and the client chooses the path only
 	out, err := http.NewRequestWithContext(ctx, method, n.URL.String()+uri, body)
 	if err != nil {
 		return nil, err

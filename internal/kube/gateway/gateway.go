@@ -53,7 +53,8 @@ type Gateway struct {
 	proxy    *httputil.ReverseProxy
 	turns    chan struct{} // one element per request in progress
 	buffered atomic.Int64
-	hints    hints
+	hints    hints // nodes of new snapshots
+	keys     hints // nodes of requests with a client's own Idempotency-Key
 	metrics  *metrics
 	cleaning sync.WaitGroup // sandboxes being ended after a broken fork
 	closing  atomic.Bool
@@ -113,6 +114,10 @@ func (g *Gateway) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 func (g *Gateway) serve(w *writer, r *http.Request, t target) {
 	if r.Method == http.MethodConnect || strings.Contains(r.Method, "TRACE") {
 		g.refuse(w, r, failf(api.CodeMethod, "", "the gateway does not serve %s", r.Method))
+		return
+	}
+	if r.URL.Opaque != "" {
+		g.refuse(w, r, failf(api.CodeInvalid, "", "the request has no path"))
 		return
 	}
 	if r.Body != nil && r.Body != http.NoBody {

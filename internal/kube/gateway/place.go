@@ -50,17 +50,24 @@ func (g *Gateway) place(ctx context.Context, q question) (answer, error) {
 	if q.want.Snapshot == "" {
 		q.want.Holders = false
 	}
-	a, err := g.claim(ctx, q, keep)
+	sticky := ""
+	if q.id != "" && q.from.Header.Get("Idempotency-Key") != "" {
+		sticky = keyOf(q.from, q.id)
+		if q.want.Node = g.keys.get(sticky); q.want.Node != "" {
+			q.want.Holders = false // the node decides: it may have made the sandboxes already
+		}
+	}
+	a, err := g.claim(ctx, q, sticky, keep)
 	if none := new(placement.NoNodeError); errors.As(err, &none) && q.want.Holders && last == nil {
 		// The snapshot may be newer than the facts.
 		if hint := g.hints.get(q.want.Snapshot); hint != "" {
 			hinted := q
 			hinted.want.Holders, hinted.want.Node = false, hint
-			a, err = g.claim(ctx, hinted, keep)
+			a, err = g.claim(ctx, hinted, sticky, keep)
 		}
 		if errors.As(err, &none) && last == nil && none.Reasons[lacksParent] == len(g.cfg.Nodes.All()) {
 			q.want.Holders = false
-			a, err = g.claim(ctx, q, keep)
+			a, err = g.claim(ctx, q, sticky, keep)
 		}
 	}
 	var silent *placement.UnknownError
@@ -105,8 +112,9 @@ func noNode(g *Gateway, ctx context.Context, r *http.Request, err error) error {
 	return failf(api.CodeNoResources, api.ReasonNoNode, "no node of the cluster answers")
 }
 
-// claim is one walk over nodes.
-func (g *Gateway) claim(ctx context.Context, q question, keep func(*refused)) (a answer, err error) {
+// claim is one walk over nodes. It remembers the node under the name sticky, unless that is empty.
+func (g *Gateway) claim(ctx context.Context, q question, sticky string,
+	keep func(*refused)) (a answer, err error) {
 	before, repeats := "", time.Duration(0)
 	_, err = g.cfg.Board.Place(ctx, q.want, func(ctx context.Context, name string) error {
 		if name != before {
@@ -118,8 +126,14 @@ func (g *Gateway) claim(ctx context.Context, q question, keep func(*refused)) (a
 		if n == nil || n.Foreign() {
 			return &placement.Refusal{Kind: placement.Unreachable, Err: errors.New("the node has left the list")}
 		}
+		if sticky != "" {
+			g.keys.set(sticky, name, keyTime)
+		}
 		var askErr error
 		a, askErr = g.ask(ctx, n, q)
+		if askErr != nil && !placement.Unanswered(askErr) && q.want.Node == "" && repeats == 0 {
+			g.keys.drop(sticky) // it has made no sandbox
+		}
 		var r *refused
 		if errors.As(askErr, &r) {
 			keep(r)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync"
@@ -559,5 +560,37 @@ func TestARefusalBeforeTheBody(t *testing.T) {
 			t.Fatal("the place is still taken")
 		}
 		time.Sleep(50 * time.Millisecond) // elapses: the rest of the body has a time of its own
+	}
+}
+
+// The target of a request line cannot lead to another host.
+func TestTargetsThatNameAHost(t *testing.T) {
+	c := fakecluster.Start(t, 1, "py", nil)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the gateway sent %s %s to another host", r.Method, r.URL)
+	}))
+	defer other.Close()
+	host := strings.TrimPrefix(other.URL, "http://")
+	for target, want := range map[string]int{
+		"http://" + host + "/v1/sandboxes": 200, "http://" + host + "/version": 200, "//" + host + "/v1/sandboxes": 0,
+		"x:@" + host + "/v1/sandboxes": 400, "http:@" + host + "/v1/sandboxes": 400, "http://@" + host: 0,
+		"/v1/sandboxes?u=@" + host: 200, "/v1/snapshots/@" + host + "/info": 0,
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\n\r\n", target,
+			fakecluster.Token)
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", target, err)
+		}
+		if want != 0 && resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", target, resp.StatusCode, want)
+		}
+		resp.Body.Close()
+		conn.Close()
 	}
 }

@@ -250,7 +250,7 @@ func (g *Gateway) undo(r *http.Request, all []made) {
 }
 
 func killOne(g *Gateway, ctx context.Context, r *http.Request, m made) {
-	out, err := request(ctx, r, m.node, http.MethodDelete, "/v1/sandboxes/"+m.id, nil)
+	out, err := request(ctx, r, m.node, http.MethodDelete, "/v1/sandboxes/"+escape(m.id), nil)
 	if err == nil {
 		out.Header.Del("Accept")
 		out.Header.Del("Content-Type")
