@@ -139,8 +139,9 @@ class Relay:
         text = getattr(e, "message", None) or str(e)
         if not unreachable(e):
             return "KernelDied", text
-        return "DaemonUnreachable", (f"the daemon at {self.place.client.url} has not answered for {PATIENCE} s ({text}). "
-                                     f"Restart the kernel when it is back; {self.place.box.id} is paused meanwhile")
+        url, box = self.place.client.url, self.place.box.id
+        return "DaemonUnreachable", (f"the daemon at {url} has not answered for {PATIENCE} s ({text}). Restart the "
+                                     f"kernel when it is back; {box} is paused meanwhile")
 
     def _go(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)
