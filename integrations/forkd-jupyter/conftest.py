@@ -48,7 +48,8 @@ class Kernel:
             if "data" in content:
                 ran.data.append(content["data"])
 
-        ran.reply = self.client.execute_interactive(code, timeout=timeout, output_hook=hook, allow_stdin=False)["content"]
+        reply = self.client.execute_interactive(code, timeout=timeout, output_hook=hook, allow_stdin=False)
+        ran.reply = reply["content"]
         return ran
 
     @property

@@ -103,8 +103,8 @@ def test_a_stranger_without_the_key_is_not_heard(kernel):
 
 def test_rollback_brings_back_variables_files_and_processes(kernel):
     assert "has no branch" in kernel.run("%rollback").text
-    ran = kernel.run("import subprocess\nx = 'before'\nopen('f', 'w').write(x)\np = subprocess.Popen(['sleep', '9999'])\n"
-                     "%branch first\nx = 'after the branch'")
+    ran = kernel.run("import subprocess\nx = 'before'\nopen('f', 'w').write(x)\n"
+                     "p = subprocess.Popen(['sleep', '9999'])\n%branch first\nx = 'after the branch'")
     assert ran.text.startswith("first: branch-"), ran
     assert kernel.run("x").result == "'after the branch'"
     kernel.run("x = 'after'; open('f', 'w').write(x); p.kill(); p.wait()")
@@ -167,7 +167,8 @@ def test_an_error_aborts_the_cells_that_wait(kernel):
     assert kernel.run("'aborted' in globals(), goes_on").result == "(False, 1)"
 
 
-@pytest.mark.parametrize("cell", ["import time; print('now'); time.sleep(600)", "print('now'); get_ipython().system('sleep 600')"])
+@pytest.mark.parametrize("cell", ["import time; print('now'); time.sleep(600)",
+                                  "print('now'); get_ipython().system('sleep 600')"])
 def test_an_interrupt_ends_a_long_cell(kernel, cell):
     sent = kernel.client.execute(cell)
     while kernel.client.get_iopub_msg(timeout=60)["msg_type"] != "stream":

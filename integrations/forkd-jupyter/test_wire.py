@@ -78,7 +78,8 @@ def test_a_connection_file_with_unusual_values_is_refused(change):
         Connection.parse("1", json.dumps({**GOOD, **change}))
 
 
-@pytest.mark.parametrize("pid, text", [("", "{}"), ("x", json.dumps(GOOD)), ("1", ""), ("1", "[" * 60_000), ("1", "[]")])
+@pytest.mark.parametrize("pid, text", [("", "{}"), ("x", json.dumps(GOOD)), ("1", ""), ("1", "[]"),
+                                       ("1", "[" * 60_000)])
 def test_what_is_no_connection_file_is_refused(pid, text):
     with pytest.raises(ValueError):
         Connection.parse(pid, text)

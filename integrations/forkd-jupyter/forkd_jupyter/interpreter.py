@@ -1,7 +1,7 @@
 """A Jupyter kernel for snapshots without ipykernel: cells run in the warm interpreter of a fork.
 
-The kernel's process runs beside the notebook server and evaluates cells in the sandbox. A restart of the kernel is a fresh
-fork. Lines that begin with % are commands:
+The kernel's process runs beside the notebook server and evaluates cells in the sandbox. A restart of the kernel is a
+fresh fork. Lines that begin with % are commands:
 
     %branch [NAME]      save memory, variables, processes and files as a snapshot
     %branches           list the snapshots of this notebook

@@ -86,7 +86,6 @@ class Relay:
                 await self._connect(place.found)
         except BaseException:
             await place.end()
-            await place.close()
             raise
         self.front.beats = True
         self._pumps = [asyncio.ensure_future(self._pump()), asyncio.ensure_future(self._look_for_idleness())]
@@ -120,7 +119,7 @@ class Relay:
         for task in list(self._tasks):
             if task is not asyncio.current_task():
                 task.cancel()
-        if self.place is not None:
+        if self.place is not None and self.place.client is not None:
             try:
                 for reason in await asyncio.wait_for(self.branches.delete(self.place), 60):
                     self.log.warning("%s", reason)
@@ -135,6 +134,14 @@ class Relay:
         self.exit_code = 1  # Jupyter may ask as soon as it has the errors
         await self._fail_all(error, reason)
         await self.end(1)
+
+    def _reason(self, e: Exception) -> tuple[str, str]:
+        text = getattr(e, "message", None) or str(e)
+        if not unreachable(e):
+            return "KernelDied", text
+        url, box = self.place.client.url, self.place.box.id
+        return "DaemonUnreachable", (f"the daemon at {url} has not answered for {PATIENCE} s ({text}). Restart the "
+                                     f"kernel when it is back; {box} is paused meanwhile")
 
     def _go(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)
@@ -185,8 +192,7 @@ class Relay:
                     return
             await self._lost_reply()
         except (KernelError, forkd.ForkdError, OSError) as e:
-            gone = "DaemonUnreachable" if unreachable(e) else "KernelDied"
-            await self._die(gone, getattr(e, "message", None) or str(e))
+            await self._die(*self._reason(e))
 
     async def _retried(self) -> bool:
         """Connects, if needed for as long as the daemon may be away. Returns false if the sandbox is paused."""
@@ -242,8 +248,7 @@ class Relay:
                     await self._disconnect()
                     await self._resumed()
         except (KernelError, forkd.ForkdError, OSError) as e:
-            gone = "DaemonUnreachable" if unreachable(e) else "KernelDied"
-            await self._die(gone, getattr(e, "message", None) or str(e))
+            await self._die(*self._reason(e))
 
     async def _resumed(self) -> None:
         if (await self.place.box.info()).status == "paused":
