@@ -21,7 +21,7 @@ var notRun = []exception{
 	{"e2b.md", "$ forkd serve --listen tcp://127.0.0.1:8889 &", "installs a package from the Internet; test/e2b runs the same program"},
 	{"e2b.md", "$ forkd serve --listen tcp://127.0.0.1:8889 --e2b-private-ports", "serves until it is stopped"},
 	{"frameworks.md", "harbor run", "needs a package from the Internet; make test-integrations runs it"},
-	{"frameworks.md", "forkd-jupyter", "needs a package from the Internet; make test-integrations runs it"},
+	{"frameworks.md", "pip install ./sdk/python", "needs a package from the Internet; make test-integrations runs it"},
 	{"hub.md", "forkd hub generate-key", "packs the snapshot of the page once more; test/registries signs, and verifies with cosign"},
 	{"images.md", "$ forkd image pull 127.0.0.1", "needs a registry with an image of Debian; test/e2e pulls one from its own"},
 	{"images.md", "forkd image pull nginx", "needs a registry on the Internet; test/e2e pulls one from its own"},
@@ -33,5 +33,8 @@ var notRun = []exception{
 	{"original.md", "forkd serve", "installs a package from the Internet; test/original runs it"},
 	{"python.md", "$ make wheels", "runs make itself; the other blocks are run by sdk/python/tests/test_docs.py"},
 	{"recipes.md", "forkd image build nodejs", "builds from Debian's archive on the Internet; make test-recipes forks it"},
+	{"secrets.md", "forkd secret generate-key", "serves until it is stopped; test/e2e has a daemon with the flag"},
+	{"secrets.md", "forkd secret set", "needs a daemon with --secrets-key; test/e2e has one"},
+	{"secrets.md", "forkd fork pyagent --secret", "needs a daemon with --secrets-key; test/e2e has one"},
 	{"ui.md", "$ forkd ui", "serves until it is stopped, for a browser; ui/test opens the page"},
 }
