@@ -82,7 +82,8 @@ func (r *Recipe) check() error {
 		return at(0, "%v", err)
 	}
 	for _, check := range []func() error{
-		r.checkPackages, r.checkModules, r.checkDiskDirs, r.checkFiles, r.checkEnv, r.checkLimits, r.checkService, r.checkWarm, r.checkDisk,
+		r.checkPackages, r.checkModules, r.checkDiskDirs, r.checkFiles, r.checkEnv, r.checkLimits,
+		r.checkService, r.checkWarm, r.checkDisk,
 	} {
 		if err := check(); err != nil {
 			return err
