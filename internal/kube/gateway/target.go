@@ -139,7 +139,7 @@ func native(method string, p []string) target {
 		return target{kind: toList, list: newestReceipt}
 	case "events":
 		return target{kind: toEvents}
-	case "capacity", "node", "drain", "audit", "keys", "tenants", "store":
+	case "capacity", "node", "drain", "audit", "keys", "secrets", "tenants", "store":
 		return target{kind: toNode}
 	}
 	return target{}

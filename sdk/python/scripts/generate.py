@@ -32,7 +32,7 @@ WORDS = {
     "aiter_bytes": "iter_bytes", "aiter_lines": "iter_lines",
     "aread": "read", "asynccontextmanager": "contextmanager", "_aio": "_io",
     "AsyncWorkspaces": "Workspaces", "AsyncKeys": "Keys", "AsyncImages": "Images", "AsyncTenants": "Tenants",
-    "AsyncPortForward": "PortForward",
+    "AsyncPortForward": "PortForward", "AsyncSecrets": "Secrets",
 }
 
 

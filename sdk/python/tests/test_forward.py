@@ -9,7 +9,7 @@ from forkd._address import Address
 from forkd._forward import Forward
 
 
-def test_a_closed_forward_leaves_no_port_and_no_thread():
+def test_a_closed_forward_leaves_no_port_and_no_thread() -> None:
     before = threading.active_count()
     forward = Forward(Address("http://127.0.0.1:1", ""), "/")
     address = forward.listen(0)
@@ -22,6 +22,6 @@ def test_a_closed_forward_leaves_no_port_and_no_thread():
     for thread in accepting:
         thread.join(5)
     assert threading.active_count() == before
-    assert listener.fileno() == -1
+    assert listener is not None and listener.fileno() == -1
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, 5)

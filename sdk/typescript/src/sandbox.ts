@@ -122,8 +122,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Adds or replaces labels, and removes those with the keys `remove`. Other labels stay. */
-  async label(set: Record<string, string>, o: CallOptions & { remove?: string[] } = {}): Promise<m.SandboxInfo> {
-    const json = toWire({ set, remove: o.remove }, "LabelsRequest");
+  async label(labels: Record<string, string>, o: CallOptions & { remove?: string[] } = {}): Promise<m.SandboxInfo> {
+    const json = toWire({ set: labels, remove: o.remove }, "LabelsRequest");
     return this.#keep(await this.#call("PATCH", "/labels", { signal: o.signal, json }));
   }
 

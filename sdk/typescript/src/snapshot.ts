@@ -93,8 +93,8 @@ export class Snapshot {
   }
 
   /** Adds or replaces labels, and removes those with the keys `remove`. Other labels stay. */
-  async label(set: Record<string, string>, o: CallOptions & { remove?: string[] } = {}): Promise<m.SnapshotInfo> {
-    const json = toWire({ set, remove: o.remove }, "LabelsRequest");
+  async label(labels: Record<string, string>, o: CallOptions & { remove?: string[] } = {}): Promise<m.SnapshotInfo> {
+    const json = toWire({ set: labels, remove: o.remove }, "LabelsRequest");
     return fromWire(await this.#call("PATCH", "/labels", { signal: o.signal, json }), "SnapshotInfo");
   }
 

@@ -208,15 +208,18 @@ class AsyncSandbox:
     async def branch(self, n: int = 0, *, tag: str | None = None, mode: Literal["live", "diff", "full"] | None = None,
                      max_pause_ms: float | None = None, wait: bool | None = None, force: bool | None = None,
                      network: models.NetworkPolicy | Mapping[str, Any] | None = None,
-                     labels: Mapping[str, str] | None = None) -> Branch:
+                     labels: Mapping[str, str] | None = None,
+                     secrets: Sequence[Mapping[str, str]] | None = None) -> Branch:
         """Captures the sandbox at one instant as a snapshot, and forks n children of it.
 
         The sandbox keeps running. The snapshot and the children have its labels, and ``labels``. Raises
         ConflictError (``pause_too_long``) if the pause would exceed max_pause_ms. ``force`` branches even if the
-        disk has lost writes; the snapshot may then be incomplete.
+        disk has lost writes; the snapshot may then be incomplete. ``secrets`` are given to the children, such as
+        ``[{"name": "TOKEN", "env": "GITHUB_TOKEN"}]``.
         """
         body = clean({"n": n or None, "tag": tag, "mode": mode, "max_pause_ms": max_pause_ms, "wait": wait,
-                      "force": force, "network": encode(network), "labels": dict(labels) if labels else None})
+                      "force": force, "network": encode(network), "labels": dict(labels) if labels else None,
+                      "secrets": [dict(s) for s in secrets] if secrets else None})
         got = await self._call("POST", "/branch", body, timeout=600)
         return Branch(self._connection, decode(models.BranchResult, got))
 

@@ -79,7 +79,7 @@ class Keys:
         return decode(models.NewKey, got)
 
 
-class AsyncSecrets:
+class Secrets:
     """Named secrets for sandboxes. No answer has a value."""
 
     def __init__(self, connection: Connection) -> None:

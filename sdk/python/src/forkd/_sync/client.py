@@ -14,7 +14,7 @@ from .._decode import decode, filters
 from .._layout import Layout
 from .._trace import Trace, TraceParent
 from ..errors import of_object
-from .admin import Images, Keys, AsyncSecrets, Tenants, Workspaces
+from .admin import Images, Keys, Secrets, Tenants, Workspaces
 from .connection import Connection
 from .sandbox import Sandbox
 from .snapshot import Forks, Snapshot, made
@@ -150,9 +150,9 @@ class Forkd:
         return Keys(self._connection)
 
     @property
-    def secrets(self) -> AsyncSecrets:
+    def secrets(self) -> Secrets:
         """Named secrets for sandboxes. No answer has a value."""
-        return AsyncSecrets(self._connection)
+        return Secrets(self._connection)
 
     @property
     def tenants(self) -> Tenants:
