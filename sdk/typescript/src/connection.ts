@@ -109,7 +109,7 @@ export class Connection {
       const text = await this.#read(answer, method, path, scope);
       return { value: decoded(text, answer, method, path), header: answer.header };
     } catch (e) {
-      scope.cancel(); // an upload must not go on after a refusal
+      if (uploads(options)) scope.cancel();
       throw e;
     } finally {
       scope.end();
@@ -119,8 +119,9 @@ export class Connection {
   async #read(answer: WireAnswer, method: string, path: string, scope: Scope): Promise<string> {
     try {
       const size = answer.header("content-length");
-      if (answer.text && size && Number(size) <= MAX_ANSWER) return await answer.text();
-      return decodeText(await all(answer.body, MAX_ANSWER, `the answer to ${method} ${path}`));
+      // Node does not always settle a read of an answer whose last bytes arrive together with the abort of its signal.
+      if (answer.text && size && Number(size) <= MAX_ANSWER) return await scope.race(answer.text());
+      return decodeText(await scope.race(all(answer.body, MAX_ANSWER, `the answer to ${method} ${path}`)));
     } catch (e) {
       throw this.#broken(method, path, e, scope, false);
     }
@@ -132,8 +133,7 @@ export class Connection {
       "User-Agent": `forkd-typescript/${VERSION}`, ...this.traceHeaders(), ...o.headers,
     };
     let fault: { error: unknown } | undefined;
-    let body = typeof o.body === "object" && Symbol.asyncIterator in o.body
-      ? watched(o.body, (error) => { fault = { error }; }) : o.body;
+    let body = uploads(o) ? watched(o.body, (error) => { fault = { error }; }) : o.body;
     if (o.json !== undefined) {
       body = JSON.stringify(o.json);
       headers["Content-Type"] ??= "application/json";
@@ -188,7 +188,7 @@ export class Connection {
       const answer = await this.#begin(method, path, options, scope);
       return { ...answer, text: undefined, body: this.#body(answer, method, path, scope) };
     } catch (e) {
-      scope.cancel();
+      if (uploads(options)) scope.cancel();
       scope.end();
       throw e;
     }
@@ -327,6 +327,14 @@ class Scope {
   sleep(ms: number): Promise<void> {
     return this.race(new Promise((r) => setTimeout(r, ms)));
   }
+}
+
+/**
+ * Reports whether a request sends a stream, which must not go on after a refusal. Other requests are not cancelled
+ * after their answer: Node then closes the connection, on which the next request may be under way.
+ */
+function uploads(o: RequestOptions): o is RequestOptions & { body: AsyncIterable<Uint8Array> } {
+  return typeof o.body === "object" && Symbol.asyncIterator in o.body;
 }
 
 /** Yields the pieces of a source, and reports its error. */
