@@ -15,7 +15,7 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui test-package test-wheel test-ui test test-integrations soak codeinterp test-recipes test-upgrade test-registries quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui test-package test-wheel test-ui test test-integrations soak codeinterp test-recipes test-upgrade test-operation test-registries quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -65,6 +65,10 @@ test-upgrade: deps build fixtures ## VMs, snapshots and paused sandboxes of 0.1.
 	FORKD_TEST_SOAK=1 FORKD_TEST_FIXTURES=$(CURDIR)/.cache/fixtures $(GO) test -count=1 -v -timeout 30m \
 		-exec "$(CURDIR)/bin/forkd machine test-exec --name test --timeout 20m" ./test/upgrade
 
+test-operation: deps build ## events of a long operation, with a real Prometheus and OpenTelemetry's receiver; takes 20 minutes
+	@scripts/promtool.sh
+	FORKD_TEST_SOAK=1 FORKD_TEST_MACHINE=test $(GO) test -count=1 -v -timeout 60m ./test/operation
+
 test-registries: deps build ## snapshots in registries with skopeo, docker-registry and cosign, which is built first
 	@GO="$(GO)" scripts/registries.sh cosign
 	FORKD_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 20m ./test/registries
@@ -76,10 +80,11 @@ quick: ## vet and the tests that need nothing
 cross: ## compile for linux/arm64 (all), and CLI and client for macOS and Windows; make test does too
 	$(GO) run ./test/runner -cross
 
-lint: ## gofmt, golangci-lint, gosec, govulncheck, and Vale for docs (the rules between packages are tests: test/arch)
+lint: ## gofmt, golangci-lint, deadcode, gosec, govulncheck, and Vale for docs (the rules between packages are tests: test/arch)
 	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
 	scripts/golangci.sh
+	@GO="$(GO)" scripts/deadcode.sh
 	scripts/gosec.sh
 	$(GO) run ./test/vulncheck ./...
 	scripts/vale.sh

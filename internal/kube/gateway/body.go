@@ -25,6 +25,7 @@ func (g *Gateway) readBody(w *writer, r *http.Request) (body []byte, free func()
 		n, err := from.Read(chunk)
 		if held += int64(n); g.buffered.Add(int64(n)) > g.cfg.MaxBuffered {
 			free()
+			discard(r)
 			return nil, nil, failf(api.CodeBusy, "", "the gateway holds %d bytes of requests and answers already",
 				g.cfg.MaxBuffered)
 		}
@@ -39,11 +40,16 @@ func (g *Gateway) readBody(w *writer, r *http.Request) (body []byte, free func()
 	}
 	if all.Len() > api.MaxBodyBytes {
 		free()
+		discard(r)
 		return nil, nil, failf(api.CodeTooLarge, "", "the body is longer than %d bytes", api.MaxBodyBytes)
 	}
 	_ = w.rc.SetReadDeadline(time.Time{})
 	return all.Bytes(), free, nil
 }
+
+// discard reads the rest of a refused body, within a limit and until the read deadline. If the gateway closed the
+// connection while the client still sends, the client could lose the answer.
+func discard(r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, api.MaxBodyBytes) }
 
 // restore gives a request its body again.
 func restore(r *http.Request, body []byte) {

@@ -115,11 +115,11 @@ func noNode(g *Gateway, ctx context.Context, r *http.Request, err error) error {
 // claim is one walk over nodes. It remembers the node under the name sticky, unless that is empty.
 func (g *Gateway) claim(ctx context.Context, q question, sticky string,
 	keep func(*refused)) (a answer, err error) {
-	before, repeats := "", time.Duration(0)
+	before, repeats := "", 0
 	_, err = g.cfg.Board.Place(ctx, q.want, func(ctx context.Context, name string) error {
 		if name != before {
 			before, repeats = name, 0
-		} else if repeats++; !sleep(ctx, repeats*repeats*200*time.Millisecond) {
+		} else if repeats++; !sleep(ctx, time.Duration(repeats*repeats)*200*time.Millisecond) {
 			return ctx.Err()
 		}
 		n := g.cfg.Nodes.ByName(name)
