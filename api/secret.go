@@ -1,7 +1,7 @@
 package api
 
 // SecretPattern matches the name of a secret.
-const SecretPattern = "^[A-Za-z_][A-Za-z0-9_-]{0,63}$"
+const SecretPattern = "^[A-Za-z_][A-Za-z0-9_-]{0,63}$" // #nosec G101 -- a pattern
 
 // SetSecretRequest is the body of PUT /v1/secrets/{secret}.
 type SetSecretRequest struct {

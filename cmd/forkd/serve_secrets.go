@@ -15,7 +15,7 @@ import (
 )
 
 // secretsCredential is the name of systemd's credential with the key of secrets.
-const secretsCredential = "forkd-secrets-key"
+const secretsCredential = "forkd-secrets-key" // #nosec G101 -- a name
 
 // openSecrets opens the store of secrets, without a change of its files: the engine holds the data directory only
 // later. Without a key the store refuses every request.
@@ -43,7 +43,7 @@ func (o serveOptions) readSecretsKey() (string, *secrets.Key, error) {
 	file, credential := o.secretsKey, false
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); file == "" && dir != "" {
 		file, credential = filepath.Join(dir, secretsCredential), true
-		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) { // #nosec G703 -- systemd names the folder
 			file = ""
 		}
 	}
