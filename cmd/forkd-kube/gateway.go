@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -14,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/forkd/forkd/cmd/internal/daemonlog"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/api/tlscert"
 	"github.com/forkd/forkd/internal/kube/gateway"
 	"github.com/forkd/forkd/internal/kube/nodes"
 	"github.com/forkd/forkd/internal/kube/placement"
-	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
 // gatewayOptions are the flags of forkd-kube gateway.
@@ -113,24 +112,9 @@ func loopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-func (o *gatewayOptions) logger() (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return nil, exit.UsageError{Err: fmt.Errorf("--log-level %q: want debug, info, warn or error", o.logLevel)}
-	}
-	opt := &slog.HandlerOptions{Level: level}
-	switch o.logFormat {
-	case "text":
-		return slog.New(guesttext.Handler(slog.NewTextHandler(os.Stderr, opt))), nil
-	case "json":
-		return slog.New(guesttext.Handler(slog.NewJSONHandler(os.Stderr, opt))), nil
-	}
-	return nil, exit.UsageError{Err: fmt.Errorf("--log-format %q: want text or json", o.logFormat)}
-}
-
 // run serves until ctx ends.
 func (o *gatewayOptions) run(ctx context.Context) error {
-	log, err := o.logger()
+	log, err := daemonlog.New(os.Stderr, o.logLevel, o.logFormat)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/internal/daemonlog"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/api/cors"
@@ -27,7 +28,6 @@ import (
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/bootable"
 	"github.com/forkd/forkd/internal/images/image"
-	"github.com/forkd/forkd/internal/leaf/guesttext"
 	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/machine/hostcap"
 	"github.com/forkd/forkd/internal/store/dataformat"
@@ -201,7 +201,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	var opened undo.Stack // released at the end, newest first
 	defer opened.Run()
-	log, err := o.logger(a)
+	log, err := daemonlog.New(a.Err, o.logLevel, o.logFormat)
 	if err != nil {
 		return err
 	}
@@ -389,19 +389,4 @@ func closeEngine(ctx context.Context, engine *engine.Engine) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
 	return engine.Close(ctx)
-}
-
-func (o serveOptions) logger(a *app) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return nil, exit.UsageError{Err: fmt.Errorf("--log-level %q: want debug, info, warn or error", o.logLevel)}
-	}
-	opt := &slog.HandlerOptions{Level: level}
-	switch o.logFormat {
-	case "text":
-		return slog.New(guesttext.Handler(slog.NewTextHandler(a.Err, opt))), nil
-	case "json":
-		return slog.New(guesttext.Handler(slog.NewJSONHandler(a.Err, opt))), nil
-	}
-	return nil, exit.UsageError{Err: fmt.Errorf("--log-format %q: want text or json", o.logFormat)}
 }

@@ -14,6 +14,15 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
+// bodyOf is readBody for handlers: it answers with the error itself, and then returns false.
+func (g *Gateway) bodyOf(w *writer, r *http.Request) (body []byte, free func(), ok bool) {
+	body, free, err := g.readBody(w, r)
+	if err != nil {
+		g.refuse(w, r, failureOf(err))
+	}
+	return body, free, err == nil
+}
+
 // readBody reads a JSON body into memory. The caller calls free when the body is sent.
 func (g *Gateway) readBody(w *writer, r *http.Request) (body []byte, free func(), err error) {
 	var held int64

@@ -11,9 +11,8 @@ import (
 
 // fork serves POST /v1/sandboxes. A large fork is spread over nodes with the snapshot.
 func (g *Gateway) fork(w *writer, r *http.Request) {
-	body, free, err := g.readBody(w, r)
-	if err != nil {
-		g.refuse(w, r, failureOf(err))
+	body, free, ok := g.bodyOf(w, r)
+	if !ok {
 		return
 	}
 	defer free()
@@ -43,9 +42,8 @@ func (g *Gateway) fork(w *writer, r *http.Request) {
 
 // create serves E2B's create.
 func (g *Gateway) create(w *writer, r *http.Request, t target) {
-	body, free, err := g.readBody(w, r)
-	if err != nil {
-		g.refuse(w, r, failureOf(err))
+	body, free, ok := g.bodyOf(w, r)
+	if !ok {
 		return
 	}
 	defer free()
@@ -69,9 +67,8 @@ func (g *Gateway) create(w *writer, r *http.Request, t target) {
 
 // makeWorkspace serves POST /v1/workspaces. A name that exists on a node is that node's to refuse.
 func (g *Gateway) makeWorkspace(w *writer, r *http.Request) {
-	body, free, err := g.readBody(w, r)
-	if err != nil {
-		g.refuse(w, r, failureOf(err))
+	body, free, ok := g.bodyOf(w, r)
+	if !ok {
 		return
 	}
 	defer free()
@@ -98,9 +95,8 @@ func (g *Gateway) makeSnapshot(w *writer, r *http.Request) {
 		receiveUpload(g, w, r)
 		return
 	}
-	body, free, err := g.readBody(w, r)
-	if err != nil {
-		g.refuse(w, r, failureOf(err))
+	body, free, ok := g.bodyOf(w, r)
+	if !ok {
 		return
 	}
 	defer free()

@@ -164,9 +164,8 @@ func tellMissing(w http.ResponseWriter, missing []*nodes.Node) {
 
 // keep forwards a comparison to the node of its sandboxes. All of them have to be on one node.
 func (g *Gateway) keep(w *writer, r *http.Request) {
-	body, free, err := g.readBody(w, r)
-	if err != nil {
-		g.refuse(w, r, failureOf(err))
+	body, free, ok := g.bodyOf(w, r)
+	if !ok {
 		return
 	}
 	defer free()
