@@ -15,7 +15,7 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui test-package test-wheel test-ui test test-integrations soak codeinterp test-recipes test-upgrade test-operation test-registries quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui chart test-package test-wheel test-ui test test-integrations soak codeinterp test-recipes test-upgrade test-operation test-registries test-kube kube-types quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -73,6 +73,15 @@ test-registries: deps build ## snapshots in registries with skopeo, docker-regis
 	@GO="$(GO)" scripts/registries.sh cosign
 	FORKD_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 20m ./test/registries
 
+test-kube: deps ## the operator and the gateway with a real control plane of Kubernetes, which is built first (10 minutes, once)
+	@GO="$(GO)" scripts/kube-bench.sh
+	@scripts/kube-sdk.sh
+	@GO="$(GO)" scripts/kube-types.sh check
+	FORKD_TEST_SOAK=1 FORKD_TEST_KUBE=$(CURDIR)/.cache/kube $(GO) test -count=1 -v -timeout 30m ./test/kube
+
+kube-types: ## generate the CRDs of packaging/kubernetes/crds, and methods of their types
+	@GO="$(GO)" scripts/kube-types.sh
+
 quick: ## vet and the tests that need nothing
 	$(GO) vet ./...
 	$(GO) test ./...
@@ -117,6 +126,9 @@ test-package: deps build fixtures ## install, use, upgrade and remove the packag
 
 test-wheel: wheels ## install the wheel in a clean Debian without Go, make and QEMU, follow its advice, and fork
 	FORKD_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 60m ./test/wheel
+
+chart: ## check the Helm chart, and render the Kustomize base from it
+	@GO="$(GO)" scripts/chart.sh
 
 ui: ## build the web page into internal/api/ui/dist, which is checked in
 	@scripts/ui.sh

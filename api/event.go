@@ -11,6 +11,7 @@ type Event struct {
 	Snapshot  string            `json:"snapshot,omitempty" doc:"Tag of the event's snapshot, or of the sandbox's"`
 	Owner     string            `json:"owner,omitempty" doc:"Owning tenant; absent: the operator"`
 	Principal string            `json:"principal,omitempty" doc:"Caller of the action, if known"`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Labels that the sandbox or the snapshot had at that time"`
 	Detail    map[string]string `json:"detail,omitempty" doc:"Further values, depending on the kind"`
 }
 

@@ -22,7 +22,7 @@ type KeyQuotas struct {
 type CreateKeyRequest struct {
 	Name        string    `json:"name" doc:"Name of the key, for people" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 	Tenant      string    `json:"tenant,omitempty" doc:"Tenant of the key; empty: the operator, who sees everything. If a tenant's key makes it, its tenant" maxLength:"24"`
-	Scopes      []string  `json:"scopes" doc:"Permissions: read, run, fork, admin" minItems:"1" maxItems:"8" nullable:"false"`
+	Scopes      []string  `json:"scopes" doc:"Permissions: read, run, fork, admin, layers" minItems:"1" maxItems:"8" nullable:"false"`
 	Quotas      KeyQuotas `json:"quotas,omitempty" doc:"How much of it"`
 	ExpiresSecs int64     `json:"expires_secs,omitempty" doc:"How long it is good; 0: until it is revoked" minimum:"0" maximum:"3153600000"`
 	HostPorts   []string  `json:"host_ports,omitempty" doc:"Host ports, PORT or FIRST-LAST, that policies of the key can name as host.forkd.internal; absent: none" maxItems:"64" nullable:"false"`

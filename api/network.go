@@ -20,6 +20,7 @@ type NetworkPolicy struct {
 	Deny       []string       `json:"deny,omitempty" doc:"Rules of the same form" maxItems:"4096" nullable:"true"`
 	HTTPSPorts []uint16       `json:"https_ports,omitempty" doc:"Ports, in addition to 80 and 443, for which the TLS server name or HTTP host decides if no DNS answer did" maxItems:"64" nullable:"true"`
 	Headers    []HeaderRule   `json:"headers,omitempty" doc:"Set by the host on requests to named hosts, over TLS it has verified. Values are never returned: they read ***, and sending *** keeps the current value" maxItems:"64" nullable:"true"`
+	Proxy      *NetworkProxy  `json:"proxy,omitempty" doc:"Proxy for all TCP connections of the sandbox, except those to ports of the host. UDP and echo requests are refused"`
 	Limits     *NetworkLimits `json:"limits,omitempty" doc:"Limits of the sandbox's network use"`
 	Tap        string         `json:"tap,omitempty" doc:"Tap device on the daemon's host, allowed by its operator, in place of all rules: for one forked sandbox, or while a snapshot is made" maxLength:"15"`
 }
@@ -29,6 +30,14 @@ type HeaderRule struct {
 	Host    string            `json:"host" doc:"Name of the host"`
 	Headers map[string]string `json:"headers,omitempty" doc:"Values by header"`
 	Secrets map[string]string `json:"secrets,omitempty" doc:"Templates by header, with names of the owner's secrets in braces, such as Bearer {API_KEY}. The host resolves them for each sandbox, and refuses requests if a secret is missing"`
+}
+
+// NetworkProxy is a policy's own proxy for TCP connections.
+type NetworkProxy struct {
+	URL    string `json:"url" doc:"socks5://HOST[:PORT] or http://HOST:PORT, without a user name"`
+	User   string `json:"user,omitempty" doc:"User name at the proxy"`
+	Secret string `json:"secret,omitempty" doc:"Name of the owner's secret with the password at the proxy"`
+	Names  bool   `json:"names,omitempty" doc:"Let the proxy resolve the names that rules have allowed, or all names if the policy has no rules" default:"false"`
 }
 
 // NetworkLimits limit a sandbox's network. Absent fields have their default.

@@ -39,6 +39,11 @@ const (
 	ReasonNetStarting         Reason = "net_starting"
 	ReasonNetTap              Reason = "net_tap"
 	ReasonNetTapBusy          Reason = "net_tap_busy"
+	ReasonNetworkAlias        Reason = "network_alias"
+	ReasonNetworkEmpty        Reason = "network_empty"
+	ReasonNetworkExists       Reason = "network_exists"
+	ReasonNetworkInUse        Reason = "network_in_use"
+	ReasonNetworkNotFound     Reason = "network_not_found"
 	ReasonNotAFile            Reason = "not_a_file"
 	ReasonNoAncestor          Reason = "no_ancestor"
 	ReasonNoNode              Reason = "no_node"
@@ -68,15 +73,26 @@ const (
 	ReasonSecretNotFound      Reason = "secret_not_found"
 	ReasonSecretUnreadable    Reason = "secret_unreadable"
 	ReasonSecretsOff          Reason = "secrets_off"
+	ReasonIdentityOff         Reason = "identity_off"
 	ReasonSnapshotDamaged     Reason = "snapshot_damaged"
+	ReasonSnapshotPartial     Reason = "snapshot_partial"
 	ReasonSnapshotNotFound    Reason = "snapshot_not_found"
 	ReasonSnapshotNotReady    Reason = "snapshot_not_ready"
+	ReasonSnapshotPinned      Reason = "snapshot_pinned"
 	ReasonStoreFull           Reason = "store_full"
 	ReasonTagTaken            Reason = "tag_taken"
 	ReasonTainted             Reason = "tainted"
 	ReasonTransitionBusy      Reason = "transition_busy"
 	ReasonTransitionSlow      Reason = "transition_slow"
 	ReasonUnsigned            Reason = "unsigned"
+	ReasonVolumeExists        Reason = "volume_exists"
+	ReasonVolumeHeld          Reason = "volume_held"
+	ReasonVolumeMode          Reason = "volume_mode"
+	ReasonVolumeNotFound      Reason = "volume_not_found"
+	ReasonVolumeOther         Reason = "volume_other"
+	ReasonVolumePath          Reason = "volume_path"
+	ReasonVolumePrivate       Reason = "volume_private"
+	ReasonVolumeSlots         Reason = "volume_slots"
 	ReasonWaitForChildren     Reason = "wait_for_children"
 	ReasonWarmUpFailed        Reason = "warm_up_failed"
 	ReasonGuestFilesElsewhere Reason = "guest_files_elsewhere"
@@ -140,6 +156,11 @@ func Reasons() []ReasonRow {
 		{ReasonNetStarting, "forkd-net does not answer and is being restarted"},
 		{ReasonNetTap, "the tap is not available to sandboxes, or conflicts with another field of the request"},
 		{ReasonNetTapBusy, "the tap is in use; details: `sandbox`, if it is one of this daemon"},
+		{ReasonNetworkAlias, "the alias is invalid or taken"},
+		{ReasonNetworkEmpty, "no sandbox of the private network runs"},
+		{ReasonNetworkExists, "the owner has a private network with that name"},
+		{ReasonNetworkInUse, "the private network has members"},
+		{ReasonNetworkNotFound, "the owner has no private network with that name"},
 		{ReasonNotAFile, "the path is not a regular file on the daemon's host"},
 		{ReasonNoAncestor, "the two sides of a merge have no common snapshot that is left"},
 		{ReasonNoNode, "no node of the cluster can take the request; from a gateway only"},
@@ -169,15 +190,26 @@ func Reasons() []ReasonRow {
 		{ReasonSecretNotFound, "the owner has no secret with that name; details: `secret`"},
 		{ReasonSecretUnreadable, "the secret's file is damaged, or its value does not fit its use; details: `secret`"},
 		{ReasonSecretsOff, "the daemon keeps no secrets, because it has no key for them"},
+		{ReasonIdentityOff, "the daemon issues no identity tokens, because it has no issuer"},
 		{ReasonSnapshotDamaged, "a file of the snapshot has changed, so the snapshot is disabled"},
+		{ReasonSnapshotPartial, "the snapshot is used before all of it is here, and the request needs all of it"},
 		{ReasonSnapshotNotFound, "no snapshot has that tag"},
 		{ReasonSnapshotNotReady, "the snapshot is being written"},
+		{ReasonSnapshotPinned, "the snapshot is pinned"},
 		{ReasonStoreFull, "the store's file system is full; partial files were removed"},
 		{ReasonTagTaken, "another snapshot has the tag"},
 		{ReasonTainted, "the snapshot may contain the current value of a secret; details: `secret`"},
 		{ReasonTransitionBusy, "too many requests are waiting for the sandbox, or for the tenant's sandboxes"},
 		{ReasonTransitionSlow, "the sandbox is still being paused, resumed or branched after the maximum wait"},
 		{ReasonUnsigned, "the operator requires a signature that the snapshot does not have"},
+		{ReasonVolumeExists, "the owner has a volume with that name"},
+		{ReasonVolumeHeld, "a sandbox has the volume"},
+		{ReasonVolumeMode, "the way of using a volume is not supported"},
+		{ReasonVolumeNotFound, "the owner has no volume with that name"},
+		{ReasonVolumeOther, "the snapshot was taken without the sandbox's volumes, or with others"},
+		{ReasonVolumePath, "a volume cannot be mounted on that path"},
+		{ReasonVolumePrivate, "a private volume can be in one sandbox only"},
+		{ReasonVolumeSlots, "the snapshot's guest has no free slot for a volume, or its agent cannot mount one"},
 		{ReasonWaitForChildren, "the request asks for children without waiting for their snapshot"},
 		{ReasonWarmUpFailed, "the warm-up failed, or a service was not ready in time"},
 		{ReasonGuestFilesElsewhere, "the path is outside the daemon's directories for guest files"},

@@ -17,9 +17,13 @@ type CreateSandboxesRequest struct {
 	Env       map[string]string `json:"env,omitempty" doc:"Added to the environment of every process started in the children"`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of each child: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB" maxProperties:"64"`
 	Secrets   []SecretRef       `json:"secrets,omitempty" doc:"The owner's secrets in the environment of every process started in the children. They and snapshots of them are tainted" maxItems:"64"`
+	Services  []NamedService    `json:"services,omitempty" doc:"Services to start in each child, in addition to those of the snapshot" maxItems:"16"`
+	Volumes   []VolumeMount     `json:"volumes,omitempty" doc:"Volumes to mount in each child" maxItems:"4"`
 	GuestFork bool              `json:"guest_fork,omitempty" doc:"Allow programs in the children to fork them, within the daemon's limits"`
+	Identity  bool              `json:"identity,omitempty" doc:"Allow programs in the children to get identity tokens: signed OpenID Connect tokens about their own sandbox. Needs a daemon with an issuer"`
 	Net       Net               `json:"net,omitempty" doc:"Network policy of the children by name, none or public; replaces network" enum:"none,public"`
 	Network   *NetworkPolicy    `json:"network,omitempty" doc:"Network policy of the children; absent: the snapshot's, otherwise none. The operator's ceiling limits it"`
+	NetJoin   *NetJoin          `json:"net_join,omitempty" doc:"Private network of the children; absent: none. An alias needs n 1"`
 	// PrivatePorts is nil to use the snapshot's setting.
 	SandboxLimits
 	SandboxLife
@@ -106,9 +110,13 @@ type SandboxInfo struct {
 	VCPUs        int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
 	Network      *NetworkSummary `json:"network,omitempty" doc:"Network policy"`
 	Secrets      []HeldSecret    `json:"secrets,omitempty" doc:"Secrets that its memory or disk may contain"`
+	Services     []ServiceState  `json:"services,omitempty" doc:"Services as its guest last reported them; absent: none"`
+	Volumes      []VolumeMount   `json:"volumes,omitempty" doc:"Its volumes; a child of a branch has clones of its parent's"`
+	NetJoin      *NetJoin        `json:"net_join,omitempty" doc:"Its place in a private network; absent: none"`
 	PrivatePorts bool            `json:"private_ports,omitempty" doc:"Requests from outside to its ports must show its traffic_token"`
 	TrafficToken string          `json:"traffic_token,omitempty" doc:"Token of private ports, for the header Forkd-Access-Token or Authorization: Bearer; in answers to a fork, a branch and about one sandbox"`
 	GuestFork    bool            `json:"guest_fork,omitempty" doc:"Its guest can fork it"`
+	Identity     bool            `json:"identity,omitempty" doc:"Its guest can get identity tokens"`
 	ForkedBy     string          `json:"forked_by,omitempty" doc:"Parent sandbox, if its guest made the fork; absent if forked through the API"`
 	ForkDepth    int             `json:"fork_depth,omitempty" doc:"Forks by guests from the first of its tree to it"`
 	Timings      *SandboxTimings `json:"timings,omitempty" doc:"How long its fork took"`

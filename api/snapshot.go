@@ -69,8 +69,12 @@ type SnapshotInfo struct {
 	Secrets      []HeldSecret      `json:"secrets,omitempty" doc:"Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported"`
 	Public       bool              `json:"public,omitempty" doc:"All tenants can fork it"`
 	Labels       map[string]string `json:"labels,omitempty" doc:"Its labels; absent for a public snapshot of another owner"`
+	Pinned       bool              `json:"pinned,omitempty" doc:"It does not expire, and is deleted with force only"`
+	ExpiresAt    *int64            `json:"expires_at_unix,omitempty" doc:"When it expires, in seconds since 1970; absent: never"`
 	PrivatePorts bool              `json:"private_ports,omitempty" doc:"Its sandboxes require a token at their ports by default"`
 	Timings      Timings           `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
+	FetchedBytes int64             `json:"fetched_bytes,omitempty" doc:"Compressed bytes that have arrived of a snapshot that is used before all of it is here"`
+	FetchBytes   int64             `json:"fetch_bytes,omitempty" doc:"Compressed bytes of that snapshot; absent if all of it is here"`
 	// From the scrub.
 	VerifiedAtUnix *int64   `json:"verified_at_unix,omitempty" doc:"Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked"`
 	Damaged        []string `json:"damaged,omitempty" doc:"Damaged layers and their positions; a damaged snapshot cannot be forked"`
@@ -151,3 +155,16 @@ type Step struct {
 	Verify   *VerifyResult `json:"verify,omitempty" doc:"The result of verify; only in the last line"`
 	Error    *Error        `json:"error,omitempty" doc:"Why there is none; only in the last line"`
 }
+
+// CopySnapshotRequest asks the daemon to copy a snapshot from another daemon.
+type CopySnapshotRequest struct {
+	// Peers are URLs of daemons that may have the snapshot, in the order in which they are asked.
+	Peers []string `json:"peers" doc:"URLs of daemons that may have the snapshot, asked in this order: https://HOST:PORT. The operator of the daemon allows their hosts" minItems:"1" maxItems:"16" nullable:"false"`
+}
+
+// Headers of a snapshot's manifest for another daemon.
+const (
+	HeaderSnapshotTag    = "Forkd-Snapshot-Tag"    // the whole tag
+	HeaderSnapshotOwner  = "Forkd-Snapshot-Owner"  // its tenant; absent: the operator
+	HeaderSnapshotPublic = "Forkd-Snapshot-Public" // true if all tenants can fork it
+)

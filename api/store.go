@@ -5,6 +5,11 @@ type CompactRequest struct {
 	To string `json:"to" doc:"Name of the new snapshot" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 }
 
+// RenameRequest is the body of POST /v1/snapshots/{tag}/rename.
+type RenameRequest struct {
+	To string `json:"to" doc:"New name of the snapshot" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
+}
+
 // CollectRequest is the body of POST /v1/store/gc. The body may be absent.
 type CollectRequest struct {
 	DryRun bool `json:"dry_run,omitempty" doc:"List unused files without removing them"`

@@ -41,6 +41,9 @@ type Options struct {
 	// breaks before the answer. It waits for a suitable time itself, and returns true to send the
 	// request again. If nil, the client does not retry.
 	Retry func(ctx context.Context, err error) bool
+	// Header is sent with each request, in addition to the client's own headers. A gateway sends a request with
+	// Forkd-Node to that node.
+	Header http.Header
 	// Dial opens connections instead of the default. Tests use it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -91,7 +94,8 @@ func New(opt Options) (*Client, error) {
 	if err := checkPort(u); err != nil {
 		return nil, fmt.Errorf("daemon's URL %q: %w", opt.URL, err)
 	}
-	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent, retry: opt.Retry}}
+	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent, retry: opt.Retry,
+		header: opt.Header.Clone()}}
 	c.networks.conn, c.hosts.conn = &c.connection, &c.connection
 	c.records.conn, c.authority.conn, c.travels.conn = &c.connection, &c.connection, &c.connection
 	tr := &http.Transport{

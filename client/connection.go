@@ -14,13 +14,14 @@ import (
 
 // connection sends requests to one daemon and reads the answers, on any route.
 type connection struct {
-	url   string // as given
-	base  string // with the http scheme, without a slash at the end
-	http  *http.Client
-	plain *http.Transport // of http, which passes answers on as they are
-	token string
-	agent string
-	retry func(context.Context, error) bool // Options.Retry
+	url    string // as given
+	base   string // with the http scheme, without a slash at the end
+	http   *http.Client
+	plain  *http.Transport // of http, which passes answers on as they are
+	token  string
+	agent  string
+	header http.Header                       // Options.Header
+	retry  func(context.Context, error) bool // Options.Retry
 }
 
 // URL returns the daemon's URL as given in Options or the environment.
@@ -41,6 +42,9 @@ type roundTripper struct {
 
 func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
+	for k, v := range t.conn.header {
+		r.Header[http.CanonicalHeaderKey(k)] = v
+	}
 	r.Header.Set("User-Agent", t.conn.agent)
 	if t.conn.token != "" {
 		r.Header.Set("Authorization", "Bearer "+t.conn.token)

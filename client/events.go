@@ -27,6 +27,7 @@ type EventsRequest struct {
 	All               bool
 	Sandbox, Snapshot string   // if empty, all
 	Kinds             []string // a kind that ends in a dot is a prefix; if empty, all
+	Filters           []string // label=KEY or label=KEY=VALUE; all must match
 }
 
 func (r EventsRequest) path() string {
@@ -39,6 +40,9 @@ func (r EventsRequest) path() string {
 	set("sandbox", r.Sandbox)
 	set("snapshot", r.Snapshot)
 	set("kind", strings.Join(r.Kinds, ","))
+	if len(r.Filters) > 0 {
+		q["filter"] = r.Filters
+	}
 	if r.After > 0 || r.All {
 		q.Set("after", strconv.FormatUint(r.After, 10))
 	}

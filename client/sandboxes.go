@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -57,6 +58,26 @@ func (c *Client) Fork(ctx context.Context, req api.CreateSandboxesRequest) (Fork
 	all := res.Sandboxes
 	res = forkHeaders(h)
 	res.Sandboxes = all
+	return res, nil
+}
+
+// ForkOnce is like Fork, with a key of the request. A repetition with the same key and the same request, within ten
+// minutes and at the same daemon, returns the sandboxes of the first one.
+func ForkOnce(ctx context.Context, c *Client, key string, req api.CreateSandboxesRequest) (ForkResult, error) {
+	b, err := json.Marshal(req)
+	if err != nil {
+		return ForkResult{}, fmt.Errorf("encode request: %w", err)
+	}
+	resp, err := c.send(ctx, http.MethodPost, "/v1/sandboxes", bytes.NewReader(b),
+		http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {key}})
+	if err != nil {
+		return ForkResult{}, err
+	}
+	defer resp.Body.Close()
+	res := forkHeaders(resp.Header)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&res.Sandboxes); err != nil {
+		return ForkResult{}, cmp.Or(endOf(err), fmt.Errorf("decode the daemon's answer to a fork: %w", err))
+	}
 	return res, nil
 }
 

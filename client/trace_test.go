@@ -81,7 +81,13 @@ func TestTheDaemonContinuesTheTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(got.Stdout, "TRACEPARENT="+traceParent+"\n") {
+	if !strings.Contains(got.Stdout, "TRACEPARENT="+traceParent+"\n") || strings.Contains(got.Stdout, "TRACESTATE") {
 		t.Errorf("the program has no trace: %q", got.Stdout)
+	}
+	for state, want := range map[string]string{"a=1,b=2": "TRACESTATE=a=1,b=2\n", "x\nEvil: 1": "TRACEPARENT="} {
+		got, err := c.Exec(client.WithTraceState(ctx, state), id, api.ExecRequest{Args: []string{"env"}})
+		if err != nil || !strings.Contains(got.Stdout, want) {
+			t.Errorf("with state %q: %q, %v", state, got.Stdout, err)
+		}
 	}
 }

@@ -47,3 +47,10 @@ func (t travels) CheckSnapshot(ctx context.Context, tag string, stream io.Reader
 	}
 	return resp.Body.Close()
 }
+
+// CopySnapshot lets the daemon copy a snapshot from another daemon: the first of peers that has it. The operator of the
+// daemon allows peers.
+func (t travels) CopySnapshot(ctx context.Context, tag string, peers []string) (api.SnapshotInfo, error) {
+	var out api.SnapshotInfo
+	return out, t.conn.call(ctx, http.MethodPost, snapshotPath(tag, "/copy"), api.CopySnapshotRequest{Peers: peers}, &out)
+}

@@ -67,7 +67,7 @@ go run ./packaging/changes "$version" >"$out/CHANGES.md"
 say "programs"
 platforms=${PLATFORMS-linux/arm64 darwin/arm64 darwin/amd64 windows/amd64}
 mkdir -p "$bin/linux-amd64"
-for program in forkd forkd-agent forkd-idmap forkd-net forkd-spawn forkd-vmm; do
+for program in forkd forkd-agent forkd-idmap forkd-kube forkd-net forkd-spawn forkd-vmm; do
 	GOOS=linux GOARCH=amd64 go build -trimpath -ldflags "$ldflags" -o "$bin/linux-amd64/" "./cmd/$program"
 done
 for platform in $platforms; do

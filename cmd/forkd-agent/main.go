@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/nic"
 	"github.com/forkd/forkd/internal/guest/agent/quiet"
 	"github.com/forkd/forkd/internal/guest/agent/sftpcmd"
+	"github.com/forkd/forkd/internal/guest/agent/tokencall"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/sys/diskbench"
 )
@@ -153,6 +155,9 @@ func serve(ctx context.Context, o options) error {
 		defer link.Close()
 		cfg.Link = link
 	}
+	if o.ready {
+		cfg.ServicesFile = servicesFile
+	}
 	a, err := agent.New(cfg)
 	if err != nil {
 		return err
@@ -176,6 +181,15 @@ func serve(ctx context.Context, o options) error {
 				logf("%v", err)
 			}
 		})
+		tokens, err := forkcall.Listen(filepath.Join(filepath.Dir(o.forkSocket), filepath.Base(tokencall.Socket)))
+		if err != nil {
+			return err
+		}
+		beside.Go(func() {
+			if err := a.ServeTokens(ctx, tokens); err != nil {
+				logf("%v", err)
+			}
+		})
 	}
 	if !o.ready {
 		return a.Serve(ctx, l)
@@ -188,6 +202,7 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	beside.Go(func() { a.ServeNotices(ctx) })
 	beside.Go(func() {
 		// The listener is open, so connections from now on are answered.
 		if err := guestinit.SignalReady(ctx); err != nil {
@@ -196,6 +211,9 @@ func serve(ctx context.Context, o options) error {
 	})
 	return a.Serve(ctx, l)
 }
+
+// servicesFile keeps the declarations of services on the guest's disk.
+const servicesFile = "/var/lib/forkd/services.json"
 
 // serveFunc serves on a listener until the context ends.
 type serveFunc func(context.Context, net.Listener) error

@@ -60,12 +60,18 @@ func (a *app) printDisk(f diskratio.Figures) error {
 		return []string{name, fmt.Sprintf("%.0f %s", of(f.Guest), unit), fmt.Sprintf("%.0f %s", of(f.Host), unit),
 			fmt.Sprintf("%.2f", ratio)}
 	}
-	return a.Table([]string{"ACCESS", "SANDBOX", "BELOW", "RATIO"}, [][]string{
-		row("sequential write", "MiB/s", f.Ratio.SequentialWrite,
+	return a.Table([]string{"ACCESS", "SANDBOX", "BELOW", "RATIO"}, diskRows(row, f.Ratio))
+}
+
+// diskRows returns a row for each rate.
+func diskRows(row func(name, unit string, ratio float64, of func(diskbench.Figures) float64) []string,
+	r diskratio.Ratio) [][]string {
+	return [][]string{
+		row("sequential write", "MiB/s", r.SequentialWrite,
 			func(d diskbench.Figures) float64 { return d.SequentialWriteMiBPerS }),
-		row("sequential read", "MiB/s", f.Ratio.SequentialRead,
+		row("sequential read", "MiB/s", r.SequentialRead,
 			func(d diskbench.Figures) float64 { return d.SequentialReadMiBPerS }),
-		row("random write", "/s", f.Ratio.RandomWrite, func(d diskbench.Figures) float64 { return d.RandomWritesPerS }),
-		row("random read", "/s", f.Ratio.RandomRead, func(d diskbench.Figures) float64 { return d.RandomReadsPerS }),
-	})
+		row("random write", "/s", r.RandomWrite, func(d diskbench.Figures) float64 { return d.RandomWritesPerS }),
+		row("random read", "/s", r.RandomRead, func(d diskbench.Figures) float64 { return d.RandomReadsPerS }),
+	}
 }

@@ -25,13 +25,15 @@ import (
 type gatewayOptions struct {
 	listen, metrics     string
 	nodes               string
+	cluster             clusterOptions
 	domain              string
 	cert, key           string
 	plain               bool
 	requests            int
 	diskFloor           float64
 	every, delay, grace time.Duration
-	logLevel, logFormat string
+	logs                daemonlog.Flags
+	router              routerOptions
 }
 
 func newGatewayCommand() *cobra.Command {
@@ -40,7 +42,8 @@ func newGatewayCommand() *cobra.Command {
 		Use:   "gateway",
 		Short: "Serve the API of many nodes at one address",
 		Long: "Serve the API of many nodes at one address. Clients send the keys of the nodes: the gateway passes\n" +
-			"them on, and each node checks them. The list of nodes is YAML, and is read again when it changes:\n\n" +
+			"them on, and each node checks them. The nodes are the pods of a headless service (--nodes-service),\n" +
+			"or in a list (--nodes), which is YAML and read again when it changes:\n\n" +
 			"  - name: node-a\n    uid: 9f3c1c0e-6d0a-4a52-9d38-0a8f6b1c2d3e\n    url: https://10.0.0.1:8889\n" +
 			"    token-file: /etc/forkd/gateway.key\n    ca-file: /etc/forkd/ca.pem\n\n" +
 			"name and uid are those of `forkd serve --node-name --node-uid`. The token reads GET /v1/node only:\n" +
@@ -65,7 +68,9 @@ func (o *gatewayOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.metrics, "metrics-listen", "",
 		"serve /metrics, /healthz and /readyz on `HOST:PORT`, without a key (default: no metrics)")
 	f.StringVar(&o.nodes, "nodes", "", "read the list of nodes from `FILE`")
-	f.StringVar(&o.domain, "domain", "forkd.localhost", "use the `DOMAIN` of sandboxes' host names, as `forkd serve --domain`")
+	o.cluster.addFlags(f)
+	f.StringVar(&o.domain, "domain", "forkd.localhost",
+		"use the `DOMAIN` of sandboxes' host names, as `forkd serve --domain`")
 	f.StringVar(&o.cert, "tls-cert", "", "present the certificate chain in `FILE`; it is reloaded when changed")
 	f.StringVar(&o.key, "tls-key", "", "read the certificate's key from `FILE`")
 	f.BoolVar(&o.plain, "plain-http", false,
@@ -76,8 +81,8 @@ func (o *gatewayOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.every, "poll-interval", 2*time.Second, "ask each node for its facts at this mean `INTERVAL`")
 	f.DurationVar(&o.delay, "drain-delay", 0, "serve for this `TIME` after SIGTERM, until load balancers have noticed")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "give open requests this `TIME` at the end")
-	f.StringVar(&o.logLevel, "log-level", "info", "log messages of this `LEVEL` and above: debug, info, warn or error")
-	f.StringVar(&o.logFormat, "log-format", "text", "log as text or json, the `FORMAT` of each line")
+	o.router.addFlags(f)
+	o.logs.Add(f)
 }
 
 func (o *gatewayOptions) complete() error {
@@ -87,19 +92,21 @@ func (o *gatewayOptions) complete() error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
-	check(o.nodes == "", "--nodes is missing: it names the list of nodes")
+	check(o.nodes == "" && !o.cluster.given(), "--nodes or --nodes-service is missing: they name the nodes")
+	wrong = append(wrong, o.cluster.check(o.nodes)...)
 	check((o.cert == "") != (o.key == ""), "--tls-cert and --tls-key go together")
 	check(o.plain && o.cert != "", "--plain-http and a certificate exclude each other")
 	check(o.requests < 1, "--max-requests is %d, want at least 1", o.requests)
 	check(!(o.diskFloor >= 0 && o.diskFloor <= 100), "--disk-floor is %g, want 0 to 100", o.diskFloor)
 	check(o.every < 100*time.Millisecond, "--poll-interval is %s, want at least 100ms", o.every)
 	check(o.delay < 0 || o.grace < 0, "--drain-delay and --grace cannot be negative")
+	wrong = append(wrong, o.router.complete())
 	host, _, err := net.SplitHostPort(o.listen)
 	check(err != nil, "--listen %q: want HOST:PORT", o.listen)
 	check(err == nil && o.cert == "" && !o.plain && !loopback(host),
 		"--listen %s is beyond loopback: give --tls-cert and --tls-key, or --plain-http behind a proxy with TLS", o.listen)
-	if len(wrong) > 0 {
-		return exit.UsageError{Err: errors.Join(wrong...)}
+	if err := errors.Join(wrong...); err != nil {
+		return exit.UsageError{Err: err}
 	}
 	return nil
 }
@@ -114,13 +121,13 @@ func loopback(host string) bool {
 
 // run serves until ctx ends.
 func (o *gatewayOptions) run(ctx context.Context) error {
-	log, err := daemonlog.New(os.Stderr, o.logLevel, o.logFormat)
+	log, err := o.logs.Logger(os.Stderr)
 	if err != nil {
 		return err
 	}
-	source := nodes.File{Path: o.nodes}
-	if _, err := source.Read(); err != nil { // later changes are judged by the set
-		return exit.UsageError{Err: fmt.Errorf("--nodes: %w", err)}
+	source, err := o.cluster.sourceOr(o.nodes, log)
+	if err != nil {
+		return err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -131,6 +138,14 @@ func (o *gatewayOptions) run(ctx context.Context) error {
 		Metrics: registry, Log: log})
 	s := gateway.Server{Gateway: g, Nodes: set, Source: source, Registry: registry, Address: o.listen, Metrics: o.metrics,
 		DrainDelay: o.delay, Grace: o.grace, Log: log}
+	if o.router.key != "" {
+		front, end, err := o.router.start(g, o.cluster, log)
+		if err != nil {
+			return exit.UsageError{Err: err}
+		}
+		defer end()
+		s.Front = front
+	}
 	if o.cert != "" {
 		files, err := tlscert.Open(o.cert, o.key, log)
 		if err != nil {

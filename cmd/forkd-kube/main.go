@@ -26,6 +26,9 @@ func run(ctx context.Context, args []string) int {
 	if err == nil {
 		return 0
 	}
+	if code := exit.Code(0); errors.As(err, &code) {
+		return int(code)
+	}
 	fmt.Fprintln(os.Stderr, "forkd-kube:", err)
 	if usage := new(exit.UsageError); errors.As(err, usage) {
 		return 2
@@ -44,6 +47,6 @@ func newRoot(began *bool) *cobra.Command {
 	}
 	// The flags' table fits a terminal of 100 columns.
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
-	root.AddCommand(newGatewayCommand())
+	root.AddCommand(newGatewayCommand(), newOperatorCommand(), newInitCommand(), newDevicePluginCommand())
 	return root
 }

@@ -232,18 +232,29 @@ func TestMistakes(t *testing.T) {
 	if err := os.WriteFile(list, []byte("- {name: a, url: http://h, token-file: t}\n- {name: a, url: http://i, token-file: t}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	good := list + ".good"
+	if err := os.WriteFile(good, []byte("- {name: a, url: \"http://127.0.0.1:1\", token-file: t}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
-		"gateway":                            "--nodes is missing",
-		"gateway --nodes /nowhere":           "--nodes: open /nowhere",
-		"gateway --nodes " + list:            "the name a stands twice",
-		"gateway --nodes x --listen :80":     "beyond loopback",
-		"gateway --nodes x --listen 80":      "want HOST:PORT",
-		"gateway --nodes x --tls-cert c":     "go together",
-		"gateway --nodes x --grace -1s":      "cannot be negative",
-		"gateway --nodes x --log-level y":    "want debug",
-		"gateway --nodes x --disk-floor NaN": "want 0 to 100",
-		"gateway --colour":                   "unknown flag: --colour",
-		"gatway":                             "gateway",
+		"gateway":                                                 "--nodes or --nodes-service is missing",
+		"gateway --nodes /nowhere":                                "--nodes: open /nowhere",
+		"gateway --nodes " + list:                                 "the name a stands twice",
+		"gateway --nodes x --listen :80":                          "beyond loopback",
+		"gateway --nodes x --listen 80":                           "want HOST:PORT",
+		"gateway --nodes x --tls-cert c":                          "go together",
+		"gateway --nodes x --grace -1s":                           "cannot be negative",
+		"gateway --nodes x --log-level y":                         "want debug",
+		"gateway --nodes x --disk-floor NaN":                      "want 0 to 100",
+		"gateway --nodes x --router-auth y":                       "want kubernetes or none",
+		"gateway --nodes " + good + " --router-key-file /nowhere": "--router-key-file",
+		"operator":                "--url is missing",
+		"operator --url http://h": "--key-file is missing",
+		"operator --url http://h --key-file x --workers 0":           "want 1 to 256",
+		"operator --url http://h --key-file x":                       "--kubeconfig is missing",
+		"operator --url http://h --key-file x --kubeconfig /nowhere": "--kubeconfig: ",
+		"gateway --colour": "unknown flag: --colour",
+		"gatway":           "gateway",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		out, err := exec.CommandContext(ctx, built, strings.Fields(args)...).CombinedOutput()
@@ -256,13 +267,15 @@ func TestMistakes(t *testing.T) {
 }
 
 func TestHelpFitsTheScreen(t *testing.T) {
-	out, err := exec.Command(built, "gateway", "--help").CombinedOutput()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(out)) {
-		if len(line) > 101 {
-			t.Errorf("%d columns: %s", len(line), line)
+	for _, command := range []string{"gateway", "operator"} {
+		out, err := exec.Command(built, command, "--help").CombinedOutput()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(out)) {
+			if len(line) > 101 {
+				t.Errorf("%d columns: %s", len(line), line)
+			}
 		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netdns"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/net/netproxy"
-	"github.com/forkd/forkd/internal/net/socks5"
+	"github.com/forkd/forkd/internal/net/upstream"
 )
 
 func main() {
@@ -189,7 +189,7 @@ func (o *options) roots() (*x509.CertPool, error) {
 }
 
 // upstreamProxy returns nil if there is no proxy.
-func (o *options) upstreamProxy() (*socks5.Proxy, error) {
+func (o *options) upstreamProxy() (*upstream.Proxy, error) {
 	if o.upstream == "" {
 		return nil, nil
 	}
@@ -197,7 +197,7 @@ func (o *options) upstreamProxy() (*socks5.Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--upstream-proxy-file: %w", err)
 	}
-	p, err := socks5.Parse(strings.TrimSpace(string(b)))
+	p, err := upstream.Parse(strings.TrimSpace(string(b)))
 	if err != nil {
 		return nil, fmt.Errorf("--upstream-proxy-file %s: %w", o.upstream, err)
 	}

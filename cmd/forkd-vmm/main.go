@@ -73,7 +73,7 @@ func run(args []string) error {
 		KVM: system, Shape: start.Shape, Console: console, Kernel: files,
 		Host: live.Host{Vsock: vsock, Dial: func(ctx context.Context, port uint32) (net.Conn, error) {
 			return daemon.DialHost(ctx, port)
-		}, Net: &network{}},
+		}, Net: newNetwork()},
 		OnExit:   func(e vmm.Exit) { ended <- e },
 		OnHealth: func(h vmm.Health) { daemon.SendHealth(h) },
 		Warn:     warn,

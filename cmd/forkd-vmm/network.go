@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/internal/leaf/guestnet"
 	"github.com/forkd/forkd/internal/vm/hostnet/tap"
+	"github.com/forkd/forkd/internal/vm/memberlink"
 	"github.com/forkd/forkd/internal/vm/netclient"
 	"github.com/forkd/forkd/internal/vm/usernet"
 	"github.com/forkd/forkd/internal/vm/virtio/net"
@@ -17,11 +18,18 @@ import (
 // either a wire to forkd-net, with an engine in user mode, or a tap of the operator.
 type network struct {
 	netclient.Client
+	members memberlink.Link // of the private network
 
 	mu     sync.Mutex // guards the fields below
 	tap    *os.File   // nil if there is no tap, or if the engine owns it
 	tapped bool       // SetWire received a tap
 	begun  bool       // an engine exists
+}
+
+func newNetwork() *network {
+	n := &network{}
+	n.Link = n.members.Set
+	return n
 }
 
 var errTapped = errors.New("the VM has a network that cannot be exchanged while it runs")
@@ -45,8 +53,15 @@ func (n *network) SetWire(f *os.File) error {
 	return n.Client.SetWire(f)
 }
 
-// Eager implements live.Network. Hosts behind a tap may ask for the guest's address first.
+// Wake implements live.Network.
+func (n *network) Wake(start func()) { n.members.Wake(start) }
+
+// Eager implements live.Network. Hosts behind a tap may ask for the guest's address first, and other
+// members of a private network may connect before the guest has sent anything.
 func (n *network) Eager() bool {
+	if n.members.Exists() {
+		return true
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.tapped
@@ -76,6 +91,9 @@ func (n *network) userMode(g net.Guest) net.Engine {
 			return !checksum || !tso4 || !tso6
 		}
 	}
+	if m, ok := g.(memberlink.Guest); ok {
+		return n.members.Join(m, usernet.New(cfg))
+	}
 	return usernet.New(cfg)
 }
 
@@ -100,6 +118,7 @@ func (n *network) Close() {
 		f.Close()
 	}
 	n.Client.Close()
+	n.members.Close()
 }
 
 func warn(err error) { fmt.Fprintln(os.Stderr, "forkd-vmm:", err) }

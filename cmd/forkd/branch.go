@@ -22,6 +22,7 @@ func newBranchCommand(a *app) *cobra.Command {
 	var network netFlags
 	var labelled *labelFlag
 	var secrets secretFlags
+	var rules retentionFlags
 	cmd := &cobra.Command{
 		Use:   "branch ID",
 		Short: "Snapshot a running sandbox, and fork children of it",
@@ -47,7 +48,10 @@ func newBranchCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			req.Network, req.Labels = policy, labelled.set
+			req.Network = policy
+			if req.Labels, err = rules.labels(labelled.set); err != nil {
+				return err
+			}
 			if req.Secrets, err = secrets.refs(); err != nil {
 				return err
 			}
@@ -76,6 +80,7 @@ func newBranchCommand(a *app) *cobra.Command {
 	labelled = addLabelFlag(f, "the snapshot and the children, besides the sandbox's labels,")
 	network.addFlags(cmd, "the sandbox's")
 	secrets.addFlags(f)
+	rules.addFlags(f)
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "count")
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]cobra.Completion{
 		"live\tcopy while it runs", "diff\tpause, and copy what differs", "full\tdepend on no other snapshot",

@@ -20,6 +20,7 @@ const drainEvery = time.Second
 // drainOptions are the flags of drain.
 type drainOptions struct {
 	pause, wait, cancel, status, detach bool
+	untilRestart                        bool
 	timeout                             time.Duration
 }
 
@@ -29,8 +30,9 @@ func newDrainCommand(a *app) *cobra.Command {
 		Use:   "drain",
 		Short: "Take no new sandboxes, and pause the running ones or wait for them",
 		Long: "Empty the daemon for maintenance. It refuses forks, branches, resumes and new snapshots until\n" +
-			"--cancel, also after a restart. Running sandboxes are paused with their memory and processes, or\n" +
-			"run on until they end (--wait). Requests to running sandboxes are served.\n\n" +
+			"--cancel, also after a restart unless --until-restart is given. Running sandboxes are paused with\n" +
+			"their memory and processes, or run on until they end (--wait). Requests to running sandboxes are\n" +
+			"served.\n\n" +
 			"The command ends when no sandbox has a VM, with exit code 0, or after --timeout with exit code 8.\n" +
 			"The drain stays on in both cases. Sandboxes that cannot be paused are listed with the reason and\n" +
 			"tried again. Only the operator's keys may drain.",
@@ -55,12 +57,15 @@ func newDrainCommand(a *app) *cobra.Command {
 	f.BoolVar(&o.wait, "wait", false, "let running sandboxes run until they end")
 	f.BoolVar(&o.cancel, "cancel", false, "end the drain; paused sandboxes stay paused")
 	f.BoolVar(&o.status, "status", false, "only show the state")
+	f.BoolVar(&o.untilRestart, "until-restart", false,
+		"end the drain when the daemon restarts, as for a stop of its container")
 	f.BoolVarP(&o.detach, "detach", "d", false, "return at once")
 	f.DurationVar(&o.timeout, "timeout", 0, "give up waiting after `DURATION`; 0: never")
 	cmd.MarkFlagsMutuallyExclusive("pause", "wait", "cancel", "status")
 	for _, other := range []string{"cancel", "status"} {
 		cmd.MarkFlagsMutuallyExclusive(other, "detach")
 		cmd.MarkFlagsMutuallyExclusive(other, "timeout")
+		cmd.MarkFlagsMutuallyExclusive(other, "until-restart")
 	}
 	cmd.MarkFlagsMutuallyExclusive("detach", "timeout")
 	return cmd
@@ -81,11 +86,11 @@ func (d *draining) run(ctx context.Context, o drainOptions) error {
 	case o.cancel:
 		return d.finish(d.c.CancelDrain(ctx))
 	}
-	mode := api.DrainPause
+	req := api.DrainRequest{Mode: api.DrainPause, UntilRestart: o.untilRestart}
 	if o.wait {
-		mode = api.DrainWait
+		req.Mode = api.DrainWait
 	}
-	state, err := d.c.Drain(ctx, api.DrainRequest{Mode: mode})
+	state, err := d.c.Drain(ctx, req)
 	if err != nil || o.detach {
 		return d.finish(state, err)
 	}
@@ -94,6 +99,7 @@ func (d *draining) run(ctx context.Context, o drainOptions) error {
 
 // await waits until no sandbox has a VM.
 func (d *draining) await(ctx context.Context, state api.Drain, timeout time.Duration) error {
+	untilRestart := state.UntilRestart
 	limited, cancel := ctx, context.CancelFunc(func() {})
 	if timeout > 0 {
 		limited, cancel = context.WithTimeout(ctx, timeout)
@@ -121,7 +127,11 @@ func (d *draining) await(ctx context.Context, state api.Drain, timeout time.Dura
 		state = next
 	}
 	if !state.Draining {
-		return &client.Error{Code: api.CodeConflict, Message: "the drain was cancelled by another client"}
+		why := "another client cancelled the drain"
+		if untilRestart {
+			why += ", or the daemon restarted"
+		}
+		return &client.Error{Code: api.CodeConflict, Message: why}
 	}
 	return d.finish(state, nil)
 }

@@ -28,7 +28,7 @@ func newEventsCommand(a *app) *cobra.Command {
 			"With --json each line is an Event with an id. With --since-id, the events after this id are\n" +
 			"printed first. If some of them are gone, an event of kind gap comes before them.",
 		Example: "  forkd events\n  forkd events --sandbox sb-5f3a0012-0001 --json\n" +
-			"  forkd events --kind sandbox.failed,snapshot.",
+			"  forkd events --kind sandbox.failed,snapshot. --filter label=job=7",
 		Args: cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			if req.All && req.After > 0 {
@@ -43,6 +43,8 @@ func newEventsCommand(a *app) *cobra.Command {
 	f.StringVar(&req.Sandbox, "sandbox", "", "filter by sandbox `ID`")
 	f.StringVar(&req.Snapshot, "snapshot", "", "filter by snapshot `TAG`")
 	f.StringSliceVar(&req.Kinds, "kind", nil, "filter by `KIND`, or by prefix if it ends in '.'; may be repeated")
+	f.StringArrayVarP(&req.Filters, "filter", "f", nil,
+		"print only events of objects with the label in `label=KEY[=VALUE]`; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.complete().ids())
 	return cmd
 }

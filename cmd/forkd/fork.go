@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
@@ -20,21 +21,36 @@ func newForkCommand(a *app) *cobra.Command {
 	var n int
 	var env []string
 	var secrets secretFlags
-	var guestFork, private bool
+	var supervised serviceFlags
+	var volumes volumeFlags
+	var joined joinFlag
+	var guestFork, identity, private bool
 	var network netFlags
 	var limits limitFlags
 	var life lifeFlags
 	var labelled *labelFlag
+	var from fromFlags
+	var group groupFlags
 	cmd := &cobra.Command{
 		Use:   "fork TAG",
 		Short: "Fork sandboxes from a snapshot",
 		Long: "Fork sandboxes from a snapshot. Failed children are listed with the reason. The exit code is 11 if\n" +
-			"some children failed; if all failed, it is the code of the first failure.",
+			"some children failed; if all failed, it is the code of the first failure.\n\n" +
+			"With --from the snapshot comes from a registry. The forks begin when its state and a part of its\n" +
+			"memory are here; the daemon fetches the rest meanwhile. Later forks use the same snapshot again.\n\n" +
+			"With --group all running sandboxes of a private network are copied as they are at one instant.\n" +
+			"Each of the N copies has a network of its own, with the same names. Connections between the\n" +
+			"sandboxes continue.",
 		Example: "  forkd fork pyagent\n  forkd fork pyagent -n 100 -e ROLE=worker\n" +
-			"  forkd fork pyagent --allow pypi.org:443",
-		Args:              cobra.ExactArgs(1),
+			"  forkd fork pyagent --allow pypi.org:443\n" +
+			"  forkd fork --from registry.example.com/team/pyagent:v1\n" +
+			"  forkd fork --group shop -n 2",
+		Args:              group.args(from.args),
 		ValidArgsFunction: a.complete().tags(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if group.network != "" {
+				return group.fork(cmd.Context(), a, n)
+			}
 			vars, err := environment(env)
 			if err != nil {
 				return err
@@ -47,9 +63,25 @@ func newForkCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			declared, err := supervised.services()
+			if err != nil {
+				return err
+			}
+			mounts, err := volumes.list()
+			if err != nil {
+				return err
+			}
+			join, err := joined.join()
+			if err != nil {
+				return err
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars, GuestFork: guestFork, Network: policy,
-					Secrets: refs}
+				tag, err := from.tag(ctx, a, c, args)
+				if err != nil {
+					return err
+				}
+				req := api.CreateSandboxesRequest{SnapshotTag: tag, N: &n, Env: vars, GuestFork: guestFork,
+					Identity: identity, Network: policy, Secrets: refs, Services: declared, Volumes: mounts, NetJoin: join}
 				if cmd.Flags().Changed("private-ports") { // otherwise the snapshot decides
 					req.PrivatePorts = &private
 				}
@@ -60,9 +92,12 @@ func newForkCommand(a *app) *cobra.Command {
 				shown := a.showChildren()
 				res, err := c.ForkEach(ctx, req, shown.made)
 				if err != nil {
-					return unlessMade(ctx, unlessImage(ctx, c, args[0], err), madeSandboxes(c, args[0], began))
+					return unlessMade(ctx, unlessImage(ctx, c, tag, err), madeSandboxes(c, tag, began))
 				}
-				return shown.end(res)
+				if err := shown.end(res); err != nil {
+					return err
+				}
+				return supervised.await(ctx, c, res.OK())
 			})
 		},
 	}
@@ -70,18 +105,51 @@ func newForkCommand(a *app) *cobra.Command {
 	f.IntVarP(&n, "count", "n", 1, "fork `N` children, 1 to 1000")
 	f.BoolVar(&guestFork, "guest-fork", false,
 		"allow programs in the children to fork them, with forkd-fork or Python's forkd.fork()")
+	f.BoolVar(&identity, "identity", false,
+		"allow programs in the children to get identity tokens, with forkd-token; needs a daemon with --identity-issuer")
 	f.BoolVar(&private, "private-ports", false,
 		"require a token on HTTP requests to the children's ports; forkd inspect shows it (default: the "+
 			"snapshot's setting)")
 	labelled = addLabelFlag(f, "the children")
 	network.addFlags(cmd, "the snapshot's")
+	joined.addFlag(f)
 	limits.addFlags(cmd)
 	limits.addTreeFlags(cmd)
 	life.addFlags(cmd)
 	f.StringArrayVarP(&env, "env", "e", nil,
 		"set an environment variable for all programs of the children, `NAME=VALUE`; may be repeated")
 	secrets.addFlags(f)
+	supervised.addFlags(f)
+	volumes.addFlags(f)
+	from.addFlags(f)
+	group.addFlags(cmd)
 	return cmd
+}
+
+// fromFlags name a snapshot in a registry instead of a tag.
+type fromFlags struct {
+	ref   string
+	plain bool
+}
+
+func (o *fromFlags) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.ref, "from", "", "fork the snapshot `REF` of a registry, such as registry.example.com/team/pyagent:v1")
+	f.BoolVar(&o.plain, "plain-http", false, "with --from: use a registry without TLS")
+}
+
+// args wants a tag or --from.
+func (o *fromFlags) args(cmd *cobra.Command, args []string) error {
+	if o.ref != "" {
+		return cobra.NoArgs(cmd, args)
+	}
+	return cobra.ExactArgs(1)(cmd, args)
+}
+
+func (o *fromFlags) tag(ctx context.Context, a *app, c *client.Client, args []string) (string, error) {
+	if o.ref == "" {
+		return args[0], nil
+	}
+	return pulledFor(ctx, a, c, o.ref, o.plain)
 }
 
 // unlessImage adds advice to the error about a missing snapshot if an image has this name.

@@ -7,8 +7,8 @@ import "github.com/spf13/cobra"
 // hostCommands are the commands for VMs on this host, and for their daemon.
 func hostCommands(a *app) []*cobra.Command {
 	return []*cobra.Command{
-		newServeCommand(a), newDaemonCommand(a),
+		newServeCommand(a), newFetcherCommand(a), newDaemonCommand(a),
 		newDoctorCommand(a), newMachineCommand(a), newMachineInitCommand(), newDemoCommand(a),
-		newDebugCommand(a), newGenerateCommand(a),
+		newDebugCommand(a), newGenerateCommand(a), newIdentityCommand(a),
 	}
 }

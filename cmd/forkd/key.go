@@ -25,12 +25,14 @@ func newKeyCommand(a *app) *cobra.Command {
 func newKeyCreateCommand(a *app) *cobra.Command {
 	var req api.CreateKeyRequest
 	var expires time.Duration
+	var file string
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make an API key, and print its text once",
 		Long: "Make an API key, and print its text. The text cannot be shown again, because the daemon stores\n" +
 			"only its hash. Without --tenant the key belongs to the operator and sees all tenants. Clients send\n" +
-			"the key in FORKD_TOKEN, or as X-API-KEY.\n\n" +
+			"the key in FORKD_TOKEN, or as X-API-KEY. With --file no daemon is asked: the key is for all\n" +
+			"daemons with --keys-file FILE.\n\n" +
 			"  read   list and show\n" +
 			"  run    run programs and code, transfer files, use ports\n" +
 			"  fork   make and end sandboxes and snapshots\n" +
@@ -44,6 +46,9 @@ func newKeyCreateCommand(a *app) *cobra.Command {
 				return exit.UsageError{Err: fmt.Errorf("--expires is %s, want 0 or at least 1s", expires)}
 			}
 			req.ExpiresSecs = int64(expires / time.Second)
+			if file != "" {
+				return createKeyInFile(a, file, req)
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				k, err := c.CreateKey(ctx, req)
 				if err != nil {
@@ -54,10 +59,12 @@ func newKeyCreateCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar(&file, "file", "",
+		"add the key to `FILE` instead of the daemon, for daemons with --keys-file FILE (default: none)")
 	f.StringVar(&req.Tenant, "tenant", "",
 		"make the key for the tenant `NAME`: 1 to 24 lowercase letters, digits or _ (default: the operator)")
 	f.StringSliceVar(&req.Scopes, "scope", []string{"read", "run", "fork"},
-		"grant `SCOPE`: read, run, fork or admin; may be repeated")
+		"grant `SCOPE`: read, run, fork, admin or layers; may be repeated")
 	f.DurationVar(&expires, "expires", 0, "expire the key after `DURATION`; 0: never")
 	f.StringSliceVar(&req.HostPorts, "host-port", nil,
 		"allow the tenant's policies to name host `PORT`, or FIRST-LAST, as host.forkd.internal; may be "+

@@ -19,17 +19,18 @@ import (
 func newLogsCommand(a *app) *cobra.Command {
 	var raw, follow bool
 	var tail int
-	var since string
+	var since, service string
 	var opt client.ConsoleOptions
 	cmd := &cobra.Command{
 		Use:   "logs ID",
 		Short: "Print a sandbox's console, and the output of its start command",
 		Long: "Print the end of the guest's serial console, and of the output of its recipe's start command.\n" +
 			"Terminal control sequences are removed, unless --raw is given. With --follow print the console\n" +
-			"only, and follow it until the sandbox ends.\n\n" +
+			"only, and follow it until the sandbox ends. With --service print the output of a service instead.\n\n" +
 			"With --timestamps each line of the console has its time. Lines of the start command, and of VMs\n" +
 			"of an older forkd, have a dash. --since omits the output of the start command.",
-		Example:           "  forkd logs sb-5f3a0012-0001 -f\n  forkd logs sb-5f3a0012-0001 -t --since 10m",
+		Example: "  forkd logs sb-5f3a0012-0001 -f\n  forkd logs sb-5f3a0012-0001 -t --since 10m\n" +
+			"  forkd logs sb-5f3a0012-0001 --service web -f",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,6 +41,9 @@ func newLogsCommand(a *app) *cobra.Command {
 				tail = -1
 			case tail < 0:
 				return exit.UsageError{Err: fmt.Errorf("%s is %d, want 0 or more lines", a.line.asTyped(cmd, "tail"), tail)}
+			}
+			if service != "" {
+				return printServiceLog(a, cmd, serviceLog{args[0], service, tail, follow, raw})
 			}
 			var err error
 			if opt.Since, err = sinceTime(since, time.Now()); err != nil {
@@ -54,6 +58,7 @@ func newLogsCommand(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new output")
+	cmd.Flags().StringVar(&service, "service", "", "print the output of service `NAME`")
 	cmd.Flags().BoolVar(&raw, "raw", false, "print the bytes unchanged")
 	cmd.Flags().BoolVarP(&opt.Times, "timestamps", "t", false, "print the time of each line, in UTC")
 	cmd.Flags().StringVar(&since, "since", "", "print lines from this `time` on: RFC 3339, or an age such as 90m")
@@ -152,4 +157,36 @@ func lastLines(text string, n int) string {
 	}
 	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "") + "\n"
+}
+
+// serviceLog selects output of a service.
+type serviceLog struct {
+	id, name    string
+	tail        int // lines; all if negative
+	follow, raw bool
+}
+
+// printServiceLog prints a service's log, which has no times.
+func printServiceLog(a *app, cmd *cobra.Command, l serviceLog) error {
+	for _, name := range []string{"timestamps", "since"} {
+		if cmd.Flags().Changed(name) {
+			return exit.UsageError{Err: fmt.Errorf("--%s is for consoles: a service's log has no times", name)}
+		}
+	}
+	return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+		services := client.ServicesOf(c, l.id)
+		if a.JSON {
+			var text strings.Builder
+			if err := services.Log(ctx, l.name, l.tail, false, &text); err != nil {
+				return err
+			}
+			return a.Value(map[string]string{"id": l.id, "service": l.name, "log": text.String()})
+		}
+		if l.raw {
+			return services.Log(ctx, l.name, l.tail, l.follow, a.Out)
+		}
+		w := &ui.CleanWriter{W: a.Out}
+		err := services.Log(ctx, l.name, l.tail, l.follow, w)
+		return errors.Join(err, w.Flush())
+	})
 }

@@ -32,10 +32,10 @@ func (o *machineNetOptions) addFlags(f *pflag.FlagSet) {
 		"block `ADDRESS` or CIDR for all sandboxes, as an address of this host; none: remove all; may be "+
 			"repeated (default: as before, initially none)")
 	f.StringVar(&o.upstream.url, "net-upstream-proxy", "",
-		"route sandboxes' TCP through the SOCKS5 proxy `URL`, socks5://HOST[:PORT]; none: remove it "+
+		"route sandboxes' TCP through the proxy `URL`, socks5://HOST[:PORT] or http://HOST:PORT; none: remove it "+
 			"(default: as before, initially none)")
 	f.StringVar(&o.upstream.file, "net-upstream-proxy-file", "",
-		"read a proxy URL with a password from `FILE`: socks5://USER:PASSWORD@HOST[:PORT]")
+		"read a proxy URL with a password from `FILE`, such as socks5://USER:PASSWORD@HOST[:PORT]")
 }
 
 // change returns the changes of the flags on the command line.

@@ -62,11 +62,12 @@ func newRoot(a *app) *cobra.Command {
 		newPauseCommand(a), newResumeCommand(a), newExtendCommand(a), newRunCommand(a), newExecCommand(a),
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a), newSSHCommand(a),
 		newPsCommand(a), newTopCommand(a), newStatsCommand(a), newEventsCommand(a),
-		newNetCommand(a), newInspectCommand(a), newLabelCommand(a), newWaitCommand(a), newKillCommand(a), newLogsCommand(a))
+		newNetCommand(a), newInspectCommand(a), newServiceCommand(a),
+		newLabelCommand(a), newRenameCommand(a), newWaitCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a),
 		newPushCommand(a), newPullCommand(a), newHubCommand(a))
 	add(host, append(hostCommands(a), newContextCommand(a), newSystemCommand(a), newCapacityCommand(a), newDrainCommand(a),
-		newAuditCommand(a), newKeyCommand(a), newSecretCommand(a), newTenantCommand(a),
+		newAuditCommand(a), newKeyCommand(a), newSecretCommand(a), newVolumeCommand(a), newTenantCommand(a),
 		newE2BCommand(a), newMCPCommand(a), newUICommand(a), newSupportCommand(a))...)
 	root.AddCommand(newVersionCommand(a), newCompletionCommand(), newFlagsTopic(root.PersistentFlags()))
 	root.SetUsageFunc(printUsage)

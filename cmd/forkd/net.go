@@ -15,8 +15,9 @@ import (
 )
 
 func newNetCommand(a *app) *cobra.Command {
-	return group("net", "Show and change sandboxes' network access",
-		newNetPolicyCommand(a), newNetPsCommand(a), newNetLogCommand(a))
+	return group("net", "Show and change sandboxes' network access, and make private networks",
+		newNetPolicyCommand(a), newNetPsCommand(a), newNetLogCommand(a), newNetCreateCommand(a), newNetLsCommand(a),
+		newNetInspectCommand(a), newNetRmCommand(a))
 }
 
 func newNetPolicyCommand(a *app) *cobra.Command {
@@ -92,6 +93,9 @@ func printNetwork(a *ui.Printer, n api.SandboxNetwork) error {
 		for name := range h.Headers {
 			facts = append(facts, "header", name+" for "+h.Host)
 		}
+	}
+	if p := n.Effective.Proxy; p != nil {
+		facts = append(facts, "proxy", ui.Clean(p.URL))
 	}
 	if n.Warning != "" {
 		facts = append(facts, "warning", n.Warning)

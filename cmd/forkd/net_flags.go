@@ -112,6 +112,9 @@ func namedPolicy(name string) (api.NetworkPolicy, error) {
 	for _, h := range spec.Headers {
 		p.Headers = append(p.Headers, api.HeaderRule{Host: h.Host, Headers: h.Headers, Secrets: h.Secrets})
 	}
+	if x := spec.Proxy; x != nil {
+		p.Proxy = &api.NetworkProxy{URL: x.URL, User: x.User, Secret: x.Secret, Names: x.Names}
+	}
 	if spec.Limits != (netpolicy.Limits{}) {
 		l := api.NetworkLimits(spec.Limits)
 		p.Limits = &l

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +26,8 @@ func newPsCommand(a *app) *cobra.Command {
 			"MEMORY is the private host memory of a sandbox: its dirty pages, its VMM's memory, and their page\n" +
 			"tables. It is freed when the sandbox ends. USE/LIMIT is the host memory counted against the limit,\n" +
 			"with page cache, and the limit if there is one. NET is the network policy: none, public, or custom\n" +
-			"(see `forkd net policy ID`), and the bandwidth limit (see `forkd top` for its use).\n\n" +
+			"(see `forkd net policy ID`), and the bandwidth limit (see `forkd top` for its use).\n" +
+			"SERVICES is there if a sandbox has some.\n\n" +
 			"On a narrow terminal long cells are cut and columns omitted, unless --no-trunc is given.",
 		Example: "  forkd ps --filter label=job=7 --filter status=running\n  forkd ps -q --filter name=5f3a",
 		Args:    cobra.NoArgs,
@@ -37,11 +40,18 @@ func newPsCommand(a *app) *cobra.Command {
 				return a.Value(list)
 			}
 			head := []string{"ID", "SNAPSHOT", "INDEX", "STATUS", "NET", "AGE", "END", "PID", "MEMORY", "USE/LIMIT", "REASON"}
-			if all {
-				return a.Table(head, sandboxRows(list))
+			rows := sandboxRows(list)
+			if slices.ContainsFunc(list, func(sb api.SandboxInfo) bool { return len(sb.Services) > 0 }) {
+				head = slices.Insert(head, len(head)-1, "SERVICES")
+				for i, sb := range list {
+					rows[i] = slices.Insert(rows[i], len(rows[i])-1, servicesOf(sb))
+				}
 			}
-			return a.FittedTable(head, sandboxRows(list), ui.Fit{
-				Cut:  []string{"SNAPSHOT", "STATUS", "NET", "REASON"},
+			if all {
+				return a.Table(head, rows)
+			}
+			return a.FittedTable(head, rows, ui.Fit{
+				Cut:  []string{"SNAPSHOT", "STATUS", "NET", "SERVICES", "REASON"},
 				Drop: []string{"PID", "INDEX", "USE/LIMIT", "END", "NET", "AGE"},
 			})
 		}),
@@ -71,6 +81,23 @@ func sandboxRows(list []api.SandboxInfo) [][]string {
 			age, endOf(sb), pid, memory, useOfLimit(sb), cmp.Or(sb.Reason, sb.Warning)})
 	}
 	return rows
+}
+
+// servicesOf returns the services that are ready, or each that is not.
+func servicesOf(sb api.SandboxInfo) string {
+	var rest []string
+	for _, s := range sb.Services {
+		if s.State != "ready" {
+			rest = append(rest, s.Name+" "+s.State)
+		}
+	}
+	switch {
+	case len(sb.Services) == 0:
+		return ""
+	case len(rest) > 0:
+		return strings.Join(rest, ", ")
+	}
+	return fmt.Sprintf("%d ready", len(sb.Services))
 }
 
 // statusOf returns the status. It marks paused sandboxes without memory as cold.

@@ -19,6 +19,7 @@ import (
 func newPullCommand(a *app) *cobra.Command {
 	h := hubs{app: a}
 	var tag, key string
+	var lazy bool
 	cmd := &cobra.Command{
 		Use:   "pull REF",
 		Short: "Get a snapshot from a registry",
@@ -33,7 +34,7 @@ func newPullCommand(a *app) *cobra.Command {
 			"  forkd pull registry.example.com/team/pyagent:v1 --require-signature team.pub",
 		Args: cobra.ExactArgs(1),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			info, err := h.pull(ctx, c, args[0], tag, key)
+			info, err := h.pull(ctx, c, args[0], pullOptions{tag: tag, key: key, lazy: lazy})
 			if err != nil {
 				return hubError(err)
 			}
@@ -42,12 +43,21 @@ func newPullCommand(a *app) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&tag, "tag", "", "name the snapshot `TAG` (default: as it was where it was made)")
 	cmd.Flags().StringVar(&key, "require-signature", "", "require a signature of the public key in `FILE`")
+	cmd.Flags().BoolVar(&lazy, "lazy", false,
+		"return when forks can begin; the daemon fetches the rest itself, with your credentials for the registry")
 	h.addFlags(cmd)
 	return cmd
 }
 
-func (a *hubs) pull(ctx context.Context, c *client.Client, ref, tag, keyFile string) (api.SnapshotInfo, error) {
-	key, err := requiredKey(keyFile)
+// pullOptions are the flags of a pull.
+type pullOptions struct {
+	tag  string // of the new snapshot; empty: as it was where it was made
+	key  string // file of the key that must have signed it; empty: none
+	lazy bool   // only what a fork needs to begin
+}
+
+func (a *hubs) pull(ctx context.Context, c *client.Client, ref string, o pullOptions) (api.SnapshotInfo, error) {
+	key, err := requiredKey(o.key)
 	if err != nil {
 		return api.SnapshotInfo{}, err
 	}
@@ -64,7 +74,7 @@ func (a *hubs) pull(ctx context.Context, c *client.Client, ref, tag, keyFile str
 	if err != nil {
 		return api.SnapshotInfo{}, err
 	}
-	tag = tagFor(tag, of)
+	tag := tagFor(o.tag, of)
 	out := &hub.Outgoing{Raw: raw, Artifact: of, Signatures: signatures,
 		Open: func(d hub.Descriptor) (io.ReadCloser, error) { return repo.Open(descriptor(d)) }}
 	meter := a.Meter("pull", portion)
@@ -82,7 +92,16 @@ func (a *hubs) pull(ctx context.Context, c *client.Client, ref, tag, keyFile str
 	if err := offer(ctx, c, tag, out); err != nil {
 		return api.SnapshotInfo{}, err
 	}
-	if err := fetch(of.Blobs()); err != nil {
+	blobs := of.Blobs()
+	if o.lazy {
+		if blobs, err = of.Early(); err != nil {
+			return api.SnapshotInfo{}, err
+		}
+		if out.Source, err = a.source(ctx, ref, repo, digest); err != nil {
+			return api.SnapshotInfo{}, err
+		}
+	}
+	if err := fetch(blobs); err != nil {
 		return api.SnapshotInfo{}, err
 	}
 	meter.End()
@@ -92,6 +111,11 @@ func (a *hubs) pull(ctx context.Context, c *client.Client, ref, tag, keyFile str
 func (a *hubs) printSnapshot(info api.SnapshotInfo) error {
 	if a.JSON {
 		return a.Value(info)
+	}
+	if info.FetchBytes > 0 {
+		a.Note("snapshot %s, %s of %s are here, the rest follows", info.Tag, ui.Bytes(info.FetchedBytes),
+			ui.Bytes(info.FetchBytes))
+		return a.Line("%s", info.Tag)
 	}
 	a.Note("snapshot %s, %s on disk", info.Tag, ui.Bytes(info.SizeBytes))
 	return a.Line("%s", info.Tag)

@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/snapshots"
+	"github.com/forkd/forkd/internal/leaf/initprogram"
 )
 
 func newRunCommand(a *app) *cobra.Command {
@@ -28,10 +29,10 @@ func newRunCommand(a *app) *cobra.Command {
 		Use:   "run [flags] IMAGE [--] [PROGRAM [ARG...]]",
 		Short: "Run a program in a new sandbox, and remove the sandbox",
 		Long: "Run a program in a new sandbox, and remove the sandbox. IMAGE is the name of an image, a recipe\n" +
-			"file or its folder, or the reference of a container image, with a registry or a tag. Recipes are\n" +
-			"built and container images pulled first if necessary. The first run of an image makes its warm\n" +
-			"snapshot run-IMAGE-DIGEST; later runs fork from it. Without PROGRAM, the entrypoint and command of\n" +
-			"a container image run.\n\n" +
+			"file or its folder, or the reference of a container image or of a snapshot, with a registry.\n" +
+			"Recipes are built and container images pulled first if necessary. The first run of an image makes\n" +
+			"its warm snapshot run-IMAGE-DIGEST; later runs fork from it. Without PROGRAM, the entrypoint and\n" +
+			"command of a container image run.\n\n" +
 			"Exit codes are the same as for exec.",
 		Example: "  forkd run python-numpy -- python3 -c 'import numpy; print(numpy.__version__)'\n" +
 			"  forkd run -it base bash\n" +
@@ -102,6 +103,9 @@ func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string
 // may be returned empty.
 func parentOfRun(ctx context.Context, a *app, c *client.Client, name string,
 	program []string) (string, []string, error) {
+	if tag := snapshotOf(ctx, a, c, name); tag != "" {
+		return tag, program, nil
+	}
 	img, err := a.ensureImage(ctx, c, name)
 	if client.IsNotFound(err) && !strings.ContainsAny(name, "/:@.") {
 		if info, missing := c.Snapshot(ctx, name); missing == nil {
@@ -129,6 +133,10 @@ func defaultProgram(img api.Image) ([]string, error) {
 	var program []string
 	if c := img.Container; c != nil {
 		program = slices.Concat(c.Entrypoint, c.Cmd)
+	}
+	if initprogram.Is(program) {
+		return nil, exit.UsageError{Err: fmt.Errorf("the program of image %s is %s, an init, which runs as the first "+
+			"process only, and in a guest forkd's agent is that: name another program after the image", img.Name, program[0])}
 	}
 	if len(program) == 0 {
 		return nil, exit.UsageError{Err: fmt.Errorf("image %s has no default program; name one after it", img.Name)}

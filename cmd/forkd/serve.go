@@ -26,7 +26,6 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/engine"
-	"github.com/forkd/forkd/internal/engine/bootable"
 	"github.com/forkd/forkd/internal/images/image"
 	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/machine/hostcap"
@@ -50,6 +49,7 @@ type serveOptions struct {
 	sockets             []net.Listener // bound by a service manager
 	socketGroup         string
 	tokenFile           string
+	keysFile            string // keys shared with other daemons
 	audit               auditFlags
 	tls                 tlsOptions
 	data, run, vmm, kvm string
@@ -57,16 +57,18 @@ type serveOptions struct {
 	pool, concurrency   int
 	reserveMiB          int
 	guestFork           sandbox.TreeLimits
+	issuer              identityOptions
 	diskReserveMiB      int
 	identity            time.Duration
 	scrub               time.Duration
 	killOnStop          bool
 	idleExit            time.Duration
-	logLevel, logFormat string
+	logs                daemonlog.Flags
 	net                 netOptions
 	jail                jailOptions
 	admission           admissionOptions
 	node                nodeOptions
+	peers               peerOptions
 	domain              string
 	page                bool
 	corsOrigins         []string
@@ -79,6 +81,7 @@ type serveOptions struct {
 	signatures          signatureOptions
 	traces              traceOptions
 	secretsKey          string
+	fetch               fetchOptions
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -116,7 +119,7 @@ func newServeCommand(a *app) *cobra.Command {
 	section(f, "Network", o.net.addFlags)
 	section(f, "Forks by guests", o.addTreeFlags)
 	section(f, "Host resources", o.addHostFlags)
-	section(f, "Cluster", o.node.addFlags)
+	section(f, "Cluster", o.addClusterFlags)
 	section(f, "End of the daemon", o.addEndFlags)
 	section(f, "Logs and traces", o.addLogFlags)
 	return cmd
@@ -184,8 +187,8 @@ func (o *serveOptions) complete() error {
 		}
 	}
 	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete(),
-		o.tls.complete(), o.memory.complete(), o.signatures.complete(), o.node.complete(),
-		o.traces.complete()); err != nil {
+		o.tls.complete(), o.memory.complete(), o.signatures.complete(), o.node.complete(), o.peers.complete(),
+		o.traces.complete(), o.issuer.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -201,7 +204,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	var opened undo.Stack // released at the end, newest first
 	defer opened.Run()
-	log, err := daemonlog.New(a.Err, o.logLevel, o.logFormat)
+	log, err := o.logs.Logger(a.Err)
 	if err != nil {
 		return err
 	}
@@ -238,13 +241,21 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	others, err := o.peers.client()
+	if err != nil {
+		return err
+	}
 	images, err := image.OpenStore(filepath.Join(o.data, "images"))
 	if err != nil {
 		return err
 	}
 	timings := httpapi.NewTimings()
 	happened := openEvents(o.data, log)
-	config := o.engineConfig(images, timings, log)
+	fromRegistries, err := o.openPulls(images)
+	if err != nil {
+		return err
+	}
+	config := o.engineConfig(fromRegistries.bootable(), timings, log)
 	config.Events = timings.CountEvents(telling(happened))
 	secretStore, err := o.openSecrets(log)
 	if err != nil {
@@ -266,6 +277,9 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	verdicts := o.verdicts(ctx, &config, audit, timings.CountRefused, log)
 	o.admission.configure(&config)
 	o.node.configure(&config)
+	if err := o.fetch.configure(&config); err != nil {
+		return err
+	}
 	if err := o.jail.configure(ctx, &config, log, &opened); err != nil {
 		return err
 	}
@@ -273,16 +287,23 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	issuer, err := o.issuer.open(o.data, &config, log)
+	if err != nil {
+		return err
+	}
+	var published publishedList
+	config.Published = published.has
 	engine, err := engine.Open(ctx, config)
 	if err != nil {
 		return err
 	}
 	opening = false
 	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
-	stores, err := openKeys(ctx, o.data, config.Groups, log, &opened)
+	stores, err := openKeys(ctx, o.data, o.keysFile, config.Groups, log, &opened)
 	if err != nil {
 		return err
 	}
+	published.Store(stores.published)
 	for i := range listeners {
 		listeners[i].Access.Keys = stores.keys
 	}
@@ -291,8 +312,8 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 			return err
 		}
 	}
-	outside, err := o.outside(ctx, engine, &server, secretStore, httpapi.Access{Token: token, Keys: stores.keys},
-		log, &opened)
+	outside, err := o.outside(ctx, engine, &server, secretStore, fromRegistries,
+		httpapi.Access{Token: token, Keys: stores.keys}, log, &opened)
 	if err != nil {
 		return err
 	}
@@ -303,8 +324,9 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
-		Drain: engine.Drain, Traces: traces, Node: o.node.facts(config, log), SecretStore: secretStore,
-		Secrets: secretsOf(outside), Page: o.page,
+		Drain: engine.Drain, Traces: traces, Node: o.node.facts(config, log), Peers: others, SecretStore: secretStore,
+		Volumes: engine.TenantVolumes(), Networks: engine.TenantNetworks(),
+		Secrets: secretsOf(outside), Page: o.page, Identity: issuer,
 	})
 	server.Store(serving)
 	go watchdog(ctx, func() { engine.List() }, log)
@@ -367,12 +389,12 @@ func (o serveOptions) probeKVM() error {
 	return f.Close()
 }
 
-func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observer, log *slog.Logger) engine.Config {
+func (o serveOptions) engineConfig(images sandbox.Images, observer sandbox.Observer, log *slog.Logger) engine.Config {
 	return engine.Config{
 		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm, Program: o.version().Version,
 		OpenKVM:         o.openKVM,
 		VMMSeccomp:      seccomp.Mode(o.seccomp),
-		Images:          bootable.Images(images),
+		Images:          images,
 		IdentityTimeout: o.identity,
 		ScrubInterval:   o.scrub,
 		GuestFork:       o.guestFork,

@@ -119,9 +119,11 @@ func openEvents(data string, log *slog.Logger) *events.Log {
 // telling returns a function for adding the engine's events to the log.
 func telling(l *events.Log) sandbox.Events {
 	return func(kind, id string, detail map[string]string) {
-		e := events.Event{Kind: kind, Sandbox: detail[sandbox.EventKeySandbox], Snapshot: detail[sandbox.EventKeySnapshot],
-			Owner: detail[sandbox.EventKeyOwner], Principal: detail[sandbox.EventKeyPrincipal], Detail: detail}
-		if strings.HasPrefix(kind, "sandbox.") {
+		set := sandbox.TakeLabels(detail)
+		e := events.Event{Kind: kind, Labels: set, Sandbox: detail[sandbox.EventKeySandbox],
+			Snapshot: detail[sandbox.EventKeySnapshot], Owner: detail[sandbox.EventKeyOwner],
+			Principal: detail[sandbox.EventKeyPrincipal], Detail: detail}
+		if strings.HasPrefix(kind, "sandbox.") || strings.HasPrefix(kind, "service.") {
 			e.Sandbox = id
 		} else {
 			e.Snapshot = id

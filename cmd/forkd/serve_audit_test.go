@@ -12,16 +12,37 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
+// Events have the labels of their object, and no text of them among the details.
+func TestEventsHaveLabels(t *testing.T) {
+	l := events.New(0, 10, time.Now)
+	tell := telling(l)
+	tell(sandbox.EventEnded, "sb-1", sandbox.Info{SnapshotTag: "py", Labels: map[string]string{"job": "7"}}.About())
+	tell(sandbox.EventSnapshotDeleted, "py", sandbox.SnapshotInfo{Labels: map[string]string{"kept": ""}}.About())
+	tell(sandbox.EventPool, "py", map[string]string{"size": "1"})
+	var got []events.Event
+	l.Close()
+	_ = l.Follow(t.Context(), 0, func(e events.Event) error { got = append(got, e); return nil })
+	if len(got) != 3 || got[0].Labels["job"] != "7" || len(got[1].Labels) != 1 || got[2].Labels != nil {
+		t.Fatalf("got %+v", got)
+	}
+	for _, e := range got {
+		if _, there := e.Detail[sandbox.EventKeyLabels]; there {
+			t.Errorf("details %v", e.Detail)
+		}
+	}
+}
+
 func TestWhatTheEngineTellsBecomesAnEvent(t *testing.T) {
 	l := events.New(0, 10, time.Now)
 	tell := telling(l)
 	tell(sandbox.EventReady, "sb-1", map[string]string{"snapshot": "py", "owner": "acme", "index": "1"})
 	tell(sandbox.EventSnapshotCreated, "b", map[string]string{"sandbox": "sb-1", "principal": "ci"})
 	tell(sandbox.EventPool, "py", nil)
+	tell(sandbox.EventServiceCrashed, "sb-1", map[string]string{"snapshot": "py", "service": "web"})
 	var got []events.Event
 	enough := errors.New("enough")
 	err := l.Follow(t.Context(), 0, func(e events.Event) error {
-		if got = append(got, e); len(got) == 3 {
+		if got = append(got, e); len(got) == 4 {
 			return enough
 		}
 		return nil
@@ -36,6 +57,9 @@ func TestWhatTheEngineTellsBecomesAnEvent(t *testing.T) {
 		t.Errorf("got %+v", e)
 	}
 	if e := got[2]; e.Sandbox != "" || e.Snapshot != "py" {
+		t.Errorf("got %+v", e)
+	}
+	if e := got[3]; e.Sandbox != "sb-1" || e.Snapshot != "py" || e.Detail["service"] != "web" {
 		t.Errorf("got %+v", e)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/cmd/forkd/internal/serveconfig"
-	"github.com/forkd/forkd/cmd/internal/daemonlog"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/leaf/undo"
@@ -121,7 +120,7 @@ func checkOnly(a *app, cmd *cobra.Command, o serveOptions) error {
 
 // checkFiles reads the files named by flags. It only reads.
 func (o *serveOptions) checkFiles(a *app) error {
-	log, err := daemonlog.New(a.Err, o.logLevel, o.logFormat)
+	log, err := o.logs.Logger(a.Err)
 	if err != nil {
 		return err
 	}

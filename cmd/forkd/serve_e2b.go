@@ -24,7 +24,8 @@ import (
 // outside returns the handler of requests outside the native API: for servers in sandboxes, and for
 // E2B's API. The server is set before the first request.
 func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server *apiServer,
-	secretStore *secrets.Store, access httpapi.Access, log *slog.Logger, opened *undo.Stack) (httpapi.Ingress, error) {
+	secretStore *secrets.Store, registry build.Registry, access httpapi.Access, log *slog.Logger,
+	opened *undo.Stack) (httpapi.Ingress, error) {
 	if o.domain == "" {
 		return nil, nil
 	}
@@ -48,9 +49,9 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 		log.Warn("a record of templates is passed over", "record", s)
 	}
 	made.Reserve(int64(o.diskReserveMiB) << 20)
-	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Builds: made, Ports: ports,
-		Secrets: secretStore,
-		Lives:   e2bLives{engine}, Authenticate: e2bAuth(server, access),
+	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Builds: made, Registry: registry, Ports: ports,
+		Secrets: secretStore, Volumes: engine.TenantVolumes(),
+		Lives: e2bLives{engine}, Authenticate: e2bAuth(server, access),
 		View:   func(ctx context.Context) e2bapi.Engine { return server.Load().View(ctx) },
 		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
 		Domain: o.domain, PrivatePorts: o.e2bPrivatePorts, CORS: o.cors, Log: log})

@@ -20,6 +20,9 @@ func (o *serveOptions) addAPIFlags(f *pflag.FlagSet) {
 		"let members of `GROUP` use the Unix sockets as the operator (default: root and the daemon's user only)")
 	f.StringVar(&o.tokenFile, "token-file", "",
 		"read the token of TCP clients from `FILE` (default: make one in RUN/token)")
+	f.StringVar(&o.keysFile, "keys-file", "",
+		"accept the keys in `FILE`, too, made by forkd key create --file: it is read again when changed, never "+
+			"written, and may be shared by several daemons (default: none)")
 	o.tls.addFlags(f)
 	f.StringSliceVar(&o.corsOrigins, "cors-origin", nil,
 		"allow pages of `ORIGIN`, such as https://app.example.com, to call the APIs from a browser; may be "+
@@ -36,6 +39,7 @@ func (o *serveOptions) addAPIFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.secretsKey, "secrets-key", "",
 		"keep secrets encrypted with the key in `FILE`, made by forkd secret generate-key (default: systemd's "+
 			"credential forkd-secrets-key, otherwise no secrets)")
+	o.issuer.addFlags(f)
 	f.StringArrayVar(&o.guestFiles, "guest-files", nil,
 		"allow requests to name kernel and rootfs below `DIR`; may be repeated (default: none)")
 }
@@ -49,8 +53,15 @@ func (o *serveOptions) addStorageFlags(f *pflag.FlagSet) {
 			"$XDG_RUNTIME_DIR/forkd)")
 	f.IntVar(&o.diskReserveMiB, "disk-reserve", 256,
 		"keep `MIB` of the disk under --data free: without it snapshots are refused and writing sandboxes paused")
+	o.fetch.addFlags(f)
 	f.DurationVar(&o.scrub, "scrub-interval", 24*time.Hour,
 		"read and check each layer in the background every `DURATION`; 0: never")
+}
+
+// addClusterFlags adds the flags for a node among others.
+func (o *serveOptions) addClusterFlags(f *pflag.FlagSet) {
+	o.node.addFlags(f)
+	o.peers.addFlags(f)
 }
 
 // addVMFlags adds the flags for VMM processes.
@@ -99,8 +110,7 @@ func (o *serveOptions) addEndFlags(f *pflag.FlagSet) {
 
 // addLogFlags adds the flags for the log and the audit log.
 func (o *serveOptions) addLogFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.logLevel, "log-level", "info", "log from `LEVEL` up: debug, info, warn or error")
-	f.StringVar(&o.logFormat, "log-format", "text", "log in `FORMAT`: text or json")
+	o.logs.Add(f)
 	o.audit.addFlags(f)
 	o.traces.addFlags(f)
 }

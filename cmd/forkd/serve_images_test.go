@@ -20,6 +20,11 @@ import (
 // imageStream is an export of an image. Its files contain their own names.
 func imageStream(t testing.TB, name string) []byte {
 	t.Helper()
+	return imageStreamOf(t, name, func(*image.Metadata) {})
+}
+
+func imageStreamOf(t testing.TB, name string, change func(*image.Metadata)) []byte {
+	t.Helper()
 	m := image.Metadata{
 		FormatVersion: image.FormatVersion, Name: name, Suite: "bookworm",
 		Defaults: image.Defaults{MemoryMiB: 128, VCPUs: 1, User: "user", Workdir: "/"}, Files: map[string]image.FileSum{},
@@ -29,6 +34,7 @@ func imageStream(t testing.TB, name string) []byte {
 		sum := sha256.Sum256([]byte(f))
 		m.Files[f] = image.FileSum{Size: int64(len(f)), SHA256: hex.EncodeToString(sum[:])}
 	}
+	change(&m)
 	meta, err := json.Marshal(m)
 	if err != nil {
 		t.Fatal(err)

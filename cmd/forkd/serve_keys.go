@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/forkd/forkd/internal/confine/cgroup"
 	"github.com/forkd/forkd/internal/domain/keys"
@@ -28,9 +29,9 @@ type authority struct {
 
 // openKeys opens the stores in the data directory. The engine must hold the directory, because a
 // second daemon would overwrite the files of the first.
-func openKeys(ctx context.Context, data string, groups *cgroup.Root, log *slog.Logger,
+func openKeys(ctx context.Context, data, shared string, groups *cgroup.Root, log *slog.Logger,
 	opened *undo.Stack) (a authority, err error) {
-	if a.keys, err = keys.Open(keys.Config{Path: filepath.Join(data, "keys.json"), Log: log}); err != nil {
+	if a.keys, err = keys.Open(keys.Config{Path: filepath.Join(data, "keys.json"), Shared: shared, Log: log}); err != nil {
 		return a, err
 	}
 	if a.published, err = tenancy.OpenPublished(filepath.Join(data, "published.json")); err != nil {
@@ -73,4 +74,16 @@ func openWeights(path string, groups *cgroup.Root, log *slog.Logger) (*tenancy.W
 		log.Warn("weights of tenants do not hold", "err", err)
 	}
 	return weights, nil
+}
+
+// publishedList is the list of published snapshots. The engine has it before it is read.
+type publishedList struct {
+	atomic.Pointer[tenancy.Published]
+}
+
+// has reports whether all tenants may fork a snapshot. Until the list is read, each snapshot counts as published, so
+// it does not expire.
+func (l *publishedList) has(tag, contentHash string) bool {
+	p := l.Load()
+	return p == nil || p.Has(tag, contentHash)
 }

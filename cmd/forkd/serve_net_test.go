@@ -123,7 +123,7 @@ func TestWrongNetworkFlagsOfServe(t *testing.T) {
 		{"all taps", "--net-tap *", `--net-tap "*": want a prefix`},
 		{"no tap", "--net-tap fd:3", `--net-tap "fd:3": want the name`},
 		{"two proxies", "--net-upstream-proxy socks5://a --net-upstream-proxy-file b", "want one of them"},
-		{"no proxy", "--net-upstream-proxy http://a", "--net-upstream-proxy: want socks5://"},
+		{"no proxy", "--net-upstream-proxy ftp://a", "--net-upstream-proxy: want socks5://"},
 		{"a password for all to see", "--net-upstream-proxy socks5://me:x@a", "use --net-upstream-proxy-file"},
 		{"no proxy in the file", "--net-upstream-proxy-file " + bad, "--net-upstream-proxy-file " + bad + ": want socks5://"},
 		{"no file with a proxy", "--net-upstream-proxy-file /nowhere", "--net-upstream-proxy-file: "},

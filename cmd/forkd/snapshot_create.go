@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -22,6 +23,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	var network netFlags
 	var buildNet string
 	var labelled *labelFlag
+	var rules retentionFlags
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a snapshot: boot an image, or run a command on a snapshot",
@@ -50,7 +52,13 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 			if buildNet != "" && buildNet != string(api.NetNone) && buildNet != string(api.NetPublic) {
 				return exit.UsageError{Err: fmt.Errorf("--build-net %q: want none or public", buildNet)}
 			}
-			req.Network, req.BuildNet, req.Labels = policy, api.Net(buildNet), labelled.set
+			req.Network, req.BuildNet = policy, api.Net(buildNet)
+			if rules.keepLast != 0 && rules.lineage == "" {
+				return exit.UsageError{Err: errors.New("--keep-last needs --lineage: such a snapshot has no sandbox")}
+			}
+			if req.Labels, err = rules.labels(labelled.set); err != nil {
+				return err
+			}
 			if shell != "" {
 				req.Exec, req.ExecTimeoutSecs = []string{"/bin/sh", "-c", shell}, limit.Seconds()
 			}
@@ -88,6 +96,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	f.DurationVar(&wait, "boot-wait", 0,
 		"wait up to `DURATION` for the guest to boot, at most 60s (default: the daemon's)")
 	labelled = addLabelFlag(f, "the snapshot")
+	rules.addFlags(f)
 	network.addFlags(cmd, "none, or the policy of --from")
 	f.StringVar(&buildNet, "build-net", "",
 		"use network `POLICY`, none or public, while the snapshot is made (default: as --net)")

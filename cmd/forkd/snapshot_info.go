@@ -54,6 +54,8 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"warm", strings.Join(s.Languages, ", "),
 		"timings", timings(s.Timings),
 		"ports", privatePorts(s.SnapshotInfo),
+		"pinned", pinned(s.SnapshotInfo),
+		"expires", expiry(s.SnapshotInfo),
 		"labels", labels.Format(s.Labels),
 		"directory", s.Dir,
 		"content", s.ContentHash,

@@ -28,7 +28,7 @@ func newSnapshotLsCommand(a *app) *cobra.Command {
 			if a.JSON {
 				return a.Value(list)
 			}
-			return a.Table([]string{"TAG", "IMAGE", "MEMORY", "VCPUS", "SIZE", "STATUS", "AGE", "VERIFIED", "WARNING"},
+			return a.Table([]string{"TAG", "IMAGE", "MEMORY", "VCPUS", "SIZE", "STATUS", "AGE", "KEPT", "VERIFIED", "WARNING"},
 				snapshotRows(list))
 		}),
 	}
@@ -56,8 +56,17 @@ func snapshotRows(list []api.SnapshotInfo) [][]string {
 		}
 		rows = append(rows, []string{
 			s.Tag, s.Image, fmt.Sprintf("%d MiB", s.MemoryMiB), fmt.Sprint(s.VCPUs), ui.Bytes(s.SizeBytes),
-			string(s.Status), ui.Age(time.Unix(s.CreatedAtUnix, 0), time.Now()), verified(s), warning,
+			snapshotStatus(s), ui.Age(time.Unix(s.CreatedAtUnix, 0), time.Now()), kept(s, time.Now()), verified(s),
+			warning,
 		})
 	}
 	return rows
+}
+
+// snapshotStatus returns the status, or how much of the snapshot has arrived.
+func snapshotStatus(s api.SnapshotInfo) string {
+	if s.FetchBytes == 0 || s.Status != api.SnapshotReady {
+		return string(s.Status)
+	}
+	return fmt.Sprintf("partial, %d %%", 100*s.FetchedBytes/s.FetchBytes)
 }

@@ -190,8 +190,8 @@ func (s stock) unused(age time.Duration, now time.Time) (out []api.SnapshotInfo)
 	rest := slices.Clone(s.snapshots)
 	for {
 		i := slices.IndexFunc(rest, func(info api.SnapshotInfo) bool {
-			return isBuild(info) && info.Status != api.SnapshotWriting && children[info.Tag] == 0 && !s.used[info.Tag] &&
-				now.Sub(time.Unix(info.CreatedAtUnix, 0)) >= age
+			return isBuild(info) && !info.Pinned && info.Status != api.SnapshotWriting && children[info.Tag] == 0 &&
+				!s.used[info.Tag] && now.Sub(time.Unix(info.CreatedAtUnix, 0)) >= age
 		})
 		if i < 0 {
 			return out

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,9 +28,12 @@ const buildAge = time.Hour
 type pruned struct {
 	DryRun    bool     `json:"dry_run"`
 	Snapshots []string `json:"snapshots"` // removed build snapshots
-	Layers    []string `json:"layers"`
-	Temporary int      `json:"temporary"` // leftovers of interrupted writes
-	Bytes     int64    `json:"bytes"`
+	// Due are the snapshots that the rules of their labels end, also those that stay for a reason.
+	Due       []api.DueSnapshot `json:"due"`
+	Layers    []string          `json:"layers"`
+	Temporary int               `json:"temporary"` // leftovers of interrupted writes
+	Bytes     int64             `json:"bytes"`
+	unused    int64             // part of Bytes in unused layers, before the removal
 }
 
 // pruneOptions are the flags of system prune.
@@ -41,10 +46,11 @@ func newSystemPruneCommand(a *app) *cobra.Command {
 	var o pruneOptions
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove unused layers and the snapshots of old Dockerfile steps",
-		Long: "Remove layers without a snapshot or sandbox, leftovers of interrupted writes, and unused snapshots\n" +
-			"of Dockerfile steps. The next build of such a Dockerfile runs the steps again. Other snapshots and\n" +
-			"images stay. The command asks first, unless --yes is given.",
+		Short: "Remove expired snapshots, old Dockerfile steps and unused layers",
+		Long: "Remove snapshots that have expired, or are older than the last ones to keep. Pinned and published\n" +
+			"snapshots and snapshots in use stay. Remove layers without a snapshot or sandbox, leftovers of\n" +
+			"interrupted writes, and unused snapshots of Dockerfile steps. The next build of such a Dockerfile\n" +
+			"runs the steps again. Other snapshots and images stay. The command asks first, unless --yes is set.",
 		Example: "  forkd system prune --dry-run\n  forkd system prune --yes --older-than 24h",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,14 +78,20 @@ func (a pruning) run(ctx context.Context, c *client.Client, o pruneOptions) erro
 	if err != nil {
 		return err
 	}
-	layers, err := c.CollectLayers(ctx, true)
+	layers, err := collectLayers(ctx, c, true)
 	if err != nil {
 		return err
 	}
-	builds := s.unused(o.age, time.Now())
-	out := pruned{DryRun: o.dryRun, Snapshots: []string{}, Layers: layers.Layers, Temporary: layers.Temporary,
-		Bytes: layers.Bytes + totalSize(builds)}
-	found := len(builds)+len(layers.Layers)+layers.Temporary > 0
+	due, err := client.PruneSnapshots(ctx, c, true)
+	if err != nil {
+		return err
+	}
+	builds := slices.DeleteFunc(s.unused(o.age, time.Now()), func(b api.SnapshotInfo) bool {
+		return slices.ContainsFunc(due.Snapshots, func(d api.DueSnapshot) bool { return d.Tag == b.Tag })
+	})
+	out := pruned{DryRun: o.dryRun, Snapshots: []string{}, Due: due.Snapshots, Layers: layers.Layers,
+		Temporary: layers.Temporary, Bytes: layers.Bytes + totalSize(builds) + due.Bytes, unused: layers.Bytes}
+	found := len(builds)+len(layers.Layers)+layers.Temporary+out.going() > 0
 	if found && !o.dryRun && !o.yes {
 		question := fmt.Sprintf("remove %s? [y/N] ", prunedText(len(builds), out))
 		if agreed, err := a.agree(ctx, os.Stdin, question); err != nil || !agreed {
@@ -96,10 +108,26 @@ func (a pruning) run(ctx context.Context, c *client.Client, o pruneOptions) erro
 	return errors.Join(a.print(out), err)
 }
 
+// collectLayers removes unused layers. They are the operator's; a tenant's key prunes its snapshots only.
+func collectLayers(ctx context.Context, c *client.Client, dryRun bool) (api.CollectResult, error) {
+	r, err := c.CollectLayers(ctx, dryRun)
+	if client.CodeOf(err) == api.CodeForbidden {
+		return api.CollectResult{Layers: []string{}}, nil
+	}
+	return r, err
+}
+
 // removeUnused removes the snapshots, then the layers. It reports the removed ones even if an error
 // ends it.
 func (a pruning) removeUnused(ctx context.Context, c *client.Client, builds []api.SnapshotInfo, out *pruned) error {
-	out.Layers, out.Temporary, out.Bytes = []string{}, 0, 0
+	// Unused layers count as before: those of the snapshots removed now are in the snapshots' bytes.
+	out.Layers, out.Temporary, out.Bytes = []string{}, 0, out.unused
+	due, err := client.PruneSnapshots(ctx, c, false)
+	if err != nil {
+		out.Due = []api.DueSnapshot{}
+		return err
+	}
+	out.Due, out.Bytes = due.Snapshots, out.Bytes+due.Bytes
 	for _, info := range builds {
 		err := c.DeleteSnapshot(ctx, info.Tag, client.DeleteOptions{})
 		switch {
@@ -113,12 +141,11 @@ func (a pruning) removeUnused(ctx context.Context, c *client.Client, builds []ap
 			out.Bytes += info.SizeBytes
 		}
 	}
-	layers, err := c.CollectLayers(ctx, false)
+	layers, err := collectLayers(ctx, c, false)
 	if err != nil {
 		return err
 	}
 	out.Layers, out.Temporary = layers.Layers, layers.Temporary
-	out.Bytes += layers.Bytes
 	return nil
 }
 
@@ -143,14 +170,37 @@ func (a pruning) agree(ctx context.Context, in *os.File, question string) (bool,
 	}
 }
 
+// going returns the number of due snapshots that nothing holds.
+func (r pruned) going() (n int) {
+	for _, d := range r.Due {
+		if d.Held == "" {
+			n++
+		}
+	}
+	return n
+}
+
 func prunedText(builds int, r pruned) string {
-	return fmt.Sprintf("%d build snapshots, %d layers and %d leftovers, %s", builds, len(r.Layers), r.Temporary,
+	due := ""
+	if n := r.going(); n > 0 {
+		due = fmt.Sprintf("%d due snapshots, ", n)
+	}
+	return fmt.Sprintf("%s%d build snapshots, %d layers and %d leftovers, %s", due, builds, len(r.Layers), r.Temporary,
 		ui.Bytes(r.Bytes))
 }
 
 func (a pruning) print(r pruned) error {
 	if a.JSON {
 		return a.Value(r)
+	}
+	if len(r.Due) > 0 {
+		var rows [][]string
+		for _, d := range r.Due {
+			rows = append(rows, []string{d.Tag, cmp.Or(d.Owner, "-"), d.Why, cmp.Or(d.Held, "-"), ui.Bytes(d.Bytes)})
+		}
+		if err := a.Table([]string{"TAG", "OWNER", "REASON", "HELD", "FREES"}, rows); err != nil {
+			return err
+		}
 	}
 	for _, name := range append(r.Snapshots, r.Layers...) {
 		if err := a.Line("%s", ui.Clean(name)); err != nil {

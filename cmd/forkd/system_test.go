@@ -23,11 +23,13 @@ func TestUnusedBuildSnapshots(t *testing.T) {
 	}
 	writing := snapshot(tag(9), "", time.Hour)
 	writing.Status = api.SnapshotWriting
+	pinned := snapshot(tag(10), "", time.Hour)
+	pinned.Pinned = true
 	s := stock{used: map[string]bool{tag(7): true}, snapshots: []api.SnapshotInfo{
 		snapshot(tag(1), "", time.Hour), snapshot(tag(2), tag(1), time.Hour), snapshot(tag(3), tag(2), time.Hour),
 		snapshot(tag(4), "", time.Hour), snapshot("app", tag(4), time.Hour),
 		snapshot(tag(5), "", time.Hour), snapshot(tag(6), tag(5), time.Second),
-		snapshot(tag(7), "", time.Hour), snapshot("build-mine", "", time.Hour), writing,
+		snapshot(tag(7), "", time.Hour), snapshot("build-mine", "", time.Hour), writing, pinned,
 	}}
 	var got []string
 	for _, info := range s.unused(time.Minute, now) {

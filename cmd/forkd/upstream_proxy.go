@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/net/socks5"
+	"github.com/forkd/forkd/internal/net/upstream"
 )
 
 // upstreamOptions are the flags for the operator's proxy, of the daemon and of the machine's
@@ -22,9 +22,10 @@ type upstreamOptions struct {
 
 func (o *upstreamOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.url, "net-upstream-proxy", "",
-		"route sandboxes' TCP through the SOCKS5 proxy `URL`, socks5://HOST[:PORT]; UDP is refused (default: none)")
+		"route sandboxes' TCP through the proxy `URL`, socks5://HOST[:PORT] or http://HOST:PORT; UDP is refused "+
+			"(default: none)")
 	f.StringVar(&o.file, "net-upstream-proxy-file", "",
-		"read a proxy URL with a password from `FILE`: socks5://USER:PASSWORD@HOST[:PORT]")
+		"read a proxy URL with a password from `FILE`, such as socks5://USER:PASSWORD@HOST[:PORT]")
 }
 
 // errProxyPassword refuses a password in an argument, because every user of the host can read a
@@ -47,7 +48,7 @@ func (o *upstreamOptions) complete() error {
 	case o.url == "":
 		return nil
 	}
-	p, err := socks5.Parse(o.url)
+	p, err := upstream.Parse(o.url)
 	if err == nil && o.file == "" && p.Secret() {
 		err = errProxyPassword
 	}

@@ -24,7 +24,7 @@ func TestADrainedEngineTakesNoSandboxesAndPausesTheRest(t *testing.T) {
 	list := h.disky(e, 2)
 	one, two := list[0], list[1]
 	h.pause(e, two.ID)
-	if err := e.Drain.Start(drain.ModeWait); err != nil {
+	if err := e.Drain.Start(drain.ModeWait, false); err != nil {
 		t.Fatal(err)
 	}
 	refused := func() map[string]error {
@@ -47,7 +47,7 @@ func TestADrainedEngineTakesNoSandboxesAndPausesTheRest(t *testing.T) {
 	if s := e.Drain.Status(); len(s.Left) != 1 || s.Paused != 1 || s.Coming != 0 {
 		t.Errorf("status is %+v", s)
 	}
-	if err := e.Drain.Start(drain.ModePause); err != nil {
+	if err := e.Drain.Start(drain.ModePause, false); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "pause of the rest", func() bool { return e.Drain.Status().Empty() })
@@ -66,7 +66,7 @@ func TestADrainedEngineTakesNoSandboxesAndPausesTheRest(t *testing.T) {
 
 func TestTheNextEngineGoesOnWithADrain(t *testing.T) {
 	h, e, sb := pauseHost(t)
-	if err := e.Drain.Start(drain.ModeWait); err != nil {
+	if err := e.Drain.Start(drain.ModeWait, false); err != nil {
 		t.Fatal(err)
 	}
 	h.close(e)
@@ -74,7 +74,7 @@ func TestTheNextEngineGoesOnWithADrain(t *testing.T) {
 	if s := e.Drain.Status(); s.Order == nil || len(s.Left) != 1 || s.Left[0].ID != sb.ID {
 		t.Errorf("status is %+v", s)
 	}
-	if err := e.Drain.Start(drain.ModePause); err != nil {
+	if err := e.Drain.Start(drain.ModePause, false); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "pause of an adopted sandbox", func() bool { return e.Drain.Status().Empty() })

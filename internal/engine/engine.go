@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/guest"
 	"github.com/forkd/forkd/internal/engine/guestfork"
+	"github.com/forkd/forkd/internal/engine/guesttoken"
 	"github.com/forkd/forkd/internal/engine/home"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/life"
@@ -38,6 +39,7 @@ type Engine struct {
 	*op.Promotions
 	*op.Travels
 	*op.Labels
+	*op.Belongings
 	*policies.Policies
 	*guestfork.Trees
 	*pool.Sizes
@@ -65,6 +67,7 @@ type Engine struct {
 	wires     *network.Wires
 	pools     *pool.Pools
 	families  *guestfork.Families
+	tokens    *guesttoken.Server
 	branches  chan struct{} // holds a value for each running Branch
 	traffic   sched.Traffic
 
@@ -95,8 +98,8 @@ func open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e.root, e.abandon = context.WithCancelCause(context.Background())
 	u.Push(func() { e.abandon(sandbox.ErrClosing) })
 	e.background, e.stopBackground = context.WithCancel(e.root)
-	dirs := home.Options{Reserve: c.DiskReserve, Program: c.Program}
-	if e.home, err = home.Open(c.StoreDir, c.RunDir, dirs); err != nil {
+	if e.home, err = home.Open(c.StoreDir, c.RunDir, home.Options{Reserve: c.DiskReserve, Program: c.Program,
+		Now: c.Now, Log: c.Logger}); err != nil {
 		return nil, err
 	}
 	u.Push(e.home.Close)
@@ -129,14 +132,15 @@ func (e *Engine) adopt(ctx context.Context) error {
 	if err := e.families.Adopt(); err != nil {
 		return home.Refusal(err)
 	}
+	e.AdoptBelongings()
 	e.FinishPromotions()
-	return errors.Join(e.Policies.Adopt(), e.sandboxes.Sweep())
+	return errors.Join(e.SettleRenames(), e.Policies.Adopt(), e.sandboxes.Sweep())
 }
 
 func (e *Engine) startWorkers() {
 	for _, work := range []func(context.Context){e.wires.Run, e.pools.Run, e.catalog.Run, e.sandboxes.Expire,
-		e.sandboxes.Ran.Note,
-		e.families.Run, e.WriteReceipts, e.ResumePromoting, e.Watch.Watch, e.Drain.Run} {
+		e.sandboxes.Ran.Note, e.Notices.Adopt, e.families.Run, e.WriteReceipts, e.Arrivals.Run, e.ResumePromoting,
+		e.Watch.Watch, e.Drain.Run} {
 		e.workers.Go(func() { work(e.background) })
 	}
 }

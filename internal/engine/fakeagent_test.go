@@ -41,7 +41,7 @@ func (f *fake) capabilities() []string {
 	case f.faulty("agent-that-lies"):
 		return []string{agentproto.CanIdentityPort, "a name\x1b[31m", strings.Repeat("x", 1<<16)}
 	}
-	return []string{agentproto.CanIdentityPort, agentproto.CanInventory}
+	return []string{agentproto.CanIdentityPort, agentproto.CanInventory, agentproto.CanIdentityTokens}
 }
 
 func (a *fakeAgent) Identity(ctx context.Context, r *connect.Request[agentv1.IdentityRequest]) (*connect.Response[agentv1.IdentityResponse], error) {
@@ -121,6 +121,9 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 	code := r.Msg.GetCode()
 	if request, is := strings.CutPrefix(code, "call "); is {
 		return a.f.callHost(ctx, []byte(request))
+	}
+	if request, is := strings.CutPrefix(code, "token "); is {
+		return a.f.askToken(ctx, request)
 	}
 	if n, is := strings.CutPrefix(code, "hammer "); is {
 		return connect.NewResponse(&agentv1.EvalResponse{Result: a.f.hammer(ctx, n)}), nil

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/vm/cut/cuttest"
 	"github.com/forkd/forkd/internal/vm/startgate"
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
@@ -24,7 +25,7 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 		}
 	}
 	defer func() {
-		for _, file := range []*os.File{r.Memory, r.State, r.Index, r.Digest} {
+		for _, file := range []*os.File{r.Memory, r.State, r.Index, r.Digest, r.Cut} {
 			file.Close()
 		}
 	}()
@@ -40,6 +41,11 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 		return res, errors.New("KVM said no")
 	case r.Max == time.Nanosecond:
 		return res, fmt.Errorf("%w: 4096 bytes are left, about 1ms", vmm.ErrPause)
+	}
+	if f.faulty("capture-lies") {
+		r.Cut.Close()
+	} else if err := cuttest.Pass(r.Cut); err != nil {
+		return res, err
 	}
 	f.bootedMemory()
 	size := f.size

@@ -145,7 +145,15 @@ func (f *fake) set(s vmm.State, cid uint32) {
 	}
 }
 
+// Plug implements server.Handler.
+func (f *fake) Plug(volumes []vmm.Disk) error {
+	for _, v := range volumes {
+		v.Close()
+	}
+	return nil
+}
+
 var _ server.Handler = (*fake)(nil)
 
 // fakeShape is the shape of the tests' image, the smallest possible.
-var fakeShape = vmspec.Shape{MemoryMiB: vmspec.MinMemoryMiB, VCPUs: 1, Disks: 1}
+var fakeShape = vmspec.Shape{MemoryMiB: vmspec.MinMemoryMiB, VCPUs: 1, Disks: 1, Slots: vmspec.MaxSlots}

@@ -37,7 +37,8 @@ func TestASnapshotSaysHowItsChildrenAreTold(t *testing.T) {
 		can   []string
 		way   launch.Way
 	}{
-		"an agent of today":           {"", []string{agentproto.CanIdentityPort, agentproto.CanInventory}, launch.ByPort},
+		"an agent of today": {"", []string{agentproto.CanIdentityPort, agentproto.CanInventory,
+			agentproto.CanIdentityTokens}, launch.ByPort},
 		"one of before":               {"agent-of-before", nil, launch.ByHTTP},
 		"one that says odd things":    {"agent-that-lies", []string{agentproto.CanIdentityPort}, launch.ByPort},
 		"one that cannot do all that": {"agent-without-inventory", []string{agentproto.CanIdentityPort}, launch.ByPort},

@@ -8,6 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/guest"
 	"github.com/forkd/forkd/internal/engine/guestfork"
+	"github.com/forkd/forkd/internal/engine/guesttoken"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/life"
 	"github.com/forkd/forkd/internal/engine/network"
@@ -32,24 +33,22 @@ func (e *Engine) makeRooms() error {
 	e.makePools()
 	e.Calls = guest.New(guest.Config{
 		Sandboxes: e.sandboxes, Begin: e.begin, Closing: e.background, Layers: e.home.LayersDir(),
-		Observer: e.cfg.Observer, Now: e.cfg.Now,
-		Traffic: &e.traffic, Populate: e.launcher.PopulateFor, SnapshotDir: e.home.Snapshots.Dir,
-		Wake: func(ctx context.Context, id string) (bool, error) { return e.Rouse(ctx, id) },
-	})
+		Observer: e.cfg.Observer, Now: e.cfg.Now, Tell: e.cfg.Events, Log: e.cfg.Logger, Traffic: &e.traffic,
+		Populate: e.launcher.PopulateFor, SnapshotDir: e.home.Snapshots.Dir,
+		Wake: func(ctx context.Context, id string) (bool, error) { return e.Rouse(ctx, id) }})
 	e.Policies = policies.New(policies.Config{Sandboxes: e.sandboxes, Wires: e.wires, Begin: e.begin,
 		Tell: e.cfg.Events, Closing: e.background})
 	e.makeOps()
 	e.families = guestfork.New(guestfork.Config{
 		Limits: e.cfg.GuestFork, Quota: e.cfg.GuestQuota, Acts: e.cfg.Acts, Branches: e.cfg.Branches,
-		RunDir: e.cfg.RunDir, Run: e.home.Run,
-		Sandboxes: e.sandboxes, Snapshots: e.catalog, Operations: e.Ops,
-		LayerBytes: e.home.Snapshots.Layers().Bytes,
-		Begin:      e.begin, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger,
-	})
+		RunDir: e.cfg.RunDir, Run: e.home.Run, Sandboxes: e.sandboxes, Snapshots: e.catalog, Operations: e.Ops,
+		Notice: e.Notices.Note, LayerBytes: e.home.Snapshots.Layers().Bytes, Begin: e.begin, BeginCall: e.beginCall,
+		Closing: e.background, Log: e.cfg.Logger})
+	e.tokens, e.ops.Keep = guesttoken.New(guesttoken.Config{Issuer: e.cfg.Identity,
+		Sandboxes: e.sandboxes, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger}), e.families.Keep
 	e.Trees = e.families.Trees()
-	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Pauses, Begin: e.begin,
-		Rollback: e.Rollback, Tell: e.cfg.Events,
-		InUse: func(id string) bool { return e.families.Calls(id) > 0 }, Acts: e.cfg.Acts,
+	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Pauses, Begin: e.begin, Rollback: e.Rollback,
+		Tell: e.cfg.Events, InUse: func(id string) bool { return e.families.Calls(id) > 0 }, Acts: e.cfg.Acts,
 		PauseUnused: e.cfg.PauseUnused, Pressure: e.MemoryPressure, Now: e.cfg.Now, Log: e.cfg.Logger})
 	return nil
 }
@@ -57,10 +56,10 @@ func (e *Engine) makeRooms() error {
 // makeSandboxes creates the supervisor of VM processes and the table of sandboxes over it.
 func (e *Engine) makeSandboxes() (err error) {
 	e.procs, err = vmproc.New(vmproc.Config{
-		Binary: e.cfg.VMMBinary, Starter: e.cfg.Starter, Seccomp: e.cfg.VMMSeccomp, Groups: e.cfg.Groups,
-		KVM: e.kvm, RunDir: e.cfg.RunDir, VMs: e.home.VMs, Overlays: e.home.OverlaysDir(),
-		DiskReserve: e.cfg.DiskReserve, Random: e.random, Log: e.cfg.Logger,
-		Dialer: func() (client.HostDialer, func(*client.Process)) { return e.families.Dialer() },
+		Binary: e.cfg.VMMBinary, Starter: e.cfg.Starter, Seccomp: e.cfg.VMMSeccomp, Groups: e.cfg.Groups, KVM: e.kvm,
+		RunDir: e.cfg.RunDir, VMs: e.home.VMs, Overlays: e.home.OverlaysDir(), DiskReserve: e.cfg.DiskReserve,
+		Random: e.random, Log: e.cfg.Logger,
+		Dialer: func() (client.HostDialer, func(*client.Process)) { return e.tokens.Over(e.families.Dialer()) },
 	})
 	if err != nil {
 		return err
@@ -70,13 +69,12 @@ func (e *Engine) makeSandboxes() (err error) {
 		Events: sandboxes.Events{
 			Adding:  func(i sandbox.Info) { e.families.Adding(i) },
 			Dropped: func(i sandbox.Info) { e.families.Dropped(i) },
-			Ended:   e.sandboxEnded,
+			Ended:   e.sandboxEnded, Ending: func(s *sandboxes.Sandbox, m *vmproc.VM) { e.FlushVolumes(s, m) },
 		},
-		Pin:    func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
-		Unpin:  func(id string) { e.catalog.Unpin(id) },
+		Pin:   func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
+		Unpin: func(id string) { e.catalog.Unpin(id) }, Log: e.cfg.Logger,
 		Paused: sandboxes.PausedDir(e.home.PausedDir()), Elapsed: e.cfg.Elapsed, FailedKeep: e.cfg.FailedKeep,
-		Ran: e.home.RanFile(), Boot: e.cfg.BootID,
-		AtOnce: e.cfg.Concurrency, Tell: e.cfg.Events, Now: e.cfg.Now, Log: e.cfg.Logger,
+		Ran: e.home.RanFile(), Boot: e.cfg.BootID, AtOnce: e.cfg.Concurrency, Tell: e.cfg.Events, Now: e.cfg.Now,
 	})
 	return nil
 }
@@ -93,10 +91,10 @@ func (e *Engine) sandboxEnded(i sandbox.Info, killed bool) {
 func (e *Engine) makeCatalog() (err error) {
 	e.catalog, err = catalog.Open(catalog.Config{
 		Snapshots: e.home.Snapshots, Layers: e.home.Layers, Sandboxes: e.sandboxes,
-		Deleted:    func(tag string) { e.pools.Forget(tag) },
+		Deleted: func(tag string) { e.pools.Forget(tag) }, Published: e.cfg.Published,
+		Renamed:    func(hash, tag, to string) { e.Renamed(hash, tag, to) },
 		AwaitForks: e.traffic.Wait, AwaitBranches: func(ctx context.Context) error { return e.AwaitBranches(ctx) },
-		Tell: e.cfg.Events, Now: e.cfg.Now, Logger: e.cfg.Logger, ScrubInterval: e.cfg.ScrubInterval,
-	})
+		Tell: e.cfg.Events, Now: e.cfg.Now, Logger: e.cfg.Logger, ScrubInterval: e.cfg.ScrubInterval})
 	return err
 }
 
@@ -111,8 +109,7 @@ func (e *Engine) makePools() {
 		Launcher: e.launcher, Admission: e.Admission, ShellMemory: e.cfg.ChildMemory, Fallback: e.cfg.PoolSize,
 		Find: e.home.Snapshots.Get, Open: func(tag string) (*launch.Source, error) { return e.OpenSource(tag) },
 		AwaitForks: e.traffic.Wait, File: e.home.PoolsFile(), AtOnce: 4 * c.Concurrency, Tell: c.Events, Log: c.Logger,
-		Stopped: func() bool { return e.Drain.On() },
-	})
+		Stopped: func() bool { return e.Drain.On() }})
 	e.Sizes = e.pools.Sizes(e.begin)
 }
 
@@ -123,13 +120,12 @@ func (e *Engine) makeOps() {
 		RestoreTimeout: c.RestoreTimeout, IdentityTimeout: c.IdentityTimeout, BranchTimeout: c.BranchTimeout,
 		ChildMemory: c.ChildMemory, NoWorkingSet: c.NoWorkingSet, NodeKey: c.NodeKey, Oracle: c.Oracle, Acts: c.Acts,
 		Observer: c.Observer, Tell: c.Events, Logger: c.Logger, Now: c.Now, Trust: c.SnapshotTrust, Secrets: c.Secrets,
-	}
+		Identity: c.Identity != nil, Fetcher: c.Fetcher, FetchFrom: c.FetchFrom}
 	e.Ops = op.New(e.ops, op.Rooms{
-		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,
-		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires, Pools: e.pools, Admission: e.Admission,
-		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
-		DrainFile: e.home.DrainFile(),
-	})
+		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Volumes: e.home.Volumes,
+		Catalog: e.catalog, Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires,
+		Pools: e.pools, Admission: e.Admission, Traffic: &e.traffic, Branches: e.branches, Root: e.root,
+		Begin: e.begin, Random: e.random, DrainFile: e.home.DrainFile(), Networks: e.home.Networks})
 	e.Pauses, e.Travels, e.Labels = op.NewPauses(e.Ops), op.NewTravels(e.Ops), op.NewLabels(e.Ops)
-	e.Promotions = op.NewPromotions(e.Ops, e.Pauses)
+	e.Promotions, e.Belongings = op.NewPromotions(e.Ops, e.Pauses), op.NewBelongings(e.Ops)
 }

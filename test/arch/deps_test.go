@@ -138,7 +138,7 @@ var rules = []rule{
 		reason: "the VMM links the wire: neither forkd-net's policy nor its HTTP"},
 	{who: []string{"internal/net/netd", "internal/net/netproxy", "cmd/forkd-net"}, not: []string{"internal/vm/usernet", "internal/engine", "internal/domain/sandbox", "internal/vm/vmm", "internal/vm/vmctl", "internal/vm/kvm"},
 		reason: "forkd-net knows wires and policies: neither engines nor machines nor the domain"},
-	{who: []string{"internal/net/socks5"}, not: []string{"internal/net/netd", "internal/net/netpolicy", "internal/net/netdns", "net/http"},
+	{who: []string{"internal/net/upstream"}, not: []string{"internal/net/netd", "internal/net/netpolicy", "internal/net/netdns", "net/http"},
 		reason: "it dials what was judged, and the CLI links it to check a flag"},
 	{who: []string{"internal/net/netproxy"}, not: []string{"internal/net/netd", "internal/net/netpolicy", "internal/net/netdns"},
 		reason: "it reads names; who judges them calls it"},
@@ -152,7 +152,7 @@ var rules = []rule{
 		reason: "the ends meet on the wire only"},
 	{who: []string{"internal/vm/spawner/server"}, not: []string{"internal/vm/spawner/client", "internal/vm/vmctl/client"},
 		reason: "the ends meet on the wire only"},
-	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/testing/kvmtest", "internal/testing/fakecluster", "internal/testing/tartest"},
+	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/testing/kvmtest", "internal/testing/fakecluster", "internal/testing/kubebench", "internal/testing/tartest"},
 		reason: "test code does not go into programs"},
 }
 
@@ -160,7 +160,7 @@ var rules = []rule{
 var testHelpers = []string{
 	"internal/confine/jail/jailtest", "internal/engine/enginetest", "internal/testing/kvmtest", "internal/testing/statictest", "internal/leaf/failpoint/failpointtest", "internal/net/netd/nettest", "internal/vm/vmctl/vmctltest",
 	"internal/vm/virtio/virtiotest", "internal/api/httpapi/fakeengine", "internal/api/e2bapi/e2btest", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
-	"internal/net/socks5/socks5test", "internal/testing/fakecluster",
+	"internal/net/upstream/proxytest", "internal/testing/fakecluster", "internal/testing/kubebench",
 }
 
 func TestDependencies(t *testing.T) {

@@ -6,6 +6,7 @@ import "testing"
 // one that keeps no time of its own.
 var netpolicyMayImport = map[string]string{
 	"internal/leaf/guestnet":       "addresses of guests' wires",
+	"internal/leaf/proxyurl":       "URLs of proxies, as texts",
 	"internal/leaf/pace":           "token buckets that are told the time",
 	"github.com/goccy/go-yaml":     "policy files, as bytes",
 	"github.com/goccy/go-yaml/ast": "their lines",

@@ -11,11 +11,13 @@ const engine = "internal/engine"
 // only: not its neighbours, and nothing above it. The engine itself is the roof.
 var rooms = map[string]int{
 	"op": 4, "pool": 4,
-	"guestfork": 4, // operations make guests' forks: it is handed them, as an interface
-	"life":      4, // when sandboxes end or are paused: it is handed the operations, too
-	"guest":     3, // requests to a running guest; operations use them
-	"policies":  3, // what is asked about sandboxes' networks
-	"launch":    2, "catalog": 2, "sandboxes": 2,
+	"guestfork":  4, // operations make guests' forks: it is handed them, as an interface
+	"life":       4, // when sandboxes end or are paused: it is handed the operations, too
+	"arrivals":   3, // snapshots that are used before they have arrived whole
+	"guesttoken": 3, // identity tokens of guests
+	"guest":      3, // requests to a running guest; operations use them
+	"policies":   3, // what is asked about sandboxes' networks
+	"launch":     2, "catalog": 2, "sandboxes": 2,
 	"home":       2, // directories, locks and stores
 	"vmproc":     1,
 	"admission":  1, // whether the host has what a VM needs

@@ -70,7 +70,7 @@ var goneWords = []goneWord{
 }
 
 // keyAndLogFiles are where logs are rotated, or keys.
-var keyAndLogFiles = []string{"internal/machine/appliance", "internal/domain/keys", "internal/api/httpapi", "api", "client", "cmd/forkd",
+var keyAndLogFiles = []string{"internal/machine/appliance", "internal/domain/keys", "internal/domain/idtoken", "internal/api/httpapi", "api", "client", "cmd/forkd",
 	"test/contract"}
 
 // memfdFiles are where files are sealed as memfd_create(2) has it, or texts as crypto/cipher has it.

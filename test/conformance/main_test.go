@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/forkd/forkd/api"
@@ -24,7 +25,7 @@ const hint = "the runtime, its token, and an image or a snapshot with Python and
 	urlVar + ", " + tokenVar + ", " + imageVar + " and " + snapshotVar + " (docs/inside/testing.md)"
 
 // runtime returns a client of the runtime to test.
-func runtime(t *testing.T) *client.Client {
+func runtime(t *testing.T, prepare ...func(*harness.Daemon) error) *client.Client {
 	t.Helper()
 	if url := os.Getenv(urlVar); url != "" {
 		c, err := client.New(client.Options{URL: url, Token: os.Getenv(tokenVar)})
@@ -47,9 +48,17 @@ func runtime(t *testing.T) *client.Client {
 	if err := harness.PythonImage(t, d.Images()); err != nil {
 		t.Fatal(err)
 	}
+	for _, f := range prepare {
+		if err := f(d); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Cleanup(func() {
 		if err := d.Finish(); err != nil {
 			t.Error(err)
+		}
+		for _, pid := range d.NetProcesses() { // it would outlive the daemon by a minute
+			_ = syscall.Kill(pid, syscall.SIGTERM)
 		}
 		if t.Failed() {
 			t.Logf("the daemon's log:\n%s", d.Log())

@@ -75,7 +75,7 @@ func TestConformance(t *testing.T) {
 	began := time.Now()
 	s.parent()
 	s.spend("parent", began)
-	var table table
+	table := table{columns: columns}
 	t.Cleanup(func() { t.Logf("\n%s%v", table.text(), s.spent) })
 	source := s.forks(t, &table)
 	from := source

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/test/harness"
 )
 
 //go:embed guest/canary.py
@@ -42,11 +43,12 @@ type suite struct {
 	seen  map[string]string // the owner, by kind and value of unique values
 }
 
-func newSuite(t *testing.T) *suite {
+// newSuite starts a daemon, unless a runtime is given. prepare changes the daemon before its start.
+func newSuite(t *testing.T, prepare ...func(*harness.Daemon) error) *suite {
 	t.Helper()
 	b := make([]byte, 4)
 	rand.Read(b)
-	return &suite{t: t, c: runtime(t), name: "conform-" + hex.EncodeToString(b), eras: map[string][]int{}, seen: map[string]string{}, spent: map[string]account{}}
+	return &suite{t: t, c: runtime(t, prepare...), name: "conform-" + hex.EncodeToString(b), eras: map[string][]int{}, seen: map[string]string{}, spent: map[string]account{}}
 }
 
 func (s *suite) newTag() string {

@@ -9,18 +9,22 @@ import (
 )
 
 // table holds the results: a row per operation, a column per canary.
-type table struct{ rows []*cells }
+type table struct {
+	columns []string
+	rows    []*cells
+}
 
 // cells holds one row.
 type cells struct {
 	name    string
+	columns []string
 	wrongs  map[string][]string
 	notes   map[string]string // shown instead of ok
 	settled bool
 }
 
 func (tb *table) row(name string) *cells {
-	c := &cells{name: name, wrongs: map[string][]string{}, notes: map[string]string{}}
+	c := &cells{name: name, columns: tb.columns, wrongs: map[string][]string{}, notes: map[string]string{}}
 	tb.rows = append(tb.rows, c)
 	return c
 }
@@ -36,7 +40,7 @@ func (c *cells) note(column, text string) { c.notes[column] = text }
 func (c *cells) settle(t *testing.T) {
 	t.Helper()
 	c.settled = true
-	for _, column := range columns {
+	for _, column := range c.columns {
 		t.Run(column, func(t *testing.T) {
 			for _, text := range c.wrongs[column] {
 				t.Error(text)
@@ -44,7 +48,7 @@ func (c *cells) settle(t *testing.T) {
 		})
 	}
 	for column, texts := range c.wrongs {
-		if !slices.Contains(columns, column) {
+		if !slices.Contains(c.columns, column) {
 			t.Errorf("no column %s: %q", column, texts)
 		}
 	}
@@ -54,10 +58,10 @@ func (c *cells) settle(t *testing.T) {
 func (tb *table) text() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
-	fmt.Fprintf(w, "\t%s\n", strings.Join(columns, "\t"))
+	fmt.Fprintf(w, "\t%s\n", strings.Join(tb.columns, "\t"))
 	for _, c := range tb.rows {
 		fmt.Fprint(w, c.name)
-		for _, column := range columns {
+		for _, column := range tb.columns {
 			fmt.Fprintf(w, "\t%s", c.cell(column))
 		}
 		fmt.Fprintln(w)

@@ -159,6 +159,15 @@ func lines(o output) any {
 	return list
 }
 
+// first returns the first element of a JSON list.
+func first(o output) any {
+	var v []any
+	if json.Unmarshal([]byte(o.stdout), &v) != nil || len(v) == 0 {
+		return nil
+	}
+	return v[0]
+}
+
 // nothing is the answer of a call that returns none.
 func nothing(output) any { return nil }
 
@@ -167,7 +176,11 @@ func listCommands() map[string]func(arguments) command {
 		"version":  func(arguments) command { return command{args: []string{"version"}, answer: field("daemon")} },
 		"capacity": plain("capacity"),
 		"drain": func(a arguments) command {
-			return command{args: []string{"drain", "--detach", "--" + bodyText(a, "mode")}}
+			args := []string{"drain", "--detach", "--" + bodyText(a, "mode")}
+			if bodyText(a, "until_restart") == "true" {
+				args = append(args, "--until-restart")
+			}
+			return command{args: args}
 		},
 		"drain-status": plain("drain", "--status"),
 		"cancel-drain": plain("drain", "--cancel"),
@@ -195,6 +208,26 @@ func listCommands() map[string]func(arguments) command {
 			}
 			return command{args: args}
 		},
+		"list-services": func(a arguments) command {
+			return command{args: []string{"service", "ls", a.id(), "--wait", a.text("wait_secs") + "s"}}
+		},
+		"declare-service": func(a arguments) command {
+			body, _ := a["body"].(map[string]any)
+			args := []string{"service", "add", a.id(), a.text("service")}
+			if restart := bodyText(a, "restart"); restart != "" {
+				args = append(args, "--restart", restart)
+			}
+			return command{args: append(append(args, "--"), arguments(body).texts("command")...)}
+		},
+		"service-log": func(a arguments) command {
+			return command{args: []string{"logs", a.id(), "--service", a.text("service")}, answer: field("log")}
+		},
+		"change-service": func(a arguments) command {
+			return command{args: []string{"service", bodyText(a, "action"), a.id(), a.text("service")}, answer: first}
+		},
+		"remove-service": func(a arguments) command {
+			return command{args: []string{"service", "rm", a.id(), a.text("service")}, answer: nothing}
+		},
 		"list-secrets": plain("secret", "ls"),
 		"set-secret": func(a arguments) command {
 			body, _ := a["body"].(map[string]any)
@@ -204,6 +237,46 @@ func listCommands() map[string]func(arguments) command {
 				args = append(args, "--metadata", fmt.Sprintf("%s=%v", name, v))
 			}
 			return command{args: args, stdin: fmt.Sprint(body["value"])}
+		},
+		"list-volumes": plain("volume", "ls"),
+		"get-volume":   func(a arguments) command { return command{args: []string{"volume", "inspect", a.text("volume")}} },
+		"create-volume": func(a arguments) command {
+			req := bodyOf[api.CreateVolumeRequest](a)
+			args := []string{"volume", "create", req.Name}
+			if req.SizeMiB != 0 {
+				args = append(args, "--size-mib", fmt.Sprint(req.SizeMiB))
+			}
+			if req.From != "" {
+				args = append(args, "--from", req.From)
+			}
+			return command{args: args}
+		},
+		"snapshot-volume": func(a arguments) command {
+			return command{args: []string{"volume", "snapshot", a.text("volume"), bodyOf[api.SnapshotVolumeRequest](a).Name}}
+		},
+		"remove-volume": func(a arguments) command {
+			return command{args: []string{"volume", "rm", a.text("volume")}, answer: nothing}
+		},
+		"list-private-networks": plain("net", "ls"),
+		"get-private-network": func(a arguments) command {
+			return command{args: []string{"net", "inspect", a.text("network")}}
+		},
+		"create-private-network": func(a arguments) command {
+			return command{args: []string{"net", "create", bodyOf[api.CreatePrivateNetworkRequest](a).Name}}
+		},
+		"fork-private-network": func(a arguments) command {
+			b := bodyOf[api.ForkGroupRequest](a)
+			args := []string{"fork", "--group", a.text("network")}
+			if b.N != nil {
+				args = append(args, "-n", fmt.Sprint(*b.N))
+			}
+			if b.Prefix != "" {
+				args = append(args, "--group-prefix", b.Prefix)
+			}
+			return command{args: args}
+		},
+		"remove-private-network": func(a arguments) command {
+			return command{args: []string{"net", "rm", a.text("network")}, answer: nothing}
 		},
 		"remove-secret": func(a arguments) command {
 			return command{args: []string{"secret", "rm", a.text("secret")}, answer: nothing}
@@ -230,8 +303,19 @@ func snapshotCommands() map[string]func(arguments) command {
 		"diff-snapshots": func(a arguments) command {
 			return command{args: []string{"snapshot", "diff", a.tag(), a.text("other")}}
 		},
+		"rename-snapshot": func(a arguments) command {
+			return command{args: []string{"rename", a.tag(), bodyText(a, "to")}}
+		},
 		"compact-snapshot": func(a arguments) command {
 			return command{args: []string{"snapshot", "compact", a.tag(), "--to", bodyText(a, "to")}}
+		},
+		"copy-snapshot": func(a arguments) command {
+			args := []string{"snapshot", "copy", a.tag()}
+			peers, _ := a["body"].(map[string]any)["peers"].([]any)
+			for _, p := range peers {
+				args = append(args, "--from-peer", fmt.Sprint(p))
+			}
+			return command{args: args}
 		},
 		"delete-snapshot": func(a arguments) command {
 			return command{args: []string{"snapshot", "rm", a.tag()}, answer: nothing}
@@ -264,6 +348,22 @@ func sandboxCommands() map[string]func(arguments) command {
 			args := append([]string{"fork", bodyText(a, "snapshot_tag")}, labelFlags(a)...)
 			if n := bodyText(a, "n"); n != "" {
 				args = append(args, "--count", n)
+			}
+			body, _ := a["body"].(map[string]any)
+			if join, ok := body["net_join"].(map[string]any); ok {
+				args = append(args, "--net-join", fmt.Sprintf("%v:%v", join["network"], join["alias"]))
+			}
+			volumes, _ := body["volumes"].([]any)
+			for _, v := range volumes {
+				one, _ := v.(map[string]any)
+				args = append(args, "--volume", fmt.Sprintf("%v:%v", one["name"], one["path"]),
+					"--volume-mode", fmt.Sprint(one["mode"]))
+			}
+			services, _ := body["services"].([]any)
+			for _, s := range services {
+				one, _ := s.(map[string]any)
+				command := strings.Join(arguments(one).texts("command"), " ")
+				args = append(args, "--service", fmt.Sprintf("%v=%s", one["name"], command))
 			}
 			return command{args: args}
 		},

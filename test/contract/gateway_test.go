@@ -18,6 +18,7 @@ var notThroughAGateway = map[string]string{
 	"audit":           "each node has its own log",
 	"verify-audit":    "each node has its own log",
 	"collect-layers":  "each node has its own store",
+	"prune-snapshots": "each node has its own store",
 	"list-keys":       "each node has its own keys, made from the same file",
 	"create-key":      "each node has its own keys, made from the same file",
 	"revoke-key":      "each node has its own keys, made from the same file",
@@ -26,9 +27,19 @@ var notThroughAGateway = map[string]string{
 	"get-secret":      "each node has its own secrets",
 	"set-secret":      "each node has its own secrets",
 	"remove-secret":   "each node has its own secrets",
-	"tenant":          "each node has its own settings of tenants",
-	"set-tenant":      "each node has its own settings of tenants",
-	"import-snapshot": "it concerns the store of one node",
+	"list-volumes":    "each node has its own volumes",
+	"get-volume":      "each node has its own volumes",
+	"create-volume":   "each node has its own volumes",
+	"snapshot-volume": "each node has its own volumes",
+	"remove-volume":   "each node has its own volumes",
+
+	"list-private-networks":  "each node has its own networks",
+	"get-private-network":    "each node has its own networks",
+	"create-private-network": "each node has its own networks",
+	"remove-private-network": "each node has its own networks",
+	"tenant":                 "each node has its own settings of tenants",
+	"set-tenant":             "each node has its own settings of tenants",
+	"import-snapshot":        "it concerns the store of one node",
 }
 
 // TestOverAGateway runs the scenarios through a gateway in front of three nodes. The clients are unchanged.

@@ -153,6 +153,14 @@ func daemonCalls() map[string]goCall {
 			}
 			return c.ImportSnapshot(ctx, a.tag(), strings.NewReader(a.text("content")))
 		},
+		"copy-snapshot": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			peers, _ := a["body"].(map[string]any)["peers"].([]any)
+			var urls []string
+			for _, p := range peers {
+				urls = append(urls, fmt.Sprint(p))
+			}
+			return c.CopySnapshot(ctx, a.tag(), urls)
+		},
 		"list-receipts": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.ListReceipts(ctx, client.ReceiptFilter{
 				Sandbox: a.text("sandbox"), Snapshot: a.text("snapshot"), Limit: a.number("limit"),
@@ -194,8 +202,14 @@ func snapshotCalls() map[string]goCall {
 		"snapshot-info": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.Snapshot(ctx, a.tag())
 		},
+		"prune-snapshots": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return client.PruneSnapshots(ctx, c, bodyOf[api.PruneRequest](a).DryRun)
+		},
 		"label-snapshot": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return client.LabelSnapshot(ctx, c, a.tag(), bodyOf[api.LabelsRequest](a))
+		},
+		"rename-snapshot": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return client.RenameSnapshot(ctx, c, a.tag(), bodyOf[api.RenameRequest](a).To)
 		},
 		"create-snapshot": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.CreateSnapshot(ctx, bodyOf[api.CreateSnapshotRequest](a), func(api.Step) {})
@@ -359,12 +373,57 @@ func authorityCalls() map[string]goCall {
 		"rotate-key": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.RotateKey(ctx, a.text("key"), bodyOf[api.RotateKeyRequest](a))
 		},
+		"list-services": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return client.ServicesOf(c, a.id()).List(ctx, time.Duration(a.number("wait_secs"))*time.Second)
+		},
+		"declare-service": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return client.ServicesOf(c, a.id()).Declare(ctx, a.text("service"), bodyOf[api.ServiceSpec](a))
+		},
+		"change-service": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return client.ServicesOf(c, a.id()).Change(ctx, a.text("service"), bodyText(a, "action"))
+		},
+		"remove-service": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return nil, client.ServicesOf(c, a.id()).Remove(ctx, a.text("service"))
+		},
+		"service-log": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			var text strings.Builder
+			err := client.ServicesOf(c, a.id()).Log(ctx, a.text("service"), -1, false, &text)
+			return text.String(), err
+		},
 		"list-secrets": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Secrets().List(ctx) },
 		"get-secret": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.Secrets().Get(ctx, a.text("secret"))
 		},
 		"set-secret": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return c.Secrets().Set(ctx, a.text("secret"), bodyOf[api.SetSecretRequest](a))
+		},
+		"list-volumes": func(ctx context.Context, c *client.Client, _ arguments) (any, error) { return c.Volumes().List(ctx) },
+		"get-volume": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.Volumes().Get(ctx, a.text("volume"))
+		},
+		"create-volume": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.Volumes().Create(ctx, bodyOf[api.CreateVolumeRequest](a))
+		},
+		"snapshot-volume": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.Volumes().Snapshot(ctx, a.text("volume"), bodyOf[api.SnapshotVolumeRequest](a).Name)
+		},
+		"remove-volume": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return nil, c.Volumes().Remove(ctx, a.text("volume"))
+		},
+		"list-private-networks": func(ctx context.Context, c *client.Client, _ arguments) (any, error) {
+			return c.PrivateNetworks().List(ctx)
+		},
+		"get-private-network": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.PrivateNetworks().Get(ctx, a.text("network"))
+		},
+		"create-private-network": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.PrivateNetworks().Create(ctx, bodyOf[api.CreatePrivateNetworkRequest](a).Name)
+		},
+		"fork-private-network": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return c.PrivateNetworks().Fork(ctx, a.text("network"), bodyOf[api.ForkGroupRequest](a))
+		},
+		"remove-private-network": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			return nil, c.PrivateNetworks().Remove(ctx, a.text("network"))
 		},
 		"remove-secret": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
 			return nil, c.Secrets().Remove(ctx, a.text("secret"))

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -62,20 +63,22 @@ func clients() []clientUnderTest {
 			}
 			t.Cleanup(func() { c.Close() })
 			return goClient{c}
-		}, nil},
+		}, []string{"snapshot-artifact", "snapshot-blob"}}, // for daemons
 		{"cli", func(t *testing.T, to Daemon) Driver { return cli{program(t), to.URL, to.Token} }, []string{
 			"health", "ready", "metrics", "node", "get-image", "head-image", "import-image", "get-sandbox", "sandbox-memory",
 			"ping", "events",
 			"get-network", "set-network", "connect-port-get", "rotate-key", "revoke-key", "get-secret",
 			"create-workspace", "list-workspaces", "get-workspace", "suspend-workspace", "resume-workspace", "delete-workspace",
 			"export-snapshot", "import-snapshot", // they use files
+			"snapshot-artifact", "snapshot-blob", // for daemons
+			"prune-snapshots", // system prune also removes other things
 		}},
 		{"python", func(t *testing.T, to Daemon) Driver {
 			return driver(t, to, sdkPython(t), "-m", "forkd.contract")
-		}, []string{"export-snapshot", "import-snapshot"}},
+		}, []string{"export-snapshot", "import-snapshot", "snapshot-artifact", "snapshot-blob"}},
 		{"typescript", func(t *testing.T, to Daemon) Driver {
 			return driver(t, to, nodeWith(t), sdkTypeScript(t))
-		}, []string{"export-snapshot", "import-snapshot"}},
+		}, []string{"export-snapshot", "import-snapshot", "snapshot-artifact", "snapshot-blob"}},
 	}
 }
 
@@ -214,7 +217,8 @@ func prepare(t *testing.T, to Daemon) {
 	}
 	clean := func() {
 		_ = client.Workspaces{Client: c}.Delete(context.Background(), "contract-ws")
-		for _, tag := range []string{"contract-branch", "contract-derived", "contract-flat", "contract-place"} {
+		for _, tag := range []string{"contract-branch", "contract-derived", "contract-expires", "contract-flat",
+			"contract-place"} {
 			_ = c.DeleteSnapshot(context.Background(), tag, client.DeleteOptions{Force: true})
 		}
 	}
@@ -238,7 +242,7 @@ func (s Scenario) run(t *testing.T, d Driver, lacks []string, parent string) {
 		until := time.Now().Add(time.Minute)
 		for {
 			err := step.run(t.Context(), d, values)
-			if err == errNoCall && slices.Contains(lacks, step.Call) {
+			if errors.Is(err, errNoCall) && slices.Contains(lacks, step.Call) {
 				break
 			}
 			if err == nil {
@@ -290,10 +294,11 @@ func (s Step) run(ctx context.Context, d Driver, values saved) error {
 
 // match compares a call's error with the expected one.
 func (e ExpectedError) match(err error) error {
-	if err == errNoCall {
+	if errors.Is(err, errNoCall) {
 		return err
 	}
-	f, ok := err.(*Failure)
+	var f *Failure
+	ok := errors.As(err, &f)
 	if !ok {
 		return fmt.Errorf("ended with %v, want error %s", err, e.Code)
 	}

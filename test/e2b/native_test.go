@@ -20,6 +20,9 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 	"github.com/forkd/forkd/internal/api/ingress"
 	"github.com/forkd/forkd/internal/api/tlscert"
+	"github.com/forkd/forkd/internal/domain/volumes"
+	layerstore "github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/store/volume"
 )
 
 const apiKey = "e2b_0123456789abcdef0123456789abcdef01234567"
@@ -56,6 +59,11 @@ func nativeOf(t *testing.T, images ...string) string {
 
 func handler(t *testing.T, images ...string) http.Handler {
 	t.Helper()
+	return handlerWith(t, func(*build.Config) {}, images...)
+}
+
+func handlerWith(t *testing.T, tune func(*build.Config), images ...string) http.Handler {
+	t.Helper()
 	engine := e2btest.New(t, images...)
 	store, _, err := records.Open(t.TempDir())
 	if err != nil {
@@ -65,10 +73,24 @@ func handler(t *testing.T, images ...string) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
+	layers, err := layerstore.Open(t.TempDir(), layerstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine.Volumes, err = volume.Open(volume.Config{Dir: t.TempDir(), Pins: layers, Now: time.Now,
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	h := e2bapi.New(e2bapi.Options{
-		Engine: engine, Records: store, Builds: made, Lives: engine,
-		TuneBuilds: func(c *build.Config) { c.ReadyEvery = 20 * time.Millisecond }, Domain: ingress.DefaultDomain,
-		Ports: ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: engine, Guard: engine}),
+		Volumes: volumes.Tenants{Store: engine.Volumes},
+		Engine:  engine, Records: store, Builds: made, Lives: engine,
+		TuneBuilds: func(c *build.Config) {
+			c.ReadyEvery = 20 * time.Millisecond
+			tune(c)
+		},
+		Domain: ingress.DefaultDomain,
+		Ports:  ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: engine, Guard: engine}),
 		Authenticate: func(r *http.Request) (context.Context, error) {
 			if r.Header.Get("X-Api-Key") != apiKey {
 				return nil, errors.New("the key is wrong")

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/testing/kvmtest"
+	"github.com/forkd/forkd/test/containers"
 	"github.com/forkd/forkd/test/contract"
 	"github.com/forkd/forkd/test/dockerfile"
 	"github.com/forkd/forkd/test/harness"
@@ -46,6 +47,15 @@ func TestOverVMs(t *testing.T) {
 	t.Run("dockerfile", func(t *testing.T) { dockerfile.Suite(t, m, "python-numpy") })
 	t.Run("kills", func(t *testing.T) { kills(t, m) })
 	t.Run("restart", func(t *testing.T) { restarts(t, m) })
+}
+
+// TestImagesOverVMs makes templates and sandboxes of container images. The native tests have a short form of both.
+func TestImagesOverVMs(t *testing.T) {
+	kvmtest.Soak(t)
+	m := harness.StartMachine(t, "-e2b")
+	m.Image(t, "python-numpy", "base")
+	t.Run("registries", func(t *testing.T) { registries(t, m) })
+	t.Run("containers", func(t *testing.T) { containers.Suite(t, m) })
 }
 
 // bun is the npm package with bun's program for any x86-64.

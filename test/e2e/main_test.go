@@ -74,6 +74,7 @@ func (w *world) open(t *testing.T) (err error) {
 		return err
 	}
 	w.daemon = newDaemon(t, w.dir)
+	w.daemon.Flags = []string{"--identity-issuer", issuerURL}
 	if err := harness.PythonImage(t, w.daemon.images()); err != nil {
 		return err
 	}

@@ -38,6 +38,10 @@ type Daemon struct {
 	User   *syscall.Credential
 	Client *client.Client
 
+	// Container starts the daemon as in a container: under forkd-kube init, which is the first process of a PID
+	// namespace. PID and End then mean forkd-kube init.
+	Container bool
+
 	fixtures string // the folder of the images' kernels and roots
 
 	cmd    *exec.Cmd
@@ -141,11 +145,8 @@ func (d *Daemon) Start() error {
 		"--guest-files", d.Dir, "--guest-files", d.fixtures,
 		"--identity-timeout", (5 * patience).String()}, // a slow machine is no failure
 		slices.Concat(jailFlags(), d.Flags)...)
-	cmd := exec.Command(d.Forkd(), args...)
+	cmd := commandOf(d, args)
 	cmd.Stdout, cmd.Stderr = log, log
-	if d.User != nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: d.User}
-	}
 	cmd.Env = append(append(os.Environ(), d.oracleEnv()), d.Env...)
 	if err := cmd.Start(); err != nil {
 		return err
@@ -168,6 +169,21 @@ func (d *Daemon) Start() error {
 		}
 	}
 	return nil
+}
+
+// commandOf returns a daemon's command.
+func commandOf(d *Daemon, args []string) *exec.Cmd {
+	cmd := exec.Command(d.Forkd(), args...)
+	switch {
+	case d.Container:
+		inside := append([]string{"-c", `mount -t proc proc /proc && exec "$@"`, "sh", filepath.Join(d.fixtures, "forkd-kube"),
+			"init", "--", d.Forkd()}, args...)
+		cmd = exec.Command("/bin/sh", inside...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
+	case d.User != nil:
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: d.User}
+	}
+	return cmd
 }
 
 // End sends a signal and waits for the process.

@@ -92,7 +92,9 @@ var plainCalls = map[string]call{
 	"machine's upload": func(ctx context.Context, c *agentclient.Client) error {
 		return appliance.Upload(ctx, c, "/x", strings.NewReader("x"), 1)
 	},
-	"trust": func(ctx context.Context, c *agentclient.Client) error { return trust.Install(ctx, c, "certificate") },
+	"services":      func(ctx context.Context, c *agentclient.Client) error { _, err := c.Services(ctx, 0); return err },
+	"service's log": readLog,
+	"trust":         func(ctx context.Context, c *agentclient.Client) error { return trust.Install(ctx, c, "certificate") },
 }
 
 // drive runs an attack against each call, and checks its result.

@@ -21,7 +21,7 @@ export class World {
     const start = now() - 86_400;
     this.#snapshot("python", { image: "python-numpy", created_at_unix: start, public: true, size_bytes: 94_371_840, languages: ["python"] });
     this.#snapshot("node", { image: "node", created_at_unix: start + 600, size_bytes: 121_634_816, languages: ["javascript"] });
-    this.#snapshot("acme-agent", { parent_tag: "python", created_at_unix: start + 1200, owner: "acme", size_bytes: 12_582_912 });
+    this.#snapshot("acme-agent", { parent_tag: "python", created_at_unix: start + 1200, owner: "acme", size_bytes: 12_582_912, labels: { team: "red", "forkd.pin": "true" } });
     this.#snapshot("broken", { parent_tag: "node", created_at_unix: start + 1500, bootable: false, damaged: ["memory layer l-77ab, block 42"] });
     const first = this.fork({ snapshot_tag: "python", n: 2 }, start + 2000)[0];
     this.branch(first.id, { tag: "tried", n: 8 }, start + 4000);
@@ -34,6 +34,7 @@ export class World {
     const all = [...this.sandboxes.values()];
     for (let i = 20; i < 30; i++) this.pause(all[i].id);
     Object.assign(all[31], { status: "failed", reason: "its VM has ended: out of memory", pid: null });
+    all[33].labels = { job: "4711" };
     Object.assign(all[32], { status: "stalled", reason: "the store's file system is full" });
   }
 
@@ -72,7 +73,7 @@ export class World {
     return s;
   }
 
-  fork({ snapshot_tag, n = 1, net, ttl_secs, at_end }, created = now()) {
+  fork({ snapshot_tag, n = 1, net, labels, ttl_secs, at_end }, created = now()) {
     const from = this.tag(snapshot_tag);
     if (!from.bootable) throw new Refusal(409, "not_restorable", `snapshot ${snapshot_tag} is damaged`, "snapshot_damaged", { tag: snapshot_tag });
     if (n > 1000) throw new Refusal(429, "quota_exceeded", "the key may run 1000 sandboxes", "quota", { quota: "sandboxes" });
@@ -84,7 +85,7 @@ export class World {
         guest_addr: "192.0.0.2", hostname: id, memory_limit_mib: null, netns: null, memory_mib: from.memory_mib, vcpus: from.vcpus,
         network: { policy: net ?? (this.forks % 2 ? "custom" : "none"), allow: 2, deny: 1 },
         timings: { armed_ms: 3.1 + i / 50, resumed_ms: 3.9 + i / 50, ready_ms: 9.4 + i / 50 },
-        ...(from.owner ? { owner: from.owner } : {}),
+        ...(from.owner ? { owner: from.owner } : {}), ...(labels ? { labels } : {}),
         ...(ttl_secs ? { life: { at_end: at_end ?? "kill", deadline_unix: now() + ttl_secs } } : {}),
       };
       this.sandboxes.set(id, s);

@@ -39,6 +39,21 @@ test("the filter leaves what matches, with what leads to it", async () => {
   await page.getByLabel("Filter", { exact: true }).fill(forked[0].id.split("-")[1]);
 });
 
+test("the filter finds labels, and a sandbox shows its own", async () => {
+  const [labelled] = await stage.fork(page, 1, { labels: { job: "ui-4711" } });
+  try {
+    await page.getByLabel("Filter", { exact: true }).fill("job=ui-4711");
+    await until("one sandbox", async () => (await page.locator(".row.sandbox").count()) === 1);
+    await row(page, labelled.id).waitFor();
+    await stage.go(page, `#/sandbox/${labelled.id}`);
+    await page.getByText("job=ui-4711", { exact: true }).waitFor();
+    await stage.go(page, "#/");
+  } finally {
+    await stage.kill(page, labelled.id);
+  }
+  await page.getByLabel("Filter", { exact: true }).fill(forked[0].id.split("-")[1]);
+});
+
 test("arrow keys move, open and close as in the tree pattern", async () => {
   const group = page.locator(".row.group").first();
   await group.waitFor();

@@ -45,12 +45,14 @@ test("compare snapshots", async () => {
   await page.getByLabel("Second").fill(tag);
   await page.getByRole("button", { name: "Compare" }).click();
   await page.getByText("compared in").waitFor();
-  for (const name of ["Files", "Processes", "Packages"]) await page.getByRole("heading", { name }).waitFor();
+  for (const name of ["Files", "Processes", "Packages", "Memory"]) await page.getByRole("heading", { name }).waitFor();
 });
 
 test("compare sandboxes by a merge that changes nothing", async () => {
   await stage.go(page, `#/compare/${ids[0]}/${ids[1]}`);
   for (const id of ids) await page.getByRole("heading", { name: `Changed in ${id}` }).waitFor();
+  const own = page.getByRole("row", { name: /^Memory of its own/ });
+  assert.match(await own.innerText(), /iB.*iB/s);
 });
 
 test("nothing is wider than a page of 400 px", async () => {

@@ -7,9 +7,26 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/spf13/pflag"
+
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
+
+// Flags are the flags of a program that serves.
+type Flags struct {
+	Level  string // of --log-level
+	Format string // of --log-format
+}
+
+// Add adds the flags with their defaults.
+func (l *Flags) Add(f *pflag.FlagSet) {
+	f.StringVar(&l.Level, "log-level", "info", "log from `LEVEL` up: debug, info, warn or error")
+	f.StringVar(&l.Format, "log-format", "text", "log in `FORMAT`: text or json")
+}
+
+// Logger returns a logger for the flags; see New.
+func (l Flags) Logger(w io.Writer) (*slog.Logger, error) { return New(w, l.Level, l.Format) }
 
 // New returns a logger that writes to w. It returns an exit.UsageError for an unknown level or format.
 func New(w io.Writer, level, format string) (*slog.Logger, error) {

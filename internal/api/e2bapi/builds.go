@@ -31,7 +31,8 @@ func newBuilder(h *Handler) *build.Builder {
 		return nil
 	}
 	cfg := build.Config{Engine: views{h}, Store: h.opt.Builds, Base: h.snapshotOf, Archive: uploadLimits,
-		Network: &netpolicy.Spec{Default: netpolicy.Public}, Now: h.opt.Now, Log: h.opt.Log}
+		Registry: h.opt.Registry,
+		Network:  &netpolicy.Spec{Default: netpolicy.Public}, Now: h.opt.Now, Log: h.opt.Log}
 	if h.opt.TuneBuilds != nil {
 		h.opt.TuneBuilds(&cfg)
 	}

@@ -37,9 +37,9 @@ type createRequest struct {
 	AutoResume      *struct {
 		Enabled bool `json:"enabled"`
 	} `json:"autoResume"`
-	Network *networkConfig    `json:"network"`
-	IAM     json.RawMessage   `json:"iam"`
-	Volumes []json.RawMessage `json:"volumeMounts"`
+	Network *networkConfig  `json:"network"`
+	IAM     json.RawMessage `json:"iam"`
+	Volumes []volumeMount   `json:"volumeMounts"`
 }
 
 // create is POST /sandboxes and POST /v2/sandboxes.
@@ -109,6 +109,7 @@ type plan struct {
 
 	network  *netpolicy.Spec
 	isolated *bool
+	volumes  []sandbox.VolumeMount
 }
 
 func (h *Handler) planOf(req createRequest, version int) (plan, error) {
@@ -129,8 +130,6 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 	switch {
 	case req.Template == "":
 		return plan{}, invalidf("templateID is required")
-	case len(req.Volumes) > 0:
-		return plan{}, notYet("mounting volumes")
 	case len(req.IAM) > 0 && string(req.IAM) != "null" && string(req.IAM) != "{}":
 		return plan{}, notYet("iam")
 	case diskOnly && !req.AutoPause:
@@ -144,6 +143,9 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 		return plan{}, err
 	}
 	if err := checkEnvs(req.Envs); err != nil {
+		return plan{}, err
+	}
+	if p.volumes, err = mounts(h, req.Volumes); err != nil {
 		return plan{}, err
 	}
 	p.rec = records.Record{Template: req.Template, Metadata: req.Metadata, Envs: req.Envs, Pause: req.AutoPause,
@@ -239,7 +241,7 @@ func (h *Handler) make(c call, p plan, n int) ([]child, error) {
 	// Labels mirror the metadata that keep their rules, for filters of the other clients. The record stays the
 	// truth for E2B's clients: their keys may have spaces, and their values are larger.
 	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: p.env(), Network: p.network, PrivatePorts: p.isolated,
-		Life: h.firstLife(p), Labels: labels.Fitting(p.rec.Metadata)}
+		Life: h.firstLife(p), Labels: labels.Fitting(p.rec.Metadata), Volumes: p.volumes}
 	res, err := c.engine.Fork(c.ctx, req)
 	if err == nil {
 		err = allFailed(res)

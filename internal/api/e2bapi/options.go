@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
+	"github.com/forkd/forkd/internal/domain/volumes"
 )
 
 // Engine is the part of the domain this package uses.
@@ -31,7 +31,7 @@ type Engine interface {
 	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
 
 	SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error)
-	DialAgent(ctx context.Context, id string) (net.Conn, error)
+	sandbox.AgentDialer
 }
 
 // Life is a sandbox's end, and the action at it.
@@ -78,10 +78,14 @@ type Options struct {
 	Records *records.Store
 	// Builds may be nil. Templates then cannot be built.
 	Builds *build.Store
+	// Registry has the images of registries for builds. If nil, builds cannot use them.
+	Registry build.Registry
 	// TuneBuilds, if not nil, changes the settings of builds.
 	TuneBuilds func(*build.Config)
 	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
 	Secrets *secrets.Store
+	// Volumes holds the tenants' volumes. Without a store the server has none.
+	Volumes volumes.Tenants
 	// Lives may be nil. Sandboxes then end at their deadlines, and cannot be paused.
 	Lives Lives
 	// Ports serves the requests to ports of sandboxes, except to the agent's.

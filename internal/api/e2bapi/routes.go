@@ -73,7 +73,13 @@ func (h *Handler) routes() map[string]route {
 	manage := func(action string, f func(call) (answer, error)) route {
 		return route{principal.Admin, action, false, f}
 	}
+	vols := volumeRoutes{h}
 	maps.Copy(all, map[string]route{
+		"GET /volumes":             look("volume.read", vols.on(vols.list)),
+		"POST /volumes":            make("volume.create", vols.on(vols.create)),
+		"GET /volumes/{volume}":    look("volume.read", vols.on(vols.get)),
+		"DELETE /volumes/{volume}": make("volume.remove", vols.on(vols.remove)),
+
 		"GET /secrets":             look("secret.read", kept.list),
 		"POST /secrets":            manage("secret.set", kept.create),
 		"GET /secrets/{secret}":    look("secret.read", kept.get),
@@ -112,9 +118,9 @@ func (h *Handler) controlRoutes() *http.ServeMux {
 	return mux
 }
 
-// volumeContent serves requests for a volume's content, which show the volume's own token. This
-// server has made no such token. Every sender gets the answer that volumes are not supported,
-// instead of an error about the token.
+// volumeContent serves requests for a volume's content, which show the volume's own token. No such
+// token is valid. Every sender gets the answer that the content of volumes is not supported, instead
+// of an error about the token.
 func volumeContent(note func(context.Context, Act)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := notYet("volumes")

@@ -243,8 +243,8 @@ func TestEveryRouteHoldsItsScope(t *testing.T) {
 			if need == 0 || scope.Has(need) && strings.HasPrefix(pattern, "DELETE") {
 				continue
 			}
-			if scope.Has(need) && strings.Contains(pattern, "/secrets") {
-				continue // this daemon has no key for secrets
+			if scope.Has(need) && (strings.Contains(pattern, "/secrets") || strings.Contains(pattern, "/volumes")) {
+				continue // this daemon has no key for secrets, and no volumes
 			}
 			a := d.as3(text, built.Replace(pattern), d.own.SandboxID, "acme-mine")
 			switch {

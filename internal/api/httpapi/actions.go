@@ -28,8 +28,11 @@ func changes() map[string]action {
 		"DELETE /v1/snapshots/{tag}":                   {name: "snapshot.delete"},
 		"POST /v1/snapshots/{tag}/verify":              {name: "snapshot.verify"},
 		"POST /v1/snapshots/{tag}/compact":             {name: "snapshot.compact"},
+		"POST /v1/snapshots/{tag}/rename":              {name: "snapshot.rename"},
 		"GET /v1/snapshots/{tag}/export":               {name: "snapshot.export"},
 		"PUT /v1/snapshots/{tag}":                      {name: "snapshot.import"},
+		"POST /v1/snapshots/{tag}/copy":                {name: "snapshot.copy"},
+		"GET /v1/snapshots/{tag}/artifact":             {name: "snapshot.serve"},
 		"PUT /v1/snapshots/{tag}/pool":                 {name: "pool.set"},
 		"PUT /v1/snapshots/{tag}/public":               {name: "snapshot.publish"},
 		"POST /v1/store/gc":                            {name: "store.gc"},
@@ -47,9 +50,13 @@ func changes() map[string]action {
 		"PATCH /v1/sandboxes/{id}/life":                {name: "sandbox.life"},
 		"PATCH /v1/sandboxes/{id}/labels":              {name: "sandbox.label"},
 		"PATCH /v1/snapshots/{tag}/labels":             {name: "snapshot.label"},
+		"POST /v1/store/prune":                         {name: "snapshot.prune"},
 		"POST /v1/sandboxes/{id}/ping":                 {name: "sandbox.ping", read: true},
 		"POST /v1/sandboxes/{id}/exec":                 {name: "sandbox.exec"},
 		"POST /v1/sandboxes/{id}/eval":                 {name: "sandbox.eval"},
+		"PUT /v1/sandboxes/{id}/services/{service}":    {name: "service.declare"},
+		"POST /v1/sandboxes/{id}/services/{service}":   {name: "service.change"},
+		"DELETE /v1/sandboxes/{id}/services/{service}": {name: "service.remove"},
 		"PUT /v1/sandboxes/{id}/network":               {name: "network.set"},
 		"GET /v1/sandboxes/{id}/ports/{port}/connect":  {name: "port.connect"},
 		"POST /v1/sandboxes/{id}/ports/{port}/connect": {name: "port.connect"},
@@ -64,6 +71,12 @@ func changes() map[string]action {
 		"POST /v1/keys/{key}/rotate":                   {name: "key.rotate"},
 		"PUT /v1/secrets/{secret}":                     {name: "secret.set"},
 		"DELETE /v1/secrets/{secret}":                  {name: "secret.remove"},
+		"POST /v1/volumes":                             {name: "volume.create"},
+		"DELETE /v1/volumes/{volume}":                  {name: "volume.remove"},
+		"POST /v1/volumes/{volume}/snapshot":           {name: "volume.snapshot"},
+		"POST /v1/networks":                            {name: "network.create"},
+		"DELETE /v1/networks/{network}":                {name: "network.remove"},
+		"POST /v1/networks/{network}/fork":             {name: "network.fork"},
 		"POST /v1/drain":                               {name: "drain.start"},
 		"DELETE /v1/drain":                             {name: "drain.cancel"},
 		"PUT /v1/tenants/{tenant}":                     {name: "tenant.set"},
@@ -143,7 +156,8 @@ func areaOf(pattern string) string {
 	switch first {
 	case "sandboxes":
 		return "sandbox"
-	case "snapshots", "images", "pools", "receipts", "keys", "events", "workspaces", "secrets":
+	case "snapshots", "images", "pools", "receipts", "keys", "events", "workspaces", "secrets", "volumes",
+		"networks":
 		return strings.TrimSuffix(first, "s")
 	case "audit":
 		return first

@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/earlyanswer"
 	"github.com/forkd/forkd/internal/api/iodeadline"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
 )
@@ -22,11 +23,11 @@ import (
 type agentProxy struct {
 	answers
 	sandboxes shown[Sandboxes]
-	guests    shown[Guests]
+	guests    shown[sandbox.Guests]
 	proxy     *httputil.ReverseProxy
 }
 
-func newAgentProxy(a answers, sandboxes shown[Sandboxes], guests shown[Guests]) *agentProxy {
+func newAgentProxy(a answers, sandboxes shown[Sandboxes], guests shown[sandbox.Guests]) *agentProxy {
 	p := &agentProxy{answers: a, sandboxes: sandboxes, guests: guests}
 	p.proxy = p.reverseProxy()
 	return p
@@ -123,6 +124,7 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 	p.Out.Header.Del(api.HeaderAgentUser)
 	p.Out.Header.Del(agentproto.HeaderAsRoot)
 	p.Out.Header.Set(agentproto.HeaderHostTime, agentproto.HostTime())
+	note(p.In.Context()).trace.SetHeader(p.Out.Header) // the program's parent is the span of this request
 	if user := p.In.Header.Get(api.HeaderAgentUser); user != "" {
 		p.Out.SetBasicAuth(user, "")
 	}

@@ -40,6 +40,7 @@ func (s *branchRoutes) add(rt *router) {
 	}
 	s.addRollback(rt)
 	s.addPromote(rt)
+	s.addForkGroup(rt)
 }
 
 func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.BranchResult], error) {

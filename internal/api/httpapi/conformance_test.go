@@ -60,7 +60,7 @@ func (d document) each(f func(method, path string, op operation)) {
 }
 
 func concrete(path string) string {
-	return strings.NewReplacer("{tag}", "py", "{other}", "py", "{id}", "sb-none", "{name}", "python-numpy", "{path}", "health", "{workspace}", "none", "{secret}", "NONE").Replace(path)
+	return strings.NewReplacer("{tag}", "py", "{digest}", "sha256:"+strings.Repeat("0", 64), "{other}", "py", "{id}", "sb-none", "{name}", "python-numpy", "{path}", "health", "{workspace}", "none", "{secret}", "NONE", "{service}", "none", "{volume}", "none", "{network}", "none").Replace(path)
 }
 
 func TestEveryDocumentedOperationIsRouted(t *testing.T) {
@@ -156,7 +156,7 @@ func TestBadNamesAreRefusedOnEveryRoute(t *testing.T) {
 			return
 		}
 		for _, name := range bad {
-			p := strings.NewReplacer("{tag}", name, "{other}", name, "{id}", name, "{name}", name, "{port}", "80", "{path}", "health", "{workspace}", name, "{secret}", name).Replace(path)
+			p := strings.NewReplacer("{tag}", name, "{other}", name, "{id}", name, "{name}", name, "{port}", "80", "{digest}", "sha256:"+strings.Repeat("0", 64), "{path}", "health", "{workspace}", name, "{secret}", name, "{service}", name, "{volume}", name, "{network}", name).Replace(path)
 			if w := b.do(method, p, `{"size":1}`); w.Code != http.StatusBadRequest {
 				t.Errorf("%s %s: status %d, body %s", method, p, w.Code, w.Body)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guestnet"
+	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
 // milliseconds keeps the microseconds as decimals.
@@ -48,6 +49,13 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		Network: wireDefault(s.Network), PrivatePorts: s.PrivatePorts, Labels: s.Labels,
 		SizeBytes: s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes, Languages: s.Languages,
 	}
+	if r, err := retention.Of(s.Labels, s.CreatedAt); err == nil {
+		if out.Pinned = s.Pinned(); !r.Expires.IsZero() {
+			at := r.Expires.Unix()
+			out.ExpiresAt = &at
+		}
+	}
+	out.FetchedBytes, out.FetchBytes = s.FetchedBytes, s.FetchBytes
 	out.Secrets = wires(s.Secrets, wireHeld)
 	if out.Damaged = s.Damaged; !s.VerifiedAt.IsZero() {
 		at := s.VerifiedAt.Unix()
@@ -120,7 +128,10 @@ func wireSandbox(ctx context.Context, i sandbox.Info) api.SandboxInfo {
 		GuestAddr: guestnet.Guest4.Addr().String(), Network: summary(i), PrivatePorts: i.PrivatePorts(),
 		MemoryLimitMiB: optional(i.Limits.MemoryMiB), SandboxLimits: wireLimits(i.Limits), Use: wireUse(i.Use),
 		Secrets:   wires(i.Secrets, wireHeld),
-		GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
+		Services:  wires(i.Services, wireServiceState),
+		Volumes:   wires(i.Volumes, wireUsedVolume),
+		NetJoin:   wireMember(i.Network.Member),
+		GuestFork: i.Kin.MayFork, Identity: i.Kin.Identity, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
 		Timings: &api.SandboxTimings{ArmedMS: milliseconds(i.Armed), ResumedMS: milliseconds(i.Resumed),
 			ReadyMS: milliseconds(i.Ready)},
 	}

@@ -205,6 +205,7 @@ func (h *hasty) answerEarly(c net.Conn) {
 	_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nearly\r\n")
 	<-h.early
 	_, _ = io.WriteString(c, "0\r\n\r\n")
+	_, _ = io.Copy(io.Discard, c) // linger as servers do: a close with unread bytes can overtake the end of the answer
 }
 
 // floodAnswer answers a request without an end.

@@ -28,7 +28,7 @@ func (s *drainRoutes) add(rt *router) {
 		OperationID: "drain", Method: http.MethodPost, Path: "/v1/drain", Tags: tags,
 		Summary: "Take no new sandboxes, and pause the running ones or wait for them", Errors: []int{400, 401, 403, 507},
 	}, func(_ context.Context, in *drainInput) (*body[api.Drain], error) {
-		if err := s.drain.Start(drain.Mode(cmp.Or(in.Body.Mode, api.DrainPause))); err != nil {
+		if err := s.drain.Start(drain.Mode(cmp.Or(in.Body.Mode, api.DrainPause)), in.Body.UntilRestart); err != nil {
 			return nil, err
 		}
 		return s.status(), nil
@@ -50,6 +50,7 @@ func (s *drainRoutes) status() *body[api.Drain] {
 	out := api.Drain{Empty: st.Empty(), Coming: st.Coming, Paused: st.Paused, Left: []api.DrainLeft{}}
 	if o := st.Order; o != nil {
 		out.Draining, out.Mode, out.SinceUnix = true, api.DrainMode(o.Mode), o.Since.Unix()
+		out.UntilRestart = o.UntilRestart
 	}
 	for _, l := range st.Left {
 		out.Left = append(out.Left, api.DrainLeft{ID: l.ID, Tenant: l.Owner, Status: string(l.Status), Error: l.Error})

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"io"
-	"net"
 	"time"
 
 	"github.com/forkd/forkd/api"
@@ -18,7 +17,7 @@ type Engine interface {
 	Sandboxes
 	Branches
 	Receipts
-	Guests
+	sandbox.Guests
 	Pools
 	Hosts
 	Networks
@@ -41,6 +40,8 @@ type Snapshots interface {
 	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
 	CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error)
+	// OpenBlobs opens a snapshot for another daemon. The caller closes it.
+	OpenBlobs(ctx context.Context, req sandbox.ExportRequest) (sandbox.Blobs, error)
 	ExportSnapshot(ctx context.Context, req sandbox.ExportRequest, w io.Writer) error
 	ImportSnapshot(ctx context.Context, req sandbox.ImportRequest, r io.Reader) (sandbox.SnapshotInfo, error)
 }
@@ -65,28 +66,20 @@ type Sandboxes interface {
 	Lives
 }
 
-// Branches makes snapshots of running sandboxes, rolls sandboxes back to them, and puts descendants
-// in their place.
+// Branches makes snapshots of running sandboxes, rolls sandboxes back to them, puts descendants in
+// their place, and copies groups.
 type Branches interface {
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
 	Promote(ctx context.Context, req sandbox.PromoteRequest) (sandbox.Promotion, error)
+	// ForkGroup copies all running sandboxes of a private network.
+	ForkGroup(ctx context.Context, req sandbox.GroupForkRequest) (sandbox.GroupForkResult, error)
 }
 
 // Receipts returns records of operations.
 type Receipts interface {
 	Receipt(kind receipt.Kind, of string) (receipt.Receipt, error)
 	Receipts(f receipt.Filter) ([]receipt.Receipt, error)
-}
-
-// Guests sends requests to a sandbox's guest.
-type Guests interface {
-	Ping(ctx context.Context, id string) (sandbox.Pong, error)
-	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
-	Eval(ctx context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error)
-	DialAgent(ctx context.Context, id string) (net.Conn, error)
-	// DialPort's connection has a CloseWrite.
-	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
 }
 
 // Pools keeps shells (pre-created VMMs) ready.

@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
+	"github.com/forkd/forkd/internal/leaf/listfilter"
 )
 
 // eventStream is the content type of server-sent events.
@@ -54,6 +55,8 @@ func (s *eventRoutes) add(rt *router) {
 		Parameters: []*huma.Param{
 			{Name: "Last-Event-ID", In: "header", Description: "Go on after this event; before after",
 				Schema: &huma.Schema{Type: "integer"}},
+			{Name: "filter", In: "query", Description: "Filter as label=KEY or label=KEY=VALUE; may be repeated, and " +
+				"all labels must match", Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string"}}},
 			query("after", "Start after this event; 0: with the oldest one in the buffer; absent: with new events", "integer"),
 			query("sandbox", "Only of this sandbox", "string"), query("snapshot", "Only of this snapshot", "string"),
 			query("kind", "Filter by kinds, separated by commas; a kind that ends in a dot is a prefix", "string"),
@@ -69,13 +72,20 @@ type eventQuery struct {
 	after             uint64
 	sandbox, snapshot string
 	kinds             []string // if empty, all
+	labels            listfilter.Filter
 }
+
+// eventFilters are the filters of events.
+var eventFilters = listfilter.Rules{listfilter.Label: nil}
 
 func eventQueryOf(r *http.Request) (q eventQuery, err error) {
 	v := r.URL.Query()
 	q = eventQuery{after: events.Now, sandbox: sandbox.CanonicalID(v.Get("sandbox")), snapshot: v.Get("snapshot")}
 	if q.kinds, err = eventKinds(v); err != nil {
 		return q, err
+	}
+	if q.labels, err = listfilter.Parse(v["filter"], eventFilters); err != nil {
+		return q, fail(api.CodeInvalid, "", "%v", err)
 	}
 	name, text := "Last-Event-ID", r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -112,6 +122,9 @@ func (q eventQuery) wants(e events.Event) bool {
 		return true
 	}
 	if q.sandbox != "" && e.Sandbox != q.sandbox || q.snapshot != "" && e.Snapshot != q.snapshot {
+		return false
+	}
+	if !q.labels.Matches(listfilter.Entry{Labels: e.Labels}) {
 		return false
 	}
 	return len(q.kinds) == 0 || slices.ContainsFunc(q.kinds, func(kind string) bool {

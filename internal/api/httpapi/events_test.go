@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -108,6 +109,37 @@ func TestEventsAreFollowed(t *testing.T) {
 		wantError(t, r, api.CodeInvalid)
 	}
 	wantError(t, b.do("GET", "/v1/events", ""), api.CodeUnsupported)
+}
+
+// Events are selected by the labels that their object had then, below each tenant's view.
+func TestEventsByLabel(t *testing.T) {
+	b := newEventBench(t, 100)
+	for i, set := range []map[string]string{{"job": "7"}, {"job": "8", "team": ""}, nil, {"job": "7", "team": "a b"}} {
+		b.log.Add(events.Event{Kind: sandbox.EventEnded, Sandbox: "sb-" + strconv.Itoa(i), Labels: set, Owner: []string{"a", "b"}[i%2]})
+	}
+	for _, c := range []struct{ filters, tenant, want string }{
+		{"label=job", "", "sb-0 sb-1 sb-3"},
+		{"label=job=7", "", "sb-0 sb-3"},
+		{"label=job=7 label=team", "", "sb-3"},
+		{"label=team=a b", "", "sb-3"},
+		{"label=job=7", "a", "sb-0"},
+		{"label=job", "b", "sb-1 sb-3"},
+	} {
+		q := url.Values{"after": {"0"}}
+		for f := range strings.SplitSeq(strings.ReplaceAll(c.filters, " label", "\n"+"label"), "\n") {
+			q.Add("filter", f)
+		}
+		got := b.follow("?"+q.Encode(), "", c.tenant, len(strings.Fields(c.want)))
+		if ids(got) != c.want || got[0].Labels["job"] == "" {
+			t.Errorf("%+v: got %+v", c, got)
+		}
+	}
+	for _, bad := range []string{"job=7", "label", "label=", "status=running", "label=" + strings.Repeat("x", 2000)} {
+		r := httptest.NewRecorder()
+		path := "/v1/events?filter=" + url.QueryEscape(bad)
+		b.asTenants(httpapi.Options{Events: b.log}).ServeHTTP(r, httptest.NewRequest("GET", path, nil))
+		wantError(t, r, api.CodeInvalid)
+	}
 }
 
 // Every follower is informed of lost events, including tenants.

@@ -64,15 +64,20 @@ func portsOf(ctx context.Context, asked *bool) *bool {
 // fork answers with a list at the end, or with a line for each child.
 func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamResponse, error) {
 	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env, GuestFork: in.Body.GuestFork,
+		Identity:     in.Body.Identity,
 		Secrets:      secretRefs(in.Body.Secrets),
 		PrivatePorts: portsOf(ctx, in.Body.PrivatePorts), Limits: domainLimits(in.Body),
-		Life: domainLife(in.Body.SandboxLife), Labels: in.Body.Labels}
+		Life: domainLife(in.Body.SandboxLife), Labels: in.Body.Labels, Volumes: domainVolumes(in.Body.Volumes),
+		Join: domainJoin(in.Body.NetJoin)}
 	if in.Body.N != nil {
 		req.N = *in.Body.N
 	}
 	note(ctx).snapshot, note(ctx).count = req.Tag, req.N
 	var err error
 	if req.Network, req.Tap, err = networkOf(in.Body.Net, in.Body.Network); err != nil {
+		return nil, err
+	}
+	if req.Services, err = serviceSpecs(in.Body.Services); err != nil {
 		return nil, err
 	}
 	run, err := f.once(ctx, in)

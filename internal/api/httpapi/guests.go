@@ -25,7 +25,7 @@ type evalInput struct {
 
 // guestRoutes are requests to a sandbox's agent that the daemon answers itself.
 type guestRoutes struct {
-	engine  shown[Guests]
+	engine  shown[sandbox.Guests]
 	metrics *metrics
 }
 

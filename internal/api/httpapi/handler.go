@@ -37,7 +37,7 @@ type Access struct {
 func (s *Server) Handler(access Access) http.Handler {
 	routes := s.serveProfiles(access, http.HandlerFunc(s.router.dispatch))
 	known := s.servePage(access, s.authorize(access, s.noteAsker(routes)))
-	api := s.drainBody(s.recoverPanics(known))
+	api := s.drainBody(s.recoverPanics(s.serveIssuer(known)))
 	return s.observe(s.takeSession(s.routeIngress(s.setRequestID(s.crossOrigin(api)))))
 }
 
@@ -70,7 +70,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 			if p == nil {
 				return
 			}
-			if p == http.ErrAbortHandler { // the way to cut an answer short
+			if p == http.ErrAbortHandler { //nolint:errorlint // not wrapped: it is how an answer is cut short
 				panic(p)
 			}
 			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p,
@@ -181,7 +181,7 @@ func (r *recorder) letGo() error {
 	held := r.held.Bytes()
 	r.held = nil
 	r.ResponseWriter.WriteHeader(r.status)
-	_, err := r.ResponseWriter.Write(held)
+	_, err := r.ResponseWriter.Write(held) // #nosec G705 -- an answer of a handler, with its media type
 	return err
 }
 

@@ -16,10 +16,14 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/domain/tenancy"
+	"github.com/forkd/forkd/internal/domain/volumes"
 	"github.com/forkd/forkd/internal/domain/workspace"
+	layerstore "github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/store/volume"
 )
 
 const token = "0123456789abcdef0123456789abcdef"
@@ -81,10 +85,31 @@ func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 		SecretStore: b.secrets,
 		Log:         slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
+	opt.Volumes = openVolumes(t, dir)
+	b.engine.Volumes = opt.Volumes.Store
+	if opt.Networks, err = privatenets.Open(filepath.Join(dir, "networks.json"), time.Now); err != nil {
+		t.Fatal(err)
+	}
+	b.engine.Networks = opt.Networks
 	change(&opt)
 	b.server = httpapi.New(opt)
 	b.h = b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})
 	return b
+}
+
+// openVolumes opens a store of volumes.
+func openVolumes(t testing.TB, dir string) volumes.Tenants {
+	t.Helper()
+	layers, err := layerstore.Open(filepath.Join(dir, "layers"), layerstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := volume.Open(volume.Config{Dir: filepath.Join(dir, "volumes"), Pins: layers, Now: time.Now,
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return volumes.Tenants{Store: store}
 }
 
 // openSecrets opens a store of secrets with a new key.
@@ -125,7 +150,9 @@ func (b *bench) anew(t testing.TB) *bench {
 	t.Helper()
 	other := *b
 	other.t = t
+	networks := b.engine.Networks
 	other.fill()
+	other.engine.Networks = networks
 	return &other
 }
 

@@ -26,6 +26,7 @@ type metrics struct {
 	eval     prometheus.Histogram
 	forks    forkMetrics
 	captures captureMetrics
+	served   prometheus.Counter // bytes of snapshots sent to other daemons
 	tenants  *tenantLabels
 	byTenant *prometheus.CounterVec
 }
@@ -58,6 +59,8 @@ func newMetrics(opt Options) *metrics {
 		eval:     histogram("forkd_eval_seconds", "Time of an eval, code included."),
 		forks:    newForkMetrics(),
 		captures: newCaptureMetrics(),
+		served: prometheus.NewCounter(prometheus.CounterOpts{Name: "forkd_peer_served_bytes_total",
+			Help: "Bytes of snapshots sent to other daemons."}),
 		tenants:  &tenantLabels{},
 		byTenant: counters("forkd_tenant_requests_total", "Authenticated requests, by tenant.", "tenant", "status"),
 	}
@@ -70,6 +73,9 @@ func newMetrics(opt Options) *metrics {
 	m.registry.MustRegister(m.requests, m.failures, m.exec, m.eval, m.byTenant, buildInfo(opt.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newEngineCollector(opt.Engine, opt.Images, m.tenants, opt.Drain))
+	m.registry.MustRegister(m.served, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "forkd_peer_fetched_bytes_total", Help: "Bytes of snapshots received from other daemons.",
+	}, func() float64 { return float64(opt.Peers.FetchedBytes()) }))
 	m.registry.MustRegister(m.forks.collectors()...)
 	m.registry.MustRegister(m.captures.collectors()...)
 	m.registry.MustRegister(opt.Timings.collectors()...)

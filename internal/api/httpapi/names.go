@@ -31,6 +31,12 @@ func pathParams() []pathParam {
 		{"key", "key", regexp.MustCompile(api.KeyPattern), "k and 12 hex digits"},
 		{"secret", "secret", regexp.MustCompile(api.SecretPattern),
 			"1 to 64 letters, digits, - or _, and a letter or _ first"},
+		{"service", "service", regexp.MustCompile(api.ServicePattern),
+			"1 to 32 small letters, digits, - or _, and a letter or digit first"},
+		{"volume", "volume", regexp.MustCompile(api.VolumePattern), "1 to 63 letters, digits, - or _, and no - or _ first"},
+		{"network", "network", regexp.MustCompile(api.PrivateNetworkPattern),
+			"1 to 63 letters, digits, - or _, and no - or _ first"},
+		{"digest", "digest", regexp.MustCompile("^sha256:[0-9a-f]{64}$"), "sha256: and 64 hex digits"},
 		{"workspace", "workspace", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
 		{"name", "image name", regexp.MustCompile(api.ImagePattern), "1 to 64 letters, digits, - or _"},
 	}

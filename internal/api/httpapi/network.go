@@ -165,6 +165,9 @@ func policyOf(name api.Net, p *api.NetworkPolicy) (*netpolicy.Spec, error) {
 	for _, h := range p.Headers {
 		s.Headers = append(s.Headers, netpolicy.HeaderRule{Host: h.Host, Headers: h.Headers, Secrets: h.Secrets})
 	}
+	if x := p.Proxy; x != nil {
+		s.Proxy = &netpolicy.ProxyRule{URL: x.URL, User: x.User, Secret: x.Secret, Names: x.Names}
+	}
 	if p.Limits != nil {
 		s.Limits = netpolicy.Limits(*p.Limits)
 	}
@@ -178,6 +181,9 @@ func wirePolicy(s netpolicy.Spec) api.NetworkPolicy {
 	}
 	for _, h := range s.Headers {
 		p.Headers = append(p.Headers, api.HeaderRule{Host: h.Host, Headers: h.Headers, Secrets: h.Secrets})
+	}
+	if x := s.Proxy; x != nil {
+		p.Proxy = &api.NetworkProxy{URL: x.URL, User: x.User, Secret: x.Secret, Names: x.Names}
 	}
 	if s.Limits != (netpolicy.Limits{}) {
 		l := api.NetworkLimits(s.Limits)

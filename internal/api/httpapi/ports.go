@@ -12,13 +12,14 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/duplex"
 )
 
 // portRoutes connect clients with servers in a guest, as byte streams.
 type portRoutes struct {
 	answers
-	guests shown[Guests]
+	guests shown[sandbox.Guests]
 }
 
 func (p *portRoutes) add(rt *router) {

@@ -12,17 +12,19 @@ import (
 type need struct {
 	scope    principal.Scopes // 0: no scope
 	operator bool             // a tenant's key is never enough
+	or       principal.Scopes // another scope that is enough; 0: none
 }
 
 // needs has a row for each route. A route without a row is refused to all clients.
 func needs() map[string]need {
 	read, run, fork := need{scope: principal.Read}, need{scope: principal.Run}, need{scope: principal.Fork}
-	admin, operator := need{scope: principal.Admin}, need{principal.Admin, true}
+	admin, operator := need{scope: principal.Admin}, need{scope: principal.Admin, operator: true}
+	layers := need{scope: principal.Fork, or: principal.Layers} // they are the memory, which a fork can read
 	return map[string]need{
 		"GET /healthz": {},
 		"GET /readyz":  {},
 		"GET /version": {},
-		"GET /metrics": {principal.Read, true},
+		"GET /metrics": {scope: principal.Read, operator: true},
 
 		"GET /v1/snapshots":                    read,
 		"POST /v1/snapshots":                   fork,
@@ -32,42 +34,54 @@ func needs() map[string]need {
 		"GET /v1/snapshots/{tag}/diff/{other}": fork, // a child of each is made for it
 		"POST /v1/snapshots/{tag}/verify":      fork,
 		"POST /v1/snapshots/{tag}/compact":     fork,
+		"POST /v1/snapshots/{tag}/rename":      fork,
 		"PATCH /v1/snapshots/{tag}/labels":     fork,
+		"POST /v1/store/prune":                 fork,
 		"GET /v1/snapshots/{tag}/export":       fork, // it reads the memory, as a fork can
 		"PUT /v1/snapshots/{tag}":              fork,
-		"PUT /v1/snapshots/{tag}/pool":         admin,
-		"PUT /v1/snapshots/{tag}/public":       operator,
-		"GET /v1/pools":                        read,
-		"POST /v1/store/gc":                    operator,
-		"GET /v1/receipts":                     read,
+		"POST /v1/snapshots/{tag}/copy":        fork,
 
-		"GET /v1/sandboxes":                            read,
-		"POST /v1/sandboxes":                           fork,
-		"POST /v1/sandboxes/keep":                      {scope: principal.Run | principal.Fork},
-		"GET /v1/sandboxes/{id}":                       read,
-		"DELETE /v1/sandboxes/{id}":                    fork,
-		"GET /v1/sandboxes/{id}/memory":                read,
-		"GET /v1/sandboxes/{id}/console":               read,
-		"GET /v1/sandboxes/{id}/receipt":               read,
-		"POST /v1/sandboxes/{id}/branch":               fork,
-		"POST /v1/sandboxes/{id}/rollback":             fork,
-		"POST /v1/sandboxes/{id}/promote":              fork,
-		"POST /v1/sandboxes/{id}/merge":                {scope: principal.Run | principal.Fork},
-		"POST /v1/sandboxes/{id}/pause":                fork,
-		"POST /v1/sandboxes/{id}/resume":               fork,
-		"PATCH /v1/sandboxes/{id}/life":                fork,
-		"PATCH /v1/sandboxes/{id}/labels":              fork,
-		"GET /v1/sandboxes/{id}/network":               read,
-		"PUT /v1/sandboxes/{id}/network":               fork,
-		"GET /v1/sandboxes/{id}/network/flows":         read,
-		"GET /v1/sandboxes/{id}/network/log":           read,
-		"POST /v1/sandboxes/{id}/ping":                 run,
-		"POST /v1/sandboxes/{id}/exec":                 run,
-		"POST /v1/sandboxes/{id}/eval":                 run,
-		"GET /v1/sandboxes/{id}/ports/{port}/connect":  run,
-		"POST /v1/sandboxes/{id}/ports/{port}/connect": run,
-		"GET /v1/sandboxes/{id}/agent/{path}":          run,
-		"POST /v1/sandboxes/{id}/agent/{path}":         run,
+		"GET /v1/snapshots/{tag}/artifact":          layers,
+		"GET /v1/snapshots/{tag}/artifact/{digest}": layers,
+
+		"PUT /v1/snapshots/{tag}/pool":   admin,
+		"PUT /v1/snapshots/{tag}/public": operator,
+		"GET /v1/pools":                  read,
+		"POST /v1/store/gc":              operator,
+		"GET /v1/receipts":               read,
+
+		"GET /v1/sandboxes":                             read,
+		"POST /v1/sandboxes":                            fork,
+		"POST /v1/sandboxes/keep":                       {scope: principal.Run | principal.Fork},
+		"GET /v1/sandboxes/{id}":                        read,
+		"DELETE /v1/sandboxes/{id}":                     fork,
+		"GET /v1/sandboxes/{id}/memory":                 read,
+		"GET /v1/sandboxes/{id}/console":                read,
+		"GET /v1/sandboxes/{id}/receipt":                read,
+		"POST /v1/sandboxes/{id}/branch":                fork,
+		"POST /v1/sandboxes/{id}/rollback":              fork,
+		"POST /v1/sandboxes/{id}/promote":               fork,
+		"POST /v1/sandboxes/{id}/merge":                 {scope: principal.Run | principal.Fork},
+		"POST /v1/sandboxes/{id}/pause":                 fork,
+		"POST /v1/sandboxes/{id}/resume":                fork,
+		"PATCH /v1/sandboxes/{id}/life":                 fork,
+		"PATCH /v1/sandboxes/{id}/labels":               fork,
+		"GET /v1/sandboxes/{id}/network":                read,
+		"PUT /v1/sandboxes/{id}/network":                fork,
+		"GET /v1/sandboxes/{id}/network/flows":          read,
+		"GET /v1/sandboxes/{id}/network/log":            read,
+		"GET /v1/sandboxes/{id}/services":               run,
+		"PUT /v1/sandboxes/{id}/services/{service}":     run,
+		"POST /v1/sandboxes/{id}/services/{service}":    run,
+		"DELETE /v1/sandboxes/{id}/services/{service}":  run,
+		"GET /v1/sandboxes/{id}/services/{service}/log": run,
+		"POST /v1/sandboxes/{id}/ping":                  run,
+		"POST /v1/sandboxes/{id}/exec":                  run,
+		"POST /v1/sandboxes/{id}/eval":                  run,
+		"GET /v1/sandboxes/{id}/ports/{port}/connect":   run,
+		"POST /v1/sandboxes/{id}/ports/{port}/connect":  run,
+		"GET /v1/sandboxes/{id}/agent/{path}":           run,
+		"POST /v1/sandboxes/{id}/agent/{path}":          run,
 
 		"GET /v1/workspaces":                      read,
 		"POST /v1/workspaces":                     fork,
@@ -82,8 +96,8 @@ func needs() map[string]need {
 		"PUT /v1/images/{name}":    operator, // all tenants use the same images
 		"DELETE /v1/images/{name}": operator,
 
-		"GET /v1/capacity":     operator,               // it includes all tenants
-		"GET /v1/node":         {principal.Read, true}, // it includes all tenants
+		"GET /v1/capacity":     operator,                                // it includes all tenants
+		"GET /v1/node":         {scope: principal.Read, operator: true}, // it includes all tenants
 		"GET /v1/drain":        operator,
 		"POST /v1/drain":       operator,
 		"DELETE /v1/drain":     operator,
@@ -101,7 +115,19 @@ func needs() map[string]need {
 		"PUT /v1/secrets/{secret}":    admin,
 		"DELETE /v1/secrets/{secret}": admin,
 
-		"GET /v1/tenants/{tenant}": {principal.Read, true},
+		"GET /v1/volumes":                    read,
+		"GET /v1/volumes/{volume}":           read,
+		"POST /v1/volumes":                   fork,
+		"DELETE /v1/volumes/{volume}":        fork,
+		"POST /v1/volumes/{volume}/snapshot": fork,
+
+		"GET /v1/networks":                 read,
+		"GET /v1/networks/{network}":       read,
+		"POST /v1/networks":                fork,
+		"DELETE /v1/networks/{network}":    fork,
+		"POST /v1/networks/{network}/fork": fork,
+
+		"GET /v1/tenants/{tenant}": {scope: principal.Read, operator: true},
 		"PUT /v1/tenants/{tenant}": operator,
 	}
 }
@@ -114,7 +140,7 @@ func (rt *router) permit(r *http.Request, of string) error {
 		return fail(api.CodeInternal, "", "the daemon has no scope for %s", of)
 	}
 	who := principal.From(r.Context())
-	may := n.scope == 0 || who.May(n.scope)
+	may := n.scope == 0 || who.May(n.scope) || n.or != 0 && who.May(n.or)
 	if may && (!n.operator || who.Operator()) {
 		return nil
 	}

@@ -12,15 +12,19 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/cors"
+	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/api/ui"
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/events"
+	"github.com/forkd/forkd/internal/domain/idtoken"
 	"github.com/forkd/forkd/internal/domain/keep"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/merge"
+	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/domain/tenancy"
+	"github.com/forkd/forkd/internal/domain/volumes"
 	"github.com/forkd/forkd/internal/domain/workspace"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
@@ -62,18 +66,26 @@ type Options struct {
 	Secrets func() []string
 	// SecretStore holds the tenants' named secrets. If nil, the daemon keeps no secrets.
 	SecretStore *secrets.Store
+	// Volumes holds the tenants' volumes. Without a store the daemon has none.
+	Volumes volumes.Tenants
+	// Networks holds the tenants' private networks. If nil, the daemon has none.
+	Networks *privatenets.Store
 	// Published lists the snapshots all tenants may fork. If nil, publishing is disabled.
 	Published *tenancy.Published
 	// Weights are the tenants' shares of CPU time. If nil, each tenant has the default.
 	Weights *tenancy.Weights
 	// Node is the daemon's place in a cluster.
 	Node Node
+	// Peers reads snapshots from other daemons. If nil, copies are refused.
+	Peers *peers.Client
 	// Drain refuses new sandboxes during maintenance. If nil, a drain has no effect on the engine.
 	Drain *drain.Drain
 	// Traces receives spans of requests and operations. If nil, there are none.
 	Traces Traces
 	// Page enables the web page.
 	Page bool
+	// Identity is the issuer of identity tokens. If nil, the daemon has none.
+	Identity *idtoken.Issuer
 	// Workspaces are the original's workspaces: sandboxes under names. If nil, workspaces are
 	// disabled.
 	Workspaces *workspace.Book
@@ -101,7 +113,9 @@ type Server struct {
 	budget  *membudget.Budget
 	ingress Ingress // may be nil
 	cors    cors.Policy
-	tracer  trace.Tracer // nil without traces
+	// identity is the issuer of identity tokens; nil without one.
+	identity *idtoken.Issuer
+	tracer   trace.Tracer // nil without traces
 	// sessions are those of the web page; nil without it.
 	sessions *ui.Sessions
 	// exists finds a sandbox of any owner. IDs of missing sandboxes count as guesses.
@@ -127,7 +141,7 @@ func newServer(opt Options, most limits) *Server {
 	}
 	s := &Server{
 		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
-		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, exists: opt.Engine.Get,
+		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity, exists: opt.Engine.Get,
 		budget:  membudget.New(most.memory),
 		metrics: newMetrics(opt),
 	}
@@ -165,6 +179,9 @@ func newServer(opt Options, most limits) *Server {
 	s.addRoutes(opt, view)
 	ready.add(s.router)
 	(&publishRoutes{tenants}).add(s.router)
+	newArtifactRoutes(opt, partOf[Snapshots](view), func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error) {
+		return tenants.For(ctx).Publish(ctx, tag, true)
+	}, s.metrics).add(s.router)
 	(&drainRoutes{opt.Drain}).add(s.router)
 	(&nodeRoutes{node: opt.Node, version: opt.Version.Version, engine: partOf[nodeEngine](view),
 		drain: opt.Drain}).add(s.router)
@@ -219,16 +236,20 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&workspaceRoutes{partOf[Sandboxes](view), opt.Workspaces}).add(s.router)
 	(&branchRoutes{partOf[Branches](view)}).add(s.router)
 	(&labelRoutes{partOf[Labels](view)}).add(s.router)
+	(&renameRoutes{view, opt.Workspaces}).add(s.router)
 	(&receiptRoutes{partOf[Receipts](view)}).add(s.router)
-	(&guestRoutes{partOf[Guests](view), s.metrics}).add(s.router)
-	(&portRoutes{s.answers, partOf[Guests](view)}).add(s.router)
-	newAgentProxy(s.answers, partOf[Sandboxes](view), partOf[Guests](view)).add(s.router)
+	(&guestRoutes{partOf[sandbox.Guests](view), s.metrics}).add(s.router)
+	(&portRoutes{s.answers, partOf[sandbox.Guests](view)}).add(s.router)
+	(&serviceRoutes{partOf[sandbox.Guests](view)}).add(s.router)
+	newAgentProxy(s.answers, partOf[Sandboxes](view), partOf[sandbox.Guests](view)).add(s.router)
 	(&networkRoutes{partOf[Networks](view)}).add(s.router)
 	(&poolRoutes{partOf[Pools](view)}).add(s.router)
 	(&capacityRoutes{partOf[Hosts](view)}).add(s.router)
 	(&imageRoutes{opt.Images}).add(s.router)
 	(&keyRoutes{opt.Keys, time.Now}).add(s.router)
 	(&secretRoutes{opt.SecretStore}).add(s.router)
+	(&volumeRoutes{opt.Volumes}).add(s.router)
+	(&privateNetRoutes{opt.Networks}).add(s.router)
 	(&auditRoutes{s.askers, s.streams, opt.AuditFile}).add(s.router)
 	(&eventRoutes{answers: s.answers, askers: s.askers, streams: s.streams, events: opt.Events,
 		pace: s.limits.events, followers: newFollowers()}).add(s.router)

@@ -81,6 +81,8 @@ func bodyFor(route, tag string) string {
 		return fmt.Sprintf(`{"snapshot_tag":%q}`, tag)
 	case "POST /v1/snapshots/{tag}/compact":
 		return `{"to":"copy"}`
+	case "POST /v1/snapshots/{tag}/rename":
+		return `{"to":"renamed"}`
 	case "PUT /v1/snapshots/{tag}/pool":
 		return `{"size":1}`
 	case "PUT /v1/snapshots/{tag}/public":
@@ -93,6 +95,10 @@ func bodyFor(route, tag string) string {
 		return `{"ttl_secs":60}`
 	case "POST /v1/sandboxes/{id}/exec":
 		return `{"args":["true"]}`
+	case "PUT /v1/sandboxes/{id}/services/{service}":
+		return `{"command":["true"]}`
+	case "POST /v1/sandboxes/{id}/services/{service}":
+		return `{"action":"stop"}`
 	case "POST /v1/sandboxes/{id}/eval":
 		return `{"code":"1"}`
 	case "POST /v1/sandboxes/{id}/merge":
@@ -109,14 +115,14 @@ func bodyFor(route, tag string) string {
 
 func pathFor(route, id, tag string) (method, path string) {
 	method, path, _ = strings.Cut(route, " ")
-	return method, strings.NewReplacer("{id}", id, "{tag}", tag, "{other}", tag, "{port}", "80", "{path}", "health",
-		"{workspace}", tag, "{name}", "python-numpy", "{key}", "k000000000000", "{secret}", "NONE").Replace(path)
+	return method, strings.NewReplacer("{id}", id, "{tag}", tag, "{digest}", "sha256:"+strings.Repeat("0", 64), "{other}", tag, "{port}", "80", "{path}", "health",
+		"{workspace}", tag, "{name}", "python-numpy", "{key}", "k000000000000", "{secret}", "NONE", "{service}", "none", "{volume}", "none", "{network}", "none").Replace(path)
 }
 
 // about reports whether a route names an object in its path or its body. Secrets have names within their tenant, so a
 // name leads to no object of another.
 func about(route string) bool {
-	if route == "PUT /v1/snapshots/{tag}" {
+	if route == "PUT /v1/snapshots/{tag}" || route == "POST /v1/snapshots/{tag}/copy" {
 		return false // the tag of a new snapshot, which begins with the tenant's name
 	}
 	return strings.Contains(route, "{id}") || strings.Contains(route, "{tag}") || route == "POST /v1/snapshots" ||
@@ -338,7 +344,8 @@ func TestAPublicSnapshot(t *testing.T) {
 		t.Errorf("it is shown as %+v", detail)
 	}
 	for route, body := range map[string]string{
-		"DELETE /v1/snapshots/py": "", "POST /v1/snapshots/py/compact": `{"to":"mine"}`, "PUT /v1/snapshots/py/pool": `{"size":2}`,
+		"DELETE /v1/snapshots/py": "", "POST /v1/snapshots/py/compact": `{"to":"mine"}`,
+		"POST /v1/snapshots/py/rename": `{"to":"mine"}`, "PUT /v1/snapshots/py/pool": `{"size":2}`,
 		"POST /v1/snapshots/py/verify": "", "PUT /v1/snapshots/py/public": `{"public":false}`,
 	} {
 		method, path, _ := strings.Cut(route, " ")

@@ -3,10 +3,8 @@ package httpapi
 import (
 	"context"
 	"log/slog"
-	"maps"
 
 	"github.com/forkd/forkd/internal/leaf/environ"
-	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
 // ids returns the IDs of the request and its trace for a line of the log.
@@ -21,13 +19,7 @@ func (n *notes) ids() slog.Attr {
 // traced adds the request's trace context to a program's environment, unless the client set it there or the
 // environment is full.
 func traced(ctx context.Context, env map[string]string) map[string]string {
-	added := note(ctx).trace.Environ()
-	_, parent := env[tracecontext.EnvParent]
-	_, state := env[tracecontext.EnvState]
-	if added == nil || parent || state {
-		return env
-	}
-	maps.Copy(added, env)
+	added := note(ctx).trace.AddTo(env)
 	if environ.Check(added) != nil {
 		return env
 	}

@@ -2,8 +2,8 @@ package ingress
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"strings"
@@ -14,11 +14,6 @@ import (
 
 // DefaultDomain is a domain that browsers and systemd's resolver resolve to this host.
 const DefaultDomain = "forkd.localhost"
-
-// Dialer connects to servers in sandboxes. Its errors wrap package sandbox's sentinels.
-type Dialer interface {
-	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
-}
 
 // Guard returns the access rules of ports.
 type Guard interface {
@@ -32,7 +27,7 @@ type Config struct {
 	// Domain is the domain of host names. If empty, there are no routes, not even by headers.
 	Domain string
 	// Dialer connects to the ports of sandboxes.
-	Dialer Dialer
+	Dialer sandbox.PortDialer
 	// Guard admits requests. If nil, every request is refused.
 	Guard Guard
 	// Wake is called when a sandbox could not be dialled. It may resume a paused sandbox, and
@@ -74,7 +69,7 @@ func (h *Handler) Match(r *http.Request) bool {
 		return false
 	}
 	_, err := route(r, h.cfg.Domain)
-	return err != errNone
+	return !errors.Is(err, errNone)
 }
 
 // Sandbox returns the sandbox a request names, or "".

@@ -137,7 +137,7 @@ func (r *reader) drain() error {
 			return context.Cause(r.ctx)
 		}
 		p, err := r.s.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -35,7 +35,7 @@ func leftOf(path string, knew Head) (left, error) {
 	defer f.Close()
 	for s := newScanner(f); ; {
 		p, err := s.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -123,7 +123,7 @@ func (w *writer) moveForeign() error {
 	}
 	defer f.Close()
 	p, err := newScanner(f).next()
-	if err == io.EOF || err == nil && (p.whole || !p.end) {
+	if errors.Is(err, io.EOF) || err == nil && (p.whole || !p.end) {
 		return nil
 	}
 	if err != nil {
@@ -149,7 +149,7 @@ func firstLine(path string) (Entry, error) {
 	defer f.Close()
 	for s := newScanner(f); ; {
 		p, err := s.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return Entry{}, fmt.Errorf("%s has no line", path)
 		}
 		if err != nil || p.whole {

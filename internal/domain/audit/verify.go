@@ -207,7 +207,7 @@ func (v *verifier) file(f *os.File, current bool) error {
 			return context.Cause(v.ctx)
 		}
 		p, err := s.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

@@ -79,17 +79,19 @@ func Open(c Config) *Drain {
 	return d
 }
 
-// Start orders a drain. If one is on, it changes only the mode.
-func (d *Drain) Start(m Mode) error {
+// Start orders a drain, for ever or until the daemon restarts. If one is on, it changes the mode, and
+// may turn one until the restart into one for ever, but not the reverse.
+func (d *Drain) Start(m Mode, untilRestart bool) error {
 	if m != ModePause && m != ModeWait {
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "mode is %q, want pause or wait", sandbox.Clip(string(m)))
 	}
 	d.turn.Lock()
 	defer d.turn.Unlock()
 	was := d.now()
-	order := Order{Mode: m, Since: d.cfg.Now().UTC()}
+	order := Order{Mode: m, Since: d.cfg.Now().UTC(), UntilRestart: untilRestart}
 	if was != nil {
 		order.Since = was.Since
+		order.UntilRestart = untilRestart && was.UntilRestart
 	}
 	if was != nil && *was == order {
 		return nil
@@ -98,7 +100,7 @@ func (d *Drain) Start(m Mode) error {
 		return sandbox.StoreError(err)
 	}
 	d.set(&order)
-	d.cfg.Log.Info("draining", "mode", m)
+	d.cfg.Log.Info("draining", "mode", m, "until_restart", order.UntilRestart)
 	return nil
 }
 

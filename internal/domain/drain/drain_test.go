@@ -68,7 +68,7 @@ func (h *host) open(path string) *drain.Drain {
 
 func start(t *testing.T, d *drain.Drain, m drain.Mode) {
 	t.Helper()
-	if err := d.Start(m); err != nil {
+	if err := d.Start(m, false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -227,10 +227,10 @@ func TestADamagedOrderRefusesAndTouchesNothing(t *testing.T) {
 func TestAnOrderThatCannotBeKeptIsRefused(t *testing.T) {
 	h := newHost("sb-1")
 	d := h.open(filepath.Join(t.TempDir(), "missing", "drain.json"))
-	if err := d.Start(drain.ModePause); err == nil || d.On() {
+	if err := d.Start(drain.ModePause, false); err == nil || d.On() {
 		t.Errorf("Start: %v, on: %v", err, d.On())
 	}
-	if err := d.Start("kill"); !errors.Is(err, sandbox.ErrInvalid) {
+	if err := d.Start("kill", false); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("an unknown mode: %v", err)
 	}
 }
@@ -248,4 +248,32 @@ func FuzzOrder(f *testing.F) {
 			t.Error("a file of any content must refuse new sandboxes")
 		}
 	})
+}
+
+func TestADrainUntilTheRestart(t *testing.T) {
+	h := newHost("sb-1")
+	path := filepath.Join(t.TempDir(), "drain.json")
+	again := func(d *drain.Drain, forever bool) {
+		t.Helper()
+		if o := d.Status().Order; o == nil || o.UntilRestart == forever {
+			t.Fatalf("the order is %+v", o)
+		}
+		if next := h.open(path); next.On() != forever {
+			t.Errorf("after the restart a drain is on: %v, want %v", next.On(), forever)
+		}
+	}
+	d := h.open(path)
+	if err := d.Start(drain.ModeWait, true); err != nil {
+		t.Fatal(err)
+	}
+	again(d, false)
+	start(t, d, drain.ModePause)
+	again(d, true)
+	if err := d.Start(drain.ModePause, true); err != nil { // the order of an operator is not weakened
+		t.Fatal(err)
+	}
+	again(d, true)
+	if err := d.Cancel(); err != nil || h.open(path).On() {
+		t.Errorf("Cancel: %v", err)
+	}
 }

@@ -21,6 +21,8 @@ const (
 type Order struct {
 	Mode  Mode      // the treatment of running sandboxes
 	Since time.Time // when it was given
+	// UntilRestart says that the order ends with the daemon. No file has it.
+	UntilRestart bool
 }
 
 // orderFile is the whole file; see docs/inside/formats/drain.md.
@@ -60,7 +62,7 @@ func decode(b []byte) (*Order, error) {
 }
 
 func writeOrder(path string, o Order) error {
-	if path == "" {
+	if path == "" || o.UntilRestart {
 		return nil
 	}
 	b, err := json.Marshal(orderFile{format, o.Mode, o.Since})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/leaf/labels"
 )
 
 // Event is one recorded event.
@@ -18,8 +19,9 @@ type Event struct {
 	Kind      string // such as sandbox.EventReady
 	Sandbox   string
 	Snapshot  string
-	Owner     string // tenant of the object; empty for the operator
-	Principal string // caller; empty if there was no caller or it is unknown
+	Owner     string            // tenant of the object; empty for the operator
+	Principal string            // caller; empty if there was no caller or it is unknown
+	Labels    map[string]string // of the sandbox or snapshot, at that time
 	Detail    map[string]string
 }
 
@@ -170,6 +172,9 @@ const (
 func clipped(e Event) Event {
 	for _, s := range []*string{&e.Kind, &e.Sandbox, &e.Snapshot, &e.Owner, &e.Principal} {
 		*s = guesttext.Clip(*s, maxName)
+	}
+	if e.Labels = maps.Clone(e.Labels); labels.Check(e.Labels) != nil {
+		e.Labels = nil
 	}
 	if e.Detail == nil {
 		return e

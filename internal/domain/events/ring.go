@@ -45,10 +45,12 @@ func (r *ring) add(e Event) (gone uint64) {
 
 // sizeOf estimates the memory of an event.
 func sizeOf(e Event) int {
-	const event, entry = 400, 64 // includes the map; for each detail besides its texts
+	const event, entry = 400, 64 // includes the maps; for each detail and label besides its texts
 	n := event + len(e.Kind) + len(e.Sandbox) + len(e.Snapshot) + len(e.Owner) + len(e.Principal)
-	for key, v := range e.Detail {
-		n += entry + len(key) + len(v)
+	for _, texts := range []map[string]string{e.Detail, e.Labels} {
+		for key, v := range texts {
+			n += entry + len(key) + len(v)
+		}
 	}
 	return n
 }

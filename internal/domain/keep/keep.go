@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -31,7 +30,7 @@ type Engine interface {
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
 	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
-	DialAgent(ctx context.Context, id string) (net.Conn, error)
+	sandbox.AgentDialer
 	SnapshotBrief(tag string) (sandbox.SnapshotBrief, error)
 	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
 }

@@ -221,7 +221,7 @@ func goldenStore(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	full := Spec{Name: "ci", Tenant: "acme", Scopes: principal.All, Expires: newClock().now.Add(24 * time.Hour),
+	full := Spec{Name: "ci", Tenant: "acme", Scopes: principal.All &^ principal.Layers, Expires: newClock().now.Add(24 * time.Hour),
 		Quotas:    Quotas{Sandboxes: 50, MemoryMiB: 8192, ForksPerMinute: 300, DiskMiB: 10240, RequestsPerSecond: 20},
 		HostPorts: []string{"8080", "9000-9100"}}
 	k, text := create(t, s, full)

@@ -24,7 +24,10 @@ const usedEvery = time.Hour
 
 // Config configures a Store.
 type Config struct {
-	Path   string
+	Path string
+	// Shared is the path of another file of keys, or empty. The store reads it, follows its changes, and never
+	// writes it: several daemons share these keys, such as those of a cluster.
+	Shared string
 	Now    func() time.Time // nil means time.Now
 	Random io.Reader        // nil means crypto/rand
 	Log    *slog.Logger     // nil discards it; key texts are never logged
@@ -36,8 +39,10 @@ type Store struct {
 	// table is read by Find without a lock. It is replaced, never changed.
 	table atomic.Pointer[table]
 
-	mu  sync.Mutex // held during one change, including writing the file
-	all []*entry
+	mu     sync.Mutex // held during one change, including writing the file
+	all    []*entry   // the store's own
+	shared []*entry   // of the shared file
+	text   []byte     // the content of the shared file, as last read
 
 	sessions sessions
 }
@@ -73,6 +78,9 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open keys: %w", err)
 	}
+	if err := s.readShared(); err != nil {
+		return nil, fmt.Errorf("open shared keys: %w", err)
+	}
 	s.publish(all)
 	return s, nil
 }
@@ -80,7 +88,7 @@ func Open(c Config) (*Store, error) {
 // publish makes a list visible to Find. The caller must hold mu, except while s is being opened.
 func (s *Store) publish(all []*entry) {
 	t := &table{byDigest: make(map[digest]*entry, len(all)), byID: make(map[string]*entry, len(all))}
-	for _, e := range all {
+	for _, e := range slices.Concat(s.shared, all) { // a key of the store's own wins
 		t.byDigest[e.digest] = e
 		if !e.oldUntil.IsZero() {
 			t.byDigest[e.old] = e
@@ -164,8 +172,8 @@ func (s *Store) Alive(id string) bool {
 func (s *Store) List() []Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]Key, 0, len(s.all))
-	for _, e := range s.all {
+	out := make([]Key, 0, len(s.all)+len(s.shared))
+	for _, e := range slices.Concat(s.all, s.shared) {
 		out = append(out, e.key())
 	}
 	slices.SortStableFunc(out, func(a, b Key) int {
@@ -279,6 +287,9 @@ func (s *Store) change(id string, do func(*entry, time.Time) error) (Key, error)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.all, func(e *entry) bool { return e.ID == id })
+	if i < 0 && slices.ContainsFunc(s.shared, func(e *entry) bool { return e.ID == id }) {
+		return Key{}, fmt.Errorf("%w: key %.64s is from the shared file %s: change it there", ErrInvalid, id, s.cfg.Shared)
+	}
 	if i < 0 {
 		return Key{}, fmt.Errorf("key %.64s %w", id, ErrNotFound)
 	}
@@ -306,8 +317,13 @@ func (s *Store) replace(all []*entry) error {
 	return nil
 }
 
-// Run writes the times of last use to the file periodically and when ctx ends.
+// Run writes the times of last use to the file periodically and when ctx ends. It follows the shared file.
 func (s *Store) Run(ctx context.Context) {
+	var follow sync.WaitGroup
+	defer follow.Wait()
+	if s.cfg.Shared != "" {
+		follow.Go(func() { s.follow(ctx) })
+	}
 	written := s.lastUses()
 	for tick := time.NewTicker(usedEvery / 4); ; {
 		select {

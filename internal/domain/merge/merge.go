@@ -3,7 +3,6 @@ package merge
 import (
 	"context"
 	"errors"
-	"net"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,7 +28,7 @@ type Engine interface {
 	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
 	Kill(ctx context.Context, id string) error
 	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
-	DialAgent(ctx context.Context, id string) (net.Conn, error)
+	sandbox.AgentDialer
 	SnapshotBrief(tag string) (sandbox.SnapshotBrief, error)
 	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
 }

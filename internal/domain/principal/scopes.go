@@ -10,16 +10,17 @@ import (
 type Scopes uint8
 
 const (
-	Read  Scopes = 1 << iota // read objects
-	Run                      // use existing sandboxes: exec, eval, files, ports, pause and resume
-	Fork                     // create and delete sandboxes and snapshots
-	Admin                    // keys and pools; with the operator's keys also images and the store
+	Read   Scopes = 1 << iota // read objects
+	Run                       // use existing sandboxes: exec, eval, files, ports, pause and resume
+	Fork                      // create and delete sandboxes and snapshots
+	Admin                     // keys and pools; with the operator's keys also images and the store
+	Layers                    // read the content of snapshots, as daemons do from each other
 
-	All = Read | Run | Fork | Admin
+	All = Read | Run | Fork | Admin | Layers
 )
 
 // names returns the names in the order in which they are printed.
-func names() []string { return []string{"read", "run", "fork", "admin"} }
+func names() []string { return []string{"read", "run", "fork", "admin", "layers"} }
 
 // ParseScopes parses names of scopes. An empty list is an error.
 func ParseScopes(list []string) (Scopes, error) {

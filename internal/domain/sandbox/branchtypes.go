@@ -3,6 +3,7 @@ package sandbox
 import (
 	"time"
 
+	"github.com/forkd/forkd/internal/leaf/retention"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
@@ -54,10 +55,11 @@ type BranchRequest struct {
 	Transient bool
 }
 
-// Children returns the request to fork the branch's children. The Tag must be set.
+// Children returns the request to fork the branch's children. The Tag must be set. The children do not get the rules
+// that say how long the snapshot is kept: their own snapshots would inherit them.
 func (r BranchRequest) Children() ForkRequest {
 	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Secrets: r.Secrets, Network: r.Network,
-		HostPorts: r.HostPorts, Life: r.Life, Labels: r.Labels}
+		HostPorts: r.HostPorts, Life: r.Life, Labels: retention.Without(r.Labels)}
 }
 
 // BranchResult is the result of a branch.

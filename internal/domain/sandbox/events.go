@@ -1,6 +1,9 @@
 package sandbox
 
-import "strconv"
+import (
+	"encoding/json"
+	"strconv"
+)
 
 // Kinds of events, for clients that follow them. A sandbox is created before it is ready, and ends once. It may
 // fail before it is ready, or instead of becoming ready.
@@ -17,9 +20,17 @@ const (
 	EventOOM        = "sandbox.oom"         // its guest's kernel killed a process for lack of memory
 	EventNetwork    = "sandbox.network"     // its network policy changed
 
+	EventServiceReady   = "service.ready"   // its check has succeeded
+	EventServiceCrashed = "service.crashed" // its program ended without a request
+
 	EventSnapshotCreated = "snapshot.created" // it can be forked from
 	EventSnapshotFailed  = "snapshot.failed"  // it was begun, and will not become ready
 	EventSnapshotDeleted = "snapshot.deleted"
+	EventSnapshotRenamed = "snapshot.renamed" // it has another tag
+	EventSnapshotExpired = "snapshot.expired" // a rule of its labels ended it; it is deleted next
+	EventSnapshotArrived = "snapshot.arrived" // all of it is here, after forks from a part of it
+	EventFetchStalled    = "snapshot.stalled" // its rest does not arrive, for a reason
+	EventFetchResumed    = "snapshot.resumed" // its rest arrives again
 
 	EventPool    = "pool.changed"      // the size of a snapshot's pool was set
 	EventRefused = "admission.refused" // the host has no room for the request
@@ -28,8 +39,9 @@ const (
 // EventKinds returns all kinds of events.
 func EventKinds() []string {
 	return []string{EventCreated, EventReady, EventFailed, EventEnded, EventPaused, EventResumed, EventBranched,
-		EventRolledBack, EventHangs, EventOOM, EventNetwork, EventSnapshotCreated, EventSnapshotFailed, EventSnapshotDeleted,
-		EventPool, EventRefused}
+		EventRolledBack, EventHangs, EventOOM, EventNetwork, EventServiceReady, EventServiceCrashed, EventSnapshotCreated,
+		EventSnapshotFailed, EventSnapshotDeleted, EventSnapshotRenamed, EventSnapshotExpired, EventSnapshotArrived,
+		EventFetchStalled, EventFetchResumed, EventPool, EventRefused}
 }
 
 // Keys of an event's details. They name the other objects and callers involved.
@@ -39,7 +51,9 @@ const (
 	EventKeyOwner     = "owner"     // tenant of the object; absent if it is the operator's
 	EventKeyPrincipal = "principal" // the caller
 	EventKeyReason    = "reason"
-	EventKeyCold      = "cold" // "true" for a pause or a resume without memory
+	EventKeyLabels    = "labels" // of the object, for TakeLabels
+	EventKeyWas       = "was"    // former tag of a renamed snapshot
+	EventKeyCold      = "cold"   // "true" for a pause or a resume without memory
 )
 
 // Events reports an event. The id is a sandbox's id; for a snapshot, a pool or a refused fork it is the tag.
@@ -58,7 +72,28 @@ func (i Info) About() map[string]string {
 	if i.Owner != "" {
 		d[EventKeyOwner] = i.Owner
 	}
+	addLabels(d, i.Labels)
 	return d
+}
+
+// addLabels adds the labels of an event's object, as one text.
+func addLabels(detail, set map[string]string) {
+	if len(set) == 0 {
+		return
+	}
+	if text, err := json.Marshal(set); err == nil {
+		detail[EventKeyLabels] = string(text)
+	}
+}
+
+// TakeLabels takes the labels out of an event's details.
+func TakeLabels(detail map[string]string) (set map[string]string) {
+	text, labelled := detail[EventKeyLabels]
+	delete(detail, EventKeyLabels)
+	if labelled && json.Unmarshal([]byte(text), &set) != nil {
+		return nil
+	}
+	return set
 }
 
 // About returns the details of the snapshot's events.
@@ -70,5 +105,6 @@ func (s SnapshotInfo) About() map[string]string {
 			d[key] = v
 		}
 	}
+	addLabels(d, s.Labels)
 	return d
 }

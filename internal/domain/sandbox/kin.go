@@ -15,11 +15,13 @@ var DefaultTree = TreeLimits{Size: 64, Depth: 4, MemoryMiB: 16 << 10}
 
 // Kin is a sandbox's place in a tree. The zero value is in no tree.
 type Kin struct {
-	MayFork bool   `json:"may_fork,omitempty"` // its guest may fork it
-	Parent  string `json:"parent,omitempty"`   // sandbox whose guest forked it; empty if it was forked through the API
-	Root    string `json:"root,omitempty"`     // root of its tree; empty if it is the root
-	Token   string `json:"token,omitempty"`    // of the call that created it
-	Depth   int    `json:"depth,omitempty"`    // forks from the root
+	MayFork bool `json:"may_fork,omitempty"` // its guest may fork it
+	// Identity lets its guest get identity tokens.
+	Identity bool   `json:"identity,omitempty"`
+	Parent   string `json:"parent,omitempty"` // sandbox whose guest forked it; empty if it was forked through the API
+	Root     string `json:"root,omitempty"`   // root of its tree; empty if it is the root
+	Token    string `json:"token,omitempty"`  // of the call that created it
+	Depth    int    `json:"depth,omitempty"`  // forks from the root
 	// Base is the number of layers in the root's disk when it was forked. They do not count for the tree.
 	Base int `json:"base,omitempty"`
 	// Key is the API key that created the root. The tree is charged to its quotas. If empty, there are no quotas.
@@ -36,7 +38,7 @@ func (k Kin) RootOf(id string) string {
 
 // Child returns the kin of a child. The id is the parent's.
 func (k Kin) Child(id, token string) Kin {
-	return Kin{MayFork: k.MayFork, Parent: id, Root: k.RootOf(id), Token: token, Depth: k.Depth + 1,
+	return Kin{MayFork: k.MayFork, Identity: k.Identity, Parent: id, Root: k.RootOf(id), Token: token, Depth: k.Depth + 1,
 		Base: k.Base, Key: k.Key}
 }
 

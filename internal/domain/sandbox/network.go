@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"time"
 
@@ -25,8 +26,33 @@ type Network struct {
 	// Tap is the operator's tap used instead of a policy, or empty. Effective is none then: the operator controls
 	// the tap's network.
 	Tap string `json:"tap,omitempty"`
+	// Member is its place in a private network. May be nil.
+	Member *Member `json:"member,omitempty"`
 	// Warning is why it has less than Effective. Only requests set it.
 	Warning string `json:"-"`
+}
+
+// NetJoin asks for a place in a private network.
+type NetJoin struct {
+	Network string // name of a network of the sandbox's owner
+	Alias   string // the sandbox's name in it; empty for its id
+}
+
+// Member is a sandbox's place in a private network. It stays over a pause and a rollback. Branches and forks
+// have no share in it.
+type Member struct {
+	Network   string     `json:"network"`    // name
+	NetworkID string     `json:"network_id"` // as in privatenets.Network
+	Alias     string     `json:"alias"`      // others find it as ALIAS.forkd.internal
+	Addr      netip.Addr `json:"addr"`       // in the eyes of the others
+}
+
+// MemberOf returns a function for the sandbox's place in a private network. May be nil.
+func (n Network) MemberOf() func(string) *Member {
+	if n.Member == nil {
+		return nil
+	}
+	return func(string) *Member { return n.Member }
 }
 
 // NetworkRequest asks to change a running sandbox's policy.
@@ -60,7 +86,7 @@ func NameOf(s netpolicy.Spec) PolicyName {
 	switch {
 	case s.Default != netpolicy.Public && len(s.Allow) == 0:
 		return PolicyNone
-	case s.Default == netpolicy.Public && len(s.Deny) == 0:
+	case s.Default == netpolicy.Public && len(s.Deny) == 0 && s.Proxy == nil:
 		return PolicyPublic
 	}
 	return PolicyCustom
@@ -77,6 +103,7 @@ type NetBinding struct {
 	Tenant  string // its sandboxes divide its part of forkd-net; empty for the operator
 	Tag     string // snapshot it is forked from; empty if it boots
 	Spec    netpolicy.Spec
+	Member  *Member // its place in a private network; may be nil
 	Tree    NetTree // zero value if its tree has no limit
 	// Facts are the names its guest has already resolved: the ones of the VM it was cloned from. They are
 	// read-only, so several bindings may share one list.

@@ -39,6 +39,11 @@ const (
 	ReasonNetStarting        Reason = "net_starting"
 	ReasonNetTap             Reason = "net_tap"
 	ReasonNetTapBusy         Reason = "net_tap_busy"
+	ReasonNetworkAlias       Reason = "network_alias"
+	ReasonNetworkEmpty       Reason = "network_empty"
+	ReasonNetworkExists      Reason = "network_exists"
+	ReasonNetworkInUse       Reason = "network_in_use"
+	ReasonNetworkNotFound    Reason = "network_not_found"
 	ReasonNotAFile           Reason = "not_a_file"
 	ReasonNoAncestor         Reason = "no_ancestor"
 	ReasonNoPlace            Reason = "no_place"
@@ -63,17 +68,28 @@ const (
 	ReasonSandboxPaused      Reason = "sandbox_paused"
 	ReasonSandboxRolledBack  Reason = "sandbox_rolled_back"
 	ReasonSnapshotDamaged    Reason = "snapshot_damaged"
+	ReasonSnapshotPartial    Reason = "snapshot_partial"
 	ReasonSnapshotNotFound   Reason = "snapshot_not_found"
 	ReasonSnapshotNotReady   Reason = "snapshot_not_ready"
+	ReasonSnapshotPinned     Reason = "snapshot_pinned"
 	ReasonStoreFull          Reason = "store_full"
 	ReasonSecretNotFound     Reason = "secret_not_found"
 	ReasonSecretUnreadable   Reason = "secret_unreadable"
 	ReasonSecretsOff         Reason = "secrets_off"
+	ReasonIdentityOff        Reason = "identity_off"
 	ReasonTagTaken           Reason = "tag_taken"
 	ReasonTainted            Reason = "tainted"
 	ReasonTransitionBusy     Reason = "transition_busy"
 	ReasonTransitionSlow     Reason = "transition_slow"
 	ReasonUnsigned           Reason = "unsigned"
+	ReasonVolumeExists       Reason = "volume_exists"
+	ReasonVolumeHeld         Reason = "volume_held"
+	ReasonVolumeMode         Reason = "volume_mode"
+	ReasonVolumeNotFound     Reason = "volume_not_found"
+	ReasonVolumeOther        Reason = "volume_other"
+	ReasonVolumePath         Reason = "volume_path"
+	ReasonVolumePrivate      Reason = "volume_private"
+	ReasonVolumeSlots        Reason = "volume_slots"
 	ReasonWaitForChildren    Reason = "wait_for_children"
 	ReasonWarmUpFailed       Reason = "warm_up_failed"
 )
@@ -115,6 +131,11 @@ func Reasons() []Reason {
 		ReasonNetStarting,
 		ReasonNetTap,
 		ReasonNetTapBusy,
+		ReasonNetworkAlias,
+		ReasonNetworkEmpty,
+		ReasonNetworkExists,
+		ReasonNetworkInUse,
+		ReasonNetworkNotFound,
 		ReasonNotAFile,
 		ReasonNoAncestor, ReasonNoPlace,
 		ReasonNotInAncestry,
@@ -137,18 +158,27 @@ func Reasons() []Reason {
 		ReasonSandboxFailed,
 		ReasonSandboxPaused,
 		ReasonSandboxRolledBack,
-		ReasonSnapshotDamaged,
+		ReasonSnapshotDamaged, ReasonSnapshotPartial,
 		ReasonSnapshotNotFound,
-		ReasonSnapshotNotReady,
+		ReasonSnapshotNotReady, ReasonSnapshotPinned,
 		ReasonStoreFull,
 		ReasonSecretNotFound,
 		ReasonSecretUnreadable,
 		ReasonSecretsOff,
+		ReasonIdentityOff,
 		ReasonTagTaken,
 		ReasonTainted,
 		ReasonTransitionBusy,
 		ReasonTransitionSlow,
 		ReasonUnsigned,
+		ReasonVolumeExists,
+		ReasonVolumeHeld,
+		ReasonVolumeMode,
+		ReasonVolumeNotFound,
+		ReasonVolumeOther,
+		ReasonVolumePath,
+		ReasonVolumePrivate,
+		ReasonVolumeSlots,
 		ReasonWaitForChildren,
 		ReasonWarmUpFailed,
 	}

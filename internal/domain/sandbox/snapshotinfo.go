@@ -54,6 +54,9 @@ type SnapshotInfo struct {
 	// MemoryFile is the path of the lowest layer of its memory, on the daemon's host.
 	MemoryFile   string
 	VMStateBytes int64
+	// FetchedBytes and FetchBytes count the compressed bytes of a snapshot that has not arrived whole. Both are 0 for
+	// others.
+	FetchedBytes, FetchBytes int64
 	// DigestsReady is false for a short time after creation, until the background has computed the content
 	// digests.
 	DigestsReady bool

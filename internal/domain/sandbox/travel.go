@@ -1,5 +1,7 @@
 package sandbox
 
+import "io"
+
 // ExportRequest asks for a snapshot as a stream.
 type ExportRequest struct {
 	Tag string
@@ -13,4 +15,22 @@ type ImportRequest struct {
 	Owner string // tenant of the snapshot; empty for the operator
 	// Check only judges the beginning of a stream, up to the VM's state.
 	Check bool
+}
+
+// Fetched returns the part of a snapshot's bytes that have arrived, in percent.
+func (s SnapshotInfo) Fetched() int64 {
+	if s.FetchBytes == 0 {
+		return 100
+	}
+	return 100 * s.FetchedBytes / s.FetchBytes
+}
+
+// Blobs are the manifest and the blobs of one snapshot, for another daemon (docs/inside/formats/hub.md). The readers are
+// valid until Close.
+type Blobs interface {
+	// Manifest returns the artifact's manifest.
+	Manifest() []byte
+	// Blob returns the blob with a digest, or nil.
+	Blob(digest string) io.ReadSeekCloser
+	Close()
 }

@@ -1,12 +1,15 @@
 package sandbox
 
 import (
+	"cmp"
 	"time"
 
+	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 	"github.com/forkd/forkd/internal/guest/guestdiff"
 	"github.com/forkd/forkd/internal/leaf/environ"
 	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/oomline"
+	"github.com/forkd/forkd/internal/leaf/retention"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
@@ -78,9 +81,18 @@ type Info struct {
 	Shape     vmspec.Shape
 	Hostname  string
 	Kin       Kin // its place in a tree of guest forks
-	Network   Network
+	// BranchedFrom is the sandbox that its snapshot was branched from, if both have the same owner. It is empty if
+	// its snapshot was made from an image, or elsewhere.
+	BranchedFrom string `json:",omitempty"`
+	Network      Network
+	// HasServices is set once its guest has reported services.
+	HasServices bool `json:",omitempty"`
+	// Services are those its guest last reported. Only List and Get set it.
+	Services []Service `json:"-"`
 	// Secrets are those that its memory or disk may contain.
 	Secrets []HeldSecret `json:",omitempty"`
+	// Volumes are its volumes, in the order of their devices.
+	Volumes []Volume `json:",omitempty"`
 	// PublicPorts admits requests from outside to its ports without a token. The zero value is closed: a record
 	// without this field is a private sandbox.
 	PublicPorts bool `json:",omitempty"`
@@ -106,6 +118,10 @@ type OOM struct {
 
 // String returns the text that a command's answer has about its kill.
 func (o OOM) String() string { return oomline.Text(o.PID, o.Process, o.At) }
+
+// ParentSandbox returns the sandbox that it was forked from: by that sandbox's guest, or through a branch. It is empty
+// if its snapshot was made from an image.
+func (i Info) ParentSandbox() string { return cmp.Or(i.Kin.Parent, i.BranchedFrom) }
 
 // Base returns the snapshot below its memory and disks: the one it was last paused in or rolled back to, or else
 // the one it was forked from.
@@ -150,10 +166,14 @@ type ForkRequest struct {
 	Secrets []SecretRef
 	// GuestFork lets the guests of the children, and of their descendants, fork them.
 	GuestFork bool
+	// Identity lets the guests of the children, and of their guests' forks, get identity tokens.
+	Identity bool
 	// Network is the children's policy. If nil, it is the snapshot's.
 	Network *netpolicy.Spec
 	// HostPorts are the host's ports that the caller may name in a policy, its own or inherited.
 	HostPorts netpolicy.HostGrant
+	// Join makes the children members of a private network of Owner. May be nil.
+	Join *NetJoin
 	// Tap is an operator's tap for the one child, used instead of a policy.
 	Tap string
 	// PrivatePorts requires a token for requests from outside; each child has its own token. If nil, the snapshot
@@ -163,6 +183,10 @@ type ForkRequest struct {
 	Life Life
 	// Labels of each child.
 	Labels map[string]string
+	// Services are declared in each child before it is ready.
+	Services []servicewire.Spec
+	// Volumes are mounted in each child.
+	Volumes []VolumeMount
 
 	// Kin is set for children forked by a guest. Except for its Key, only the engine sets it.
 	Kin Kin
@@ -338,7 +362,11 @@ func CheckEnv(env map[string]string) error {
 
 // CheckLabels returns an error if an object cannot have these labels.
 func CheckLabels(set map[string]string) error {
-	if err := labels.Check(set); err != nil {
+	err := labels.Check(set)
+	if err == nil {
+		err = retention.Check(set)
+	}
+	if err != nil {
 		return Errorf(ErrInvalid, "", "%w", err)
 	}
 	return nil
@@ -347,6 +375,9 @@ func CheckLabels(set map[string]string) error {
 // ChangeLabels returns an object's labels after a change.
 func ChangeLabels(set map[string]string, change labels.Change) (map[string]string, error) {
 	after, err := change.Apply(set)
+	if err == nil {
+		err = retention.Check(change.Set) // not after: a bad value of an earlier daemon blocks no other change
+	}
 	if err != nil {
 		return nil, Errorf(ErrInvalid, "", "%w", err)
 	}
@@ -364,6 +395,8 @@ type Identity struct {
 	// ForkToken identifies the guest's fork call that created this child. If the sandbox is rolled back to that
 	// moment, it becomes this child again.
 	ForkToken string `json:"fork_token,omitempty"`
+	// Services are declared with the identity. Later the guest keeps them itself.
+	Services []servicewire.Spec `json:"-"`
 	// Secrets are the values of secrets by variable, added to Env. They are never stored.
 	Secrets map[string]string `json:"-"`
 	// SameMachine is set for a resume: it keeps the boot id and the SSH host keys.

@@ -3,7 +3,6 @@ package tenancy
 import (
 	"context"
 	"io"
-	"net"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/labels"
@@ -14,7 +13,7 @@ import (
 type Engine interface {
 	snapshots
 	sandboxes
-	guests
+	sandbox.Guests
 	networks
 	Receipt(kind receipt.Kind, of string) (receipt.Receipt, error)
 	Receipts(f receipt.Filter) ([]receipt.Receipt, error)
@@ -23,6 +22,8 @@ type Engine interface {
 	Capacity() (sandbox.Capacity, error)
 	LabelSandbox(ctx context.Context, id string, change labels.Change) (sandbox.Info, error)
 	LabelSnapshot(ctx context.Context, tag string, change labels.Change) (sandbox.SnapshotInfo, error)
+	RenameSnapshot(ctx context.Context, tag, to string) (sandbox.SnapshotInfo, error)
+	PruneSnapshots(ctx context.Context, req sandbox.PruneRequest) (sandbox.PruneReport, error)
 }
 
 type snapshots interface {
@@ -39,6 +40,7 @@ type snapshots interface {
 	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
 	CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error)
+	OpenBlobs(ctx context.Context, req sandbox.ExportRequest) (sandbox.Blobs, error)
 	ExportSnapshot(ctx context.Context, req sandbox.ExportRequest, w io.Writer) error
 	ImportSnapshot(ctx context.Context, req sandbox.ImportRequest, r io.Reader) (sandbox.SnapshotInfo, error)
 	DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error)
@@ -63,14 +65,7 @@ type sandboxes interface {
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
 	Promote(ctx context.Context, req sandbox.PromoteRequest) (sandbox.Promotion, error)
-}
-
-type guests interface {
-	Ping(ctx context.Context, id string) (sandbox.Pong, error)
-	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
-	Eval(ctx context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error)
-	DialAgent(ctx context.Context, id string) (net.Conn, error)
-	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
+	ForkGroup(ctx context.Context, req sandbox.GroupForkRequest) (sandbox.GroupForkResult, error)
 }
 
 type networks interface {

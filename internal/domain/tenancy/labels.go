@@ -25,3 +25,12 @@ func (v snapshotView) LabelSnapshot(ctx context.Context, tag string,
 	info, err := v.engine.LabelSnapshot(ctx, b.Tag, change)
 	return v.shown(info), err
 }
+
+// PruneSnapshots removes due snapshots. A tenant's key reaches its own, and only the operator all.
+func (v snapshotView) PruneSnapshots(ctx context.Context, req sandbox.PruneRequest) (sandbox.PruneReport, error) {
+	if !v.p.Operator() {
+		req.Sees = v.p.Sees
+		defer v.diskChanged()
+	}
+	return v.engine.PruneSnapshots(ctx, req)
+}

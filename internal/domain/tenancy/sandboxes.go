@@ -183,6 +183,22 @@ func (v sandboxView) Promote(ctx context.Context, req sandbox.PromoteRequest) (s
 	return v.engine.Promote(ctx, req)
 }
 
+// ForkGroup copies all running sandboxes of a private network of the caller, within the quotas.
+func (v sandboxView) ForkGroup(
+	ctx context.Context, req sandbox.GroupForkRequest,
+) (sandbox.GroupForkResult, error) {
+	req.HostPorts, req.Owner = v.hostPorts(), v.p.Tenant
+	if v.p.Operator() {
+		return v.engine.ForkGroup(ctx, req)
+	}
+	if err := v.roomOnDisk(ctx); err != nil {
+		return sandbox.GroupForkResult{}, err
+	}
+	defer v.diskChanged()
+	req.Admit = v.admit
+	return v.engine.ForkGroup(ctx, req)
+}
+
 // visibleOf removes tags from a list that are not visible to the caller.
 func (v *lens) visibleOf(tags string) string {
 	list := slices.DeleteFunc(strings.Split(tags, ", "), func(tag string) bool {

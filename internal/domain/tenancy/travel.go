@@ -37,3 +37,13 @@ func (v snapshotView) ImportSnapshot(ctx context.Context, req sandbox.ImportRequ
 	info, err := v.engine.ImportSnapshot(ctx, req, r)
 	return v.shown(info), err
 }
+
+// OpenBlobs opens one of the tenant's snapshots, or a public one: a tenant can fork it, which reads the same.
+func (v snapshotView) OpenBlobs(ctx context.Context, req sandbox.ExportRequest) (sandbox.Blobs, error) {
+	b, err := v.find(req.Tag)
+	if err != nil {
+		return nil, err
+	}
+	req.Tag = b.Tag
+	return v.engine.OpenBlobs(ctx, req)
+}

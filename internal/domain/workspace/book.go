@@ -251,13 +251,37 @@ func (b *Book) put(whole string, r *record) error {
 	delete(next, whole)
 	if r != nil {
 		r.Active = b.now().Unix()
+		if was, ok := b.all[whole]; ok {
+			r.Source = was.Source // it may have been renamed meanwhile
+		}
 		next[whole] = *r
 	}
+	return b.writeLocked(next)
+}
+
+func (b *Book) writeLocked(next map[string]record) error {
 	if err := writeFile(b.path, next); err != nil {
 		return fmt.Errorf("write the list of workspaces: %w", err)
 	}
 	b.all = next
 	return nil
+}
+
+// Renamed replaces the tag of a renamed snapshot, in all workspaces that were forked from it.
+func (b *Book) Renamed(tag, to string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next, changed := maps.Clone(b.all), false
+	for name, r := range next {
+		if r.Source == tag {
+			r.Source, changed = to, true
+			next[name] = r
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return b.writeLocked(next)
 }
 
 // findLocked finds the workspace for a name. A tenant may omit the prefix of its names.

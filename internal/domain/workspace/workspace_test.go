@@ -121,6 +121,32 @@ func TestAWorkspaceOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
+// The snapshot that a workspace was made of is renamed, also during a change of the workspace.
+func TestAWorkspaceFollowsARenaming(t *testing.T) {
+	path, e := filepath.Join(t.TempDir(), "workspaces.json"), newEngine("py")
+	b := open(t, path)
+	if _, err := b.Create(t.Context(), e, "desk", sandbox.ForkRequest{Tag: "py"}); err != nil {
+		t.Fatal(err)
+	}
+	whole, r, err := b.begin(t.Context(), "desk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Renamed("py", "python"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.put(whole, &r); err != nil {
+		t.Fatal(err)
+	}
+	b.release(whole)
+	if err := b.Renamed("other", "py"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := open(t, path).Get(t.Context(), e, "desk"); err != nil || got.Source != "python" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestAStaleWorkspaceIsMadeOfWhatWasKept(t *testing.T) {
 	e := newEngine("py")
 	b := open(t, filepath.Join(t.TempDir(), "w"))

@@ -23,13 +23,15 @@ type Sandboxes interface {
 	PinLayers(of snapshot.Entry) error
 }
 
-// Config configures a Catalog. All fields except the last are required.
+// Config configures a Catalog. All fields except the last two are required.
 type Config struct {
 	Snapshots *snapshot.Store // manifests and states
 	Layers    *store.Store    // of the snapshots' memory and disks
 	Sandboxes Sandboxes       // users of snapshots
 	// Deleted is called for each deleted snapshot, before its tag is free again.
 	Deleted func(tag string)
+	// Renamed is called for each renamed snapshot, before its old tag is free again.
+	Renamed func(hash, tag, to string)
 	// Tell receives events about snapshots, for outside observers.
 	Tell sandbox.Events
 	// AwaitForks waits until no fork is running, AwaitBranches until no branch is running.
@@ -37,6 +39,8 @@ type Config struct {
 	AwaitForks, AwaitBranches func(context.Context) error
 	Now                       func() time.Time // wall clock
 	Logger                    *slog.Logger     // receives failures of background work
+	// Published reports whether all tenants may fork a snapshot. Such a snapshot stays. If nil, no snapshot is public.
+	Published func(tag, contentHash string) bool
 	// ScrubInterval is how often each layer is read whole in the background. If 0, layers are never
 	// scrubbed.
 	ScrubInterval time.Duration
@@ -52,6 +56,10 @@ type Catalog struct {
 	hasher    *hasher
 	scrubber  *scrubber
 	collector *collector
+
+	// ruling is held while labels change, and from a look at a snapshot's labels until its deletion has begun. So no
+	// snapshot is deleted that was pinned in between. It is taken before the locks of tags and stores.
+	ruling sync.Mutex
 }
 
 // Open returns the catalog of two stores. Run does its background work.
@@ -76,11 +84,12 @@ func Open(c Config) (*Catalog, error) {
 	return k, nil
 }
 
-// Run hashes, scrubs and collects in the background until ctx ends.
+// Run hashes, scrubs, collects and removes due snapshots in the background until ctx ends.
 func (c *Catalog) Run(ctx context.Context) {
 	var workers sync.WaitGroup
 	workers.Go(func() { c.hasher.run(ctx) })
 	workers.Go(func() { c.scrubber.run(ctx) })
 	workers.Go(func() { c.collector.run(ctx) })
+	workers.Go(func() { Retention{c}.run(ctx) })
 	workers.Wait()
 }

@@ -27,7 +27,7 @@ func (c *Catalog) Delete(tag string, o sandbox.DeleteOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := c.claim(victims, o.Force); err != nil {
+	if err := claimUnpinned(c, victims, o.Force); err != nil {
 		return err
 	}
 	defer c.CollectLater() // after the last has left its state: snapshots being deleted are skipped
@@ -77,6 +77,18 @@ func (c *Catalog) deleteClaimed(tag string) error {
 	c.cfg.Deleted(tag)
 	c.cfg.Tell(sandbox.EventSnapshotDeleted, tag, about)
 	return c.tags.move(tag, removed)
+}
+
+// claimUnpinned is claim that refuses pinned snapshots, unless force is set.
+func claimUnpinned(c *Catalog, victims []snapshot.Entry, force bool) error {
+	c.ruling.Lock()
+	defer c.ruling.Unlock()
+	for _, v := range victims {
+		if info, err := c.Get(v.Tag); err == nil && info.Pinned() && !force {
+			return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonSnapshotPinned, "snapshot %s is pinned", v.Tag)
+		}
+	}
+	return c.claim(victims, force)
 }
 
 // claim marks snapshots as being deleted, unless they are in use and force is not set.

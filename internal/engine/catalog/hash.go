@@ -41,7 +41,7 @@ func (h *hasher) run(ctx context.Context) {
 		h.log.Warn("list snapshots for digests", "err", err)
 	}
 	for _, en := range entries {
-		if en.Err == nil && !h.snapshots.HasDigests(en) {
+		if en.Err == nil && !h.snapshots.HasDigests(en) && len(h.snapshots.Absent(en)) == 0 {
 			h.later(en.Tag)
 		}
 	}
@@ -56,8 +56,8 @@ func (h *hasher) run(ctx context.Context) {
 }
 
 func (h *hasher) hash(ctx context.Context, tag string) {
-	if en, err := h.snapshots.Get(tag); err == nil && h.snapshots.HasDigests(en) {
-		return // it was requested more than once
+	if en, err := h.snapshots.Get(tag); err == nil && (h.snapshots.HasDigests(en) || len(h.snapshots.Absent(en)) > 0) {
+		return // it was requested more than once, or is requested again when all of it is here
 	}
 	err := h.snapshots.Hash(ctx, tag, h.awaitForks)
 	if err == nil {

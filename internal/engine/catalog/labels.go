@@ -7,6 +7,8 @@ import (
 
 // SetLabels changes the labels of a snapshot. It refuses one that is being written or has failed.
 func (c *Catalog) SetLabels(tag string, change labels.Change) (sandbox.SnapshotInfo, error) {
+	c.ruling.Lock()
+	defer c.ruling.Unlock()
 	if e := c.tags.get(tag); e.state != idle {
 		return sandbox.SnapshotInfo{}, e.refusal(tag)
 	}

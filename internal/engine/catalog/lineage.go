@@ -9,13 +9,16 @@ import (
 // lineage holds the parent relation of the snapshots in the store.
 type lineage struct {
 	stored   map[string]snapshot.Entry // by tag
+	byHash   map[string]string         // tags, by content hash, for snapshots that were renamed
 	children map[string][]string       // tags, by tag
 }
 
 func newLineage(entries []snapshot.Entry) lineage {
-	l := lineage{stored: make(map[string]snapshot.Entry, len(entries)), children: map[string][]string{}}
+	l := lineage{stored: make(map[string]snapshot.Entry, len(entries)),
+		byHash: make(map[string]string, len(entries)), children: map[string][]string{}}
 	for _, en := range entries {
 		l.stored[en.Tag] = en
+		l.byHash[en.ContentHash] = en.Tag
 	}
 	for _, en := range entries {
 		if en.Manifest == nil || en.Manifest.Parent == nil {
@@ -29,19 +32,28 @@ func newLineage(entries []snapshot.Entry) lineage {
 }
 
 // find returns the snapshot of a tag, unless the tag was reused for another snapshot. A snapshot
-// with an unreadable manifest matches.
+// with an unreadable manifest matches. A renamed snapshot is found by its content.
 func (l lineage) find(p snapshot.Parent) (snapshot.Entry, bool) {
 	en, stored := l.stored[p.Tag]
-	return en, stored && (en.ContentHash == "" || en.ContentHash == p.ContentHash)
+	if stored && (en.ContentHash == "" || en.ContentHash == p.ContentHash) {
+		return en, true
+	}
+	if now := l.byHash[p.ContentHash]; now != "" && p.ContentHash != "" {
+		return l.stored[now], true
+	}
+	return en, false
 }
 
-// reused reports whether a parent's tag now names another snapshot.
-func (l lineage) reused(p *snapshot.Parent) bool {
-	if p == nil {
-		return false
+// tagOf returns the present tag of a parent: another one if it was renamed, and none if its tag now
+// names another snapshot. The tag of a deleted parent stays.
+func (l lineage) tagOf(p snapshot.Parent) string {
+	if en, stored := l.find(p); stored {
+		return en.Tag
 	}
-	en, stored := l.stored[p.Tag]
-	return stored && en.ContentHash != "" && en.ContentHash != p.ContentHash
+	if en, stored := l.stored[p.Tag]; stored && en.ContentHash != "" {
+		return ""
+	}
+	return p.Tag
 }
 
 // climb visits the ancestors of snapshots, nearest first, each once. gone finds the manifests of

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/partial"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -92,8 +93,9 @@ func (c *Catalog) describe(en snapshot.Entry, tree lineage) sandbox.SnapshotInfo
 	if en.Manifest != nil {
 		fill(&s, en.Manifest)
 		c.measure(&s, en.Manifest)
-		if tree.reused(en.Manifest.Parent) {
-			s.ParentTag = ""
+		fetched(c, &s, en)
+		if p := en.Manifest.Parent; p != nil {
+			s.ParentTag = tree.tagOf(*p)
 		}
 	}
 	return s
@@ -108,6 +110,17 @@ func (c *Catalog) measure(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 	s.MemoryLogicalBytes, s.MemoryPhysicalBytes, s.MemoryOwnBytes = memory.Logical, memory.Physical, memory.Own
 	s.DiskLogicalBytes, s.DiskPhysicalBytes, s.DiskOwnBytes = disks.Logical, disks.Physical, disks.Own
 	s.MemoryFile = c.layers.Path(m.Memory.Layers[0])
+}
+
+// fetched adds the progress of a snapshot that has not arrived whole.
+func fetched(c *Catalog, s *sandbox.SnapshotInfo, en snapshot.Entry) {
+	for _, id := range c.snapshots.Absent(en) {
+		p, err := partial.Read(c.layers.LazyDir(), id)
+		if err != nil {
+			continue // it has arrived meanwhile
+		}
+		s.FetchedBytes, s.FetchBytes = s.FetchedBytes+p.Done, s.FetchBytes+p.Total
+	}
 }
 
 // fill adds the data of the manifest.

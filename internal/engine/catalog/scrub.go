@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
@@ -44,7 +45,7 @@ func (s *scrubber) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		id, due := s.next()
 		if !due {
-			sched.Sleep(ctx, max(100*time.Millisecond, min(time.Minute, s.every/8)))
+			ctxsleep.For(ctx, max(100*time.Millisecond, min(time.Minute, s.every/8)))
 			continue
 		}
 		s.scrub(ctx, id)
@@ -58,7 +59,7 @@ func (s *scrubber) scrub(ctx context.Context, id layer.ID) {
 	case errors.Is(err, store.ErrNotFound): // collected meanwhile
 	case err != nil:
 		s.log.Warn("scrub a layer", "layer", id, "err", err)
-		sched.Sleep(ctx, time.Second)
+		ctxsleep.For(ctx, time.Second)
 	case found.Damage != "":
 		s.log.Error("a layer is damaged; its snapshots are disabled",
 			"layer", id, "damage", found.Damage)
@@ -97,6 +98,6 @@ func (s *scrubber) pause(ctx context.Context, bytes int64) error {
 	if err := s.awaitForks(ctx); err != nil {
 		return err
 	}
-	sched.Sleep(ctx, time.Duration(bytes)*time.Second/scrubRate)
+	ctxsleep.For(ctx, time.Duration(bytes)*time.Second/scrubRate)
 	return ctx.Err()
 }

@@ -13,9 +13,11 @@ const (
 	writing               // a draft of it is being written; listed
 	failed                // a branch failed after its caller had left; listed until deleted or written again
 	deleting              // its snapshot is being deleted; no fork may begin
+	renaming              // its snapshot gets another tag; forks wait
 )
 
-var stateNames = [...]string{idle: "idle", writing: "being written", failed: "failed", deleting: "being deleted"}
+var stateNames = [...]string{idle: "idle", writing: "being written", failed: "failed", deleting: "being deleted",
+	renaming: "being renamed"}
 
 func (s state) String() string { return stateNames[s] }
 
@@ -29,14 +31,17 @@ const (
 	forget               // a failed branch is removed from the list
 	remove               // a deletion begins
 	removed              // the deletion has ended, successfully or not
+	rename               // a renaming begins
+	renamed              // the renaming has ended, successfully or not
 )
 
 // moves lists the legal transitions. Any other transition returns ErrConflict.
 var moves = map[state]map[event]state{
-	idle:     {begin: writing, remove: deleting},
+	idle:     {begin: writing, remove: deleting, rename: renaming},
 	writing:  {end: idle, fail: failed},
 	failed:   {begin: writing, forget: idle},
 	deleting: {removed: idle},
+	renaming: {renamed: idle},
 }
 
 // entry is the in-memory state of a tag. A tag that is idle and has no users has no entry.
@@ -48,7 +53,7 @@ type entry struct {
 	info sandbox.SnapshotInfo
 	// forksWait makes forks wait for the end of the writing instead of being refused.
 	forksWait bool
-	// settled is closed when the tag leaves the state writing or deleting.
+	// settled is closed when the tag leaves the state writing, deleting or renaming.
 	settled chan struct{}
 }
 
@@ -61,8 +66,8 @@ func (e entry) refusal(tag string) error {
 	case failed:
 		return sandbox.Detailed(sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonBranchFailed,
 			"snapshot %s could not be written: %s", tag, e.info.Warning), "tag", tag)
-	case writing:
-		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonSnapshotNotReady, "snapshot %s is being written", tag)
+	case writing, renaming:
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonSnapshotNotReady, "snapshot %s is %s", tag, e.state)
 	}
 	return nil
 }

@@ -98,6 +98,22 @@ func (t *tagTable) forgetFailed(tag string) bool {
 	return t.forgetLocked(tag)
 }
 
+// rename claims a tag for a renaming, unless a fork from it is running.
+func (t *tagTable) rename(tag string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entryLocked(tag)
+	if e.state == failed {
+		return e.refusal(tag)
+	}
+	if e.users > 0 {
+		return sandbox.Errorf(sandbox.ErrConflict, "",
+			"snapshot %s is in use by an operation, such as a fork or a branch: rename it when that has ended", tag)
+	}
+	_, err := t.moveLocked(tag, rename)
+	return err
+}
+
 // of returns an atomic copy of the entries of several tags, and the number of uses so far.
 func (t *tagTable) of(victims []snapshot.Entry) (uses uint64, entries []entry) {
 	t.mu.Lock()

@@ -59,7 +59,7 @@ func (t *tagTable) moveLocked(tag string, ev event) (*entry, error) {
 	}
 	next := entry{state: to, users: e.users}
 	switch to {
-	case writing, deleting:
+	case writing, deleting, renaming:
 		next.settled = make(chan struct{})
 	case failed:
 		next.info = e.info

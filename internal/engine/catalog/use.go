@@ -7,7 +7,7 @@ import (
 )
 
 // Use counts a fork as a user of a snapshot until leave, so that a deletion sees it. It waits for a
-// branch being written under the tag. It does not check that the snapshot exists; opening it does.
+// branch being written under the tag, and for a renaming. It does not check that the snapshot exists; opening it does.
 func (c *Catalog) Use(ctx context.Context, tag string) (leave func(), err error) {
 	if err := c.awaitBranch(ctx, tag); err != nil {
 		return nil, err
@@ -22,10 +22,10 @@ func (c *Catalog) Use(ctx context.Context, tag string) (leave func(), err error)
 	}, nil
 }
 
-// awaitBranch waits for the end of a branch being written under a tag.
+// awaitBranch waits for the end of a branch being written under a tag, or of its renaming.
 func (c *Catalog) awaitBranch(ctx context.Context, tag string) error {
 	e := c.tags.get(tag)
-	if e.state != writing || !e.forksWait {
+	if e.state != renaming && (e.state != writing || !e.forksWait) {
 		return nil
 	}
 	select {

@@ -3,7 +3,6 @@ package enginetest
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ type Engine interface {
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
 	Memory(id string) (sandbox.MemoryUse, error)
-	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
+	sandbox.PortDialer
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
 	Promote(ctx context.Context, req sandbox.PromoteRequest) (sandbox.Promotion, error)
@@ -46,6 +45,7 @@ type Engine interface {
 	Pools() []sandbox.PoolStatus
 	LabelSandbox(ctx context.Context, id string, change labels.Change) (sandbox.Info, error)
 	LabelSnapshot(ctx context.Context, tag string, change labels.Change) (sandbox.SnapshotInfo, error)
+	RenameSnapshot(ctx context.Context, tag, to string) (sandbox.SnapshotInfo, error)
 }
 
 // Subject is an engine under test. It has no snapshots and no sandboxes yet.
@@ -92,6 +92,8 @@ func Run(t *testing.T, subject Subject) {
 		"labels":                       labelled,
 		"changes of labels":            relabelled,
 		"labels that cannot be":        noLabels,
+		"a renaming":                   renaming,
+		"a renaming that cannot be":    noRenaming,
 		"a network":                    networks,
 		"a network that cannot be":     badRules,
 		"private ports":                privatePorts,

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -30,10 +31,16 @@ type Config struct {
 	// Observer receives the duration and the error of each Exec and Eval.
 	Observer sandbox.Observer
 	Now      func() time.Time // wall clock
+	Tell     sandbox.Events   // receives events of services
+	Log      *slog.Logger     // receives failures of background work
 }
 
 // Calls serves requests to running sandboxes. Its methods are safe for concurrent use.
-type Calls struct{ cfg Config }
+type Calls struct {
+	cfg Config
+	// Notices reads the services of guests that report a change.
+	Notices *Notices
+}
 
 // New returns Calls.
-func New(c Config) *Calls { return &Calls{c} }
+func New(c Config) *Calls { return &Calls{c, NewNotices(c)} }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
-	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 )
 
 // call is one call of a guest.
@@ -101,7 +101,7 @@ func (c *call) answer(a forkwire.Answer, result []byte) error {
 }
 
 func (c *call) refuse(err *forkwire.Error) {
-	sched.Sleep(c.ctx, refusalPause)
+	ctxsleep.For(c.ctx, refusalPause)
 	_ = c.answer(forkwire.Answer{Error: err}, nil)
 }
 

@@ -44,6 +44,8 @@ type Config struct {
 	Snapshots Snapshots
 	// Operations branches the guest's sandbox and forks its children.
 	Operations Operations
+	// Notice is called when a sandbox's guest reports that its services have changed. It must not block.
+	Notice func(id string)
 	// LayerBytes returns the size of a disk layer in the store.
 	LayerBytes func(layer.ID) (int64, error)
 	// Begin admits a fork or a deletion. The caller must call done. The returned context also ends

@@ -11,9 +11,9 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/guestfork/forktree"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
-	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
@@ -101,7 +101,7 @@ func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 	}
 	defer counted()
 	g.tag = fmt.Sprintf("%s%s-%s", transientPrefix, g.info.ID, g.req.Token[:8])
-	defer g.pin()()
+	defer g.f.Keep(g.tag)()
 	if err := g.branch(ctx); err != nil {
 		return forkwire.Answer{}, err
 	}
@@ -178,17 +178,17 @@ func (g *guestForkOp) turn(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// pin keeps the snapshot until its children keep it, and then requests a sweep.
-func (g *guestForkOp) pin() (release func()) {
-	g.f.mu.Lock()
-	g.f.any.Store(true)
-	g.f.held[g.tag] = true
-	g.f.mu.Unlock()
+// Keep keeps a transient snapshot until its children keep it. release then requests a sweep.
+func (f *Families) Keep(tag string) (release func()) {
+	f.mu.Lock()
+	f.any.Store(true)
+	f.held[tag] = true
+	f.mu.Unlock()
 	return func() {
-		g.f.mu.Lock()
-		delete(g.f.held, g.tag)
-		g.f.mu.Unlock()
-		g.f.SweepLater()
+		f.mu.Lock()
+		delete(f.held, tag)
+		f.mu.Unlock()
+		f.SweepLater()
 	}
 }
 
@@ -201,6 +201,6 @@ func (g *guestForkOp) branch(ctx context.Context) error {
 		if !errors.Is(err, sandbox.ErrBusy) || time.Now().After(end) || ctx.Err() != nil {
 			return err
 		}
-		sched.Sleep(ctx, 100*time.Millisecond)
+		ctxsleep.For(ctx, 100*time.Millisecond)
 	}
 }

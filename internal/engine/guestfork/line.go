@@ -3,7 +3,6 @@ package guestfork
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync/atomic"
 	"time"
@@ -36,11 +35,16 @@ const (
 	// ForkBurst.
 	ForkRate  = 5
 	ForkBurst = 32
+	// noticeRate is the number of notices per second, after a burst of noticeBurst. An agent sends two.
+	noticeRate  = 2
+	noticeBurst = 8
 	// callTimeout bounds the reading of a request, as a default, and the writing of an answer.
 	callTimeout = 30 * time.Second
 	// refusalPause delays a refusal, so that repeated requests cost the guest more than the daemon.
 	refusalPause = 20 * time.Millisecond
 )
+
+var errNotices = fmt.Errorf("more than %d notices a second", noticeRate)
 
 var errRate = fmt.Errorf("more than %d calls a second", CallRate)
 
@@ -51,12 +55,14 @@ type line struct {
 	sb      atomic.Pointer[sandboxes.Sandbox] // sandbox found at the last call
 	calls   *pace.Bucket
 	forks   *pace.Bucket
+	notices *pace.Bucket
 	results chan struct{} // holds a value for each result being read
 }
 
 func newLine() *line {
 	return &line{
 		calls: pace.New(CallRate, CallBurst), forks: pace.New(ForkRate, ForkBurst),
+		notices: pace.New(noticeRate, noticeBurst),
 		results: make(chan struct{}, MaxResults),
 	}
 }
@@ -83,6 +89,9 @@ func (f *Families) Dialer() (dial client.HostDialer, started func(*client.Proces
 // port returns the dialer of a VM.
 func (f *Families) port(l *line) client.HostDialer {
 	return func(port uint32) (*os.File, error) {
+		if port == agentproto.NoticePort {
+			return f.notice(l)
+		}
 		if port != agentproto.ForkPort {
 			return nil, fmt.Errorf("host port %d is closed", port)
 		}
@@ -93,7 +102,7 @@ func (f *Families) port(l *line) client.HostDialer {
 		if err != nil {
 			return nil, err
 		}
-		conn, theirs, err := callPair()
+		conn, theirs, err := unixfd.Stream("guest call")
 		if err != nil {
 			leave()
 			return nil, err
@@ -106,18 +115,23 @@ func (f *Families) port(l *line) client.HostDialer {
 	}
 }
 
-// callPair returns a connection, and its other end for the guest.
-func callPair() (conn net.Conn, theirs *os.File, err error) {
-	ours, theirs, err := unixfd.Pair(unix.SOCK_STREAM, "guest call")
+// notice accepts a report that services have changed. The connection is all of it, and is closed at
+// once.
+func (f *Families) notice(l *line) (*os.File, error) {
+	if !l.notices.Try(time.Now()) {
+		return nil, errNotices
+	}
+	b := f.caller(l)
+	if b == nil || f.cfg.Notice == nil {
+		return nil, errors.New("this guest is no sandbox yet")
+	}
+	ours, theirs, err := unixfd.Pair(unix.SOCK_STREAM, "guest notice")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer ours.Close()
-	if conn, err = net.FileConn(ours); err != nil {
-		theirs.Close()
-		return nil, nil, err
-	}
-	return conn, theirs, nil
+	ours.Close()
+	f.cfg.Notice(b.ID())
+	return theirs, nil
 }
 
 // admit finds the sandbox and counts the call. It refuses a clone that is not listed yet; the

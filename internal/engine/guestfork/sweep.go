@@ -87,6 +87,6 @@ func (f *Families) unneeded() []string {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.any.Store(total+len(f.held) > 0) // under mu, as in pin; a later pin calls SweepLater at its end
+	f.any.Store(total+len(f.held) > 0) // under mu, as in Keep; a later Keep calls SweepLater at its end
 	return slices.DeleteFunc(unneeded, func(tag string) bool { return f.held[tag] })
 }

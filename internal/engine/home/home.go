@@ -2,15 +2,19 @@ package home
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/store/dataformat"
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/store/receipt"
 	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/store/volume"
 	"github.com/forkd/forkd/internal/sys/rundir"
 )
 
@@ -19,9 +23,11 @@ type Home struct {
 	Run *rundir.Dir // the run directory
 	VMs *rundir.Dir // the VMs' directory in it
 
-	Layers    *store.Store    // of the snapshots' memory and disks
-	Snapshots *snapshot.Store // manifests and states, over Layers
-	Receipts  *receipt.Store  // of operations
+	Layers    *store.Store       // of the snapshots' memory and disks
+	Snapshots *snapshot.Store    // manifests and states, over Layers
+	Receipts  *receipt.Store     // of operations
+	Volumes   *volume.Store      // tenants' volumes
+	Networks  *privatenets.Store // tenants' private networks
 
 	store string
 	locks []*os.File // on both directories, held until Close
@@ -31,6 +37,8 @@ type Home struct {
 type Options struct {
 	Reserve int64  // bytes of the store's disk that layers leave free
 	Program string // version of the program, for the mark of the store directory
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // Open opens the store directory and the run directory. Only one engine can use each. A store
@@ -55,6 +63,14 @@ func Open(storeDir, runDir string, opt Options) (_ *Home, err error) {
 		return nil, err
 	}
 	if h.Receipts, err = receipt.Open(filepath.Join(storeDir, "receipts"), receipt.Limits{}); err != nil {
+		return nil, err
+	}
+	h.Volumes, err = volume.Open(volume.Config{Dir: filepath.Join(storeDir, "volumes"), Pins: h.Layers, Now: opt.Now,
+		Log: opt.Log})
+	if err != nil {
+		return nil, err
+	}
+	if h.Networks, err = privatenets.Open(filepath.Join(storeDir, "networks.json"), opt.Now); err != nil {
 		return nil, err
 	}
 	return h, nil

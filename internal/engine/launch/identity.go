@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,11 +14,11 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
-	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/trust"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
@@ -87,7 +88,7 @@ func (l *Launcher) introduce(ctx context.Context, src *Source, m *VM,
 	if m.IdentityBy == ByPort {
 		ask = m.Agent.IdentityByPort
 	}
-	limit := l.cfg.IdentityTimeout
+	limit := src.extend(l.cfg.IdentityTimeout)
 	late := sandbox.Errorf(sandbox.ErrTimeout, "", "guest did not confirm its identity after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
@@ -118,7 +119,7 @@ func (l *Launcher) introduce(ctx context.Context, src *Source, m *VM,
 			return nil, err
 		}
 		last = err
-		sched.Sleep(ctx, wait)
+		ctxsleep.For(ctx, wait)
 	}
 }
 
@@ -175,12 +176,20 @@ func (l *Launcher) identity(m *VM, who sandbox.Identity) (*agentv1.IdentityReque
 	env["FORKD_INDEX"] = strconv.Itoa(who.Index)
 	env["FORKD_PARENT"] = who.Parent
 	env["FORKD_SANDBOX_ID"] = who.ID
+	var services []byte
+	if len(who.Services) > 0 {
+		if services, err = json.Marshal(who.Services); err != nil {
+			return nil, fmt.Errorf("encode services: %w", err)
+		}
+	}
 	return &agentv1.IdentityRequest{
+		Services:  services,
 		SandboxId: who.ID, Index: uint32(who.Index), Parent: who.Parent, Hostname: who.ID,
 		MachineId: who.MachineID, Entropy: entropy,
 		WallUnixNs: time.Now().UnixNano(), // the guest's clock, not the engine's
 		Env:        env,
 		ForkToken:  who.ForkToken, SameMachine: who.SameMachine,
+		Volumes: m.Mounts,
 		// A guest without a device, as in old snapshots, ignores it.
 		Network: &agentv1.NetworkIdentity{HardwareAddress: MAC(who.ID)},
 	}, nil

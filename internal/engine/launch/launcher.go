@@ -133,7 +133,7 @@ func (l *Launcher) awaitTrust(ctx context.Context, wire *network.Wire) error {
 // Restore restores a snapshot into a VM and runs it. A prepared VM is already restored, so Restore
 // only starts it.
 func (l *Launcher) Restore(ctx context.Context, src *Source, m *VM) error {
-	ctx, cancel := l.bound(ctx)
+	ctx, cancel := l.bound(ctx, src)
 	defer cancel()
 	if !m.Prepared {
 		return l.restore(ctx, src, m, false)
@@ -141,7 +141,7 @@ func (l *Launcher) Restore(ctx context.Context, src *Source, m *VM) error {
 	if !m.Alive() {
 		return vmm.ErrGone
 	}
-	_, err := l.Enter(ctx, m)
+	_, err := l.Enter(ctx, src, m)
 	return err
 }
 
@@ -158,7 +158,7 @@ func (l *Launcher) arm(ctx context.Context, src *Source, m *VM, wire *network.Wi
 		return err
 	}
 	defer m.Lent.Close()
-	ctx, cancel := l.bound(ctx)
+	ctx, cancel := l.bound(ctx, src)
 	defer cancel()
 	if m.gate, err = startgate.New(); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (l *Launcher) Prepare(ctx context.Context, src *Source, m *VM) (err error) 
 	if m.gate, err = startgate.New(); err != nil {
 		return err
 	}
-	ctx, cancel := l.bound(ctx)
+	ctx, cancel := l.bound(ctx, src)
 	defer cancel()
 	if err := l.restore(ctx, src, m, true); err != nil {
 		return err
@@ -181,8 +181,20 @@ func (l *Launcher) Prepare(ctx context.Context, src *Source, m *VM) (err error) 
 	return nil
 }
 
-func (l *Launcher) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := l.cfg.RestoreTimeout
+// lateFactor extends the timeouts of a snapshot that has not arrived whole. Each of its reads may wait for a slow link.
+// An outage has a limit of its own (package partial).
+const lateFactor = 10
+
+// extend returns a timeout for a VM of the source.
+func (s *Source) extend(limit time.Duration) time.Duration {
+	if s.late {
+		return lateFactor * limit
+	}
+	return limit
+}
+
+func (l *Launcher) bound(ctx context.Context, src *Source) (context.Context, context.CancelFunc) {
+	limit := src.extend(l.cfg.RestoreTimeout)
 	late := sandbox.Errorf(sandbox.ErrTimeout, "", "restore timed out after %s", limit)
 	return context.WithTimeoutCause(ctx, limit, late)
 }
@@ -200,6 +212,7 @@ func (l *Launcher) restore(ctx context.Context, src *Source, m *VM, prepare bool
 		c.Gate = m.gate.File()
 	}
 	c.Net = m.Lent.File
+	m.Tops = src.Tops
 	disks, closeOverlays, err := m.OpenOverlays(c.Disks, src.Backing)
 	if err != nil {
 		return err
@@ -224,7 +237,7 @@ func restoreError(ctx context.Context, tag string, err error) error {
 }
 
 // Enter opens an armed VM's gate and waits until its vCPUs run. at is a time of startgate.Now.
-func (l *Launcher) Enter(ctx context.Context, m *VM) (at int64, err error) {
+func (l *Launcher) Enter(ctx context.Context, src *Source, m *VM) (at int64, err error) {
 	defer m.closeGate()
 	if err := l.awaitTrust(ctx, m.wire); err != nil { // its identity follows immediately
 		return 0, err
@@ -232,7 +245,7 @@ func (l *Launcher) Enter(ctx context.Context, m *VM) (at int64, err error) {
 	if err := m.gate.Open(); err != nil {
 		return 0, err
 	}
-	limit := l.cfg.RestoreTimeout
+	limit := src.extend(l.cfg.RestoreTimeout)
 	late := sandbox.Errorf(sandbox.ErrTimeout, "", "vCPU start timed out after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()

@@ -3,6 +3,7 @@ package launch
 import (
 	"os"
 
+	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -18,8 +19,13 @@ type Source struct {
 	WorkingSet *os.File          // working set of children; nil if not recorded
 	EvalSet    *os.File          // working set of a first evaluation; nil if not recorded
 	ExecSet    *os.File          // working set of a first program; nil if not recorded
+	VolumeSet  *os.File          // working set of children with a volume; nil if not recorded
 	Agent      snapshot.Agent    // of its guests
-	free       func()            // closes the files
+	// Tops makes the overlay files of disks that are volumes of the sandbox which gets the VM. If it is set, the
+	// source is for one VM only.
+	Tops map[int]vmproc.Top
+	late bool   // part of it may have to be fetched
+	free func() // closes the files
 	// Leave is called by Close. It ends the use of the snapshot the opener registered. It may be
 	// nil.
 	Leave func()
@@ -31,8 +37,9 @@ func NewSource(files *snapshot.Files) *Source {
 	s.Restore.Disks, s.Backing = sourceDisks(s.Files)
 	s.Restore.Memory = MemoryExtents(s.Files.Memory.Image)
 	s.Restore.State = s.Files.State()
+	s.late = len(s.Restore.Served()) > 0
 	s.WorkingSet, s.EvalSet = s.Files.File(snapshot.WorkingSetFile), s.Files.File(snapshot.EvalSetFile)
-	s.ExecSet = s.Files.File(snapshot.ExecSetFile)
+	s.ExecSet, s.VolumeSet = s.Files.File(snapshot.ExecSetFile), s.Files.File(snapshot.VolumeSetFile)
 	return s
 }
 

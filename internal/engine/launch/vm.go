@@ -3,6 +3,7 @@ package launch
 import (
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/vm/startgate"
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
@@ -21,6 +22,8 @@ type VM struct {
 	IdentityBy Way
 	// Silent keeps its network closed after its identification: the caller opens it.
 	Silent bool
+	// Mounts are the volumes that the guest mounts with its identity.
+	Mounts []*agentv1.VolumeMount
 	wire   *network.Wire   // nil if it needs no network
 	gate   *startgate.Gate // its start gate until it has started; otherwise nil
 }

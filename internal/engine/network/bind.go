@@ -26,17 +26,20 @@ type Source struct {
 	// Tree returns the fork tree of a sandbox's VM, for trees with a bandwidth limit. If nil, there
 	// is no such tree.
 	Tree func(sandbox string) sandbox.NetTree
+	// Member returns the place of a sandbox in a private network. May be nil.
+	Member func(sandbox string) *sandbox.Member
 	// Unconfined is set if the VM exists and could connect a socket passed to it to any address.
 	Unconfined bool
 }
 
 // Bind makes wires for new VMs, one for each sandbox, all of one source and with one policy. If the
-// policy allows no traffic, the VMs need no wires, and they are nil. Bind does not wait for
+// policy allows no traffic, the VMs need no wires, and they are nil, except for members of private
+// networks. Bind does not wait for
 // forkd-net; Wire.Await does. A request still running when ctx ends is abandoned. If forkd-net
 // cannot bind a wire now, it does so later. Bind returns an error only if it gets no random bytes.
 func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ...string) ([]*Wire, error) {
 	all := make([]*Wire, len(ids))
-	if sandbox.NameOf(spec) == sandbox.PolicyNone || w.cfg.Connect == nil {
+	if sandbox.NameOf(spec) == sandbox.PolicyNone && of.Member == nil || w.cfg.Connect == nil {
 		return all, nil
 	}
 	known := facts{of.Facts, time.Now()}
@@ -50,7 +53,7 @@ func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ..
 			return nil, err
 		}
 		all[i] = &Wire{name: name, sandbox: id, owner: of.Owner, tag: of.Tag, facts: known, asked: asked, spec: spec,
-			handover: w.cfg.Confined && !of.Unconfined, tree: of.treeOf(id)}
+			handover: w.cfg.Confined && !of.Unconfined, tree: of.treeOf(id), member: of.memberOf(id)}
 	}
 	w.mu.Lock()
 	for _, x := range all {
@@ -66,6 +69,13 @@ func (s Source) treeOf(id string) sandbox.NetTree {
 		return sandbox.NetTree{}
 	}
 	return s.Tree(id)
+}
+
+func (s Source) memberOf(id string) *sandbox.Member {
+	if s.Member == nil {
+		return nil
+	}
+	return s.Member(id)
 }
 
 // BindNow is like Bind for one wire, but waits for forkd-net.
@@ -103,7 +113,7 @@ func (w *Wires) Adopt(name string, of Source, spec netpolicy.Spec, id string, vm
 		return
 	}
 	x := &Wire{name: name, sandbox: id, owner: of.Owner, tag: of.Tag, tree: of.treeOf(id), spec: spec, vm: vm,
-		handover: !of.Unconfined}
+		member: of.memberOf(id), handover: !of.Unconfined}
 	w.mu.Lock()
 	w.wires[name] = x
 	w.mu.Unlock()
@@ -158,7 +168,7 @@ func (b binder) batch(ctx context.Context, wires []*Wire) error {
 	w.mu.Lock()
 	for i, x := range wires {
 		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tenant: x.owner, Tag: x.tag, Spec: specs[i],
-			Tree:  x.tree,
+			Tree: x.tree, Member: x.member,
 			Facts: known(x.facts), Handover: x.handover}
 		x.told = x.told || x.handover
 	}
@@ -287,6 +297,16 @@ func (w *Wires) Port(ctx context.Context) (sandbox.NetPort, error) {
 		return nil, starting()
 	}
 	return port, nil
+}
+
+// Serves returns an error unless forkd-net serves a wire.
+func Serves(w *Wires, x *Wire) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if x == nil || !x.bound {
+		return starting()
+	}
+	return nil
 }
 
 func starting() error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 )
 
 // Waits between attempts to reach forkd-net, doubled each time. After a connection that lasted
@@ -45,7 +46,7 @@ func (w *Wires) Run(ctx context.Context) {
 			w.cfg.Log.Warn("forkd-net: sandboxes have no network until it answers", "err", err, "retry_in", wait)
 			w.triedLocked(func() { close(w.tried) })
 		}
-		sched.Sleep(ctx, wait)
+		ctxsleep.For(ctx, wait)
 		wait = min(2*wait, mostWait)
 		if err != nil {
 			w.triedLocked(func() { w.tried = make(chan struct{}) })

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 )
 
 const (
@@ -89,7 +89,7 @@ func (c certificate) keepInstalling() {
 		}
 	})
 	for wait := leastWait; ; wait = min(2*wait, mostWait) {
-		sched.Sleep(ctx, wait)
+		ctxsleep.For(ctx, wait)
 		if ctx.Err() != nil {
 			return
 		}

@@ -27,6 +27,7 @@ type Wire struct {
 	tag     string // snapshot the VM was forked from
 	owner   string // tenant of the sandbox; empty for the operator
 	tree    sandbox.NetTree
+	member  *sandbox.Member // place in a private network; may be nil
 
 	facts facts // known to its guest at the start
 

@@ -55,6 +55,10 @@ type branchOp struct {
 	stay bool
 	// cold skips the memory capture. No snapshot is made.
 	cold bool
+	// group marks the branch of a member of a group, which is captured with the others.
+	group bool
+	// cut is this VMM's end of a consistent cut over a group. May be nil.
+	cut *os.File
 	// record records the working set of the snapshot's children before the snapshot is committed.
 	record bool
 }
@@ -148,8 +152,10 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "the branch timed out after %s", limit))
 	defer cancel()
-	if err := w.slot(ctx); err != nil {
-		return err
+	if !w.group { // a group has one slot
+		if err := w.slot(ctx); err != nil {
+			return err
+		}
 	}
 	b, _, err := w.e.sandboxes.Find(w.req.SandboxID)
 	if err != nil {
@@ -270,7 +276,7 @@ func (w *branchOp) reserve() (err error) {
 // capture captures the sandbox. It returns once the sandbox runs again.
 func (w *branchOp) capture(ctx context.Context) (err error) {
 	c := vmm.CaptureConfig{Live: w.req.Mode != sandbox.BranchDiff, Force: w.req.Force, Max: w.req.MaxPause,
-		Stay: w.stay}
+		Stay: w.stay, Cut: w.cut}
 	for _, to := range []**os.File{&w.memory, &w.index, &w.state} {
 		f, err := w.draft.Layers().Scratch()
 		if err != nil {

@@ -26,6 +26,7 @@ type diskStack struct {
 	*snapshot.Stack
 	bytes  int64 // size of the disk
 	frozen []string
+	volume bool // the frozen files are the volume's to remove
 }
 
 // newOverlays creates the new overlay files of the disks. It records them in the journal before the
@@ -37,14 +38,16 @@ func (w *branchOp) newOverlays() (next []*os.File, err error) {
 			closeFiles(next)
 			return nil, err
 		}
-		f, err := w.m.NewOverlay(lines[i].Index)
+		f, err := newOverlay(w, lines[i])
 		if err != nil {
 			closeFiles(next)
 			resolve(lines, nil)
 			return nil, err
 		}
 		next, lines[i].Next = append(next, f), f.Name()
-		w.touched = append(w.touched, f.Name())
+		if lines[i].Volume == "" {
+			w.touched = append(w.touched, f.Name())
+		}
 	}
 	if err := w.keepLines(lines); err != nil {
 		closeFiles(next)
@@ -185,9 +188,12 @@ func (w *branchOp) layDisks(ctx context.Context, lines []vmproc.Disk, flat bool)
 	w.disks = nil
 	var sizes []int64
 	for _, d := range w.src.Files.Manifest.Disks {
-		if !d.ReadOnly {
+		if !d.ReadOnly && d.Volume == nil {
 			sizes = append(sizes, d.Bytes)
 		}
+	}
+	for _, v := range w.b.Info().Volumes {
+		sizes = append(sizes, v.Bytes)
 	}
 	if len(lines) != len(sizes) {
 		return fmt.Errorf("the sandbox has %d writable disks, its snapshot %d", len(lines), len(sizes))
@@ -201,12 +207,16 @@ func (w *branchOp) layDisks(ctx context.Context, lines []vmproc.Disk, flat bool)
 }
 
 func (w *branchOp) layDisk(ctx context.Context, l vmproc.Disk, size int64, flat bool) error {
-	below, err := w.draft.Layers().Chain(l.Backing...)
-	if err != nil {
-		return err
+	var below []*layer.Layer
+	if len(l.Backing) > 0 {
+		chain, err := w.draft.Layers().Chain(l.Backing...)
+		if err != nil {
+			return err
+		}
+		w.undo.Push(func() { chain.Close() })
+		below = chain.Layers()
 	}
-	w.undo.Push(func() { below.Close() })
-	k := w.draft.Stack(layer.Disk, below.Size(), snapshot.DiskLimits, below.Layers()...)
+	k := w.draft.Stack(layer.Disk, snapshot.Disk{Bytes: size}.LayerBytes(), snapshot.DiskLimits, below...)
 	for _, path := range l.Frozen {
 		f, err := w.overlayFile(path)
 		if err != nil {
@@ -216,13 +226,14 @@ func (w *branchOp) layDisk(ctx context.Context, l vmproc.Disk, size int64, flat 
 			return err
 		}
 	}
+	var err error
 	if flat {
 		err = k.Flatten(ctx, nil)
 	}
 	if err == nil {
 		err = k.Bound(ctx)
 	}
-	w.disks = append(w.disks, diskStack{k, size, l.Frozen})
+	w.disks = append(w.disks, diskStack{k, size, l.Frozen, l.Volume != ""})
 	return err
 }
 
@@ -266,15 +277,20 @@ func (w *branchOp) takeOver(ctx context.Context) error {
 	}
 	before := w.m.Disks.List()
 	for i, d := range w.disks {
-		w.touched = append(w.touched, d.frozen...)
+		if !d.volume {
+			w.touched = append(w.touched, d.frozen...)
+		}
 		lines[i].Frozen = lines[i].Frozen[len(d.frozen):]
 	}
 	if err := w.keepLines(lines); err != nil {
 		w.m.Disks.Set(before) // matches the journal
 		return err
 	}
-	err := w.rebase(ctx)
+	err := errors.Join(settleVolumes(w.e, lines), w.rebase(ctx))
 	for _, d := range w.disks {
+		if d.volume {
+			continue
+		}
 		for _, path := range d.frozen {
 			if rm := os.Remove(path); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
 				err = errors.Join(err, rm)
@@ -303,6 +319,9 @@ func (w *branchOp) rebase(ctx context.Context) error {
 func (w *branchOp) describeDisks(ctx context.Context, m *snapshot.Manifest) error {
 	written := w.disks
 	for _, d := range w.src.Files.Manifest.Disks {
+		if d.Volume != nil {
+			break // those of the sandbox follow
+		}
 		if d.ReadOnly {
 			if err := w.draft.Adopt(ctx, d.File, w.src.Files.File(d.File)); err != nil {
 				return err
@@ -314,5 +333,6 @@ func (w *branchOp) describeDisks(ctx context.Context, m *snapshot.Manifest) erro
 		disk.Own = disk.OwnSince(d.Chain)
 		m.Disks, written = append(m.Disks, disk), written[1:]
 	}
+	describeVolumes(w, m, written)
 	return nil
 }

@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
-	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 )
 
 // AwaitBranches waits until no branch is running, or until ctx ends.
 func (o *Ops) AwaitBranches(ctx context.Context) error {
 	for len(o.branches) > 0 && ctx.Err() == nil {
-		sched.Sleep(ctx, 20*time.Millisecond)
+		ctxsleep.For(ctx, 20*time.Millisecond)
 	}
 	return ctx.Err()
 }

@@ -29,7 +29,7 @@ func (w *branchOp) keepWorkingSets(ctx context.Context, m *snapshot.Manifest) er
 	}
 	for name, set := range map[string]*os.File{
 		snapshot.WorkingSetFile: w.src.WorkingSet, snapshot.EvalSetFile: w.src.EvalSet,
-		snapshot.ExecSetFile: w.src.ExecSet,
+		snapshot.ExecSetFile: w.src.ExecSet, snapshot.VolumeSetFile: w.src.VolumeSet,
 	} {
 		if set == nil || w.draft.Opened(name) != nil {
 			continue

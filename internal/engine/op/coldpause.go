@@ -25,6 +25,9 @@ import (
 // the sandbox could not boot again.
 func (p *pauseOp) openBoot(ctx context.Context) (err error) {
 	from := p.src.Files.Manifest
+	if len(p.b.Info().Volumes) > 0 {
+		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID, "it has volumes, which a boot would not mount")
+	}
 	if len(p.m.Disks.List()) == 0 {
 		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID, "its image has no writable disk")
 	}

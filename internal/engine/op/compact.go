@@ -57,6 +57,9 @@ func (o *Ops) compact(ctx context.Context, src *launch.Source, to string, u *und
 	progress func(sandbox.Step)) error {
 	start := o.cfg.Now()
 	from := src.Files.Manifest
+	if err := o.catalog.RefusePartial(from); err != nil {
+		return err
+	}
 	draft, err := o.catalog.Begin(sandbox.SnapshotInfo{
 		Tag: to, Owner: from.Owner, CreatedAt: start, Shape: from.Shape, Labels: o.catalog.Labels(from.Tag),
 	}, false)

@@ -514,7 +514,7 @@ func imageSource(ctx context.Context, images sandbox.Images, req sandbox.CreateR
 		return s, err
 	}
 	img := s.image
-	s.shape = vmspec.Shape{MemoryMiB: img.MemoryMiB, VCPUs: img.VCPUs, Disks: 1}
+	s.shape = vmspec.Shape{MemoryMiB: img.MemoryMiB, VCPUs: img.VCPUs, Disks: 1, Slots: sandbox.MaxVolumes}
 	s.warm = img.Warm
 	args := []string{vmspec.KernelArgs, imageArgs}
 	if img.Upper != "" {
@@ -536,7 +536,7 @@ func bareSource(req sandbox.CreateRequest) (s parentSource, err error) {
 		}
 	}
 	s.image = sandbox.Image{Kernel: req.Kernel, Root: req.Rootfs}
-	s.shape = vmspec.Shape{MemoryMiB: 512, VCPUs: 1, Disks: 1}
+	s.shape = vmspec.Shape{MemoryMiB: 512, VCPUs: 1, Disks: 1, Slots: sandbox.MaxVolumes}
 	s.cmdline = vmspec.KernelArgs + " " + bareArgs
 	return s, nil
 }

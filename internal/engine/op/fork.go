@@ -9,10 +9,12 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
+	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/vm/startgate"
@@ -26,11 +28,14 @@ type forkOp struct {
 	began    int64    // start as a time of startgate.Now
 	ids      []string // of the children
 	src      *launch.Source
-	network  sandbox.Network // of each child, except for its wire
+	network  sandbox.Network           // of each child, except for its wire and its place in a private network
+	members  map[string]sandbox.Member // places in a private network, by child; may be nil
 	children []child
+	volumes  []forkVolume // of each child
 	// secrets are those that each child may contain, and values those given to it, by variable.
 	secrets []sandbox.HeldSecret
 	values  map[string]string
+	group   *memberCopies    // nil if it is not a part of the fork of a group
 	grant   *admission.Grant // admits the memory and disk of the children
 }
 
@@ -49,6 +54,7 @@ type child struct {
 	ready   time.Duration
 	err     error
 	info    sandbox.Info
+	listed  bool // it is a sandbox
 }
 
 // Fork makes N children of a snapshot. Each succeeds or fails independently. An error means that
@@ -58,7 +64,14 @@ type child struct {
 // own work would delay the remaining restores. Then each child starts when its identity can follow
 // immediately. The first child is thus ready long before the last, and no child runs for long on a
 // random state it shares with its siblings.
-func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.ForkResult, err error) {
+func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	return fork(ctx, o, req, nil)
+}
+
+// fork forks the children of a request, or of one member of a group.
+func fork(
+	ctx context.Context, o *Ops, req sandbox.ForkRequest, of *memberCopies,
+) (_ sandbox.ForkResult, err error) {
 	start := o.cfg.Now()
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
@@ -79,7 +92,14 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	if err := sandbox.CheckLabels(req.Labels); err != nil {
 		return sandbox.ForkResult{}, err
 	}
-	req.Kin.MayFork = req.Kin.MayFork || req.GuestFork
+	if err := sandbox.CheckVolumes(req.Volumes, req.N); err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	if req.Identity && !o.cfg.Identity {
+		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonIdentityOff,
+			"fork %s: this daemon issues no identity tokens", req.Tag)
+	}
+	req.Kin.MayFork, req.Kin.Identity = req.Kin.MayFork || req.GuestFork, req.Kin.Identity || req.Identity
 	if err := checkLimits(o.procs, req); err != nil {
 		return sandbox.ForkResult{}, err
 	}
@@ -92,24 +112,46 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	}
 	o.traffic.Enter()
 	defer o.traffic.LeaveSoon()
-	f := &forkOp{e: o, req: req, start: start, began: startgate.Now(), children: make([]child, req.N), values: values}
+	f := &forkOp{e: o, req: req, start: start, began: startgate.Now(), children: make([]child, req.N), values: values,
+		group: of}
 	if f.src, err = o.openForkSource(ctx, req.Tag); err != nil {
 		return sandbox.ForkResult{}, err
+	}
+	if f.src.VolumeSet != nil && len(req.Volumes) > 0 {
+		f.src.WorkingSet = f.src.VolumeSet
 	}
 	f.secrets = sandbox.InheritSecrets(f.src.Files.Manifest.Secrets, given)
 	if f.req.Kin.MayFork && f.req.Kin.Root == "" && len(f.src.Backing) > 0 { // each child is the root of a tree
 		f.req.Kin.Base = len(f.src.Backing[0])
 	}
 	defer f.src.Close()
+	if len(req.Services) > 0 && !f.src.Agent.Can(agentproto.CanServices) {
+		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonAgentOld, "fork %s: its agent "+
+			"is older than this daemon and has no services: make the snapshot again from its image", req.Tag)
+	}
+	if req.Identity && !f.src.Agent.Can(agentproto.CanIdentityTokens) {
+		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonAgentOld, "fork %s: its agent "+
+			"is older than this daemon and has no identity tokens: make the snapshot again from its image", req.Tag)
+	}
 	poolReady := o.pools.Count(f.src)
 	if f.grant, err = admitChildren(o, f.src, req, poolReady); err != nil {
 		o.cfg.tellRefused("fork", req.Tag, err)
 		return sandbox.ForkResult{}, fmt.Errorf("fork %s: %w", req.Tag, err)
 	}
 	defer f.grant.Release()
-	if f.ids, err = newIDs(o, req.N); err != nil {
+	if err = f.name(); err != nil {
 		return sandbox.ForkResult{}, err
 	}
+	release, err := f.openVolumes(ctx)
+	if err != nil {
+		return sandbox.ForkResult{}, fmt.Errorf("fork %s: %w", req.Tag, err)
+	}
+	defer release()
+	leaveNetwork, err := f.joinNetwork()
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	defer leaveNetwork()
 	if err := f.bind(ctx); err != nil {
 		return sandbox.ForkResult{}, err
 	}
@@ -142,6 +184,7 @@ func (f *forkOp) makeChildren(ctx context.Context) {
 	before := 0
 	for lot := range slices.Chunk(f.children, ForkLot) {
 		sched.Each(len(lot), max(1, atOnce/2), func(i int) { f.restore(ctx, &lot[i], before+i+1) })
+		f.meet(ctx)
 		sched.Each(len(lot), atOnce, func(i int) {
 			f.resume(ctx, &lot[i])
 			f.identify(ctx, &lot[i])
@@ -215,7 +258,7 @@ func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 		f.e.launcher.DialIdentity(ctx, f.src, b.m)
 		f.e.launcher.Populate(ctx, f.src, b.m, b.index)
 		b.trace.mark("populate")
-		at, err := f.e.launcher.Enter(ctx, b.m)
+		at, err := f.e.launcher.Enter(ctx, f.src, b.m)
 		b.trace.mark("start")
 		if err == nil {
 			return at, nil
@@ -235,12 +278,28 @@ func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 }
 
 // take returns a shell of the pool.
-func (f *forkOp) take() *launch.VM { return f.e.pools.Take(f.src) }
+func (f *forkOp) take() *launch.VM {
+	if len(f.src.Tops) > 0 || f.group != nil { // a prepared shell has its disks and its connections already
+		return nil
+	}
+	return f.e.pools.Take(f.src)
+}
 
 // restoreInto restores a child, in a shell from the pool if there is one.
 func (f *forkOp) restoreInto(ctx context.Context, b *child) (err error) {
-	b.m, err = f.e.launcher.LaunchArmed(ctx, f.src, f.take, b.wire, b.bounds)
-	return err
+	for {
+		if b.m, err = f.e.launcher.LaunchArmed(ctx, f.src, f.take, b.wire, b.bounds); err != nil || len(f.volumes) == 0 {
+			return err
+		}
+		if err = f.plug(ctx, b); err == nil {
+			return nil
+		}
+		died := b.m.Pooled && !b.m.Alive() // unnoticed, in the pool
+		b.m.Discard()
+		if !died || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // tell reports the result of a child, also to the caller if it asked for each child separately.
@@ -347,6 +406,10 @@ func (o *Ops) openBase(ctx context.Context, info sandbox.Info) (*launch.Source, 
 			src.Close()
 			err = sandbox.Errorf(sandbox.ErrConflict, "",
 				"snapshot %s was replaced, and the version this sandbox was forked from is gone", tag)
+		}
+		if now := catalog.TagOf(o.catalog, hash); now != "" && now != tag { // it was renamed meanwhile
+			tag = now
+			continue
 		}
 		if !o.catalog.AwaitRetired(ctx, tag, hash) {
 			return nil, err

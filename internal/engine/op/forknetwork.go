@@ -23,7 +23,11 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 		return err
 	}
 	f.network.Effective = f.req.Limits.OfNetwork(f.network.Effective)
-	wires, err := f.e.wires.Bind(ctx, sourceOf(f.src, f.req.Owner, f.req.Limits, f.req.Kin), f.network.Effective, f.ids...)
+	of := sourceOf(f.src, f.req.Owner, f.req.Limits, f.req.Kin)
+	if f.members != nil {
+		of.Member = func(id string) *sandbox.Member { return f.memberOf(id) }
+	}
+	wires, err := f.e.wires.Bind(ctx, of, f.network.Effective, f.ids...)
 	if err != nil {
 		return err
 	}
@@ -83,7 +87,7 @@ func asked(of *netpolicy.Spec, m *snapshot.Manifest, owner string) netpolicy.Spe
 // networkOf returns the journal entry of one child's network.
 func (f *forkOp) networkOf(b *child) sandbox.Network {
 	n := f.network
-	n.Wire = b.wire.Name()
+	n.Wire, n.Member = b.wire.Name(), f.memberOf(f.childID(b.index))
 	return n
 }
 

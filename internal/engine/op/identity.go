@@ -48,9 +48,10 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 	if err != nil {
 		return err
 	}
-	who.Secrets = f.values
+	who.Secrets, who.Services = f.values, f.req.Services
 	err = f.introduce(ctx, b, who)
 	who.Secrets, b.who.Secrets = nil, nil // no list keeps values
+	who.Services, b.who.Services = nil, nil
 	if err != nil {
 		return err
 	}
@@ -62,15 +63,32 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Owner: f.req.Owner,
 		Status: sandbox.StatusRunning,
 		PID:    b.m.Proc.PID(), CreatedAt: now,
-		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b),
+		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, BranchedFrom: f.branchedFrom(), Network: f.networkOf(b),
 		Secrets:     f.secrets,
 		PublicPorts: !f.private(), TrafficToken: traffic, Labels: f.req.Labels,
-		Limits: f.req.Limits, DiskBytes: diskBytes(f.src.Files.Manifest), Life: f.req.Life,
+		Limits: f.req.Limits, DiskBytes: diskBytes(f.src.Files.Manifest), Life: f.req.Life, Volumes: f.volumesOf(),
 		Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}
-	err = f.e.sandboxes.Add(who, b.info, b.m.VM)
+	undo, err := f.pinVolumes(id, b.m.VM)
+	if err != nil {
+		return err
+	}
+	if err = f.e.sandboxes.Add(who, b.info, b.m.VM); err != nil {
+		undo()
+	}
+	b.listed = err == nil
 	b.trace.mark("journal")
 	return err
+}
+
+// branchedFrom returns the sandbox whose state the children have. It is empty if that sandbox belongs to another tenant,
+// who published the snapshot.
+func (f *forkOp) branchedFrom() string {
+	m := f.src.Files.Manifest
+	if m.Branch == nil || m.Owner != f.req.Owner {
+		return ""
+	}
+	return m.Branch.Sandbox
 }
 
 // introduce sends a restored guest its identity, and waits until it has confirmed.

@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/leaf/labels"
 )
 
-// Labels changes the labels of sandboxes and snapshots.
+// Labels changes the labels of sandboxes and snapshots, applies the rules in them, and changes the tags of snapshots.
 type Labels struct{ ops *Ops }
 
 // NewLabels returns Labels.
@@ -42,4 +43,14 @@ func (l *Labels) LabelSnapshot(ctx context.Context, tag string, change labels.Ch
 	}
 	defer done()
 	return l.ops.catalog.SetLabels(tag, change)
+}
+
+// PruneSnapshots removes the snapshots that are due by the rules of their labels.
+func (l *Labels) PruneSnapshots(ctx context.Context, req sandbox.PruneRequest) (sandbox.PruneReport, error) {
+	ctx, done, err := l.ops.begin(ctx)
+	if err != nil {
+		return sandbox.PruneReport{}, err
+	}
+	defer done()
+	return catalog.Retention{Catalog: l.ops.catalog}.Prune(ctx, req)
 }

@@ -62,6 +62,10 @@ func (n *newVM) steps(ctx context.Context, all ...step) error {
 // launch restores the VM and starts it. In the journal the VM has no owner. launch calls restored
 // between the restore and the start.
 func (n *newVM) launch(ctx context.Context, restored func()) error {
+	if err := n.ownTops(); err != nil {
+		restored()
+		return err
+	}
 	err := n.f.restoreInto(ctx, &n.next)
 	n.next.trace.mark("restore")
 	restored()

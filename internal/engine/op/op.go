@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/drain"
+	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
@@ -15,11 +16,13 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/images/fetcher"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/store/receipt"
 	"github.com/forkd/forkd/internal/store/signature"
 	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/store/volume"
 )
 
 // Config configures the operations; settings.Config documents each field.
@@ -35,15 +38,22 @@ type Config struct {
 	NoWorkingSet    bool             // record no working sets
 	NodeKey         sandbox.NodeKey  // in the ids of new sandboxes
 	Acts            sandbox.Acts     // receives the pauses of a drain
+	Identity        bool             // sandboxes may get identity tokens
 	Oracle          bool             // compare every snapshot with its source; for tests
 	Observer        sandbox.Observer // receives the duration and the error of each operation
 	Tell            sandbox.Events   // receives events about sandboxes and snapshots
 	Logger          *slog.Logger     // receives completed operations and background failures
 	Now             func() time.Time // wall clock
+	// Keep keeps a transient snapshot until its children keep it.
+	Keep func(tag string) (release func())
 	// Trust decides about the signatures of a snapshot from elsewhere. If nil, none are required.
 	Trust func(all []signature.Signature, digest string) error
 	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
 	Secrets sandbox.SecretSource
+	// Fetcher fetches the rest of snapshots that are used before they are here. If nil, they arrive whole.
+	Fetcher *fetcher.Client
+	// FetchFrom lists the registries from which tenants may have it fetched.
+	FetchFrom []string
 }
 
 // Pools provides ready shells.
@@ -58,12 +68,16 @@ type Pools interface {
 	Source(tag string) *launch.Source
 	// Wake starts filling the pools.
 	Wake()
+	// Rename moves the pool of a renamed snapshot to its new tag.
+	Rename(tag, to string)
 }
 
 // Rooms holds the packages that the operations use.
 type Rooms struct {
 	Store     *snapshot.Store    // of manifests and state
 	Layers    *store.Store       // of the snapshots' memory and disks
+	Volumes   *volume.Store      // tenants' volumes
+	Networks  *privatenets.Store // tenants' private networks
 	Receipts  *receipt.Store     // receipts of the operations
 	Catalog   *catalog.Catalog   // begins, lists, pins and deletes snapshots
 	Sandboxes *sandboxes.Table   // list of all sandboxes
@@ -94,6 +108,8 @@ type Ops struct {
 	cfg       *Config
 	store     *snapshot.Store
 	layers    *store.Store
+	volumes   *volume.Store
+	networks  *privatenets.Store
 	receipts  *receipt.Store
 	catalog   *catalog.Catalog
 	sandboxes *sandboxes.Table
@@ -115,7 +131,8 @@ type Ops struct {
 // New returns Ops. The caller keeps the configuration and must not change it during an operation.
 func New(c *Config, r Rooms) *Ops {
 	o := &Ops{Accounts: Accounts{r.Catalog, r.Sandboxes},
-		cfg: c, store: r.Store, layers: r.Layers, receipts: r.Receipts, catalog: r.Catalog, sandboxes: r.Sandboxes,
+		cfg: c, store: r.Store, layers: r.Layers, receipts: r.Receipts, volumes: r.Volumes, networks: r.Networks,
+		catalog: r.Catalog, sandboxes: r.Sandboxes,
 		procs: r.Procs, launcher: r.Launcher, wires: r.Wires, pools: r.Pools, admission: r.Admission, traffic: r.Traffic,
 		branches: r.Branches, resumes: make(chan struct{}, c.Concurrency), root: r.Root, begin: r.Begin,
 		random: r.Random,

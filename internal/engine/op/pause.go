@@ -105,6 +105,7 @@ func (p *pauseOp) run(ctx context.Context, opt sandbox.PauseOptions) error {
 			return err
 		}
 	}
+	flushVolumes(p.e, p.b, p.m)
 	p.trace.mark("turn")
 	end, err := p.b.BeginPause(p.m, opt.IdleFor)
 	if err != nil {
@@ -162,6 +163,9 @@ func (p *pauseOp) settlePause() error {
 	}
 	p.hash = made.ContentHash
 	p.trace.mark("commit")
+	if err = settleVolumes(p.e, p.m.Disks.List()); err != nil {
+		return err
+	}
 	err = p.b.Pause(p.m, sandboxes.PausedIn{Tag: p.req.Tag, Hash: p.hash, Suspend: p.suspend})
 	p.trace.mark("settle")
 	return err
@@ -207,8 +211,13 @@ func dropUnused(o *Ops, id, tag, hash string) {
 	}
 }
 
-// Drop deletes the snapshot in which an ended sandbox was last paused.
-func (l *Pauses) Drop(was sandbox.Info) { dropPause(l.e, was) }
+// Drop deletes the snapshot in which an ended sandbox was last paused, and takes its volumes and its place in a
+// private network from it.
+func (l *Pauses) Drop(was sandbox.Info) {
+	dropPause(l.e, was)
+	releaseVolumes(l.e, was)
+	l.e.networks.Leave(was.ID)
+}
 
 // leavePauseReceipt records a pause that reached its capture.
 func (p *pauseOp) leavePauseReceipt(err error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 	"github.com/forkd/forkd/internal/store/receipt"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
@@ -92,13 +93,13 @@ func (o *Ops) WriteReceipts(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		sched.Sleep(ctx, pause)
+		ctxsleep.For(ctx, pause)
 		if o.traffic.Wait(ctx) != nil {
 			return
 		}
 		if err := o.receipts.Flush(); err != nil {
 			o.cfg.Logger.Error("write receipts", "err", err)
-			sched.Sleep(ctx, retry)
+			ctxsleep.For(ctx, retry)
 		}
 		if now := o.cfg.Now(); o.receipts.Crowded(now) {
 			if err := o.receipts.Prune(now, o.existing()); err != nil {

@@ -163,7 +163,9 @@ func (r *resumeOp) bind(ctx context.Context) (err error) {
 		r.next.wire, err = r.e.wires.BindTap(n.Tap, r.was.ID)
 		return err
 	}
-	wires, err := r.e.wires.Bind(ctx, sourceOf(r.f.src, r.was.Owner, r.was.Limits, r.was.Kin), n.Effective, r.was.ID)
+	of := sourceOf(r.f.src, r.was.Owner, r.was.Limits, r.was.Kin)
+	of.Member = n.MemberOf()
+	wires, err := r.e.wires.Bind(ctx, of, n.Effective, r.was.ID)
 	if err == nil {
 		r.next.wire = wires[0]
 	}
@@ -185,6 +187,9 @@ func (r *resumeOp) settle(ctx context.Context) error {
 	if err != nil {
 		r.drop()
 		return err
+	}
+	if err := settleVolumes(r.e, r.next.m.Disks.List()); err != nil {
+		r.e.cfg.Logger.Error("settle the volumes of a resumed sandbox", "sandbox", r.was.ID, "err", err)
 	}
 	r.next.trace.mark("settle")
 	return nil

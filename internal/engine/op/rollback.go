@@ -139,6 +139,9 @@ func (r *rollbackOp) exchange(ctx context.Context) error {
 		return err
 	}
 	r.next.trace.mark("exchange")
+	if err := settleVolumes(r.e, r.next.m.Disks.List()); err != nil {
+		r.e.cfg.Logger.Error("settle the volumes of a rolled back sandbox", "sandbox", r.was.ID, "err", err)
+	}
 	r.settleNetwork(ctx)
 	return nil
 }

@@ -16,6 +16,7 @@ func (r *rollbackOp) bind(ctx context.Context) (*network.Wire, error) {
 		return nil, nil
 	}
 	of := sourceOf(r.f.src, info.Owner, info.Limits, info.Kin)
+	of.Member = info.Network.MemberOf()
 	wires, err := r.e.wires.Bind(ctx, of, info.Network.Effective, info.ID)
 	if err != nil {
 		return nil, err

@@ -12,11 +12,11 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/guest/guestdiff"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
@@ -173,7 +173,7 @@ func (w *probe) ask(ctx context.Context, agent *agentclient.Client) error {
 		case time.Now().After(late):
 			return sandbox.Errorf(sandbox.ErrTimeout, "", "a child of %s timed out after %s", w.tag, limit)
 		}
-		sched.Sleep(ctx, wait)
+		ctxsleep.For(ctx, wait)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/arrivals"
 	"github.com/forkd/forkd/internal/store/hub"
 	"github.com/forkd/forkd/internal/store/signature"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -19,13 +20,20 @@ import (
 
 // Travels sends snapshots to other hosts, and receives them (docs/use/hub.md).
 type Travels struct {
-	ops *Ops
+	ops    *Ops
+	offers hub.Offers // of snapshots that other daemons read
 	// CPU returns this host's processor. Tests replace it before the first call.
 	CPU func() (hostproc.CPU, error)
+	// Arrivals watches the snapshots that have not arrived whole.
+	Arrivals *arrivals.Arrivals
 }
 
 // NewTravels returns Travels.
-func NewTravels(o *Ops) *Travels { return &Travels{ops: o, CPU: hostproc.ReadCPU} }
+func NewTravels(o *Ops) *Travels {
+	return &Travels{ops: o, CPU: hostproc.ReadCPU, Arrivals: arrivals.New(arrivals.Config{Client: o.cfg.Fetcher,
+		Hosts: o.cfg.FetchFrom, Store: o.store, Catalog: o.catalog, Sandboxes: o.sandboxes, Tell: o.cfg.Tell,
+		Log: o.cfg.Logger})}
+}
 
 // ExportSnapshot writes a snapshot as a stream, an OCI layout in a tar. An error after the first byte is in the
 // stream as well.
@@ -40,6 +48,9 @@ func (t *Travels) ExportSnapshot(ctx context.Context, req sandbox.ExportRequest,
 		return err
 	}
 	defer src.Close()
+	if err := t.ops.catalog.RefusePartial(src.Files.Manifest); err != nil {
+		return err
+	}
 	if err := sandbox.RefuseTainted(t.ops.cfg.Secrets, req.Tag, src.Files.Manifest.Secrets); err != nil {
 		return err
 	}
@@ -49,6 +60,37 @@ func (t *Travels) ExportSnapshot(ctx context.Context, req sandbox.ExportRequest,
 	}
 	t.ops.cfg.Logger.Info("snapshot sent", "tag", req.Tag)
 	return nil
+}
+
+// OpenBlobs opens a snapshot for other daemons. The first time, it reads all of it. Until the blobs are closed the
+// snapshot cannot be deleted, so no layer is collected.
+func (t *Travels) OpenBlobs(ctx context.Context, req sandbox.ExportRequest) (_ sandbox.Blobs, err error) {
+	ctx, done, err := t.ops.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	src, err := t.ops.openForkSource(ctx, req.Tag)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	release := func() {
+		src.Close()
+		done()
+	}
+	if err = t.ops.catalog.RefusePartial(src.Files.Manifest); err == nil {
+		err = sandbox.RefuseTainted(t.ops.cfg.Secrets, req.Tag, src.Files.Manifest.Secrets)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	b, err := t.offers.Open(ctx, hub.Export{Files: src.Files, Layers: t.ops.layers, Secrets: req.Secrets,
+		Pause: t.ops.traffic.Wait}, release)
+	if err != nil {
+		return nil, fmt.Errorf("offer snapshot %s: %w", req.Tag, sandbox.Ended(ctx, travelError(err)))
+	}
+	return b, nil
 }
 
 // ImportSnapshot makes a snapshot from a stream. It compares every byte with its digest before the snapshot has a
@@ -101,7 +143,14 @@ func (t *Travels) receive(ctx context.Context, req sandbox.ImportRequest,
 		return info, err
 	}
 	defer draft.End()
-	err = in.Receive(ctx, draft.Draft, state)
+	pull, err := t.late(in, req)
+	if err == nil {
+		defer pull.Close()
+		err = in.Receive(ctx, draft.Draft, state)
+	}
+	if err == nil && in.Source != nil {
+		err = pull.Start(ctx, draft.Draft, m)
+	}
 	if err == nil {
 		err = draft.Commit(m)
 	}
@@ -110,6 +159,18 @@ func (t *Travels) receive(ctx context.Context, req sandbox.ImportRequest,
 		t.ops.catalog.CollectLater() // its layers
 	}
 	return info, err
+}
+
+// late prepares the receipt of a stream without all parts.
+func (t *Travels) late(in *hub.Incoming, req sandbox.ImportRequest) (*arrivals.Pull, error) {
+	if in.Source == nil {
+		return &arrivals.Pull{}, nil
+	}
+	p, err := t.Arrivals.Begin(req.Owner, in.Source)
+	if err == nil {
+		in.Late = p.Late
+	}
+	return p, err
 }
 
 // judge refuses a state that this host cannot restore, as far as the daemon can find out. The VMM checks it again at

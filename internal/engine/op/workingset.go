@@ -8,10 +8,13 @@ import (
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/store/volume"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
@@ -42,6 +45,9 @@ func (c recorder) record(ctx context.Context) error {
 	} else if r, err = c.recordChild(ctx, true, evaluation); err == nil {
 		_, err = c.recordChild(ctx, false, program)
 	}
+	if err == nil && c.shape.Slots > 0 && c.src.Agent.Can(agentproto.CanVolumes) {
+		err = c.recordVolume(ctx)
+	}
 	if ctx.Err() != nil { // also if the request was refused because of it
 		return context.Cause(ctx)
 	}
@@ -66,13 +72,11 @@ type firstRequest struct {
 // that set is missing.
 func (c recorder) recordChild(ctx context.Context, ready bool,
 	first firstRequest) (r vmm.WorkingSetResult, err error) {
-	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		sandbox.Errorf(sandbox.ErrTimeout, "", "recording the working set timed out after %s", limit))
+	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var u undo.Stack
 	defer u.Run()
-	m, err := c.readyChild(ctx, &u)
+	m, err := c.readyChild(ctx, &u, func(context.Context, *launch.VM) error { return nil })
 	if err != nil {
 		return r, err
 	}
@@ -93,8 +97,43 @@ func (c recorder) recordChild(ctx context.Context, ready bool,
 	return r, err
 }
 
-// readyChild returns a child of the draft snapshot that has confirmed its identity.
-func (c recorder) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, error) {
+func (c recorder) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
+	return context.WithTimeoutCause(ctx, limit,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "recording the working set timed out after %s", limit))
+}
+
+// recordVolume writes the pages touched by a child with an empty volume, until it is ready.
+func (c recorder) recordVolume(ctx context.Context) error {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	var u undo.Stack
+	defer u.Run()
+	m, err := c.readyChild(ctx, &u, c.plugBlank)
+	if err == nil {
+		_, err = c.writeWorkingSet(ctx, m, snapshot.VolumeSetFile)
+	}
+	return err
+}
+
+// plugBlank gives a restored child an empty volume of the smallest size, which ends with it.
+func (c recorder) plugBlank(ctx context.Context, m *launch.VM) error {
+	index := len(c.src.Restore.Disks)
+	_, top, err := m.AddClone(index, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	if err := volume.Mkfs(top, volume.MinBytes); err != nil {
+		return err
+	}
+	m.Mounts = []*agentv1.VolumeMount{volumeMount(index, index-c.shape.Disks, "/run/forkd-recorder", volume.MinBytes)}
+	return client.Plug(ctx, m.Proc, []vmm.Disk{{Overlay: top, Size: volume.MinBytes}})
+}
+
+// readyChild returns a child of the draft snapshot that has confirmed its identity. prepare gets it before it runs.
+func (c recorder) readyChild(ctx context.Context, u *undo.Stack,
+	prepare func(context.Context, *launch.VM) error) (*launch.VM, error) {
 	release, err := c.e.admission.VM(admission.Shell(c.e.cfg.ChildMemory, c.shape))
 	if err != nil {
 		return nil, err
@@ -107,6 +146,9 @@ func (c recorder) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, er
 	u.Push(m.Discard)
 	if err := c.e.launcher.Restore(ctx, c.src, m); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
+	}
+	if err := prepare(ctx, m); err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
 	}
 	m.Agent = m.NewAgent()
 	u.Push(func() { m.Agent.Close() })

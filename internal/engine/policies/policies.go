@@ -54,6 +54,7 @@ func (p *Policies) Adopt() error {
 			n = sandbox.Network{Asked: was.Asked, Cut: []string{err.Error()}}
 		}
 		n.Effective = s.Info().Limits.OfNetwork(n.Effective)
+		n.Member = was.Member
 		if n.Wire = was.Wire; !reflect.DeepEqual(n.Effective, was.Effective) {
 			if err := s.SetNetwork(func(of *sandbox.Network) { *of = n }); err != nil {
 				return err
@@ -66,7 +67,7 @@ func (p *Policies) Adopt() error {
 
 // sourceOf returns the network source of a sandbox's VM.
 func sourceOf(i sandbox.Info, vm *vmproc.VM) network.Source {
-	return network.Source{Owner: i.Owner, Tag: i.SnapshotTag, Unconfined: !vm.Confined(),
+	return network.Source{Owner: i.Owner, Tag: i.SnapshotTag, Unconfined: !vm.Confined(), Member: i.Network.MemberOf(),
 		Tree: func(id string) sandbox.NetTree { return i.Limits.NetTree(id, i.Kin) }}
 }
 
@@ -125,7 +126,7 @@ func (p *Policies) SetNetwork(ctx context.Context, id string, req sandbox.Networ
 		return sandbox.Network{}, err
 	}
 	next.Effective = s.Info().Limits.OfNetwork(next.Effective)
-	if err := s.SetNetwork(func(n *sandbox.Network) { next.Wire = n.Wire; *n = next }); err != nil {
+	if err := s.SetNetwork(func(n *sandbox.Network) { next.Wire, next.Member = n.Wire, n.Member; *n = next }); err != nil {
 		return sandbox.Network{}, err
 	}
 	if err := p.apply(ctx, s, next); err != nil {

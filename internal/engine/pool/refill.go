@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 )
 
 // Refillers is the number of shells spawned concurrently in the background.
@@ -23,7 +23,7 @@ func (p *Pools) refill(ctx context.Context) {
 		switch ok, err := p.refillOne(ctx); {
 		case err != nil && ctx.Err() == nil:
 			p.cfg.Log.Warn("pool: no shell", "err", err, "retry_in", wait)
-			sched.Sleep(ctx, wait)
+			ctxsleep.For(ctx, wait)
 			wait = min(2*wait, most)
 		case !ok:
 			select {

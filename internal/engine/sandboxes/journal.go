@@ -71,6 +71,29 @@ func SetLabels(s *Sandbox, change func(map[string]string) (map[string]string, er
 	return s.change(func(i *sandbox.Info) (err error) { i.Labels, err = change(i.Labels); return err })
 }
 
+// SetVolumes changes the list of a sandbox's volumes.
+func SetVolumes(s *Sandbox, change func([]sandbox.Volume) []sandbox.Volume) error {
+	_, err := s.change(func(i *sandbox.Info) error { i.Volumes = change(i.Volumes); return nil })
+	return err
+}
+
+// SetServices replaces the services that a sandbox's guest has reported, and returns the previous ones.
+func SetServices(s *Sandbox, now []sandbox.Service) (before []sandbox.Service) {
+	s.table.mu.Lock()
+	before = s.rareLocked().services
+	if len(now) > 0 || len(before) > 0 {
+		s.makeRareLocked().services = now
+	}
+	known := s.info.HasServices
+	s.table.mu.Unlock()
+	if has := len(now) > 0; has != known {
+		if _, err := s.change(func(i *sandbox.Info) error { i.HasServices = has; return nil }); err != nil {
+			s.table.cfg.Log.Warn("record that a sandbox has services", "sandbox", s.id, "err", err)
+		}
+	}
+	return before
+}
+
 // SetPromoting records whether a sandbox is paused only to be promoted.
 func (s *Sandbox) SetPromoting(on bool) error {
 	_, err := s.change(func(i *sandbox.Info) error { i.Promoting = on; return nil })

@@ -53,6 +53,8 @@ type rare struct {
 	endedByBoot time.Time
 	// pauseErr is why the last automatic pause failed. It is empty if it did not fail.
 	pauseErr string
+	// services are those its guest last reported.
+	services []sandbox.Service
 }
 
 // rareLocked returns the rarely set fields for reading.
@@ -188,6 +190,7 @@ func (s *Sandbox) seenLocked() sandbox.Info {
 	if i.Warning == "" {
 		i.Warning = s.rareLocked().pauseErr
 	}
+	i.Services = s.rareLocked().services
 	return i
 }
 

@@ -53,6 +53,8 @@ type Events struct {
 	// Ended is called when its VM has ended. If killed is set, the sandbox has been removed
 	// completely.
 	Ended func(i sandbox.Info, killed bool)
+	// Ending is called before a sandbox is killed, with its VM. It may be nil.
+	Ending func(s *Sandbox, vm *vmproc.VM)
 }
 
 // Table is the list of sandboxes. Its methods are safe for concurrent use.
@@ -131,7 +133,11 @@ func (t *Table) fail(s *Sandbox, vm *vmproc.VM) {
 	}
 	rec := s.recordLocked()
 	t.mu.Unlock()
-	rec.Info.Fail(vm.EndReason())
+	reason := vm.EndReason()
+	if o := vm.Outage(); o != "" { // its reads have failed
+		reason = o + "; " + reason
+	}
+	rec.Info.Fail(reason)
 	if err := rec.write(s.dir); err != nil {
 		t.cfg.Log.Error("write journal", "sandbox", s.id, "err", err)
 	}
@@ -167,6 +173,9 @@ func (t *Table) End(s *Sandbox) {
 	defer s.files.Unlock()
 	// No more writers: fail and a rollback give up if the sandbox is being killed.
 	if vm := s.vm; vm != nil {
+		if t.cfg.Events.Ending != nil {
+			t.cfg.Events.Ending(s, vm)
+		}
 		vm.Agent.Close()
 		t.endVM(s.info, vm)
 	} else if s.dir != "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/confine/cgroup"
 	"github.com/forkd/forkd/internal/confine/seccomp"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/images/fetcher"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/store/signature"
 	"github.com/forkd/forkd/internal/sys/hostproc"
@@ -68,6 +69,10 @@ type Config struct {
 	// scrubbed.
 	ScrubInterval time.Duration
 
+	// Published reports whether all tenants may fork a snapshot. Such a snapshot does not expire. If nil, no
+	// snapshot is published.
+	Published func(tag, contentHash string) bool
+
 	// KillOnClose ends the VMs when the engine closes. Otherwise they keep running, and the next
 	// engine over the same RunDir adopts them.
 	KillOnClose bool
@@ -100,8 +105,16 @@ type Config struct {
 	// its manifest. If nil, none are required.
 	SnapshotTrust func(all []signature.Signature, digest string) error
 
+	// Fetcher fetches the rest of snapshots that are used before they are here. If nil, snapshots arrive whole.
+	Fetcher *fetcher.Client
+	// FetchFrom lists the registries from which tenants may have it fetched: HOST or HOST:PORT.
+	FetchFrom []string
+
 	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
 	Secrets sandbox.SecretSource
+
+	// Identity signs identity tokens of sandboxes. If nil, the daemon issues none.
+	Identity sandbox.IdentityIssuer
 
 	// Groups holds the cgroups that enforce sandboxes' limits. If nil, limits cannot be requested.
 	Groups *cgroup.Root

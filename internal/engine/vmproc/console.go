@@ -91,7 +91,7 @@ func (m *VM) EndReason() string {
 		if why := m.endGroup(); why != "" {
 			return why
 		}
-		if said := TailLines(filepath.Join(m.Dir, vmmLog), 3); said != "" {
+		if said := lastWords(m.Dir); said != "" {
 			return fmt.Sprintf("%s; it said: %s", exit.Reason, guesttext.Tail(said))
 		}
 	}

@@ -30,6 +30,7 @@ type vmHealth struct {
 	health  vmm.Health
 	lasting *time.Timer // fires after StallGrace without space; nil while there is space
 	over    bool        // it has fired
+	outage  string      // why content of its snapshot does not arrive; empty if it does
 	calls   map[*stallable]struct{}
 }
 
@@ -198,6 +199,9 @@ func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 	h := m.health.get()
 	if h.Full != "" && i.Status == sandbox.StatusRunning {
 		i.Status, i.Reason, i.Stall = sandbox.StatusStalled, pausedReason(h.Full), stallOf(h.Full)
+	}
+	if o := m.Outage(); o != "" && i.Status == sandbox.StatusRunning {
+		i.Status, i.Reason = sandbox.StatusStalled, "paused: "+o
 	}
 	if i.Hang = h.Hang; h.Hang != "" {
 		i.Warning = hangWarning(h.Hang)

@@ -45,6 +45,14 @@ type Disk struct {
 	// generation count shows whether it has switched to the file.
 	Next       string `json:"next,omitempty"`
 	Generation int    `json:"generation,omitempty"` // as of this record
+	// Volume is the id of the volume that the files belong to. They stay when the sandbox ends.
+	Volume string `json:"volume,omitempty"`
+}
+
+// Top makes the overlay file of a disk whose files belong to a volume.
+type Top struct {
+	Volume string                   // id of the volume
+	Make   func() (*os.File, error) // makes an empty file
 }
 
 // Disks holds a VM's writable disks, in order. The VM and its sandbox share them.
@@ -75,10 +83,13 @@ func (o *Disks) Set(disks []Disk) {
 	o.disks = disks
 }
 
-// Paths returns all files of the disks.
+// Paths returns all files of the disks, without those of volumes.
 func (o *Disks) Paths() []string {
 	var all []string
 	for _, d := range o.List() {
+		if d.Volume != "" {
+			continue
+		}
 		all = append(all, d.Frozen...)
 		for _, path := range []string{d.Overlay, d.Next} {
 			if path != "" {
@@ -119,13 +130,12 @@ func (m *VM) OpenOverlays(disks []vmm.Disk, backing [][]layer.ID) (_ []vmm.Disk,
 		if out[i] = d; d.File != nil {
 			continue
 		}
-		path := filepath.Join(m.sup.cfg.Overlays, overlayFile(m.Dir, i))
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		f, volume, err := m.makeOverlay(i)
 		if err != nil {
 			close()
 			return nil, nil, overlayError(err)
 		}
-		own := Disk{Index: i, Overlay: path}
+		own := Disk{Index: i, Overlay: f.Name(), Volume: volume}
 		if len(made) < len(backing) {
 			own.Backing = backing[len(made)]
 		}
@@ -135,6 +145,48 @@ func (m *VM) OpenOverlays(disks []vmm.Disk, backing [][]layer.ID) (_ []vmm.Disk,
 	}
 	return out, close, nil
 }
+
+// makeOverlay makes the first overlay file of a disk.
+func (m *VM) makeOverlay(disk int) (f *os.File, volume string, err error) {
+	if top, ok := m.Tops[disk]; ok {
+		f, err = top.Make()
+		return f, top.Volume, err
+	}
+	path := filepath.Join(m.sup.cfg.Overlays, overlayFile(m.Dir, disk))
+	f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	return f, "", err
+}
+
+// AddClone adds a disk with the content of a volume, over layers and immutable overlay files, of which the
+// VM gets its own names. The caller closes the new overlay file.
+func (m *VM) AddClone(disk int, backing []layer.ID, files []string) (d Disk, top *os.File, err error) {
+	d = Disk{Index: disk, Backing: backing}
+	defer func() {
+		if err == nil {
+			m.Disks.Set(append(m.Disks.List(), d))
+			return
+		}
+		for _, path := range append(d.Frozen, d.Overlay) {
+			os.Remove(path)
+		}
+	}()
+	for i, path := range files {
+		to := filepath.Join(m.sup.cfg.Overlays, fmt.Sprintf("%s-%d", overlayFile(m.Dir, disk), i))
+		if err := os.Link(path, to); err != nil {
+			return d, nil, overlayError(err)
+		}
+		d.Frozen = append(d.Frozen, to)
+	}
+	top, _, err = m.makeOverlay(disk)
+	if err != nil {
+		return d, nil, overlayError(err)
+	}
+	d.Overlay = top.Name()
+	return d, top, nil
+}
+
+// DiskBounds returns how many bytes a disk leaves free, and the size limit of its overlay file.
+func (m *VM) DiskBounds() (reserve, limit int64) { return m.sup.cfg.DiskReserve, m.diskLimit }
 
 func overlayError(err error) error {
 	err = fmt.Errorf("make the file of a sandbox's disk: %w", err)

@@ -16,6 +16,8 @@ import (
 // VM is a VMM process with its run directory. It has exactly one owner at a time: its creator, then
 // the pool, a running fork, or a sandbox. The owner ends it with Discard.
 type VM struct {
+	// Tops makes overlay files that belong to volumes, by disk. It is set before the VM gets its disks.
+	Tops   map[int]Top
 	sup    *Supervisor
 	Proc   *client.Process       // the VMM process; it may have ended
 	Dir    string                // path of its run directory

@@ -30,6 +30,9 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/procgroup"
 	"github.com/forkd/forkd/internal/guest/agent/procs"
 	"github.com/forkd/forkd/internal/guest/agent/reap"
+	"github.com/forkd/forkd/internal/guest/agent/services"
+	"github.com/forkd/forkd/internal/guest/agent/tokencall"
+	"github.com/forkd/forkd/internal/guest/agent/volumes"
 	"github.com/forkd/forkd/internal/guest/agent/watch"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
@@ -61,6 +64,12 @@ type Config struct {
 	// DialHost connects to the host's port for fork calls of programs in the guest. If nil, over
 	// vsock.
 	DialHost func(ctx context.Context) (net.Conn, error)
+	// DialNotice connects to the host's port for notices about services. If nil, over vsock.
+	DialNotice func(ctx context.Context) (net.Conn, error)
+	// DialToken connects to the host's port for identity tokens. If nil, over vsock.
+	DialToken func(ctx context.Context) (net.Conn, error)
+	// ServicesFile keeps the declarations of services for a boot. If empty, they are in memory alone.
+	ServicesFile string
 	// Token, if set, is required in every request except GET /health.
 	Token string
 	// IdentityPort reports that the caller runs ServeIdentity, so identities have their own port.
@@ -88,13 +97,16 @@ type Agent struct {
 	ident   *identity.Applier
 	forks   *forkcall.Server
 	evals   *evalport.Server
-	files   *files.Server
-	watch   *watch.Server
-	free    *freepages.Reporter
-	freezer *fsfreeze.Freezer
-	had     atomic.Int64 // peak memory of an interpreter when reports were switched off
-	handler http.Handler
-	clock   *clocksync.Keeper
+	// services are the supervised programs. notice has a value when they have changed.
+	services *services.Supervisor
+	notice   chan struct{}
+	files    *files.Server
+	watch    *watch.Server
+	free     *freepages.Reporter
+	freezer  *fsfreeze.Freezer
+	had      atomic.Int64 // peak memory of an interpreter when reports were switched off
+	handler  http.Handler
+	clock    *clocksync.Keeper
 
 	// cpuMu guards the counters of the last CPU measurement.
 	cpuMu             sync.Mutex
@@ -129,12 +141,15 @@ func New(cfg Config) (*Agent, error) {
 	a.ident = &identity.Applier{
 		System: cfg.System, Link: cfg.Link, Root: cfg.Root, Hooks: cfg.HooksDir,
 		Record: a.rec, Interp: a.interp, Run: hookRunner{a.reaper, a.groups, a.rec},
-		Became: a.became,
+		Became: a.became, Mount: volumes.Mount,
 	}
 	a.forks = forkcall.New(forkcall.Config{Guest: a.guest, Dial: cfg.DialHost, Log: cfg.Log})
 	a.evals = evalport.New(evalport.Config{
 		Admit: fromHost, Mark: a.guest.Mark, Eval: a.eval, Answered: a.evaluated, Log: cfg.Log,
 	})
+	a.notice = make(chan struct{}, 1)
+	a.services = services.New(services.Config{Start: a.startService, Changed: a.servicesChanged,
+		File: cfg.ServicesFile, Log: cfg.Log})
 	a.files, a.watch = files.NewServer(a.rec), watch.NewServer(a.rec)
 	a.handler = a.routes()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -166,6 +181,12 @@ func withDefaults(cfg Config) Config {
 	}
 	if cfg.DialHost == nil {
 		cfg.DialHost = forkcall.DialHost
+	}
+	if cfg.DialNotice == nil {
+		cfg.DialNotice = forkcall.DialNotice
+	}
+	if cfg.DialToken == nil {
+		cfg.DialToken = tokencall.Dial
 	}
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
@@ -208,6 +229,9 @@ func (a *Agent) became() {
 	a.clock.Taken()
 	a.guest.Advance()
 	a.watch.Forget()
+	if len(a.services.List().Services) > 0 {
+		a.servicesChanged() // the clone's host does not know of them
+	}
 }
 
 // filesystemService combines the two parts of filesystem.Filesystem.
@@ -257,6 +281,11 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 // forkcall.Listen.
 func (a *Agent) ServeForks(ctx context.Context, l net.Listener) error { return a.forks.Serve(ctx, l) }
 
+// ServeTokens answers programs in the guest that ask for identity tokens, until ctx ends. It closes l.
+func (a *Agent) ServeTokens(ctx context.Context, l net.Listener) error {
+	return tokencall.New(tokencall.Config{Guest: a.guest, Dial: a.cfg.DialToken}).Serve(ctx, steady{l, a.cfg.Log})
+}
+
 // ServeDials connects the host with servers in the guest, on l, until ctx ends. It closes l. A
 // guest with a configured token has no such port.
 func (a *Agent) ServeDials(ctx context.Context, l net.Listener) error {
@@ -280,6 +309,7 @@ func (a *Agent) ServeEvals(ctx context.Context, l net.Listener) error {
 func (a *Agent) Close() error {
 	a.interp.Close()
 	a.evals.Wait()
+	a.services.Close()
 	err := errors.Join(a.watch.Close(), a.procs.Close(), a.device.Close())
 	a.stopReaping()
 	a.reaping.Wait()

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
+	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 )
 
 // unauthorized is the error text of E2B, as its clients expect.
@@ -46,7 +47,8 @@ func (a *Agent) admits(r *http.Request) bool {
 
 // hosts reports whether a path belongs to a service for the host only.
 func hosts(path string) bool {
-	return strings.HasPrefix(path, "/"+agentv1connect.AgentName+"/") ||
+	return path == servicewire.Path || strings.HasPrefix(path, servicewire.Path+"/") ||
+		strings.HasPrefix(path, "/"+agentv1connect.AgentName+"/") ||
 		strings.HasPrefix(path, "/"+agentv1connect.InventoryName+"/")
 }
 

@@ -76,6 +76,9 @@ func (a *Agent) become(ctx context.Context, m *agentv1.IdentityRequest) (*agentv
 		a.forks.Became(forkcall.Identity{
 			Token: m.GetForkToken(), Index: m.GetIndex(), ID: m.GetSandboxId(), Parent: m.GetParent(),
 		})
+		if len(m.GetServices()) > 0 {
+			rep.Steps = append(rep.Steps, a.declareAll(ctx, m.GetServices()))
+		}
 	}
 	return identityResponse(rep), nil
 }

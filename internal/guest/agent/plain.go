@@ -17,6 +17,7 @@ func (a *Agent) plainRoutes(mux *http.ServeMux) {
 		writeJSON(w, a.rec.Env())
 	})
 	mux.HandleFunc("POST /defaults", a.changeDefaults)
+	a.services.AddRoutes(mux)
 	mux.HandleFunc("GET /metrics", a.metrics)
 	mux.HandleFunc("GET /files", a.files.Download)
 	mux.HandleFunc("POST /files", a.files.Upload)

@@ -403,3 +403,26 @@ func TestJSONOnTheWire(t *testing.T) {
 		t.Errorf("got %s %s", resp.Status, body)
 	}
 }
+
+func TestAProcessHasTheTraceOfItsRequest(t *testing.T) {
+	b := startAgent(t)
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	for name, c := range map[string]struct {
+		header, env, want string
+	}{
+		"of the request":       {parent, "", parent + " a=1"},
+		"set by the caller":    {parent, "mine", "mine "},
+		"of an invalid header": {parent + "x", "", " "},
+	} {
+		for kind, pty := range map[string]*process.PTY{"": nil, ", with a terminal": {}} {
+			t.Run(name+kind, func(t *testing.T) {
+				cfg := sh(`echo "[$TRACEPARENT $TRACESTATE]"; sleep 1000`)
+				if c.env != "" {
+					cfg.Envs = map[string]string{"TRACEPARENT": c.env}
+				}
+				p := b.start(t, &process.StartRequest{Process: cfg, Pty: pty}, "traceparent", c.header, "tracestate", "a=1")
+				p.until("[" + c.want + "]")
+			})
+		}
+	}
+}

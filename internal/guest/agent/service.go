@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/identity"
 	"github.com/forkd/forkd/internal/guest/agent/interp"
 	"github.com/forkd/forkd/internal/guest/agent/quiet"
+	"github.com/forkd/forkd/internal/guest/agent/volumes"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
@@ -62,7 +63,8 @@ func (s *service) Ping(context.Context,
 
 // capabilities returns the abilities of this agent that not every agent has.
 func (a *Agent) capabilities() []string {
-	can := []string{agentproto.CanInventory}
+	can := []string{agentproto.CanInventory, agentproto.CanServices, agentproto.CanVolumes,
+		agentproto.CanIdentityTokens}
 	if a.cfg.IdentityPort {
 		can = append(can, agentproto.CanIdentityPort)
 	}
@@ -99,6 +101,10 @@ func identityRequest(m *agentv1.IdentityRequest) identity.Request {
 		Token:       m.GetAccessToken(),
 		HookTimeout: time.Duration(m.GetHookTimeoutNs()),
 		SameMachine: m.GetSameMachine(),
+	}
+	for _, v := range m.GetVolumes() {
+		r.Volumes = append(r.Volumes, volumes.Volume{Device: v.GetDevice(), Serial: v.GetSerial(), Bytes: v.GetBytes(),
+			Path: v.GetPath(), ReadOnly: v.GetReadOnly()})
 	}
 	if m.GetWallUnixNs() != 0 {
 		r.Wall = time.Unix(0, m.GetWallUnixNs())
@@ -276,6 +282,7 @@ func (s *service) quiesceSteps(ctx context.Context, req *agentv1.QuiesceRequest)
 			return s.a.interp.Quiesce(ctx)
 		}},
 		{"identity files", s.a.ident.Prepare},
+		{"disks", func() error { volumes.Prepare(); return nil }},
 		flush,
 		{"free page reports", s.a.reportsOff},
 		{"agent memory", func() error { quiet.Settle(); return nil }},

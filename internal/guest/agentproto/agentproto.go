@@ -34,6 +34,12 @@ const (
 	// ForkPort is the port on the host for fork calls (package forkwire). The agent dials it for
 	// each call of a program in the guest.
 	ForkPort = 1022
+	// NoticePort is the port on the host that the agent dials when services have changed
+	// (package servicewire). The connection carries no bytes.
+	NoticePort = 1021
+	// TokenPort is the port on the host for identity tokens (package tokenwire). The agent dials it for
+	// each token that a program in the guest asks for.
+	TokenPort = 1020
 	// ReadyMessage is the only message on ReadyPort. From then on the agent serves requests.
 	ReadyMessage = "READY\n"
 )
@@ -45,6 +51,12 @@ const (
 	CanIdentityPort = "identity-port"
 	// CanInventory is the ability to list the guest's contents (agentv1.Inventory).
 	CanInventory = "inventory"
+	// CanServices is the ability to supervise services (package servicewire).
+	CanServices = "services"
+	// CanVolumes is the ability to mount the volumes of an identity.
+	CanVolumes = "volumes"
+	// CanIdentityTokens is the ability to ask for identity tokens (package tokenwire).
+	CanIdentityTokens = "identity-tokens"
 )
 
 // SFTPProgram is the path of the agent's SFTP server in a guest. Agents older than forkd 0.1.0 have

@@ -46,7 +46,7 @@ func readDeb(ctx context.Context, r *bufio.Reader) (*Package, error) {
 	var control map[string]string
 	for {
 		name, size, err := nextMember(r)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil, errors.New("it has no data.tar")
 		}
 		if err != nil {

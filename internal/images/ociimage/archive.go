@@ -120,7 +120,7 @@ func (t *tarFile) index(ctx context.Context) error {
 			return err
 		}
 		h, err := r.Next()
-		if err == io.EOF && n > 0 {
+		if errors.Is(err, io.EOF) && n > 0 {
 			return nil
 		}
 		if err != nil {

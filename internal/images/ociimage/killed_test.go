@@ -21,7 +21,11 @@ const killedVariable = "FORKD_TEST_PULL"
 
 func TestMain(m *testing.M) {
 	if ref := os.Getenv(killedVariable); ref != "" {
-		if err := pullOnce(context.Background(), ref, os.Getenv("FORKD_TEST_DIR")); err != nil {
+		work := pullOnce
+		if os.Getenv(fullVariable) != "" {
+			work = pullFull
+		}
+		if err := work(context.Background(), ref, os.Getenv("FORKD_TEST_DIR")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -31,7 +35,10 @@ func TestMain(m *testing.M) {
 }
 
 // pullOnce downloads an image and writes its root, like a pull without the kernel.
-func pullOnce(ctx context.Context, ref, dir string) error {
+func pullOnce(ctx context.Context, ref, dir string) error { return pullSeen(ctx, ref, dir, func() {}) }
+
+// pullSeen calls seen at each report of progress.
+func pullSeen(ctx context.Context, ref, dir string, seen func()) error {
 	cache, err := OpenCache(filepath.Join(dir, "blobs"))
 	if err != nil {
 		return err
@@ -41,10 +48,10 @@ func pullOnce(ctx context.Context, ref, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := img.Fetch(ctx, func(int64, int64) {}); err != nil {
+	if err := img.Fetch(ctx, func(int64, int64) { seen() }); err != nil {
 		return err
 	}
-	r, err := img.Merge(ctx, func(float64) {})
+	r, err := img.Merge(ctx, func(float64) { seen() })
 	if err != nil {
 		return err
 	}
@@ -54,7 +61,7 @@ func pullOnce(ctx context.Context, ref, dir string) error {
 	}
 	path := filepath.Join(dir, "root.erofs")
 	os.Remove(path)
-	return r.Write(ctx, path, "ab000000000000000000000000000000", func(float64) {})
+	return r.Write(ctx, path, "ab000000000000000000000000000000", func(float64) { seen() })
 }
 
 // A child is killed at several bytes of a download, and at several times afterwards. The cache never names a wrong

@@ -160,7 +160,7 @@ func checkSpace(dir string, need int64) error {
 		return nil // the size of the disk is unknown
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < need+reserve { // #nosec G115 -- no disk has 2^63 bytes
-		return fmt.Errorf("the root needs %d MiB, and %s has %d MiB free: %w", need>>20, dir, free>>20, syscall.ENOSPC)
+		return fmt.Errorf("the image needs %d MiB, and %s has %d MiB free: %w", need>>20, dir, free>>20, syscall.ENOSPC)
 	}
 	return nil
 }

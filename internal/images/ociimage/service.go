@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/leaf/initprogram"
 )
 
 // Limits of the wait for a service, in seconds.
@@ -28,6 +29,10 @@ func (i *Image) Service() (start string, ready *image.Ready, err error) {
 	program := slices.Concat(c.Entrypoint, c.Cmd)
 	if len(program) == 0 {
 		return "", nil, invalid("it has neither an entrypoint nor a command to start")
+	}
+	if initprogram.Is(program) {
+		return "", nil, invalid("its program %.64s is an init, which runs as the first process only, and in a guest forkd's "+
+			"agent is that: start the services without it", program[0])
 	}
 	ready, err = readyOf(c)
 	return "exec " + commandLine(program), ready, err

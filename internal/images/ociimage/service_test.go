@@ -21,6 +21,7 @@ func TestService(t *testing.T) {
 		err   string
 	}{
 		{name: "nothing to start", err: "neither an entrypoint nor a command"},
+		{name: "systemd", in: Config{Entrypoint: []string{"/lib/systemd/systemd"}, Cmd: []string{"--system"}}, err: "is an init"},
 		{name: "no condition", in: Config{Cmd: []string{"top"}}, start: "exec 'top'"},
 		{name: "both", in: Config{Entrypoint: []string{"/e", "it's"}, Cmd: []string{"$HOME", ""}}, start: `exec '/e' 'it'\''s' '$HOME' ''`},
 		{name: "the lowest TCP port", in: Config{Cmd: []string{"s"}, ExposedPorts: []string{"443/tcp", "53/udp", "80/tcp", "8080"}},

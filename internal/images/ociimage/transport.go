@@ -24,6 +24,7 @@ var (
 const (
 	maxRedirects = 5
 	stallTime    = time.Minute
+	idleConns    = 16 // of parallel requests for ranges
 )
 
 // checkRedirect refuses many redirects, and those from an encrypted to a plain connection.
@@ -49,6 +50,7 @@ func newTransport(registry string) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = 30 * time.Second
 	t.MaxResponseHeaderBytes = 256 << 10
+	t.MaxIdleConnsPerHost = idleConns
 	if proxied() {
 		return t // the proxy connects
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/forkd/forkd/internal/kube/placement"
 )
 
-// fork serves POST /v1/sandboxes. A large fork is spread over nodes with the snapshot.
+// fork serves POST /v1/sandboxes. A large fork is spread over nodes with the snapshot. A volume or a private network
+// is on one node, so the client has to name the node of a fork with one.
 func (g *Gateway) fork(w *writer, r *http.Request) {
 	body, free, ok := g.bodyOf(w, r)
 	if !ok {
@@ -19,10 +20,18 @@ func (g *Gateway) fork(w *writer, r *http.Request) {
 	var req struct {
 		Tag string `json:"snapshot_tag"`
 		N   *int   `json:"n"`
+
+		Volumes []json.RawMessage `json:"volumes"`
+		Join    json.RawMessage   `json:"net_join"`
 	}
 	if !parse(body, &req) || req.Tag == "" {
 		restore(r, body)
 		g.toAny(w, r) // it says what is wrong
+		return
+	}
+	if len(req.Volumes)+len(req.Join) > 0 {
+		restore(r, body)
+		g.toNode(w, r)
 		return
 	}
 	n := 1
@@ -33,7 +42,11 @@ func (g *Gateway) fork(w *writer, r *http.Request) {
 	if id == "" {
 		id = newID()
 	}
-	if parts := partsOf(g, req.Tag, n); len(parts) > 1 {
+	parts := partsOf(g, req.Tag, n)
+	if len(parts) == 0 && n > 1 && n <= 1000 && len(peersFor(g, req.Tag)) == 1 && len(g.up()) > 1 {
+		parts = []int{n} // what the node cannot take goes to others
+	}
+	if len(parts) > 0 {
 		g.spread(w, r, spreading{tag: req.Tag, id: id, body: body, sizes: parts})
 		return
 	}
@@ -49,10 +62,17 @@ func (g *Gateway) create(w *writer, r *http.Request, t target) {
 	defer free()
 	var req struct {
 		Template string `json:"templateID"`
+
+		Volumes []json.RawMessage `json:"volumeMounts"`
 	}
 	if !parse(body, &req) || req.Template == "" {
 		restore(r, body)
 		g.toAny(w, r)
+		return
+	}
+	if len(req.Volumes) > 0 {
+		restore(r, body)
+		g.toNode(w, r)
 		return
 	}
 	tag, _, _ := strings.Cut(req.Template, ":")

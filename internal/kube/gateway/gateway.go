@@ -34,6 +34,8 @@ type Config struct {
 	AnswerTime time.Duration
 	// ListTime is the time for a node to begin its part of a list. Default 5 s.
 	ListTime time.Duration
+	// CopyTime is the time for a node to copy a snapshot from others. Default 10 min.
+	CopyTime time.Duration
 	// BodyTime is the time for a JSON body to arrive. Default 30 s.
 	BodyTime time.Duration
 	// Stall is the time for a client to take the next bytes of an answer. Default 30 s.
@@ -66,6 +68,7 @@ func New(c Config) *Gateway {
 	c.MaxBuffered = cmp.Or(c.MaxBuffered, 256<<20)
 	c.AnswerTime = cmp.Or(c.AnswerTime, time.Minute)
 	c.ListTime = cmp.Or(c.ListTime, 5*time.Second)
+	c.CopyTime = cmp.Or(c.CopyTime, 10*time.Minute)
 	c.BodyTime = cmp.Or(c.BodyTime, 30*time.Second)
 	c.Stall = cmp.Or(c.Stall, 30*time.Second)
 	c.Domain = strings.ToLower(strings.Trim(c.Domain, "."))

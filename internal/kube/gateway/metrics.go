@@ -7,6 +7,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	inFlight prometheus.Gauge
 	asks     *prometheus.CounterVec
+	copies   *prometheus.CounterVec
 	missing  prometheus.Counter
 }
 
@@ -18,11 +19,13 @@ func newMetrics(to prometheus.Registerer) *metrics {
 			Help: "Requests in progress, streams and connections included."}),
 		asks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forkd_gateway_placements_total",
 			Help: "Questions to nodes for new sandboxes and snapshots, by result."}, []string{"result"}),
+		copies: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forkd_gateway_copies_total",
+			Help: "Snapshots copied to nodes for forks that the nodes with them could not take."}, []string{"result"}),
 		missing: prometheus.NewCounter(prometheus.CounterOpts{Name: "forkd_gateway_incomplete_lists_total",
 			Help: "Lists in which nodes were missing."}),
 	}
 	if to != nil {
-		to.MustRegister(m.requests, m.inFlight, m.asks, m.missing)
+		to.MustRegister(m.requests, m.inFlight, m.asks, m.copies, m.missing)
 	}
 	return m
 }

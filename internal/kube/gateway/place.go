@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/kube/nodes"
 	"github.com/forkd/forkd/internal/kube/placement"
+	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 )
 
 // question is one request that any of several nodes may serve.
@@ -25,6 +26,8 @@ type question struct {
 	id string
 	// want describes the sandboxes for the choice.
 	want placement.Request
+	// prepare is called before a node is asked for the first time. It may be nil.
+	prepare func(ctx context.Context, n *nodes.Node) error
 }
 
 // answer is the node's answer to a question. Its body is open.
@@ -68,6 +71,13 @@ func (g *Gateway) place(ctx context.Context, q question) (answer, error) {
 		if errors.As(err, &none) && last == nil && none.Reasons[lacksParent] == len(g.cfg.Nodes.All()) {
 			q.want.Holders = false
 			a, err = g.claim(ctx, q, sticky, keep)
+		}
+	}
+	if err != nil && q.want.Holders {
+		if other, spillErr := g.spill(ctx, q, sticky, err); spillErr == nil {
+			return other, nil
+		} else if errors.As(spillErr, new(*placement.UnknownError)) {
+			err = spillErr // it may have made the sandboxes
 		}
 	}
 	var silent *placement.UnknownError
@@ -119,12 +129,17 @@ func (g *Gateway) claim(ctx context.Context, q question, sticky string,
 	_, err = g.cfg.Board.Place(ctx, q.want, func(ctx context.Context, name string) error {
 		if name != before {
 			before, repeats = name, 0
-		} else if repeats++; !sleep(ctx, time.Duration(repeats*repeats)*200*time.Millisecond) {
+		} else if repeats++; !ctxsleep.For(ctx, time.Duration(repeats*repeats)*200*time.Millisecond) {
 			return ctx.Err()
 		}
 		n := g.cfg.Nodes.ByName(name)
 		if n == nil || n.Foreign() {
 			return &placement.Refusal{Kind: placement.Unreachable, Err: errors.New("the node has left the list")}
+		}
+		if q.prepare != nil && repeats == 0 {
+			if err := q.prepare(ctx, n); err != nil {
+				return err
+			}
 		}
 		if sticky != "" {
 			g.keys.set(sticky, name, keyTime)
@@ -145,15 +160,6 @@ func (g *Gateway) claim(ctx context.Context, q question, sticky string,
 		return final.answer, nil
 	}
 	return a, err
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // resultOf names the result of one question in metrics.

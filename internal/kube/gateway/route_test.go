@@ -441,6 +441,20 @@ func TestE2BThroughTheGateway(t *testing.T) {
 	}
 }
 
+func TestAForkWithAVolumeGoesToTheVolumesNode(t *testing.T) {
+	c := fakecluster.Start(t, 3, "py", nil)
+	const fork = `{"snapshot_tag":"py","volumes":[{"name":"data","path":"/data"}]}`
+	wantError(t, do(t, c, "POST", "/v1/sandboxes", fork), api.CodeUnsupported, "")
+	if a := do(t, c, "POST", "/v1/volumes", `{"name":"data","size_mib":64}`, "Forkd-Node", "node-b"); a.StatusCode != 201 {
+		t.Fatalf("%d %s", a.StatusCode, a.body)
+	}
+	wantError(t, do(t, c, "POST", "/v1/sandboxes", fork, "Forkd-Node", "node-c"), api.CodeNotFound, "volume_not_found")
+	made := into[[]api.SandboxInfo](t, do(t, c, "POST", "/v1/sandboxes", fork, "Forkd-Node", "node-b"), 201)
+	if len(made) != 1 || len(made[0].Volumes) != 1 {
+		t.Errorf("%+v", made)
+	}
+}
+
 func TestRequestsAboutANode(t *testing.T) {
 	c := fakecluster.Start(t, 2, "py", nil)
 	wantError(t, do(t, c, "GET", "/v1/capacity", ""), api.CodeUnsupported, "")

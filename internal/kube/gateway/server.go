@@ -22,6 +22,8 @@ import (
 type Server struct {
 	// Gateway serves the requests.
 	Gateway *Gateway
+	// Front serves the requests of clients. If it is nil, Gateway does.
+	Front http.Handler
 	// Nodes are its nodes, and Source lists them.
 	Nodes  *nodes.Set
 	Source nodes.Source
@@ -61,7 +63,11 @@ func (s *Server) serve(ctx context.Context, l, side net.Listener) error {
 	defer running.Wait()
 	defer stop()
 	running.Go(func() { s.Nodes.Run(base, s.Source) })
-	server := s.server(base, s.Gateway)
+	front := s.Front
+	if front == nil {
+		front = s.Gateway
+	}
+	server := s.server(base, front)
 	failed := make(chan error, 2)
 	// Each request needs a connection, and clients keep idle ones.
 	bounded := netutil.LimitListener(l, 2*s.Gateway.cfg.MaxRequests)

@@ -82,6 +82,7 @@ func (g *Gateway) spread(w *writer, r *http.Request, s spreading) {
 		asks.Go(func() { g.part(r, s, t, i, offset) })
 	}
 	asks.Wait()
+	rest(g, r, s, t)
 	if ctx.Err() != nil {
 		g.undo(r, t.made)
 		panic(http.ErrAbortHandler)
@@ -135,12 +136,22 @@ func (g *Gateway) part(r *http.Request, s spreading, t *total, i, offset int) {
 		id = id[max(0, len(id)-255):]
 		a, err = g.place(r.Context(), question{from: r, body: body, id: id, want: wantOf(g, s.tag, id, n)})
 	}
+	indexes := make([]int, n)
+	for k := range indexes {
+		indexes[k] = offset + k + 1
+	}
+	take(g, a, err, s, t, indexes)
+}
+
+// take adds the answer to a part, whose children have these indexes in the whole fork.
+func take(g *Gateway, a answer, err error, s spreading, t *total, indexes []int) {
+	n := len(indexes)
 	switch {
 	case err != nil:
-		t.fail(failureOf(err), s.tag, offset, n)
+		t.fail(failureOf(err), s.tag, indexes...)
 		return
 	case a.StatusCode >= 300:
-		t.refuse(a, s.tag, offset, n)
+		t.refuse(a, s.tag, indexes)
 		return
 	}
 	defer a.Body.Close()
@@ -155,7 +166,7 @@ func (g *Gateway) part(r *http.Request, s spreading, t *total, i, offset int) {
 			return fmt.Errorf("node %s sent child %d of %d", a.node.Name, index, n)
 		}
 		got[index] = true
-		t.add(a.node, c, offset)
+		t.add(a.node, c, indexes[index-1])
 		return nil
 	}, t.totals)
 	if err == nil && len(got) == n {
@@ -165,14 +176,14 @@ func (g *Gateway) part(r *http.Request, s spreading, t *total, i, offset int) {
 	silent := failf(api.CodeTimeout, api.ReasonNodeSilent, "node %s broke off its answer", a.node.Name)
 	for index := 1; index <= n; index++ {
 		if !got[index] {
-			t.fail(silent, s.tag, offset+index-1, 1)
+			t.fail(silent, s.tag, indexes[index-1])
 		}
 	}
 }
 
 // add adds the entry of a child.
-func (t *total) add(n *nodes.Node, c child, offset int) {
-	c["index"], _ = json.Marshal(c.index() + offset)
+func (t *total) add(n *nodes.Node, c child, index int) {
+	c["index"], _ = json.Marshal(index)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id := c.text("id")
@@ -197,7 +208,7 @@ func (t *total) totals(f api.ForkTotals) {
 }
 
 // refuse enters the children of a refused part as failed.
-func (t *total) refuse(a answer, tag string, offset, n int) {
+func (t *total) refuse(a answer, tag string, indexes []int) {
 	body, _ := io.ReadAll(io.LimitReader(a.Body, maxRefusal))
 	_ = a.Body.Close()
 	var e api.Error
@@ -209,18 +220,18 @@ func (t *total) refuse(a answer, tag string, offset, n int) {
 		t.refused = &kept
 	}
 	t.mu.Unlock()
-	t.fail(failure{cmp.Or(e.Code, api.CodeInternal), e.Reason, e.Message}, tag, offset, n)
+	t.fail(failure{cmp.Or(e.Code, api.CodeInternal), e.Reason, e.Message}, tag, indexes...)
 }
 
 // fail enters failed children.
-func (t *total) fail(f failure, tag string, offset, n int) {
+func (t *total) fail(f failure, tag string, indexes ...int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.failed.code == "" {
 		t.failed = f
 	}
-	for i := range n {
-		b, _ := json.Marshal(api.SandboxInfo{SnapshotTag: tag, Status: api.SandboxFailed, Index: offset + i + 1,
+	for _, index := range indexes {
+		b, _ := json.Marshal(api.SandboxInfo{SnapshotTag: tag, Status: api.SandboxFailed, Index: index,
 			Error: f.text, Code: f.code})
 		var c child
 		_ = json.Unmarshal(b, &c)

@@ -139,7 +139,7 @@ func native(method string, p []string) target {
 		return target{kind: toList, list: newestReceipt}
 	case "events":
 		return target{kind: toEvents}
-	case "capacity", "node", "drain", "audit", "keys", "secrets", "tenants", "store":
+	case "capacity", "node", "drain", "audit", "keys", "secrets", "tenants", "store", "volumes", "networks":
 		return target{kind: toNode}
 	}
 	return target{}

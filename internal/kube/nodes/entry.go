@@ -24,6 +24,8 @@ type Entry struct {
 	TokenFile string `yaml:"token-file"`
 	// CAFile has the certificates that sign the node's own. If it is empty, the system's are used.
 	CAFile string `yaml:"ca-file"`
+	// ServerName is the name in the node's certificate. If it is empty, the URL's host is.
+	ServerName string `yaml:"server-name"`
 }
 
 // Key returns the key in the ids of the node's sandboxes.
@@ -61,7 +63,7 @@ func Parse(text []byte) ([]Entry, error) {
 	if len(list) > maxNodes {
 		return nil, fmt.Errorf("the list has %d nodes, want at most %d", len(list), maxNodes)
 	}
-	return list, check(list)
+	return list, Check(list)
 }
 
 // decode turns a panic of the library into an error: it has some for invalid tags.
@@ -77,7 +79,8 @@ func decode(text []byte) (list []Entry, err error) {
 	return list, nil
 }
 
-func check(list []Entry) error {
+// Check returns an error for invalid entries, and for two nodes with the same name or key.
+func Check(list []Entry) error {
 	var wrong []error
 	names, keys := map[string]bool{}, map[sandbox.NodeKey]string{}
 	for i, e := range list {

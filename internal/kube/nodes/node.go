@@ -11,12 +11,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/keyfile"
 )
 
 // Node is one node of a set.
@@ -50,7 +50,7 @@ func newNode(e Entry) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{Entry: e, URL: &url.URL{Scheme: u.Scheme, Host: u.Host}, wake: make(chan struct{}, 1)}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: e.ServerName}
 	if e.CAFile != "" {
 		pem, err := os.ReadFile(e.CAFile)
 		if err != nil {
@@ -119,7 +119,7 @@ func (n *Node) Look() {
 func (n *Node) poll(ctx context.Context) (api.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTime)
 	defer cancel()
-	token, err := readToken(n.TokenFile)
+	token, err := keyfile.Read(n.TokenFile)
 	if err != nil {
 		return api.Node{}, err
 	}
@@ -166,22 +166,4 @@ func (n *Node) identity(f api.Node) error {
 			sandbox.Clip(f.Name), sandbox.Clip(f.UID), sandbox.Clip(f.Key), n.UID, n.Key())}
 	}
 	return nil
-}
-
-// readToken reads a file with one token.
-func readToken(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 4097))
-	if err != nil {
-		return "", err
-	}
-	token := strings.TrimSpace(string(b))
-	if len(b) > 4096 || token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("%s: want one line with a token", path)
-	}
-	return token, nil
 }

@@ -150,20 +150,6 @@ func TestAChangedFileIsRead(t *testing.T) {
 	}
 }
 
-func TestTokens(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "t")
-	for text, want := range map[string]string{"abc\n": "abc", "": "", "a b": "", "a\nb": "", "a\x00": "",
-		strings.Repeat("a", 5000): "", "ä": ""} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got, err := readToken(path)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%.20q: %q, %v", text, got, err)
-		}
-	}
-}
-
 func TestIdentities(t *testing.T) {
 	n, err := newNode(Entry{Name: "a", UID: "u", URL: "http://h"})
 	if err != nil {

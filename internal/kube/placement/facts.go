@@ -42,6 +42,8 @@ type Request struct {
 	Snapshot string
 	// Holders restricts the claim to nodes with data of the snapshot.
 	Holders bool
+	// Others restricts the claim to nodes without the snapshot, to which it is copied first.
+	Others bool
 	// Count is the number of sandboxes; 0 means 1.
 	Count int
 	// Base is the memory shared by all sandboxes of the snapshot, Unique the expected private memory of each.

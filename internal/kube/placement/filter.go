@@ -18,6 +18,7 @@ const (
 	lacksDisk    = "short of disk space"
 	asked        = "asked already"
 	lacksParent  = "without the snapshot"
+	hasParent    = "with the snapshot already"
 )
 
 // against returns the reason against a node, or an empty string.
@@ -44,6 +45,8 @@ func (b *Board) againstSurely(n *node, r Request, now time.Time) string {
 		return otherPool
 	case r.Holders && !n.mayHave(r.Snapshot):
 		return lacksParent
+	case r.Others && n.has(r.Snapshot):
+		return hasParent
 	case !n.fits(n.marginal(r)):
 		return lacksMemory
 	case !(n.facts.DiskFree >= b.cfg.DiskFloor): // false for NaN, too
@@ -57,10 +60,15 @@ func (b *Board) againstSurely(n *node, r Request, now time.Time) string {
 	return ""
 }
 
+// has reports whether the node lists the snapshot.
+func (n *node) has(snapshot string) bool {
+	_, listed := n.facts.Snapshots[snapshot]
+	return listed
+}
+
 // mayHave reports whether the node may have data of the snapshot.
 func (n *node) mayHave(snapshot string) bool {
-	_, listed := n.facts.Snapshots[snapshot]
-	return listed || n.facts.More
+	return n.has(snapshot) || n.facts.More
 }
 
 // fits reports room without doubtful promises.

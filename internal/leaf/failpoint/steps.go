@@ -30,6 +30,10 @@ const (
 	ForkConfirmed Step = "fork.confirmed" // its identity is confirmed, but not recorded
 	ForkRecorded  Step = "fork.recorded"  // it is in the journal, but not in the list
 
+	GroupCaptured Step = "group.captured" // each member of the group has a snapshot
+	GroupNetworks Step = "group.networks" // the copies' networks exist, marked as incomplete
+	GroupForked   Step = "group.forked"   // their sandboxes are listed, and the networks still incomplete
+
 	PauseCaptured Step = "pause.captured" // the guest is paused, its disks use new overlay files
 	PauseWritten  Step = "pause.written"  // the snapshot exists
 	PauseFlushed  Step = "pause.flushed"  // without memory: the guest is paused, its files are synced
@@ -60,6 +64,7 @@ const SpawnPrefix = "spawn."
 const (
 	LayerPrefix    = "layer."
 	SnapshotPrefix = "snapshot."
+	VolumePrefix   = "volume."
 )
 
 // Steps returns all steps listed above.
@@ -69,6 +74,7 @@ func Steps() []Step {
 		CaptureBegun, CaptureRound, CapturePaused, CaptureHeld, CaptureResumed, CaptureWritten,
 		CreateReserved, CreateBooted, CreateSaved, CreateDone,
 		ForkRestored, ForkResumed, ForkConfirmed, ForkRecorded,
+		GroupCaptured, GroupNetworks, GroupForked,
 		PauseCaptured, PauseWritten, PauseFlushed, PauseKept, PauseRecorded,
 		ResumeRestored, ResumeBooted, ResumeConfirmed, ResumeRecorded, ResumeHeld,
 		RollbackBegun, RollbackRestored, RollbackConfirmed, RollbackRecorded, RollbackExchanged,

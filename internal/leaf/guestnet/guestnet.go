@@ -41,6 +41,10 @@ var (
 	Block6     = netip.MustParsePrefix("fd66:6f72:6b64::/48")
 )
 
+// Members4 has the addresses of the members of a private network, in the eyes of the others. It is outside of the
+// guest's own network, so guests send packets to it by the gateway.
+var Members4 = netip.MustParsePrefix("192.0.0.64/26")
+
 // reserved begins the hardware addresses not used for sandboxes: "fork" after a byte with the bits for unicast
 // and locally administered.
 var reserved = net.HardwareAddr{0x02, 'f', 'o', 'r', 'k'}

@@ -93,7 +93,7 @@ func Select[T any](f Filter, list []T, see func(T) Entry) ([]T, error) {
 	var out []T
 	for i, e := range entries {
 		inside := (after.IsZero() || e.Made.After(after)) && (before.IsZero() || e.Made.Before(before))
-		if inside && f.matches(e) {
+		if inside && f.Matches(e) {
 			out = append(out, list[i])
 		}
 	}
@@ -131,7 +131,7 @@ func (f Filter) bounds(made map[string]time.Time) (after, before time.Time, err 
 	return after, before, nil
 }
 
-func (f Filter) matches(e Entry) bool {
+func (f Filter) Matches(e Entry) bool {
 	for key, values := range f.values {
 		switch key {
 		case Since, Before:

@@ -6,6 +6,7 @@ package tracecontext
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 )
@@ -68,6 +69,31 @@ func (c Context) Environ() map[string]string {
 		env[EnvState] = c.state
 	}
 	return env
+}
+
+// AddTo returns a program's environment with the variables of the trace, unless env has one of them.
+func (c Context) AddTo(env map[string]string) map[string]string {
+	added := c.Environ()
+	_, parent := env[EnvParent]
+	_, state := env[EnvState]
+	if added == nil || parent || state {
+		return env
+	}
+	maps.Copy(added, env)
+	return added
+}
+
+// SetHeader sets the headers of a request to another server. Without a trace it changes none.
+func (c Context) SetHeader(h http.Header) {
+	env := c.Environ()
+	if env == nil {
+		return
+	}
+	h.Set("Traceparent", env[EnvParent])
+	h.Del("Tracestate")
+	if state := env[EnvState]; state != "" {
+		h.Set("Tracestate", state)
+	}
 }
 
 // parse reads a traceparent. Later versions may append fields, §3.2.2.

@@ -13,6 +13,7 @@ const (
 	MaxMemoryMiB = 512 << 10
 	MaxVCPUs     = 8
 	MaxDisks     = 4
+	MaxSlots     = 4
 )
 
 // Shape must be equal for a shell and the snapshot that it restores. It is comparable and can be the key of a
@@ -24,6 +25,8 @@ type Shape struct {
 	VCPUs int `json:"vcpus"`
 	// Disks is the number of virtio-blk devices, 0 to MaxDisks.
 	Disks int `json:"disks"`
+	// Slots is the number of empty virtio-blk devices for volumes, 0 to MaxSlots.
+	Slots int `json:"slots,omitempty"`
 }
 
 // Validate returns an error for the first field out of range.
@@ -35,6 +38,8 @@ func (s Shape) Validate() error {
 		return fmt.Errorf("vcpus is %d, want 1 to %d", s.VCPUs, MaxVCPUs)
 	case s.Disks < 0 || s.Disks > MaxDisks:
 		return fmt.Errorf("disks is %d, want 0 to %d", s.Disks, MaxDisks)
+	case s.Slots < 0 || s.Slots > MaxSlots:
+		return fmt.Errorf("slots is %d, want 0 to %d", s.Slots, MaxSlots)
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ const guestToken = "/etc/forkd/token" // #nosec G101 -- a path
 var moduleNames = []string{
 	"virtio_pci", "virtio_net", "virtio_blk", "virtio-rng", "virtio_balloon", // before 6.2 the first is a module, too
 	"kvm-amd", "kvm-intel", "tun", "veth", // veth: tests build networks with it
+	"fuse", // snapshots that are used before they have arrived
 }
 
 // applets are the busybox tools with their own names.

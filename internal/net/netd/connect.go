@@ -2,6 +2,7 @@ package netd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -23,7 +24,7 @@ func (v *vm) connect(ctx context.Context, to netip.AddrPort, q Question, verdict
 		return -1, os.NewSyscallError("socket", err)
 	}
 	err = unix.Connect(fd, addr)
-	if err == unix.EINPROGRESS || err == unix.EINTR {
+	if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EINTR) {
 		err = connected(ctx, fd)
 	}
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netwire"
-	"github.com/forkd/forkd/internal/net/socks5"
+	"github.com/forkd/forkd/internal/net/upstream"
 )
 
 // dialTimeout limits connecting. The guest continues to send SYNs meanwhile.
@@ -32,7 +32,7 @@ func (v *vm) dial(
 	ctx context.Context, p netwire.Protocol, to netip.AddrPort, q Question, verdict Verdict,
 ) (net.Conn, error) {
 	if v.viaUpstream(verdict) {
-		return v.dialUpstream(ctx, to, q)
+		return v.dialUpstream(ctx, to, q, verdict)
 	}
 	network := map[netwire.Protocol]string{netwire.TCP: "tcp", netwire.UDP: "udp"}[p]
 	d := net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}
@@ -51,8 +51,12 @@ func (v *vm) lookAgain(p netwire.Protocol, at netip.AddrPort, q Question, verdic
 	if verdict.Dial.IsValid() && verdict.Dial == at {
 		return nil // the operator's own address for the host
 	}
-	if again := v.judge.Flow(Question{Protocol: p, Far: at, Name: q.Name}); again.Outcome == Deny {
+	again := v.judge.Flow(Question{Protocol: p, Far: at, Name: q.Name})
+	switch {
+	case again.Outcome == Deny:
 		return fmt.Errorf("%w: %s", errFloor, again.Text)
+	case !again.Via.Same(verdict.Via):
+		return fmt.Errorf("%w: the policy has another proxy now", errFloor)
 	}
 	return nil
 }
@@ -61,7 +65,7 @@ func (v *vm) lookAgain(p netwire.Protocol, at netip.AddrPort, q Question, verdic
 // guest sees the text as well, so it contains no address, host or proxy except the ones from the
 // guest.
 func reasonOf(err error, six bool) (reason netwire.Reason, verdict, text string) {
-	var upstream *socks5.Error
+	var upstream *upstream.Error
 	switch {
 	case errors.Is(err, errFloor):
 		return netwire.Prohibited, control.Denied, err.Error()

@@ -20,6 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/net/netwire"
+	"github.com/forkd/forkd/internal/net/upstream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,6 +33,9 @@ type fakeRules struct {
 	attested bool
 	limits   netpolicy.Limits
 	headers  map[string]map[string]string
+	// deniesMember decides about flows to members of private networks. Nil allows all.
+	deniesMember func(name string, port uint16) bool
+	bound        map[string]control.Binding // by VM
 }
 
 func allowAll(netd.Question) netd.Verdict { return netd.Verdict{Outcome: netd.Allow, Rule: "all"} }
@@ -42,7 +46,15 @@ func (r *fakeRules) set(flow func(netd.Question) netd.Verdict) {
 	r.flow = flow
 }
 
-func (r *fakeRules) New(control.Binding) (netd.Judge, error) { return &fakeJudge{r}, nil }
+func (r *fakeRules) New(b control.Binding) (netd.Judge, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.bound == nil {
+		r.bound = map[string]control.Binding{}
+	}
+	r.bound[b.VM] = b
+	return &fakeJudge{r}, nil
+}
 
 type fakeJudge struct{ *fakeRules }
 
@@ -57,6 +69,15 @@ func (j *fakeJudge) Name(name string, _ uint16) netd.Verdict {
 		return netd.Verdict{Outcome: netd.Allow, Rule: name}
 	}
 	return netd.Verdict{Text: "no rule allows " + name}
+}
+
+func (j *fakeJudge) Member(name string, _ netwire.Protocol, port uint16) netd.Verdict {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.deniesMember != nil && j.deniesMember(name, port) {
+		return netd.Verdict{Text: "no rule allows " + name}
+	}
+	return netd.Verdict{Outcome: netd.Allow}
 }
 
 func (j *fakeJudge) Attested(string, netip.Addr) bool { return j.attested }
@@ -81,9 +102,12 @@ func (j *fakeJudge) Limits() netpolicy.Limits {
 
 func (j *fakeJudge) Headers(host string) map[string]string { return j.headers[host] }
 func (j *fakeJudge) HasHeaders() bool                      { return len(j.headers) > 0 }
-func (j *fakeJudge) Update(netpolicy.Spec) error           { return nil }
-func (j *fakeJudge) Facts() json.RawMessage                { return nil }
-func (j *fakeJudge) Close()                                {}
+func (j *fakeJudge) Proxy(_ context.Context, via *netpolicy.Via) (*upstream.Proxy, []netip.AddrPort, error) {
+	return upstream.New(via.URL), []netip.AddrPort{via.Addr}, nil
+}
+func (j *fakeJudge) Update(netpolicy.Spec) error { return nil }
+func (j *fakeJudge) Facts() json.RawMessage      { return nil }
+func (j *fakeJudge) Close()                      {}
 
 // bench is a Server with VMs. The test plays their VMMs.
 type bench struct {

@@ -163,11 +163,15 @@ func (f *flow) sever() bool {
 	}
 	now := f.v.judge.Flow(q)
 	why := now.Text
-	if now.Outcome == Allow && now.Dial == old.Dial {
+	same := now.Via.Same(old.Via)
+	if now.Outcome == Allow && now.Dial == old.Dial && same {
 		if f.v.meters(true).none() || !f.live.passesBy() {
 			return false
 		}
 		why = "it has a bandwidth limit now, which this connection would pass by"
+	}
+	if now.Outcome == Allow && !same {
+		why = "it has another proxy now"
 	}
 	f.v.mu.Lock()
 	f.why = "policy has changed: " + why

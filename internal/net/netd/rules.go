@@ -8,6 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/net/netwire"
+	"github.com/forkd/forkd/internal/net/upstream"
 )
 
 // Rules creates the judge of a VM.
@@ -22,6 +23,8 @@ type Judge interface {
 	Flow(q Question) Verdict
 	// Name decides about a name read from a flow to a port, before it is resolved.
 	Name(name string, port uint16) Verdict
+	// Member decides about a flow to another member of the guest's private network.
+	Member(name string, p netwire.Protocol, port uint16) Verdict
 	// Attested reports whether our own resolver has answered the guest that name has addr.
 	Attested(name string, addr netip.Addr) bool
 	// Resolve resolves a name that Name has allowed.
@@ -34,6 +37,9 @@ type Judge interface {
 	Headers(host string) map[string]string
 	// HasHeaders reports whether any host has Headers.
 	HasHeaders() bool
+	// Proxy returns the client of a verdict's proxy, and the proxy's addresses that may be dialed. It returns an error
+	// if there are none.
+	Proxy(ctx context.Context, via *netpolicy.Via) (*upstream.Proxy, []netip.AddrPort, error)
 	// Update replaces the policy. On an error the old one stays.
 	Update(spec netpolicy.Spec) error
 	// Facts returns the names that the guest has resolved, for its clones.
@@ -67,7 +73,11 @@ type Verdict struct {
 	// to. A flow without a name continues.
 	Peek bool
 	// Dial replaces the requested address if it is valid.
-	Dial       netip.AddrPort
+	Dial netip.AddrPort
+	// Via is the policy's own proxy for an allowed flow, or nil.
+	Via *netpolicy.Via
+	// Known is a name that the proxy may resolve instead of the address. May be empty.
+	Known      string
 	Rule, Name string // the deciding rule and name; may be empty
 	// Code is the reason as a word for programs, Text as a sentence.
 	Code, Text string

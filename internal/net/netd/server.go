@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,10 +15,11 @@ import (
 
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 	"github.com/forkd/forkd/internal/leaf/shares"
+	"github.com/forkd/forkd/internal/net/framelink"
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/net/netwire"
-	"github.com/forkd/forkd/internal/net/socks5"
+	"github.com/forkd/forkd/internal/net/upstream"
 )
 
 // Config configures a Server.
@@ -30,7 +32,7 @@ type Config struct {
 	// Upstream is the operator's proxy for all TCP flows, except flows to the host itself. UDP and
 	// echo requests, which the proxy does not support, are then refused. If nil, flows are dialed
 	// directly.
-	Upstream *socks5.Proxy
+	Upstream *upstream.Proxy
 	// Descriptors limits the descriptors for the flows of all VMs together. If zero, the process's
 	// own limit, minus its own needs.
 	Descriptors int
@@ -48,6 +50,7 @@ type Server struct {
 	wires   *wires
 	counts  counts
 	trees   trees
+	private privateNets
 	// descriptors and subscriptions are shared by all VMs.
 	descriptors, subscriptions *shares.Pool
 	root                       context.Context
@@ -90,6 +93,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, audit: a, hangups: h, wires: w, vms: map[string]*vm{},
 		descriptors: shares.New(cmp.Or(cfg.Descriptors, ownDescriptors())), subscriptions: shares.New(subscribersMax)}
+	s.private.waiting = framelink.NewBudget(waitingMax)
 	s.root, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -125,6 +129,7 @@ func (s *Server) Bind(b control.Binding, fd int) (control.Bound, error) {
 	if err != nil {
 		return control.Bound{}, fmt.Errorf("%w: %w", control.ErrInvalid, err)
 	}
+	b.Names = s.private.namesOf(b)
 	judge, err := s.cfg.Rules.New(b)
 	if err != nil {
 		wire.Close()
@@ -142,8 +147,14 @@ func (s *Server) Bind(b control.Binding, fd int) (control.Bound, error) {
 		v.leave()
 		return control.Bound{}, err
 	}
+	if b.Member != nil {
+		err = v.joinPrivate(*b.Member)
+	}
 	if old != nil {
 		old.leave()
+	}
+	if err != nil {
+		return control.Bound{}, errors.Join(err, s.Release(b.VM))
 	}
 	return bound, nil
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/forkd/forkd/internal/net/netd"
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netwire"
-	"github.com/forkd/forkd/internal/net/socks5"
-	"github.com/forkd/forkd/internal/net/socks5/socks5test"
+	"github.com/forkd/forkd/internal/net/upstream"
+	"github.com/forkd/forkd/internal/net/upstream/proxytest"
 )
 
 // proxied is a bench behind a proxy.
-func proxied(t *testing.T, set ...func(*socks5test.Server)) (*bench, *socks5test.Server) {
+func proxied(t *testing.T, set ...func(*proxytest.Server)) (*bench, *proxytest.Server) {
 	t.Helper()
-	s := socks5test.New(t, set...)
-	p, err := socks5.Parse(s.URL())
+	s := proxytest.New(t, set...)
+	p, err := upstream.Parse(s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestTCPGoesThroughTheUpstreamProxy(t *testing.T) {
 	for name, handover := range map[string]bool{"handed over": true, "relayed": false} {
 		t.Run(name, func(t *testing.T) {
 			far := listen(t, echoTCP)
-			b, s := proxied(t, func(s *socks5test.Server) { s.User, s.Password = "me", "secret" })
+			b, s := proxied(t, func(s *proxytest.Server) { s.User, s.Password = "me", "secret" })
 			c := b.bind("a", handover).openTCP(far)
 			io.WriteString(c, "hello")
 			c.(interface{ CloseWrite() error }).CloseWrite()
@@ -131,17 +131,17 @@ func TestWhatAnUpstreamProxyCannotTakeIsRefused(t *testing.T) {
 }
 
 func TestFailuresOfTheUpstreamProxyLookLikeThoseOfANetwork(t *testing.T) {
-	reply := func(code byte) func(*socks5test.Server) { return func(s *socks5test.Server) { s.Reply = code } }
+	reply := func(code byte) func(*proxytest.Server) { return func(s *proxytest.Server) { s.Reply = code } }
 	const four, six = "203.0.113.7:443", "[2001:db8::7]:443"
 	for _, tc := range []struct {
 		name, far string
-		set       func(*socks5test.Server)
+		set       func(*proxytest.Server)
 		want      netwire.Reason
 		text      string
 	}{
-		{"it is down", four, (*socks5test.Server).Close, netwire.NetUnreachable, "does not answer"},
-		{"it is down, by IPv6", six, (*socks5test.Server).Close, netwire.Reset, "does not answer"},
-		{"another password", four, func(s *socks5test.Server) {
+		{"it is down", four, (*proxytest.Server).Close, netwire.NetUnreachable, "does not answer"},
+		{"it is down, by IPv6", six, (*proxytest.Server).Close, netwire.Reset, "does not answer"},
+		{"another password", four, func(s *proxytest.Server) {
 			s.User, s.Password, s.Shown = "me", "x", "me:geheim"
 		}, netwire.NetUnreachable, "refused the user name and the password"},
 		{"its rules", four, reply(2), netwire.Prohibited, "its rules forbid it"},

@@ -53,6 +53,7 @@ type vm struct {
 	flows      map[uint64]*flow // by serial; including flows being opened
 	opening    map[uint32]*flow // by id
 	connected  bool
+	member     *member // of a private network; may be nil
 	had        traffic
 }
 
@@ -163,6 +164,7 @@ func (v *vm) ended(err error) {
 		v.s.tell(v, control.Line{Verdict: control.Broken, Reason: err.Error()})
 	}
 	v.cancel()
+	v.memberNow().leave()
 	v.cutAll("the VM's wire has ended")
 }
 
@@ -177,6 +179,7 @@ func (v *vm) leave() {
 	v.connected = false
 	v.mu.Unlock()
 	v.wire.Close()
+	v.memberNow().leave()
 	v.cutAll("the VM was released")
 	v.wait.Wait()
 	v.judge.Close()
@@ -293,6 +296,9 @@ func (v *vm) update(spec netpolicy.Spec) error {
 			live[i].cut("")
 		}
 	})
+	if m := v.memberNow(); m != nil {
+		m.in.rejudge(m)
+	}
 	return nil
 }
 
@@ -347,6 +353,9 @@ func (v *vm) liveFlows() (all []control.Flow) {
 	v.mu.Unlock()
 	for _, f := range live {
 		all = append(all, f.shown())
+	}
+	if m := v.memberNow(); m != nil {
+		all = append(all, m.in.flows(m)...)
 	}
 	return all
 }

@@ -33,7 +33,10 @@ type Guest struct {
 	Policy Policy           // decides which names the guest may resolve
 	Facts  *netpolicy.Facts // filled with the answers
 	Budget Budget           // nil for no limit
-	Share  shares.Key       // key for its part of the questions to the upstream
+	// Members returns the address of a member of the guest's private network, by its canonical name.
+	// May be nil.
+	Members func(name string) (netip.Addr, bool)
+	Share   shares.Key // key for its part of the questions to the upstream
 }
 
 // Upstream resolves names. Its messages are answers to the question, with checked ID and question.
@@ -136,6 +139,11 @@ func (r *Resolver) reply(ctx context.Context, g Guest, q *query, bad error, e *E
 
 // resolve judges a question and gets its answer.
 func (r *Resolver) resolve(ctx context.Context, g Guest, q dnsmessage.Question, e *Entry) reply {
+	if g.Members != nil {
+		if addr, is := g.Members(e.Name); is {
+			return member(q, addr, e)
+		}
+	}
 	d := g.Policy.JudgeDNS(e.Name, uint16(q.Type))
 	e.Reason, e.Rule, e.Text = d.Reason, d.Rule, d.Text
 	switch {
@@ -154,14 +162,30 @@ func (r *Resolver) resolve(ctx context.Context, g Guest, q dnsmessage.Question, 
 	return r.rebuild(g, q, m, e)
 }
 
+// memberTTL is short, because members come and go. Their addresses are not facts: only the network
+// knows them.
+const memberTTL = 5
+
+// member answers for a member of the guest's private network. Its flows are judged, so its name need
+// not be.
+func member(q dnsmessage.Question, addr netip.Addr, e *Entry) reply {
+	e.Reason = netpolicy.PrivateMember
+	return own(q, addr, memberTTL, e)
+}
+
 // local answers for the host's name.
 func (r *Resolver) local(q dnsmessage.Question, e *Entry) reply {
+	return own(q, netpolicy.HostAddr, 60, e)
+}
+
+// own answers for a name of forkd's zone, which has an IPv4 address.
+func own(q dnsmessage.Question, addr netip.Addr, ttl uint32, e *Entry) reply {
 	rep := plain(dnsmessage.RCodeSuccess)
 	if q.Type == dnsmessage.TypeA {
-		e.Addrs = []netip.Addr{netpolicy.HostAddr}
+		e.Addrs = []netip.Addr{addr}
 		rep.answers = []dnsmessage.Resource{{
-			Header: dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET, TTL: 60},
-			Body:   &dnsmessage.AResource{A: netpolicy.HostAddr.As4()},
+			Header: dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET, TTL: ttl},
+			Body:   &dnsmessage.AResource{A: addr.As4()},
 		}}
 	}
 	return rep

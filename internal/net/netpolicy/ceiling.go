@@ -25,6 +25,9 @@ func CutTo(ceiling, spec Spec) (Spec, []Cut, error) {
 }
 
 func cutTo(ceiling, spec Spec) (Spec, []Cut, error) {
+	if _, err := compileProxy(spec.Proxy, Bounds{}); err != nil {
+		return Spec{}, nil, err
+	}
 	c, err := compilePart(&ceiling, "")
 	if err != nil {
 		return Spec{}, nil, err

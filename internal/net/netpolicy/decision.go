@@ -34,6 +34,7 @@ const (
 	AttestedName  Reason = "attested-name"  // an allow rule matches a name of the address
 	DefaultPublic Reason = "default-public" // no rule denies it
 	HostPort      Reason = "host-port"      // the operator opened this port of the host
+	PrivateMember Reason = "private-member" // a member of the sandbox's private network
 	ReadName      Reason = "read-name"      // an allow rule may match the name: read it
 
 	NoRule        Reason = "no-rule"        // no rule allows it

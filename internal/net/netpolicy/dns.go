@@ -16,8 +16,9 @@ const (
 	typeHTTPS = 65
 )
 
-// hostZone is forkd's own zone. Its names are never asked upstream.
-const hostZone = "forkd.internal"
+// Zone is forkd's own zone: the host and the members of private networks. Its names are never asked
+// upstream.
+const Zone = "forkd.internal"
 
 // JudgeDNS decides whether a guest may resolve a name. Denied names are not asked upstream, because
 // the question itself would carry data out.
@@ -26,7 +27,7 @@ func (p *Policy) JudgeDNS(name string, qtype uint16) DNSDecision {
 	if err != nil {
 		return DNSDecision{Reason: NoName, Text: err.Error()}
 	}
-	if n == hostZone || strings.HasSuffix(n, "."+hostZone) {
+	if n == Zone || strings.HasSuffix(n, "."+Zone) {
 		return p.judgeHostName(n)
 	}
 	if reason, text := p.floor.CheckName(n); reason != "" {

@@ -19,6 +19,7 @@ type fileSpec struct {
 	Deny       []text       `yaml:"deny"`
 	HTTPSPorts []uint16     `yaml:"https_ports"`
 	Headers    []fileHeader `yaml:"headers"`
+	Proxy      *fileProxy   `yaml:"proxy"`
 	Limits     fileLimits   `yaml:"limits"`
 }
 
@@ -26,6 +27,13 @@ type fileHeader struct {
 	Host    text              `yaml:"host"`
 	Headers map[string]string `yaml:"headers"`
 	Secrets map[string]string `yaml:"secrets"`
+}
+
+type fileProxy struct {
+	URL    text `yaml:"url"`
+	User   text `yaml:"user"`
+	Secret text `yaml:"secret"`
+	Names  bool `yaml:"names"`
 }
 
 type fileLimits struct {
@@ -155,7 +163,7 @@ func explain(err error, msg, line string) string {
 	var unknown *yaml.UnknownFieldError
 	if errors.As(err, &unknown) {
 		return strings.Replace(msg, "unknown field", "unknown key", 1) +
-			"; the keys are default, allow, deny, https_ports, headers and limits"
+			"; the keys are default, allow, deny, https_ports, headers, proxy and limits"
 	}
 	item := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "-"))
 	if !strings.Contains(msg, quoteHint) && (strings.HasPrefix(item, "*") || strings.HasPrefix(item, "[")) {
@@ -199,6 +207,9 @@ func (f *fileSpec) spec() Spec {
 	}
 	for _, h := range f.Headers {
 		s.Headers = append(s.Headers, HeaderRule{Host: h.Host.value, Headers: h.Headers, Secrets: h.Secrets})
+	}
+	if p := f.Proxy; p != nil {
+		s.Proxy = &ProxyRule{URL: p.URL.value, User: p.User.value, Secret: p.Secret.value, Names: p.Names}
 	}
 	return s
 }

@@ -26,6 +26,7 @@ type Policy struct {
 	domain bool     // a part has domain rules
 	spec   Spec     // of the first part
 	sets   headerTable
+	via    *Via // the own proxy; may be nil
 }
 
 // part is one policy without its bounds.
@@ -53,6 +54,9 @@ func CompileWithin(spec Spec, b Bounds) (*Policy, error) {
 	p := &Policy{floor: b.Floor, spec: spec}
 	var err error
 	if p.sets, err = compileHeaders(spec.Headers); err != nil {
+		return nil, err
+	}
+	if p.via, err = compileProxy(spec.Proxy, b); err != nil {
 		return nil, err
 	}
 	p.limits = spec.Limits.orDefaults()

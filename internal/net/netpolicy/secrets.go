@@ -11,6 +11,9 @@ import (
 // field of their own, so that no literal value can be taken for one.
 var secretInTemplate = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_-]{0,63})\}`)
 
+// secretName is the form of a secret's name.
+var secretName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
+
 // checkTemplate returns an error unless a template names a secret and has no other braces.
 func checkTemplate(header, text string) error {
 	rest := secretInTemplate.ReplaceAllString(text, "")
@@ -25,6 +28,9 @@ func checkTemplate(header, text string) error {
 
 // Refers reports whether a policy refers to secrets.
 func (s Spec) Refers() bool {
+	if s.Proxy != nil && s.Proxy.Secret != "" {
+		return true
+	}
 	for _, h := range s.Headers {
 		if len(h.Secrets) > 0 {
 			return true
@@ -44,7 +50,7 @@ func (s Spec) WithSecrets(value func(name string) (string, error)) Spec {
 	for i, h := range s.Headers {
 		rules[i] = h.resolved(value)
 	}
-	s.Headers = rules
+	s.Headers, s.Proxy = rules, s.Proxy.resolved(value)
 	return s
 }
 
@@ -86,7 +92,7 @@ func (s Spec) WithoutReferences() Spec {
 			rules = append(rules, h)
 		}
 	}
-	s.Headers = rules
+	s.Headers, s.Proxy = rules, s.Proxy.withoutReference()
 	return s
 }
 

@@ -25,6 +25,8 @@ type Spec struct {
 	HTTPSPorts []uint16 `json:"https_ports,omitempty" yaml:"https_ports,omitempty"`
 	// Headers are set by the host on requests to named hosts, over TLS it has verified.
 	Headers []HeaderRule `json:"headers,omitempty" yaml:"headers,omitempty"`
+	// Proxy is the sandbox's own proxy for TCP; see ProxyRule.
+	Proxy *ProxyRule `json:"proxy,omitempty" yaml:"proxy,omitempty"`
 	// Limits limits the sandbox's network use. Zero means the default of each.
 	Limits Limits `json:"limits,omitzero" yaml:"limits,omitempty"`
 	// Within is an upper bound of this policy: the policy of the sandbox that forked this one (see
@@ -39,6 +41,21 @@ type HeaderRule struct {
 	// Secrets are templates by header name, with the owner's secrets in braces, such as "Bearer {API_KEY}".
 	Secrets map[string]string `json:"secrets,omitempty" yaml:"secrets,omitempty"`
 	// Missing is set by the daemon if a secret has no value. Requests to the host are then refused.
+	Missing string `json:"missing,omitempty" yaml:"-"`
+}
+
+// ProxyRule sends all allowed TCP connections through a proxy, except those to ports of the host. UDP and echo
+// requests are refused. The operator's bounds decide whether the proxy may be reached.
+type ProxyRule struct {
+	URL string `json:"url" yaml:"url"` // socks5://HOST[:PORT] or http://HOST:PORT, without user and password
+	// User is the user name at the proxy, and Secret the name of the owner's secret with the password. Both or neither.
+	User   string `json:"user,omitempty" yaml:"user,omitempty"`
+	Secret string `json:"secret,omitempty" yaml:"secret,omitempty"` // see User
+	// Names lets the proxy resolve the names of connections whose name is certain.
+	Names bool `json:"names,omitempty" yaml:"names,omitempty"`
+	// Password is set by the daemon, from Secret.
+	Password string `json:"password,omitempty" yaml:"-"`
+	// Missing is set by the daemon if the secret has no value. Connections are then refused.
 	Missing string `json:"missing,omitempty" yaml:"-"`
 }
 

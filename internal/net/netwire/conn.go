@@ -54,8 +54,8 @@ func (c *Conn) Close() error { return c.c.Close() }
 
 // Send sends a message without a descriptor.
 func (c *Conn) Send(m Message) error {
-	if m.Kind == Opened {
-		return fmt.Errorf("%w: Opened without its descriptor", ErrMessage)
+	if m.Kind.hasFile() {
+		return fmt.Errorf("%w: kind %d without its descriptor", ErrMessage, m.Kind)
 	}
 	return c.write(m, nil)
 }
@@ -84,7 +84,7 @@ func (c *Conn) write(m Message, oob []byte) error {
 	return nil
 }
 
-// Receive returns the next message. Only Opened has a descriptor, and the caller must close it.
+// Receive returns the next message. Opened and Link have a descriptor, which the caller must close.
 // withFile reports whether descriptors are allowed; forkd-net accepts none. io.EOF is the end of
 // the wire. After an ErrMessage, the caller should close the wire.
 func (c *Conn) Receive(withFile bool) (Message, *os.File, error) {
@@ -122,7 +122,7 @@ func decodePacket(b []byte, flags int, file *os.File) (Message, error) {
 	if err != nil {
 		return Message{}, err
 	}
-	if (m.Kind == Opened) != (file != nil) {
+	if m.Kind.hasFile() != (file != nil) {
 		return Message{}, fmt.Errorf("%w: kind %d, descriptor: %t", ErrMessage, m.Kind, file != nil)
 	}
 	return m, nil

@@ -77,8 +77,8 @@ func (e *End) Receive() (Message, error) {
 
 // Send sends a message without a descriptor. It waits for room.
 func (e *End) Send(m Message) error {
-	if m.Kind == Opened {
-		return fmt.Errorf("%w: Opened without its descriptor", ErrMessage)
+	if m.Kind.hasFile() {
+		return fmt.Errorf("%w: kind %d without its descriptor", ErrMessage, m.Kind)
 	}
 	e.sending.Lock()
 	defer e.sending.Unlock()
@@ -88,8 +88,8 @@ func (e *End) Send(m Message) error {
 // TrySend is Send without waiting. It returns EAGAIN if there is no room, or if another sender is
 // active.
 func (e *End) TrySend(m Message) error {
-	if m.Kind == Opened {
-		return fmt.Errorf("%w: Opened without its descriptor", ErrMessage)
+	if m.Kind.hasFile() {
+		return fmt.Errorf("%w: kind %d without its descriptor", ErrMessage, m.Kind)
 	}
 	if !e.sending.TryLock() {
 		return unix.EAGAIN
@@ -103,6 +103,13 @@ func (e *End) SendFD(id uint32, fd int) error {
 	e.sending.Lock()
 	defer e.sending.Unlock()
 	return e.write(Message{Kind: Opened, ID: id}, unix.UnixRights(fd), true)
+}
+
+// SendLink sends the link of a member. The caller keeps fd.
+func (e *End) SendLink(fd int) error {
+	e.sending.Lock()
+	defer e.sending.Unlock()
+	return e.write(Message{Kind: Link}, unix.UnixRights(fd), true)
 }
 
 // write sends a message. The caller holds e.sending.

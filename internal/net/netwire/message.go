@@ -28,7 +28,14 @@ const (
 	// of these messages.
 	Finished
 	Broken
+	// Link is a message to the VMM of a member of a private network. It comes with the member's
+	// link, a socket for frames with their headers, and replaces an earlier one. VMMs from before
+	// private networks take it as a broken wire: their guests have no network then.
+	Link
 )
+
+// hasFile reports whether messages of a kind come with a descriptor.
+func (k Kind) hasFile() bool { return k == Opened || k == Link }
 
 // Protocol is the protocol of a flow. The numbers are usernet's.
 type Protocol uint8
@@ -152,7 +159,7 @@ func Decode(b []byte) (m Message, err error) {
 			return Message{}, err
 		}
 		body = b[atFamily+1:]
-	case Opened, Refused, Cancel, Finished, Broken:
+	case Opened, Refused, Cancel, Finished, Broken, Link:
 		if b[atProtocol] != 0 {
 			return Message{}, fmt.Errorf("%w: kind %d with a protocol", ErrMessage, m.Kind)
 		}

@@ -28,6 +28,7 @@ var examples = []netwire.Message{
 	{Kind: netwire.Cancel, ID: 0xffffffff},
 	{Kind: netwire.Finished, ID: 1},
 	{Kind: netwire.Broken, ID: 3},
+	{Kind: netwire.Link},
 }
 
 func TestMessagesAreTheBytesOfTheFirstRelease(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // Number is the format written by this program. Increase it with each change that older programs
 // cannot read: of snapshots, layers, journals, records of paused sandboxes, or the control protocol
 // of VMs. Programs keep reading all lower numbers from 1 on, the format of 0.1.0.
-const Number = 1
+const Number = 2
 
 // FileName is the name of the mark in a data directory.
 const FileName = "format.json"

@@ -22,7 +22,7 @@ func TestRaise(t *testing.T) {
 		}
 	}
 	b, err := os.ReadFile(filepath.Join(dir, FileName))
-	if want := "{\"format\":1,\"program\":\"0.1.0\"}\n"; err != nil || string(b) != want {
+	if want := "{\"format\":2,\"program\":\"0.1.0\"}\n"; err != nil || string(b) != want {
 		t.Errorf("the mark is %q, %v, want %q of the first program", b, err, want)
 	}
 }
@@ -30,8 +30,8 @@ func TestRaise(t *testing.T) {
 // A directory of a newer program, and one with a damaged mark, are refused and stay as they are.
 func TestRefusals(t *testing.T) {
 	for name, row := range map[string]struct{ content, want string }{
-		"newer":       {`{"format":2,"program":"9.1.0","more":[]}`, `forkd "9.1.0" wrote`},
-		"much newer":  {`{"format":99999}`, "in format 99999, and this program knows up to 1"},
+		"newer":       {`{"format":3,"program":"9.1.0","more":[]}`, `forkd "9.1.0" wrote`},
+		"much newer":  {`{"format":99999}`, "in format 99999, and this program knows up to 2"},
 		"zero":        {`{"format":0}`, "damaged"},
 		"negative":    {`{"format":-1}`, "damaged"},
 		"not JSON":    {"format 1", "damaged"},

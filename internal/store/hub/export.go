@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -58,16 +57,9 @@ func (e *Export) write(ctx context.Context, t *tar.Writer) error {
 	}
 	defer p.close()
 	s := &sender{Export: e, packer: p, tar: t, artifact: newArtifact(config, m), sent: map[string]bool{}}
-	names := []string{m.State.File}
-	for _, f := range m.Files {
-		if f.Name != m.State.File {
-			names = append(names, f.Name)
-		}
-	}
-	for _, name := range names {
-		i := slices.IndexFunc(m.Files, func(f snapshot.File) bool { return f.Name == name })
-		if err := s.send(ctx, name, e.Files.File(name), Parts{Body: m.Files[i].Bytes}, nil); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+	for _, f := range stateFirst(m) {
+		if err := s.send(ctx, f.Name, e.Files.File(f.Name), Parts{Body: f.Bytes}, nil); err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
 	for _, id := range m.LayerIDs() {

@@ -16,15 +16,25 @@ func (s *sender) layer(ctx context.Context, id layer.ID) error {
 		return err
 	}
 	defer h.Close()
+	return s.send(ctx, layerPrefix+id.String(), h.File(), partsOf(h), s.sound(id))
+}
+
+// partsOf returns the parts of a layer's file.
+func partsOf(h *store.Handle) Parts {
 	of := Parts{Head: layer.ContentOffset, Body: h.DataBytes}
 	of.Tail = h.FileBytes() - of.Head - of.Body
-	digests, err := s.Layers.Digests(id)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return err
-	}
-	return s.send(ctx, layerPrefix+id.String(), h.File(), of, func(t *Table) error {
-		if digests == nil {
+	return of
+}
+
+// sound returns a function that compares the content of a layer with the store's digests, if there are some.
+func (e *Export) sound(id layer.ID) func(*Table) error {
+	return func(t *Table) error {
+		digests, err := e.Layers.Digests(id)
+		if errors.Is(err, store.ErrNotFound) {
 			return nil
+		}
+		if err != nil {
+			return err
 		}
 		for i, sum := range t.bodySums() {
 			if digests.Chunk(i) != sum {
@@ -32,5 +42,5 @@ func (s *sender) layer(ctx context.Context, id layer.ID) error {
 			}
 		}
 		return nil
-	})
+	}
 }

@@ -24,6 +24,7 @@ const (
 	manifestEntry   = "manifest.json"
 	signaturesEntry = "signatures.json"
 	configEntry     = "config.json"
+	sourceEntry     = "source.json" // optional; the frames of late parts are then absent
 )
 
 // maxSignatures limits the bytes of the signatures, which are JSON with base64.
@@ -36,6 +37,10 @@ type Incoming struct {
 	read     *tar.Header // of a file that was begun, but not used; may be nil
 	parts    []Part
 	next     int // part
+	// Source is the place of the late parts. It is nil if the stream has all parts.
+	Source *Source
+	// Late is called for a late part with its table and, of a layer, its ID. It is required if Source is not nil.
+	Late func(ctx context.Context, d *snapshot.Draft, p Part, t *Table, id *layer.ID) error
 }
 
 // Open reads the beginning of a stream. trust decides about the signatures of the manifest with a digest, before the
@@ -66,8 +71,34 @@ func Open(r io.Reader, trust func(all []signature.Signature, digest string) erro
 	if err != nil {
 		return nil, err
 	}
-	in.Manifest, err = parseConfig(b, in.parts)
-	return in, err
+	if in.Manifest, err = parseConfig(b, in.parts); err != nil {
+		return nil, err
+	}
+	return in, in.source()
+}
+
+// source reads the optional place of the late parts.
+func (in *Incoming) source() error {
+	h, err := in.tar.Next()
+	if err != nil {
+		return cut(err)
+	}
+	if in.read = h; h.Name != sourceEntry {
+		return nil
+	}
+	b, err := in.small(sourceEntry, maxSource)
+	if err != nil {
+		return err
+	}
+	s := new(Source)
+	if err := json.Unmarshal(b, s); err != nil {
+		return invalid("decode %s: %w", sourceEntry, err)
+	}
+	if err := s.check(); err != nil {
+		return invalid("%w", err)
+	}
+	in.Source = s
+	return nil
 }
 
 // signatures reads the optional file with signatures.
@@ -171,26 +202,36 @@ func (s *State) WriteAt(b []byte, at int64) (int, error) {
 	return copy(s.Bytes[at:], b), nil
 }
 
-// part reads the two blobs of the next part into w. shape, if not nil, checks the table first.
-func (in *Incoming) part(ctx context.Context, w io.WriterAt, shape func(*Table) error) error {
+// table reads the table of the next part.
+func (in *Incoming) table() (*Table, error) {
 	p := in.parts[in.next]
 	if _, err := in.entry(blobName(p.Table)); err != nil {
-		return err
+		return nil, err
 	}
 	b, err := readBlob(in.tar, p.Table)
 	if err != nil {
-		return cut(err)
+		return nil, cut(err)
 	}
 	t, err := DecodeTable(b)
+	if err == nil && (t.Content() != p.Content || t.BlobBytes() != p.Frames.Size) {
+		err = invalid("its table describes %d bytes in %d, its manifest %d in %d",
+			t.Content(), t.BlobBytes(), p.Content, p.Frames.Size)
+	}
+	return t, err
+}
+
+// part reads the two blobs of the next part into w. shape, if not nil, checks the table first.
+func (in *Incoming) part(ctx context.Context, w io.WriterAt, shape func(*Table) error) error {
+	p := in.parts[in.next]
+	t, err := in.table()
 	if err != nil {
 		return err
 	}
 	switch size, err := in.entry(blobName(p.Frames)); {
 	case err != nil:
 		return err
-	case t.Content() != p.Content || t.BlobBytes() != p.Frames.Size || size != p.Frames.Size:
-		return invalid("its table describes %d bytes in %d, its manifest %d in %d",
-			t.Content(), t.BlobBytes(), p.Content, p.Frames.Size)
+	case size != p.Frames.Size:
+		return invalid("its frames have %d bytes in the stream, its manifest says %d", size, p.Frames.Size)
 	}
 	if shape != nil {
 		if err := shape(t); err != nil {
@@ -242,6 +283,9 @@ func (in *Incoming) Receive(ctx context.Context, d *snapshot.Draft, state *State
 
 func (in *Incoming) receive(ctx context.Context, d *snapshot.Draft, p Part) error {
 	id, is := p.layerOf()
+	if in.Source != nil && Late(in.parts, in.next) {
+		return in.late(ctx, d, p, id, is)
+	}
 	if is {
 		return in.layer(ctx, d, id)
 	}
@@ -258,10 +302,67 @@ func (in *Incoming) receive(ctx context.Context, d *snapshot.Draft, p Part) erro
 	return f.Truncate(p.Content) // zeros at the end were not written
 }
 
+// late registers a part whose frames are fetched later. If the store has the layer, its content has to be the same.
+func (in *Incoming) late(ctx context.Context, d *snapshot.Draft, p Part, id layer.ID, isLayer bool) error {
+	t, err := in.table()
+	if err != nil {
+		return err
+	}
+	in.next++
+	if !isLayer {
+		return in.Late(ctx, d, p, t, nil)
+	}
+	if t.Head != layer.ContentOffset {
+		return invalid("its table has %d bytes before the content, want %d", t.Head, layer.ContentOffset)
+	}
+	if !d.Layers().Lazy(id) {
+		have, err := d.Layers().Get(id)
+		if err == nil {
+			d.Keep(have)
+			return sameAs(ctx, t, have.File(), id)
+		}
+		if !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+	}
+	if err := in.Late(ctx, d, p, t, &id); err != nil {
+		return err
+	}
+	h, err := d.Layers().Get(id)
+	if err != nil {
+		if errors.Is(err, layer.ErrFormat) || errors.Is(err, layer.ErrDamaged) {
+			err = invalid("%w", err)
+		}
+		return err
+	}
+	d.Keep(h)
+	return nil
+}
+
+// sameAs compares a whole layer of the store with a table.
+func sameAs(ctx context.Context, t *Table, f *os.File, id layer.ID) error {
+	b := make([]byte, ChunkBytes)
+	for i := range t.Frames {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		c := t.Chunk(i)
+		if _, err := f.ReadAt(b[:c.Length], c.Offset); err != nil || !t.Matches(i, b[:c.Length]) {
+			return invalid("the store has layer %s with other content at byte %d", id, c.Offset)
+		}
+	}
+	return nil
+}
+
 // layer receives a layer. If the store has it already, the content has to be the same.
 func (in *Incoming) layer(ctx context.Context, d *snapshot.Draft, id layer.ID) error {
 	size := in.parts[in.next].Content
-	have, err := d.Layers().Get(id)
+	late := d.Layers().Lazy(id) // of another pull; this one has all of it
+	var have *store.Handle
+	err := store.ErrNotFound
+	if !late {
+		have, err = d.Layers().Get(id)
+	}
 	if err == nil {
 		d.Keep(have)
 		return in.part(ctx, &same{have.File()}, func(t *Table) error {
@@ -289,6 +390,9 @@ func (in *Incoming) layer(ctx context.Context, d *snapshot.Draft, id layer.ID) e
 		return err
 	}
 	d.Keep(h)
+	if late {
+		return d.Layers().DropLazy(id)
+	}
 	return nil
 }
 

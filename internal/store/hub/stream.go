@@ -150,6 +150,8 @@ type Outgoing struct {
 	Signatures []signature.Signature // of the manifest; may be empty
 	// Open opens a blob.
 	Open func(Descriptor) (io.ReadCloser, error)
+	// Source, if not nil, makes a lazy stream: the daemon fetches the frames of late parts from there.
+	Source *Source
 }
 
 // Write writes the stream for a daemon. With probe it ends after the state.
@@ -172,8 +174,22 @@ func (o *Outgoing) Write(w io.Writer, probe bool) error {
 		return err
 	}
 	layers := a.Layers
-	if probe {
+	switch {
+	case probe:
 		layers = layers[:min(2, len(layers))]
+	case o.Source != nil:
+		b, err := json.Marshal(o.Source)
+		if err == nil {
+			err = writeEntry(t, sourceEntry, b)
+		}
+		if err != nil {
+			return err
+		}
+		early, err := a.Early()
+		if err != nil {
+			return err
+		}
+		layers = early[1:]
 	}
 	for _, d := range layers {
 		if err := copyEntry(t, blobName(d), d, open); err != nil {

@@ -64,12 +64,7 @@ func (t *Table) BlobBytes() int64 {
 // Chunk returns the place of frame i.
 func (t *Table) Chunk(i int) Chunk {
 	if t.starts == nil {
-		at := int64(len(framesHead))
-		t.starts = make([]int64, len(t.Frames))
-		for j, f := range t.Frames {
-			t.starts[j] = at
-			at += int64(f.Bytes)
-		}
+		t.locate()
 	}
 	c := Chunk{At: t.starts[i], Bytes: int64(t.Frames[i].Bytes)}
 	n, begin := int64(i), int64(0)
@@ -83,6 +78,16 @@ func (t *Table) Chunk(i int) Chunk {
 		break
 	}
 	return c
+}
+
+// locate computes the places of the frames. Afterwards the table can be used concurrently.
+func (t *Table) locate() {
+	at := int64(len(framesHead))
+	t.starts = make([]int64, len(t.Frames))
+	for j, f := range t.Frames {
+		t.starts[j] = at
+		at += int64(f.Bytes)
+	}
 }
 
 func chunksOf(n int64) int64 { return (n + ChunkBytes - 1) / ChunkBytes }
@@ -198,3 +203,8 @@ func (o *Opener) Close() { o.zstd.Close() }
 
 // isZero reports whether a chunk is all zeros.
 func isZero(b []byte) bool { return bytes.Equal(b, zeros[:len(b)]) }
+
+// Matches reports whether b is the content of frame i.
+func (t *Table) Matches(i int, b []byte) bool {
+	return int64(len(b)) == t.Chunk(i).Length && sha256.Sum256(b) == t.Frames[i].Sum
+}

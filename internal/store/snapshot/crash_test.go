@@ -69,7 +69,7 @@ func openBoth(dir string) (*Store, error) {
 }
 
 // Content of page 3 in the scenario's snapshots.
-var scenarioPages = map[string]byte{"a": 'a', "b": 'b', "flat": 'b'}
+var scenarioPages = map[string]byte{"a": 'a', "b": 'b', "renamed": 'b', "flat": 'b'}
 
 // scenarioLabels are the labels of the scenario's snapshots, if they have any.
 var scenarioLabels = map[string]string{"job": "7"}
@@ -90,6 +90,12 @@ func scenario(s *Store) error {
 		if err := s.SetLabels("b", func(map[string]string) (map[string]string, error) { return set, nil }); err != nil {
 			return err
 		}
+	}
+	if err := Rename(s, "b", "renamed"); err != nil {
+		return err
+	}
+	if err := Rename(s, "renamed", "b"); err != nil {
+		return err
 	}
 	if err := s.Delete("a"); err != nil {
 		return err
@@ -244,6 +250,9 @@ func checkWhole(t *testing.T, dir string) {
 	must(t, err)
 	entries, err := s.List()
 	must(t, err)
+	if err := onlyOneName(entries); err != nil {
+		t.Error(err)
+	}
 	needed := map[layer.ID]bool{}
 	var pins []string
 	for _, e := range entries {
@@ -290,6 +299,18 @@ func checkWhole(t *testing.T, dir string) {
 	if err := scenario(s); err != nil {
 		t.Errorf("life does not go on: %v", err)
 	}
+}
+
+// onlyOneName returns an error if a snapshot has two tags.
+func onlyOneName(entries []Entry) error {
+	tags := map[string]string{}
+	for _, e := range entries {
+		if other := tags[e.ContentHash]; other != "" {
+			return fmt.Errorf("%s and %s are one snapshot", other, e.Tag)
+		}
+		tags[e.ContentHash] = e.Tag
+	}
+	return nil
 }
 
 func checkPage(t *testing.T, s *Store, tag string) {

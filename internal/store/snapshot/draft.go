@@ -24,6 +24,7 @@ type Draft struct {
 	tag   string
 	dir   string
 	files []*os.File
+	late  []File // arrive later
 
 	layers []*store.Handle // newly made layers, kept only by these handles until the pin
 	held   bool
@@ -138,6 +139,7 @@ func (d *Draft) commit(m *Manifest) error {
 			return err
 		}
 	}
+	m.Files = append(m.Files, d.late...)
 	sum, err := d.stateDigest(m.State.File)
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/layer/store"
-	"github.com/forkd/forkd/internal/sys/durable"
 )
 
 // Files holds a snapshot's open files for reading. They stay valid if the snapshot is deleted. The caller closes
@@ -76,7 +75,7 @@ func (s *Store) openEntry(dir string, e Entry) (*Files, error) {
 	o := &Files{Manifest: e.Manifest, ContentHash: e.ContentHash, byName: make(map[string]*os.File, len(e.Manifest.Files))}
 	for _, want := range e.Manifest.Files {
 		s.tell(want.Name)
-		if err := o.open(filepath.Join(dir, want.Name), want); err != nil {
+		if err := o.open(filepath.Join(dir, want.Name), want, s.layers); err != nil {
 			o.Close()
 			return nil, damaged(e.Tag, want.Name, err)
 		}
@@ -101,8 +100,8 @@ func (o *Files) checkState() error {
 	return nil
 }
 
-func (o *Files) open(path string, want File) error {
-	f, err := durable.Open(path)
+func (o *Files) open(path string, want File, layers *store.Store) error {
+	f, err := openLate(path, layers)
 	if err != nil {
 		return err
 	}

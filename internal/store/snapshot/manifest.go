@@ -38,6 +38,7 @@ const (
 	// Limits of the agent's information about itself.
 	maxCapabilities = 64
 	maxAgentText    = 64 // bytes of its version, and of a capability's name
+	maxVolumeText   = 512
 )
 
 // Names of the files that every snapshot has.
@@ -58,10 +59,14 @@ const EvalSetFile = "working-set-eval"
 // ExecSetFile is the same for a child that has run its first program. It is optional.
 const ExecSetFile = "working-set-exec"
 
+// VolumeSetFile is the same for a child that has mounted a volume on its way to ready. It is optional.
+const VolumeSetFile = "working-set-volume"
+
+// WorkingSets are the names of all files with working sets. Each lists the pages of WorkingSetFile, and more.
+var WorkingSets = []string{WorkingSetFile, EvalSetFile, ExecSetFile, VolumeSetFile}
+
 // IsWorkingSet reports whether a file with this name holds a working set.
-func IsWorkingSet(name string) bool {
-	return name == WorkingSetFile || name == EvalSetFile || name == ExecSetFile
-}
+func IsWorkingSet(name string) bool { return slices.Contains(WorkingSets, name) }
 
 // DiskFile returns the file name of disk i, for a read-only disk without layers.
 func DiskFile(i int) string { return fmt.Sprintf("disk%d", i) }
@@ -156,6 +161,16 @@ type Disk struct {
 	ReadOnly bool   `json:"read_only"`
 	Bytes    int64  `json:"bytes,omitempty"` // of a disk with layers: whole sectors of 512
 	Chain
+	// Volume is set for a disk that was a volume of the branched sandbox. Such disks follow the others.
+	Volume *Volume `json:"volume,omitempty"`
+}
+
+// Volume is the use of a volume by a snapshot's guest.
+type Volume struct {
+	ID       string `json:"id"` // of the volume in the store that made the snapshot
+	Name     string `json:"name"`
+	Path     string `json:"path"` // mount point
+	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
 // LayerBytes returns the size of the disk's layers: the disk's size, rounded up to whole blocks.
@@ -173,6 +188,9 @@ func (m *Manifest) Chains() []Chain {
 	}
 	return all
 }
+
+// Volumes returns the disks that were volumes of the branched sandbox.
+func (m *Manifest) Volumes() []Disk { return m.Disks[min(m.Shape.Disks, len(m.Disks)):] }
 
 // LayerIDs returns the snapshot's layers, each once.
 func (m *Manifest) LayerIDs() []layer.ID {
@@ -427,10 +445,13 @@ func (m *Manifest) validateState(sizes map[string]int64) error {
 }
 
 func (m *Manifest) validateDisks(sizes map[string]int64) error {
-	if len(m.Disks) != m.Shape.Disks {
-		return fmt.Errorf("%d disks, but a shape with %d", len(m.Disks), m.Shape.Disks)
+	if n := len(m.Disks); n < m.Shape.Disks || n > m.Shape.Disks+m.Shape.Slots {
+		return fmt.Errorf("%d disks, but a shape with %d and %d slots for volumes", n, m.Shape.Disks, m.Shape.Slots)
 	}
 	for i, d := range m.Disks {
+		if (d.Volume != nil) != (i >= m.Shape.Disks) {
+			return fmt.Errorf("disk %d: the volumes are not the last disks", i)
+		}
 		if err := d.validate(sizes); err != nil {
 			return fmt.Errorf("disk %d: %w", i, err)
 		}
@@ -438,7 +459,26 @@ func (m *Manifest) validateDisks(sizes map[string]int64) error {
 	return nil
 }
 
+// validate limits text that is displayed to people.
+func (v *Volume) validate() error {
+	for _, text := range []string{v.ID, v.Name, v.Path} {
+		odd := func(r rune) bool { return r < ' ' }
+		if text == "" || len(text) > maxVolumeText || strings.ContainsFunc(text, odd) {
+			return fmt.Errorf("the volume's %q is not 1 to %d printable characters", ellipsis.Clip(text, 80), maxVolumeText)
+		}
+	}
+	return nil
+}
+
 func (d Disk) validate(sizes map[string]int64) error {
+	if d.Volume != nil {
+		if err := d.Volume.validate(); err != nil {
+			return err
+		}
+		if len(d.Layers) == 0 {
+			return errors.New("a volume without layers")
+		}
+	}
 	if len(d.Layers) == 0 {
 		if _, listed := sizes[d.File]; !listed {
 			return fmt.Errorf("file %q is not listed", ellipsis.Clip(d.File, 80))

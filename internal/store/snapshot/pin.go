@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
 
@@ -68,4 +69,41 @@ func (s *Store) settlePins() error {
 		}
 	}
 	return nil
+}
+
+// Freed returns the bytes of the disk that the removal of snapshots frees, by tag. A layer of several of them counts
+// at the first one, and a layer with another pin does not count.
+func Freed(s *Store, tags []string) (map[string]int64, error) {
+	pins, err := s.layers.Pins()
+	if err != nil {
+		return nil, err
+	}
+	shared := map[layer.ID]bool{}
+	for name, ids := range pins {
+		if tag, ours := strings.CutPrefix(name, pinPrefix); ours && slices.Contains(tags, tag) {
+			continue
+		}
+		for _, id := range ids {
+			shared[id] = true
+		}
+	}
+	freed := make(map[string]int64, len(tags))
+	for _, tag := range tags {
+		en, err := s.Get(tag)
+		if err == nil {
+			for _, f := range en.Manifest.Files {
+				freed[tag] += f.Bytes
+			}
+		}
+		for _, id := range pins[pinPrefix+tag] {
+			if shared[id] {
+				continue
+			}
+			shared[id] = true
+			if n, err := s.layers.Bytes(id); err == nil { // otherwise it is gone
+				freed[tag] += n
+			}
+		}
+	}
+	return freed, nil
 }

@@ -163,6 +163,9 @@ func (s *Store) read(dir, tag string) (Entry, error) {
 	if tag == "" {
 		tag, e.Tag = m.Tag, m.Tag
 	}
+	if m.Tag != tag && renamed(dir, tag) {
+		m.Tag = tag
+	}
 	if m.Tag != tag {
 		return e, fmt.Errorf("snapshot %s: %w: %s is of snapshot %s", tag, ErrNotRestorable, ManifestFile, m.Tag)
 	}
@@ -170,6 +173,8 @@ func (s *Store) read(dir, tag string) (Entry, error) {
 		st, err := os.Lstat(filepath.Join(dir, f.Name))
 		if err == nil {
 			err = checkFile(st, f)
+		} else if errors.Is(err, fs.ErrNotExist) && s.lateThere(dir, f.Name) {
+			err = nil
 		}
 		if err != nil {
 			return e, damaged(tag, f.Name, err)

@@ -4,6 +4,7 @@
 package uffd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -57,7 +58,7 @@ func (u *UFFD) RegisterWP(addr uintptr, length int64) error {
 func (u *UFFD) Unprotect(addr uintptr, length int64) error {
 	for {
 		err := u.protect(addr, length, 0)
-		if err == unix.EAGAIN { // the mappings were changing
+		if errors.Is(err, unix.EAGAIN) { // the mappings were changing
 			continue
 		}
 		if err != nil {

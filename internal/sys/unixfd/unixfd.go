@@ -7,6 +7,7 @@ package unixfd
 
 import (
 	"fmt"
+	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,20 @@ func Pair(kind int, name string) (a, b *os.File, err error) {
 		return nil, nil, err
 	}
 	return os.NewFile(uintptr(x), name), os.NewFile(uintptr(y), name), nil
+}
+
+// Stream creates a pair of streams: a connection for this process, and an end to give away. The caller closes both.
+func Stream(name string) (ours net.Conn, theirs *os.File, err error) {
+	f, theirs, err := Pair(unix.SOCK_STREAM, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if ours, err = net.FileConn(f); err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return ours, theirs, nil
 }
 
 // Numbers creates a socket pair as bare descriptors. They block unless kind has SOCK_NONBLOCK.

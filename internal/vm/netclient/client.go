@@ -24,6 +24,10 @@ const openMax = 256
 
 // Client is a usernet.Dialer over a replaceable wire.
 type Client struct {
+	// Link receives the VM's link to a private network. It owns the file. It is set before the first
+	// wire. If nil, links are closed.
+	Link func(f *os.File)
+
 	mu     sync.Mutex // guards the fields below
 	wire   *wire      // nil if there is none
 	closed bool
@@ -39,7 +43,8 @@ func (c *Client) SetWire(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	w := &wire{conn: conn, calls: map[uint32]chan answer{}, ends: map[uint32]*ending{}}
+	w := &wire{conn: conn, link: c.Link,
+		calls: map[uint32]chan answer{}, ends: map[uint32]*ending{}}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()

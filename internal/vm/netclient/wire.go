@@ -5,6 +5,8 @@ import (
 	"os"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/internal/net/netwire"
 	"github.com/forkd/forkd/internal/vm/usernet"
 )
@@ -12,6 +14,7 @@ import (
 // wire is one wire, from its descriptor to its end.
 type wire struct {
 	conn *netwire.Conn
+	link func(*os.File) // may be nil
 
 	mu    sync.Mutex             // guards the fields below
 	calls map[uint32]chan answer // nil once the wire has ended; each takes one answer
@@ -140,6 +143,8 @@ func (w *wire) take(m netwire.Message, file *os.File) bool {
 	switch m.Kind {
 	case netwire.Opened, netwire.Refused:
 		w.answer(m.ID, answer{file: file, id: m.ID, reason: usernet.Reason(m.Reason)})
+	case netwire.Link:
+		return w.takeLink(file)
 	case netwire.Finished, netwire.Broken:
 		w.mu.Lock()
 		w.end(m.ID, m.Kind == netwire.Finished)
@@ -147,6 +152,20 @@ func (w *wire) take(m netwire.Message, file *os.File) bool {
 	default:
 		return false
 	}
+	return true
+}
+
+// takeLink passes a link on. It returns false for a descriptor of another kind.
+func (w *wire) takeLink(f *os.File) bool {
+	s, err := socketOf(f)
+	if err != nil {
+		return false
+	}
+	if w.link == nil || s.domain != unix.AF_UNIX || s.kind != unix.SOCK_SEQPACKET {
+		s.Close()
+		return w.link == nil
+	}
+	w.link(s.File)
 	return true
 }
 

@@ -132,7 +132,7 @@ func (s *splice) toGuest() error {
 	for {
 		n, err := s.carry(size, wake)
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			s.ep.Shutdown(tcpip.ShutdownWrite)
 			return nil
 		case err != nil:

@@ -20,6 +20,9 @@ type Config struct {
 	// QueueNotify, for any queue: the device checks all of its queues. The transport owns it. If
 	// nil, kicks arrive only through WriteMMIO.
 	Kick *os.File
+	// Lazy is for a device that most guests never use. Before the driver's first notification, a
+	// restore and a resume do no work for it. Notifications must go through WriteMMIO until Wake.
+	Lazy bool
 	// Fault, if set, receives the reason when the device goes to DEVICE_NEEDS_RESET. A guest can
 	// cause this any number of times. Fault must not call back.
 	Fault func(error)
@@ -41,6 +44,7 @@ type MMIO struct {
 	isr        atomic.Uint32
 	generation atomic.Uint32
 	broken     atomic.Bool
+	idle       atomic.Bool // the driver has never notified; only of a lazy device
 
 	// mu guards the registers below. It is taken before the device's lock and never by a callback
 	// from the device.
@@ -66,6 +70,7 @@ type queueRegs struct {
 // NewMMIO returns a transport for a device. Call Close when done.
 func NewMMIO(cfg Config) *MMIO {
 	m := &MMIO{dev: cfg.Device, mem: cfg.Memory, raise: cfg.Raise, kick: cfg.Kick, fault: cfg.Fault}
+	m.idle.Store(cfg.Lazy)
 	for _, max := range cfg.Device.QueueSizes() {
 		m.regs = append(m.regs, queueRegs{max: max})
 	}
@@ -121,10 +126,12 @@ func (m *MMIO) Resume() {
 	}
 	m.paused = false
 	m.dev.Resume()
-	if m.queues != nil {
-		m.listenLocked()
+	if !m.idle.Load() {
+		if m.queues != nil {
+			m.listenLocked()
+		}
+		m.poke()
 	}
-	m.poke()
 	// When an older state was saved, an interrupt may have been on its way to the interrupt
 	// controller. An extra interrupt does no harm.
 	if m.isr.Load() != 0 {
@@ -193,7 +200,7 @@ func (m *MMIO) activateLocked() error {
 		m.dev.Reset()
 		return fmt.Errorf("activate: %w", err)
 	}
-	if !m.paused { // otherwise Resume starts the goroutine, to spare a restore the work
+	if !m.paused && !m.idle.Load() { // otherwise Resume or Wake starts the goroutine, to spare a restore the work
 		m.listenLocked()
 	}
 	return nil
@@ -207,6 +214,18 @@ func (m *MMIO) listenLocked() {
 	}
 	m.listening = true
 	m.kicks.Go(m.listen)
+}
+
+// Wake ends the idleness of a lazy device.
+func (m *MMIO) Wake() {
+	if !m.idle.Load() {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.idle.Swap(false) && m.queues != nil && !m.paused {
+		m.listenLocked()
+	}
 }
 
 // Poke makes the device check its queues, like a kick of the driver.

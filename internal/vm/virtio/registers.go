@@ -93,6 +93,7 @@ func (m *MMIO) WriteMMIO(off uint64, p []byte) {
 	v := binary.LittleEndian.Uint32(p)
 	switch off {
 	case regQueueNotify:
+		m.Wake()
 		m.poke() // not under mu: it may take a while
 	case regInterruptACK:
 		m.isr.And(^v)

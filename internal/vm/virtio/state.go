@@ -9,6 +9,10 @@ import (
 // docs/inside/formats/device-state.md.
 const stateVersion = 1
 
+// idleVersion is the version of a lazy device's state before the driver's first notification. It
+// has the same fields.
+const idleVersion = 2
+
 var errNotPaused = errors.New("virtio device is not paused")
 
 // savedState is the transport's decoded state.
@@ -16,7 +20,7 @@ type savedState struct {
 	deviceType, status, isr, generation uint32
 	devFeatSel, drvFeatSel, queueSel    uint32
 	driverFeatures                      uint64
-	active                              bool
+	active, idle                        bool
 	queues                              []savedQueue
 	device                              []byte
 }
@@ -37,7 +41,7 @@ func (m *MMIO) Save() ([]byte, error) {
 	s := savedState{
 		deviceType: m.dev.Type(), status: m.status.Load(), isr: m.isr.Load(), generation: m.generation.Load(),
 		devFeatSel: m.devFeatSel, drvFeatSel: m.drvFeatSel, queueSel: m.queueSel,
-		driverFeatures: m.driverFeatures, active: m.queues != nil,
+		driverFeatures: m.driverFeatures, active: m.queues != nil, idle: m.idle.Load(),
 	}
 	for i, r := range m.regs {
 		q := savedQueue{queueLayout: r.queueLayout, ready: r.ready}
@@ -69,6 +73,9 @@ func (m *MMIO) Restore(state []byte) error {
 	if !m.paused {
 		m.dev.Pause()
 		m.paused = true
+	}
+	if !s.idle {
+		m.idle.Store(false)
 	}
 	m.adoptLocked(s)
 	if !s.active {
@@ -113,7 +120,11 @@ func (m *MMIO) adoptLocked(s *savedState) {
 
 func (s *savedState) encode() []byte {
 	var w StateWriter
-	w.U16(stateVersion)
+	version := uint16(stateVersion)
+	if s.idle {
+		version = idleVersion
+	}
+	w.U16(version)
 	for _, v := range []uint32{s.deviceType, s.status, s.isr, s.generation, s.devFeatSel, s.drvFeatSel, s.queueSel} {
 		w.U32(v)
 	}
@@ -136,8 +147,11 @@ func (s *savedState) encode() []byte {
 
 func decodeState(b []byte) (*savedState, error) {
 	r := NewStateReader(b)
-	r.Version(stateVersion)
 	s := &savedState{}
+	version := r.U16()
+	r.Check(version == stateVersion || version == idleVersion, "version is %d, this build reads %d and %d",
+		version, stateVersion, idleVersion)
+	s.idle = version == idleVersion
 	for _, p := range []*uint32{&s.deviceType, &s.status, &s.isr, &s.generation, &s.devFeatSel, &s.drvFeatSel,
 		&s.queueSel} {
 		*p = r.U32()

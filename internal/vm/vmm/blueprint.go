@@ -38,6 +38,9 @@ type RestoreConfig struct {
 	Prepare bool
 	Gate    *os.File // start the vCPUs when this gate opens (package startgate); if nil, immediately
 	Watch   bool     // makes WriteWorkingSet exact, at some cost to the guest
+	// KeepMembers spares the guest's connections to other members of its private network from the reset: these
+	// members are copies of the same instant.
+	KeepMembers bool
 }
 
 // CloseSource closes the files no longer needed after the restore. Disks and network stay open.

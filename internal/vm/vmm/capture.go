@@ -33,13 +33,15 @@ type CaptureConfig struct {
 	// resumes it in any case.
 	Stay bool
 	Max  time.Duration // refuse the capture with ErrPause if the pause would be longer; 0 for no limit
+	// Cut makes the capture a part of a consistent cut over several VMs (package cut). May be nil.
+	Cut *os.File
 }
 
 // CloseOutput closes the files written only once by a capture. The disks' files stay open.
 func (c CaptureConfig) CloseOutput() { closeAll(c.Memory, c.State, c.Index, c.Digest) }
 
 // Close closes all files.
-func (c CaptureConfig) Close() { c.CloseOutput(); closeAll(c.Disks...) }
+func (c CaptureConfig) Close() { c.CloseOutput(); closeAll(c.Disks...); closeAll(c.Cut) }
 
 // CaptureResult holds the measurements of a capture.
 type CaptureResult struct {
@@ -56,7 +58,7 @@ type CaptureResult struct {
 
 // PauseStep is a part of a pause.
 type PauseStep struct {
-	Name string        `json:"name"`    // stop, scan, state, copy, disks, digest or resume
+	Name string        `json:"name"`    // stop, scan, state, copy, disks, digest, group or resume
 	Took time.Duration `json:"took_ns"` // time since the previous step
 }
 

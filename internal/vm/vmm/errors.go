@@ -14,6 +14,8 @@ var (
 	ErrPause = errors.New("the pause would be too long")
 	// ErrNoRoom is returned while the VM is stalled because the host has no room for its disks.
 	ErrNoRoom = errors.New("the VM waits for room on the host")
+	// ErrCut is returned for a capture whose consistent cut was broken: another member of the group has failed.
+	ErrCut = errors.New("another sandbox of the group was not captured")
 	// ErrLost is returned if a disk of the VM has lost writes.
 	ErrLost = errors.New("a disk has lost writes")
 )

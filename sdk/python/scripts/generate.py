@@ -32,7 +32,8 @@ WORDS = {
     "aiter_bytes": "iter_bytes", "aiter_lines": "iter_lines",
     "aread": "read", "asynccontextmanager": "contextmanager", "_aio": "_io",
     "AsyncWorkspaces": "Workspaces", "AsyncKeys": "Keys", "AsyncImages": "Images", "AsyncTenants": "Tenants",
-    "AsyncPortForward": "PortForward", "AsyncSecrets": "Secrets",
+    "AsyncPortForward": "PortForward", "AsyncSecrets": "Secrets", "AsyncVolumes": "Volumes",
+    "AsyncPrivateNetworks": "PrivateNetworks",
 }
 
 

@@ -21,6 +21,7 @@ import pytest
 from forkd.errors import InvalidRequestError
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
 from test_links import TOKEN, answer, client, layout, server
 
 Requests = list[tuple[str, str, Any]]
@@ -276,6 +277,41 @@ def test_a_port_over_tls() -> None:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.parametrize("size", [1, 3 << 20])
+def test_a_forwarded_port_over_tls(size: int) -> None:
+    """Both directions are busy at the same time, with more data than any buffer holds."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE / "cert.pem", CERTIFICATE / "key.pem")
+    der = ssl.PEM_cert_to_DER_cert((CERTIFICATE / "cert.pem").read_text())
+
+    def echo(near: socket.socket) -> None:
+        with near, suppress(OSError), context.wrap_socket(near, server_side=True) as c:
+            if c.recv(65536):  # other connections only compare the certificate
+                c.sendall(UPGRADED)
+                while chunk := c.recv(65536):
+                    c.sendall(chunk.upper())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=echo, args=(listener.accept()[0],), daemon=True).start()
+        threading.Thread(target=serve, daemon=True).start()
+        with forkd.Forkd(f"https://127.0.0.1:{listener.getsockname()[1]}", TOKEN,
+                         tls_fingerprint=hashlib.sha256(der).hexdigest()) as f:
+            with f.sandbox("x").forward_port(80) as address, socket.create_connection(address, 20) as s:
+                sender = threading.Thread(target=s.sendall, args=(b"x" * size,), daemon=True)
+                sender.start()
+                got = bytearray()
+                while len(got) < size:
+                    chunk = s.recv(1 << 20)
+                    assert chunk, f"{len(got)} of {size} bytes came"
+                    got += chunk
+                sender.join()
+                assert bytes(got) == b"X" * size
+        listener.shutdown(socket.SHUT_RDWR)
+
+
 # Files of snapshots.
 
 def test_an_export_that_fails_keeps_the_old_file(tmp_path: Path) -> None:
@@ -320,6 +356,26 @@ def test_an_explicit_trace() -> None:
             for _ in values:
                 f.version()
     assert seen == [values[0], "", "", PARENT]
+
+
+def test_the_state_of_a_trace() -> None:
+    seen: list[str] = []
+
+    def handle(c: socket.socket, d: bytes) -> None:
+        seen.extend(h.decode() for h in re.findall(rb"(?i)\r\ntracestate: ([^\r]*)", d) or [b""])
+        c.sendall(answer(200, {"version": "1", "api": "v1"}))
+
+    states = ["a=1,b=2", "", "x\r\nEvil: 1", "y" * 513]
+    with server(handle) as url:
+        carrier = lambda: {"traceparent": PARENT, "tracestate": states[len(seen)]}  # noqa: E731
+        with forkd.Forkd(url, TOKEN, trace_parent=carrier) as f:
+            for _ in states:
+                f.version()
+        assert seen == ["a=1,b=2", "", "", ""]
+        context = SpanContext(1, 2, is_remote=True, trace_flags=TraceFlags(1), trace_state=TraceState([("c", "3")]))
+        with forkd.Forkd(url, TOKEN) as f, use_span(NonRecordingSpan(context)):
+            f.version()
+        assert seen[-1] == "c=3"
 
 
 @pytest.mark.parametrize("value", ["", "x", PARENT.upper(), PARENT + "\r\nEvil: 1", "00-" + PARENT, PARENT + "\n"])

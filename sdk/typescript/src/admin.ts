@@ -23,7 +23,8 @@ export type ListOptions = CallOptions & {
   filter?: readonly string[];
 };
 
-function filtered({ signal, labels = {}, filter = [] }: ListOptions): RequestOptions {
+/** Returns the request of a list or of events with filters. */
+export function filtered({ signal, labels = {}, filter = [] }: ListOptions): RequestOptions {
   const some = Object.entries(labels).map(([k, v]) => v === null ? `label=${k}` : `label=${k}=${v}`);
   return { signal, query: { filter: [...some, ...filter] } };
 }
@@ -179,6 +180,71 @@ export class Secrets extends Group {
   }
 }
 
+/** Private networks: sandboxes in one find each other by name. */
+export class PrivateNetworks extends Group {
+  /** Lists the private networks. */
+  list(o: CallOptions = {}): Promise<m.PrivateNetwork[]> {
+    return this.many("/v1/networks", "PrivateNetwork", o);
+  }
+
+  /** Describes a private network and its members. */
+  get(name: string, o: CallOptions = {}): Promise<m.PrivateNetwork> {
+    return this.one("GET", `/v1/networks/${part(name)}`, "PrivateNetwork", o);
+  }
+
+  /** Makes a private network. */
+  create(name: string, o: CallOptions = {}): Promise<m.PrivateNetwork> {
+    const json = toWire({ name }, "CreatePrivateNetworkRequest");
+    return this.one("POST", "/v1/networks", "PrivateNetwork", { ...o, json });
+  }
+
+  /**
+   * Copies its running sandboxes as they are at one instant. Each of the n copies has a network of its own, PREFIX-1
+   * and so on. A copy that failed has an error.
+   */
+  fork(name: string, o: CallOptions & { n?: number; prefix?: string } = {}): Promise<m.ForkGroupResult> {
+    const { n, prefix, ...rest } = o;
+    const json = toWire({ n, prefix }, "ForkGroupRequest");
+    return this.one("POST", `/v1/networks/${part(name)}/fork`, "ForkGroupResult", { ...rest, json });
+  }
+
+  /** Removes a private network without members. */
+  async remove(name: string, o: CallOptions = {}): Promise<void> {
+    await this.connection.call("DELETE", `/v1/networks/${part(name)}`, o);
+  }
+}
+
+/** Volumes: disks which outlive the sandboxes that use them. */
+export class Volumes extends Group {
+  /** Lists the volumes. */
+  list(o: CallOptions = {}): Promise<m.Volume[]> {
+    return this.many("/v1/volumes", "Volume", o);
+  }
+
+  /** Describes a volume. */
+  get(name: string, o: CallOptions = {}): Promise<m.Volume> {
+    return this.one("GET", `/v1/volumes/${part(name)}`, "Volume", o);
+  }
+
+  /** Makes a volume, empty or with the content of another one. */
+  create(name: string, o: CallOptions & { sizeMib?: number; fromVolume?: string } = {}): Promise<m.Volume> {
+    const { sizeMib, fromVolume, ...rest } = o;
+    const json = toWire({ name, sizeMib, from: fromVolume }, "CreateVolumeRequest");
+    return this.one("POST", "/v1/volumes", "Volume", { ...rest, json });
+  }
+
+  /** Keeps the present content of a volume as another one, which cannot be written. */
+  snapshot(name: string, snapshot: string, o: CallOptions = {}): Promise<m.Volume> {
+    const json = toWire({ name: snapshot }, "SnapshotVolumeRequest");
+    return this.one("POST", `/v1/volumes/${part(name)}/snapshot`, "Volume", { ...o, json });
+  }
+
+  /** Removes a volume that no sandbox has. */
+  async remove(name: string, o: CallOptions = {}): Promise<void> {
+    await this.connection.call("DELETE", `/v1/volumes/${part(name)}`, o);
+  }
+}
+
 /** The tenants' shares of the host. */
 export class Tenants extends Group {
   /** Describes a tenant. */
@@ -289,6 +355,10 @@ export interface EventsOptions extends CallOptions {
   snapshot?: string;
   /** Kinds. One that ends in a dot is a prefix. */
   kinds?: readonly string[];
+  /** Events of objects that have all of these labels. */
+  labels?: Record<string, string | null>;
+  /** Texts such as `label=job=7`. */
+  filter?: readonly string[];
 }
 
 /** Yields the events of a stream of server-sent events. */

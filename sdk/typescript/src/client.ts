@@ -1,7 +1,8 @@
 /** The client of a daemon. */
 import "./dispose.js";
 import type { AddressOptions } from "./address.js";
-import { Images, Keys, Pools, Receipts, Sandboxes, Secrets, Snapshots, Store, Tenants, Workspaces, eventsOf,
+import { Images, Keys, Pools, PrivateNetworks, Receipts, Sandboxes, Secrets, Snapshots, Store, Tenants, Volumes, Workspaces,
+  eventsOf, filtered,
   type AuditOptions, type CreateSnapshotOptions, type EventsOptions } from "./admin.js";
 import { fromWire, toWire } from "./case.js";
 import { Connection, linesOf, part, type CallOptions, type TraceParent } from "./connection.js";
@@ -41,6 +42,10 @@ export class Forkd implements AsyncDisposable {
   readonly images: Images;
   readonly keys: Keys;
   readonly secrets: Secrets;
+  /** Private networks: sandboxes in one find each other by name. */
+  readonly privateNetworks: PrivateNetworks;
+  /** Volumes: disks which outlive the sandboxes that use them. */
+  readonly volumes: Volumes;
   readonly tenants: Tenants;
   readonly workspaces: Workspaces;
   readonly pools: Pools;
@@ -54,6 +59,8 @@ export class Forkd implements AsyncDisposable {
     this.images = new Images(c);
     this.keys = new Keys(c);
     this.secrets = new Secrets(c);
+    this.privateNetworks = new PrivateNetworks(c);
+    this.volumes = new Volumes(c);
     this.tenants = new Tenants(c);
     this.workspaces = new Workspaces(c);
     this.pools = new Pools(c);
@@ -126,9 +133,26 @@ export class Forkd implements AsyncDisposable {
     }
   }
 
+  /**
+   * Copies a snapshot from another daemon: the first of `peers`, a list of URLs, that has it. The operator of this daemon
+   * allows peers with `forkd serve --peer`.
+   */
+  async copySnapshot(tag: string, peers: string[], o: CallOptions = {}): Promise<Snapshot> {
+    const made = fromWire<m.SnapshotInfo>(await this.#connection.call("POST", `/v1/snapshots/${part(tag)}/copy`, {
+      timeout: 3 * LONG, ...o, json: { peers },
+    }), "SnapshotInfo");
+    return new Snapshot(this.#connection, made.tag);
+  }
+
   /** Removes layers that are in no use. With `dryRun` it only lists them. Is `store.gc`. */
   collect(o: CallOptions & { dryRun?: boolean } = {}): Promise<m.CollectResult> {
     return this.store.gc(o);
+  }
+
+  /** Removes the snapshots that have expired, or are older than the last ones to keep. */
+  async pruneSnapshots(o: CallOptions & { dryRun?: boolean } = {}): Promise<m.PruneResult> {
+    const json = toWire({ dryRun: o.dryRun }, "PruneRequest");
+    return fromWire(await this.#connection.call("POST", "/v1/store/prune", { signal: o.signal, json }), "PruneResult");
   }
 
   /** Reports whether the daemon answers. It needs no token. */
@@ -161,9 +185,12 @@ export class Forkd implements AsyncDisposable {
     return fromWire(await this.#connection.call("GET", "/v1/node", o), "Node");
   }
 
-  /** Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode `wait`. */
-  async drain(mode: "pause" | "wait" = "pause", o: CallOptions = {}): Promise<m.Drain> {
-    const json = toWire({ mode }, "DrainRequest");
+  /**
+   * Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode `wait`. A restart of the
+   * daemon ends the drain only with `untilRestart`.
+   */
+  async drain(mode: "pause" | "wait" = "pause", o: CallOptions & { untilRestart?: boolean } = {}): Promise<m.Drain> {
+    const json = toWire({ mode, untilRestart: o.untilRestart }, "DrainRequest");
     return fromWire(await this.#connection.call("POST", "/v1/drain", { ...o, json }), "Drain");
   }
 
@@ -187,7 +214,8 @@ export class Forkd implements AsyncDisposable {
 
   /** Yields events as they happen, until the caller leaves. If the daemon ends, it throws: continue with `after`. */
   async *events(o: EventsOptions = {}): AsyncGenerator<m.Event> {
-    const query = { after: o.after, sandbox: o.sandbox, snapshot: o.snapshot, kind: o.kinds?.join(",") };
+    const query = { after: o.after, sandbox: o.sandbox, snapshot: o.snapshot, kind: o.kinds?.join(","),
+      ...filtered(o).query };
     const body = this.#connection.bytes("GET", "/v1/events",
       { signal: o.signal, query, timeout: 0, headers: { Accept: "text/event-stream" } });
     yield* eventsOf(linesOf(body));

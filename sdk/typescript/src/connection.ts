@@ -28,9 +28,13 @@ export interface RequestOptions extends CallOptions {
   timeout?: number;
 }
 
-/** A W3C traceparent, or a function that returns the one of the current span. */
-export type TraceParent = string | (() => string | undefined);
+/**
+ * A W3C traceparent, or a function that returns the one of the current span. The function may also return a propagator's
+ * carrier, with traceparent and tracestate.
+ */
+export type TraceParent = string | (() => string | { traceparent?: string; tracestate?: string } | undefined);
 
+const isTraceState = (s: string): boolean => /^[ -~]{1,512}$/.test(s);
 const isTraceParent = (s: string): boolean => /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(s);
 
 /** Sends requests to one daemon. Neither inspect nor JSON shows its token. */
@@ -64,10 +68,12 @@ export class Connection {
     return this.#address ? shownUrl(this.#address.url) : "";
   }
 
-  /** Returns the header that continues the caller's trace, if there is one. A value of another form is not sent. */
+  /** Returns the headers that continue the caller's trace, if there is one. A value of another form is not sent. */
   traceHeaders(): Record<string, string> {
     const value = typeof this.#trace === "function" ? this.#trace() : this.#trace;
-    return typeof value === "string" && isTraceParent(value) ? { traceparent: value } : {};
+    const { traceparent, tracestate } = typeof value === "object" && value !== null ? value : { traceparent: value };
+    if (typeof traceparent !== "string" || !isTraceParent(traceparent)) return {};
+    return typeof tracestate === "string" && isTraceState(tracestate) ? { traceparent, tracestate } : { traceparent };
   }
 
   /** Finds the daemon, and returns its address. */

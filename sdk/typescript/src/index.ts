@@ -7,7 +7,7 @@ export { Entry, Files, type Change, type Content } from "./files.js";
 export { ExecResult, MAX_OUTPUT, Output, Process, type Input, type ProgramOptions, type Size, type SpawnOptions,
   type WaitOptions } from "./process.js";
 export type { AuditOptions, CreateSnapshotOptions, EventsOptions, Images, Keys, ListOptions, Pools, Receipts, Sandboxes,
-  Secrets, Snapshots, Store, Tenants, Workspaces } from "./admin.js";
+  PrivateNetworks, Secrets, Snapshots, Store, Tenants, Volumes, Workspaces } from "./admin.js";
 export type { AddressOptions } from "./address.js";
 export type { CallOptions, TraceParent } from "./connection.js";
 export type { PortForward } from "./ports.js";

@@ -13,6 +13,9 @@ import type { PortForward } from "./ports.js";
 
 /** Limit in milliseconds of calls that may take long. */
 export const LONG = 600_000;
+/** Limit in milliseconds of calls about services: a stop waits for the service's end. */
+const SERVICE = 120_000;
+const servicePath = (name: string): string => `/services/${encodeURIComponent(name)}`;
 const DAY = 24 * 3600_000;
 /** Timers of JavaScript end at once from here on, 25 days. */
 const MAX_TIMER = 2 ** 31;
@@ -153,6 +156,46 @@ export class Sandbox implements AsyncDisposable {
     const query = { follow: true, tail: o.tail };
     const body = this.#connection.bytes("GET", sandboxPath(this.id, "/console"), { signal: o.signal, timeout: 0, query });
     for await (const chunk of body) yield decoder.decode(chunk, { stream: true });
+  }
+
+  /** Lists the services. `waitMs` waits at most so long until each is ready, failed or stopped. */
+  async services(o: CallOptions & { waitMs?: number } = {}): Promise<m.Service[]> {
+    const query = { wait_secs: o.waitMs === undefined ? undefined : o.waitMs / 1000 };
+    const rows = await this.#call("GET", "/services", { signal: o.signal, query, timeout: (o.waitMs ?? 0) + SERVICE });
+    return ((rows ?? []) as unknown[]).map((s) => fromWire<m.Service>(s, "Service"));
+  }
+
+  /** Starts a service, or replaces one with another declaration. */
+  async declareService(name: string, command: readonly string[],
+    o: CallOptions & Omit<m.ServiceSpec, "command"> = {}): Promise<m.Service> {
+    const { signal, ...spec } = o;
+    const json = toWire({ ...spec, command: [...command] }, "ServiceSpec");
+    return fromWire(await this.#call("PUT", servicePath(name), { signal, json, timeout: SERVICE }), "Service");
+  }
+
+  /** Stops, starts or restarts a service. */
+  async changeService(name: string, action: "stop" | "start" | "restart", o: CallOptions = {}): Promise<m.Service> {
+    return fromWire(await this.#call("POST", servicePath(name), { ...o, json: { action }, timeout: SERVICE }), "Service");
+  }
+
+  /** Stops a service, and removes it with its log. */
+  async removeService(name: string, o: CallOptions = {}): Promise<void> {
+    await this.#call("DELETE", servicePath(name), { ...o, timeout: SERVICE });
+  }
+
+  /** Returns the end of a service's output, or its last `tail` lines. */
+  async serviceLog(name: string, o: CallOptions & { tail?: number } = {}): Promise<string> {
+    return String(await this.#call("GET", `${servicePath(name)}/log`, { signal: o.signal, query: { tail: o.tail } }) ?? "");
+  }
+
+  /** Yields a service's output as it comes, until the sandbox ends. */
+  async *followServiceLog(name: string, o: CallOptions & { tail?: number } = {}): AsyncGenerator<string> {
+    const decoder = new TextDecoder();
+    const path = sandboxPath(this.id, `${servicePath(name)}/log`);
+    const query = { follow: true, tail: o.tail };
+    for await (const chunk of this.#connection.bytes("GET", path, { signal: o.signal, timeout: 0, query })) {
+      yield decoder.decode(chunk, { stream: true });
+    }
   }
 
   /** Runs a program to its end. A string is a command for the shell, a list is a program and its arguments. */

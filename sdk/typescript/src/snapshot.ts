@@ -98,6 +98,29 @@ export class Snapshot {
     return fromWire(await this.#call("PATCH", "/labels", { signal: o.signal, json }), "SnapshotInfo");
   }
 
+  /** Gives the snapshot another tag. Its sandboxes, labels and pool stay. Returns the snapshot by its new tag. */
+  async rename(to: string, o: CallOptions = {}): Promise<Snapshot> {
+    const json = toWire({ to }, "RenameRequest");
+    const info = fromWire<m.SnapshotInfo>(await this.#call("POST", "/rename", { signal: o.signal, json }), "SnapshotInfo");
+    return new Snapshot(this.#connection, info.tag);
+  }
+
+  /** Keeps the snapshot from expiry, and from deletion without force. */
+  pin(o: CallOptions = {}): Promise<m.SnapshotInfo> {
+    return this.label({ "forkd.pin": "true" }, o);
+  }
+
+  /** Undoes `pin`. */
+  unpin(o: CallOptions = {}): Promise<m.SnapshotInfo> {
+    return this.label({}, { ...o, remove: ["forkd.pin"] });
+  }
+
+  /** Lets the snapshot expire that many seconds from now. null means never. */
+  expire(ttlSecs: number | null, o: CallOptions = {}): Promise<m.SnapshotInfo> {
+    if (ttlSecs === null) return this.label({}, { ...o, remove: ["forkd.expires"] });
+    return this.label({ "forkd.expires": `${ttlSecs.toFixed(6)}s` }, o);
+  }
+
   /** Returns the record of how the snapshot was made. */
   async receipt(o: CallOptions = {}): Promise<m.Receipt> {
     return fromWire(await this.#call("GET", "/receipt", o), "Receipt");

@@ -368,6 +368,18 @@ test("requests continue the caller's trace", within, async () => {
   }, { traceparent: parent });
 });
 
+test("a propagator's carrier has the trace's state, too", within, async () => {
+  const seen = [];
+  const states = ["a=1,b=2", "", "x\r\nEvil: 1", "y".repeat(513), undefined];
+  await withDaemon((r, a) => {
+    seen.push([r.headers.traceparent, r.headers.tracestate]);
+    json(a, { version: "1", api: "v1" });
+  }, async (client) => {
+    for (let i = states.length; i > 0; i--) await client.version();
+  }, { traceparent: () => ({ traceparent: parent, tracestate: states[seen.length] }) });
+  assert.deepEqual(seen, ["a=1,b=2", undefined, undefined, undefined, undefined].map((s) => [parent, s]));
+});
+
 test("a traceparent of another form is refused", () => {
   for (const traceparent of ["", "x", parent.toUpperCase(), parent + "\r\nEvil: 1", "00-" + parent]) {
     assert.throws(() => new Forkd({ url: "http://localhost:1", traceparent }), InvalidRequestError);

@@ -58,9 +58,15 @@ async function about(s) {
 
 async function elsewhere() {
   const none = { message: /^501: volumes is not supported by this server/, name: 'VolumeError' }
-  for (const f of [() => Volume.list(), () => Volume.create('v'), () => Volume.connect('v'), () => Volume.getInfo('v'),
-    () => Volume.destroy('v')]) {
-    await assert.rejects(f, none, String(f))
+  const made = await Volume.create('rest-mjs')
+  await assert.rejects(Volume.create('rest-mjs'), /409/)
+  assert.deepEqual((await Volume.list()).filter((v) => v.name === 'rest-mjs').map((v) => v.volumeId), [made.volumeId])
+  assert.equal((await Volume.getInfo(made.volumeId)).name, 'rest-mjs')
+  assert.equal((await Volume.connect(made.volumeId)).volumeId, made.volumeId)
+  assert.equal(await Volume.destroy(made.volumeId), true)
+  assert.equal(await Volume.destroy(made.volumeId), false)
+  for (const f of [() => Volume.connect(made.volumeId), () => Volume.getInfo(made.volumeId)]) {
+    await assert.rejects(f, /not found/, String(f))
   }
   const volume = new Volume('v-1', 'mine', 'of the volume') // as one has it that was made elsewhere
   for (const f of [(o) => volume.list('/', o), (o) => volume.makeDir('/d', o), (o) => volume.exists('/f', o), (o) => volume.getInfo('/f', o),

@@ -191,10 +191,16 @@ def elsewhere(s):
 
 
 def volumes(s):
-    """There are none: each call is answered by 501, also those that a volume's own token is for."""
-    for f, args in ((Volume.create, ("v",)), (Volume.list, ()), (Volume.get_info, ("v",)), (Volume.connect, ("v",)),
-                    (Volume.destroy, ("v",))):
-        fails(e2b.VolumeException, f, *args, says="501: volumes is not supported by this server")
+    """They are made, listed and destroyed. Their content is only in sandboxes: requests for it are answered by 501."""
+    made = Volume.create("rest-py")
+    fails(e2b.VolumeException, Volume.create, "rest-py", says="409")
+    fails(e2b.VolumeException, Volume.create, "../v", says="400")
+    assert [v.volume_id for v in Volume.list() if v.name == "rest-py"] == [made.volume_id]
+    assert Volume.get_info(made.volume_id).name == "rest-py"
+    assert Volume.connect(made.volume_id).volume_id == made.volume_id
+    assert Volume.destroy(made.volume_id) is True and Volume.destroy(made.volume_id) is False
+    for f in (Volume.get_info, Volume.connect):
+        fails(e2b.NotFoundException, f, made.volume_id)
     volume = Volume(volume_id="v-1", name="mine", token="of the volume")  # as one has it that was made elsewhere
     assert (volume.volume_id, volume.name, volume.token) == ("v-1", "mine", "of the volume")
     stream = lambda path, **kw: list(volume.read_file(path, format="stream", **kw))

@@ -69,6 +69,9 @@ export interface Sandbox {
   warning?: string;
   error?: string;
   code?: string;
+  labels?: Record<string, string>;
+  volumes?: { name: string; path: string; mode?: string }[];
+  net_join?: { network: string; alias?: string };
   life?: Life;
   network?: NetworkSummary;
   last_oom?: { at: string; pid: number; process: string };
@@ -104,6 +107,7 @@ export interface Snapshot {
   transient?: boolean;
   damaged?: string[] | null;
   warning?: string;
+  labels?: Record<string, string>;
   network?: NetworkPolicy;
   timings?: Record<string, number>;
   verified_at_unix?: number;

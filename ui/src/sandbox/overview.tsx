@@ -3,6 +3,7 @@ import { get, sandboxPath } from "../api/request";
 import type { MemoryUse, Sandbox } from "../api/types";
 import { Facts } from "../parts/facts";
 import { bytes, kib, mib, ms, span, time } from "../parts/format";
+import { Labels } from "../parts/labels";
 import { Meter } from "../parts/meter";
 import { useLoad } from "../parts/useload";
 import { clock } from "../state/clock";
@@ -59,6 +60,7 @@ export function Overview({ sandbox: s }: { sandbox: Sandbox }) {
           ["Promoted from", s.promoted_from && <span class="id">{s.promoted_from}</span>],
           ["Paused in", s.paused_in && <a class="id" href={toSnapshot(s.paused_in)}>{s.paused_in}</a>],
           ["Owner", s.owner],
+          ["Labels", s.labels && Object.keys(s.labels).length > 0 && <Labels labels={s.labels} />],
         ]} />
       </section>
       <section aria-labelledby="machine">
@@ -70,6 +72,8 @@ export function Overview({ sandbox: s }: { sandbox: Sandbox }) {
           ["Memory limit", s.memory_limit_mib ? mib(s.memory_limit_mib) : "none"],
           ["Disk limit", s.disk_limit_mib && mib(s.disk_limit_mib)],
           ["Network", s.network?.policy],
+          ["Private network", s.net_join && [s.net_join.network, s.net_join.alias].filter(Boolean).join(", as ")],
+          ["Volumes", s.volumes?.map((v) => `${v.name} on ${v.path}`).join(", ")],
           ["Network limit", s.network && s.net_rate_mib && `${mib(s.net_rate_mib)} a second`],
           ["Ports from outside", s.private_ports ? "need a token" : "are open"],
           ["Guest may fork itself", s.guest_fork && "yes"],

@@ -1,5 +1,6 @@
 /** The rows of the tree that are not hidden by a closed node or by the filter. */
 import { sandboxState, snapshotState } from "../parts/badge";
+import { labelsOf } from "../parts/labels";
 import type { TreeNode } from "./build";
 
 export interface Row {
@@ -32,11 +33,12 @@ export function stateOf(node: TreeNode): string {
 function searched(node: TreeNode): string {
   if (node.kind === "sandbox") {
     const s = node.sandbox;
-    return [s.id, s.status, s.hostname, s.owner, s.snapshot_tag, s.dns_id].join(" ").toLowerCase();
+    return [s.id, s.status, s.hostname, s.owner, s.snapshot_tag, s.dns_id, ...labelsOf(s.labels)].join(" ").toLowerCase();
   }
   if (node.kind === "snapshot") {
     const s = node.snapshot;
-    return [s.tag, stateOf(node), s.image, s.owner, s.transient ? "transient" : "", s.public ? "public" : ""].join(" ").toLowerCase();
+    const marks = [s.transient ? "transient" : "", s.public ? "public" : "", ...labelsOf(s.labels)];
+    return [s.tag, stateOf(node), s.image, s.owner, ...marks].join(" ").toLowerCase();
   }
   return node.kind === "gone" ? node.name.toLowerCase() : "";
 }

@@ -12,7 +12,7 @@ export function Toolbar({ onOpenAll, onCloseAll }: { onOpenAll: () => void; onCl
       <div class="search">
         <Search />
         <label for="filter" class="unseen">Filter</label>
-        <input id="filter" type="search" placeholder="Filter by name, image, owner" value={text} autocomplete="off" spellcheck={false}
+        <input id="filter" type="search" placeholder="Filter by name, image, owner, label" value={text} autocomplete="off" spellcheck={false}
           onInput={(e) => filter.set({ text: e.currentTarget.value, state })} />
       </div>
       <label for="state" class="unseen">State</label>

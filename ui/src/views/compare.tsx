@@ -6,6 +6,7 @@ import { useStore } from "../state/store";
 import { world } from "../state/world";
 import { MergePreview } from "./mergepreview";
 import { SnapshotCompare } from "./snapshotcompare";
+import { UseCompare } from "./usecompare";
 
 export function CompareView({ a, b }: { a: string; b: string }) {
   const { sandboxes, snapshots, loaded } = useStore(world);
@@ -23,8 +24,8 @@ export function CompareView({ a, b }: { a: string; b: string }) {
     : !loaded ? null
     : !known(a) || !known(b) ? <p class="empty">There is no snapshot or sandbox {known(a) ? b : a}.</p>
     : a === b ? <p class="empty">Choose two different ones.</p>
-    : tags.has(a) && tags.has(b) ? <SnapshotCompare a={a} b={b} />
-    : runs(a) || runs(b) ? <MergePreview a={a} b={b} aRuns={runs(a)} bRuns={runs(b)} />
+    : tags.has(a) && tags.has(b) ? <><SnapshotCompare a={a} b={b} /><UseCompare a={a} b={b} /></>
+    : runs(a) || runs(b) ? <><UseCompare a={a} b={b} /><MergePreview a={a} b={b} aRuns={runs(a)} bRuns={runs(b)} /></>
     : <p class="empty">One of the two must be a running sandbox, or both must be snapshots.</p>;
 
   return (
@@ -40,7 +41,7 @@ export function CompareView({ a, b }: { a: string; b: string }) {
         <button type="submit" class="primary">Compare</button>
         <button type="button" onClick={() => go(toCompare(second.trim(), first.trim()))}>Swap</button>
       </form>
-      {result ?? <p class="hint">Two snapshots: files, processes and packages. A running sandbox with anything of its family: files.</p>}
+      {result ?? <p class="hint">Two snapshots: files, processes, packages and memory. A running sandbox with anything of its family: files and memory.</p>}
     </>
   );
 }

@@ -8,6 +8,7 @@ import { Facts } from "../parts/facts";
 import { Failure, Wait } from "../parts/failure";
 import { bytes, count, mib, ms, span, time } from "../parts/format";
 import { ObjectHeading } from "../parts/heading";
+import { Labels } from "../parts/labels";
 import { Meter } from "../parts/meter";
 import { useLoad } from "../parts/useload";
 import { ReceiptTab } from "../sandbox/receipt";
@@ -20,12 +21,13 @@ import { Lineage } from "./lineage";
 
 export function SnapshotView({ tag }: { tag: string }) {
   const event = useStore(lastEvent);
-  const seen = useRef({ version: 0, deleted: false });
+  const seen = useRef({ version: 0, deleted: false, now: "" });
   if (event?.snapshot === tag) {
     seen.current.deleted = event.kind === "snapshot.deleted";
     if (!seen.current.deleted) seen.current.version = event.id;
   }
-  const { version, deleted } = seen.current;
+  if (event?.kind === "snapshot.renamed" && event.detail?.was === tag && event.snapshot) seen.current.now = event.snapshot;
+  const { version, deleted, now } = seen.current;
   const { value: s, error, reload } = useLoad<SnapshotDetail>((signal) => get(snapshotPath(tag, "/info"), { signal }), tag, version);
   return (
     <>
@@ -35,7 +37,7 @@ export function SnapshotView({ tag }: { tag: string }) {
         {s && !error ? <Badge text={snapshotState(s)} /> : null}
         {s?.public && <Badge text="public" tone="plain" />}
       </div>
-      {deleted ? <p class="notice">This snapshot was deleted.</p> : error ? <Failure error={error} retry={reload} /> : !s ? <Wait what="the snapshot" /> : <Detail s={s} />}
+      {deleted ? <p class="notice">This snapshot was deleted.</p> : now ? <p class="notice">This snapshot is called <a class="id" href={toSnapshot(now)}>{now}</a> now.</p> : error ? <Failure error={error} retry={reload} /> : !s ? <Wait what="the snapshot" /> : <Detail s={s} />}
     </>
   );
 }
@@ -72,6 +74,7 @@ function Detail({ s }: { s: SnapshotDetail }) {
             ["Depth of its chain", s.chain_depth],
             ["Transient", s.transient && "yes: it is deleted with its last sandbox"],
             ["Owner", s.owner],
+            ["Labels", s.labels && Object.keys(s.labels).length > 0 && <Labels labels={s.labels} />],
           ]} />
           <Links title="Sandboxes" names={s.sandboxes} to={toSandbox} />
           <Links title="Snapshots built on it" names={s.dependents} to={toSnapshot} />

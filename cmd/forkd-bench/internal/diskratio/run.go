@@ -88,8 +88,8 @@ func Run(ctx context.Context, c Config) (f Figures, err error) {
 		}
 		guest, host = append(guest, g), append(host, h)
 	}
-	f.Guest, f.Host = median(guest), median(host)
-	f.Ratio = ratio(f.Guest, f.Host)
+	f.Guest, f.Host = Median(guest), Median(host)
+	f.Ratio = Of(f.Guest, f.Host)
 	return f, nil
 }
 
@@ -118,7 +118,8 @@ func rates(f *diskbench.Figures) []*float64 {
 	return []*float64{&f.SequentialWriteMiBPerS, &f.SequentialReadMiBPerS, &f.RandomWritesPerS, &f.RandomReadsPerS}
 }
 
-func median(all []diskbench.Figures) (f diskbench.Figures) {
+// Median returns the median of each rate.
+func Median(all []diskbench.Figures) (f diskbench.Figures) {
 	for i, to := range rates(&f) {
 		var v []float64
 		for _, one := range all {
@@ -129,7 +130,8 @@ func median(all []diskbench.Figures) (f diskbench.Figures) {
 	return f
 }
 
-func ratio(guest, host diskbench.Figures) (r Ratio) {
+// Of divides the first figures by the second.
+func Of(guest, host diskbench.Figures) (r Ratio) {
 	for i, to := range []*float64{&r.SequentialWrite, &r.SequentialRead, &r.RandomWrite, &r.RandomRead} {
 		if h := *rates(&host)[i]; h > 0 {
 			*to = *rates(&guest)[i] / h

@@ -12,11 +12,11 @@ func TestMediansAndRatios(t *testing.T) {
 		{SequentialWriteMiBPerS: 300, SequentialReadMiBPerS: 3, RandomWritesPerS: 7, RandomReadsPerS: 1},
 		{SequentialWriteMiBPerS: 200, SequentialReadMiBPerS: 2, RandomWritesPerS: 7, RandomReadsPerS: 5},
 	}
-	m := median(all)
+	m := Median(all)
 	if m != (diskbench.Figures{SequentialWriteMiBPerS: 200, SequentialReadMiBPerS: 2, RandomWritesPerS: 7, RandomReadsPerS: 5}) {
 		t.Errorf("%+v", m)
 	}
-	r := ratio(m, diskbench.Figures{SequentialWriteMiBPerS: 400, SequentialReadMiBPerS: 1, RandomReadsPerS: 5})
+	r := Of(m, diskbench.Figures{SequentialWriteMiBPerS: 400, SequentialReadMiBPerS: 1, RandomReadsPerS: 5})
 	if r != (Ratio{SequentialWrite: 0.5, SequentialRead: 2, RandomRead: 1}) {
 		t.Errorf("%+v", r)
 	}

@@ -77,7 +77,7 @@ func (p *payload) unpack(file string) (bool, error) {
 		if err := unpackEntry(root, h, t); err != nil {
 			return false, fmt.Errorf("%s: %w", h.Name, err)
 		}
-		if h, err = t.Next(); err == io.EOF {
+		if h, err = t.Next(); errors.Is(err, io.EOF) {
 			return true, nil
 		} else if err != nil {
 			return false, err

@@ -22,7 +22,19 @@ func (j *job) base(ctx context.Context) (result, error) {
 			return result{}, err
 		}
 	}
-	info, err := j.b.cfg.Base(ctx, from.name, j.progress)
+	if from.ref != nil {
+		return j.onImage(ctx, *from.ref)
+	}
+	r, err := j.onLocal(ctx, from.name)
+	if errors.Is(err, sandbox.ErrNotFound) && from.hub != nil && j.b.cfg.Registry.Check(ctx, from.hub.Ref) == nil {
+		return j.onImage(ctx, *from.hub)
+	}
+	return r, err
+}
+
+// onLocal returns the base with the tag of a snapshot or an image.
+func (j *job) onLocal(ctx context.Context, name string) (result, error) {
+	info, err := j.b.cfg.Base(ctx, name, j.progress)
 	if err != nil {
 		return result{}, err
 	}
@@ -52,7 +64,8 @@ func (j *job) onTemplate(ctx context.Context, b Build) (result, error) {
 		j.warnShape(info)
 	}
 	j.layers = append(j.layers, b.Layers...)
-	return result{b.Snapshot, keyOf("template", j.owner, b.Snapshot, info.ContentHash), b.Context}, nil
+	key := keyOf("template", j.owner, b.Snapshot, info.ContentHash)
+	return result{tag: b.Snapshot, key: key, context: b.Context}, nil
 }
 
 // fits reports whether a snapshot's guest has the requested CPUs and memory.
@@ -68,6 +81,11 @@ func (j *job) warnShape(info sandbox.SnapshotInfo) {
 // resized returns the image's snapshot with the requested CPUs and memory.
 func (j *job) resized(ctx context.Context, of sandbox.SnapshotInfo) (result, error) {
 	key := keyOf("image", j.owner, of.Image, of.ImageDigest, j.cpus, j.memory)
+	return j.imageLayer(ctx, key, func() (string, error) { return of.Image, nil })
+}
+
+// imageLayer returns the snapshot of an image, which is made unless it is cached.
+func (j *job) imageLayer(ctx context.Context, key string, image func() (string, error)) (result, error) {
 	unlock, err := j.b.keys.lock(ctx, key)
 	if err != nil {
 		return result{}, err
@@ -78,13 +96,17 @@ func (j *job) resized(ctx context.Context, of sandbox.SnapshotInfo) (result, err
 		j.layers = append(j.layers, key)
 		return result{tag: l.Tag, key: key}, nil
 	}
+	name, err := image()
+	if err != nil {
+		return result{}, err
+	}
 	now := j.b.cfg.Now()
 	l := layer{Tag: newSnapshotTag(), Owner: j.owner, Made: now, Used: now}
 	if err := j.b.cfg.Store.intend(l); err != nil {
 		return result{}, err
 	}
 	intended := l.Tag
-	info, err := j.b.cfg.Engine.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: l.Tag, Image: of.Image, VCPUs: j.cpus,
+	info, err := j.b.cfg.Engine.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: l.Tag, Image: name, VCPUs: j.cpus,
 		MemoryMiB: j.memory}, j.progress)
 	if err == nil {
 		l.Tag = info.Tag

@@ -111,7 +111,7 @@ func (b *Builder) Start(ctx context.Context, owner, template, id string, r Reque
 	if err != nil {
 		return err
 	}
-	p, err := planOf(r)
+	p, err := planOf(ctx, r, b.cfg.Registry)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package build
 import (
 	"context"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/forkd/forkd/internal/api/e2bapi/build/archive"
@@ -20,7 +19,7 @@ type Engine interface {
 		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
-	DialAgent(ctx context.Context, id string) (net.Conn, error)
+	sandbox.AgentDialer
 }
 
 // Config holds the settings of a Builder. Numbers that are zero have the defaults below.
@@ -31,6 +30,12 @@ type Config struct {
 	// Base returns the snapshot with that tag. If an image has no snapshot yet, Base makes it and
 	// reports progress.
 	Base func(ctx context.Context, tag string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	// Registry has the images of registries. If nil, builds cannot use them.
+	Registry Registry
+	// Account is the user of programs in templates from registries, and its home. The default is E2B's.
+	Account Context
+	// Prepare is the script that makes the account in a guest. Its arguments are the user's name and "true".
+	Prepare string
 	// Network is the policy of the sandboxes that run steps.
 	Network *netpolicy.Spec
 	Now     func() time.Time // wall clock; default time.Now
@@ -66,6 +71,12 @@ func (c Config) complete() Config {
 		if *d.at <= 0 {
 			*d.at = d.def
 		}
+	}
+	if c.Account.empty() {
+		c.Account = Context{User: "user", Workdir: "/home/user"}
+	}
+	if c.Prepare == "" {
+		c.Prepare = makeUser
 	}
 	if c.Parallel <= 0 {
 		c.Parallel = 2

@@ -87,14 +87,17 @@ type command struct {
 	said func(stream, line string)
 }
 
+// loginShell runs its argument in a login shell: bash, or sh in images without it.
+const loginShell = `[ ! -x /bin/bash ] || exec /bin/bash -l -c "$0"; exec /bin/sh -l -c "$0"`
+
 // shell returns the command for a client's command line.
 func shell(line string, as Context, said func(stream, line string)) command {
-	return command{args: []string{"/bin/bash", "-l", "-c", line}, as: as, said: said}
+	return command{args: []string{"/bin/sh", "-c", loginShell, line}, as: as, said: said}
 }
 
 // script returns one of our own scripts, as root, with arguments.
 func script(text string, args ...string) command {
-	return command{args: append([]string{"/bin/bash", "-c", text, "bash"}, args...),
+	return command{args: append([]string{"/bin/sh", "-c", text, "sh"}, args...),
 		as: Context{User: "root", Workdir: "/"}}
 }
 

@@ -54,6 +54,7 @@ type result struct {
 	tag     string // of the snapshot
 	key     string // of all inputs so far
 	context Context
+	fresh   bool // its guest lacks the account of E2B's images
 }
 
 // run makes the template.
@@ -98,7 +99,7 @@ func (j *job) cached(ctx context.Context, keys []string, forced []bool, r *resul
 		for k := range i + 1 {
 			j.reuse(k, keys[k])
 		}
-		*r = result{l.Tag, keys[i], l.Context}
+		*r = result{tag: l.Tag, key: keys[i], context: l.Context}
 		return i + 1
 	}
 	return 0
@@ -157,14 +158,14 @@ func (j *job) group(ctx context.Context, r result, i int, key string, forced boo
 	defer unlock()
 	if l, ok := j.usable(ctx, key); ok && !forced {
 		j.reuse(i, key)
-		return result{l.Tag, key, l.Context}, nil
+		return result{tag: l.Tag, key: key, context: l.Context}, nil
 	}
 	l, err := j.make(ctx, r, g, last, key)
 	if err != nil {
 		return r, err
 	}
 	j.layers = append(j.layers, key)
-	return result{l.Tag, key, l.Context}, nil
+	return result{tag: l.Tag, key: key, context: l.Context}, nil
 }
 
 // make runs a group's steps in a guest, and takes its snapshot.
@@ -178,6 +179,11 @@ func (j *job) make(ctx context.Context, r result, g group, last bool, key string
 		return layer{}, at(step, err)
 	}
 	defer end()
+	if r.fresh {
+		if err := j.provision(ctx, guest); err != nil {
+			return layer{}, at(baseStep, err)
+		}
+	}
 	c := r.context
 	for k, s := range g.steps {
 		step = strconv.Itoa(g.first + k)

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,14 +11,14 @@ import (
 
 // Request is a client's request to begin a build.
 type Request struct {
-	// FromImage names an image of this server. If it and FromTemplate are empty, it is base.
+	// FromImage names an image of this server or of a registry. If it and FromTemplate are empty, it is base.
 	FromImage string `json:"fromImage"`
 	// FromTemplate names the template to build on. If set, FromImage is ignored.
 	FromTemplate string `json:"fromTemplate"`
-	// Registry selects a registry. If it is set, a request without FromTemplate is refused.
-	Registry *struct{ Type string } `json:"fromImageRegistry"`
-	Force    bool                   `json:"force"` // ignore cached layers of all steps
-	Steps    []Step                 `json:"steps"` // in order, at most 500
+	// Registry has the credentials for the registry of FromImage.
+	Registry *credentials `json:"fromImageRegistry"`
+	Force    bool         `json:"force"` // ignore cached layers of all steps
+	Steps    []Step       `json:"steps"` // in order, at most 500
 	// StartCmd starts after the steps and keeps running in every clone. It may be empty.
 	StartCmd string `json:"startCmd"`
 	// ReadyCmd is repeated until it succeeds. The snapshot is made after that. It may be empty.
@@ -58,6 +59,10 @@ const (
 type base struct {
 	name  string
 	image bool // the client requested an image
+	// ref is an image of a registry, or nil.
+	ref *Reference
+	// hub is the image of a registry if no image here has the name. It may be nil.
+	hub *Reference
 }
 
 // plan is a checked Request.
@@ -79,10 +84,10 @@ type group struct {
 }
 
 // planOf checks a request.
-func planOf(r Request) (plan, error) {
+func planOf(ctx context.Context, r Request, registry Registry) (plan, error) {
 	p := plan{force: r.Force, steps: len(r.Steps), start: r.StartCmd, ready: r.ReadyCmd}
 	var err error
-	if p.base, err = baseOf(r); err != nil {
+	if p.base, err = baseOf(ctx, r, registry); err != nil {
 		return plan{}, err
 	}
 	if len(r.Steps) > maxSteps {
@@ -105,7 +110,7 @@ func planOf(r Request) (plan, error) {
 }
 
 // baseOf distinguishes this server's images from images of registries.
-func baseOf(r Request) (base, error) {
+func baseOf(ctx context.Context, r Request, registry Registry) (base, error) {
 	if r.FromTemplate != "" {
 		if _, _, err := ParseName(r.FromTemplate); err != nil {
 			return base{}, err
@@ -116,18 +121,34 @@ func baseOf(r Request) (base, error) {
 	for _, prefix := range []string{"docker.io/", "e2bdev/"} {
 		image = strings.TrimPrefix(image, prefix)
 	}
+	plain := r.FromImage == "" || aName.MatchString(strings.ToLower(image))
+	if registry != nil && (r.Registry != nil || !plain) {
+		return refOf(ctx, r, registry)
+	}
+	out := base{name: image, image: true}
 	switch {
-	case r.Registry != nil, r.FromImage != "" && !aName.MatchString(strings.ToLower(image)):
+	case r.Registry != nil, !plain:
 		return base{}, sandbox.Errorf(sandbox.ErrInvalid, "",
 			"image '%s' would come from a registry, which this server does not fetch from: "+
 				"use fromTemplate with a template that is here, fromBaseImage, or an image that was made with `forkd image build`",
 			sandbox.Clip(r.FromImage))
-	case image == "":
-		image = "base"
+	case image == "", image == "base":
+		out.name = "base"
 	case image == "code-interpreter":
-		image = "code-interpreter-v1"
+		out.name = "code-interpreter-v1"
+	case registry != nil:
+		out.hub = &Reference{Ref: image + ":latest"}
 	}
-	return base{name: image, image: true}, nil
+	return out, nil
+}
+
+// refOf returns a base from a registry.
+func refOf(ctx context.Context, r Request, registry Registry) (base, error) {
+	username, password, err := r.Registry.login()
+	if err == nil {
+		err = registry.Check(ctx, r.FromImage)
+	}
+	return base{name: r.FromImage, image: true, ref: &Reference{r.FromImage, username, password}}, err
 }
 
 // check checks a step as far as possible without running it.

@@ -6,6 +6,7 @@ package fakedaemon
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -13,11 +14,16 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/domain/tenancy"
+	"github.com/forkd/forkd/internal/domain/volumes"
 	"github.com/forkd/forkd/internal/domain/workspace"
+	layerstore "github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/store/volume"
 )
 
 // Token is the daemon's token.
@@ -34,6 +40,15 @@ type Daemon struct {
 	record *audit.Log
 	stop   context.CancelFunc
 	ended  chan struct{}
+}
+
+// peers lets the daemon copy snapshots from others on this host, which have the same token.
+func (d *Daemon) peers() (*peers.Client, error) {
+	file := filepath.Join(d.dir, "peer.key")
+	if err := os.WriteFile(file, []byte(Token), 0o600); err != nil {
+		return nil, err
+	}
+	return peers.New(peers.Config{Allow: []string{"127.0.0.1"}, KeyFile: file, Plain: true, Wait: 10 * time.Millisecond})
 }
 
 // Start starts a daemon with the named images. The caller closes it.
@@ -54,6 +69,9 @@ func StartNode(node httpapi.Node, outside func(*fakeengine.Engine) httpapi.Ingre
 		return nil, err
 	}
 	options.Images, options.Node = fakes, node
+	if options.Peers, err = d.peers(); err != nil {
+		return nil, err
+	}
 	if outside != nil {
 		options.Ingress = outside(d.Engine)
 	}
@@ -95,6 +113,14 @@ func (d *Daemon) options() (httpapi.Options, error) {
 	if o.SecretStore, err = openSecrets(d.dir); err != nil {
 		return o, err
 	}
+	if d.Engine.Volumes, err = OpenVolumes(d.dir); err != nil {
+		return o, err
+	}
+	o.Volumes = volumes.Tenants{Store: d.Engine.Volumes}
+	if d.Engine.Networks, err = privatenets.Open(filepath.Join(d.dir, "networks.json"), time.Now); err != nil {
+		return o, err
+	}
+	o.Networks = d.Engine.Networks
 	d.Engine.Secrets = secrets.Source{Store: o.SecretStore}
 	o.Weights, err = tenancy.OpenWeights(filepath.Join(d.dir, "tenants.json"), func(string, int) error { return nil })
 	if err != nil {
@@ -102,6 +128,16 @@ func (d *Daemon) options() (httpapi.Options, error) {
 	}
 	o.Workspaces, err = workspace.Open(filepath.Join(d.dir, "workspaces.json"), time.Now)
 	return o, err
+}
+
+// OpenVolumes opens a store of volumes in a directory of its own layers.
+func OpenVolumes(dir string) (*volume.Store, error) {
+	layers, err := layerstore.Open(filepath.Join(dir, "layers"), layerstore.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return volume.Open(volume.Config{Dir: filepath.Join(dir, "volumes"), Pins: layers, Now: time.Now,
+		Log: slog.New(slog.DiscardHandler)})
 }
 
 // openSecrets opens a store of secrets with a new key.

@@ -18,9 +18,11 @@ import (
 
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/domain/drain"
+	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/store/volume"
 )
 
 var (
@@ -38,6 +40,10 @@ type Engine struct {
 
 	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
 	Secrets sandbox.SecretSource
+	// Volumes holds the tenants' volumes. Forks with volumes need it.
+	Volumes *volume.Store
+	// Networks holds the tenants' private networks. Forks that join one need it.
+	Networks *privatenets.Store
 	// Drain refuses new sandboxes. Its Run is the caller's.
 	Drain *drain.Drain
 	// Now is the fixed time of all events, so that output can be compared.
@@ -269,6 +275,9 @@ func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.Delet
 	}
 	for _, v := range victims {
 		s := e.relateLocked(e.snapshots[v])
+		if s.Pinned() && !opt.Force {
+			return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonSnapshotPinned, "snapshot %s is pinned", v)
+		}
 		if s.Status == sandbox.SnapshotWriting || len(s.Sandboxes) > 0 && !opt.Force {
 			return fmt.Errorf("snapshot %s is being written, or in use by %s: %w",
 				v, strings.Join(s.Sandboxes, ", "), sandbox.ErrConflict)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/guest/agent/services"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
@@ -20,19 +21,23 @@ type guest struct {
 	door   *door
 	ended  chan struct{}
 	stop   context.CancelFunc
-	once   sync.Once
+
+	services *services.Supervisor
+	once     sync.Once
 }
 
 func newGuest(env map[string]string) *guest {
 	ctx, stop := context.WithCancel(context.Background())
 	g := &guest{door: &door{conns: make(chan net.Conn), closed: make(chan struct{})},
 		ended: make(chan struct{}), stop: stop}
+	g.services = newServices()
 	disk := newDisk()
 	g.disk = disk
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(&processes{env: env, ctx: ctx, running: map[uint32]*running{}}))
 	mux.Handle(filesystemconnect.NewFilesystemHandler(disk))
 	mux.Handle(agentv1connect.NewInventoryHandler(inventory{d: disk}))
+	g.services.AddRoutes(mux)
 	mux.HandleFunc("GET /files", disk.download)
 	mux.HandleFunc("POST /files", disk.upload)
 	mux.HandleFunc("POST /files/link", disk.makeLink)
@@ -77,6 +82,7 @@ func (g *guest) close() {
 		_ = g.server.Close() // first: a dead VM does not close its connections cleanly
 		<-g.ended
 		g.stop()
+		g.services.Close()
 	})
 }
 

@@ -2,9 +2,11 @@ package fakeengine
 
 import (
 	"context"
+	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/labels"
+	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
 // labelled has the engine's methods about labels.
@@ -45,4 +47,35 @@ func (l labelled) LabelSnapshot(_ context.Context, tag string, change labels.Cha
 	}
 	l.e.snapshots[tag], info.Labels = stored, stored.Labels
 	return info, nil
+}
+
+// PruneSnapshots removes due snapshots.
+func (l labelled) PruneSnapshots(ctx context.Context, req sandbox.PruneRequest) (sandbox.PruneReport, error) {
+	report := sandbox.PruneReport{DryRun: req.DryRun}
+	list, err := l.e.ListSnapshots(ctx)
+	if err != nil {
+		return report, err
+	}
+	facts, byTag := []retention.Snapshot{}, map[string]sandbox.SnapshotInfo{}
+	for _, s := range list {
+		facts, byTag[s.Tag] = append(facts, s.Retained()), s
+	}
+	for _, d := range retention.Plan(facts, time.Now()) {
+		s := byTag[d.Tag]
+		if req.Sees != nil && !req.Sees(s.Owner) {
+			continue
+		}
+		due := sandbox.DueSnapshot{Tag: d.Tag, Owner: s.Owner, Why: d.Why, Held: d.Held}
+		if d.Held == "" {
+			due.Bytes = s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes
+			report.Bytes += due.Bytes
+		}
+		if d.Held == "" && !req.DryRun {
+			if err := l.e.DeleteSnapshot(ctx, d.Tag, sandbox.DeleteOptions{Force: true}); err != nil {
+				return report, err
+			}
+		}
+		report.Snapshots = append(report.Snapshots, due)
+	}
+	return report, nil
 }

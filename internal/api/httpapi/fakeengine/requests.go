@@ -14,7 +14,7 @@ import (
 // guests has the engine's methods for running guests.
 type guests struct{ e *Engine }
 
-// Ping implements httpapi.Guests.
+// Ping implements sandbox.Guests.
 func (g guests) Ping(_ context.Context, id string) (sandbox.Pong, error) {
 	if _, err := g.e.live(id); err != nil {
 		return sandbox.Pong{}, err

@@ -29,6 +29,9 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	if err := errors.Join(sandbox.CheckEnv(req.Env), sandbox.CheckLabels(req.Labels)); err != nil {
 		return sandbox.ForkResult{}, err
 	}
+	if err := sandbox.CheckVolumes(req.Volumes, req.N); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	given, values, err := sandbox.GiveSecrets(e.Secrets, req.Owner, req.Secrets, req.Env)
 	if err != nil {
 		return sandbox.ForkResult{}, err
@@ -53,6 +56,14 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 		return sandbox.ForkResult{}, err
 	}
 	e.forks++
+	took, err := takeVolumes(e, req, newID(e.NodeKey, e.forks, 1))
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	members, err := joinNetwork(e, req)
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	res := sandbox.ForkResult{
 		PoolReady: min(e.pools[req.Tag], req.N),
 		ArmedWall: time.Duration(req.N) * time.Millisecond, ReadyWall: time.Duration(2*req.N) * time.Millisecond,
@@ -60,7 +71,9 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	for i := 1; i <= req.N; i++ {
 		child := e.forkOneLocked(req, snap, network, i, given)
 		if b := e.entries[child.Info.ID]; child.Err == nil {
-			b.secrets = values
+			b.secrets, b.info.Volumes = values, took
+			b.info.Network.Member = memberOf(members, b.info.ID)
+			child.Info = b.info
 		}
 		if res.Children = append(res.Children, child); req.Each != nil {
 			req.Each(child)
@@ -79,12 +92,17 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	b := &entry{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
-		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Key: req.Kin.Key},
+		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Identity: req.Identity, Key: req.Kin.Key},
 		Limits: req.Limits, Life: req.Life, Network: network, Secrets: sandbox.InheritSecrets(secretsOf(snap), given),
 		PublicPorts: token == "", TrafficToken: token, Labels: req.Labels,
 		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
 		Ready: time.Duration(2*i) * time.Millisecond,
 	}}
+	for _, spec := range req.Services {
+		if err := b.guest.services.Declare(context.Background(), spec); err != nil {
+			return sandbox.Child{Index: i, Err: err}
+		}
+	}
 	e.entries[id] = b
 	e.recordLocked(forkReceipt(b.info, snap), e.Now)
 	return sandbox.Child{Index: i, Info: b.info}
@@ -126,6 +144,7 @@ func (e *Engine) List() []sandbox.Info {
 		info := b.info
 		if info.Status == sandbox.StatusRunning {
 			info.OwnMemory = 5 << 20
+			info.Services = sandbox.ServicesOf(b.guest.services.List())
 			info.Use = &sandbox.Use{Memory: 40 << 20, Peak: 50 << 20, CPU: e.used(), Threads: 9,
 				Net: sandbox.NetUse{In: 7, Out: 5, Limit: int64(cmp.Or(info.Limits.NetMiB, info.Limits.Tree.NetMiB)) << 20}}
 		}
@@ -193,6 +212,8 @@ func (e *Engine) Kill(_ context.Context, id string) error {
 	if !ok {
 		return fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
 	}
+	releaseVolumes(e, b.info)
+	leaveNetwork(e, b.info)
 	delete(e.entries, id)
 	b.guest.close()
 	return nil
@@ -208,6 +229,8 @@ func (e *Engine) KillTree(_ context.Context, id string) (ended []string, err err
 	root := b.info.Kin.RootOf(id)
 	for id, b := range e.entries {
 		if b.info.Kin.RootOf(id) == root {
+			releaseVolumes(e, b.info)
+			leaveNetwork(e, b.info)
 			delete(e.entries, id)
 			b.guest.close()
 			ended = append(ended, id)
@@ -249,7 +272,7 @@ func (e *Engine) FollowConsole(ctx context.Context, id string, lines int, write 
 			err = errors.Join(err, write(buf[:n]))
 		}
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		return err
 	}
 	if gone != nil {

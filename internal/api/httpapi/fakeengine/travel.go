@@ -1,6 +1,7 @@
 package fakeengine
 
 import (
+	"bufio"
 	"context"
 	"io"
 
@@ -25,11 +26,15 @@ func (t travels) ExportSnapshot(_ context.Context, req sandbox.ExportRequest, w 
 	return err
 }
 
-// ImportSnapshot refuses all streams except the one of ExportSnapshot.
+// ImportSnapshot refuses all streams except those of ExportSnapshot and OpenBlobs.
 func (t travels) ImportSnapshot(_ context.Context, req sandbox.ImportRequest,
 	r io.Reader) (sandbox.SnapshotInfo, error) {
 	e := t.e
-	b, err := io.ReadAll(io.LimitReader(r, 1<<20))
+	in := bufio.NewReader(r)
+	if head, _ := in.Peek(16); isTar(head) {
+		return importBlobs(e, req, in)
+	}
+	b, err := io.ReadAll(io.LimitReader(in, 1<<20))
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}

@@ -1,6 +1,7 @@
 package jailtest
 
 import (
+	"errors"
 	"runtime"
 	"unsafe"
 
@@ -264,7 +265,7 @@ func typeInto() error {
 		if err == nil {
 			return nil
 		}
-		if err != unix.EBADF {
+		if !errors.Is(err, unix.EBADF) {
 			failed = err
 		}
 	}

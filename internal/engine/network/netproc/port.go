@@ -36,6 +36,9 @@ func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) (cas []string
 		bindings[i] = control.Binding{VM: b.VM, Sandbox: b.Sandbox, Tenant: b.Tenant, Tag: b.Tag, Spec: b.Spec,
 			Handover: b.Handover,
 			Tree:     control.Tree{Name: b.Tree.Root, BytesPerSecond: b.Tree.BytesPerSecond}, Wire: b.Wire}
+		if m := b.Member; m != nil {
+			bindings[i].Member = &control.Member{Network: m.NetworkID, Alias: m.Alias, Addr: m.Addr}
+		}
 		if bindings[i].Facts, err = facts.encode(b.Facts); err != nil {
 			return nil, err
 		}

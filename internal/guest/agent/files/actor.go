@@ -1,6 +1,7 @@
 package files
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -53,7 +54,7 @@ func Resolve(rec *defaults.Record, h http.Header, path string) (Actor, string, e
 // makeDirs opens the directory at path. It creates missing directories.
 func (a Actor) makeDirs(path string) (*os.File, error) {
 	d, err := Open(path, unix.O_PATH|unix.O_DIRECTORY)
-	if err != unix.ENOENT || path == "/" {
+	if !errors.Is(err, unix.ENOENT) || path == "/" {
 		return d, err
 	}
 	parent, err := a.makeDirs(filepath.Dir(path))

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -90,7 +91,7 @@ type oldFile struct {
 // directory would be enough.
 func openOld(dir *os.File, name, shown string) (_ *oldFile, err error) {
 	at, err := openAt(dir, name, unix.O_PATH, 0)
-	if err == unix.ENOENT {
+	if errors.Is(err, unix.ENOENT) {
 		return nil, refuseDangling(dir, name, shown)
 	}
 	if err != nil {
@@ -215,7 +216,8 @@ func (o *oldFile) dress(f *os.File, c *content, a Actor) error {
 // inPlace reports whether a directory does not allow to replace a file: it is not writable or is
 // sticky, or the file is a mount point.
 func inPlace(err error) bool {
-	return errors.Is(err, fs.ErrPermission) || err == unix.EBUSY || err == unix.EROFS || err == unix.EXDEV
+	return slices.ContainsFunc([]error{fs.ErrPermission, unix.EBUSY, unix.EROFS, unix.EXDEV},
+		func(of error) bool { return errors.Is(err, of) })
 }
 
 func finish(f *os.File, c content) error {
@@ -265,7 +267,7 @@ func (a Actor) rewrite(path string, c content) (err error) {
 func (a Actor) create(path string) (*os.File, error) {
 	const flags = unix.O_WRONLY | unix.O_TRUNC
 	f, _, err := openFile(path, flags)
-	if err == nil || (err != unix.ENOENT && err != unix.ETXTBSY) {
+	if err == nil || (!errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ETXTBSY)) {
 		return f, err
 	}
 	dir, err2 := a.makeDirs(filepath.Dir(path))
@@ -274,7 +276,7 @@ func (a Actor) create(path string) (*os.File, error) {
 	}
 	defer dir.Close()
 	name := filepath.Base(path)
-	if err == unix.ETXTBSY {
+	if errors.Is(err, unix.ETXTBSY) {
 		// A running program keeps the old file; the name gets a new one.
 		if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil {
 			return nil, err

@@ -30,7 +30,7 @@ type lister struct {
 // it.
 func (l *lister) list(path string, depth int) error {
 	dir, err := Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
-	if err == unix.ENOTDIR && isThere(path) {
+	if errors.Is(err, unix.ENOTDIR) && isThere(path) {
 		return fmt.Errorf("it is not a directory: %w", err)
 	}
 	if err != nil {
@@ -65,7 +65,7 @@ func (l *lister) walk(dir *os.File, real, shown string, depth int) error {
 		}
 		at := filepath.Join(real, name)
 		e, err := Entry(at, filepath.Join(shown, name))
-		if err == unix.ENOENT {
+		if errors.Is(err, unix.ENOENT) {
 			continue // it was removed meanwhile
 		}
 		if err != nil {

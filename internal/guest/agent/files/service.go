@@ -146,7 +146,7 @@ func (s *Server) Remove(_ context.Context,
 // remove removes path and everything below it.
 func remove(path string) error {
 	dir, name, err := openParent(path)
-	if err == unix.ENOENT {
+	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {

@@ -245,11 +245,11 @@ func (d *treeDir) Dir(name string, m treetar.Meta) (treetar.Target, error) {
 	case err == nil:
 		sub.made = true
 		flags |= unix.O_NOFOLLOW
-	case err != unix.EEXIST:
+	case !errors.Is(err, unix.EEXIST):
 		return nil, err
 	}
 	sub.dir, err = openAt(d.dir, name, flags, 0)
-	if err == unix.ENOTDIR || err == unix.ENOENT && !sub.made {
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENOENT) && !sub.made {
 		err = fmt.Errorf("path '%s' already exists and is not a directory", sub.path)
 		return nil, badRequest(err)
 	}

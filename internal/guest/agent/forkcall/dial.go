@@ -16,3 +16,11 @@ func DialHost(ctx context.Context) (net.Conn, error) {
 	}
 	return vsock.Dial(vsock.Host, agentproto.ForkPort, nil)
 }
+
+// DialNotice connects to the host's port for notices.
+func DialNotice(ctx context.Context) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return vsock.Dial(vsock.Host, agentproto.NoticePort, nil)
+}

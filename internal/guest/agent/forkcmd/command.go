@@ -11,7 +11,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/forkd/forkd/internal/guest/agent/tokencall"
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/guest/agentproto/tokenwire"
 )
 
 // Exit codes of the commands, documented in docs/use/guest-fork.md.
@@ -29,7 +31,8 @@ const (
 
 // command is one run of one of the commands.
 type command struct {
-	socket         string
+	socket         string // for forks
+	tokens         string // socket for identity tokens
 	stdin          *os.File
 	stdout, stderr io.Writer
 }
@@ -37,7 +40,7 @@ type command struct {
 // Run runs the command with the given name. It returns false if the name is not one of the
 // commands.
 func Run(name string, args []string) (exit int, known bool) {
-	c := command{socket: defaultSocket, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	c := command{socket: defaultSocket, tokens: tokencall.Socket, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	return c.run(filepath.Base(name), args)
 }
 
@@ -50,6 +53,8 @@ func (c command) run(name string, args []string) (exit int, known bool) {
 		do = c.wait
 	case exitName:
 		do = c.exit
+	case tokenName:
+		do = c.token
 	default:
 		return 0, false
 	}
@@ -77,7 +82,10 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 func exitOf(err error) int {
 	var e *forkwire.Error
+	var t *tokenwire.Error
 	switch {
+	case errors.As(err, &t):
+		return exitOfToken(t)
 	case errors.As(err, new(usageError)):
 		return exitUsage
 	case !errors.As(err, &e):

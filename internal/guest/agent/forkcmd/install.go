@@ -46,7 +46,7 @@ func Install(log func(string, ...any)) error {
 		return fmt.Errorf("make folder for commands: %w", err)
 	}
 	var errs []error
-	for _, name := range []string{forkName, waitName, exitName} {
+	for _, name := range []string{forkName, waitName, exitName, tokenName} {
 		errs = append(errs, link(Program, filepath.Join(binaries, name), log))
 	}
 	for _, pattern := range moduleDirs {

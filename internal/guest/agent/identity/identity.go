@@ -17,6 +17,7 @@ import (
 
 	"github.com/forkd/forkd/internal/guest/agent/defaults"
 	"github.com/forkd/forkd/internal/guest/agent/interp"
+	"github.com/forkd/forkd/internal/guest/agent/volumes"
 	"github.com/forkd/forkd/internal/leaf/environ"
 )
 
@@ -40,6 +41,7 @@ type Request struct {
 	Network     Network           // the zero value changes no settings
 	Token       string            // access token for later requests; if empty, they need none
 	HookTimeout time.Duration     // limit of each hook; if not positive, 20 s
+	Volumes     []volumes.Volume  // mounted before the hooks run
 	// SameMachine keeps boot id and SSH host keys. It is set for a resume.
 	SameMachine bool
 }
@@ -66,13 +68,14 @@ type Report struct {
 
 // Applier applies identities. In production System and Root are the guest's; tests use their own.
 type Applier struct {
-	System System           // the kernel that gets the settings
-	Link   Link             // nil if the guest has no network device
-	Root   string           // normally /
-	Hooks  string           // directory of hooks, absolute
-	Record *defaults.Record // shared with the agent's other services; gets the new identity
-	Interp *interp.Set      // the interpreters to reseed
-	Run    Runner           // runs the hooks
+	System System                                        // the kernel that gets the settings
+	Link   Link                                          // nil if the guest has no network device
+	Root   string                                        // normally /
+	Hooks  string                                        // directory of hooks, absolute
+	Record *defaults.Record                              // shared with the agent's other services; gets the new identity
+	Interp *interp.Set                                   // the interpreters to reseed
+	Run    Runner                                        // runs the hooks
+	Mount  func(context.Context, []volumes.Volume) error // nil if the guest cannot mount volumes
 	// Became is called once the record names the clone. It may be nil.
 	Became func()
 }
@@ -126,6 +129,16 @@ func (a *Applier) steps(ctx context.Context, req Request, rep *Report) []step {
 			return a.renewHostKeys(req.Hostname)
 		}},
 		{"network", func() (bool, error) { return a.setNetwork(req.Network) }},
+		{"volumes", func() (bool, error) {
+			if len(req.Volumes) == 0 {
+				return false, nil
+			}
+			if a.Mount == nil {
+				return false, errors.New("this guest mounts no volumes")
+			}
+			err := a.Mount(ctx, req.Volumes)
+			return err == nil, err
+		}},
 		{"record", func() (bool, error) {
 			a.Record.Become(req.Clone, a.env(req), req.Token)
 			if a.Became != nil {

@@ -1,6 +1,7 @@
 package interp
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"syscall"
@@ -49,8 +50,8 @@ func (c *capture) drain(fd int) (more, ended bool) {
 	for total := 0; total < 1<<20; {
 		n, err := syscall.Read(fd, buf[:])
 		switch {
-		case err == unix.EINTR:
-		case err == unix.EAGAIN:
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
 			return false, false
 		case err != nil || n <= 0:
 			return false, true

@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
 // defaultKeepalive is the default idle time before a keepalive message.
@@ -39,7 +40,8 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 		return connect.NewError(connect.CodeUnauthenticated, err)
 	}
 	cfg := req.Msg.GetProcess()
-	spec := command.Spec{Program: cfg.GetCmd(), Args: cfg.GetArgs(), Env: cfg.GetEnvs(), Cwd: cfg.GetCwd()}
+	spec := command.Spec{Program: cfg.GetCmd(), Args: cfg.GetArgs(), Cwd: cfg.GetCwd(),
+		Env: tracecontext.FromHeader(req.Header()).AddTo(cfg.GetEnvs())}
 	cmd, err := command.New(spec, u, t.rec)
 	if err != nil {
 		return t.broken.Explain(connect.NewError(connect.CodeInvalidArgument, err))

@@ -275,7 +275,11 @@ type IdentityRequest struct {
 	ForkToken string `protobuf:"bytes,12,opt,name=fork_token,json=forkToken,proto3" json:"fork_token,omitempty"`
 	// Set at a resume: the guest stays the same machine, so that boot id and SSH
 	// host keys stay. Agents that do not know the field renew the boot id.
-	SameMachine   bool `protobuf:"varint,13,opt,name=same_machine,json=sameMachine,proto3" json:"same_machine,omitempty"`
+	SameMachine bool `protobuf:"varint,13,opt,name=same_machine,json=sameMachine,proto3" json:"same_machine,omitempty"`
+	// Services to declare, as a JSON list of servicewire.Spec. Empty means none.
+	Services []byte `protobuf:"bytes,14,opt,name=services,proto3" json:"services,omitempty"`
+	// Volumes to mount. Only for agents with the capability "volumes".
+	Volumes       []*VolumeMount `protobuf:"bytes,15,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -401,6 +405,100 @@ func (x *IdentityRequest) GetSameMachine() bool {
 	return false
 }
 
+func (x *IdentityRequest) GetServices() []byte {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+func (x *IdentityRequest) GetVolumes() []*VolumeMount {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+type VolumeMount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the block device, such as vdc.
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// The device's serial number.
+	Serial string `protobuf:"bytes,2,opt,name=serial,proto3" json:"serial,omitempty"`
+	// Size of the device; it may have it only a moment after the request.
+	Bytes int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Absolute path of the directory to mount it on, made if missing.
+	Path          string `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	ReadOnly      bool   `protobuf:"varint,5,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeMount) Reset() {
+	*x = VolumeMount{}
+	mi := &file_agentv1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeMount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeMount) ProtoMessage() {}
+
+func (x *VolumeMount) ProtoReflect() protoreflect.Message {
+	mi := &file_agentv1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
+func (*VolumeMount) Descriptor() ([]byte, []int) {
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *VolumeMount) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetSerial() string {
+	if x != nil {
+		return x.Serial
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *VolumeMount) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
 type NetworkIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the link that the rest is about, but for hardware_address; empty
@@ -420,7 +518,7 @@ type NetworkIdentity struct {
 
 func (x *NetworkIdentity) Reset() {
 	*x = NetworkIdentity{}
-	mi := &file_agentv1_agent_proto_msgTypes[4]
+	mi := &file_agentv1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +530,7 @@ func (x *NetworkIdentity) String() string {
 func (*NetworkIdentity) ProtoMessage() {}
 
 func (x *NetworkIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[4]
+	mi := &file_agentv1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +543,7 @@ func (x *NetworkIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkIdentity.ProtoReflect.Descriptor instead.
 func (*NetworkIdentity) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NetworkIdentity) GetInterface() string {
@@ -509,7 +607,7 @@ type IdentityResponse struct {
 
 func (x *IdentityResponse) Reset() {
 	*x = IdentityResponse{}
-	mi := &file_agentv1_agent_proto_msgTypes[5]
+	mi := &file_agentv1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -521,7 +619,7 @@ func (x *IdentityResponse) String() string {
 func (*IdentityResponse) ProtoMessage() {}
 
 func (x *IdentityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[5]
+	mi := &file_agentv1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -534,7 +632,7 @@ func (x *IdentityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityResponse.ProtoReflect.Descriptor instead.
 func (*IdentityResponse) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *IdentityResponse) GetSteps() []*IdentityStep {
@@ -605,7 +703,7 @@ type IdentityAnswer struct {
 
 func (x *IdentityAnswer) Reset() {
 	*x = IdentityAnswer{}
-	mi := &file_agentv1_agent_proto_msgTypes[6]
+	mi := &file_agentv1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +715,7 @@ func (x *IdentityAnswer) String() string {
 func (*IdentityAnswer) ProtoMessage() {}
 
 func (x *IdentityAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[6]
+	mi := &file_agentv1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +728,7 @@ func (x *IdentityAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityAnswer.ProtoReflect.Descriptor instead.
 func (*IdentityAnswer) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *IdentityAnswer) GetResponse() *IdentityResponse {
@@ -661,7 +759,7 @@ type IdentityStep struct {
 
 func (x *IdentityStep) Reset() {
 	*x = IdentityStep{}
-	mi := &file_agentv1_agent_proto_msgTypes[7]
+	mi := &file_agentv1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +771,7 @@ func (x *IdentityStep) String() string {
 func (*IdentityStep) ProtoMessage() {}
 
 func (x *IdentityStep) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[7]
+	mi := &file_agentv1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +784,7 @@ func (x *IdentityStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityStep.ProtoReflect.Descriptor instead.
 func (*IdentityStep) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *IdentityStep) GetName() string {
@@ -731,7 +829,7 @@ type HookResult struct {
 
 func (x *HookResult) Reset() {
 	*x = HookResult{}
-	mi := &file_agentv1_agent_proto_msgTypes[8]
+	mi := &file_agentv1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +841,7 @@ func (x *HookResult) String() string {
 func (*HookResult) ProtoMessage() {}
 
 func (x *HookResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[8]
+	mi := &file_agentv1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +854,7 @@ func (x *HookResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HookResult.ProtoReflect.Descriptor instead.
 func (*HookResult) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HookResult) GetName() string {
@@ -809,7 +907,7 @@ type InterpreterReseed struct {
 
 func (x *InterpreterReseed) Reset() {
 	*x = InterpreterReseed{}
-	mi := &file_agentv1_agent_proto_msgTypes[9]
+	mi := &file_agentv1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +919,7 @@ func (x *InterpreterReseed) String() string {
 func (*InterpreterReseed) ProtoMessage() {}
 
 func (x *InterpreterReseed) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[9]
+	mi := &file_agentv1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +932,7 @@ func (x *InterpreterReseed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterpreterReseed.ProtoReflect.Descriptor instead.
 func (*InterpreterReseed) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InterpreterReseed) GetLanguage() string {
@@ -881,7 +979,7 @@ type WarmRequest struct {
 
 func (x *WarmRequest) Reset() {
 	*x = WarmRequest{}
-	mi := &file_agentv1_agent_proto_msgTypes[10]
+	mi := &file_agentv1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +991,7 @@ func (x *WarmRequest) String() string {
 func (*WarmRequest) ProtoMessage() {}
 
 func (x *WarmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[10]
+	mi := &file_agentv1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +1004,7 @@ func (x *WarmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmRequest.ProtoReflect.Descriptor instead.
 func (*WarmRequest) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WarmRequest) GetSteps() []*WarmStep {
@@ -929,7 +1027,7 @@ type WarmStep struct {
 
 func (x *WarmStep) Reset() {
 	*x = WarmStep{}
-	mi := &file_agentv1_agent_proto_msgTypes[11]
+	mi := &file_agentv1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1039,7 @@ func (x *WarmStep) String() string {
 func (*WarmStep) ProtoMessage() {}
 
 func (x *WarmStep) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[11]
+	mi := &file_agentv1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1052,7 @@ func (x *WarmStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmStep.ProtoReflect.Descriptor instead.
 func (*WarmStep) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WarmStep) GetLanguage() string {
@@ -987,7 +1085,7 @@ type WarmResponse struct {
 
 func (x *WarmResponse) Reset() {
 	*x = WarmResponse{}
-	mi := &file_agentv1_agent_proto_msgTypes[12]
+	mi := &file_agentv1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1097,7 @@ func (x *WarmResponse) String() string {
 func (*WarmResponse) ProtoMessage() {}
 
 func (x *WarmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[12]
+	mi := &file_agentv1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1110,7 @@ func (x *WarmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmResponse.ProtoReflect.Descriptor instead.
 func (*WarmResponse) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WarmResponse) GetResults() []*WarmResult {
@@ -1037,7 +1135,7 @@ type WarmResult struct {
 
 func (x *WarmResult) Reset() {
 	*x = WarmResult{}
-	mi := &file_agentv1_agent_proto_msgTypes[13]
+	mi := &file_agentv1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1147,7 @@ func (x *WarmResult) String() string {
 func (*WarmResult) ProtoMessage() {}
 
 func (x *WarmResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[13]
+	mi := &file_agentv1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1160,7 @@ func (x *WarmResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmResult.ProtoReflect.Descriptor instead.
 func (*WarmResult) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WarmResult) GetLanguage() string {
@@ -1120,7 +1218,7 @@ type EvalRequest struct {
 
 func (x *EvalRequest) Reset() {
 	*x = EvalRequest{}
-	mi := &file_agentv1_agent_proto_msgTypes[14]
+	mi := &file_agentv1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1230,7 @@ func (x *EvalRequest) String() string {
 func (*EvalRequest) ProtoMessage() {}
 
 func (x *EvalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[14]
+	mi := &file_agentv1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1243,7 @@ func (x *EvalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvalRequest.ProtoReflect.Descriptor instead.
 func (*EvalRequest) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EvalRequest) GetLanguage() string {
@@ -1196,7 +1294,7 @@ type EvalResponse struct {
 
 func (x *EvalResponse) Reset() {
 	*x = EvalResponse{}
-	mi := &file_agentv1_agent_proto_msgTypes[15]
+	mi := &file_agentv1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1306,7 @@ func (x *EvalResponse) String() string {
 func (*EvalResponse) ProtoMessage() {}
 
 func (x *EvalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[15]
+	mi := &file_agentv1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1319,7 @@ func (x *EvalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvalResponse.ProtoReflect.Descriptor instead.
 func (*EvalResponse) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EvalResponse) GetResult() string {
@@ -1321,7 +1419,7 @@ type EvalAnswer struct {
 
 func (x *EvalAnswer) Reset() {
 	*x = EvalAnswer{}
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1431,7 @@ func (x *EvalAnswer) String() string {
 func (*EvalAnswer) ProtoMessage() {}
 
 func (x *EvalAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1444,7 @@ func (x *EvalAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvalAnswer.ProtoReflect.Descriptor instead.
 func (*EvalAnswer) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EvalAnswer) GetResponse() *EvalResponse {
@@ -1389,7 +1487,7 @@ type QuiesceRequest struct {
 
 func (x *QuiesceRequest) Reset() {
 	*x = QuiesceRequest{}
-	mi := &file_agentv1_agent_proto_msgTypes[17]
+	mi := &file_agentv1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1499,7 @@ func (x *QuiesceRequest) String() string {
 func (*QuiesceRequest) ProtoMessage() {}
 
 func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[17]
+	mi := &file_agentv1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1512,7 @@ func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceRequest.ProtoReflect.Descriptor instead.
 func (*QuiesceRequest) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *QuiesceRequest) GetStopInterpreters() bool {
@@ -1457,7 +1555,7 @@ type QuiesceResponse struct {
 
 func (x *QuiesceResponse) Reset() {
 	*x = QuiesceResponse{}
-	mi := &file_agentv1_agent_proto_msgTypes[18]
+	mi := &file_agentv1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1567,7 @@ func (x *QuiesceResponse) String() string {
 func (*QuiesceResponse) ProtoMessage() {}
 
 func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[18]
+	mi := &file_agentv1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1580,7 @@ func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceResponse.ProtoReflect.Descriptor instead.
 func (*QuiesceResponse) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *QuiesceResponse) GetSteps() []*IdentityStep {
@@ -1533,7 +1631,7 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\amodules\x18\x04 \x03(\v2(.forkd.agent.v1.Interpreter.ModulesEntryR\amodules\x1a:\n" +
 	"\fModulesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe4\x04\n" +
 	"\x0fIdentityRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x14\n" +
@@ -1552,10 +1650,18 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\x0fhook_timeout_ns\x18\v \x01(\x03R\rhookTimeoutNs\x12\x1d\n" +
 	"\n" +
 	"fork_token\x18\f \x01(\tR\tforkToken\x12!\n" +
-	"\fsame_machine\x18\r \x01(\bR\vsameMachine\x1a6\n" +
+	"\fsame_machine\x18\r \x01(\bR\vsameMachine\x12\x1a\n" +
+	"\bservices\x18\x0e \x01(\fR\bservices\x125\n" +
+	"\avolumes\x18\x0f \x03(\v2\x1b.forkd.agent.v1.VolumeMountR\avolumes\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x01\n" +
+	"\vVolumeMount\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
+	"\x06serial\x18\x02 \x01(\tR\x06serial\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x1b\n" +
+	"\tread_only\x18\x05 \x01(\bR\breadOnly\"\xc1\x01\n" +
 	"\x0fNetworkIdentity\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x18\n" +
@@ -1665,58 +1771,60 @@ func file_agentv1_agent_proto_rawDescGZIP() []byte {
 	return file_agentv1_agent_proto_rawDescData
 }
 
-var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_agentv1_agent_proto_goTypes = []any{
 	(*PingRequest)(nil),       // 0: forkd.agent.v1.PingRequest
 	(*PingResponse)(nil),      // 1: forkd.agent.v1.PingResponse
 	(*Interpreter)(nil),       // 2: forkd.agent.v1.Interpreter
 	(*IdentityRequest)(nil),   // 3: forkd.agent.v1.IdentityRequest
-	(*NetworkIdentity)(nil),   // 4: forkd.agent.v1.NetworkIdentity
-	(*IdentityResponse)(nil),  // 5: forkd.agent.v1.IdentityResponse
-	(*IdentityAnswer)(nil),    // 6: forkd.agent.v1.IdentityAnswer
-	(*IdentityStep)(nil),      // 7: forkd.agent.v1.IdentityStep
-	(*HookResult)(nil),        // 8: forkd.agent.v1.HookResult
-	(*InterpreterReseed)(nil), // 9: forkd.agent.v1.InterpreterReseed
-	(*WarmRequest)(nil),       // 10: forkd.agent.v1.WarmRequest
-	(*WarmStep)(nil),          // 11: forkd.agent.v1.WarmStep
-	(*WarmResponse)(nil),      // 12: forkd.agent.v1.WarmResponse
-	(*WarmResult)(nil),        // 13: forkd.agent.v1.WarmResult
-	(*EvalRequest)(nil),       // 14: forkd.agent.v1.EvalRequest
-	(*EvalResponse)(nil),      // 15: forkd.agent.v1.EvalResponse
-	(*EvalAnswer)(nil),        // 16: forkd.agent.v1.EvalAnswer
-	(*QuiesceRequest)(nil),    // 17: forkd.agent.v1.QuiesceRequest
-	(*QuiesceResponse)(nil),   // 18: forkd.agent.v1.QuiesceResponse
-	nil,                       // 19: forkd.agent.v1.Interpreter.ModulesEntry
-	nil,                       // 20: forkd.agent.v1.IdentityRequest.EnvEntry
+	(*VolumeMount)(nil),       // 4: forkd.agent.v1.VolumeMount
+	(*NetworkIdentity)(nil),   // 5: forkd.agent.v1.NetworkIdentity
+	(*IdentityResponse)(nil),  // 6: forkd.agent.v1.IdentityResponse
+	(*IdentityAnswer)(nil),    // 7: forkd.agent.v1.IdentityAnswer
+	(*IdentityStep)(nil),      // 8: forkd.agent.v1.IdentityStep
+	(*HookResult)(nil),        // 9: forkd.agent.v1.HookResult
+	(*InterpreterReseed)(nil), // 10: forkd.agent.v1.InterpreterReseed
+	(*WarmRequest)(nil),       // 11: forkd.agent.v1.WarmRequest
+	(*WarmStep)(nil),          // 12: forkd.agent.v1.WarmStep
+	(*WarmResponse)(nil),      // 13: forkd.agent.v1.WarmResponse
+	(*WarmResult)(nil),        // 14: forkd.agent.v1.WarmResult
+	(*EvalRequest)(nil),       // 15: forkd.agent.v1.EvalRequest
+	(*EvalResponse)(nil),      // 16: forkd.agent.v1.EvalResponse
+	(*EvalAnswer)(nil),        // 17: forkd.agent.v1.EvalAnswer
+	(*QuiesceRequest)(nil),    // 18: forkd.agent.v1.QuiesceRequest
+	(*QuiesceResponse)(nil),   // 19: forkd.agent.v1.QuiesceResponse
+	nil,                       // 20: forkd.agent.v1.Interpreter.ModulesEntry
+	nil,                       // 21: forkd.agent.v1.IdentityRequest.EnvEntry
 }
 var file_agentv1_agent_proto_depIdxs = []int32{
 	2,  // 0: forkd.agent.v1.PingResponse.interpreters:type_name -> forkd.agent.v1.Interpreter
-	19, // 1: forkd.agent.v1.Interpreter.modules:type_name -> forkd.agent.v1.Interpreter.ModulesEntry
-	20, // 2: forkd.agent.v1.IdentityRequest.env:type_name -> forkd.agent.v1.IdentityRequest.EnvEntry
-	4,  // 3: forkd.agent.v1.IdentityRequest.network:type_name -> forkd.agent.v1.NetworkIdentity
-	7,  // 4: forkd.agent.v1.IdentityResponse.steps:type_name -> forkd.agent.v1.IdentityStep
-	8,  // 5: forkd.agent.v1.IdentityResponse.hooks:type_name -> forkd.agent.v1.HookResult
-	9,  // 6: forkd.agent.v1.IdentityResponse.interpreters:type_name -> forkd.agent.v1.InterpreterReseed
-	5,  // 7: forkd.agent.v1.IdentityAnswer.response:type_name -> forkd.agent.v1.IdentityResponse
-	11, // 8: forkd.agent.v1.WarmRequest.steps:type_name -> forkd.agent.v1.WarmStep
-	13, // 9: forkd.agent.v1.WarmResponse.results:type_name -> forkd.agent.v1.WarmResult
-	15, // 10: forkd.agent.v1.EvalAnswer.response:type_name -> forkd.agent.v1.EvalResponse
-	7,  // 11: forkd.agent.v1.QuiesceResponse.steps:type_name -> forkd.agent.v1.IdentityStep
-	0,  // 12: forkd.agent.v1.Agent.Ping:input_type -> forkd.agent.v1.PingRequest
-	3,  // 13: forkd.agent.v1.Agent.Identity:input_type -> forkd.agent.v1.IdentityRequest
-	10, // 14: forkd.agent.v1.Agent.Warm:input_type -> forkd.agent.v1.WarmRequest
-	14, // 15: forkd.agent.v1.Agent.Eval:input_type -> forkd.agent.v1.EvalRequest
-	17, // 16: forkd.agent.v1.Agent.Quiesce:input_type -> forkd.agent.v1.QuiesceRequest
-	1,  // 17: forkd.agent.v1.Agent.Ping:output_type -> forkd.agent.v1.PingResponse
-	5,  // 18: forkd.agent.v1.Agent.Identity:output_type -> forkd.agent.v1.IdentityResponse
-	12, // 19: forkd.agent.v1.Agent.Warm:output_type -> forkd.agent.v1.WarmResponse
-	15, // 20: forkd.agent.v1.Agent.Eval:output_type -> forkd.agent.v1.EvalResponse
-	18, // 21: forkd.agent.v1.Agent.Quiesce:output_type -> forkd.agent.v1.QuiesceResponse
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	20, // 1: forkd.agent.v1.Interpreter.modules:type_name -> forkd.agent.v1.Interpreter.ModulesEntry
+	21, // 2: forkd.agent.v1.IdentityRequest.env:type_name -> forkd.agent.v1.IdentityRequest.EnvEntry
+	5,  // 3: forkd.agent.v1.IdentityRequest.network:type_name -> forkd.agent.v1.NetworkIdentity
+	4,  // 4: forkd.agent.v1.IdentityRequest.volumes:type_name -> forkd.agent.v1.VolumeMount
+	8,  // 5: forkd.agent.v1.IdentityResponse.steps:type_name -> forkd.agent.v1.IdentityStep
+	9,  // 6: forkd.agent.v1.IdentityResponse.hooks:type_name -> forkd.agent.v1.HookResult
+	10, // 7: forkd.agent.v1.IdentityResponse.interpreters:type_name -> forkd.agent.v1.InterpreterReseed
+	6,  // 8: forkd.agent.v1.IdentityAnswer.response:type_name -> forkd.agent.v1.IdentityResponse
+	12, // 9: forkd.agent.v1.WarmRequest.steps:type_name -> forkd.agent.v1.WarmStep
+	14, // 10: forkd.agent.v1.WarmResponse.results:type_name -> forkd.agent.v1.WarmResult
+	16, // 11: forkd.agent.v1.EvalAnswer.response:type_name -> forkd.agent.v1.EvalResponse
+	8,  // 12: forkd.agent.v1.QuiesceResponse.steps:type_name -> forkd.agent.v1.IdentityStep
+	0,  // 13: forkd.agent.v1.Agent.Ping:input_type -> forkd.agent.v1.PingRequest
+	3,  // 14: forkd.agent.v1.Agent.Identity:input_type -> forkd.agent.v1.IdentityRequest
+	11, // 15: forkd.agent.v1.Agent.Warm:input_type -> forkd.agent.v1.WarmRequest
+	15, // 16: forkd.agent.v1.Agent.Eval:input_type -> forkd.agent.v1.EvalRequest
+	18, // 17: forkd.agent.v1.Agent.Quiesce:input_type -> forkd.agent.v1.QuiesceRequest
+	1,  // 18: forkd.agent.v1.Agent.Ping:output_type -> forkd.agent.v1.PingResponse
+	6,  // 19: forkd.agent.v1.Agent.Identity:output_type -> forkd.agent.v1.IdentityResponse
+	13, // 20: forkd.agent.v1.Agent.Warm:output_type -> forkd.agent.v1.WarmResponse
+	16, // 21: forkd.agent.v1.Agent.Eval:output_type -> forkd.agent.v1.EvalResponse
+	19, // 22: forkd.agent.v1.Agent.Quiesce:output_type -> forkd.agent.v1.QuiesceResponse
+	18, // [18:23] is the sub-list for method output_type
+	13, // [13:18] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_agentv1_agent_proto_init() }
@@ -1730,7 +1838,7 @@ func file_agentv1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentv1_agent_proto_rawDesc), len(file_agentv1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/forkd/forkd/internal/net/netpolicy"
@@ -24,6 +25,8 @@ type Client struct {
 	last    uint64                     // id of the last request
 	waiting map[uint64]chan<- envelope // by id; buffered for one answer
 	err     error                      // reason for the end
+
+	features []string // of forkd-net
 }
 
 // Dial connects to the forkd-net that listens at path.
@@ -53,7 +56,17 @@ func NewClient(ctx context.Context, u *net.UnixConn) (*Client, error) {
 		c.Close()
 		return nil, fmt.Errorf("%w: forkd-net has %d, the daemon %d", ErrVersion, answer.Version, Version)
 	}
+	c.features = answer.Features
 	return c, nil
+}
+
+// enforces returns an error if forkd-net does not know a part of a policy.
+func (c *Client) enforces(spec netpolicy.Spec) error {
+	if spec.Proxy != nil && !slices.Contains(c.features, featureProxy) {
+		return fmt.Errorf("%w: the running forkd-net is older and has no proxies in policies: it ends, and a new one "+
+			"starts, when no sandbox with a network is left", ErrInvalid)
+	}
+	return nil
 }
 
 // Close ends the connection and waits for its end. VMs stay bound.
@@ -74,6 +87,13 @@ func (c *Client) Bind(ctx context.Context, vms []Binding) ([]Bound, error) {
 		}
 		if b.Wire == nil {
 			return nil, fmt.Errorf("%w: %s has no wire", ErrInvalid, b.VM)
+		}
+		if err := c.enforces(b.Spec); err != nil {
+			return nil, err
+		}
+		if b.Member != nil && !slices.Contains(c.features, featureMember) {
+			return nil, fmt.Errorf("%w: the running forkd-net is older and has no private networks: it ends, and a new one "+
+				"starts, when no sandbox with a network is left", ErrInvalid)
 		}
 	}
 	var all []Bound
@@ -99,6 +119,9 @@ func (c *Client) Bind(ctx context.Context, vms []Binding) ([]Bound, error) {
 // Update replaces the policy of a VM. When it returns, flows no longer allowed are cut.
 func (c *Client) Update(ctx context.Context, vm string, spec netpolicy.Spec) (Bound, error) {
 	var answer Bound
+	if err := c.enforces(spec); err != nil {
+		return answer, err
+	}
 	err := c.call(ctx, opUpdate, updateBody{VM: vm, Spec: spec}, nil, &answer)
 	return answer, err
 }

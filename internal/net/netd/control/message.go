@@ -9,8 +9,10 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"strings"
 	"time"
 
+	"github.com/forkd/forkd/internal/leaf/guestnet"
 	"github.com/forkd/forkd/internal/leaf/shares"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
@@ -71,8 +73,36 @@ type Binding struct {
 	// Facts is the result of Client.Facts for the source of this clone: names already resolved by
 	// its guest.
 	Facts json.RawMessage `json:"facts,omitempty"`
+	// Member makes the VM a member of a private network. May be absent.
+	Member *Member `json:"member,omitempty"`
+	// Names returns the address of a member of the VM's private network. Server.Bind sets it. May be
+	// nil.
+	Names func(name string) (netip.Addr, bool) `json:"-"`
 	// Wire is forkd-net's end, for Client.Bind. Bind leaves it open.
 	Wire *os.File `json:"-"`
+}
+
+// Member is a VM's place in a private network of its tenant.
+type Member struct {
+	Network string `json:"network"` // id of the network; at most maxName bytes
+	// Alias is its name there, a lowercase DNS label. Others find it as ALIAS.forkd.internal.
+	Alias string     `json:"alias"`
+	Addr  netip.Addr `json:"addr"` // in the eyes of the others, from guestnet.Members4
+}
+
+// Name returns the name by which other members find it.
+func (m Member) Name() string { return m.Alias + "." + netpolicy.Zone }
+
+func (m Member) check() error {
+	switch name, err := netpolicy.CanonicalName(m.Name()); {
+	case m.Network == "", len(m.Network) > maxName:
+		return fmt.Errorf("%w: private network with a name of %d bytes", ErrInvalid, len(m.Network))
+	case err != nil, name != m.Name(), strings.Contains(m.Alias, "."), name == netpolicy.HostName:
+		return fmt.Errorf("%w: alias %q", ErrInvalid, m.Alias)
+	case !guestnet.Members4.Contains(m.Addr):
+		return fmt.Errorf("%w: member at %s, want an address in %s", ErrInvalid, m.Addr, guestnet.Members4)
+	}
+	return nil
 }
 
 // Tree is a tree of forks. Its VMs share a bandwidth limit.
@@ -201,7 +231,16 @@ type Stats struct {
 type helloBody struct {
 	Version int    `json:"version"`
 	Program string `json:"program,omitempty"`
+	// Features are parts of policies that forkd-net enforces beyond those of version 1 as first released. The daemon
+	// sends it no policy with another part: an older forkd-net would ignore the part.
+	Features []string `json:"features,omitempty"`
 }
+
+// Features: policies with a proxy, and private networks.
+const (
+	featureProxy  = "proxy"
+	featureMember = "member"
+)
 
 type bindBody struct {
 	VMs []Binding `json:"vms"`
@@ -313,6 +352,11 @@ func (b Binding) check() error {
 	}
 	if b.VM == "" {
 		return fmt.Errorf("%w: a binding without a VM", ErrInvalid)
+	}
+	if b.Member != nil {
+		if err := b.Member.check(); err != nil {
+			return err
+		}
 	}
 	if t := b.Tree; t.BytesPerSecond < 0 || (t.BytesPerSecond > 0) != (t.Name != "") {
 		return fmt.Errorf("%w: tree %q with %d bytes a second", ErrInvalid, t.Name, t.BytesPerSecond)

@@ -269,7 +269,7 @@ func (p *peer) hello(e envelope) (any, error) {
 		return nil, fmt.Errorf("%w: forkd-net has %d, the daemon %d", ErrVersion, Version, b.Version)
 	}
 	p.greeted = true
-	return helloBody{Version: Version, Program: "forkd-net"}, nil
+	return helloBody{Version: Version, Program: "forkd-net", Features: []string{featureProxy, featureMember}}, nil
 }
 
 func (p *peer) bind(e envelope, fds []int) (any, error) {

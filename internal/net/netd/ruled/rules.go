@@ -1,8 +1,10 @@
 package ruled
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -15,6 +17,8 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netdns"
 	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/net/netwire"
+	"github.com/forkd/forkd/internal/net/upstream"
 )
 
 // Config holds the operator's settings.
@@ -55,7 +59,8 @@ func (r *Rules) New(b control.Binding) (netd.Judge, error) {
 		}
 		facts = netpolicy.Import(all, time.Now())
 	}
-	j := &judge{rules: r, vm: b.VM, share: b.Share(), facts: facts, budget: netpolicy.NewBudget(p.Limits())}
+	j := &judge{rules: r, vm: b.VM, share: b.Share(), facts: facts, budget: netpolicy.NewBudget(p.Limits()),
+		members: b.Names}
 	j.policy.Store(p)
 	return j, nil
 }
@@ -85,12 +90,90 @@ type judge struct {
 	facts  *netpolicy.Facts
 	budget *netpolicy.Budget // for DNS queries; netd counts flows itself
 	policy atomic.Pointer[netpolicy.Policy]
+	// members returns the address of a member of the private network; may be nil.
+	members func(name string) (netip.Addr, bool)
+	proxy   atomic.Pointer[located] // the last one; nil without
 }
 
+// located are the judged addresses of a proxy.
+type located struct {
+	via    *netpolicy.Via
+	client *upstream.Proxy
+	addrs  []netip.AddrPort
+	until  time.Time
+}
+
+// locatedFor is how long a proxy is not resolved again.
+const locatedFor = 15 * time.Second
+
 func (j *judge) Flow(q netd.Question) netd.Verdict {
-	return verdict(j.policy.Load().Judge(netpolicy.Query{
-		Protocol: netpolicy.Protocol(q.Protocol), Addr: q.Far, Name: q.Name, Facts: j.facts, Now: time.Now(),
+	p, now := j.policy.Load(), time.Now()
+	v := verdict(p.Judge(netpolicy.Query{
+		Protocol: netpolicy.Protocol(q.Protocol), Addr: q.Far, Name: q.Name, Facts: j.facts, Now: now,
 	}))
+	if v.Outcome != netd.Allow || v.Dial.IsValid() {
+		return v
+	}
+	if v.Via = p.Proxy(); v.Via != nil && v.Via.Names {
+		v.Known = j.known(p, q, v, now)
+	}
+	return v
+}
+
+// known returns a name that a proxy may resolve instead of a flow's address. The guest chooses what its own names
+// resolve to. So the name must be the one that the rules have allowed, unless there are no rules.
+func (j *judge) known(p *netpolicy.Policy, q netd.Question, v netd.Verdict, now time.Time) string {
+	if name := cmp.Or(q.Name, v.Name); name != "" {
+		return name
+	}
+	if spec := p.Spec(); len(spec.Allow)+len(spec.Deny) > 0 || p.HasDomainRules() {
+		return ""
+	}
+	if names := j.facts.Names(nil, q.Far.Addr(), now); len(names) == 1 {
+		return names[0]
+	}
+	return ""
+}
+
+// Proxy resolves and judges a proxy's own name.
+func (j *judge) Proxy(ctx context.Context, via *netpolicy.Via) (*upstream.Proxy, []netip.AddrPort, error) {
+	if l := j.proxy.Load(); l != nil && l.via == via && time.Now().Before(l.until) {
+		return l.client, l.addrs, nil
+	}
+	addrs, err := j.locate(ctx, via)
+	if err != nil {
+		return nil, nil, err
+	}
+	client := upstream.New(via.URL)
+	j.proxy.Store(&located{via, client, addrs, time.Now().Add(locatedFor)})
+	return client, addrs, nil
+}
+
+// locate returns the proxy's addresses that its policy allows. The guest's facts are not asked: they are the guest's.
+func (j *judge) locate(ctx context.Context, via *netpolicy.Via) (out []netip.AddrPort, err error) {
+	addrs := []netip.Addr{via.Addr.Addr()}
+	guest := netdns.Guest{Policy: via.Reach, Facts: &netpolicy.Facts{}, Budget: j.budget, Share: j.share}
+	if via.Host != "" {
+		if addrs, err = j.rules.cfg.Resolver.Lookup(ctx, guest, via.Host); err != nil {
+			return nil, fmt.Errorf("resolve %s: %w", via.Host, err)
+		}
+	}
+	why := via.Host + " has no address"
+	for _, a := range addrs {
+		at := netip.AddrPortFrom(a, via.Addr.Port())
+		d := via.Reach.Judge(netpolicy.Query{
+			Protocol: netpolicy.TCP, Addr: at, Name: via.Host, Facts: guest.Facts, Now: time.Now(),
+		})
+		if d.Verdict == netpolicy.Allowed && !d.Dial.IsValid() {
+			out = append(out, at)
+			continue
+		}
+		why = fmt.Sprintf("%s is not allowed: %s", at, d.Text)
+	}
+	if len(out) == 0 {
+		return nil, errors.New(why)
+	}
+	return out, nil
 }
 
 func verdict(d netpolicy.Decision) netd.Verdict {
@@ -106,6 +189,11 @@ func verdict(d netpolicy.Decision) netd.Verdict {
 	return v
 }
 
+// Member implements netd.Judge.
+func (j *judge) Member(name string, p netwire.Protocol, port uint16) netd.Verdict {
+	return verdict(j.policy.Load().JudgeMember(name, netpolicy.Protocol(p), port))
+}
+
 func (j *judge) Name(name string, port uint16) netd.Verdict {
 	return verdict(j.policy.Load().JudgeName(name, port))
 }
@@ -116,7 +204,7 @@ func (j *judge) Attested(name string, addr netip.Addr) bool {
 }
 
 func (j *judge) guest() netdns.Guest {
-	return netdns.Guest{Policy: j.policy.Load(), Facts: j.facts, Budget: j.budget, Share: j.share}
+	return netdns.Guest{Policy: j.policy.Load(), Facts: j.facts, Budget: j.budget, Share: j.share, Members: j.members}
 }
 
 func (j *judge) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {

@@ -60,7 +60,10 @@ func (g *gc) collect() error {
 	if err := g.tempsLocked(); err != nil {
 		return err
 	}
-	return g.layersLocked(held)
+	if err := g.layersLocked(held); err != nil {
+		return err
+	}
+	return g.lazyLocked(held)
 }
 
 // pinnedLocked returns the pinned layers. It first makes the directory of pins durable: if a power cut undoes an
@@ -180,7 +183,7 @@ func (g *gc) remove() error {
 		if err := failpoint.At(failpoint.LayerPrefix + "gc.remove"); err != nil {
 			return err
 		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // another GC may have removed it
+		if err := os.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // another GC may have removed it
 			return err
 		}
 	}

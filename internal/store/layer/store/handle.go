@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"github.com/forkd/forkd/internal/store/layer"
-	"github.com/forkd/forkd/internal/sys/durable"
 )
 
 // Handle is an open layer, readable until it is closed. It keeps the layer only while this process has it open. A
@@ -80,7 +79,7 @@ func (s *Store) openShared(id layer.ID) (_ *shared, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := durable.Open(s.layerPath(id))
+	f, err := s.openFile(id)
 	if err != nil {
 		use.Close()
 		return nil, err

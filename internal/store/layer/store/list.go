@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/sys/durable"
@@ -50,6 +51,9 @@ func (s *Store) List() ([]Entry, error) {
 // that list many layers.
 func (s *Store) Probe(id layer.ID) (layer.Info, error) {
 	f, err := durable.Open(s.layerPath(id))
+	if errors.Is(err, fs.ErrNotExist) { // its header came first
+		f, err = durable.Open(filepath.Join(s.lazyPath(id), layer.PartialData))
+	}
 	if err != nil {
 		return layer.Info{}, notFound("layer "+id.String(), err)
 	}
@@ -68,6 +72,9 @@ func (s *Store) Probe(id layer.ID) (layer.Info, error) {
 // Bytes returns the layer's size on disk, without its digests.
 func (s *Store) Bytes(id layer.ID) (int64, error) {
 	st, err := os.Lstat(s.layerPath(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		st, err = os.Lstat(filepath.Join(s.lazyPath(id), layer.PartialData))
+	}
 	if err != nil {
 		return 0, notFound("layer "+id.String(), err)
 	}

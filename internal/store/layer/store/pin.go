@@ -83,8 +83,8 @@ func (s *Store) pin(name string, ids []layer.ID) error {
 	}
 	defer unlock()
 	for _, id := range ids { // under the lock, GC cannot remove them any more
-		if _, err := os.Lstat(s.layerPath(id)); err != nil {
-			return notFound("layer "+id.String(), err)
+		if !s.exists(id) {
+			return fmt.Errorf("layer %s: %w", id, ErrNotFound)
 		}
 	}
 	if err := failpoint.At(failpoint.LayerPrefix + "pin.rename"); err != nil {

@@ -26,6 +26,8 @@ const (
 	layersDir = "layers" // ID, and ID.digests
 	pinsDir   = "pins"   // one record for each name
 	tempDir   = "tmp"    // files being written or removed
+	lazyDir   = "lazy"   // folders of files that have not arrived whole, by ID
+	mountDir  = "served" // where these files are served, by ID
 	lockFile  = "lock"
 
 	digestsSuffix = ".digests"
@@ -50,7 +52,7 @@ type Store struct {
 
 // Open opens the store in dir. It creates the store if it is missing. It removes no files; GC does.
 func Open(dir string, opt Options) (*Store, error) {
-	for _, sub := range []string{layersDir, pinsDir, tempDir} {
+	for _, sub := range []string{layersDir, pinsDir, tempDir, lazyDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("open layer store: %w", err)
 		}

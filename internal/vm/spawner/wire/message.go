@@ -105,6 +105,7 @@ const (
 	atFileSize = 24
 	atStatus   = 32 // or errno
 	atSeccomp  = 36
+	atSlots    = 37
 	atErrnos   = 40
 )
 
@@ -170,6 +171,7 @@ func (m *Message) decodeSpawn(b []byte) error {
 	m.Seccomp = modes[b[atSeccomp]]
 	m.Shape = vmspec.Shape{
 		MemoryMiB: int(le.Uint32(b[atMemory:])), VCPUs: int(b[atVCPUs]), Disks: int(b[atDisks]),
+		Slots: int(b[atSlots]),
 	}
 	if err := m.Shape.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrMessage, err)
@@ -209,6 +211,7 @@ func (m Message) bytes() (b [Size]byte) {
 	le.PutUint16(b[atFiles:], uint16(m.Files))
 	le.PutUint64(b[atFileSize:], m.FileSize)
 	le.PutUint32(b[atStatus:], m.Status|m.Errno)
+	b[atSlots] = byte(m.Shape.Slots)
 	b[atSeccomp] = byte(max(0, slices.Index(modes, m.Seccomp)))
 	copy(b[atErrnos:], m.Errnos[:])
 	return b

@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/vecio"
 )
 
-func readAll(b Backend, bufs [][]byte, off int64) error {
-	if v, ok := b.(vectored); ok {
+func readAll(b *backing, bufs [][]byte, off int64) error {
+	if v, ok := b.Backend.(vectored); ok {
 		return v.ReadVecAt(bufs, off)
 	}
 	for _, p := range bufs {
@@ -23,8 +23,8 @@ func readAll(b Backend, bufs [][]byte, off int64) error {
 	return nil
 }
 
-func writeAll(b Backend, bufs [][]byte, off int64) error {
-	if v, ok := b.(vectored); ok {
+func writeAll(b *backing, bufs [][]byte, off int64) error {
+	if v, ok := b.Backend.(vectored); ok {
 		return v.WriteVecAt(bufs, off)
 	}
 	for _, p := range bufs {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
@@ -79,12 +80,19 @@ type Config struct {
 // Device is a disk behind a virtio transport.
 type Device struct {
 	virtio.Worker
-	backend  Backend
+	// backing changes once at most: a slot gets its disk.
+	backing atomic.Pointer[backing]
+	slot    bool // made by NewSlot
+	id      [idSize]byte
+	scratch virtio.Buffers // the data of the current request
+}
+
+// backing is the disk behind a device.
+type backing struct {
+	Backend
 	discard  Discarder // nil if not offered
 	readOnly bool
 	sectors  uint64
-	id       [idSize]byte
-	scratch  virtio.Buffers // the data of the current request
 }
 
 var _ virtio.Device = (*Device)(nil)
@@ -95,10 +103,12 @@ func New(cfg Config) (*Device, error) {
 	if size < 0 {
 		return nil, fmt.Errorf("disk size is %d", size)
 	}
-	d := &Device{backend: cfg.Backend, readOnly: cfg.ReadOnly, sectors: uint64(size) / SectorSize}
+	b := &backing{Backend: cfg.Backend, readOnly: cfg.ReadOnly, sectors: uint64(size) / SectorSize}
 	if !cfg.ReadOnly {
-		d.discard, _ = cfg.Backend.(Discarder)
+		b.discard, _ = cfg.Backend.(Discarder)
 	}
+	d := &Device{}
+	d.backing.Store(b)
 	copy(d.id[:], cfg.ID)
 	d.Init(d.serve)
 	return d, nil
@@ -113,10 +123,11 @@ func (d *Device) QueueSizes() []uint16 { return []uint16{queueSize} }
 // Features implements virtio.Device.
 func (d *Device) Features() uint64 {
 	f := uint64(featureSegMax | featureBlockSize | featureFlush)
-	if d.readOnly {
+	b := d.backing.Load()
+	if b.readOnly {
 		f |= featureReadOnly
 	}
-	if d.discard != nil {
+	if d.offersDiscard(b) {
 		f |= featureDiscard | featureWriteZeroes
 	}
 	return f
@@ -133,11 +144,12 @@ func (d *Device) ReadConfig(off uint64, p []byte) {
 
 // config returns the configuration space (virtio 1.2 §5.2.4).
 func (d *Device) config() (c [60]byte) {
-	binary.LittleEndian.PutUint64(c[0:], d.sectors)
+	b := d.backing.Load()
+	binary.LittleEndian.PutUint64(c[0:], b.sectors)
 	binary.LittleEndian.PutUint32(c[12:], segMax)
 	binary.LittleEndian.PutUint32(c[20:], SectorSize)
 	binary.LittleEndian.PutUint16(c[34:], 1) // num_queues
-	if d.discard != nil {
+	if d.offersDiscard(b) {
 		binary.LittleEndian.PutUint32(c[36:], maxDiscardSectors)
 		binary.LittleEndian.PutUint32(c[40:], maxDiscardSegs)
 		binary.LittleEndian.PutUint32(c[44:], 1) // alignment, in sectors

@@ -73,7 +73,8 @@ func (d *Device) checkRange(sector uint64, n int) error {
 }
 
 func (d *Device) inside(sector, n uint64) bool {
-	return sector <= d.sectors && n <= d.sectors-sector
+	all := d.backing.Load().sectors
+	return sector <= all && n <= all-sector
 }
 
 // segment is one range of a discard or write-zeroes request.

@@ -15,8 +15,9 @@ const stateVersion = 1
 func (d *Device) SaveState() []byte {
 	var w virtio.StateWriter
 	w.U16(stateVersion)
-	w.U64(d.sectors)
-	w.Bool(d.readOnly)
+	b := d.backing.Load()
+	w.U64(b.sectors)
+	w.Bool(b.readOnly)
 	w.Blob(d.id[:])
 	return w.Bytes()
 }
@@ -29,11 +30,12 @@ func (d *Device) RestoreState(b []byte) error {
 	if err := r.Close(); err != nil {
 		return err
 	}
+	own := d.backing.Load()
 	switch {
-	case sectors != d.sectors:
-		return fmt.Errorf("%w: disk had %d sectors, this has %d", virtio.ErrBadState, sectors, d.sectors)
-	case readOnly != d.readOnly:
-		return fmt.Errorf("%w: disk was read-only: %v, this is: %v", virtio.ErrBadState, readOnly, d.readOnly)
+	case sectors != own.sectors:
+		return fmt.Errorf("%w: disk had %d sectors, this has %d", virtio.ErrBadState, sectors, own.sectors)
+	case readOnly != own.readOnly:
+		return fmt.Errorf("%w: disk was read-only: %v, this is: %v", virtio.ErrBadState, readOnly, own.readOnly)
 	case len(id) != idSize:
 		return fmt.Errorf("%w: disk id of %d bytes", virtio.ErrBadState, len(id))
 	}

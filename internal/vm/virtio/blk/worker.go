@@ -55,12 +55,12 @@ func (d *Device) read(r request) error {
 	}
 	return d.inSlices(int64(r.sector*SectorSize), int64(r.dataIn), dataSlice, func(off, at, n int64) error {
 		d.scratch = r.chain.Writable.Range(d.scratch[:0], int(at), int(n))
-		return readAll(d.backend, d.scratch, off)
+		return readAll(d.backing.Load(), d.scratch, off)
 	})
 }
 
 func (d *Device) write(r request) error {
-	if d.readOnly {
+	if d.backing.Load().readOnly {
 		return errReadOnly
 	}
 	if err := d.checkRange(r.sector, r.dataOut); err != nil {
@@ -68,7 +68,7 @@ func (d *Device) write(r request) error {
 	}
 	return d.inSlices(int64(r.sector*SectorSize), int64(r.dataOut), dataSlice, func(off, at, n int64) error {
 		d.scratch = r.chain.Readable.Range(d.scratch[:0], headerSize+int(at), int(n))
-		return writeAll(d.backend, d.scratch, off)
+		return writeAll(d.backing.Load(), d.scratch, off)
 	})
 }
 
@@ -97,14 +97,15 @@ func (d *Device) inSlices(off, n, slice int64, do func(off, at, n int64) error) 
 }
 
 func (d *Device) flush() error {
-	if d.readOnly {
+	if d.backing.Load().readOnly {
 		return nil // a read-only disk has no writes to flush
 	}
-	return d.backend.Flush()
+	return d.backing.Load().Flush()
 }
 
 func (d *Device) dropRanges(r request) error {
-	if d.discard == nil {
+	discard := d.backing.Load().discard
+	if discard == nil {
 		return errors.ErrUnsupported
 	}
 	segs, err := d.parseSegments(r)
@@ -114,9 +115,9 @@ func (d *Device) dropRanges(r request) error {
 	for _, s := range segs {
 		err := d.inSlices(int64(s.sector*SectorSize), int64(s.sectors)*SectorSize, dropSlice, func(off, _, n int64) error {
 			if r.op == opDiscard {
-				return d.discard.Discard(off, n)
+				return discard.Discard(off, n)
 			}
-			return d.discard.WriteZeroes(off, n)
+			return discard.WriteZeroes(off, n)
 		})
 		if err != nil {
 			return err

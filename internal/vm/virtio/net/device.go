@@ -127,6 +127,20 @@ func (d *Device) Start() {
 	d.startEngine()
 }
 
+// Wake is Start for a network that has begun to speak. A closed device ignores it.
+func (d *Device) Wake() {
+	if d.open.Load() {
+		d.Start()
+	}
+}
+
+// MAC returns the guest's hardware address.
+func (d *Device) MAC() [6]byte {
+	d.rx.mu.Lock()
+	defer d.rx.mu.Unlock()
+	return d.rx.mac
+}
+
 // startEngine reports whether there is an engine. The lock of tx is held.
 func (d *Device) startEngine() bool {
 	if d.tx.engine == nil && !d.tx.closed && d.newEngine != nil {

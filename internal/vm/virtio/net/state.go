@@ -1,6 +1,9 @@
 package net
 
-import "github.com/forkd/forkd/internal/vm/virtio"
+import (
+	"github.com/forkd/forkd/internal/leaf/guestnet"
+	"github.com/forkd/forkd/internal/vm/virtio"
+)
 
 // stateVersion is documented in docs/inside/formats/device-state.md.
 const stateVersion = 1
@@ -38,3 +41,6 @@ func (d *Device) RestoreState(b []byte) error {
 	d.rx.mac, d.tx.restored = mac, true
 	return nil
 }
+
+// KeepMembers spares the connections to members of a private network from the reset. It follows RestoreState.
+func (d *Device) KeepMembers() { d.flows.Keep(guestnet.Members4) }

@@ -1,6 +1,7 @@
 package vsock
 
 import (
+	"errors"
 	"golang.org/x/sys/unix"
 )
 
@@ -127,7 +128,7 @@ func (c *conn) fillOne() outcome {
 	}
 	d.rx.PutBack()
 	switch {
-	case err == unix.EAGAIN:
+	case errors.Is(err, unix.EAGAIN):
 		return fillWaitHost
 	case err != nil:
 		d.kill(c, true)

@@ -1,6 +1,7 @@
 package vsock
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/forkd/forkd/internal/vm/virtio"
@@ -128,7 +129,7 @@ func (c *conn) deliver(packet virtio.Buffers, n int) bool {
 	if !c.flushing && n > 0 {
 		c.d.scratch = packet.Range(c.d.scratch[:0], off, n)
 		done, err := writeVec(c.fd, c.d.scratch)
-		if err != nil && err != unix.EAGAIN {
+		if err != nil && !errors.Is(err, unix.EAGAIN) {
 			return false
 		}
 		c.forwarded += uint32(done)
@@ -170,7 +171,7 @@ func (c *conn) flushSome() (done bool) {
 	}
 	for len(c.backlog) > 0 {
 		n, err := writeVec(c.fd, [][]byte{c.backlog})
-		if err == unix.EAGAIN {
+		if errors.Is(err, unix.EAGAIN) {
 			break
 		}
 		if err != nil {

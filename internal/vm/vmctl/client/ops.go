@@ -94,6 +94,11 @@ func (p *Process) OpenNet(ctx context.Context, f *os.File) error {
 	return p.ask(ctx, wire.NetOpen(f), nil)
 }
 
+// Plug adds volumes to a restored VM, in order. They fill its free slots. It may run.
+func Plug(ctx context.Context, p *Process, volumes []vmm.Disk) error {
+	return p.ask(ctx, wire.Plug(volumes), nil)
+}
+
 // Status requests the VMM's report about itself.
 func (p *Process) Status(ctx context.Context) (vmm.Status, error) {
 	s, err := askStatus(ctx, p)

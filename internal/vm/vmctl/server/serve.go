@@ -112,7 +112,7 @@ func (s *Server) sendReady(c *wire.Conn) error {
 func quick(op string) bool {
 	switch op {
 	case wire.OpBoot, wire.OpRestore, wire.OpResume, wire.OpPopulate, wire.OpPopulateShell, wire.OpStatus, wire.OpNet,
-		wire.OpNetOpen:
+		wire.OpNetOpen, wire.OpPlug:
 		return true
 	}
 	return false

@@ -41,6 +41,8 @@ type Handler interface {
 	SetNet(f *os.File) error
 	// OpenNet owns the file, also after an error. It may be nil.
 	OpenNet(f *os.File) error
+	// Plug owns the files of the volumes, also after an error.
+	Plug(volumes []vmm.Disk) error
 	Status() vmm.Status
 }
 
@@ -67,6 +69,8 @@ func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error)
 		return withNet(m, files, wire.ReadNet, s.h.SetNet)
 	case wire.OpNetOpen:
 		return withNet(m, files, wire.ReadNetOpen, s.h.OpenNet)
+	case wire.OpPlug:
+		return s.plug(m, files)
 	}
 	unixfd.CloseAll(files)
 	switch m.Op {
@@ -123,6 +127,14 @@ func (s *Server) rebase(m wire.Message, files []*os.File) (any, error) {
 		return nil, err
 	}
 	return nil, s.h.Rebase(bases)
+}
+
+func (s *Server) plug(m wire.Message, files []*os.File) (any, error) {
+	volumes, err := wire.ReadPlug(m, files)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.h.Plug(volumes)
 }
 
 // withWorkingSet runs a request with a working set's file.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/vm/cut/cuttest"
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
@@ -168,6 +169,14 @@ func (v *VM) OpenNet(f *os.File) error {
 	return nil
 }
 
+// Plug implements server.Handler.
+func (v *VM) Plug(volumes []vmm.Disk) error {
+	v.takeDisks(volumes)
+	v.showDisks("plug", volumes)
+	v.call("plug")
+	return nil
+}
+
 // Restore implements server.Handler.
 func (v *VM) Restore(c vmm.RestoreConfig) (vmm.RestoreResult, error) {
 	v.takeDisks(c.Disks)
@@ -238,6 +247,9 @@ func (v *VM) Capture(c vmm.CaptureConfig) (vmm.CaptureResult, error) {
 	}
 	if c.Max == time.Nanosecond {
 		return vmm.CaptureResult{}, vmm.ErrPause
+	}
+	if err := cuttest.Pass(c.Cut); err != nil {
+		return vmm.CaptureResult{}, err
 	}
 	for i, f := range []*os.File{c.Memory, c.State, c.Index} {
 		if _, err := f.WriteString([]string{"memory", "state", "index"}[i]); err != nil {

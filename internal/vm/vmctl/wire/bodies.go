@@ -92,6 +92,7 @@ type restoreBody struct {
 	Gate    fileRef    `json:"gate,omitempty"`
 	Watch   bool       `json:"watch,omitempty"`
 	Net     fileRef    `json:"net,omitempty"`
+	Keep    bool       `json:"keep_members,omitempty"`
 }
 
 // Restore returns an OpRestore request.
@@ -100,6 +101,7 @@ func Restore(c vmm.RestoreConfig) *Request {
 	r.body = restoreBody{
 		Memory: r.extents(c.Memory), State: r.file(c.State, Read), Disks: r.disks(c.Disks), CID: c.CID, GenID: c.GenID[:],
 		Prepare: c.Prepare, Gate: r.file(c.Gate, AsIs), Watch: c.Watch, Net: r.file(c.Net, AsIs),
+		Keep: c.KeepMembers,
 	}
 	return r
 }
@@ -111,6 +113,7 @@ func ReadRestore(m Message, files []*os.File) (c vmm.RestoreConfig, err error) {
 	c = vmm.RestoreConfig{
 		Memory: a.extents(b.Memory), State: a.file(b.State), Disks: a.disks(b.Disks), CID: b.CID, GenID: a.genID(b.GenID),
 		Prepare: b.Prepare, Gate: a.optional(b.Gate), Watch: b.Watch, Net: a.optional(b.Net),
+		KeepMembers: b.Keep,
 	}
 	return c, a.end()
 }
@@ -125,6 +128,7 @@ type captureBody struct {
 	Live   bool          `json:"live,omitempty"`
 	Stay   bool          `json:"stay,omitempty"`
 	Max    time.Duration `json:"max_pause_ns,omitempty"`
+	Cut    fileRef       `json:"cut,omitempty"`
 }
 
 // Capture returns an OpCapture request.
@@ -133,7 +137,7 @@ func Capture(c vmm.CaptureConfig) *Request {
 	r.body = captureBody{
 		Memory: r.file(c.Memory, Write), State: r.file(c.State, Write), Index: r.file(c.Index, Write),
 		Disks: r.fileList(c.Disks, Write), Digest: r.file(c.Digest, Write), Force: c.Force, Live: c.Live,
-		Stay: c.Stay, Max: c.Max,
+		Stay: c.Stay, Max: c.Max, Cut: r.file(c.Cut, AsIs),
 	}
 	return r
 }
@@ -145,7 +149,7 @@ func ReadCapture(m Message, files []*os.File) (c vmm.CaptureConfig, err error) {
 	c = vmm.CaptureConfig{
 		Memory: a.file(b.Memory), State: a.file(b.State), Index: a.file(b.Index),
 		Disks: a.fileList(b.Disks), Digest: a.optional(b.Digest), Force: b.Force, Live: b.Live,
-		Stay: b.Stay, Max: b.Max,
+		Stay: b.Stay, Max: b.Max, Cut: a.optional(b.Cut),
 	}
 	return c, a.end()
 }
@@ -273,4 +277,23 @@ func ReadNetOpen(m Message, files []*os.File) (*os.File, error) {
 	a := arrive(m, files, &b)
 	f := a.optional(b.File)
 	return f, a.end()
+}
+
+type plugBody struct {
+	Volumes []diskBody `json:"volumes"`
+}
+
+// Plug returns an OpPlug request.
+func Plug(volumes []vmm.Disk) *Request {
+	r := Ask(OpPlug)
+	r.body = plugBody{r.disks(volumes)}
+	return r
+}
+
+// ReadPlug decodes OpPlug.
+func ReadPlug(m Message, files []*os.File) (volumes []vmm.Disk, err error) {
+	var b plugBody
+	a := arrive(m, files, &b)
+	volumes = a.disks(b.Volumes)
+	return volumes, a.end()
 }

@@ -31,6 +31,7 @@ var codes = []struct {
 	{"pause", vmm.ErrPause},
 	{"no-room", vmm.ErrNoRoom},
 	{"lost", vmm.ErrLost},
+	{"cut", vmm.ErrCut},
 	{"unsupported", errors.ErrUnsupported},
 }
 

@@ -48,6 +48,7 @@ const (
 	OpPopulateShell   = "populate-shell"
 	OpNet             = "net"      // set the wire
 	OpNetOpen         = "net-open" // open the network; set the wire first, if one is attached
+	OpPlug            = "plug"     // add volumes
 	OpDialed          = "dialed"   // answer to EventDial
 )
 

@@ -62,10 +62,10 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 	travels(t, vmm.BootConfig{Kernel: f()}, Boot, ReadBoot)
 	travels(t, vmm.RestoreConfig{
 		Memory: []extent.Extent{{File: a, Length: 4096}, {Offset: 4096, Length: 4096}, {File: b, Offset: 8192, Length: 4096}, {File: a, FileOffset: 4096, Length: 4096}},
-		State:  f(), Disks: disks, CID: 9, GenID: genID, Prepare: true, Gate: f(), Watch: true, Net: f(),
+		State:  f(), Disks: disks, CID: 9, GenID: genID, Prepare: true, Gate: f(), Watch: true, Net: f(), KeepMembers: true,
 	}, Restore, ReadRestore)
 	travels(t, vmm.RestoreConfig{Memory: []extent.Extent{{Length: 4096}}, State: f()}, Restore, ReadRestore)
-	travels(t, vmm.CaptureConfig{Memory: f(), State: f(), Index: f(), Disks: []*os.File{f(), f()}, Digest: f(), Force: true, Live: true, Max: time.Second}, Capture, ReadCapture)
+	travels(t, vmm.CaptureConfig{Memory: f(), State: f(), Index: f(), Disks: []*os.File{f(), f()}, Digest: f(), Force: true, Live: true, Max: time.Second, Cut: f()}, Capture, ReadCapture)
 	travels(t, vmm.CaptureConfig{Memory: f(), State: f(), Index: f()}, Capture, ReadCapture)
 	travels(t, vmm.SaveConfig{Memory: f(), State: f(), Disks: []*os.File{f()}, Digest: f()}, Save, ReadSave)
 	travels(t, [][]extent.Extent{{{File: a, Length: 512}, {File: a, Offset: 512, Length: 512}}, {{File: b, Length: 512}}}, Rebase, ReadRebase)

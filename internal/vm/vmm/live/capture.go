@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/vm/cut"
 	"github.com/forkd/forkd/internal/vm/guestmem"
 	"github.com/forkd/forkd/internal/vm/startgate"
 	"github.com/forkd/forkd/internal/vm/vmm"
@@ -50,10 +51,11 @@ type captureOp struct {
 	left     []extent.Run      // written and not copied since
 	tail     pauseBuffer
 	state    []byte
-	switched int       // disks switched to their new files
-	speed    float64   // copy speed in bytes per second
-	last     time.Time // end of the previous pause step
-	buffer   int64     // limit of tail, in bytes
+	switched int         // disks switched to their new files
+	speed    float64     // copy speed in bytes per second
+	last     time.Time   // end of the previous pause step
+	buffer   int64       // limit of tail, in bytes
+	group    *cut.Member // nil if the capture is no part of a cut
 	res      vmm.CaptureResult
 }
 
@@ -76,6 +78,10 @@ func (m *Machine) capture(guest standstill,
 		k.buffer = vmm.PauseBuffer(m.mem.Size())
 	}
 	k.res.Mechanism = "none"
+	if c.Cut != nil {
+		k.group = cut.Join(c.Cut)
+		defer c.Cut.Close() // the others learn of a failure by it
+	}
 	if err = m.check(vmm.StateRunning); err == nil {
 		err = k.runRetaining()
 	}
@@ -218,6 +224,9 @@ func (k *captureOp) stopAndCopy() error {
 	if err := k.tail.reserve(min(k.buffer, 2*extent.Bytes(k.left)+2*enoughLeft)); err != nil {
 		return err
 	}
+	if err := k.awaitGroup(); err != nil {
+		return err
+	}
 	start := time.Now()
 	began := startgate.Now()
 	k.last = start
@@ -226,12 +235,18 @@ func (k *captureOp) stopAndCopy() error {
 	}
 	k.lap("stop")
 	failpoint.Here(failpoint.CapturePaused)
-	err := k.copyLeft(start)
+	err := k.groupPaused()
+	if err == nil {
+		err = k.copyLeft(start)
+	}
 	if err == nil && k.Digest != nil {
 		err = k.guest.SaveDigest(k.Digest) // after all scans of page tables, since this maps pages
 		k.lap("digest")
 	}
 	failpoint.Here(failpoint.CaptureHeld)
+	if err == nil {
+		err = k.groupDone()
+	}
 	if err == nil && k.Stay {
 		k.res.Pause = k.last.Sub(start)
 		return nil

@@ -113,6 +113,15 @@ func (c *Controller) SetNet(f *os.File) error { return c.Machine.SetNet(f) }
 // OpenNet implements server.Handler.
 func (c *Controller) OpenNet(f *os.File) error { return c.Machine.OpenNet(f) }
 
+// Plug implements server.Handler.
+func (c *Controller) Plug(volumes []vmm.Disk) error {
+	if c.writing != nil {
+		vmm.CloseDisks(volumes)
+		return fmt.Errorf("%w: a capture is being written", vmm.ErrState)
+	}
+	return Plug(c.Machine, volumes)
+}
+
 // Status implements server.Handler.
 func (c *Controller) Status() vmm.Status { return c.Machine.Status() }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// Queues per device type. The slot order is disks, vsock, rng, net, balloon.
+// Queues per device type. The slot order is disks, vsock, rng, net, balloon, slots for volumes.
 const (
 	blkQueues     = 1
 	vsockQueues   = 3
@@ -30,21 +30,29 @@ const (
 	balloonQueues = 5
 )
 
+// fixedQueues are the queues of the devices of every shape.
+var fixedQueues = [...]int{vsockQueues, rngQueues, netQueues, balloonQueues}
+
 // slotQueues returns the number of queues of each device of a shape, in slot order.
 func slotQueues(s vmspec.Shape) []int {
 	var q []int
 	for range s.Disks {
 		q = append(q, blkQueues)
 	}
-	return append(q, vsockQueues, rngQueues, netQueues, balloonQueues)
+	q = append(q, fixedQueues[:]...)
+	for range s.Slots {
+		q = append(q, blkQueues)
+	}
+	return q
 }
 
 // hasDoorbell reports, for each device of a shape, whether it has an ioeventfd. The balloon has
 // none: a guest notifies it every two seconds at most. Such an exit costs less than a registration
 // in every shell, for which the kernel waits until no CPU uses the VM's buses (synchronize_srcu).
+// The same holds for volumes, which few sandboxes have.
 func hasDoorbell(s vmspec.Shape) []bool {
 	has := make([]bool, len(slotQueues(s)))
-	for i := range len(has) - 1 {
+	for i := range len(has) - 1 - s.Slots {
 		has[i] = true
 	}
 	return has
@@ -68,6 +76,7 @@ type deviceSet struct {
 	pulse func(line uint32) error // raises an interrupt line and lowers it
 	uart  *serial.UART
 	slots []slot // virtio devices, in the order of their addresses
+	spare int    // number of slots for volumes, the last ones
 	host  Host   // the host's side of the devices
 	warn  func(error)
 
@@ -124,16 +133,19 @@ func (d *deviceSet) attachSlots(vm *kvm.VM, doorbells []bool, u *undo.Stack) err
 
 // fill puts devices into the slots. On error the caller closes the machine.
 func (d *deviceSet) fill(disks *diskSet, cid uint32, mem *guestmem.Map) error {
-	n := len(d.slots) - len(slotQueues(vmspec.Shape{}))
-	if len(disks.all) != n {
-		return fmt.Errorf("%d disks were given, the machine has %d", len(disks.all), n)
+	n := len(d.slots) - d.spare - len(fixedQueues)
+	if len(disks.all) < n || len(disks.all) > n+d.spare {
+		return fmt.Errorf("%d disks were given, the machine has %d and room for %d volumes", len(disks.all), n, d.spare)
 	}
-	for i := range disks.all {
+	for i := range n {
 		dev, err := disks.device(i)
 		if err != nil {
 			return fmt.Errorf("disk %d: %w", i, err)
 		}
 		d.attach(i, dev, mem)
+	}
+	if err := d.fillSlots(disks, n, mem); err != nil {
+		return err
 	}
 	d.attachVsock(n, cid, mem)
 	d.attach(n+1, rng.New(rand.Reader), mem)
@@ -143,7 +155,7 @@ func (d *deviceSet) fill(disks *diskSet, cid uint32, mem *guestmem.Map) error {
 }
 
 // netSlot returns the network device's slot. The balloon's follows it.
-func (d *deviceSet) netSlot() int { return len(d.slots) - 2 }
+func (d *deviceSet) netSlot() int { return len(d.slots) - d.spare - 2 }
 
 func (d *deviceSet) attachVsock(i int, cid uint32, mem *guestmem.Map) {
 	cfg := vsock.Config{CID: uint64(cid)}
@@ -193,7 +205,7 @@ func (f hostDialer) DialHost(ctx context.Context, port uint32) (vsock.Conn, erro
 
 func (d *deviceSet) attach(i int, dev virtio.Device, mem *guestmem.Map) {
 	d.slots[i].transport = virtio.NewMMIO(virtio.Config{
-		Device: dev, Memory: mem, Raise: d.raiser(d.lines[i]), Kick: d.slots[i].kick,
+		Device: dev, Memory: mem, Raise: d.raiser(d.lines[i]), Kick: d.slots[i].kick, Lazy: i >= len(d.slots)-d.spare,
 		Fault: func(err error) { d.warn(fmt.Errorf("device %d: %w", i, err)) },
 	})
 }

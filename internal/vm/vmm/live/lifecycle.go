@@ -196,6 +196,7 @@ func (m *Machine) close() error {
 	m.gate.close()
 	m.mu.Unlock()
 	m.exiting.Wait()
+	m.remotes.end()
 	m.stall.end()
 	m.devices.close()
 	m.cpus.close()

@@ -33,11 +33,24 @@ func linesOfVersion1(slots int) lines {
 	return l
 }
 
+// shapeVersionOf returns the version of a shape's section. Machines without slots for volumes have the
+// version that older releases read.
+func shapeVersionOf(s vmspec.Shape) uint32 {
+	if s.Slots == 0 {
+		return shapeVersion
+	}
+	return slotsVersion
+}
+
 // encodeShape encodes the values shared by a state and its shell, followed by the lines, which may
 // differ.
 func encodeShape(s vmspec.Shape, l lines) []byte {
 	var b []byte
-	for _, v := range []int{s.MemoryMiB, s.VCPUs, s.Disks} {
+	values := []int{s.MemoryMiB, s.VCPUs, s.Disks}
+	if s.Slots > 0 {
+		values = append(values, s.Slots)
+	}
+	for _, v := range values {
 		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
 	for _, line := range l {
@@ -50,8 +63,8 @@ func encodeShape(s vmspec.Shape, l lines) []byte {
 func decodeShape(st *vmstate.State, s vmspec.Shape) (lines, error) {
 	slots := len(slotQueues(s))
 	want := encodeShape(s, nil)
-	b, err := st.Section(secShape, shapeVersion)
-	if errors.Is(err, vmstate.ErrMissing) && st.Has(secShape) {
+	b, err := st.Section(secShape, shapeVersionOf(s))
+	if errors.Is(err, vmstate.ErrMissing) && st.Has(secShape) && s.Slots == 0 {
 		b, err = st.Section(secShape, 1)
 		b = append(b[:len(b):len(b)], encodeShape(s, linesOfVersion1(slots))[len(want):]...)
 	}
@@ -59,8 +72,8 @@ func decodeShape(st *vmstate.State, s vmspec.Shape) (lines, error) {
 		return nil, err
 	}
 	if len(b) < len(want) || string(b[:len(want)]) != string(want) {
-		return nil, fmt.Errorf("the saved machine has another shape than this shell (%d MiB, %d vCPUs, %d disks)",
-			s.MemoryMiB, s.VCPUs, s.Disks)
+		return nil, fmt.Errorf("the saved machine has another shape than this shell (%d MiB, %d vCPUs, %d disks) "+
+			"or other slots for volumes than its %d", s.MemoryMiB, s.VCPUs, s.Disks, s.Slots)
 	}
 	if b = b[len(want):]; len(b) != 4*slots {
 		return nil, fmt.Errorf("the saved machine has %d bytes of interrupt lines, want %d", len(b), 4*slots)

@@ -20,6 +20,8 @@ type Network interface {
 	// Eager reports whether the engine is needed as soon as the network opens, because the far side
 	// may speak first.
 	Eager() bool
+	// Wake sets the function to call when the far side begins to speak later.
+	Wake(start func())
 	// Close ends the connection to the host. The engine is closed before.
 	Close()
 }
@@ -30,6 +32,9 @@ func (d *deviceSet) attachNet(i int, mem *guestmem.Map) {
 		cfg.NewEngine = d.host.Net.NewEngine
 	}
 	d.net = net.New(cfg)
+	if d.host.Net != nil {
+		d.host.Net.Wake(d.net.Wake)
+	}
 	d.attach(i, d.net, mem)
 }
 

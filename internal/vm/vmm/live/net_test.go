@@ -41,6 +41,8 @@ func (n *fakeNetwork) NewEngine(net.Guest) net.Engine {
 
 func (n *fakeNetwork) Eager() bool { return n.eager }
 
+func (*fakeNetwork) Wake(func()) {}
+
 func (n *fakeNetwork) Close() { n.said = append(n.said, "closed") }
 
 type fakeEngine struct{ n *fakeNetwork }
@@ -55,6 +57,7 @@ type echoNetwork struct{}
 func (echoNetwork) SetWire(f *os.File) error         { return f.Close() }
 func (echoNetwork) NewEngine(g net.Guest) net.Engine { return echoEngine{g} }
 func (echoNetwork) Eager() bool                      { return false }
+func (echoNetwork) Wake(func())                      {}
 func (echoNetwork) Close()                           {}
 
 type echoEngine struct{ guest net.Guest }

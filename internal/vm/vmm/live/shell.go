@@ -45,6 +45,7 @@ type Machine struct {
 	disks    diskSet
 	stall    stall // the condition of the disks
 	warnings warnings
+	remotes  remotes
 
 	pauseBuffer int64 // limit of a capture's stop-and-copy buffer, in bytes; 0 for vmm.PauseBuffer
 
@@ -141,6 +142,7 @@ func (m *Machine) createVCPUs(c Config, u *undo.Stack) error {
 func (m *Machine) createDevices(_ Config, u *undo.Stack) error {
 	m.devices.pulse = m.vm.PulseIRQ
 	m.devices.uart = serial.New(m.console, m.devices.raiser(boot.SerialIRQ))
+	m.devices.spare = m.shape.Slots
 	return m.devices.attachSlots(m.vm, hasDoorbell(m.shape), u)
 }
 

@@ -26,6 +26,7 @@ const (
 	secSerial = "serial"
 
 	shapeVersion  = 2
+	slotsVersion  = 3 // with slots for volumes
 	clockVersion  = 1
 	ioapicVersion = 1
 	virtioVersion = 1
@@ -41,7 +42,7 @@ func (m *Machine) SaveState() ([]byte, error) {
 	}
 	defer m.mu.Unlock()
 	var w vmstate.Writer
-	w.Add(secShape, shapeVersion, encodeShape(m.shape, m.devices.lines))
+	w.Add(secShape, shapeVersionOf(m.shape), encodeShape(m.shape, m.devices.lines))
 	w.Add(secCPUID, cpuid.Version, cpuid.Encode(m.cpus.cpuid))
 	w.Add(secClock, clockVersion, binary.LittleEndian.AppendUint64(nil, m.cpus.clock))
 	w.Add(secTSC, tscVersion, encodeTSC(m.cpus.tsc))
@@ -71,6 +72,9 @@ func (m *Machine) Restore(c vmm.RestoreConfig) (r vmm.RestoreResult, err error) 
 		return r, err
 	}
 	start := time.Now()
+	if err := m.remotes.keep(c); err != nil {
+		return r, err
+	}
 	if err := mapMemory(m.mem, c); err != nil {
 		return r, err
 	}
@@ -81,6 +85,7 @@ func (m *Machine) Restore(c vmm.RestoreConfig) (r vmm.RestoreResult, err error) 
 	}
 	r.State = time.Since(mapped)
 	m.state = vmm.StatePrepared
+	m.remotes.start(m.end)
 	switch {
 	case c.Gate != nil:
 		err = m.armLocked(c.Gate)
@@ -112,6 +117,9 @@ func (m *Machine) loadLocked(c vmm.RestoreConfig) error {
 	clock, err := m.loadState(st)
 	if err != nil {
 		return err
+	}
+	if c.KeepMembers {
+		m.devices.net.KeepMembers()
 	}
 	m.devices.vsock.SetCID(uint64(c.CID)) // the saved state has the source's CID
 	if err := m.mem.WriteAt(c.GenID[:], boot.GenIDAddr); err != nil {

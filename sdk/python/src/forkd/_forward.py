@@ -1,6 +1,7 @@
 """Raw connections to a port of a guest: an HTTP request is upgraded to a byte stream."""
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import threading
@@ -13,6 +14,7 @@ from .errors import ConnectionBrokenError, GuestTimeoutError, TooLargeError, Unr
 _UPGRADE = "forkd-tcp"
 _MAX_HEAD = 64 << 10
 _MAX_ERROR = 1 << 20
+_RELAY = 256 << 10  # bytes of one direction that wait for the other side
 
 
 def connect(address: Address, path: str, headers: Mapping[str, str] | None = None,
@@ -157,10 +159,13 @@ class Forward:
         with self._lock:
             self._open |= {near, far}
         try:
-            back = threading.Thread(target=_copy, args=(far, near), daemon=True)
-            back.start()
-            _copy(near, far)
-            back.join()
+            if isinstance(far, ssl.SSLSocket):
+                _relay(near, far)
+            else:
+                back = threading.Thread(target=_copy, args=(far, near), daemon=True)
+                back.start()
+                _copy(near, far)
+                back.join()
         except OSError:
             pass
         finally:
@@ -186,7 +191,38 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
     try:
         while chunk := source.recv(65536):
             target.sendall(chunk)
-        # TLS has no end of one direction in Python: shutdown would read the rest as it is on the wire.
-        target.shutdown(socket.SHUT_RDWR if isinstance(target, ssl.SSLSocket) else socket.SHUT_WR)
+        target.shutdown(socket.SHUT_WR)
     except OSError:
         pass
+
+
+def _relay(near: socket.socket, far: ssl.SSLSocket) -> None:
+    """Copies in both directions until one side closes, in this thread: a TLS connection is not for two.
+
+    The end of one direction ends both: Python cannot close one direction of TLS.
+    """
+    near.setblocking(False)
+    far.setblocking(False)
+    to_near, to_far = bytearray(), bytearray()
+    ended = False
+    while to_near or to_far or not ended:
+        moved = False
+        for source, target, data in ((near, far, to_far), (far, near, to_near)):
+            try:
+                if not ended and len(data) < _RELAY:
+                    chunk = source.recv(65536)
+                    ended, moved = ended or not chunk, True
+                    data += chunk
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                pass
+            try:
+                if data:
+                    del data[:target.send(data)]
+                    moved = True
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                pass
+        if not moved:
+            # TLS may have to write before it reads, and the other way round, so a busy side is asked again soon.
+            reading = [s for s, data in ((near, to_far), (far, to_near)) if len(data) < _RELAY and not ended]
+            writing = [s for s, data in ((near, to_near), (far, to_far)) if data]
+            select.select([*reading, far] if far not in reading else reading, writing, [], 1)

@@ -99,6 +99,38 @@ class CompactRequest:
 
 
 @dataclass
+class CopySnapshotRequest:
+    peers: list[str]
+    """
+    URLs of daemons that may have the snapshot, asked in this order: https://HOST:PORT. The operator of the daemon allows their hosts
+    """
+
+
+@dataclass
+class CreatePrivateNetworkRequest:
+    name: str
+    """
+    Name of the network, unique within its tenant
+    """
+
+
+@dataclass
+class CreateVolumeRequest:
+    name: str
+    """
+    Name of the volume, unique within its tenant
+    """
+    from_: str | None = None
+    """
+    Volume to clone, which no sandbox may have as private; absent: the volume is empty
+    """
+    size_mib: int | None = None
+    """
+    Size of its disk, which takes space as it is written, 64 MiB to 1 TiB; absent: 10 GiB, or the size of the volume that it is cloned from
+    """
+
+
+@dataclass
 class CreateWorkspaceRequest:
     name: str
     """
@@ -163,6 +195,34 @@ class DrainRequest:
     mode: Literal['pause', 'wait'] | None = 'pause'
     """
     pause: running sandboxes are paused; wait: they run on until they end
+    """
+    until_restart: bool | None = False
+    """
+    End the drain when the daemon restarts. A drain without it stays one without it
+    """
+
+
+@dataclass
+class DueSnapshot:
+    bytes: int
+    """
+    Its part of all bytes; a layer shared by due snapshots counts at the first of them
+    """
+    tag: str
+    """
+    Name of the snapshot
+    """
+    why: str
+    """
+    The rule, for people
+    """
+    held: str | None = None
+    """
+    Why it stays for now; absent if it was removed, or would be
+    """
+    owner: str | None = None
+    """
+    Owning tenant; absent: the operator
     """
 
 
@@ -275,6 +335,10 @@ class Event:
     detail: dict[str, str] | None = None
     """
     Further values, depending on the kind
+    """
+    labels: dict[str, str] | None = None
+    """
+    Labels that the sandbox or the snapshot had at that time
     """
     owner: str | None = None
     """
@@ -407,6 +471,18 @@ class FileEntry:
     target: str | None = None
     """
     Of a symbolic link
+    """
+
+
+@dataclass
+class ForkGroupRequest:
+    n: int | None = 1
+    """
+    Number of copies
+    """
+    prefix: str | None = None
+    """
+    The copies' networks are PREFIX-1 and so on, without those that exist. Absent: the name of the network
     """
 
 
@@ -731,6 +807,18 @@ class MergeSkipped:
 
 
 @dataclass
+class NetJoin:
+    network: str
+    """
+    Name of a private network of the same owner
+    """
+    alias: str | None = None
+    """
+    Name of the sandbox in it: other members find it as ALIAS.forkd.internal. Absent in a request: the sandbox's id
+    """
+
+
+@dataclass
 class NetworkFlow:
     began: str
     """
@@ -790,34 +878,22 @@ HttpsPort: TypeAlias = int
 
 
 @dataclass
-class NetworkPolicy:
-    allow: list[str] | None = None
+class NetworkProxy:
+    url: str
     """
-    Rules: host[:port[-port]][/tcp|udp], where host is a name, *.domain, an address or a CIDR. Allow beats deny
+    socks5://HOST[:PORT] or http://HOST:PORT, without a user name
     """
-    default: Literal['deny', 'public'] | None = None
+    names: bool | None = False
     """
-    Decision without a matching rule: deny (default) or public
+    Let the proxy resolve the names that rules have allowed, or all names if the policy has no rules
     """
-    deny: list[str] | None = None
+    secret: str | None = None
     """
-    Rules of the same form
+    Name of the owner's secret with the password at the proxy
     """
-    headers: list[HeaderRule] | None = None
+    user: str | None = None
     """
-    Set by the host on requests to named hosts, over TLS it has verified. Values are never returned: they read ***, and sending *** keeps the current value
-    """
-    https_ports: list[HttpsPort] | None = None
-    """
-    Ports, in addition to 80 and 443, for which the TLS server name or HTTP host decides if no DNS answer did
-    """
-    limits: NetworkLimits | None = None
-    """
-    Limits of the sandbox's network use
-    """
-    tap: str | None = None
-    """
-    Tap device on the daemon's host, allowed by its operator, in place of all rules: for one forked sandbox, or while a snapshot is made
+    User name at the proxy
     """
 
 
@@ -1074,6 +1150,26 @@ class Pressure:
 
 
 @dataclass
+class PrivateNetworkMember:
+    addr: str
+    """
+    Address to which that name resolves. The sandbox itself has another one
+    """
+    alias: str
+    """
+    Its name in the network
+    """
+    name: str
+    """
+    Name by which other members find it
+    """
+    sandbox: str
+    """
+    Id of the sandbox
+    """
+
+
+@dataclass
 class ProcessChange:
     anon_kib: int
     """
@@ -1170,6 +1266,30 @@ class PromoteRequest:
     tag: str | None = None
     """
     Name of the snapshot that keeps the old state; absent: one is made up
+    """
+
+
+@dataclass
+class PruneRequest:
+    dry_run: bool | None = None
+    """
+    Only list the snapshots
+    """
+
+
+@dataclass
+class PruneResult:
+    bytes: int
+    """
+    Bytes of the disk that the removed ones free together. Layers that other snapshots need do not count
+    """
+    dry_run: bool
+    """
+    Whether the snapshots were only listed
+    """
+    snapshots: list[DueSnapshot]
+    """
+    Due snapshots, by tag
     """
 
 
@@ -1390,6 +1510,14 @@ class ReceiptVM:
 
 
 @dataclass
+class RenameRequest:
+    to: str
+    """
+    New name of the snapshot
+    """
+
+
+@dataclass
 class Resource:
     free: int
     """
@@ -1462,42 +1590,6 @@ class SandboxLifeInfo:
     unused_secs: float | None = None
     """
     Time since its last use, if it has an idle_secs
-    """
-
-
-@dataclass
-class SandboxNetwork:
-    allow: int
-    """
-    Number of allow rules
-    """
-    deny: int
-    """
-    Number of deny rules
-    """
-    effective: NetworkPolicy
-    """
-    Enforced policy: the requested one limited by the operator's ceiling
-    """
-    network: NetworkPolicy
-    """
-    Requested policy
-    """
-    policy: Literal['none', 'public', 'custom', 'tap']
-    """
-    none, public, custom (rules), or tap (a network of the operator)
-    """
-    cut: list[str] | None = None
-    """
-    Requested rules removed by the operator's ceiling, each with the reason
-    """
-    tap: str | None = None
-    """
-    Tap device of the operator
-    """
-    warning: str | None = None
-    """
-    Why the enforced policy is stricter
     """
 
 
@@ -1626,14 +1718,110 @@ class SecretRef:
 
 
 @dataclass
-class SetNetworkRequest:
-    net: Literal['none', 'public'] | None = None
+class ServiceAction:
+    action: Literal['stop', 'start', 'restart']
     """
-    none or public, instead of network
+    stop: end it until it is started; start; restart
     """
-    network: NetworkPolicy | None = None
+
+
+@dataclass
+class ServiceBackoff:
+    initial_ms: int | None = None
     """
-    Complete policy: absent fields are cleared
+    Wait before the first restart, at least 10; absent: 200
+    """
+    max_ms: int | None = None
+    """
+    Ceiling of the wait; absent: 30000
+    """
+    reset_secs: float | None = None
+    """
+    Run time after which the wait is the initial one again; absent: 60
+    """
+
+
+@dataclass
+class ServiceReady:
+    command: list[str] | None = None
+    """
+    Program in the guest that exits with 0
+    """
+    http: str | None = None
+    """
+    Path on its port that answers with a status from 200 to 399
+    """
+    interval_ms: int | None = None
+    """
+    Pause between two tries; absent: 250
+    """
+    timeout_secs: float | None = None
+    """
+    Time after which the start has failed; absent: 60 s
+    """
+
+
+@dataclass
+class ServiceSpec:
+    command: list[str] | None
+    """
+    Program and its arguments. It must stay in the foreground
+    """
+    backoff: ServiceBackoff | None = None
+    """
+    Waits before restarts
+    """
+    cwd: str | None = None
+    """
+    Working directory; absent: the image's
+    """
+    env: dict[str, str] | None = None
+    """
+    Added to the sandbox's environment
+    """
+    log_kib: int | None = None
+    """
+    Size of its log in the guest's memory, 4 to 4096; absent: 256
+    """
+    max_restarts: int | None = None
+    """
+    Restarts in a row after which it is failed; 0: no limit
+    """
+    port: int | None = None
+    """
+    TCP port it listens on; it is ready when the port accepts a connection
+    """
+    ready: ServiceReady | None = None
+    """
+    Another check; absent: the port, or without a port a running program
+    """
+    restart: Literal['always', 'on-failure', 'never'] | None = None
+    """
+    When it is started again after its end; absent: always
+    """
+    stop_timeout_secs: float | None = None
+    """
+    Time from SIGTERM to SIGKILL; absent: 10 s
+    """
+    user: str | None = None
+    """
+    Account in the guest; absent: the image's
+    """
+
+
+@dataclass
+class ServiceState:
+    name: str
+    """
+    Name of the service
+    """
+    restarts: int
+    """
+    Restarts since it was declared
+    """
+    state: str
+    """
+    starting, ready, backing-off, failed or stopped
     """
 
 
@@ -1666,282 +1854,10 @@ class SetTenantRequest:
 
 
 @dataclass
-class SnapshotDetail:
-    ancestors: list[str]
+class SnapshotVolumeRequest:
+    name: str
     """
-    Tags it is built on, root first
-    """
-    bootable: bool
-    """
-    Whether it can be forked from
-    """
-    chain_depth: int
-    """
-    Number of ancestors
-    """
-    created_at_unix: int
-    """
-    When it was made, in seconds since 1970
-    """
-    dependents: list[str]
-    """
-    Tags of snapshots built on it
-    """
-    digests_ready: bool
-    """
-    Whether the digests of its contents are computed; they are made in the background
-    """
-    dir: str
-    """
-    Directory of the snapshot on the daemon's host; empty for tenants
-    """
-    disk_logical_bytes: int
-    """
-    Size of a child's writable disk
-    """
-    disk_own_bytes: int
-    """
-    Part in layers that its parent does not have
-    """
-    disk_physical_bytes: int
-    """
-    Bytes of that disk in the store, all layers of its chain
-    """
-    memory_logical_bytes: int
-    """
-    Memory of a child
-    """
-    memory_own_bytes: int
-    """
-    Part in layers that its parent does not have
-    """
-    memory_physical_bytes: int
-    """
-    Bytes its memory takes on the disk, all layers of its chain
-    """
-    sandboxes: list[str]
-    """
-    Running sandboxes forked from it
-    """
-    status: Literal['writing', 'ready', 'failed']
-    """
-    writing, ready or failed
-    """
-    tag: str
-    """
-    Name of the snapshot
-    """
-    vmstate_bytes: int
-    """
-    Bytes of device and CPU state
-    """
-    branched_from: str | None = None
-    """
-    Sandbox it was branched from
-    """
-    captured_bytes: int | None = None
-    """
-    Bytes of memory that differed from the parent at its branch
-    """
-    cmdline: str | None = None
-    """
-    Kernel command line of the guest
-    """
-    content_hash: str | None = None
-    """
-    Digest of its manifest
-    """
-    cpu: CPU | None = None
-    """
-    Processor of the guest; other hosts need the same vendor and all its features to restore it
-    """
-    damaged: list[str] | None = None
-    """
-    Damaged layers and their positions; a damaged snapshot cannot be forked
-    """
-    image: str | None = None
-    """
-    Image it was made of
-    """
-    image_digest: str | None = None
-    """
-    Digest of that image
-    """
-    kernel_version: str | None = None
-    """
-    Kernel of the guest
-    """
-    labels: dict[str, str] | None = None
-    """
-    Its labels; absent for a public snapshot of another owner
-    """
-    languages: list[str] | None = None
-    """
-    Warm interpreters
-    """
-    memory_mib: int | None = None
-    """
-    Memory of its children
-    """
-    network: NetworkPolicy | None = None
-    """
-    Default network policy of its sandboxes; absent: none
-    """
-    owner: str | None = None
-    """
-    Owning tenant; absent: the operator
-    """
-    parent_content_hash: str | None = None
-    """
-    Digest of that snapshot when this one was made
-    """
-    parent_tag: str | None = None
-    """
-    Snapshot it is a diff of
-    """
-    pause_ms: float | None = None
-    """
-    How long the source stood still for it
-    """
-    private_ports: bool | None = None
-    """
-    Its sandboxes require a token at their ports by default
-    """
-    public: bool | None = None
-    """
-    All tenants can fork it
-    """
-    secrets: list[HeldSecret] | None = None
-    """
-    Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported
-    """
-    size_bytes: int | None = None
-    """
-    Bytes on disk: its own layers and state, without those shared with its parent
-    """
-    timings: dict[str, float] | None = None
-    """
-    Milliseconds by step: boot, warm, quiesce, save
-    """
-    transient: bool | None = None
-    """
-    A guest forked itself; it is deleted when no sandbox runs from it and no snapshot is built on it
-    """
-    vcpus: int | None = None
-    """
-    Virtual CPUs of its children
-    """
-    verified_at_unix: int | None = None
-    """
-    Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
-    """
-    warning: str | None = None
-    """
-    Something a person should know
-    """
-
-
-@dataclass
-class SnapshotInfo:
-    bootable: bool
-    """
-    Whether it can be forked from
-    """
-    created_at_unix: int
-    """
-    When it was made, in seconds since 1970
-    """
-    dir: str
-    """
-    Directory of the snapshot on the daemon's host; empty for tenants
-    """
-    status: Literal['writing', 'ready', 'failed']
-    """
-    writing, ready or failed
-    """
-    tag: str
-    """
-    Name of the snapshot
-    """
-    branched_from: str | None = None
-    """
-    Sandbox it was branched from
-    """
-    damaged: list[str] | None = None
-    """
-    Damaged layers and their positions; a damaged snapshot cannot be forked
-    """
-    image: str | None = None
-    """
-    Image it was made of
-    """
-    image_digest: str | None = None
-    """
-    Digest of that image
-    """
-    labels: dict[str, str] | None = None
-    """
-    Its labels; absent for a public snapshot of another owner
-    """
-    languages: list[str] | None = None
-    """
-    Warm interpreters
-    """
-    memory_mib: int | None = None
-    """
-    Memory of its children
-    """
-    network: NetworkPolicy | None = None
-    """
-    Default network policy of its sandboxes; absent: none
-    """
-    owner: str | None = None
-    """
-    Owning tenant; absent: the operator
-    """
-    parent_tag: str | None = None
-    """
-    Snapshot it is a diff of
-    """
-    pause_ms: float | None = None
-    """
-    How long the source stood still for it
-    """
-    private_ports: bool | None = None
-    """
-    Its sandboxes require a token at their ports by default
-    """
-    public: bool | None = None
-    """
-    All tenants can fork it
-    """
-    secrets: list[HeldSecret] | None = None
-    """
-    Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported
-    """
-    size_bytes: int | None = None
-    """
-    Bytes on disk: its own layers and state, without those shared with its parent
-    """
-    timings: dict[str, float] | None = None
-    """
-    Milliseconds by step: boot, warm, quiesce, save
-    """
-    transient: bool | None = None
-    """
-    A guest forked itself; it is deleted when no sandbox runs from it and no snapshot is built on it
-    """
-    vcpus: int | None = None
-    """
-    Virtual CPUs of its children
-    """
-    verified_at_unix: int | None = None
-    """
-    Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
-    """
-    warning: str | None = None
-    """
-    Something a person should know
+    Name of the snapshot, a volume that cannot be written
     """
 
 
@@ -2018,6 +1934,66 @@ class VersionInfo:
     os: str | None = None
     """
     Operating system and architecture
+    """
+
+
+@dataclass
+class Volume:
+    created_at_unix: int
+    """
+    When it was made, in seconds since 1970
+    """
+    id: str
+    """
+    Identifies the volume; a volume made again under the same name has another
+    """
+    name: str
+    """
+    Name of the volume
+    """
+    size_mib: int
+    """
+    Size of its disk
+    """
+    stored_bytes: int
+    """
+    Space of its own files on the daemon's disk. Clones share files, and each counts them
+    """
+    from_: str | None = None
+    """
+    Volume that it was cloned from
+    """
+    read_only: bool | None = None
+    """
+    It is a snapshot of a volume and cannot be written
+    """
+    sandbox: str | None = None
+    """
+    Sandbox that has it as private; absent: none
+    """
+    tenant: str | None = None
+    """
+    Owning tenant; absent: the operator
+    """
+
+
+@dataclass
+class VolumeMount:
+    name: str
+    """
+    Name of the volume
+    """
+    path: str
+    """
+    Directory of the sandbox to mount it on, absolute; made if it is missing
+    """
+    mode: str | None = None
+    """
+    private: the sandbox alone has the volume, and its writes stay. clone: each child has a copy-on-write clone, which ends with it. share-ro: each child reads the volume's content at the fork. move: private, and taken from the paused sandbox that has it, which keeps a clone. Absent: private
+    """
+    read_only: bool | None = None
+    """
+    Mount it read-only
     """
 
 
@@ -2150,62 +2126,6 @@ class AuditReport:
 
 
 @dataclass
-class BranchRequest:
-    diff: bool | None = None
-    """
-    Older way to say mode diff; true not together with mode
-    """
-    force: bool | None = None
-    """
-    Branch even if the disk has lost writes; the snapshot may be incomplete. Otherwise that is a conflict
-    """
-    labels: dict[str, str] | None = None
-    """
-    Labels of the snapshot and its children, in addition to the sandbox's, which they inherit
-    """
-    live: bool | None = None
-    """
-    Older way to say mode live; true not together with mode
-    """
-    max_pause_ms: float | None = None
-    """
-    Maximum pause of the guest; 0: no limit. If the limit cannot be met, the branch fails
-    """
-    measure_diff: bool | None = None
-    """
-    Ignored: bytes_written is always present
-    """
-    mode: Literal['full', 'diff', 'live'] | None = None
-    """
-    live (default): copy while the guest runs, then pause it for the remaining pages; diff: pause it while all pages changed since its snapshot are copied; full: like live, but the new snapshot depends on no other
-    """
-    n: int | None = None
-    """
-    Children to fork from the new snapshot at once; not with wait false
-    """
-    net: Literal['none', 'public'] | None = None
-    """
-    none or public, instead of network
-    """
-    network: NetworkPolicy | None = None
-    """
-    Network policy of the children, and default of later forks of the snapshot; absent: the sandbox's policy
-    """
-    secrets: list[SecretRef] | None = None
-    """
-    The owner's secrets in the environment of the children
-    """
-    tag: str | None = None
-    """
-    Name of the new snapshot; absent: one is made
-    """
-    wait: bool | None = True
-    """
-    False: answer when the sandbox runs again. The snapshot has status writing, then ready, or failed with the reason in warning
-    """
-
-
-@dataclass
 class Capacity:
     admits: Literal['all', 'fewer', 'none']
     """
@@ -2237,7 +2157,7 @@ class CreateKeyRequest:
     """
     scopes: list[str]
     """
-    Permissions: read, run, fork, admin
+    Permissions: read, run, fork, admin, layers
     """
     expires_secs: int | None = None
     """
@@ -2254,214 +2174,6 @@ class CreateKeyRequest:
     tenant: str | None = None
     """
     Tenant of the key; empty: the operator, who sees everything. If a tenant's key makes it, its tenant
-    """
-
-
-@dataclass
-class CreateSandboxesRequest:
-    snapshot_tag: str
-    """
-    Snapshot to fork
-    """
-    at_end: Literal['kill', 'pause'] | None = None
-    """
-    Action at the end: kill (default) or pause
-    """
-    auto_resume: bool | None = None
-    """
-    Resume a paused sandbox on the next request to its guest
-    """
-    cpu_weight: int | None = None
-    """
-    CPU share under contention, among the tenant's sandboxes; 0: 100
-    """
-    cpus: float | None = None
-    """
-    CPU limit, such as 0.5 for half a CPU; beyond it the sandbox is throttled
-    """
-    disk_limit_mib: int | None = None
-    """
-    Limit of its disk's writes on the daemon's disk; at the limit the sandbox stalls. At least 16
-    """
-    disk_read_limit_mib: int | None = None
-    """
-    Limit of reads from the daemon's disk in MiB per second; beyond it reads wait
-    """
-    disk_write_limit_mib: int | None = None
-    """
-    Limit of writes to the daemon's disk in MiB per second; beyond it writes wait
-    """
-    env: dict[str, str] | None = None
-    """
-    Added to the environment of every process started in the children
-    """
-    filesystem_only: bool | None = None
-    """
-    Have the pause at its end keep its disk without its memory: its processes end, and it boots when it is resumed; needs at_end pause
-    """
-    guest_fork: bool | None = None
-    """
-    Allow programs in the children to fork them, within the daemon's limits
-    """
-    hugepages: bool | None = None
-    """
-    Accepted and not needed
-    """
-    idle_secs: float | None = None
-    """
-    Idle limit in seconds, without a call, a stream or a connection to a port; at least 1; absent or 0: unlimited
-    """
-    labels: dict[str, str] | None = None
-    """
-    Labels of each child: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB
-    """
-    live_fork: bool | None = None
-    """
-    Accepted and not needed
-    """
-    memory_limit_mib: int | None = None
-    """
-    Limit of each child's host memory; beyond it the child is ended. At least 32; absent or 0: no limit
-    """
-    n: int | None = 1
-    """
-    Number of children
-    """
-    net: Literal['none', 'public'] | None = None
-    """
-    Network policy of the children by name, none or public; replaces network
-    """
-    net_rate_mib: int | None = None
-    """
-    Network limit in MiB per second in each direction; beyond it connections wait, and datagrams are dropped
-    """
-    network: NetworkPolicy | None = None
-    """
-    Network policy of the children; absent: the snapshot's, otherwise none. The operator's ceiling limits it
-    """
-    per_child_netns: bool | None = None
-    """
-    Accepted and not needed: every sandbox is alone on its network
-    """
-    prewarm: bool | None = None
-    """
-    Accepted and not needed
-    """
-    private_ports: bool | None = None
-    """
-    Require a token on requests from outside to the children's ports: each child's traffic_token in the answer. Absent: true for tenants; for the operator the snapshot's setting, otherwise false
-    """
-    restart_on_hang: bool | None = None
-    """
-    Roll it back to its snapshot when its guest's kernel hangs
-    """
-    secrets: list[SecretRef] | None = None
-    """
-    The owner's secrets in the environment of every process started in the children. They and snapshots of them are tainted
-    """
-    tree_cpus: float | None = None
-    """
-    CPU limit of the fork tree
-    """
-    tree_disk_limit_mib: int | None = None
-    """
-    Limit of the fork tree's disk writes on the daemon's disk: a fork is refused if its disk_limit_mib does not fit. Needs disk_limit_mib
-    """
-    tree_memory_limit_mib: int | None = None
-    """
-    Limit of the fork tree's host memory; beyond it the largest sandbox is ended. Needs guest_fork
-    """
-    tree_net_rate_mib: int | None = None
-    """
-    Network limit of the fork tree in MiB per second in each direction
-    """
-    tree_pids: int | None = None
-    """
-    Limit of the VMM threads of the fork tree, vCPUs and 12 for each VM; further forks are refused. At least 32
-    """
-    ttl_secs: float | None = None
-    """
-    Lifetime from now in seconds, at least 1; absent or 0: unlimited
-    """
-
-
-@dataclass
-class CreateSnapshotRequest:
-    tag: str
-    """
-    Name of the snapshot
-    """
-    boot_wait_secs: int | None = None
-    """
-    Limit for the guest to get ready; 0: the daemon's default
-    """
-    build_net: Literal['none', 'public'] | None = None
-    """
-    Network policy while it is made, none or public; not stored in the snapshot
-    """
-    exec: list[str] | None = None
-    """
-    Program to run in the child, and its arguments; if it fails there is no snapshot. Only with from
-    """
-    exec_timeout_secs: float | None = None
-    """
-    Limit of exec; 0 means 10 minutes
-    """
-    exec_user: str | None = None
-    """
-    User to run exec as; empty means the image's
-    """
-    from_: str | None = None
-    """
-    Parent snapshot: fork a child, run exec and warm in it, and save the result on top; replaces image
-    """
-    image: str | None = None
-    """
-    Name of a built image
-    """
-    kernel: str | None = None
-    """
-    Path of a kernel on the daemon's host
-    """
-    labels: dict[str, str] | None = None
-    """
-    Labels of the snapshot: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB
-    """
-    memory_mib: int | None = None
-    """
-    Memory of the guest; 0: the recipe's
-    """
-    net: Literal['none', 'public'] | None = None
-    """
-    none or public, instead of network
-    """
-    network: NetworkPolicy | None = None
-    """
-    Default network policy of its sandboxes, and the policy while it is made. Absent: the policy of from, otherwise none
-    """
-    rootfs: str | None = None
-    """
-    Path of a root image on the daemon's host
-    """
-    rw: bool | None = None
-    """
-    Accepted and not needed: every sandbox writes to its own layer
-    """
-    tap: str | None = None
-    """
-    Tap device while it is made, if the operator allows it; otherwise ignored
-    """
-    vcpus: int | None = None
-    """
-    Virtual CPUs; 0: the recipe's
-    """
-    warm: str | None = None
-    """
-    Python code to run in the warmed interpreter after the recipe's own warm-up, or after exec
-    """
-    warm_timeout_secs: float | None = None
-    """
-    Limit of the warm-up; 0 means 10 minutes
     """
 
 
@@ -2494,6 +2206,10 @@ class Drain:
     since_unix: int | None = None
     """
     When the drain was ordered, in seconds since 1970
+    """
+    until_restart: bool | None = None
+    """
+    Whether a restart of the daemon ends the drain
     """
 
 
@@ -2646,6 +2362,94 @@ class MergeResult:
 
 
 @dataclass
+class NamedService:
+    command: list[str] | None
+    """
+    Program and its arguments. It must stay in the foreground
+    """
+    name: str
+    """
+    Unique in the sandbox
+    """
+    backoff: ServiceBackoff | None = None
+    """
+    Waits before restarts
+    """
+    cwd: str | None = None
+    """
+    Working directory; absent: the image's
+    """
+    env: dict[str, str] | None = None
+    """
+    Added to the sandbox's environment
+    """
+    log_kib: int | None = None
+    """
+    Size of its log in the guest's memory, 4 to 4096; absent: 256
+    """
+    max_restarts: int | None = None
+    """
+    Restarts in a row after which it is failed; 0: no limit
+    """
+    port: int | None = None
+    """
+    TCP port it listens on; it is ready when the port accepts a connection
+    """
+    ready: ServiceReady | None = None
+    """
+    Another check; absent: the port, or without a port a running program
+    """
+    restart: Literal['always', 'on-failure', 'never'] | None = None
+    """
+    When it is started again after its end; absent: always
+    """
+    stop_timeout_secs: float | None = None
+    """
+    Time from SIGTERM to SIGKILL; absent: 10 s
+    """
+    user: str | None = None
+    """
+    Account in the guest; absent: the image's
+    """
+
+
+@dataclass
+class NetworkPolicy:
+    allow: list[str] | None = None
+    """
+    Rules: host[:port[-port]][/tcp|udp], where host is a name, *.domain, an address or a CIDR. Allow beats deny
+    """
+    default: Literal['deny', 'public'] | None = None
+    """
+    Decision without a matching rule: deny (default) or public
+    """
+    deny: list[str] | None = None
+    """
+    Rules of the same form
+    """
+    headers: list[HeaderRule] | None = None
+    """
+    Set by the host on requests to named hosts, over TLS it has verified. Values are never returned: they read ***, and sending *** keeps the current value
+    """
+    https_ports: list[HttpsPort] | None = None
+    """
+    Ports, in addition to 80 and 443, for which the TLS server name or HTTP host decides if no DNS answer did
+    """
+    limits: NetworkLimits | None = None
+    """
+    Limits of the sandbox's network use
+    """
+    proxy: NetworkProxy | None = None
+    """
+    Proxy for all TCP connections of the sandbox, except those to ports of the host. UDP and echo requests are refused
+    """
+    tap: str | None = None
+    """
+    Tap device on the daemon's host, allowed by its operator, in place of all rules: for one forked sandbox, or while a snapshot is made
+    """
+
+
+@dataclass
 class Node:
     admits: Literal['all', 'fewer', 'none']
     """
@@ -2726,6 +2530,30 @@ class PackageDiff:
     removed: list[PackageEntry]
     """
     As dpkg lists them
+    """
+
+
+@dataclass
+class PrivateNetwork:
+    created_at_unix: int
+    """
+    When it was made, in seconds since 1970
+    """
+    id: str
+    """
+    Identifies the network; a network made again under the same name has another
+    """
+    members: list[PrivateNetworkMember] | None
+    """
+    Running and paused sandboxes in it, by alias
+    """
+    name: str
+    """
+    Name of the network
+    """
+    tenant: str | None = None
+    """
+    Owning tenant; absent: the operator
     """
 
 
@@ -2915,6 +2743,10 @@ class SandboxInfo:
     """
     Name the guest knows itself by
     """
+    identity: bool | None = None
+    """
+    Its guest can get identity tokens
+    """
     labels: dict[str, str] | None = None
     """
     Its labels
@@ -2930,6 +2762,10 @@ class SandboxInfo:
     memory_mib: int | None = None
     """
     Memory of the guest
+    """
+    net_join: NetJoin | None = None
+    """
+    Its place in a private network; absent: none
     """
     net_rate_mib: int | None = None
     """
@@ -2971,6 +2807,10 @@ class SandboxInfo:
     """
     Secrets that its memory or disk may contain
     """
+    services: list[ServiceState] | None = None
+    """
+    Services as its guest last reported them; absent: none
+    """
     timings: SandboxTimings | None = None
     """
     How long its fork took
@@ -3007,9 +2847,337 @@ class SandboxInfo:
     """
     Virtual CPUs of the guest
     """
+    volumes: list[VolumeMount] | None = None
+    """
+    Its volumes; a child of a branch has clones of its parent's
+    """
     warning: str | None = None
     """
     Problem of a running sandbox, such as lost disk writes; in the answer to a fork also unavailable parts of the request
+    """
+
+
+@dataclass
+class SandboxNetwork:
+    allow: int
+    """
+    Number of allow rules
+    """
+    deny: int
+    """
+    Number of deny rules
+    """
+    effective: NetworkPolicy
+    """
+    Enforced policy: the requested one limited by the operator's ceiling
+    """
+    network: NetworkPolicy
+    """
+    Requested policy
+    """
+    policy: Literal['none', 'public', 'custom', 'tap']
+    """
+    none, public, custom (rules), or tap (a network of the operator)
+    """
+    cut: list[str] | None = None
+    """
+    Requested rules removed by the operator's ceiling, each with the reason
+    """
+    tap: str | None = None
+    """
+    Tap device of the operator
+    """
+    warning: str | None = None
+    """
+    Why the enforced policy is stricter
+    """
+
+
+@dataclass
+class Service:
+    command: list[str] | None
+    """
+    Program and its arguments. It must stay in the foreground
+    """
+    exit_code: int | None
+    """
+    Of its last run, 128 and the signal's number after a signal; null: no run has ended
+    """
+    log_bytes: int
+    """
+    Bytes of output since it was declared
+    """
+    log_lost_bytes: int
+    """
+    Bytes of it that its log no longer has
+    """
+    name: str
+    """
+    Unique in the sandbox
+    """
+    restarts: int
+    """
+    Restarts since it was declared
+    """
+    since: str
+    """
+    Begin of the state by the guest's clock, UTC
+    """
+    state: Literal['starting', 'ready', 'backing-off', 'failed', 'stopped']
+    """
+    starting, ready, backing-off, failed or stopped
+    """
+    backoff: ServiceBackoff | None = None
+    """
+    Waits before restarts
+    """
+    cwd: str | None = None
+    """
+    Working directory; absent: the image's
+    """
+    env: dict[str, str] | None = None
+    """
+    Added to the sandbox's environment
+    """
+    error: str | None = None
+    """
+    Cause of its last failed run
+    """
+    log_kib: int | None = None
+    """
+    Size of its log in the guest's memory, 4 to 4096; absent: 256
+    """
+    max_restarts: int | None = None
+    """
+    Restarts in a row after which it is failed; 0: no limit
+    """
+    pid: int | None = None
+    """
+    Process in the guest; absent: none runs
+    """
+    port: int | None = None
+    """
+    TCP port it listens on; it is ready when the port accepts a connection
+    """
+    ready: ServiceReady | None = None
+    """
+    Another check; absent: the port, or without a port a running program
+    """
+    restart: Literal['always', 'on-failure', 'never'] | None = None
+    """
+    When it is started again after its end; absent: always
+    """
+    stop_timeout_secs: float | None = None
+    """
+    Time from SIGTERM to SIGKILL; absent: 10 s
+    """
+    user: str | None = None
+    """
+    Account in the guest; absent: the image's
+    """
+
+
+@dataclass
+class SetNetworkRequest:
+    net: Literal['none', 'public'] | None = None
+    """
+    none or public, instead of network
+    """
+    network: NetworkPolicy | None = None
+    """
+    Complete policy: absent fields are cleared
+    """
+
+
+@dataclass
+class SnapshotDetail:
+    ancestors: list[str]
+    """
+    Tags it is built on, root first
+    """
+    bootable: bool
+    """
+    Whether it can be forked from
+    """
+    chain_depth: int
+    """
+    Number of ancestors
+    """
+    created_at_unix: int
+    """
+    When it was made, in seconds since 1970
+    """
+    dependents: list[str]
+    """
+    Tags of snapshots built on it
+    """
+    digests_ready: bool
+    """
+    Whether the digests of its contents are computed; they are made in the background
+    """
+    dir: str
+    """
+    Directory of the snapshot on the daemon's host; empty for tenants
+    """
+    disk_logical_bytes: int
+    """
+    Size of a child's writable disk
+    """
+    disk_own_bytes: int
+    """
+    Part in layers that its parent does not have
+    """
+    disk_physical_bytes: int
+    """
+    Bytes of that disk in the store, all layers of its chain
+    """
+    memory_logical_bytes: int
+    """
+    Memory of a child
+    """
+    memory_own_bytes: int
+    """
+    Part in layers that its parent does not have
+    """
+    memory_physical_bytes: int
+    """
+    Bytes its memory takes on the disk, all layers of its chain
+    """
+    sandboxes: list[str]
+    """
+    Running sandboxes forked from it
+    """
+    status: Literal['writing', 'ready', 'failed']
+    """
+    writing, ready or failed
+    """
+    tag: str
+    """
+    Name of the snapshot
+    """
+    vmstate_bytes: int
+    """
+    Bytes of device and CPU state
+    """
+    branched_from: str | None = None
+    """
+    Sandbox it was branched from
+    """
+    captured_bytes: int | None = None
+    """
+    Bytes of memory that differed from the parent at its branch
+    """
+    cmdline: str | None = None
+    """
+    Kernel command line of the guest
+    """
+    content_hash: str | None = None
+    """
+    Digest of its manifest
+    """
+    cpu: CPU | None = None
+    """
+    Processor of the guest; other hosts need the same vendor and all its features to restore it
+    """
+    damaged: list[str] | None = None
+    """
+    Damaged layers and their positions; a damaged snapshot cannot be forked
+    """
+    expires_at_unix: int | None = None
+    """
+    When it expires, in seconds since 1970; absent: never
+    """
+    fetch_bytes: int | None = None
+    """
+    Compressed bytes of that snapshot; absent if all of it is here
+    """
+    fetched_bytes: int | None = None
+    """
+    Compressed bytes that have arrived of a snapshot that is used before all of it is here
+    """
+    image: str | None = None
+    """
+    Image it was made of
+    """
+    image_digest: str | None = None
+    """
+    Digest of that image
+    """
+    kernel_version: str | None = None
+    """
+    Kernel of the guest
+    """
+    labels: dict[str, str] | None = None
+    """
+    Its labels; absent for a public snapshot of another owner
+    """
+    languages: list[str] | None = None
+    """
+    Warm interpreters
+    """
+    memory_mib: int | None = None
+    """
+    Memory of its children
+    """
+    network: NetworkPolicy | None = None
+    """
+    Default network policy of its sandboxes; absent: none
+    """
+    owner: str | None = None
+    """
+    Owning tenant; absent: the operator
+    """
+    parent_content_hash: str | None = None
+    """
+    Digest of that snapshot when this one was made
+    """
+    parent_tag: str | None = None
+    """
+    Snapshot it is a diff of
+    """
+    pause_ms: float | None = None
+    """
+    How long the source stood still for it
+    """
+    pinned: bool | None = None
+    """
+    It does not expire, and is deleted with force only
+    """
+    private_ports: bool | None = None
+    """
+    Its sandboxes require a token at their ports by default
+    """
+    public: bool | None = None
+    """
+    All tenants can fork it
+    """
+    secrets: list[HeldSecret] | None = None
+    """
+    Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported
+    """
+    size_bytes: int | None = None
+    """
+    Bytes on disk: its own layers and state, without those shared with its parent
+    """
+    timings: dict[str, float] | None = None
+    """
+    Milliseconds by step: boot, warm, quiesce, save
+    """
+    transient: bool | None = None
+    """
+    A guest forked itself; it is deleted when no sandbox runs from it and no snapshot is built on it
+    """
+    vcpus: int | None = None
+    """
+    Virtual CPUs of its children
+    """
+    verified_at_unix: int | None = None
+    """
+    Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
+    """
+    warning: str | None = None
+    """
+    Something a person should know
     """
 
 
@@ -3038,6 +3206,126 @@ class SnapshotDiff:
     took_ms: float
     """
     How long the comparison took
+    """
+
+
+@dataclass
+class SnapshotInfo:
+    bootable: bool
+    """
+    Whether it can be forked from
+    """
+    created_at_unix: int
+    """
+    When it was made, in seconds since 1970
+    """
+    dir: str
+    """
+    Directory of the snapshot on the daemon's host; empty for tenants
+    """
+    status: Literal['writing', 'ready', 'failed']
+    """
+    writing, ready or failed
+    """
+    tag: str
+    """
+    Name of the snapshot
+    """
+    branched_from: str | None = None
+    """
+    Sandbox it was branched from
+    """
+    damaged: list[str] | None = None
+    """
+    Damaged layers and their positions; a damaged snapshot cannot be forked
+    """
+    expires_at_unix: int | None = None
+    """
+    When it expires, in seconds since 1970; absent: never
+    """
+    fetch_bytes: int | None = None
+    """
+    Compressed bytes of that snapshot; absent if all of it is here
+    """
+    fetched_bytes: int | None = None
+    """
+    Compressed bytes that have arrived of a snapshot that is used before all of it is here
+    """
+    image: str | None = None
+    """
+    Image it was made of
+    """
+    image_digest: str | None = None
+    """
+    Digest of that image
+    """
+    labels: dict[str, str] | None = None
+    """
+    Its labels; absent for a public snapshot of another owner
+    """
+    languages: list[str] | None = None
+    """
+    Warm interpreters
+    """
+    memory_mib: int | None = None
+    """
+    Memory of its children
+    """
+    network: NetworkPolicy | None = None
+    """
+    Default network policy of its sandboxes; absent: none
+    """
+    owner: str | None = None
+    """
+    Owning tenant; absent: the operator
+    """
+    parent_tag: str | None = None
+    """
+    Snapshot it is a diff of
+    """
+    pause_ms: float | None = None
+    """
+    How long the source stood still for it
+    """
+    pinned: bool | None = None
+    """
+    It does not expire, and is deleted with force only
+    """
+    private_ports: bool | None = None
+    """
+    Its sandboxes require a token at their ports by default
+    """
+    public: bool | None = None
+    """
+    All tenants can fork it
+    """
+    secrets: list[HeldSecret] | None = None
+    """
+    Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported
+    """
+    size_bytes: int | None = None
+    """
+    Bytes on disk: its own layers and state, without those shared with its parent
+    """
+    timings: dict[str, float] | None = None
+    """
+    Milliseconds by step: boot, warm, quiesce, save
+    """
+    transient: bool | None = None
+    """
+    A guest forked itself; it is deleted when no sandbox runs from it and no snapshot is built on it
+    """
+    vcpus: int | None = None
+    """
+    Virtual CPUs of its children
+    """
+    verified_at_unix: int | None = None
+    """
+    Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
+    """
+    warning: str | None = None
+    """
+    Something a person should know
     """
 
 
@@ -3082,6 +3370,62 @@ class Step:
     verify: VerifyResult | None = None
     """
     The result of verify; only in the last line
+    """
+
+
+@dataclass
+class BranchRequest:
+    diff: bool | None = None
+    """
+    Older way to say mode diff; true not together with mode
+    """
+    force: bool | None = None
+    """
+    Branch even if the disk has lost writes; the snapshot may be incomplete. Otherwise that is a conflict
+    """
+    labels: dict[str, str] | None = None
+    """
+    Labels of the snapshot and its children, in addition to the sandbox's, which they inherit
+    """
+    live: bool | None = None
+    """
+    Older way to say mode live; true not together with mode
+    """
+    max_pause_ms: float | None = None
+    """
+    Maximum pause of the guest; 0: no limit. If the limit cannot be met, the branch fails
+    """
+    measure_diff: bool | None = None
+    """
+    Ignored: bytes_written is always present
+    """
+    mode: Literal['full', 'diff', 'live'] | None = None
+    """
+    live (default): copy while the guest runs, then pause it for the remaining pages; diff: pause it while all pages changed since its snapshot are copied; full: like live, but the new snapshot depends on no other
+    """
+    n: int | None = None
+    """
+    Children to fork from the new snapshot at once; not with wait false
+    """
+    net: Literal['none', 'public'] | None = None
+    """
+    none or public, instead of network
+    """
+    network: NetworkPolicy | None = None
+    """
+    Network policy of the children, and default of later forks of the snapshot; absent: the sandbox's policy
+    """
+    secrets: list[SecretRef] | None = None
+    """
+    The owner's secrets in the environment of the children
+    """
+    tag: str | None = None
+    """
+    Name of the new snapshot; absent: one is made
+    """
+    wait: bool | None = True
+    """
+    False: answer when the sandbox runs again. The snapshot has status writing, then ready, or failed with the reason in warning
     """
 
 
@@ -3147,6 +3491,18 @@ class BranchResult:
     """
     Damaged layers and their positions; a damaged snapshot cannot be forked
     """
+    expires_at_unix: int | None = None
+    """
+    When it expires, in seconds since 1970; absent: never
+    """
+    fetch_bytes: int | None = None
+    """
+    Compressed bytes of that snapshot; absent if all of it is here
+    """
+    fetched_bytes: int | None = None
+    """
+    Compressed bytes that have arrived of a snapshot that is used before all of it is here
+    """
     image: str | None = None
     """
     Image it was made of
@@ -3182,6 +3538,10 @@ class BranchResult:
     pause_ms: float | None = None
     """
     How long the source stood still for it
+    """
+    pinned: bool | None = None
+    """
+    It does not expire, and is deleted with force only
     """
     pool_ready: int | None = None
     """
@@ -3230,6 +3590,230 @@ class BranchResult:
 
 
 @dataclass
+class CreateSandboxesRequest:
+    snapshot_tag: str
+    """
+    Snapshot to fork
+    """
+    at_end: Literal['kill', 'pause'] | None = None
+    """
+    Action at the end: kill (default) or pause
+    """
+    auto_resume: bool | None = None
+    """
+    Resume a paused sandbox on the next request to its guest
+    """
+    cpu_weight: int | None = None
+    """
+    CPU share under contention, among the tenant's sandboxes; 0: 100
+    """
+    cpus: float | None = None
+    """
+    CPU limit, such as 0.5 for half a CPU; beyond it the sandbox is throttled
+    """
+    disk_limit_mib: int | None = None
+    """
+    Limit of its disk's writes on the daemon's disk; at the limit the sandbox stalls. At least 16
+    """
+    disk_read_limit_mib: int | None = None
+    """
+    Limit of reads from the daemon's disk in MiB per second; beyond it reads wait
+    """
+    disk_write_limit_mib: int | None = None
+    """
+    Limit of writes to the daemon's disk in MiB per second; beyond it writes wait
+    """
+    env: dict[str, str] | None = None
+    """
+    Added to the environment of every process started in the children
+    """
+    filesystem_only: bool | None = None
+    """
+    Have the pause at its end keep its disk without its memory: its processes end, and it boots when it is resumed; needs at_end pause
+    """
+    guest_fork: bool | None = None
+    """
+    Allow programs in the children to fork them, within the daemon's limits
+    """
+    hugepages: bool | None = None
+    """
+    Accepted and not needed
+    """
+    identity: bool | None = None
+    """
+    Allow programs in the children to get identity tokens: signed OpenID Connect tokens about their own sandbox. Needs a daemon with an issuer
+    """
+    idle_secs: float | None = None
+    """
+    Idle limit in seconds, without a call, a stream or a connection to a port; at least 1; absent or 0: unlimited
+    """
+    labels: dict[str, str] | None = None
+    """
+    Labels of each child: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB
+    """
+    live_fork: bool | None = None
+    """
+    Accepted and not needed
+    """
+    memory_limit_mib: int | None = None
+    """
+    Limit of each child's host memory; beyond it the child is ended. At least 32; absent or 0: no limit
+    """
+    n: int | None = 1
+    """
+    Number of children
+    """
+    net: Literal['none', 'public'] | None = None
+    """
+    Network policy of the children by name, none or public; replaces network
+    """
+    net_join: NetJoin | None = None
+    """
+    Private network of the children; absent: none. An alias needs n 1
+    """
+    net_rate_mib: int | None = None
+    """
+    Network limit in MiB per second in each direction; beyond it connections wait, and datagrams are dropped
+    """
+    network: NetworkPolicy | None = None
+    """
+    Network policy of the children; absent: the snapshot's, otherwise none. The operator's ceiling limits it
+    """
+    per_child_netns: bool | None = None
+    """
+    Accepted and not needed: every sandbox is alone on its network
+    """
+    prewarm: bool | None = None
+    """
+    Accepted and not needed
+    """
+    private_ports: bool | None = None
+    """
+    Require a token on requests from outside to the children's ports: each child's traffic_token in the answer. Absent: true for tenants; for the operator the snapshot's setting, otherwise false
+    """
+    restart_on_hang: bool | None = None
+    """
+    Roll it back to its snapshot when its guest's kernel hangs
+    """
+    secrets: list[SecretRef] | None = None
+    """
+    The owner's secrets in the environment of every process started in the children. They and snapshots of them are tainted
+    """
+    services: list[NamedService] | None = None
+    """
+    Services to start in each child, in addition to those of the snapshot
+    """
+    tree_cpus: float | None = None
+    """
+    CPU limit of the fork tree
+    """
+    tree_disk_limit_mib: int | None = None
+    """
+    Limit of the fork tree's disk writes on the daemon's disk: a fork is refused if its disk_limit_mib does not fit. Needs disk_limit_mib
+    """
+    tree_memory_limit_mib: int | None = None
+    """
+    Limit of the fork tree's host memory; beyond it the largest sandbox is ended. Needs guest_fork
+    """
+    tree_net_rate_mib: int | None = None
+    """
+    Network limit of the fork tree in MiB per second in each direction
+    """
+    tree_pids: int | None = None
+    """
+    Limit of the VMM threads of the fork tree, vCPUs and 12 for each VM; further forks are refused. At least 32
+    """
+    ttl_secs: float | None = None
+    """
+    Lifetime from now in seconds, at least 1; absent or 0: unlimited
+    """
+    volumes: list[VolumeMount] | None = None
+    """
+    Volumes to mount in each child
+    """
+
+
+@dataclass
+class CreateSnapshotRequest:
+    tag: str
+    """
+    Name of the snapshot
+    """
+    boot_wait_secs: int | None = None
+    """
+    Limit for the guest to get ready; 0: the daemon's default
+    """
+    build_net: Literal['none', 'public'] | None = None
+    """
+    Network policy while it is made, none or public; not stored in the snapshot
+    """
+    exec: list[str] | None = None
+    """
+    Program to run in the child, and its arguments; if it fails there is no snapshot. Only with from
+    """
+    exec_timeout_secs: float | None = None
+    """
+    Limit of exec; 0 means 10 minutes
+    """
+    exec_user: str | None = None
+    """
+    User to run exec as; empty means the image's
+    """
+    from_: str | None = None
+    """
+    Parent snapshot: fork a child, run exec and warm in it, and save the result on top; replaces image
+    """
+    image: str | None = None
+    """
+    Name of a built image
+    """
+    kernel: str | None = None
+    """
+    Path of a kernel on the daemon's host
+    """
+    labels: dict[str, str] | None = None
+    """
+    Labels of the snapshot: at most 64, keys of at most 128 bytes of printable ASCII, values of at most 512 bytes, together at most 16 KiB
+    """
+    memory_mib: int | None = None
+    """
+    Memory of the guest; 0: the recipe's
+    """
+    net: Literal['none', 'public'] | None = None
+    """
+    none or public, instead of network
+    """
+    network: NetworkPolicy | None = None
+    """
+    Default network policy of its sandboxes, and the policy while it is made. Absent: the policy of from, otherwise none
+    """
+    rootfs: str | None = None
+    """
+    Path of a root image on the daemon's host
+    """
+    rw: bool | None = None
+    """
+    Accepted and not needed: every sandbox writes to its own layer
+    """
+    tap: str | None = None
+    """
+    Tap device while it is made, if the operator allows it; otherwise ignored
+    """
+    vcpus: int | None = None
+    """
+    Virtual CPUs; 0: the recipe's
+    """
+    warm: str | None = None
+    """
+    Python code to run in the warmed interpreter after the recipe's own warm-up, or after exec
+    """
+    warm_timeout_secs: float | None = None
+    """
+    Limit of the warm-up; 0 means 10 minutes
+    """
+
+
+@dataclass
 class ForkLine:
     child: SandboxInfo | None = None
     """
@@ -3242,6 +3826,26 @@ class ForkLine:
     fork: ForkTotals | None = None
     """
     Totals of the fork; only in the last line
+    """
+
+
+@dataclass
+class GroupCopy:
+    sandboxes: list[SandboxInfo] | None
+    """
+    Copies of the members, by alias; empty for a copy that failed
+    """
+    code: str | None = None
+    """
+    Code of that error
+    """
+    error: str | None = None
+    """
+    Why this copy was not made, for people
+    """
+    network: str | None = None
+    """
+    Name of the copy's network; absent for a copy that failed
     """
 
 
@@ -3382,4 +3986,20 @@ class Receipt:
     vm: ReceiptVM | None = None
     """
     How a snapshot became a VM
+    """
+
+
+@dataclass
+class ForkGroupResult:
+    copies: list[GroupCopy] | None
+    """
+    As many as requested
+    """
+    pause_ms: float
+    """
+    Longest pause of a member, in milliseconds
+    """
+    total_ms: float
+    """
+    Time of the whole request, in milliseconds
     """

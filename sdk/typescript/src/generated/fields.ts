@@ -32,8 +32,11 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "CreateSandboxesRequest": {
     "env": "*",
     "labels": "*",
+    "net_join": "NetJoin",
     "network": "NetworkPolicy",
-    "secrets": "SecretRef"
+    "secrets": "SecretRef",
+    "services": "NamedService",
+    "volumes": "VolumeMount"
   },
   "CreateSnapshotRequest": {
     "labels": "*",
@@ -46,7 +49,8 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "details": "*"
   },
   "Event": {
-    "detail": "*"
+    "detail": "*",
+    "labels": "*"
   },
   "ExecRequest": {
     "env": "*"
@@ -56,10 +60,16 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "changed": "FileChange",
     "removed": "FileEntry"
   },
+  "ForkGroupResult": {
+    "copies": "GroupCopy"
+  },
   "ForkLine": {
     "child": "SandboxInfo",
     "error": "Error",
     "fork": "ForkTotals"
+  },
+  "GroupCopy": {
+    "sandboxes": "SandboxInfo"
   },
   "HeaderRule": {
     "headers": "*",
@@ -89,9 +99,15 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "conflicts": "MergeConflict",
     "skipped": "MergeSkipped"
   },
+  "NamedService": {
+    "backoff": "ServiceBackoff",
+    "env": "*",
+    "ready": "ServiceReady"
+  },
   "NetworkPolicy": {
     "headers": "HeaderRule",
-    "limits": "NetworkLimits"
+    "limits": "NetworkLimits",
+    "proxy": "NetworkProxy"
   },
   "NewKey": {
     "quotas": "KeyQuotas"
@@ -109,6 +125,9 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "changed": "PackageChange",
     "removed": "PackageEntry"
   },
+  "PrivateNetwork": {
+    "members": "PrivateNetworkMember"
+  },
   "ProcessDiff": {
     "changed": "ProcessChange",
     "ended": "ProcessEntry",
@@ -116,6 +135,9 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   },
   "PromoteResult": {
     "sandbox": "SandboxInfo"
+  },
+  "PruneResult": {
+    "snapshots": "DueSnapshot"
   },
   "Receipt": {
     "capture": "ReceiptCapture",
@@ -143,10 +165,13 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "labels": "*",
     "last_oom": "SandboxOOM",
     "life": "SandboxLifeInfo",
+    "net_join": "NetJoin",
     "network": "NetworkSummary",
     "secrets": "HeldSecret",
+    "services": "ServiceState",
     "timings": "SandboxTimings",
-    "use": "SandboxUse"
+    "use": "SandboxUse",
+    "volumes": "VolumeMount"
   },
   "SandboxNetwork": {
     "effective": "NetworkPolicy",
@@ -154,6 +179,16 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   },
   "Secret": {
     "metadata": "*"
+  },
+  "Service": {
+    "backoff": "ServiceBackoff",
+    "env": "*",
+    "ready": "ServiceReady"
+  },
+  "ServiceSpec": {
+    "backoff": "ServiceBackoff",
+    "env": "*",
+    "ready": "ServiceReady"
   },
   "SetNetworkRequest": {
     "network": "NetworkPolicy"

@@ -233,6 +233,65 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/networks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the caller's private networks */
+        get: operations["list-private-networks"];
+        put?: never;
+        /**
+         * Make a private network
+         * @description Sandboxes join it when they are forked. Its members can connect to each other by name.
+         */
+        post: operations["create-private-network"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/networks/{network}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Describe a private network and its members */
+        get: operations["get-private-network"];
+        put?: never;
+        post?: never;
+        /** Remove a private network without members */
+        delete: operations["remove-private-network"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/networks/{network}/fork": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Copy all running sandboxes of a private network as they are at one instant
+         * @description Each copy has a private network of its own, with the same addresses and aliases. Connections between members continue in each copy. A copy is made as a whole or not at all: a failed one has error and code. 409: no member runs, or a member could not be captured; 429: the copies exceed a quota.
+         */
+        post: operations["fork-private-network"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/node": {
         parameters: {
             query?: never;
@@ -699,6 +758,62 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/services": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the services of a sandbox */
+        get: operations["list-services"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/services/{service}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Declare a service and start it
+         * @description A service with another declaration is replaced. With the same declaration it is left as it is.
+         */
+        put: operations["declare-service"];
+        /** Stop, start or restart a service */
+        post: operations["change-service"];
+        /** Stop a service and remove it with its log */
+        delete: operations["remove-service"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/services/{service}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The end of a service's output */
+        get: operations["service-log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/secrets": {
         parameters: {
             query?: never;
@@ -777,6 +892,43 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/snapshots/{tag}/artifact": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The manifest of a snapshot, for another daemon
+         * @description An OCI manifest, as in registries. The first time, the daemon reads the whole snapshot for it. A snapshot that contains the access token of an existing sandbox is refused.
+         */
+        get: operations["snapshot-artifact"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/{tag}/artifact/{digest}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A blob of a snapshot, or one range of it, for another daemon */
+        get: operations["snapshot-blob"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/snapshots/{tag}/compact": {
         parameters: {
             query?: never;
@@ -788,6 +940,26 @@ export interface paths {
         put?: never;
         /** Make a new snapshot with the same content and its own base layers */
         post: operations["compact-snapshot"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/snapshots/{tag}/copy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Copy a snapshot from another daemon
+         * @description The daemon reads the snapshot from the first peer that has it, and continues at another one if that fails. It compares every byte with its digest. The copy has the owner that the snapshot has at the peer.
+         */
+        post: operations["copy-snapshot"];
         delete?: never;
         options?: never;
         head?: never;
@@ -922,6 +1094,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/snapshots/{tag}/rename": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a snapshot another tag
+         * @description Its content hash, labels, pool, sandboxes and dependents stay. 409: the tag is taken, or an operation uses the snapshot.
+         */
+        post: operations["rename-snapshot"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/snapshots/{tag}/verify": {
         parameters: {
             query?: never;
@@ -959,6 +1151,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/store/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Remove the snapshots that are due
+         * @description A snapshot is due by the rules of its labels: its expiry, or the number of snapshots to keep. The daemon also removes due snapshots by itself, after a minute. A tenant's key sees its own snapshots only.
+         */
+        post: operations["prune-snapshots"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tenants/{tenant}": {
         parameters: {
             query?: never;
@@ -971,6 +1183,62 @@ export interface paths {
         /** Set a tenant's share of CPU time */
         put: operations["set-tenant"];
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/volumes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the caller's volumes */
+        get: operations["list-volumes"];
+        put?: never;
+        /**
+         * Make a volume
+         * @description A new volume has an empty file system, or the content of another volume, of which it copies nothing.
+         */
+        post: operations["create-volume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/volumes/{volume}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Describe a volume */
+        get: operations["get-volume"];
+        put?: never;
+        post?: never;
+        /** Remove a volume that no sandbox has */
+        delete: operations["remove-volume"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/volumes/{volume}/snapshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Keep the present content of a volume as another one, which cannot be written */
+        post: operations["snapshot-volume"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1246,6 +1514,21 @@ export interface components {
             damaged?: string[] | null;
             /** @description Directory of the snapshot on the daemon's host; empty for tenants */
             dir: string;
+            /**
+             * Format: int64
+             * @description When it expires, in seconds since 1970; absent: never
+             */
+            expires_at_unix?: number;
+            /**
+             * Format: int64
+             * @description Compressed bytes of that snapshot; absent if all of it is here
+             */
+            fetch_bytes?: number;
+            /**
+             * Format: int64
+             * @description Compressed bytes that have arrived of a snapshot that is used before all of it is here
+             */
+            fetched_bytes?: number;
             /** @description Image it was made of */
             image?: string;
             /** @description Digest of that image */
@@ -1279,6 +1562,8 @@ export interface components {
              * @description Bytes of memory copied during the pause
              */
             paused_bytes: number;
+            /** @description It does not expire, and is deleted with force only */
+            pinned?: boolean;
             /**
              * Format: int64
              * @description Prepared VMs used from the pool
@@ -1402,6 +1687,10 @@ export interface components {
             /** @description Name of the new snapshot */
             to: string;
         };
+        CopySnapshotRequest: {
+            /** @description URLs of daemons that may have the snapshot, asked in this order: https://HOST:PORT. The operator of the daemon allows their hosts */
+            peers: string[];
+        };
         CreateKeyRequest: {
             /**
              * Format: int64
@@ -1414,10 +1703,14 @@ export interface components {
             name: string;
             /** @description How much of it */
             quotas?: components["schemas"]["KeyQuotas"];
-            /** @description Permissions: read, run, fork, admin */
+            /** @description Permissions: read, run, fork, admin, layers */
             scopes: string[];
             /** @description Tenant of the key; empty: the operator, who sees everything. If a tenant's key makes it, its tenant */
             tenant?: string;
+        };
+        CreatePrivateNetworkRequest: {
+            /** @description Name of the network, unique within its tenant */
+            name: string;
         };
         CreateSandboxesRequest: {
             /**
@@ -1462,6 +1755,8 @@ export interface components {
             guest_fork?: boolean;
             /** @description Accepted and not needed */
             hugepages?: boolean;
+            /** @description Allow programs in the children to get identity tokens: signed OpenID Connect tokens about their own sandbox. Needs a daemon with an issuer */
+            identity?: boolean;
             /**
              * Format: double
              * @description Idle limit in seconds, without a call, a stream or a connection to a port; at least 1; absent or 0: unlimited
@@ -1489,6 +1784,8 @@ export interface components {
              * @enum {string}
              */
             net?: "none" | "public";
+            /** @description Private network of the children; absent: none. An alias needs n 1 */
+            net_join?: components["schemas"]["NetJoin"];
             /**
              * Format: int64
              * @description Network limit in MiB per second in each direction; beyond it connections wait, and datagrams are dropped
@@ -1506,6 +1803,8 @@ export interface components {
             restart_on_hang?: boolean;
             /** @description The owner's secrets in the environment of every process started in the children. They and snapshots of them are tainted */
             secrets?: components["schemas"]["SecretRef"][] | null;
+            /** @description Services to start in each child, in addition to those of the snapshot */
+            services?: components["schemas"]["NamedService"][] | null;
             /** @description Snapshot to fork */
             snapshot_tag: string;
             /**
@@ -1538,6 +1837,8 @@ export interface components {
              * @description Lifetime from now in seconds, at least 1; absent or 0: unlimited
              */
             ttl_secs?: number;
+            /** @description Volumes to mount in each child */
+            volumes?: components["schemas"]["VolumeMount"][] | null;
         };
         CreateSnapshotRequest: {
             /**
@@ -1602,6 +1903,17 @@ export interface components {
              */
             warm_timeout_secs?: number;
         };
+        CreateVolumeRequest: {
+            /** @description Volume to clone, which no sandbox may have as private; absent: the volume is empty */
+            from?: string;
+            /** @description Name of the volume, unique within its tenant */
+            name: string;
+            /**
+             * Format: int64
+             * @description Size of its disk, which takes space as it is written, 64 MiB to 1 TiB; absent: 10 GiB, or the size of the volume that it is cloned from
+             */
+            size_mib?: number;
+        };
         CreateWorkspaceRequest: {
             /**
              * Format: int64
@@ -1658,6 +1970,8 @@ export interface components {
              * @description When the drain was ordered, in seconds since 1970
              */
             since_unix?: number;
+            /** @description Whether a restart of the daemon ends the drain */
+            until_restart?: boolean;
         };
         DrainLeft: {
             /** @description Why its last pause failed; it is tried again every 30 s */
@@ -1676,6 +1990,26 @@ export interface components {
              * @enum {string}
              */
             mode?: "pause" | "wait";
+            /**
+             * @description End the drain when the daemon restarts. A drain without it stays one without it
+             * @default false
+             */
+            until_restart?: boolean;
+        };
+        DueSnapshot: {
+            /**
+             * Format: int64
+             * @description Its part of all bytes; a layer shared by due snapshots counts at the first of them
+             */
+            bytes: number;
+            /** @description Why it stays for now; absent if it was removed, or would be */
+            held?: string;
+            /** @description Owning tenant; absent: the operator */
+            owner?: string;
+            /** @description Name of the snapshot */
+            tag: string;
+            /** @description The rule, for people */
+            why: string;
         };
         Error: {
             /** @description Stable identifier of the kind of error, for programs */
@@ -1752,6 +2086,10 @@ export interface components {
             id: number;
             /** @description Such as sandbox.ready, snapshot.created; gap: some requested events are gone */
             kind: string;
+            /** @description Labels that the sandbox or the snapshot had at that time */
+            labels?: {
+                [key: string]: string;
+            };
             /** @description Owning tenant; absent: the operator */
             owner?: string;
             /** @description Caller of the action, if known */
@@ -1859,6 +2197,30 @@ export interface components {
             /** @description Of a symbolic link */
             target?: string;
         };
+        ForkGroupRequest: {
+            /**
+             * Format: int64
+             * @description Number of copies
+             * @default 1
+             */
+            n?: number;
+            /** @description The copies' networks are PREFIX-1 and so on, without those that exist. Absent: the name of the network */
+            prefix?: string;
+        };
+        ForkGroupResult: {
+            /** @description As many as requested */
+            copies: components["schemas"]["GroupCopy"][] | null;
+            /**
+             * Format: double
+             * @description Longest pause of a member, in milliseconds
+             */
+            pause_ms: number;
+            /**
+             * Format: double
+             * @description Time of the whole request, in milliseconds
+             */
+            total_ms: number;
+        };
         ForkLine: {
             /** @description Ready or failed child */
             child?: components["schemas"]["SandboxInfo"];
@@ -1883,6 +2245,16 @@ export interface components {
              * @description To the last child's confirmed identity
              */
             ready_wall_ms: number;
+        };
+        GroupCopy: {
+            /** @description Code of that error */
+            code?: string;
+            /** @description Why this copy was not made, for people */
+            error?: string;
+            /** @description Name of the copy's network; absent for a copy that failed */
+            network?: string;
+            /** @description Copies of the members, by alias; empty for a copy that failed */
+            sandboxes: components["schemas"]["SandboxInfo"][] | null;
         };
         HeaderRule: {
             /** @description Values by header */
@@ -2241,6 +2613,55 @@ export interface components {
             /** @description The reason */
             why: string;
         };
+        NamedService: {
+            /** @description Waits before restarts */
+            backoff?: components["schemas"]["ServiceBackoff"];
+            /** @description Program and its arguments. It must stay in the foreground */
+            command: string[] | null;
+            /** @description Working directory; absent: the image's */
+            cwd?: string;
+            /** @description Added to the sandbox's environment */
+            env?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: int64
+             * @description Size of its log in the guest's memory, 4 to 4096; absent: 256
+             */
+            log_kib?: number;
+            /**
+             * Format: int64
+             * @description Restarts in a row after which it is failed; 0: no limit
+             */
+            max_restarts?: number;
+            /** @description Unique in the sandbox */
+            name: string;
+            /**
+             * Format: int64
+             * @description TCP port it listens on; it is ready when the port accepts a connection
+             */
+            port?: number;
+            /** @description Another check; absent: the port, or without a port a running program */
+            ready?: components["schemas"]["ServiceReady"];
+            /**
+             * @description When it is started again after its end; absent: always
+             * @enum {string}
+             */
+            restart?: "always" | "on-failure" | "never";
+            /**
+             * Format: double
+             * @description Time from SIGTERM to SIGKILL; absent: 10 s
+             */
+            stop_timeout_secs?: number;
+            /** @description Account in the guest; absent: the image's */
+            user?: string;
+        };
+        NetJoin: {
+            /** @description Name of the sandbox in it: other members find it as ALIAS.forkd.internal. Absent in a request: the sandbox's id */
+            alias?: string;
+            /** @description Name of a private network of the same owner */
+            network: string;
+        };
         NetworkFlow: {
             /**
              * Format: date-time
@@ -2306,8 +2727,23 @@ export interface components {
             https_ports?: number[] | null;
             /** @description Limits of the sandbox's network use */
             limits?: components["schemas"]["NetworkLimits"];
+            /** @description Proxy for all TCP connections of the sandbox, except those to ports of the host. UDP and echo requests are refused */
+            proxy?: components["schemas"]["NetworkProxy"];
             /** @description Tap device on the daemon's host, allowed by its operator, in place of all rules: for one forked sandbox, or while a snapshot is made */
             tap?: string;
+        };
+        NetworkProxy: {
+            /**
+             * @description Let the proxy resolve the names that rules have allowed, or all names if the policy has no rules
+             * @default false
+             */
+            names?: boolean;
+            /** @description Name of the owner's secret with the password at the proxy */
+            secret?: string;
+            /** @description socks5://HOST[:PORT] or http://HOST:PORT, without a user name */
+            url: string;
+            /** @description User name at the proxy */
+            user?: string;
         };
         NetworkSummary: {
             /**
@@ -2558,6 +2994,31 @@ export interface components {
              */
             some_percent: number;
         };
+        PrivateNetwork: {
+            /**
+             * Format: int64
+             * @description When it was made, in seconds since 1970
+             */
+            created_at_unix: number;
+            /** @description Identifies the network; a network made again under the same name has another */
+            id: string;
+            /** @description Running and paused sandboxes in it, by alias */
+            members: components["schemas"]["PrivateNetworkMember"][] | null;
+            /** @description Name of the network */
+            name: string;
+            /** @description Owning tenant; absent: the operator */
+            tenant?: string;
+        };
+        PrivateNetworkMember: {
+            /** @description Address to which that name resolves. The sandbox itself has another one */
+            addr: string;
+            /** @description Its name in the network */
+            alias: string;
+            /** @description Name by which other members find it */
+            name: string;
+            /** @description Id of the sandbox */
+            sandbox: string;
+        };
         ProcessChange: {
             /**
              * Format: int64
@@ -2684,6 +3145,21 @@ export interface components {
             promoted_from: string;
             /** @description The sandbox in its new place: with that one's id, addresses and settings */
             sandbox: components["schemas"]["SandboxInfo"];
+        };
+        PruneRequest: {
+            /** @description Only list the snapshots */
+            dry_run?: boolean;
+        };
+        PruneResult: {
+            /**
+             * Format: int64
+             * @description Bytes of the disk that the removed ones free together. Layers that other snapshots need do not count
+             */
+            bytes: number;
+            /** @description Whether the snapshots were only listed */
+            dry_run: boolean;
+            /** @description Due snapshots, by tag */
+            snapshots: components["schemas"]["DueSnapshot"][];
         };
         PublishRequest: {
             /** @description Whether all tenants can fork it */
@@ -2936,6 +3412,10 @@ export interface components {
              */
             state_ms: number;
         };
+        RenameRequest: {
+            /** @description New name of the snapshot */
+            to: string;
+        };
         Resource: {
             /**
              * Format: int64
@@ -3033,6 +3513,8 @@ export interface components {
             hostname?: string;
             /** @description Name of the sandbox, sb-<hex>-<nnnn> */
             id: string;
+            /** @description Its guest can get identity tokens */
+            identity?: boolean;
             /**
              * Format: int64
              * @description Index within its fork, 1 to n
@@ -3056,6 +3538,8 @@ export interface components {
              * @description Memory of the guest
              */
             memory_mib?: number;
+            /** @description Its place in a private network; absent: none */
+            net_join?: components["schemas"]["NetJoin"];
             /**
              * Format: int64
              * @description Network limit in MiB per second in each direction; beyond it connections wait, and datagrams are dropped
@@ -3089,6 +3573,8 @@ export interface components {
             rolled_back_to?: string;
             /** @description Secrets that its memory or disk may contain */
             secrets?: components["schemas"]["HeldSecret"][] | null;
+            /** @description Services as its guest last reported them; absent: none */
+            services?: components["schemas"]["ServiceState"][] | null;
             /** @description Snapshot it was forked from */
             snapshot_tag: string;
             /**
@@ -3132,6 +3618,8 @@ export interface components {
              * @description Virtual CPUs of the guest
              */
             vcpus?: number;
+            /** @description Its volumes; a child of a branch has clones of its parent's */
+            volumes?: components["schemas"]["VolumeMount"][] | null;
             /** @description Problem of a running sandbox, such as lost disk writes; in the answer to a fork also unavailable parts of the request */
             warning?: string;
         };
@@ -3308,6 +3796,178 @@ export interface components {
             /** @description Name of the secret */
             name: string;
         };
+        Service: {
+            /** @description Waits before restarts */
+            backoff?: components["schemas"]["ServiceBackoff"];
+            /** @description Program and its arguments. It must stay in the foreground */
+            command: string[] | null;
+            /** @description Working directory; absent: the image's */
+            cwd?: string;
+            /** @description Added to the sandbox's environment */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description Cause of its last failed run */
+            error?: string;
+            /**
+             * Format: int64
+             * @description Of its last run, 128 and the signal's number after a signal; null: no run has ended
+             */
+            exit_code: number | null;
+            /**
+             * Format: int64
+             * @description Bytes of output since it was declared
+             */
+            log_bytes: number;
+            /**
+             * Format: int64
+             * @description Size of its log in the guest's memory, 4 to 4096; absent: 256
+             */
+            log_kib?: number;
+            /**
+             * Format: int64
+             * @description Bytes of it that its log no longer has
+             */
+            log_lost_bytes: number;
+            /**
+             * Format: int64
+             * @description Restarts in a row after which it is failed; 0: no limit
+             */
+            max_restarts?: number;
+            /** @description Unique in the sandbox */
+            name: string;
+            /**
+             * Format: int64
+             * @description Process in the guest; absent: none runs
+             */
+            pid?: number;
+            /**
+             * Format: int64
+             * @description TCP port it listens on; it is ready when the port accepts a connection
+             */
+            port?: number;
+            /** @description Another check; absent: the port, or without a port a running program */
+            ready?: components["schemas"]["ServiceReady"];
+            /**
+             * @description When it is started again after its end; absent: always
+             * @enum {string}
+             */
+            restart?: "always" | "on-failure" | "never";
+            /**
+             * Format: int64
+             * @description Restarts since it was declared
+             */
+            restarts: number;
+            /**
+             * Format: date-time
+             * @description Begin of the state by the guest's clock, UTC
+             */
+            since: string;
+            /**
+             * @description starting, ready, backing-off, failed or stopped
+             * @enum {string}
+             */
+            state: "starting" | "ready" | "backing-off" | "failed" | "stopped";
+            /**
+             * Format: double
+             * @description Time from SIGTERM to SIGKILL; absent: 10 s
+             */
+            stop_timeout_secs?: number;
+            /** @description Account in the guest; absent: the image's */
+            user?: string;
+        };
+        ServiceAction: {
+            /**
+             * @description stop: end it until it is started; start; restart
+             * @enum {string}
+             */
+            action: "stop" | "start" | "restart";
+        };
+        ServiceBackoff: {
+            /**
+             * Format: int64
+             * @description Wait before the first restart, at least 10; absent: 200
+             */
+            initial_ms?: number;
+            /**
+             * Format: int64
+             * @description Ceiling of the wait; absent: 30000
+             */
+            max_ms?: number;
+            /**
+             * Format: double
+             * @description Run time after which the wait is the initial one again; absent: 60
+             */
+            reset_secs?: number;
+        };
+        ServiceReady: {
+            /** @description Program in the guest that exits with 0 */
+            command?: string[] | null;
+            /** @description Path on its port that answers with a status from 200 to 399 */
+            http?: string;
+            /**
+             * Format: int64
+             * @description Pause between two tries; absent: 250
+             */
+            interval_ms?: number;
+            /**
+             * Format: double
+             * @description Time after which the start has failed; absent: 60 s
+             */
+            timeout_secs?: number;
+        };
+        ServiceSpec: {
+            /** @description Waits before restarts */
+            backoff?: components["schemas"]["ServiceBackoff"];
+            /** @description Program and its arguments. It must stay in the foreground */
+            command: string[] | null;
+            /** @description Working directory; absent: the image's */
+            cwd?: string;
+            /** @description Added to the sandbox's environment */
+            env?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: int64
+             * @description Size of its log in the guest's memory, 4 to 4096; absent: 256
+             */
+            log_kib?: number;
+            /**
+             * Format: int64
+             * @description Restarts in a row after which it is failed; 0: no limit
+             */
+            max_restarts?: number;
+            /**
+             * Format: int64
+             * @description TCP port it listens on; it is ready when the port accepts a connection
+             */
+            port?: number;
+            /** @description Another check; absent: the port, or without a port a running program */
+            ready?: components["schemas"]["ServiceReady"];
+            /**
+             * @description When it is started again after its end; absent: always
+             * @enum {string}
+             */
+            restart?: "always" | "on-failure" | "never";
+            /**
+             * Format: double
+             * @description Time from SIGTERM to SIGKILL; absent: 10 s
+             */
+            stop_timeout_secs?: number;
+            /** @description Account in the guest; absent: the image's */
+            user?: string;
+        };
+        ServiceState: {
+            /** @description Name of the service */
+            name: string;
+            /**
+             * Format: int64
+             * @description Restarts since it was declared
+             */
+            restarts: number;
+            /** @description starting, ready, backing-off, failed or stopped */
+            state: string;
+        };
         SetNetworkRequest: {
             /**
              * @description none or public, instead of network
@@ -3390,6 +4050,21 @@ export interface components {
              * @description Bytes of that disk in the store, all layers of its chain
              */
             disk_physical_bytes: number;
+            /**
+             * Format: int64
+             * @description When it expires, in seconds since 1970; absent: never
+             */
+            expires_at_unix?: number;
+            /**
+             * Format: int64
+             * @description Compressed bytes of that snapshot; absent if all of it is here
+             */
+            fetch_bytes?: number;
+            /**
+             * Format: int64
+             * @description Compressed bytes that have arrived of a snapshot that is used before all of it is here
+             */
+            fetched_bytes?: number;
             /** @description Image it was made of */
             image?: string;
             /** @description Digest of that image */
@@ -3435,6 +4110,8 @@ export interface components {
              * @description How long the source stood still for it
              */
             pause_ms?: number;
+            /** @description It does not expire, and is deleted with force only */
+            pinned?: boolean;
             /** @description Its sandboxes require a token at their ports by default */
             private_ports?: boolean;
             /** @description All tenants can fork it */
@@ -3510,6 +4187,21 @@ export interface components {
             damaged?: string[] | null;
             /** @description Directory of the snapshot on the daemon's host; empty for tenants */
             dir: string;
+            /**
+             * Format: int64
+             * @description When it expires, in seconds since 1970; absent: never
+             */
+            expires_at_unix?: number;
+            /**
+             * Format: int64
+             * @description Compressed bytes of that snapshot; absent if all of it is here
+             */
+            fetch_bytes?: number;
+            /**
+             * Format: int64
+             * @description Compressed bytes that have arrived of a snapshot that is used before all of it is here
+             */
+            fetched_bytes?: number;
             /** @description Image it was made of */
             image?: string;
             /** @description Digest of that image */
@@ -3536,6 +4228,8 @@ export interface components {
              * @description How long the source stood still for it
              */
             pause_ms?: number;
+            /** @description It does not expire, and is deleted with force only */
+            pinned?: boolean;
             /** @description Its sandboxes require a token at their ports by default */
             private_ports?: boolean;
             /** @description All tenants can fork it */
@@ -3572,6 +4266,10 @@ export interface components {
             verified_at_unix?: number;
             /** @description Something a person should know */
             warning?: string;
+        };
+        SnapshotVolumeRequest: {
+            /** @description Name of the snapshot, a volume that cannot be written */
+            name: string;
         };
         Step: {
             /**
@@ -3653,6 +4351,45 @@ export interface components {
             os?: string;
             /** @description Version of the daemon */
             version: string;
+        };
+        Volume: {
+            /**
+             * Format: int64
+             * @description When it was made, in seconds since 1970
+             */
+            created_at_unix: number;
+            /** @description Volume that it was cloned from */
+            from?: string;
+            /** @description Identifies the volume; a volume made again under the same name has another */
+            id: string;
+            /** @description Name of the volume */
+            name: string;
+            /** @description It is a snapshot of a volume and cannot be written */
+            read_only?: boolean;
+            /** @description Sandbox that has it as private; absent: none */
+            sandbox?: string;
+            /**
+             * Format: int64
+             * @description Size of its disk
+             */
+            size_mib: number;
+            /**
+             * Format: int64
+             * @description Space of its own files on the daemon's disk. Clones share files, and each counts them
+             */
+            stored_bytes: number;
+            /** @description Owning tenant; absent: the operator */
+            tenant?: string;
+        };
+        VolumeMount: {
+            /** @description private: the sandbox alone has the volume, and its writes stay. clone: each child has a copy-on-write clone, which ends with it. share-ro: each child reads the volume's content at the fork. move: private, and taken from the paused sandbox that has it, which keeps a clone. Absent: private */
+            mode?: string;
+            /** @description Name of the volume */
+            name: string;
+            /** @description Directory of the sandbox to mount it on, absolute; made if it is missing */
+            path: string;
+            /** @description Mount it read-only */
+            read_only?: boolean;
         };
         WorkspaceInfo: {
             /**
@@ -4144,6 +4881,8 @@ export interface operations {
     events: {
         parameters: {
             query?: {
+                /** @description Filter as label=KEY or label=KEY=VALUE; may be repeated, and all labels must match */
+                filter?: string[];
                 /** @description Start after this event; 0: with the oldest one in the buffer; absent: with new events */
                 after?: number;
                 /** @description Only of this sandbox */
@@ -4734,6 +5473,418 @@ export interface operations {
             };
             /** @description Not Found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "list-private-networks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrivateNetwork"][] | null;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "create-private-network": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreatePrivateNetworkRequest"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrivateNetwork"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "get-private-network": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the private network */
+                network: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrivateNetwork"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "remove-private-network": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the private network */
+                network: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "fork-private-network": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the private network */
+                network: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ForkGroupRequest"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ForkGroupResult"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7187,6 +8338,591 @@ export interface operations {
             };
         };
     };
+    "list-services": {
+        parameters: {
+            query?: {
+                /** @description Wait until each service is ready, failed or stopped, at most so long */
+                wait_secs?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the sandbox */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Service"][] | null;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "declare-service": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the sandbox */
+                id: string;
+                /** @description Name of the service */
+                service: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ServiceSpec"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Service"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "change-service": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the sandbox */
+                id: string;
+                /** @description Name of the service */
+                service: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ServiceAction"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Service"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "remove-service": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the sandbox */
+                id: string;
+                /** @description Name of the service */
+                service: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "service-log": {
+        parameters: {
+            query?: {
+                /** @description Follow new output */
+                follow?: boolean;
+                /** @description Only the last so many lines */
+                tail?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+                service: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description stdout and stderr, with a line in place of lost output */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Bad Gateway */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     "list-secrets": {
         parameters: {
             query?: {
@@ -7808,6 +9544,195 @@ export interface operations {
             };
         };
     };
+    "snapshot-artifact": {
+        parameters: {
+            query?: {
+                /** @description Find only what this tenant can fork; for keys of the operator */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                tag: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The manifest */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/vnd.oci.image.manifest.v1+json": string;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "snapshot-blob": {
+        parameters: {
+            query?: {
+                /** @description Find only what this tenant can fork; for keys of the operator */
+                tenant?: string;
+            };
+            header?: {
+                /** @description One range of bytes */
+                Range?: string;
+            };
+            path: {
+                tag: string;
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The blob */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description A part of it */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     "compact-snapshot": {
         parameters: {
             query?: never;
@@ -7866,6 +9791,114 @@ export interface operations {
             };
             /** @description Conflict */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "copy-snapshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the snapshot */
+                tag: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CopySnapshotRequest"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotInfo"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8419,6 +10452,96 @@ export interface operations {
             };
         };
     };
+    "rename-snapshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the snapshot */
+                tag: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RenameRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SnapshotInfo"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     "verify-snapshot": {
         parameters: {
             query?: never;
@@ -8551,6 +10674,66 @@ export interface operations {
             };
         };
     };
+    "prune-snapshots": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PruneRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PruneResult"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     tenant: {
         parameters: {
             query?: never;
@@ -8664,6 +10847,391 @@ export interface operations {
             };
             /** @description Not Implemented */
             501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "list-volumes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Volume"][] | null;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "create-volume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateVolumeRequest"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Volume"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "get-volume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the volume */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Volume"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "remove-volume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the volume */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "snapshot-volume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the volume */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SnapshotVolumeRequest"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Volume"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };

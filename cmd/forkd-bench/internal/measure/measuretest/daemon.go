@@ -17,7 +17,9 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakedaemon"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/domain/volumes"
 )
 
 // Daemon is a real HTTP server over the fake engine, with the snapshot "py".
@@ -38,7 +40,13 @@ func Start(t *testing.T) *Daemon {
 	t.Helper()
 	images := fakeengine.NewImages("python-numpy")
 	d := &Daemon{t: t, Engine: fakeengine.New(images), meet: func(_ context.Context, serve func()) { serve() }}
-	inner := httpapi.New(httpapi.Options{Engine: d.Engine, Images: images}).Handler(httpapi.Access{Token: token})
+	store, err := fakedaemon.OpenVolumes(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Engine.Volumes = store
+	inner := httpapi.New(httpapi.Options{Engine: d.Engine, Images: images,
+		Volumes: volumes.Tenants{Store: store}}).Handler(httpapi.Access{Token: token})
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) { d.handle(w, r, inner) })}
 	pipes := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -47,7 +55,6 @@ func Start(t *testing.T) *Daemon {
 		_ = server.Serve(pipes)
 		close(ended)
 	}()
-	var err error
 	if d.Client, err = client.New(client.Options{URL: "http://daemon", Token: token, Dial: pipes.dial}); err != nil {
 		t.Fatal(err)
 	}
@@ -197,6 +204,9 @@ func (d *Daemon) Empty(when ...any) {
 	sbs, err := d.Client.ListSandboxes(ctx)
 	if err != nil || len(sbs) > 0 {
 		d.t.Error(append(when, "there are left", len(sbs), "sandboxes", err)...)
+	}
+	if left := d.Engine.Volumes.List(""); len(left) > 0 {
+		d.t.Error(append(when, "there is left the volume", left[0].Name)...)
 	}
 	for _, p := range d.Engine.Pools() {
 		if p.Wanted != 0 {

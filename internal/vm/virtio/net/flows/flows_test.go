@@ -459,3 +459,24 @@ func TestFollowingDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestConnectionsToMembersThatAreKept(t *testing.T) {
+	table, _ := newTable()
+	guest, member := ends("192.0.0.2:1000", "192.0.0.66:5432")
+	_, outside := ends("192.0.0.2:1000", "198.51.100.7:443")
+	for _, far := range []side{member, outside} {
+		table.Sent(tcp(guest, far, flagSYN, 100, 0, 0))
+		table.Delivered(tcp(far, guest, flagSYN|flagACK, 200, 101, 0))
+		table.Sent(tcp(guest, far, flagACK, 101, 201, 0))
+	}
+	copied, _ := clone(t, table)
+	copied.Keep(netip.MustParsePrefix("192.0.0.64/26"))
+	copied.Sent(tcp(guest, member, flagACK, 101, 201, 7)) // it is the copy's own now
+	if got := resets(t, copied); len(got) != 1 || got[0].seq != 201 || got[0].to != guest.addr {
+		t.Errorf("the copy's resets are %+v, want one for the connection to the outside", got)
+	}
+	child, _ := clone(t, copied) // a plain fork of a branch of the copy
+	if got := resets(t, child); len(got) != 1 || got[0].ack != 108 {
+		t.Errorf("the resets of the copy's child are %+v, want one for the connection to the member", got)
+	}
+}

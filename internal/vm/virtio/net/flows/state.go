@@ -3,6 +3,7 @@ package flows
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
@@ -75,6 +76,23 @@ func (t *Table) Restore(r *virtio.StateReader) error {
 		return fmt.Errorf("flows: %w", err)
 	}
 	return nil
+}
+
+// Keep makes inherited connections to addresses in a prefix the guest's own: their far ends are clones of the same
+// instant. It follows Restore, before the guest runs.
+func (t *Table) Keep(far netip.Prefix) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kept := t.resets
+	t.resets = nil
+	for _, c := range slices.Backward(kept) { // the newest last
+		if far.Contains(netip.AddrFrom16(c.key.far).Unmap()) {
+			*t.connections.add(c.key) = c.connection
+		} else {
+			t.resets = append(t.resets, c)
+		}
+	}
+	slices.Reverse(t.resets)
 }
 
 func putConnection(w *virtio.StateWriter, k *key, c *connection) {

@@ -1,4 +1,4 @@
-"""Images, keys, secrets, tenants and workspaces."""
+"""Images, keys, secrets, volumes, private networks, tenants and workspaces."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -100,6 +100,68 @@ class AsyncSecrets:
     async def remove(self, name: str) -> None:
         """Removes a secret."""
         await self._connection.call("DELETE", _path("secrets", name))
+
+
+class AsyncVolumes:
+    """Volumes: disks which outlive the sandboxes that use them."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def list(self) -> list[models.Volume]:
+        """Lists the volumes."""
+        return [decode(models.Volume, v) for v in await self._connection.call("GET", "/v1/volumes") or []]
+
+    async def get(self, name: str) -> models.Volume:
+        """Describes a volume."""
+        return decode(models.Volume, await self._connection.call("GET", _path("volumes", name)))
+
+    async def create(self, name: str, *, size_mib: int | None = None, from_volume: str | None = None) -> models.Volume:
+        """Makes a volume, empty or with the content of another one."""
+        body = clean({"name": name, "size_mib": size_mib, "from": from_volume})
+        return decode(models.Volume, await self._connection.call("POST", "/v1/volumes", body=body))
+
+    async def snapshot(self, name: str, snapshot: str) -> models.Volume:
+        """Keeps the present content of a volume as another one, which cannot be written."""
+        body = {"name": snapshot}
+        return decode(models.Volume, await self._connection.call("POST", _path("volumes", name) + "/snapshot", body=body))
+
+    async def remove(self, name: str) -> None:
+        """Removes a volume that no sandbox has."""
+        await self._connection.call("DELETE", _path("volumes", name))
+
+
+class AsyncPrivateNetworks:
+    """Private networks: sandboxes in one find each other by name."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def list(self) -> list[models.PrivateNetwork]:
+        """Lists the private networks."""
+        return [decode(models.PrivateNetwork, n) for n in await self._connection.call("GET", "/v1/networks") or []]
+
+    async def get(self, name: str) -> models.PrivateNetwork:
+        """Describes a private network and its members."""
+        return decode(models.PrivateNetwork, await self._connection.call("GET", _path("networks", name)))
+
+    async def create(self, name: str) -> models.PrivateNetwork:
+        """Makes a private network."""
+        got = await self._connection.call("POST", "/v1/networks", body={"name": name})
+        return decode(models.PrivateNetwork, got)
+
+    async def fork(self, name: str, *, n: int | None = None, prefix: str | None = None) -> models.ForkGroupResult:
+        """Copies its running sandboxes as they are at one instant.
+
+        Each of the n copies has a network of its own, PREFIX-1 and so on. A copy that failed has an error.
+        """
+        body = {k: v for k, v in {"n": n, "prefix": prefix}.items() if v is not None}
+        got = await self._connection.call("POST", _path("networks", name) + "/fork", body=body)
+        return decode(models.ForkGroupResult, got)
+
+    async def remove(self, name: str) -> None:
+        """Removes a private network without members."""
+        await self._connection.call("DELETE", _path("networks", name))
 
 
 class AsyncTenants:

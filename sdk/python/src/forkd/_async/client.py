@@ -13,7 +13,7 @@ from .._decode import decode, filters
 from .._layout import Layout
 from .._trace import Trace, TraceParent
 from ..errors import of_object
-from .admin import AsyncImages, AsyncKeys, AsyncSecrets, AsyncTenants, AsyncWorkspaces
+from .admin import AsyncImages, AsyncKeys, AsyncPrivateNetworks, AsyncSecrets, AsyncTenants, AsyncVolumes, AsyncWorkspaces
 from .connection import AsyncConnection
 from .sandbox import AsyncSandbox
 from .snapshot import AsyncForks, AsyncSnapshot, made
@@ -138,6 +138,15 @@ class AsyncForkd:
             layout.close()
         return AsyncSnapshot(self._connection, name)
 
+    async def copy_snapshot(self, tag: str, peers: Iterable[str]) -> AsyncSnapshot:
+        """Copies a snapshot from another daemon: the first of ``peers``, a list of URLs, that has it.
+
+        The operator of this daemon allows peers with ``forkd serve --peer``.
+        """
+        body = {"peers": list(peers)}
+        made = await self._connection.call("POST", f"/v1/snapshots/{quote(tag, safe='')}/copy", body=body, timeout=1800)
+        return AsyncSnapshot(self._connection, decode(models.SnapshotInfo, made).tag)
+
     @property
     def images(self) -> AsyncImages:
         """The images that snapshots boot from."""
@@ -152,6 +161,16 @@ class AsyncForkd:
     def secrets(self) -> AsyncSecrets:
         """Named secrets for sandboxes. No answer has a value."""
         return AsyncSecrets(self._connection)
+
+    @property
+    def volumes(self) -> AsyncVolumes:
+        """Volumes: disks which outlive the sandboxes that use them."""
+        return AsyncVolumes(self._connection)
+
+    @property
+    def private_networks(self) -> AsyncPrivateNetworks:
+        """Private networks: sandboxes in one find each other by name."""
+        return AsyncPrivateNetworks(self._connection)
 
     @property
     def tenants(self) -> AsyncTenants:
@@ -189,9 +208,13 @@ class AsyncForkd:
         """Returns the daemon's node in a cluster, for the operator: identity, capacity, pools and snapshots."""
         return decode(models.Node, await self._get("/v1/node"))
 
-    async def drain(self, mode: str = "pause") -> models.Drain:
-        """Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode ``wait``."""
-        return decode(models.Drain, await self._connection.call("POST", "/v1/drain", body={"mode": mode}))
+    async def drain(self, mode: str = "pause", *, until_restart: bool = False) -> models.Drain:
+        """Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode ``wait``.
+
+        A restart of the daemon ends the drain only with ``until_restart``.
+        """
+        body = {"mode": mode, "until_restart": until_restart}
+        return decode(models.Drain, await self._connection.call("POST", "/v1/drain", body=body))
 
     async def drain_status(self) -> models.Drain:
         """Returns the progress of a drain."""
@@ -216,14 +239,23 @@ class AsyncForkd:
         got = await self._connection.call("POST", "/v1/store/gc", body={"dry_run": dry_run}, timeout=600)
         return decode(models.CollectResult, got)
 
+    async def prune_snapshots(self, *, dry_run: bool = False) -> models.PruneResult:
+        """Removes the snapshots that have expired, or are older than the last ones to keep."""
+        got = await self._connection.call("POST", "/v1/store/prune", body={"dry_run": dry_run}, timeout=600)
+        return decode(models.PruneResult, got)
+
     async def events(self, *, after: int | None = None, sandbox: str | None = None, snapshot: str | None = None,
-                     kinds: Iterable[str] = ()) -> AsyncIterator[models.Event]:
+                     kinds: Iterable[str] = (), labels: Mapping[str, str | None] | None = None,
+                     filter: Iterable[str] = ()) -> AsyncIterator[models.Event]:
         """Yields events as they happen, until the caller stops.
 
+        ``labels`` selects events of objects that have all of them; None stands for any value. ``filter`` takes texts
+        such as ``label=job=7``.
         ``after`` is the id of the last known event; 0 begins with the oldest that the daemon has. Raises
         ConnectionBrokenError when the daemon ends: go on with ``after``.
         """
-        params = {"after": after, "sandbox": sandbox, "snapshot": snapshot, "kind": ",".join(kinds) or None}
+        params = {"after": after, "sandbox": sandbox, "snapshot": snapshot, "kind": ",".join(kinds) or None,
+                  "filter": filters(labels, filter)}
         name = ""
         async with self._connection.stream("GET", "/v1/events", params=params,
                                            headers={"Accept": "text/event-stream"}) as answer:

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
+from urllib.parse import quote
 
 from .. import _aio, models
 from .._codes import GuestTimeoutError, NotFoundError, PortClosedError
@@ -110,6 +111,38 @@ class AsyncSandbox:
         """Yields the console's text as it comes, until the sandbox ends."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         async with self._connection.stream("GET", sandbox_path(self.id, "/console"),
+                                           params={"follow": True, "tail": tail}) as answer:
+            async for chunk in answer.aiter_bytes():
+                yield decoder.decode(chunk)
+
+    # Services.
+
+    async def services(self, *, wait: float | None = None) -> list[models.Service]:
+        """Lists the services. ``wait`` seconds at most until each is ready, failed or stopped."""
+        rows = await self._call("GET", "/services", params={"wait_secs": wait}, timeout=(wait or 0) + 120)
+        return [decode(models.Service, s) for s in rows or []]
+
+    async def declare_service(self, name: str, command: Sequence[str], **spec: Any) -> models.Service:
+        """Starts a service, or replaces one with another declaration. ``spec`` takes the fields of the API."""
+        body = {"command": list(command), **spec}
+        return decode(models.Service, await self._call("PUT", _service(name), body, timeout=120))
+
+    async def change_service(self, name: str, action: Literal["stop", "start", "restart"]) -> models.Service:
+        """Stops, starts or restarts a service."""
+        return decode(models.Service, await self._call("POST", _service(name), {"action": action}, timeout=120))
+
+    async def remove_service(self, name: str) -> None:
+        """Stops a service, and removes it with its log."""
+        await self._call("DELETE", _service(name), timeout=120)
+
+    async def service_log(self, name: str, *, tail: int | None = None) -> str:
+        """Returns the end of a service's output, or its last ``tail`` lines."""
+        return str(await self._call("GET", _service(name, "/log"), params={"tail": tail}) or "")
+
+    async def follow_service_log(self, name: str, *, tail: int | None = None) -> AsyncIterator[str]:
+        """Yields a service's output as it comes, until the sandbox ends."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        async with self._connection.stream("GET", sandbox_path(self.id, _service(name, "/log")),
                                            params={"follow": True, "tail": tail}) as answer:
             async for chunk in answer.aiter_bytes():
                 yield decoder.decode(chunk)
@@ -349,6 +382,10 @@ class AsyncSandbox:
 
     async def _call(self, method: str, rest: str = "", body: Any = None, **more: Any) -> Any:
         return await self._connection.call(method, sandbox_path(self.id, rest), body=body, **more)
+
+
+def _service(name: str, rest: str = "") -> str:
+    return f"/services/{quote(name, safe='')}{rest}"
 
 
 class Branch:

@@ -59,7 +59,7 @@ class AsyncSnapshot:
                    cpus: float | None = None, disk_limit_mib: int | None = None,
                    labels: Mapping[str, str] | None = None,
                    network: Literal["none", "public"] | models.NetworkPolicy | Mapping[str, Any] | None = None,
-                   guest_fork: bool | None = None, partial: bool = False,
+                   guest_fork: bool | None = None, identity: bool | None = None, partial: bool = False,
                    on_child: Callable[[AsyncSandbox], Any] | None = None,
                    **more: Any) -> AsyncSandbox | AsyncForks:
         """Forks one sandbox, or n (1 to 1000) as a list.
@@ -72,7 +72,7 @@ class AsyncSnapshot:
             "snapshot_tag": self.tag, "n": 1 if n is None else n, "ttl_secs": ttl, "idle_secs": idle,
             "at_end": at_end, "auto_resume": auto_resume, "env": dict(env) if env else None,
             "memory_limit_mib": memory_limit_mib, "cpus": cpus, "disk_limit_mib": disk_limit_mib,
-            "guest_fork": guest_fork, "labels": dict(labels) if labels else None, **more})
+            "guest_fork": guest_fork, "identity": identity, "labels": dict(labels) if labels else None, **more})
         if network is not None:
             body |= {"net": network} if isinstance(network, str) else {"network": encode(network)}
         rows: list[models.SandboxInfo] = []
@@ -119,6 +119,25 @@ class AsyncSnapshot:
         """Adds or replaces labels, and removes those with the keys ``remove``. Other labels stay."""
         body = clean({"set": dict(labels) if labels else None, "remove": list(remove) or None})
         return decode(models.SnapshotInfo, await self._call("PATCH", "/labels", body=body))
+
+    async def rename(self, to: str) -> AsyncSnapshot:
+        """Gives the snapshot another tag. Its sandboxes, labels and pool stay. Returns the snapshot by its new tag."""
+        info = decode(models.SnapshotInfo, await self._call("POST", "/rename", body={"to": to}))
+        return AsyncSnapshot(self._connection, info.tag)
+
+    async def pin(self) -> models.SnapshotInfo:
+        """Keeps the snapshot from expiry, and from deletion without force."""
+        return await self.label({"forkd.pin": "true"})
+
+    async def unpin(self) -> models.SnapshotInfo:
+        """Undoes ``pin``."""
+        return await self.label(remove=["forkd.pin"])
+
+    async def expire(self, ttl: float | None) -> models.SnapshotInfo:
+        """Lets the snapshot expire that many seconds from now. None means never."""
+        if ttl is None:
+            return await self.label(remove=["forkd.expires"])
+        return await self.label({"forkd.expires": f"{ttl:f}s"})
 
     async def receipt(self) -> models.Receipt:
         """Returns the record of how the snapshot came to be."""

@@ -14,7 +14,7 @@ from .._decode import decode, filters
 from .._layout import Layout
 from .._trace import Trace, TraceParent
 from ..errors import of_object
-from .admin import Images, Keys, Secrets, Tenants, Workspaces
+from .admin import Images, Keys, PrivateNetworks, Secrets, Tenants, Volumes, Workspaces
 from .connection import Connection
 from .sandbox import Sandbox
 from .snapshot import Forks, Snapshot, made
@@ -139,6 +139,15 @@ class Forkd:
             layout.close()
         return Snapshot(self._connection, name)
 
+    def copy_snapshot(self, tag: str, peers: Iterable[str]) -> Snapshot:
+        """Copies a snapshot from another daemon: the first of ``peers``, a list of URLs, that has it.
+
+        The operator of this daemon allows peers with ``forkd serve --peer``.
+        """
+        body = {"peers": list(peers)}
+        made = self._connection.call("POST", f"/v1/snapshots/{quote(tag, safe='')}/copy", body=body, timeout=1800)
+        return Snapshot(self._connection, decode(models.SnapshotInfo, made).tag)
+
     @property
     def images(self) -> Images:
         """The images that snapshots boot from."""
@@ -153,6 +162,16 @@ class Forkd:
     def secrets(self) -> Secrets:
         """Named secrets for sandboxes. No answer has a value."""
         return Secrets(self._connection)
+
+    @property
+    def volumes(self) -> Volumes:
+        """Volumes: disks which outlive the sandboxes that use them."""
+        return Volumes(self._connection)
+
+    @property
+    def private_networks(self) -> PrivateNetworks:
+        """Private networks: sandboxes in one find each other by name."""
+        return PrivateNetworks(self._connection)
 
     @property
     def tenants(self) -> Tenants:
@@ -190,9 +209,13 @@ class Forkd:
         """Returns the daemon's node in a cluster, for the operator: identity, capacity, pools and snapshots."""
         return decode(models.Node, self._get("/v1/node"))
 
-    def drain(self, mode: str = "pause") -> models.Drain:
-        """Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode ``wait``."""
-        return decode(models.Drain, self._connection.call("POST", "/v1/drain", body={"mode": mode}))
+    def drain(self, mode: str = "pause", *, until_restart: bool = False) -> models.Drain:
+        """Makes the daemon take no new sandboxes. Running ones are paused, or run on with the mode ``wait``.
+
+        A restart of the daemon ends the drain only with ``until_restart``.
+        """
+        body = {"mode": mode, "until_restart": until_restart}
+        return decode(models.Drain, self._connection.call("POST", "/v1/drain", body=body))
 
     def drain_status(self) -> models.Drain:
         """Returns the progress of a drain."""
@@ -217,14 +240,23 @@ class Forkd:
         got = self._connection.call("POST", "/v1/store/gc", body={"dry_run": dry_run}, timeout=600)
         return decode(models.CollectResult, got)
 
+    def prune_snapshots(self, *, dry_run: bool = False) -> models.PruneResult:
+        """Removes the snapshots that have expired, or are older than the last ones to keep."""
+        got = self._connection.call("POST", "/v1/store/prune", body={"dry_run": dry_run}, timeout=600)
+        return decode(models.PruneResult, got)
+
     def events(self, *, after: int | None = None, sandbox: str | None = None, snapshot: str | None = None,
-                     kinds: Iterable[str] = ()) -> Iterator[models.Event]:
+                     kinds: Iterable[str] = (), labels: Mapping[str, str | None] | None = None,
+                     filter: Iterable[str] = ()) -> Iterator[models.Event]:
         """Yields events as they happen, until the caller stops.
 
+        ``labels`` selects events of objects that have all of them; None stands for any value. ``filter`` takes texts
+        such as ``label=job=7``.
         ``after`` is the id of the last known event; 0 begins with the oldest that the daemon has. Raises
         ConnectionBrokenError when the daemon ends: go on with ``after``.
         """
-        params = {"after": after, "sandbox": sandbox, "snapshot": snapshot, "kind": ",".join(kinds) or None}
+        params = {"after": after, "sandbox": sandbox, "snapshot": snapshot, "kind": ",".join(kinds) or None,
+                  "filter": filters(labels, filter)}
         name = ""
         with self._connection.stream("GET", "/v1/events", params=params,
                                            headers={"Accept": "text/event-stream"}) as answer:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
+from urllib.parse import quote
 
 from .. import _io, models
 from .._codes import GuestTimeoutError, NotFoundError, PortClosedError
@@ -111,6 +112,38 @@ class Sandbox:
         """Yields the console's text as it comes, until the sandbox ends."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         with self._connection.stream("GET", sandbox_path(self.id, "/console"),
+                                           params={"follow": True, "tail": tail}) as answer:
+            for chunk in answer.iter_bytes():
+                yield decoder.decode(chunk)
+
+    # Services.
+
+    def services(self, *, wait: float | None = None) -> list[models.Service]:
+        """Lists the services. ``wait`` seconds at most until each is ready, failed or stopped."""
+        rows = self._call("GET", "/services", params={"wait_secs": wait}, timeout=(wait or 0) + 120)
+        return [decode(models.Service, s) for s in rows or []]
+
+    def declare_service(self, name: str, command: Sequence[str], **spec: Any) -> models.Service:
+        """Starts a service, or replaces one with another declaration. ``spec`` takes the fields of the API."""
+        body = {"command": list(command), **spec}
+        return decode(models.Service, self._call("PUT", _service(name), body, timeout=120))
+
+    def change_service(self, name: str, action: Literal["stop", "start", "restart"]) -> models.Service:
+        """Stops, starts or restarts a service."""
+        return decode(models.Service, self._call("POST", _service(name), {"action": action}, timeout=120))
+
+    def remove_service(self, name: str) -> None:
+        """Stops a service, and removes it with its log."""
+        self._call("DELETE", _service(name), timeout=120)
+
+    def service_log(self, name: str, *, tail: int | None = None) -> str:
+        """Returns the end of a service's output, or its last ``tail`` lines."""
+        return str(self._call("GET", _service(name, "/log"), params={"tail": tail}) or "")
+
+    def follow_service_log(self, name: str, *, tail: int | None = None) -> Iterator[str]:
+        """Yields a service's output as it comes, until the sandbox ends."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        with self._connection.stream("GET", sandbox_path(self.id, _service(name, "/log")),
                                            params={"follow": True, "tail": tail}) as answer:
             for chunk in answer.iter_bytes():
                 yield decoder.decode(chunk)
@@ -350,6 +383,10 @@ class Sandbox:
 
     def _call(self, method: str, rest: str = "", body: Any = None, **more: Any) -> Any:
         return self._connection.call(method, sandbox_path(self.id, rest), body=body, **more)
+
+
+def _service(name: str, rest: str = "") -> str:
+    return f"/services/{quote(name, safe='')}{rest}"
 
 
 class Branch:

@@ -1,0 +1,89 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/images/image"
+)
+
+func TestWhoMayUseARegistry(t *testing.T) {
+	o := serveOptions{data: t.TempDir()}
+	o.fetch.from = []string{"registry.lan:5000"}
+	images, err := image.OpenStore(filepath.Join(o.data, "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := o.openPulls(images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := t.Context()
+	tenant := principal.With(operator, principal.Principal{Tenant: "acme"})
+	for _, row := range []struct {
+		ctx  context.Context
+		ref  string
+		want error
+	}{
+		{operator, "127.0.0.1:1/a", nil},
+		{operator, "python:3", nil},
+		{operator, "!", sandbox.ErrInvalid},
+		{operator, "", sandbox.ErrInvalid},
+		{tenant, "registry.lan:5000/a:1", nil},
+		{tenant, "registry.lan/a:1", sandbox.ErrForbidden},
+		{tenant, "registry.lan:5001/a:1", sandbox.ErrForbidden},
+		{tenant, "127.0.0.1:1/a", sandbox.ErrForbidden},
+		{tenant, "python:3", sandbox.ErrForbidden},
+		{tenant, "registry.lan:5000@evil.example/a", sandbox.ErrInvalid},
+	} {
+		if err := p.Check(row.ctx, row.ref); !errors.Is(err, row.want) {
+			t.Errorf("%q: %v, want %v", row.ref, err, row.want)
+		}
+	}
+}
+
+func TestImagesOfAReferenceThatAreHere(t *testing.T) {
+	o := serveOptions{data: t.TempDir()}
+	images, err := image.OpenStore(filepath.Join(o.data, "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := o.openPulls(images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := image.Container{Reference: "index.docker.io/library/python:3", Digest: "sha256:" + strings.Repeat("a", 64)}
+	stream := imageStreamOf(t, "python-3", func(m *image.Metadata) { m.Container = &of })
+	if _, err := images.Import(t.Context(), bytes.NewReader(stream)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := images.Import(t.Context(), bytes.NewReader(imageStream(t, "python-4"))); err != nil {
+		t.Fatal(err)
+	}
+	tenant := principal.With(t.Context(), principal.Principal{Tenant: "acme"})
+	for ref, want := range map[string]string{"python:3": "python-3", "docker.io/library/python:3": "python-3",
+		"python:4": "", "ghcr.io/library/python:3": "", "python:3@sha256:" + strings.Repeat("b", 64): "", "!": ""} {
+		name, here := p.Here(tenant, ref)
+		if name != want || here != (want != "") {
+			t.Errorf("%s: %q, %v", ref, name, here)
+		}
+		if err := p.Check(tenant, ref); (err == nil) != here {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+	boots := p.bootable()
+	if img, err := boots.Image(tenant, "python-3"); err != nil || img.Name != "python-3" {
+		t.Errorf("%+v, %v", img, err)
+	}
+	if _, err := boots.Image(tenant, "none"); !errors.Is(err, sandbox.ErrNotFound) {
+		t.Error(err)
+	}
+}

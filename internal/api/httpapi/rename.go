@@ -1,0 +1,52 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/workspace"
+)
+
+type renameInput struct {
+	TagPath
+	Body api.RenameRequest
+}
+
+// renameRoutes serve new names of snapshots.
+type renameRoutes struct {
+	view func(context.Context) Engine
+	book *workspace.Book
+}
+
+func (s *renameRoutes) add(rt *router) {
+	route(rt, huma.Operation{
+		OperationID: "rename-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/rename",
+		Tags: []string{"snapshots"}, Summary: "Give a snapshot another tag",
+		Description: "Its content hash, labels, pool, sandboxes and dependents stay. 409: the tag is taken, or an " +
+			"operation uses the snapshot.",
+		Errors: []int{400, 401, 403, 404, 409, 507},
+	}, s.rename)
+}
+
+func (s *renameRoutes) rename(ctx context.Context, in *renameInput) (*body[api.SnapshotInfo], error) {
+	n := note(ctx)
+	if n.object = in.Tag; in.Tag == in.Body.To {
+		return nil, fail(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be renamed to itself", in.Tag)
+	}
+	before, err := s.view(ctx).SnapshotBrief(in.Tag) // a tenant may omit its prefix
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.view(ctx).RenameSnapshot(ctx, in.Tag, in.Body.To)
+	if err != nil {
+		return nil, err
+	}
+	n.object, n.snapshot, n.text = before.Tag, info.Tag, "renamed"
+	if err := s.book.Renamed(before.Tag, info.Tag); err != nil {
+		return nil, err
+	}
+	return &body[api.SnapshotInfo]{wireSnapshot(info)}, nil
+}

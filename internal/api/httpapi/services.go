@@ -1,0 +1,281 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
+)
+
+// ServicePath is the input of an operation on one service.
+type ServicePath struct {
+	IDPath
+	Service string `path:"service" doc:"Name of the service"`
+}
+
+type listServicesInput struct {
+	IDPath
+	WaitSecs float64 `query:"wait_secs" doc:"Wait until each service is ready, failed or stopped, at most so long" minimum:"0" maximum:"600"`
+}
+
+type declareServiceInput struct {
+	ServicePath
+	Body api.ServiceSpec
+}
+
+type serviceActionInput struct {
+	ServicePath
+	Body api.ServiceAction
+}
+
+// serviceRoutes manage the services of a sandbox. The supervisor is the agent in the guest, so each
+// request is one to the agent, and its answers are checked.
+type serviceRoutes struct{ guests shown[sandbox.Guests] }
+
+func (s *serviceRoutes) add(rt *router) {
+	tags := []string{"services"}
+	failures := []int{400, 401, 404, 409, 501, 502, 503, 504, 507}
+	const path = "/v1/sandboxes/{id}/services"
+	route(rt, huma.Operation{
+		OperationID: "list-services", Method: http.MethodGet, Path: path, Tags: tags,
+		Summary: "List the services of a sandbox", Errors: failures,
+	}, s.list)
+	route(rt, huma.Operation{
+		OperationID: "declare-service", Method: http.MethodPut, Path: path + "/{service}", Tags: tags,
+		Summary:     "Declare a service and start it",
+		Description: "A service with another declaration is replaced. With the same declaration it is left as it is.",
+		Errors:      failures,
+	}, s.declare)
+	route(rt, huma.Operation{
+		OperationID: "change-service", Method: http.MethodPost, Path: path + "/{service}", Tags: tags,
+		Summary: "Stop, start or restart a service", Errors: failures,
+	}, s.change)
+	route(rt, huma.Operation{
+		OperationID: "remove-service", Method: http.MethodDelete, Path: path + "/{service}", Tags: tags,
+		Summary: "Stop a service and remove it with its log", DefaultStatus: http.StatusNoContent, Errors: failures,
+	}, s.remove)
+	query := func(name, what, kind string) *huma.Param {
+		return &huma.Param{Name: name, In: "query", Description: what, Schema: &huma.Schema{Type: kind}}
+	}
+	rt.rawRoute(huma.Operation{
+		OperationID: "service-log", Method: http.MethodGet, Path: path + "/{service}/log", Tags: tags,
+		Summary: "The end of a service's output",
+		Parameters: []*huma.Param{query("follow", "Follow new output", "boolean"),
+			query("tail", "Only the last so many lines", "integer")},
+		Responses: map[string]*huma.Response{"200": {Description: "stdout and stderr, with a line in place of lost output",
+			Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: "string"}}}}},
+		Errors: failures,
+	}, s.log)
+}
+
+// agent returns a client of a sandbox's agent for one request.
+func (s *serviceRoutes) agent(ctx context.Context, id string) *agentclient.Client {
+	return agentclient.New(func(dialing context.Context) (net.Conn, error) { return s.guests(ctx).DialAgent(dialing, id) })
+}
+
+// serviceGrace is the time for an answer beyond the time that the guest may take.
+const serviceGrace = time.Minute
+
+// ask sends one request about services.
+func (s *serviceRoutes) ask(ctx context.Context, id string, most time.Duration,
+	do func(context.Context, *agentclient.Client) (servicewire.List, error)) ([]api.Service, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, most+serviceGrace,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "sandbox %s did not answer about its services", id))
+	defer cancel()
+	a := s.agent(ctx, id)
+	defer a.Close()
+	l, err := do(ctx, a)
+	if err != nil {
+		return nil, serviceFailure(ctx, id, err)
+	}
+	return wires(l.Services, wireService), nil
+}
+
+// serviceFailure converts an error of an agent about services.
+func serviceFailure(ctx context.Context, id string, err error) error {
+	var refused *agentclient.FileError
+	var broke *agentproto.Violation
+	switch {
+	case errors.Is(err, agentclient.ErrNoServices):
+		return fail(api.CodeUnsupported, api.ReasonAgentOld, "sandbox %s: %v", id, err)
+	case errors.As(err, &broke):
+		return fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, broke)
+	case errors.As(err, &refused):
+		code := map[int]api.Code{http.StatusNotFound: api.CodeNotFound, http.StatusConflict: api.CodeConflict,
+			http.StatusGatewayTimeout: api.CodeTimeout}[refused.Code]
+		if code == "" {
+			code = api.CodeInvalid
+		}
+		return fail(code, "", "sandbox %s: %v", id, refused)
+	case context.Cause(ctx) != nil:
+		return context.Cause(ctx)
+	}
+	return proxyFailure(id, err)
+}
+
+func (s *serviceRoutes) list(ctx context.Context, in *listServicesInput) (*body[[]api.Service], error) {
+	wait := seconds(in.WaitSecs)
+	l, err := s.ask(ctx, in.ID, wait, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
+		return a.Services(ctx, wait)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &body[[]api.Service]{list(l)}, nil
+}
+
+// one returns a service of a list. A guest that leaves it out lies.
+func one(id, name string, l []api.Service, err error) (*body[api.Service], error) {
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range l {
+		if v.Name == name {
+			return &body[api.Service]{v}, nil
+		}
+	}
+	return nil, fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: its agent does not list service %s", id, name)
+}
+
+func (s *serviceRoutes) declare(ctx context.Context, in *declareServiceInput) (*body[api.Service], error) {
+	note(ctx).object = in.Service
+	spec := serviceSpec(api.NamedService{Name: in.Service, ServiceSpec: in.Body})
+	if err := spec.Check(); err != nil {
+		return nil, fail(api.CodeInvalid, "", "%v", err)
+	}
+	l, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
+		return a.DeclareService(ctx, spec)
+	})
+	return one(in.ID, in.Service, l, err)
+}
+
+func (s *serviceRoutes) change(ctx context.Context, in *serviceActionInput) (*body[api.Service], error) {
+	note(ctx).object, note(ctx).text = in.Service, in.Body.Action
+	l, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
+		return a.ChangeService(ctx, in.Service, in.Body.Action)
+	})
+	return one(in.ID, in.Service, l, err)
+}
+
+func (s *serviceRoutes) remove(ctx context.Context, in *ServicePath) (*none, error) {
+	note(ctx).object = in.Service
+	_, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
+		return a.RemoveService(ctx, in.Service)
+	})
+	return nil, err
+}
+
+// log sends a service's output as text of unknown encoding.
+func (s *serviceRoutes) log(w http.ResponseWriter, r *http.Request) error {
+	follow, lines, err := logQuery(r)
+	if err != nil {
+		return err
+	}
+	id := r.PathValue("id")
+	a := s.agent(r.Context(), id)
+	defer a.Close()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	answer := time.AfterFunc(serviceGrace, cancel) // bounds the time to the first byte alone
+	in, err := a.ServiceLog(ctx, r.PathValue("service"), lines, follow)
+	if answer.Stop(); err != nil {
+		return serviceFailure(ctx, id, err)
+	}
+	defer in.Close()
+	plainText(w)
+	w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(w)
+	_ = control.Flush() // the client sees that it is connected
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := in.Read(buf)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return nil // the client has disconnected
+			}
+			_ = control.Flush()
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			panic(http.ErrAbortHandler) // the status is sent: the client must not see a normal end
+		}
+	}
+}
+
+// logQuery parses follow and tail.
+func logQuery(r *http.Request) (follow bool, lines int, err error) {
+	q := r.URL.Query()
+	if tail := q.Get("tail"); tail != "" && q.Get("follow") == "" {
+		q.Set("follow", "true") // consoles have tail with follow alone
+		r = r.Clone(r.Context())
+		r.URL.RawQuery = q.Encode()
+		_, lines, err = consoleQuery(r)
+		return false, lines, err
+	}
+	return consoleQuery(r)
+}
+
+// serviceSpec converts a declaration.
+func serviceSpec(s api.NamedService) servicewire.Spec {
+	out := servicewire.Spec{Name: s.Name, Command: s.Command, Env: s.Env, Cwd: s.Cwd, User: s.User, Port: s.Port,
+		Restart: servicewire.Policy(s.Restart), MaxRestarts: s.MaxRestarts,
+		StopMS: seconds(s.StopTimeoutSecs).Milliseconds(), LogBytes: int64(s.LogKiB) << 10}
+	if s.Ready != nil {
+		out.Ready = servicewire.Ready{HTTP: s.Ready.HTTP, Command: s.Ready.Command,
+			TimeoutMS: seconds(s.Ready.TimeoutSecs).Milliseconds(), IntervalMS: int64(s.Ready.IntervalMS)}
+	}
+	if s.Backoff != nil {
+		out.Backoff = servicewire.Backoff{InitialMS: int64(s.Backoff.InitialMS), MaxMS: int64(s.Backoff.MaxMS),
+			ResetMS: seconds(s.Backoff.ResetSecs).Milliseconds()}
+	}
+	return out
+}
+
+// serviceSpecs converts and checks the services of a fork.
+func serviceSpecs(in []api.NamedService) ([]servicewire.Spec, error) {
+	var out []servicewire.Spec
+	for _, s := range in {
+		out = append(out, serviceSpec(s))
+	}
+	if err := servicewire.CheckAll(out); err != nil {
+		return nil, fail(api.CodeInvalid, "", "services: %v", err)
+	}
+	return out, nil
+}
+
+// wireService converts a checked answer of a guest.
+func wireService(s servicewire.Status) api.Service {
+	sp := s.Spec
+	out := api.Service{State: string(s.State), PID: s.PID, ExitCode: s.ExitCode, Restarts: s.Restarts,
+		Since: time.Unix(0, s.SinceNS).UTC(), Error: guesttext.Lines(s.Error).String(), LogBytes: s.LogBytes,
+		LogLostBytes: s.LogLost}
+	out.NamedService = api.NamedService{Name: sp.Name, ServiceSpec: api.ServiceSpec{Command: sp.Command, Env: sp.Env,
+		Cwd: sp.Cwd, User: sp.User, Port: sp.Port, Restart: string(sp.Restart), MaxRestarts: sp.MaxRestarts,
+		StopTimeoutSecs: float64(sp.StopMS) / 1000, LogKiB: int(sp.LogBytes >> 10)}}
+	if r := sp.Ready; r.HTTP != "" || len(r.Command) > 0 || r.TimeoutMS != 0 || r.IntervalMS != 0 {
+		out.Ready = &api.ServiceReady{HTTP: r.HTTP, Command: r.Command, TimeoutSecs: float64(r.TimeoutMS) / 1000,
+			IntervalMS: int(r.IntervalMS)}
+	}
+	if b := sp.Backoff; b != (servicewire.Backoff{}) {
+		out.Backoff = &api.ServiceBackoff{InitialMS: int(b.InitialMS), MaxMS: int(b.MaxMS),
+			ResetSecs: float64(b.ResetMS) / 1000}
+	}
+	return out
+}
+
+func wireServiceState(s sandbox.Service) api.ServiceState {
+	return api.ServiceState{Name: s.Name, State: s.State, Restarts: s.Restarts}
+}

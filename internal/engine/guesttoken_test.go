@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/guesttoken"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/guest/agentproto/tokenwire"
+)
+
+// askToken acts as the fake guest's agent. It sends a line to the host, and returns the answer as JSON.
+func (f *fake) askToken(ctx context.Context, line string) (*connect.Response[agentv1.EvalResponse], error) {
+	c, err := f.server.DialHost(ctx, agentproto.TokenPort)
+	if err != nil {
+		return connect.NewResponse(&agentv1.EvalResponse{Error: err.Error()}), nil
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintln(c, line); err != nil {
+		return connect.NewResponse(&agentv1.EvalResponse{Error: err.Error()}), nil
+	}
+	a, err := tokenwire.ReadAnswer(c)
+	if err != nil {
+		return connect.NewResponse(&agentv1.EvalResponse{Error: err.Error()}), nil
+	}
+	b, err := json.Marshal(a)
+	return connect.NewResponse(&agentv1.EvalResponse{Result: string(b)}), err
+}
+
+// plainIssuer issues the facts about a sandbox, unsigned. Package idtoken has the real one.
+type plainIssuer struct{}
+
+func (plainIssuer) Mint(of sandbox.Info, audience string) (sandbox.IdentityToken, error) {
+	if audience == "" {
+		return sandbox.IdentityToken{}, sandbox.Errorf(sandbox.ErrInvalid, "", "the audience is empty")
+	}
+	return sandbox.IdentityToken{Text: fmt.Sprintf("%s of %s, parent %s, index %d", of.ID, of.Owner, of.ParentSandbox(), of.Index),
+		Expires: time.Unix(1, 0)}, nil
+}
+
+func issuing(c *Config) { c.Identity = plainIssuer{} }
+
+// tokenBench is a guestBench with an issuer.
+type tokenBench struct{ *guestBench }
+
+func newTokenBench(t *testing.T) tokenBench { return tokenBench{newGuestBench(t, issuing)} }
+
+func (g tokenBench) fork(req sandbox.ForkRequest) []sandbox.Info {
+	g.t.Helper()
+	r, err := g.e.Fork(g.t.Context(), req)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	var out []sandbox.Info
+	for _, c := range r.Children {
+		if c.Err != nil {
+			g.t.Fatal(c.Err)
+		}
+		out = append(out, c.Info)
+	}
+	return out
+}
+
+func (g tokenBench) ask(id, line string) (a tokenwire.Answer, err error) {
+	r, err := g.e.Eval(context.Background(), id, sandbox.EvalRequest{Code: "token " + line})
+	if err == nil && r.Error != "" {
+		err = fmt.Errorf("%s", r.Error)
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(r.Result), &a)
+	}
+	return a, err
+}
+
+// identified checks that a sandbox's guest gets a token about this sandbox and its parent.
+func (g tokenBench) identified(id, owner, parent string, index int) {
+	g.t.Helper()
+	a, err := g.ask(id, `{"audience":"x"}`)
+	want := fmt.Sprintf("%s of %s, parent %s, index %d", id, owner, parent, index)
+	if err != nil || a.Token != want {
+		g.t.Errorf("the token of %s is %q, %v, %v, want %q", id, a.Token, a.Error, err, want)
+	}
+}
+
+// Each way to make or change a sandbox ends with tokens about itself.
+func TestEachCloneGetsTokensAboutItself(t *testing.T) {
+	g := newTokenBench(t)
+	children := g.fork(sandbox.ForkRequest{Tag: "a", N: 2, Owner: "acme", Identity: true, GuestFork: true})
+	g.identified(children[0].ID, "acme", "", 1)
+	g.identified(children[1].ID, "acme", "", 2)
+	id := children[0].ID
+	for i, child := range g.forked(id, 2) { // inherits the right
+		g.identified(child, "acme", id, i+1)
+	}
+	if _, err := g.e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	g.identified(id, "acme", "", 1)
+	for _, c := range []struct{ owner, parent string }{{"acme", id}, {"other", ""}} { // of a published snapshot
+		g.identified(g.fork(sandbox.ForkRequest{Tag: "b", N: 1, Owner: c.owner, Identity: true})[0].ID, c.owner, c.parent, 1)
+	}
+	plain := g.fork(sandbox.ForkRequest{Tag: "b", N: 1, Owner: "acme"})[0].ID // does not inherit the right
+	if a, err := g.ask(plain, `{"audience":"x"}`); err != nil || a.Error == nil || a.Error.Code != tokenwire.Denied {
+		t.Errorf("a clone made without identity: %+v, %v", a, err)
+	}
+	if _, err := g.e.Rollback(t.Context(), id, "b"); err != nil {
+		t.Fatal(err)
+	}
+	g.identified(id, "acme", "", 1)
+	if _, err := g.e.Pause(t.Context(), id, sandbox.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.e.Resume(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	g.identified(id, "acme", "", 1)
+	g.close(g.e)
+	g.e = g.open() // a new daemon adopts the VMs
+	g.identified(id, "acme", "", 1)
+	g.identified(children[1].ID, "acme", "", 2)
+}
+
+func TestTokensAreOffByDefault(t *testing.T) {
+	g := newTokenBench(t)
+	if a, err := g.ask(g.root.ID, `{"audience":"x"}`); err != nil || a.Error == nil || a.Error.Code != tokenwire.Denied {
+		t.Errorf("without identity: %+v, %v", a, err)
+	}
+	none := newGuestBench(t)
+	_, err := none.e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, Identity: true})
+	if reasonOf(err) != sandbox.ReasonIdentityOff {
+		t.Errorf("without an issuer: %v", err)
+	}
+}
+
+func TestARequestForATokenThatIsWrong(t *testing.T) {
+	g := newTokenBench(t)
+	id := g.fork(sandbox.ForkRequest{Tag: "a", N: 1, Identity: true})[0].ID
+	for _, line := range []string{"", "{}", "\x00", `{"audience":""}`, `{"audience":"` + strings.Repeat("a", 1<<20) + `"}`} {
+		a, err := g.ask(id, line)
+		if err == nil && (a.Error == nil || a.Error.Code != tokenwire.Invalid) { // the host hangs up on a long line
+			t.Errorf("%.20q: %+v", line, a)
+		}
+	}
+	g.identified(id, "", "", 1)
+}
+
+// A guest that floods the port is limited, and other guests are not affected.
+func TestAGuestThatAsksForTokensWithoutEnd(t *testing.T) {
+	g := newTokenBench(t)
+	children := g.fork(sandbox.ForkRequest{Tag: "a", N: 2, Identity: true})
+	began, got, limited, refused := time.Now(), 0, 0, 0
+	for range 200 {
+		a, err := g.ask(children[0].ID, `{"audience":"x"}`)
+		switch {
+		case err != nil:
+			refused++
+		case a.Error == nil:
+			got++
+		case a.Error.Code == tokenwire.Limit:
+			limited++
+		default:
+			t.Fatalf("answer %+v", a)
+		}
+	}
+	if most := guesttoken.TokenBurst + int(time.Since(began).Seconds()*guesttoken.TokenRate) + 1; got > most || got == 0 ||
+		limited == 0 || refused == 0 {
+		t.Errorf("%d tokens, want 1 to %d; %d limited, %d refused", got, most, limited, refused)
+	}
+	g.identified(children[1].ID, "", "", 2)
+	if a := g.call(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpWait, TimeoutMS: 1}}); a.Error == nil {
+		t.Errorf("the port of forks: %+v", a)
+	}
+}

@@ -1,0 +1,26 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+)
+
+// A fork with services needs an agent that has them. It is refused before any child is made.
+func TestServicesNeedAnAgentThatHasThem(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.fault("agent-of-before", 1)
+	h.snapshot(e, "old")
+	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "old", N: 2,
+		Services: []servicewire.Spec{{Name: "web", Command: []string{"true"}}}})
+	var told *sandbox.Error
+	if !errors.As(err, &told) || !errors.Is(err, sandbox.ErrUnsupported) || told.Reason() != sandbox.ReasonAgentOld {
+		t.Errorf("got %v", err)
+	}
+	if n := len(e.List()); n != 0 {
+		t.Errorf("%d children were made", n)
+	}
+}

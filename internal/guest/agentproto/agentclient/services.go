@@ -1,0 +1,123 @@
+package agentclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+)
+
+// ErrNoServices is the error of an agent that is older than services.
+var ErrNoServices = errors.New("the guest's agent is older than this daemon and has no services: " +
+	"make its snapshot again from the image, and fork that")
+
+// Services lists services. With a wait it first waits until each is ready, failed or stopped.
+func (c *Client) Services(ctx context.Context, wait time.Duration) (servicewire.List, error) {
+	path := servicewire.Path
+	if wait > 0 {
+		path += "?wait_ms=" + strconv.FormatInt(wait.Milliseconds(), 10)
+	}
+	l, err := c.services(ctx, http.MethodGet, path, nil)
+	return l, said(err)
+}
+
+// DeclareService starts a service, or replaces one of its name with another declaration.
+func (c *Client) DeclareService(ctx context.Context, spec servicewire.Spec) (servicewire.List, error) {
+	l, err := c.services(ctx, http.MethodPut, servicePath(spec.Name), spec)
+	return l, said(err)
+}
+
+// ChangeService stops, starts or restarts a service.
+func (c *Client) ChangeService(ctx context.Context, name, action string) (servicewire.List, error) {
+	l, err := c.services(ctx, http.MethodPost, servicePath(name), servicewire.Action{Do: action})
+	return l, said(err)
+}
+
+// RemoveService stops a service and removes it with its log.
+func (c *Client) RemoveService(ctx context.Context, name string) (servicewire.List, error) {
+	l, err := c.services(ctx, http.MethodDelete, servicePath(name), nil)
+	return l, said(err)
+}
+
+// ServiceLog opens a service's log: its last lines, or all if lines is negative. With follow it ends with the
+// context. The caller closes it.
+func (c *Client) ServiceLog(ctx context.Context, name string, lines int, follow bool) (io.ReadCloser, error) {
+	q := url.Values{"follow": {strconv.FormatBool(follow)}}
+	if lines >= 0 {
+		q.Set("tail", strconv.Itoa(lines))
+	}
+	resp, err := c.serviceRequest(ctx, http.MethodGet, servicePath(name)+servicewire.LogSuffix+"?"+q.Encode(), nil)
+	if err != nil {
+		return nil, said(err)
+	}
+	if follow {
+		return resp.Body, nil
+	}
+	// The most that an agent keeps, and a line about what it lost.
+	return limitedBody{io.LimitReader(resp.Body, servicewire.MaxLog+1024), resp.Body}, nil
+}
+
+// limitedBody is the begin of an answer's body.
+type limitedBody struct {
+	io.Reader
+	io.Closer
+}
+
+func servicePath(name string) string { return servicewire.Path + "/" + url.PathEscape(name) }
+
+// services sends a request that is answered with the list.
+func (c *Client) services(ctx context.Context, method, path string, body any) (servicewire.List, error) {
+	resp, err := c.serviceRequest(ctx, method, path, body)
+	if err != nil {
+		return servicewire.List{}, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, servicewire.MaxListBytes+1))
+	if err != nil {
+		return servicewire.List{}, fmt.Errorf("services: %w", said(err))
+	}
+	return servicewire.ParseList(b)
+}
+
+// serviceRequest returns an answer with status 200, or a *FileError.
+func (c *Client) serviceRequest(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var in io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("services: %w", err)
+		}
+		in = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, baseURL+path, in)
+	if err != nil {
+		return nil, fmt.Errorf("services: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("services: %w", said(err))
+	}
+	if resp.StatusCode == http.StatusOK && resp.Header.Get(servicewire.Header) != "" {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get(servicewire.Header) == "" {
+		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
+			return nil, ErrNoServices
+		}
+		return nil, agentproto.Violationf("an answer about services without their header")
+	}
+	refused := &FileError{Message: resp.Status}
+	_ = json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(refused)
+	refused.Code = resp.StatusCode
+	return nil, refused
+}

@@ -1,0 +1,159 @@
+package fleet_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/kube/fleet"
+	"github.com/forkd/forkd/internal/testing/fakecluster"
+)
+
+func start(t *testing.T) (*fakecluster.Cluster, *fleet.Fleet) {
+	t.Helper()
+	c := fakecluster.Start(t, 2, "py", nil)
+	return c, newFleet(t, c)
+}
+
+func newFleet(t *testing.T, c *fakecluster.Cluster) *fleet.Fleet {
+	t.Helper()
+	forkd, err := client.New(client.Options{URL: c.URL, Token: fakecluster.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { forkd.Close() })
+	return fleet.New(forkd)
+}
+
+var owner = fleet.Owner{Kind: "SandboxClaim", Namespace: "team-a", Name: "one", UID: "uid-1"}
+
+func TestUsersLabelsDoNotReplaceTheOwners(t *testing.T) {
+	got := owner.Labels(map[string]string{"app": "x", "kube.uid": "2", "kube.other": "1", "agents.x-k8s.io/a": "1",
+		"extensions.agents.x-k8s.io/a": "1", "forkd.dev/a": "1", "example.org/forkd.dev": "1"})
+	if len(got) != 6 || got["kube.uid"] != "uid-1" || got["app"] != "x" || got["example.org/forkd.dev"] != "1" {
+		t.Errorf("labels are %v", got)
+	}
+}
+
+func TestARepeatedForkMakesNoSecondSandbox(t *testing.T) {
+	c, f := start(t)
+	if _, err := f.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := f.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := c.Sandboxes(); n[0]+n[1] != 1 || len(f.Of(owner)) != 1 {
+		t.Errorf("the nodes have %v sandboxes, the fleet knows %d", n, len(f.Of(owner)))
+	}
+}
+
+// An operator may end between two attempts. The second has a shorter time to the end of the sandbox.
+func TestAnotherOperatorsForkIsFoundByItsLabels(t *testing.T) {
+	c, f := start(t)
+	end := api.SandboxLife{TTLSecs: 100}
+	if _, err := f.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py", SandboxLife: end}); err != nil {
+		t.Fatal(err)
+	}
+	other := newFleet(t, c)
+	end.TTLSecs = 99
+	_, err := other.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py", SandboxLife: end})
+	if err == nil || client.CodeOf(err) == api.CodeInvalid {
+		t.Errorf("the second attempt is %v, want an error to retry after", err)
+	}
+	if found, err := other.Find(t.Context(), owner); err != nil || len(found) != 1 {
+		t.Errorf("found %v, %v", found, err)
+	}
+	if err := other.EndAll(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.Sandboxes(); n[0]+n[1] != 0 {
+		t.Errorf("the nodes have %v sandboxes", n)
+	}
+}
+
+// The gateway ends the children of a fork whose client breaks off.
+func TestAForkGoesOnAfterItsFirstChildrenEnded(t *testing.T) {
+	c, f := start(t)
+	two := 2
+	res, err := f.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py", N: &two})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Client().Kill(t.Context(), res.Sandboxes[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	other := newFleet(t, c)
+	if _, err := other.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py", N: &two}); err == nil {
+		t.Fatal("a repetition returned an ended child")
+	}
+	if there, err := other.Ask(t.Context(), owner); err != nil || len(there) != 1 {
+		t.Fatalf("there are %v, %v, want the second child", there, err)
+	}
+	one := 1
+	if res, err = other.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py", N: &one}); err != nil || len(res.OK()) != 1 {
+		t.Fatalf("the missing child is %+v, %v", res, err)
+	}
+}
+
+func TestASandboxOfASilentNodeIsNotGone(t *testing.T) {
+	c, f := start(t)
+	res, err := f.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := res.Sandboxes[0].ID
+	for _, n := range c.Nodes {
+		if n.Key == keyOf(id) {
+			n.Link.Hook(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { panic(http.ErrAbortHandler) })
+			defer n.Link.Hook(nil)
+		}
+	}
+	if changed, err := f.Refresh(t.Context()); err != nil || len(changed) != 0 || len(f.Of(owner)) != 1 {
+		t.Errorf("changed %v, %v, known %v: a missing node proves no end", changed, err, f.Of(owner))
+	}
+	if gone, err := f.Gone(t.Context(), id); err == nil || gone {
+		t.Errorf("gone is %v, %v, want an error", gone, err)
+	}
+}
+
+func TestChangesWakeTheirOwners(t *testing.T) {
+	_, f := start(t)
+	res, err := f.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := res.Sandboxes[0].ID
+	if changed, err := f.Refresh(t.Context()); err != nil || len(changed) != 0 {
+		t.Errorf("changed %v, %v", changed, err)
+	}
+	if _, err := (client.Life{Client: f.Client()}).Pause(t.Context(), id, api.PauseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := f.Refresh(t.Context()); err != nil || len(changed) != 1 ||
+		changed[0] != (fleet.Change{Owner: owner, ID: id}) {
+		t.Errorf("after a pause changed %v, %v", changed, err)
+	}
+	if err := f.Client().Kill(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := f.Refresh(t.Context()); err != nil || len(changed) != 1 || len(f.All()) != 0 {
+		t.Errorf("after the end changed %v, %v, known %v", changed, err, f.All())
+	}
+}
+
+func TestTimesOfEndsAreWithinTheAPIsLimits(t *testing.T) {
+	for at, want := range map[time.Time]float64{{}: 0, time.Now().Add(-time.Hour): 1, time.Now().AddDate(100, 0,
+		0): 315360000} {
+		if got := fleet.Seconds(at); got != want {
+			t.Errorf("until %s are %v seconds, want %v", at, got, want)
+		}
+	}
+}
+
+func keyOf(id string) sandbox.NodeKey { return sandbox.NodeKeyIn(id) }

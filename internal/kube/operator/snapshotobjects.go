@@ -1,0 +1,146 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/kube/fleet"
+	"github.com/forkd/forkd/internal/kube/objects/agents"
+	"github.com/forkd/forkd/internal/kube/objects/forkdkinds"
+)
+
+// snapshotObjects reconciles SandboxSnapshots.
+type snapshotObjects struct{ *core }
+
+func (r *snapshotObjects) register(m manager.Manager) error {
+	return ctrl.NewControllerManagedBy(m).Named("snapshots").
+		For(&forkdkinds.SandboxSnapshot{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(r.options()).Complete(r)
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *snapshotObjects) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if res, wait := r.unready(); wait {
+		return res, nil
+	}
+	var s forkdkinds.SandboxSnapshot
+	if err := r.Get(ctx, req.NamespacedName, &s); err != nil {
+		return reconcile.Result{}, kube.IgnoreNotFound(err)
+	}
+	if !s.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, r.end(ctx, &s)
+	}
+	if isTrue(s.Status.Conditions, agents.Ready) {
+		return reconcile.Result{}, nil
+	}
+	if err := r.protect(ctx, &s); err != nil {
+		return reconcile.Result{}, kube.IgnoreNotFound(err)
+	}
+	before := s.DeepCopy()
+	var res reconcile.Result
+	err := r.make(ctx, &s)
+	if err != nil {
+		res, err = unsteady(err, &s.Status.Conditions, s.Generation)
+	}
+	return r.finish(ctx, before, &s, res, err)
+}
+
+// tagOf returns the snapshot's name on the nodes. It is the object's own, so a repetition finds it.
+func tagOf(s *forkdkinds.SandboxSnapshot) string { return "kube-" + digest(string(s.UID)) }
+
+func (r *snapshotObjects) end(ctx context.Context, s *forkdkinds.SandboxSnapshot) error {
+	if !hasFinalizer(s) {
+		return nil
+	}
+	r.snapshots.forget(s.Namespace, s.Name)
+	if s.Spec.DeletionPolicy != agents.Retain {
+		err := r.fleet.Client().DeleteSnapshot(ctx, tagOf(s), client.DeleteOptions{Force: true})
+		if err != nil && !client.IsNotFound(err) {
+			return fmt.Errorf("delete the snapshot of %s/%s: %w", s.Namespace, s.Name, err)
+		}
+	}
+	return r.release(ctx, s)
+}
+
+func (r *snapshotObjects) make(ctx context.Context, s *forkdkinds.SandboxSnapshot) error {
+	tag := tagOf(s)
+	info, err := r.fleet.Client().Snapshot(ctx, tag)
+	if client.IsNotFound(err) {
+		if err := r.capture(ctx, s, tag); err != nil {
+			return err
+		}
+		info, err = r.fleet.Client().Snapshot(ctx, tag)
+	}
+	switch {
+	case err != nil:
+		return refusal(err)
+	case info.Labels[fleet.LabelUID] != string(s.UID):
+		return invalid(fmt.Errorf("another snapshot has the tag %s", tag))
+	case info.Status == api.SnapshotFailed:
+		why := ""
+		if info.Warning != nil {
+			why = *info.Warning
+		}
+		return invalid(fmt.Errorf("the snapshot failed: %s", why))
+	case info.Status != api.SnapshotReady:
+		return &problem{agents.DependenciesNotReady, "the snapshot is being written", time.Second}
+	}
+	describe(s, info)
+	return nil
+}
+
+func describe(s *forkdkinds.SandboxSnapshot, info api.SnapshotDetail) {
+	s.Status.Tag, s.Status.Bytes = info.Tag, info.SizeBytes
+	if info.ParentTag != nil {
+		s.Status.Parent = *info.ParentTag
+	}
+	s.Status.Shape = &forkdkinds.Shape{MemoryMiB: int32(min(info.MemoryMiB, math.MaxInt32)), // #nosec G115 -- bounded
+		VCPUs: int32(min(info.VCPUs, math.MaxInt32))} // #nosec G115 -- bounded
+	if info.PauseMS != nil {
+		s.Status.PauseMilliseconds = int64(math.Ceil(*info.PauseMS))
+	}
+	set(&s.Status.Conditions, s.Generation, agents.Ready, true, agents.DependenciesReady, "")
+}
+
+// capture makes the snapshot.
+func (r *snapshotObjects) capture(ctx context.Context, s *forkdkinds.SandboxSnapshot, tag string) error {
+	labels := fleet.Owner{Kind: "SandboxSnapshot", Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}.Labels(nil)
+	if name := s.Spec.Source.Sandbox; name != "" {
+		vm, err := r.vmNamed(ctx, s.Namespace, name)
+		if err != nil {
+			return err
+		}
+		_, err = r.fleet.Client().Branch(ctx, vm.ID, api.BranchRequest{Tag: tag, Labels: labels,
+			Mode: api.BranchMode(strings.ToLower(s.Spec.Mode)), MaxPauseMS: float64(s.Spec.MaxPauseMilliseconds)})
+		if err != nil {
+			return refusal(err)
+		}
+		return nil
+	}
+	from := s.Spec.Source.Snapshot
+	parent, err := r.snapshots.named(ctx, s.Namespace, from.Name)
+	if err != nil {
+		return err
+	}
+	_, err = r.fleet.Client().CreateSnapshot(ctx, api.CreateSnapshotRequest{Tag: tag, From: parent.tag, Exec: from.Exec,
+		ExecUser: from.User, ExecTimeoutSecs: float64(from.TimeoutSeconds), Labels: labels}, nil)
+	if reason := client.ReasonOf(err); reason == api.ReasonProgramFailed || reason == api.ReasonProgramTimeout {
+		return invalid(err)
+	}
+	if err != nil {
+		return refusal(err)
+	}
+	return nil
+}
