@@ -119,6 +119,13 @@ func (f *fake) Resume() (vmm.ResumeResult, error) {
 	if f.Status().State == vmm.StatePrepared && f.faulty("prepared-die") {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
+	if f.Status().State == vmm.StatePrepared && f.faulty("prepared-die-slowly") {
+		for fd := 3; fd < 64; fd++ {
+			syscall.Shutdown(fd, syscall.SHUT_RDWR)
+		}
+		time.Sleep(300 * time.Millisecond)
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
 	if f.gate != nil && !f.gate.Wait(func() bool { return false }) {
 		return vmm.ResumeResult{}, errors.New("it did not wait")
 	}

@@ -243,6 +243,9 @@ func TestPoolsAreFilledUsedAndRefilled(t *testing.T) {
 	h.fault("prepared-die", 2)
 	h.fork(e, "a", 3)
 	eventually(t, "refilled pool", ready(5))
+	h.fault("prepared-die-slowly", 2)
+	h.fork(e, "a", 3)
+	eventually(t, "refilled pool", ready(5))
 
 	wantError(t, e.SetPool(t.Context(), "nobody", 1), sandbox.ErrNotFound)
 	wantError(t, e.SetPool(t.Context(), "a", -1), sandbox.ErrInvalid)

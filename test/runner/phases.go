@@ -46,7 +46,11 @@ func plainPhase(ctx context.Context, o options) results {
 	phase("go test")
 	// Images are really built here: make test has installed the tools.
 	env := []string{"FORKD_TEST_KVM=", "FORKD_TEST_FIXTURES=", "FORKD_TEST_MACHINE=", "FORKD_TEST_IMAGE=1"}
-	return goTest(ctx, env, append([]string{"-timeout", "10m"}, o.packages...)...)
+	args := []string{"-timeout", "10m"}
+	first := goTest(ctx, env, append(slices.Clone(args), o.packages...)...)
+	return repeat(ctx, first, func(again map[string][]string) results {
+		return inPackages(ctx, 1, env, append(args, "-count=1"), again)
+	})
 }
 
 // kvmPhase runs the skipped tests where KVM is real, with -lanes packages in parallel. Tests spend
@@ -66,9 +70,9 @@ func kvmPhase(ctx context.Context, o options, again map[string][]string) (result
 	}
 	phase("tests that need KVM (%s)", where)
 	total := rerun(ctx, o.lanes, bench.env, bench.args, again)
-	if !bench.onHost {
-		total = repeat(ctx, bench.env, bench.args, total)
-	}
+	total = repeat(ctx, total, func(again map[string][]string) results {
+		return rerun(ctx, 1, bench.env, bench.args, again)
+	})
 	total.took = time.Since(began)
 	return total, where
 }
@@ -87,14 +91,26 @@ func machinePhase(ctx context.Context, o options, again map[string][]string) res
 	}
 	env := []string{"FORKD_TEST_MACHINE=" + o.machine, "CGO_ENABLED=0"}
 	args := []string{"-count=1"}
-	total := repeat(ctx, env, args, rerun(ctx, 1, env, args, again))
+	total := repeat(ctx, rerun(ctx, 1, env, args, again), func(again map[string][]string) results {
+		return rerun(ctx, 1, env, args, again)
+	})
 	total.took = time.Since(began)
 	return total
 }
 
-// rerun runs the named tests of each package, lanes packages in parallel. A skip is a failure now.
-// Packages with the most tests start first, because a long one at the end would delay the phase.
+// rerun runs the tests that an earlier phase skipped. A skip is a failure now.
 func rerun(ctx context.Context, lanes int, env, args []string, again map[string][]string) results {
+	total := inPackages(ctx, lanes, env, args, again)
+	for _, s := range total.skipped {
+		total.failed = append(total.failed, s.test.String()+" skipped although all it needs is there: "+s.reason)
+	}
+	total.skipped = nil
+	return total
+}
+
+// inPackages runs the named tests of each package, lanes packages in parallel. Packages with the most tests start
+// first, because a long one at the end would delay the phase.
+func inPackages(ctx context.Context, lanes int, env, args []string, again map[string][]string) results {
 	var total results
 	var mu sync.Mutex // guards total
 	var running errgroup.Group
@@ -108,10 +124,9 @@ func rerun(ctx context.Context, lanes int, env, args []string, again map[string]
 			total.passed += r.passed
 			total.failed = append(total.failed, r.failed...)
 			total.broken = append(total.broken, r.broken...)
+			total.skipped = append(total.skipped, r.skipped...)
 			total.hung = total.hung || r.hung
-			for _, s := range r.skipped {
-				total.failed = append(total.failed, s.test.String()+" skipped although all it needs is there: "+s.reason)
-			}
+			total.took += r.took
 			return nil
 		})
 	}
@@ -119,15 +134,17 @@ func rerun(ctx context.Context, lanes int, env, args []string, again map[string]
 	return total
 }
 
-// maxRepeated is the largest number of failed test functions to repeat. One guest that hangs does not
-// fail more.
-const maxRepeated = 8
+// Limits of the failed test functions that are repeated: more than a few have a common cause.
+const (
+	maxHung  = 8 // after the report of a hanging guest; one such guest does not fail more
+	maxFlaky = 2 // otherwise
+)
 
-// repeat runs failed tests of the machine once more, if their output reports a guest that hangs: its
-// emulated CPU can deliver a timer interrupt while interrupts are disabled (docs/inside/testing.md).
-// A test that passes now does not fail the run, but the summary names it. Without such a report
-// nothing is repeated.
-func repeat(ctx context.Context, env, args []string, first results) results {
+// repeat runs a few failed tests of a phase once more: tests of races and times on a busy host, and those that met
+// a guest that hangs because its emulated CPU delivered a timer interrupt while interrupts were disabled
+// (docs/inside/testing.md). A test that passes now does not fail the run, but its output is printed and the
+// summary names it: such a test, or the code it tests, has a fault.
+func repeat(ctx context.Context, first results, run func(map[string][]string) results) results {
 	again := map[string][]string{}
 	n := 0
 	for _, f := range first.broken {
@@ -136,13 +153,21 @@ func repeat(ctx context.Context, env, args []string, first results) results {
 			n++
 		}
 	}
+	limit := maxFlaky
+	if first.hung {
+		limit = maxHung
+	}
 	// Other failures, such as a package that did not build or ended early, have no test to repeat.
-	if !first.hung || n == 0 || n > maxRepeated || len(first.failed) > len(first.broken) || ctx.Err() != nil {
+	if n == 0 || n > limit || len(first.failed) > len(first.broken) || ctx.Err() != nil {
 		return first
 	}
-	phase("failed tests of the machine, once more")
-	second := rerun(ctx, 1, env, args, again)
-	return results{passed: first.passed + second.passed, failed: second.failed, repeated: first.failed}
+	phase("failed tests, once more")
+	second := run(again)
+	second.passed += first.passed
+	second.skipped = append(first.skipped, second.skipped...)
+	second.repeated = first.failed
+	second.took += first.took
+	return second
 }
 
 // longestFirst sorts packages: first the black-box suites, with few tests of some minutes each, and

@@ -91,7 +91,7 @@ func TestTheLastLineIsForPrograms(t *testing.T) {
 	}
 }
 
-// A failed test of the machine that passes when repeated is named, and does not fail the run.
+// A failed test that passes when repeated is named, and does not fail the run.
 func TestRepeatedTestsAreNamed(t *testing.T) {
 	first, _ := feed(t, `{"Action":"fail","Package":"p","Test":"TestA/sub"}`, `{"Action":"fail","Package":"p","Test":"TestA"}`)
 	if want := []test{{"p", "TestA/sub"}, {"p", "TestA"}}; !slices.Equal(first.broken, want) {
@@ -121,19 +121,47 @@ func TestAHangIsReportedByAFailure(t *testing.T) {
 
 // Many failures have a common cause, and a package that did not build has no test to repeat.
 func TestNotEverythingIsRepeated(t *testing.T) {
-	var many results
-	for i := range maxRepeated + 1 {
-		many.broken = append(many.broken, test{"p", fmt.Sprint("Test", i)})
-		many.failed = append(many.failed, many.broken[i].String())
+	many := func(n int) (r results) {
+		for i := range n {
+			r.broken = append(r.broken, test{"p", fmt.Sprint("Test", i)})
+			r.failed = append(r.failed, r.broken[i].String())
+		}
+		return r
 	}
-	many.hung = true
+	hung := many(maxHung + 1)
+	hung.hung = true
 	for _, r := range []results{
-		{}, many,
+		{}, hung, many(maxFlaky + 1),
 		{hung: true, failed: []string{"p TestA", "q (package)"}, broken: []test{{"p", "TestA"}}},
-		{failed: []string{"p TestA"}, broken: []test{{"p", "TestA"}}}, // no guest hung
 	} {
-		if got := repeat(t.Context(), nil, nil, r); len(got.failed) != len(r.failed) || got.repeated != nil {
+		got := repeat(t.Context(), r, func(map[string][]string) results { return results{passed: 1} })
+		if len(got.failed) != len(r.failed) || got.repeated != nil {
 			t.Errorf("%+v became %+v", r, got)
+		}
+	}
+}
+
+// A failure that comes again is a failure. The rest of the phase is kept.
+func TestATestThatFailsTwiceFails(t *testing.T) {
+	first := results{passed: 7, failed: []string{"p TestA/sub", "p TestA"}, broken: []test{{"p", "TestA/sub"}, {"p", "TestA"}},
+		skipped: []skip{{test: test{"p", "TestB"}}}}
+	for _, fails := range []bool{true, false} {
+		got := repeat(t.Context(), first, func(again map[string][]string) results {
+			if len(again) != 1 || !slices.Equal(again["p"], []string{"TestA"}) {
+				t.Errorf("again: %v", again)
+			}
+			if fails {
+				return results{failed: []string{"p TestA"}}
+			}
+			return results{passed: 2}
+		})
+		want := results{passed: 9, failed: []string{}, repeated: first.failed, skipped: first.skipped}
+		if fails {
+			want.passed, want.failed = 7, []string{"p TestA"}
+		}
+		if got.passed != want.passed || !slices.Equal(got.failed, want.failed) || len(got.skipped) != 1 ||
+			!slices.Equal(got.repeated, want.repeated) {
+			t.Errorf("fails again %t: %+v", fails, got)
 		}
 	}
 }

@@ -263,7 +263,7 @@ func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 		if err == nil {
 			return at, nil
 		}
-		died := !b.m.Alive() || gone(err) && b.m.WaitEnd(50*time.Millisecond)
+		died := b.m.EndedWith(err)
 		if died {
 			err = b.m.EndError()
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
@@ -24,7 +23,7 @@ func (f *forkOp) identify(ctx context.Context, b *child) {
 	if b.err == nil {
 		return
 	}
-	if !b.m.Alive() || gone(b.err) && b.m.WaitEnd(50*time.Millisecond) {
+	if b.m.EndedWith(b.err) {
 		b.err = b.m.EndError()
 		f.e.sandboxes.LogFailure(sandbox.Info{ID: f.childID(b.index), Owner: f.req.Owner,
 			SnapshotTag: f.req.Tag, CreatedAt: f.start},

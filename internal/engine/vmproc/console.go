@@ -122,6 +122,26 @@ func (m *VM) WaitEnd(limit time.Duration) bool {
 	}
 }
 
+// hangUpGrace is how long the end of a VM's process may be noticed after its control socket closed. A killed
+// process frees the memory it has mapped in between, which takes long on a busy host. The process never
+// closes the socket otherwise.
+const hangUpGrace = 5 * time.Second
+
+// EndedWith reports whether the VM has ended, given the error of a request to it. It waits a moment for the end
+// of a process whose sockets are closed, as that precedes its end.
+func (m *VM) EndedWith(err error) bool {
+	switch {
+	case !m.Alive():
+		return true
+	case errors.Is(err, sandbox.ErrTimeout):
+		return false
+	case errors.Is(err, vmm.ErrGone):
+		return m.WaitEnd(hangUpGrace)
+	default:
+		return m.WaitEnd(50 * time.Millisecond)
+	}
+}
+
 // oopsLine matches the kernel's first line about a fault, after the time.
 var oopsLine = regexp.MustCompile(`(?m)^(?:\[[ .0-9]+\] )?((?:BUG: |kernel BUG at |Oops: [a-z]|general protection fault).*)$`)
 
