@@ -62,7 +62,7 @@ func newAuditCommand(a *app) *cobra.Command {
 	})
 	f.IntVarP(&o.limit, "limit", "n", 100, "print the last `N` entries; 0: all")
 	f.BoolVarP(&o.follow, "follow", "f", false, "follow new entries")
-	cmd.AddCommand(newAuditVerifyCommand(a, &o))
+	cmd.AddCommand(newAuditVerifyCommand(a, &o), newAuditSealCommand(a, &o))
 	return cmd
 }
 
@@ -150,17 +150,18 @@ func auditText(e audit.Entry) string {
 func newAuditVerifyCommand(a *app, o *auditOptions) *cobra.Command {
 	var heads []string
 	var allowDropped bool
+	var keyFile string
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check that the audit log is unchanged",
 		Long: "Read all hash chains of the audit log and check their hashes. The last lines printed are the heads\n" +
 			"of the chains. Store them on another machine: with --head a later run checks that the entries up\n" +
-			"to them still exist.\n\n" +
+			"to them still exist. A log with seals needs no stored heads: see forkd audit seal.\n\n" +
 			"The command fails if an entry was changed, or if the rotation of changes has removed the oldest\n" +
 			"entries.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := verifyAudit(cmd.Context(), a, o.file, heads)
+			r, err := verifyAudit(cmd.Context(), a, o.file, keyFile, heads)
 			if err != nil {
 				return err
 			}
@@ -171,17 +172,22 @@ func newAuditVerifyCommand(a *app, o *auditOptions) *cobra.Command {
 		"check `HEAD`, printed by an earlier run; may be repeated")
 	cmd.Flags().BoolVar(&allowDropped, "allow-dropped", false,
 		"succeed even if rotation has removed the oldest entries")
+	cmd.Flags().StringVar(&keyFile, "seal-key-file", "",
+		"check the seals with the key in `FILE`, printed by forkd audit seal; needs --file")
 	return cmd
 }
 
-func verifyAudit(ctx context.Context, a *app, file string, heads []string) (r audit.Report, err error) {
+func verifyAudit(ctx context.Context, a *app, file, keyFile string, heads []string) (r audit.Report, err error) {
 	known := make([]audit.Head, len(heads))
 	for i, text := range heads {
 		if known[i], err = audit.ParseHead(text); err != nil {
 			return r, exit.UsageError{Err: fmt.Errorf("--head: %w", err)}
 		}
 	}
-	if file != "" {
+	switch {
+	case keyFile != "":
+		return verifySealed(ctx, file, keyFile, known)
+	case file != "":
 		return audit.Verify(ctx, file, known...)
 	}
 	err = a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
@@ -246,6 +252,10 @@ func writeAuditReport(a *ui.Printer, r audit.Report) {
 	}
 	fmt.Fprintf(a.Out, "%d lines in %d files, %d to %d; %d actions are missing\n",
 		r.Lines, r.Files, r.First, r.Last.Seq, r.Lost)
+	if s := r.Sealed; s != nil && s.Seals > 0 {
+		fmt.Fprintf(a.Out, "sealed until %s by seals %d to %d of key %s\n",
+			s.Until.UTC().Format(time.RFC3339), s.First, s.Last, s.Key)
+	}
 	for _, c := range r.Chains {
 		if c.Counted > 0 {
 			fmt.Fprintf(a.Out, "%s: %d requests are counted without a line of their own\n", chainTitle(c.Chain), c.Counted)

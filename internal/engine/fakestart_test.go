@@ -123,7 +123,7 @@ func (f *fake) Resume() (vmm.ResumeResult, error) {
 		for fd := 3; fd < 64; fd++ {
 			syscall.Shutdown(fd, syscall.SHUT_RDWR)
 		}
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // elapses: the time to free its memory
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	if f.gate != nil && !f.gate.Wait(func() bool { return false }) {

@@ -75,7 +75,8 @@ type chainLog struct {
 
 	written, lost atomic.Uint64
 	untold        atomic.Uint64 // lost, but not yet counted in a line
-	failing       bool          // owned by the goroutine
+	durable       atomic.Pointer[Head]
+	failing       bool // owned by the goroutine
 }
 
 // openChain opens a chain and starts to write. Close ends it.
@@ -141,6 +142,24 @@ func (l *chainLog) Add(e Entry) {
 func (l *chainLog) lose(n uint64) {
 	l.lost.Add(n)
 	l.untold.Add(n)
+}
+
+// Head returns the last durable line. Its Seq is 0 if there is none.
+func (l *chainLog) Head() Head {
+	h := Head{}
+	if at := l.durable.Load(); at != nil {
+		h = *at
+	}
+	h.Chain = l.cfg.chain
+	return h
+}
+
+// sync makes the written lines durable.
+func (l *chainLog) sync() error {
+	err := l.w.settle()
+	saved := l.w.saved
+	l.durable.Store(&saved)
+	return err
 }
 
 // Stats returns the counts of entries.
@@ -212,7 +231,7 @@ func (l *chainLog) put(e Entry) {
 	case err != nil:
 		l.lose(1)
 	case l.w.saved.Seq == 0: // from now on a truncation can be detected
-		err = l.w.settle()
+		err = l.sync()
 	}
 	l.report(errors.Join(rolled, err))
 }
@@ -246,7 +265,7 @@ func (l *chainLog) settle() {
 		err = l.append(Entry{Time: l.cfg.Now().UTC(), Action: ActionMissing, Result: Failed})
 	}
 	if err == nil {
-		err = l.w.settle()
+		err = l.sync()
 	}
 	l.report(err)
 }
@@ -262,7 +281,7 @@ func (l *chainLog) finish() {
 	if l.w == nil {
 		return
 	}
-	l.report(l.w.close())
+	l.report(errors.Join(l.sync(), l.w.close()))
 	l.cfg.Log.Info("audit log closed", "file", l.cfg.Path, "head", l.w.head.String(), "lost", l.lost.Load())
 }
 

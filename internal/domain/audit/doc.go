@@ -4,6 +4,6 @@
 // files and the head beside each chain. It reads, filters, follows and verifies all chains as one log. It does
 // not know the actions: httpapi adds entries, and `forkd audit` reads them. Add never waits: entries beyond the
 // disk's speed are counted, and the next line records the count. Beware: a chain has no secret, so a process that
-// can write to all of the files can forge a history. Only a head recorded elsewhere reveals this
-// (docs/operate/observe.md).
+// can write to all of the files can forge a history. A head recorded elsewhere reveals this, and so do seals
+// (sealer.go, docs/operate/observe.md).
 package audit

@@ -31,6 +31,7 @@ const (
 	ActionCut     = "audit.cut"     // lines known to the head are missing
 	ActionMissing = "audit.missing" // lines could not be written
 	ActionChain   = "audit.chain"   // another chain begins; Note holds its name
+	ActionSealed  = "audit.sealed"  // Seal seals lines of other chains
 	ActionOthers  = "others"        // anonymous requests of too many kinds to list
 )
 
@@ -74,6 +75,7 @@ type Entry struct {
 	// Dropped is set by ActionRolled: the oldest lines, up to this one, were removed.
 	Dropped uint64 `json:"dropped,omitempty"`
 	Head    uint64 `json:"head,omitempty"` // ActionCut: the last line known to the head
+	Seal    *Seal  `json:"seal,omitempty"` // ActionSealed
 	Note    string `json:"note,omitempty"`
 }
 

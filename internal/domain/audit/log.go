@@ -2,6 +2,8 @@ package audit
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -27,6 +29,8 @@ type Log struct {
 	stop    chan struct{}
 	done    chan struct{}
 	once    sync.Once
+	ended   chan struct{} // is closed when all chains are
+	sealing chan struct{} // is closed when seals are no longer written
 
 	mu      sync.Mutex // no I/O under it
 	chains  map[string]*chainLog
@@ -40,10 +44,12 @@ func Open(c Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{cfg: first.cfg, single: !first.w.regular, stop: make(chan struct{}), done: make(chan struct{}),
+	l := &Log{cfg: first.cfg, single: !first.w.regular,
+		stop: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{}), sealing: make(chan struct{}),
 		chains: map[string]*chainLog{"": first}, tenants: map[string]bool{},
 		sampled: map[string]*sampler{chainAnonymous: newSampler(maxAnonymous), chainTraffic: newSampler(maxTraffic)}}
 	go l.run()
+	go l.seal()
 	return l, nil
 }
 
@@ -157,6 +163,7 @@ func (l *Log) Close(patience time.Duration) error {
 	l.once.Do(func() { close(l.stop) })
 	<-l.done
 	l.mu.Lock()
+	again := l.closed
 	l.closed = true
 	l.mu.Unlock()
 	var errs []error
@@ -166,7 +173,45 @@ func (l *Log) Close(patience time.Duration) error {
 			errs = append(errs, c.Close(time.Until(end)))
 		}
 	}
-	return errors.Join(append(errs, first.Close(time.Until(end)))...) // last, because it records the other chains
+	errs = append(errs, first.Close(time.Until(end))) // last, because it records the other chains
+	if !again {
+		close(l.ended)
+	}
+	select {
+	case <-l.sealing:
+	case <-time.After(max(0, time.Until(end))):
+		errs = append(errs, errors.New("the audit log's disk does not answer: its last lines are not sealed"))
+	}
+	return errors.Join(errs...)
+}
+
+// seal seals the chains until they are closed, and then once more. A disk that hangs stops only the seals.
+func (l *Log) seal() {
+	defer close(l.sealing)
+	if l.single {
+		return
+	}
+	s := newSealer(l.cfg)
+	defer s.close()
+	tick := time.NewTicker(sealEvery)
+	defer tick.Stop()
+	for open := true; open; {
+		select {
+		case <-tick.C:
+		case <-l.ended:
+			open = false
+		}
+		s.seal(l.heads())
+	}
+}
+
+// heads returns the durable heads of all chains, by name.
+func (l *Log) heads() (heads []Head) {
+	for _, c := range l.all() {
+		heads = append(heads, c.Head())
+	}
+	slices.SortFunc(heads, func(a, b Head) int { return strings.Compare(a.Chain, b.Chain) })
+	return heads
 }
 
 // run writes the lines collected by the samplers.

@@ -74,7 +74,7 @@ func (m *merger) past(each func([]byte, Entry) error) error {
 func (m *merger) open() (names []string, err error) {
 	all, err := chainsOf(m.path)
 	for _, name := range all {
-		if m.readers[name] == nil {
+		if m.readers[name] == nil && name != chainSeals { // seals are no actions
 			if err := m.q.keep(MaxLine); err != nil { // the reader's buffer
 				return names, err
 			}

@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,7 +38,8 @@ type Report struct {
 	Torn     int           `json:"torn"`    // incomplete lines that the log has recorded
 	Pending  bool          `json:"pending"` // the last line is being written, or was when its daemon ended
 	Problems []Problem     `json:"problems"`
-	Chains   []ChainReport `json:"chains"` // all chains, the first one first
+	Chains   []ChainReport `json:"chains"`           // all chains, the first one first
+	Sealed   *SealReport   `json:"sealed,omitempty"` // of VerifySealed
 }
 
 // Status summarizes a Report.
@@ -71,6 +73,11 @@ const maxProblems = 100
 // Verify reads all chains of a log. It compares them with their hashes, their heads, and heads recorded earlier.
 // It returns an error if the log cannot be read.
 func Verify(ctx context.Context, path string, known ...Head) (Report, error) {
+	return verifyAll(ctx, path, known, nil)
+}
+
+// verifyAll also compares the lines with sealed heads: hashes by chain and number of line.
+func verifyAll(ctx context.Context, path string, known []Head, sealed map[string]map[uint64]string) (Report, error) {
 	names, err := chainsOf(path)
 	if err != nil {
 		return Report{}, err
@@ -83,7 +90,7 @@ func Verify(ctx context.Context, path string, known ...Head) (Report, error) {
 		}
 	}
 	for _, name := range names {
-		r, chain, err := verifyChain(ctx, path, name, known)
+		r, chain, err := verifyChain(ctx, path, name, known, sealed[name])
 		if err != nil {
 			return Report{}, err
 		}
@@ -95,10 +102,20 @@ func Verify(ctx context.Context, path string, known ...Head) (Report, error) {
 			}
 		}
 	}
-	if sum.OK = len(sum.Problems) == 0; !sum.OK {
-		sum.Status = Changed
+	for name := range sealed {
+		if !slices.Contains(names, name) {
+			sum.Problems = append(sum.Problems, Problem{File: filepath.Base(pathOf(path, name)),
+				What: "the chain is not there: seals know it"})
+		}
 	}
+	sum.conclude()
 	return sum, nil
+}
+
+func (r *Report) conclude() {
+	if r.OK = len(r.Problems) == 0; !r.OK {
+		r.Status = Changed
+	}
 }
 
 // add adds a chain's report. Lines up to a recorded head existed when it was recorded, so only dropped lines
@@ -121,7 +138,8 @@ func (r *Report) add(one Report, chain ChainReport, known []Head) {
 // maxTries limits the attempts to read a log that keeps removing its oldest files.
 const maxTries = 5
 
-func verifyChain(ctx context.Context, path, name string, known []Head) (Report, ChainReport, error) {
+func verifyChain(ctx context.Context, path, name string, known []Head,
+	sealed map[uint64]string) (Report, ChainReport, error) {
 	var own []Head
 	for _, h := range known {
 		if h.Chain == name {
@@ -129,15 +147,16 @@ func verifyChain(ctx context.Context, path, name string, known []Head) (Report, 
 		}
 	}
 	for try := 1; ; try++ {
-		r, chain, err := verify(ctx, pathOf(path, name), name, own)
+		r, chain, err := verify(ctx, pathOf(path, name), name, own, sealed)
 		if !errors.Is(err, errOldestGone) || try == maxTries {
 			return r, chain, err
 		}
 	}
 }
 
-func verify(ctx context.Context, path, name string, known []Head) (Report, ChainReport, error) {
-	v := verifier{ctx: ctx, path: path, known: known, beside: len(known)}
+func verify(ctx context.Context, path, name string, known []Head,
+	sealed map[uint64]string) (Report, ChainReport, error) {
+	v := verifier{ctx: ctx, path: path, known: known, beside: len(known), sealed: maps.Clone(sealed)}
 	v.report.Problems, v.chain = []Problem{}, ChainReport{Chain: name, Changes: onlyChanges(name)}
 	head, there, headErr := readHead(path)
 	switch {
@@ -175,6 +194,7 @@ type verifier struct {
 	known  []Head // the head beside the log comes last, if there is one
 	beside int    // its index
 	seen   []bool
+	sealed map[uint64]string // hashes of sealed lines that were not read yet, by number
 	report Report
 	chain  ChainReport
 	since  time.Time // of the first line
@@ -257,6 +277,7 @@ func (v *verifier) take(p piece) {
 			v.problem(v.name, v.line, "line %d differs from head %s", h.Seq, v.nameOf(i))
 		}
 	}
+	v.checkSeal(here)
 	v.last = here
 	v.report.Lines++
 	v.report.Last = here
@@ -264,6 +285,15 @@ func (v *verifier) take(p piece) {
 	if p.entry.Action == ActionRolled {
 		v.report.Dropped = max(v.report.Dropped, p.entry.Dropped)
 	}
+}
+
+// checkSeal compares a line with its seal, if it has one.
+func (v *verifier) checkSeal(here Head) {
+	hash, sealed := v.sealed[here.Seq]
+	if sealed && hash != here.Hash {
+		v.problem(v.name, v.line, "line %d differs from the sealed one", here.Seq)
+	}
+	delete(v.sealed, here.Seq)
 }
 
 // checkTorn compares incomplete text with the record of it in the next line.
@@ -311,6 +341,11 @@ func (v *verifier) end() {
 	if v.report.First > v.report.Dropped+1 {
 		v.problem(v.path, 0, "lines %d to %d are missing: the log did not remove them itself",
 			v.report.Dropped+1, v.report.First-1)
+	}
+	for _, seq := range slices.Sorted(maps.Keys(v.sealed)) {
+		if seq >= v.report.First {
+			v.problem(v.path, 0, "line %d is missing: a seal knows it", seq)
+		}
 	}
 	for i, h := range v.known {
 		switch {

@@ -14,6 +14,7 @@ const (
 	chainAnonymous = "anonymous" // requests without a valid credential
 	chainTraffic   = "traffic"   // requests from outside to servers in sandboxes
 	chainTenant    = "tenant-"   // prefix of a tenant's chain of changes
+	chainSeals     = "seals"     // seals of the other chains
 	dotActivity    = "." + chainActivity
 )
 
@@ -21,7 +22,7 @@ const (
 var tenantName = regexp.MustCompile(`^[a-z0-9_]{1,24}$`)
 
 // chainName matches the name of every chain except the first.
-var chainName = regexp.MustCompile(`^(activity|anonymous|traffic|tenant-([a-z0-9_]{1,24}|OTHERS|X[0-9a-f]{16})(\.activity)?)$`)
+var chainName = regexp.MustCompile(`^(activity|anonymous|traffic|seals|tenant-([a-z0-9_]{1,24}|OTHERS|X[0-9a-f]{16})(\.activity)?)$`)
 
 // ingress is the Principal for requests to servers in sandboxes.
 const ingress = "ingress"

@@ -263,7 +263,7 @@ func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 		if err == nil {
 			return at, nil
 		}
-		died := b.m.EndedWith(err)
+		died := vmproc.EndedWith(b.m.VM, err)
 		if died {
 			err = b.m.EndError()
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
@@ -23,7 +24,7 @@ func (f *forkOp) identify(ctx context.Context, b *child) {
 	if b.err == nil {
 		return
 	}
-	if b.m.EndedWith(b.err) {
+	if vmproc.EndedWith(b.m.VM, b.err) {
 		b.err = b.m.EndError()
 		f.e.sandboxes.LogFailure(sandbox.Info{ID: f.childID(b.index), Owner: f.req.Owner,
 			SnapshotTag: f.req.Tag, CreatedAt: f.start},

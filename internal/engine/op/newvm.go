@@ -97,7 +97,7 @@ func (n *newVM) introduce(ctx context.Context, told func()) error {
 // reason returns why the VM did not do a request: its end, if that was the cause.
 func (n *newVM) reason(ctx context.Context, err error) error {
 	m := n.next.m
-	if !m.Alive() || ctx.Err() == nil && m.EndedWith(err) {
+	if !m.Alive() || ctx.Err() == nil && vmproc.EndedWith(m.VM, err) {
 		return m.EndError()
 	}
 	return err

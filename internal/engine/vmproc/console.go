@@ -127,9 +127,9 @@ func (m *VM) WaitEnd(limit time.Duration) bool {
 // closes the socket otherwise.
 const hangUpGrace = 5 * time.Second
 
-// EndedWith reports whether the VM has ended, given the error of a request to it. It waits a moment for the end
+// EndedWith reports whether a VM has ended, given the error of a request to it. It waits a moment for the end
 // of a process whose sockets are closed, as that precedes its end.
-func (m *VM) EndedWith(err error) bool {
+func EndedWith(m *VM, err error) bool {
 	switch {
 	case !m.Alive():
 		return true
