@@ -59,10 +59,10 @@ var goneWords = []goneWord{
 	{words: "went on", instead: "after the capture"},
 	{words: "line locked", instead: "ancestry", only: []string{"internal/api/httpapi"}},
 	{words: "disk line", instead: "disk"},
-	{words: "seal", instead: "hash", except: sealingFiles},
-	{words: "seals", instead: "hashes", except: sealingFiles},
-	{words: "sealed", instead: "hashed", except: sealingFiles},
-	{words: "sealing", instead: "hashing", except: sealingFiles},
+	{words: "seal", instead: "hash", except: memfdFiles},
+	{words: "seals", instead: "hashes", except: memfdFiles},
+	{words: "sealed", instead: "hashed", except: memfdFiles},
+	{words: "sealing", instead: "hashing", except: memfdFiles},
 	{words: "spent", instead: "frozen", except: []string{"test/conformance"}}, // time is spent
 	{words: "kept", instead: "retired", only: []string{"internal/store/snapshot", "internal/engine/catalog"}},
 	{words: "witness", instead: "probe child"},
@@ -73,9 +73,9 @@ var goneWords = []goneWord{
 var keyAndLogFiles = []string{"internal/machine/appliance", "internal/domain/keys", "internal/domain/idtoken", "internal/api/httpapi", "api", "client", "cmd/forkd",
 	"test/contract"}
 
-// sealingFiles are where files are sealed as memfd_create(2) has it, texts as crypto/cipher has it, or logs as
+// memfdFiles are where files are sealed as memfd_create(2) has it, texts as crypto/cipher has it, or logs as
 // journalctl(1) has it.
-var sealingFiles = []string{"internal/domain/audit", "cmd/forkd", "internal/domain/secrets", "internal/vm/vmctl/wire", "internal/vm/startgate", "internal/net/netd/control"}
+var memfdFiles = []string{"internal/domain/audit", "cmd/forkd", "internal/domain/secrets", "internal/vm/vmctl/wire", "internal/vm/startgate", "internal/net/netd/control"}
 
 // One word for one thing: what a word was before the glossary is no name any more.
 func TestWordsThatAreGone(t *testing.T) {
