@@ -187,7 +187,8 @@ func (o *serveOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
 	}
-	if err := errors.Join(o.retention.complete(), o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete(),
+	if err := errors.Join(o.retention.complete(),
+		o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete(),
 		o.tls.complete(), o.memory.complete(), o.signatures.complete(), o.node.complete(), o.peers.complete(),
 		o.traces.complete(), o.issuer.complete()); err != nil {
 		return err

@@ -135,7 +135,7 @@ func TestRowsAreProved(t *testing.T) {
 			t.Errorf("%s: state %s and note %q: partly, not and untried need one", name, r.State, r.Note)
 		}
 		if r.served() && r.Bad == "" {
-			t.Errorf("%s has no bad case, and no sentence that there is none", name)
+			t.Errorf("%s has no bad case, and no sentence about the lack of one", name)
 		}
 		for language, extension := range map[string]string{"Python": ".py", "JavaScript": ".mjs"} {
 			proved(t, r, language, extension)

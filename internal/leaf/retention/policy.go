@@ -13,7 +13,7 @@ const (
 	All   = "all"   // of KeepLast
 )
 
-// Defaults are the rules for snapshots of sandboxes whose request has none. The zero value sets no rule.
+// Defaults are the rules for snapshots of sandboxes that were requested without rules. The zero value sets no rule.
 type Defaults struct {
 	Expire   time.Duration // from the snapshot's creation; 0: never
 	KeepLast int           // 0: all
@@ -21,7 +21,7 @@ type Defaults struct {
 	MaxExpire time.Duration
 }
 
-// Policy has the defaults of each tenant. The zero value has none.
+// Policy has the defaults of each tenant. The zero value sets no rule.
 type Policy struct {
 	daemon  Defaults
 	tenants map[string]Defaults
@@ -31,7 +31,7 @@ type Policy struct {
 const maxPolicies = 10_000
 
 // ParsePolicy reads settings such as "expire=168h,keep-last=10" and "team_a:expire=24h,max-expire=720h". A tenant
-// with a setting of its own gets none of the daemon's. isTenant reports whether a tenant can have a name.
+// with a setting of its own does not get the daemon's. isTenant reports whether a tenant can have a name.
 func ParsePolicy(settings []string, isTenant func(string) bool) (Policy, error) {
 	p := Policy{tenants: map[string]Defaults{}}
 	if len(settings) > maxPolicies {
@@ -110,7 +110,7 @@ func (p Policy) For(tenant string) Defaults {
 }
 
 // Labels returns the labels with rules to add to a new snapshot with these labels. Rules of the request stay as they
-// are. A pinned snapshot gets none.
+// are. A pinned snapshot gets no rule.
 func (d Defaults) Labels(set map[string]string) map[string]string {
 	add := map[string]string{}
 	if pin, ok := set[Pin]; ok && pin != "false" {
