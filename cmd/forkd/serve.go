@@ -51,6 +51,7 @@ type serveOptions struct {
 	tokenFile           string
 	keysFile            string // keys shared with other daemons
 	audit               auditFlags
+	retention           retentionDefaults
 	tls                 tlsOptions
 	data, run, vmm, kvm string
 	guestFiles          []string
@@ -186,7 +187,8 @@ func (o *serveOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
 	}
-	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete(),
+	if err := errors.Join(o.retention.complete(),
+		o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete(),
 		o.tls.complete(), o.memory.complete(), o.signatures.complete(), o.node.complete(), o.peers.complete(),
 		o.traces.complete(), o.issuer.complete()); err != nil {
 		return err
@@ -324,7 +326,8 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
-		Drain: engine.Drain, Traces: traces, Node: o.node.facts(config, log), Peers: others, SecretStore: secretStore,
+		Retention: o.retention.policy,
+		Drain:     engine.Drain, Traces: traces, Node: o.node.facts(config, log), Peers: others, SecretStore: secretStore,
 		Volumes: engine.TenantVolumes(), Networks: engine.TenantNetworks(),
 		Secrets: secretsOf(outside), Page: o.page, Identity: issuer,
 	})

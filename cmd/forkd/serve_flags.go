@@ -53,6 +53,7 @@ func (o *serveOptions) addStorageFlags(f *pflag.FlagSet) {
 			"$XDG_RUNTIME_DIR/forkd)")
 	f.IntVar(&o.diskReserveMiB, "disk-reserve", 256,
 		"keep `MIB` of the disk under --data free: without it snapshots are refused and writing sandboxes paused")
+	o.retention.addFlags(f)
 	o.fetch.addFlags(f)
 	f.DurationVar(&o.scrub, "scrub-interval", 24*time.Hour,
 		"read and check each layer in the background every `DURATION`; 0: never")

@@ -64,6 +64,8 @@ func TestWhatIsDoneWithoutARequestIsInTheAuditLog(t *testing.T) {
 	act(sandbox.Act{Action: sandbox.ActFork, By: sandbox.ByGuest, Of: of, Count: 2, Took: time.Millisecond})
 	act(sandbox.Act{Action: sandbox.ActFork, By: sandbox.ByGuest, Of: of, Err: sandbox.Errorf(sandbox.ErrQuota, "", "over")})
 	act(sandbox.Act{Action: sandbox.ActPause, By: sandbox.ByIdleness, Of: of, Why: "idle", Err: sandbox.Errorf(sandbox.ErrBusy, "", "x")})
+	act(sandbox.Act{Action: sandbox.ActDelete, By: sandbox.ByRetention, Why: "expired at noon",
+		Of: sandbox.Info{Owner: "acme", SnapshotTag: "acme-b"}})
 	for i, want := range []audit.Entry{
 		{Action: "sandbox.fork", Result: audit.OK, Principal: "guest", Key: "k1", Tenant: "acme", Sandbox: "sb-1",
 			Snapshot: "py", Count: 2, LatencyUS: 1000},
@@ -71,6 +73,8 @@ func TestWhatIsDoneWithoutARequestIsInTheAuditLog(t *testing.T) {
 			Snapshot: "py", Error: "over"},
 		{Action: "sandbox.pause", Result: audit.Failed, Principal: "idle", Key: "k1", Tenant: "acme", Sandbox: "sb-1",
 			Snapshot: "py", Object: "idle", Error: "x"},
+		{Action: "snapshot.delete", Result: audit.OK, Principal: "retention", Tenant: "acme", Snapshot: "acme-b",
+			Object: "expired at noon"},
 	} {
 		if got := lines.all[i]; got != want {
 			t.Errorf("got %+v, want %+v", got, want)

@@ -88,7 +88,7 @@ func kept(s api.SnapshotInfo, now time.Time) string {
 		return "expired"
 	case s.ExpiresAt != nil:
 		return ui.Age(now, time.Unix(*s.ExpiresAt, 0)) + " left"
-	case s.Labels[retention.KeepLast] != "":
+	case s.Labels[retention.KeepLast] != "" && s.Labels[retention.KeepLast] != retention.All:
 		return "last " + s.Labels[retention.KeepLast]
 	}
 	return "-"
@@ -119,7 +119,7 @@ type retentionFlags struct {
 
 func (r *retentionFlags) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&r.pin, "pin", false, "pin the snapshot: it does not expire")
-	f.StringVar(&r.expire, "expire", "", "remove the snapshot after `DURATION`, or at a time in RFC 3339")
+	f.StringVar(&r.expire, "expire", "", "remove the snapshot after `DURATION`, or at a time in RFC 3339; never: not even by the daemon's default")
 	f.StringVar(&r.lineage, "lineage", "", "name the series for --keep-last `NAME` (default: the sandbox)")
 	f.IntVar(&r.keepLast, "keep-last", 0, "keep the newest `N` snapshots of the lineage, and remove older ones")
 }

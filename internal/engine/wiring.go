@@ -94,7 +94,7 @@ func (e *Engine) makeCatalog() (err error) {
 		Deleted: func(tag string) { e.pools.Forget(tag) }, Published: e.cfg.Published,
 		Renamed:    func(hash, tag, to string) { e.Renamed(hash, tag, to) },
 		AwaitForks: e.traffic.Wait, AwaitBranches: func(ctx context.Context) error { return e.AwaitBranches(ctx) },
-		Tell: e.cfg.Events, Now: e.cfg.Now, Logger: e.cfg.Logger, ScrubInterval: e.cfg.ScrubInterval})
+		Tell: e.cfg.Events, Acts: e.cfg.Acts, Now: e.cfg.Now, Logger: e.cfg.Logger, ScrubInterval: e.cfg.ScrubInterval})
 	return err
 }
 

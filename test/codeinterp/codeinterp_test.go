@@ -24,6 +24,13 @@ func sdk() string {
 	return "e2b-code-interpreter==2.11.5"
 }
 
+func nodeSDK() string {
+	if os.Getenv("FORKD_E2B_VERSIONS") == "newest" {
+		return "@e2b/code-interpreter@latest"
+	}
+	return "@e2b/code-interpreter@2.8.0"
+}
+
 // TestRecipe needs no network. It reads the recipe, and checks that every source file exists.
 func TestRecipe(t *testing.T) {
 	r := recipe(t)
@@ -60,7 +67,11 @@ func TestProtocolAndSDK(t *testing.T) {
 	})
 	t.Run("sdk", func(t *testing.T) {
 		serve(t, python, dir, "49999") // with E2B_DEBUG the SDK calls this port
-		run(t, []string{"E2B_DEBUG=true", "E2B_API_KEY=e2b_" + strings.Repeat("0", 40)}, python, "testdata/sdk.py")
+		debug := []string{"E2B_DEBUG=true", "E2B_API_KEY=e2b_" + strings.Repeat("0", 40)}
+		run(t, debug, python, "testdata/sdk.py")
+		if program := nodeProgram(t); program != "" {
+			run(t, debug, "node", program)
+		}
 	})
 }
 
@@ -76,6 +87,26 @@ func environment(t *testing.T) string {
 	}
 	run(t, nil, python, args...)
 	return python
+}
+
+// nodeProgram installs the JavaScript package beside a copy of its program. Without npm it returns no path.
+func nodeProgram(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Logf("there is no npm, which is no package of make deps: %v", err)
+		return ""
+	}
+	dir := t.TempDir()
+	b, err := os.ReadFile("testdata/sdk.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "sdk.mjs")
+	if err := os.WriteFile(program, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, nil, "npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", dir, nodeSDK())
+	return program
 }
 
 // serve starts the server and returns the port it listens on.

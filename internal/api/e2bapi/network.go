@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,16 +96,46 @@ func (n networkConfig) addHeaders(spec *netpolicy.Spec) error {
 				maps.Copy(headers, rule.Transform.Headers)
 			}
 		}
-		for _, v := range headers {
-			if strings.Contains(v, "${e2b.") {
-				return notYet("identity tokens in header transforms")
-			}
+		rule, err := headerRule(strings.ToLower(host), headers)
+		if err != nil {
+			return err
 		}
 		if len(headers) > 0 {
-			spec.Headers = append(spec.Headers, netpolicy.HeaderRule{Host: strings.ToLower(host), Headers: headers})
+			spec.Headers = append(spec.Headers, rule)
 		}
 	}
 	return nil
+}
+
+// secretReference is the text of Secret.fill.
+var secretReference = regexp.MustCompile(`\$\{e2b\.secrets\.([^{}]*)\}`)
+
+// headerRule separates literal headers from headers with references to secrets. The engine resolves these, as for
+// policies of the native API.
+func headerRule(host string, headers map[string]string) (netpolicy.HeaderRule, error) {
+	rule := netpolicy.HeaderRule{Host: host}
+	for name, v := range headers {
+		text := secretReference.ReplaceAllString(v, "{$1}")
+		switch {
+		case strings.Contains(text, "${e2b."):
+			return rule, notYet("identity tokens in header transforms")
+		case text == v:
+			rule.Headers = with(rule.Headers, name, v)
+		case strings.ContainsAny(secretReference.ReplaceAllString(v, ""), "{}"):
+			return rule, invalidf("header %s: it has a secret, so it can have no other braces", sandbox.Clip(name))
+		default:
+			rule.Secrets = with(rule.Secrets, name, text)
+		}
+	}
+	return rule, nil
+}
+
+func with(m map[string]string, key, value string) map[string]string {
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[key] = value
+	return m
 }
 
 func isAddress(s string) bool {

@@ -181,7 +181,7 @@ func (h snapshots) forkOf(c call, k known, life time.Duration, n int) ([]child, 
 	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
 	// The children get the policy and the privacy of ports from the source, by the snapshot.
 	res, err := c.engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: p.tag, N: n, Env: p.env(),
-		Life: h.firstLife(p)})
+		Internal: true, Life: h.firstLife(p)})
 	if res.Fork == nil && err != nil {
 		return nil, err
 	}

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
 const old = `{"set":{"forkd.expires":"2020-01-01T00:00:00Z"}}`
@@ -64,4 +67,61 @@ func TestRulesOfABranch(t *testing.T) {
 	wantError(t, b.do("DELETE", "/v1/snapshots/b", ""), api.CodeConflict)
 	wantError(t, b.do("PATCH", "/v1/snapshots/b/labels", `{"set":{"forkd.keep-last":"many"}}`), api.CodeInvalid)
 	wantError(t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","labels":{"forkd.pin":"maybe"}}`), api.CodeInvalid)
+}
+
+// A branch without rules gets its owner's defaults. Rules of a request win, for a tenant up to its maximum.
+func TestDefaultsOfBranches(t *testing.T) {
+	policy, err := retention.ParsePolicy([]string{"expire=100h,keep-last=9", "acme:expire=24h,max-expire=48h"}, keys.IsTenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := tenantsOf(t, newBenchWith(t, func(o *httpapi.Options) { o.Retention = policy }))
+	path := "/v1/sandboxes/" + b.sandbox + "/branch"
+	left := func(s api.SnapshotInfo) time.Duration {
+		if s.ExpiresAt == nil {
+			return 0
+		}
+		return time.Duration(*s.ExpiresAt-s.CreatedAtUnix) * time.Second // the engine makes all at one time
+	}
+	info := func(tag string) api.SnapshotInfo {
+		return into[api.SnapshotDetail](t, b.do("GET", "/v1/snapshots/"+tag+"/info", ""), 200).SnapshotInfo
+	}
+	for tag, c := range map[string]struct {
+		labels string
+		want   time.Duration
+	}{"d1": {`{}`, 24 * time.Hour}, "d2": {`{"forkd.expires":"48h"}`, 48 * time.Hour}, "d3": {`{"forkd.expires":"1h"}`, time.Hour}} {
+		into[api.BranchResult](t, b.as(b.acme, "POST", path, `{"tag":"`+tag+`","labels":`+c.labels+`}`), 201)
+		s := info("acme-" + tag)
+		if left(s) != c.want || s.Labels[retention.KeepLast] != "" {
+			t.Errorf("%s has %s left, want %s: %v", tag, left(s), c.want, s.Labels)
+		}
+	}
+	for _, labels := range []string{`{"forkd.expires":"49h"}`, `{"forkd.expires":"never"}`, `{"forkd.pin":"true"}`} {
+		wantError(t, b.as(b.acme, "POST", path, `{"tag":"no","labels":`+labels+`}`), api.CodeForbidden)
+		wantError(t, b.as(b.acme, "PATCH", "/v1/snapshots/d1/labels", `{"set":`+labels+`}`), api.CodeForbidden)
+	}
+	wantError(t, b.as(b.acme, "PATCH", "/v1/snapshots/d1/labels", `{"remove":["forkd.expires"]}`), api.CodeForbidden)
+	later := time.Unix(info("acme-d1").CreatedAtUnix, 0).Add(47 * time.Hour).UTC().Format(time.RFC3339)
+	into[api.SnapshotInfo](t, b.as(b.acme, "PATCH", "/v1/snapshots/d1/labels",
+		`{"set":{"job":"7","forkd.expires":"`+later+`"}}`), 200)
+	into[api.SnapshotInfo](t, b.as(b.acme, "PATCH", "/v1/snapshots/base/labels", `{"set":{"forkd.pin":"true"}}`), 200)
+	// The operator has the daemon's defaults for its own, the tenant's for a tenant's sandbox, and no maximum.
+	into[api.BranchResult](t, b.do("POST", path, `{"tag":"op1"}`), 201)
+	if s := info("op1"); left(s) != 24*time.Hour {
+		t.Errorf("the operator's branch of a tenant's sandbox has %s left", left(s))
+	}
+	into[api.BranchResult](t, b.do("POST", path, `{"tag":"op2","labels":{"forkd.expires":"never","forkd.pin":"true"}}`), 201)
+	own := into[[]api.SandboxInfo](t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`), 201)[0].ID
+	into[api.BranchResult](t, b.do("POST", "/v1/sandboxes/"+own+"/branch", `{"tag":"op3"}`), 201)
+	if s := info("op3"); left(s) != 100*time.Hour || s.Labels[retention.KeepLast] != "9" {
+		t.Errorf("the operator's branch has %s left: %v", left(s), s.Labels)
+	}
+	into[api.BranchResult](t, b.do("POST", "/v1/sandboxes/"+own+"/branch",
+		`{"tag":"op4","labels":{"forkd.expires":"never","forkd.keep-last":"all"}}`), 201)
+	if s := info("op4"); left(s) != 0 {
+		t.Errorf("a branch kept for ever has %s left", left(s))
+	}
+	if s := info("acme-base"); left(s) != 0 {
+		t.Errorf("a snapshot of an image has %s left", left(s))
+	}
 }

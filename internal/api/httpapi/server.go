@@ -27,6 +27,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/volumes"
 	"github.com/forkd/forkd/internal/domain/workspace"
 	"github.com/forkd/forkd/internal/leaf/membudget"
+	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
 // Options are the parts of a Server.
@@ -86,6 +87,8 @@ type Options struct {
 	Page bool
 	// Identity is the issuer of identity tokens. If nil, the daemon has none.
 	Identity *idtoken.Issuer
+	// Retention has the default rules for snapshots of sandboxes.
+	Retention retention.Policy
 	// Workspaces are the original's workspaces: sandboxes under names. If nil, workspaces are
 	// disabled.
 	Workspaces *workspace.Book
@@ -145,7 +148,7 @@ func newServer(opt Options, most limits) *Server {
 		budget:  membudget.New(most.memory),
 		metrics: newMetrics(opt),
 	}
-	shared := tenancy.Config{Published: opt.Published}
+	shared := tenancy.Config{Published: opt.Published, Retention: opt.Retention}
 	if opt.SecretStore != nil {
 		shared.Secrets = secrets.Source{Store: opt.SecretStore}
 	}

@@ -33,8 +33,10 @@ type tenants struct {
 	texts      []string
 }
 
-func newTenants(t testing.TB) *tenants {
-	b := &tenants{bench: newBench(t)}
+func newTenants(t testing.TB) *tenants { return tenantsOf(t, newBench(t)) }
+
+func tenantsOf(t testing.TB, of *bench) *tenants {
+	b := &tenants{bench: of}
 	into[api.SnapshotInfo](t, b.do("POST", "/v1/snapshots", `{"tag":"private","image":"python-numpy"}`), 201)
 	into[api.SnapshotInfo](t, b.do("PUT", "/v1/snapshots/py/public", `{"public":true}`), 200)
 	b.acme, b.evil = b.key(keys.Spec{Name: "a", Tenant: "acme"}), b.key(keys.Spec{Name: "e", Tenant: "evil"})

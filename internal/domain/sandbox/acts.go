@@ -26,6 +26,8 @@ const (
 	ByDrain    = "drain"    // the operator drains the daemon
 	ByHang     = "hang"     // its guest's kernel hangs
 	ByUse      = "use"      // traffic, or a request with a separate connection
+	// ByRetention is a rule of a snapshot's labels. Of has its owner and its tag.
+	ByRetention = "retention"
 )
 
 // Actions without a request. An action that a client can request has the same name there.
@@ -36,4 +38,5 @@ const (
 	ActPause    = "sandbox.pause"
 	ActResume   = "sandbox.resume"
 	ActRollback = "sandbox.rollback"
+	ActDelete   = "snapshot.delete"
 )

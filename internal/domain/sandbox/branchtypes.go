@@ -53,6 +53,9 @@ type BranchRequest struct {
 	// Transient marks a snapshot whose tag no client asked for. It is deleted when no snapshot depends on it and
 	// no sandbox runs from it.
 	Transient bool
+	// Internal marks a snapshot for the daemon's own use, such as a template's layer. The default rules of retention
+	// do not apply to it.
+	Internal bool
 }
 
 // Children returns the request to fork the branch's children. The Tag must be set. The children do not get the rules

@@ -22,6 +22,9 @@ func (v snapshotView) LabelSnapshot(ctx context.Context, tag string,
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
+	if err := v.boundChange(ctx, b.Tag, change); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
 	info, err := v.engine.LabelSnapshot(ctx, b.Tag, change)
 	return v.shown(info), err
 }

@@ -101,9 +101,15 @@ func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox
 func (v sandboxView) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	req.HostPorts = v.hostPorts()
 	if v.p.Operator() {
+		if info, err := v.engine.Get(req.SandboxID); err == nil { // otherwise the engine has the error
+			req, _ = v.retained(req, info) // no maximum
+		}
 		return v.shownBranch(v.engine.Branch(ctx, req))
 	}
 	info, err := v.own(req.SandboxID)
+	if err == nil {
+		req, err = v.retained(req, info)
+	}
 	if err != nil {
 		return sandbox.BranchResult{}, err
 	}

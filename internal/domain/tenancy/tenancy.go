@@ -7,6 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/retention"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
@@ -25,6 +26,8 @@ type Config struct {
 	// Secrets decides which secrets in snapshots are still valid. If nil, all are.
 	Secrets sandbox.SecretSource
 	Now     func() time.Time // nil means time.Now
+	// Retention has the default rules for snapshots of sandboxes, and the tenants' maxima.
+	Retention retention.Policy
 }
 
 // Tenancy is an engine with tenants. Its methods are safe for concurrent use.

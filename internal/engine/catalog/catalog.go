@@ -34,6 +34,8 @@ type Config struct {
 	Renamed func(hash, tag, to string)
 	// Tell receives events about snapshots, for outside observers.
 	Tell sandbox.Events
+	// Acts receives the removals by retention.
+	Acts sandbox.Acts
 	// AwaitForks waits until no fork is running, AwaitBranches until no branch is running.
 	// Background work calls them repeatedly, to leave the CPUs to forks and branches.
 	AwaitForks, AwaitBranches func(context.Context) error

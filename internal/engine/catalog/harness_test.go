@@ -35,6 +35,8 @@ type bench struct {
 	pinned    map[string]string          // by id, the content hash of the deleted snapshot
 	deleted   []string
 	told      []string // events, as "kind tag reason"
+	acts      []sandbox.Act
+	details   []string // events, as "kind tag key=value ..."
 }
 
 func newBench(t testing.TB) *bench {
@@ -42,7 +44,7 @@ func newBench(t testing.TB) *bench {
 	b := &bench{t: t, dir: t.TempDir(), sandboxes: map[string]snapshot.Parent{}, pinned: map[string]string{}}
 	never := func(ctx context.Context) error { return ctx.Err() }
 	b.cfg = Config{
-		Sandboxes: b, Deleted: b.noteDeleted, Tell: b.tell, AwaitForks: never, AwaitBranches: never,
+		Sandboxes: b, Deleted: b.noteDeleted, Tell: b.tell, Acts: b.act, AwaitForks: never, AwaitBranches: never,
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	b.reopen()
@@ -72,6 +74,12 @@ func (b *bench) run() (stop func()) {
 	stop = func() { cancel(); <-done }
 	b.t.Cleanup(stop)
 	return stop
+}
+
+func (b *bench) act(a sandbox.Act) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.acts = append(b.acts, a)
 }
 
 func (b *bench) must(err error) {
@@ -129,6 +137,11 @@ func (b *bench) noteDeleted(tag string) {
 func (b *bench) tell(kind, tag string, detail map[string]string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	text := kind + " " + tag
+	for key, value := range detail {
+		text += " " + key + "=" + value
+	}
+	b.details = append(b.details, text)
 	b.told = append(b.told, strings.TrimSpace(kind+" "+tag+" "+detail[sandbox.EventKeyReason]))
 }
 

@@ -60,10 +60,22 @@ func (c Retention) look(ctx context.Context, before waiting, elapsed time.Durati
 			first = elapsed
 		}
 		if now[hash] = first; elapsed-first >= retainAfter {
-			c.removeDue(ctx, d.Tag, hash)
+			c.act(all[d.Tag], d.Why, func() string { return c.removeDue(ctx, d.Tag, hash, sandbox.ByRetention) })
 		}
 	}
 	return now
+}
+
+// act removes a snapshot and reports it as an act of the daemon.
+func (c Retention) act(s sandbox.SnapshotInfo, why string, remove func() (held string)) {
+	began := time.Now()
+	a := sandbox.Act{Action: sandbox.ActDelete, By: sandbox.ByRetention, Why: why,
+		Of: sandbox.Info{Owner: s.Owner, SnapshotTag: s.Tag}}
+	if held := remove(); held != "" {
+		a.Err = errors.New(held)
+	}
+	a.Took = time.Since(began)
+	c.cfg.Acts(a)
 }
 
 // due returns all snapshots by tag, and the due ones.
@@ -111,7 +123,7 @@ func (c Retention) Prune(ctx context.Context, req sandbox.PruneRequest) (sandbox
 	for i := range report.Snapshots {
 		d := &report.Snapshots[i]
 		if d.Held == "" && !req.DryRun {
-			d.Held = c.removeDue(ctx, d.Tag, all[d.Tag].ContentHash)
+			d.Held = c.removeDue(ctx, d.Tag, all[d.Tag].ContentHash, "")
 		}
 		if d.Held == "" {
 			d.Bytes = bytes[d.Tag]
@@ -122,11 +134,18 @@ func (c Retention) Prune(ctx context.Context, req sandbox.PruneRequest) (sandbox
 }
 
 // removeDue deletes a snapshot if it is still due. It returns the reason why the snapshot stays, or an empty string.
-// Snapshots on top of it keep working: their pins hold the layers.
-func (c Retention) removeDue(ctx context.Context, tag, hash string) (held string) {
+// Snapshots on top of it keep working: their pins hold the layers. by is the principal of the event; empty for a
+// request.
+func (c Retention) removeDue(ctx context.Context, tag, hash, by string) (held string) {
 	why, err := c.claimDue(ctx, tag, hash)
 	if err == nil {
-		c.cfg.Tell(sandbox.EventSnapshotExpired, tag, map[string]string{sandbox.EventKeyReason: why})
+		info, _ := c.Get(tag)
+		about := info.About()
+		about[sandbox.EventKeyReason] = why
+		if by != "" {
+			about[sandbox.EventKeyPrincipal] = by
+		}
+		c.cfg.Tell(sandbox.EventSnapshotExpired, tag, about)
 		defer c.CollectLater() // after the tag has left its state
 		if err = c.deleteClaimed(tag); err != nil {
 			c.tags.unclaim([]snapshot.Entry{{Tag: tag}})

@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/retention"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // rule sets labels of a snapshot.
@@ -136,7 +137,7 @@ func TestASnapshotThatIsNotDueAnyMore(t *testing.T) {
 	old := b.make("a", "")
 	b.rule("a", expired)
 	b.rule("a", map[string]string{retention.Pin: "true"})
-	if held := b.retention().removeDue(t.Context(), "a", old.ContentHash); !strings.Contains(held, "not due any more") {
+	if held := b.retention().removeDue(t.Context(), "a", old.ContentHash, ""); !strings.Contains(held, "not due any more") {
 		t.Errorf("pinned: %q", held)
 	}
 	err := b.Delete("a", sandbox.DeleteOptions{})
@@ -146,7 +147,7 @@ func TestASnapshotThatIsNotDueAnyMore(t *testing.T) {
 	b.must(b.Delete("a", sandbox.DeleteOptions{Force: true}))
 	b.make("a", "")
 	b.rule("a", expired)
-	if held := b.retention().removeDue(t.Context(), "a", "sha256:other"); !strings.Contains(held, "not due any more") {
+	if held := b.retention().removeDue(t.Context(), "a", "sha256:other", ""); !strings.Contains(held, "not due any more") {
 		t.Errorf("another snapshot of the tag: %q", held)
 	}
 	if got := b.present(); got != "a" {
@@ -178,3 +179,78 @@ func TestARemovalThatFails(t *testing.T) {
 }
 
 func (b *bench) retention() Retention { return Retention{b.Catalog} }
+
+// looks lets the background work look at these times, each with a jump of the wall clock.
+func (b *bench) looks(made time.Time, ahead ...time.Duration) {
+	b.t.Helper()
+	due := waiting{}
+	for i, jump := range ahead {
+		b.Catalog.cfg.Now = func() time.Time { return made.Add(jump) }
+		due = b.retention().look(b.t.Context(), due, time.Duration(i)*retainEvery)
+	}
+}
+
+// Each removal in the background is an event and an act, with the owner, the tag and the rule. A look that removes no
+// snapshot is neither.
+func TestARemovalInTheBackgroundIsReported(t *testing.T) {
+	b := newBench(t)
+	b.makeWith("a", "", func(m *snapshot.Manifest) { m.Owner = "acme" })
+	b.make("pinned", "")
+	b.make("used", "")
+	b.make("public", "")
+	for _, tag := range []string{"a", "pinned", "used", "public"} {
+		b.rule(tag, map[string]string{retention.Expires: "24h"})
+	}
+	b.rule("pinned", map[string]string{retention.Pin: "true"})
+	b.start("sb-1", "used")
+	b.cfg.Published = func(tag, _ string) bool { return tag == "public" }
+	b.Catalog.cfg = b.cfg
+	made := time.UnixMilli(1700000000000) // of each snapshot here
+	b.looks(made, 0, 25*time.Hour, 25*time.Hour)
+	if len(b.acts) != 0 {
+		t.Fatalf("acts before a minute: %+v", b.acts)
+	}
+	b.looks(made, 25*time.Hour, 25*time.Hour, 25*time.Hour, 25*time.Hour)
+	if got := b.present(); got != "pinned public used" {
+		t.Errorf("left: %s", got)
+	}
+	if len(b.acts) != 1 {
+		t.Fatalf("acts: %+v", b.acts)
+	}
+	a := b.acts[0]
+	if a.By != sandbox.ByRetention || a.Action != sandbox.ActDelete || a.Of.SnapshotTag != "a" || a.Of.Owner != "acme" ||
+		!strings.HasPrefix(a.Why, "expired at 2023-11-15") || a.Err != nil {
+		t.Errorf("the act is %+v", a)
+	}
+	for _, detail := range []string{"owner=acme", "principal=retention"} {
+		if !slices.ContainsFunc(b.details, func(s string) bool {
+			return strings.HasPrefix(s, "snapshot.expired a ") && strings.Contains(s, detail)
+		}) {
+			t.Errorf("no event has %s: %q", detail, b.details)
+		}
+	}
+}
+
+// The minute of a due snapshot begins again after a restart, so that a daemon with a wrong clock at its start removes
+// no snapshot.
+func TestARestartBeginsTheMinuteAgain(t *testing.T) {
+	b := newBench(t)
+	b.make("a", "")
+	b.rule("a", map[string]string{retention.Expires: "24h"})
+	made := time.UnixMilli(1700000000000)
+	const late = 25 * time.Hour
+	b.looks(made, late, late)
+	b.reopen()
+	b.looks(made, late, late)
+	if got := b.present(); got != "a" {
+		t.Fatalf("left: %s", got)
+	}
+	b.looks(made, late, -late, 0, late, late) // the clock goes back, and the minute begins again
+	if got := b.present(); got != "a" {
+		t.Fatalf("left after a clock that went back: %q", got)
+	}
+	b.looks(made, late, late, late)
+	if got := b.present(); got != "" {
+		t.Errorf("left: %s", got)
+	}
+}

@@ -49,11 +49,13 @@ func Of(labels map[string]string, made time.Time) (r Rules, err error) {
 		}
 	}
 	if text, ok := labels[KeepLast]; ok {
-		if r.KeepLast, err = strconv.Atoi(text); err != nil || r.KeepLast < 1 || r.KeepLast > MaxKeepLast {
-			return r, bad(KeepLast, text, fmt.Sprintf("1 to %d", MaxKeepLast))
+		if text == All {
+			r.KeepLast = 0
+		} else if r.KeepLast, err = strconv.Atoi(text); err != nil || r.KeepLast < 1 || r.KeepLast > MaxKeepLast {
+			return r, bad(KeepLast, text, fmt.Sprintf("1 to %d, or %s", MaxKeepLast, All))
 		}
 	}
-	if text, ok := labels[Expires]; ok {
+	if text, ok := labels[Expires]; ok && text != Never {
 		if r.Expires, err = expiry(text, made); err != nil {
 			return r, err
 		}
@@ -70,7 +72,7 @@ func expiry(text string, from time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, bad(Expires, text, "a duration such as 24h, or a time such as 2026-01-02T15:04:05Z")
+		return time.Time{}, bad(Expires, text, "a duration such as 24h, a time such as 2026-01-02T15:04:05Z, or never")
 	}
 	return at, nil
 }

@@ -85,7 +85,7 @@ func TestTheLineageOfASandbox(t *testing.T) {
 func TestBadValues(t *testing.T) {
 	for key, values := range map[string][]string{
 		Pin:      {"yes", "0", "TRUE"},
-		Expires:  {"", "-1h", "0", "24", "never", "2026-01-02", "9999999h"},
+		Expires:  {"", "-1h", "0", "24", "2026-01-02", "9999999h"},
 		KeepLast: {"", "0", "-1", "1.5", "100001", "99999999999999999999"},
 	} {
 		for _, v := range values {

@@ -1,6 +1,6 @@
 // The methods of E2B's JavaScript package that sdk.mjs and vm.mjs leave out, each with its bad case.
 import assert from 'node:assert/strict'
-import { NotFoundError, Sandbox, Secret, Volume } from 'e2b'
+import { NotFoundError, Sandbox, Secret, SecretNotFoundError, Volume } from 'e2b'
 
 const template = process.env.E2B_TEST_TEMPLATE
 const base = process.env.E2B_TEST_DIR
@@ -43,6 +43,16 @@ async function files(s) {
   const again = new FormData()
   again.append('file', new Blob(['sent']), 'up.txt')
   assert.equal((await fetch(await s.downloadUrl(base + '/up.txt'), { method: 'POST', body: again })).status, 401)
+  const heard = []
+  const watch = await s.files.watchDir(base, (e) => heard.push(e.name))
+  await s.files.write(base + '/heard', 'x')
+  for (let i = 0; i < 300 && !heard.includes('heard'); i++) await new Promise((next) => setTimeout(next, 50))
+  await watch.stop()
+  const before = heard.length
+  await s.files.write(base + '/unheard', 'x')
+  await new Promise((next) => setTimeout(next, 200))
+  assert.ok(heard.includes('heard'))
+  assert.equal(heard.length, before)
 }
 
 async function about(s) {
@@ -56,7 +66,7 @@ async function about(s) {
   await s.connect()
 }
 
-async function elsewhere() {
+async function volumes() {
   const none = { message: /^501: volumes is not supported by this server/, name: 'VolumeError' }
   const made = await Volume.create('rest-mjs')
   await assert.rejects(Volume.create('rest-mjs'), /409/)
@@ -74,13 +84,34 @@ async function elsewhere() {
     (o) => volume.readFile('/f', { format: 'stream', ...o }), (o) => volume.writeFile('/f', 'data', o), (o) => volume.remove('/f', o)]) {
     await assert.rejects(f({ apiUrl: process.env.E2B_API_URL }), none, String(f))
   }
-  for (const f of [() => Secret.create('S', 'v'), () => Secret.getInfo('S'), () => Secret.update('S', 'v'),
-    () => Secret.exists('S'), () => Secret.destroy('S'), () => Secret.list().nextItems()]) {
-    await assert.rejects(f, /501/, String(f))
-  }
-  assert.match(Secret.fill('S'), /S/) // which asks nobody
+}
+
+async function secrets() {
+  assert.equal(Secret.fill('rest-mjs'), '${e2b.secrets.rest-mjs}') // which asks nobody
   assert.throws(() => Secret.fill('{}'))
   assert.ok(Secret.iamToken({ audience: 'a', tokenType: 'JWT-SVID' }))
+  const made = await Secret.create('rest-mjs', 'a value', { metadata: { for: 'tests' } })
+  assert.deepEqual([made.name, made.version, made.metadata], ['rest-mjs', 1, { for: 'tests' }])
+  await assert.rejects(Secret.create('rest-mjs', 'v'), /409/)
+  await assert.rejects(Secret.create('no.name', 'v'), /400/)
+  assert.equal((await Secret.getInfo(made.secretId)).name, 'rest-mjs')
+  assert.equal((await Secret.update('rest-mjs', 'another')).version, 2)
+  await Secret.create('rest-mjs-2', 'v')
+  const pages = Secret.list({ limit: 1 })
+  const names = []
+  while (pages.hasNext) names.push(...(await pages.nextItems()).map((i) => i.name))
+  assert.deepEqual(names.sort(), ['rest-mjs', 'rest-mjs-2'])
+  assert.equal(pages.nextToken, undefined)
+  await assert.rejects(pages.nextItems())
+  await assert.rejects(Secret.list({ nextToken: 'wrong' }).nextItems(), /400/)
+  for (const key of names) {
+    assert.equal(await Secret.exists(key), true)
+    assert.equal(await Secret.destroy(key), true)
+    assert.equal(await Secret.destroy(key), false)
+    assert.equal(await Secret.exists(key), false)
+  }
+  await assert.rejects(Secret.getInfo('rest-mjs'), SecretNotFoundError)
+  await assert.rejects(Secret.update('rest-mjs', 'v'), SecretNotFoundError)
 }
 
 async function git(s) {
@@ -126,7 +157,7 @@ async function git(s) {
 
 const s = await Sandbox.create(template, { timeoutMs: 300_000 })
 let failed = 0
-for (const f of [commands, files, about, elsewhere, git]) {
+for (const f of [commands, files, about, volumes, secrets, git]) {
   try {
     await f(s)
     console.log('ok  ', f.name)

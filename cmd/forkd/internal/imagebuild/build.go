@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/snapshots"
+	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
 // Report receives the progress of a build. Its methods are called by one goroutine at a time.
@@ -471,5 +472,27 @@ func (b *Builder) finish(ctx context.Context, s *stage) (info api.SnapshotInfo, 
 		return info, fmt.Errorf("replace snapshot %s: %w", b.Tag, err)
 	}
 	res, err := b.Client.Branch(ctx, id, api.BranchRequest{Tag: b.Tag, Net: api.NetNone})
-	return res.SnapshotInfo, err
+	if err != nil {
+		return info, err
+	}
+	return b.keep(ctx, res.SnapshotInfo)
+}
+
+// keep removes the daemon's default rules from a built image: they are for snapshots of sandboxes at work. A tenant
+// with a maximum cannot, and its image expires.
+func (b *Builder) keep(ctx context.Context, made api.SnapshotInfo) (api.SnapshotInfo, error) {
+	change := api.LabelsRequest{}
+	for _, rule := range []string{retention.Expires, retention.KeepLast} {
+		if _, has := made.Labels[rule]; has {
+			change.Remove = append(change.Remove, rule)
+		}
+	}
+	if len(change.Remove) == 0 {
+		return made, nil
+	}
+	kept, err := client.LabelSnapshot(ctx, b.Client, made.Tag, change)
+	if client.CodeOf(err) == api.CodeForbidden {
+		return made, nil
+	}
+	return kept, err
 }

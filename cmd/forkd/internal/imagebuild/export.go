@@ -63,16 +63,21 @@ func (e Export) Write(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	work, err := os.MkdirTemp(filepath.Dir(e.File), ".forkd-export-")
+	work, err := workIn(filepath.Dir(e.File))
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
-	root := filepath.Join(work, "root.tar")
+	defer work.remove()
+	root := filepath.Join(work.path, "root.tar")
 	if err := e.fetch(ctx, id, root); err != nil {
 		return err
 	}
-	img, err := imageOf(root, conf.Config)
+	return e.assemble(work.path, root, conf.Config, ref)
+}
+
+// assemble writes the image of a root file system to a file in the directory work, and moves it to its place.
+func (e Export) assemble(work, root string, c Config, ref name.Tag) error {
+	img, err := imageOf(root, c)
 	if err != nil {
 		return err
 	}

@@ -216,7 +216,8 @@ func (j *job) capture(ctx context.Context, g *guest, below, key string, c Contex
 	}
 	start := time.Now()
 	intended := l.Tag
-	res, err := j.b.cfg.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: g.id, Tag: l.Tag, Mode: sandbox.BranchDiff})
+	res, err := j.b.cfg.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: g.id, Tag: l.Tag, Mode: sandbox.BranchDiff,
+		Internal: true})
 	if err == nil {
 		l.Tag = res.Snapshot.Tag
 		err = j.b.cfg.Store.keep(key, intended, l)
