@@ -69,7 +69,8 @@ func checkRecipes(names []string) error {
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return exit.UsageError{Err: fmt.Errorf("no work is known for recipe %q, want one of %s", name, strings.Join(known, ", "))}
+			return exit.UsageError{Err: fmt.Errorf("no work is known for recipe %q, want one of %s",
+				name, strings.Join(known, ", "))}
 		}
 	}
 	return nil

@@ -240,7 +240,8 @@ func (b *build) rootKey(files []rootFile, res resolution) (string, error) {
 		Resolution         resolution
 	}{
 		builderVersion, finishScript, excludes, includes, b.recipe.Suite, b.recipe.Compression,
-		b.recipe.packageNames(), texts(b.recipe.Pip), texts(b.recipe.PipNoDeps), b.pipScript(), texts(b.recipe.Npm), b.npmScript(),
+		b.recipe.packageNames(), texts(b.recipe.Pip), texts(b.recipe.PipNoDeps), b.pipScript(),
+		texts(b.recipe.Npm), b.npmScript(),
 		manFolders, files, b.recipe.guest(), res,
 	})
 }

@@ -15,7 +15,8 @@ func Plot(rows []Row) figure.Figure {
 		names = append(names, r.Recipe)
 		answer, cold = append(answer, r.AnswerMS/1000), append(cold, r.ColdMS/1000)
 		times = append(times, r.Times)
-		f.Notes = []string{fmt.Sprintf("medians of %d rounds; cold: a fresh process in a running guest of the same snapshot", r.Rounds)}
+		f.Notes = []string{fmt.Sprintf("medians of %d rounds; cold: a fresh process in a running guest of the same snapshot",
+			r.Rounds)}
 	}
 	f.Panels = []figure.Panel{
 		{Title: "Until the first useful answer", Y: "s", Bars: true, Ticks: names,

@@ -32,7 +32,7 @@ type Row struct {
 	Times    float64 `json:"times_faster"`    // ColdMS divided by AnswerMS
 }
 
-// limit bounds one answer. An emulated CPU takes minutes to start a browser.
+// limit bounds one answer. An emulated CPU takes minutes to load a model.
 const limit = 10 * time.Minute
 
 // settle is the pause before a cold start, in which a new guest finishes its own work.
