@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -17,12 +18,14 @@ import (
 // children is the number of forks of each recipe.
 const children = 20
 
-// use is a task for every child of a recipe, by bash as the recipe's user.
+// use is a task for every child of a recipe, by bash as the recipe's user or in the warm Python interpreter.
 type use struct {
 	name   string
 	script string
+	eval   string // instead: code for the warm interpreter
 	want   string // the output in every child
 	unique bool   // instead: each line of the output differs from the same line of every other child
+	same   bool   // instead: the output is some text, the same in every child
 	few    bool   // only two children do it, because it takes long
 }
 
@@ -72,6 +75,12 @@ System.out.println(new Random().nextLong());
 System.out.println(new SplittableRandom().nextLong());
 System.out.println(java.util.concurrent.ThreadLocalRandom.current().nextLong());
 System.out.println(new java.security.SecureRandom().nextLong());`)},
+	}},
+	{"embeddings", []use{
+		{name: "all children at once, the published vector", want: "[0.0677, 0.0635, 0.0487, 0.0793]",
+			eval: `[round(float(x), 4) for x in embed("This is an example sentence")[:4]]`},
+		{name: "the same bytes in all children", same: true, eval: `print(__import__("hashlib").sha256(` +
+			`embed(["one text", "another, which is longer"]).tobytes()).hexdigest())`},
 	}},
 	{"coding-agent", []use{
 		{name: "the tools", want: "all",
@@ -215,8 +224,11 @@ func (u use) check(t *testing.T, c *client.Client, ids []string) {
 		}
 		return
 	}
+	if u.same {
+		u.want = outs[0]
+	}
 	for i, out := range outs {
-		if out != u.want {
+		if out != u.want || out == "" {
 			t.Errorf("child %d: %q, want %q", i+1, out, u.want)
 		}
 	}
@@ -224,11 +236,28 @@ func (u use) check(t *testing.T, c *client.Client, ids []string) {
 
 // run runs the use in one child, and returns its output.
 func (u use) run(ctx context.Context, c *client.Client, id string) (string, error) {
+	if u.eval != "" {
+		return u.evaluate(ctx, c, id)
+	}
 	res, err := c.Exec(ctx, id, api.ExecRequest{Args: []string{"bash", "-c", u.script}, TimeoutSecs: 300})
 	if err == nil && res.ExitCode != 0 {
 		err = fmt.Errorf("exit code %d: %s%s", res.ExitCode, res.Stdout, res.Stderr)
 	}
 	return strings.TrimSpace(res.Stdout), err
+}
+
+// evaluate returns the printed text of the code, or else the value of its last expression.
+func (u use) evaluate(ctx context.Context, c *client.Client, id string) (string, error) {
+	res, err := c.Eval(ctx, id, api.EvalRequest{Code: u.eval, TimeoutSecs: 300})
+	switch {
+	case err != nil:
+		return "", err
+	case res.Error != nil && *res.Error != "":
+		return "", errors.New(*res.Error)
+	case res.Stdout == "" && res.Result != nil:
+		return *res.Result, nil
+	}
+	return strings.TrimSpace(res.Stdout), nil
 }
 
 // repeated describes the first line that two children have in common, at the same place.

@@ -230,6 +230,7 @@ func (b *build) rootKey(files []rootFile, res resolution) (string, error) {
 		Suite, Compression string
 		Packages           []string
 		Pip                []string `json:",omitempty"`
+		PipNoDeps          []string `json:",omitempty"`
 		PipScript          string   `json:",omitempty"`
 		Npm                []string `json:",omitempty"`
 		NpmScript          string   `json:",omitempty"`
@@ -239,14 +240,15 @@ func (b *build) rootKey(files []rootFile, res resolution) (string, error) {
 		Resolution         resolution
 	}{
 		builderVersion, finishScript, excludes, includes, b.recipe.Suite, b.recipe.Compression,
-		b.recipe.packageNames(), texts(b.recipe.Pip), b.pipScript(), texts(b.recipe.Npm), b.npmScript(),
+		b.recipe.packageNames(), texts(b.recipe.Pip), texts(b.recipe.PipNoDeps), b.pipScript(),
+		texts(b.recipe.Npm), b.npmScript(),
 		manFolders, files, b.recipe.guest(), res,
 	})
 }
 
 // pipScript returns the script, or an empty string for recipes without PyPI packages, which do not depend on it.
 func (b *build) pipScript() string {
-	if len(b.recipe.Pip) == 0 {
+	if len(b.recipe.pypi()) == 0 {
 		return ""
 	}
 	return pipScript

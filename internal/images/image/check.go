@@ -98,9 +98,11 @@ func (r *Recipe) checkPackages() error {
 			return at(p.Line, "%q is not the name of a Debian package", p.Value)
 		}
 	}
-	for _, p := range r.Pip {
-		if !requirementRE.MatchString(p.Value) {
-			return at(p.Line, "pip has %q, want a package of PyPI, as name or name==version", p.Value)
+	for key, list := range map[string][]Text{"pip": r.Pip, "pip_no_deps": r.PipNoDeps} {
+		for _, p := range list {
+			if !requirementRE.MatchString(p.Value) {
+				return at(p.Line, "%s has %q, want a package of PyPI, as name or name==version", key, p.Value)
+			}
 		}
 	}
 	for _, p := range r.Npm {

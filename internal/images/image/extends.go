@@ -33,6 +33,7 @@ func (r *Recipe) extend(depth int) error {
 	r.base = base
 	r.Packages = slices.Concat(base.Packages, r.Packages)
 	r.Pip = slices.Concat(base.Pip, r.Pip)
+	r.PipNoDeps = slices.Concat(base.PipNoDeps, r.PipNoDeps)
 	r.Npm = slices.Concat(base.Npm, r.Npm)
 	r.Modules = slices.Concat(base.Modules, r.Modules)
 	r.DiskDirs = slices.Concat(base.DiskDirs, r.DiskDirs)
@@ -74,7 +75,7 @@ func (r *Recipe) wrap(err error) error { return fmt.Errorf("%w: %s%w", ErrRecipe
 func (r *Recipe) place(p Text) string {
 	owner := r
 	for b := r.base; b != nil; b = b.base {
-		if slices.Contains(slices.Concat(b.Packages, b.Pip, b.Npm, b.Modules), p) {
+		if slices.Contains(slices.Concat(b.Packages, b.pypi(), b.Npm, b.Modules), p) {
 			owner = b
 		}
 	}

@@ -31,31 +31,50 @@ var (
 // installPip installs the recipe's PyPI packages into the tree. It returns all installed packages, including
 // dependencies, as "pip:name=version".
 func (b *rootBuild) installPip(ctx context.Context, tree string, debian []string) ([]string, error) {
-	if len(b.recipe.Pip) == 0 {
+	all := b.recipe.pypi()
+	if len(all) == 0 {
 		return nil, nil
 	}
 	python, err := os.Readlink(filepath.Join(tree, "usr/bin/python3"))
 	version, ok := strings.CutPrefix(filepath.Base(python), "python")
 	if err != nil || !ok {
 		return nil, fmt.Errorf("%w: %s: pip needs python3 among the packages",
-			ErrRecipe, b.recipe.place(b.recipe.Pip[0]))
+			ErrRecipe, b.recipe.place(all[0]))
 	}
 	libc, err := libcMinor(debian)
 	if err != nil {
 		return nil, err
 	}
 	b.progress.begin(StepRoot, "packages of PyPI")
-	args := []string{"sh", "-c", pipScript, "pip.sh", tree, version, strconv.Itoa(libc)}
-	c := b.asRoot(append(args, texts(b.recipe.Pip)...)...)
+	script := []string{"sh", "-c", pipScript, "pip.sh", tree, version, strconv.Itoa(libc)}
+	if err := b.runPip(ctx, version, script, b.recipe.Pip); err != nil {
+		return nil, err
+	}
+	script = append([]string{"env", "PIP_NO_DEPS=1"}, script...)
+	if err := b.runPip(ctx, version, script, b.recipe.PipNoDeps); err != nil {
+		return nil, err
+	}
+	return distributions(filepath.Join(tree, "usr/local/lib", "python"+version, "dist-packages"))
+}
+
+// pypi returns all packages of PyPI that the recipe names.
+func (r *Recipe) pypi() []Text { return slices.Concat(r.Pip, r.PipNoDeps) }
+
+// runPip installs packages by the script, a command line without them.
+func (b *rootBuild) runPip(ctx context.Context, python string, script []string, packages []Text) error {
+	if len(packages) == 0 {
+		return nil
+	}
+	c := b.asRoot(slices.Concat(script, texts(packages))...)
 	c.OnLine = func(line string) {
 		if name, ok := strings.CutPrefix(line, "Collecting "); ok {
 			b.progress.begin(StepRoot, "PyPI: "+name)
 		}
 	}
 	if _, err := b.run(ctx, c); err != nil {
-		return nil, fmt.Errorf("install packages of PyPI: %w", b.recipe.blamePip(err, version))
+		return fmt.Errorf("install packages of PyPI: %w", b.recipe.blamePip(err, python))
 	}
-	return distributions(filepath.Join(tree, "usr/local/lib", "python"+version, "dist-packages"))
+	return nil
 }
 
 // libcMinor returns the minor version of glibc, 36 for 2.36.
@@ -99,7 +118,7 @@ func (r *Recipe) blamePip(err error, python string) error {
 			continue
 		}
 		at := r.path
-		for _, p := range r.Pip {
+		for _, p := range r.pypi() {
 			if p.Value == m[1] {
 				at = r.place(p)
 			}

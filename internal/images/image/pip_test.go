@@ -26,6 +26,10 @@ func TestRequirements(t *testing.T) {
 	if !errors.Is(err, ErrRecipe) || !strings.Contains(err.Error(), `r.yaml:5: pip has "-r x"`) {
 		t.Errorf("got %v", err)
 	}
+	_, err = ParseRecipe("r.yaml", []byte("name: a\nsuite: bookworm\npip_no_deps: [\"-e .\"]\n"))
+	if !errors.Is(err, ErrRecipe) || !strings.Contains(err.Error(), `r.yaml:3: pip_no_deps has "-e ."`) {
+		t.Errorf("got %v", err)
+	}
 }
 
 // pipBuild returns a build in a tree with Python 3.11, whose tools return err.
@@ -44,7 +48,7 @@ func pipBuild(t *testing.T, err error, commands *[]debtool.Command) (*rootBuild,
 	if err := os.Symlink("python3.11", filepath.Join(tree, "usr/bin/python3")); err != nil {
 		t.Fatal(err)
 	}
-	r := &Recipe{path: "r.yaml", Pip: []Text{{"numpy==2.1.0", 4}, {"e2b_charts", 5}}}
+	r := &Recipe{path: "r.yaml", Pip: []Text{{"numpy==2.1.0", 4}, {"e2b_charts", 5}}, PipNoDeps: []Text{{"weights==1", 7}}}
 	run := func(_ context.Context, c debtool.Command) ([]byte, error) {
 		*commands = append(*commands, c)
 		return nil, err
@@ -59,8 +63,12 @@ func TestPipIsAskedForTheTreesPython(t *testing.T) {
 	if want := []string{"pip:e2b_charts=0.0.4", "pip:numpy=2.1.0"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if want := []string{tree, "3.11", "36", "numpy==2.1.0", "e2b_charts"}; !slices.Equal(commands[0].Args[len(commands[0].Args)-5:], want) {
-		t.Errorf("asked for %q", commands[0].Args)
+	for i, want := range [][]string{{"numpy==2.1.0", "e2b_charts"}, {"weights==1"}} {
+		args := commands[i].Args
+		want = append([]string{tree, "3.11", "36"}, want...)
+		if !slices.Equal(args[len(args)-len(want):], want) || slices.Contains(args, "PIP_NO_DEPS=1") != (i == 1) {
+			t.Errorf("asked for %q", args)
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ type Recipe struct {
 	Kernel      string            `yaml:"kernel"`
 	Packages    []Text            `yaml:"packages"`
 	Pip         []Text            `yaml:"pip"`
+	PipNoDeps   []Text            `yaml:"pip_no_deps"`
 	Npm         []Text            `yaml:"npm"`
 	Modules     Texts             `yaml:"modules"`
 	DiskDirs    []Text            `yaml:"disk_dirs"`
