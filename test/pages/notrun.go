@@ -43,7 +43,7 @@ var notRun = []exception{
 	{"volumes.md", "forkd volume create data", "needs a snapshot with slots for volumes; test/e2e has one"},
 	{"volumes.md", "forkd pause OLD", "needs the sandbox of the block above; test/e2e moves a volume"},
 	{"volumes.md", "forkd volume snapshot", "needs the volume of the block above; test/contract makes both"},
-	{"buckets.md", "forkd secret set S3_ID", "needs a daemon with --secrets-key; test/network has one"},
+	{"buckets.md", "forkd secret set S3_ID", "needs a daemon with --secrets-key; test/e2e has one"},
 	{"buckets.md", "forkd fork agent", "needs storage and rclone; the tests of internal/net/s3sign mount with it"},
 	{"buckets.md", "export AWS_ACCESS_KEY_ID", "is for programs in a guest"},
 	{"secrets.md", "forkd secret generate-key", "serves until it is stopped; test/e2e has a daemon with the flag"},
