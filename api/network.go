@@ -20,6 +20,7 @@ type NetworkPolicy struct {
 	Deny       []string       `json:"deny,omitempty" doc:"Rules of the same form" maxItems:"4096" nullable:"true"`
 	HTTPSPorts []uint16       `json:"https_ports,omitempty" doc:"Ports, in addition to 80 and 443, for which the TLS server name or HTTP host decides if no DNS answer did" maxItems:"64" nullable:"true"`
 	Headers    []HeaderRule   `json:"headers,omitempty" doc:"Set by the host on requests to named hosts, over TLS it has verified. Values are never returned: they read ***, and sending *** keeps the current value" maxItems:"64" nullable:"true"`
+	Sign       []SignRule     `json:"sign,omitempty" doc:"Requests to S3-compatible storage that the host signs, with keys of the owner's secrets, over TLS it has verified" maxItems:"10" nullable:"true"`
 	Proxy      *NetworkProxy  `json:"proxy,omitempty" doc:"Proxy for all TCP connections of the sandbox, except those to ports of the host. UDP and echo requests are refused"`
 	Limits     *NetworkLimits `json:"limits,omitempty" doc:"Limits of the sandbox's network use"`
 	Tap        string         `json:"tap,omitempty" doc:"Tap device on the daemon's host, allowed by its operator, in place of all rules: for one forked sandbox, or while a snapshot is made" maxLength:"15"`
@@ -30,6 +31,29 @@ type HeaderRule struct {
 	Host    string            `json:"host" doc:"Name of the host"`
 	Headers map[string]string `json:"headers,omitempty" doc:"Values by header"`
 	Secrets map[string]string `json:"secrets,omitempty" doc:"Templates by header, with names of the owner's secrets in braces, such as Bearer {API_KEY}. The host resolves them for each sandbox, and refuses requests if a secret is missing"`
+}
+
+// SignRule signs requests to one host of S3-compatible storage with an AWS Signature V4. Hosts BUCKET.HOST of its
+// buckets belong to it.
+type SignRule struct {
+	Host    string       `json:"host" doc:"Name of the host, such as s3.eu-central-1.amazonaws.com"`
+	Region  string       `json:"region" doc:"Region in the signature, such as eu-central-1"`
+	Secrets SignSecrets  `json:"secrets" doc:"Names of the owner's secrets with the keys. The host resolves them for each sandbox, and refuses requests if a secret is missing"`
+	Buckets []BucketRule `json:"buckets" doc:"Granted parts of buckets. They add up" minItems:"1" maxItems:"20"`
+}
+
+// SignSecrets are names of secrets.
+type SignSecrets struct {
+	AccessKeyID     string `json:"access_key_id" doc:"Name of the secret with the ID of the access key"`
+	SecretAccessKey string `json:"secret_access_key" doc:"Name of the secret with the secret key"`
+	SessionToken    string `json:"session_token,omitempty" doc:"Name of the secret with the session token, for temporary keys"`
+}
+
+// BucketRule is a granted part of a bucket.
+type BucketRule struct {
+	Name     string `json:"name" doc:"Name of the bucket"`
+	Prefix   string `json:"prefix,omitempty" doc:"Beginning of the keys of the granted objects, which ends in a slash. Absent: all objects"`
+	ReadOnly bool   `json:"read_only,omitempty" doc:"Refuse operations that change objects" default:"false"`
 }
 
 // NetworkProxy is a policy's own proxy for TCP connections.

@@ -94,6 +94,11 @@ func printNetwork(a *ui.Printer, n api.SandboxNetwork) error {
 			facts = append(facts, "header", name+" for "+h.Host)
 		}
 	}
+	for _, r := range n.Effective.Sign {
+		for _, b := range r.Buckets {
+			facts = append(facts, "bucket", bucketText(r.Host, b))
+		}
+	}
 	if p := n.Effective.Proxy; p != nil {
 		facts = append(facts, "proxy", ui.Clean(p.URL))
 	}
@@ -101,6 +106,14 @@ func printNetwork(a *ui.Printer, n api.SandboxNetwork) error {
 		facts = append(facts, "warning", n.Warning)
 	}
 	return a.Facts(facts...)
+}
+
+func bucketText(host string, b api.BucketRule) string {
+	text := host + "/" + b.Name + "/" + b.Prefix
+	if b.ReadOnly {
+		text += " (read-only)"
+	}
+	return ui.Clean(text)
 }
 
 func newNetPsCommand(a *app) *cobra.Command {

@@ -112,6 +112,13 @@ func namedPolicy(name string) (api.NetworkPolicy, error) {
 	for _, h := range spec.Headers {
 		p.Headers = append(p.Headers, api.HeaderRule{Host: h.Host, Headers: h.Headers, Secrets: h.Secrets})
 	}
+	for _, r := range spec.Sign {
+		rule := api.SignRule{Host: r.Host, Region: r.Region, Secrets: api.SignSecrets(r.Secrets)}
+		for _, b := range r.Buckets {
+			rule.Buckets = append(rule.Buckets, api.BucketRule(b))
+		}
+		p.Sign = append(p.Sign, rule)
+	}
 	if x := spec.Proxy; x != nil {
 		p.Proxy = &api.NetworkProxy{URL: x.URL, User: x.User, Secret: x.Secret, Names: x.Names}
 	}

@@ -165,6 +165,7 @@ func policyOf(name api.Net, p *api.NetworkPolicy) (*netpolicy.Spec, error) {
 	for _, h := range p.Headers {
 		s.Headers = append(s.Headers, netpolicy.HeaderRule{Host: h.Host, Headers: h.Headers, Secrets: h.Secrets})
 	}
+	s.Sign = rulesOf(p.Sign)
 	if x := p.Proxy; x != nil {
 		s.Proxy = &netpolicy.ProxyRule{URL: x.URL, User: x.User, Secret: x.Secret, Names: x.Names}
 	}
@@ -182,6 +183,7 @@ func wirePolicy(s netpolicy.Spec) api.NetworkPolicy {
 	for _, h := range s.Headers {
 		p.Headers = append(p.Headers, api.HeaderRule{Host: h.Host, Headers: h.Headers, Secrets: h.Secrets})
 	}
+	p.Sign = wireSign(s.Sign)
 	if x := s.Proxy; x != nil {
 		p.Proxy = &api.NetworkProxy{URL: x.URL, User: x.User, Secret: x.Secret, Names: x.Names}
 	}
@@ -190,6 +192,30 @@ func wirePolicy(s netpolicy.Spec) api.NetworkPolicy {
 		p.Limits = &l
 	}
 	return p
+}
+
+func rulesOf(sign []api.SignRule) []netpolicy.SignRule {
+	var rules []netpolicy.SignRule
+	for _, r := range sign {
+		rule := netpolicy.SignRule{Host: r.Host, Region: r.Region, Secrets: netpolicy.SignSecrets(r.Secrets)}
+		for _, b := range r.Buckets {
+			rule.Buckets = append(rule.Buckets, netpolicy.BucketRule(b))
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+func wireSign(rules []netpolicy.SignRule) []api.SignRule {
+	var sign []api.SignRule
+	for _, r := range rules {
+		rule := api.SignRule{Host: r.Host, Region: r.Region, Secrets: api.SignSecrets(r.Secrets)}
+		for _, b := range r.Buckets {
+			rule.Buckets = append(rule.Buckets, api.BucketRule(b))
+		}
+		sign = append(sign, rule)
+	}
+	return sign
 }
 
 func wireSummary(n sandbox.Network) api.NetworkSummary {

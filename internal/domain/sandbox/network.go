@@ -86,7 +86,7 @@ func NameOf(s netpolicy.Spec) PolicyName {
 	switch {
 	case s.Default != netpolicy.Public && len(s.Allow) == 0:
 		return PolicyNone
-	case s.Default == netpolicy.Public && len(s.Deny) == 0 && s.Proxy == nil:
+	case s.Default == netpolicy.Public && len(s.Deny) == 0 && s.Proxy == nil && len(s.Sign) == 0:
 		return PolicyPublic
 	}
 	return PolicyCustom

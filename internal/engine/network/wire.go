@@ -134,7 +134,7 @@ func (w *Wires) Lend(ctx context.Context, x *Wire, had Lent) (Lent, error) {
 	return l, nil
 }
 
-// SetsHeaders reports whether forkd-net sets headers for a wire's guest, which must then trust a
+// SetsHeaders reports whether forkd-net sets headers or signs requests for a wire's guest, which must then trust a
 // certificate. The certificate is known once the wire is bound.
 func (w *Wires) SetsHeaders(x *Wire) bool {
 	if x == nil {
@@ -142,7 +142,7 @@ func (w *Wires) SetsHeaders(x *Wire) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(x.spec.Headers) > 0
+	return x.spec.Intercepts()
 }
 
 // CA returns the certificate, in PEM, that a wire's guest must trust. It is empty if the guest

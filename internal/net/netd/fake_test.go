@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netd"
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/net/netproxy"
 	"github.com/forkd/forkd/internal/net/netwire"
 	"github.com/forkd/forkd/internal/net/upstream"
 )
@@ -101,6 +102,7 @@ func (j *fakeJudge) Limits() netpolicy.Limits {
 }
 
 func (j *fakeJudge) Headers(host string) map[string]string { return j.headers[host] }
+func (j *fakeJudge) Signer(string) netproxy.Signer         { return nil }
 func (j *fakeJudge) HasHeaders() bool                      { return len(j.headers) > 0 }
 func (j *fakeJudge) Proxy(_ context.Context, via *netpolicy.Via) (*upstream.Proxy, []netip.AddrPort, error) {
 	return upstream.New(via.URL), []netip.AddrPort{via.Addr}, nil

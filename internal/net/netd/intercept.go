@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netproxy"
 )
 
-// Interceptor terminates TLS, to add headers to requests to some hosts.
+// Interceptor terminates TLS, to add headers to requests to some hosts, and to sign others.
 type Interceptor interface {
 	// CA returns the certificate, in PEM, that guests of an authority must trust.
 	CA(authority string) (string, error)
@@ -26,6 +26,7 @@ func (f *flow) intercept(r *relay, head netproxy.Head) {
 	err := f.v.s.cfg.Intercept.Serve(f.ctx, netproxy.Session{
 		Authority: authorityOf(f.v.name, f.v.tag), Host: head.Name,
 		Headers: func() map[string]string { return f.v.judge.Headers(head.Name) },
+		Signer:  func() netproxy.Signer { return f.v.judge.Signer(head.Name) },
 		Near:    &prefixed{Conn: r.near, head: head.Bytes, flow: f}, Far: r.far,
 	})
 	switch {

@@ -151,10 +151,11 @@ func (f *flow) dialNamed(head netproxy.Head, addrs []netip.Addr) (*net.TCPConn, 
 }
 
 // passNamed sends the bytes already read to the far end, and then relays. Requests to hosts with
-// headers go through the interceptor instead.
+// headers or a signer go through the interceptor instead.
 func (f *flow) passNamed(r *relay, head netproxy.Head) {
 	if head.Source == netproxy.SNI && f.asked.Far.Port() == 443 {
-		if f.v.s.cfg.Intercept != nil && f.v.judge.Headers(head.Name) != nil {
+		changed := f.v.judge.Headers(head.Name) != nil || f.v.judge.Signer(head.Name) != nil
+		if changed && f.v.s.cfg.Intercept != nil {
 			f.intercept(r, head)
 			return
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/net/netproxy"
 	"github.com/forkd/forkd/internal/net/netwire"
 	"github.com/forkd/forkd/internal/net/upstream"
 )
@@ -35,7 +36,9 @@ type Judge interface {
 	Limits() netpolicy.Limits
 	// Headers returns the headers to set on requests to a host. May be nil.
 	Headers(host string) map[string]string
-	// HasHeaders reports whether any host has Headers.
+	// Signer returns what signs requests to a host. May be nil.
+	Signer(host string) netproxy.Signer
+	// HasHeaders reports whether any host has Headers or a Signer.
 	HasHeaders() bool
 	// Proxy returns the client of a verdict's proxy, and the proxy's addresses that may be dialed. It returns an error
 	// if there are none.

@@ -213,7 +213,7 @@ func (s *Server) Update(name string, spec netpolicy.Spec) (control.Bound, error)
 	if err != nil {
 		return control.Bound{}, err
 	}
-	if len(spec.Headers) > 0 && s.cfg.Intercept == nil {
+	if spec.Intercepts() && s.cfg.Intercept == nil {
 		return control.Bound{}, fmt.Errorf("%w: this forkd-net injects no headers", control.ErrInvalid)
 	}
 	if err := v.update(spec); err != nil {

@@ -19,6 +19,7 @@ type fileSpec struct {
 	Deny       []text       `yaml:"deny"`
 	HTTPSPorts []uint16     `yaml:"https_ports"`
 	Headers    []fileHeader `yaml:"headers"`
+	Sign       []fileSign   `yaml:"sign"`
 	Proxy      *fileProxy   `yaml:"proxy"`
 	Limits     fileLimits   `yaml:"limits"`
 }
@@ -27,6 +28,19 @@ type fileHeader struct {
 	Host    text              `yaml:"host"`
 	Headers map[string]string `yaml:"headers"`
 	Secrets map[string]string `yaml:"secrets"`
+}
+
+type fileSign struct {
+	Host    text         `yaml:"host"`
+	Region  text         `yaml:"region"`
+	Secrets SignSecrets  `yaml:"secrets"`
+	Buckets []fileBucket `yaml:"buckets"`
+}
+
+type fileBucket struct {
+	Name     text `yaml:"name"`
+	Prefix   text `yaml:"prefix"`
+	ReadOnly bool `yaml:"read_only"`
 }
 
 type fileProxy struct {
@@ -163,7 +177,7 @@ func explain(err error, msg, line string) string {
 	var unknown *yaml.UnknownFieldError
 	if errors.As(err, &unknown) {
 		return strings.Replace(msg, "unknown field", "unknown key", 1) +
-			"; the keys are default, allow, deny, https_ports, headers, proxy and limits"
+			"; the keys are default, allow, deny, https_ports, headers, sign, proxy and limits"
 	}
 	item := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "-"))
 	if !strings.Contains(msg, quoteHint) && (strings.HasPrefix(item, "*") || strings.HasPrefix(item, "[")) {
@@ -208,10 +222,21 @@ func (f *fileSpec) spec() Spec {
 	for _, h := range f.Headers {
 		s.Headers = append(s.Headers, HeaderRule{Host: h.Host.value, Headers: h.Headers, Secrets: h.Secrets})
 	}
+	for _, r := range f.Sign {
+		s.Sign = append(s.Sign, r.rule())
+	}
 	if p := f.Proxy; p != nil {
 		s.Proxy = &ProxyRule{URL: p.URL.value, User: p.User.value, Secret: p.Secret.value, Names: p.Names}
 	}
 	return s
+}
+
+func (f fileSign) rule() SignRule {
+	r := SignRule{Host: f.Host.value, Region: f.Region.value, Secrets: f.Secrets}
+	for _, b := range f.Buckets {
+		r.Buckets = append(r.Buckets, BucketRule{Name: b.Name.value, Prefix: b.Prefix.value, ReadOnly: b.ReadOnly})
+	}
+	return r
 }
 
 func values(list []text) []string {

@@ -26,7 +26,8 @@ type Policy struct {
 	domain bool     // a part has domain rules
 	spec   Spec     // of the first part
 	sets   headerTable
-	via    *Via // the own proxy; may be nil
+	signs  map[string]*Signed // by canonical host name
+	via    *Via               // the own proxy; may be nil
 }
 
 // part is one policy without its bounds.
@@ -54,6 +55,9 @@ func CompileWithin(spec Spec, b Bounds) (*Policy, error) {
 	p := &Policy{floor: b.Floor, spec: spec}
 	var err error
 	if p.sets, err = compileHeaders(spec.Headers); err != nil {
+		return nil, err
+	}
+	if p.signs, err = compileSign(spec.Sign, p.sets); err != nil {
 		return nil, err
 	}
 	if p.via, err = compileProxy(spec.Proxy, b); err != nil {

@@ -28,6 +28,11 @@ func checkTemplate(header, text string) error {
 
 // Refers reports whether a policy refers to secrets.
 func (s Spec) Refers() bool {
+	for _, r := range s.Sign {
+		if r.Secrets != (SignSecrets{}) {
+			return true
+		}
+	}
 	if s.Proxy != nil && s.Proxy.Secret != "" {
 		return true
 	}
@@ -51,6 +56,7 @@ func (s Spec) WithSecrets(value func(name string) (string, error)) Spec {
 		rules[i] = h.resolved(value)
 	}
 	s.Headers, s.Proxy = rules, s.Proxy.resolved(value)
+	s.Sign = changed(s.Sign, func(r SignRule) SignRule { return r.resolved(value) })
 	return s
 }
 
@@ -93,6 +99,7 @@ func (s Spec) WithoutReferences() Spec {
 		}
 	}
 	s.Headers, s.Proxy = rules, s.Proxy.withoutReference()
+	s.Sign = changed(s.Sign, SignRule.withoutReference)
 	return s
 }
 
@@ -105,6 +112,7 @@ func (s Spec) ReferencesOnly() Spec {
 		}
 	}
 	s.Headers = rules
+	s.Sign = changed(s.Sign, func(r SignRule) SignRule { r.Keys = nil; return r })
 	return s
 }
 

@@ -25,6 +25,8 @@ type Spec struct {
 	HTTPSPorts []uint16 `json:"https_ports,omitempty" yaml:"https_ports,omitempty"`
 	// Headers are set by the host on requests to named hosts, over TLS it has verified.
 	Headers []HeaderRule `json:"headers,omitempty" yaml:"headers,omitempty"`
+	// Sign are rules for requests to S3-compatible storage, which the host signs.
+	Sign []SignRule `json:"sign,omitempty" yaml:"sign,omitempty"`
 	// Proxy is the sandbox's own proxy for TCP; see ProxyRule.
 	Proxy *ProxyRule `json:"proxy,omitempty" yaml:"proxy,omitempty"`
 	// Limits limits the sandbox's network use. Zero means the default of each.
@@ -42,6 +44,45 @@ type HeaderRule struct {
 	Secrets map[string]string `json:"secrets,omitempty" yaml:"secrets,omitempty"`
 	// Missing is set by the daemon if a secret has no value. Requests to the host are then refused.
 	Missing string `json:"missing,omitempty" yaml:"-"`
+}
+
+// SignRule signs requests to one host of S3-compatible storage, in TLS, with an AWS Signature V4. Hosts BUCKET.HOST
+// of its buckets belong to it.
+type SignRule struct {
+	Host   string `json:"host" yaml:"host"`     // one host name; * is not allowed
+	Region string `json:"region" yaml:"region"` // such as eu-central-1
+	// Secrets are the names of the owner's secrets with the keys.
+	Secrets SignSecrets `json:"secrets" yaml:"secrets"`
+	// Buckets are the granted parts of buckets. They add up.
+	Buckets []BucketRule `json:"buckets" yaml:"buckets"`
+	// Keys are set by the daemon, from Secrets.
+	Keys *SignKeys `json:"keys,omitempty" yaml:"-"`
+	// Missing is set by the daemon if a secret has no value. Requests to the host are then refused.
+	Missing string `json:"missing,omitempty" yaml:"-"`
+}
+
+// SignSecrets are names of secrets.
+type SignSecrets struct {
+	AccessKeyID     string `json:"access_key_id" yaml:"access_key_id"`         // its value is such as AKIA...
+	SecretAccessKey string `json:"secret_access_key" yaml:"secret_access_key"` // belongs to AccessKeyID
+	// SessionToken belongs to temporary keys. May be empty.
+	SessionToken string `json:"session_token,omitempty" yaml:"session_token,omitempty"`
+}
+
+// SignKeys are values of secrets.
+type SignKeys struct {
+	AccessKeyID     string `json:"access_key_id"`           // of SignSecrets.AccessKeyID
+	SecretAccessKey string `json:"secret_access_key"`       // of SignSecrets.SecretAccessKey
+	SessionToken    string `json:"session_token,omitempty"` // of SignSecrets.SessionToken
+}
+
+// BucketRule is a granted part of a bucket.
+type BucketRule struct {
+	Name string `json:"name" yaml:"name"` // of the bucket
+	// Prefix begins the keys of the granted objects, and ends in a slash. If empty, all objects are granted.
+	Prefix string `json:"prefix,omitempty" yaml:"prefix,omitempty"`
+	// ReadOnly refuses all operations that change objects.
+	ReadOnly bool `json:"read_only,omitempty" yaml:"read_only,omitempty"`
 }
 
 // ProxyRule sends all allowed TCP connections through a proxy, except those to ports of the host. UDP and echo

@@ -71,7 +71,8 @@ func (i *Interceptor) Serve(ctx context.Context, s Session) error {
 	if err != nil {
 		return err
 	}
-	far := tls.Client(s.Far, &tls.Config{
+	ended := &closing{Conn: s.Far, closed: make(chan struct{})}
+	far := tls.Client(ended, &tls.Config{
 		ServerName: strings.TrimSuffix(s.Host, "."), RootCAs: i.roots, NextProtos: []string{"h2", "http/1.1"},
 		MinVersion: tls.VersionTLS12,
 	})
@@ -83,7 +84,7 @@ func (i *Interceptor) Serve(ctx context.Context, s Session) error {
 	transport := oneTransport(far)
 	defer transport.CloseIdleConnections()
 	defer far.Close()
-	return serveOne(ctx, s, leaf, forward(s, transport))
+	return serveOne(ctx, s, leaf, forward(s, transport), ended.closed)
 }
 
 // oneTransport uses only the given connection. Another connection would have to be judged.
@@ -112,6 +113,7 @@ func forward(s Session, transport http.RoundTripper) http.Handler {
 				http.StatusMethodNotAllowed)
 		case r.RequestURI == "*": // net/http answers OPTIONS * itself
 			http.Error(w, "the request is for no resource", http.StatusBadRequest)
+		case passSigned(s, transport, w, r):
 		default:
 			headers := s.Headers()
 			if why, incomplete := headers[Incomplete]; incomplete {
@@ -152,13 +154,43 @@ func proxyOf(
 	}
 }
 
+// passSigned signs and sends a request, or refuses it. It returns false if the host needs no signature.
+func passSigned(s Session, transport http.RoundTripper, w http.ResponseWriter, r *http.Request) bool {
+	if s.Signer == nil {
+		return false
+	}
+	signer := s.Signer()
+	if signer == nil {
+		return false
+	}
+	signed, err := signer.Sign(r)
+	if err != nil {
+		signer.Refuse(w, err)
+		return true
+	}
+	known := secrets(signer.Secrets())
+	proxy := proxyOf(s, transport, nil, known)
+	proxy.Rewrite = func(r *httputil.ProxyRequest) {
+		r.Out.URL, r.Out.Host, r.Out.Header, r.Out.Trailer = signed.URL, signed.Host, signed.Header, nil
+		if r.Out.ContentLength = signed.ContentLength; signed.ContentLength > 0 {
+			r.Out.Body = signed.Body
+		} else {
+			r.Out.Body = nil
+		}
+	}
+	proxy.ServeHTTP(&hiding{w, known}, r)
+	known.hide(w.Header()) // trailers
+	return true
+}
+
 func sameHost(authority, host string) bool {
 	authority = strings.TrimSuffix(authority, ":443")
 	return strings.EqualFold(strings.TrimSuffix(authority, "."), strings.TrimSuffix(host, "."))
 }
 
-// serveOne serves the guest's end until it is closed.
-func serveOne(ctx context.Context, s Session, leaf *tls.Certificate, h http.Handler) error {
+// serveOne serves the guest's end until it is closed. When the far end has ended, the guest's end is closed after its
+// requests in progress. Otherwise a client that keeps connections alive would send its next requests in vain.
+func serveOne(ctx context.Context, s Session, leaf *tls.Certificate, h http.Handler, ended <-chan struct{}) error {
 	near := &closing{Conn: s.Near, closed: make(chan struct{})}
 	config := &tls.Config{
 		Certificates: []tls.Certificate{*leaf}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12,
@@ -174,6 +206,8 @@ func serveOne(ctx context.Context, s Session, leaf *tls.Certificate, h http.Hand
 	select {
 	case <-near.closed:
 	case <-ctx.Done():
+	case <-ended:
+		server.Shutdown(ctx)
 	}
 	server.Close()
 	near.Close()

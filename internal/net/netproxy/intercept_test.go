@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forkd/forkd/internal/net/netproxy"
 )
@@ -127,5 +128,30 @@ func TestRequestsWithoutTheirSecretAreRefused(t *testing.T) {
 	status, body, err := get(t, config, dial, false, "example.com")
 	if err != nil || status != http.StatusBadGateway || !strings.Contains(body, "secret KEY not found") || reached {
 		t.Errorf("%d %s: %v; the server was asked: %v", status, body, err, reached)
+	}
+}
+
+// Some servers close a connection after a request or a pause. A client that keeps its own one alive must notice.
+func TestAGuestsConnectionEndsWithTheFarOne(t *testing.T) {
+	for name, h2 := range map[string]bool{"HTTP/2": true, "HTTP/1": false} {
+		t.Run(name, func(t *testing.T) {
+			config, dial := interceptedTo(t, "example.com", true, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Connection", "close")
+				io.WriteString(w, "answer")
+			}, map[string]string{"authorization": "secret"})
+			tr := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: h2,
+				DialContext: func(context.Context, string, string) (net.Conn, error) { return dial(), nil }}
+			defer tr.CloseIdleConnections()
+			for range 5 {
+				r, err := (&http.Client{Transport: tr, Timeout: 10 * time.Second}).Get("https://example.com/")
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, _ := io.ReadAll(r.Body)
+				if r.Body.Close(); string(b) != "answer" {
+					t.Fatalf("%s %s", r.Status, b)
+				}
+			}
+		})
 	}
 }

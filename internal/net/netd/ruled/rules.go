@@ -17,7 +17,9 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netdns"
 	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/net/netproxy"
 	"github.com/forkd/forkd/internal/net/netwire"
+	"github.com/forkd/forkd/internal/net/s3sign"
 	"github.com/forkd/forkd/internal/net/upstream"
 )
 
@@ -233,7 +235,34 @@ func (j *judge) Headers(host string) map[string]string {
 	return j.policy.Load().Headers(n)
 }
 
-func (j *judge) HasHeaders() bool { return len(j.policy.Load().Spec().Headers) > 0 }
+func (j *judge) Signer(host string) netproxy.Signer {
+	n, err := netpolicy.CanonicalName(host)
+	if err != nil {
+		return nil
+	}
+	signed := j.policy.Load().Sign(n)
+	if signed == nil {
+		return nil
+	}
+	return s3sign.New(grantOf(n, signed), time.Now)
+}
+
+// grantOf returns a rule of a policy for the signer. The rule's host may be below one of its buckets.
+func grantOf(host string, by *netpolicy.Signed) s3sign.Grant {
+	g := s3sign.Grant{Host: host, HostBucket: by.HostBucket, Region: by.Rule.Region, Missing: by.Missing}
+	if k := by.Rule.Keys; k != nil {
+		g.Keys = s3sign.Keys{AccessKeyID: k.AccessKeyID, SecretAccessKey: k.SecretAccessKey, SessionToken: k.SessionToken}
+	}
+	for _, b := range by.Rule.Buckets {
+		g.Buckets = append(g.Buckets, s3sign.Bucket{Name: b.Name, Prefix: b.Prefix, ReadOnly: b.ReadOnly})
+	}
+	return g
+}
+
+func (j *judge) HasHeaders() bool {
+	spec := j.policy.Load().Spec()
+	return spec.Intercepts()
+}
 
 func (j *judge) Update(spec netpolicy.Spec) error {
 	p, err := j.rules.compile(spec)

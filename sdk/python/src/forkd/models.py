@@ -39,6 +39,22 @@ class AuditProblem:
 
 
 @dataclass
+class BucketRule:
+    name: str
+    """
+    Name of the bucket
+    """
+    prefix: str | None = None
+    """
+    Beginning of the keys of the granted objects, which ends in a slash. Absent: all objects
+    """
+    read_only: bool | None = False
+    """
+    Refuse operations that change objects
+    """
+
+
+@dataclass
 class CPU:
     family: int
     """
@@ -1854,6 +1870,22 @@ class SetTenantRequest:
 
 
 @dataclass
+class SignSecrets:
+    access_key_id: str
+    """
+    Name of the secret with the ID of the access key
+    """
+    secret_access_key: str
+    """
+    Name of the secret with the secret key
+    """
+    session_token: str | None = None
+    """
+    Name of the secret with the session token, for temporary keys
+    """
+
+
+@dataclass
 class SnapshotVolumeRequest:
     name: str
     """
@@ -2414,42 +2446,6 @@ class NamedService:
 
 
 @dataclass
-class NetworkPolicy:
-    allow: list[str] | None = None
-    """
-    Rules: host[:port[-port]][/tcp|udp], where host is a name, *.domain, an address or a CIDR. Allow beats deny
-    """
-    default: Literal['deny', 'public'] | None = None
-    """
-    Decision without a matching rule: deny (default) or public
-    """
-    deny: list[str] | None = None
-    """
-    Rules of the same form
-    """
-    headers: list[HeaderRule] | None = None
-    """
-    Set by the host on requests to named hosts, over TLS it has verified. Values are never returned: they read ***, and sending *** keeps the current value
-    """
-    https_ports: list[HttpsPort] | None = None
-    """
-    Ports, in addition to 80 and 443, for which the TLS server name or HTTP host decides if no DNS answer did
-    """
-    limits: NetworkLimits | None = None
-    """
-    Limits of the sandbox's network use
-    """
-    proxy: NetworkProxy | None = None
-    """
-    Proxy for all TCP connections of the sandbox, except those to ports of the host. UDP and echo requests are refused
-    """
-    tap: str | None = None
-    """
-    Tap device on the daemon's host, allowed by its operator, in place of all rules: for one forked sandbox, or while a snapshot is made
-    """
-
-
-@dataclass
 class Node:
     admits: Literal['all', 'fewer', 'none']
     """
@@ -2858,42 +2854,6 @@ class SandboxInfo:
 
 
 @dataclass
-class SandboxNetwork:
-    allow: int
-    """
-    Number of allow rules
-    """
-    deny: int
-    """
-    Number of deny rules
-    """
-    effective: NetworkPolicy
-    """
-    Enforced policy: the requested one limited by the operator's ceiling
-    """
-    network: NetworkPolicy
-    """
-    Requested policy
-    """
-    policy: Literal['none', 'public', 'custom', 'tap']
-    """
-    none, public, custom (rules), or tap (a network of the operator)
-    """
-    cut: list[str] | None = None
-    """
-    Requested rules removed by the operator's ceiling, each with the reason
-    """
-    tap: str | None = None
-    """
-    Tap device of the operator
-    """
-    warning: str | None = None
-    """
-    Why the enforced policy is stricter
-    """
-
-
-@dataclass
 class Service:
     command: list[str] | None
     """
@@ -2974,6 +2934,306 @@ class Service:
     user: str | None = None
     """
     Account in the guest; absent: the image's
+    """
+
+
+@dataclass
+class SignRule:
+    buckets: list[BucketRule] | None
+    """
+    Granted parts of buckets. They add up
+    """
+    host: str
+    """
+    Name of the host, such as s3.eu-central-1.amazonaws.com
+    """
+    region: str
+    """
+    Region in the signature, such as eu-central-1
+    """
+    secrets: SignSecrets
+    """
+    Names of the owner's secrets with the keys. The host resolves them for each sandbox, and refuses requests if a secret is missing
+    """
+
+
+@dataclass
+class SnapshotDiff:
+    after: str
+    """
+    Second snapshot
+    """
+    before: str
+    """
+    First snapshot
+    """
+    files: FileDiff
+    """
+    Files of the root file system, without other mounts
+    """
+    packages: PackageDiff
+    """
+    Installed Debian packages
+    """
+    processes: ProcessDiff
+    """
+    Kernel threads left out
+    """
+    took_ms: float
+    """
+    How long the comparison took
+    """
+
+
+@dataclass
+class ForkLine:
+    child: SandboxInfo | None = None
+    """
+    Ready or failed child
+    """
+    error: Error | None = None
+    """
+    Why no child was made; only in the last line
+    """
+    fork: ForkTotals | None = None
+    """
+    Totals of the fork; only in the last line
+    """
+
+
+@dataclass
+class GroupCopy:
+    sandboxes: list[SandboxInfo] | None
+    """
+    Copies of the members, by alias; empty for a copy that failed
+    """
+    code: str | None = None
+    """
+    Code of that error
+    """
+    error: str | None = None
+    """
+    Why this copy was not made, for people
+    """
+    network: str | None = None
+    """
+    Name of the copy's network; absent for a copy that failed
+    """
+
+
+@dataclass
+class Image:
+    created_at_unix: int
+    """
+    When it was built, in seconds since 1970
+    """
+    digest: str
+    """
+    Digest of its contents, sha256:<hex>
+    """
+    name: str
+    """
+    Name of the image
+    """
+    size_bytes: int
+    """
+    Bytes it takes on the disk
+    """
+    container: ImageContainer | None = None
+    """
+    The container image that it was made from
+    """
+    description: str | None = None
+    """
+    Description in its recipe
+    """
+    kernel_version: str | None = None
+    """
+    Kernel of the image
+    """
+    memory_mib: int | None = None
+    """
+    Memory its recipe asks for
+    """
+    start: str | None = None
+    """
+    Command line of the service that runs in snapshots of the image
+    """
+    vcpus: int | None = None
+    """
+    Virtual CPUs its recipe asks for
+    """
+
+
+@dataclass
+class NetworkPolicy:
+    allow: list[str] | None = None
+    """
+    Rules: host[:port[-port]][/tcp|udp], where host is a name, *.domain, an address or a CIDR. Allow beats deny
+    """
+    default: Literal['deny', 'public'] | None = None
+    """
+    Decision without a matching rule: deny (default) or public
+    """
+    deny: list[str] | None = None
+    """
+    Rules of the same form
+    """
+    headers: list[HeaderRule] | None = None
+    """
+    Set by the host on requests to named hosts, over TLS it has verified. Values are never returned: they read ***, and sending *** keeps the current value
+    """
+    https_ports: list[HttpsPort] | None = None
+    """
+    Ports, in addition to 80 and 443, for which the TLS server name or HTTP host decides if no DNS answer did
+    """
+    limits: NetworkLimits | None = None
+    """
+    Limits of the sandbox's network use
+    """
+    proxy: NetworkProxy | None = None
+    """
+    Proxy for all TCP connections of the sandbox, except those to ports of the host. UDP and echo requests are refused
+    """
+    sign: list[SignRule] | None = None
+    """
+    Requests to S3-compatible storage that the host signs, with keys of the owner's secrets, over TLS it has verified
+    """
+    tap: str | None = None
+    """
+    Tap device on the daemon's host, allowed by its operator, in place of all rules: for one forked sandbox, or while a snapshot is made
+    """
+
+
+@dataclass
+class PromoteResult:
+    promoted_from: str
+    """
+    Its id until then, which names no sandbox now
+    """
+    sandbox: SandboxInfo
+    """
+    The sandbox in its new place: with that one's id, addresses and settings
+    """
+    kept_in: str | None = None
+    """
+    Snapshot with the old state, to fork or to roll back to; absent if it was discarded
+    """
+
+
+@dataclass
+class Receipt:
+    at_unix_ms: int
+    """
+    When it ended, in milliseconds since 1970
+    """
+    id: str
+    """
+    Name of the receipt; rises with time
+    """
+    op: Literal['fork', 'rollback', 'pause', 'resume', 'branch', 'snapshot']
+    """
+    Recorded operation; fork, rollback, pause and resume concern a sandbox, branch and snapshot a snapshot
+    """
+    steps: list[ReceiptStep]
+    """
+    The daemon's steps, in order; each begins when the one before it ended
+    """
+    took_ms: float
+    """
+    How long it took, from the request
+    """
+    before: str | None = None
+    """
+    Tag of the sandbox's snapshot before the rollback
+    """
+    capture: ReceiptCapture | None = None
+    """
+    How a running guest became a snapshot
+    """
+    cold: bool | None = None
+    """
+    Of a pause: its memory was not kept; of a resume: its guest booted
+    """
+    error: str | None = None
+    """
+    Why it failed; absent: it did not
+    """
+    guest: ReceiptGuest | None = None
+    """
+    Proof: the guest's answer; absent: no answer
+    """
+    identity: ReceiptIdentity | None = None
+    """
+    Identity given to the guest
+    """
+    image: ReceiptImage | None = None
+    """
+    Booted image
+    """
+    made: ReceiptSource | None = None
+    """
+    New snapshot
+    """
+    parent: ReceiptSource | None = None
+    """
+    Snapshot it was made from
+    """
+    recovered: bool | None = None
+    """
+    The daemon ended before it wrote the receipt. The next daemon made it from the journal, without the guest's answer
+    """
+    sandbox: str | None = None
+    """
+    Forked or rolled back sandbox, or source of the branch
+    """
+    secrets: list[ReceiptSecret] | None = None
+    """
+    Secrets that the sandbox or snapshot may contain
+    """
+    snapshot: str | None = None
+    """
+    Tag of the new snapshot
+    """
+    vm: ReceiptVM | None = None
+    """
+    How a snapshot became a VM
+    """
+
+
+@dataclass
+class SandboxNetwork:
+    allow: int
+    """
+    Number of allow rules
+    """
+    deny: int
+    """
+    Number of deny rules
+    """
+    effective: NetworkPolicy
+    """
+    Enforced policy: the requested one limited by the operator's ceiling
+    """
+    network: NetworkPolicy
+    """
+    Requested policy
+    """
+    policy: Literal['none', 'public', 'custom', 'tap']
+    """
+    none, public, custom (rules), or tap (a network of the operator)
+    """
+    cut: list[str] | None = None
+    """
+    Requested rules removed by the operator's ceiling, each with the reason
+    """
+    tap: str | None = None
+    """
+    Tap device of the operator
+    """
+    warning: str | None = None
+    """
+    Why the enforced policy is stricter
     """
 
 
@@ -3178,34 +3438,6 @@ class SnapshotDetail:
     warning: str | None = None
     """
     Something a person should know
-    """
-
-
-@dataclass
-class SnapshotDiff:
-    after: str
-    """
-    Second snapshot
-    """
-    before: str
-    """
-    First snapshot
-    """
-    files: FileDiff
-    """
-    Files of the root file system, without other mounts
-    """
-    packages: PackageDiff
-    """
-    Installed Debian packages
-    """
-    processes: ProcessDiff
-    """
-    Kernel threads left out
-    """
-    took_ms: float
-    """
-    How long the comparison took
     """
 
 
@@ -3810,182 +4042,6 @@ class CreateSnapshotRequest:
     warm_timeout_secs: float | None = None
     """
     Limit of the warm-up; 0 means 10 minutes
-    """
-
-
-@dataclass
-class ForkLine:
-    child: SandboxInfo | None = None
-    """
-    Ready or failed child
-    """
-    error: Error | None = None
-    """
-    Why no child was made; only in the last line
-    """
-    fork: ForkTotals | None = None
-    """
-    Totals of the fork; only in the last line
-    """
-
-
-@dataclass
-class GroupCopy:
-    sandboxes: list[SandboxInfo] | None
-    """
-    Copies of the members, by alias; empty for a copy that failed
-    """
-    code: str | None = None
-    """
-    Code of that error
-    """
-    error: str | None = None
-    """
-    Why this copy was not made, for people
-    """
-    network: str | None = None
-    """
-    Name of the copy's network; absent for a copy that failed
-    """
-
-
-@dataclass
-class Image:
-    created_at_unix: int
-    """
-    When it was built, in seconds since 1970
-    """
-    digest: str
-    """
-    Digest of its contents, sha256:<hex>
-    """
-    name: str
-    """
-    Name of the image
-    """
-    size_bytes: int
-    """
-    Bytes it takes on the disk
-    """
-    container: ImageContainer | None = None
-    """
-    The container image that it was made from
-    """
-    description: str | None = None
-    """
-    Description in its recipe
-    """
-    kernel_version: str | None = None
-    """
-    Kernel of the image
-    """
-    memory_mib: int | None = None
-    """
-    Memory its recipe asks for
-    """
-    start: str | None = None
-    """
-    Command line of the service that runs in snapshots of the image
-    """
-    vcpus: int | None = None
-    """
-    Virtual CPUs its recipe asks for
-    """
-
-
-@dataclass
-class PromoteResult:
-    promoted_from: str
-    """
-    Its id until then, which names no sandbox now
-    """
-    sandbox: SandboxInfo
-    """
-    The sandbox in its new place: with that one's id, addresses and settings
-    """
-    kept_in: str | None = None
-    """
-    Snapshot with the old state, to fork or to roll back to; absent if it was discarded
-    """
-
-
-@dataclass
-class Receipt:
-    at_unix_ms: int
-    """
-    When it ended, in milliseconds since 1970
-    """
-    id: str
-    """
-    Name of the receipt; rises with time
-    """
-    op: Literal['fork', 'rollback', 'pause', 'resume', 'branch', 'snapshot']
-    """
-    Recorded operation; fork, rollback, pause and resume concern a sandbox, branch and snapshot a snapshot
-    """
-    steps: list[ReceiptStep]
-    """
-    The daemon's steps, in order; each begins when the one before it ended
-    """
-    took_ms: float
-    """
-    How long it took, from the request
-    """
-    before: str | None = None
-    """
-    Tag of the sandbox's snapshot before the rollback
-    """
-    capture: ReceiptCapture | None = None
-    """
-    How a running guest became a snapshot
-    """
-    cold: bool | None = None
-    """
-    Of a pause: its memory was not kept; of a resume: its guest booted
-    """
-    error: str | None = None
-    """
-    Why it failed; absent: it did not
-    """
-    guest: ReceiptGuest | None = None
-    """
-    Proof: the guest's answer; absent: no answer
-    """
-    identity: ReceiptIdentity | None = None
-    """
-    Identity given to the guest
-    """
-    image: ReceiptImage | None = None
-    """
-    Booted image
-    """
-    made: ReceiptSource | None = None
-    """
-    New snapshot
-    """
-    parent: ReceiptSource | None = None
-    """
-    Snapshot it was made from
-    """
-    recovered: bool | None = None
-    """
-    The daemon ended before it wrote the receipt. The next daemon made it from the journal, without the guest's answer
-    """
-    sandbox: str | None = None
-    """
-    Forked or rolled back sandbox, or source of the branch
-    """
-    secrets: list[ReceiptSecret] | None = None
-    """
-    Secrets that the sandbox or snapshot may contain
-    """
-    snapshot: str | None = None
-    """
-    Tag of the new snapshot
-    """
-    vm: ReceiptVM | None = None
-    """
-    How a snapshot became a VM
     """
 
 

@@ -107,7 +107,8 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "NetworkPolicy": {
     "headers": "HeaderRule",
     "limits": "NetworkLimits",
-    "proxy": "NetworkProxy"
+    "proxy": "NetworkProxy",
+    "sign": "SignRule"
   },
   "NewKey": {
     "quotas": "KeyQuotas"
@@ -195,6 +196,10 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   },
   "SetSecretRequest": {
     "metadata": "*"
+  },
+  "SignRule": {
+    "buckets": "BucketRule",
+    "secrets": "SignSecrets"
   },
   "SnapshotDetail": {
     "cpu": "CPU",

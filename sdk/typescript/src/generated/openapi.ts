@@ -1621,6 +1621,17 @@ export interface components {
             /** @description Something a person should know */
             warning?: string;
         };
+        BucketRule: {
+            /** @description Name of the bucket */
+            name: string;
+            /** @description Beginning of the keys of the granted objects, which ends in a slash. Absent: all objects */
+            prefix?: string;
+            /**
+             * @description Refuse operations that change objects
+             * @default false
+             */
+            read_only?: boolean;
+        };
         CPU: {
             /**
              * Format: int64
@@ -2729,6 +2740,8 @@ export interface components {
             limits?: components["schemas"]["NetworkLimits"];
             /** @description Proxy for all TCP connections of the sandbox, except those to ports of the host. UDP and echo requests are refused */
             proxy?: components["schemas"]["NetworkProxy"];
+            /** @description Requests to S3-compatible storage that the host signs, with keys of the owner's secrets, over TLS it has verified */
+            sign?: components["schemas"]["SignRule"][] | null;
             /** @description Tap device on the daemon's host, allowed by its operator, in place of all rules: for one forked sandbox, or while a snapshot is made */
             tap?: string;
         };
@@ -3998,6 +4011,24 @@ export interface components {
              * @description Share of all its sandboxes together where CPUs are short; 100 is the default. It holds at once
              */
             cpu_weight: number;
+        };
+        SignRule: {
+            /** @description Granted parts of buckets. They add up */
+            buckets: components["schemas"]["BucketRule"][] | null;
+            /** @description Name of the host, such as s3.eu-central-1.amazonaws.com */
+            host: string;
+            /** @description Region in the signature, such as eu-central-1 */
+            region: string;
+            /** @description Names of the owner's secrets with the keys. The host resolves them for each sandbox, and refuses requests if a secret is missing */
+            secrets: components["schemas"]["SignSecrets"];
+        };
+        SignSecrets: {
+            /** @description Name of the secret with the ID of the access key */
+            access_key_id: string;
+            /** @description Name of the secret with the secret key */
+            secret_access_key: string;
+            /** @description Name of the secret with the session token, for temporary keys */
+            session_token?: string;
         };
         SnapshotDetail: {
             /** @description Tags it is built on, root first */
