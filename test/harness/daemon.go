@@ -60,7 +60,7 @@ func New(t testing.TB, dir string) (*Daemon, error) {
 		return nil, err
 	}
 	d.fixtures = filepath.Dir(kvmtest.Fixture(t, "forkd"))
-	if err := install(t, d.Bin, "", "forkd", "forkd-vmm", "forkd-spawn"); err != nil {
+	if err := install(t, d.Bin, "", "forkd", "forkd-agent", "forkd-vmm", "forkd-spawn"); err != nil {
 		return nil, err
 	}
 	var err error
@@ -113,8 +113,9 @@ func (d *Daemon) WithNet(t testing.TB) error {
 // URL returns the URL of the daemon's socket.
 func (d *Daemon) URL() string { return "unix://" + filepath.Join(d.Run, "forkd.sock") }
 
-// Forkd, VMM, Net and Spawn return the paths of the daemon's programs.
+// Forkd, Agent, VMM, Net and Spawn return the paths of the daemon's programs.
 func (d *Daemon) Forkd() string { return filepath.Join(d.Bin, "forkd") }
+func (d *Daemon) Agent() string { return filepath.Join(d.Bin, "forkd-agent") }
 func (d *Daemon) VMM() string   { return filepath.Join(d.Bin, "forkd-vmm") }
 func (d *Daemon) Net() string   { return filepath.Join(d.Bin, "forkd-net") }
 func (d *Daemon) Spawn() string { return filepath.Join(d.Bin, "forkd-spawn") }
