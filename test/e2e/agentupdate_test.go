@@ -88,10 +88,10 @@ func TestAnOldAgentIsReplaced(t *testing.T) {
 	}
 	d.lives(grand[0].ID, before)
 	d.serves(grand[0].ID)
-	if _, err := client.LifeOf(d.c).Pause(t.Context(), first, api.PauseRequest{}); err != nil {
+	if _, err := d.life().Pause(t.Context(), first, api.PauseRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.LifeOf(d.c).Resume(t.Context(), first); err != nil {
+	if _, err := d.life().Resume(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	d.lives(first, before)
