@@ -168,7 +168,7 @@ func TestAnUpdateThatFails(t *testing.T) {
 	d := secondDaemon(t, "--identity-timeout", "2m")
 	d.start()
 	d.agedSnapshot("aged")
-	whole, err := os.ReadFile(d.Agent())
+	whole, err := os.ReadFile(filepath.Join(d.Bin, "forkd-agent"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestAnUpdateThatFails(t *testing.T) {
 		if err := os.WriteFile(part, b, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(part, d.Agent()); err != nil {
+		if err := os.Rename(part, filepath.Join(d.Bin, "forkd-agent")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -200,7 +200,7 @@ func TestAnUpdateThatFails(t *testing.T) {
 		defer close(done)
 		_, _ = d.c.Fork(context.Background(), api.CreateSandboxesRequest{SnapshotTag: "aged", N: &n, Services: webService()})
 	}()
-	time.Sleep(600 * time.Millisecond)
+	time.Sleep(600 * time.Millisecond) // elapses: the children are in the middle of it
 	d.end(syscall.SIGKILL)
 	<-done
 	d.start()

@@ -113,9 +113,8 @@ func (d *Daemon) WithNet(t testing.TB) error {
 // URL returns the URL of the daemon's socket.
 func (d *Daemon) URL() string { return "unix://" + filepath.Join(d.Run, "forkd.sock") }
 
-// Forkd, Agent, VMM, Net and Spawn return the paths of the daemon's programs.
+// Forkd, VMM, Net and Spawn return the paths of the daemon's programs.
 func (d *Daemon) Forkd() string { return filepath.Join(d.Bin, "forkd") }
-func (d *Daemon) Agent() string { return filepath.Join(d.Bin, "forkd-agent") }
 func (d *Daemon) VMM() string   { return filepath.Join(d.Bin, "forkd-vmm") }
 func (d *Daemon) Net() string   { return filepath.Join(d.Bin, "forkd-net") }
 func (d *Daemon) Spawn() string { return filepath.Join(d.Bin, "forkd-spawn") }

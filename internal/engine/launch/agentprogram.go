@@ -85,8 +85,8 @@ func (e *RefusedError) Error() string {
 }
 
 // RenewAgent replaces the agent's program in a restored guest, before its identity. It returns the
-// new agent's information about itself, which has the capabilities of demand. After a RefusedError the old agent
-// goes on. After any other error the guest is unusable.
+// new agent's information about itself, which has the capabilities of demand. After a RefusedError the
+// old agent goes on. After any other error the guest is unusable.
 func (l *Launcher) RenewAgent(ctx context.Context, src *Source, m *VM, p *AgentProgram,
 	demand []string) (snapshot.Agent, error) {
 	limit := src.extend(l.cfg.IdentityTimeout)
@@ -107,7 +107,8 @@ func (l *Launcher) RenewAgent(ctx context.Context, src *Source, m *VM, p *AgentP
 			return said, fmt.Errorf("the new agent lacks %s", c)
 		}
 	}
-	l.cfg.Log.Debug("agent replaced", "from", src.Agent.Version, "to", said.Version, "sent", sent, "took", time.Since(began))
+	l.cfg.Log.Debug("agent replaced", "from", src.Agent.Version, "to", said.Version,
+		"sent", sent, "took", time.Since(began))
 	return said, nil
 }
 

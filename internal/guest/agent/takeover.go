@@ -73,7 +73,7 @@ func busy(why string) error { return fmt.Errorf("%w: %s", errBusy, why) }
 func (a *Agent) exec(program *os.File, going func() error) error {
 	var held undo.Stack
 	defer held.Run()
-	children, err := a.hold(&held)
+	children, err := a.suspend(&held)
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func (a *Agent) exec(program *os.File, going func() error) error {
 	return a.cfg.Update.Exec(&b, program, s, going)
 }
 
-// hold holds back all work of the agent. It returns the children of this process.
-func (a *Agent) hold(held *undo.Stack) (children map[int]bool, err error) {
+// suspend holds back all work of the agent. It returns the children of this process.
+func (a *Agent) suspend(held *undo.Stack) (children map[int]bool, err error) {
 	if !a.serving.TryLock() {
 		return nil, busy("requests or connections are under way, such as a command with a caller")
 	}
@@ -95,7 +95,7 @@ func (a *Agent) hold(held *undo.Stack) (children map[int]bool, err error) {
 		return nil, busy("it takes an identity or prepares for a snapshot")
 	}
 	held.Push(a.identMu.Unlock)
-	release, ok := a.interp.TryHold()
+	release, ok := a.interp.TrySuspend()
 	if !ok {
 		return nil, busy("code is being evaluated")
 	}
@@ -110,9 +110,9 @@ func (a *Agent) hold(held *undo.Stack) (children map[int]bool, err error) {
 	case a.freezer.Frozen():
 		return nil, busy("its disk is frozen")
 	}
-	held.Push(a.services.Hold())
-	held.Push(a.procs.Hold())
-	children, release = a.reaper.Hold()
+	held.Push(a.services.Suspend())
+	held.Push(a.procs.Suspend())
+	children, release = a.reaper.Suspend()
 	held.Push(release)
 	return children, nil
 }

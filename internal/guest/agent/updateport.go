@@ -62,7 +62,8 @@ func (a *Agent) takeUpdate(ctx context.Context, c net.Conn) error {
 	}
 	err := a.update(ctx, c)
 	_ = c.SetWriteDeadline(time.Now().Add(updateLimit))
-	return errors.Join(err, updatewire.WriteAnswer(c, updatewire.Answer{Code: updatewire.Refused, Reason: text(err.Error())}))
+	return errors.Join(err, updatewire.WriteAnswer(c,
+		updatewire.Answer{Code: updatewire.Refused, Reason: text(err.Error())}))
 }
 
 // update replaces this program. It returns the reason why it did not.

@@ -52,7 +52,8 @@ func Replace(log func(string, ...any)) error {
 	if filepath.Dir(self) != folder {
 		return fmt.Errorf("the program is %s, want it in %s", self, folder)
 	}
-	if err := unix.Unmount(Program, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) { // not mounted after an update
+	err = unix.Unmount(Program, unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) { // not mounted after an update
 		return fmt.Errorf("unmount the old program: %w", err)
 	}
 	if err := os.Rename(self, Program); err != nil {

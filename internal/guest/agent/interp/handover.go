@@ -35,8 +35,8 @@ type savedCapture struct {
 	Dropped int64       `json:"dropped"`
 }
 
-// TryHold holds back evaluations until release is called. It returns false if one is under way.
-func (s *Set) TryHold() (release func(), ok bool) {
+// TrySuspend holds back evaluations until release is called. It returns false if one is under way.
+func (s *Set) TrySuspend() (release func(), ok bool) {
 	var held []*slot
 	release = func() {
 		for _, sl := range held {

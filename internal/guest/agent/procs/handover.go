@@ -52,9 +52,9 @@ type savedPiece struct {
 	Bytes []byte `json:"bytes"`
 }
 
-// Hold keeps the table as it is until release is called. The caller has locked the gate, and holds
+// Suspend keeps the table as it is until release is called. The caller has locked the gate, and holds
 // back requests.
-func (t *Table) Hold() (release func()) {
+func (t *Table) Suspend() (release func()) {
 	t.mu.Lock()
 	return t.mu.Unlock
 }

@@ -94,9 +94,9 @@ func (r *Reaper) Adopt(pid int) *Child {
 	return c
 }
 
-// Hold stops reaping, and starting processes, until release is called. It returns the children that
+// Suspend stops reaping, and starting processes, until release is called. It returns the children that
 // have not ended, or have not been reaped yet.
-func (r *Reaper) Hold() (children map[int]bool, release func()) {
+func (r *Reaper) Suspend() (children map[int]bool, release func()) {
 	r.mu.Lock()
 	children = make(map[int]bool, len(r.children))
 	for pid := range r.children {

@@ -41,8 +41,8 @@ type savedRun struct {
 	Ready bool          `json:"ready"`
 }
 
-// Hold keeps all services as they are until release is called. The caller has locked the gate.
-func (s *Supervisor) Hold() (release func()) {
+// Suspend keeps all services as they are until release is called. The caller has locked the gate.
+func (s *Supervisor) Suspend() (release func()) {
 	s.mu.Lock()
 	return s.mu.Unlock
 }

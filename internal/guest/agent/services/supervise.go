@@ -62,7 +62,8 @@ func (s *Supervisor) pause(ctx context.Context, v *service, wait time.Duration) 
 	case <-time.After(wait):
 	}
 	back := v.st.Spec.Backoff
-	most := max(orDefault(back.InitialMS, servicewire.DefaultBackoff), orDefault(back.MaxMS, servicewire.DefaultBackoffMax))
+	most := max(orDefault(back.InitialMS, servicewire.DefaultBackoff),
+		orDefault(back.MaxMS, servicewire.DefaultBackoffMax))
 	s.set(v, func(st *servicewire.Status) {
 		st.State, st.Restarts = servicewire.Starting, st.Restarts+1
 		v.turn.wait, v.turn.inRow, v.turn.pause = min(2*wait, most), v.turn.inRow+1, false
