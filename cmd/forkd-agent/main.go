@@ -22,6 +22,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/forkcall"
 	"github.com/forkd/forkd/internal/guest/agent/forkcmd"
 	"github.com/forkd/forkd/internal/guest/agent/guestinit"
+	"github.com/forkd/forkd/internal/guest/agent/handover"
 	"github.com/forkd/forkd/internal/guest/agent/inventory"
 	"github.com/forkd/forkd/internal/guest/agent/listen"
 	"github.com/forkd/forkd/internal/guest/agent/nic"
@@ -32,8 +33,11 @@ import (
 	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
-// The linker sets version.
-var version = "dev"
+// The linker sets version, and in tests the capabilities that an older agent lacks, with commas.
+var (
+	version  = "dev"
+	withheld = ""
+)
 
 func main() {
 	if code, known := forkcmd.Run(os.Args[0], os.Args[1:]); known {
@@ -44,13 +48,22 @@ func main() {
 	}
 	quiet.Tune()
 	unix.Umask(0o022) // the modes of uploaded files and new folders rely on it
-	if os.Getpid() == 1 {
-		if err := runInit(); err != nil {
-			guestinit.Fail(err)
-		}
-		guestinit.PowerOff()
+	from, err := handover.Take()
+	switch {
+	case err != nil:
+	case from != nil:
+		err = continueFrom(from)
+	case os.Getpid() == 1:
+		err = runInit()
+	default:
+		err = run(os.Args[1:])
 	}
-	if err := run(os.Args[1:]); err != nil {
+	switch {
+	case os.Getpid() == 1 && err != nil:
+		guestinit.Fail(err)
+	case os.Getpid() == 1:
+		guestinit.PowerOff()
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "forkd-agent:", err)
 		os.Exit(1)
 	}
@@ -96,6 +109,8 @@ type options struct {
 	version    bool
 	layers     inventory.Layers
 	bench      diskbench.Config // Dir is empty unless only the benchmark is to run
+	takesOver  int              // asks only whether the program takes over a state of that version; 0 if not
+	from       *handover.State  // of an earlier program of this process; may be nil
 }
 
 func parse(args []string) (options, error) {
@@ -105,6 +120,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&o.tokenFile, "token-file", "", "file with the token that every request must show, except GET /health")
 	fs.BoolVar(&o.ready, "ready", false, "tell the host over vsock once when serving")
 	fs.StringVar(&o.forkSocket, "fork-socket", "", "Unix socket for programs that fork this guest (default: none)")
+	fs.IntVar(&o.takesOver, agent.TrialFlag, 0, "exit with 0 if this program takes over a state of this version")
 	fs.BoolVar(&o.version, "version", false, "print the version and exit")
 	fs.StringVar(&o.bench.Dir, "disk-bench", "",
 		"measure the file system of this folder, print the figures as JSON, and exit")
@@ -123,6 +139,13 @@ func run(args []string) error {
 	o, err := parse(args)
 	if err != nil {
 		return err
+	}
+	if o.takesOver != 0 {
+		if o.takesOver != handover.Version {
+			return fmt.Errorf("version %d of the old agent's state: this program takes over version %d", o.takesOver,
+				handover.Version)
+		}
+		return nil
 	}
 	if o.version {
 		fmt.Println("forkd-agent", version)
@@ -149,7 +172,11 @@ func serve(ctx context.Context, o options) error {
 		return err
 	}
 	cfg := agent.Config{
-		Version: version, Orphans: true, Token: token, IdentityPort: o.ready, Layers: o.layers, Log: logf,
+		Version: version, Orphans: true, Token: token, IdentityPort: o.ready, Layers: o.layers, Log: logf, From: o.from,
+		Withheld: strings.Split(withheld, ","),
+	}
+	if o.ready {
+		cfg.Update = o.update()
 	}
 	if link := openLink(o); link != nil {
 		defer link.Close()
@@ -163,6 +190,9 @@ func serve(ctx context.Context, o options) error {
 		return err
 	}
 	defer a.Close()
+	if o.from != nil {
+		o.from.Close()
+	}
 	l, err := listen.Open(o.listen)
 	if err != nil {
 		return err
@@ -198,11 +228,15 @@ func serve(ctx context.Context, o options) error {
 		agentproto.IdentityPort: a.ServeIdentity,
 		agentproto.DialPort:     a.ServeDials,
 		agentproto.EvalPort:     a.ServeEvals,
+		agentproto.UpdatePort:   a.ServeUpdates,
 	})
 	if err != nil {
 		return err
 	}
 	beside.Go(func() { a.ServeNotices(ctx) })
+	if o.from != nil {
+		return a.Serve(ctx, l)
+	}
 	beside.Go(func() {
 		// The listener is open, so connections from now on are answered.
 		if err := guestinit.SignalReady(ctx); err != nil {

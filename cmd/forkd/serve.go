@@ -54,6 +54,7 @@ type serveOptions struct {
 	retention           retentionDefaults
 	tls                 tlsOptions
 	data, run, vmm, kvm string
+	agent               string // program of the guest's agent; empty if older agents stay
 	guestFiles          []string
 	pool, concurrency   int
 	reserveMiB          int
@@ -153,6 +154,9 @@ func (o *serveOptions) complete() error {
 		if o.vmm, err = endpoint.Program("forkd-vmm"); err != nil {
 			return err
 		}
+	}
+	if o.agent, err = endpoint.Program("forkd-agent"); err != nil {
+		o.agent = "" // older agents in snapshots then stay
 	}
 	if _, err := os.Stat(o.vmm); err != nil {
 		return exit.UsageError{Err: fmt.Errorf("--vmm %s: %w", o.vmm, err)}
@@ -394,7 +398,7 @@ func (o serveOptions) probeKVM() error {
 
 func (o serveOptions) engineConfig(images sandbox.Images, observer sandbox.Observer, log *slog.Logger) engine.Config {
 	return engine.Config{
-		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm, Program: o.version().Version,
+		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm, AgentBinary: o.agent, Program: o.version().Version,
 		OpenKVM:         o.openKVM,
 		VMMSeccomp:      seccomp.Mode(o.seccomp),
 		Images:          images,

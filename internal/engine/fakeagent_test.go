@@ -33,7 +33,14 @@ func (a *fakeAgent) Ping(context.Context, *connect.Request[agentv1.PingRequest])
 
 // capabilities returns the capabilities of a current or older agent.
 func (f *fake) capabilities() []string {
+	f.mu.Lock()
+	updated := f.updated
+	f.mu.Unlock()
 	switch {
+	case updated:
+		return agentproto.Capabilities()
+	case f.faulty("agent-to-update"):
+		return []string{agentproto.CanIdentityPort, agentproto.CanUpdate}
 	case f.faulty("agent-of-before"):
 		return nil
 	case f.faulty("agent-without-inventory"):

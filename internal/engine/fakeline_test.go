@@ -3,6 +3,7 @@ package engine
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/guest/agentproto/msgwire"
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/guest/agentproto/updatewire"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // serveAgent acts as the guest: it answers CONNECT and then speaks HTTP.
@@ -50,6 +53,7 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 				connectLine(agentproto.AgentPort):    func(c net.Conn) { conns.c <- c },
 				connectLine(agentproto.DialPort):     func(c net.Conn) { ports.c <- c },
 				connectLine(agentproto.IdentityPort): f.takeIdentity,
+				connectLine(agentproto.UpdatePort):   f.takeUpdate,
 			}[line]
 			gone := line == connectLine(agentproto.IdentityPort) && f.portless() ||
 				line == connectLine(agentproto.DialPort) && older
@@ -93,6 +97,41 @@ func (f *fake) takeIdentity(c net.Conn) {
 		out.Response = r
 	}
 	_ = msgwire.Write(c, &out, msgwire.MaxIdentityBytes)
+}
+
+// takeUpdate serves the port for updates like an agent of a guest.
+func (f *fake) takeUpdate(c net.Conn) {
+	defer c.Close()
+	h, err := updatewire.ReadHeader(c)
+	if err != nil {
+		return
+	}
+	sum := sha256.New()
+	if _, err := io.CopyN(sum, c, h.Size); err != nil {
+		return
+	}
+	switch {
+	case f.faulty("update-refused"):
+		_ = updatewire.WriteAnswer(c, updatewire.Answer{Code: updatewire.Refused, Reason: "code runs" + shout(5000)})
+		return
+	case f.faulty("update-dropped"): // as a guest that still resets its transport
+		return
+	case [sha256.Size]byte(sum.Sum(nil)) != h.Digest:
+		_ = updatewire.WriteAnswer(c, updatewire.Answer{Code: updatewire.Refused, Reason: "its digest is another"})
+		return
+	}
+	_ = updatewire.WriteAnswer(c, updatewire.Answer{Code: updatewire.Going})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.faulty("update-fails"):
+		_ = updatewire.WriteAnswer(c, updatewire.Answer{Code: updatewire.Refused, Reason: "exec format error"})
+	case f.faulty("update-dies"):
+		f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "reset"}
+	case f.faulty("update-lies"): // the new agent can no more than the old one
+	default:
+		f.updated = true
+	}
 }
 
 // mute uses a token to silence the guest permanently: it accepts connections and never answers.

@@ -52,6 +52,7 @@ type fake struct {
 	branched bool // its memory was captured from a running guest
 	silent   bool
 	noPort   bool // the identity port is gone
+	updated  bool // its agent was replaced
 }
 
 func fakeVMM() error {

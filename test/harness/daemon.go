@@ -60,7 +60,7 @@ func New(t testing.TB, dir string) (*Daemon, error) {
 		return nil, err
 	}
 	d.fixtures = filepath.Dir(kvmtest.Fixture(t, "forkd"))
-	if err := install(t, d.Bin, "", "forkd", "forkd-vmm", "forkd-spawn"); err != nil {
+	if err := install(t, d.Bin, "", "forkd", "forkd-agent", "forkd-vmm", "forkd-spawn"); err != nil {
 		return nil, err
 	}
 	var err error

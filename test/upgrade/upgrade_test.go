@@ -223,6 +223,7 @@ func (w *world) check() {
 	})
 	w.sub("branches of a VM of the old release", w.branches)
 	w.sub("snapshots of the old release", w.snapshots)
+	w.sub("their agent", w.oldAgent)
 	w.sub("pause and resume", w.pauses)
 	w.sub("a fork by the guest", w.forks)
 	w.sub("rollback", func(t *testing.T) {
@@ -295,6 +296,24 @@ func (w *world) snapshots(t *testing.T) {
 	w.must(err)
 	for _, sb := range w.Fork(t, info.Tag, 1) {
 		w.remembers(sb.ID, "runs", w.ticks)
+		w.must(w.Kill(sb.ID))
+	}
+}
+
+// oldAgent checks that a snapshot of the old release, whose agent cannot be replaced, refuses newer
+// features with a hint and keeps working.
+func (w *world) oldAgent(t *testing.T) {
+	one := 1
+	res, err := w.Client.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &one,
+		Services: []api.NamedService{{Name: "web", ServiceSpec: api.ServiceSpec{Command: []string{"true"}}}}})
+	var told *client.Error
+	if !errors.As(err, &told) || told.Reason != api.ReasonAgentOld || !strings.Contains(err.Error(), "make the snapshot again") {
+		t.Errorf("a fork with services: %d children, %v", len(res.OK()), err)
+	}
+	for _, sb := range w.Fork(t, parentTag, 1) {
+		if got := w.eval(sb.ID, "6 * 7"); got != "42" {
+			t.Errorf("%s answers %q", sb.ID, got)
+		}
 		w.must(w.Kill(sb.ID))
 	}
 }

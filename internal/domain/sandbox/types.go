@@ -87,6 +87,9 @@ type Info struct {
 	Network      Network
 	// HasServices is set once its guest has reported services.
 	HasServices bool `json:",omitempty"`
+	// AgentRenewed is set if the agent of its guest was replaced since its snapshot was made. The guest itself then
+	// knows the agent's capabilities.
+	AgentRenewed bool `json:",omitempty"`
 	// Services are those its guest last reported. Only List and Get set it.
 	Services []Service `json:"-"`
 	// Secrets are those that its memory or disk may contain.
@@ -187,6 +190,9 @@ type ForkRequest struct {
 	Services []servicewire.Spec
 	// Volumes are mounted in each child.
 	Volumes []VolumeMount
+	// RenewAgent replaces an outdated agent even if the request does not need a newer one. A snapshot whose agent
+	// cannot be replaced keeps it.
+	RenewAgent bool
 
 	// Kin is set for children forked by a guest. Except for its Key, only the engine sets it.
 	Kin Kin

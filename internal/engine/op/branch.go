@@ -33,6 +33,7 @@ type branchOp struct {
 	src *launch.Source // snapshot the sandbox was forked from, or rolled back to
 	// base is the tag of src.
 	base  string
+	agent snapshot.Agent // of the sandbox
 	trace trace
 
 	draft   *catalog.Draft
@@ -188,6 +189,7 @@ func (w *branchOp) prepare(ctx context.Context) error {
 		return err
 	}
 	w.base = w.src.Files.Manifest.Tag
+	w.agent = w.askAgent(ctx)
 	if err := w.reserve(); err != nil {
 		return err
 	}
@@ -389,7 +391,7 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 	m := &snapshot.Manifest{
 		Owner:         w.req.Owner,
 		CreatedUnixMS: w.start.UnixMilli(), Image: from.Image, Shape: from.Shape, Cmdline: from.Cmdline,
-		State: snapshot.State{File: snapshot.StateFile}, Languages: from.Languages, Agent: from.Agent,
+		State: snapshot.State{File: snapshot.StateFile}, Languages: from.Languages, Agent: w.agent,
 		Branch: &snapshot.Branch{
 			Sandbox: w.req.SandboxID, Mode: string(w.req.Mode), Mechanism: w.took.Mechanism,
 			PauseUS: w.took.Pause.Microseconds(),

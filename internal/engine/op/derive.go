@@ -118,7 +118,7 @@ func (d *deriveOp) steps() []deriveStep {
 
 // fork makes the child. It is listed like any other sandbox while it lives.
 func (d *deriveOp) fork(ctx context.Context) (int64, error) {
-	req := sandbox.ForkRequest{Tag: d.req.From, N: 1, Owner: d.req.Owner,
+	req := sandbox.ForkRequest{Tag: d.req.From, N: 1, Owner: d.req.Owner, RenewAgent: true,
 		Network: either(d.req.BuildNetwork, d.req.Network), HostPorts: d.req.HostPorts}
 	if d.req.Tap != "" {
 		req.Tap, req.Network = d.req.Tap, nil

@@ -14,7 +14,6 @@ import (
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/vm/startgate"
@@ -35,8 +34,11 @@ type forkOp struct {
 	// secrets are those that each child may contain, and values those given to it, by variable.
 	secrets []sandbox.HeldSecret
 	values  map[string]string
-	group   *memberCopies    // nil if it is not a part of the fork of a group
-	grant   *admission.Grant // admits the memory and disk of the children
+	// agent replaces the children's agents, which then have the capabilities of demand. It is nil if they keep theirs.
+	agent  *launch.AgentProgram
+	demand []string
+	group  *memberCopies    // nil if it is not a part of the fork of a group
+	grant  *admission.Grant // admits the memory and disk of the children
 }
 
 // child is a child that is not listed yet.
@@ -55,6 +57,7 @@ type child struct {
 	err     error
 	info    sandbox.Info
 	listed  bool // it is a sandbox
+	renewed bool // its agent was replaced
 }
 
 // Fork makes N children of a snapshot. Each succeeds or fails independently. An error means that
@@ -125,14 +128,10 @@ func fork(
 		f.req.Kin.Base = len(f.src.Backing[0])
 	}
 	defer f.src.Close()
-	if len(req.Services) > 0 && !f.src.Agent.Can(agentproto.CanServices) {
-		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonAgentOld, "fork %s: its agent "+
-			"is older than this daemon and has no services: make the snapshot again from its image", req.Tag)
+	if err := f.checkAgent(); err != nil {
+		return sandbox.ForkResult{}, err
 	}
-	if req.Identity && !f.src.Agent.Can(agentproto.CanIdentityTokens) {
-		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonAgentOld, "fork %s: its agent "+
-			"is older than this daemon and has no identity tokens: make the snapshot again from its image", req.Tag)
-	}
+	defer f.agent.Close()
 	poolReady := o.pools.Count(f.src)
 	if f.grant, err = admitChildren(o, f.src, req, poolReady); err != nil {
 		o.cfg.tellRefused("fork", req.Tag, err)
@@ -255,7 +254,9 @@ func (f *forkOp) resume(ctx context.Context, b *child) {
 // prepared VM may have died unnoticed in the pool; enter then tries the next one.
 func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 	for {
-		f.e.launcher.DialIdentity(ctx, f.src, b.m)
+		if f.agent == nil {
+			f.e.launcher.DialIdentity(ctx, f.src, b.m)
+		}
 		f.e.launcher.Populate(ctx, f.src, b.m, b.index)
 		b.trace.mark("populate")
 		at, err := f.e.launcher.Enter(ctx, f.src, b.m)

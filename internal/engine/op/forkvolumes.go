@@ -82,7 +82,7 @@ func (f *forkOp) fitVolumes(m *snapshot.Manifest) error {
 	case len(f.req.Volumes) > free:
 		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonVolumeSlots, "%d volumes were asked for, and snapshot %s "+
 			"has %d free slots: it has %d volumes already", len(f.req.Volumes), m.Tag, free, len(has))
-	case !m.Agent.Can(agentproto.CanVolumes):
+	case f.agent == nil && !m.Agent.Can(agentproto.CanVolumes):
 		return sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonVolumeSlots, "the agent in snapshot %s mounts none: "+
 			"its image is of an older forkd. Build the image again, and the snapshot from it", m.Tag)
 	}

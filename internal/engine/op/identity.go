@@ -67,7 +67,8 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 		Secrets:     f.secrets,
 		PublicPorts: !f.private(), TrafficToken: traffic, Labels: f.req.Labels,
 		Limits: f.req.Limits, DiskBytes: diskBytes(f.src.Files.Manifest), Life: f.req.Life, Volumes: f.volumesOf(),
-		Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
+		AgentRenewed: b.renewed,
+		Armed:        b.armed, Resumed: b.resumed, Ready: b.ready,
 	}
 	undo, err := f.pinVolumes(id, b.m.VM)
 	if err != nil {
@@ -93,7 +94,10 @@ func (f *forkOp) branchedFrom() string {
 
 // introduce sends a restored guest its identity, and waits until it has confirmed.
 func (f *forkOp) introduce(ctx context.Context, b *child, who sandbox.Identity) (err error) {
-	if b.m.Agent == nil { // of a VM that has booted
+	if err := f.renewAgent(ctx, b); err != nil {
+		return err
+	}
+	if b.m.Agent == nil { // of a VM that has booted, or whose agent refused to be replaced
 		b.m.Agent = b.m.NewAgent()
 	}
 	b.who = who

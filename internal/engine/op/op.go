@@ -52,6 +52,8 @@ type Config struct {
 	Secrets sandbox.SecretSource
 	// Fetcher fetches the rest of snapshots that are used before they are here. If nil, they arrive whole.
 	Fetcher *fetcher.Client
+	// AgentFile is the daemon's program of the guest's agent.
+	AgentFile *launch.AgentFile
 	// FetchFrom lists the registries from which tenants may have it fetched.
 	FetchFrom []string
 }

@@ -25,10 +25,12 @@ import (
 
 // Config configures an engine. Fields with a default may be zero.
 type Config struct {
-	StoreDir  string                   // persistent: snapshots, layers
-	RunDir    string                   // volatile (tmpfs), short: sockets have to fit in 107 bytes
-	VMMBinary string                   // the forkd-vmm executable
-	OpenKVM   func() (*os.File, error) // opens /dev/kvm once, for all VMMs; required
+	StoreDir  string // persistent: snapshots, layers
+	RunDir    string // volatile (tmpfs), short: sockets have to fit in 107 bytes
+	VMMBinary string // the forkd-vmm executable
+	// AgentBinary is the forkd-agent executable, which replaces older agents in guests. If empty, they stay.
+	AgentBinary string
+	OpenKVM     func() (*os.File, error) // opens /dev/kvm once, for all VMMs; required
 	// VMMSeccomp selects the reaction to unneeded system calls of a VMM; default seccomp.On.
 	VMMSeccomp seccomp.Mode
 	// Starter starts VMMs in a jail. If nil, they are children of this process, without a jail.

@@ -24,6 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/freepages"
 	"github.com/forkd/forkd/internal/guest/agent/fsfreeze"
 	"github.com/forkd/forkd/internal/guest/agent/generation"
+	"github.com/forkd/forkd/internal/guest/agent/handover"
 	"github.com/forkd/forkd/internal/guest/agent/identity"
 	"github.com/forkd/forkd/internal/guest/agent/interp"
 	"github.com/forkd/forkd/internal/guest/agent/inventory"
@@ -39,6 +40,9 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
 )
+
+// groupsDir is the directory of the agent's control groups.
+const groupsDir = "forkd"
 
 // Config configures an Agent. The zero value of each field has a documented meaning.
 type Config struct {
@@ -76,6 +80,12 @@ type Config struct {
 	IdentityPort bool
 	// SystemFiles are files without which programs do not start. If nil, those of package broken.
 	SystemFiles []string
+	// Update runs a new program of the agent in place of this process. If nil, the agent takes none.
+	Update *UpdateConfig
+	// From is the state of an earlier program of this agent, or nil. New takes its files.
+	From *handover.State
+	// Withheld are capabilities that the agent does not report, for tests of older agents.
+	Withheld []string
 	// Layers are the layers of the root's overlay, if known. The caller owns them.
 	Layers inventory.Layers
 	// Log receives one line per noteworthy event. If nil, events are dropped.
@@ -112,6 +122,10 @@ type Agent struct {
 	cpuMu             sync.Mutex
 	cpuBusy, cpuTotal float64
 
+	// serving is read-locked by each request, and gate while a process's output is read and stored. An
+	// update locks both.
+	serving, gate sync.RWMutex
+
 	// identMu serializes identities and quiescing.
 	identMu sync.Mutex
 
@@ -126,15 +140,25 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	var from state
+	if cfg.From != nil {
+		if err := cfg.From.Decode(&from); err != nil {
+			return nil, err
+		}
+	}
 	a := &Agent{cfg: cfg, started: time.Now(), rec: defaults.New(image)}
 	a.free = freepages.New(cfg.Root, cfg.Log)
 	a.freezer = fsfreeze.New(cfg.Layers.OpenUpper, cfg.Log)
 	a.reaper = reap.New(cfg.Orphans)
 	a.reaper.Ended = a.free.Look
-	a.groups = procgroup.Open(cfg.CgroupMount, "forkd")
-	a.procs = procs.NewTable(a.reaper, a.groups, a.rec, broken.Watch(cfg.SystemFiles...), cfg.Log)
+	if cfg.From != nil {
+		a.groups = procgroup.Reopen(cfg.CgroupMount, groupsDir, from.Groups)
+	} else {
+		a.groups = procgroup.Open(cfg.CgroupMount, groupsDir)
+	}
+	a.procs = procs.NewTable(a.reaper, a.groups, a.rec, broken.Watch(cfg.SystemFiles...), &a.gate, cfg.Log)
 	a.broken = broken.Watch(slices.Concat(cfg.SystemFiles, interp.Paths())...)
-	a.interp = interp.NewSet(a.reaper, a.groups, a.rec, interp.Python())
+	a.interp = interp.NewSet(a.reaper, a.groups, a.rec, &a.gate, interp.Python())
 	a.guest = generation.New(cmp.Or[generation.Addresser](cfg.Address, &a.device))
 	a.clock = &clocksync.Keeper{Clocks: cfg.System, Log: cfg.Log}
 	a.clock.Taken()
@@ -148,8 +172,13 @@ func New(cfg Config) (*Agent, error) {
 		Admit: fromHost, Mark: a.guest.Mark, Eval: a.eval, Answered: a.evaluated, Log: cfg.Log,
 	})
 	a.notice = make(chan struct{}, 1)
+	if cfg.From != nil {
+		if err := a.takeOver(from); err != nil {
+			return nil, err
+		}
+	}
 	a.services = services.New(services.Config{Start: a.startService, Changed: a.servicesChanged,
-		File: cfg.ServicesFile, Log: cfg.Log})
+		File: cfg.ServicesFile, Log: cfg.Log, Gate: &a.gate, Adopt: a.adoptService, From: from.services(cfg.From)})
 	a.files, a.watch = files.NewServer(a.rec), watch.NewServer(a.rec)
 	a.handler = a.routes()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -219,6 +248,8 @@ func (a *Agent) marked(next http.Handler) http.Handler {
 		if host := r.Header.Get(agentproto.HeaderHostTime); host != "" {
 			a.clock.Check(host)
 		}
+		a.serving.RLock()
+		defer a.serving.RUnlock()
 		next.ServeHTTP(w, r.WithContext(a.guest.Mark(r.Context())))
 	})
 }
@@ -289,7 +320,7 @@ func (a *Agent) ServeTokens(ctx context.Context, l net.Listener) error {
 // ServeDials connects the host with servers in the guest, on l, until ctx ends. It closes l. A
 // guest with a configured token has no such port.
 func (a *Agent) ServeDials(ctx context.Context, l net.Listener) error {
-	s := dialport.New(dialport.Config{Admit: fromHost, Log: a.cfg.Log})
+	s := dialport.New(dialport.Config{Admit: fromHost, Log: a.cfg.Log, Using: a.serving.RLocker()})
 	if err := s.Serve(ctx, steady{l, a.cfg.Log}); err != nil {
 		return fmt.Errorf("serve dials: %w", err)
 	}

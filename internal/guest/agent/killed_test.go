@@ -26,6 +26,9 @@ const killedSocket = "FORKD_TEST_KILLED_AGENT"
 
 // TestMain makes this program that process when the variable is set. It ends only by SIGKILL.
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(updatedAgent); dir != "" {
+		os.Exit(runUpdatedAgent(dir, os.Args[1:]))
+	}
 	socket := os.Getenv(killedSocket)
 	if socket == "" {
 		os.Exit(m.Run())

@@ -63,12 +63,10 @@ func (s *service) Ping(context.Context,
 
 // capabilities returns the abilities of this agent that not every agent has.
 func (a *Agent) capabilities() []string {
-	can := []string{agentproto.CanInventory, agentproto.CanServices, agentproto.CanVolumes,
-		agentproto.CanIdentityTokens}
-	if a.cfg.IdentityPort {
-		can = append(can, agentproto.CanIdentityPort)
-	}
-	return can
+	return slices.DeleteFunc(agentproto.Capabilities(), func(c string) bool {
+		return c == agentproto.CanIdentityPort && !a.cfg.IdentityPort || c == agentproto.CanUpdate && a.cfg.Update == nil ||
+			slices.Contains(a.cfg.Withheld, c)
+	})
 }
 
 // Identity implements forkd.agent.v1.Agent.

@@ -59,6 +59,18 @@ func (a *Agent) startService(spec servicewire.Spec, out *os.File) (services.Proc
 // PID implements services.Process.
 func (p *serviceProcess) PID() int { return p.Pid }
 
+// Group implements services.Process.
+func (p *serviceProcess) Group() string { return p.group.Name() }
+
+// adoptService takes over the process of a service from an earlier program of this agent.
+func (a *Agent) adoptService(pid int, group string) (services.Process, error) {
+	g, err := a.groups.Adopt(group)
+	if err != nil {
+		return nil, err
+	}
+	return &serviceProcess{Child: a.reaper.Adopt(pid), group: g}, nil
+}
+
 // ExitCode implements services.Process.
 func (p *serviceProcess) ExitCode() int {
 	if st := p.Status(); st.Signaled() {

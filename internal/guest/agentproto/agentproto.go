@@ -29,6 +29,8 @@ const (
 	DialPort = 1026
 	// EvalPort is the vsock port on which the agent evaluates code without HTTP (package msgwire).
 	EvalPort = 1027
+	// UpdatePort is the vsock port on which the agent takes a new program of itself (package updatewire).
+	UpdatePort = 1028
 	// ReadyPort is the port on the host (CID 2) that the agent dials once, when it is ready.
 	ReadyPort = 1023
 	// ForkPort is the port on the host for fork calls (package forkwire). The agent dials it for
@@ -57,7 +59,14 @@ const (
 	CanVolumes = "volumes"
 	// CanIdentityTokens is the ability to ask for identity tokens (package tokenwire).
 	CanIdentityTokens = "identity-tokens"
+	// CanUpdate is the ability to replace the agent's program, on UpdatePort.
+	CanUpdate = "update"
 )
+
+// Capabilities returns the abilities of this version's agent in a VM.
+func Capabilities() []string {
+	return []string{CanInventory, CanServices, CanVolumes, CanIdentityTokens, CanIdentityPort, CanUpdate}
+}
 
 // SFTPProgram is the path of the agent's SFTP server in a guest. Agents older than forkd 0.1.0 have
 // none.

@@ -46,6 +46,7 @@ func (p *serviceProgram) end(code int) {
 }
 
 func (p *serviceProgram) PID() int              { return 42 }
+func (p *serviceProgram) Group() string         { return "" }
 func (p *serviceProgram) Done() <-chan struct{} { return p.done }
 func (p *serviceProgram) ExitCode() int         { return p.code }
 func (p *serviceProgram) Term()                 { p.end(143) }

@@ -122,6 +122,27 @@ func (r *Record) Clone() Clone {
 	return r.clone
 }
 
+// Saved is the identity in a record, for a later program of this agent.
+type Saved struct {
+	Env   map[string]string `json:"env"`   // variables from the identity
+	Clone Clone             `json:"clone"` // who this guest is
+	Token string            `json:"token"` // required of requests; may be empty
+}
+
+// Save returns the identity.
+func (r *Record) Save() Saved {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Saved{maps.Clone(r.env), r.clone, r.token}
+}
+
+// Restore sets the identity of Save.
+func (r *Record) Restore(s Saved) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.env, r.clone, r.token = s.Env, s.Clone, s.Token
+}
+
 // Become replaces the former identity. With an empty token, requests need no token.
 func (r *Record) Become(c Clone, env map[string]string, token string) {
 	r.mu.Lock()

@@ -29,6 +29,8 @@ type Config struct {
 	// Hello limits the time for the request, Dial the time for all attempts to connect. 0 means 10
 	// s and 25 s.
 	Hello, Dial time.Duration
+	// Using is locked while a connection is open. It may be nil.
+	Using sync.Locker
 	// Log receives one line per noteworthy event. If nil, events are dropped.
 	Log func(format string, args ...any)
 }
@@ -90,6 +92,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		}
 		conns.Go(func() {
 			defer s.open.Add(-1)
+			if s.cfg.Using != nil {
+				s.cfg.Using.Lock()
+				defer s.cfg.Using.Unlock()
+			}
 			s.serve(ctx, c)
 		})
 	}

@@ -54,6 +54,13 @@ func New(cfg Config) *Server {
 	return &Server{cfg: cfg, calls: map[*call]struct{}{}}
 }
 
+// Busy reports whether a program in the guest waits for its answer.
+func (s *Server) Busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.calls) > 0
+}
+
 // Listen opens the socket for every user: the guest is the security boundary, not its users.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

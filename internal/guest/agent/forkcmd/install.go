@@ -39,6 +39,30 @@ func Install(log func(string, ...any)) error {
 	if err := bindSelf(Program); err != nil {
 		return err
 	}
+	return installLinks(log)
+}
+
+// Replace does the same for a program that was written to the folder and took over from the installed
+// one. Commands that run keep the old program.
+func Replace(log func(string, ...any)) error {
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	if filepath.Dir(self) != folder {
+		return fmt.Errorf("the program is %s, want it in %s", self, folder)
+	}
+	err = unix.Unmount(Program, unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) { // not mounted after an update
+		return fmt.Errorf("unmount the old program: %w", err)
+	}
+	if err := os.Rename(self, Program); err != nil {
+		return fmt.Errorf("install the new program: %w", err)
+	}
+	return installLinks(log)
+}
+
+func installLinks(log func(string, ...any)) error {
 	if err := os.WriteFile(moduleFile, []byte(module), 0o644); err != nil {
 		return fmt.Errorf("write Python module: %w", err)
 	}

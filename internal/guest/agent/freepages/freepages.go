@@ -69,6 +69,26 @@ func (r *Reporter) Off() error {
 	return nil
 }
 
+// Saved is the state of a Reporter for a later program.
+type Saved struct {
+	Device string `json:"device"` // without driver; empty if reports are on
+	Free   int64  `json:"free"`   // free memory when reports were switched off, in bytes
+}
+
+// Save returns the state.
+func (r *Reporter) Save() Saved {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Saved{r.device, r.free}
+}
+
+// Restore sets the state of Save.
+func (r *Reporter) Restore(s Saved) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.device, r.free = s.Device, s.Free
+}
+
 // bound returns the device bound to the driver, or "".
 func (r *Reporter) bound() (string, error) {
 	list, err := os.ReadDir(r.dir)

@@ -74,6 +74,13 @@ func (f *Freezer) Thaw() error {
 	return f.thawLocked()
 }
 
+// Frozen reports whether the file system is frozen.
+func (f *Freezer) Frozen() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.thaw != nil
+}
+
 func (f *Freezer) thawLocked() error {
 	f.thaw = nil
 	err := f.do(fiThaw)

@@ -17,6 +17,7 @@ const maxOutput = 4 << 20
 type capture struct {
 	f    *os.File
 	pipe syscall.RawConn
+	gate *sync.RWMutex // read-locked while bytes are read and stored
 	done chan struct{}
 
 	mu      sync.Mutex // guards the fields below; held from reading the pipe until the bytes are stored
@@ -24,9 +25,9 @@ type capture struct {
 	dropped int64
 }
 
-func newCapture(f *os.File) *capture {
+func newCapture(f *os.File, gate *sync.RWMutex) *capture {
 	pipe, _ := f.SyscallConn() // never fails for an open file
-	return &capture{f: f, pipe: pipe, done: make(chan struct{})}
+	return &capture{f: f, pipe: pipe, gate: gate, done: make(chan struct{})}
 }
 
 // run reads until all writers have closed the pipe, or until close.
@@ -45,6 +46,8 @@ func (c *capture) run() {
 // more bytes.
 func (c *capture) drain(fd int) (more, ended bool) {
 	var buf [4096]byte
+	c.gate.RLock()
+	defer c.gate.RUnlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for total := 0; total < 1<<20; {

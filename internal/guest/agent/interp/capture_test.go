@@ -15,7 +15,7 @@ func startCapture(t *testing.T) (*capture, *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCapture(r)
+	c := newCapture(r, new(sync.RWMutex))
 	go c.run()
 	t.Cleanup(func() { w.Close(); c.close() })
 	return c, w

@@ -121,12 +121,9 @@ func (s *Set) startProc(ctx context.Context, lang Language, limit time.Duration)
 	}
 	p := &proc{
 		lang: lang, child: child, group: group, in: fds.in[1], out: fds.out[0],
-		stdout: newCapture(fds.stdout[0]), stderr: newCapture(fds.stderr[0]),
-		answers: make(chan received), quit: make(chan struct{}), readEnd: make(chan struct{}),
+		stdout: newCapture(fds.stdout[0], s.gate), stderr: newCapture(fds.stderr[0], s.gate),
 	}
-	go p.stdout.run() // ends at close
-	go p.stderr.run()
-	go p.read()
+	p.listen()
 	if _, err := p.wait(ctx, limit); err != nil {
 		_, _ = p.stdout.take()
 		said, _ := p.stderr.take()
@@ -134,6 +131,14 @@ func (s *Set) startProc(ctx context.Context, lang Language, limit time.Duration)
 		return nil, fmt.Errorf("start %s: %w%s", lang.Name, err, lastWords(said))
 	}
 	return p, nil
+}
+
+// listen receives answers and output until close.
+func (p *proc) listen() {
+	p.answers, p.quit, p.readEnd = make(chan received), make(chan struct{}), make(chan struct{})
+	go p.stdout.run()
+	go p.stderr.run()
+	go p.read()
 }
 
 func lastWords(said string) string {

@@ -40,6 +40,7 @@ type Set struct {
 	reaper *reap.Reaper
 	groups *procgroup.Groups
 	rec    *defaults.Record
+	gate   *sync.RWMutex // read-locked while output is read and stored
 	slots  map[string]*slot
 	names  []string
 	// root ends work without a caller, at Close.
@@ -61,9 +62,9 @@ type slot struct {
 	lost error
 }
 
-// NewSet returns a set without running interpreters.
-func NewSet(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, langs ...Language) *Set {
-	s := &Set{reaper: r, groups: g, rec: rec, slots: map[string]*slot{}}
+// NewSet returns a set without running interpreters. Whoever locks gate keeps output in the kernel.
+func NewSet(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, gate *sync.RWMutex, langs ...Language) *Set {
+	s := &Set{reaper: r, groups: g, rec: rec, gate: gate, slots: map[string]*slot{}}
 	s.root, s.close = context.WithCancel(context.Background())
 	for _, l := range langs {
 		s.slots[l.Name] = &slot{lang: l, busy: make(chan struct{}, 1)}

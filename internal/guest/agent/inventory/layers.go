@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/guest/agent/handover"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
@@ -27,6 +28,26 @@ func OpenLayers(lower, upper string) (Layers, error) {
 		*to = os.NewFile(uintptr(fd), name)
 	}
 	return l, nil
+}
+
+// SavedLayers are layers in the state of an agent that hands over.
+type SavedLayers struct {
+	Lower handover.FD `json:"lower"` // the lower directory
+	Upper handover.FD `json:"upper"` // the upper directory
+}
+
+// Save returns the layers for a later program.
+func (l Layers) Save(b *handover.Bundle) SavedLayers {
+	return SavedLayers{b.Add(l.lower), b.Add(l.upper)}
+}
+
+// RestoreLayers returns the layers of an earlier program.
+func RestoreLayers(s *handover.State, saved SavedLayers) (l Layers, err error) {
+	if l.lower, err = s.File(saved.Lower, "lower layer"); err != nil {
+		return Layers{}, err
+	}
+	l.upper, err = s.File(saved.Upper, "upper layer")
+	return l, err
 }
 
 // OpenUpper opens the upper directory, for its file system.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +36,20 @@ type Group struct {
 
 // Open uses a directory called name in mount (normally /sys/fs/cgroup) if mount is a writable
 // cgroup2 file system. Otherwise groups are walks over /proc.
-func Open(mount, name string) *Groups {
+func Open(mount, name string) *Groups { return open(mount, name, nil) }
+
+// Saved is the state of Groups for a later program of this process. Names are those of directories.
+type Saved struct {
+	Next int      `json:"next"` // number of the last group
+	Live []string `json:"live"` // groups in use
+	Left []string `json:"left"` // groups with members that outlived their command
+}
+
+// Reopen is like Open, for a program that takes over the groups of an earlier one. The processes of
+// other groups end.
+func Reopen(mount, name string, s Saved) *Groups { return open(mount, name, &s) }
+
+func open(mount, name string, s *Saved) *Groups {
 	var st unix.Statfs_t
 	if err := unix.Statfs(mount, &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
 		return &Groups{}
@@ -47,13 +62,53 @@ func Open(mount, name string) *Groups {
 		return &Groups{} // before Linux 5.14
 	}
 	g := &Groups{root: root}
-	g.inherit()
+	if s == nil {
+		s = &Saved{}
+	}
+	g.next = max(s.Next, 0)
+	g.inherit(*s)
 	return g
 }
 
+// Save returns the state for a later program, which adopts the groups of live. Name returns their
+// names.
+func (g *Groups) Save(live []string) Saved {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := Saved{Next: g.next, Live: live}
+	for _, dir := range g.left {
+		s.Left = append(s.Left, filepath.Base(dir))
+	}
+	return s
+}
+
+// Adopt returns a group of an earlier program by its name, or nil for no name.
+func (g *Groups) Adopt(name string) (*Group, error) {
+	if name == "" || g.root == "" {
+		return nil, nil
+	}
+	if filepath.Base(name) != name || !strings.HasPrefix(name, "p") {
+		return nil, fmt.Errorf("control group %.40q is not of an agent", name)
+	}
+	dir := filepath.Join(g.root, name)
+	fd, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open control group: %w", err)
+	}
+	return &Group{parent: g, dir: dir, fd: fd}, nil
+}
+
+// Name returns the name of the group, for Adopt. g may be nil.
+func (g *Group) Name() string {
+	if g == nil {
+		return ""
+	}
+	return filepath.Base(g.dir)
+}
+
 // inherit ends the processes of a killed agent and removes its groups, because no other process can
-// end them. It does not touch the groups of an agent that is still running.
-func (g *Groups) inherit() {
+// end them. It does not touch the groups of an agent that is still running, and groups in s.
+func (g *Groups) inherit(s Saved) {
 	dir, err := os.Open(g.root)
 	if err != nil {
 		return
@@ -65,9 +120,15 @@ func (g *Groups) inherit() {
 	g.lock = dir
 	left, _ := filepath.Glob(filepath.Join(g.root, "p*"))
 	for _, dir := range left {
-		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+		name := filepath.Base(dir)
+		if slices.Contains(s.Live, name) {
+			continue
+		}
+		if !slices.Contains(s.Left, name) {
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+		}
+		g.left = append(g.left, dir) // removed when the kernel has ended their processes
 	}
-	g.left = left // removed when the kernel has ended their processes
 	g.sweepLocked()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,7 +40,8 @@ func TestACallerThatHangsUpAfterTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, outs, err := start(reaper, procgroup.Open(t.TempDir(), "none"), cmd, &process.ProcessInfo{}, nil, false)
+	table := &Table{reaper: reaper, groups: procgroup.Open(t.TempDir(), "none"), gate: new(sync.RWMutex)}
+	p, outs, err := table.start(cmd, &process.ProcessInfo{}, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,8 @@ type Process struct {
 	child *reap.Child
 	group *procgroup.Group
 	hub   hub
+	gate  *sync.RWMutex // of the Table
+	limit time.Time     // when it is killed; zero without a limit
 
 	pty   *os.File // may be nil, without a terminal
 	stdin *os.File // nil for /dev/null and with a terminal
@@ -65,9 +67,9 @@ const (
 )
 
 // start runs cmd. On failure it closes all files.
-func start(r *reap.Reaper, groups *procgroup.Groups, cmd *exec.Cmd, info *process.ProcessInfo, size *process.PTY,
+func (t *Table) start(cmd *exec.Cmd, info *process.ProcessInfo, size *process.PTY,
 	stdin bool) (_ *Process, _ []output, err error) {
-	p := &Process{info: info, lingering: make(chan struct{}), ended: make(chan struct{})}
+	p := t.newProcess(info)
 	var theirs []*os.File // closed in any case once the child has them
 	defer func() {
 		for _, f := range theirs {
@@ -89,17 +91,21 @@ func start(r *reap.Reaper, groups *procgroup.Groups, cmd *exec.Cmd, info *proces
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.group, err = groups.New(); err != nil {
+	if p.group, err = t.groups.New(); err != nil {
 		return nil, nil, err
 	}
 	if p.group != nil {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, p.group.FD()
 	}
-	if p.child, err = r.Start(cmd); err != nil {
+	if p.child, err = t.reaper.Start(cmd); err != nil {
 		return nil, nil, err
 	}
 	p.info.Pid = uint32(p.child.Pid)
 	return p, outs, nil
+}
+
+func (t *Table) newProcess(info *process.ProcessInfo) *Process {
+	return &Process{info: info, gate: t.gate, lingering: make(chan struct{}), ended: make(chan struct{})}
 }
 
 func (p *Process) openPipes(cmd *exec.Cmd, stdin bool) (outs []output, theirs []*os.File, err error) {
@@ -131,7 +137,10 @@ func (p *Process) openPTY(cmd *exec.Cmd, size *process.PTY) (outs []output, thei
 	if err != nil {
 		return nil, nil, fmt.Errorf("open terminal: %w", err)
 	}
-	p.pty = master
+	if p.pty, err = pollable(master); err != nil {
+		return nil, []*os.File{tty}, err
+	}
+	master = p.pty
 	outs = []output{{master, ptyChunkSize, fromPTY}}
 	theirs = []*os.File{tty}
 	if cred := cmd.SysProcAttr.Credential; cred != nil {
@@ -153,11 +162,32 @@ func (p *Process) resize(size *process.PTY) error {
 	if s.GetCols() == 0 || s.GetRows() == 0 {
 		return nil
 	}
-	ws := &pty.Winsize{Cols: uint16(min(s.GetCols(), 0xffff)), Rows: uint16(min(s.GetRows(), 0xffff))}
-	if err := pty.Setsize(p.pty, ws); err != nil {
+	ws := &unix.Winsize{Col: uint16(min(s.GetCols(), 0xffff)), Row: uint16(min(s.GetRows(), 0xffff))}
+	c, err := p.pty.SyscallConn() // not Fd, which would make the file block
+	if err != nil {
+		return fmt.Errorf("set terminal size: %w", err)
+	}
+	var set error
+	err = c.Control(func(fd uintptr) { set = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, ws) })
+	if err := errors.Join(err, set); err != nil {
 		return fmt.Errorf("set terminal size: %w", err)
 	}
 	return nil
+}
+
+// pollable returns a terminal whose reads wait without a thread, so that an update can hold them
+// back. The library leaves a file that blocks. It closes f.
+func pollable(f *os.File) (*os.File, error) {
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open terminal: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("open terminal: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // run carries output until the process and its output have ended. It then discards later output of
@@ -205,12 +235,7 @@ func (p *Process) carry(o output) bool {
 			armed = true
 			_ = o.f.SetReadDeadline(began.Add(min(lingerQuiet, budget)))
 		}
-		n, err := o.f.Read(buf)
-		waited := time.Since(began)
-		if n > 0 {
-			// An exact copy: subscribers encode it while this goroutine reads on.
-			p.hub.publish(o.from, bytes.Clone(buf[:n]))
-		}
+		waited, err := p.pass(o, buf)
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -225,6 +250,47 @@ func (p *Process) carry(o output) bool {
 			if budget -= waited; budget <= 0 {
 				return true
 			}
+		}
+	}
+}
+
+// pass reads a piece of output and publishes it. It returns the time it waited for the piece. The gate
+// is locked from the read on, so no byte is in this process only while another has locked it.
+func (p *Process) pass(o output, buf []byte) (waited time.Duration, err error) {
+	began := time.Now()
+	c, err := o.f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	err2 := c.Read(func(fd uintptr) bool {
+		p.gate.RLock()
+		defer p.gate.RUnlock()
+		n, e := ignoringEINTR(int(fd), buf)
+		if errors.Is(e, unix.EAGAIN) {
+			return false
+		}
+		waited = time.Since(began)
+		switch {
+		case e != nil:
+			err = e
+		case n == 0:
+			err = io.EOF
+		default:
+			// An exact copy: subscribers encode it while this goroutine reads on.
+			p.hub.publish(o.from, bytes.Clone(buf[:n]))
+		}
+		return true
+	})
+	if err2 != nil {
+		return time.Since(began), err2
+	}
+	return waited, err
+}
+
+func ignoringEINTR(fd int, buf []byte) (n int, err error) {
+	for {
+		if n, err = unix.Read(fd, buf); !errors.Is(err, unix.EINTR) {
+			return n, err
 		}
 	}
 }

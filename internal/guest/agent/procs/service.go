@@ -48,7 +48,7 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 	}
 	info := &process.ProcessInfo{Config: cfg, Tag: req.Msg.Tag}
 	before := t.oom.Mark()
-	p, outs, err := start(t.reaper, t.groups, cmd, info, req.Msg.GetPty(), req.Msg.Stdin == nil || req.Msg.GetStdin())
+	p, outs, err := t.start(cmd, info, req.Msg.GetPty(), req.Msg.Stdin == nil || req.Msg.GetStdin())
 	if err != nil {
 		return t.broken.Explain(startError(cfg.GetCmd(), err))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -38,13 +39,15 @@ type Table struct {
 	log    func(format string, args ...any)
 	broken broken.Files // explains a program that does not start
 	oom    *oomlog.Log
+	gate   *sync.RWMutex // read-locked from reading output until it is published
 
 	running sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
 	// all holds a process until its output is no longer read, possibly after its end.
-	all map[*Process][]output
+	all    map[*Process][]output
+	drains []*os.File // outputs of an earlier program's commands, discarded
 	// past is ordered by time. No timer cleans it up, because that would wake an idle guest.
 	past []ended
 }
@@ -55,10 +58,10 @@ type ended struct {
 }
 
 // NewTable returns an empty table. The reaper must be running. files explains programs that do not
-// start.
+// start. Whoever locks gate keeps output in the kernel.
 func NewTable(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, files broken.Files,
-	log func(string, ...any)) *Table {
-	return &Table{reaper: r, groups: g, rec: rec, log: log, broken: files,
+	gate *sync.RWMutex, log func(string, ...any)) *Table {
+	return &Table{reaper: r, groups: g, rec: rec, log: log, broken: files, gate: gate,
 		oom: oomlog.Open("/dev/kmsg"), all: map[*Process][]output{}}
 }
 
@@ -71,6 +74,9 @@ func (t *Table) Close() error {
 	t.mu.Lock()
 	t.closed = true
 	all := maps.Clone(t.all)
+	for _, f := range t.drains {
+		_ = f.SetReadDeadline(time.Now())
+	}
 	t.mu.Unlock()
 	for p, outs := range all {
 		p.stop(outs)
@@ -164,10 +170,17 @@ func (t *Table) add(ctx context.Context, p *Process, outs []output) error {
 		t.running.Go(func() { p.run(outs) })
 		return connect.NewError(connect.CodeUnavailable, errStopping)
 	}
+	p.limit, _ = ctx.Deadline()
+	t.carryLocked(p, outs)
+	return nil
+}
+
+// carryLocked carries the output of a process from now on.
+func (t *Table) carryLocked(p *Process, outs []output) {
 	t.all[p] = outs
 	var limit *time.Timer
-	if at, ok := ctx.Deadline(); ok {
-		limit = time.AfterFunc(time.Until(at), p.killTree)
+	if !p.limit.IsZero() {
+		limit = time.AfterFunc(time.Until(p.limit), p.killTree)
 	}
 	buried := make(chan struct{})
 	t.running.Go(func() {
@@ -185,7 +198,6 @@ func (t *Table) add(ctx context.Context, p *Process, outs []output) error {
 		defer t.mu.Unlock()
 		delete(t.all, p)
 	})
-	return nil
 }
 
 // bury keeps an ended process for a while.

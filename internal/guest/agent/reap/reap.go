@@ -84,6 +84,27 @@ func (r *Reaper) Start(cmd *exec.Cmd) (*Child, error) {
 	return c, nil
 }
 
+// Adopt takes over a child of this process that was started before Run. Its program was started by
+// an earlier program of this process.
+func (r *Reaper) Adopt(pid int) *Child {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &Child{Pid: pid, r: r, done: make(chan struct{})}
+	r.children[pid] = c
+	return c
+}
+
+// Suspend stops reaping, and starting processes, until release is called. It returns the children that
+// have not ended, or have not been reaped yet.
+func (r *Reaper) Suspend() (children map[int]bool, release func()) {
+	r.mu.Lock()
+	children = make(map[int]bool, len(r.children))
+	for pid := range r.children {
+		children[pid] = true
+	}
+	return children, r.mu.Unlock
+}
+
 // Done returns a channel that is closed when the child has ended and was reaped.
 func (c *Child) Done() <-chan struct{} { return c.done }
 

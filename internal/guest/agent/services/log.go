@@ -41,6 +41,21 @@ func (l *log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// all returns the bytes that are kept, and the number of bytes written so far.
+func (l *log) all() ([]byte, int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append(bytes.Clone(l.buf[l.next:]), l.buf[:l.next]...), l.total
+}
+
+// fill sets the content of a new log.
+func (l *log) fill(kept []byte, total int64) {
+	_, _ = l.Write(kept)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total = max(total, l.total)
+}
+
 // span returns the number of bytes written, and how many of the first ones are gone.
 func (l *log) span() (total, lost int64) {
 	l.mu.Lock()

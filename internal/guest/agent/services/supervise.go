@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 )
@@ -15,15 +16,17 @@ import (
 func (s *Supervisor) supervise(ctx context.Context, v *service) (servicewire.State, error) {
 	spec := v.st.Spec // never changes
 	first := orDefault(spec.Backoff.InitialMS, servicewire.DefaultBackoff)
-	wait, inRow := first, 0
+	if t := s.place(v); t.pause && !s.pause(ctx, v, t.wait) {
+		return servicewire.Stopped, nil
+	}
 	for {
-		began := time.Now()
-		code, err := s.once(ctx, v)
+		code, length, err := s.once(ctx, v)
 		if ctx.Err() != nil {
 			return servicewire.Stopped, nil
 		}
-		if time.Since(began) >= orDefault(spec.Backoff.ResetMS, servicewire.DefaultReset) {
-			wait, inRow = first, 0
+		t := s.place(v)
+		if length >= orDefault(spec.Backoff.ResetMS, servicewire.DefaultReset) {
+			t.wait, t.inRow = first, 0
 		}
 		good := err == nil && code == 0
 		switch {
@@ -31,20 +34,41 @@ func (s *Supervisor) supervise(ctx context.Context, v *service) (servicewire.Sta
 			return servicewire.Stopped, nil
 		case spec.Restart == servicewire.Never:
 			return servicewire.Failed, ended(code, err)
-		case spec.MaxRestarts > 0 && inRow >= spec.MaxRestarts:
-			return servicewire.Failed, fmt.Errorf("restarted %d times in a row: %w", inRow, ended(code, err))
+		case spec.MaxRestarts > 0 && t.inRow >= spec.MaxRestarts:
+			return servicewire.Failed, fmt.Errorf("restarted %d times in a row: %w", t.inRow, ended(code, err))
 		}
 		s.set(v, func(st *servicewire.Status) {
 			st.State, st.PID, st.Error = servicewire.BackingOff, 0, servicewire.ClipError(ended(code, err))
+			v.turn.wait, v.turn.inRow, v.turn.pause = t.wait, t.inRow, true
 		})
-		select {
-		case <-ctx.Done():
+		if !s.pause(ctx, v, t.wait) {
 			return servicewire.Stopped, nil
-		case <-time.After(wait):
 		}
-		wait, inRow = min(2*wait, max(first, orDefault(spec.Backoff.MaxMS, servicewire.DefaultBackoffMax))), inRow+1
-		s.set(v, func(st *servicewire.Status) { st.State, st.Restarts = servicewire.Starting, st.Restarts+1 })
 	}
+}
+
+// place returns the place of a service's loop.
+func (s *Supervisor) place(v *service) turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return v.turn
+}
+
+// pause waits before a restart. It returns false when ctx ends.
+func (s *Supervisor) pause(ctx context.Context, v *service, wait time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(wait):
+	}
+	back := v.st.Spec.Backoff
+	most := max(orDefault(back.InitialMS, servicewire.DefaultBackoff),
+		orDefault(back.MaxMS, servicewire.DefaultBackoffMax))
+	s.set(v, func(st *servicewire.Status) {
+		st.State, st.Restarts = servicewire.Starting, st.Restarts+1
+		v.turn.wait, v.turn.inRow, v.turn.pause = min(2*wait, most), v.turn.inRow+1, false
+	})
+	return true
 }
 
 func ended(code int, err error) error {
@@ -54,46 +78,94 @@ func ended(code int, err error) error {
 	return fmt.Errorf("it ended with exit code %d", code)
 }
 
-// once runs a service's program to its end, and kills the processes it left. The error says why it
-// did not start or did not become ready.
-func (s *Supervisor) once(ctx context.Context, v *service) (code int, _ error) {
-	spec := v.st.Spec
+// run is a running program of a service.
+type run struct {
+	p     Process
+	out   *os.File // its output
+	began time.Time
+	ready bool // its check has succeeded
+}
+
+// once runs a service's program to its end, and kills the processes it left. A program that runs
+// already is watched from now on. The error says why it did not start or did not become ready.
+func (s *Supervisor) once(ctx context.Context, v *service) (code int, length time.Duration, _ error) {
+	r := s.place(v).run
+	if r == nil {
+		var err error
+		if r, err = s.begin(v.st.Spec); err != nil {
+			return -1, 0, err
+		}
+	}
+	copied := make(chan struct{})
+	go func() { // ends with the deadline below at the latest
+		defer close(copied)
+		s.copyLog(v.log, r.out)
+	}()
+	s.set(v, func(st *servicewire.Status) { st.PID, v.turn.run = r.p.PID(), r })
+	err := s.watch(ctx, v, r)
+	r.p.Kill() // what it left behind must not keep its port
+	<-r.p.Done()
+	_ = r.out.SetReadDeadline(time.Now().Add(lingering))
+	<-copied
+	_ = r.out.Close()
+	code = r.p.ExitCode()
+	s.set(v, func(st *servicewire.Status) { st.ExitCode, st.PID, v.turn.run = &code, 0, nil })
+	return code, time.Since(r.began), err
+}
+
+// begin starts a service's program.
+func (s *Supervisor) begin(spec servicewire.Spec) (*run, error) {
+	began := time.Now()
 	out, theirs, err := os.Pipe()
 	if err != nil {
-		return -1, fmt.Errorf("make pipe: %w", err)
+		return nil, fmt.Errorf("make pipe: %w", err)
 	}
 	p, err := s.cfg.Start(spec, theirs)
 	_ = theirs.Close()
 	if err != nil {
 		_ = out.Close()
-		return -1, fmt.Errorf("start: %w", err)
+		return nil, fmt.Errorf("start: %w", err)
 	}
-	copied := make(chan struct{})
-	go func() { // ends with the deadline below at the latest
-		defer close(copied)
-		_, _ = io.CopyBuffer(struct{ io.Writer }{v.log}, struct{ io.Reader }{out}, make([]byte, 16<<10))
-	}()
-	s.set(v, func(st *servicewire.Status) { st.PID = p.PID() })
-	err = s.watch(ctx, v, p)
-	p.Kill() // what it left behind must not keep its port
-	<-p.Done()
-	_ = out.SetReadDeadline(time.Now().Add(lingering))
-	<-copied
-	_ = out.Close()
-	code = p.ExitCode()
-	s.set(v, func(st *servicewire.Status) { st.ExitCode, st.PID = &code, 0 })
-	return code, err
+	return &run{p: p, out: out, began: began}, nil
+}
+
+// copyLog copies output to a log until its end, or its deadline. The gate is locked from the read on.
+func (s *Supervisor) copyLog(l *log, out *os.File) {
+	c, err := out.SyscallConn()
+	if err != nil {
+		return
+	}
+	buf := make([]byte, 16<<10)
+	for more := true; more; {
+		err := c.Read(func(fd uintptr) bool {
+			s.cfg.Gate.RLock()
+			defer s.cfg.Gate.RUnlock()
+			n, err := unix.Read(int(fd), buf)
+			if errors.Is(err, unix.EAGAIN) {
+				return false
+			}
+			if n > 0 {
+				_, _ = l.Write(buf[:n])
+			}
+			more = n > 0 || errors.Is(err, unix.EINTR)
+			return true
+		})
+		more = more && err == nil
+	}
 }
 
 // lingering is the time for the rest of an ended program's output.
 const lingering = 100 * time.Millisecond
 
 // watch waits until a program has ended, or ends it: with ctx, or because it does not become ready.
-func (s *Supervisor) watch(ctx context.Context, v *service, p Process) error {
+func (s *Supervisor) watch(ctx context.Context, v *service, r *run) error {
+	p := r.p
 	checking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	checked := make(chan error, 1)
-	go func() { checked <- s.awaitReady(checking, v.st.Spec) }()
+	if !r.ready {
+		go func() { checked <- s.awaitReady(checking, v.st.Spec) }()
+	}
 	for {
 		select {
 		case <-p.Done():
@@ -104,7 +176,7 @@ func (s *Supervisor) watch(ctx context.Context, v *service, p Process) error {
 		case err := <-checked:
 			switch {
 			case err == nil:
-				s.set(v, func(st *servicewire.Status) { st.State, st.Error = servicewire.IsReady, "" })
+				s.set(v, func(st *servicewire.Status) { st.State, st.Error, r.ready = servicewire.IsReady, "", true })
 			case !errors.Is(err, context.Canceled):
 				terminate(p, orDefault(v.st.Spec.StopMS, servicewire.DefaultStop))
 				return err

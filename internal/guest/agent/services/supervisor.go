@@ -21,6 +21,7 @@ import (
 // Process is a started program with its descendants.
 type Process interface {
 	PID() int
+	Group() string         // name of its control group, for a later program of this agent; may be empty
 	Done() <-chan struct{} // closed when the program has ended
 	ExitCode() int         // valid after Done; 128+n after signal n
 	Term()                 // sends SIGTERM to the program's process group
@@ -31,6 +32,12 @@ type Process interface {
 type Config struct {
 	// Start starts a service's command. Its output goes to out, or is discarded if out is nil.
 	Start func(spec servicewire.Spec, out *os.File) (Process, error)
+	// Adopt takes over the process of an earlier program of this agent. It may be nil.
+	Adopt func(pid int, group string) (Process, error)
+	// Gate is read-locked from reading output until it is in the log. If nil, a lock of its own.
+	Gate *sync.RWMutex
+	// From is the state of an earlier program of this agent. If nil, the services of File start.
+	From *Restored
 	// Changed is called after each change, without a lock. It must not block. It may be nil.
 	Changed func()
 	// File keeps the declarations. If empty, they are kept in memory alone.
@@ -63,11 +70,28 @@ type service struct {
 	stop context.CancelFunc // ends the current loop; nil if it has no loop
 	done chan struct{}      // closed when the loop has ended
 	held bool               // stopped by request, also after a boot
+	turn turn
+}
+
+// turn is the place of a service's loop.
+type turn struct {
+	ctx   context.Context // of the loop; nil before the first one
+	run   *run            // nil while no program runs
+	wait  time.Duration   // the next or current pause after a crash
+	inRow int             // restarts without a long run between
+	pause bool            // it waits for the next start
 }
 
 // New returns a supervisor, and starts the services of its file.
 func New(cfg Config) *Supervisor {
+	if cfg.Gate == nil {
+		cfg.Gate = new(sync.RWMutex)
+	}
 	s := &Supervisor{cfg: cfg, all: map[string]*service{}, changed: make(chan struct{})}
+	if cfg.From != nil {
+		s.restore(*cfg.From)
+		return s
+	}
 	if err := s.load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		cfg.Log("services: %v", err)
 	}
@@ -247,10 +271,16 @@ func (s *Supervisor) startLocked(v *service) {
 	if v.stop != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	v.stop, v.done = cancel, make(chan struct{})
 	v.st.State, v.st.Error, v.st.SinceNS = servicewire.Starting, "", time.Now().UnixNano()
+	v.turn = turn{wait: orDefault(v.st.Spec.Backoff.InitialMS, servicewire.DefaultBackoff)}
 	s.noteLocked()
+	s.loopLocked(v)
+}
+
+// loopLocked runs a service's loop from its place on.
+func (s *Supervisor) loopLocked(v *service) {
+	ctx, cancel := context.WithCancel(context.Background())
+	v.stop, v.done, v.turn.ctx = cancel, make(chan struct{}), ctx
 	s.running.Go(func() {
 		defer cancel()
 		end, err := s.supervise(ctx, v)

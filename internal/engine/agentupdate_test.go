@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/guest/agentproto/updatewire"
+	"github.com/forkd/forkd/internal/store/snapshot"
+)
+
+// withAgent gives the engine a program for agents.
+func (h *host) withAgent() {
+	h.t.Helper()
+	h.cfg.AgentBinary = filepath.Join(h.t.TempDir(), "forkd-agent")
+	if err := os.WriteFile(h.cfg.AgentBinary, []byte(strings.Repeat("program ", 1<<16)), 0o700); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func web(tag string, n int) sandbox.ForkRequest {
+	return sandbox.ForkRequest{Tag: tag, N: n, Services: []servicewire.Spec{{Name: "web", Command: []string{"true"}}}}
+}
+
+// oldSnapshot makes a snapshot of an agent that lacks services and can be replaced.
+func (h *host) oldSnapshot(e *Engine, tag string) {
+	h.t.Helper()
+	h.fault("agent-to-update", 1)
+	h.snapshot(e, tag)
+}
+
+func agentOf(t *testing.T, e *Engine, tag string) snapshot.Agent {
+	t.Helper()
+	f, err := e.home.Snapshots.Open(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return f.Manifest.Agent
+}
+
+func TestAForkReplacesAnOldAgent(t *testing.T) {
+	h := newHost(t)
+	h.withAgent()
+	e := h.open()
+	h.oldSnapshot(e, "old")
+	h.fault("update-dropped", 1)
+	r, err := e.Fork(t.Context(), web("old", 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Children {
+		if c.Err != nil || !c.Info.AgentRenewed {
+			t.Errorf("child %d: %v, replaced: %t", c.Index, c.Err, c.Info.AgentRenewed)
+		}
+	}
+	// A branch has the new agent, and needs no update.
+	b, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: r.Children[0].Info.ID, Tag: "new"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := agentOf(t, e, b.Snapshot.Tag); !a.Can(agentproto.CanServices) {
+		t.Errorf("the branch's agent is %+v", a)
+	}
+	// A fork that needs no more than the old agent can leaves it.
+	if i := h.fork(e, "old", 1)[0]; i.AgentRenewed {
+		t.Error("an agent was replaced without need")
+	}
+}
+
+func TestADerivedSnapshotHasTheNewAgent(t *testing.T) {
+	h := newHost(t)
+	h.withAgent()
+	e := h.open()
+	h.oldSnapshot(e, "old")
+	for tag, fault := range map[string]string{"renewed": "", "kept": "update-refused"} {
+		if fault != "" {
+			h.fault(fault, 1)
+		}
+		if _, err := e.DeriveSnapshot(t.Context(), sandbox.DeriveRequest{From: "old", Tag: tag, Warm: "x = 1"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if a := agentOf(t, e, tag); a.Can(agentproto.CanServices) != (fault == "") {
+			t.Errorf("%s: the agent is %+v", tag, a)
+		}
+	}
+}
+
+func TestAFailedUpdateEndsItsChildOnly(t *testing.T) {
+	for fault, want := range map[string]string{
+		"update-refused": "refused its replacement: code runs",
+		"update-fails":   "exec format error",
+		"update-dies":    "the guest rebooted",
+		"update-lies":    "lacks services",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			h := newHost(t)
+			h.withAgent()
+			e := h.open()
+			h.oldSnapshot(e, "old")
+			h.fault(fault, 1)
+			r, err := e.Fork(t.Context(), web("old", 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			failed := slices.DeleteFunc(slices.Clone(r.Children), func(c sandbox.Child) bool { return c.Err == nil })
+			if len(failed) != 1 || len(e.List()) != 1 {
+				t.Fatalf("%d children failed and %d are there, want 1 each", len(failed), len(e.List()))
+			}
+			if text := failed[0].Err.Error(); !strings.Contains(text, want) || strings.ContainsAny(text, "\x1b\x00") ||
+				len(text) > 3*updatewire.MaxReason {
+				t.Errorf("got %q, want %q", text, want)
+			}
+		})
+	}
+}
+
+func TestAnAgentThatCannotBeReplaced(t *testing.T) {
+	for name, setup := range map[string]func(*host){
+		"a daemon without a program": func(h *host) { h.fault("agent-to-update", 1) },
+		"an agent of before":         func(h *host) { h.withAgent(); h.fault("agent-of-before", 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			setup(h)
+			e := h.open()
+			h.snapshot(e, "old")
+			_, err := e.Fork(t.Context(), web("old", 1))
+			var told *sandbox.Error
+			if !errors.As(err, &told) || told.Reason() != sandbox.ReasonAgentOld || !strings.Contains(err.Error(), "again from its image") {
+				t.Errorf("got %v", err)
+			}
+			h.fork(e, "old", 1) // without services it works
+			if _, err := e.DeriveSnapshot(t.Context(), sandbox.DeriveRequest{From: "old", Tag: "next",
+				Warm: "x = 1"}, nil); err != nil {
+				t.Errorf("derive: %v", err)
+			}
+		})
+	}
+}
+
+func TestAMissingProgramRefusesTheFork(t *testing.T) {
+	h := newHost(t)
+	h.withAgent()
+	e := h.open()
+	h.oldSnapshot(e, "old")
+	if err := os.Truncate(h.cfg.AgentBinary, updatewire.MaxProgram+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Fork(t.Context(), web("old", 1)); err == nil || !strings.Contains(err.Error(), "want 1 to") {
+		t.Errorf("a huge program: got %v", err)
+	}
+	if err := os.Remove(h.cfg.AgentBinary); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Fork(t.Context(), web("old", 1)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no program: got %v", err)
+	}
+	if n := len(e.List()); n != 0 {
+		t.Errorf("%d children were made", n)
+	}
+}
