@@ -51,6 +51,7 @@ func webService() []api.NamedService {
 // A snapshot with an old agent is forked under today's daemon with services. Its programs live
 // through the update of the agent.
 func TestAnOldAgentIsReplaced(t *testing.T) {
+	kvmtest.Soak(t)
 	d := secondDaemon(t, "--identity-timeout", "2m")
 	d.start()
 	d.agedSnapshot("aged")
@@ -137,6 +138,7 @@ func (d *daemon) serves(id string) {
 
 // A derived snapshot has the new agent for good.
 func TestADerivedSnapshotIsUpdated(t *testing.T) {
+	kvmtest.Soak(t)
 	d := secondDaemon(t, "--identity-timeout", "2m")
 	d.start()
 	d.agedSnapshot("aged")
@@ -165,6 +167,7 @@ func TestADerivedSnapshotIsUpdated(t *testing.T) {
 // Neither a damaged program nor the daemon's death in the middle of an update harms more than the
 // children under way.
 func TestAnUpdateThatFails(t *testing.T) {
+	kvmtest.Soak(t)
 	d := secondDaemon(t, "--identity-timeout", "2m")
 	d.start()
 	d.agedSnapshot("aged")
