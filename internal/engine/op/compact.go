@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/leaf/retention"
 	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/layer/store"
@@ -61,7 +62,8 @@ func (o *Ops) compact(ctx context.Context, src *launch.Source, to string, u *und
 		return err
 	}
 	draft, err := o.catalog.Begin(sandbox.SnapshotInfo{
-		Tag: to, Owner: from.Owner, CreatedAt: start, Shape: from.Shape, Labels: o.catalog.Labels(from.Tag),
+		Tag: to, Owner: from.Owner, CreatedAt: start, Shape: from.Shape,
+		Labels: retention.OfCopy(o.catalog.Labels(from.Tag), time.UnixMilli(from.CreatedUnixMS)),
 	}, false)
 	if err != nil {
 		return err

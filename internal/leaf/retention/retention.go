@@ -63,6 +63,18 @@ func Of(labels map[string]string, made time.Time) (r Rules, err error) {
 	return r, nil
 }
 
+// OfCopy returns the labels for a copy of a snapshot made at that time: a copy expires when its original does.
+// Unreadable rules stay as they are.
+func OfCopy(labels map[string]string, made time.Time) map[string]string {
+	r, err := Of(labels, made)
+	if err != nil || r.Expires.IsZero() {
+		return labels
+	}
+	out := maps.Clone(labels)
+	out[Expires] = r.Expires.UTC().Format(time.RFC3339)
+	return out
+}
+
 func expiry(text string, from time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		if d <= 0 || d > maxAge {

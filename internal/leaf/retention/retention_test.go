@@ -121,3 +121,19 @@ func FuzzPlan(f *testing.F) {
 		}
 	})
 }
+
+// A copy lives no longer than its original.
+func TestACopyExpiresWithItsOriginal(t *testing.T) {
+	made := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for was, want := range map[string]string{
+		"1h": "2026-01-02T04:04:05Z", "2026-05-06T07:08:09Z": "2026-05-06T07:08:09Z", Never: Never, "soon": "soon",
+	} {
+		labels := map[string]string{Expires: was, "a": "b"}
+		if got := OfCopy(labels, made); got[Expires] != want || got["a"] != "b" || labels[Expires] != was {
+			t.Errorf("%s becomes %v", was, got)
+		}
+	}
+	if got := OfCopy(nil, made); got != nil {
+		t.Errorf("no labels become %v", got)
+	}
+}
