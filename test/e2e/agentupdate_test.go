@@ -125,7 +125,7 @@ func (d *daemon) serves(id string) {
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		if len(l) != 1 || string(l[0].State) != "ready" || l[0].PID == pid {
+		if len(l) != 1 || l[0].State != "ready" || l[0].PID == pid {
 			return false
 		}
 		pid = l[0].PID

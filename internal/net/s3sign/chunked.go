@@ -72,14 +72,14 @@ func (c *chunked) next() error {
 func (c *chunked) trailers() error {
 	for range maxTrailers {
 		line, err := c.line()
-		if err == io.ErrUnexpectedEOF && len(line) == 0 {
+		if errors.Is(err, io.ErrUnexpectedEOF) && len(line) == 0 {
 			return io.EOF
 		}
 		if err != nil {
 			return err
 		}
 		if len(line) == 0 {
-			if _, err := c.from.ReadByte(); err == io.EOF {
+			if _, err := c.from.ReadByte(); errors.Is(err, io.EOF) {
 				return io.EOF
 			}
 			return errChunks
@@ -100,9 +100,9 @@ func (c *chunked) endLine() error {
 func (c *chunked) line() ([]byte, error) {
 	line, err := c.from.ReadSlice('\n')
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		return line, io.ErrUnexpectedEOF
-	case err == bufio.ErrBufferFull:
+	case errors.Is(err, bufio.ErrBufferFull):
 		return nil, errChunks
 	case err != nil:
 		return nil, err

@@ -54,7 +54,7 @@ func (g *Grant) allows(bucket, key string, write bool) error {
 		switch {
 		case b.Name != bucket:
 		case !strings.HasPrefix(key, b.Prefix):
-			if err == errNoBucket {
+			if errors.Is(err, errNoBucket) {
 				err = errNoKey
 			}
 		case write && b.ReadOnly:

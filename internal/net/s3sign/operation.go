@@ -130,7 +130,7 @@ func (g *Grant) check(o *operation, t target, q url.Values) error {
 		return g.hasBucket(t.bucket, o.whole, o.write)
 	}
 	err := g.allows(t.bucket, q.Get("prefix"), false)
-	if err == errNoKey {
+	if errors.Is(err, errNoKey) {
 		return errors.New("the network policy grants access to a part of this bucket: list with its prefix")
 	}
 	return err

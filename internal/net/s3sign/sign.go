@@ -42,7 +42,7 @@ func (s *Signer) Sign(r *http.Request) (*http.Request, error) {
 	}
 	p, err := payloadOf(r, h)
 	switch {
-	case err == errLength:
+	case errors.Is(err, errLength):
 		return nil, &Refusal{http.StatusLengthRequired, "MissingContentLength", err.Error()}
 	case err != nil:
 		return nil, invalid(err)
