@@ -15,7 +15,7 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui chart test-package test-wheel test-ui test test-integrations soak codeinterp test-recipes test-upgrade test-operation test-registries test-kube kube-types quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui chart test-package test-wheel test-ui test test-integrations soak codeinterp test-recipes test-buckets test-upgrade test-operation test-registries test-kube kube-types quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -59,6 +59,10 @@ codeinterp: deps build ## E2B's code interpreter over VMs in a machine, with FOR
 
 test-recipes: deps build ## recipes that take long, over VMs in a machine: each forked 20 times and used; Docker in a sandbox
 	FORKD_TEST_SOAK=1 FORKD_TEST_MACHINE=recipes $(GO) test -count=1 -v -timeout 60m ./test/recipes
+
+test-buckets: deps ## signatures of requests to buckets, with a real S3 server that checks them, and rclone
+	@GO="$(GO)" scripts/s3.sh
+	FORKD_TEST_SOAK=1 FORKD_TEST_VERSITYGW=$(CURDIR)/.cache/s3/versitygw $(GO) test -count=1 -v -timeout 10m ./internal/net/s3sign
 
 test-upgrade: deps build fixtures ## VMs, snapshots and paused sandboxes of 0.1.0 under today's daemon, in the machine
 	scripts/old-release.sh

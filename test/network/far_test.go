@@ -46,6 +46,7 @@ var zones = nettest.Zones{
 	pypiHost:            {netip.MustParseAddr(mirrorAddr)},
 	npmHost:             {netip.MustParseAddr(mirrorAddr)},
 	strangeHost:         {netip.MustParseAddr(mirrorAddr)},
+	bucketHost:          {netip.MustParseAddr(bucketAddr)},
 	"impostor.test":     {netip.MustParseAddr(other)}, // its certificate is for other names
 }
 
@@ -85,6 +86,7 @@ func newFar(t testing.TB) *far {
 		f.certificate = s.Certificate()
 		in.Echo(t, net.JoinHostPort(addr, echoPort))
 	}
+	in.HTTP(t, net.JoinHostPort(bucketAddr, "443"), true, &storage{objects: map[string]string{"/models/m": "weights"}})
 	in.HTTP(t, net.JoinHostPort(web6, "80"), false, f.page("the web"))
 	in.Echo(t, net.JoinHostPort(web, "853"))
 	accept(in.Listen(t, net.JoinHostPort(web, handPort)), func(c net.Conn) { f.conns <- c })

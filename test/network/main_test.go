@@ -92,6 +92,9 @@ func (w *world) open(t *testing.T) error {
 		"--net-ca", ca, "--net-tap", tapPrefix + "*", "--log-level", "debug", // debug logs when an identity was confirmed
 		"--audit-log", filepath.Join(dir, "audit.log")}
 	w.Daemon = d
+	key := filepath.Join(dir, "secrets.key")
+	w.cli(t, "secret", "generate-key", key)
+	d.Flags = append(d.Flags, "--secrets-key", key)
 	if err := d.Start(); err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/forkd/forkd/internal/net/netproxy"
 	"github.com/forkd/forkd/internal/net/s3sign"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // The tests in this file need a server that checks signatures: FORKD_TEST_VERSITYGW is the path of
@@ -48,9 +49,10 @@ type far struct {
 
 func newFar(t *testing.T) *far {
 	t.Helper()
+	kvmtest.Soak(t) // make test-buckets
 	program := os.Getenv("FORKD_TEST_VERSITYGW")
 	if program == "" {
-		t.Skip("FORKD_TEST_VERSITYGW is not set: needs a server of S3 that checks signatures")
+		t.Fatal("FORKD_TEST_VERSITYGW is not set: needs a server of S3 that checks signatures")
 	}
 	f := &far{t: t, dir: t.TempDir()}
 	for _, dir := range []string{"models", "work", "other"} {
@@ -248,7 +250,7 @@ func (f *far) rclone(args ...string) *exec.Cmd {
 	f.t.Helper()
 	program, err := exec.LookPath("rclone")
 	if err != nil {
-		f.t.Skip("rclone is not installed")
+		f.t.Fatal(err)
 	}
 	ca := filepath.Join(f.t.TempDir(), "ca")
 	os.WriteFile(ca, []byte(f.ca), 0o600)
@@ -279,7 +281,7 @@ func TestRcloneMountsABucketWithoutKeys(t *testing.T) {
 func (f *far) mount() {
 	t := f.t
 	if _, err := os.Stat("/dev/fuse"); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	at := t.TempDir()
 	c := f.rclone("mount", "--vfs-cache-mode", "writes", "--vfs-write-back", "0s", "--cache-dir", t.TempDir(), ":s3:work/agent-7", at)

@@ -64,7 +64,7 @@ func sign(t *testing.T, g Grant, method, target, body string, headers ...string)
 	t.Helper()
 	u, err := url.ParseRequestURI(target)
 	if err != nil {
-		t.Skip(err) // net/http refuses it
+		return nil, err // net/http refuses it
 	}
 	r := httptest.NewRequest(method, "https://s3.test/", strings.NewReader(body))
 	r.URL, r.RequestURI = u, target

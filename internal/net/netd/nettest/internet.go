@@ -27,7 +27,7 @@ const (
 
 // Public are the internet's addresses. Tests may listen on any of them.
 var Public = []string{
-	"93.184.216.34", "93.184.216.35", "151.101.1.69", "151.101.2.132", Resolver,
+	"93.184.216.34", "93.184.216.35", "93.184.216.36", "151.101.1.69", "151.101.2.132", Resolver,
 	"2606:2800:220:1:248:1893:25c8:1946",
 }
 
