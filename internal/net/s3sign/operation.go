@@ -129,7 +129,11 @@ func (g *Grant) check(o *operation, t target, q url.Values) error {
 	case !o.list:
 		return g.hasBucket(t.bucket, o.whole, o.write)
 	}
-	err := g.allows(t.bucket, q.Get("prefix"), false)
+	prefix := q.Get("prefix")
+	if err := checkKey(prefix); err != nil { // storage in a file system may follow it upwards
+		return fmt.Errorf("prefix: %w", err)
+	}
+	err := g.allows(t.bucket, prefix, false)
 	if errors.Is(err, errNoKey) {
 		return errors.New("the network policy grants access to a part of this bucket: list with its prefix")
 	}

@@ -126,6 +126,8 @@ func TestOnlyGrantedObjectsAreSigned(t *testing.T) {
 		{"POST", "/work", ""},
 		{"POST", "/work/agent-7/x?select&select-type=2", ""},
 		{"PATCH", "/work/agent-7/x", ""},
+		{"GET", "/work?prefix=agent-7/../agent-8/", ""},
+		{"GET", "/work?versions&prefix=agent-7/./", ""},
 		{"GET", "/models/x?a;b=c", ""},
 	} {
 		t.Run(tc.method+" "+tc.target, func(t *testing.T) {
