@@ -120,8 +120,7 @@ func (e *Engine) makeOps() {
 		RestoreTimeout: c.RestoreTimeout, IdentityTimeout: c.IdentityTimeout, BranchTimeout: c.BranchTimeout,
 		ChildMemory: c.ChildMemory, NoWorkingSet: c.NoWorkingSet, NodeKey: c.NodeKey, Oracle: c.Oracle, Acts: c.Acts,
 		Observer: c.Observer, Tell: c.Events, Logger: c.Logger, Now: c.Now, Trust: c.SnapshotTrust, Secrets: c.Secrets,
-		Identity: c.Identity != nil, Fetcher: c.Fetcher, FetchFrom: c.FetchFrom,
-		AgentFile: &launch.AgentFile{Path: c.AgentBinary}}
+		Identity: c.Identity != nil, Fetcher: c.Fetcher, FetchFrom: c.FetchFrom, AgentFile: launch.AgentAt(c.AgentBinary)}
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Volumes: e.home.Volumes,
 		Catalog: e.catalog, Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires,

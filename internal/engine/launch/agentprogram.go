@@ -39,6 +39,9 @@ type AgentFile struct {
 	header updatewire.Header
 }
 
+// AgentAt returns the program at a path.
+func AgentAt(path string) *AgentFile { return &AgentFile{Path: path} }
+
 // Open opens the program. The caller closes it.
 func (a *AgentFile) Open() (_ *AgentProgram, err error) {
 	f, err := os.Open(a.Path)
