@@ -142,7 +142,7 @@ func TestADerivedSnapshotIsUpdated(t *testing.T) {
 	d := secondDaemon(t, "--identity-timeout", "2m")
 	d.start()
 	d.agedSnapshot("aged")
-	code, _, errs := d.cli("snapshot", "create", "renewed", "--from-snapshot", "aged", "--exec", "true")
+	code, _, errs := d.cli("snapshot", "create", "--tag", "renewed", "--from", "aged", "--exec", "true")
 	if code != 0 {
 		t.Fatal(errs)
 	}
