@@ -19,6 +19,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // tap is a registry whose blobs can be cut off.
@@ -180,6 +181,7 @@ func TestAForkBeforeItsSnapshotIsHere(t *testing.T) {
 	})
 
 	d.sub("pull --lazy, and run", func(t *testing.T) {
+		kvmtest.Soak(t)
 		if code, _, errs := d.cli("pull", "--lazy", ref); code != 0 {
 			t.Fatalf("pull --lazy: %s", errs)
 		}
@@ -224,6 +226,7 @@ func TestAForkBeforeItsSnapshotIsHere(t *testing.T) {
 	})
 
 	d.sub("a killed fetcher", func(t *testing.T) {
+		kvmtest.Soak(t)
 		s.slow.Store(int64(2 * time.Second))
 		id, tag := forkFrom(t)
 		for _, pid := range d.daemonsIn() {
@@ -258,6 +261,7 @@ func TestAForkBeforeItsSnapshotIsHere(t *testing.T) {
 	})
 
 	d.sub("an outage beyond the limit", func(t *testing.T) {
+		kvmtest.Soak(t)
 		s.slow.Store(int64(300 * time.Millisecond))       // this daemon has none of it
 		other := secondDaemon(t, "--fetch-timeout", "8s") // the daemon notes an outage after 2 s
 		other.start()

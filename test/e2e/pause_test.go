@@ -117,7 +117,7 @@ func TestPause(t *testing.T) {
 func TestTrafficResumesMany(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
-	n := 8
+	n := 4
 	if harness.Soaking() {
 		n = 50
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 
@@ -88,7 +89,7 @@ func TestASnapshotGoesToAnotherDaemon(t *testing.T) {
 	}
 	sb := a.forkOf("base", 1)[0].ID
 	a.sh(sb, "sleep 4711 >/dev/null 2>&1 &")
-	a.sh(sb, "head -c 24000000 /dev/urandom > /big; sync; sha256sum /big > /sum")
+	a.sh(sb, "head -c 12000000 /dev/urandom > /big; sync; sha256sum /big > /sum")
 	if _, err := a.c.Branch(t.Context(), sb, api.BranchRequest{Tag: "travels"}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func TestASnapshotGoesToAnotherDaemon(t *testing.T) {
 	b := secondDaemon(t, flags...)
 	b.start()
 	killed := make(chan struct{})
-	l := newSlowLink(t, "http://"+at, 8<<20, func() {
+	l := newSlowLink(t, "http://"+at, 4<<20, func() {
 		go func() {
 			defer close(killed)
 			a.end(syscall.SIGKILL)
@@ -140,6 +141,7 @@ func TestASnapshotGoesToAnotherDaemon(t *testing.T) {
 	b.kill(child)
 
 	b.sub("a full disk", func(t *testing.T) {
+		kvmtest.Soak(t)
 		mount := smallDisk(t, 32) // unmounted after the end of the daemon
 		full := secondDaemon(t, append([]string{"--disk-reserve", "0"}, flags...)...)
 		full.Data = mount

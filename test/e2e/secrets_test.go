@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // TestSecretsOfSandboxes gives a fork a secret in its environment. It follows the secret and the taint through a
@@ -57,40 +58,43 @@ func TestSecretsOfSandboxes(t *testing.T) {
 		t.Errorf("the export of a tainted snapshot: exit code %d, %s", code, errs)
 	}
 
-	if code, _, errs := d.cli("pause", id); code != 0 {
-		t.Fatal(errs)
-	}
-	noFileHas(t, old, d.Data, d.Run, "layers", "tainted", "paused", "snapshots")
-	d.end(syscall.SIGKILL)
-	d.start()
-	set(fresh)
-	if code, _, errs := d.cli("resume", id); code != 0 {
-		t.Fatal(errs)
-	}
-	if got := env(id); got != fresh {
-		t.Errorf("the resumed sandbox has %q", got)
-	}
-	if code, _, errs := d.cli("snapshot", "export", "tainted", exported); code != 0 {
-		t.Errorf("the export after the rotation: %s", errs)
-	}
-	if code, _, errs := d.cli("rollback", id, "tainted"); code != 0 {
-		t.Fatal(errs)
-	}
-	if got := env(id); got != fresh {
-		t.Errorf("after the rollback the sandbox has %q", got)
-	}
-	if err := d.c.Secrets().Remove(t.Context(), "TOKEN"); err != nil {
-		t.Fatal(err)
-	}
-	if code, _, errs := d.cli("pause", id); code != 0 {
-		t.Fatal(errs)
-	}
-	if code, _, errs := d.cli("resume", id); code != 0 {
-		t.Fatal(errs)
-	}
-	if got := env(id); got != "absent" {
-		t.Errorf("after the removal the resumed sandbox has %q", got)
-	}
+	d.sub("a pause, a rotation, a rollback", func(t *testing.T) {
+		kvmtest.Soak(t)
+		if code, _, errs := d.cli("pause", id); code != 0 {
+			t.Fatal(errs)
+		}
+		noFileHas(t, old, d.Data, d.Run, "layers", "tainted", "paused", "snapshots")
+		d.end(syscall.SIGKILL)
+		d.start()
+		set(fresh)
+		if code, _, errs := d.cli("resume", id); code != 0 {
+			t.Fatal(errs)
+		}
+		if got := env(id); got != fresh {
+			t.Errorf("the resumed sandbox has %q", got)
+		}
+		if code, _, errs := d.cli("snapshot", "export", "tainted", exported); code != 0 {
+			t.Errorf("the export after the rotation: %s", errs)
+		}
+		if code, _, errs := d.cli("rollback", id, "tainted"); code != 0 {
+			t.Fatal(errs)
+		}
+		if got := env(id); got != fresh {
+			t.Errorf("after the rollback the sandbox has %q", got)
+		}
+		if err := d.c.Secrets().Remove(t.Context(), "TOKEN"); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, errs := d.cli("pause", id); code != 0 {
+			t.Fatal(errs)
+		}
+		if code, _, errs := d.cli("resume", id); code != 0 {
+			t.Fatal(errs)
+		}
+		if got := env(id); got != "absent" {
+			t.Errorf("after the removal the resumed sandbox has %q", got)
+		}
+	})
 	d.kill(id) // its paused state is built on the branch, which the test removes first
 }
 

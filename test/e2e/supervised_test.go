@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // web declares an HTTP server of Python on a port.
@@ -115,6 +116,7 @@ func TestServicesOfClones(t *testing.T) {
 		d.kill(child)
 	})
 	d.sub("a pause and a resume", func(t *testing.T) {
+		kvmtest.Soak(t)
 		d.pause(id)
 		d.resume(id)
 		if got := d.service(id, "service after the resume", isReady); got.PID != s.PID || got.Restarts != s.Restarts {
@@ -122,6 +124,7 @@ func TestServicesOfClones(t *testing.T) {
 		}
 	})
 	d.sub("a pause without memory", func(t *testing.T) {
+		kvmtest.Soak(t)
 		if _, err := d.life().Pause(t.Context(), id, api.PauseRequest{FilesystemOnly: true}); err != nil {
 			t.Fatal(err)
 		}

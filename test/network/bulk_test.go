@@ -7,7 +7,7 @@ import (
 )
 
 // bulkSize is the number of bytes in each direction.
-const bulkSize = 64 << 20
+const bulkSize = 24 << 20
 
 func TestManyMebibytesArriveIntactBothWays(t *testing.T) {
 	w := shared(t, "example.com")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // serveStore is a database of one table. Rows are visible to others once their connection has committed. Counted
@@ -183,6 +184,7 @@ func (f figures) median() float64 { slices.Sort(f); return f[len(f)/2] }
 // The pause of a group is about that of a live branch of one member. The figures are logged: the bound is wide, because
 // an emulated machine has two slow CPUs.
 func TestThePauseOfAGroup(t *testing.T) {
+	kvmtest.Soak(t)
 	w := shared(t, "example.com")
 	db, _ := w.shopOf(t)
 	var alone, together figures

@@ -90,6 +90,7 @@ func TestPackagesAreInstalledThroughThePolicy(t *testing.T) {
 		w.wantInstalled(t, id, "user", "curl -sS --cacert "+authorityFile+" https://"+pypiHost+"/simple/", mirrors.Hello)
 	})
 	t.Run("apt-get", func(t *testing.T) {
+		kvmtest.Soak(t)
 		const key = "/etc/apt/keyrings/mirrors.asc"
 		w.put(t, id, key, bytes.NewReader(w.far.mirrors.debianKey))
 		w.put(t, id, "/etc/apt/apt.conf.d/90mirrors", strings.NewReader(`Acquire::https::CAInfo "`+authorityFile+`";`+"\n"))
@@ -107,6 +108,7 @@ func TestPackagesAreInstalledThroughThePolicy(t *testing.T) {
 		}
 	})
 	t.Run("npm", func(t *testing.T) {
+		kvmtest.Soak(t)
 		w.putNode(t, id)
 		w.wantInstalled(t, id, "user", "mkdir ~/app && cd ~/app && npm install "+mirrors.Hello, "added 2 packages")
 		w.wantInstalled(t, id, "user", "~/app/node_modules/.bin/"+mirrors.Hello, mirrors.NPMSays)

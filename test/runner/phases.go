@@ -90,7 +90,7 @@ func machinePhase(ctx context.Context, o options, again map[string][]string) res
 		return results{failed: []string{"start the machine: " + err.Error()}}
 	}
 	env := []string{"FORKD_TEST_MACHINE=" + o.machine, "CGO_ENABLED=0"}
-	args := []string{"-count=1"}
+	args := []string{"-count=1", "-timeout", o.limit.String()}
 	total := repeat(ctx, rerun(ctx, 1, env, args, again), func(again map[string][]string) results {
 		return rerun(ctx, 1, env, args, again)
 	})
