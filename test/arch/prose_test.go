@@ -139,3 +139,16 @@ func TestNinetyPercent(t *testing.T) {
 		t.Errorf("got %d, want 4", got)
 	}
 }
+
+// maxREADME is the limit of the README's lines.
+const maxREADME = 150
+
+func TestTheREADMEIsShort(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(b), "\n"); n > maxREADME {
+		t.Errorf("README.md has %d lines, at most %d", n, maxREADME)
+	}
+}

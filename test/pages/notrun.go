@@ -13,7 +13,6 @@ var notRun = []exception{
 	{"README.md", "make build", "runs make itself; Suite creates the same snapshot"},
 	{"README.md", `eval "$(forkd e2b up`, "installs a package from the Internet; test/e2b runs the same program"},
 	{"README.md", "make wheels", "runs make itself; test/contract and test/mcp run the client and the tools"},
-	{"README.md", "forkd ui", "serves until it is stopped, for a browser; ui/test opens the page"},
 	{"cli.md", "forkd serve", "serves until it is stopped; all suites start a daemon"},
 	{"code-interpreter.md", "forkd image build code-interpreter-r", "builds from Debian's archive on the Internet for minutes; make codeinterp runs the image"},
 	{"code-interpreter.md", "forkd image build code-interpreter-all", "builds from Debian's archive on the Internet for minutes; make codeinterp runs the image"},
