@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/figure"
@@ -16,6 +14,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // recipe is the image for the snapshots of the demo and of this program.
@@ -64,7 +63,7 @@ func lock(name string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock bench %s: %w", name, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.Try(f); err != nil {
 		f.Close()
 		return nil, hints.With(&client.Error{Code: api.CodeConflict,
 			Message: "another forkd-bench " + name + " is under way"},

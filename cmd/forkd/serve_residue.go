@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/store/dataformat"
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // residue lists the directories a daemon would leave if it fails to start: the ones that did not
@@ -78,5 +79,5 @@ func locked(dir string) bool {
 		return !errors.Is(err, os.ErrNotExist)
 	}
 	defer f.Close()
-	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil
+	return filelock.Try(f) != nil
 }

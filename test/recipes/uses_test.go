@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
@@ -152,7 +153,7 @@ func TestRandom(t *testing.T) {
 	m.Forkd(t, "snapshot", "create", "--image", tag, "--tag", tag)
 	ids := fork(t, c, tag)
 	for _, u := range random {
-		t.Run(u.name, func(t *testing.T) { u.check(t, c, ids) })
+		t.Run(u.name, func(t *testing.T) { u.check(t, c, ids, children) })
 	}
 	t.Run("bson in the warm interpreter", func(t *testing.T) {
 		var outs []string
@@ -185,7 +186,7 @@ func TestRecipes(t *testing.T) {
 			m.Image(t, r.recipe, r.recipe)
 			ids := fork(t, c, r.recipe)
 			for _, u := range r.uses {
-				t.Run(u.name, func(t *testing.T) { u.check(t, c, ids) })
+				t.Run(u.name, func(t *testing.T) { u.check(t, c, ids, atOnce(r.recipe)) })
 			}
 		})
 	}
@@ -212,10 +213,7 @@ func fork(t *testing.T, c *client.Client, tag string) []string {
 			}
 		}
 	})
-	n := children
-	if tag == "playwright-browser" {
-		n = 4 // a child's browser uses a whole emulated CPU at first, and its siblings get their identities late
-	}
+	n := atOnce(tag)
 	for len(ids) < children {
 		res, err := c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
 		if err != nil {
@@ -231,23 +229,34 @@ func fork(t *testing.T, c *client.Client, tag string) []string {
 	return ids
 }
 
-// check runs the use in all children at once.
-func (u use) check(t *testing.T, c *client.Client, ids []string) {
+// atOnce returns the number of children that are forked, and used, at the same time. Each browser needs an emulated
+// CPU for seconds after the fork.
+func atOnce(recipe string) int {
+	if recipe == "playwright-browser" {
+		return 4
+	}
+	return children
+}
+
+// check runs the use in all children, so many at once.
+func (u use) check(t *testing.T, c *client.Client, ids []string, atOnce int) {
 	if u.few {
 		ids = ids[:2]
 	}
 	outs := make([]string, len(ids))
 	start := time.Now()
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(atOnce)
 	for i, id := range ids {
-		all.Go(func() {
+		all.Go(func() error {
 			var err error
 			if outs[i], err = u.run(t.Context(), c, id); err != nil {
 				t.Errorf("child %d: %v", i+1, err)
 			}
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait()
 	t.Logf("%d children in %v", len(ids), time.Since(start).Round(10*time.Millisecond))
 	if t.Failed() {
 		return

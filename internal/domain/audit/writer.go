@@ -8,6 +8,8 @@ import (
 	"hash"
 	"io"
 	"os"
+
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // handle is the open file that lines are appended to.
@@ -26,9 +28,10 @@ func openAppend(path string) (handle, error) {
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 		return f, err
 	}
-	if err := lock(f); err != nil {
+	// Two writers would break each other's chain.
+	if err := filelock.Try(f); err != nil {
 		f.Close()
-		return nil, err
+		return nil, fmt.Errorf("%s: another daemon writes to it: %w", path, err)
 	}
 	return f, nil
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/sys/durable"
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 const (
@@ -231,7 +232,7 @@ func change(dir string, do func([]key) ([]key, error)) ([]key, error) {
 		return nil, err
 	}
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+	if err := filelock.Lock(lock); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	path := filepath.Join(dir, keyFile)

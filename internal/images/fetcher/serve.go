@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/store/hub"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/sys/durable"
+	"github.com/forkd/forkd/internal/sys/filelock"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,8 +29,8 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another process fetches: %w", err)
+	if err := filelock.Try(lock); err != nil {
+		return fmt.Errorf("fetch into %s: %w", c.Dir, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

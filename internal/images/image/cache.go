@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // cache stores parts of images by a key of all their inputs: DIR/KIND/KEY/, where entry.json is written last.
@@ -62,25 +63,14 @@ func (c *cache) lock(ctx context.Context, waiting func()) (func(), error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock build cache: %w", err)
 	}
-	for first := true; ; first = false {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
+	if err := filelock.Wait(ctx, f, waiting); err != nil {
+		f.Close()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("wait for another build: %w", err)
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			f.Close()
-			return nil, fmt.Errorf("lock build cache: %w", err)
-		}
-		if first {
-			waiting()
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, fmt.Errorf("wait for another build: %w", context.Cause(ctx))
-		case <-time.After(100 * time.Millisecond):
-		}
+		return nil, fmt.Errorf("lock build cache: %w", err)
 	}
+	return func() { f.Close() }, nil
 }
 
 // key returns the digest of all inputs of a part.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/sys/durable"
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 const tempPrefix = ".tmp-"
@@ -30,7 +31,7 @@ func makeTemp(parent string) (*tempDir, error) {
 	}
 	lock, err := os.Open(path)
 	if err == nil {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = filelock.Try(lock)
 	}
 	if err != nil {
 		lock.Close() // harmless if nil
@@ -68,7 +69,7 @@ func sweep(parent string) error {
 		if err != nil {
 			continue // gone, or another user's
 		}
-		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		if filelock.Try(lock) == nil {
 			err = removeTree(path)
 		}
 		lock.Close()

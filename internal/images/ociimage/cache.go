@@ -13,10 +13,10 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/leaf/ctxio"
 	"github.com/forkd/forkd/internal/sys/durable"
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // Cache is a folder of downloaded blobs: sha256/HEX has complete ones, and partial/HEX the beginnings of others.
@@ -49,10 +49,10 @@ func OpenCache(dir string) (_ *Cache, err error) {
 	if c.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644); err != nil {
 		return nil, err
 	}
-	if unix.Flock(int(c.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+	if filelock.Try(c.lock) == nil {
 		err = errors.Join(collect(c.whole(), blobAge), collect(c.partial(), partialAge))
 	}
-	if err = errors.Join(err, unix.Flock(int(c.lock.Fd()), unix.LOCK_SH)); err != nil {
+	if err = errors.Join(err, filelock.Share(c.lock)); err != nil {
 		return nil, errors.Join(err, c.lock.Close())
 	}
 	return c, nil
@@ -103,20 +103,10 @@ func (c *Cache) begin(ctx context.Context, d v1.Descriptor) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errors.Join(err, f.Close())
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), f.Close())
-		case <-time.After(100 * time.Millisecond):
-		}
+	if err := filelock.Wait(ctx, f, nil); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
+	return f, nil
 }
 
 // commit names a complete partial file. It removes a file with other content, and returns ErrInvalid.

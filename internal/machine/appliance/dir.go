@@ -9,11 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/sys/durable"
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // DefaultName is the machine used by commands without a machine's name.
@@ -150,24 +148,16 @@ func (a *Appliance) lock(ctx context.Context) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			if !isAt(f, a.path(lockFile)) { // removed with its machine while waiting
-				f.Close()
-				return a.lock(ctx)
-			}
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock machine %s: %w", a.Name, err)
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
+	if err := filelock.Wait(ctx, f, nil); err != nil {
+		f.Close()
+		if ctx.Err() != nil {
 			return nil, fmt.Errorf("machine %s is being changed by another command: %w", a.Name, ctx.Err())
-		case <-time.After(50 * time.Millisecond):
 		}
+		return nil, fmt.Errorf("lock machine %s: %w", a.Name, err)
 	}
+	if !isAt(f, a.path(lockFile)) { // removed with its machine while waiting
+		f.Close()
+		return a.lock(ctx)
+	}
+	return func() { f.Close() }, nil
 }

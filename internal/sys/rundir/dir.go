@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // Dir is an open directory of this user. Its methods only access files in it.
@@ -104,7 +106,7 @@ func (d *Dir) Lock() (*os.File, error) {
 	f := os.NewFile(uintptr(fd), path)
 	err = owned(fd, unix.S_IFREG)
 	if err == nil {
-		if err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		if err = filelock.Try(f); errors.Is(err, filelock.ErrHeld) {
 			err = os.ErrExist
 		}
 	}

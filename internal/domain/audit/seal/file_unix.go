@@ -3,20 +3,9 @@
 package seal
 
 import (
-	"fmt"
 	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
-
-// lock keeps other processes from the file until it is closed: two daemons would use a key twice.
-func lock(f *os.File) error {
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another daemon seals with it: %w", err)
-	}
-	return nil
-}
 
 // giveTo makes the owner of a file or directory the owner of f.
 func giveTo(f *os.File, like string) error {

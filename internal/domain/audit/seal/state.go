@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // The file of a State has two slots, of which one is in use. A slot is the magic, the ID of the first key (8
@@ -47,14 +49,19 @@ func Create(path, like string, first Key) error {
 	return err
 }
 
-// Open opens the file of a state. One process at a time holds it. Close frees it.
+// Open opens the file of a state. One process at a time holds it, as two would use a key twice. Close frees it.
 func Open(path string) (*State, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	s := &State{f: f}
-	if err := errors.Join(lock(f), s.read()); err != nil {
+	if err = filelock.Try(f); err != nil {
+		err = fmt.Errorf("another daemon seals with it: %w", err)
+	} else {
+		err = s.read()
+	}
+	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // Groups creates groups below one directory of the cgroup file system.
@@ -113,7 +115,7 @@ func (g *Groups) inherit(s Saved) {
 	if err != nil {
 		return
 	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.Try(dir); err != nil {
 		dir.Close()
 		return
 	}

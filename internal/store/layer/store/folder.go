@@ -1,15 +1,13 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // folder is the store's directory: the locations of its files, the locks shared by processes, and the check for
@@ -35,23 +33,15 @@ func (d *folder) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock layer store: %w", err)
 	}
-	if err := flock(f, unix.LOCK_EX); err != nil {
+	if err := filelock.Lock(f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock layer store: %w", err)
 	}
 	return func() {
 		// Closing alone would not do: a child process being started may still have a copy.
-		flock(f, unix.LOCK_UN)
+		filelock.Unlock(f)
 		f.Close()
 	}, nil
-}
-
-func flock(f *os.File, how int) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 // tempFileLocked creates a locked file in the store's tmp. The lock distinguishes it from files of dead
@@ -61,7 +51,7 @@ func (d *folder) tempFileLocked() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.Try(f); err != nil {
 		discard(f)
 		return nil, err
 	}

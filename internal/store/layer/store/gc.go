@@ -8,11 +8,10 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/sys/durable"
+	"github.com/forkd/forkd/internal/sys/filelock"
 )
 
 // Report lists the files that a collection removed, or would remove.
@@ -199,13 +198,13 @@ func claim(path string) (f *os.File, size int64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	err = flock(f, unix.LOCK_EX|unix.LOCK_NB)
+	err = filelock.Try(f)
 	if err == nil {
 		size, err = diskBytes(f)
 	}
 	if err != nil {
 		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, filelock.ErrHeld) {
 			err = nil
 		}
 		return nil, 0, err
