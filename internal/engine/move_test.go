@@ -102,7 +102,7 @@ func TestASandboxMoves(t *testing.T) {
 	}
 	wantError(t, errorOf(a.Handover(t.Context(), sb.ID, sandbox.HandoverRequest{})), sandbox.ErrNotFound, "was moved")
 
-	// A restart of both changes nothing.
+	// A restart of the giver makes no difference.
 	one.close(a)
 	a = one.open()
 	a.CPU = intel
@@ -151,7 +151,7 @@ func TestAGiftWithoutAnAnswer(t *testing.T) {
 	if tags := two.pauses(); len(tags) != 1 {
 		t.Errorf("the next daemon has kept %v", tags)
 	}
-	// A giver that does not know the sandbox by now proves nothing: its address may be another daemon's.
+	// That a giver does not know the sandbox by now is no proof: its address may be another daemon's.
 	stranger := newHost(t).open()
 	_, err = take(t.Context(), b, &neighbour{e: stranger}, sb.ID)
 	wantError(t, err, sandbox.ErrNoResources, "repeat the request")
@@ -167,7 +167,7 @@ func TestAGiftWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// The giver resumes the sandbox instead. It keeps the sandbox, and the taker keeps nothing.
+// The giver resumes the sandbox instead. It keeps the sandbox, and the taker drops its copy.
 func TestAClaimThatIsRefused(t *testing.T) {
 	one, two, a, b, sb := movePair(t)
 	n := &neighbour{e: a, describe: func(*sandbox.Handover) {}}
@@ -392,7 +392,7 @@ func TestABoundSandboxStays(t *testing.T) {
 	one.resume(a, sb.ID)
 }
 
-// A tenant takes its own sandboxes only, within its quotas, and learns nothing of others'.
+// A tenant takes its own sandboxes only, within its quotas. It does not learn of others'.
 func TestATenantsSandboxMoves(t *testing.T) {
 	one, two := newHost(t), newHost(t)
 	a, b := one.open(), two.open()
@@ -436,7 +436,7 @@ func TestATenantsSandboxMoves(t *testing.T) {
 	two.resume(b, ids[0])
 }
 
-// A draining daemon gives sandboxes away, and takes none.
+// A draining daemon gives sandboxes away, and does not take any.
 func TestADrainAndAMove(t *testing.T) {
 	_, _, a, b, sb := movePair(t)
 	for _, e := range []*Engine{a, b} {

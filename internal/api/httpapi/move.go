@@ -75,7 +75,8 @@ func (s *sandboxRoutes) handover(ctx context.Context, in *handoverInput) (*body[
 	q := in.Body
 	if q.Tenant != "" {
 		if !keys.IsTenant(q.Tenant) {
-			return nil, fail(api.CodeInvalid, "", "tenant %q: want 1 to 24 small letters, digits or _", ellipsis.Clip(q.Tenant, 80))
+			return nil, fail(api.CodeInvalid, "", "tenant %q: want 1 to 24 small letters, digits or _",
+				ellipsis.Clip(q.Tenant, 80))
 		}
 		who := principal.From(ctx)
 		who.Tenant = q.Tenant

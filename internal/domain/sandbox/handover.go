@@ -41,7 +41,7 @@ type Giver interface {
 	Name() string
 	// Describe returns the sandbox, without a change at the giver.
 	Describe(ctx context.Context, id string) (Handover, error)
-	// Snapshot reads a snapshot of the giver. The caller has judged nothing of it.
+	// Snapshot reads a snapshot of the giver. The caller has not judged it.
 	Snapshot(ctx context.Context, h Handover, receive func(io.Reader) error) error
 	// Give makes the giver give the sandbox up. An error that is neither ErrConflict nor ErrNotFound leaves open
 	// whether it has.
@@ -124,7 +124,7 @@ func CheckTaken(h Handover, i Info, who Identity, now time.Time) error {
 		return wrong("its identity is invalid")
 	case i.Life.Deadline.After(last) || i.Life.TTL < 0 || i.Life.TTL > MaxLife || i.CreatedAt.After(last):
 		return wrong("its lifetime is invalid")
-	case len(i.TrafficToken) > 256 || strings.ContainsFunc(i.TrafficToken, func(r rune) bool { return r <= ' ' || r > '~' }):
+	case len(i.TrafficToken) > 256 || strings.ContainsFunc(i.TrafficToken, unprintable):
 		return wrong("its token is invalid")
 	}
 	life := i.Life
@@ -145,6 +145,8 @@ func CheckTaken(h Handover, i Info, who Identity, now time.Time) error {
 	}
 	return CheckEnv(who.Env)
 }
+
+func unprintable(r rune) bool { return r <= ' ' || r > '~' }
 
 // MovedAway returns the error for a sandbox that another daemon has taken.
 func MovedAway(id, owner, to string) error {

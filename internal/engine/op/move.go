@@ -47,7 +47,8 @@ func (t *Travels) Handover(ctx context.Context, id string, req sandbox.HandoverR
 		return describe(b, info)
 	}
 	if token, err := hex.DecodeString(req.Claim); err != nil || len(token) != claimBytes || len(req.To) > maxNodeName {
-		return sandbox.Handover{}, sandbox.Errorf(sandbox.ErrInvalid, "", "the claim on sandbox %s is not of a daemon", info.ID)
+		return sandbox.Handover{}, sandbox.Errorf(sandbox.ErrInvalid, "", "the claim on sandbox %s is not of a daemon",
+			info.ID)
 	}
 	leave, err := b.Await(ctx)
 	if err != nil {
@@ -138,7 +139,7 @@ func (t *Travels) Take(ctx context.Context, req sandbox.TakeRequest) (sandbox.In
 		return sandbox.Info{}, unsettled(a.Info().ID, a.Claim().From, err)
 	}
 	err = ask(ctx, from, a, req.Node)
-	if err != nil && !keeps(err) { // that it is unknown there proves nothing by now
+	if err != nil && !keeps(err) { // that it is unknown there is no proof by now
 		return sandbox.Info{}, unsettled(a.Info().ID, a.Claim().From, err)
 	}
 	if err != nil {
@@ -238,7 +239,8 @@ func (t *Travels) clearTag(info sandbox.Info) {
 }
 
 // copyPause copies the snapshot of a paused sandbox, and records the claim on the sandbox.
-func (t *Travels) copyPause(ctx context.Context, a *sandboxes.Arrival, h sandbox.Handover, req sandbox.TakeRequest) error {
+func (t *Travels) copyPause(ctx context.Context, a *sandboxes.Arrival, h sandbox.Handover,
+	req sandbox.TakeRequest) error {
 	info := a.Info()
 	err := req.From.Snapshot(ctx, h, func(r io.Reader) error {
 		_, err := t.ImportSnapshot(ctx, sandbox.ImportRequest{Tag: info.PausedIn, Owner: info.Owner, PauseOf: info.ID}, r)
@@ -253,8 +255,8 @@ func (t *Travels) copyPause(ctx context.Context, a *sandboxes.Arrival, h sandbox
 		return sandbox.StoreError(err)
 	}
 	if made.Manifest.Shape != info.Shape || diskBytes(made.Manifest) != info.DiskBytes {
-		return sandbox.Errorf(sandbox.ErrInvalid, "", "peer %s describes sandbox %s with another shape than its snapshot has",
-			req.From.Name(), info.ID)
+		return sandbox.Errorf(sandbox.ErrInvalid, "",
+			"peer %s describes sandbox %s with another shape than its snapshot has", req.From.Name(), info.ID)
 	}
 	token, err := t.ops.random(claimBytes)
 	if err != nil {
@@ -267,7 +269,8 @@ func (t *Travels) copyPause(ctx context.Context, a *sandboxes.Arrival, h sandbox
 // ask makes the giver give the sandbox up.
 func ask(ctx context.Context, from sandbox.Giver, a *sandboxes.Arrival, node string) error {
 	c := a.Claim()
-	err := from.Give(context.WithoutCancel(ctx), a.Info().ID, sandbox.HandoverRequest{Claim: c.Token, PausedIn: c.Tag, PausedHash: c.Hash, To: node})
+	err := from.Give(context.WithoutCancel(ctx), a.Info().ID, sandbox.HandoverRequest{Claim: c.Token, PausedIn: c.Tag,
+		PausedHash: c.Hash, To: node})
 	failpoint.Here(failpoint.MoveAnswered)
 	return err
 }

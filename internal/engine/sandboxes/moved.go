@@ -54,7 +54,7 @@ const arrivingSuffix = ".arriving"
 func (d PausedDir) arriving(id string) string { return filepath.Join(string(d), id+arrivingSuffix) }
 
 // missingLocked returns the error for a sandbox that is not listed.
-func (t *Table) missingLocked(id string) error {
+func missingLocked(t *Table, id string) error {
 	id = sandbox.CanonicalID(id)
 	if m, ok := t.moved[id]; ok {
 		return sandbox.MovedAway(id, m.Owner, m.To)
@@ -63,7 +63,7 @@ func (t *Table) missingLocked(id string) error {
 }
 
 // isAway reports whether only the record of a paused sandbox may say how it is.
-func (t *Table) isAway(id string) bool {
+func isAway(t *Table, id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, moved := t.moved[id]
@@ -102,7 +102,7 @@ func GiveUp(s *Sandbox, c Claim, m Moved) (sandbox.Info, error) {
 		return info, fmt.Errorf("record that sandbox %s has moved: %w", s.id, err)
 	}
 	failpoint.Here(failpoint.MoveGiven)
-	if !s.leave(m) {
+	if !leave(s, m) {
 		return info, ErrKilled
 	}
 	t.cfg.Events.Ended(info, true)
@@ -111,7 +111,7 @@ func GiveUp(s *Sandbox, c Claim, m Moved) (sandbox.Info, error) {
 
 // leave takes a sandbox off the list. It returns false if the sandbox is being killed: the kill waits for files, and
 // removes the record.
-func (s *Sandbox) leave(m Moved) bool {
+func leave(s *Sandbox, m Moved) bool {
 	t := s.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,7 +160,7 @@ func forgetMoved(t *Table, m Moved) {
 }
 
 // adoptArriving notes a sandbox that was being taken, by the name of a file.
-func (t *Table) adoptArriving(name string) bool {
+func adoptArriving(t *Table, name string) bool {
 	id, ours := strings.CutSuffix(name, arrivingSuffix)
 	if !ours || !sandbox.ValidID(id) {
 		return false
@@ -257,7 +257,7 @@ func killArrival(t *Table, id string) error {
 	if err == nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		err = t.missingLocked(id)
+		err = missingLocked(t, id)
 	}
 	return err
 }

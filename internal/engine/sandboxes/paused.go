@@ -127,7 +127,7 @@ func (t *Table) adoptPaused() error {
 		return err
 	}
 	for _, en := range entries {
-		if t.adoptArriving(en.Name()) {
+		if adoptArriving(t, en.Name()) {
 			continue
 		}
 		id, ours := strings.CutSuffix(en.Name(), pausedSuffix)

@@ -76,8 +76,9 @@ type Table struct {
 
 // New returns an empty table.
 func New(c Config) *Table {
-	t := &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}, moved: map[string]Moved{}, arriving: map[string]arriving{},
-		waiting: newWaiting(), waits: c.Waits.complete()}
+	t := &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}, moved: map[string]Moved{},
+		arriving: map[string]arriving{},
+		waiting:  newWaiting(), waits: c.Waits.complete()}
 	t.Ran = &Ran{t: t, seed: maphash.MakeSeed()}
 	return t
 }
@@ -252,7 +253,7 @@ func (t *Table) Find(id string) (*Sandbox, sandbox.Info, error) {
 	defer t.mu.Unlock()
 	s := t.all[sandbox.CanonicalID(id)]
 	if s == nil || s.state == ending {
-		return nil, sandbox.Info{}, t.missingLocked(id)
+		return nil, sandbox.Info{}, missingLocked(t, id)
 	}
 	return s, s.seenLocked(), nil
 }

@@ -45,8 +45,8 @@ func (l lives) Handover(_ context.Context, id string, req sandbox.HandoverReques
 		e.snapshots[info.PausedIn] = snap
 		return h, nil
 	case req.PausedIn != info.PausedIn || req.PausedHash != info.PausedHash:
-		return sandbox.Handover{}, sandbox.Errorf(sandbox.ErrConflict, "", "sandbox %s is not paused any more in snapshot %s", id,
-			req.PausedIn)
+		return sandbox.Handover{}, sandbox.Errorf(sandbox.ErrConflict, "",
+			"sandbox %s is not paused any more in snapshot %s", id, req.PausedIn)
 	}
 	if e.away == nil {
 		e.away = map[string]away{}
