@@ -35,6 +35,30 @@ type PauseRequest struct {
 	FilesystemOnly bool `json:"filesystem_only,omitempty" doc:"Keep the disk without memory: its processes end, and it boots when resumed. 501: it has no disk or no kernel to boot"`
 }
 
+// ResumeRequest is the body of POST /v1/sandboxes/{id}/resume.
+type ResumeRequest struct {
+	// Peers are URLs of daemons that may have the paused sandbox, in the order in which they are asked.
+	Peers []string `json:"peers,omitempty" doc:"URLs of daemons that may have the paused sandbox, asked in this order: https://HOST:PORT. The first that has it gives it up, and it goes on here. The operator of the daemon allows their hosts" maxItems:"16" nullable:"false"`
+}
+
+// HandoverRequest is the body of POST /v1/sandboxes/{id}/handover.
+type HandoverRequest struct {
+	Tenant     string `json:"tenant,omitempty" doc:"Find only a sandbox of this tenant"`
+	Claim      string `json:"claim,omitempty" doc:"Identifies the attempt of one daemon: 32 hexadecimal digits. Absent: only describe the sandbox"`
+	PausedIn   string `json:"paused_in,omitempty" doc:"Tag of the snapshot, as in the description"`
+	PausedHash string `json:"paused_hash,omitempty" doc:"Its content hash, as in the description"`
+	Node       string `json:"node,omitempty" doc:"Name of the node of the daemon that takes it"`
+}
+
+// Handover is a paused sandbox for another daemon.
+type Handover struct {
+	ID         string `json:"id" doc:"Name of the sandbox"`
+	Owner      string `json:"owner,omitempty" doc:"Its tenant; absent: the operator"`
+	PausedIn   string `json:"paused_in" doc:"Tag of the snapshot that it is paused in"`
+	PausedHash string `json:"paused_hash" doc:"Content hash of that snapshot"`
+	Record     string `json:"record,omitempty" doc:"Its state, as JSON, for a daemon of the same version. It includes its environment and its token"`
+}
+
 // SandboxLifeInfo describes the lifetime of a sandbox.
 type SandboxLifeInfo struct {
 	DeadlineUnix *int64  `json:"deadline_unix,omitempty" doc:"When its end comes, in seconds since 1970 by the host's clock; absent: never"`

@@ -68,6 +68,9 @@ const (
 	ReasonSandboxBroken       Reason = "sandbox_broken"
 	ReasonSandboxEnded        Reason = "sandbox_ended"
 	ReasonSandboxFailed       Reason = "sandbox_failed"
+	ReasonSandboxBound        Reason = "sandbox_bound"
+	ReasonSandboxMoved        Reason = "sandbox_moved"
+	ReasonSandboxUnsettled    Reason = "sandbox_unsettled"
 	ReasonSandboxPaused       Reason = "sandbox_paused"
 	ReasonSandboxRolledBack   Reason = "sandbox_rolled_back"
 	ReasonSecretNotFound      Reason = "secret_not_found"
@@ -185,6 +188,9 @@ func Reasons() []ReasonRow {
 		{ReasonSandboxBroken, "programs required to run commands were removed in the sandbox"},
 		{ReasonSandboxEnded, "the sandbox was killed, or its VM has ended"},
 		{ReasonSandboxFailed, "the sandbox's VM ended unexpectedly; the sandbox is listed as failed"},
+		{ReasonSandboxBound, "the sandbox cannot move to another daemon, for the named reason"},
+		{ReasonSandboxMoved, "another daemon has taken the sandbox; details: `sandbox`, `node`"},
+		{ReasonSandboxUnsettled, "the sandbox is copied, and the other daemon has not said yet whether it has given it up; details: `sandbox`"},
 		{ReasonSandboxPaused, "the sandbox is paused, or was paused during the request"},
 		{ReasonSandboxRolledBack, "the sandbox was rolled back during the request"},
 		{ReasonSecretNotFound, "the owner has no secret with that name; details: `secret`"},

@@ -26,6 +26,13 @@ func (l Life) Resume(ctx context.Context, id string) (api.SandboxInfo, error) {
 	return out, l.Client.call(ctx, http.MethodPost, sandboxPath(id, "/resume"), nil, &out)
 }
 
+// ResumeFrom is like Resume for a sandbox that may be paused at another daemon: the first of peers that has it. The
+// operator of the daemon allows peers.
+func (l Life) ResumeFrom(ctx context.Context, id string, peers []string) (api.SandboxInfo, error) {
+	var out api.SandboxInfo
+	return out, l.Client.call(ctx, http.MethodPost, sandboxPath(id, "/resume"), api.ResumeRequest{Peers: peers}, &out)
+}
+
 // SetLife changes the lifetime of a sandbox and the action at its end.
 func (l Life) SetLife(ctx context.Context, id string, req api.LifeRequest) (api.SandboxInfo, error) {
 	var out api.SandboxInfo

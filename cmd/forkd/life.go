@@ -94,20 +94,31 @@ func newPauseCommand(a *app) *cobra.Command {
 }
 
 func newResumeCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var peers []string
+	cmd := &cobra.Command{
 		Use:   "resume ID",
 		Short: "Resume a paused sandbox",
 		Long: "Resume a paused sandbox with its ID, processes and identity. It gets a new clock and new\n" +
 			"randomness. Earlier connections are reset. After a pause with --filesystem-only it boots from its\n" +
-			"disk, without its processes. A running sandbox is left unchanged.",
-		Example:           "  forkd resume sb-5f3a-0001",
+			"disk, without its processes. A running sandbox is left unchanged.\n\n" +
+			"With --from-peer a sandbox paused at another daemon goes on here, with the same ID. The other daemon\n" +
+			"gives it up. The operator of this daemon allows peers with `forkd serve --peer`.",
+		Example:           "  forkd resume sb-5f3a-0001\n  forkd resume sb-5f3a-0001 --from-peer https://10.0.0.2:8889",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			info, err := client.Life{Client: c}.Resume(ctx, args[0])
+			life := client.Life{Client: c}
+			if len(peers) > 0 {
+				info, err := life.ResumeFrom(ctx, args[0], peers)
+				return printID(a, info, err)
+			}
+			info, err := life.Resume(ctx, args[0])
 			return printID(a, info, whatBecame(ctx, err, c, args[0]))
 		}),
 	}
+	cmd.Flags().StringArrayVar(&peers, "from-peer", nil,
+		"take a sandbox paused at the daemon at `URL`; may be repeated")
+	return cmd
 }
 
 func newExtendCommand(a *app) *cobra.Command {

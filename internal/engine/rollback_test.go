@@ -451,6 +451,10 @@ func doomedDaemon(store, run, images, step, do string) error {
 	if step == stepHashing {
 		return e.doomedToHash(ctx)
 	}
+	if at, ok := strings.CutPrefix(do, "move:"); ok {
+		store, run, _ := strings.Cut(at, ":")
+		return e.doomedToMove(ctx, config(store, run, imagesIn(images)))
+	}
 	if do == "promote" {
 		return e.doomedToPromote(ctx)
 	}

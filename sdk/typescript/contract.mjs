@@ -110,7 +110,7 @@ const OPS = {
   "connect-port-get": port,
   "connect-port-post": port,
   "sandbox-receipt": (a) => wire(sandbox(a).receipt(), "Receipt"),
-  resume: (a) => wire(sandbox(a).resume(), "SandboxInfo"),
+  resume: (a) => wire(sandbox(a).resume({ peers: a.body?.peers }), "SandboxInfo"),
   rollback: (a) => wire(sandbox(a).rollback(a.body.snapshot_tag), "SandboxInfo"),
   "list-snapshots": (a) => a.filter ? wires(client.snapshots.list({ filter: a.filter }), "SnapshotInfo") : original.listSnapshots(),
   "create-snapshot": create,

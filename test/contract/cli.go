@@ -389,7 +389,15 @@ func sandboxCommands() map[string]func(arguments) command {
 		},
 		"label-sandbox": labelling("id"),
 		"pause":         of("id", "pause"),
-		"resume":        of("id", "resume"),
+		"resume": func(a arguments) command {
+			args := []string{"resume", a.id()}
+			body, _ := a["body"].(map[string]any)
+			peers, _ := body["peers"].([]any)
+			for _, p := range peers {
+				args = append(args, "--from-peer", fmt.Sprint(p))
+			}
+			return command{args: args}
+		},
 		"set-life": func(a arguments) command {
 			ttl := bodyText(a, "ttl_secs") + "s"
 			return command{args: []string{"extend", a.id(), "--ttl", ttl, "--at-end", bodyText(a, "at_end")}}

@@ -276,6 +276,9 @@ func sandboxCalls() map[string]goCall {
 			return client.Life{Client: c}.Pause(ctx, a.id(), bodyOf[api.PauseRequest](a))
 		},
 		"resume": func(ctx context.Context, c *client.Client, a arguments) (any, error) {
+			if a["body"] != nil {
+				return client.Life{Client: c}.ResumeFrom(ctx, a.id(), bodyOf[api.ResumeRequest](a).Peers)
+			}
 			return client.Life{Client: c}.Resume(ctx, a.id())
 		},
 		"label-sandbox": func(ctx context.Context, c *client.Client, a arguments) (any, error) {

@@ -63,22 +63,24 @@ func clients() []clientUnderTest {
 			}
 			t.Cleanup(func() { c.Close() })
 			return goClient{c}
-		}, []string{"snapshot-artifact", "snapshot-blob"}}, // for daemons
+		}, []string{"snapshot-artifact", "snapshot-blob", "handover-sandbox"}}, // for daemons
 		{"cli", func(t *testing.T, to Daemon) Driver { return cli{program(t), to.URL, to.Token} }, []string{
 			"health", "ready", "metrics", "node", "get-image", "head-image", "import-image", "get-sandbox", "sandbox-memory",
 			"ping", "events",
 			"get-network", "set-network", "connect-port-get", "rotate-key", "revoke-key", "get-secret",
 			"create-workspace", "list-workspaces", "get-workspace", "suspend-workspace", "resume-workspace", "delete-workspace",
 			"export-snapshot", "import-snapshot", // they use files
-			"snapshot-artifact", "snapshot-blob", // for daemons
+			"snapshot-artifact", "snapshot-blob", "handover-sandbox", // for daemons
 			"prune-snapshots", // system prune also removes other things
 		}},
 		{"python", func(t *testing.T, to Daemon) Driver {
 			return driver(t, to, sdkPython(t), "-m", "forkd.contract")
-		}, []string{"export-snapshot", "import-snapshot", "snapshot-artifact", "snapshot-blob"}},
+		}, []string{"export-snapshot", "import-snapshot", "snapshot-artifact", "snapshot-blob",
+			"handover-sandbox"}},
 		{"typescript", func(t *testing.T, to Daemon) Driver {
 			return driver(t, to, nodeWith(t), sdkTypeScript(t))
-		}, []string{"export-snapshot", "import-snapshot", "snapshot-artifact", "snapshot-blob"}},
+		}, []string{"export-snapshot", "import-snapshot", "snapshot-artifact", "snapshot-blob",
+			"handover-sandbox"}},
 	}
 }
 

@@ -47,6 +47,7 @@ func changes() map[string]action {
 		"POST /v1/sandboxes/{id}/merge":                {name: "sandbox.merge"},
 		"POST /v1/sandboxes/{id}/pause":                {name: "sandbox.pause"},
 		"POST /v1/sandboxes/{id}/resume":               {name: "sandbox.resume"},
+		"POST /v1/sandboxes/{id}/handover":             {name: "sandbox.handover"},
 		"PATCH /v1/sandboxes/{id}/life":                {name: "sandbox.life"},
 		"PATCH /v1/sandboxes/{id}/labels":              {name: "sandbox.label"},
 		"PATCH /v1/snapshots/{tag}/labels":             {name: "snapshot.label"},

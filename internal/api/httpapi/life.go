@@ -15,11 +15,19 @@ type Lives interface {
 	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
 	Resume(ctx context.Context, id string) (sandbox.Info, error)
 	SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox.Info, error)
+	// Handover and Take move paused sandboxes between daemons.
+	Handover(ctx context.Context, id string, req sandbox.HandoverRequest) (sandbox.Handover, error)
+	Take(ctx context.Context, req sandbox.TakeRequest) (sandbox.Info, error)
 }
 
 type pauseInput struct {
 	IDPath
 	Body *api.PauseRequest `required:"false"`
+}
+
+type resumeInput struct {
+	IDPath
+	Body *api.ResumeRequest `required:"false"`
 }
 
 type lifeInput struct {
@@ -41,9 +49,17 @@ func (s *sandboxRoutes) addLife(rt *router) {
 		Summary: "Let a paused sandbox go on",
 		Description: "It keeps its ID, processes and identity. Clock and randomness are new, connections are reset. " +
 			"After a pause without memory it boots, without its processes. A running sandbox is returned " +
-			"unchanged. After an error it stays paused.",
-		Errors: []int{400, 401, 404, 409, 502, 503, 504, 507},
+			"unchanged. After an error it stays paused. With peers, a sandbox that is not here is taken from the " +
+			"first of them that has it paused.",
+		Errors: []int{400, 401, 403, 404, 409, 501, 502, 503, 504, 507},
 	}, s.resume)
+	route(rt, huma.Operation{
+		OperationID: "handover-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/handover", Tags: tags,
+		Summary: "Give a paused sandbox to another daemon; for daemons",
+		Description: "Without a claim it is only described. With one, this daemon gives it up for good, and does not " +
+			"resume it again. The same claim can be repeated.",
+		Errors: []int{400, 401, 403, 404, 409, 501, 503, 507},
+	}, s.handover)
 	route(rt, huma.Operation{
 		OperationID: "set-life", Method: http.MethodPatch, Path: "/v1/sandboxes/{id}/life", Tags: tags,
 		Summary: "Change a sandbox's lifetime", Errors: []int{400, 401, 404, 409, 502, 507},
@@ -59,7 +75,14 @@ func (s *sandboxRoutes) pause(ctx context.Context, in *pauseInput) (*body[api.Sa
 	return sandboxBody(ctx, info, err)
 }
 
-func (s *sandboxRoutes) resume(ctx context.Context, in *IDPath) (*body[api.SandboxInfo], error) {
+func (s *sandboxRoutes) resume(ctx context.Context, in *resumeInput) (*body[api.SandboxInfo], error) {
+	var from []string
+	if in.Body != nil {
+		from = in.Body.Peers
+	}
+	if err := s.mover.fetch(ctx, s.engine(ctx), in.ID, from); err != nil {
+		return nil, err
+	}
 	info, err := s.engine(ctx).Resume(ctx, in.ID)
 	return sandboxBody(ctx, info, err)
 }

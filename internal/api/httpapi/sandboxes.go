@@ -19,7 +19,10 @@ type IDPath struct {
 }
 
 // sandboxRoutes list and end sandboxes.
-type sandboxRoutes struct{ engine shown[Sandboxes] }
+type sandboxRoutes struct {
+	engine shown[Sandboxes]
+	mover  *mover
+}
 
 func (s *sandboxRoutes) add(rt *router) {
 	tags := []string{"sandboxes"}

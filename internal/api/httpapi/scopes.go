@@ -64,6 +64,7 @@ func needs() map[string]need {
 		"POST /v1/sandboxes/{id}/merge":                 {scope: principal.Run | principal.Fork},
 		"POST /v1/sandboxes/{id}/pause":                 fork,
 		"POST /v1/sandboxes/{id}/resume":                fork,
+		"POST /v1/sandboxes/{id}/handover":              {scope: principal.Layers, operator: true}, // for daemons
 		"PATCH /v1/sandboxes/{id}/life":                 fork,
 		"PATCH /v1/sandboxes/{id}/labels":               fork,
 		"GET /v1/sandboxes/{id}/network":                read,

@@ -14,6 +14,8 @@ const (
 	EventEnded      = "sandbox.ended"       // it was killed and removed
 	EventPaused     = "sandbox.paused"      // it is a snapshot under its own id
 	EventResumed    = "sandbox.resumed"     // it runs again
+	EventMoved      = "sandbox.moved"       // another daemon has taken it; it is paused there
+	EventTaken      = "sandbox.taken"       // it was taken from another daemon, and is paused
 	EventBranched   = "sandbox.branched"    // a snapshot of it was made
 	EventRolledBack = "sandbox.rolled_back" // it was rolled back to a snapshot
 	EventHangs      = "sandbox.hangs"       // its guest's kernel spins at one address and does not respond
@@ -38,10 +40,10 @@ const (
 
 // EventKinds returns all kinds of events.
 func EventKinds() []string {
-	return []string{EventCreated, EventReady, EventFailed, EventEnded, EventPaused, EventResumed, EventBranched,
-		EventRolledBack, EventHangs, EventOOM, EventNetwork, EventServiceReady, EventServiceCrashed, EventSnapshotCreated,
-		EventSnapshotFailed, EventSnapshotDeleted, EventSnapshotRenamed, EventSnapshotExpired, EventSnapshotArrived,
-		EventFetchStalled, EventFetchResumed, EventPool, EventRefused}
+	return []string{EventCreated, EventReady, EventFailed, EventEnded, EventPaused, EventResumed, EventMoved,
+		EventTaken, EventBranched, EventRolledBack, EventHangs, EventOOM, EventNetwork, EventServiceReady,
+		EventServiceCrashed, EventSnapshotCreated, EventSnapshotFailed, EventSnapshotDeleted, EventSnapshotRenamed,
+		EventSnapshotExpired, EventSnapshotArrived, EventFetchStalled, EventFetchResumed, EventPool, EventRefused}
 }
 
 // Keys of an event's details. They name the other objects and callers involved.
@@ -53,6 +55,7 @@ const (
 	EventKeyReason    = "reason"
 	EventKeyLabels    = "labels" // of the object, for TakeLabels
 	EventKeyWas       = "was"    // former tag of a renamed snapshot
+	EventKeyNode      = "node"   // of the daemon that took a sandbox
 	EventKeyCold      = "cold"   // "true" for a pause or a resume without memory
 )
 

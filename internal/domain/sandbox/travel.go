@@ -15,6 +15,8 @@ type ImportRequest struct {
 	Owner string // tenant of the snapshot; empty for the operator
 	// Check only judges the beginning of a stream, up to the VM's state.
 	Check bool
+	// PauseOf is the sandbox that is to be paused in it, or empty. It is deleted with its last user then.
+	PauseOf string
 }
 
 // Fetched returns the part of a snapshot's bytes that have arrived, in percent.

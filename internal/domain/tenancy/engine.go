@@ -59,6 +59,8 @@ type sandboxes interface {
 	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
 	Resume(ctx context.Context, id string) (sandbox.Info, error)
 	SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox.Info, error)
+	Handover(ctx context.Context, id string, req sandbox.HandoverRequest) (sandbox.Handover, error)
+	Take(ctx context.Context, req sandbox.TakeRequest) (sandbox.Info, error)
 	Console(id string) (io.ReadCloser, error)
 	FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error
 	Memory(id string) (sandbox.MemoryUse, error)

@@ -18,6 +18,8 @@ func (v *lens) own(id string) (sandbox.Info, error) {
 	switch {
 	case v.p.Operator():
 		return info, err
+	case errors.Is(err, sandbox.ErrNotFound) && v.moved(err):
+		return sandbox.Info{}, err
 	case errors.Is(err, sandbox.ErrNotFound), err == nil && !v.p.Sees(info.Owner):
 		return sandbox.Info{}, noSandbox(id)
 	}

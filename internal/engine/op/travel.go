@@ -126,6 +126,7 @@ func (t *Travels) receive(ctx context.Context, req sandbox.ImportRequest,
 	}
 	m := in.Manifest
 	info.Shape, info.CreatedAt, m.Owner = m.Shape, time.UnixMilli(m.CreatedUnixMS), req.Owner
+	ofPause(m, req.PauseOf)
 	m.Secrets = nil // of another daemon's tenants
 	if m.Network != nil {
 		p := m.Network.WithoutReferences()

@@ -54,7 +54,7 @@ func (t *Table) adoptDir(ctx context.Context, dir string) {
 		t.cfg.Procs.ClearAway(left)
 		return
 	}
-	if t.Lookup(rec.Info.ID) != nil || t.isUnread(rec.Info.ID) {
+	if t.Lookup(rec.Info.ID) != nil || isAway(t, rec.Info.ID) {
 		// It is paused: its VM was about to end, or a new VM was about to become the sandbox's.
 		t.cfg.Procs.ClearAway(left)
 		return

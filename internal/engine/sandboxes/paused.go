@@ -30,6 +30,8 @@ import (
 const (
 	pausedVersion = 1
 	coldVersion   = 2
+	// movedVersion is of a sandbox that another daemon has taken (moved.go).
+	movedVersion = 3
 )
 
 // maxPaused limits the size of a record that is read.
@@ -42,6 +44,10 @@ type pausedRecord struct {
 	// Disks are the writable disks of a sandbox paused without its memory: layers, with no overlay
 	// file yet.
 	Disks []vmproc.Disk `json:"disks,omitempty"`
+	// Claim is of a sandbox that is being taken from another daemon.
+	Claim *Claim `json:"claim,omitempty"`
+	// Moved is of a sandbox that another daemon has taken. The record then has no other field.
+	Moved *Moved `json:"moved,omitempty"`
 }
 
 // PauseTag returns the prefix of the tags of snapshots a sandbox is paused in.
@@ -121,19 +127,25 @@ func (t *Table) adoptPaused() error {
 		return err
 	}
 	for _, en := range entries {
+		if adoptArriving(t, en.Name()) {
+			continue
+		}
 		id, ours := strings.CutSuffix(en.Name(), pausedSuffix)
 		if !ours || !sandbox.ValidID(id) {
 			t.cfg.Paused.tidy(en.Name())
 			continue
 		}
 		rec, err := t.cfg.Paused.read(id)
-		if err == nil && rec.Info.ClosePorts() {
+		if err == nil && rec.Moved == nil && rec.Info.ClosePorts() {
 			closedPorts(t, id, t.cfg.Paused.keep(rec.Info, rec.Who, rec.Disks))
 		}
 		t.mu.Lock()
-		if err != nil {
+		switch {
+		case err != nil:
 			t.unread[id] = true
-		} else {
+		case rec.Moved != nil:
+			t.moved[id] = *rec.Moved
+		default:
 			t.all[id] = t.newSandbox("", rec.Who, rec.Info)
 			t.all[id].disks = vmproc.NewDisks(rec.Disks)
 		}
@@ -172,6 +184,10 @@ func (d PausedDir) read(id string) (rec pausedRecord, err error) {
 func (rec pausedRecord) check(id string) error {
 	i := rec.Info
 	switch {
+	case rec.Version == movedVersion && rec.Moved != nil && rec.Moved.ID == id:
+		return nil
+	case rec.Moved != nil:
+		return errors.New("it is of a sandbox that was moved, and of one that was not")
 	case rec.Version != pausedVersion && rec.Version != coldVersion:
 		return fmt.Errorf("its version is %d, want %d or %d", rec.Version, pausedVersion, coldVersion)
 	case i.ID != id || i.Status != sandbox.StatusPaused || i.PID != 0 || i.PausedIn == "" && !i.Cold:

@@ -86,6 +86,11 @@ func (t *Table) Using(tag, hash string) []string {
 			ids = append(ids, id)
 		}
 	}
+	for id, of := range t.arriving {
+		if tag == of.tag {
+			ids = append(ids, id)
+		}
+	}
 	for id := range t.unread {
 		if strings.HasPrefix(tag, PauseTag(id)) {
 			ids = append(ids, id)

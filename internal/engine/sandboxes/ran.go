@@ -138,7 +138,7 @@ func (r *Ran) listEnded(was ranList) {
 	t := r.t
 	for _, rec := range was.Sandboxes {
 		id := rec.Info.ID
-		if !sandbox.ValidID(id) || t.Lookup(id) != nil || t.isUnread(id) || rec.Ended.IsZero() && !r.booted {
+		if !sandbox.ValidID(id) || t.Lookup(id) != nil || isAway(t, id) || rec.Ended.IsZero() && !r.booted {
 			continue
 		}
 		rec.Info.Fail(EndedByBoot)

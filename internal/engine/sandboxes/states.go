@@ -18,6 +18,7 @@ const (
 	exchange              // a rollback gives it another VM
 	pause                 // its snapshot is complete and recorded: its VM ends
 	resume                // it has a VM again
+	give                  // another daemon has taken it
 	kill
 )
 
@@ -25,7 +26,7 @@ const (
 var moves = map[state]map[event]state{
 	running: {vmEnded: failed, exchange: running, pause: paused, kill: ending},
 	failed:  {kill: ending},
-	paused:  {resume: running, kill: ending},
+	paused:  {resume: running, give: ending, kill: ending},
 	ending:  {},
 }
 

@@ -66,6 +66,9 @@ type Table struct {
 	all map[string]*Sandbox
 	// unread holds the ids of paused sandboxes with unreadable records.
 	unread map[string]bool
+	// moved holds the sandboxes that other daemons have taken, arriving those that are being taken from others.
+	moved    map[string]Moved
+	arriving map[string]arriving
 	// waiting counts the waiting requests, limited by waits, which does not change.
 	waiting waiting
 	waits   Waits
@@ -73,8 +76,9 @@ type Table struct {
 
 // New returns an empty table.
 func New(c Config) *Table {
-	t := &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{},
-		waiting: newWaiting(), waits: c.Waits.complete()}
+	t := &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}, moved: map[string]Moved{},
+		arriving: map[string]arriving{},
+		waiting:  newWaiting(), waits: c.Waits.complete()}
 	t.Ran = &Ran{t: t, seed: maphash.MakeSeed()}
 	return t
 }
@@ -225,7 +229,7 @@ func (t *Table) LogFailure(info sandbox.Info, reason, dir string) {
 func (t *Table) Kill(id string) error {
 	s := t.Lookup(id)
 	if s == nil {
-		return notFound(id)
+		return killArrival(t, id)
 	}
 	t.End(s)
 	return nil
@@ -249,7 +253,7 @@ func (t *Table) Find(id string) (*Sandbox, sandbox.Info, error) {
 	defer t.mu.Unlock()
 	s := t.all[sandbox.CanonicalID(id)]
 	if s == nil || s.state == ending {
-		return nil, sandbox.Info{}, notFound(id)
+		return nil, sandbox.Info{}, missingLocked(t, id)
 	}
 	return s, s.seenLocked(), nil
 }

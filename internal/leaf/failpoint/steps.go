@@ -46,6 +46,12 @@ const (
 	ResumeRecorded  Step = "resume.recorded"  // its journal says so, but the store says the sandbox is paused
 	ResumeHeld      Step = "resume.held"      // the store no longer says it is paused
 
+	MoveCopied   Step = "move.copied"   // the taker has the snapshot, and no record of the sandbox
+	MoveAsked    Step = "move.asked"    // the taker has recorded its claim
+	MoveGiven    Step = "move.given"    // the giver has recorded the claim, and lists the sandbox
+	MoveAnswered Step = "move.answered" // the giver has answered; the taker's record has no effect yet
+	MoveTaken    Step = "move.taken"    // the taker's record is in effect
+
 	RollbackBegun     Step = "rollback.begun"     // the sandbox is reserved, the rest is still to do
 	RollbackRestored  Step = "rollback.restored"  // the new VM has its memory, and runs
 	RollbackConfirmed Step = "rollback.confirmed" // it has the sandbox's identity, but is not recorded
@@ -77,6 +83,7 @@ func Steps() []Step {
 		GroupCaptured, GroupNetworks, GroupForked,
 		PauseCaptured, PauseWritten, PauseFlushed, PauseKept, PauseRecorded,
 		ResumeRestored, ResumeBooted, ResumeConfirmed, ResumeRecorded, ResumeHeld,
+		MoveCopied, MoveAsked, MoveGiven, MoveAnswered, MoveTaken,
 		RollbackBegun, RollbackRestored, RollbackConfirmed, RollbackRecorded, RollbackExchanged,
 		SpawnAsked, SpawnForked, SpawnExecuted,
 	}

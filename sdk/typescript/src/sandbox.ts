@@ -114,9 +114,14 @@ export class Sandbox implements AsyncDisposable {
     return this.#keep(await this.#call("POST", "/pause", { signal, timeout: LONG, json: toWire(body, "PauseRequest") }));
   }
 
-  /** Resumes a paused sandbox. A running one stays as it is. */
-  async resume(o: CallOptions = {}): Promise<m.SandboxInfo> {
-    return this.#keep(await this.#call("POST", "/resume", { ...o, timeout: LONG }));
+  /**
+   * Resumes a paused sandbox. A running one stays as it is. With `peers`, URLs of daemons, a sandbox paused at another
+   * daemon is taken from the first that has it. The operator of this daemon allows peers with `forkd serve --peer`.
+   */
+  async resume(o: CallOptions & m.ResumeRequest = {}): Promise<m.SandboxInfo> {
+    const { signal, peers } = o;
+    const call = peers?.length ? { signal, timeout: 3 * LONG, json: { peers } } : { signal, timeout: LONG };
+    return this.#keep(await this.#call("POST", "/resume", call));
   }
 
   /** Changes the lifetime. Fields that are absent keep their value. */

@@ -83,6 +83,7 @@ type Engine struct {
 	branches  int                      // number of branches without a given tag
 	writing   map[string]chan struct{} // closed when the snapshot of that tag is written
 	collected bool                     // the garbage was collected
+	away      map[string]away
 }
 
 type entry struct {

@@ -176,6 +176,9 @@ func (e *Engine) entry(id string) (*entry, error) {
 	if b, ok := e.entries[id]; ok {
 		return b, nil
 	}
+	if m, ok := e.away[id]; ok {
+		return nil, sandbox.MovedAway(id, m.owner, m.to)
+	}
 	return nil, fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
 }
 

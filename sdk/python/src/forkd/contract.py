@@ -125,7 +125,7 @@ CALLS: dict[str, Call] = {
     "promote": _promote,
     "merge": lambda c, a: c.sandbox(a["id"]).merge(**a["body"]),
     "pause": lambda c, a: c.sandbox(a["id"]).pause(),
-    "resume": lambda c, a: c.sandbox(a["id"]).resume(),
+    "resume": lambda c, a: c.sandbox(a["id"]).resume(peers=a.get("body", {}).get("peers", ())),
     "set-life": _life,
     "sandbox-receipt": lambda c, a: c.sandbox(a["id"]).receipt(),
     "sandbox-memory": lambda c, a: c.sandbox(a["id"]).memory(),

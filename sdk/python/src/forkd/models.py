@@ -519,6 +519,54 @@ class ForkTotals:
 
 
 @dataclass
+class Handover:
+    id: str
+    """
+    Name of the sandbox
+    """
+    paused_hash: str
+    """
+    Content hash of that snapshot
+    """
+    paused_in: str
+    """
+    Tag of the snapshot that it is paused in
+    """
+    owner: str | None = None
+    """
+    Its tenant; absent: the operator
+    """
+    record: str | None = None
+    """
+    Its state, as JSON, for a daemon of the same version. It includes its environment and its token
+    """
+
+
+@dataclass
+class HandoverRequest:
+    claim: str | None = None
+    """
+    Identifies the attempt of one daemon: 32 hexadecimal digits. Absent: only describe the sandbox
+    """
+    node: str | None = None
+    """
+    Name of the node of the daemon that takes it
+    """
+    paused_hash: str | None = None
+    """
+    Its content hash, as in the description
+    """
+    paused_in: str | None = None
+    """
+    Tag of the snapshot, as in the description
+    """
+    tenant: str | None = None
+    """
+    Find only a sandbox of this tenant
+    """
+
+
+@dataclass
 class HeaderRule:
     host: str
     """
@@ -1558,6 +1606,14 @@ class Resource:
     promised: int | None = None
     """
     Maximum future use by sandboxes; memory and disk only
+    """
+
+
+@dataclass
+class ResumeRequest:
+    peers: list[str] | None = None
+    """
+    URLs of daemons that may have the paused sandbox, asked in this order: https://HOST:PORT. The first that has it gives it up, and it goes on here. The operator of the daemon allows their hosts
     """
 
 

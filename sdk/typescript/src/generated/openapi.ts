@@ -491,6 +491,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/handover": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a paused sandbox to another daemon; for daemons
+         * @description Without a claim it is only described. With one, this daemon gives it up for good, and does not resume it again. The same claim can be repeated.
+         */
+        post: operations["handover-sandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/labels": {
         parameters: {
             query?: never;
@@ -729,7 +749,7 @@ export interface paths {
         put?: never;
         /**
          * Let a paused sandbox go on
-         * @description It keeps its ID, processes and identity. Clock and randomness are new, connections are reset. After a pause without memory it boots, without its processes. A running sandbox is returned unchanged. After an error it stays paused.
+         * @description It keeps its ID, processes and identity. Clock and randomness are new, connections are reset. After a pause without memory it boots, without its processes. A running sandbox is returned unchanged. After an error it stays paused. With peers, a sandbox that is not here is taken from the first of them that has it paused.
          */
         post: operations["resume"];
         delete?: never;
@@ -2267,6 +2287,30 @@ export interface components {
             /** @description Copies of the members, by alias; empty for a copy that failed */
             sandboxes: components["schemas"]["SandboxInfo"][] | null;
         };
+        Handover: {
+            /** @description Name of the sandbox */
+            id: string;
+            /** @description Its tenant; absent: the operator */
+            owner?: string;
+            /** @description Content hash of that snapshot */
+            paused_hash: string;
+            /** @description Tag of the snapshot that it is paused in */
+            paused_in: string;
+            /** @description Its state, as JSON, for a daemon of the same version. It includes its environment and its token */
+            record?: string;
+        };
+        HandoverRequest: {
+            /** @description Identifies the attempt of one daemon: 32 hexadecimal digits. Absent: only describe the sandbox */
+            claim?: string;
+            /** @description Name of the node of the daemon that takes it */
+            node?: string;
+            /** @description Its content hash, as in the description */
+            paused_hash?: string;
+            /** @description Tag of the snapshot, as in the description */
+            paused_in?: string;
+            /** @description Find only a sandbox of this tenant */
+            tenant?: string;
+        };
         HeaderRule: {
             /** @description Values by header */
             headers?: {
@@ -3460,6 +3504,10 @@ export interface components {
              * @description Total of the host, or of the store's file system; 0: unknown
              */
             total: number;
+        };
+        ResumeRequest: {
+            /** @description URLs of daemons that may have the paused sandbox, asked in this order: https://HOST:PORT. The first that has it gives it up, and it goes on here. The operator of the daemon allows their hosts */
+            peers?: string[];
         };
         RollbackRequest: {
             /** @description Target snapshot, from the sandbox's ancestry or branched from the sandbox */
@@ -6891,6 +6939,114 @@ export interface operations {
             };
         };
     };
+    "handover-sandbox": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the sandbox */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HandoverRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Handover"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Insufficient Storage */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     "label-sandbox": {
         parameters: {
             query?: never;
@@ -8167,7 +8323,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ResumeRequest"];
+            };
+        };
         responses: {
             /** @description OK */
             200: {
@@ -8196,6 +8356,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Not Found */
             404: {
                 headers: {
@@ -8207,6 +8376,15 @@ export interface operations {
             };
             /** @description Conflict */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -73,9 +73,16 @@ class Sandbox:
         body = {"filesystem_only": True} if filesystem_only else {}
         return decode(models.SandboxInfo, self._call("POST", "/pause", body, timeout=600))
 
-    def resume(self) -> models.SandboxInfo:
-        """Resumes a paused sandbox. A running one stays as it is."""
-        return decode(models.SandboxInfo, self._call("POST", "/resume", timeout=600))
+    def resume(self, *, peers: Iterable[str] = ()) -> models.SandboxInfo:
+        """Resumes a paused sandbox. A running one stays as it is.
+
+        With ``peers``, a list of URLs, a sandbox paused at another daemon is taken from the first that has it. The
+        operator of this daemon allows peers with ``forkd serve --peer``.
+        """
+        urls = list(peers)
+        if not urls:
+            return decode(models.SandboxInfo, self._call("POST", "/resume", timeout=600))
+        return decode(models.SandboxInfo, self._call("POST", "/resume", {"peers": urls}, timeout=1800))
 
     def set_life(self, *, ttl: float | None = None, idle: float | None = None,
                        at_end: Literal["kill", "pause"] | None = None, auto_resume: bool | None = None,
