@@ -37,7 +37,7 @@ func (f *fake) capabilities() []string {
 	updated := f.updated
 	f.mu.Unlock()
 	switch {
-	case updated:
+	case updated || f.faulty("agent-of-now"):
 		return agentproto.Capabilities()
 	case f.faulty("agent-to-update"):
 		return []string{agentproto.CanIdentityPort, agentproto.CanUpdate}

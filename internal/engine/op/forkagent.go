@@ -40,7 +40,7 @@ func (f *forkOp) needsOfAgent() (missing []agentNeed) {
 // agent for the children. The caller closes f.agent.
 func (f *forkOp) checkAgent() (err error) {
 	missing := f.needsOfAgent()
-	wanted := f.req.RenewAgent && launch.Outdated(f.src.Agent)
+	wanted := f.req.RenewAgent && agentproto.Outdated(f.src.Agent.Capabilities)
 	renewable := f.src.Agent.Can(agentproto.CanUpdate) && f.e.cfg.AgentFile.Path != ""
 	switch {
 	case len(missing) == 0 && !(wanted && renewable):

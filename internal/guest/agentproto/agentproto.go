@@ -12,6 +12,7 @@
 package agentproto
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -66,6 +67,17 @@ const (
 // Capabilities returns the abilities of this version's agent in a VM.
 func Capabilities() []string {
 	return []string{CanInventory, CanServices, CanVolumes, CanIdentityTokens, CanIdentityPort, CanUpdate}
+}
+
+// Outdated reports whether an agent with these abilities lacks one of this version's, and is no newer one.
+func Outdated(abilities []string) bool {
+	now := Capabilities()
+	for _, c := range abilities {
+		if !slices.Contains(now, c) {
+			return false
+		}
+	}
+	return slices.ContainsFunc(now, func(c string) bool { return !slices.Contains(abilities, c) })
 }
 
 // SFTPProgram is the path of the agent's SFTP server in a guest. Agents older than forkd 0.1.0 have

@@ -519,6 +519,26 @@ class ForkTotals:
 
 
 @dataclass
+class GuestAgent:
+    outdated: bool
+    """
+    Whether it lacks a feature of the daemon's agent
+    """
+    replaceable: bool
+    """
+    Whether a fork that needs a newer agent replaces it
+    """
+    version: str
+    """
+    Version of forkd it belongs to
+    """
+    capabilities: list[str] | None = None
+    """
+    Its optional features
+    """
+
+
+@dataclass
 class HeaderRule:
     host: str
     """
@@ -3319,6 +3339,10 @@ class SnapshotDetail:
     """
     Bytes of device and CPU state
     """
+    agent: GuestAgent | None = None
+    """
+    The agent in its guests; absent: unknown
+    """
     branched_from: str | None = None
     """
     Sandbox it was branched from
@@ -3462,6 +3486,10 @@ class SnapshotInfo:
     tag: str
     """
     Name of the snapshot
+    """
+    agent: GuestAgent | None = None
+    """
+    The agent in its guests; absent: unknown
     """
     branched_from: str | None = None
     """
@@ -3706,6 +3734,10 @@ class BranchResult:
     total_ms: float
     """
     How long the request took, without the forking of children
+    """
+    agent: GuestAgent | None = None
+    """
+    The agent in its guests; absent: unknown
     """
     armed_wall_ms: float | None = None
     """

@@ -16,6 +16,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "secrets": "SecretRef"
   },
   "BranchResult": {
+    "agent": "GuestAgent",
     "children": "SandboxInfo",
     "labels": "*",
     "network": "NetworkPolicy",
@@ -202,6 +203,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "secrets": "SignSecrets"
   },
   "SnapshotDetail": {
+    "agent": "GuestAgent",
     "cpu": "CPU",
     "labels": "*",
     "network": "NetworkPolicy",
@@ -214,6 +216,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "processes": "ProcessDiff"
   },
   "SnapshotInfo": {
+    "agent": "GuestAgent",
     "labels": "*",
     "network": "NetworkPolicy",
     "secrets": "HeldSecret",

@@ -40,6 +40,7 @@ export type ForkGroupResult = Camel<components["schemas"]["ForkGroupResult"]>;
 export type ForkLine = Camel<components["schemas"]["ForkLine"]>;
 export type ForkTotals = Camel<components["schemas"]["ForkTotals"]>;
 export type GroupCopy = Camel<components["schemas"]["GroupCopy"]>;
+export type GuestAgent = Camel<components["schemas"]["GuestAgent"]>;
 export type HeaderRule = Camel<components["schemas"]["HeaderRule"]>;
 export type Health = Camel<components["schemas"]["Health"]>;
 export type HeldSecret = Camel<components["schemas"]["HeldSecret"]>;

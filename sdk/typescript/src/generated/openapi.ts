@@ -1489,6 +1489,8 @@ export interface components {
              * @description From the sandbox's running again to this answer, by the daemon's clock
              */
             after_resume_ms: number;
+            /** @description The agent in its guests; absent: unknown */
+            agent?: components["schemas"]["GuestAgent"];
             /**
              * Format: double
              * @description From the begin of the fork to the last child restored at its gate
@@ -2266,6 +2268,16 @@ export interface components {
             network?: string;
             /** @description Copies of the members, by alias; empty for a copy that failed */
             sandboxes: components["schemas"]["SandboxInfo"][] | null;
+        };
+        GuestAgent: {
+            /** @description Its optional features */
+            capabilities?: string[] | null;
+            /** @description Whether it lacks a feature of the daemon's agent */
+            outdated: boolean;
+            /** @description Whether a fork that needs a newer agent replaces it */
+            replaceable: boolean;
+            /** @description Version of forkd it belongs to */
+            version: string;
         };
         HeaderRule: {
             /** @description Values by header */
@@ -4031,6 +4043,8 @@ export interface components {
             session_token?: string;
         };
         SnapshotDetail: {
+            /** @description The agent in its guests; absent: unknown */
+            agent?: components["schemas"]["GuestAgent"];
             /** @description Tags it is built on, root first */
             ancestors: string[];
             /** @description Whether it can be forked from */
@@ -4205,6 +4219,8 @@ export interface components {
             took_ms: number;
         };
         SnapshotInfo: {
+            /** @description The agent in its guests; absent: unknown */
+            agent?: components["schemas"]["GuestAgent"];
             /** @description Whether it can be forked from */
             bootable: boolean;
             /** @description Sandbox it was branched from */
