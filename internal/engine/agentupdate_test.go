@@ -102,6 +102,24 @@ func TestASnapshotShowsItsAgent(t *testing.T) {
 	}
 }
 
+// An agent with services and without liveness would ignore the declaration.
+func TestLivenessNeedsAnAgentThatHasIt(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.fault("agent-without-liveness", 1)
+	h.snapshot(e, "old")
+	req := web("old", 1)
+	if _, err := e.Fork(t.Context(), req); err != nil {
+		t.Errorf("without liveness: %v", err)
+	}
+	req.Services[0].Port, req.Services[0].Liveness = 80, servicewire.Liveness{IntervalMS: 1000}
+	_, err := e.Fork(t.Context(), req)
+	var told *sandbox.Error
+	if !errors.As(err, &told) || told.Reason() != sandbox.ReasonAgentOld || !strings.Contains(err.Error(), "liveness") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestADerivedSnapshotHasTheNewAgent(t *testing.T) {
 	h := newHost(t)
 	h.withAgent()

@@ -41,6 +41,8 @@ func (f *fake) capabilities() []string {
 		return agentproto.Capabilities()
 	case f.faulty("agent-to-update"):
 		return []string{agentproto.CanIdentityPort, agentproto.CanUpdate}
+	case f.faulty("agent-without-liveness"):
+		return []string{agentproto.CanIdentityPort, agentproto.CanServices}
 	case f.faulty("agent-of-before"):
 		return nil
 	case f.faulty("agent-without-inventory"):

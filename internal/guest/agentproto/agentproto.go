@@ -56,6 +56,8 @@ const (
 	CanInventory = "inventory"
 	// CanServices is the ability to supervise services (package servicewire).
 	CanServices = "services"
+	// CanLiveness is the ability to check services that are ready.
+	CanLiveness = "liveness"
 	// CanVolumes is the ability to mount the volumes of an identity.
 	CanVolumes = "volumes"
 	// CanIdentityTokens is the ability to ask for identity tokens (package tokenwire).
@@ -66,7 +68,8 @@ const (
 
 // Capabilities returns the abilities of this version's agent in a VM.
 func Capabilities() []string {
-	return []string{CanInventory, CanServices, CanVolumes, CanIdentityTokens, CanIdentityPort, CanUpdate}
+	return []string{CanInventory, CanServices, CanLiveness, CanVolumes, CanIdentityTokens, CanIdentityPort,
+		CanUpdate}
 }
 
 // Outdated reports whether an agent with these abilities lacks one of this version's, and is no newer one.

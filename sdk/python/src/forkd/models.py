@@ -1778,6 +1778,22 @@ class ServiceBackoff:
 
 
 @dataclass
+class ServiceLiveness:
+    failure_threshold: int | None = None
+    """
+    Failures in a row after which the service is restarted; absent: 3
+    """
+    interval_secs: float | None = None
+    """
+    Pause between two checks, at least 1; absent: 10
+    """
+    timeout_secs: float | None = None
+    """
+    Time after which a check has failed, at least 1; absent: 5
+    """
+
+
+@dataclass
 class ServiceReady:
     command: list[str] | None = None
     """
@@ -1814,6 +1830,10 @@ class ServiceSpec:
     env: dict[str, str] | None = None
     """
     Added to the sandbox's environment
+    """
+    liveness: ServiceLiveness | None = None
+    """
+    Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success
     """
     log_kib: int | None = None
     """
@@ -1858,6 +1878,10 @@ class ServiceState:
     state: str
     """
     starting, ready, backing-off, failed or stopped
+    """
+    error: str | None = None
+    """
+    Cause of its last failed run
     """
 
 
@@ -2435,6 +2459,10 @@ class NamedService:
     """
     Added to the sandbox's environment
     """
+    liveness: ServiceLiveness | None = None
+    """
+    Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success
+    """
     log_kib: int | None = None
     """
     Size of its log in the guest's memory, 4 to 4096; absent: 256
@@ -2922,6 +2950,10 @@ class Service:
     error: str | None = None
     """
     Cause of its last failed run
+    """
+    liveness: ServiceLiveness | None = None
+    """
+    Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success
     """
     log_kib: int | None = None
     """

@@ -103,6 +103,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "NamedService": {
     "backoff": "ServiceBackoff",
     "env": "*",
+    "liveness": "ServiceLiveness",
     "ready": "ServiceReady"
   },
   "NetworkPolicy": {
@@ -185,11 +186,13 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "Service": {
     "backoff": "ServiceBackoff",
     "env": "*",
+    "liveness": "ServiceLiveness",
     "ready": "ServiceReady"
   },
   "ServiceSpec": {
     "backoff": "ServiceBackoff",
     "env": "*",
+    "liveness": "ServiceLiveness",
     "ready": "ServiceReady"
   },
   "SetNetworkRequest": {

@@ -119,6 +119,7 @@ export type SecretRef = Camel<components["schemas"]["SecretRef"]>;
 export type Service = Camel<components["schemas"]["Service"]>;
 export type ServiceAction = Camel<components["schemas"]["ServiceAction"]>;
 export type ServiceBackoff = Camel<components["schemas"]["ServiceBackoff"]>;
+export type ServiceLiveness = Camel<components["schemas"]["ServiceLiveness"]>;
 export type ServiceReady = Camel<components["schemas"]["ServiceReady"]>;
 export type ServiceSpec = Camel<components["schemas"]["ServiceSpec"]>;
 export type ServiceState = Camel<components["schemas"]["ServiceState"]>;

@@ -2647,6 +2647,8 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /** @description Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success */
+            liveness?: components["schemas"]["ServiceLiveness"];
             /**
              * Format: int64
              * @description Size of its log in the guest's memory, 4 to 4096; absent: 256
@@ -3839,6 +3841,8 @@ export interface components {
              * @description Of its last run, 128 and the signal's number after a signal; null: no run has ended
              */
             exit_code: number | null;
+            /** @description Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success */
+            liveness?: components["schemas"]["ServiceLiveness"];
             /**
              * Format: int64
              * @description Bytes of output since it was declared
@@ -3925,6 +3929,23 @@ export interface components {
              */
             reset_secs?: number;
         };
+        ServiceLiveness: {
+            /**
+             * Format: int64
+             * @description Failures in a row after which the service is restarted; absent: 3
+             */
+            failure_threshold?: number;
+            /**
+             * Format: double
+             * @description Pause between two checks, at least 1; absent: 10
+             */
+            interval_secs?: number;
+            /**
+             * Format: double
+             * @description Time after which a check has failed, at least 1; absent: 5
+             */
+            timeout_secs?: number;
+        };
         ServiceReady: {
             /** @description Program in the guest that exits with 0 */
             command?: string[] | null;
@@ -3952,6 +3973,8 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /** @description Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success */
+            liveness?: components["schemas"]["ServiceLiveness"];
             /**
              * Format: int64
              * @description Size of its log in the guest's memory, 4 to 4096; absent: 256
@@ -3983,6 +4006,8 @@ export interface components {
             user?: string;
         };
         ServiceState: {
+            /** @description Cause of its last failed run */
+            error?: string;
             /** @description Name of the service */
             name: string;
             /**
