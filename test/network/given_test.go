@@ -82,7 +82,7 @@ func TestEveryWayWithABucketAndAProxy(t *testing.T) {
 	ctx := t.Context()
 	g.setSecret(t, "GIVEN_ID", bucketID)
 	g.setSecret(t, "GIVEN_KEY", bucketKey)
-	g.rotate(t, "first-password")
+	g.newPassword(t, "first-password")
 	var rows []*row
 	way := func(name string, look func(*row)) {
 		r := newRow(name)
@@ -118,7 +118,7 @@ func TestEveryWayWithABucketAndAProxy(t *testing.T) {
 	})
 	way("rollback", func(r *row) {
 		g.write(t, r, g.source, "after-the-branch")
-		g.rotate(t, "second-password")
+		g.newPassword(t, "second-password")
 		if _, err := g.Client.Rollback(ctx, g.source, "given"); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestEveryWayWithABucketAndAProxy(t *testing.T) {
 		if _, err := life.Pause(ctx, g.source, api.PauseRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		g.rotate(t, "third-password")
+		g.newPassword(t, "third-password")
 		if _, err := life.Resume(ctx, g.source); err != nil {
 			t.Fatal(err)
 		}
@@ -150,8 +150,8 @@ func (g *grants) setSecret(t *testing.T, name, value string) {
 	}
 }
 
-// rotate changes the password of the proxy.
-func (g *grants) rotate(t *testing.T, password string) {
+// newPassword changes the password of the proxy.
+func (g *grants) newPassword(t *testing.T, password string) {
 	t.Helper()
 	g.setSecret(t, "GIVEN_PROXY", password)
 	g.password = password

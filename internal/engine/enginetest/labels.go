@@ -127,7 +127,8 @@ func (s suite) fullLabels() {
 	s.wantLabels("a branch with rules", s.info("full").Labels, labels.Merge(full, rules))
 	_, err = s.Engine.LabelSnapshot(s.t.Context(), "full", labels.Change{Set: ofLabels{retention.Pin: "true"}})
 	s.must(err)
-	_, err = s.Engine.Branch(s.t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "more", Labels: ofLabels{"more": ""}})
+	more := sandbox.BranchRequest{SandboxID: id, Tag: "more", Labels: ofLabels{"more": ""}}
+	_, err = s.Engine.Branch(s.t.Context(), more)
 	s.want(sandbox.ErrInvalid, err, "a branch with one label more")
 	s.must(s.Engine.DeleteSnapshot(s.t.Context(), "full", sandbox.DeleteOptions{Force: true}))
 	s.must(s.Engine.Kill(s.t.Context(), id))

@@ -45,9 +45,10 @@ type liveness struct {
 	wakes func() int64 // number of wakes until now
 }
 
-func (s *Supervisor) liveness(spec servicewire.Spec) liveness {
+func livenessOf(s *Supervisor, spec servicewire.Spec) liveness {
 	limit := orDefault(spec.Liveness.TimeoutMS, servicewire.DefaultLivenessTimeout)
-	return liveness{spec.Liveness, s.after, func(ctx context.Context) error { return s.try(ctx, spec, limit) }, s.wakes.Load}
+	try := func(ctx context.Context) error { return s.try(ctx, spec, limit) }
+	return liveness{spec.Liveness, s.after, try, s.wakes.Load}
 }
 
 // run checks until the check has failed several times in a row, or ctx ends. There is one check at a time.

@@ -166,7 +166,7 @@ func (s *Supervisor) watch(ctx context.Context, v *service, r *run) error {
 	checked := make(chan error, 1)
 	keep := func() {
 		if spec.Liveness.On() {
-			go func() { checked <- s.liveness(spec).run(checking) }()
+			go func() { checked <- livenessOf(s, spec).run(checking) }()
 		}
 	}
 	if r.ready {

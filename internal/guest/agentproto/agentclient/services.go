@@ -21,7 +21,7 @@ var ErrNoServices = errors.New("the guest's agent is older than this daemon and 
 	"make its snapshot again from the image, and fork that")
 
 // ErrNoLiveness is the error of an agent that is older than the liveness of services.
-var ErrNoLiveness = errors.New("the guest's agent is older than this daemon and cannot check services that are ready: " +
+var ErrNoLiveness = errors.New("the guest's agent is older than this daemon and cannot check ready services: " +
 	"make its snapshot again from the image, and fork that")
 
 // Services lists services. With a wait it first waits until each is ready, failed or stopped.
