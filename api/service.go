@@ -13,6 +13,7 @@ type ServiceSpec struct {
 	User            string            `json:"user,omitempty" doc:"Account in the guest; absent: the image's" maxLength:"4096"`
 	Port            int               `json:"port,omitempty" doc:"TCP port it listens on; it is ready when the port accepts a connection" minimum:"0" maximum:"65535"`
 	Ready           *ServiceReady     `json:"ready,omitempty" doc:"Another check; absent: the port, or without a port a running program"`
+	Liveness        *ServiceLiveness  `json:"liveness,omitempty" doc:"Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success"`
 	Restart         string            `json:"restart,omitempty" doc:"When it is started again after its end; absent: always" enum:"always,on-failure,never"`
 	MaxRestarts     int               `json:"max_restarts,omitempty" doc:"Restarts in a row after which it is failed; 0: no limit" minimum:"0" maximum:"1000000"`
 	Backoff         *ServiceBackoff   `json:"backoff,omitempty" doc:"Waits before restarts"`
@@ -26,6 +27,13 @@ type ServiceReady struct {
 	Command     []string `json:"command,omitempty" doc:"Program in the guest that exits with 0" maxItems:"64"`
 	TimeoutSecs float64  `json:"timeout_secs,omitempty" doc:"Time after which the start has failed; absent: 60 s" minimum:"0" maximum:"86400"`
 	IntervalMS  int      `json:"interval_ms,omitempty" doc:"Pause between two tries; absent: 250" minimum:"0" maximum:"86400000"`
+}
+
+// ServiceLiveness repeats the check of a service that is ready: the ready check, or else its port.
+type ServiceLiveness struct {
+	IntervalSecs     float64 `json:"interval_secs,omitempty" doc:"Pause between two checks, at least 1; absent: 10" minimum:"0" maximum:"86400"`
+	TimeoutSecs      float64 `json:"timeout_secs,omitempty" doc:"Time after which a check has failed, at least 1; absent: 5" minimum:"0" maximum:"86400"`
+	FailureThreshold int     `json:"failure_threshold,omitempty" doc:"Failures in a row after which the service is restarted; absent: 3" minimum:"0" maximum:"1000"`
 }
 
 // ServiceBackoff sets the waits before restarts. The wait doubles with each restart in a row.
@@ -60,6 +68,7 @@ type ServiceState struct {
 	Name     string `json:"name" doc:"Name of the service"`
 	State    string `json:"state" doc:"starting, ready, backing-off, failed or stopped"`
 	Restarts int64  `json:"restarts" doc:"Restarts since it was declared"`
+	Error    string `json:"error,omitempty" doc:"Cause of its last failed run"`
 }
 
 // ServiceAction is the body of POST /v1/sandboxes/{id}/services/{service}.

@@ -43,6 +43,15 @@ const (
 	SnapshotFailed  SnapshotStatus = "failed"
 )
 
+// GuestAgent describes the agent in the guests of a snapshot. The guest reported it when the snapshot
+// was made, so root in the guest can forge it.
+type GuestAgent struct {
+	Version      string   `json:"version" doc:"Version of forkd it belongs to"`
+	Capabilities []string `json:"capabilities,omitempty" doc:"Its optional features"`
+	Outdated     bool     `json:"outdated" doc:"Whether it lacks a feature of the daemon's agent"`
+	Replaceable  bool     `json:"replaceable" doc:"Whether a fork that needs a newer agent replaces it"`
+}
+
 // SnapshotInfo describes a snapshot.
 type SnapshotInfo struct {
 	// Original.
@@ -64,6 +73,7 @@ type SnapshotInfo struct {
 	VCPUs        int               `json:"vcpus,omitempty" doc:"Virtual CPUs of its children"`
 	SizeBytes    int64             `json:"size_bytes,omitempty" doc:"Bytes on disk: its own layers and state, without those shared with its parent"`
 	Languages    []string          `json:"languages,omitempty" doc:"Warm interpreters"`
+	Agent        *GuestAgent       `json:"agent,omitempty" doc:"The agent in its guests; absent: unknown"`
 	Network      *NetworkPolicy    `json:"network,omitempty" doc:"Default network policy of its sandboxes; absent: none"`
 	Owner        string            `json:"owner,omitempty" doc:"Owning tenant; absent: the operator"`
 	Secrets      []HeldSecret      `json:"secrets,omitempty" doc:"Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported"`

@@ -56,7 +56,7 @@ func setUp(env *testscript.Env, d clitest.Daemon) error {
 
 // changeEngine makes changes no command can make: fake limit N, fake fail ID REASON, fake torn TAG,
 // fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake adopt ID PARENT, fake branches N,
-// fake finish TAG, fake adopt ID PARENT, fake ceiling none.
+// fake finish TAG, fake adopt ID PARENT, fake ceiling none, fake agents.
 func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(engineKey{}).(*fakeengine.Engine)
 	switch args[0] {
@@ -78,6 +78,11 @@ func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 		engine.AddSnapshot(sandbox.SnapshotInfo{Tag: args[1], Status: sandbox.SnapshotReady, Warning: "damaged", CreatedAt: engine.Now})
 	case "changed":
 		engine.AddSnapshot(sandbox.SnapshotInfo{Tag: args[1], Status: sandbox.SnapshotReady, Warning: "changed", CreatedAt: engine.Now})
+	case "agents":
+		for _, a := range []sandbox.Agent{{Version: "0.9"}, {Version: "0.2", Outdated: true, Replaceable: true},
+			{Version: "0.1\x1b", Outdated: true}} {
+			engine.AddSnapshot(sandbox.SnapshotInfo{Tag: "agent" + a.Version[2:3], Status: sandbox.SnapshotReady, Agent: &a, CreatedAt: engine.Now})
+		}
 	case "parent":
 		engine.AddSnapshot(sandbox.SnapshotInfo{Tag: args[1], Status: sandbox.SnapshotReady, Dependents: []string{args[2]}, CreatedAt: engine.Now})
 	default:

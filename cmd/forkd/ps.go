@@ -88,7 +88,11 @@ func servicesOf(sb api.SandboxInfo) string {
 	var rest []string
 	for _, s := range sb.Services {
 		if s.State != "ready" {
-			rest = append(rest, s.Name+" "+s.State)
+			text := s.Name + " " + s.State
+			if s.Error != "" {
+				text += " (" + s.Error + ")"
+			}
+			rest = append(rest, text)
 		}
 	}
 	switch {

@@ -34,7 +34,8 @@ func newServiceAddCommand(a *app) *cobra.Command {
 	var spec api.ServiceSpec
 	var env, ready []string
 	var httpPath, file string
-	var readyTime, stop, wait, initial, most, reset time.Duration
+	var readyTime, stop, wait, initial, most, reset, every, live time.Duration
+	var failures int
 	cmd := &cobra.Command{
 		Use:   "add ID NAME [-- COMMAND...]",
 		Short: "Declare a service and start it",
@@ -73,6 +74,10 @@ func newServiceAddCommand(a *app) *cobra.Command {
 						spec.Ready.Command = []string{"sh", "-c", strings.Join(ready, " && ")}
 					}
 				}
+				if every > 0 || live > 0 || failures > 0 {
+					spec.Liveness = &api.ServiceLiveness{IntervalSecs: every.Seconds(), TimeoutSecs: live.Seconds(),
+						FailureThreshold: failures}
+				}
 				spec.StopTimeoutSecs = stop.Seconds()
 				if initial > 0 || most > 0 || reset > 0 {
 					spec.Backoff = &api.ServiceBackoff{InitialMS: int(initial.Milliseconds()), MaxMS: int(most.Milliseconds()),
@@ -102,6 +107,9 @@ func newServiceAddCommand(a *app) *cobra.Command {
 	f.StringVar(&httpPath, "ready-http", "", "check `PATH` on the port for an answer with a status from 200 to 399")
 	f.StringArrayVar(&ready, "ready-exec", nil, "check with shell command `TEXT` in the guest for exit code 0; may be repeated")
 	f.DurationVar(&readyTime, "ready-timeout", 0, "restart it if it is not ready after `TIME` (default 1m)")
+	f.DurationVar(&every, "liveness-interval", 0, "repeat the check every `TIME` while it is ready, and restart it after failures (default: never)")
+	f.DurationVar(&live, "liveness-timeout", 0, "count a check without an answer after `TIME` as a failure (default 5s)")
+	f.IntVar(&failures, "liveness-failures", 0, "restart it after `N` failures in a row (default 3)")
 	f.StringVar(&spec.Restart, "restart", "", "restart it `WHEN` it ends: always, on-failure or never (default always)")
 	f.IntVar(&spec.MaxRestarts, "max-restarts", 0, "give up after `N` restarts in a row (default: never)")
 	f.DurationVar(&initial, "backoff", 0, "wait `TIME` before the first restart; it doubles with each (default 200ms)")

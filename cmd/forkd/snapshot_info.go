@@ -52,6 +52,7 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"cpu", cpu(s.CPU),
 		"machine state", ui.Bytes(s.VMStateBytes),
 		"warm", strings.Join(s.Languages, ", "),
+		"agent", agentOf(s.SnapshotInfo),
 		"timings", timings(s.Timings),
 		"ports", privatePorts(s.SnapshotInfo),
 		"pinned", pinned(s.SnapshotInfo),
@@ -67,6 +68,20 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"dependents", strings.Join(s.Dependents, ", "),
 		"sandboxes", strings.Join(s.Sandboxes, ", "),
 	)
+}
+
+// agentOf describes the agent in the guests of a snapshot. It is empty if that is unknown.
+func agentOf(s api.SnapshotInfo) string {
+	a := s.Agent
+	switch {
+	case a == nil:
+		return ""
+	case !a.Outdated:
+		return a.Version
+	case a.Replaceable:
+		return a.Version + " (old: a fork that needs a newer one replaces it)"
+	}
+	return a.Version + " (old, cannot be replaced: for newer features make the snapshot again)"
 }
 
 // privatePorts is empty for a snapshot with public ports.

@@ -32,7 +32,7 @@ func newSnapshotLsCommand(a *app) *cobra.Command {
 				snapshotRows(list))
 		}),
 	}
-	addFilterFlag(cmd.Flags(), &filters, "label, status, name, image, parent, sandbox, since, before")
+	addFilterFlag(cmd.Flags(), &filters, "label, status, name, image, parent, sandbox, agent, since, before")
 	return cmd
 }
 

@@ -74,6 +74,52 @@ func TestAForkReplacesAnOldAgent(t *testing.T) {
 	}
 }
 
+// Lists show which snapshots have an old agent, and whether a fork replaces it.
+func TestASnapshotShowsItsAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		setup                 func(*host)
+		outdated, replaceable bool
+	}{
+		"of now":                       {func(h *host) { h.withAgent(); h.fault("agent-of-now", 1) }, false, true},
+		"of before":                    {func(h *host) { h.withAgent(); h.fault("agent-of-before", 1) }, true, false},
+		"to update":                    {func(h *host) { h.withAgent(); h.fault("agent-to-update", 1) }, true, true},
+		"to update without a program":  {func(h *host) { h.fault("agent-to-update", 1) }, true, false},
+		"of now, and without programs": {func(h *host) { h.fault("agent-of-now", 1) }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			c.setup(h)
+			e := h.open()
+			h.snapshot(e, "py")
+			s, err := e.catalog.Get("py")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a := s.Agent; a == nil || a.Outdated != c.outdated || a.Replaceable != c.replaceable || a.Version == "" {
+				t.Errorf("the agent is %+v, want outdated: %t, replaceable: %t", a, c.outdated, c.replaceable)
+			}
+		})
+	}
+}
+
+// An agent with services and without liveness would ignore the declaration.
+func TestLivenessNeedsAnAgentThatHasIt(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.fault("agent-without-liveness", 1)
+	h.snapshot(e, "old")
+	req := web("old", 1)
+	if _, err := e.Fork(t.Context(), req); err != nil {
+		t.Errorf("without liveness: %v", err)
+	}
+	req.Services[0].Port, req.Services[0].Liveness = 80, servicewire.Liveness{IntervalMS: 1000}
+	_, err := e.Fork(t.Context(), req)
+	var told *sandbox.Error
+	if !errors.As(err, &told) || told.Reason() != sandbox.ReasonAgentOld || !strings.Contains(err.Error(), "liveness") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestADerivedSnapshotHasTheNewAgent(t *testing.T) {
 	h := newHost(t)
 	h.withAgent()

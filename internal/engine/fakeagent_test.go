@@ -37,10 +37,12 @@ func (f *fake) capabilities() []string {
 	updated := f.updated
 	f.mu.Unlock()
 	switch {
-	case updated:
+	case updated || f.faulty("agent-of-now"):
 		return agentproto.Capabilities()
 	case f.faulty("agent-to-update"):
 		return []string{agentproto.CanIdentityPort, agentproto.CanUpdate}
+	case f.faulty("agent-without-liveness"):
+		return []string{agentproto.CanIdentityPort, agentproto.CanServices}
 	case f.faulty("agent-of-before"):
 		return nil
 	case f.faulty("agent-without-inventory"):

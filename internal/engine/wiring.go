@@ -90,11 +90,11 @@ func (e *Engine) sandboxEnded(i sandbox.Info, killed bool) {
 
 func (e *Engine) makeCatalog() (err error) {
 	e.catalog, err = catalog.Open(catalog.Config{
-		Snapshots: e.home.Snapshots, Layers: e.home.Layers, Sandboxes: e.sandboxes,
-		Deleted: func(tag string) { e.pools.Forget(tag) }, Published: e.cfg.Published,
-		Renamed:    func(hash, tag, to string) { e.Renamed(hash, tag, to) },
+		Snapshots: e.home.Snapshots, Layers: e.home.Layers, Sandboxes: e.sandboxes, Published: e.cfg.Published,
+		Deleted: func(tag string) { e.pools.Forget(tag) }, Renamed: func(hash, tag, to string) { e.Renamed(hash, tag, to) },
 		AwaitForks: e.traffic.Wait, AwaitBranches: func(ctx context.Context) error { return e.AwaitBranches(ctx) },
-		Tell: e.cfg.Events, Acts: e.cfg.Acts, Now: e.cfg.Now, Logger: e.cfg.Logger, ScrubInterval: e.cfg.ScrubInterval})
+		Tell: e.cfg.Events, Acts: e.cfg.Acts, Now: e.cfg.Now, Logger: e.cfg.Logger,
+		Agent: launch.AgentAt(e.cfg.AgentBinary).Describe, ScrubInterval: e.cfg.ScrubInterval})
 	return err
 }
 

@@ -217,6 +217,15 @@ func listCommands() map[string]func(arguments) command {
 			if restart := bodyText(a, "restart"); restart != "" {
 				args = append(args, "--restart", restart)
 			}
+			if port, ok := body["port"]; ok {
+				args = append(args, "--port", fmt.Sprint(port))
+			}
+			if live, ok := body["liveness"].(map[string]any); ok {
+				args = append(args, "--liveness-interval", fmt.Sprintf("%vs", live["interval_secs"]))
+				if n, ok := live["failure_threshold"]; ok {
+					args = append(args, "--liveness-failures", fmt.Sprint(n))
+				}
+			}
 			return command{args: append(append(args, "--"), arguments(body).texts("command")...)}
 		},
 		"service-log": func(a arguments) command {

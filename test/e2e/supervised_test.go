@@ -212,3 +212,48 @@ func (s *slowReader) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// A server that hangs is restarted. A pause and a branch, during which it does not answer, are no failures.
+func TestAHungServiceIsRestarted(t *testing.T) {
+	kvmtest.Soak(t) // short form: TestLivenessRestartsAService of internal/guest/agent
+	d := shared(t)
+	n := 1
+	spec := web(8902)
+	spec.Liveness = &api.ServiceLiveness{IntervalSecs: 1, TimeoutSecs: 2, FailureThreshold: 2}
+	id := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n,
+		Services: []api.NamedService{{Name: "web", ServiceSpec: spec}}}).OK()[0].ID
+	was := d.service(id, "service is ready", isReady)
+	life := client.Life{Client: d.c}
+	if _, err := life.Pause(t.Context(), id, api.PauseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * time.Second) // elapses: more than all checks that would fail
+	if _, err := life.Resume(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	res, err := d.c.Branch(t.Context(), id, api.BranchRequest{Tag: "hung", Mode: api.BranchFull, N: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := res.Children[0].ID
+	t.Cleanup(func() {
+		_ = d.c.Kill(context.Background(), child)
+		if err := d.c.DeleteSnapshot(context.Background(), res.Tag, client.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	time.Sleep(10 * time.Second) // elapses: time for checks in both
+	for _, sb := range []string{id, child} {
+		if now := d.service(sb, "service is ready", isReady); now.PID != was.PID || now.Restarts != 0 {
+			t.Errorf("%s: %+v, was %+v", sb, now, was)
+		}
+	}
+	d.sh(child, "kill -STOP "+strconv.Itoa(was.PID))
+	now := d.service(child, "restart", func(s api.Service) bool { return isReady(s) && s.PID != was.PID })
+	if now.Restarts != 1 {
+		t.Errorf("got %+v", now)
+	}
+	if now := d.service(id, "service is ready", isReady); now.PID != was.PID {
+		t.Errorf("the source's: %+v", now)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 )
 
 // readLog reads a log that is not followed.
@@ -45,6 +46,20 @@ func TestServicesAreBounded(t *testing.T) {
 			t.Errorf("got %v, want its end at the largest size", err)
 		}
 	})
+}
+
+// An agent without liveness is asked before a declaration with it is sent: it would ignore the field.
+func TestLivenessIsNotSentToAnOldAgent(t *testing.T) {
+	c := agentclient.New(listen(t, overHTTP("", cut(raw(servicesHead+`{"services":[]}`)))))
+	defer c.Close()
+	err := attacked(t, func(ctx context.Context) error {
+		_, err := c.DeclareService(ctx, servicewire.Spec{Name: "web", Command: []string{"a"}, Port: 1,
+			Liveness: servicewire.Liveness{IntervalMS: 1000}})
+		return err
+	})
+	if !errors.Is(err, agentclient.ErrNoLiveness) {
+		t.Errorf("got %v", err)
+	}
 }
 
 // The words of a refusal are safe to show, and an old agent is named as such.

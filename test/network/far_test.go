@@ -57,6 +57,7 @@ type far struct {
 	asked       func() []string // names requested from DNS
 	conns       chan net.Conn   // connections to handPort
 	mirrors     trusted
+	relay       *relay // a proxy
 
 	mu       sync.Mutex
 	requests []request
@@ -78,7 +79,8 @@ type request struct {
 
 func newFar(t testing.TB) *far {
 	in := nettest.New(t)
-	f := &far{conns: make(chan net.Conn, 16), mirrors: serveMirrors(t, in)}
+	f := &far{conns: make(chan net.Conn, 16), mirrors: serveMirrors(t, in), relay: new(relay)}
+	accept(in.Listen(t, net.JoinHostPort(proxyAddr, proxyPort)), f.relay.serve)
 	f.resolvConf, f.asked = in.DNS(t, zones)
 	for addr, text := range map[string]string{web: "the web", other: "another host", forbidden: "forbidden"} {
 		in.HTTP(t, net.JoinHostPort(addr, "80"), false, f.page(text))

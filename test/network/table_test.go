@@ -44,7 +44,7 @@ func (r *row) cell(column string) string {
 }
 
 // settle makes a subtest of each cell, and logs all of them as a table.
-func settle(t *testing.T, rows []*row) {
+func settle(t *testing.T, columns []string, rows []*row) {
 	t.Helper()
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)

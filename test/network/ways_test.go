@@ -79,7 +79,7 @@ func TestEveryWayToAnotherVM(t *testing.T) {
 	}
 	rows[4].notes["recv"], rows[4].notes["datagram"] = "-", "-" // this row checks the source itself
 	s.whole(t, rows)
-	settle(t, rows)
+	settle(t, columns, rows)
 	t.Run("the secret is in no snapshot, log or receipt", func(t *testing.T) { s.nowhere(t) })
 	t.Run("a child's policy may be narrower", func(t *testing.T) { s.narrower(t, branchTag) })
 	t.Run("a child's policy is cut by the ceiling", func(t *testing.T) { s.cutByCeiling(t, child) })

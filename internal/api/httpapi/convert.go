@@ -11,6 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guestnet"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
 	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
@@ -48,6 +49,10 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		Owner: s.Owner, Public: s.Public,
 		Network: wireDefault(s.Network), PrivatePorts: s.PrivatePorts, Labels: s.Labels,
 		SizeBytes: s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes, Languages: s.Languages,
+	}
+	if a := s.Agent; a != nil {
+		out.Agent = &api.GuestAgent{Version: guesttext.Of(a.Version).String(), Capabilities: a.Capabilities,
+			Outdated: a.Outdated, Replaceable: a.Replaceable}
 	}
 	if r, err := retention.Of(s.Labels, s.CreatedAt); err == nil {
 		if out.Pinned = s.Pinned(); !r.Expires.IsZero() {

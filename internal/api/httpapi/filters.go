@@ -23,7 +23,8 @@ var (
 			string(api.SandboxResuming), string(api.SandboxStalled), string(api.SandboxFailed)}}
 	snapshotFilters = listfilter.Rules{listfilter.Label: nil, listfilter.Name: nil, listfilter.Since: nil,
 		listfilter.Before: nil, "image": nil, "parent": nil, "sandbox": nil,
-		"status": {string(api.SnapshotReady), string(api.SnapshotWriting), string(api.SnapshotFailed)}}
+		"status": {string(api.SnapshotReady), string(api.SnapshotWriting), string(api.SnapshotFailed)},
+		"agent":  {agentCurrent, agentOld, agentUnknown}}
 	imageFilters = listfilter.Rules{listfilter.Name: nil, listfilter.Since: nil, listfilter.Before: nil}
 )
 
@@ -82,9 +83,26 @@ func sandboxEntry(ctx context.Context, made map[string]time.Time) func(api.Sandb
 func snapshotEntry(ctx context.Context, made map[string]time.Time) func(api.SnapshotInfo) listfilter.Entry {
 	return func(i api.SnapshotInfo) listfilter.Entry {
 		return listfilter.Entry{Name: i.Tag, Short: short(names(ctx, i.Tag)), Made: made[i.Tag], Labels: i.Labels,
-			Fields: map[string][]string{"status": {string(i.Status)}, "image": {i.Image},
+			Fields: map[string][]string{"status": {string(i.Status)}, "image": {i.Image}, "agent": {agentAge(i.Agent)},
 				"parent": names(ctx, pointed(i.ParentTag)), "sandbox": {pointed(i.BranchedFrom)}}}
 	}
+}
+
+// Values of the filter agent.
+const (
+	agentCurrent = "current"
+	agentOld     = "old"
+	agentUnknown = "unknown"
+)
+
+func agentAge(a *api.GuestAgent) string {
+	switch {
+	case a == nil:
+		return agentUnknown
+	case a.Outdated:
+		return agentOld
+	}
+	return agentCurrent
 }
 
 func imageEntry(made map[string]time.Time) func(api.Image) listfilter.Entry {

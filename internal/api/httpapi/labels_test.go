@@ -69,7 +69,7 @@ func TestLabels(t *testing.T) {
 	into[api.SnapshotInfo](t, b.do("POST", "/v1/snapshots", `{"tag":"d","from":"py","exec":["true"],"labels":{"kept":"no"}}`), 201)
 	for filter, want := range map[string]string{
 		"label=kept": "d l mid", "label=kept=no": "d l", "image=python-numpy": "d l mid py", "parent=py": "d mid",
-		"sandbox=" + id: "mid", "status=ready": "d l mid py", "name=i": "mid", "status=writing": "",
+		"sandbox=" + id: "mid", "status=ready": "d l mid py", "agent=unknown": "d l mid py", "agent=old": "", "name=i": "mid", "status=writing": "",
 	} {
 		var tags []string
 		for _, s := range into[[]api.SnapshotInfo](t, b.do("GET", "/v1/snapshots"+query(filter), ""), 200) {
@@ -95,8 +95,9 @@ func TestFiltersThatCannotBe(t *testing.T) {
 	for path, rows := range map[string]map[string]string{
 		"/v1/sandboxes": {"colour=red": "before, label, name, parent, since, snapshot, status", "status=asleep": "stalled",
 			"since=sb-none": "no such entry", "label": "label=VALUE", "image=py": "not known here"},
-		"/v1/snapshots": {"colour=red": "image, label, name, parent, sandbox, since, status", "status=running": "ready, writing"},
-		"/v1/images":    {"label=a": "before, name, since"},
+		"/v1/snapshots": {"colour=red": "agent, before, image, label, name, parent, sandbox, since, status", "status=running": "ready, writing",
+			"agent=0.1": "current, old, unknown"},
+		"/v1/images": {"label=a": "before, name, since"},
 	} {
 		for filter, want := range rows {
 			e := wantError(t, b.do("GET", path+query(filter), ""), api.CodeInvalid)

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -107,7 +108,7 @@ func serviceFailure(ctx context.Context, id string, err error) error {
 	var refused *agentclient.FileError
 	var broke *agentproto.Violation
 	switch {
-	case errors.Is(err, agentclient.ErrNoServices):
+	case errors.Is(err, agentclient.ErrNoServices), errors.Is(err, agentclient.ErrNoLiveness):
 		return fail(api.CodeUnsupported, api.ReasonAgentOld, "sandbox %s: %v", id, err)
 	case errors.As(err, &broke):
 		return fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, broke)
@@ -237,6 +238,11 @@ func serviceSpec(s api.NamedService) servicewire.Spec {
 		out.Ready = servicewire.Ready{HTTP: s.Ready.HTTP, Command: s.Ready.Command,
 			TimeoutMS: seconds(s.Ready.TimeoutSecs).Milliseconds(), IntervalMS: int64(s.Ready.IntervalMS)}
 	}
+	if l := s.Liveness; l != nil {
+		out.Liveness = servicewire.Liveness{TimeoutMS: seconds(l.TimeoutSecs).Milliseconds(),
+			IntervalMS:       cmp.Or(seconds(l.IntervalSecs), servicewire.DefaultLivenessInterval).Milliseconds(),
+			FailureThreshold: l.FailureThreshold}
+	}
 	if s.Backoff != nil {
 		out.Backoff = servicewire.Backoff{InitialMS: int64(s.Backoff.InitialMS), MaxMS: int64(s.Backoff.MaxMS),
 			ResetMS: seconds(s.Backoff.ResetSecs).Milliseconds()}
@@ -269,6 +275,10 @@ func wireService(s servicewire.Status) api.Service {
 		out.Ready = &api.ServiceReady{HTTP: r.HTTP, Command: r.Command, TimeoutSecs: float64(r.TimeoutMS) / 1000,
 			IntervalMS: int(r.IntervalMS)}
 	}
+	if l := sp.Liveness; l.On() {
+		out.Liveness = &api.ServiceLiveness{IntervalSecs: float64(l.IntervalMS) / 1000,
+			TimeoutSecs: float64(l.TimeoutMS) / 1000, FailureThreshold: l.FailureThreshold}
+	}
 	if b := sp.Backoff; b != (servicewire.Backoff{}) {
 		out.Backoff = &api.ServiceBackoff{InitialMS: int(b.InitialMS), MaxMS: int(b.MaxMS),
 			ResetSecs: float64(b.ResetMS) / 1000}
@@ -277,5 +287,5 @@ func wireService(s servicewire.Status) api.Service {
 }
 
 func wireServiceState(s sandbox.Service) api.ServiceState {
-	return api.ServiceState{Name: s.Name, State: s.State, Restarts: s.Restarts}
+	return api.ServiceState{Name: s.Name, State: s.State, Restarts: s.Restarts, Error: s.Error}
 }

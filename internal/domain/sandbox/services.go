@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
 // Service is the state of a service in lists. The guest reports it.
@@ -12,13 +13,18 @@ type Service struct {
 	State    string // a servicewire.State
 	Restarts int64  // since it was declared
 	ExitCode *int   // of its last run; nil before the first end
+	Error    string // cause of its last failed run, safe to display and short
 }
+
+// maxServiceError limits the error of a service in lists and events, in bytes.
+const maxServiceError = 200
 
 // ServicesOf returns the short form of a checked list.
 func ServicesOf(l servicewire.List) []Service {
 	var out []Service
 	for _, s := range l.Services {
-		out = append(out, Service{Name: s.Spec.Name, State: string(s.State), Restarts: s.Restarts, ExitCode: s.ExitCode})
+		out = append(out, Service{Name: s.Spec.Name, State: string(s.State), Restarts: s.Restarts, ExitCode: s.ExitCode,
+			Error: guesttext.Clip(s.Error, maxServiceError)})
 	}
 	return out
 }
@@ -37,6 +43,9 @@ func ServiceEvents(i Info, before, now []Service) (kinds []string, details []map
 			d["service"], d["restarts"] = s.Name, strconv.FormatInt(s.Restarts, 10)
 			if s.ExitCode != nil && kind == EventServiceCrashed {
 				d["exit_code"] = strconv.Itoa(*s.ExitCode)
+			}
+			if s.Error != "" && kind == EventServiceCrashed {
+				d["error"] = s.Error
 			}
 			kinds, details = append(kinds, kind), append(details, d)
 		}

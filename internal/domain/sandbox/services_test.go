@@ -2,8 +2,26 @@ package sandbox
 
 import (
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 )
+
+// The cause of a restart is in the event, limited and safe to display.
+func TestAnEventHasTheCause(t *testing.T) {
+	said := strings.Repeat("\x1b[31mred", 100)
+	now := ServicesOf(servicewire.List{Services: []servicewire.Status{{Spec: servicewire.Spec{Name: "web"},
+		State: servicewire.BackingOff, Error: said}}})
+	kinds, details := ServiceEvents(Info{}, []Service{{Name: "web", State: "ready"}}, now)
+	if len(kinds) != 1 || kinds[0] != EventServiceCrashed {
+		t.Fatal(kinds)
+	}
+	text := details[0]["error"]
+	if !strings.Contains(text, "[31mred") || strings.Contains(text, "\x1b") || len(text) > maxServiceError+4 {
+		t.Errorf("got %q", text)
+	}
+}
 
 func TestEventsOfServices(t *testing.T) {
 	at := func(state string, restarts int64) []Service {

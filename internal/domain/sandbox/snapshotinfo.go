@@ -35,6 +35,7 @@ type SnapshotInfo struct {
 	Shape       vmspec.Shape
 	CPU         *CPU     // seen by its guest; nil in snapshots without that record
 	Languages   []string // interpreters warmed up in it
+	Agent       *Agent   // in its guests; nil in snapshots without that record
 	// Network is the policy of sandboxes forked from it without one. If nil, no traffic is allowed.
 	Network *netpolicy.Spec
 	// Secrets are those whose values it may contain.
@@ -132,4 +133,12 @@ type PoolStatus struct {
 	Wanted int
 	Set    bool // Wanted was set for this tag; it is not the daemon's default
 	Ready  int  // ready for a fork, prepared or plain
+}
+
+// Agent describes the agent in the guests of a snapshot. The guest reported the version and the capabilities.
+type Agent struct {
+	Version      string
+	Capabilities []string
+	Outdated     bool // it lacks a capability of the daemon's agent
+	Replaceable  bool // a fork can replace it
 }

@@ -1,12 +1,14 @@
 package tenancy
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
@@ -24,6 +26,18 @@ func TestInternalSnapshotsHaveNoDefaults(t *testing.T) {
 		if got, err := acme.retained(req, of); err != nil || len(got.Labels) != 0 {
 			t.Errorf("%+v: labels %v, %v", req, got.Labels, err)
 		}
+	}
+	// The rules are labels that a full set has room for.
+	full := sandbox.Info{Owner: "acme", Labels: map[string]string{}}
+	for i := range labels.MaxLabels {
+		full.Labels[fmt.Sprint("k", i)] = ""
+	}
+	got, err := acme.retained(sandbox.BranchRequest{}, full)
+	if err != nil || len(got.Labels) != 2 {
+		t.Errorf("labels %v, %v", got.Labels, err)
+	}
+	if err := sandbox.CheckLabels(labels.Merge(full.Labels, got.Labels)); err != nil {
+		t.Errorf("the defaults make a request fail: %v", err)
 	}
 	// A rule among the sandbox's labels is a rule of the request, also beyond the maximum.
 	if _, err := acme.retained(sandbox.BranchRequest{}, of); err == nil {

@@ -46,6 +46,8 @@ type Config struct {
 	// ScrubInterval is how often each layer is read whole in the background. If 0, layers are never
 	// scrubbed.
 	ScrubInterval time.Duration
+	// Agent describes the agent in a snapshot's guests. If nil, snapshots have no such description.
+	Agent func(snapshot.Agent) *sandbox.Agent
 }
 
 // Catalog manages the engine's snapshots. Its methods are safe for concurrent use.

@@ -92,6 +92,9 @@ func (c *Catalog) describe(en snapshot.Entry, tree lineage) sandbox.SnapshotInfo
 	}
 	if en.Manifest != nil {
 		fill(&s, en.Manifest)
+		if c.cfg.Agent != nil {
+			s.Agent = c.cfg.Agent(en.Manifest.Agent)
+		}
 		c.measure(&s, en.Manifest)
 		fetched(c, &s, en)
 		if p := en.Manifest.Parent; p != nil {

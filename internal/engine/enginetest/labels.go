@@ -1,11 +1,13 @@
 package enginetest
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/labels"
+	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
 // ofLabels is a set of labels.
@@ -111,8 +113,30 @@ func relabelled(s suite) {
 	s.wantLabels("another snapshot of that tag", s.info("copy").Labels, nil)
 }
 
+// fullLabels checks a sandbox with all labels that it can have. Its branches still take the rules of retention.
+func (s suite) fullLabels() {
+	full := ofLabels{}
+	for i := range labels.MaxLabels {
+		full[fmt.Sprintf("k%02d", i)] = ""
+	}
+	res, err := s.Engine.Fork(s.t.Context(), sandbox.ForkRequest{Tag: base, N: 1, Labels: full})
+	s.must(err)
+	id, rules := res.Children[0].Info.ID, ofLabels{retention.Expires: "24h", retention.KeepLast: "3"}
+	_, err = s.Engine.Branch(s.t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "full", Labels: rules})
+	s.must(err)
+	s.wantLabels("a branch with rules", s.info("full").Labels, labels.Merge(full, rules))
+	_, err = s.Engine.LabelSnapshot(s.t.Context(), "full", labels.Change{Set: ofLabels{retention.Pin: "true"}})
+	s.must(err)
+	more := sandbox.BranchRequest{SandboxID: id, Tag: "more", Labels: ofLabels{"more": ""}}
+	_, err = s.Engine.Branch(s.t.Context(), more)
+	s.want(sandbox.ErrInvalid, err, "a branch with one label more")
+	s.must(s.Engine.DeleteSnapshot(s.t.Context(), "full", sandbox.DeleteOptions{Force: true}))
+	s.must(s.Engine.Kill(s.t.Context(), id))
+}
+
 // noLabels checks labels that are refused. The old ones stay.
 func noLabels(s suite) {
+	s.fullLabels()
 	sb := s.fork(base, 1)[0]
 	for what, bad := range map[string]ofLabels{
 		"a newline":      {"a": "b\nc"},

@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -28,6 +29,65 @@ func (s suite) wantPolicy(id string, want sandbox.PolicyName) {
 	if err != nil || n.Policy() != want {
 		s.t.Errorf("policy of %s: %+v, %v, want %s", id, n, err, want)
 	}
+}
+
+// granting is a policy with a bucket and a proxy.
+var granting = netpolicy.Spec{Default: netpolicy.Deny, Allow: []string{"s3.example.org:443"},
+	Proxy: &netpolicy.ProxyRule{URL: "http://93.184.216.37:3128", User: "build", Secret: "PROXY"},
+	Sign: []netpolicy.SignRule{{Host: "s3.example.org", Region: "eu-central-1",
+		Secrets: netpolicy.SignSecrets{AccessKeyID: "S3_ID", SecretAccessKey: "S3_KEY"},
+		Buckets: []netpolicy.BucketRule{{Name: "work", Prefix: "agent/"}}}}}
+
+// wantGrants checks the requested policy of a sandbox.
+func (s suite) wantGrants(what, id string, want netpolicy.Spec) {
+	s.t.Helper()
+	n, err := s.Engine.Network(id)
+	if err != nil || !reflect.DeepEqual(n.Asked.Sign, want.Sign) || !reflect.DeepEqual(n.Asked.Proxy, want.Proxy) {
+		s.t.Errorf("%s: sign %+v, proxy %+v, %v", what, n.Asked.Sign, n.Asked.Proxy, err)
+	}
+}
+
+// grants checks what each way to another sandbox gets of a policy's buckets and proxy. The engine keeps the names of
+// secrets alone. test/network checks the same with real connections.
+func grants(s suite) {
+	ctx := s.t.Context()
+	s.wantGrants("a plain fork", s.forkNet(base, nil).ID, netpolicy.Spec{})
+	sb := s.forkNet(base, &granting)
+	s.wantGrants("a fork", sb.ID, granting)
+	res, err := s.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b", N: 1})
+	s.must(err)
+	s.must(res.Fork.Children[0].Err)
+	s.wantGrants("a branch", res.Fork.Children[0].Info.ID, granting)
+	s.wantGrants("a fork of the branch", s.forkNet("b", nil).ID, granting)
+	s.wantGrants("a fork of the branch with its own policy", s.forkNet("b", &rules).ID, rules)
+	other := granting
+	other.Proxy, other.Sign = nil, nil
+	_, err = s.Engine.SetNetwork(ctx, sb.ID, sandbox.NetworkRequest{Policy: other})
+	s.must(err)
+	_, err = s.Engine.Rollback(ctx, sb.ID, "b")
+	s.must(err)
+	s.wantGrants("a rollback brings no revoked grant back", sb.ID, other)
+	_, err = s.Engine.SetNetwork(ctx, sb.ID, sandbox.NetworkRequest{Policy: granting})
+	s.must(err)
+	_, err = s.Engine.Rollback(ctx, sb.ID, "b")
+	s.must(err)
+	s.wantGrants("a rollback", sb.ID, granting)
+	for _, cold := range []bool{false, true} {
+		_, err = s.Engine.Pause(ctx, sb.ID, sandbox.PauseOptions{FilesystemOnly: cold})
+		s.must(err)
+		s.wantGrants("while it is paused", sb.ID, granting)
+		_, err = s.Engine.Resume(ctx, sb.ID)
+		s.must(err)
+		s.wantGrants("a resume", sb.ID, granting)
+	}
+	res, err = s.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: sb.ID, Tag: "c", N: 1})
+	s.must(err)
+	child := res.Fork.Children[0].Info.ID
+	_, err = s.Engine.SetNetwork(ctx, child, sandbox.NetworkRequest{Policy: other})
+	s.must(err)
+	_, err = s.Engine.Promote(ctx, sandbox.PromoteRequest{Child: child, Discard: true})
+	s.must(err)
+	s.wantGrants("a promotion", sb.ID, granting) // the place's, as for the secrets
 }
 
 // networks checks that a policy comes from the request, or else from the snapshot. Without either,

@@ -96,6 +96,7 @@ func Run(t *testing.T, subject Subject) {
 		"a renaming that cannot be":    noRenaming,
 		"a network":                    networks,
 		"a network that cannot be":     badRules,
+		"buckets and a proxy":          grants,
 		"private ports":                privatePorts,
 		"a deletion with dependents":   deletionWithDependents,
 		"a deletion of what is in use": deletionInUse,

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -71,6 +70,17 @@ func (a *AgentFile) Open() (_ *AgentProgram, err error) {
 		a.known, a.header = st, updatewire.Header{Size: st.Size, Digest: [sha256.Size]byte(sum.Sum(nil))}
 	}
 	return &AgentProgram{f, a.header}, nil
+}
+
+// Describe describes the agent of a snapshot beside this program. It returns nil if the snapshot has no record of
+// its agent.
+func (a *AgentFile) Describe(old snapshot.Agent) *sandbox.Agent {
+	if old.Version == "" && len(old.Capabilities) == 0 {
+		return nil
+	}
+	return &sandbox.Agent{Version: old.Version, Capabilities: old.Capabilities,
+		Outdated:    agentproto.Outdated(old.Capabilities),
+		Replaceable: old.Can(agentproto.CanUpdate) && a.Path != ""}
 }
 
 // Close closes the program. p may be nil.
@@ -178,15 +188,4 @@ func (l *Launcher) awaitAgent(ctx context.Context, m *VM) (snapshot.Agent, error
 		}
 		ctxsleep.For(ctx, wait)
 	}
-}
-
-// Outdated reports whether an agent lacks a capability of this version's, and is no newer one.
-func Outdated(a snapshot.Agent) bool {
-	now := agentproto.Capabilities()
-	for _, c := range a.Capabilities {
-		if !slices.Contains(now, c) {
-			return false
-		}
-	}
-	return slices.ContainsFunc(now, func(c string) bool { return !a.Can(c) })
 }

@@ -206,7 +206,10 @@ func (w *branchOp) inheritLabels() error {
 		return nil
 	}
 	w.req.Labels = labels.Merge(w.b.Info().Labels, w.req.Labels)
-	return sandbox.CheckLabels(w.req.Labels)
+	if err := sandbox.CheckLabels(w.req.Labels); err != nil {
+		return fmt.Errorf("the branch has its own labels and those of %s: %w", w.req.SandboxID, err)
+	}
+	return nil
 }
 
 // fit refuses a sandbox if its disk does not allow a branch.

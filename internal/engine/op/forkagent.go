@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 )
 
 // A snapshot holds the agent of its time. If the request needs more than that agent can, and the
@@ -26,6 +28,8 @@ func (f *forkOp) needsOfAgent() (missing []agentNeed) {
 		agentNeed
 	}{
 		{len(f.req.Services) > 0, agentNeed{agentproto.CanServices, "services"}},
+		{slices.ContainsFunc(f.req.Services, func(s servicewire.Spec) bool { return s.Liveness.On() }),
+			agentNeed{agentproto.CanLiveness, "liveness of services"}},
 		{f.req.Identity, agentNeed{agentproto.CanIdentityTokens, "identity tokens"}},
 		{len(f.req.Volumes) > 0, agentNeed{agentproto.CanVolumes, "volumes"}},
 	} {
@@ -40,7 +44,7 @@ func (f *forkOp) needsOfAgent() (missing []agentNeed) {
 // agent for the children. The caller closes f.agent.
 func (f *forkOp) checkAgent() (err error) {
 	missing := f.needsOfAgent()
-	wanted := f.req.RenewAgent && launch.Outdated(f.src.Agent)
+	wanted := f.req.RenewAgent && agentproto.Outdated(f.src.Agent.Capabilities)
 	renewable := f.src.Agent.Can(agentproto.CanUpdate) && f.e.cfg.AgentFile.Path != ""
 	switch {
 	case len(missing) == 0 && !(wanted && renewable):

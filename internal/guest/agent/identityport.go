@@ -68,6 +68,8 @@ func fromHost(a net.Addr) error {
 func (a *Agent) become(ctx context.Context, m *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
 	a.identMu.Lock()
 	defer a.identMu.Unlock()
+	a.services.Woke()
+	defer a.services.Woke() // a slow identity is no fault of a service
 	rep, err := a.ident.Apply(ctx, identityRequest(m))
 	if err != nil {
 		return nil, err

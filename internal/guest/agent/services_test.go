@@ -184,6 +184,35 @@ func TestChecksOfReadiness(t *testing.T) {
 }
 
 // A hostile service ignores SIGTERM, forks without end and floods its log.
+// A service that is ready and then fails its check is restarted, with the cause in its state.
+func TestLivenessRestartsAService(t *testing.T) {
+	for policy, want := range map[servicewire.Policy]servicewire.State{
+		servicewire.Always: servicewire.IsReady, servicewire.OnFailure: servicewire.IsReady, servicewire.Never: servicewire.Failed,
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			b := startAgent(t)
+			sick := filepath.Join(t.TempDir(), "sick")
+			spec := shell("web", "trap '' TERM; rm -f "+sick+"; while :; do sleep 1000 & wait; done") // it hangs: SIGTERM is not enough
+			spec.Ready.Command, spec.Restart = []string{"sh", "-c", "! test -e " + sick + " || { echo secret; exit 7; }"}, policy
+			spec.Liveness = servicewire.Liveness{IntervalMS: 1000, FailureThreshold: 2}
+			b.declare(t, spec)
+			was := b.until(t, "ready", state(servicewire.IsReady))
+			if err := os.WriteFile(sick, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			said := b.until(t, "failing", func(s servicewire.Status) bool { return s.Error != "" })
+			if said.Error != "its check failed 2 times in a row: exit code 7" || said.State == servicewire.IsReady {
+				t.Errorf("got %+v", said)
+			}
+			now := b.until(t, string(want), func(s servicewire.Status) bool { return s.State == want && s.PID != was.PID })
+			if restarts := map[bool]int64{true: 1}[want == servicewire.IsReady]; now.Restarts != restarts {
+				t.Errorf("restarted %d times, want %d", now.Restarts, restarts)
+			}
+		})
+	}
+}
+
 func TestAHostileServiceIsStopped(t *testing.T) {
 	b := startAgent(t)
 	spec := shell("bad", `trap "" TERM; while :; do sleep 987654 & yes | head -c 200000; done`)

@@ -12,6 +12,7 @@
 package agentproto
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -55,6 +56,8 @@ const (
 	CanInventory = "inventory"
 	// CanServices is the ability to supervise services (package servicewire).
 	CanServices = "services"
+	// CanLiveness is the ability to check services that are ready.
+	CanLiveness = "liveness"
 	// CanVolumes is the ability to mount the volumes of an identity.
 	CanVolumes = "volumes"
 	// CanIdentityTokens is the ability to ask for identity tokens (package tokenwire).
@@ -65,7 +68,19 @@ const (
 
 // Capabilities returns the abilities of this version's agent in a VM.
 func Capabilities() []string {
-	return []string{CanInventory, CanServices, CanVolumes, CanIdentityTokens, CanIdentityPort, CanUpdate}
+	return []string{CanInventory, CanServices, CanLiveness, CanVolumes, CanIdentityTokens, CanIdentityPort,
+		CanUpdate}
+}
+
+// Outdated reports whether an agent with these abilities lacks one of this version's, and is no newer one.
+func Outdated(abilities []string) bool {
+	now := Capabilities()
+	for _, c := range abilities {
+		if !slices.Contains(now, c) {
+			return false
+		}
+	}
+	return slices.ContainsFunc(now, func(c string) bool { return !slices.Contains(abilities, c) })
 }
 
 // SFTPProgram is the path of the agent's SFTP server in a guest. Agents older than forkd 0.1.0 have

@@ -13,9 +13,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
+	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
-// Limits of one object's labels, because each list repeats them.
+// Limits of one object's labels, because each list repeats them. Rules of retention do not count: the daemon adds
+// its defaults to sets of any size, and a full set can still be pinned.
 const (
 	MaxLabels = 64
 	MaxKey    = 128      // bytes
@@ -28,10 +30,7 @@ const shown = 80
 
 // Check returns an error if the set breaks a rule. It names the first bad key in alphabetical order.
 func Check(set map[string]string) error {
-	if len(set) > MaxLabels {
-		return fmt.Errorf("%d labels, want at most %d", len(set), MaxLabels)
-	}
-	total := 0
+	count, total := 0, 0
 	for _, k := range slices.Sorted(maps.Keys(set)) {
 		if err := checkKey(k); err != nil {
 			return err
@@ -39,7 +38,12 @@ func Check(set map[string]string) error {
 		if err := checkValue(k, set[k]); err != nil {
 			return err
 		}
-		total += len(k) + len(set[k])
+		if !retention.IsRule(k) {
+			count, total = count+1, total+len(k)+len(set[k])
+		}
+	}
+	if count > MaxLabels {
+		return fmt.Errorf("%d labels, want at most %d", count, MaxLabels)
 	}
 	if total > MaxTotal {
 		return fmt.Errorf("labels of %d bytes, want at most %d for all keys and values", total, MaxTotal)

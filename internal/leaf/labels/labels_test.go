@@ -6,12 +6,23 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
 func many(n, size int) map[string]string {
 	set := map[string]string{}
 	for i := range n {
 		set[fmt.Sprintf("k%02d", i)] = strings.Repeat("v", size)
+	}
+	return set
+}
+
+// rules is a set of all rules of retention, in their largest form.
+func rules() map[string]string {
+	set := map[string]string{}
+	for _, k := range []string{retention.Pin, retention.Expires, retention.Lineage, retention.KeepLast} {
+		set[k] = strings.Repeat("v", MaxValue)
 	}
 	return set
 }
@@ -28,6 +39,10 @@ func TestCheck(t *testing.T) {
 		"the most":                {many(MaxLabels, 200), ""},
 		"one too many":            {many(MaxLabels+1, 1), "65 labels"},
 		"too much together":       {many(MaxLabels, 300), "want at most 16384"},
+		"the most, and rules":     {Merge(many(MaxLabels, 200), rules()), ""},
+		"too many beside rules":   {Merge(many(MaxLabels+1, 1), rules()), "65 labels"},
+		"no rule of retention":    {Merge(many(MaxLabels, 1), map[string]string{"forkd.other": ""}), "65 labels"},
+		"a long value of a rule":  {map[string]string{retention.Expires: strings.Repeat("v", MaxValue+1)}, "has 513 bytes"},
 		"no key":                  {map[string]string{"": "x"}, "without a key"},
 		"a long key":              {map[string]string{strings.Repeat("k", MaxKey+1): ""}, "has 129 bytes"},
 		"a long value":            {map[string]string{"k": strings.Repeat("v", MaxValue+1)}, "has 513 bytes"},
@@ -74,6 +89,9 @@ func TestApplyKeepsItsArguments(t *testing.T) {
 	full := many(MaxLabels, 1)
 	if _, err := (Change{Set: map[string]string{"z": ""}}).Apply(full); err == nil {
 		t.Error("a label beyond the limit was added")
+	}
+	if _, err := (Change{Set: map[string]string{retention.Pin: "true"}}).Apply(full); err != nil {
+		t.Errorf("a snapshot with all labels cannot be pinned: %v", err)
 	}
 	if _, err := (Change{Set: map[string]string{"z": ""}, Remove: []string{"k00"}}).Apply(full); err != nil {
 		t.Errorf("one for another: %v", err)

@@ -19,6 +19,11 @@ const (
 	KeepLast = "forkd.keep-last" // number of the newest snapshots that stay in the series
 )
 
+// IsRule reports whether a label has a rule.
+func IsRule(key string) bool {
+	return key == Pin || key == Expires || key == Lineage || key == KeepLast
+}
+
 // MaxKeepLast is the highest number of KeepLast.
 const MaxKeepLast = 100_000
 

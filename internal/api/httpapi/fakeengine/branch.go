@@ -68,6 +68,9 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 	if err != nil {
 		return sandbox.BranchResult{}, err
 	}
+	if err := sandbox.CheckLabels(labels.Merge(b.info.Labels, req.Labels)); err != nil {
+		return sandbox.BranchResult{}, err
+	}
 	if len(e.writing) >= e.BranchLimit {
 		return sandbox.BranchResult{}, fmt.Errorf("%d branches are under way: %w", len(e.writing), sandbox.ErrBusy)
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 )
 
-// tryTimeout limits one try of a check.
+// tryTimeout limits one try of a check before the service is ready.
 const tryTimeout = 5 * time.Second
 
 // awaitReady tries a service's check until it succeeds. It returns an error when the time is up or ctx
 // ends.
 func (s *Supervisor) awaitReady(ctx context.Context, spec servicewire.Spec) error {
 	limit := orDefault(spec.Ready.TimeoutMS, servicewire.DefaultReadyTimeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it was not ready after %s", limit))
+	ctx, cancel := s.after.patient(ctx, limit, fmt.Errorf("it was not ready after %s", limit))
 	defer cancel()
 	wait := time.NewTimer(0) // the first try is immediate
 	defer wait.Stop()
@@ -30,16 +30,25 @@ func (s *Supervisor) awaitReady(ctx context.Context, spec servicewire.Spec) erro
 			return context.Cause(ctx)
 		case <-wait.C:
 		}
-		if err := s.try(ctx, spec); err == nil {
+		if err := s.try(ctx, spec, tryTimeout); err == nil {
 			return nil
 		}
 		wait.Reset(max(orDefault(spec.Ready.IntervalMS, servicewire.DefaultInterval), 10*time.Millisecond))
 	}
 }
 
-func (s *Supervisor) try(ctx context.Context, spec servicewire.Spec) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+// try checks a service once.
+func (s *Supervisor) try(ctx context.Context, spec servicewire.Spec, limit time.Duration) error {
+	ctx, cancel := s.after.patient(ctx, limit, fmt.Errorf("no answer in %s", limit))
 	defer cancel()
+	err := s.check(ctx, spec)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (s *Supervisor) check(ctx context.Context, spec servicewire.Spec) error {
 	switch {
 	case len(spec.Ready.Command) > 0:
 		return s.tryCommand(ctx, spec)

@@ -56,7 +56,8 @@ func (s *Supervisor) Save(b *handover.Bundle) (out Saved, pids []int, groups []s
 		r := v.turn.run
 		switch {
 		case !one.Loop || v.turn.pause && v.turn.ctx.Err() == nil:
-		case r == nil || r.p.PID() == 0 || v.turn.ctx.Err() != nil || hasEnded(r.p):
+		case r == nil || r.p.PID() == 0 || v.turn.ctx.Err() != nil || hasEnded(r.p) ||
+			v.st.State == servicewire.BackingOff: // it is being ended
 			return Saved{}, nil, nil, ErrUnsettled
 		default:
 			one.Run = &savedRun{PID: r.p.PID(), Group: r.p.Group(), Out: b.Add(r.out), Ran: time.Since(r.began),

@@ -18,7 +18,7 @@ const maxWait = 10 * time.Minute
 func (s *Supervisor) AddRoutes(mux *http.ServeMux) {
 	handle := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set(servicewire.Header, "1")
+			w.Header().Set(servicewire.Header, servicewire.HeaderValue)
 			if err := h(w, r); err != nil {
 				refuse(w, err)
 			}

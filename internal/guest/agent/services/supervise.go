@@ -87,7 +87,7 @@ type run struct {
 }
 
 // once runs a service's program to its end, and kills the processes it left. A program that runs
-// already is watched from now on. The error says why it did not start or did not become ready.
+// already is watched from now on. The error says why it did not start or did not become or stay ready.
 func (s *Supervisor) once(ctx context.Context, v *service) (code int, length time.Duration, _ error) {
 	r := s.place(v).run
 	if r == nil {
@@ -157,14 +157,22 @@ func (s *Supervisor) copyLog(l *log, out *os.File) {
 // lingering is the time for the rest of an ended program's output.
 const lingering = 100 * time.Millisecond
 
-// watch waits until a program has ended, or ends it: with ctx, or because it does not become ready.
+// watch waits until a program has ended, or ends it: with ctx, or because it does not become or stay ready.
 func (s *Supervisor) watch(ctx context.Context, v *service, r *run) error {
 	p := r.p
 	checking, cancel := context.WithCancel(ctx)
 	defer cancel()
+	spec := v.st.Spec // never changes
 	checked := make(chan error, 1)
-	if !r.ready {
-		go func() { checked <- s.awaitReady(checking, v.st.Spec) }()
+	keep := func() {
+		if spec.Liveness.On() {
+			go func() { checked <- livenessOf(s, spec).run(checking) }()
+		}
+	}
+	if r.ready {
+		keep()
+	} else {
+		go func() { checked <- s.awaitReady(checking, spec) }()
 	}
 	for {
 		select {
@@ -177,8 +185,10 @@ func (s *Supervisor) watch(ctx context.Context, v *service, r *run) error {
 			switch {
 			case err == nil:
 				s.set(v, func(st *servicewire.Status) { st.State, st.Error, r.ready = servicewire.IsReady, "", true })
+				keep()
 			case !errors.Is(err, context.Canceled):
-				terminate(p, orDefault(v.st.Spec.StopMS, servicewire.DefaultStop))
+				s.set(v, func(st *servicewire.Status) { st.State, st.Error = servicewire.BackingOff, servicewire.ClipError(err) })
+				terminate(p, orDefault(spec.StopMS, servicewire.DefaultStop))
 				return err
 			}
 		}

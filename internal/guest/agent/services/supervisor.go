@@ -1,7 +1,7 @@
 // Package services supervises programs in the guest: it starts them, checks that they are ready,
 // restarts them after a crash and keeps the end of their output. All of it is part of the guest's
-// memory, so a clone continues with its source's services as they were. An idle service has no
-// timer. The declarations are also in a file, for a boot from the disk alone.
+// memory, so a clone continues with its source's services as they were. An idle service has a timer
+// only if it is checked for liveness. The declarations are also in a file, for a boot from the disk alone.
 package services
 
 import (
@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
@@ -38,6 +39,8 @@ type Config struct {
 	Gate *sync.RWMutex
 	// From is the state of an earlier program of this agent. If nil, the services of File start.
 	From *Restored
+	// After replaces time.After for the times of checks. It may be nil.
+	After func(time.Duration) <-chan time.Time
 	// Changed is called after each change, without a lock. It must not block. It may be nil.
 	Changed func()
 	// File keeps the declarations. If empty, they are kept in memory alone.
@@ -56,6 +59,8 @@ var (
 type Supervisor struct {
 	cfg     Config
 	running sync.WaitGroup
+	after   clock
+	wakes   atomic.Int64 // calls of Woke
 
 	mu      sync.Mutex
 	all     map[string]*service
@@ -87,7 +92,10 @@ func New(cfg Config) *Supervisor {
 	if cfg.Gate == nil {
 		cfg.Gate = new(sync.RWMutex)
 	}
-	s := &Supervisor{cfg: cfg, all: map[string]*service{}, changed: make(chan struct{})}
+	s := &Supervisor{cfg: cfg, after: cfg.After, all: map[string]*service{}, changed: make(chan struct{})}
+	if s.after == nil {
+		s.after = time.After
+	}
 	if cfg.From != nil {
 		s.restore(*cfg.From)
 		return s

@@ -20,6 +20,10 @@ import (
 var ErrNoServices = errors.New("the guest's agent is older than this daemon and has no services: " +
 	"make its snapshot again from the image, and fork that")
 
+// ErrNoLiveness is the error of an agent that is older than the liveness of services.
+var ErrNoLiveness = errors.New("the guest's agent is older than this daemon and cannot check ready services: " +
+	"make its snapshot again from the image, and fork that")
+
 // Services lists services. With a wait it first waits until each is ready, failed or stopped.
 func (c *Client) Services(ctx context.Context, wait time.Duration) (servicewire.List, error) {
 	path := servicewire.Path
@@ -32,6 +36,16 @@ func (c *Client) Services(ctx context.Context, wait time.Duration) (servicewire.
 
 // DeclareService starts a service, or replaces one of its name with another declaration.
 func (c *Client) DeclareService(ctx context.Context, spec servicewire.Spec) (servicewire.List, error) {
+	if spec.Liveness.On() { // an older agent would ignore it
+		resp, err := c.serviceRequest(ctx, http.MethodGet, servicewire.Path, nil)
+		if err != nil {
+			return servicewire.List{}, said(err)
+		}
+		_ = resp.Body.Close()
+		if resp.Header.Get(servicewire.Header) != servicewire.HeaderValue {
+			return servicewire.List{}, ErrNoLiveness
+		}
+	}
 	l, err := c.services(ctx, http.MethodPut, servicePath(spec.Name), spec)
 	return l, said(err)
 }

@@ -41,8 +41,15 @@ const (
 	DefaultReadyTimeout = time.Minute
 	DefaultInterval     = 250 * time.Millisecond
 	DefaultStop         = 10 * time.Second
-	maxTime             = 24 * time.Hour
-	minBackoff          = 10 * time.Millisecond
+
+	DefaultLivenessInterval = 10 * time.Second
+	DefaultLivenessTimeout  = 5 * time.Second
+	DefaultFailures         = 3 // in a row
+	minLiveness             = time.Second
+	maxFailures             = 1000
+
+	maxTime    = 24 * time.Hour
+	minBackoff = 10 * time.Millisecond
 )
 
 // Policy names when a service that ended is started again.
@@ -64,6 +71,7 @@ type Spec struct {
 	User        string            `json:"user,omitempty"`         // if empty, the guest's default
 	Port        int               `json:"port,omitempty"`         // on which it listens; 0 if none
 	Ready       Ready             `json:"ready,omitzero"`         // check before it counts as ready
+	Liveness    Liveness          `json:"liveness,omitzero"`      // the check of a ready service
 	Restart     Policy            `json:"restart,omitempty"`      // if empty, always
 	MaxRestarts int               `json:"max_restarts,omitempty"` // in a row; 0 means no limit
 	Backoff     Backoff           `json:"backoff,omitzero"`       // waits between restarts
@@ -79,6 +87,16 @@ type Ready struct {
 	TimeoutMS  int64    `json:"timeout_ms,omitempty"`  // then it has failed; 0 is the default
 	IntervalMS int64    `json:"interval_ms,omitempty"` // between two tries; 0 is the default
 }
+
+// Liveness repeats the check while the service is ready. After several failures in a row the service is restarted.
+type Liveness struct {
+	IntervalMS       int64 `json:"interval_ms,omitempty"`       // between two checks; 0 if a ready service is not checked
+	TimeoutMS        int64 `json:"timeout_ms,omitempty"`        // of one check; 0 is the default
+	FailureThreshold int   `json:"failure_threshold,omitempty"` // failures in a row; 0 is the default
+}
+
+// On reports whether a ready service is checked.
+func (l Liveness) On() bool { return l.IntervalMS > 0 }
 
 // Backoff is the wait before a restart. It doubles with each restart.
 type Backoff struct {
@@ -99,7 +117,7 @@ func (s Spec) Check() error {
 			s.Name, MaxName)
 	}
 	for _, err := range []error{
-		checkCommand("command", s.Command, true), s.checkTexts(), s.checkReady(), s.checkRestart(),
+		checkCommand("command", s.Command, true), s.checkTexts(), s.checkReady(), s.checkLiveness(), s.checkRestart(),
 		checkTime("stop_ms", s.StopMS),
 	} {
 		if err != nil {
@@ -150,6 +168,23 @@ func (s Spec) checkReady() error {
 	}
 	return errors.Join(checkCommand("ready command", r.Command, false), checkTime("ready timeout_ms", r.TimeoutMS),
 		checkTime("ready interval_ms", r.IntervalMS))
+}
+
+func (s Spec) checkLiveness() error {
+	l := s.Liveness
+	switch {
+	case l == Liveness{}:
+		return nil
+	case !l.On() || ms(l.IntervalMS) < minLiveness:
+		return fmt.Errorf("liveness interval_ms %d: want at least %d", l.IntervalMS, minLiveness.Milliseconds())
+	case s.Port == 0 && len(s.Ready.Command) == 0:
+		return errors.New("liveness: there is no check to repeat: declare a port or a ready command")
+	case l.TimeoutMS != 0 && ms(l.TimeoutMS) < minLiveness:
+		return fmt.Errorf("liveness timeout_ms %d: want at least %d", l.TimeoutMS, minLiveness.Milliseconds())
+	case l.FailureThreshold < 0 || l.FailureThreshold > maxFailures:
+		return fmt.Errorf("liveness failure_threshold %d: want 1 to %d", l.FailureThreshold, maxFailures)
+	}
+	return errors.Join(checkTime("liveness interval_ms", l.IntervalMS), checkTime("liveness timeout_ms", l.TimeoutMS))
 }
 
 func (s Spec) checkRestart() error {
@@ -207,8 +242,8 @@ func (s Spec) Equal(o Spec) bool {
 	return s.Name == o.Name && slices.Equal(s.Command, o.Command) && maps.Equal(s.Env, o.Env) && s.Cwd == o.Cwd &&
 		s.User == o.User && s.Port == o.Port && s.Ready.HTTP == o.Ready.HTTP &&
 		slices.Equal(s.Ready.Command, o.Ready.Command) && s.Ready.TimeoutMS == o.Ready.TimeoutMS &&
-		s.Ready.IntervalMS == o.Ready.IntervalMS && s.Restart == o.Restart && s.MaxRestarts == o.MaxRestarts &&
-		s.Backoff == o.Backoff && s.StopMS == o.StopMS && s.LogBytes == o.LogBytes
+		s.Ready.IntervalMS == o.Ready.IntervalMS && s.Liveness == o.Liveness &&
+		s.Restart == o.Restart && s.MaxRestarts == o.MaxRestarts && s.Backoff == o.Backoff && s.StopMS == o.StopMS && s.LogBytes == o.LogBytes
 }
 
 // CheckAll returns an error if declarations for one guest are bad.

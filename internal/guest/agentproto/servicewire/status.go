@@ -46,6 +46,8 @@ const (
 	LogSuffix = "/log"
 	// Header is in each answer about services. An agent without it has no services.
 	Header = "Forkd-Services"
+	// HeaderValue is its value. Agents without liveness send another one.
+	HeaderValue = "2"
 )
 
 // Action is a request about a declared service.

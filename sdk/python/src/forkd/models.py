@@ -519,6 +519,26 @@ class ForkTotals:
 
 
 @dataclass
+class GuestAgent:
+    outdated: bool
+    """
+    Whether it lacks a feature of the daemon's agent
+    """
+    replaceable: bool
+    """
+    Whether a fork that needs a newer agent replaces it
+    """
+    version: str
+    """
+    Version of forkd it belongs to
+    """
+    capabilities: list[str] | None = None
+    """
+    Its optional features
+    """
+
+
+@dataclass
 class Handover:
     id: str
     """
@@ -1814,6 +1834,22 @@ class ServiceBackoff:
 
 
 @dataclass
+class ServiceLiveness:
+    failure_threshold: int | None = None
+    """
+    Failures in a row after which the service is restarted; absent: 3
+    """
+    interval_secs: float | None = None
+    """
+    Pause between two checks, at least 1; absent: 10
+    """
+    timeout_secs: float | None = None
+    """
+    Time after which a check has failed, at least 1; absent: 5
+    """
+
+
+@dataclass
 class ServiceReady:
     command: list[str] | None = None
     """
@@ -1850,6 +1886,10 @@ class ServiceSpec:
     env: dict[str, str] | None = None
     """
     Added to the sandbox's environment
+    """
+    liveness: ServiceLiveness | None = None
+    """
+    Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success
     """
     log_kib: int | None = None
     """
@@ -1894,6 +1934,10 @@ class ServiceState:
     state: str
     """
     starting, ready, backing-off, failed or stopped
+    """
+    error: str | None = None
+    """
+    Cause of its last failed run
     """
 
 
@@ -2471,6 +2515,10 @@ class NamedService:
     """
     Added to the sandbox's environment
     """
+    liveness: ServiceLiveness | None = None
+    """
+    Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success
+    """
     log_kib: int | None = None
     """
     Size of its log in the guest's memory, 4 to 4096; absent: 256
@@ -2959,6 +3007,10 @@ class Service:
     """
     Cause of its last failed run
     """
+    liveness: ServiceLiveness | None = None
+    """
+    Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success
+    """
     log_kib: int | None = None
     """
     Size of its log in the guest's memory, 4 to 4096; absent: 256
@@ -3375,6 +3427,10 @@ class SnapshotDetail:
     """
     Bytes of device and CPU state
     """
+    agent: GuestAgent | None = None
+    """
+    The agent in its guests; absent: unknown
+    """
     branched_from: str | None = None
     """
     Sandbox it was branched from
@@ -3518,6 +3574,10 @@ class SnapshotInfo:
     tag: str
     """
     Name of the snapshot
+    """
+    agent: GuestAgent | None = None
+    """
+    The agent in its guests; absent: unknown
     """
     branched_from: str | None = None
     """
@@ -3762,6 +3822,10 @@ class BranchResult:
     total_ms: float
     """
     How long the request took, without the forking of children
+    """
+    agent: GuestAgent | None = None
+    """
+    The agent in its guests; absent: unknown
     """
     armed_wall_ms: float | None = None
     """

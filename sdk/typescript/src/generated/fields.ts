@@ -16,6 +16,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "secrets": "SecretRef"
   },
   "BranchResult": {
+    "agent": "GuestAgent",
     "children": "SandboxInfo",
     "labels": "*",
     "network": "NetworkPolicy",
@@ -102,6 +103,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "NamedService": {
     "backoff": "ServiceBackoff",
     "env": "*",
+    "liveness": "ServiceLiveness",
     "ready": "ServiceReady"
   },
   "NetworkPolicy": {
@@ -184,11 +186,13 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
   "Service": {
     "backoff": "ServiceBackoff",
     "env": "*",
+    "liveness": "ServiceLiveness",
     "ready": "ServiceReady"
   },
   "ServiceSpec": {
     "backoff": "ServiceBackoff",
     "env": "*",
+    "liveness": "ServiceLiveness",
     "ready": "ServiceReady"
   },
   "SetNetworkRequest": {
@@ -202,6 +206,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "secrets": "SignSecrets"
   },
   "SnapshotDetail": {
+    "agent": "GuestAgent",
     "cpu": "CPU",
     "labels": "*",
     "network": "NetworkPolicy",
@@ -214,6 +219,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "processes": "ProcessDiff"
   },
   "SnapshotInfo": {
+    "agent": "GuestAgent",
     "labels": "*",
     "network": "NetworkPolicy",
     "secrets": "HeldSecret",

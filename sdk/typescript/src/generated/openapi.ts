@@ -1509,6 +1509,8 @@ export interface components {
              * @description From the sandbox's running again to this answer, by the daemon's clock
              */
             after_resume_ms: number;
+            /** @description The agent in its guests; absent: unknown */
+            agent?: components["schemas"]["GuestAgent"];
             /**
              * Format: double
              * @description From the begin of the fork to the last child restored at its gate
@@ -2287,6 +2289,16 @@ export interface components {
             /** @description Copies of the members, by alias; empty for a copy that failed */
             sandboxes: components["schemas"]["SandboxInfo"][] | null;
         };
+        GuestAgent: {
+            /** @description Its optional features */
+            capabilities?: string[] | null;
+            /** @description Whether it lacks a feature of the daemon's agent */
+            outdated: boolean;
+            /** @description Whether a fork that needs a newer agent replaces it */
+            replaceable: boolean;
+            /** @description Version of forkd it belongs to */
+            version: string;
+        };
         Handover: {
             /** @description Name of the sandbox */
             id: string;
@@ -2679,6 +2691,8 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /** @description Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success */
+            liveness?: components["schemas"]["ServiceLiveness"];
             /**
              * Format: int64
              * @description Size of its log in the guest's memory, 4 to 4096; absent: 256
@@ -3875,6 +3889,8 @@ export interface components {
              * @description Of its last run, 128 and the signal's number after a signal; null: no run has ended
              */
             exit_code: number | null;
+            /** @description Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success */
+            liveness?: components["schemas"]["ServiceLiveness"];
             /**
              * Format: int64
              * @description Bytes of output since it was declared
@@ -3961,6 +3977,23 @@ export interface components {
              */
             reset_secs?: number;
         };
+        ServiceLiveness: {
+            /**
+             * Format: int64
+             * @description Failures in a row after which the service is restarted; absent: 3
+             */
+            failure_threshold?: number;
+            /**
+             * Format: double
+             * @description Pause between two checks, at least 1; absent: 10
+             */
+            interval_secs?: number;
+            /**
+             * Format: double
+             * @description Time after which a check has failed, at least 1; absent: 5
+             */
+            timeout_secs?: number;
+        };
         ServiceReady: {
             /** @description Program in the guest that exits with 0 */
             command?: string[] | null;
@@ -3988,6 +4021,8 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /** @description Repeats the check while it is ready, and restarts it after failures; absent: the check ends with its first success */
+            liveness?: components["schemas"]["ServiceLiveness"];
             /**
              * Format: int64
              * @description Size of its log in the guest's memory, 4 to 4096; absent: 256
@@ -4019,6 +4054,8 @@ export interface components {
             user?: string;
         };
         ServiceState: {
+            /** @description Cause of its last failed run */
+            error?: string;
             /** @description Name of the service */
             name: string;
             /**
@@ -4079,6 +4116,8 @@ export interface components {
             session_token?: string;
         };
         SnapshotDetail: {
+            /** @description The agent in its guests; absent: unknown */
+            agent?: components["schemas"]["GuestAgent"];
             /** @description Tags it is built on, root first */
             ancestors: string[];
             /** @description Whether it can be forked from */
@@ -4253,6 +4292,8 @@ export interface components {
             took_ms: number;
         };
         SnapshotInfo: {
+            /** @description The agent in its guests; absent: unknown */
+            agent?: components["schemas"]["GuestAgent"];
             /** @description Whether it can be forked from */
             bootable: boolean;
             /** @description Sandbox it was branched from */
