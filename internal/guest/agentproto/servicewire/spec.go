@@ -242,8 +242,8 @@ func (s Spec) Equal(o Spec) bool {
 	return s.Name == o.Name && slices.Equal(s.Command, o.Command) && maps.Equal(s.Env, o.Env) && s.Cwd == o.Cwd &&
 		s.User == o.User && s.Port == o.Port && s.Ready.HTTP == o.Ready.HTTP &&
 		slices.Equal(s.Ready.Command, o.Ready.Command) && s.Ready.TimeoutMS == o.Ready.TimeoutMS &&
-		s.Ready.IntervalMS == o.Ready.IntervalMS && s.Liveness == o.Liveness &&
-		s.Restart == o.Restart && s.MaxRestarts == o.MaxRestarts && s.Backoff == o.Backoff && s.StopMS == o.StopMS && s.LogBytes == o.LogBytes
+		s.Ready.IntervalMS == o.Ready.IntervalMS && s.Liveness == o.Liveness && s.Restart == o.Restart &&
+		s.MaxRestarts == o.MaxRestarts && s.Backoff == o.Backoff && s.StopMS == o.StopMS && s.LogBytes == o.LogBytes
 }
 
 // CheckAll returns an error if declarations for one guest are bad.

@@ -92,3 +92,12 @@ func TestAnswersOfALiar(t *testing.T) {
 		}
 	}
 }
+
+// A declaration with another liveness replaces the service.
+func TestAnotherLivenessIsAnotherDeclaration(t *testing.T) {
+	a := Spec{Name: "web", Command: []string{"serve"}, Port: 80, Liveness: Liveness{IntervalMS: 1000}}
+	b := a
+	if b.Liveness.FailureThreshold = 5; !a.Equal(a) || a.Equal(b) {
+		t.Errorf("%+v and %+v", a, b)
+	}
+}
