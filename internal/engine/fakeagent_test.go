@@ -123,6 +123,7 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 		"entropy": fmt.Sprintf("%x", id.GetEntropy()), "machine_id": id.GetMachineId(), "sandbox_id": id.GetSandboxId(),
 		"index": fmt.Sprint(id.GetIndex()), "token": id.GetForkToken(), "env": fmt.Sprint(id.GetEnv()),
 		"same_machine": fmt.Sprint(id.GetSameMachine()),
+		"trace":        r.Msg.GetTraceparent() + "|" + r.Msg.GetTracestate(),
 	}
 	a.f.mu.Unlock()
 	code := r.Msg.GetCode()
