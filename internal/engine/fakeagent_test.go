@@ -91,7 +91,9 @@ func (f *fake) identity(ctx context.Context, m *agentv1.IdentityRequest) (*agent
 	f.agent.MachineId, f.agent.Env, f.agent.Entropy = m.GetMachineId(), m.GetEnv(), sum[:]
 	f.agent.ForkToken, f.agent.SameMachine = m.GetForkToken(), m.GetSameMachine()
 	f.mu.Unlock()
-	return &agentv1.IdentityResponse{KernelReseeded: true, RandomDigest: sum[:]}, nil
+	told := []*agentv1.IdentityStep{{Name: "entropy", Done: true, TookNs: 1000},
+		{Name: "clock", Done: true, TookNs: int64(time.Hour)}} // longer than the call
+	return &agentv1.IdentityResponse{KernelReseeded: true, RandomDigest: sum[:], Steps: told}, nil
 }
 
 func (a *fakeAgent) Warm(ctx context.Context, r *connect.Request[agentv1.WarmRequest]) (*connect.Response[agentv1.WarmResponse], error) {
