@@ -93,7 +93,9 @@ func (f *fake) identity(ctx context.Context, m *agentv1.IdentityRequest) (*agent
 	f.agent.MachineId, f.agent.Env, f.agent.Entropy = m.GetMachineId(), m.GetEnv(), sum[:]
 	f.agent.ForkToken, f.agent.SameMachine = m.GetForkToken(), m.GetSameMachine()
 	f.mu.Unlock()
-	return &agentv1.IdentityResponse{KernelReseeded: true, RandomDigest: sum[:]}, nil
+	told := []*agentv1.IdentityStep{{Name: "entropy", Done: true, TookNs: 1000},
+		{Name: "clock", Done: true, TookNs: int64(time.Hour)}} // longer than the call
+	return &agentv1.IdentityResponse{KernelReseeded: true, RandomDigest: sum[:], Steps: told}, nil
 }
 
 func (a *fakeAgent) Warm(ctx context.Context, r *connect.Request[agentv1.WarmRequest]) (*connect.Response[agentv1.WarmResponse], error) {
@@ -125,6 +127,7 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 		"entropy": fmt.Sprintf("%x", id.GetEntropy()), "machine_id": id.GetMachineId(), "sandbox_id": id.GetSandboxId(),
 		"index": fmt.Sprint(id.GetIndex()), "token": id.GetForkToken(), "env": fmt.Sprint(id.GetEnv()),
 		"same_machine": fmt.Sprint(id.GetSameMachine()),
+		"trace":        r.Msg.GetTraceparent() + "|" + r.Msg.GetTracestate(),
 	}
 	a.f.mu.Unlock()
 	code := r.Msg.GetCode()

@@ -60,6 +60,7 @@ export class Agent {
 
   async serve(id, path, query, request, answer, body) {
     if (path === "files") return this.#file(query.get("path"), request, answer, body);
+    if (path === "forkd.agent.v1.Inventory/List") return this.#processes(id, answer);
     const message = path.endsWith("/Start") ? JSON.parse(body.subarray(5).toString()) : JSON.parse(body.toString() || "{}");
     if (path === "process.Process/Start") return this.#start(message, answer);
     answer.setHeader("Content-Type", "application/json");
@@ -79,6 +80,21 @@ export class Agent {
       case "filesystem.Filesystem/ListDir": return { entries: this.#list(m.path) };
       default: throw new Refusal(404, "unimplemented", `no method ${path}`);
     }
+  }
+
+  /** Each guest has the processes of its snapshot, and a worker of its own. */
+  #processes(id, answer) {
+    const own = [...id].reduce((n, c) => (n * 31 + c.charCodeAt(0)) % 9973, 7);
+    const text = (s) => Buffer.from(s).toString("base64");
+    const one = (pid, start, args, anon, state = "S") => ({
+      pid, ppid: 1, uid: 0, startTicks: String(start), name: text(args.split("\0")[0]), args: text(args), state: text(state),
+      rssKib: String(anon + 4096), pssKib: String(anon + 2048), anonKib: String(anon),
+    });
+    answer.setHeader("Content-Type", "application/connect+json");
+    answer.write(frame({ processes: [one(1, 0, "/sbin/init", 1500 + own), one(80, 310, "python3\0-i", 42_000)] }));
+    answer.write(frame({ processes: [one(200 + own, 9000 + own, `worker\0--sandbox\0${id}`, 512)] }));
+    answer.write(frame({ end: {} }));
+    answer.end(frame({}, 2));
   }
 
   #start(m, answer) {

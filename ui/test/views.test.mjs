@@ -55,6 +55,43 @@ test("compare sandboxes by a merge that changes nothing", async () => {
   assert.match(await own.innerText(), /iB.*iB/s);
 });
 
+test("compare the processes of running sandboxes", async () => {
+  await stage.go(page, `#/compare/${ids[0]}/${ids[1]}`);
+  await page.getByText("as their guests list them").waitFor();
+  const part = page.getByRole("region", { name: "Processes" });
+  await part.getByRole("row", { name: /^changed 1 / }).waitFor();
+  if (real) return; // what else runs depends on the image
+  for (const id of ids) await part.getByRole("row", { name: new RegExp(`^only in ${id} \\d+ worker --sandbox ${id}`) }).waitFor();
+  assert.equal(await part.getByText("python3 -i").count(), 0, "a process without a difference is listed");
+});
+
+test("what guests say of their processes is only text, and bounded", { skip: real }, async () => {
+  const b64 = (s) => Buffer.from(s).toString("base64");
+  const frame = (m, flags = 0) => {
+    const data = Buffer.from(JSON.stringify(m));
+    const head = Buffer.from([flags, 0, 0, 0, 0]);
+    head.writeUInt32BE(data.length, 1);
+    return Buffer.concat([head, data]);
+  };
+  const same = (state, anon) => ({ pid: 7, startTicks: "70", args: b64("python3\0<img src=x onerror=alert(1)>\u202e\x1b[2J"), state: b64(state), rssKib: "9", pssKib: "8", anonKib: String(anon) });
+  const answers = {
+    [ids[0]]: [{ processes: [same("S", 5), null, 3, { pid: "x", rssKib: "-1", args: 7, name: "%%%" }] }, { end: { processesCut: "2" } }],
+    [ids[1]]: [{ files: [{ path: b64("/x") }] }, { processes: [same("T", 6), ...Array.from({ length: 1200 }, (_, i) => ({ pid: 100 + i, startTicks: "1", name: b64("p") }))] }, { end: {} }],
+  };
+  const it = await stage.enter();
+  await it.page.route("**/*.Inventory/List", (route) => {
+    const id = ids.find((i) => route.request().url().includes(i));
+    return route.fulfill({ contentType: "application/connect+json", body: Buffer.concat([...answers[id].map((m) => frame(m)), frame({}, 2)]) });
+  });
+  await stage.go(it.page, `#/compare/${ids[0]}/${ids[1]}`);
+  const part = it.page.getByRole("region", { name: "Processes" });
+  const row = await part.getByRole("row", { name: /^changed 7 / }).innerText();
+  assert.match(row, /sleeping → stopped/);
+  assert.match(row, /<img src=x onerror=alert\(1\)>\ufffd\ufffd\[2J/);
+  assert.ok(await part.getByRole("row").count() <= 1010, "the list has no bound");
+  await it.page.getByText("200 more differ. Some could not be read.").waitFor();
+});
+
 test("nothing is wider than a page of 400 px", async () => {
   const { page: narrow } = await stage.enter({ viewport: { width: 400, height: 800 } });
   const views = ["#/", "#/limits", `#/compare/${from}/${tag}`, `#/snapshot/${tag}`,

@@ -117,6 +117,7 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 	began := time.Now()
 	res, err := s.engine(ctx).Eval(ctx, in.ID, sandbox.EvalRequest{
 		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
+		Trace: note(ctx).trace,
 		Keep: func(n int) int {
 			if !account.Charge(int64(n) * bodyCost) { // the message, and the texts decoded from it
 				return 0

@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/tracing"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
@@ -126,19 +127,58 @@ func (o operation) step(name string, from, to time.Time, attrs ...attribute.KeyV
 	return span
 }
 
+// recording returns a context in which the engine records its steps, if they will be exported.
+func (o operation) recording(ctx context.Context) (context.Context, *steps.Recorder) {
+	if !o.span.IsRecording() {
+		return ctx, nil
+	}
+	return steps.With(ctx, tracing.MaxChildren)
+}
+
+// stepsOf records the steps of an operation that ran from began until now.
+func (o operation) stepsOf(rec *steps.Recorder, began time.Time) {
+	o.report(rec.Steps(), began, began, time.Now())
+}
+
+// report records the steps of an operation that began at a time, within the time of the span above.
+func (o operation) report(list []steps.Step, began, from, to time.Time) {
+	for _, s := range list {
+		begin := clamp(began.Add(s.At), from, to)
+		end := clamp(began.Add(s.At+s.Took), begin, to)
+		name, attrs := tracing.Step+s.Name, []attribute.KeyValue(nil)
+		if s.By != "" {
+			name, attrs = string(s.By)+"."+s.Name, append(attrs, tracing.ReportedBy.String(string(s.By)))
+		}
+		ctx, span := o.tracer.Start(o.ctx, name, trace.WithTimestamp(begin), trace.WithAttributes(attrs...))
+		operation{o.tracer, ctx, span}.report(s.Below, began, begin, end)
+		span.End(trace.WithTimestamp(end))
+	}
+}
+
+func clamp(t, from, to time.Time) time.Time {
+	switch {
+	case t.Before(from):
+		return from
+	case t.After(to):
+		return to
+	}
+	return t
+}
+
 // Fork forks, and records the steps and the first children.
 func (e tracedEngine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
 	ctx, o := e.begin(ctx, tracing.Fork, tracing.Snapshot.String(req.Tag))
+	ctx, rec := o.recording(ctx)
 	res, err := e.Engine.Fork(ctx, req)
 	if err == nil {
-		o.forked(res, time.Now())
+		o.forked(res, rec, time.Now())
 	}
 	o.end(err)
 	return res, err
 }
 
 // forked records a fork that ended just now.
-func (o operation) forked(res sandbox.ForkResult, now time.Time) {
+func (o operation) forked(res sandbox.ForkResult, rec *steps.Recorder, now time.Time) {
 	if !o.span.IsRecording() {
 		return
 	}
@@ -151,7 +191,7 @@ func (o operation) forked(res sandbox.ForkResult, now time.Time) {
 			failed++
 		}
 		if i < tracing.MaxChildren {
-			o.child(c, began)
+			o.child(c, rec, began)
 		}
 	}
 	o.span.SetAttributes(tracing.Children.Int(len(res.Children)), tracing.Failed.Int(failed),
@@ -159,21 +199,26 @@ func (o operation) forked(res sandbox.ForkResult, now time.Time) {
 }
 
 // child records one child of a fork, with events for its steps.
-func (o operation) child(c sandbox.Child, began time.Time) {
-	_, span := o.tracer.Start(o.ctx, tracing.ForkChild, trace.WithTimestamp(began),
+func (o operation) child(c sandbox.Child, rec *steps.Recorder, began time.Time) {
+	ctx, span := o.tracer.Start(o.ctx, tracing.ForkChild, trace.WithTimestamp(began),
 		trace.WithAttributes(tracing.Index.Int(c.Index), tracing.Sandbox.String(c.Info.ID)))
 	markFailed(span, c.Err)
 	if c.Err == nil {
 		span.AddEvent("armed", trace.WithTimestamp(began.Add(c.Info.Armed)))
 		span.AddEvent("resumed", trace.WithTimestamp(began.Add(c.Info.Resumed)))
 	}
-	span.End(trace.WithTimestamp(began.Add(c.Info.Ready)))
+	end := began.Add(c.Info.Ready)
+	operation{o.tracer, ctx, span}.report(rec.Child(c.Index), began, began, end)
+	span.End(trace.WithTimestamp(end))
 }
 
 // Branch branches, and records the guest's pause and the children.
 func (e tracedEngine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	ctx, o := e.begin(ctx, tracing.Branch, tracing.Sandbox.String(req.SandboxID), tracing.Mode.String(string(req.Mode)))
+	ctx, rec := o.recording(ctx)
+	began := time.Now()
 	res, err := e.Engine.Branch(ctx, req)
+	o.stepsOf(rec, began)
 	if err == nil && o.span.IsRecording() {
 		now := time.Now()
 		end := now
@@ -181,7 +226,7 @@ func (e tracedEngine) Branch(ctx context.Context, req sandbox.BranchRequest) (sa
 			end = now.Add(-res.Fork.ReadyWall)
 			ctx, span := o.tracer.Start(o.ctx, tracing.Fork, trace.WithTimestamp(end),
 				trace.WithAttributes(tracing.Snapshot.String(res.Tag)))
-			operation{o.tracer, ctx, span}.forked(*res.Fork, now)
+			operation{o.tracer, ctx, span}.forked(*res.Fork, rec, now)
 			span.End(trace.WithTimestamp(now))
 		}
 		resumed := end.Add(-res.AfterResume)
@@ -195,7 +240,10 @@ func (e tracedEngine) Branch(ctx context.Context, req sandbox.BranchRequest) (sa
 // Rollback rolls back, and records it.
 func (e tracedEngine) Rollback(ctx context.Context, id, tag string) (sandbox.Info, error) {
 	ctx, o := e.begin(ctx, tracing.Rollback, tracing.Sandbox.String(id), tracing.Snapshot.String(tag))
+	ctx, rec := o.recording(ctx)
+	began := time.Now()
 	info, err := e.Engine.Rollback(ctx, id, tag)
+	o.stepsOf(rec, began)
 	o.end(err)
 	return info, err
 }
@@ -203,7 +251,10 @@ func (e tracedEngine) Rollback(ctx context.Context, id, tag string) (sandbox.Inf
 // Pause pauses, and records it.
 func (e tracedEngine) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
 	ctx, o := e.begin(ctx, tracing.Pause, tracing.Sandbox.String(id))
+	ctx, rec := o.recording(ctx)
+	began := time.Now()
 	info, err := e.Engine.Pause(ctx, id, opt)
+	o.stepsOf(rec, began)
 	o.end(err)
 	return info, err
 }
@@ -211,7 +262,10 @@ func (e tracedEngine) Pause(ctx context.Context, id string, opt sandbox.PauseOpt
 // Resume resumes, and records it.
 func (e tracedEngine) Resume(ctx context.Context, id string) (sandbox.Info, error) {
 	ctx, o := e.begin(ctx, tracing.Resume, tracing.Sandbox.String(id))
+	ctx, rec := o.recording(ctx)
+	began := time.Now()
 	info, err := e.Engine.Resume(ctx, id)
+	o.stepsOf(rec, began)
 	o.end(err)
 	return info, err
 }

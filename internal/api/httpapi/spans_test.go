@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -272,5 +273,34 @@ func TestACollectorThatHangs(t *testing.T) {
 	}
 	if text := b.do("GET", "/metrics", "").Body.String(); !strings.Contains(text, fmt.Sprintf(`forkd_trace_spans_total{result="ended"} %d`, requests)) {
 		t.Error("the metric does not count the spans")
+	}
+}
+
+// Code of eval has the request's span as its parent. Without a trace it has none.
+func TestEvalHasTheSpanOfItsRequest(t *testing.T) {
+	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	result := func(w *httptest.ResponseRecorder) string {
+		var got api.EvalResponse
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Result == nil {
+			t.Fatalf("answer %s: %v", w.Body, err)
+		}
+		return *got.Result
+	}
+	b, flush := traced(t, 1)
+	path := "/v1/sandboxes/" + b.fork("1")[0].ID + "/eval"
+	got := result(b.send("POST", path, `{"code":"trace"}`, "traceparent", "00-"+trace+"-"+caller+"-01", "tracestate", "a=b"))
+	var want string
+	for _, s := range flush().spans {
+		if strings.HasSuffix(s.Name, "/eval") {
+			want = fmt.Sprintf("00-%s-%x-01|a=b", trace, s.SpanId)
+		}
+	}
+	if got != want {
+		t.Errorf("the code has %q, want %q", got, want)
+	}
+	b = newBenchWith(t, func(*httpapi.Options) {})
+	path = "/v1/sandboxes/" + b.fork("1")[0].ID + "/eval"
+	if got := result(b.send("POST", path, `{"code":"trace"}`)); got != "|" {
+		t.Errorf("without a trace the code has %q", got)
 	}
 }

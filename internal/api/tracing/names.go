@@ -19,7 +19,8 @@ const (
 	Resume     = "resume"
 	Create     = "snapshot.create"
 	Derive     = "snapshot.derive"
-	// Step is the prefix of the steps of Create and Derive, such as step.boot.
+	// Step is the prefix of the engine's steps of an operation, such as step.boot. Steps that a VMM or a guest
+	// reports have its name as their prefix, such as vmm.map.
 	Step = "step."
 )
 
@@ -41,6 +42,7 @@ const (
 	Rounds     = attribute.Key("forkd.rounds")
 	Bytes      = attribute.Key("forkd.bytes")
 	PauseBytes = attribute.Key("forkd.bytes_paused")
+	ReportedBy = attribute.Key("forkd.reported_by")
 )
 
 // MaxChildren is the maximum number of ForkChild spans of one fork. Children counts all.

@@ -10,6 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/oomline"
 	"github.com/forkd/forkd/internal/leaf/retention"
+	"github.com/forkd/forkd/internal/leaf/tracecontext"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
@@ -306,6 +307,8 @@ type EvalRequest struct {
 	// Measure uses the VMM's clock to find the guest's part of the time. It is meant for one request at a time:
 	// concurrent requests to the same sandbox are counted as well.
 	Measure bool
+	// Trace is the request's place in a trace. The code has it in its environment while it runs.
+	Trace tracecontext.Context
 	// Keep, if set, is called as n bytes of the answer arrive. It returns how many may be kept. If the whole
 	// answer may not be kept, the error is ErrNoMemory; the code has run by then. Calls do not overlap.
 	Keep func(n int) int

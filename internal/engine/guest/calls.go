@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/leaf/tracecontext"
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
@@ -101,8 +102,10 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 	defer c.beforeEval(ctx, id, m)()
 	start := c.cfg.Now()
 	defer func() { c.cfg.Observer.Observe(sandbox.OpEval, c.cfg.Now().Sub(start), err) }()
+	trace := req.Trace.Environ()
 	a, err := m.Agent.EvalWithin(ctx,
-		&agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)}, req.Keep)
+		&agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout),
+			Traceparent: trace[tracecontext.EnvParent], Tracestate: trace[tracecontext.EnvState]}, req.Keep)
 	switch {
 	case errors.Is(err, agentclient.ErrNoRoom):
 		return r, sandbox.Errorf(sandbox.ErrNoMemory, sandbox.ReasonAnswerNoRoom, "eval in sandbox %s: the code has "+

@@ -36,18 +36,19 @@ type branchOp struct {
 	agent snapshot.Agent // of the sandbox
 	trace trace
 
-	draft   *catalog.Draft
-	memory  *os.File    // captured memory, written by the VMM at guest offsets; an unnamed file
-	index   *os.File    // page set of the captured memory
-	state   *os.File    // VMM state; an unnamed file
-	disks   []diskStack // in the order of the sandbox's writable disks
-	digest  *os.File    // digests of the whole snapshot; nil without an oracle
-	took    vmm.CaptureResult
-	start   time.Time
-	network netpolicy.Spec       // the sandbox's policy when it is branched
-	known   []netpolicy.Exported // names known to its guest at the capture
-	undo    undo.Stack
-	length  time.Duration // of the capture
+	draft    *catalog.Draft
+	memory   *os.File    // captured memory, written by the VMM at guest offsets; an unnamed file
+	index    *os.File    // page set of the captured memory
+	state    *os.File    // VMM state; an unnamed file
+	disks    []diskStack // in the order of the sandbox's writable disks
+	digest   *os.File    // digests of the whole snapshot; nil without an oracle
+	took     vmm.CaptureResult
+	start    time.Time
+	network  netpolicy.Spec       // the sandbox's policy when it is branched
+	known    []netpolicy.Exported // names known to its guest at the capture
+	undo     undo.Stack
+	length   time.Duration // of the capture
+	captured time.Duration // time from start until the VMM had captured
 	// owns maps the paths of the overlay files that this branch reads to the open files.
 	owns map[string]*os.File
 	// touched lists the overlay files that this branch created or dropped; see removeOrphans.
@@ -82,7 +83,7 @@ func (o *Ops) branch(ctx context.Context, w *branchOp) (_ sandbox.BranchResult, 
 		return sandbox.BranchResult{}, err
 	}
 	w.start = o.cfg.Now()
-	w.trace = o.newTrace(w.start)
+	w.trace = o.traceOf(ctx, w.start)
 	w.undo.Push(done)
 	defer func() {
 		if w != nil {
@@ -104,6 +105,8 @@ func (o *Ops) branch(ctx context.Context, w *branchOp) (_ sandbox.BranchResult, 
 		r := w.result()
 		r.Snapshot, _ = o.catalog.Get(w.req.Tag)
 		r.AfterResume = w.sinceResume()
+		w.trace.rec.Put(w.timeline) // the rest comes too late for the request's trace
+		w.trace.rec = nil
 		later := w
 		w = nil // the goroutine owns the undo stack now
 		go later.finishAlone()
@@ -309,6 +312,7 @@ func (w *branchOp) capture(ctx context.Context) (err error) {
 	began := w.e.cfg.Now()
 	w.took, err = w.m.Proc.Capture(ctx, c)
 	w.length = w.e.cfg.Now().Sub(began)
+	w.captured = w.e.cfg.Now().Sub(w.start)
 	failpoint.Here(failpoint.BranchCaptured)
 	w.afterCapture(err)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/vm/startgate"
 )
 
@@ -30,7 +31,8 @@ type forkOp struct {
 	network  sandbox.Network           // of each child, except for its wire and its place in a private network
 	members  map[string]sandbox.Member // places in a private network, by child; may be nil
 	children []child
-	volumes  []forkVolume // of each child
+	rec      *steps.Recorder // gets the children's steps for the request's trace; may be nil
+	volumes  []forkVolume    // of each child
 	// secrets are those that each child may contain, and values those given to it, by variable.
 	secrets []sandbox.HeldSecret
 	values  map[string]string
@@ -116,7 +118,7 @@ func fork(
 	o.traffic.Enter()
 	defer o.traffic.LeaveSoon()
 	f := &forkOp{e: o, req: req, start: start, began: startgate.Now(), children: make([]child, req.N), values: values,
-		group: of}
+		group: of, rec: steps.From(ctx)}
 	if f.src, err = o.openForkSource(ctx, req.Tag); err != nil {
 		return sandbox.ForkResult{}, err
 	}

@@ -44,7 +44,7 @@ func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions)
 	defer done()
 	p := &pauseOp{why: opt.Why, suspend: opt.Suspend,
 		branchOp: branchOp{e: o, start: o.cfg.Now(), stay: true, cold: opt.FilesystemOnly}}
-	p.trace = o.newTrace(p.start)
+	p.trace = o.traceOf(ctx, p.start)
 	if p.req, err = pauseRequest(o, id); err != nil {
 		return sandbox.Info{}, err
 	}
@@ -221,6 +221,7 @@ func (l *Pauses) Drop(was sandbox.Info) {
 
 // leavePauseReceipt records a pause that reached its capture.
 func (p *pauseOp) leavePauseReceipt(err error) {
+	p.trace.rec.Put(p.timeline)
 	r := p.trace.receipt(receipt.Pause, err)
 	r.Sandbox, r.Secrets = p.req.SandboxID, receiptSecrets(p.was.Secrets)
 	r.Parent = &receipt.Source{Tag: p.base, ContentHash: p.src.Hash()}

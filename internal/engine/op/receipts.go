@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/leaf/ctxsleep"
+	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/store/receipt"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
@@ -25,10 +26,19 @@ type trace struct {
 	start time.Time
 	last  time.Time
 	steps []receipt.Step
+	// rec gets the steps for the request's trace. It is nil without one.
+	rec *steps.Recorder
 }
 
 func (o *Ops) newTrace(start time.Time) trace {
 	return trace{now: o.cfg.Now, start: start, last: start}
+}
+
+// traceOf returns a new trace of a request's operation.
+func (o *Ops) traceOf(ctx context.Context, start time.Time) trace {
+	t := o.newTrace(start)
+	t.rec = steps.From(ctx)
+	return t
 }
 
 // mark ends a step, which began when the previous one ended.
@@ -181,6 +191,7 @@ func recovered(op receipt.Op, info sandbox.Info, who sandbox.Identity) receipt.R
 
 // childReceipt records the receipt of a child, successful or not.
 func (f *forkOp) childReceipt(b *child, layers func() []receipt.Layer) {
+	f.rec.PutChild(b.index, b.timeline)
 	r := b.trace.receipt(receipt.Fork, b.err)
 	r.Sandbox, r.Owner, r.Secrets = f.childID(b.index), f.req.Owner, receiptSecrets(f.secrets)
 	r.Parent = &receipt.Source{Tag: f.req.Tag, ContentHash: f.src.Hash()}
@@ -303,6 +314,7 @@ func (o *Ops) madeSource(tag string) *receipt.Source {
 
 // leaveReceipt records a branch that reached its capture.
 func (w *branchOp) leaveReceipt(err error) {
+	w.trace.rec.Put(w.timeline)
 	r := w.trace.receipt(receipt.Branch, err)
 	r.Sandbox, r.Snapshot, r.Owner = w.req.SandboxID, w.req.Tag, w.req.Owner
 	r.Parent = &receipt.Source{Tag: w.base, ContentHash: w.src.Hash()}
@@ -344,6 +356,7 @@ func (c *createOp) leaveReceipt(start time.Time, err error) {
 
 // leaveReceipt records a rollback that reached a new VM.
 func (r *rollbackOp) leaveReceipt(err error) {
+	r.next.trace.rec.Put(r.next.timeline)
 	rec := r.next.trace.receipt(receipt.Rollback, err)
 	rec.Sandbox, rec.Before, rec.Owner = r.b.ID(), r.before, r.b.Info().Owner
 	rec.Secrets = receiptSecrets(r.b.Info().Secrets)

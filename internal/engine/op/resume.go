@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
@@ -113,6 +114,7 @@ func (r *resumeOp) open(ctx context.Context, start time.Time) error {
 		return err
 	}
 	r.from(src, start)
+	r.next.trace.rec = steps.From(ctx)
 	return nil
 }
 
@@ -197,6 +199,7 @@ func (r *resumeOp) settle(ctx context.Context) error {
 
 // leaveResumeReceipt records a resume that reached a new VM.
 func (r *resumeOp) leaveResumeReceipt(err error) {
+	r.next.trace.rec.Put(r.next.timeline)
 	rec := r.next.trace.receipt(receipt.Resume, err)
 	rec.Sandbox, rec.Cold, rec.Secrets = r.was.ID, r.was.Cold, receiptSecrets(r.b.Info().Secrets)
 	rec.Parent = &receipt.Source{Tag: r.tag, ContentHash: r.f.src.Hash()}

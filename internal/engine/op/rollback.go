@@ -10,6 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/store/snapshot"
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
@@ -94,6 +95,7 @@ func (r *rollbackOp) prepare(ctx context.Context, id string, start time.Time) er
 		return err
 	}
 	r.from(src, start)
+	r.next.trace.rec = steps.From(ctx)
 	return nil
 }
 

@@ -240,3 +240,52 @@ func TestEvalKeepsBytes(t *testing.T) {
 		t.Errorf("got %d and %d bytes", len(r.GetStdoutRaw()), len(r.GetStderrRaw()))
 	}
 }
+
+func TestEvalHasItsTraceOnly(t *testing.T) {
+	needPython(t)
+	b := startAgent(t)
+	const (
+		parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+		show   = "import os; (os.environ.get('TRACEPARENT'), os.environ.get('TRACESTATE'), " +
+			"os.popen('echo -$TRACEPARENT-$TRACESTATE-').read())"
+		absent  = `(None, None, '---\n')`
+		present = `('` + parent + `', 'a=b', '-` + parent + `-a=b-\n')`
+	)
+	eval := func(t *testing.T, parent, code, want string) {
+		t.Helper()
+		r, err := b.Eval(t.Context(), &agentv1.EvalRequest{Code: code, Traceparent: parent, Tracestate: "a=b",
+			TimeoutNs: int64(10 * time.Second)})
+		if err != nil || r.GetResult() != want {
+			t.Errorf("got %v, %v, want %s", r, err, want)
+		}
+	}
+	for _, step := range []struct{ name, parent, code, want string }{
+		{"the interpreter was started by a traced request", parent, show, present},
+		{"the next has none", "", show, absent},
+		{"nor has the one after an exception", parent, "1/0", ""},
+		{"as here", "", show, absent},
+		{"nor after an exit", parent, "exit(3)", ""},
+		{"as here", "", show, absent},
+		{"an invalid one is none", "00-short-01", show, absent},
+		{"the code's own value gives way", "", "os.environ['TRACEPARENT'] = 'mine'", ""},
+		{"while a trace is there", parent, "os.environ['TRACEPARENT']", "'" + parent + "'"},
+		{"and comes back", "", "os.environ['TRACEPARENT']", "'mine'"},
+		{"a value set meanwhile stays", parent, "os.environ['TRACEPARENT'] = 'other'", ""},
+		{"as here", "", "os.environ['TRACEPARENT']", "'other'"},
+		{"a deleted one stays deleted", parent, "del os.environ['TRACEPARENT']", ""},
+		{"as here", "", show, absent},
+		{"an environment replaced", parent, "real = os.environ; os.environ = None; 1", "1"},
+		{"does not stop later ones", parent, "os.environ = real; 2", "2"},
+		{"nor keeps the trace", "", show, absent},
+	} {
+		t.Run(step.name, func(t *testing.T) { eval(t, step.parent, step.code, step.want) })
+	}
+	t.Run("an interrupted evaluation", func(t *testing.T) {
+		r, err := b.Eval(t.Context(), &agentv1.EvalRequest{Code: "while True: pass", Traceparent: parent,
+			TimeoutNs: int64(300 * time.Millisecond)})
+		if err != nil || !r.GetTimedOut() || r.GetStateLost() {
+			t.Fatalf("got %v, %v", r, err)
+		}
+		eval(t, "", show, absent)
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
+	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
 const (
@@ -160,7 +162,7 @@ func (s *service) warm(ctx context.Context, step *agentv1.WarmStep) *agentv1.War
 	began := time.Now()
 	lang := cmp.Or(step.GetLanguage(), defaultLanguage)
 	out := &agentv1.WarmResult{Language: text(lang)}
-	res, err := s.a.interp.Eval(ctx, lang, step.GetCode(), cmp.Or(time.Duration(step.GetTimeoutNs()), defaultWarm))
+	res, err := s.a.interp.Eval(ctx, lang, interp.Code{Text: step.GetCode()}, cmp.Or(time.Duration(step.GetTimeoutNs()), defaultWarm))
 	if err != nil {
 		out.Error = errText(err)
 	} else {
@@ -193,7 +195,9 @@ func (a *Agent) eval(ctx context.Context, m *agentv1.EvalRequest) (*agentv1.Eval
 	if limit < 0 {
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("timeout is negative"))
 	}
-	res, err := a.interp.Eval(ctx, cmp.Or(m.GetLanguage(), defaultLanguage), m.GetCode(), limit)
+	trace := tracecontext.FromHeader(http.Header{"Traceparent": {m.GetTraceparent()}, "Tracestate": {m.GetTracestate()}})
+	code := interp.Code{Text: m.GetCode(), Env: trace.Environ()}
+	res, err := a.interp.Eval(ctx, cmp.Or(m.GetLanguage(), defaultLanguage), code, limit)
 	if err != nil {
 		return nil, a.evalError(err)
 	}

@@ -1,10 +1,11 @@
-/** Compares two snapshots, or the files of a sandbox with those of another sandbox or a snapshot. */
+/** Compares two snapshots, two running sandboxes, or the files of a sandbox with those of a relative. */
 import { useEffect, useState } from "preact/hooks";
 import { TextField } from "../parts/field";
 import { go, toCompare } from "../state/route";
 import { useStore } from "../state/store";
 import { world } from "../state/world";
 import { MergePreview } from "./mergepreview";
+import { ProcessCompare } from "./processcompare";
 import { SnapshotCompare } from "./snapshotcompare";
 import { UseCompare } from "./usecompare";
 
@@ -25,7 +26,7 @@ export function CompareView({ a, b }: { a: string; b: string }) {
     : !known(a) || !known(b) ? <p class="empty">There is no snapshot or sandbox {known(a) ? b : a}.</p>
     : a === b ? <p class="empty">Choose two different ones.</p>
     : tags.has(a) && tags.has(b) ? <><SnapshotCompare a={a} b={b} /><UseCompare a={a} b={b} /></>
-    : runs(a) || runs(b) ? <><UseCompare a={a} b={b} /><MergePreview a={a} b={b} aRuns={runs(a)} bRuns={runs(b)} /></>
+    : runs(a) || runs(b) ? <><UseCompare a={a} b={b} />{runs(a) && runs(b) && <ProcessCompare a={a} b={b} />}<MergePreview a={a} b={b} aRuns={runs(a)} bRuns={runs(b)} /></>
     : <p class="empty">One of the two must be a running sandbox, or both must be snapshots.</p>;
 
   return (
@@ -41,7 +42,7 @@ export function CompareView({ a, b }: { a: string; b: string }) {
         <button type="submit" class="primary">Compare</button>
         <button type="button" onClick={() => go(toCompare(second.trim(), first.trim()))}>Swap</button>
       </form>
-      {result ?? <p class="hint">Two snapshots: files, processes, packages and memory. A running sandbox with anything of its family: files and memory.</p>}
+      {result ?? <p class="hint">Two snapshots: files, processes, packages and memory. Two running sandboxes of a family: files, processes and memory. A running sandbox with another of its family: files and memory.</p>}
     </>
   );
 }

@@ -38,6 +38,7 @@ func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox
 	if err != nil {
 		return sandbox.BranchResult{}, fmt.Errorf("branch %s: %w", req.SandboxID, err)
 	}
+	recordSteps(ctx, "turn", "capture", "write", "commit")
 	if req.N == 0 {
 		return res, nil
 	}

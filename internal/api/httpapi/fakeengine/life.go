@@ -14,7 +14,8 @@ import (
 type lives struct{ e *Engine }
 
 // Pause marks a sandbox as paused. Its guest is kept for Resume.
-func (l lives) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
+func (l lives) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
+	recordSteps(ctx, "turn", "capture", "write", "commit", "settle")
 	e := l.e
 	b, err := e.entry(id)
 	if err == nil && opt.FilesystemOnly && e.snapshots[b.info.SnapshotTag].Image == "" {
@@ -41,7 +42,8 @@ func (l lives) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sa
 }
 
 // Resume resumes a paused sandbox.
-func (l lives) Resume(_ context.Context, id string) (sandbox.Info, error) {
+func (l lives) Resume(ctx context.Context, id string) (sandbox.Info, error) {
+	recordSteps(ctx, "turn", "boot", "restore", "populate", "start", "identity", "settle")
 	e := l.e
 	b, err := e.entry(id)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
 // guests has the engine's methods for running guests.
@@ -87,6 +88,9 @@ func (g guests) Eval(_ context.Context, id string, req sandbox.EvalRequest) (san
 		return sandbox.EvalResult{Stdout: "hi\n"}, nil
 	case "index":
 		return sandbox.EvalResult{Result: fmt.Sprint(b.info.Index)}, nil
+	case "trace":
+		env := req.Trace.Environ()
+		return sandbox.EvalResult{Result: env[tracecontext.EnvParent] + "|" + env[tracecontext.EnvState]}, nil
 	}
 	return sandbox.EvalResult{Result: "42", Took: 3 * time.Millisecond, Guest: 2 * time.Millisecond}, nil
 }

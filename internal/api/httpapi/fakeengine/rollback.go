@@ -12,7 +12,8 @@ import (
 )
 
 // Rollback gives a sandbox a new guest without any earlier state.
-func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, error) {
+func (e *Engine) Rollback(ctx context.Context, id, tag string) (sandbox.Info, error) {
+	recordSteps(ctx, "turn", "restore", "populate", "start", "identity", "exchange", "end")
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.Info{}, sandbox.StoreError(err)
 	}

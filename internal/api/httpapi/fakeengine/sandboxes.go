@@ -70,6 +70,7 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	}
 	for i := 1; i <= req.N; i++ {
 		child := e.forkOneLocked(req, snap, network, i, given)
+		childSteps(ctx, child.Index)
 		if b := e.entries[child.Info.ID]; child.Err == nil {
 			b.secrets, b.info.Volumes = values, took
 			b.info.Network.Member = memberOf(members, b.info.ID)

@@ -149,6 +149,36 @@ def _driver():
     from _signal import getitimer, getsignal
     signals = [int(s) for s in signal.valid_signals() if s != signal.SIGINT]
 
+    def lend(env):
+        """Sets the environment of one evaluation. The result takes it away again.
+
+        Variables that the code has changed meanwhile are the code's, and stay.
+        """
+        if not env:
+            return lambda: None
+        # Code may have put anything in the place of os.environ, also while it ran.
+        environ, before = os.environ, {}
+        try:
+            for name, value in env.items():
+                before[name] = environ.get(name)
+                environ[name] = value
+        except BaseException:
+            pass
+
+        def take():
+            for name, old in before.items():
+                try:
+                    if environ.get(name) != env[name]:
+                        continue
+                    if old is None:
+                        del environ[name]
+                    else:
+                        environ[name] = old
+                except BaseException:
+                    pass
+
+        return take
+
     def evaluate(req):
         nonlocal count, running, found
         if req["seed"]:  # a clone's, which has to be there before any code of the clone
@@ -161,6 +191,7 @@ def _driver():
         code = req["code"]
         answer = {"result": "", "error": "", "traceback": "", "exit_code": 0}
         value = None
+        take = lend(req.get("env"))
         try:
             try:
                 running = True
@@ -188,6 +219,7 @@ def _driver():
             answer["exit_code"] = 1
             answer["error"] = summary(e)
             answer["traceback"] = trace(e)
+        take()
         linecache.cache.pop("<eval %d>" % (count - 100), None)
         return answer
 

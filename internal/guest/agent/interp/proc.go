@@ -31,6 +31,8 @@ type request struct {
 	Code      string     `json:"code"`
 	MaxResult int        `json:"max_result"`
 	Seed      *seedWords `json:"seed"` // to be taken first; the only field of "reseed"
+	// Env is set during "eval" only. A driver of an older agent ignores it.
+	Env map[string]string `json:"env,omitempty"`
 }
 
 // seedWords is a Seed in the form for drivers.

@@ -106,10 +106,17 @@ type Info struct {
 	Modules  map[string]string // versions of loaded notable modules, by name
 }
 
+// Code is code to evaluate.
+type Code struct {
+	Text string
+	// Env is in the interpreter's environment while the code runs. It may be nil.
+	Env map[string]string
+}
+
 // Eval runs code and waits at most limit for its result. It starts the interpreter if necessary.
 // Errors in the code are part of the result. In a clone, an evaluation in progress continues and
 // its result is lost; waiting evaluations belong to the source and fail.
-func (s *Set) Eval(ctx context.Context, language, code string, limit time.Duration) (Result, error) {
+func (s *Set) Eval(ctx context.Context, language string, code Code, limit time.Duration) (Result, error) {
 	sl, err := s.acquire(ctx, language)
 	if err != nil {
 		return Result{}, err
@@ -288,9 +295,10 @@ func (sl *slot) drop() {
 // eval evaluates code. If seed is not nil, the interpreter takes it first, in the same message:
 // each message that wakes it costs a clone's first evaluation two task switches. eval fails if the
 // interpreter did not take the seed.
-func (sl *slot) eval(ctx context.Context, code string, limit time.Duration, seed *Seed) (res Result, err error) {
+func (sl *slot) eval(ctx context.Context, code Code, limit time.Duration, seed *Seed) (res Result, err error) {
 	p := sl.proc
-	a, err := p.call(ctx, request{Op: "eval", Code: code, MaxResult: maxResult, Seed: seed.words()}, limit)
+	a, err := p.call(ctx, request{Op: "eval", Code: code.Text, Env: code.Env, MaxResult: maxResult,
+		Seed: seed.words()}, limit)
 	if interrupted := errors.Is(err, errTimeout) || (err != nil && ctx.Err() != nil); interrupted {
 		res.TimedOut = errors.Is(err, errTimeout)
 		why := fmt.Sprintf("evaluation ran longer than %s and was interrupted", limit)

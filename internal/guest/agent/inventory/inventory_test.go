@@ -140,7 +140,7 @@ const someStat = "7 (a) b (c) S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4711
 
 func TestANameWithBrackets(t *testing.T) {
 	var p agentv1.InventoryProcess
-	if !parseStat([]byte(someStat), &p) || p.StartTicks != 4711 {
+	if !parseStat([]byte(someStat), &p) || p.StartTicks != 4711 || string(p.State) != "S" {
 		t.Errorf("%+v", &p)
 	}
 	for _, bad := range []string{"", ")", "7 (a) S 1", strings.Repeat(")", 100)} {
@@ -199,6 +199,23 @@ func TestAllIsTold(t *testing.T) {
 }
 
 // The files are the guest's. Whatever they contain, the result stays small.
+func TestProcessesOnly(t *testing.T) {
+	var processes, ends int
+	err := Service{Root: tree(t), Proc: "/proc"}.tellProcesses(func(p *agentv1.InventoryPart) error {
+		if len(p.Files)+len(p.Packages) > 0 {
+			t.Errorf("also got %v %v", p.Files, p.Packages)
+		}
+		processes += len(p.Processes)
+		if p.End != nil {
+			ends++
+		}
+		return nil
+	})
+	if err != nil || processes == 0 || ends != 1 {
+		t.Errorf("%d processes, %d ends, %v", processes, ends, err)
+	}
+}
+
 func FuzzGuestFiles(f *testing.F) {
 	f.Add([]byte(someStatus))
 	f.Add([]byte(someStat))
@@ -216,6 +233,9 @@ func FuzzGuestFiles(f *testing.F) {
 		}
 		var p agentv1.InventoryProcess
 		parseStat(b, &p)
+		if len(p.State) > 1 {
+			t.Errorf("a state of %d bytes", len(p.State))
+		}
 		if parseStatus(b, &p); len(p.Name) > maxArgs {
 			t.Fatalf("a name of %d bytes", len(p.Name))
 		}

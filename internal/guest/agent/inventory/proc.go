@@ -65,7 +65,7 @@ func parseStatus(text []byte, p *agentv1.InventoryProcess) bool {
 	return true
 }
 
-// parseStat reads the start time, the 22nd field of proc_pid_stat(5). The second field, the name in
+// parseStat reads the state and the start time, the 3rd and the 22nd field of proc_pid_stat(5). The second field, the name in
 // parentheses, may itself contain parentheses and spaces.
 func parseStat(text []byte, p *agentv1.InventoryProcess) bool {
 	const start = 22 - 2 // the last parenthesis stands for field 2
@@ -73,6 +73,7 @@ func parseStat(text []byte, p *agentv1.InventoryProcess) bool {
 	if len(f) <= start {
 		return false
 	}
+	p.State = bytes.Clone(f[1][:1])
 	var err error
 	p.StartTicks, err = strconv.ParseUint(string(f[start]), 10, 64)
 	return err == nil

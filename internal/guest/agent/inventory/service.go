@@ -29,12 +29,32 @@ type sender func(*agentv1.InventoryPart) error
 func (s Service) List(ctx context.Context, req *connect.Request[agentv1.ListRequest],
 	out *connect.ServerStream[agentv1.InventoryPart]) error {
 	changes := req.Msg.GetChangesOnly() && s.Layers.Known()
-	return s.tell(changes, func(p *agentv1.InventoryPart) error {
+	send := func(p *agentv1.InventoryPart) error {
 		if err := ctx.Err(); err != nil { // the caller has left
 			return err
 		}
 		p.ChangesOnly = changes
 		return out.Send(p)
+	}
+	if req.Msg.GetProcessesOnly() {
+		return s.tellProcesses(send)
+	}
+	return s.tell(changes, send)
+}
+
+// tellProcesses sends the processes without files and packages.
+func (s Service) tellProcesses(send sender) error {
+	cut, err := sendProcesses(s.Proc, send)
+	if err != nil {
+		return err
+	}
+	return send(&agentv1.InventoryPart{End: &agentv1.InventoryEnd{ProcessesCut: cut}})
+}
+
+func sendProcesses(proc string, send sender) (cut uint64, err error) {
+	procs, cut := processes(proc)
+	return cut, batches(procs, func(b []*agentv1.InventoryProcess) error {
+		return send(&agentv1.InventoryPart{Processes: b})
 	})
 }
 
@@ -48,11 +68,7 @@ func (s Service) tell(changes bool, send sender) error {
 	if end.Unreadable, err = sendFiles(s.Root, walk, send); err != nil {
 		return err
 	}
-	procs, cut := processes(s.Proc)
-	end.ProcessesCut = cut
-	if err := batches(procs, func(b []*agentv1.InventoryProcess) error {
-		return send(&agentv1.InventoryPart{Processes: b})
-	}); err != nil {
+	if end.ProcessesCut, err = sendProcesses(s.Proc, send); err != nil {
 		return err
 	}
 	pkgs, cut, err := packages(s.Root + statusFile)

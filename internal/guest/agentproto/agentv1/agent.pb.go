@@ -1211,7 +1211,12 @@ type EvalRequest struct {
 	Language string `protobuf:"bytes,1,opt,name=language,proto3" json:"language,omitempty"`
 	Code     string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
 	// 0 means 60 s.
-	TimeoutNs     int64 `protobuf:"varint,3,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
+	TimeoutNs int64 `protobuf:"varint,3,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
+	// Place in a trace (W3C Trace Context), in the environment while the code runs.
+	// Agents that do not know the fields ignore them, and so do interpreters of
+	// older agents.
+	Traceparent   string `protobuf:"bytes,4,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Tracestate    string `protobuf:"bytes,5,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1265,6 +1270,20 @@ func (x *EvalRequest) GetTimeoutNs() int64 {
 		return x.TimeoutNs
 	}
 	return 0
+}
+
+func (x *EvalRequest) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
+}
+
+func (x *EvalRequest) GetTracestate() string {
+	if x != nil {
+		return x.Tracestate
+	}
+	return ""
 }
 
 type EvalResponse struct {
@@ -1715,12 +1734,16 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\ttraceback\x18\x03 \x01(\tR\ttraceback\x12\x16\n" +
 	"\x06stdout\x18\x04 \x01(\tR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x05 \x01(\tR\x06stderr\x12\x17\n" +
-	"\atook_ns\x18\x06 \x01(\x03R\x06tookNs\"\\\n" +
+	"\atook_ns\x18\x06 \x01(\x03R\x06tookNs\"\x9e\x01\n" +
 	"\vEvalRequest\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x1d\n" +
 	"\n" +
-	"timeout_ns\x18\x03 \x01(\x03R\ttimeoutNs\"\xd4\x02\n" +
+	"timeout_ns\x18\x03 \x01(\x03R\ttimeoutNs\x12 \n" +
+	"\vtraceparent\x18\x04 \x01(\tR\vtraceparent\x12\x1e\n" +
+	"\n" +
+	"tracestate\x18\x05 \x01(\tR\n" +
+	"tracestate\"\xd4\x02\n" +
 	"\fEvalResponse\x12\x16\n" +
 	"\x06result\x18\x01 \x01(\tR\x06result\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\tR\x06stdout\x12\x16\n" +

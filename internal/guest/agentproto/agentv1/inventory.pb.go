@@ -28,7 +28,9 @@ type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Leave out files that are as in the image: the caller compares guests of one
 	// image. An agent that cannot lists all; the parts say which it is.
-	ChangesOnly   bool `protobuf:"varint,1,opt,name=changes_only,json=changesOnly,proto3" json:"changes_only,omitempty"`
+	ChangesOnly bool `protobuf:"varint,1,opt,name=changes_only,json=changesOnly,proto3" json:"changes_only,omitempty"`
+	// List processes only. An agent that does not know the field lists all.
+	ProcessesOnly bool `protobuf:"varint,2,opt,name=processes_only,json=processesOnly,proto3" json:"processes_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -66,6 +68,13 @@ func (*ListRequest) Descriptor() ([]byte, []int) {
 func (x *ListRequest) GetChangesOnly() bool {
 	if x != nil {
 		return x.ChangesOnly
+	}
+	return false
+}
+
+func (x *ListRequest) GetProcessesOnly() bool {
+	if x != nil {
+		return x.ProcessesOnly
 	}
 	return false
 }
@@ -292,7 +301,9 @@ type InventoryProcess struct {
 	RssKib uint64 `protobuf:"varint,7,opt,name=rss_kib,json=rssKib,proto3" json:"rss_kib,omitempty"`
 	PssKib uint64 `protobuf:"varint,8,opt,name=pss_kib,json=pssKib,proto3" json:"pss_kib,omitempty"`
 	// What is its own and in no file.
-	AnonKib       uint64 `protobuf:"varint,9,opt,name=anon_kib,json=anonKib,proto3" json:"anon_kib,omitempty"`
+	AnonKib uint64 `protobuf:"varint,9,opt,name=anon_kib,json=anonKib,proto3" json:"anon_kib,omitempty"`
+	// Letter of its state as in proc_pid_stat(5), such as R or S. Older agents leave it empty.
+	State         []byte `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,6 +399,13 @@ func (x *InventoryProcess) GetAnonKib() uint64 {
 		return x.AnonKib
 	}
 	return 0
+}
+
+func (x *InventoryProcess) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
 }
 
 // InventoryPackage is an installed Debian package.
@@ -517,9 +535,10 @@ var File_agentv1_inventory_proto protoreflect.FileDescriptor
 
 const file_agentv1_inventory_proto_rawDesc = "" +
 	"\n" +
-	"\x17agentv1/inventory.proto\x12\x0eforkd.agent.v1\"0\n" +
+	"\x17agentv1/inventory.proto\x12\x0eforkd.agent.v1\"W\n" +
 	"\vListRequest\x12!\n" +
-	"\fchanges_only\x18\x01 \x01(\bR\vchangesOnly\"\x95\x02\n" +
+	"\fchanges_only\x18\x01 \x01(\bR\vchangesOnly\x12%\n" +
+	"\x0eprocesses_only\x18\x02 \x01(\bR\rprocessesOnly\"\x95\x02\n" +
 	"\rInventoryPart\x123\n" +
 	"\x05files\x18\x01 \x03(\v2\x1d.forkd.agent.v1.InventoryFileR\x05files\x12>\n" +
 	"\tprocesses\x18\x02 \x03(\v2 .forkd.agent.v1.InventoryProcessR\tprocesses\x12<\n" +
@@ -538,7 +557,7 @@ const file_agentv1_inventory_proto_rawDesc = "" +
 	"\x04rdev\x18\t \x01(\x04R\x04rdev\x12\x12\n" +
 	"\x04gone\x18\n" +
 	" \x01(\bR\x04gone\x123\n" +
-	"\x05below\x18\v \x01(\v2\x1d.forkd.agent.v1.InventoryFileR\x05below\"\xe0\x01\n" +
+	"\x05below\x18\v \x01(\v2\x1d.forkd.agent.v1.InventoryFileR\x05below\"\xf6\x01\n" +
 	"\x10InventoryProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04ppid\x18\x02 \x01(\rR\x04ppid\x12\x10\n" +
@@ -549,7 +568,9 @@ const file_agentv1_inventory_proto_rawDesc = "" +
 	"\x04args\x18\x06 \x01(\fR\x04args\x12\x17\n" +
 	"\arss_kib\x18\a \x01(\x04R\x06rssKib\x12\x17\n" +
 	"\apss_kib\x18\b \x01(\x04R\x06pssKib\x12\x19\n" +
-	"\banon_kib\x18\t \x01(\x04R\aanonKib\"d\n" +
+	"\banon_kib\x18\t \x01(\x04R\aanonKib\x12\x14\n" +
+	"\x05state\x18\n" +
+	" \x01(\fR\x05state\"d\n" +
 	"\x10InventoryPackage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\"\n" +
