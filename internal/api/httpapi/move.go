@@ -82,7 +82,14 @@ func (s *sandboxRoutes) handover(ctx context.Context, in *handoverInput) (*body[
 		who.Tenant = q.Tenant
 		ctx = principal.With(ctx, who)
 	}
-	h, err := s.engine(ctx).Handover(ctx, in.ID, sandbox.HandoverRequest{Claim: q.Claim, PausedIn: q.PausedIn,
+	e := s.engine(ctx)
+	if sb, err := e.Get(in.ID); err == nil {
+		if name := s.book.Of(sb.ID); name != "" {
+			return nil, fail(api.CodeUnsupported, api.ReasonSandboxBound,
+				"sandbox %s belongs to workspace %s and cannot move to another daemon", sb.ID, name)
+		}
+	}
+	h, err := e.Handover(ctx, in.ID, sandbox.HandoverRequest{Claim: q.Claim, PausedIn: q.PausedIn,
 		PausedHash: q.PausedHash, To: q.Node})
 	if err != nil {
 		return nil, err

@@ -158,3 +158,26 @@ func TestHostilePeersOfASandbox(t *testing.T) {
 	wantError(t, to.do("POST", "/v1/sandboxes/"+id+"/resume", resumeAt("http://example.org")), api.CodeForbidden)
 	wantError(t, newBench(t).do("POST", "/v1/sandboxes/"+id+"/resume", resumeAt("http://127.0.0.1:1")), api.CodeUnsupported)
 }
+
+// The sandbox of a workspace stays where the workspace is. Other tenants do not learn of it.
+func TestTheSandboxOfAWorkspaceStays(t *testing.T) {
+	from := newTenants(t)
+	holder := httptest.NewServer(from.h)
+	defer holder.Close()
+	to := newReceiver(t, from.key(keys.Spec{Name: "peer", Scopes: principal.Layers}))
+	acme, evil := to.tenantOn("acme"), to.tenantOn("evil")
+	desk := into[api.WorkspaceInfo](t, from.as(from.acme, "POST", "/v1/workspaces", `{"name":"desk","snapshot_tag":"py"}`), 201)
+	id := desk.LiveSandboxID
+	if _, err := from.engine.Pause(t.Context(), id, sandbox.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	refused := wantError(t, acme.as(acme.acme, "POST", "/v1/sandboxes/"+id+"/resume", resumeAt(holder.URL)), api.CodeUnsupported)
+	if refused.Reason != api.ReasonSandboxBound || !strings.Contains(refused.Message, desk.Name) {
+		t.Errorf("%+v", refused)
+	}
+	w := evil.as(evil.acme, "POST", "/v1/sandboxes/"+id+"/resume", resumeAt(holder.URL))
+	if wantError(t, w, api.CodeNotFound); strings.Contains(w.Body.String(), desk.Name) {
+		t.Errorf("another tenant learns: %s", w.Body)
+	}
+	into[api.SandboxInfo](t, from.as(from.acme, "POST", "/v1/sandboxes/"+id+"/resume", ""), 200)
+}

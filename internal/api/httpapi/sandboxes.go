@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/workspace"
 )
 
 // IDPath is the input of an operation on one sandbox.
@@ -22,6 +23,7 @@ type IDPath struct {
 type sandboxRoutes struct {
 	engine shown[Sandboxes]
 	mover  *mover
+	book   *workspace.Book
 }
 
 func (s *sandboxRoutes) add(rt *router) {

@@ -233,7 +233,7 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&storeRoutes{partOf[Snapshots](view), created}).add(s.router)
 	(&travelRoutes{partOf[Snapshots](view), opt.Secrets}).add(s.router)
 	(&forkRoutes{answers: s.answers, engine: partOf[Sandboxes](view)}).add(s.router)
-	(&sandboxRoutes{partOf[Sandboxes](view), newMover(opt)}).add(s.router)
+	(&sandboxRoutes{partOf[Sandboxes](view), newMover(opt), opt.Workspaces}).add(s.router)
 	(&keepRoutes{partOf[keep.Engine](view)}).add(s.router)
 	(&mergeRoutes{partOf[merge.Engine](view)}).add(s.router)
 	(&workspaceRoutes{partOf[Sandboxes](view), opt.Workspaces}).add(s.router)

@@ -284,6 +284,18 @@ func (b *Book) Renamed(tag, to string) error {
 	return b.writeLocked(next)
 }
 
+// Of returns the name of the workspace that a sandbox belongs to, or an empty string.
+func (b *Book) Of(id string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, r := range b.all {
+		if r.Sandbox == id {
+			return name
+		}
+	}
+	return ""
+}
+
 // findLocked finds the workspace for a name. A tenant may omit the prefix of its names.
 func (b *Book) findLocked(who principal.Principal, name string) (string, record, bool) {
 	if whole, err := newName(who, name); err == nil && whole != name {
