@@ -83,7 +83,7 @@ func (o *Ops) branch(ctx context.Context, w *branchOp) (_ sandbox.BranchResult, 
 		return sandbox.BranchResult{}, err
 	}
 	w.start = o.cfg.Now()
-	w.trace = o.traceOf(ctx, w.start)
+	w.trace = o.newTrace(w.start).of(ctx)
 	w.undo.Push(done)
 	defer func() {
 		if w != nil {

@@ -44,7 +44,7 @@ func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions)
 	defer done()
 	p := &pauseOp{why: opt.Why, suspend: opt.Suspend,
 		branchOp: branchOp{e: o, start: o.cfg.Now(), stay: true, cold: opt.FilesystemOnly}}
-	p.trace = o.traceOf(ctx, p.start)
+	p.trace = o.newTrace(p.start).of(ctx)
 	if p.req, err = pauseRequest(o, id); err != nil {
 		return sandbox.Info{}, err
 	}

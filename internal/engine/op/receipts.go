@@ -34,9 +34,8 @@ func (o *Ops) newTrace(start time.Time) trace {
 	return trace{now: o.cfg.Now, start: start, last: start}
 }
 
-// traceOf returns a new trace of a request's operation.
-func (o *Ops) traceOf(ctx context.Context, start time.Time) trace {
-	t := o.newTrace(start)
+// of makes it the trace of a request's operation.
+func (t trace) of(ctx context.Context) trace {
 	t.rec = steps.From(ctx)
 	return t
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -162,7 +161,8 @@ func (s *service) warm(ctx context.Context, step *agentv1.WarmStep) *agentv1.War
 	began := time.Now()
 	lang := cmp.Or(step.GetLanguage(), defaultLanguage)
 	out := &agentv1.WarmResult{Language: text(lang)}
-	res, err := s.a.interp.Eval(ctx, lang, interp.Code{Text: step.GetCode()}, cmp.Or(time.Duration(step.GetTimeoutNs()), defaultWarm))
+	limit := cmp.Or(time.Duration(step.GetTimeoutNs()), defaultWarm)
+	res, err := s.a.interp.Eval(ctx, lang, interp.Code{Text: step.GetCode()}, limit)
 	if err != nil {
 		out.Error = errText(err)
 	} else {
@@ -195,7 +195,8 @@ func (a *Agent) eval(ctx context.Context, m *agentv1.EvalRequest) (*agentv1.Eval
 	if limit < 0 {
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("timeout is negative"))
 	}
-	trace := tracecontext.FromHeader(http.Header{"Traceparent": {m.GetTraceparent()}, "Tracestate": {m.GetTracestate()}})
+	trace := tracecontext.FromHeader(map[string][]string{"Traceparent": {m.GetTraceparent()},
+		"Tracestate": {m.GetTracestate()}})
 	code := interp.Code{Text: m.GetCode(), Env: trace.Environ()}
 	res, err := a.interp.Eval(ctx, cmp.Or(m.GetLanguage(), defaultLanguage), code, limit)
 	if err != nil {

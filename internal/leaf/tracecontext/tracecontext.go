@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"net/http"
 	"strings"
 )
 
@@ -33,8 +32,9 @@ type Context struct {
 	state             string
 }
 
-// FromHeader returns the trace context of a request. It is zero without a valid traceparent.
-func FromHeader(h http.Header) Context {
+// FromHeader returns the trace context of a request, from headers with canonical names. It is zero without a valid
+// traceparent.
+func FromHeader(h map[string][]string) Context {
 	parents := h["Traceparent"]
 	if len(parents) != 1 {
 		return Context{}
@@ -84,15 +84,15 @@ func (c Context) AddTo(env map[string]string) map[string]string {
 }
 
 // SetHeader sets the headers of a request to another server. Without a trace it changes none.
-func (c Context) SetHeader(h http.Header) {
+func (c Context) SetHeader(h map[string][]string) {
 	env := c.Environ()
 	if env == nil {
 		return
 	}
-	h.Set("Traceparent", env[EnvParent])
-	h.Del("Tracestate")
+	h["Traceparent"] = []string{env[EnvParent]}
+	delete(h, "Tracestate")
 	if state := env[EnvState]; state != "" {
-		h.Set("Tracestate", state)
+		h["Tracestate"] = []string{state}
 	}
 }
 
