@@ -296,7 +296,9 @@ func (o operation) steps(next func(sandbox.Step)) func(sandbox.Step) {
 	return func(s sandbox.Step) {
 		if s.Done {
 			now := time.Now()
-			o.step(tracing.Step+s.Name, now.Add(-s.Took), now)
+			began, done := now.Add(-s.Took), steps.Step{Name: s.Name, Took: s.Took}
+			done.Below = done.Ending(steps.Guest, s.Guest)
+			o.report([]steps.Step{done}, began, began, now)
 		}
 		if next != nil {
 			next(s)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -103,6 +104,7 @@ func everything(b *bench) {
 	b.do("POST", "/v1/sandboxes/"+id+"/rollback", `{"snapshot_tag":"b"}`)
 	b.do("POST", "/v1/sandboxes/"+id+"/pause", `{}`)
 	b.do("POST", "/v1/sandboxes/"+id+"/resume", ``)
+	b.do("POST", "/v1/sandboxes/"+id+"/pause", `{"filesystem_only":true}`)
 }
 
 // docs/operate/tracing.md has exactly the spans that a daemon exports, and their attributes.
@@ -273,6 +275,55 @@ func TestACollectorThatHangs(t *testing.T) {
 	}
 	if text := b.do("GET", "/metrics", "").Body.String(); !strings.Contains(text, fmt.Sprintf(`forkd_trace_spans_total{result="ended"} %d`, requests)) {
 		t.Error("the metric does not count the spans")
+	}
+}
+
+// The steps that a VMM and a guest report are below the engine's step, and within its time.
+func TestReportedStepsAreWithinTheirParents(t *testing.T) {
+	b, flush := traced(t, 1)
+	everything(b)
+	all := flush().spans
+	byID := map[string]*otlp.Span{}
+	for _, s := range all {
+		byID[string(s.SpanId)] = s
+	}
+	above := map[string]map[string]bool{"vmm": {}, "guest": {}}
+	for _, s := range all {
+		by, _, reported := strings.Cut(s.Name, ".")
+		if above[by] == nil && by != "step" || !reported {
+			continue
+		}
+		p := byID[string(s.ParentSpanId)]
+		if p == nil {
+			t.Fatalf("%s has no parent", s.Name)
+		}
+		if s.Name != tracing.Step+"fork" && (s.StartTimeUnixNano < p.StartTimeUnixNano || s.EndTimeUnixNano > p.EndTimeUnixNano) &&
+			p.Name != tracing.Create && p.Name != tracing.Derive { // whose steps the fake engine makes up
+			t.Errorf("%s is from %d to %d, outside of %s: %d to %d", s.Name, s.StartTimeUnixNano, s.EndTimeUnixNano,
+				p.Name, p.StartTimeUnixNano, p.EndTimeUnixNano)
+		}
+		if by == "step" {
+			continue
+		}
+		above[by][p.Name] = true
+		var source string
+		for _, a := range s.Attributes {
+			if a.Key == string(tracing.ReportedBy) {
+				source = a.Value.GetStringValue()
+			}
+		}
+		if source != by {
+			t.Errorf("%s is reported by %q", s.Name, source)
+		}
+		if strings.ContainsAny(s.Name, "\x1b[") {
+			t.Errorf("a guest named the span %q", s.Name)
+		}
+	}
+	for by, want := range map[string][]string{"vmm": {"step.capture", "step.restore"},
+		"guest": {"step.capture", "step.identity", "step.quiesce"}} {
+		if got := slices.Sorted(maps.Keys(above[by])); !slices.Equal(got, want) {
+			t.Errorf("%s.* are below %q, want %q", by, got, want)
+		}
 	}
 }
 

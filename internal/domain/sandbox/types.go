@@ -10,6 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/oomline"
 	"github.com/forkd/forkd/internal/leaf/retention"
+	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/net/netpolicy"
@@ -266,6 +267,8 @@ type Step struct {
 	Note string
 	// Output is part of the output of exec's program. Such a step sets no other field.
 	Output []byte
+	// Guest are the guest's own steps, as it reports them. It is set when Done.
+	Guest []steps.Reported
 }
 
 // ExecRequest asks to run a program to its end and collect its output.

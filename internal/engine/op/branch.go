@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/labels"
+	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -47,8 +48,9 @@ type branchOp struct {
 	network  netpolicy.Spec       // the sandbox's policy when it is branched
 	known    []netpolicy.Exported // names known to its guest at the capture
 	undo     undo.Stack
-	length   time.Duration // of the capture
-	captured time.Duration // time from start until the VMM had captured
+	length   time.Duration    // of the capture
+	told     []steps.Reported // the guest's steps before a pause without its memory
+	captured time.Duration    // time from start until the VMM had captured
 	// owns maps the paths of the overlay files that this branch reads to the open files.
 	owns map[string]*os.File
 	// touched lists the overlay files that this branch created or dropped; see removeOrphans.

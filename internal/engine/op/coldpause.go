@@ -138,6 +138,9 @@ func (p *pauseOp) quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (ste
 	case err != nil:
 		return nil, fmt.Errorf("have the guest write its files back: %w", err)
 	}
+	if !req.GetThaw() {
+		p.told = append(p.told, reported(answer.GetSteps())...)
+	}
 	for _, s := range answer.GetSteps() {
 		about := s.GetName() == "sync" || s.GetName() == "freeze" || s.GetName() == "thaw" // the others concern memory
 		if about && s.GetError() != "" {

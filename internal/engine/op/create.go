@@ -23,6 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/layer"
@@ -40,6 +41,7 @@ type createOp struct {
 	src      parentSource
 	progress func(sandbox.Step)
 	steps    []sandbox.Step
+	told     []steps.Reported // the guest's own steps of the current step
 
 	draft  *catalog.Draft
 	memory snapshot.Chain
@@ -137,7 +139,8 @@ func (c *createOp) run(ctx context.Context, u *undo.Stack) error {
 		c.progress(sandbox.Step{Name: s.name})
 		start := c.e.cfg.Now()
 		n, err := s.do(ctx, u)
-		step := sandbox.Step{Name: s.name, Done: true, Took: c.e.cfg.Now().Sub(start), Bytes: n}
+		step := sandbox.Step{Name: s.name, Done: true, Took: c.e.cfg.Now().Sub(start), Bytes: n, Guest: c.told}
+		c.told = nil
 		c.observe(step, err)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
@@ -298,6 +301,7 @@ func (c *createOp) quiesce(ctx context.Context, _ *undo.Stack) (int64, error) {
 	if err != nil {
 		return 0, endedOrLate(ctx, err, late)
 	}
+	c.told = reported(answer.GetSteps())
 	for _, s := range answer.GetSteps() {
 		if s.GetError() != "" {
 			return 0, fmt.Errorf("guest: %s: %s", guesttext.Of(s.GetName()), guesttext.Of(s.GetError()))

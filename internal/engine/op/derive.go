@@ -92,7 +92,11 @@ func (d *deriveOp) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		d.progress(sandbox.Step{Name: s.name, Done: true, Took: d.e.cfg.Now().Sub(start), Bytes: n})
+		done := sandbox.Step{Name: s.name, Done: true, Took: d.e.cfg.Now().Sub(start), Bytes: n}
+		if d.guest != nil {
+			done.Guest, d.guest.told = d.guest.told, nil
+		}
+		d.progress(done)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package op
 import (
 	"time"
 
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/leaf/steps"
 )
 
@@ -27,14 +28,21 @@ func (b *child) timeline() []steps.Step {
 			all[i].Below = s.Ending(steps.VMM, []steps.Reported{
 				{Name: "map", Took: b.m.Restored.Map}, {Name: "state", Took: b.m.Restored.State}})
 		case s.Name == "identity" && b.answer != nil:
-			var told []steps.Reported
-			for _, g := range b.answer.GetSteps() {
-				told = append(told, steps.Reported{Name: g.GetName(), Took: time.Duration(g.GetTookNs())})
-			}
-			all[i].Below = s.Ending(steps.Guest, told)
+			all[i].Below = s.Ending(steps.Guest, reported(b.answer.GetSteps()))
 		}
 	}
 	return all
+}
+
+// maxTold limits the steps of a guest that are kept.
+const maxTold = 32
+
+// reported returns the steps of a guest's answer.
+func reported(answer []*agentv1.IdentityStep) (out []steps.Reported) {
+	for _, s := range answer[:min(len(answer), maxTold)] {
+		out = append(out, steps.Reported{Name: s.GetName(), Took: time.Duration(s.GetTookNs())})
+	}
+	return out
 }
 
 // timeline returns the steps of a capture, with the parts of the guest's pause.
@@ -42,6 +50,10 @@ func (w *branchOp) timeline() []steps.Step {
 	all := w.trace.timeline()
 	for i, s := range all {
 		if s.Name != "capture" {
+			continue
+		}
+		if w.cold {
+			all[i].Below = s.Ending(steps.Guest, w.told)
 			continue
 		}
 		var told []steps.Reported

@@ -8,6 +8,7 @@ package steps
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -28,7 +29,7 @@ const Other = "other"
 var names = map[Source][]string{
 	VMM: {"map", "state", "stop", "scan", "copy", "disks", "digest", "group", "resume"},
 	Guest: {"entropy", "clock", "hostname", "machine-id", "boot-id", "ssh-host-keys", "network", "volumes", "record",
-		"interpreters", "hooks"},
+		"interpreters", "hooks", "sync", "freeze", "identity-files", "disks", "free-page-reports", "agent-memory"},
 }
 
 // Names returns the known names of a source's steps.
@@ -62,7 +63,7 @@ func (s Step) Ending(by Source, reported []Reported) []Step {
 	for i, r := range slices.Backward(reported) {
 		took := min(max(r.Took, 0), left)
 		left -= took
-		name := r.Name
+		name := strings.ReplaceAll(r.Name, " ", "-")
 		if !slices.Contains(names[by], name) {
 			name = Other
 		}

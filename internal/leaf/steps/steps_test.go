@@ -39,8 +39,8 @@ func TestReportsEndWithTheirStep(t *testing.T) {
 }
 
 func TestNamesAreOfTheList(t *testing.T) {
-	got := Step{Took: 9}.Ending(Guest, []Reported{{"clock", 1}, {"map", 1}, {"\x1b[2J", 1}, {"", 1}})
-	for i, want := range []string{"clock", Other, Other, Other} {
+	got := Step{Took: 9}.Ending(Guest, []Reported{{"clock", 1}, {"map", 1}, {"\x1b[2J", 1}, {"", 1}, {"agent memory", 1}})
+	for i, want := range []string{"clock", Other, Other, Other, "agent-memory"} {
 		if got[i].Name != want || got[i].By != Guest {
 			t.Errorf("step %d: %+v, want %s", i, got[i], want)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/snapshot"
 	"github.com/forkd/forkd/internal/store/volume"
@@ -165,6 +166,10 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 					req.Tag, sandbox.ErrBootFailed)
 		}
 		step := sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 100 * time.Millisecond}
+		if name == "quiesce" {
+			step.Guest = []steps.Reported{{Name: "interpreters", Took: time.Millisecond}, {Name: "identity files"},
+				{Name: "disks"}, {Name: "sync"}, {Name: "free page reports"}, {Name: "agent memory", Took: time.Hour}}
+		}
 		progress(step)
 		info.Steps = append(info.Steps, step)
 	}

@@ -15,7 +15,11 @@ type lives struct{ e *Engine }
 
 // Pause marks a sandbox as paused. Its guest is kept for Resume.
 func (l lives) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
-	recordSteps(ctx, "turn", "capture", "write", "commit", "settle")
+	capture := "capture"
+	if opt.FilesystemOnly {
+		capture = "freeze"
+	}
+	recordSteps(ctx, "turn", capture, "write", "commit", "settle")
 	e := l.e
 	b, err := e.entry(id)
 	if err == nil && opt.FilesystemOnly && e.snapshots[b.info.SnapshotTag].Image == "" {

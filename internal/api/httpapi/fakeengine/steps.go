@@ -15,6 +15,8 @@ func timeline(names ...string) []steps.Step {
 		switch name {
 		case "restore":
 			s.Below = reported(s, steps.VMM, "map", "state")
+		case "freeze":
+			s.Name, s.Below = "capture", reported(s, steps.Guest, "sync", "sync", "freeze")
 		case "capture":
 			s.Below = reported(s, steps.VMM, "stop", "scan", "state", "copy", "disks", "digest", "group", "resume", "a new one")
 		case "identity":
