@@ -107,7 +107,7 @@ func (o *Ops) branch(ctx context.Context, w *branchOp) (_ sandbox.BranchResult, 
 		r := w.result()
 		r.Snapshot, _ = o.catalog.Get(w.req.Tag)
 		r.AfterResume = w.sinceResume()
-		w.trace.rec.Put(w.timeline) // the rest comes too late for the request's trace
+		w.trace.rec.Put(func() []steps.Step { return timelineOf(w) }) // the rest comes too late for the request's trace
 		w.trace.rec = nil
 		later := w
 		w = nil // the goroutine owns the undo stack now

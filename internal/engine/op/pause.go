@@ -9,6 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/store/receipt"
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
@@ -221,7 +222,7 @@ func (l *Pauses) Drop(was sandbox.Info) {
 
 // leavePauseReceipt records a pause that reached its capture.
 func (p *pauseOp) leavePauseReceipt(err error) {
-	p.trace.rec.Put(p.timeline)
+	p.trace.rec.Put(func() []steps.Step { return timelineOf(&p.branchOp) })
 	r := p.trace.receipt(receipt.Pause, err)
 	r.Sandbox, r.Secrets = p.req.SandboxID, receiptSecrets(p.was.Secrets)
 	r.Parent = &receipt.Source{Tag: p.base, ContentHash: p.src.Hash()}

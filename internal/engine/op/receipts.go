@@ -313,7 +313,7 @@ func (o *Ops) madeSource(tag string) *receipt.Source {
 
 // leaveReceipt records a branch that reached its capture.
 func (w *branchOp) leaveReceipt(err error) {
-	w.trace.rec.Put(w.timeline)
+	w.trace.rec.Put(func() []steps.Step { return timelineOf(w) })
 	r := w.trace.receipt(receipt.Branch, err)
 	r.Sandbox, r.Snapshot, r.Owner = w.req.SandboxID, w.req.Tag, w.req.Owner
 	r.Parent = &receipt.Source{Tag: w.base, ContentHash: w.src.Hash()}

@@ -45,8 +45,8 @@ func reported(answer []*agentv1.IdentityStep) (out []steps.Reported) {
 	return out
 }
 
-// timeline returns the steps of a capture, with the parts of the guest's pause.
-func (w *branchOp) timeline() []steps.Step {
+// timelineOf returns the steps of a capture, with the parts of the guest's pause.
+func timelineOf(w *branchOp) []steps.Step {
 	all := w.trace.timeline()
 	for i, s := range all {
 		if s.Name != "capture" {
