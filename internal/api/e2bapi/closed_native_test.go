@@ -53,6 +53,7 @@ func nativeCalls() map[string]nativeCall {
 		"POST " + at + "/merge":                 {body: `{"theirs":"base","dry_run":true}`, status: 200},
 		"POST " + at + "/promote":               {body: `{}`, status: 409}, // without a parent; TestAPromotionOpensNoSandbox
 		"POST " + at + "/pause":                 {status: 200},
+		"POST " + at + "/handover":              {body: `{}`, status: 409}, // only a paused one moves
 		"POST " + at + "/resume":                {status: 200},
 		"GET " + at + "/services":               {status: 200},
 		"PUT " + at + "/services/{service}":     {path: at + "/services/web", body: `{"command":["sleep","9"]}`, status: 200},
