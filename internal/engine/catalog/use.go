@@ -22,6 +22,20 @@ func (c *Catalog) Use(ctx context.Context, tag string) (leave func(), err error)
 	}, nil
 }
 
+// AwaitDeleted waits for the end of a deletion under a tag, if there is one.
+func (c *Catalog) AwaitDeleted(ctx context.Context, tag string) error {
+	e := c.tags.get(tag)
+	if e.state != deleting {
+		return nil
+	}
+	select {
+	case <-e.settled:
+		return nil
+	case <-ctx.Done():
+		return sandbox.Ended(ctx, context.Cause(ctx))
+	}
+}
+
 // awaitBranch waits for the end of a branch being written under a tag, or of its renaming.
 func (c *Catalog) awaitBranch(ctx context.Context, tag string) error {
 	e := c.tags.get(tag)

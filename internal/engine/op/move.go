@@ -178,6 +178,9 @@ func (t *Travels) takeNew(ctx context.Context, req sandbox.TakeRequest) (_ sandb
 		}
 	}
 	t.clearTag(info)
+	if err := t.ops.catalog.AwaitDeleted(ctx, info.PausedIn); err != nil {
+		return sandbox.Info{}, err
+	}
 	a, err := sandboxes.BeginArrival(t.ops.sandboxes, info, who)
 	if err != nil {
 		return sandbox.Info{}, err

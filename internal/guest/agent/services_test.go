@@ -183,18 +183,17 @@ func TestChecksOfReadiness(t *testing.T) {
 	}
 }
 
-// A hostile service ignores SIGTERM, forks without end and floods its log.
 // A service that is ready and then fails its check is restarted, with the cause in its state.
 func TestLivenessRestartsAService(t *testing.T) {
 	for policy, want := range map[servicewire.Policy]servicewire.State{
 		servicewire.Always: servicewire.IsReady, servicewire.OnFailure: servicewire.IsReady, servicewire.Never: servicewire.Failed,
 	} {
 		t.Run(string(policy), func(t *testing.T) {
-			t.Parallel()
 			b := startAgent(t)
-			sick := filepath.Join(t.TempDir(), "sick")
-			spec := shell("web", "trap '' TERM; rm -f "+sick+"; while :; do sleep 1000 & wait; done") // it hangs: SIGTERM is not enough
-			spec.Ready.Command, spec.Restart = []string{"sh", "-c", "! test -e " + sick + " || { echo secret; exit 7; }"}, policy
+			sick, up := filepath.Join(t.TempDir(), "sick"), filepath.Join(t.TempDir(), "up")
+			spec := shell("web", "trap '' TERM; rm -f "+sick+"; touch "+up+"; while :; do sleep 1000 & wait; done") // SIGTERM is not enough
+			spec.Ready.Command = []string{"sh", "-c", "test -e " + up + " && ! test -e " + sick + " || { echo secret; exit 7; }"}
+			spec.Restart = policy
 			spec.Liveness = servicewire.Liveness{IntervalMS: 1000, FailureThreshold: 2}
 			b.declare(t, spec)
 			was := b.until(t, "ready", state(servicewire.IsReady))
@@ -213,6 +212,7 @@ func TestLivenessRestartsAService(t *testing.T) {
 	}
 }
 
+// A hostile service ignores SIGTERM, forks without end and floods its log.
 func TestAHostileServiceIsStopped(t *testing.T) {
 	b := startAgent(t)
 	spec := shell("bad", `trap "" TERM; while :; do sleep 987654 & yes | head -c 200000; done`)
