@@ -23,7 +23,7 @@ func (c *Catalog) Use(ctx context.Context, tag string) (leave func(), err error)
 }
 
 // AwaitDeleted waits for the end of a deletion under a tag, if there is one.
-func (c *Catalog) AwaitDeleted(ctx context.Context, tag string) error {
+func AwaitDeleted(ctx context.Context, c *Catalog, tag string) error {
 	e := c.tags.get(tag)
 	if e.state != deleting {
 		return nil

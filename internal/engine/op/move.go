@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/undo"
@@ -178,7 +179,7 @@ func (t *Travels) takeNew(ctx context.Context, req sandbox.TakeRequest) (_ sandb
 		}
 	}
 	t.clearTag(info)
-	if err := t.ops.catalog.AwaitDeleted(ctx, info.PausedIn); err != nil {
+	if err := catalog.AwaitDeleted(ctx, t.ops.catalog, info.PausedIn); err != nil {
 		return sandbox.Info{}, err
 	}
 	a, err := sandboxes.BeginArrival(t.ops.sandboxes, info, who)
