@@ -34,12 +34,9 @@ func (b *child) timeline() []steps.Step {
 	return all
 }
 
-// maxTold limits the steps of a guest that are kept.
-const maxTold = 32
-
-// reported returns the steps of a guest's answer.
+// reported returns the steps of a guest's answer that a trace can have.
 func reported(answer []*agentv1.IdentityStep) (out []steps.Reported) {
-	for _, s := range answer[:min(len(answer), maxTold)] {
+	for _, s := range answer[:min(len(answer), steps.MaxReported)] {
 		out = append(out, steps.Reported{Name: s.GetName(), Took: time.Duration(s.GetTookNs())})
 	}
 	return out

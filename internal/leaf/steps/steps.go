@@ -35,8 +35,8 @@ var names = map[Source][]string{
 // Names returns the known names of a source's steps.
 func Names(by Source) []string { return append(slices.Clone(names[by]), Other) }
 
-// maxReported limits the steps of one report.
-const maxReported = 32
+// MaxReported limits the steps of one report.
+const MaxReported = 32
 
 // Step is a step of an operation.
 type Step struct {
@@ -57,7 +57,7 @@ type Reported struct {
 // Ending returns reported steps within the step during which they ran, one after the other. The last one ends
 // with it, because the report is the end of the exchange. Time beyond the step is cut off at its begin.
 func (s Step) Ending(by Source, reported []Reported) []Step {
-	reported = reported[:min(len(reported), maxReported)]
+	reported = reported[:min(len(reported), MaxReported)]
 	out := make([]Step, len(reported))
 	left := max(s.Took, 0)
 	for i, r := range slices.Backward(reported) {

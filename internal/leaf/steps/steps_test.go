@@ -45,7 +45,7 @@ func TestNamesAreOfTheList(t *testing.T) {
 			t.Errorf("step %d: %+v, want %s", i, got[i], want)
 		}
 	}
-	if n := len(Step{}.Ending(VMM, make([]Reported, 1<<20))); n != maxReported {
+	if n := len(Step{}.Ending(VMM, make([]Reported, 1<<20))); n != MaxReported {
 		t.Errorf("%d steps of one report", n)
 	}
 }
