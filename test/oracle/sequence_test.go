@@ -21,7 +21,7 @@ const (
 	mostGuests   = 4
 	mostTags     = 8
 	mostFilled   = 6 << 10 // KiB of data in one guest
-	sequenceTime = 60 * time.Second
+	sequenceTime = 30 * time.Second
 )
 
 // sequence is one random walk, with its expected state.

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// tolerated matches parts of lines that may differ: times, sizes, digests, and ports that the
-// kernel chose.
+// tolerated matches parts of lines that may differ: times, sizes, digests, versions of the agent, and
+// ports that the kernel chose.
 var tolerated = regexp.MustCompile(`\d+(\.\d+)? (µs|ms|s|min|h|B|KiB|MiB|GiB|MB)\b|\d+ from the pool|` +
 	`\d+ pages\b|\br[0-9a-f]{18}\b|\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|` +
 	`\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?(\.\d+)?Z?|\b\d\d:\d\d:\d\d\b|\b\d{10}-[0-9a-f]{6}\b|` +
 	`\b(\d+h)?(\d+m)?\d+(\.\d+)?[smhd]\b|\b[0-9a-f]{12,64}\b|127\.0\.0\.1:\d{5}\b|` +
-	`\b(AuthenticAMD|GenuineIntel) family \d+ model \d+ stepping \d+, \d+ features|\b\d+\.\d+\.\d+\+deb\S+`)
+	`\b(AuthenticAMD|GenuineIntel) family \d+ model \d+ stepping \d+, \d+ features|\b\d+\.\d+\.\d+\+deb\S+|` +
+	`\bagent +(dev\b|\d+\.\d+\.\d+|[0-9a-f]{7,40}\b)\S*`)
 
 // checked is the age of a background check that may also not have happened yet, like "-".
 var checked = regexp.MustCompile(`\b\d+[smhd] ago\b`)

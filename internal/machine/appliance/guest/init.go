@@ -62,6 +62,7 @@ func Run() {
 	}
 	wg.Wait()
 	a.do(step{"hold KVM", (*appliance).keepKVM})
+	a.do(step{"hold a CPU quota", keepQuota})
 	a.sup = newSupervisor(a.logf)
 	a.sup.start(a.cfg.Services)
 	a.logf("up after %s", uptime().Round(10*time.Millisecond))

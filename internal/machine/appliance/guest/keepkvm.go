@@ -2,6 +2,7 @@ package guest
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
@@ -41,4 +42,16 @@ func (a *appliance) keepVM(sys *kvm.System, withAPIC bool) error {
 	}
 	a.held = append(a.held, vm, cpu) // never closed
 	return nil
+}
+
+// keptQuota is an empty cgroup with a limit of CPU time.
+const keptQuota = "/sys/fs/cgroup/forkd-machine-kept"
+
+// keepQuota makes keptQuota, for the reason of keepKVM: the first limit of CPU time of any cgroup and the
+// end of the last one patch the scheduler.
+func keepQuota(*appliance) error {
+	if err := os.Mkdir(keptQuota, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(keptQuota+"/cpu.max", []byte("100000 100000"), 0o644)
 }
