@@ -118,13 +118,13 @@ func CheckTaken(h Handover, i Info, who Identity, now time.Time) error {
 		return wrong("it contradicts itself")
 	case !strings.HasPrefix(i.PausedIn, "pause-"+i.ID+"-"):
 		return wrong("its snapshot is not of a pause")
-	case i.SnapshotTag == "" || i.SnapshotHash == "" || i.Index < 0 || i.Index > MaxFork || i.DiskBytes < 0:
+	case !printable(i.SnapshotHash) || i.SnapshotHash == "" || i.Index < 0 || i.Index > MaxFork || i.DiskBytes < 0:
 		return wrong("its origin is invalid")
 	case err != nil || len(who.MachineID) != 32 || who.ForkToken != "":
 		return wrong("its identity is invalid")
 	case i.Life.Deadline.After(last) || i.Life.TTL < 0 || i.Life.TTL > MaxLife || i.CreatedAt.After(last):
 		return wrong("its lifetime is invalid")
-	case len(i.TrafficToken) > 256 || strings.ContainsFunc(i.TrafficToken, unprintable):
+	case !printable(i.TrafficToken):
 		return wrong("its token is invalid")
 	}
 	life := i.Life
@@ -146,7 +146,10 @@ func CheckTaken(h Handover, i Info, who Identity, now time.Time) error {
 	return CheckEnv(who.Env)
 }
 
-func unprintable(r rune) bool { return r <= ' ' || r > '~' }
+// printable reports whether a short text has only ASCII characters without spaces.
+func printable(s string) bool {
+	return len(s) <= 256 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
 
 // MovedAway returns the error for a sandbox that another daemon has taken.
 func MovedAway(id, owner, to string) error {

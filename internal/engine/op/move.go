@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/catalog"
@@ -117,10 +118,15 @@ func (t *Travels) Take(ctx context.Context, req sandbox.TakeRequest) (sandbox.In
 		return sandbox.Info{}, err
 	}
 	defer done()
+	t.settling.Lock()
 	a, err := sandboxes.OpenArrival(t.ops.sandboxes, req.ID)
+	_, info, missing := t.ops.sandboxes.Find(req.ID)
+	t.settling.Unlock()
 	switch {
 	case err != nil:
 		return sandbox.Info{}, err
+	case a == nil && missing == nil && owned(info.Owner, req.Owner): // a repeated request has taken it
+		return info, nil
 	case a == nil && req.From == nil:
 		return sandbox.Info{}, noSandbox(req.ID)
 	case a == nil:
@@ -210,24 +216,37 @@ func (t *Travels) takeNew(ctx context.Context, req sandbox.TakeRequest) (_ sandb
 
 // judgeHandover returns the sandbox that another daemon offers, if it may be taken.
 func (t *Travels) judgeHandover(h sandbox.Handover, req sandbox.TakeRequest) (sandbox.Info, sandbox.Identity, error) {
-	none := sandbox.Info{}
 	if h.ID != sandbox.CanonicalID(req.ID) || !sandbox.ValidID(h.ID) || !owned(h.Owner, req.Owner) {
-		return none, sandbox.Identity{}, sandbox.Errorf(sandbox.ErrInvalid, "", "peer %s offers another sandbox than %s",
-			req.From.Name(), sandbox.Clip(req.ID))
+		return sandbox.Info{}, sandbox.Identity{}, sandbox.Errorf(sandbox.ErrInvalid, "",
+			"peer %s offers another sandbox than %s", req.From.Name(), sandbox.Clip(req.ID))
+	}
+	info, who, err := openHandover(h, t.ops.cfg.Now())
+	if errors.Is(err, errRecord) {
+		err = sandbox.Errorf(sandbox.ErrInvalid, "",
+			"the record of sandbox %s is not readable; is peer %s of another version? %w", h.ID, req.From.Name(), err)
+	}
+	return info, who, err
+}
+
+var errRecord = errors.New("not a record of this version")
+
+// openHandover decodes the record of a sandbox that another daemon offers, and checks all that it has.
+func openHandover(h sandbox.Handover, now time.Time) (sandbox.Info, sandbox.Identity, error) {
+	if len(h.Record) > sandbox.MaxHandover {
+		return sandbox.Info{}, sandbox.Identity{}, fmt.Errorf("%w: it has more than %d bytes", errRecord, sandbox.MaxHandover)
 	}
 	var p portable
 	d := json.NewDecoder(bytes.NewReader(h.Record))
 	d.DisallowUnknownFields() // of a later version: a property that binds it may be among them
-	if err := d.Decode(&p); err != nil || len(h.Record) > sandbox.MaxHandover {
-		return none, sandbox.Identity{}, sandbox.Errorf(sandbox.ErrInvalid, "",
-			"the record of sandbox %s is not readable; is peer %s of another version? %w", h.ID, req.From.Name(), err)
+	if err := d.Decode(&p); err != nil {
+		return sandbox.Info{}, sandbox.Identity{}, fmt.Errorf("%w: %w", errRecord, err)
 	}
 	info, err := sandbox.Portable(p.Info)
 	if err == nil {
-		err = sandbox.StoreError(snapshot.CheckTag(info.PausedIn))
+		err = sandbox.StoreError(errors.Join(snapshot.CheckTag(info.PausedIn), snapshot.CheckTag(info.SnapshotTag)))
 	}
 	if err == nil {
-		err = sandbox.CheckTaken(h, info, p.Who, t.ops.cfg.Now())
+		err = sandbox.CheckTaken(h, info, p.Who, now)
 	}
 	return info, p.Who, err
 }
@@ -279,8 +298,13 @@ func ask(ctx context.Context, from sandbox.Giver, a *sandboxes.Arrival, node str
 	return err
 }
 
-// settle lists a sandbox whose giver has given it up.
+// settle lists a sandbox whose giver has given it up. A repeated request may have listed it by now.
 func (t *Travels) settle(a *sandboxes.Arrival) (sandbox.Info, error) {
+	t.settling.Lock()
+	defer t.settling.Unlock()
+	if _, info, err := t.ops.sandboxes.Find(a.Info().ID); err == nil {
+		return info, nil
+	}
 	if err := a.Take(); err != nil {
 		return sandbox.Info{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -26,6 +27,7 @@ type Travels struct {
 	CPU func() (hostproc.CPU, error)
 	// Arrivals watches the snapshots that have not arrived whole.
 	Arrivals *arrivals.Arrivals
+	settling sync.Mutex // held while a sandbox of another daemon becomes listed
 }
 
 // NewTravels returns Travels.
