@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 func phase(format string, args ...any) { phaseOn(os.Stdout, format, args...) }
@@ -49,12 +52,11 @@ func plainPhase(ctx context.Context, o options) results {
 	args := []string{"-timeout", "10m"}
 	first := goTest(ctx, env, append(slices.Clone(args), o.packages...)...)
 	return repeat(ctx, first, func(again map[string][]string) results {
-		return inPackages(ctx, 1, env, append(args, "-count=1"), again)
+		return inPackages(ctx, []lane{{env, append(args, "-count=1")}}, again)
 	})
 }
 
-// kvmPhase runs the skipped tests where KVM is real, with -lanes packages in parallel. Tests spend
-// much of their time waiting, and one package keeps one CPU of the machine busy.
+// kvmPhase runs the skipped tests where KVM is real, in the lanes of the bench. Failed tests are repeated alone.
 func kvmPhase(ctx context.Context, o options, again map[string][]string) (results, string) {
 	if len(again) == 0 {
 		return results{}, "none"
@@ -69,9 +71,10 @@ func kvmPhase(ctx context.Context, o options, again map[string][]string) (result
 		where = "host"
 	}
 	phase("tests that need KVM (%s)", where)
-	total := rerun(ctx, o.lanes, bench.env, bench.args, again)
+	total := rerun(ctx, bench.lanes, again)
+	bench.close(ctx, o)
 	total = repeat(ctx, total, func(again map[string][]string) results {
-		return rerun(ctx, 1, bench.env, bench.args, again)
+		return rerun(ctx, bench.lanes[:1], again)
 	})
 	total.took = time.Since(began)
 	return total, where
@@ -84,23 +87,32 @@ func machinePhase(ctx context.Context, o options, again map[string][]string) res
 	}
 	phase("tests that drive a machine")
 	began := time.Now()
-	start := exec.CommandContext(ctx, o.forkd, "machine", "start", "--name", o.machine, "--restart")
-	start.Stdout, start.Stderr = os.Stdout, os.Stderr
-	if err := start.Run(); err != nil {
-		return results{failed: []string{"start the machine: " + err.Error()}}
+	if err := start(ctx, o.forkd, o.machine); err != nil {
+		return results{failed: []string{err.Error()}}
 	}
 	env := []string{"FORKD_TEST_MACHINE=" + o.machine, "CGO_ENABLED=0"}
 	args := []string{"-count=1", "-timeout", o.limit.String()}
-	total := repeat(ctx, rerun(ctx, 1, env, args, again), func(again map[string][]string) results {
-		return rerun(ctx, 1, env, args, again)
+	host := []lane{{env, args}}
+	total := repeat(ctx, rerun(ctx, host, again), func(again map[string][]string) results {
+		return rerun(ctx, host, again)
 	})
 	total.took = time.Since(began)
 	return total
 }
 
+// start starts a machine with empty memory.
+func start(ctx context.Context, forkd, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, forkd, append([]string{"machine", "start", "--name", name, "--restart"}, args...)...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("start machine %s: %w", name, err)
+	}
+	return nil
+}
+
 // rerun runs the tests that an earlier phase skipped. A skip is a failure now.
-func rerun(ctx context.Context, lanes int, env, args []string, again map[string][]string) results {
-	total := inPackages(ctx, lanes, env, args, again)
+func rerun(ctx context.Context, lanes []lane, again map[string][]string) results {
+	total := inPackages(ctx, lanes, again)
 	for _, s := range total.skipped {
 		total.failed = append(total.failed, s.test.String()+" skipped although all it needs is there: "+s.reason)
 	}
@@ -108,17 +120,25 @@ func rerun(ctx context.Context, lanes int, env, args []string, again map[string]
 	return total
 }
 
-// inPackages runs the named tests of each package, lanes packages in parallel. Packages with the most tests start
+// lane is the environment and the arguments of go test for one package at a time.
+type lane struct{ env, args []string }
+
+// inPackages runs the named tests of each package, one package in each lane. Packages with the most tests start
 // first, because a long one at the end would delay the phase.
-func inPackages(ctx context.Context, lanes int, env, args []string, again map[string][]string) results {
+func inPackages(ctx context.Context, lanes []lane, again map[string][]string) results {
 	var total results
 	var mu sync.Mutex // guards total
 	var running errgroup.Group
-	running.SetLimit(max(1, lanes))
+	free := make(chan lane, len(lanes))
+	for _, l := range lanes {
+		free <- l
+	}
 	for _, pkg := range longestFirst(again) {
+		l := <-free
 		running.Go(func() error {
+			defer func() { free <- l }()
 			names := "^(" + strings.Join(again[pkg], "|") + ")$"
-			r := goTest(ctx, env, append(slices.Clone(args), "-run", names, pkg)...)
+			r := goTest(ctx, l.env, append(slices.Clone(l.args), "-run", names, pkg)...)
 			mu.Lock()
 			defer mu.Unlock()
 			total.passed += r.passed
@@ -137,7 +157,7 @@ func inPackages(ctx context.Context, lanes int, env, args []string, again map[st
 // Limits of the failed test functions that are repeated: more than a few have a common cause.
 const (
 	maxHung  = 8 // after the report of a hanging guest; one such guest does not fail more
-	maxFlaky = 2 // otherwise
+	maxFlaky = 4 // otherwise
 )
 
 // repeat runs a few failed tests of a phase once more: tests of races and times on a busy host, and those that met
@@ -184,10 +204,39 @@ func longestFirst(again map[string][]string) []string {
 	})
 }
 
-// bench holds the arguments of go test where KVM is real.
+// bench is where KVM is real: the host with one lane, or a machine for each lane.
 type bench struct {
-	onHost    bool
-	env, args []string
+	onHost   bool
+	lanes    []lane
+	machines []string // of the lanes after the first
+}
+
+// close stops all machines except the first, which the next phase and the next run use.
+func (b bench) close(ctx context.Context, o options) {
+	for _, name := range b.machines {
+		out, err := exec.CommandContext(ctx, o.forkd, "machine", "stop", "--name", name).CombinedOutput()
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "runner: stop machine %s: %v: %s\n", name, err, out)
+		}
+	}
+}
+
+// machineMiB is the memory of a machine for KVM tests. Two of them need a host of twoMachines bytes, which also has
+// room for compilers.
+const (
+	machineMiB  = 5000
+	twoMachines = 14 << 30
+)
+
+// countLanes returns the number of machines for the KVM tests. A suite keeps about one CPU busy.
+func (o options) countLanes() int {
+	if o.lanes > 0 {
+		return o.lanes
+	}
+	if total, err := hostproc.MemTotal(); err == nil && total >= twoMachines && runtime.NumCPU() >= 2 {
+		return 2
+	}
+	return 1
 }
 
 func (o options) bench(ctx context.Context) (bench, error) {
@@ -204,14 +253,25 @@ func (o options) bench(ctx context.Context) (bench, error) {
 		return bench{}, fmt.Errorf("ask forkd doctor where KVM is: %w", err)
 	}
 	// Static binaries: the machine has no C library.
-	b := bench{env: []string{"FORKD_TEST_KVM=1", "FORKD_TEST_FIXTURES=" + fixtures, "CGO_ENABLED=0"}}
-	b.args = []string{"-count=1", "-timeout", (o.limit + time.Minute).String()}
+	env := []string{"FORKD_TEST_KVM=1", "FORKD_TEST_FIXTURES=" + fixtures, "CGO_ENABLED=0"}
+	args := []string{"-count=1", "-timeout", (o.limit + time.Minute).String()}
 	if where == "host" {
-		b.onHost = true
-		return b, nil
+		return bench{onHost: true, lanes: []lane{{env, args}}}, nil
 	}
-	b.env = append(b.env, "FORKD_TEST_JAIL=strict") // package harness: the machine supports all of it
-	b.args = append(b.args, "-exec", fmt.Sprintf("%s machine test-exec --name %s --timeout %s", forkd, o.machine, o.limit))
+	env = append(env, "FORKD_TEST_JAIL=strict") // package harness: the machine supports all of it
+	var b bench
+	for i := range o.countLanes() {
+		name := o.machine
+		if i > 0 {
+			name += "-" + strconv.Itoa(i+1)
+			b.machines = append(b.machines, name)
+		}
+		if err := start(ctx, forkd, name, "--memory", strconv.Itoa(machineMiB)); err != nil {
+			return bench{}, err
+		}
+		run := fmt.Sprintf("%s machine test-exec --name %s --timeout %s", forkd, name, o.limit)
+		b.lanes = append(b.lanes, lane{env, append(slices.Clone(args), "-exec", run)})
+	}
 	return b, nil
 }
 

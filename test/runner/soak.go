@@ -79,7 +79,8 @@ func soak(ctx context.Context, o options) error {
 		return err
 	}
 	// A single command starts and fills the machine.
-	first := goTest(ctx, bench.env, append(slices.Clone(bench.args), "-run", "^$", soakSuites[0].pkg)...)
+	place := bench.lanes[0]
+	first := goTest(ctx, place.env, append(slices.Clone(place.args), "-run", "^$", soakSuites[0].pkg)...)
 	if len(first.failed) > 0 {
 		return errFailed
 	}
@@ -90,8 +91,8 @@ func soak(ctx context.Context, o options) error {
 		start := time.Now()
 		seed := rand.Uint64() >> 1
 		phase("round %d, %s=%d, %s after the start", rounds, seedVariable, seed, start.Sub(began).Round(time.Second))
-		env := append(slices.Clone(bench.env), fmt.Sprintf("%s=%d", seedVariable, seed))
-		done := soakRound(ctx, o.soak, env, bench.args)
+		env := append(slices.Clone(place.env), fmt.Sprintf("%s=%d", seedVariable, seed))
+		done := soakRound(ctx, o.soak, env, place.args)
 		if !bench.onHost {
 			for _, s := range hostSuites {
 				own := slices.Concat(env, s.env, []string{
