@@ -136,6 +136,10 @@ const HeaderRequestID = "Forkd-Request-Id"
 // HeaderTraceID carries the trace ID of a request with a valid traceparent in its answer.
 const HeaderTraceID = "Forkd-Trace-Id"
 
+// HeaderMovedTo is in answers about a sandbox that another daemon has taken: the name of that daemon's node. Gateways
+// send the request there.
+const HeaderMovedTo = "Forkd-Moved-To"
+
 // HeaderError carries the code of an error of the daemon itself. On the agent route it
 // distinguishes these errors from answers of the guest's agent.
 const HeaderError = "Forkd-Error"

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
@@ -21,6 +22,8 @@ type apiError struct {
 	leftSomething bool
 	// retry is the wait before a retry, if known.
 	retry time.Duration
+	// movedTo is the node that has taken the sandbox, or empty.
+	movedTo string
 }
 
 func (e *apiError) Error() string { return e.Message }
@@ -66,7 +69,7 @@ func apiErrorOf(err error) *apiError {
 		}
 	}
 	return &apiError{Code: status, Message: guesttext.ClipLines(err.Error(), maxMessage), Word: transitionWord(err),
-		retry: retryOf(err)}
+		retry: retryOf(err), movedTo: sandbox.MovedTo(err)}
 }
 
 // retryOf returns the wait before a retry, if the error has one.
@@ -81,6 +84,9 @@ func retryOf(err error) time.Duration {
 // writeError answers with an error. Clients retry errors marked as safe to repeat.
 func writeError(w http.ResponseWriter, err error) {
 	e := apiErrorOf(err)
+	if e.movedTo != "" {
+		w.Header().Set(api.HeaderMovedTo, e.movedTo)
+	}
 	switch {
 	case e.leftSomething, e.Code == http.StatusNotImplemented, e.Code == http.StatusGatewayTimeout:
 		w.Header().Set("Should-Retry", "false")

@@ -138,6 +138,7 @@ func distrustAgent(resp *http.Response) error {
 	resp.Header.Set("Content-Security-Policy", "sandbox")
 	resp.Header.Set("X-Content-Type-Options", "nosniff")
 	resp.Header.Del(api.HeaderError)
+	resp.Header.Del(api.HeaderMovedTo)
 	resp.Header.Del(api.HeaderRequestID)
 	resp.Header.Del(api.HeaderTraceID)
 	return nil

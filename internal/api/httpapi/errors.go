@@ -69,6 +69,7 @@ type failure struct {
 	RequestID string `json:"request_id,omitempty" doc:"ID of the request, as in the header Forkd-Request-Id, the daemon's log and the audit log"`
 	status    int
 	retry     time.Duration // wait before a retry, if known
+	movedTo   string        // the node that has taken the sandbox
 }
 
 var (
@@ -92,6 +93,9 @@ const retryPressure = "10"
 // GetHeaders returns the headers of the error's response.
 func (f *failure) GetHeaders() http.Header {
 	h := http.Header{api.HeaderError: {string(f.Code)}}
+	if f.movedTo != "" {
+		h.Set(api.HeaderMovedTo, f.movedTo)
+	}
 	switch {
 	case f.Reason == api.ReasonAnswerNoRoom: // clients that retry each 503 would run the code again
 		h.Set("Should-Retry", "false")
@@ -140,6 +144,7 @@ func failureOf(err error) *failure {
 	if errors.As(err, &later) {
 		f.retry = later.RetryAfter()
 	}
+	f.movedTo = sandbox.MovedTo(err)
 	return f
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
 )
@@ -21,7 +22,8 @@ func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 		Transport:     guard.Transport{Next: roundTripper{h}},
 		FlushInterval: -1, // flush streams immediately
 		ModifyResponse: func(resp *http.Response) error {
-			resp.Header.Del(HeaderError) // only the daemon sets it
+			resp.Header.Del(HeaderError) // only the daemon sets these
+			resp.Header.Del(api.HeaderMovedTo)
 			return nil
 		},
 		ErrorLog: slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
@@ -42,6 +43,9 @@ func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
 		}
 	}
 	w.Header().Set(HeaderError, f.kind)
+	if node := sandbox.MovedTo(err); node != "" {
+		w.Header().Set(api.HeaderMovedTo, node)
+	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	switch {

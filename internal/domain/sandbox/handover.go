@@ -3,8 +3,10 @@ package sandbox
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -149,6 +151,18 @@ func CheckTaken(h Handover, i Info, who Identity, now time.Time) error {
 // printable reports whether a short text has only ASCII characters without spaces.
 func printable(s string) bool {
 	return len(s) <= 256 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// nodeNames matches names of nodes, which are those of Kubernetes.
+var nodeNames = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+
+// MovedTo returns the name of the node that has taken the sandbox of an error by MovedAway, or an empty string.
+func MovedTo(err error) string {
+	var e *Error
+	if !errors.As(err, &e) || e.Reason() != ReasonSandboxMoved || !nodeNames.MatchString(e.Details()["node"]) {
+		return ""
+	}
+	return e.Details()["node"]
 }
 
 // MovedAway returns the error for a sandbox that another daemon has taken.

@@ -32,15 +32,20 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, n *nodes.Node)
 
 func (g *Gateway) reverseProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite:       rewrite,
-		Transport:     toNodes{},
-		FlushInterval: -1, // flush streams immediately
-		ErrorLog:      slog.NewLogLogger(g.cfg.Log.Handler(), slog.LevelDebug),
+		Rewrite:        rewrite,
+		Transport:      toNodes{},
+		ModifyResponse: movedAnswer,
+		FlushInterval:  -1, // flush streams immediately
+		ErrorLog:       slog.NewLogLogger(g.cfg.Log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
 				panic(http.ErrAbortHandler) // the client has left
 			}
 			n := nodeOf(r.Context())
+			if moved := new(movedError); errors.As(err, &moved) {
+				g.follow(w, hopOf(r.Context()), moved.to)
+				return
+			}
 			g.cfg.Log.Warn("request to a node failed", "node", n.Name, "error", err)
 			g.refuse(w, r, unreachable(n.Name))
 		},
@@ -87,24 +92,6 @@ func (toNodes) RoundTrip(r *http.Request) (*http.Response, error) {
 		return n.HTTP2.RoundTrip(r)
 	}
 	return n.HTTP.RoundTrip(r)
-}
-
-// toSandbox forwards to the node in the sandbox's id. A key of no node is like an unknown sandbox: any node answers so,
-// after it has checked the client's credential.
-func (g *Gateway) toSandbox(w http.ResponseWriter, r *http.Request, t target) {
-	n := g.cfg.Nodes.ByKey(sandbox.NodeKeyIn(t.id))
-	if n == nil {
-		g.toAny(w, r)
-		return
-	}
-	if n.Foreign() {
-		g.refuse(w, r, unreachable(n.Name))
-		return
-	}
-	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/branch") {
-		defer n.Look() // it has a new snapshot
-	}
-	g.forward(w, r, n)
 }
 
 // toAny forwards to a random node that answers.

@@ -57,6 +57,8 @@ type Gateway struct {
 	buffered atomic.Int64
 	hints    hints // nodes of new snapshots
 	keys     hints // nodes of requests with a client's own Idempotency-Key
+	moved    hints // nodes of sandboxes that have left the node of their id
+	searches chan struct{}
 	metrics  *metrics
 	cleaning sync.WaitGroup // sandboxes being ended after a broken fork
 	closing  atomic.Bool
@@ -75,7 +77,8 @@ func New(c Config) *Gateway {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Gateway{cfg: c, turns: make(chan struct{}, c.MaxRequests), metrics: newMetrics(c.Metrics)}
+	g := &Gateway{cfg: c, turns: make(chan struct{}, c.MaxRequests), metrics: newMetrics(c.Metrics),
+		searches: make(chan struct{}, mostSearches)}
 	g.proxy = g.reverseProxy()
 	return g
 }

@@ -8,6 +8,7 @@ type metrics struct {
 	inFlight prometheus.Gauge
 	asks     *prometheus.CounterVec
 	copies   *prometheus.CounterVec
+	moves    *prometheus.CounterVec
 	missing  prometheus.Counter
 }
 
@@ -21,11 +22,13 @@ func newMetrics(to prometheus.Registerer) *metrics {
 			Help: "Questions to nodes for new sandboxes and snapshots, by result."}, []string{"result"}),
 		copies: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forkd_gateway_copies_total",
 			Help: "Snapshots copied to nodes for forks that the nodes with them could not take."}, []string{"result"}),
+		moves: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forkd_gateway_moves_total",
+			Help: "Paused sandboxes that other nodes were asked to take for a resume, by result."}, []string{"result"}),
 		missing: prometheus.NewCounter(prometheus.CounterOpts{Name: "forkd_gateway_incomplete_lists_total",
 			Help: "Lists in which nodes were missing."}),
 	}
 	if to != nil {
-		to.MustRegister(m.requests, m.inFlight, m.asks, m.copies, m.missing)
+		to.MustRegister(m.requests, m.inFlight, m.asks, m.copies, m.moves, m.missing)
 	}
 	return m
 }

@@ -253,17 +253,22 @@ func (g *Gateway) lost(ctx context.Context, n *nodes.Node, q question, err error
 // maxRefusal limits the body of an error, in bytes.
 const maxRefusal = 64 << 10
 
-// refusal returns a Refusal for errors without side effects that another node may not give, and otherwise a finalError.
-func refusal(a answer) error {
+// keptAnswer reads an error to its end.
+func keptAnswer(a answer) *refused {
 	body, err := io.ReadAll(io.LimitReader(a.Body, maxRefusal))
 	_ = a.Body.Close()
 	if err != nil {
 		body = nil
 	}
 	a.Header.Set("Content-Length", strconv.Itoa(len(body)))
-	r := &refused{a.StatusCode, a.Header, body, a.node}
+	return &refused{a.StatusCode, a.Header, body, a.node}
+}
+
+// refusal returns a Refusal for errors without side effects that another node may not give, and otherwise a finalError.
+func refusal(a answer) error {
+	r := keptAnswer(a)
 	var e api.Error
-	_ = json.Unmarshal(body, &e)
+	_ = json.Unmarshal(r.body, &e)
 	switch {
 	case e.Code == api.CodeNoMemory, e.Code == api.CodeNoResources, e.Code == api.CodeNoSpace,
 		a.StatusCode == http.StatusInsufficientStorage:

@@ -39,6 +39,8 @@ type target struct {
 	kind kind
 	// id is the sandbox of a toSandbox.
 	id string
+	// resumes reports whether the request is the resume of a toSandbox.
+	resumes bool
 	// probe is the path that tells whether a node has the object of a toObject. tag is its snapshot, if it is one.
 	probe, tag string
 	// other is a second snapshot that has to be on the same node, or empty.
@@ -120,7 +122,7 @@ func native(method string, p []string) target {
 		case p[1] == "keep":
 			return target{kind: toKeep}
 		}
-		return target{kind: toSandbox, id: fullID(p[1])}
+		return ofSandbox(method, p)
 	case "snapshots", "images":
 		return objects(method, p)
 	case "workspaces":
@@ -143,6 +145,11 @@ func native(method string, p []string) target {
 		return target{kind: toNode}
 	}
 	return target{}
+}
+
+// ofSandbox classifies a native route below /v1/sandboxes/ID.
+func ofSandbox(method string, p []string) target {
+	return target{kind: toSandbox, id: fullID(p[1]), resumes: method == http.MethodPost && len(p) == 3 && p[2] == "resume"}
 }
 
 // objects classifies the routes of snapshots and images.

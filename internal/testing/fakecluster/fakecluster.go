@@ -51,6 +51,10 @@ type Cluster struct {
 	Registry *prometheus.Registry
 	// List is the path of the list of nodes.
 	List string
+
+	board *placement.Board
+	log   *slog.Logger
+	close func()
 }
 
 // Node is a node of the cluster.
@@ -100,28 +104,47 @@ func Start(t testing.TB, n int, tag string, change func(*gateway.Config)) *Clust
 	if change != nil {
 		change(&cfg)
 	}
-	c.Gateway = gateway.New(cfg)
+	c.log, c.board = log, board
+	c.serve(t, cfg)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		c.Set.Run(ctx, nodes.File{Path: c.List, Every: 20 * time.Millisecond})
 	}()
+	t.Cleanup(func() {
+		c.close()
+		stop()
+		<-ended
+	})
+	c.Await(t, n)
+	return c
+}
+
+// serve starts the gateway.
+func (c *Cluster) serve(t testing.TB, cfg gateway.Config) {
+	t.Helper()
+	c.Gateway = gateway.New(cfg)
 	front := httptest.NewUnstartedServer(c.Gateway)
 	front.Config.Protocols = new(http.Protocols)
 	front.Config.Protocols.SetHTTP1(true)
 	front.Config.Protocols.SetUnencryptedHTTP2(true)
 	front.Start()
 	c.URL = front.URL
-	t.Cleanup(func() {
+	c.close = func() {
 		front.CloseClientConnections()
 		front.Close()
 		c.Gateway.Wait()
-		stop()
-		<-ended
-	})
-	c.Await(t, n)
-	return c
+	}
+}
+
+// Another starts one more gateway for the nodes. It has no metrics.
+func (c *Cluster) Another(t testing.TB) *Cluster {
+	t.Helper()
+	other := *c
+	other.serve(t, gateway.Config{Nodes: c.Set, Board: c.board, Domain: Domain, Log: c.log})
+	t.Cleanup(other.close)
+	return &other
 }
 
 // Await waits until so many nodes answer.

@@ -1,0 +1,177 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/kube/nodes"
+)
+
+// A paused sandbox can move to another node, and keeps its id. The old node names the new one in an answer, and the
+// gateway sends the request there. It remembers the node, as other gateways do after such an answer.
+
+const (
+	movedTime    = time.Hour
+	mostHops     = 3        // of one request, which follows a sandbox that moves again
+	mostReplayed = 16 << 10 // bytes of a body that is sent again
+	mostSearches = 4        // at once, for sandboxes whose node does not answer
+)
+
+// toSandbox forwards to the node of a sandbox. A key of no node is like an unknown sandbox: any node answers so, after
+// it has checked the client's credential.
+func (g *Gateway) toSandbox(w *writer, r *http.Request, t target) {
+	n := g.home(r, t)
+	switch {
+	case n == nil:
+		g.toAny(w, r)
+		return
+	case n.Foreign():
+		g.refuse(w, r, unreachable(n.Name))
+		return
+	case t.resumes:
+		g.resume(w, r, t.id, n)
+		return
+	}
+	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/branch") {
+		defer n.Look() // it has a new snapshot
+	}
+	h := &hop{id: t.id, request: r, body: &replay{from: r.Body}}
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = h.body
+	}
+	g.forward(w, r.WithContext(context.WithValue(r.Context(), hopKey{}, h)), n)
+}
+
+// home returns the node of a sandbox, or nil.
+func (g *Gateway) home(r *http.Request, t target) *nodes.Node {
+	if n := g.cfg.Nodes.ByName(g.moved.get(t.id)); n != nil {
+		return n
+	}
+	n := g.cfg.Nodes.ByKey(sandbox.NodeKeyIn(t.id))
+	if n != nil && (n.Up() || n.Foreign()) || sandbox.NodeKeyIn(t.id) == "" {
+		return n
+	}
+	// Its node has left or does not answer. The sandbox may have moved before.
+	if found := g.search(r, t.id); found != nil {
+		return found
+	}
+	return n
+}
+
+// search asks all nodes for a sandbox, with the client's credential. Ports of sandboxes have none, so their sandboxes
+// are not searched for.
+func (g *Gateway) search(r *http.Request, id string) *nodes.Node {
+	if r.Header.Get("Authorization")+r.Header.Get(api.HeaderKey) == "" {
+		return nil
+	}
+	select {
+	case g.searches <- struct{}{}:
+		defer func() { <-g.searches }()
+	default:
+		return nil
+	}
+	has, _ := g.holders(r, g.up(), "/v1/sandboxes/"+escape(id))
+	if len(has) != 1 { // otherwise the credential is wrong, and each node says so
+		return nil
+	}
+	g.moved.set(id, has[0].Name, movedTime)
+	return has[0]
+}
+
+// hop is a request about a sandbox on its way.
+type hop struct {
+	id      string
+	request *http.Request
+	body    *replay
+	count   int
+}
+
+type hopKey struct{}
+
+func hopOf(ctx context.Context) *hop {
+	h, _ := ctx.Value(hopKey{}).(*hop)
+	return h
+}
+
+// movedError ends the use of an answer that names another node.
+type movedError struct{ to string }
+
+func (e *movedError) Error() string { return "the sandbox was moved to node " + sandbox.Clip(e.to) }
+
+// movedAnswer returns a movedError for the answer of a node about a sandbox that another node has taken.
+func movedAnswer(resp *http.Response) error {
+	if to := resp.Header.Get(api.HeaderMovedTo); to != "" && hopOf(resp.Request.Context()) != nil {
+		return &movedError{to}
+	}
+	return nil
+}
+
+// follow sends a request to the node that has taken its sandbox.
+func (g *Gateway) follow(w http.ResponseWriter, h *hop, to string) {
+	n := g.cfg.Nodes.ByName(to)
+	h.count++
+	switch {
+	case n == nil || n.Foreign():
+		g.refuse(w, h.request, unreachable(sandbox.Clip(to)))
+		return
+	case h.count > mostHops:
+		g.refuse(w, h.request, failf(api.CodeBusy, "", "sandbox %s is moving between nodes", h.id))
+		return
+	}
+	g.moved.set(h.id, n.Name, movedTime)
+	body, ok := h.body.again()
+	if !ok {
+		g.refuse(w, h.request, failf(api.CodeBusy, "", "sandbox %s was moved to node %s during the request: repeat it",
+			h.id, n.Name))
+		return
+	}
+	again := h.request.WithContext(context.WithValue(h.request.Context(), hopKey{}, h))
+	if body != nil {
+		h.body = &replay{from: io.NopCloser(bytes.NewReader(body))}
+		again.Body = h.body
+	}
+	g.forward(w, again, n)
+}
+
+// replay keeps a short body, so that it can be sent again.
+type replay struct {
+	from io.ReadCloser
+
+	mu          sync.Mutex
+	kept        []byte
+	over, ended bool
+}
+
+// Read implements io.Reader.
+func (b *replay) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended = err == io.EOF; len(b.kept)+n > mostReplayed {
+		b.over, b.kept = true, nil
+	}
+	if !b.over {
+		b.kept = append(b.kept, p[:n]...)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *replay) Close() error { return b.from.Close() }
+
+// again returns the body if it was read to its end and is short. It is nil for a request without one.
+func (b *replay) again() ([]byte, bool) {
+	if b.from == nil || b.from == http.NoBody {
+		return nil, true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.kept, b.ended && !b.over
+}
