@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
@@ -27,6 +26,9 @@ type apiError struct {
 }
 
 func (e *apiError) Error() string { return e.Message }
+
+// headerMovedTo names the node that has taken the sandbox, as in the native API.
+const headerMovedTo = "Forkd-Moved-To"
 
 // maxMessage limits an error, in bytes.
 const maxMessage = 2000
@@ -85,7 +87,7 @@ func retryOf(err error) time.Duration {
 func writeError(w http.ResponseWriter, err error) {
 	e := apiErrorOf(err)
 	if e.movedTo != "" {
-		w.Header().Set(api.HeaderMovedTo, e.movedTo)
+		w.Header().Set(headerMovedTo, e.movedTo)
 	}
 	switch {
 	case e.leftSomething, e.Code == http.StatusNotImplemented, e.Code == http.StatusGatewayTimeout:

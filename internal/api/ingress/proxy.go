@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
 )
@@ -23,7 +22,7 @@ func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 		FlushInterval: -1, // flush streams immediately
 		ModifyResponse: func(resp *http.Response) error {
 			resp.Header.Del(HeaderError) // only the daemon sets these
-			resp.Header.Del(api.HeaderMovedTo)
+			resp.Header.Del(headerMovedTo)
 			return nil
 		},
 		ErrorLog: slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
@@ -17,6 +16,9 @@ import (
 
 // HeaderError distinguishes an answer of the daemon from one of the guest's server, as in the API.
 const HeaderError = "Forkd-Error"
+
+// headerMovedTo names the node that has taken the sandbox, as in the API.
+const headerMovedTo = "Forkd-Moved-To"
 
 // refusal is the body of an error of the daemon itself. Its first fields are E2B's, because its
 // clients parse the text.
@@ -44,7 +46,7 @@ func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
 	}
 	w.Header().Set(HeaderError, f.kind)
 	if node := sandbox.MovedTo(err); node != "" {
-		w.Header().Set(api.HeaderMovedTo, node)
+		w.Header().Set(headerMovedTo, node)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -43,7 +43,7 @@ func (g *Gateway) reverseProxy() *httputil.ReverseProxy {
 			}
 			n := nodeOf(r.Context())
 			if moved := new(movedError); errors.As(err, &moved) {
-				g.follow(w, hopOf(r.Context()), moved.to)
+				follow(g, w, hopOf(r.Context()), moved.to)
 				return
 			}
 			g.cfg.Log.Warn("request to a node failed", "node", n.Name, "error", err)

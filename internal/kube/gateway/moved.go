@@ -27,7 +27,7 @@ const (
 // toSandbox forwards to the node of a sandbox. A key of no node is like an unknown sandbox: any node answers so, after
 // it has checked the client's credential.
 func (g *Gateway) toSandbox(w *writer, r *http.Request, t target) {
-	n := g.home(r, t)
+	n := home(g, r, t)
 	switch {
 	case n == nil:
 		g.toAny(w, r)
@@ -36,7 +36,7 @@ func (g *Gateway) toSandbox(w *writer, r *http.Request, t target) {
 		g.refuse(w, r, unreachable(n.Name))
 		return
 	case t.resumes:
-		g.resume(w, r, t.id, n)
+		resume(g, w, r, t.id, n)
 		return
 	}
 	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/branch") {
@@ -50,7 +50,7 @@ func (g *Gateway) toSandbox(w *writer, r *http.Request, t target) {
 }
 
 // home returns the node of a sandbox, or nil.
-func (g *Gateway) home(r *http.Request, t target) *nodes.Node {
+func home(g *Gateway, r *http.Request, t target) *nodes.Node {
 	if n := g.cfg.Nodes.ByName(g.moved.get(t.id)); n != nil {
 		return n
 	}
@@ -59,7 +59,7 @@ func (g *Gateway) home(r *http.Request, t target) *nodes.Node {
 		return n
 	}
 	// Its node has left or does not answer. The sandbox may have moved before.
-	if found := g.search(r, t.id); found != nil {
+	if found := search(g, r, t.id); found != nil {
 		return found
 	}
 	return n
@@ -67,7 +67,7 @@ func (g *Gateway) home(r *http.Request, t target) *nodes.Node {
 
 // search asks all nodes for a sandbox, with the client's credential. Ports of sandboxes have none, so their sandboxes
 // are not searched for.
-func (g *Gateway) search(r *http.Request, id string) *nodes.Node {
+func search(g *Gateway, r *http.Request, id string) *nodes.Node {
 	if r.Header.Get("Authorization")+r.Header.Get(api.HeaderKey) == "" {
 		return nil
 	}
@@ -114,7 +114,7 @@ func movedAnswer(resp *http.Response) error {
 }
 
 // follow sends a request to the node that has taken its sandbox.
-func (g *Gateway) follow(w http.ResponseWriter, h *hop, to string) {
+func follow(g *Gateway, w http.ResponseWriter, h *hop, to string) {
 	n := g.cfg.Nodes.ByName(to)
 	h.count++
 	switch {

@@ -19,13 +19,13 @@ var errNoMove = errors.New("no other node takes the sandbox")
 
 // resume serves POST /v1/sandboxes/ID/resume. If the node of the sandbox is being drained, or lacks memory or space,
 // another node takes the sandbox first.
-func (g *Gateway) resume(w *writer, r *http.Request, id string, n *nodes.Node) {
+func resume(g *Gateway, w *writer, r *http.Request, id string, n *nodes.Node) {
 	body, free, ok := g.bodyOf(w, r)
 	if !ok {
 		return
 	}
 	defer free()
-	a, err := g.atNode(r, id, n, body)
+	a, err := atNode(g, r, id, n, body)
 	if err != nil {
 		g.refuse(w, r, failureOf(err))
 		return
@@ -39,7 +39,7 @@ func (g *Gateway) resume(w *writer, r *http.Request, id string, n *nodes.Node) {
 		relay(w, kept.answer().Response)
 		return
 	}
-	taken, err := g.move(r, id, a.node)
+	taken, err := move(g, r, id, a.node)
 	switch {
 	case err == nil:
 		relay(w, taken.Response)
@@ -52,7 +52,7 @@ func (g *Gateway) resume(w *writer, r *http.Request, id string, n *nodes.Node) {
 }
 
 // atNode sends a request about a sandbox to a node, and follows the sandbox to others.
-func (g *Gateway) atNode(r *http.Request, id string, n *nodes.Node, body []byte) (answer, error) {
+func atNode(g *Gateway, r *http.Request, id string, n *nodes.Node, body []byte) (answer, error) {
 	for range mostHops {
 		out, err := request(r.Context(), r, n, r.Method, r.URL.RequestURI(), bytes.NewReader(body))
 		if err != nil {
@@ -88,7 +88,7 @@ func movable(a *refused, body []byte) bool {
 
 // move lets another node take a paused sandbox and resume it. It returns that node's answer, a failure for the client,
 // or another error if the sandbox is where it was.
-func (g *Gateway) move(r *http.Request, id string, from *nodes.Node) (a answer, err error) {
+func move(g *Gateway, r *http.Request, id string, from *nodes.Node) (a answer, err error) {
 	tries := 0
 	_, err = g.cfg.Board.Place(r.Context(), wantOf(g, "", newID(), 1), func(ctx context.Context, name string) error {
 		n := g.cfg.Nodes.ByName(name)
@@ -99,7 +99,7 @@ func (g *Gateway) move(r *http.Request, id string, from *nodes.Node) (a answer, 
 			return errNoMove
 		}
 		tries++
-		a, err = g.takeAt(ctx, r, id, from, n)
+		a, err = takeAt(ctx, g, r, id, from, n)
 		return err
 	})
 	result := "moved"
@@ -111,7 +111,7 @@ func (g *Gateway) move(r *http.Request, id string, from *nodes.Node) (a answer, 
 }
 
 // takeAt asks one node to take a sandbox and to resume it.
-func (g *Gateway) takeAt(ctx context.Context, r *http.Request, id string, from, n *nodes.Node) (answer, error) {
+func takeAt(ctx context.Context, g *Gateway, r *http.Request, id string, from, n *nodes.Node) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.CopyTime)
 	body, err := json.Marshal(api.ResumeRequest{Peers: []string{from.URL.String()}})
 	var out *http.Request
