@@ -11,6 +11,8 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
+	"github.com/forkd/forkd/test/harness"
 )
 
 // branch makes a snapshot of a sandbox. The snapshot and its children are removed at the end of the
@@ -104,9 +106,19 @@ func TestBranch(t *testing.T) {
 	d.unchanged()
 	source := d.fork(1)[0].ID
 	d.eval(source, startCounting)
-	for _, mode := range []api.BranchMode{api.BranchLive, api.BranchDiff, api.BranchFull} {
+	for _, mode := range modes(t) {
 		d.sub(string(mode), func(t *testing.T) { d.branchIn(mode, source) })
 	}
+}
+
+// modes returns all modes in a soak, and otherwise live and one of the others, which the seed picks.
+func modes(t *testing.T) []api.BranchMode {
+	others := []api.BranchMode{api.BranchDiff, api.BranchFull}
+	if !harness.Soaking() {
+		i := kvmtest.Random(kvmtest.Seed(t), 0).IntN(2)
+		others = others[i : i+1]
+	}
+	return append([]api.BranchMode{api.BranchLive}, others...)
 }
 
 func (d *daemon) branchIn(mode api.BranchMode, source string) {
@@ -193,7 +205,7 @@ func TestABranchThatIsNotWaitedFor(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
 	source := d.fork(1)[0].ID
-	for _, mode := range []api.BranchMode{api.BranchLive, api.BranchDiff, api.BranchFull} {
+	for _, mode := range modes(t) {
 		d.sub(string(mode), func(t *testing.T) {
 			d.remember(source, "before "+string(mode))
 			res := d.branch(source, api.BranchRequest{Tag: "later", Mode: mode, Wait: new(bool)})

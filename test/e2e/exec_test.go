@@ -82,7 +82,7 @@ func TestAHundredMegabytesOfOutput(t *testing.T) {
 		}
 	})
 	d.sub("streamed", func(t *testing.T) { // fewer bytes: an emulated CPU transfers a few MB/s
-		const flood = flood / 4
+		const flood = flood / 10
 		var p pattern
 		s, err := d.c.ExecStream(t.Context(), id, client.ExecOptions{Args: []string{"sh", "-c", floodScript(flood)}, Stdout: &p})
 		if err != nil || s.ExitCode != 0 || p.wrong || p.n != flood {

@@ -152,7 +152,7 @@ func pauses() int {
 	if harness.Soaking() {
 		return 100
 	}
-	return 5
+	return 3
 }
 
 // A sandbox is paused and resumed repeatedly while it works.
