@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 
@@ -157,6 +158,7 @@ func pauses() int {
 
 // A sandbox is paused and resumed repeatedly while it works.
 func TestPausesInALoop(t *testing.T) {
+	kvmtest.Soak(t) // short form: TestPause
 	d := shared(t)
 	d.unchanged()
 	id := d.fork(1)[0].ID

@@ -78,6 +78,7 @@ func freeAddress(t *testing.T) string {
 // TestASnapshotGoesToAnotherDaemon copies a branch between two daemons with their own stores, while the holder is killed,
 // and finds its processes and files in a fork there. The list of a daemon with a full disk stays empty.
 func TestASnapshotGoesToAnotherDaemon(t *testing.T) {
+	kvmtest.Soak(t) // short form: TestAForkBeforeItsSnapshotIsHere
 	at := freeAddress(t)
 	a := secondDaemon(t, "--listen", "tcp://"+at, "--pool", "0")
 	if err := harness.PutSmallImage(t, a.images(), "box", harness.SmallImage{}); err != nil {

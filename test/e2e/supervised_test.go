@@ -141,6 +141,7 @@ func TestServicesOfClones(t *testing.T) {
 
 // A service runs on without the daemon, which finds it again.
 func TestServicesOutliveTheDaemon(t *testing.T) {
+	kvmtest.Soak(t) // short form: the engine's tests of services over the fake VMM
 	first, d := shared(t), secondDaemon(t)
 	if err := cloneStore(first, d); err != nil {
 		t.Fatal(err)

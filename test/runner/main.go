@@ -25,7 +25,7 @@ func main() {
 	flag.IntVar(&o.fuzzInputs, "fuzz", 8000, "inputs that each fuzz target is given; 0 for no fuzzing")
 	flag.IntVar(&o.lanes, "lanes", 0,
 		"packages whose KVM tests run at once, each in a machine; 0 for 2 if the host is large enough")
-	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "limit for the tests of one package")
+	flag.DurationVar(&o.limit, "limit", 40*time.Minute, "limit for the tests of one package")
 	flag.DurationVar(&o.soak, "soak", 0,
 		"instead of all tests, run those that draw their steps and those that kill for this long")
 	onlyCross := flag.Bool("cross", false, "instead of all tests, compile for the other platforms")
