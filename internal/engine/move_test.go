@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/tenancy"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/store/hub"
 )
 
@@ -403,6 +405,58 @@ func TestABoundSandboxStays(t *testing.T) {
 	_, err = take(t.Context(), b, &neighbour{e: a}, sb.ID)
 	wantError(t, err, sandbox.ErrUnsupported, "without its memory")
 	one.resume(a, sb.ID)
+}
+
+// A policy goes with its sandbox to a daemon that can enforce it unchanged.
+func TestAPolicyMoves(t *testing.T) {
+	one, _ := netHost(t)
+	a := one.open()
+	one.makeUpper()
+	one.snapshot(a, "x")
+	policy := netpolicy.Spec{Allow: []string{"example.com:443"}, Limits: netpolicy.Limits{Flows: 8}}
+	paused := func(p netpolicy.Spec) string {
+		r, err := a.Fork(t.Context(), sandbox.ForkRequest{Tag: "x", N: 1, Network: &p, HostPorts: netpolicy.HostGrant{All: true}})
+		if err != nil || r.Children[0].Err != nil {
+			t.Fatal(err, r)
+		}
+		one.pause(a, r.Children[0].Info.ID)
+		return r.Children[0].Info.ID
+	}
+	id := paused(policy)
+	local := paused(netpolicy.Spec{Allow: []string{netpolicy.HostName + ":80"}})
+
+	without := newHost(t).open()
+	without.CPU = intel
+	_, err := take(t.Context(), without, &neighbour{e: a}, id)
+	wantError(t, err, sandbox.ErrUnsupported, "no forkd-net")
+	narrow, _ := netHost(t)
+	narrow.cfg.NetCeiling = &netpolicy.Spec{Default: netpolicy.Public, Deny: []string{"example.com"}}
+	c := narrow.open()
+	c.CPU = intel
+	_, err = take(t.Context(), c, &neighbour{e: a}, id)
+	wantError(t, err, sandbox.ErrUnsupported, "another network")
+
+	two, wires := netHost(t)
+	b := two.open()
+	b.CPU = intel
+	_, err = take(t.Context(), b, &neighbour{e: a}, local)
+	wantError(t, err, sandbox.ErrUnsupported, "ports of the host")
+	forged := &neighbour{e: a, describe: func(h *sandbox.Handover) {
+		h.Record = bytes.ReplaceAll(h.Record, []byte("example.com:443"), []byte(netpolicy.HostName+":44"))
+	}}
+	if _, err := take(t.Context(), b, forged, id); err == nil || forged.gave > 0 {
+		t.Errorf("a forged policy is taken: %v", err)
+	}
+	if _, err := take(t.Context(), b, &neighbour{e: a}, id); err != nil {
+		t.Fatal(err)
+	}
+	two.close(b)
+	b = two.open()
+	two.resume(b, id)
+	bound := wires.of(id)
+	if len(bound) != 1 || !slices.Equal(bound[0].Spec.Allow, policy.Allow) || bound[0].Spec.Limits.Flows != 8 {
+		t.Errorf("at forkd-net: %+v", bound)
+	}
 }
 
 // A tenant takes its own sandboxes only, within its quotas. It does not learn of others'.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -77,6 +78,7 @@ func Portable(i Info) (Info, error) {
 	}
 	return Info{ID: i.ID, SnapshotTag: i.SnapshotTag, SnapshotHash: i.SnapshotHash, Index: i.Index, Owner: i.Owner,
 		Status: StatusPaused, PausedIn: i.PausedIn, PausedHash: i.PausedHash, Life: i.Life, DiskBytes: i.DiskBytes,
+		Network: Network{Asked: i.Network.Asked, Effective: i.Network.Effective},
 		Limits: i.Limits, CreatedAt: i.CreatedAt, Shape: i.Shape, Hostname: i.Hostname, HasServices: i.HasServices,
 		AgentRenewed: i.AgentRenewed, PublicPorts: i.PublicPorts, Labels: i.Labels, TrafficToken: i.TrafficToken}, nil
 }
@@ -94,8 +96,8 @@ func bound(i Info) string {
 		return "it is a member of private network " + n.Member.Network
 	case n.Tap != "":
 		return "it uses a tap of the host"
-	case NameOf(n.Asked) != PolicyNone || NameOf(n.Effective) != PolicyNone:
-		return "it has a network policy"
+	case n.Asked.Bound()+n.Effective.Bound() != "":
+		return "its network policy belongs to this daemon: " + cmp.Or(n.Asked.Bound(), n.Effective.Bound())
 	case i.Kin.Identity:
 		return "its guest gets identity tokens"
 	case i.Kin != Kin{}:

@@ -2,12 +2,14 @@ package op
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -15,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -179,6 +182,9 @@ func (t *Travels) takeNew(ctx context.Context, req sandbox.TakeRequest) (_ sandb
 	if err != nil {
 		return sandbox.Info{}, err
 	}
+	if info.Network, err = t.networkHere(info); err != nil {
+		return sandbox.Info{}, err
+	}
 	if req.Admit != nil {
 		if err := req.Admit(info.Shape.MemoryMiB); err != nil {
 			return sandbox.Info{}, err
@@ -249,6 +255,32 @@ func openHandover(h sandbox.Handover, now time.Time) (sandbox.Info, sandbox.Iden
 		err = sandbox.CheckTaken(h, info, p.Who, now)
 	}
 	return info, p.Who, err
+}
+
+// networkHere judges a sandbox's policy under the ceiling of this daemon. The sandbox is not taken if it would have
+// another network here.
+func (t *Travels) networkHere(info sandbox.Info) (sandbox.Network, error) {
+	was := info.Network
+	n, err := t.ops.wires.Judge(was.Asked, netpolicy.HostGrant{})
+	if err != nil {
+		return sandbox.Network{}, err
+	}
+	n.Effective = info.Limits.OfNetwork(n.Effective)
+	why := n.Warning
+	if before, now := textOf(was.Effective), textOf(n.Effective); why == "" && before != now {
+		why = cmp.Or(strings.Join(n.Cut, "; "), "the ceilings of the daemons differ")
+	}
+	if why != "" {
+		return sandbox.Network{}, sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonSandboxBound,
+			"sandbox %s would have another network at this daemon: %s", info.ID, why)
+	}
+	return n, nil
+}
+
+// textOf returns a policy in a form for comparisons.
+func textOf(s netpolicy.Spec) string {
+	b, _ := json.Marshal(s) // it has no values that fail
+	return string(b)
 }
 
 // clearTag deletes the snapshot of an earlier attempt that was interrupted.
