@@ -26,7 +26,7 @@ func newMover(opt Options) *mover {
 // fetch takes a sandbox from one of the peers if it is not here. Without peers it settles an earlier attempt, if there
 // is one.
 func (m *mover) fetch(ctx context.Context, e Sandboxes, id string, from []string) error {
-	if _, err := e.Get(id); !errors.Is(err, sandbox.ErrNotFound) {
+	if _, err := e.Get(id); !errors.Is(err, sandbox.ErrNotFound) && !isUnsettled(err) {
 		return nil // the resume reports the error, if there is one
 	}
 	id = sandbox.CanonicalID(id)
@@ -55,6 +55,11 @@ func (m *mover) fetch(ctx context.Context, e Sandboxes, id string, from []string
 	req.From = giver
 	_, err = e.Take(ctx, req)
 	return err
+}
+
+func isUnsettled(err error) bool {
+	var e *sandbox.Error
+	return errors.As(err, &e) && e.Reason() == sandbox.ReasonSandboxUnsettled
 }
 
 // ignoreMissing leaves the error of a missing sandbox to the resume.

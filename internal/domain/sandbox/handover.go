@@ -167,6 +167,17 @@ func MovedTo(err error) string {
 	return e.Details()["node"]
 }
 
+// BeingTaken returns the error for a sandbox whose giver has not answered.
+func BeingTaken(id, owner string) error {
+	err := Detailed(Errorf(ErrNoResources, ReasonSandboxUnsettled,
+		"sandbox %s is being taken from another daemon: repeat the request, or resume it to end the attempt", Clip(id)),
+		"sandbox", id)
+	if owner != "" {
+		err = Detailed(err, "tenant", owner)
+	}
+	return err
+}
+
 // MovedAway returns the error for a sandbox that another daemon has taken.
 func MovedAway(id, owner, to string) error {
 	where := "another daemon"

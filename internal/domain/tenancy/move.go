@@ -7,10 +7,15 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// moved reports whether an error is about the tenant's own sandbox, which another daemon has taken.
-func (v *lens) moved(err error) bool {
+// moving reports whether an error is about a sandbox on its way to another daemon or from one, and whether the sandbox
+// is the tenant's own.
+func (v *lens) moving(err error) (own, is bool) {
 	var told *sandbox.Error
-	return errors.As(err, &told) && told.Reason() == sandbox.ReasonSandboxMoved && told.Details()["tenant"] == v.p.Tenant
+	if !errors.As(err, &told) {
+		return false, false
+	}
+	is = told.Reason() == sandbox.ReasonSandboxMoved || told.Reason() == sandbox.ReasonSandboxUnsettled
+	return is && told.Details()["tenant"] == v.p.Tenant, is
 }
 
 // Handover describes a paused sandbox for another daemon, or gives it up.

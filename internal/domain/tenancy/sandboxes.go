@@ -15,12 +15,13 @@ import (
 // own returns a sandbox visible to the caller.
 func (v *lens) own(id string) (sandbox.Info, error) {
 	info, err := v.engine.Get(id)
+	own, moving := v.moving(err)
 	switch {
 	case v.p.Operator():
 		return info, err
-	case errors.Is(err, sandbox.ErrNotFound) && v.moved(err):
+	case own:
 		return sandbox.Info{}, err
-	case errors.Is(err, sandbox.ErrNotFound), err == nil && !v.p.Sees(info.Owner):
+	case moving, errors.Is(err, sandbox.ErrNotFound), err == nil && !v.p.Sees(info.Owner):
 		return sandbox.Info{}, noSandbox(id)
 	}
 	return info, err

@@ -53,9 +53,13 @@ const arrivingSuffix = ".arriving"
 
 func (d PausedDir) arriving(id string) string { return filepath.Join(string(d), id+arrivingSuffix) }
 
-// missingLocked returns the error for a sandbox that is not listed.
+// missingLocked returns the error for a sandbox that is not listed. One with a recorded claim has not ended: neither
+// daemon may list it while its giver gives it up.
 func missingLocked(t *Table, id string) error {
 	id = sandbox.CanonicalID(id)
+	if a := t.arriving[id]; a.recorded {
+		return sandbox.BeingTaken(id, a.owner)
+	}
 	if m, ok := t.moved[id]; ok {
 		return sandbox.MovedAway(id, m.Owner, m.To)
 	}
@@ -171,7 +175,7 @@ func adoptArriving(t *Table, name string) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.arriving[id] = (arriving{rec.Info.PausedIn, rec.Info.Owner}); err != nil {
+	if t.arriving[id] = (arriving{rec.Info.PausedIn, rec.Info.Owner, err == nil}); err != nil {
 		t.unread[id] = true // keeps its snapshot
 	}
 	return true
@@ -192,7 +196,10 @@ func (d PausedDir) readArriving(id string) (rec pausedRecord, err error) {
 }
 
 // arriving is a sandbox that is being taken: the tag of its snapshot, and its owner.
-type arriving struct{ tag, owner string }
+type arriving struct {
+	tag, owner string
+	recorded   bool // with a claim
+}
 
 // Arrival is a sandbox that is being taken from another daemon.
 type Arrival struct {
@@ -225,7 +232,7 @@ func BeginArrival(t *Table, info sandbox.Info, who sandbox.Identity) (*Arrival, 
 		return nil, sandbox.Errorf(sandbox.ErrBusy, "", "this daemon is taking %d sandboxes from others already",
 			len(t.arriving))
 	}
-	t.arriving[info.ID] = arriving{info.PausedIn, info.Owner}
+	t.arriving[info.ID] = arriving{tag: info.PausedIn, owner: info.Owner}
 	return &Arrival{t, pausedRecord{Version: pausedVersion, Info: info, Who: who}}, nil
 }
 
@@ -275,6 +282,10 @@ func (a *Arrival) Record(c Claim, hash string) error {
 	if err != nil {
 		return fmt.Errorf("record the claim on sandbox %s: %w", a.rec.Info.ID, err)
 	}
+	t, i := a.table, a.rec.Info
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.arriving[i.ID] = arriving{i.PausedIn, i.Owner, true}
 	return nil
 }
 
