@@ -102,6 +102,7 @@ type SandboxInfo struct {
 	Life         *SandboxLifeInfo  `json:"life,omitempty" doc:"Lifetime; absent: unlimited"`
 	Labels       map[string]string `json:"labels,omitempty" doc:"Its labels"`
 	Index        int               `json:"index" doc:"Index within its fork, 1 to n"`
+	Node         string            `json:"node,omitempty" doc:"Name of the node of its daemon; absent: the daemon has no node name"`
 	Hostname     string            `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
 	OwnMemoryKiB int64             `json:"own_memory_kib,omitempty" doc:"Private host memory: dirty pages, the VMM's heap, page tables; only in lists of sandboxes"`
 	Use          *SandboxUse       `json:"use,omitempty" doc:"Use of the host's resources; only in lists of sandboxes, and absent if the host does not account for it"`

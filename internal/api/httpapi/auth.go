@@ -66,7 +66,7 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 		if refusal != nil && refusal.Code != api.CodeQuota { // a key over its rate has proved its identity
 			return nil, refusal
 		}
-		ctx, n := principal.With(r.Context(), who), note(r.Context())
+		ctx, n := principal.With(withNode(r.Context(), s.node), who), note(r.Context())
 		n.principal, n.asker = labelOf(who), s.askers.of(ctx)
 		if refusal != nil {
 			return nil, refusal

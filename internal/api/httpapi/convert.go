@@ -120,9 +120,17 @@ func hostPID(ctx context.Context, i sandbox.Info) int {
 	return i.PID
 }
 
+// nodeKey is the context key for the name of the daemon's node.
+type nodeKey struct{}
+
+func withNode(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, nodeKey{}, name)
+}
+
 func wireSandbox(ctx context.Context, i sandbox.Info) api.SandboxInfo {
+	node, _ := ctx.Value(nodeKey{}).(string)
 	return api.SandboxInfo{
-		ID: i.ID, DNSID: sandbox.DNSID(i.ID), SnapshotTag: i.SnapshotTag,
+		ID: i.ID, DNSID: sandbox.DNSID(i.ID), SnapshotTag: i.SnapshotTag, Node: node,
 		CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(hostPID(ctx, i)),
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
 		LastOOM:      wireOOM(i.LastOOM),

@@ -121,6 +121,7 @@ type Server struct {
 	tracer   trace.Tracer // nil without traces
 	// sessions are those of the web page; nil without it.
 	sessions *ui.Sessions
+	node string // the name of the daemon's node, or empty
 	// exists finds a sandbox of any owner. IDs of missing sandboxes count as guesses.
 	exists func(id string) (sandbox.Info, error)
 	misses misses
@@ -145,7 +146,7 @@ func newServer(opt Options, most limits) *Server {
 	s := &Server{
 		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
 		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity, exists: opt.Engine.Get,
-		budget:  membudget.New(most.memory),
+		budget:  membudget.New(most.memory), node: opt.Node.Name,
 		metrics: newMetrics(opt),
 	}
 	shared := tenancy.Config{Published: opt.Published, Retention: opt.Retention}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/kube/fleet"
 	"github.com/forkd/forkd/internal/testing/fakecluster"
@@ -119,6 +120,43 @@ func TestASandboxOfASilentNodeIsNotGone(t *testing.T) {
 	}
 	if gone, err := f.Gone(t.Context(), id); err == nil || gone {
 		t.Errorf("gone is %v, %v, want an error", gone, err)
+	}
+}
+
+// A suspended sandbox of a node that is being drained goes on at another one, and stays its owner's.
+func TestAResumeLeavesADrainedNode(t *testing.T) {
+	c, f := start(t)
+	res, err := f.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py"})
+	if err != nil || len(res.OK()) != 1 {
+		t.Fatal(err, res)
+	}
+	sb := res.OK()[0]
+	if _, err := f.Pause(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.Nodes {
+		if n.Name != sb.Node {
+			continue
+		}
+		if err := n.Daemon.Engine.Drain.Start(drain.ModePause, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	moved, err := f.Resume(t.Context(), sb.ID)
+	if err != nil || moved.ID != sb.ID || moved.Node == sb.Node || moved.Status != api.SandboxRunning {
+		t.Fatalf("of %s: %+v, %v", sb.Node, moved, err)
+	}
+	if gone, err := f.Gone(t.Context(), sb.ID); gone || err != nil {
+		t.Errorf("gone: %v, %v", gone, err)
+	}
+	if changed, err := f.Refresh(t.Context()); err != nil || len(f.Of(owner)) != 1 {
+		t.Errorf("%v, %v, %v", changed, err, f.Of(owner))
+	}
+	if _, err := f.Until(t.Context(), sb.ID, time.Now().Add(time.Hour)); err != nil {
+		t.Error(err)
+	}
+	if err := f.End(t.Context(), sb.ID); err != nil || c.Sandboxes()[0]+c.Sandboxes()[1] != 0 {
+		t.Errorf("%v, the nodes have %v", err, c.Sandboxes())
 	}
 }
 

@@ -42,7 +42,7 @@ func TestAResumeMovesTheSandbox(t *testing.T) {
 	c := fakecluster.Start(t, 3, "py", nil)
 	id := pausedOn(t, c)
 	sb := into[api.SandboxInfo](t, do(t, c, "POST", "/v1/sandboxes/"+id+"/resume", `{}`), 200)
-	if at := holderOf(c, id); at < 1 || sb.ID != id || sb.Status != api.SandboxRunning {
+	if at := holderOf(c, id); at < 1 || sb.ID != id || sb.Node != c.Nodes[at].Name || sb.Status != api.SandboxRunning {
 		t.Fatalf("node %d has it: %+v", at, sb)
 	}
 	if got := into[api.SandboxInfo](t, do(t, c, "GET", "/v1/sandboxes/"+id, ""), 200); got.ID != id {

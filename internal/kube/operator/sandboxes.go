@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -174,7 +175,7 @@ func (r *sandboxes) steer(ctx context.Context, sb *agents.Sandbox) (reconcile.Re
 		}
 		r.made.Store(sb.UID, vm.ID)
 	}
-	sb.Status.SandboxID, sb.Status.NodeName = vm.ID, r.nodeOf(vm.ID)
+	sb.Status.SandboxID, sb.Status.NodeName = vm.ID, cmp.Or(vm.Node, r.nodeOf(vm.ID))
 	if vm.Status == api.SandboxFailed {
 		finished(sb, agents.PodFailed, vm.Reason)
 		return reconcile.Result{}, nil

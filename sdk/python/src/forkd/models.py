@@ -2875,6 +2875,10 @@ class SandboxInfo:
     """
     Network policy
     """
+    node: str | None = None
+    """
+    Name of the node of its daemon; absent: the daemon has no node name
+    """
     own_memory_kib: int | None = None
     """
     Private host memory: dirty pages, the VMM's heap, page tables; only in lists of sandboxes

@@ -3624,6 +3624,8 @@ export interface components {
             netns: string | null;
             /** @description Network policy */
             network?: components["schemas"]["NetworkSummary"];
+            /** @description Name of the node of its daemon; absent: the daemon has no node name */
+            node?: string;
             /**
              * Format: int64
              * @description Private host memory: dirty pages, the VMM's heap, page tables; only in lists of sandboxes
