@@ -140,6 +140,10 @@ const HeaderTraceID = "Forkd-Trace-Id"
 // send the request there.
 const HeaderMovedTo = "Forkd-Moved-To"
 
+// HeaderPeers lists URLs of daemons that may have the paused sandbox of a resume in E2B's API, separated by commas, as
+// Peers of ResumeRequest.
+const HeaderPeers = "Forkd-Peers"
+
 // HeaderError carries the code of an error of the daemon itself. On the agent route it
 // distinguishes these errors from answers of the guest's agent.
 const HeaderError = "Forkd-Error"

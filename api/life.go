@@ -57,6 +57,7 @@ type Handover struct {
 	PausedIn   string `json:"paused_in" doc:"Tag of the snapshot that it is paused in"`
 	PausedHash string `json:"paused_hash" doc:"Content hash of that snapshot"`
 	Record     string `json:"record,omitempty" doc:"Its state, as JSON, for a daemon of the same version. It includes its environment and its token"`
+	E2B        string `json:"e2b,omitempty" doc:"Facts of E2B's API about it, as JSON, for a daemon of the same version. They include its access token"`
 }
 
 // SandboxLifeInfo describes the lifetime of a sandbox.

@@ -333,7 +333,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		Retention: o.retention.policy,
 		Drain:     engine.Drain, Traces: traces, Node: o.node.facts(config, log), Peers: others, SecretStore: secretStore,
 		Volumes: engine.TenantVolumes(), Networks: engine.TenantNetworks(),
-		Secrets: secretsOf(outside), Page: o.page, Identity: issuer,
+		Secrets: secretsOf(outside), E2B: carried(outside), Page: o.page, Identity: issuer,
 	})
 	server.Store(serving)
 	go watchdog(ctx, func() { engine.List() }, log)

@@ -52,6 +52,9 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Builds: made, Registry: registry, Ports: ports,
 		Secrets: secretStore, Volumes: engine.TenantVolumes(),
 		Lives: e2bLives{engine}, Authenticate: e2bAuth(server, access),
+		Fetch: func(ctx context.Context, id string, peers []string) error {
+			return server.Load().FetchSandbox(ctx, id, peers)
+		},
 		View:   func(ctx context.Context) e2bapi.Engine { return server.Load().View(ctx) },
 		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
 		Domain: o.domain, PrivatePorts: o.e2bPrivatePorts, CORS: o.cors, Log: log})
@@ -62,20 +65,28 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 		stop()
 		running.Wait()
 	})
-	return both{h, ports, store.Secrets}, nil
+	return both{h, ports, store}, nil
 }
 
 // both tries E2B's API first, which serves ports of sandboxes as well.
 type both struct {
 	*e2bapi.Handler
-	ports   *ingress.Handler
-	secrets func() []string
+	ports *ingress.Handler
+	store *records.Store
 }
 
 // secretsOf returns the function with the secrets of E2B's sandboxes, or nil.
 func secretsOf(outside httpapi.Ingress) func() []string {
 	if b, is := outside.(both); is {
-		return b.secrets
+		return b.store.Secrets
+	}
+	return nil
+}
+
+// carried returns the facts of E2B's API that go along with a sandbox, or nil.
+func carried(outside httpapi.Ingress) httpapi.Carrier {
+	if b, is := outside.(both); is {
+		return b.store
 	}
 	return nil
 }

@@ -78,7 +78,9 @@ func (h *Handler) findID(c call, id string) (known, error) {
 		h.forgetGone(id) // it did not end through this API
 	}
 	if err != nil || stateOf(info) == stateGone {
-		return known{}, failf(http.StatusNotFound, "sandbox %q not found", sandbox.Clip(c.PathValue("id")))
+		missing := failf(http.StatusNotFound, "sandbox %q not found", sandbox.Clip(c.PathValue("id")))
+		missing.movedTo = sandbox.MovedTo(err)
+		return known{}, missing
 	}
 	return knownOf(h, info, rec, exists), nil
 }

@@ -23,12 +23,17 @@ type apiError struct {
 	retry time.Duration
 	// movedTo is the node that has taken the sandbox, or empty.
 	movedTo string
+	// lack is the native API's code of an error that another daemon may not return, or empty.
+	lack string
 }
 
 func (e *apiError) Error() string { return e.Message }
 
 // headerMovedTo names the node that has taken the sandbox, as in the native API.
 const headerMovedTo = "Forkd-Moved-To"
+
+// headerError has the native API's code of an error.
+const headerError = "Forkd-Error"
 
 // maxMessage limits an error, in bytes.
 const maxMessage = 2000
@@ -71,7 +76,18 @@ func apiErrorOf(err error) *apiError {
 		}
 	}
 	return &apiError{Code: status, Message: guesttext.ClipLines(err.Error(), maxMessage), Word: transitionWord(err),
-		retry: retryOf(err), movedTo: sandbox.MovedTo(err)}
+		retry: retryOf(err), movedTo: sandbox.MovedTo(err), lack: lackOf(err)}
+}
+
+// lackOf returns the code of a lack of this daemon, for gateways. It is empty for other errors.
+func lackOf(err error) string {
+	for is, code := range map[error]string{sandbox.ErrNoMemory: "no_memory", sandbox.ErrNoSpace: "no_space",
+		sandbox.ErrNoResources: "no_resources", sandbox.ErrDraining: "draining"} {
+		if errors.Is(err, is) {
+			return code
+		}
+	}
+	return ""
 }
 
 // retryOf returns the wait before a retry, if the error has one.
@@ -88,6 +104,9 @@ func writeError(w http.ResponseWriter, err error) {
 	e := apiErrorOf(err)
 	if e.movedTo != "" {
 		w.Header().Set(headerMovedTo, e.movedTo)
+	}
+	if e.lack != "" {
+		w.Header().Set(headerError, e.lack)
 	}
 	switch {
 	case e.leftSomething, e.Code == http.StatusNotImplemented, e.Code == http.StatusGatewayTimeout:

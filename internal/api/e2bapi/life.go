@@ -4,9 +4,11 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/e2bapi/target"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
@@ -50,7 +52,7 @@ func (h lives) connect(c call, version int) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	k, err := h.find(c)
+	k, err := h.take(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -72,6 +74,30 @@ func (h lives) connect(c call, version int) (answer, error) {
 		return answer{}, err
 	}
 	return answer{status, h.created(k, c.Request).tokensFor(c.who)}, nil
+}
+
+// take is find for a request that may resume the sandbox. The sandbox comes from another daemon, if a gateway names one
+// that has it.
+func (h lives) take(c call) (known, error) {
+	k, err := h.find(c)
+	peers := strings.FieldsFunc(strings.Join(c.Request.Header.Values(headerPeers), ","), func(r rune) bool {
+		return r == ',' || r == ' '
+	})
+	if err == nil || h.opt.Fetch == nil || !c.who.May(principal.Fork) || len(peers) == 0 && !isUnsettled(err) {
+		return k, err
+	}
+	if err := h.opt.Fetch(c.ctx, target.ID(c.PathValue("id")), peers); err != nil {
+		return known{}, err
+	}
+	return h.find(c)
+}
+
+// headerPeers names the daemons that may have the sandbox of a resume, as api.HeaderPeers.
+const headerPeers = "Forkd-Peers"
+
+func isUnsettled(err error) bool {
+	var told *sandbox.Error
+	return errors.As(err, &told) && told.Reason() == sandbox.ReasonSandboxUnsettled
 }
 
 // wake resumes a sandbox. If several requests arrive, one resumes it and the others wait.
@@ -153,7 +179,7 @@ func (h lives) resume(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	k, err := h.find(c)
+	k, err := h.take(c)
 	if err != nil {
 		return answer{}, err
 	}

@@ -88,6 +88,8 @@ type Options struct {
 	Volumes volumes.Tenants
 	// Lives may be nil. Sandboxes then end at their deadlines, and cannot be paused.
 	Lives Lives
+	// Fetch takes a paused sandbox from one of the daemons with these URLs, or ends an earlier attempt. It may be nil.
+	Fetch func(ctx context.Context, id string, peers []string) error
 	// Ports serves the requests to ports of sandboxes, except to the agent's.
 	Ports Ports
 	// Authenticate authenticates a request to the control API. The returned context has the

@@ -99,6 +99,9 @@ func (h *Handler) awake(ctx context.Context, id string) error {
 // refuseSandbox answers for a sandbox that cannot answer.
 func (h *Handler) refuseSandbox(w http.ResponseWriter, to target.Target, err error) {
 	body := sandboxRefusal{Sandbox: to.Shown, Message: textGone, Code: http.StatusBadGateway}
+	if node := sandbox.MovedTo(err); node != "" {
+		w.Header().Set(headerMovedTo, node)
+	}
 	switch {
 	case errors.Is(err, sandbox.ErrPortClosed):
 		body.Message, body.Port = textClosed, to.Port

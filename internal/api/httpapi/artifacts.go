@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type artifactRoutes struct {
 	engine  shown[Snapshots]
 	tenants publisher
 	secrets func() []string // may be nil
+	e2b     Carrier         // may be nil
 	peers   *peers.Client   // nil: copies are refused
 	served  prometheus.Counter
 	readers chan struct{}
@@ -51,7 +53,7 @@ type artifactRoutes struct {
 type publisher func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 
 func newArtifactRoutes(opt Options, engine shown[Snapshots], publish publisher, m *metrics) *artifactRoutes {
-	return &artifactRoutes{engine: engine, tenants: publish, secrets: opt.Secrets, peers: opt.Peers, served: m.served,
+	return &artifactRoutes{engine: engine, tenants: publish, secrets: opt.Secrets, e2b: opt.E2B, peers: opt.Peers, served: m.served,
 		readers: make(chan struct{}, mostReaders), copies: make(chan struct{}, mostCopies),
 		running: map[string]chan struct{}{}}
 }
@@ -107,10 +109,25 @@ func (s *artifactRoutes) open(r *http.Request) (ctx context.Context, b sandbox.B
 	}
 	req := sandbox.ExportRequest{Tag: r.PathValue("tag")}
 	if s.secrets != nil {
-		req.Secrets = s.secrets()
+		req.Secrets = withoutOwn(s.secrets(), s.e2b, req.Tag)
 	}
 	b, err = s.engine(ctx).OpenBlobs(ctx, req)
 	return ctx, b, err
+}
+
+// withoutOwn removes the token of the sandbox that is paused in a snapshot, because the token goes along to the daemon
+// that takes the sandbox.
+func withoutOwn(secrets []string, e2b Carrier, tag string) []string {
+	id, ok := strings.CutPrefix(tag, "pause-")
+	end := strings.LastIndexByte(id, '-')
+	if !ok || end < 0 || e2b == nil {
+		return secrets
+	}
+	_, own, err := e2b.Carried(id[:end])
+	if err != nil || own == "" {
+		return secrets
+	}
+	return slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == own })
 }
 
 // turn waits until the request can be served.

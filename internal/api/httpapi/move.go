@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/peers"
@@ -12,15 +13,28 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
+// Carrier has facts of another API about sandboxes. records.Store implements it.
+type Carrier interface {
+	// Carried returns the facts about a sandbox for another daemon, and a secret among them. Both are empty if there are
+	// none.
+	Carried(id string) (facts []byte, secret string, err error)
+	// Receive stores the facts from another daemon. It may be called again.
+	Receive(id string, facts []byte) error
+	// Remove removes the facts about a sandbox.
+	Remove(id string) error
+}
+
 // mover takes paused sandboxes from other daemons.
 type mover struct {
 	peers *peers.Client // nil: sandboxes of other daemons are refused
+	e2b   Carrier       // may be nil
+	log   *slog.Logger
 	node  string
 	turns chan struct{}
 }
 
 func newMover(opt Options) *mover {
-	return &mover{peers: opt.Peers, node: opt.Node.Name, turns: make(chan struct{}, mostCopies)}
+	return &mover{peers: opt.Peers, e2b: opt.E2B, log: opt.Log, node: opt.Node.Name, turns: make(chan struct{}, mostCopies)}
 }
 
 // fetch takes a sandbox from one of the peers if it is not here. Without peers it settles an earlier attempt, if there
@@ -53,7 +67,40 @@ func (m *mover) fetch(ctx context.Context, e Sandboxes, id string, from []string
 		return err
 	}
 	req.From = giver
-	_, err = e.Take(ctx, req)
+	h, err := giver.Describe(ctx, id)
+	if err != nil {
+		return err
+	}
+	if len(h.E2B) == 0 {
+		_, err = e.Take(ctx, req)
+		return err
+	}
+	return m.takeWith(ctx, e, req, h.E2B)
+}
+
+// takeWith takes a sandbox with its facts of E2B's API. They are stored before the sandbox is listed, so that no request
+// meets it without its token.
+func (m *mover) takeWith(ctx context.Context, e Sandboxes, req sandbox.TakeRequest, facts []byte) error {
+	if m.e2b == nil {
+		return fail(api.CodeUnsupported, api.ReasonSandboxBound,
+			"sandbox %s was made through E2B's API, which this daemon does not serve", req.ID)
+	}
+	if err := m.e2b.Receive(req.ID, facts); err != nil {
+		return fail(api.CodeInvalid, "", "peer %s: the E2B record of sandbox %s is not usable: %v", req.From.Name(), req.ID, err)
+	}
+	_, err := e.Take(ctx, req)
+	if err == nil || isUnsettled(err) {
+		// While the snapshot was copied, the facts may have been removed as those of an ended sandbox.
+		if err := m.e2b.Receive(req.ID, facts); err != nil {
+			m.log.Error("store the E2B record of a sandbox that was taken", "sandbox", req.ID, "err", err)
+		}
+		return err
+	}
+	if _, getErr := e.Get(req.ID); errors.Is(getErr, sandbox.ErrNotFound) {
+		if err := m.e2b.Remove(req.ID); err != nil {
+			m.log.Warn("remove the E2B record of a sandbox that was not taken", "sandbox", req.ID, "err", err)
+		}
+	}
 	return err
 }
 
@@ -99,6 +146,14 @@ func (s *sandboxRoutes) handover(ctx context.Context, in *handoverInput) (*body[
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.Handover]{api.Handover{ID: h.ID, Owner: h.Owner, PausedIn: h.PausedIn, PausedHash: h.PausedHash,
-		Record: string(h.Record)}}, nil
+	out := api.Handover{ID: h.ID, Owner: h.Owner, PausedIn: h.PausedIn, PausedHash: h.PausedHash, Record: string(h.Record)}
+	if q.Claim == "" && s.mover.e2b != nil {
+		facts, _, err := s.mover.e2b.Carried(h.ID)
+		if err != nil {
+			return nil, fail(api.CodeUnsupported, api.ReasonSandboxBound,
+				"sandbox %s cannot move to another daemon: %v", h.ID, err)
+		}
+		out.E2B = string(facts)
+	}
+	return &body[api.Handover]{out}, nil
 }

@@ -79,6 +79,8 @@ type Options struct {
 	Node Node
 	// Peers reads snapshots from other daemons. If nil, copies are refused.
 	Peers *peers.Client
+	// E2B has the facts of E2B's API about sandboxes, which go along when one moves to another daemon. It may be nil.
+	E2B Carrier
 	// Drain refuses new sandboxes during maintenance. If nil, a drain has no effect on the engine.
 	Drain *drain.Drain
 	// Traces receives spans of requests and operations. If nil, there are none.
@@ -121,7 +123,8 @@ type Server struct {
 	tracer   trace.Tracer // nil without traces
 	// sessions are those of the web page; nil without it.
 	sessions *ui.Sessions
-	node string // the name of the daemon's node, or empty
+	node     string // the name of the daemon's node, or empty
+	mover    *mover
 	// exists finds a sandbox of any owner. IDs of missing sandboxes count as guesses.
 	exists func(id string) (sandbox.Info, error)
 	misses misses
@@ -146,7 +149,7 @@ func newServer(opt Options, most limits) *Server {
 	s := &Server{
 		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
 		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity, exists: opt.Engine.Get,
-		budget:  membudget.New(most.memory), node: opt.Node.Name,
+		budget: membudget.New(most.memory), node: opt.Node.Name,
 		metrics: newMetrics(opt),
 	}
 	shared := tenancy.Config{Published: opt.Published, Retention: opt.Retention}
@@ -180,6 +183,7 @@ func newServer(opt Options, most limits) *Server {
 	if opt.SecretStore == nil {
 		opt.SecretStore = secrets.Off()
 	}
+	s.mover = newMover(opt)
 	s.addRoutes(opt, view)
 	ready.add(s.router)
 	(&publishRoutes{tenants}).add(s.router)
@@ -198,6 +202,12 @@ var _ Engine = (*tenancy.View)(nil)
 // View returns the engine as the sender of a context's request may see it. Handlers of other APIs
 // on the same daemon use it. Their requests count in the same quotas.
 func (s *Server) View(ctx context.Context) Engine { return s.tenants.For(ctx) }
+
+// FetchSandbox takes a paused sandbox from the first of the daemons with these URLs that has it, unless it is here, or
+// ends an earlier attempt. A missing sandbox is no error.
+func (s *Server) FetchSandbox(ctx context.Context, id string, peers []string) error {
+	return s.mover.fetch(ctx, s.tenants.For(ctx), id, peers)
+}
 
 // KeyName returns the name of a key. It is empty if no key has the ID.
 func (s *Server) KeyName(id string) string {
@@ -234,7 +244,7 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&storeRoutes{partOf[Snapshots](view), created}).add(s.router)
 	(&travelRoutes{partOf[Snapshots](view), opt.Secrets}).add(s.router)
 	(&forkRoutes{answers: s.answers, engine: partOf[Sandboxes](view)}).add(s.router)
-	(&sandboxRoutes{partOf[Sandboxes](view), newMover(opt), opt.Workspaces}).add(s.router)
+	(&sandboxRoutes{partOf[Sandboxes](view), s.mover, opt.Workspaces}).add(s.router)
 	(&keepRoutes{partOf[keep.Engine](view)}).add(s.router)
 	(&mergeRoutes{partOf[merge.Engine](view)}).add(s.router)
 	(&workspaceRoutes{partOf[Sandboxes](view), opt.Workspaces}).add(s.router)

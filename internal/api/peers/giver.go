@@ -87,7 +87,7 @@ func (g *Giver) Describe(ctx context.Context, id string) (sandbox.Handover, erro
 		return sandbox.Handover{}, err
 	}
 	h := sandbox.Handover{ID: a.ID, Owner: a.Owner, PausedIn: a.PausedIn, PausedHash: a.PausedHash,
-		Record: []byte(a.Record)}
+		Record: []byte(a.Record), E2B: []byte(a.E2B)}
 	if h.ID != id || h.Owner != "" && !keys.IsTenant(h.Owner) || g.tenant != "" && h.Owner != g.tenant {
 		return sandbox.Handover{}, sandbox.Errorf(sandbox.ErrInvalid, "", "peer %s offers another sandbox than %s",
 			g.url.Host, sandbox.Clip(id))

@@ -21,6 +21,8 @@ type Handover struct {
 	PausedIn, PausedHash string
 	// Record is its portable state, for the daemon that takes it.
 	Record []byte
+	// E2B has the facts of E2B's API about it. It may be empty.
+	E2B []byte
 }
 
 // HandoverRequest asks for a paused sandbox. Without a claim it only describes the sandbox.
@@ -79,7 +81,7 @@ func Portable(i Info) (Info, error) {
 	return Info{ID: i.ID, SnapshotTag: i.SnapshotTag, SnapshotHash: i.SnapshotHash, Index: i.Index, Owner: i.Owner,
 		Status: StatusPaused, PausedIn: i.PausedIn, PausedHash: i.PausedHash, Life: i.Life, DiskBytes: i.DiskBytes,
 		Network: Network{Asked: i.Network.Asked, Effective: i.Network.Effective},
-		Limits: i.Limits, CreatedAt: i.CreatedAt, Shape: i.Shape, Hostname: i.Hostname, HasServices: i.HasServices,
+		Limits:  i.Limits, CreatedAt: i.CreatedAt, Shape: i.Shape, Hostname: i.Hostname, HasServices: i.HasServices,
 		AgentRenewed: i.AgentRenewed, PublicPorts: i.PublicPorts, Labels: i.Labels, TrafficToken: i.TrafficToken}, nil
 }
 

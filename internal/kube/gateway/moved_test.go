@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/drain"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/testing/fakecluster"
 )
 
@@ -67,6 +68,46 @@ func TestAResumeMovesTheSandbox(t *testing.T) {
 	into[api.SandboxInfo](t, do(t, last, "GET", "/v1/sandboxes/"+id, ""), 200)
 	if a := do(t, last, "DELETE", "/v1/sandboxes/"+id, ""); a.StatusCode != 204 || holderOf(c, id) != -1 {
 		t.Errorf("%d, node %d has it", a.StatusCode, holderOf(c, id))
+	}
+}
+
+// E2B's clients connect to a sandbox of a node that is being drained, and find it with its metadata and its token.
+func TestAConnectMovesTheSandbox(t *testing.T) {
+	key := []string{"X-API-KEY", fakecluster.Token, "Authorization", ""}
+	type created struct {
+		ID    string `json:"sandboxID"`
+		Token string `json:"envdAccessToken"`
+	}
+	for name, way := range map[string]struct {
+		path   string
+		status int
+	}{"connect": {"/v2/sandboxes/%s/connect", 201}, "resume": {"/sandboxes/%s/resume", 201}} {
+		t.Run(name, func(t *testing.T) {
+			c := fakecluster.Start(t, 2, "py", nil)
+			sb := into[created](t, do(t, c, "POST", "/v2/sandboxes", `{"templateID":"py","secure":true,"metadata":{"a":"b"}}`, key...), 201)
+			from := holderOf(c, sandbox.CanonicalID(sb.ID))
+			if from < 0 || sb.Token == "" {
+				t.Fatalf("%+v is on node %d", sb, from)
+			}
+			if a := do(t, c, "POST", "/sandboxes/"+sb.ID+"/pause", "{}", key...); a.StatusCode != 204 {
+				t.Fatalf("%d %s", a.StatusCode, a.body)
+			}
+			if err := c.Nodes[from].Daemon.Engine.Drain.Start(drain.ModePause, false); err != nil {
+				t.Fatal(err)
+			}
+			got := into[created](t, do(t, c, "POST", fmt.Sprintf(way.path, sb.ID), `{"timeout":60}`, key...), way.status)
+			if at := holderOf(c, sandbox.CanonicalID(sb.ID)); at != 1-from || got.Token != sb.Token || got.ID != sb.ID {
+				t.Errorf("node %d has it: %+v, want %+v", at, got, sb)
+			}
+			type info struct {
+				State    string            `json:"state"`
+				Metadata map[string]string `json:"metadata"`
+			}
+			i := into[info](t, do(t, c.Another(t), "GET", "/sandboxes/"+sb.ID, "", key...), 200)
+			if i.State != "running" || i.Metadata["a"] != "b" {
+				t.Errorf("%+v", i)
+			}
+		})
 	}
 }
 

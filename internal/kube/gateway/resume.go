@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/kube/nodes"
@@ -17,8 +18,8 @@ import (
 // errNoMove reports that no node takes a sandbox. The answer of its own node is the client's then.
 var errNoMove = errors.New("no other node takes the sandbox")
 
-// resume serves POST /v1/sandboxes/ID/resume. If the node of the sandbox is being drained, or lacks memory or space,
-// another node takes the sandbox first.
+// resume serves POST /v1/sandboxes/ID/resume, and E2B's connect and resume. If the node of the sandbox is being drained,
+// or lacks memory or space, another node takes the sandbox first.
 func resume(g *Gateway, w *writer, r *http.Request, id string, n *nodes.Node) {
 	body, free, ok := g.bodyOf(w, r)
 	if !ok {
@@ -39,7 +40,7 @@ func resume(g *Gateway, w *writer, r *http.Request, id string, n *nodes.Node) {
 		relay(w, kept.answer().Response)
 		return
 	}
-	taken, err := move(g, r, id, a.node)
+	taken, err := move(g, r, id, a.node, body)
 	switch {
 	case err == nil:
 		relay(w, taken.Response)
@@ -80,15 +81,17 @@ func movable(a *refused, body []byte) bool {
 	var e api.Error
 	var asked api.ResumeRequest
 	_ = json.Unmarshal(body, &asked) // the node has judged it
-	if json.Unmarshal(a.body, &e) != nil || len(asked.Peers) > 0 || e.Reason == api.ReasonSandboxUnsettled {
+	_ = json.Unmarshal(a.body, &e)   // E2B's errors have other fields
+	if len(asked.Peers) > 0 || e.Reason == api.ReasonSandboxUnsettled {
 		return false
 	}
-	return e.Code == api.CodeDraining || slices.Contains(shortages, e.Code)
+	code := api.Code(a.header.Get(api.HeaderError))
+	return code == api.CodeDraining || slices.Contains(shortages, code)
 }
 
 // move lets another node take a paused sandbox and resume it. It returns that node's answer, a failure for the client,
 // or another error if the sandbox is where it was.
-func move(g *Gateway, r *http.Request, id string, from *nodes.Node) (a answer, err error) {
+func move(g *Gateway, r *http.Request, id string, from *nodes.Node, body []byte) (a answer, err error) {
 	tries := 0
 	_, err = g.cfg.Board.Place(r.Context(), wantOf(g, "", newID(), 1), func(ctx context.Context, name string) error {
 		n := g.cfg.Nodes.ByName(name)
@@ -99,7 +102,7 @@ func move(g *Gateway, r *http.Request, id string, from *nodes.Node) (a answer, e
 			return errNoMove
 		}
 		tries++
-		a, err = takeAt(ctx, g, r, id, from, n)
+		a, err = takeAt(ctx, g, r, id, from, n, body)
 		return err
 	})
 	result := "moved"
@@ -111,18 +114,27 @@ func move(g *Gateway, r *http.Request, id string, from *nodes.Node) (a answer, e
 }
 
 // takeAt asks one node to take a sandbox and to resume it.
-func takeAt(ctx context.Context, g *Gateway, r *http.Request, id string, from, n *nodes.Node) (answer, error) {
+func takeAt(ctx context.Context, g *Gateway, r *http.Request, id string, from, n *nodes.Node,
+	body []byte) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.CopyTime)
-	body, err := json.Marshal(api.ResumeRequest{Peers: []string{from.URL.String()}})
+	native, err := strings.HasPrefix(r.URL.Path, "/v1/"), error(nil)
+	if native {
+		body, err = json.Marshal(api.ResumeRequest{Peers: []string{from.URL.String()}})
+	}
 	var out *http.Request
 	if err == nil {
-		out, err = request(ctx, r, n, http.MethodPost, "/v1/sandboxes/"+escape(id)+"/resume", bytes.NewReader(body))
+		out, err = request(ctx, r, n, r.Method, r.URL.RequestURI(), bytes.NewReader(body))
 	}
 	if err != nil {
 		cancel()
 		return answer{}, err
 	}
-	out.Header.Set("Content-Type", "application/json")
+	out.Header.Del(api.HeaderPeers)
+	if native {
+		out.Header.Set("Content-Type", "application/json")
+	} else {
+		out.Header.Set(api.HeaderPeers, from.URL.String())
+	}
 	resp, err := n.HTTP.RoundTrip(out)
 	if err != nil {
 		cancel()

@@ -147,9 +147,10 @@ func native(method string, p []string) target {
 	return target{}
 }
 
-// ofSandbox classifies a native route below /v1/sandboxes/ID.
+// ofSandbox classifies a route below /sandboxes/ID of either API.
 func ofSandbox(method string, p []string) target {
-	return target{kind: toSandbox, id: fullID(p[1]), resumes: method == http.MethodPost && len(p) == 3 && p[2] == "resume"}
+	resumes := method == http.MethodPost && len(p) == 3 && (p[2] == "resume" || p[2] == "connect")
+	return target{kind: toSandbox, id: fullID(p[1]), resumes: resumes}
 }
 
 // objects classifies the routes of snapshots and images.
@@ -199,7 +200,7 @@ func e2b(method string, p []string) target {
 		case alone || p[1] == "metrics":
 			return target{}
 		}
-		return target{kind: toSandbox, id: fullID(p[1])}
+		return ofSandbox(method, p)
 	case "snapshots":
 		if alone && get {
 			return target{kind: toPages}

@@ -250,7 +250,37 @@ func link(d *fakedaemon.Daemon) *Link {
 // both serves E2B's API and ports of sandboxes.
 type both struct {
 	*e2bapi.Handler
-	ports *ingress.Handler
+	ports  *ingress.Handler
+	store  *records.Store
+	server *atomic.Pointer[httpapi.Server]
+}
+
+// Carrier implements fakedaemon.Outside.
+func (b both) Carrier() httpapi.Carrier { return b.store }
+
+// Use implements fakedaemon.Outside.
+func (b both) Use(s *httpapi.Server) { b.server.Store(s) }
+
+// lives has no deadlines.
+type lives struct{ *fakeengine.Engine }
+
+func (l lives) Pause(ctx context.Context, id string, filesystemOnly bool) error {
+	_, err := l.Engine.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: filesystemOnly})
+	return err
+}
+
+func (l lives) Resume(ctx context.Context, id string) error {
+	_, err := l.Engine.Resume(ctx, id)
+	return err
+}
+
+func (l lives) SetLife(context.Context, string, e2bapi.Life) error { return nil }
+func (l lives) Settle(context.Context, string) error               { return nil }
+func (l lives) Touch(string)                                       {}
+
+func (l lives) Wake(_ context.Context, id string) error {
+	_, err := l.Get(id)
+	return err
 }
 
 func (b both) Match(r *http.Request) bool { return b.Handler.Match(r) || b.ports.Match(r) }
@@ -270,7 +300,11 @@ func outside(t testing.TB, e *fakeengine.Engine, dir string) httpapi.Ingress {
 		t.Fatal(err)
 	}
 	ports := ingress.New(ingress.Config{Domain: Domain, Dialer: e, Guard: fakeengine.Guard{Of: e}})
-	h := e2bapi.New(e2bapi.Options{Engine: e, Records: store, Ports: ports, Domain: Domain,
+	var server atomic.Pointer[httpapi.Server]
+	h := e2bapi.New(e2bapi.Options{Engine: e, Records: store, Ports: ports, Domain: Domain, Lives: lives{e},
+		Fetch: func(ctx context.Context, id string, peers []string) error {
+			return server.Load().FetchSandbox(ctx, id, peers)
+		},
 		Authenticate: func(r *http.Request) (context.Context, error) {
 			if r.Header.Get(api.HeaderKey) != Token {
 				return nil, fmt.Errorf("the API key is missing or wrong")
@@ -280,7 +314,7 @@ func outside(t testing.TB, e *fakeengine.Engine, dir string) httpapi.Ingress {
 		View: func(context.Context) e2bapi.Engine { return e },
 		Note: func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
 	})
-	return both{h, ports}
+	return both{h, ports, store, &server}
 }
 
 // testLog writes to a test's log, unless the test has ended.

@@ -279,3 +279,51 @@ func (s *Store) Remove(id string) error {
 	}
 	return nil
 }
+
+// maxCarried limits a record for another daemon, in bytes.
+const maxCarried = 1 << 20
+
+// Carried returns the record of a sandbox for another daemon, and its token. Both are empty without a record.
+func (s *Store) Carried(id string) (record []byte, token string, err error) {
+	r, ok := s.Get(id)
+	if !ok {
+		return nil, "", nil
+	}
+	if record, err = json.Marshal(r); err == nil && len(record) > maxCarried {
+		err = fmt.Errorf("its metadata and environment have %d bytes, more than %d", len(record), maxCarried)
+	}
+	return record, r.EnvdToken, err
+}
+
+// Receive writes the record of a sandbox that comes from another daemon.
+func (s *Store) Receive(id string, record []byte) error {
+	r, err := decodeCarried(id, record)
+	if err != nil {
+		return err
+	}
+	return s.Put(r)
+}
+
+// decodeCarried decodes a record of another daemon, and checks what this one would have checked in a request.
+func decodeCarried(id string, record []byte) (Record, error) {
+	if len(record) > maxCarried {
+		return Record{}, fmt.Errorf("it has more than %d bytes", maxCarried)
+	}
+	r, err := Decode(record)
+	switch {
+	case err != nil:
+		return Record{}, err
+	case r.ID != id:
+		return Record{}, errors.New("it is about another sandbox")
+	case r.Version != version:
+		return Record{}, fmt.Errorf("its version is %d, want %d", r.Version, version)
+	case r.OpenAgent == (r.EnvdToken != ""):
+		return Record{}, errors.New("its agent has to be open, or to have a token")
+	}
+	for _, text := range []string{r.Template, r.Alias, r.EnvdToken, r.MaskHost} {
+		if len(text) > 512 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+			return Record{}, errors.New("it has a text that is no name")
+		}
+	}
+	return r, nil
+}

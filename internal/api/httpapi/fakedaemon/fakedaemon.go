@@ -51,6 +51,14 @@ func (d *Daemon) peers() (*peers.Client, error) {
 	return peers.New(peers.Config{Allow: []string{"127.0.0.1"}, KeyFile: file, Plain: true, Wait: 10 * time.Millisecond})
 }
 
+// Outside is a handler of other APIs with facts about sandboxes.
+type Outside interface {
+	// Carrier has the facts.
+	Carrier() httpapi.Carrier
+	// Use gives the handler the daemon's server.
+	Use(*httpapi.Server)
+}
+
 // Start starts a daemon with the named images. The caller closes it.
 func Start(images ...string) (*Daemon, error) { return StartNode(httpapi.Node{}, nil, images...) }
 
@@ -75,7 +83,14 @@ func StartNode(node httpapi.Node, outside func(*fakeengine.Engine) httpapi.Ingre
 	if outside != nil {
 		options.Ingress = outside(d.Engine)
 	}
+	also, _ := options.Ingress.(Outside)
+	if also != nil {
+		options.E2B = also.Carrier()
+	}
 	server := httpapi.New(options)
+	if also != nil {
+		also.Use(server)
+	}
 	var listeners []httpapi.Listener
 	for _, address := range []string{"unix://" + filepath.Join(d.dir, "s"), "tcp://127.0.0.1:0"} {
 		l, err := httpapi.Binding{Token: Token, Keys: options.Keys}.Listen(context.Background(), address)

@@ -552,6 +552,10 @@ class Handover:
     """
     Tag of the snapshot that it is paused in
     """
+    e2b: str | None = None
+    """
+    Facts of E2B's API about it, as JSON, for a daemon of the same version. They include its access token
+    """
     owner: str | None = None
     """
     Its tenant; absent: the operator

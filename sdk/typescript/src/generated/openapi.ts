@@ -2300,6 +2300,8 @@ export interface components {
             version: string;
         };
         Handover: {
+            /** @description Facts of E2B's API about it, as JSON, for a daemon of the same version. They include its access token */
+            e2b?: string;
             /** @description Name of the sandbox */
             id: string;
             /** @description Its tenant; absent: the operator */
