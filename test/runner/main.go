@@ -23,8 +23,7 @@ func main() {
 	flag.StringVar(&o.machine, "machine", "test", "name of the machine to test in")
 	flag.StringVar(&o.fixtures, "fixtures", ".cache/fixtures", "directory of the fixtures")
 	flag.IntVar(&o.fuzzInputs, "fuzz", 8000, "inputs that each fuzz target is given; 0 for no fuzzing")
-	flag.IntVar(&o.lanes, "lanes", 0,
-		"packages whose KVM tests run at once, each in a machine; 0 for 2 if the host is large enough")
+	flag.IntVar(&o.lanes, "lanes", 1, "packages whose KVM tests run at once, each in its own machine")
 	flag.DurationVar(&o.limit, "limit", 40*time.Minute, "limit for the tests of one package")
 	flag.DurationVar(&o.soak, "soak", 0,
 		"instead of all tests, run those that draw their steps and those that kill for this long")

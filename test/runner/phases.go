@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +19,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 func phase(format string, args ...any) { phaseOn(os.Stdout, format, args...) }
@@ -221,23 +218,8 @@ func (b bench) close(ctx context.Context, o options) {
 	}
 }
 
-// machineMiB is the memory of a machine for KVM tests. Two of them need a host of twoMachines bytes, which also has
-// room for compilers.
-const (
-	machineMiB  = 5000
-	twoMachines = 14 << 30
-)
-
-// countLanes returns the number of machines for the KVM tests. A suite keeps about one CPU busy.
-func (o options) countLanes() int {
-	if o.lanes > 0 {
-		return o.lanes
-	}
-	if total, err := hostproc.MemTotal(); err == nil && total >= twoMachines && runtime.NumCPU() >= 2 {
-		return 2
-	}
-	return 1
-}
+// machineMiB is the memory of a machine for KVM tests.
+const machineMiB = 5000
 
 func (o options) bench(ctx context.Context) (bench, error) {
 	forkd, err := filepath.Abs(o.forkd)
@@ -260,7 +242,7 @@ func (o options) bench(ctx context.Context) (bench, error) {
 	}
 	env = append(env, "FORKD_TEST_JAIL=strict") // package harness: the machine supports all of it
 	var b bench
-	for i := range o.countLanes() {
+	for i := range max(1, o.lanes) {
 		name := o.machine
 		if i > 0 {
 			name += "-" + strconv.Itoa(i+1)
