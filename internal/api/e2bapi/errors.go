@@ -23,8 +23,8 @@ type apiError struct {
 	retry time.Duration
 	// movedTo is the node that has taken the sandbox, or empty.
 	movedTo string
-	// lack is the native API's code of an error that another daemon may not return, or empty.
-	lack string
+	// shortage is the native API's code of an error that another daemon may not return, or empty.
+	shortage string
 }
 
 func (e *apiError) Error() string { return e.Message }
@@ -76,11 +76,11 @@ func apiErrorOf(err error) *apiError {
 		}
 	}
 	return &apiError{Code: status, Message: guesttext.ClipLines(err.Error(), maxMessage), Word: transitionWord(err),
-		retry: retryOf(err), movedTo: sandbox.MovedTo(err), lack: lackOf(err)}
+		retry: retryOf(err), movedTo: sandbox.MovedTo(err), shortage: shortageOf(err)}
 }
 
-// lackOf returns the code of a lack of this daemon, for gateways. It is empty for other errors.
-func lackOf(err error) string {
+// shortageOf returns the code of a lack of this daemon, for gateways. It is empty for other errors.
+func shortageOf(err error) string {
 	for is, code := range map[error]string{sandbox.ErrNoMemory: "no_memory", sandbox.ErrNoSpace: "no_space",
 		sandbox.ErrNoResources: "no_resources", sandbox.ErrDraining: "draining"} {
 		if errors.Is(err, is) {
@@ -105,8 +105,8 @@ func writeError(w http.ResponseWriter, err error) {
 	if e.movedTo != "" {
 		w.Header().Set(headerMovedTo, e.movedTo)
 	}
-	if e.lack != "" {
-		w.Header().Set(headerError, e.lack)
+	if e.shortage != "" {
+		w.Header().Set(headerError, e.shortage)
 	}
 	switch {
 	case e.leftSomething, e.Code == http.StatusNotImplemented, e.Code == http.StatusGatewayTimeout:

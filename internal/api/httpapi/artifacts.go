@@ -53,7 +53,8 @@ type artifactRoutes struct {
 type publisher func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 
 func newArtifactRoutes(opt Options, engine shown[Snapshots], publish publisher, m *metrics) *artifactRoutes {
-	return &artifactRoutes{engine: engine, tenants: publish, secrets: opt.Secrets, e2b: opt.E2B, peers: opt.Peers, served: m.served,
+	return &artifactRoutes{engine: engine, tenants: publish, secrets: opt.Secrets, e2b: opt.E2B, peers: opt.Peers,
+		served:  m.served,
 		readers: make(chan struct{}, mostReaders), copies: make(chan struct{}, mostCopies),
 		running: map[string]chan struct{}{}}
 }

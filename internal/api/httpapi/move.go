@@ -34,7 +34,8 @@ type mover struct {
 }
 
 func newMover(opt Options) *mover {
-	return &mover{peers: opt.Peers, e2b: opt.E2B, log: opt.Log, node: opt.Node.Name, turns: make(chan struct{}, mostCopies)}
+	return &mover{peers: opt.Peers, e2b: opt.E2B, log: opt.Log, node: opt.Node.Name,
+		turns: make(chan struct{}, mostCopies)}
 }
 
 // fetch takes a sandbox from one of the peers if it is not here. Without peers it settles an earlier attempt, if there
@@ -86,7 +87,8 @@ func (m *mover) takeWith(ctx context.Context, e Sandboxes, req sandbox.TakeReque
 			"sandbox %s was made through E2B's API, which this daemon does not serve", req.ID)
 	}
 	if err := m.e2b.Receive(req.ID, facts); err != nil {
-		return fail(api.CodeInvalid, "", "peer %s: the E2B record of sandbox %s is not usable: %v", req.From.Name(), req.ID, err)
+		return fail(api.CodeInvalid, "", "peer %s: the E2B record of sandbox %s is not usable: %v", req.From.Name(),
+			req.ID, err)
 	}
 	_, err := e.Take(ctx, req)
 	if err == nil || isUnsettled(err) {
