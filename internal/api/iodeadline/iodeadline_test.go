@@ -160,3 +160,37 @@ func TestSilence(t *testing.T) {
 		}
 	}
 }
+
+// A handler that bounds the arrival of the body goes on for longer than that, with and without a body.
+func TestARequestOutlivesTheDeadlineOfItsBody(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out, r := New(w, r, Limits{Read: time.Minute, Write: time.Minute, Rest: time.Second})
+		control := http.NewResponseController(out)
+		if err := control.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadAll(r.Body); err != nil {
+			t.Error(err)
+		}
+		if err := control.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil { // for nothing
+			t.Error(err)
+		}
+		select {
+		case <-r.Context().Done():
+			http.Error(out, r.Context().Err().Error(), http.StatusServiceUnavailable)
+		case <-time.After(200 * time.Millisecond):
+			out.WriteHeader(http.StatusNoContent)
+		}
+	}))
+	defer s.Close()
+	for name, body := range map[string]io.Reader{"none": http.NoBody, "some": strings.NewReader("{}")} {
+		resp, err := http.Post(s.URL, "application/json", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusNoContent {
+			t.Errorf("body %s: status %d", name, resp.StatusCode)
+		}
+	}
+}

@@ -52,8 +52,14 @@ func New(w http.ResponseWriter, r *http.Request, l Limits) (*Writer, *http.Reque
 }
 
 // SetReadDeadline implements the interface of http.ResponseController. A deadline in the past is
-// final.
-func (o *Writer) SetReadDeadline(t time.Time) error { return o.reads.limit(t) }
+// final. One in the future is for a body that is still to come. Without such a body it would end the request: net/http
+// then reads the connection to notice that the client leaves, and takes a timeout for that.
+func (o *Writer) SetReadDeadline(t time.Time) error {
+	if !o.body.left() && t.After(time.Now()) {
+		return nil
+	}
+	return o.reads.limit(t)
+}
 
 // SetWriteDeadline implements the interface of http.ResponseController. A deadline in the past is
 // final.
