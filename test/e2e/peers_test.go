@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
@@ -88,9 +89,7 @@ func TestASnapshotGoesToAnotherDaemon(t *testing.T) {
 	if _, err := a.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "base", Image: "box"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	sb := a.forkOf("base", 1)[0].ID
-	a.sh(sb, "sleep 4711 >/dev/null 2>&1 &")
-	a.sh(sb, "head -c 12000000 /dev/urandom > /big; sync; sha256sum /big > /sum")
+	sb := busy(a)
 	if _, err := a.c.Branch(t.Context(), sb, api.BranchRequest{Tag: "travels"}); err != nil {
 		t.Fatal(err)
 	}
@@ -126,12 +125,7 @@ func TestASnapshotGoesToAnotherDaemon(t *testing.T) {
 	<-killed
 	t.Logf("%d bytes in %s, with a kill of the holder", l.sent.Load(), time.Since(began))
 	child := b.forkOf("travels", 1)[0].ID
-	if got := b.sh(child, "cd / && sha256sum -c sum"); !strings.Contains(got, "OK") {
-		t.Errorf("its file: %s", got)
-	}
-	if got := b.sh(child, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"); !strings.Contains(got, "sleep 4711") {
-		t.Errorf("its processes: %s", got)
-	}
+	b.isBusy(child)
 	eventually(t, "digests", func() bool {
 		r, err := b.c.VerifySnapshot(t.Context(), "travels", nil)
 		if len(r.Damaged) > 0 {
@@ -140,9 +134,8 @@ func TestASnapshotGoesToAnotherDaemon(t *testing.T) {
 		return err == nil && r.OK
 	})
 	b.kill(child)
-
+	b.sub("a sandbox moves", func(t *testing.T) { movesBetween(t, a, b, at) })
 	b.sub("a full disk", func(t *testing.T) {
-		kvmtest.Soak(t)
 		mount := smallDisk(t, 32) // unmounted after the end of the daemon
 		full := secondDaemon(t, append([]string{"--disk-reserve", "0"}, flags...)...)
 		full.Data = mount
@@ -152,5 +145,72 @@ func TestASnapshotGoesToAnotherDaemon(t *testing.T) {
 		if all, err := full.c.ListSnapshots(t.Context()); err != nil || len(all) > 0 {
 			t.Errorf("it lists %+v, %v", all, err)
 		}
+		id := busy(a)
+		a.pause(id)
+		code, _, errs := full.cli("resume", id, "--from-peer", "http://"+at)
+		if left, err := full.c.ListSandboxes(t.Context()); code == 0 || !strings.Contains(errs, "space") || len(left) > 0 {
+			t.Errorf("a move: exit code %d, %s; it lists %+v, %v", code, errs, left, err)
+		}
+		a.resume(id)
+		a.isBusy(id)
+		a.kill(id)
 	})
+}
+
+// busy returns a sandbox with a process and a large file.
+func busy(d *daemon) (id string) {
+	d.t.Helper()
+	id = d.forkOf("base", 1)[0].ID
+	d.sh(id, "sleep 4711 >/dev/null 2>&1 &")
+	d.sh(id, "head -c 12000000 /dev/urandom > /big; sync; sha256sum /big > /sum")
+	return id
+}
+
+// isBusy checks for the process and the file.
+func (d *daemon) isBusy(id string) {
+	d.t.Helper()
+	if got := d.sh(id, "cd / && sha256sum -c sum"); !strings.Contains(got, "OK") {
+		d.t.Errorf("its file: %s", got)
+	}
+	if got := d.sh(id, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"); !strings.Contains(got, "sleep 4711") {
+		d.t.Errorf("its processes: %s", got)
+	}
+}
+
+// movesBetween resumes a paused sandbox of a at b, while a is killed in the middle of the copy. Nothing is left at a.
+func movesBetween(t *testing.T, a, b *daemon, at string) {
+	id := busy(a)
+	boot := a.sh(id, "cat /proc/sys/kernel/random/boot_id; hostname")
+	a.pause(id)
+	killed := make(chan struct{})
+	l := newSlowLink(t, "http://"+at, 4<<20, func() {
+		go func() {
+			defer close(killed)
+			a.end(syscall.SIGKILL)
+			if err := a.Start(); err != nil {
+				t.Error(err)
+			}
+		}()
+	})
+	began := time.Now()
+	if code, _, errs := b.cli("resume", id, "--from-peer", l.URL); code != 0 {
+		t.Fatalf("resume: exit code %d, %s", code, errs)
+	}
+	<-killed
+	t.Logf("%d bytes in %s, with a kill of the giver", l.sent.Load(), time.Since(began))
+	b.isBusy(id)
+	if got := b.sh(id, "cat /proc/sys/kernel/random/boot_id; hostname"); got != boot {
+		t.Errorf("it says %q, and said %q", got, boot)
+	}
+	if _, err := a.c.Sandbox(t.Context(), id); !client.IsNotFound(err) || client.ReasonOf(err) != api.ReasonSandboxMoved {
+		t.Errorf("the giver says %v", err)
+	}
+	if left, err := a.c.ListSandboxes(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("the giver lists %+v, %v", left, err)
+	}
+	eventually(t, "the giver's snapshot is gone", func() bool {
+		left, _ := filepath.Glob(filepath.Join(a.store(), "pause-"+id+"*"))
+		return len(left) == 0
+	})
+	b.kill(id)
 }

@@ -27,6 +27,11 @@ import (
 // receiver is a daemon that copies snapshots from others on this host, with the operator's key of the holder.
 func newReceiver(t *testing.T, key string) *bench {
 	t.Helper()
+	return newReceiverWith(t, key, func(*httpapi.Options) {})
+}
+
+func newReceiverWith(t *testing.T, key string, change func(*httpapi.Options)) *bench {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "peer.key")
 	if err := os.WriteFile(file, []byte(key+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -36,7 +41,10 @@ func newReceiver(t *testing.T, key string) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newBenchWith(t, func(o *httpapi.Options) { o.Peers = c })
+	return newBenchWith(t, func(o *httpapi.Options) {
+		o.Peers = c
+		change(o)
+	})
 }
 
 // tenantOn returns a key of a tenant on a daemon.

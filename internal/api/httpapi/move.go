@@ -28,13 +28,15 @@ type Carrier interface {
 type mover struct {
 	peers *peers.Client // nil: sandboxes of other daemons are refused
 	e2b   Carrier       // may be nil
-	log   *slog.Logger
-	node  string
-	turns chan struct{}
+	// exists finds a sandbox of any owner.
+	exists func(id string) (sandbox.Info, error)
+	log    *slog.Logger
+	node   string
+	turns  chan struct{}
 }
 
-func newMover(opt Options) *mover {
-	return &mover{peers: opt.Peers, e2b: opt.E2B, log: opt.Log, node: opt.Node.Name,
+func newMover(opt Options, exists func(string) (sandbox.Info, error)) *mover {
+	return &mover{peers: opt.Peers, e2b: opt.E2B, exists: exists, log: opt.Log, node: opt.Node.Name,
 		turns: make(chan struct{}, mostCopies)}
 }
 
@@ -86,6 +88,10 @@ func (m *mover) takeWith(ctx context.Context, e Sandboxes, req sandbox.TakeReque
 		return fail(api.CodeUnsupported, api.ReasonSandboxBound,
 			"sandbox %s was made through E2B's API, which this daemon does not serve", req.ID)
 	}
+	// A peer must not replace the token of another tenant's sandbox, which the tenant's view does not show.
+	if _, err := m.exists(req.ID); !errors.Is(err, sandbox.ErrNotFound) {
+		return fail(api.CodeConflict, "", "a sandbox with the id %s is here already", req.ID)
+	}
 	if err := m.e2b.Receive(req.ID, facts); err != nil {
 		return fail(api.CodeInvalid, "", "peer %s: the E2B record of sandbox %s is not usable: %v", req.From.Name(),
 			req.ID, err)
@@ -98,7 +104,7 @@ func (m *mover) takeWith(ctx context.Context, e Sandboxes, req sandbox.TakeReque
 		}
 		return err
 	}
-	if _, getErr := e.Get(req.ID); errors.Is(getErr, sandbox.ErrNotFound) {
+	if _, getErr := m.exists(req.ID); errors.Is(getErr, sandbox.ErrNotFound) {
 		if err := m.e2b.Remove(req.ID); err != nil {
 			m.log.Warn("remove the E2B record of a sandbox that was not taken", "sandbox", req.ID, "err", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -180,4 +181,68 @@ func TestTheSandboxOfAWorkspaceStays(t *testing.T) {
 		t.Errorf("another tenant learns: %s", w.Body)
 	}
 	into[api.SandboxInfo](t, from.as(from.acme, "POST", "/v1/sandboxes/"+id+"/resume", ""), 200)
+}
+
+// facts are those of E2B's API about sandboxes.
+type facts map[string]string
+
+func (f facts) Carried(id string) ([]byte, string, error) { return []byte(f[id]), "", nil }
+
+func (f facts) Receive(id string, b []byte) error {
+	f[id] = string(b)
+	return nil
+}
+
+func (f facts) Remove(id string) error {
+	delete(f, id)
+	return nil
+}
+
+// A peer that offers a sandbox under the id of another tenant's does not replace the facts about that one.
+func TestFactsOfAnotherTenantStay(t *testing.T) {
+	from := newTenants(t)
+	key := from.key(keys.Spec{Name: "peer", Scopes: principal.Layers})
+	for _, c := range []struct {
+		name string
+		here bool // a sandbox of another tenant has the id
+		code api.Code
+		want string
+	}{
+		{"another tenant's", true, api.CodeConflict, "theirs"},
+		{"a failed take", false, api.CodeInvalid, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kept := facts{}
+			b := newReceiverWith(t, key, func(o *httpapi.Options) { o.E2B = kept })
+			id := "sb-aaaaaaaaaaaaaaaa"
+			if c.here {
+				made, err := b.engine.Fork(t.Context(), sandbox.ForkRequest{Tag: snapshotOf(t, b), N: 1, Owner: "victim"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				id = made.Children[0].Info.ID
+				kept[id] = "theirs"
+			}
+			liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(`{"id":"` + id + `","owner":"acme","paused_in":"x","paused_hash":"y","record":"{}","e2b":"mine"}`))
+			}))
+			defer liar.Close()
+			to := b.tenantOn("acme")
+			wantError(t, to.as(to.acme, "POST", "/v1/sandboxes/"+id+"/resume", resumeAt(liar.URL)), c.code)
+			if kept[id] != c.want {
+				t.Errorf("the facts are %q, want %q", kept[id], c.want)
+			}
+		})
+	}
+}
+
+// snapshotOf makes a snapshot, and returns its tag.
+func snapshotOf(t *testing.T, b *bench) string {
+	t.Helper()
+	_, err := b.engine.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "shared", Image: "python-numpy"},
+		func(sandbox.Step) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "shared"
 }

@@ -183,7 +183,7 @@ func newServer(opt Options, most limits) *Server {
 	if opt.SecretStore == nil {
 		opt.SecretStore = secrets.Off()
 	}
-	s.mover = newMover(opt)
+	s.mover = newMover(opt, s.exists)
 	s.addRoutes(opt, view)
 	ready.add(s.router)
 	(&publishRoutes{tenants}).add(s.router)

@@ -78,11 +78,14 @@ func search(g *Gateway, r *http.Request, id string) *nodes.Node {
 		return nil
 	}
 	has, _ := g.holders(r, g.up(), "/v1/sandboxes/"+escape(id))
-	if len(has) != 1 { // otherwise the credential is wrong, and each node says so
-		return nil
+	for _, n := range has[:min(len(has), mostHops)] {
+		// holders also counts refusals, which say nothing about the place of the sandbox.
+		if g.probe(r, n, "/v1/sandboxes/"+escape(id)) == http.StatusOK {
+			g.moved.set(id, n.Name, movedTime)
+			return n
+		}
 	}
-	g.moved.set(id, has[0].Name, movedTime)
-	return has[0]
+	return nil
 }
 
 // hop is a request about a sandbox on its way.

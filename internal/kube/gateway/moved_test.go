@@ -212,4 +212,11 @@ func TestSearchesAreBounded(t *testing.T) {
 	if wrong.StatusCode < 400 {
 		t.Errorf("%d %s", wrong.StatusCode, wrong.body)
 	}
+	// One other node, which refuses the credential: that is no place of the sandbox.
+	c.Nodes[1].Link.Hook(func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })
+	c.Await(t, 1)
+	do(t, c, "GET", "/v1/sandboxes/"+id, "", "Authorization", "Bearer "+fmt.Sprintf("%032d", 7))
+	c.Nodes[0].Link.Hook(nil)
+	c.Await(t, 2)
+	into[api.SandboxInfo](t, do(t, c, "GET", "/v1/sandboxes/"+id, ""), 200)
 }
