@@ -203,7 +203,7 @@ func (d *daemon) unpinned() []string {
 	var pins strings.Builder
 	dir := filepath.Join(d.Data, "layers", "pins")
 	for _, name := range names(dir) {
-		b, _ := os.ReadFile(filepath.Join(dir, name)) // a pin that went meanwhile holds nothing
+		b, _ := os.ReadFile(filepath.Join(dir, name)) // a pin may have gone meanwhile
 		pins.Write(b)
 	}
 	return slices.DeleteFunc(names(filepath.Join(d.Data, "layers", "layers")), func(name string) bool {

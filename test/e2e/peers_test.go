@@ -177,7 +177,7 @@ func (d *daemon) isBusy(id string) {
 	}
 }
 
-// movesBetween resumes a paused sandbox of a at b, while a is killed in the middle of the copy. Nothing is left at a.
+// movesBetween resumes a paused sandbox of a at b, while a is killed in the middle of the copy. The sandbox and its snapshot leave a.
 func movesBetween(t *testing.T, a, b *daemon, at string) {
 	id := busy(a)
 	boot := a.sh(id, "cat /proc/sys/kernel/random/boot_id; hostname")

@@ -15,8 +15,7 @@ import (
 
 // Carrier has facts of another API about sandboxes. records.Store implements it.
 type Carrier interface {
-	// Carried returns the facts about a sandbox for another daemon, and a secret among them. Both are empty if there are
-	// none.
+	// Carried returns the facts about a sandbox for another daemon, and a secret among them. Both may be empty.
 	Carried(id string) (facts []byte, secret string, err error)
 	// Receive stores the facts from another daemon. It may be called again.
 	Receive(id string, facts []byte) error

@@ -172,7 +172,7 @@ func TestARequestOutlivesTheDeadlineOfItsBody(t *testing.T) {
 		if _, err := io.ReadAll(r.Body); err != nil {
 			t.Error(err)
 		}
-		if err := control.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil { // for nothing
+		if err := control.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil { // after the end of the body
 			t.Error(err)
 		}
 		select {

@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// FuzzHandover opens records of another daemon. An accepted record is of the sandbox that was asked for, has nothing
-// that binds it to its daemon, and is accepted again after it was recorded here.
+// FuzzHandover opens records of another daemon. An accepted record is of the sandbox that was asked for, can move on,
+// and is accepted again after it was recorded here.
 func FuzzHandover(f *testing.F) {
 	now := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)
 	const id = "sb-aaaaaaaaaaaaaaaa"

@@ -65,8 +65,8 @@ func home(g *Gateway, r *http.Request, t target) *nodes.Node {
 	return n
 }
 
-// search asks all nodes for a sandbox, with the client's credential. Ports of sandboxes have none, so their sandboxes
-// are not searched for.
+// search asks all nodes for a sandbox, with the client's credential. A request to a port has no credential, so its
+// sandbox is not searched for.
 func search(g *Gateway, r *http.Request, id string) *nodes.Node {
 	if r.Header.Get("Authorization")+r.Header.Get(api.HeaderKey) == "" {
 		return nil
@@ -79,7 +79,7 @@ func search(g *Gateway, r *http.Request, id string) *nodes.Node {
 	}
 	has, _ := g.holders(r, g.up(), "/v1/sandboxes/"+escape(id))
 	for _, n := range has[:min(len(has), mostHops)] {
-		// holders also counts refusals, which say nothing about the place of the sandbox.
+		// holders also counts refusals, which all nodes send for a wrong credential.
 		if g.probe(r, n, "/v1/sandboxes/"+escape(id)) == http.StatusOK {
 			g.moved.set(id, n.Name, movedTime)
 			return n
