@@ -18,6 +18,8 @@ const (
 	nameLimit = 10 * time.Second
 	// peekLimit limits it for a flow that continues without a name.
 	peekLimit = 3 * time.Second
+	// httpsPort is the port on which requests get headers and signatures.
+	httpsPort = 443
 	// attempts is the number of addresses of a name to dial.
 	attempts = 4
 )
@@ -47,7 +49,7 @@ func (f *flow) relayNamed(far *net.TCPConn) {
 // readName reads the first bytes, and connects to their destination.
 func (f *flow) readName(r *relay, far *net.TCPConn) (netproxy.Head, bool) {
 	limit := nameLimit
-	if far != nil {
+	if far != nil && f.asked.Far.Port() != httpsPort { // a client of TLS is the first to send, however slow its guest is
 		limit = peekLimit
 	}
 	head, err := netproxy.Peek(r.near, limit)
@@ -153,7 +155,7 @@ func (f *flow) dialNamed(head netproxy.Head, addrs []netip.Addr) (*net.TCPConn, 
 // passNamed sends the bytes already read to the far end, and then relays. Requests to hosts with
 // headers or a signer go through the interceptor instead.
 func (f *flow) passNamed(r *relay, head netproxy.Head) {
-	if head.Source == netproxy.SNI && f.asked.Far.Port() == 443 {
+	if head.Source == netproxy.SNI && f.asked.Far.Port() == httpsPort {
 		changed := f.v.judge.Headers(head.Name) != nil || f.v.judge.Signer(head.Name) != nil
 		if changed && f.v.s.cfg.Intercept != nil {
 			f.intercept(r, head)

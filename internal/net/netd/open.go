@@ -104,7 +104,7 @@ func (f *flow) pick(fd int, verdict Verdict) {
 
 // isPlain reports whether a flow can be relayed without inspection.
 func (f *flow) isPlain(verdict Verdict) bool {
-	return !verdict.Peek && !(f.asked.Far.Port() == 443 && f.v.judge.HasHeaders())
+	return !verdict.Peek && !(f.asked.Far.Port() == httpsPort && f.v.judge.HasHeaders())
 }
 
 // mayHandOver reports whether sockets may be handed over. A bandwidth limit needs relaying.
