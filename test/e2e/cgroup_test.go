@@ -22,8 +22,8 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// take makes a guest write 150 MiB of private memory.
-const take = `python3 -c 'b = b"x" * (150 << 20); print(len(b))'`
+// take makes a guest write 120 MiB of private memory.
+const take = `python3 -c 'b = b"x" * (120 << 20); print(len(b))'`
 
 // limited requests one child with limits. With limits of the tree, the child's guest may fork it.
 func limited(memoryMiB int, limits api.SandboxLimits) api.CreateSandboxesRequest {
@@ -85,7 +85,7 @@ func TestLimitsEndASandboxThatNeedsMoreMemory(t *testing.T) {
 	}
 	r, err := d.c.Exec(t.Context(), victim.ID, api.ExecRequest{Args: []string{"sh", "-c", take}, TimeoutSecs: patience.Seconds()})
 	if err == nil && r.ExitCode == 0 {
-		t.Errorf("it has 150 MiB of 96: %+v, use %+v", r, d.useOf(victim.ID))
+		t.Errorf("it has 120 MiB of 96: %+v, use %+v", r, d.useOf(victim.ID))
 	}
 	const reason = "memory limit of 96 MiB reached"
 	eventually(t, "failure of the sandbox with the limit", func() bool {
@@ -98,10 +98,10 @@ func TestLimitsEndASandboxThatNeedsMoreMemory(t *testing.T) {
 		}
 		return info.Status == api.SandboxFailed
 	})
-	if got := d.sh(sibling.ID, take); got != "157286400" {
+	if got := d.sh(sibling.ID, take); got != "125829120" {
 		t.Errorf("its sibling has %q", got)
 	}
-	if u := d.useOf(sibling.ID); u.MemoryPeakBytes < 150<<20 || u.CPUMS <= 0 || u.Threads == 0 {
+	if u := d.useOf(sibling.ID); u.MemoryPeakBytes < 120<<20 || u.CPUMS <= 0 || u.Threads == 0 {
 		t.Errorf("its sibling used %+v", u)
 	}
 }
