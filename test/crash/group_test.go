@@ -9,6 +9,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 
@@ -94,8 +95,12 @@ func (w *world) nothingHalfMade(members []api.SandboxInfo) {
 
 // A fork of a group is complete or without a trace when the daemon is killed, and the members run on.
 func TestKillsInAGroupFork(t *testing.T) {
+	random := kvmtest.Random(kvmtest.Seed(t), 2)
 	w := groupWorld(t)
 	for _, s := range groupSteps {
+		if !chosen(random) && s != groupSteps[0] {
+			continue
+		}
 		w.sub(string(s), func() {
 			w.begin()
 			members, marks := w.shop()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/contract"
 	"github.com/forkd/forkd/test/harness"
 )
@@ -57,6 +58,7 @@ func examples(t *testing.T, m *harness.Machine) {
 		}
 	})
 	t.Run("mutation", func(t *testing.T) {
+		kvmtest.Soak(t)
 		contract.PythonSuite(t, contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base"},
 			filepath.Join("..", "..", "..", "examples", "mutation", "test_mutate.py"), "known")
 	})

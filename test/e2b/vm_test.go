@@ -37,7 +37,9 @@ func TestOverVMs(t *testing.T) {
 	t.Run("mcp", func(t *testing.T) { mcp.Clients(t, m, "base") })
 	t.Run("forkd's SDKs", func(t *testing.T) {
 		d := contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base"}
-		contract.PythonSuite(t, d, "test_live.py", "trees or asynchronous or ended")
+		if harness.Soaking() { // contract.Run covers the same calls
+			contract.PythonSuite(t, d, "test_live.py", "trees or asynchronous or ended")
+		}
 		contract.PythonSuite(t, d, "test_docs.py", "page")
 		contract.TypeScriptSuite(t, d, "docs.test.mjs")
 	})
@@ -112,9 +114,8 @@ func nodes(t *testing.T, m *harness.Machine) {
 	for i, version := range nodeVersions {
 		programs := []string{"sdk.mjs"}
 		if i == len(nodeVersions)-1 {
-			programs = append(programs, "vm.mjs")
-			if harness.Soaking() {
-				programs = append(programs, "templatevm.mjs")
+			if harness.Soaking() { // vm.py and dockerfile.Suite do the same
+				programs = append(programs, "vm.mjs", "templatevm.mjs")
 			}
 		}
 		for _, program := range programs {

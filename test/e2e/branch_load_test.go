@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/test/harness"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // startStamping starts two threads. One stamps every page of a buffer with the number of its sweep,
@@ -59,21 +59,18 @@ func (d *daemon) stamped(who, id string) {
 // Under write load, over many branches in a row and branches of branches, no child has a page older
 // than the instant of its branch, and the source loses no write.
 func TestBranchesUnderWriteLoad(t *testing.T) {
+	kvmtest.Soak(t) // short forms: TestBranch, and the oracle's sequences
 	d := shared(t)
 	d.unchanged()
 	source := d.fork(1)[0].ID
 	d.eval(source, startStamping)
 	d.eval(source, "time.sleep(2)")
-	modes, generations := []api.BranchMode{api.BranchLive, api.BranchDiff}, 1
-	if harness.Soaking() {
-		modes, generations = append(modes, api.BranchLive, api.BranchFull), 2
-	}
-	for i, mode := range modes {
+	for i, mode := range []api.BranchMode{api.BranchLive, api.BranchDiff, api.BranchLive, api.BranchFull} {
 		child := d.branch(source, api.BranchRequest{Mode: mode, N: 1}).Children[0].ID
 		d.stamped("child "+strconv.Itoa(i)+", "+string(mode), child)
 		d.stamped("the source", source)
-		if i == 0 { // a branch of a branch, and in a soak again of that one
-			for range generations {
+		if i == 0 { // a branch of a branch, and again of that one
+			for range 2 {
 				grandchild := d.branch(child, api.BranchRequest{N: 1}).Children[0].ID
 				d.stamped("grandchild", grandchild)
 				d.kill(child)

@@ -96,6 +96,7 @@ func (d *daemon) absent(tag string) int64 {
 }
 
 func TestAForkBeforeItsSnapshotIsHere(t *testing.T) {
+	kvmtest.Soak(t) // short forms: the tests of the fetching process and of the engine over fake VMs
 	d := shared(t)
 	small := d.small()
 	d.unchanged()

@@ -79,7 +79,7 @@ func freeAddress(t *testing.T) string {
 // TestASnapshotGoesToAnotherDaemon copies a branch between two daemons with their own stores, while the holder is killed,
 // and finds its processes and files in a fork there. The list of a daemon with a full disk stays empty.
 func TestASnapshotGoesToAnotherDaemon(t *testing.T) {
-	kvmtest.Soak(t) // short form: TestAForkBeforeItsSnapshotIsHere
+	kvmtest.Soak(t) // short forms: the tests of artifacts and of moves over fake VMs
 	at := freeAddress(t)
 	a := secondDaemon(t, "--listen", "tcp://"+at, "--pool", "0")
 	if err := harness.PutSmallImage(t, a.images(), "box", harness.SmallImage{}); err != nil {

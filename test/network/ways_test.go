@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // children is the number of children of a live branch here.
@@ -39,6 +40,7 @@ type source struct {
 // Whichever way makes another VM from a sandbox, the source keeps its open connections. The other
 // VM begins with a working network, a policy, and none of the source's connections and secrets.
 func TestEveryWayToAnotherVM(t *testing.T) {
+	kvmtest.Soak(t) // short form: the network in test/conformance
 	s := newSource(t)
 	var rows []*row
 	way := func(name string, look func(t *testing.T, r *row)) {

@@ -37,8 +37,8 @@ var soakSuites = []suite{
 	{pkg: "./test/conformance", run: "^TestConformance$"}, // the other needs a Python and no VM
 	{pkg: "./test/pressure", run: ".", most: 10 * time.Minute},
 	{pkg: "./test/e2e", run: "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged|PausesInALoop|TrafficResumesMany|" +
-		"ASnapshotGoesToAnotherDaemon|ServicesOutliveTheDaemon"},
-	{pkg: "./test/network", run: "ThePauseOfAGroup|PackagesAreInstalled"},
+		"ASnapshotGoesToAnotherDaemon|ServicesOutliveTheDaemon|BranchesUnderWriteLoad|AForkBeforeItsSnapshotIsHere"},
+	{pkg: "./test/network", run: "ThePauseOfAGroup|PackagesAreInstalled|EveryWay"},
 	// The whole suite with daemons of an ordinary user, who has no cgroups in the machine. There
 	// the tests of limits expect errors.
 	{pkg: "./test/e2e", run: ".", env: []string{"FORKD_TEST_USER=1000"}},
