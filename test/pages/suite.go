@@ -55,7 +55,8 @@ func Suite(t *testing.T, m *harness.Machine, names ...string) {
 		if err != nil {
 			t.Fatalf("%s: %v", page, err)
 		}
-		chosen := soaks() || os.Getenv("FORKD_PAGES_URL") != "" || page == "README.md" || !slices.Contains(long, page) && random.IntN(2) == 0
+		drawn := !slices.Contains(long, page) && random.IntN(2) == 0
+		chosen := soaks() || os.Getenv("FORKD_PAGES_URL") != "" || page == "README.md" || drawn
 		if len(names) > 0 {
 			chosen = slices.Contains(names, page)
 		}
