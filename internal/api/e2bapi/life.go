@@ -83,7 +83,7 @@ func (h lives) take(c call) (known, error) {
 	peers := strings.FieldsFunc(strings.Join(c.Request.Header.Values(headerPeers), ","), func(r rune) bool {
 		return r == ',' || r == ' '
 	})
-	if err == nil || h.opt.Fetch == nil || !c.who.May(principal.Fork) || len(peers) == 0 && !isUnsettled(err) {
+	if err == nil || h.opt.Fetch == nil || !c.who.May(principal.Fork) || len(peers) == 0 && !sandbox.IsBeingTaken(err) {
 		return k, err
 	}
 	if err := h.opt.Fetch(c.ctx, target.ID(c.PathValue("id")), peers); err != nil {
@@ -94,11 +94,6 @@ func (h lives) take(c call) (known, error) {
 
 // headerPeers names the daemons that may have the sandbox of a resume, as api.HeaderPeers.
 const headerPeers = "Forkd-Peers"
-
-func isUnsettled(err error) bool {
-	var told *sandbox.Error
-	return errors.As(err, &told) && told.Reason() == sandbox.ReasonSandboxUnsettled
-}
 
 // wake resumes a sandbox. If several requests arrive, one resumes it and the others wait.
 func (h lives) wake(c call, k known) (known, error) {

@@ -42,7 +42,7 @@ func newMover(opt Options, exists func(string) (sandbox.Info, error)) *mover {
 // fetch takes a sandbox from one of the peers if it is not here. Without peers it settles an earlier attempt, if there
 // is one.
 func (m *mover) fetch(ctx context.Context, e Sandboxes, id string, from []string) error {
-	if _, err := e.Get(id); !errors.Is(err, sandbox.ErrNotFound) && !isUnsettled(err) {
+	if _, err := e.Get(id); !errors.Is(err, sandbox.ErrNotFound) && !sandbox.IsBeingTaken(err) {
 		return nil // the resume reports the error, if there is one
 	}
 	id = sandbox.CanonicalID(id)
@@ -96,7 +96,7 @@ func (m *mover) takeWith(ctx context.Context, e Sandboxes, req sandbox.TakeReque
 			req.ID, err)
 	}
 	_, err := e.Take(ctx, req)
-	if err == nil || isUnsettled(err) {
+	if err == nil || sandbox.IsBeingTaken(err) {
 		// While the snapshot was copied, the facts may have been removed as those of an ended sandbox.
 		if err := m.e2b.Receive(req.ID, facts); err != nil {
 			m.log.Error("store the E2B record of a sandbox that was taken", "sandbox", req.ID, "err", err)
@@ -109,11 +109,6 @@ func (m *mover) takeWith(ctx context.Context, e Sandboxes, req sandbox.TakeReque
 		}
 	}
 	return err
-}
-
-func isUnsettled(err error) bool {
-	var e *sandbox.Error
-	return errors.As(err, &e) && e.Reason() == sandbox.ReasonSandboxUnsettled
 }
 
 // ignoreMissing leaves the error of a missing sandbox to the resume.

@@ -180,6 +180,12 @@ func BeingTaken(id, owner string) error {
 	return err
 }
 
+// IsBeingTaken reports whether an error says that the giver of a sandbox has not answered.
+func IsBeingTaken(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Reason() == ReasonSandboxUnsettled
+}
+
 // MovedAway returns the error for a sandbox that another daemon has taken.
 func MovedAway(id, owner, to string) error {
 	where := "another daemon"
