@@ -107,14 +107,10 @@ func start(ctx context.Context, forkd, name string, args ...string) error {
 	return nil
 }
 
-// rerun runs the tests that an earlier phase skipped. A skip is a failure now.
+// rerun runs the tests that an earlier phase skipped. A skip is a failure now, except of parts that
+// only a soak runs.
 func rerun(ctx context.Context, lanes []lane, again map[string][]string) results {
-	total := inPackages(ctx, lanes, again)
-	for _, s := range total.skipped {
-		total.failed = append(total.failed, s.test.String()+" skipped although all it needs is there: "+s.reason)
-	}
-	total.skipped = nil
-	return total
+	return inPackages(ctx, lanes, again).withoutSkips()
 }
 
 // lane is the environment and the arguments of go test for one package at a time.

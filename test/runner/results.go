@@ -32,6 +32,9 @@ type skip struct {
 // run where KVM is real, because there they also have root rights and a cgroup tree.
 func (s skip) forMachine() bool { return strings.HasPrefix(s.reason, kvmtest.MachineMark) }
 
+// forSoak reports whether only a soak runs the test.
+func (s skip) forSoak() bool { return strings.HasPrefix(s.reason, kvmtest.SoakMark) }
+
 // results holds the results of one phase.
 type results struct {
 	passed  int
@@ -50,7 +53,7 @@ type results struct {
 func (r results) waiting(forMachine bool) map[string][]string {
 	again := map[string][]string{}
 	for _, s := range r.skipped {
-		if strings.HasPrefix(s.reason, kvmtest.SoakMark) {
+		if s.forSoak() {
 			continue
 		}
 		if s.forMachine() == forMachine && !slices.Contains(again[s.pkg], s.top()) {
@@ -58,6 +61,21 @@ func (r results) waiting(forMachine bool) map[string][]string {
 		}
 	}
 	return again
+}
+
+// withoutSkips returns the results of a phase in which all that tests need is there: a skip is a
+// failure, unless it is left to a soak.
+func (r results) withoutSkips() results {
+	var left []skip
+	for _, s := range r.skipped {
+		if s.forSoak() {
+			left = append(left, s)
+			continue
+		}
+		r.failed = append(r.failed, s.test.String()+" skipped although all it needs is there: "+s.reason)
+	}
+	r.skipped = left
+	return r
 }
 
 // summary is printed at the end.

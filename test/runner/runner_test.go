@@ -79,6 +79,22 @@ func TestSkipsAreSortedByWhoRunsThemLater(t *testing.T) {
 	}
 }
 
+// Where KVM is, parts of a test may be left to a soak. No other skip may hide there.
+func TestOnlySoaksSkipWhereAllIsThere(t *testing.T) {
+	c, _ := feed(t,
+		`{"Action":"output","Package":"p","Test":"TestK/long","Output":"    a_test.go:3: soaktest: takes minutes\n"}`,
+		`{"Action":"skip","Package":"p","Test":"TestK/long"}`,
+		`{"Action":"output","Package":"p","Test":"TestX","Output":"    a_test.go:9: cpio is not installed\n"}`,
+		`{"Action":"skip","Package":"p","Test":"TestX"}`)
+	got := c.results.withoutSkips()
+	if len(got.failed) != 1 || !strings.HasPrefix(got.failed[0], "p TestX skipped") {
+		t.Errorf("failures are %q", got.failed)
+	}
+	if len(got.skipped) != 1 || got.skipped[0].name != "TestK/long" {
+		t.Errorf("left to the soak: %v", got.skipped)
+	}
+}
+
 func TestTheLastLineIsForPrograms(t *testing.T) {
 	var s summary
 	s.add("plain", results{passed: 3, failed: []string{"p TestA"}})
