@@ -8,6 +8,7 @@ import (
 	"net/url"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/leaf/earlyanswer"
 )
 
 // Forward returns a handler that passes requests on to the daemon with the client's credentials,
@@ -19,7 +20,7 @@ func Forward(to *Client) http.Handler {
 	if err != nil {
 		panic(err) // New has made it
 	}
-	return &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(base)
 			p.Out.Header.Del(api.HeaderKey)
@@ -39,4 +40,8 @@ func Forward(to *Client) http.Handler {
 				Message: fmt.Sprintf("the daemon at %s does not answer: %v", c.url, err)})
 		},
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = earlyanswer.Allow(w, r)
+		proxy.ServeHTTP(w, r)
+	})
 }

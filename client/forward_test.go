@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/bothways"
 )
 
 func TestForward(t *testing.T) {
@@ -38,4 +39,17 @@ func TestForward(t *testing.T) {
 	if w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), "unix:///nowhere/forkd.sock does not answer") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
+}
+
+func TestForwardAnswersBeforeTheEndOfARequest(t *testing.T) {
+	daemon := httptest.NewServer(bothways.Echo)
+	defer daemon.Close()
+	c, err := client.New(client.Options{URL: daemon.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	front := httptest.NewServer(client.Forward(c))
+	defer front.Close()
+	bothways.Talk(t, front.Client(), front.URL, nil)
 }

@@ -88,7 +88,7 @@ System.out.println(java.util.concurrent.ThreadLocalRandom.current().nextLong());
 System.out.println(new java.security.SecureRandom().nextLong());`)},
 	}},
 	{"jupyter", []use{
-		{name: "a kernel in each child", want: "45", script: "python3 - <<'END'\n" + kernel + "\nEND"},
+		{name: "a kernel in each child", want: "45", few: true, script: "python3 - <<'END'\n" + kernel + "\nEND"},
 		{name: "pandas in the warm interpreter", want: "36", eval: `int(pandas.DataFrame({"a": range(9)}).a.sum())`},
 		{name: "random values of the warm interpreter", unique: true, eval: "print(numpy.random.rand())"},
 	}},

@@ -13,12 +13,12 @@ import (
 
 	"github.com/forkd/forkd/internal/api/e2bapi/filesign"
 	"github.com/forkd/forkd/internal/api/e2bapi/target"
-	"github.com/forkd/forkd/internal/api/earlyanswer"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/leaf/earlyanswer"
 )
 
 // unauthorized is E2B's text, which clients know.

@@ -10,11 +10,11 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/api/earlyanswer"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
+	"github.com/forkd/forkd/internal/leaf/earlyanswer"
 )
 
 // agentProxy forwards requests to the agent's own HTTP server: process and file services as Connect

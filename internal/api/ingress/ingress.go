@@ -8,8 +8,8 @@ import (
 	"net/http/httputil"
 	"strings"
 
-	"github.com/forkd/forkd/internal/api/earlyanswer"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/earlyanswer"
 )
 
 // DefaultDomain is a domain that browsers and systemd's resolver resolve to this host.

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/kube/nodes"
+	"github.com/forkd/forkd/internal/leaf/earlyanswer"
 )
 
 // nodeKey is the context key for the node of a forwarded request.
@@ -25,9 +26,11 @@ func nodeOf(ctx context.Context) *nodes.Node {
 }
 
 // forward passes a request on to a node, and the answer back, both as they arrive. Upgraded connections, such as
-// WebSockets and ports, become streams of bytes.
+// WebSockets and ports, become streams of bytes. A node may answer before it has the whole request.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, n *nodes.Node) {
-	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), nodeKey{}, n)))
+	r = r.WithContext(context.WithValue(r.Context(), nodeKey{}, n))
+	w = earlyanswer.Allow(w, r)
+	g.proxy.ServeHTTP(w, r)
 }
 
 func (g *Gateway) reverseProxy() *httputil.ReverseProxy {

@@ -20,6 +20,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/kube/gateway"
+	"github.com/forkd/forkd/internal/testing/bothways"
 	"github.com/forkd/forkd/internal/testing/fakecluster"
 )
 
@@ -321,6 +322,19 @@ func TestASlowReaderIsCutOff(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("the node's stream is still open")
 	}
+}
+
+// A node may answer before it has the whole request, as to a program with input.
+func TestANodeAnswersBeforeTheEndOfARequest(t *testing.T) {
+	c := fakecluster.Start(t, 1, "py", nil)
+	path := "/v1/sandboxes/" + forkOn(t, c.Nodes[0]) + "/agent/echo"
+	c.Nodes[0].Link.Hook(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		if r.URL.Path == path {
+			pass = bothways.Echo
+		}
+		pass.ServeHTTP(w, r)
+	})
+	bothways.Talk(t, http.DefaultClient, c.URL+path, http.Header{"Authorization": {"Bearer " + fakecluster.Token}})
 }
 
 // Ports, programs and uploads are streams in both directions.

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/forkd/forkd/internal/leaf/earlyanswer"
 )
 
 const (
@@ -102,9 +104,10 @@ func oneTransport(far *tls.Conn) *http.Transport {
 }
 
 // forward sets the headers. It refuses a request whose authority differs from the judged name, and
-// a request that would be returned to its sender.
+// a request that would be returned to its sender. A server may answer before it has the whole request.
 func forward(s Session, transport http.RoundTripper) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = earlyanswer.Allow(w, r)
 		switch {
 		case !sameHost(r.Host, s.Host):
 			http.Error(w, "the request is for another host than the connection", http.StatusMisdirectedRequest)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/net/netproxy"
+	"github.com/forkd/forkd/internal/testing/bothways"
 )
 
 // intercepted returns a guest's connection to a server through an Interceptor.
@@ -102,6 +103,19 @@ func TestHeadersAreSetInPlaceOfTheGuests(t *testing.T) {
 			if err != nil || !strings.HasSuffix(body, `["secret"] "example.com"`) {
 				t.Errorf("body %s: %v", body, err)
 			}
+		})
+	}
+}
+
+// Servers may answer before they have the whole request, in both versions of HTTP.
+func TestServersAnswerBeforeTheEndOfARequest(t *testing.T) {
+	for _, version2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%t", version2), func(t *testing.T) {
+			config, dial := interceptedTo(t, "example.com", true, bothways.Echo, map[string]string{"authorization": "secret"})
+			guest := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: version2,
+				DialContext: func(context.Context, string, string) (net.Conn, error) { return dial(), nil }}
+			defer guest.CloseIdleConnections()
+			bothways.Talk(t, &http.Client{Transport: guest}, "https://example.com/", nil)
 		})
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/forkd/forkd/internal/kube/gateway"
 	"github.com/forkd/forkd/internal/kube/nodes"
 	"github.com/forkd/forkd/internal/kube/placement"
+	"github.com/forkd/forkd/internal/leaf/earlyanswer"
 )
 
 // Token is the operator's token of each node.
@@ -240,6 +241,7 @@ func link(d *fakedaemon.Daemon) *Link {
 			(*h)(w, r, pass)
 			return
 		}
+		w = earlyanswer.Allow(w, r) // as a daemon
 		pass.ServeHTTP(w, r)
 	}))
 	l.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

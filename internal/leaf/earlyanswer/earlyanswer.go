@@ -2,7 +2,8 @@
 // consequence for HTTP/1.1: the unread bytes precede the next request of the connection, so
 // net/http closes the connection. In full duplex net/http does not announce this, and a client that
 // keeps connections then sends its next request on a closed connection. Proxies to guests use this
-// package.
+// package: without it, net/http reads the rest of a request before the answer begins, and may take
+// it from the proxy that forwards it, which then breaks the connection to the server.
 package earlyanswer
 
 import (
