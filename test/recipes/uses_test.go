@@ -41,9 +41,9 @@ func java(body string) string {
 // kernel starts a kernel and executes a cell in it.
 const kernel = `
 from jupyter_client.manager import start_new_kernel
-manager, client = start_new_kernel(startup_timeout=240)
+manager, client = start_new_kernel(startup_timeout=400)
 out = []
-client.execute_interactive("import pandas; print(pandas.Series(range(10)).sum())", timeout=240,
+client.execute_interactive("import pandas; print(pandas.Series(range(10)).sum())", timeout=400,
                            output_hook=lambda m: out.append(m["content"].get("text", "")))
 print("".join(out).strip())
 client.stop_channels()
@@ -255,7 +255,7 @@ func (u use) run(ctx context.Context, c *client.Client, id string) (string, erro
 	if u.eval != "" {
 		return u.evaluate(ctx, c, id)
 	}
-	res, err := c.Exec(ctx, id, api.ExecRequest{Args: []string{"bash", "-c", u.script}, TimeoutSecs: 300})
+	res, err := c.Exec(ctx, id, api.ExecRequest{Args: []string{"bash", "-c", u.script}, TimeoutSecs: 900})
 	if err == nil && res.ExitCode != 0 {
 		err = fmt.Errorf("exit code %d: %s%s", res.ExitCode, res.Stdout, res.Stderr)
 	}
@@ -264,7 +264,7 @@ func (u use) run(ctx context.Context, c *client.Client, id string) (string, erro
 
 // evaluate returns the printed text of the code, or else the value of its last expression.
 func (u use) evaluate(ctx context.Context, c *client.Client, id string) (string, error) {
-	res, err := c.Eval(ctx, id, api.EvalRequest{Code: u.eval, TimeoutSecs: 300})
+	res, err := c.Eval(ctx, id, api.EvalRequest{Code: u.eval, TimeoutSecs: 900})
 	switch {
 	case err != nil:
 		return "", err
