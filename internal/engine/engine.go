@@ -40,6 +40,7 @@ type Engine struct {
 	*op.Travels
 	*op.Labels
 	*op.Belongings
+	*op.Deletion
 	*policies.Policies
 	*guestfork.Trees
 	*pool.Sizes
