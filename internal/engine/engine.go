@@ -35,6 +35,7 @@ type Config = settings.Config
 type Engine struct {
 	*guest.Calls // requests to sandboxes
 	*op.Ops      // operations
+	op.Accounts
 	*op.Pauses
 	*op.Promotions
 	*op.Travels

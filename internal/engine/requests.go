@@ -9,8 +9,8 @@ import (
 // Roles returns the rooms by the roles of the engine's callers.
 func (e *Engine) Roles() roles.Engine {
 	return roles.Engine{
-		Snapshots: roles.SnapshotParts{Catalog: e.Ops.Accounts, Deletion: e.Deletion, Creation: e.Ops, Travels: e.Travels},
-		Sandboxes: roles.SandboxParts{Forks: e.Ops, Listing: e, Accounts: e.Ops.Accounts, Lifetimes: e.Watch,
+		Snapshots: roles.SnapshotParts{Catalog: e.Accounts, Deletion: e.Deletion, Creation: e.Ops, Travels: e.Travels},
+		Sandboxes: roles.SandboxParts{Forks: e.Ops, Listing: e, Accounts: e.Accounts, Lifetimes: e.Watch,
 			Trees: e.Trees, Pauses: e.Pauses, Moves: e.Travels, Consoles: e.Calls},
 		Branches: roles.BranchParts{Captures: e.Ops, Promotions: e.Promotions, Groups: e.Belongings.Groups},
 		Diffs:    e.Ops, Receipts: e.Ops, Guests: e.Calls, Pools: e.Sizes, Hosts: e.Meter, Networks: e.Policies,

@@ -128,5 +128,5 @@ func (e *Engine) makeOps() {
 		Begin: e.begin, Random: e.random, DrainFile: e.home.DrainFile(), Networks: e.home.Networks})
 	e.Pauses, e.Travels, e.Labels = op.NewPauses(e.Ops), op.NewTravels(e.Ops), op.NewLabels(e.Ops)
 	e.Promotions, e.Belongings = op.NewPromotions(e.Ops, e.Pauses), op.NewBelongings(e.Ops)
-	e.Deletion = op.NewDeletion(e.Ops)
+	e.Deletion, e.Accounts = op.NewDeletion(e.Ops), e.Ops.Accounts
 }

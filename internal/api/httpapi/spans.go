@@ -236,7 +236,8 @@ func (o operation) child(c sandbox.Child, rec *steps.Recorder, began time.Time) 
 
 // Branch branches, and records the guest's pause and the children.
 func (e tracedBranches) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
-	ctx, o := e.spans.begin(ctx, tracing.Branch, tracing.Sandbox.String(req.SandboxID), tracing.Mode.String(string(req.Mode)))
+	ctx, o := e.spans.begin(ctx, tracing.Branch, tracing.Sandbox.String(req.SandboxID),
+		tracing.Mode.String(string(req.Mode)))
 	ctx, rec := o.recording(ctx)
 	began := time.Now()
 	res, err := e.Branches.Branch(ctx, req)

@@ -105,7 +105,8 @@ type Rooms struct {
 
 // Ops implements the operations. Its methods are safe for concurrent use.
 type Ops struct {
-	Accounts
+	// Accounts reports snapshots and sandboxes, and their owners.
+	Accounts Accounts
 	// Drain refuses new sandboxes during maintenance, and pauses running ones.
 	Drain *drain.Drain
 
