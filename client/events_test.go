@@ -29,7 +29,7 @@ func observed(t *testing.T) (*client.Client, *events.Log, func()) {
 	}
 	log := events.New(1<<32, 0, time.Now)
 	engine := fakeengine.New(fakeengine.NewImages())
-	s := httpapi.New(httpapi.Options{Engine: engine, Images: fakeengine.NewImages(), Events: log, Audit: record,
+	s := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: fakeengine.NewImages(), Events: log, Audit: record,
 		AuditFile: record.Path()})
 	l, err := httpapi.Listen(t.Context(), "unix://"+filepath.Join(dir, "s"), "")
 	if err != nil {

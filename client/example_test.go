@@ -27,7 +27,7 @@ func serveExample() (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = httpapi.New(httpapi.Options{Engine: engine, Images: images}).Run(ctx, []httpapi.Listener{l}, 0)
+		_ = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: images}).Run(ctx, []httpapi.Listener{l}, 0)
 	}()
 	os.Setenv("FORKD_URL", l.URL)
 	os.Setenv("FORKD_TOKEN", token)

@@ -24,7 +24,7 @@ func startDaemon(t *testing.T) *daemon {
 	t.Helper()
 	images := fakeengine.NewImages("python-numpy", "broken")
 	d := &daemon{engine: fakeengine.New(images)}
-	s := httpapi.New(httpapi.Options{Engine: d.engine, Images: images, Version: api.VersionInfo{Version: "1.2.3"}})
+	s := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(d.engine), Images: images, Version: api.VersionInfo{Version: "1.2.3"}})
 	var listeners []httpapi.Listener
 	for _, address := range []string{"unix://" + filepath.Join(t.TempDir(), "s"), "tcp://127.0.0.1:0"} {
 		l, err := httpapi.Listen(t.Context(), address, token)

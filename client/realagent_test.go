@@ -59,7 +59,7 @@ func realAgent(t *testing.T, change ...func(*agent.Config)) (*client.Client, str
 	}
 	images := fakeengine.NewImages("python-numpy")
 	engine := withAgent{fakeengine.New(images), dir + "/agent"}
-	s := httpapi.New(httpapi.Options{Engine: engine, Images: images})
+	s := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: images})
 	api1, err := httpapi.Listen(t.Context(), "unix://"+dir+"/api", "")
 	if err != nil {
 		t.Fatal(err)

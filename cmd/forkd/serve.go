@@ -325,7 +325,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	verdicts.follow(ctx, engine, &opened)
 	serving := httpapi.New(httpapi.Options{
-		GuestFiles: guestFiles, Engine: engine, KVM: o.probeKVM,
+		GuestFiles: guestFiles, Engine: engine.Roles(), KVM: o.probeKVM,
 		Images:  imageStore{images, imageRoom(o.data, int64(o.diskReserveMiB)<<20)},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,

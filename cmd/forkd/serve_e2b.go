@@ -49,13 +49,14 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 		log.Warn("a record of templates is passed over", "record", s)
 	}
 	made.Reserve(int64(o.diskReserveMiB) << 20)
-	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Builds: made, Registry: registry, Ports: ports,
+	h := e2bapi.New(e2bapi.Options{Engine: e2bapi.EngineOf(engine.Roles()), Records: store, Builds: made,
+		Registry: registry, Ports: ports,
 		Secrets: secretStore, Volumes: engine.TenantVolumes(),
 		Lives: e2bLives{engine}, Authenticate: e2bAuth(server, access),
 		Fetch: func(ctx context.Context, id string, peers []string) error {
 			return server.Load().FetchSandbox(ctx, id, peers)
 		},
-		View:   func(ctx context.Context) e2bapi.Engine { return server.Load().View(ctx) },
+		View:   func(ctx context.Context) e2bapi.Engine { return e2bapi.EngineFor(server.Load().View(ctx)) },
 		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
 		Domain: o.domain, PrivatePorts: o.e2bPrivatePorts, CORS: o.cors, Log: log})
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -12,29 +12,29 @@ import (
 )
 
 // e2bLives keeps the lives of E2B's sandboxes with the engine's lives.
-type e2bLives struct{ *engine.Engine }
+type e2bLives struct{ engine *engine.Engine }
 
 // Pause implements e2bapi.Lives. The deadline is suspended until the resume.
 func (e e2bLives) Pause(ctx context.Context, id string, filesystemOnly bool) error {
-	_, err := e.Engine.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: filesystemOnly, Suspend: true})
+	_, err := e.engine.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: filesystemOnly, Suspend: true})
 	return err
 }
 
 // Settle implements e2bapi.Lives.
 func (e e2bLives) Settle(ctx context.Context, id string) error {
-	_, err := e.Engine.Settle(ctx, id)
+	_, err := e.engine.Settle(ctx, id)
 	return err
 }
 
 // Resume implements e2bapi.Lives.
 func (e e2bLives) Resume(ctx context.Context, id string) error {
-	_, err := e.Engine.Resume(ctx, id)
+	_, err := e.engine.Resume(ctx, id)
 	return err
 }
 
 // Wake implements e2bapi.Lives.
 func (e e2bLives) Wake(ctx context.Context, id string) error {
-	runs, err := e.Rouse(ctx, id)
+	runs, err := e.engine.Rouse(ctx, id)
 	if err == nil && !runs {
 		err = sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s does not run", id)
 	}
@@ -43,7 +43,7 @@ func (e e2bLives) Wake(ctx context.Context, id string) error {
 
 // SetLife implements e2bapi.Lives. An end in the past means now.
 func (e e2bLives) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
-	info, err := e.Get(id)
+	info, err := e.engine.Get(id)
 	if err != nil {
 		return err
 	}
@@ -54,13 +54,16 @@ func (e e2bLives) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 		case l.Pause:
 			return e.Pause(ctx, id, l.FilesystemOnly)
 		}
-		return e.Kill(ctx, id)
+		return e.engine.Kill(ctx, id)
 	}
 	life := sandbox.Life{Deadline: l.End, Idle: info.Life.Idle, AtEnd: sandbox.AtEndKill, AutoResume: l.AutoResume,
 		Suspended: info.Life.Suspended, RestartOnHang: info.Life.RestartOnHang}
 	if l.Pause {
 		life.AtEnd, life.FilesystemOnly = sandbox.AtEndPause, l.FilesystemOnly
 	}
-	_, err = e.Engine.SetLife(ctx, id, life)
+	_, err = e.engine.SetLife(ctx, id, life)
 	return err
 }
+
+// Touch implements e2bapi.Lives.
+func (e e2bLives) Touch(id string) { e.engine.Touch(id) }

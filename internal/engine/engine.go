@@ -35,11 +35,13 @@ type Config = settings.Config
 type Engine struct {
 	*guest.Calls // requests to sandboxes
 	*op.Ops      // operations
+	op.Accounts
 	*op.Pauses
 	*op.Promotions
 	*op.Travels
 	*op.Labels
 	*op.Belongings
+	*op.Deletion
 	*policies.Policies
 	*guestfork.Trees
 	*pool.Sizes

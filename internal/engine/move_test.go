@@ -472,7 +472,7 @@ func TestATenantsSandboxMoves(t *testing.T) {
 	one.snapshot(a, "x")
 	quotas := keys.Quotas{Sandboxes: 1}
 	as := func(e *Engine, tenant string) *tenancy.View {
-		return tenancy.New(e, tenancy.Config{Quotas: func(string) keys.Quotas { return quotas }}).For(
+		return tenancy.New(e.Roles(), tenancy.Config{Quotas: func(string) keys.Quotas { return quotas }}).For(
 			principal.With(t.Context(), principal.Principal{KeyID: "k", Tenant: tenant}))
 	}
 	var ids []string
@@ -484,23 +484,23 @@ func TestATenantsSandboxMoves(t *testing.T) {
 		ids = append(ids, r.Children[0].Info.ID)
 		one.pause(a, r.Children[0].Info.ID)
 	}
-	_, err := as(b, "evil").Take(t.Context(), sandbox.TakeRequest{ID: ids[0], From: &neighbour{e: a}})
+	_, err := as(b, "evil").Sandboxes.Take(t.Context(), sandbox.TakeRequest{ID: ids[0], From: &neighbour{e: a}})
 	if err == nil || len(b.List()) != 0 {
 		t.Errorf("another tenant: %v", err)
 	}
-	if _, err := as(a, "evil").Handover(t.Context(), ids[0], sandbox.HandoverRequest{}); !errors.Is(err, sandbox.ErrNotFound) {
+	if _, err := as(a, "evil").Sandboxes.Handover(t.Context(), ids[0], sandbox.HandoverRequest{}); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("another tenant: %v", err)
 	}
-	if _, err := as(b, "acme").Take(t.Context(), sandbox.TakeRequest{ID: ids[0], From: &neighbour{e: a}}); err != nil {
+	if _, err := as(b, "acme").Sandboxes.Take(t.Context(), sandbox.TakeRequest{ID: ids[0], From: &neighbour{e: a}}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = as(b, "acme").Take(t.Context(), sandbox.TakeRequest{ID: ids[1], From: &neighbour{e: a}})
+	_, err = as(b, "acme").Sandboxes.Take(t.Context(), sandbox.TakeRequest{ID: ids[1], From: &neighbour{e: a}})
 	wantError(t, err, sandbox.ErrQuota)
 	if got := mustGet(t, a, ids[1]); got.Status != sandbox.StatusPaused {
 		t.Errorf("%+v", got)
 	}
-	_, mine := as(a, "acme").Get(ids[0])
-	_, others := as(a, "evil").Get(ids[0])
+	_, mine := as(a, "acme").Sandboxes.Get(ids[0])
+	_, others := as(a, "evil").Sandboxes.Get(ids[0])
 	if !strings.Contains(mine.Error(), "moved") || strings.Contains(others.Error(), "moved") {
 		t.Errorf("%v, %v", mine, others)
 	}

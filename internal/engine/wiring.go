@@ -46,7 +46,7 @@ func (e *Engine) makeRooms() error {
 		Closing: e.background, Log: e.cfg.Logger})
 	e.tokens, e.ops.Keep = guesttoken.New(guesttoken.Config{Issuer: e.cfg.Identity,
 		Sandboxes: e.sandboxes, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger}), e.families.Keep
-	e.Trees = e.families.Trees()
+	e.Trees, e.ops.Deleted = e.families.Trees(), e.families.SweepLater
 	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Pauses, Begin: e.begin, Rollback: e.Rollback,
 		Tell: e.cfg.Events, InUse: func(id string) bool { return e.families.Calls(id) > 0 }, Acts: e.cfg.Acts,
 		PauseUnused: e.cfg.PauseUnused, Pressure: e.MemoryPressure, Now: e.cfg.Now, Log: e.cfg.Logger})
@@ -128,4 +128,5 @@ func (e *Engine) makeOps() {
 		Begin: e.begin, Random: e.random, DrainFile: e.home.DrainFile(), Networks: e.home.Networks})
 	e.Pauses, e.Travels, e.Labels = op.NewPauses(e.Ops), op.NewTravels(e.Ops), op.NewLabels(e.Ops)
 	e.Promotions, e.Belongings = op.NewPromotions(e.Ops, e.Pauses), op.NewBelongings(e.Ops)
+	e.Deletion, e.Accounts = op.NewDeletion(e.Ops), e.Ops.Accounts
 }

@@ -88,7 +88,7 @@ func newDaemon(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close(time.Second) })
-	server := httpapi.New(httpapi.Options{Engine: d.engine, Images: images, Keys: d.keys, Published: published, Weights: weights,
+	server := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(d.engine), Images: images, Keys: d.keys, Published: published, Weights: weights,
 		Workspaces: book, Audit: log, AuditFile: log.Path(), Events: events.New(0, 0, time.Now),
 		Version: api.VersionInfo{Version: "1.2.3"}})
 	d.documented(server)

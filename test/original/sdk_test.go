@@ -31,7 +31,7 @@ func TestThePythonClient(t *testing.T) {
 	if _, err := engine.CreateSnapshot(t.Context(), make, func(sandbox.Step) {}); err != nil {
 		t.Fatal(err)
 	}
-	server := httpapi.New(httpapi.Options{Engine: engine, Images: images})
+	server := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: images})
 	s := httptest.NewServer(server.Handler(httpapi.Access{Token: token}))
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

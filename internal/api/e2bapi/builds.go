@@ -20,7 +20,7 @@ import (
 )
 
 // builds serves the routes for templates that clients describe step by step.
-type builds struct{ *Handler }
+type builds struct{ h *Handler }
 
 // uploadLimits limit the unpacked content of an uploaded archive.
 var uploadLimits = archive.Limits{Bytes: 8 << 30, Entries: 250_000}
@@ -72,8 +72,8 @@ func (v views) DialAgent(ctx context.Context, id string) (net.Conn, error) {
 }
 
 // able wraps routes that need a Builder.
-func (h builds) able(f func(call) (answer, error)) func(call) (answer, error) {
-	if h.builder != nil {
+func (bs builds) able(f func(call) (answer, error)) func(call) (answer, error) {
+	if bs.h.builder != nil {
 		return f
 	}
 	return func(call) (answer, error) { return answer{}, notYet("building templates") }
@@ -81,7 +81,7 @@ func (h builds) able(f func(call) (answer, error)) func(call) (answer, error) {
 
 // request is POST /v3/templates. The build begins when its files are uploaded and its steps are
 // sent.
-func (h builds) request(c call) (answer, error) {
+func (bs builds) request(c call) (answer, error) {
 	var req struct {
 		Name     string   `json:"name"`
 		Alias    string   `json:"alias"` // from clients before v3
@@ -95,7 +95,7 @@ func (h builds) request(c call) (answer, error) {
 	if req.Name == "" {
 		req.Name = req.Alias
 	}
-	t, b, err := h.builder.Request(c.who.Tenant, req.Name, req.Tags, req.CPUs, req.MemoryMB)
+	t, b, err := bs.h.builder.Request(c.who.Tenant, req.Name, req.Tags, req.CPUs, req.MemoryMB)
 	if err != nil {
 		return answer{}, err
 	}
@@ -110,18 +110,18 @@ func (h builds) request(c call) (answer, error) {
 }
 
 // start is POST /v2/templates/{id}/builds/{build}.
-func (h builds) start(c call) (answer, error) {
+func (bs builds) start(c call) (answer, error) {
 	var req build.Request
 	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
-	err := h.builder.Start(c.ctx, c.who.Tenant, c.PathValue("id"), c.PathValue("build"), req)
+	err := bs.h.builder.Start(c.ctx, c.who.Tenant, c.PathValue("id"), c.PathValue("build"), req)
 	return answer{status: http.StatusAccepted}, err
 }
 
 // find returns the build of a request. Another tenant's build is not found.
-func (h builds) find(c call) (build.Template, build.Build, error) {
-	t, err := h.opt.Builds.Template(c.who.Tenant, c.PathValue("id"))
+func (bs builds) find(c call) (build.Template, build.Build, error) {
+	t, err := bs.h.opt.Builds.Template(c.who.Tenant, c.PathValue("id"))
 	if err != nil {
 		return t, build.Build{}, err
 	}
@@ -137,7 +137,7 @@ func (h builds) find(c call) (build.Template, build.Build, error) {
 const mostEntries = 100
 
 // status is GET /templates/{id}/builds/{build}/status.
-func (h builds) status(c call) (answer, error) {
+func (bs builds) status(c call) (answer, error) {
 	q := c.URL.Query()
 	offset, err := natural(q, "logsOffset", 0)
 	if err != nil {
@@ -148,7 +148,7 @@ func (h builds) status(c call) (answer, error) {
 		return answer{}, err
 	}
 	// Read the status before the log. Clients then ask again for entries that follow the end.
-	t, b, err := h.find(c)
+	t, b, err := bs.find(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -159,12 +159,12 @@ func (h builds) status(c call) (answer, error) {
 		Logs     []string      `json:"logs"`
 		Entries  []build.Entry `json:"logEntries"`
 		Reason   *build.Reason `json:"reason,omitempty"`
-	}{t.ID, b.ID, b.Status, []string{}, h.builder.Log(b.ID, offset, min(limit, mostEntries)), b.Reason}}, nil
+	}{t.ID, b.ID, b.Status, []string{}, bs.h.builder.Log(b.ID, offset, min(limit, mostEntries)), b.Reason}}, nil
 }
 
 // logs is GET /templates/{id}/builds/{build}/logs, which the CLI uses.
-func (h builds) logs(c call) (answer, error) {
-	_, b, err := h.find(c)
+func (bs builds) logs(c call) (answer, error) {
+	_, b, err := bs.find(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -177,7 +177,7 @@ func (h builds) logs(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	all := h.builder.Log(b.ID, 0, 1<<20)
+	all := bs.h.builder.Log(b.ID, 0, 1<<20)
 	all = slices.DeleteFunc(all, func(e build.Entry) bool { return cursor > 0 && e.Time.UnixMilli() < int64(cursor) })
 	if q.Get("direction") == "backward" {
 		slices.Reverse(all)
@@ -201,8 +201,8 @@ func natural(q url.Values, name string, def int) (int, error) {
 
 // uploadLink is GET /templates/{id}/files/{hash}. It returns whether the files of a COPY are
 // stored, and a URL for their upload.
-func (h builds) uploadLink(c call) (answer, error) {
-	t, err := h.opt.Builds.Template(c.who.Tenant, c.PathValue("id"))
+func (bs builds) uploadLink(c call) (answer, error) {
+	t, err := bs.h.opt.Builds.Template(c.who.Tenant, c.PathValue("id"))
 	if err != nil {
 		return answer{}, err
 	}
@@ -212,29 +212,30 @@ func (h builds) uploadLink(c call) (answer, error) {
 		scheme = "https"
 	}
 	link := url.URL{Scheme: scheme, Host: c.Host, Path: "/templates/" + t.ID + "/files/" + hash,
-		RawQuery: h.builder.Link(t.ID, c.who.Tenant, c.who.KeyID, hash)}
+		RawQuery: bs.h.builder.Link(t.ID, c.who.Tenant, c.who.KeyID, hash)}
 	return answer{http.StatusCreated, struct {
 		Present bool   `json:"present"`
 		URL     string `json:"url"`
-	}{h.opt.Builds.Uploaded(c.who.Tenant, hash, h.opt.Now()), link.String()}}, nil
+	}{bs.h.opt.Builds.Uploaded(c.who.Tenant, hash, bs.h.opt.Now()), link.String()}}, nil
 }
 
 // upload is PUT of an upload link. The link is the only credential.
-func (h builds) upload(w http.ResponseWriter, r *http.Request) {
-	if err := h.takeUpload(r); err != nil {
+func (bs builds) upload(w http.ResponseWriter, r *http.Request) {
+	if err := bs.takeUpload(r); err != nil {
 		writeError(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusOK)
 }
 
-func (h builds) takeUpload(r *http.Request) error {
-	if h.builder == nil {
+func (bs builds) takeUpload(r *http.Request) error {
+	if bs.h.builder == nil {
 		return notYet("building templates")
 	}
 	id, hash, q := r.PathValue("id"), r.PathValue("hash"), r.URL.Query()
-	owner, ok := h.opt.Builds.OwnerOf(id)
-	if err := h.builder.CheckLink(id, owner, q.Get("key"), hash, q.Get("expires"), q.Get("signature")); err != nil || !ok {
+	owner, ok := bs.h.opt.Builds.OwnerOf(id)
+	err := bs.h.builder.CheckLink(id, owner, q.Get("key"), hash, q.Get("expires"), q.Get("signature"))
+	if err != nil || !ok {
 		return failf(http.StatusForbidden, "the upload link is not valid, or has expired")
 	}
 	switch {
@@ -243,8 +244,8 @@ func (h builds) takeUpload(r *http.Request) error {
 	case r.ContentLength > build.MaxUpload:
 		return failf(http.StatusRequestEntityTooLarge, "the archive has more than %d bytes", int64(build.MaxUpload))
 	}
-	err := h.opt.Builds.Upload(r.Context(), owner, hash, r.ContentLength, r.Body, uploadLimits,
-		h.mayUpload(r.Context(), owner, q.Get("key")))
+	err = bs.h.opt.Builds.Upload(r.Context(), owner, hash, r.ContentLength, r.Body, uploadLimits,
+		bs.mayUpload(r.Context(), owner, q.Get("key")))
 	if silent := iodeadline.Silence(r.Context()); err != nil && silent != nil {
 		return failf(http.StatusRequestTimeout, "%v", silent)
 	}
@@ -261,9 +262,9 @@ type uploadRoom interface {
 }
 
 // mayUpload returns a check of whether the key of an upload link may still upload.
-func (h builds) mayUpload(ctx context.Context, owner, key string) func() error {
+func (bs builds) mayUpload(ctx context.Context, owner, key string) func() error {
 	ctx = principal.With(ctx, principal.Principal{KeyID: key, Tenant: owner})
-	room, ok := h.opt.View(ctx).(uploadRoom)
+	room, ok := bs.h.opt.View(ctx).(uploadRoom)
 	if !ok {
 		return func() error { return nil }
 	}
@@ -282,7 +283,7 @@ func (u uploadSizes) HeldBytes(tenant string) int64 {
 }
 
 // assignTags is POST /templates/tags.
-func (h builds) assignTags(c call) (answer, error) {
+func (bs builds) assignTags(c call) (answer, error) {
 	var req struct {
 		Target string   `json:"target"`
 		Tags   []string `json:"tags"`
@@ -290,7 +291,7 @@ func (h builds) assignTags(c call) (answer, error) {
 	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
-	b, tags, err := h.opt.Builds.AssignTags(c.who.Tenant, req.Target, req.Tags, h.opt.Now())
+	b, tags, err := bs.h.opt.Builds.AssignTags(c.who.Tenant, req.Target, req.Tags, bs.h.opt.Now())
 	if err != nil {
 		return answer{}, err
 	}
@@ -301,7 +302,7 @@ func (h builds) assignTags(c call) (answer, error) {
 }
 
 // removeTags is DELETE /templates/tags.
-func (h builds) removeTags(c call) (answer, error) {
+func (bs builds) removeTags(c call) (answer, error) {
 	var req struct {
 		Name string   `json:"name"`
 		Tags []string `json:"tags"`
@@ -309,25 +310,25 @@ func (h builds) removeTags(c call) (answer, error) {
 	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
-	return answer{status: http.StatusNoContent}, h.opt.Builds.RemoveTags(c.who.Tenant, req.Name, req.Tags)
+	return answer{status: http.StatusNoContent}, bs.h.opt.Builds.RemoveTags(c.who.Tenant, req.Name, req.Tags)
 }
 
 // template returns a built template. It returns false if there is none, or if builds are disabled.
-func (h builds) template(owner, name string) (build.Template, bool) {
-	if h.builder == nil {
+func (bs builds) template(owner, name string) (build.Template, bool) {
+	if bs.h.builder == nil {
 		return build.Template{}, false
 	}
-	t, err := h.opt.Builds.Template(owner, name)
+	t, err := bs.h.opt.Builds.Template(owner, name)
 	return t, err == nil
 }
 
 // delete deletes a built template.
-func (h builds) delete(c call, t build.Template) (answer, error) {
+func (bs builds) delete(c call, t build.Template) (answer, error) {
 	if _, tag, ok := strings.Cut(c.PathValue("id"), ":"); ok && tag != build.DefaultTag {
 		return answer{}, invalidf("%q is a tag of template '%s': remove it from the template's tags",
 			sandbox.Clip(tag), t.Name)
 	}
-	err := h.builder.Delete(c.ctx, c.who.Tenant, t.ID)
+	err := bs.h.builder.Delete(c.ctx, c.who.Tenant, t.ID)
 	if errors.Is(err, sandbox.ErrConflict) {
 		err = invalidf("%s", err.Error())
 	}
@@ -336,7 +337,7 @@ func (h builds) delete(c call, t build.Template) (answer, error) {
 
 // shownBuilt describes a built template by its newest ready build, or by its newest build if none
 // is ready.
-func (h builds) shownBuilt(c call, t build.Template) templateInfo {
+func (bs builds) shownBuilt(c call, t build.Template) templateInfo {
 	out := templateInfo{ID: t.ID, Aliases: []string{t.Name}, Names: []string{templates.Namespace + "/" + t.Name},
 		CPUs: 1, Created: t.Created.UTC(), Updated: t.Created.UTC(), Builds: len(t.Builds), EnvdVersion: envdVersion,
 		Status: string(build.Waiting)}

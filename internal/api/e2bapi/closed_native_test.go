@@ -75,7 +75,7 @@ type nativeBench struct {
 func newNativeBench(t *testing.T) *nativeBench {
 	t.Helper()
 	n := &nativeBench{closedBench: newClosedBench(t), seen: map[string]bool{}}
-	n.api = httpapi.New(httpapi.Options{Engine: native{n.engine}, Images: fakeengine.NewImages("base"), Ingress: n.h})
+	n.api = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(native{n.engine}), Images: fakeengine.NewImages("base"), Ingress: n.h})
 	n.server.Close()
 	n.server = httptest.NewServer(n.api.Handler(httpapi.Access{Token: operatorToken}))
 	t.Cleanup(n.server.Close)

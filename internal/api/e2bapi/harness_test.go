@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi"
 	"github.com/forkd/forkd/internal/api/e2bapi/e2btest"
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/ingress"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -90,10 +91,10 @@ func newBench(t testing.TB, change ...func(*e2bapi.Options)) *bench {
 	if b.store, _, err = records.Open(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	tenants := tenancy.New(native{b.engine}, tenancy.Config{})
+	tenants := tenancy.New(fakeengine.Roles(native{b.engine}), tenancy.Config{})
 	opt := e2bapi.Options{
 		Engine: b.engine, Records: b.store, Lives: b.engine, Authenticate: authenticate,
-		View:   func(ctx context.Context) e2bapi.Engine { return tenants.For(ctx) },
+		View:   func(ctx context.Context) e2bapi.Engine { return e2bapi.EngineFor(tenants.For(ctx)) },
 		Domain: ingress.DefaultDomain, Now: b.clock.now,
 		Ports: portsOf(b.engine),
 	}

@@ -20,7 +20,7 @@ const (
 )
 
 // listing serves lists of sandboxes.
-type listing struct{ *Handler }
+type listing struct{ h *Handler }
 
 // filter selects and orders the sandboxes of a list.
 type filter struct {
@@ -84,22 +84,22 @@ func (f filter) matches(l listedSandbox, tags ...string) bool {
 }
 
 // visible returns the sandboxes a caller may see.
-func (h listing) visible(c call) []known {
+func (ls listing) visible(c call) []known {
 	var out []known
 	for _, info := range c.engine.List() {
-		rec, exists := h.opt.Records.Get(info.ID)
+		rec, exists := ls.h.opt.Records.Get(info.ID)
 		if stateOf(info) == stateGone {
 			continue
 		}
-		out = append(out, knownOf(h.Handler, info, rec, exists))
+		out = append(out, knownOf(ls.h, info, rec, exists))
 	}
 	return out
 }
 
 // matching returns the sandboxes that match a filter, in order.
-func (h listing) matching(c call, f filter) []listedSandbox {
+func (ls listing) matching(c call, f filter) []listedSandbox {
 	out := []listedSandbox{}
-	for _, k := range h.visible(c) {
+	for _, k := range ls.visible(c) {
 		if l := listed(k); f.matches(l, k.info.SnapshotTag, c.short(k.info.SnapshotTag)) {
 			out = append(out, l)
 		}
@@ -115,20 +115,20 @@ func (h listing) matching(c call, f filter) []listedSandbox {
 }
 
 // list is GET /v2/sandboxes.
-func (h listing) list(c call) (answer, error) {
+func (ls listing) list(c call) (answer, error) {
 	q := c.URL.Query()
 	f, err := filterOf(q)
 	if err != nil {
 		return answer{}, err
 	}
-	if t, ok := builds(h).template(c.who.Tenant, q.Get("template")); ok {
+	if t, ok := builds(ls).template(c.who.Tenant, q.Get("template")); ok {
 		f.built, f.template, f.never = t.ID, cmp.Or(f.template, t.ID), false
 	}
 	limit, err := page.Limit(q.Get("limit"))
 	if err != nil {
 		return answer{}, invalidf("limit: %v", err)
 	}
-	all := h.matching(c, f)
+	all := ls.matching(c, f)
 	if slices.Contains(f.states, stateRunning) {
 		running := 0
 		for _, l := range all {
@@ -151,10 +151,10 @@ func (h listing) list(c call) (answer, error) {
 }
 
 // listRunning is GET /sandboxes, for older clients. It returns all running sandboxes in one answer.
-func (h listing) listRunning(c call) (answer, error) {
+func (ls listing) listRunning(c call) (answer, error) {
 	f, err := filterOf(url.Values{"metadata": c.URL.Query()["metadata"], "state": {string(stateRunning)}})
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{http.StatusOK, h.matching(c, f)}, nil
+	return answer{http.StatusOK, ls.matching(c, f)}, nil
 }

@@ -45,8 +45,8 @@ type asked struct {
 
 // console returns lines of a guest's console as log entries. A line without a time, of a VM that an
 // older daemon made, has the time of the line before, or of the start. It reads line by line and charges the lines it stores.
-func (h usage) console(c call, want asked) ([]logEntry, error) {
-	k, err := h.find(c)
+func (u usage) console(c call, want asked) ([]logEntry, error) {
+	k, err := u.h.find(c)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (h usage) console(c call, want asked) ([]logEntry, error) {
 }
 
 // logsV2 is GET /v2/sandboxes/{id}/logs.
-func (h usage) logsV2(c call) (answer, error) {
+func (u usage) logsV2(c call) (answer, error) {
 	q := c.URL.Query()
 	want := asked{limit: maxLogs, newest: q.Get("direction") == "backward", search: q.Get("search")}
 	if s := q.Get("limit"); s != "" {
@@ -108,7 +108,7 @@ func (h usage) logsV2(c call) (answer, error) {
 		return answer{}, invalidf("level: want debug, info, warn or error")
 	}
 	want.none = level == "warn" || level == "error"
-	all, err := h.console(c, want)
+	all, err := u.console(c, want)
 	if err != nil {
 		return answer{}, err
 	}
@@ -119,8 +119,8 @@ func (h usage) logsV2(c call) (answer, error) {
 }
 
 // logs is GET /sandboxes/{id}/logs, for older clients.
-func (h usage) logs(c call) (answer, error) {
-	all, err := h.console(c, asked{limit: maxLogs, newest: true})
+func (u usage) logs(c call) (answer, error) {
+	all, err := u.console(c, asked{limit: maxLogs, newest: true})
 	if err != nil {
 		return answer{}, err
 	}

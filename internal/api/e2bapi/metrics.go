@@ -84,11 +84,11 @@ func (s *history) forget(id string) {
 }
 
 // usage serves metrics and logs of sandboxes.
-type usage struct{ *Handler }
+type usage struct{ h *Handler }
 
 // metrics is GET /sandboxes/{id}/metrics.
-func (h usage) metrics(c call) (answer, error) {
-	from, to := time.Unix(0, 0), h.opt.Now().Add(time.Minute)
+func (u usage) metrics(c call) (answer, error) {
+	from, to := time.Unix(0, 0), u.h.opt.Now().Add(time.Minute)
 	for name, at := range map[string]*time.Time{"start": &from, "end": &to} {
 		if s := c.URL.Query().Get(name); s != "" {
 			n, err := strconv.ParseInt(s, 10, 64)
@@ -98,17 +98,17 @@ func (h usage) metrics(c call) (answer, error) {
 			*at = time.Unix(n, 0)
 		}
 	}
-	k, err := h.find(c)
+	k, err := u.h.find(c)
 	if err != nil {
 		return answer{}, err
 	}
-	h.measure(c.ctx, k, sampleTime)
-	return answer{http.StatusOK, h.history.between(k.info.ID, from, to.Add(time.Second-1))}, nil
+	u.measure(c.ctx, k, sampleTime)
+	return answer{http.StatusOK, u.h.history.between(k.info.ID, from, to.Add(time.Second-1))}, nil
 }
 
 // metricsOfMany is GET /sandboxes/metrics. It returns the latest sample of each sandbox. Guests
 // that do not answer in time have no new sample.
-func (h usage) metricsOfMany(c call) (answer, error) {
+func (u usage) metricsOfMany(c call) (answer, error) {
 	out := map[string]sample{}
 	ids := strings.Split(c.URL.Query().Get("sandbox_ids"), ",")
 	if len(ids) > 100 {
@@ -116,13 +116,13 @@ func (h usage) metricsOfMany(c call) (answer, error) {
 	}
 	found := map[string]known{}
 	for _, id := range ids {
-		if k, err := h.findID(c, target.ID(id)); err == nil {
+		if k, err := u.h.findID(c, target.ID(id)); err == nil {
 			found[id] = k
 		}
 	}
-	h.measureMany(c.ctx, found)
+	u.measureMany(c.ctx, found)
 	for id, k := range found {
-		if all := h.history.between(k.info.ID, time.Unix(0, 0), h.opt.Now().Add(time.Minute)); len(all) > 0 {
+		if all := u.h.history.between(k.info.ID, time.Unix(0, 0), u.h.opt.Now().Add(time.Minute)); len(all) > 0 {
 			out[id] = all[len(all)-1]
 		}
 	}
@@ -130,7 +130,7 @@ func (h usage) metricsOfMany(c call) (answer, error) {
 }
 
 // measureMany measures a limited number of guests at a time, in limited time.
-func (h usage) measureMany(ctx context.Context, all map[string]known) {
+func (u usage) measureMany(ctx context.Context, all map[string]known) {
 	ctx, cancel := context.WithTimeout(ctx, timeOfMany)
 	defer cancel()
 	var asking sync.WaitGroup
@@ -144,36 +144,36 @@ func (h usage) measureMany(ctx context.Context, all map[string]known) {
 		}
 		asking.Go(func() {
 			defer func() { <-turns }()
-			h.measure(ctx, k, timeOfEach)
+			u.measure(ctx, k, timeOfEach)
 		})
 	}
 }
 
 // measure takes a sample if the last one is old. A guest that does not answer in time gets no
 // sample.
-func (h usage) measure(ctx context.Context, k known, limit time.Duration) {
-	now := h.opt.Now()
-	if stateOf(k.info) != stateRunning || !h.history.stale(k.info.ID, now) {
+func (u usage) measure(ctx context.Context, k known, limit time.Duration) {
+	now := u.h.opt.Now()
+	if stateOf(k.info) != stateRunning || !u.h.history.stale(k.info.ID, now) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	m, err := h.ask(ctx, k.info.ID)
+	m, err := u.ask(ctx, k.info.ID)
 	if err != nil {
-		h.opt.Log.Debug("measure sandbox", "sandbox", k.info.ID, "error", err)
+		u.h.opt.Log.Debug("measure sandbox", "sandbox", k.info.ID, "error", err)
 		return
 	}
 	m.Time, m.Unix = now.UTC(), now.Unix()
-	h.history.add(k.info.ID, m)
+	u.h.history.add(k.info.ID, m)
 }
 
 // ask requests a measurement from the guest's agent. The values are untrusted and only passed on.
-func (h usage) ask(ctx context.Context, id string) (sample, error) {
+func (u usage) ask(ctx context.Context, id string) (sample, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+id+"/metrics", nil)
 	if err != nil {
 		return sample{}, err
 	}
-	resp, err := h.envd.transport.RoundTrip(r)
+	resp, err := u.h.envd.transport.RoundTrip(r)
 	if err != nil {
 		return sample{}, err
 	}

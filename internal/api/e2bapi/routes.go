@@ -36,7 +36,7 @@ func (h *Handler) routes() map[string]route {
 		"POST /v2/sandboxes":     make("sandbox.fork", func(c call) (answer, error) { return h.create(c, 2) }),
 		"GET /sandboxes":         look("sandbox.read", many.listRunning),
 		"GET /v2/sandboxes":      look("sandbox.read", many.list),
-		"GET /sandboxes/{id}":    look("sandbox.read", h.info),
+		"GET /sandboxes/{id}":    look("sandbox.read", many.info),
 		"DELETE /sandboxes/{id}": make("sandbox.kill", life.kill),
 
 		"POST /sandboxes/{id}/connect":    join(1),

@@ -13,7 +13,7 @@ import (
 )
 
 // secretRoutes serve E2B's secrets over the store of the native API. No answer contains a value.
-type secretRoutes struct{ *Handler }
+type secretRoutes struct{ h *Handler }
 
 // secretInfo describes a secret to clients.
 type secretInfo struct {
@@ -54,7 +54,7 @@ func secretError(err error) error {
 }
 
 // create is POST /secrets.
-func (h secretRoutes) create(c call) (answer, error) {
+func (sr secretRoutes) create(c call) (answer, error) {
 	var req secretRequest
 	if err := c.decode(&req); err != nil {
 		return answer{}, err
@@ -62,7 +62,7 @@ func (h secretRoutes) create(c call) (answer, error) {
 	if req.Value == nil {
 		return answer{}, invalidf("value is missing")
 	}
-	made, err := h.opt.Secrets.Set(secrets.Change{Tenant: c.who.Tenant, Name: req.Name, Value: []byte(*req.Value),
+	made, err := sr.h.opt.Secrets.Set(secrets.Change{Tenant: c.who.Tenant, Name: req.Name, Value: []byte(*req.Value),
 		Metadata: req.Metadata, New: true})
 	if err != nil {
 		return answer{}, secretError(err)
@@ -71,13 +71,13 @@ func (h secretRoutes) create(c call) (answer, error) {
 }
 
 // list is GET /secrets.
-func (h secretRoutes) list(c call) (answer, error) {
+func (sr secretRoutes) list(c call) (answer, error) {
 	q := c.URL.Query()
 	limit, err := page.Limit(q.Get("limit"))
 	if err != nil {
 		return answer{}, invalidf("limit: %v", err)
 	}
-	all, err := h.opt.Secrets.List(c.who.Tenant)
+	all, err := sr.h.opt.Secrets.List(c.who.Tenant)
 	if err != nil {
 		return answer{}, secretError(err)
 	}
@@ -98,9 +98,9 @@ func (h secretRoutes) list(c call) (answer, error) {
 }
 
 // find returns the secret in a path, given by name or ID.
-func (h secretRoutes) find(c call) (secrets.Secret, error) {
+func (sr secretRoutes) find(c call) (secrets.Secret, error) {
 	name := c.PathValue("secret")
-	all, err := h.opt.Secrets.List(c.who.Tenant)
+	all, err := sr.h.opt.Secrets.List(c.who.Tenant)
 	if err != nil {
 		return secrets.Secret{}, secretError(err)
 	}
@@ -116,18 +116,18 @@ func (h secretRoutes) find(c call) (secrets.Secret, error) {
 }
 
 // get is GET /secrets/{idOrName}.
-func (h secretRoutes) get(c call) (answer, error) {
-	s, err := h.find(c)
+func (sr secretRoutes) get(c call) (answer, error) {
+	s, err := sr.find(c)
 	return answer{http.StatusOK, shownSecret(s)}, err
 }
 
 // change is POST /secrets/{idOrName}: a new value, other metadata, or both.
-func (h secretRoutes) change(c call) (answer, error) {
+func (sr secretRoutes) change(c call) (answer, error) {
 	var req secretRequest
 	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
-	s, err := h.find(c)
+	s, err := sr.find(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -135,19 +135,19 @@ func (h secretRoutes) change(c call) (answer, error) {
 	if req.Value != nil {
 		set.Value = []byte(*req.Value)
 	}
-	if s, err = h.opt.Secrets.Set(set); err != nil {
+	if s, err = sr.h.opt.Secrets.Set(set); err != nil {
 		return answer{}, secretError(err)
 	}
 	return answer{http.StatusOK, shownSecret(s)}, nil
 }
 
 // remove is DELETE /secrets/{idOrName}.
-func (h secretRoutes) remove(c call) (answer, error) {
-	s, err := h.find(c)
+func (sr secretRoutes) remove(c call) (answer, error) {
+	s, err := sr.find(c)
 	if err != nil {
 		return answer{}, err
 	}
-	if _, err := h.opt.Secrets.Remove(c.who.Tenant, s.Name); err != nil {
+	if _, err := sr.h.opt.Secrets.Remove(c.who.Tenant, s.Name); err != nil {
 		return answer{}, secretError(err)
 	}
 	return answer{http.StatusNoContent, nil}, nil

@@ -18,7 +18,7 @@ import (
 )
 
 // snapshots serves templates, snapshots of sandboxes, and forks.
-type snapshots struct{ *Handler }
+type snapshots struct{ h *Handler }
 
 // madeTag begins the tags of snapshots without a given name.
 const madeTag = "e2b-"
@@ -56,7 +56,7 @@ func (c call) called(tag, name string) bool {
 }
 
 // snapshot is POST /sandboxes/{id}/snapshots. The sandbox keeps running.
-func (h snapshots) snapshot(c call) (answer, error) {
+func (ss snapshots) snapshot(c call) (answer, error) {
 	var req struct {
 		Name   string `json:"name"`
 		Memory *bool  `json:"memory"`
@@ -74,7 +74,7 @@ func (h snapshots) snapshot(c call) (answer, error) {
 			return answer{}, err
 		}
 	}
-	k, err := h.findRunning(c)
+	k, err := ss.h.findRunning(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -82,12 +82,12 @@ func (h snapshots) snapshot(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	h.opt.Note(c.ctx, Act{Snapshot: made.Snapshot.Tag})
+	ss.h.opt.Note(c.ctx, Act{Snapshot: made.Snapshot.Tag})
 	return answer{http.StatusCreated, shownSnapshot(c, made.Snapshot.Tag)}, nil
 }
 
 // listSnapshots is GET /snapshots. It returns the snapshots branched from sandboxes.
-func (h snapshots) listSnapshots(c call) (answer, error) {
+func (ss snapshots) listSnapshots(c call) (answer, error) {
 	q := c.URL.Query()
 	limit, err := page.Limit(q.Get("limit"))
 	if err != nil {
@@ -99,7 +99,7 @@ func (h snapshots) listSnapshots(c call) (answer, error) {
 	}
 	all = slices.DeleteFunc(all, func(s sandbox.SnapshotInfo) bool {
 		of, name := q.Get("sandboxID"), q.Get("name")
-		return s.BranchedFrom == "" || s.Transient || h.isLayer(s.Tag) || s.Status == sandbox.SnapshotFailed ||
+		return s.BranchedFrom == "" || s.Transient || ss.h.isLayer(s.Tag) || s.Status == sandbox.SnapshotFailed ||
 			of != "" && s.BranchedFrom != target.ID(of) || name != "" && !c.called(s.Tag, name)
 	})
 	slices.SortFunc(all, func(a, b sandbox.SnapshotInfo) int {
@@ -122,7 +122,7 @@ func (h snapshots) listSnapshots(c call) (answer, error) {
 }
 
 // fork is POST /sandboxes/{id}/fork. It makes sandboxes with the current memory and disk.
-func (h snapshots) fork(c call) (answer, error) {
+func (ss snapshots) fork(c call) (answer, error) {
 	req := struct {
 		Timeout *int64 `json:"timeout"`
 		Count   *int   `json:"count"`
@@ -144,15 +144,15 @@ func (h snapshots) fork(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	k, err := h.findRunning(c)
+	k, err := ss.h.findRunning(c)
 	if err != nil {
 		return answer{}, err
 	}
-	made, err := h.forkOf(c, k, life, count)
+	made, err := ss.forkOf(c, k, life, count)
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{http.StatusCreated, h.forked(c, made)}, nil
+	return answer{http.StatusCreated, ss.forked(c, made)}, nil
 }
 
 type forkedSandbox struct {
@@ -160,14 +160,14 @@ type forkedSandbox struct {
 	Error   *apiError       `json:"error,omitempty"`
 }
 
-func (h snapshots) forked(c call, made []child) []forkedSandbox {
+func (ss snapshots) forked(c call, made []child) []forkedSandbox {
 	out := make([]forkedSandbox, 0, len(made))
 	for _, m := range made {
 		if m.err != nil {
 			out = append(out, forkedSandbox{Error: apiErrorOf(m.err)})
 			continue
 		}
-		view := h.created(m.known, c.Request).tokensFor(c.who)
+		view := ss.h.created(m.known, c.Request).tokensFor(c.who)
 		out = append(out, forkedSandbox{Sandbox: &view})
 	}
 	return out
@@ -175,35 +175,35 @@ func (h snapshots) forked(c call, made []child) []forkedSandbox {
 
 // forkOf branches a sandbox with children. The quota for the children is checked before the sandbox
 // is paused for the branch. The branch's tag is deleted when the children have its content.
-func (h snapshots) forkOf(c call, k known, life time.Duration, n int) ([]child, error) {
+func (ss snapshots) forkOf(c call, k known, life time.Duration, n int) ([]child, error) {
 	p := plan{tag: newTag(), rec: k.rec, life: life, secure: !k.rec.OpenAgent}
 	p.rec.EnvdToken = ""
-	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
+	ss.h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
 	// The children get the policy and the privacy of ports from the source, by the snapshot.
 	res, err := c.engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: p.tag, N: n, Env: p.env(),
-		Internal: true, Life: h.firstLife(p)})
+		Internal: true, Life: ss.h.firstLife(p)})
 	if res.Fork == nil && err != nil {
 		return nil, err
 	}
-	defer h.drop(c, p.tag)
+	defer ss.drop(c, p.tag)
 	if err := allFailed(*res.Fork); err != nil {
 		return nil, err
 	}
-	return h.recordAll(c.ctx, p, *res.Fork), nil
+	return ss.h.recordAll(c.ctx, p, *res.Fork), nil
 }
 
 // drop deletes the snapshot that forks were made of.
-func (h snapshots) drop(c call, tag string) {
+func (ss snapshots) drop(c call, tag string) {
 	err := c.engine.DeleteSnapshot(context.WithoutCancel(c.ctx), tag, sandbox.DeleteOptions{Force: true})
 	if err != nil && !isNotFound(err) {
-		h.opt.Log.Warn("delete what a fork was made of", "snapshot", tag, "error", err)
+		ss.h.opt.Log.Warn("delete what a fork was made of", "snapshot", tag, "error", err)
 	}
 }
 
 // deleteTemplate is DELETE /templates/{id}, also for snapshots.
-func (h snapshots) deleteTemplate(c call) (answer, error) {
-	if t, ok := builds(h).template(c.who.Tenant, c.PathValue("id")); ok {
-		return builds(h).delete(c, t)
+func (ss snapshots) deleteTemplate(c call) (answer, error) {
+	if t, ok := builds(ss).template(c.who.Tenant, c.PathValue("id")); ok {
+		return builds(ss).delete(c, t)
 	}
 	gone := failf(http.StatusNotFound, "template %q not found", sandbox.Clip(c.PathValue("id")))
 	tag, err := templates.Tag(c.PathValue("id"))

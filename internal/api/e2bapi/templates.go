@@ -78,19 +78,19 @@ func shownTemplate(c call, s sandbox.SnapshotInfo) templateInfo {
 }
 
 // listTemplates is GET /templates and /v2/templates. It returns all named snapshots.
-func (h snapshots) listTemplates(c call) (answer, error) {
+func (ss snapshots) listTemplates(c call) (answer, error) {
 	all, err := c.engine.ListSnapshots(c.ctx)
 	if err != nil {
 		return answer{}, err
 	}
 	out := []templateInfo{}
-	if h.builder != nil {
-		for _, t := range h.opt.Builds.All(c.who.Tenant) {
-			out = append(out, builds(h).shownBuilt(c, t))
+	if ss.h.builder != nil {
+		for _, t := range ss.h.opt.Builds.All(c.who.Tenant) {
+			out = append(out, builds(ss).shownBuilt(c, t))
 		}
 	}
 	for _, s := range all {
-		if !s.Transient && !h.isLayer(s.Tag) {
+		if !s.Transient && !ss.h.isLayer(s.Tag) {
 			out = append(out, shownTemplate(c, s))
 		}
 	}
@@ -100,7 +100,7 @@ func (h snapshots) listTemplates(c call) (answer, error) {
 // isLayer reports whether a snapshot belongs to a step of a build. Such snapshots are hidden.
 func (h *Handler) isLayer(tag string) bool { return h.builder != nil && h.opt.Builds.IsLayer(tag) }
 
-func (h snapshots) findTemplate(c call, name string) (sandbox.SnapshotInfo, error) {
+func (ss snapshots) findTemplate(c call, name string) (sandbox.SnapshotInfo, error) {
 	tag, err := templates.Tag(name)
 	var info sandbox.SnapshotInfo
 	if err == nil {
@@ -112,36 +112,36 @@ func (h snapshots) findTemplate(c call, name string) (sandbox.SnapshotInfo, erro
 	return info, nil
 }
 
-func (h snapshots) template(c call) (answer, error) {
-	if t, ok := builds(h).template(c.who.Tenant, c.PathValue("id")); ok {
-		return answer{http.StatusOK, detailed(builds(h).shownBuilt(c, t), t.Builds)}, nil
+func (ss snapshots) template(c call) (answer, error) {
+	if t, ok := builds(ss).template(c.who.Tenant, c.PathValue("id")); ok {
+		return answer{http.StatusOK, detailed(builds(ss).shownBuilt(c, t), t.Builds)}, nil
 	}
-	s, err := h.findTemplate(c, c.PathValue("id"))
+	s, err := ss.findTemplate(c, c.PathValue("id"))
 	return answer{http.StatusOK, detailed(shownTemplate(c, s), nil)}, err
 }
 
 // templatePart is GET /templates/aliases/{alias} and GET /templates/{id}/tags, which a mux cannot
 // distinguish.
-func (h snapshots) templatePart(c call) (answer, error) {
+func (ss snapshots) templatePart(c call) (answer, error) {
 	switch {
 	case c.PathValue("id") == "aliases":
-		return h.alias(c)
+		return ss.alias(c)
 	case c.PathValue("part") == "tags":
-		return h.templateTags(c)
+		return ss.templateTags(c)
 	}
 	return answer{}, failf(http.StatusNotFound, "there is no such route")
 }
 
 // alias is GET /templates/aliases/{alias}. A name with only failed builds is not found.
-func (h snapshots) alias(c call) (answer, error) {
+func (ss snapshots) alias(c call) (answer, error) {
 	id, public := "", false
-	if h.builder != nil {
-		if t, _, err := h.opt.Builds.Find(c.who.Tenant, c.PathValue("part")); err == nil {
+	if ss.h.builder != nil {
+		if t, _, err := ss.h.opt.Builds.Find(c.who.Tenant, c.PathValue("part")); err == nil {
 			id = t.ID
 		}
 	}
 	if id == "" {
-		s, err := h.findTemplate(c, c.PathValue("part"))
+		s, err := ss.findTemplate(c, c.PathValue("part"))
 		if err != nil {
 			return answer{}, err
 		}
@@ -166,11 +166,11 @@ func snapshotBuildID(s sandbox.SnapshotInfo) string {
 	return build.UUID([16]byte(sum[:16]))
 }
 
-func (h snapshots) templateTags(c call) (answer, error) {
-	if t, ok := builds(h).template(c.who.Tenant, c.PathValue("id")); ok {
+func (ss snapshots) templateTags(c call) (answer, error) {
+	if t, ok := builds(ss).template(c.who.Tenant, c.PathValue("id")); ok {
 		return answer{http.StatusOK, tagsOf(t)}, nil
 	}
-	if _, err := h.findTemplate(c, c.PathValue("id")); err != nil {
+	if _, err := ss.findTemplate(c, c.PathValue("id")); err != nil {
 		return answer{}, err
 	}
 	all, err := c.engine.ListSnapshots(c.ctx)

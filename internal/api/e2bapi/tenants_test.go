@@ -21,6 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi"
 	"github.com/forkd/forkd/internal/api/e2bapi/build"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -88,12 +89,12 @@ func newDaemon(t testing.TB) *daemon {
 	}
 	d.bench = newBench(t, func(o *e2bapi.Options) {
 		o.Builds = made
-		o.View = func(ctx context.Context) e2bapi.Engine { return server.View(ctx) }
+		o.View = func(ctx context.Context) e2bapi.Engine { return e2bapi.EngineFor(server.View(ctx)) }
 		o.Note = func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) }
 		o.Authenticate = func(r *http.Request) (context.Context, error) { return server.Authenticator(access)(r) }
 		o.Log = log
 	})
-	server = httpapi.New(httpapi.Options{Engine: native{d.engine}, Ingress: d.h, Keys: d.keys, Published: published,
+	server = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(native{d.engine}), Ingress: d.h, Keys: d.keys, Published: published,
 		Audit: d.log, Log: log})
 	d.server = httptest.NewServer(server.Handler(access))
 	t.Cleanup(d.server.Close)

@@ -108,13 +108,14 @@ type lifecycle struct {
 	OnTimeout  string `json:"onTimeout"`
 }
 
-func (h *Handler) info(c call) (answer, error) {
-	k, err := h.find(c)
+// info is GET /sandboxes/{id}.
+func (ls listing) info(c call) (answer, error) {
+	k, err := ls.h.find(c)
 	if err != nil {
 		return answer{}, err
 	}
 	d := sandboxDetail{
-		listedSandbox: listed(k), Domain: optional(h.domain(c.Request)),
+		listedSandbox: listed(k), Domain: optional(ls.h.domain(c.Request)),
 		Internet: k.rec.Internet, Network: k.rec.Network,
 		Lifecycle: lifecycle{AutoResume: k.rec.AutoResume, OnTimeout: "kill"},
 	}

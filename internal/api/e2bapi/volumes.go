@@ -10,7 +10,7 @@ import (
 
 // volumeRoutes serve E2B's volumes over the store of the native API. A volume is private to one sandbox at a
 // time; E2B's are shared. Reading and writing files of a volume without a sandbox is not supported.
-type volumeRoutes struct{ *Handler }
+type volumeRoutes struct{ h *Handler }
 
 // e2bVolumeBytes is the size of a volume: E2B's clients do not ask for one.
 const e2bVolumeBytes = 10 << 30
@@ -39,9 +39,9 @@ type volumeMount struct {
 }
 
 // on refuses requests to a server without volumes.
-func (h volumeRoutes) on(f func(call) (answer, error)) func(call) (answer, error) {
+func (vr volumeRoutes) on(f func(call) (answer, error)) func(call) (answer, error) {
 	return func(c call) (answer, error) {
-		if h.opt.Volumes.Store == nil {
+		if vr.h.opt.Volumes.Store == nil {
 			return answer{}, notYet("volumes")
 		}
 		return f(c)
@@ -62,23 +62,23 @@ func volumeError(err error) error {
 }
 
 // list is GET /volumes.
-func (h volumeRoutes) list(c call) (answer, error) {
+func (vr volumeRoutes) list(c call) (answer, error) {
 	out := []volumeInfo{}
-	for _, v := range h.opt.Volumes.List(c.who.Tenant) {
+	for _, v := range vr.h.opt.Volumes.List(c.who.Tenant) {
 		out = append(out, shownVolume(v))
 	}
 	return answer{http.StatusOK, out}, nil
 }
 
 // create is POST /volumes.
-func (h volumeRoutes) create(c call) (answer, error) {
+func (vr volumeRoutes) create(c call) (answer, error) {
 	var req struct {
 		Name string `json:"name"`
 	}
 	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
-	v, err := h.opt.Volumes.Create(c.who.Tenant, req.Name, e2bVolumeBytes)
+	v, err := vr.h.opt.Volumes.Create(c.who.Tenant, req.Name, e2bVolumeBytes)
 	if err != nil {
 		return answer{}, volumeError(err)
 	}
@@ -86,8 +86,8 @@ func (h volumeRoutes) create(c call) (answer, error) {
 }
 
 // get is GET /volumes/{volumeID}.
-func (h volumeRoutes) get(c call) (answer, error) {
-	v, err := h.opt.Volumes.Get(c.who.Tenant, c.PathValue("volume"))
+func (vr volumeRoutes) get(c call) (answer, error) {
+	v, err := vr.h.opt.Volumes.Get(c.who.Tenant, c.PathValue("volume"))
 	if err != nil {
 		return answer{}, volumeError(err)
 	}
@@ -95,8 +95,8 @@ func (h volumeRoutes) get(c call) (answer, error) {
 }
 
 // remove is DELETE /volumes/{volumeID}.
-func (h volumeRoutes) remove(c call) (answer, error) {
-	if err := h.opt.Volumes.Remove(c.who.Tenant, c.PathValue("volume")); err != nil {
+func (vr volumeRoutes) remove(c call) (answer, error) {
+	if err := vr.h.opt.Volumes.Remove(c.who.Tenant, c.PathValue("volume")); err != nil {
 		return answer{}, volumeError(err)
 	}
 	return answer{status: http.StatusNoContent}, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/audit"
 )
 
@@ -121,7 +122,7 @@ type tenantKey struct{}
 
 // asTenants returns a server that takes the tenant of a request from its header.
 func (b *bench) asTenants(opt httpapi.Options) http.Handler {
-	opt.Engine, opt.Images, opt.Audit = b.engine, b.images, httpapi.NewAudit(b.audit, b.now)
+	opt.Engine, opt.Images, opt.Audit = fakeengine.Roles(b.engine), b.images, httpapi.NewAudit(b.audit, b.now)
 	opt.Asker = func(ctx context.Context) httpapi.Asker {
 		tenant, _ := ctx.Value(tenantKey{}).(string)
 		return httpapi.Asker{Key: "k-" + tenant, Name: "ci", Tenant: tenant}

@@ -9,6 +9,7 @@ import (
 	"testing/iotest"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -53,7 +54,7 @@ func TestBrokenStreams(t *testing.T) {
 
 // stalledFor is an engine with one sandbox, stalled for a reason.
 type stalledFor struct {
-	Sandboxes
+	roles.Sandboxes
 	sandbox.Reason
 }
 
@@ -64,7 +65,7 @@ func (s stalledFor) Get(id string) (sandbox.Info, error) {
 // The agent route, which exec and cp use, has the same reason for a stalled sandbox as the others.
 func TestTheAgentRouteKnowsWhichDiskIsFull(t *testing.T) {
 	for _, why := range []sandbox.Reason{sandbox.ReasonDiskLimit, sandbox.ReasonDiskNoRoom} {
-		p := &agentProxy{sandboxes: func(context.Context) Sandboxes { return stalledFor{Reason: why} }}
+		p := &agentProxy{sandboxes: func(context.Context) roles.Sandboxes { return stalledFor{Reason: why} }}
 		f := p.lostNow(t.Context(), served{id: "sb-1"})
 		if f == nil || f.Code != api.CodeNoSpace || f.Reason != api.Reason(why) || f.Details["sandbox"] != "sb-1" {
 			t.Errorf("%s: %+v", why, f)

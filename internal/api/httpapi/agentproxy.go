@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/iodeadline"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
@@ -22,12 +23,12 @@ import (
 // agent ends too.
 type agentProxy struct {
 	answers
-	sandboxes shown[Sandboxes]
+	sandboxes shown[roles.Sandboxes]
 	guests    shown[sandbox.Guests]
 	proxy     *httputil.ReverseProxy
 }
 
-func newAgentProxy(a answers, sandboxes shown[Sandboxes], guests shown[sandbox.Guests]) *agentProxy {
+func newAgentProxy(a answers, sandboxes shown[roles.Sandboxes], guests shown[sandbox.Guests]) *agentProxy {
 	p := &agentProxy{answers: a, sandboxes: sandboxes, guests: guests}
 	p.proxy = p.reverseProxy()
 	return p

@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/store/hub"
@@ -36,7 +37,7 @@ const (
 
 // artifactRoutes send snapshots to other daemons, and copy them from there.
 type artifactRoutes struct {
-	engine  shown[Snapshots]
+	engine  shown[roles.Snapshots]
 	tenants publisher
 	secrets func() []string // may be nil
 	e2b     Carrier         // may be nil
@@ -52,7 +53,7 @@ type artifactRoutes struct {
 // publisher lets all tenants fork a snapshot.
 type publisher func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 
-func newArtifactRoutes(opt Options, engine shown[Snapshots], publish publisher, m *metrics) *artifactRoutes {
+func newArtifactRoutes(opt Options, engine shown[roles.Snapshots], publish publisher, m *metrics) *artifactRoutes {
 	return &artifactRoutes{engine: engine, tenants: publish, secrets: opt.Secrets, e2b: opt.E2B, peers: opt.Peers,
 		served:  m.served,
 		readers: make(chan struct{}, mostReaders), copies: make(chan struct{}, mostCopies),

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -25,7 +26,7 @@ func audited(t *testing.T) (b *bench, path string, finish func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.h = httpapi.New(httpapi.Options{Engine: b.engine, Images: b.images, Audit: l, AuditFile: path, Keys: b.keys}).
+	b.h = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Audit: l, AuditFile: path, Keys: b.keys}).
 		Handler(httpapi.Access{Token: token, Keys: b.keys})
 	return b, path, func() {
 		if err := l.Close(time.Minute); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -21,7 +22,7 @@ type branchInput struct {
 
 // branchRoutes serve branch, rollback and promotion of sandboxes.
 type branchRoutes struct {
-	engine shown[Branches]
+	engine shown[roles.Branches]
 }
 
 func (s *branchRoutes) add(rt *router) {

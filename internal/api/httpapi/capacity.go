@@ -7,15 +7,11 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Hosts reports the host's resources for sandboxes.
-type Hosts interface {
-	Capacity() (sandbox.Capacity, error)
-}
-
-type capacityRoutes struct{ engine shown[Hosts] }
+type capacityRoutes struct{ engine shown[roles.Hosts] }
 
 func (s *capacityRoutes) add(rt *router) {
 	route(rt, huma.Operation{

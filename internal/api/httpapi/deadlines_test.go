@@ -79,7 +79,7 @@ func newHasty(t *testing.T) *hasty {
 	h.key, h.revoke = text, func() { _, _ = h.keys.Revoke(k.ID) }
 	h.id = h.fork("1")[0].ID
 	outside := h.outside(t)
-	h.serve(t, httpapi.NewLimited(httpapi.Options{Engine: h.engine, Images: h.images, Keys: h.keys, Ingress: outside}, hurried))
+	h.serve(t, httpapi.NewLimited(httpapi.Options{Engine: fakeengine.Roles(h.engine), Images: h.images, Keys: h.keys, Ingress: outside}, hurried))
 	h.makeE2B(t, outside)
 	return h
 }

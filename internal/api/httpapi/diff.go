@@ -8,15 +8,11 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/guestdiff"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
-
-// Diffs compares snapshots.
-type Diffs interface {
-	DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error)
-}
 
 type diffInput struct {
 	TagPath
@@ -24,7 +20,7 @@ type diffInput struct {
 	Limit int    `query:"limit" doc:"How long each list may be; 0 means 1000" minimum:"0" maximum:"10000"`
 }
 
-type diffRoutes struct{ engine shown[Diffs] }
+type diffRoutes struct{ engine shown[roles.Diffs] }
 
 func (s *diffRoutes) add(rt *router) {
 	route(rt, huma.Operation{

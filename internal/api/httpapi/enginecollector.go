@@ -8,12 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forkd/forkd/internal/domain/drain"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // engineCollector reads the engine once for each scrape.
 type engineCollector struct {
-	engine  Engine
+	engine  roles.Engine
 	images  Images // may be nil
 	tenants *tenantLabels
 	drain   *drain.Drain
@@ -47,7 +48,7 @@ type engineGauges struct {
 	tenantCPU, netBytes, diskBytes, vmsInTheMake *prometheus.Desc
 }
 
-func newEngineCollector(e Engine, images Images, tenants *tenantLabels, dr *drain.Drain) *engineCollector {
+func newEngineCollector(e roles.Engine, images Images, tenants *tenantLabels, dr *drain.Drain) *engineCollector {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
@@ -138,7 +139,7 @@ func zeros[T ~string](labels ...T) map[string]float64 {
 }
 
 func (c *engineCollector) collectStore(out samples) {
-	list, err := c.engine.ListSnapshots(context.Background())
+	list, err := c.engine.Snapshots.ListSnapshots(context.Background())
 	if err != nil {
 		return // no value is better than a wrong one
 	}
@@ -175,7 +176,7 @@ func (c *engineCollector) collectSandboxes(out samples) {
 	by, memory := zeros(statuses...), zeros("guest", "private", "charged")
 	owners, ownersMemory := zeros(operatorLabel), zeros(operatorLabel)
 	active, hung := 0, 0
-	list := c.engine.List()
+	list := c.engine.Sandboxes.List()
 	for _, i := range list {
 		by[oneOf(i.Status, statuses...)]++
 		if i.Status != sandbox.StatusFailed {
@@ -251,7 +252,7 @@ func (c *engineCollector) collectPools(out samples) {
 		wanted[s.name], ready[s.name] = 0, 0
 	}
 	sumWanted, sumReady := 0, 0
-	for _, p := range c.engine.Pools() {
+	for _, p := range c.engine.Pools.Pools() {
 		size := poolSize(p.Shape.MemoryMiB)
 		wanted[size] += float64(p.Wanted)
 		ready[size] += float64(p.Ready)
@@ -267,7 +268,7 @@ func (c *engineCollector) collectPools(out samples) {
 }
 
 func (c *engineCollector) collectHost(out samples) {
-	h, err := c.engine.Capacity()
+	h, err := c.engine.Hosts.Capacity()
 	if err != nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/events"
 )
@@ -25,7 +26,7 @@ func (b *bench) paced(l httpapi.Limits) (url string, log *events.Log, ended entr
 	b.t.Helper()
 	log, ended = events.New(1<<32, 100_000, time.Now), make(entries, 10)
 	l.Header, l.Body, l.Swallow, l.Waiting = time.Minute, time.Minute, time.Minute, 10
-	server := httpapi.NewLimited(httpapi.Options{Engine: b.engine, Images: b.images, Events: log, Audit: ended}, l)
+	server := httpapi.NewLimited(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Events: log, Audit: ended}, l)
 	s := httptest.NewServer(server.Handler(httpapi.Access{Token: token}))
 	b.t.Cleanup(s.Close)
 	b.t.Cleanup(log.Close)

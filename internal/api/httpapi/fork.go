@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/idempotency"
 	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -25,7 +26,7 @@ type forkInput struct {
 // forkRoutes make sandboxes.
 type forkRoutes struct {
 	answers
-	engine  shown[Sandboxes]
+	engine  shown[roles.Sandboxes]
 	repeats idempotency.Cache[madeOnce]
 }
 

@@ -15,12 +15,13 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // reader is an engine that reads the files to boot after their paths were replaced. It then fails.
 type reader struct {
-	httpapi.Engine
+	fakeengine.Flat
 	before func()
 	got    [2]string
 }
@@ -105,8 +106,8 @@ func TestFilesByPath(t *testing.T) {
 		{"nothing", dir + "/nope", allowed, api.CodeInvalid, "nope is not a file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			engine := &reader{Engine: newBench(t).engine}
-			w := create(t, httpapi.New(httpapi.Options{Engine: engine, GuestFiles: c.files}), c.kernel, dir+"/sub/root")
+			engine := &reader{Flat: newBench(t).engine}
+			w := create(t, httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), GuestFiles: c.files}), c.kernel, dir+"/sub/root")
 			if e := wantError(t, w, c.code); !strings.Contains(e.Message, c.text) {
 				t.Errorf("%q does not say %q", e.Message, c.text)
 			}
@@ -127,7 +128,7 @@ func TestFilesByPathAreThoseThatWereLookedAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer files.Close()
-	engine := &reader{Engine: newBench(t).engine, before: func() {
+	engine := &reader{Flat: newBench(t).engine, before: func() {
 		for _, name := range []string{"kernel", "sub/root"} {
 			path := filepath.Join(dir, name)
 			if err := os.Remove(path); err != nil {
@@ -138,7 +139,7 @@ func TestFilesByPathAreThoseThatWereLookedAt(t *testing.T) {
 			}
 		}
 	}}
-	wantError(t, create(t, httpapi.New(httpapi.Options{Engine: engine, GuestFiles: files}), "kernel", dir+"/sub/root"), api.CodeBootFailed)
+	wantError(t, create(t, httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), GuestFiles: files}), "kernel", dir+"/sub/root"), api.CodeBootFailed)
 	if engine.got != [2]string{"the kernel", "the root"} {
 		t.Errorf("the engine read %q", engine.got)
 	}

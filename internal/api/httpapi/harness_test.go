@@ -79,7 +79,7 @@ func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 		t.Fatal(err)
 	}
 	opt := httpapi.Options{
-		Engine: b.engine, Drain: b.engine.Drain, Images: images, Version: api.VersionInfo{Version: "1.2.3"},
+		Engine: fakeengine.Roles(b.engine), Drain: b.engine.Drain, Images: images, Version: api.VersionInfo{Version: "1.2.3"},
 		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }), Timings: b.timings,
 		Keys: b.keys, Published: published, Weights: weights, Workspaces: workspaces,
 		SecretStore: b.secrets,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 )
 
 func heapMiB() int64 {
@@ -58,7 +59,7 @@ func leaveUnread(t *testing.T, route, body string) {
 func TestABlockedAnswerEndsAndFreesItsShare(t *testing.T) {
 	b := newBench(t)
 	id := b.fork("1")[0].ID
-	h := httpapi.NewLimited(httpapi.Options{Engine: b.engine, Images: b.images}, httpapi.Limits{Header: time.Minute,
+	h := httpapi.NewLimited(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images}, httpapi.Limits{Header: time.Minute,
 		Body: time.Minute, Swallow: time.Minute, Waiting: 10, Write: time.Second, Memory: 18 << 20})
 	server := httptest.NewServer(h.Handler(httpapi.Access{Token: token}))
 	t.Cleanup(server.Close)
@@ -96,7 +97,7 @@ func TestEvalIsChargedAsItComes(t *testing.T) {
 	b := newBench(t)
 	id := b.fork("1")[0].ID
 	for memory, want := range map[int64]int{20 << 20: api.CodeNoMemory.Status(), 48 << 20: http.StatusOK} {
-		h := httpapi.NewLimited(httpapi.Options{Engine: b.engine, Images: b.images}, httpapi.Limits{Header: time.Minute,
+		h := httpapi.NewLimited(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images}, httpapi.Limits{Header: time.Minute,
 			Body: time.Minute, Swallow: time.Minute, Waiting: 10, Write: time.Minute, Memory: memory})
 		r := httptest.NewRequest("POST", "/v1/sandboxes/"+id+"/eval", strings.NewReader(`{"code":"noise"}`))
 		r.Header.Set("Authorization", "Bearer "+token)

@@ -29,7 +29,7 @@ func (b *bench) withIngress(t *testing.T) *httpapi.Server {
 		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(line), line)
 	}}
 	return httpapi.New(httpapi.Options{
-		Engine: b.engine, Images: b.images, Version: api.VersionInfo{Version: "1.2.3"},
+		Engine: fakeengine.Roles(b.engine), Images: b.images, Version: api.VersionInfo{Version: "1.2.3"},
 		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }),
 		Ingress: ingress.New(ingress.Config{
 			Domain: ingress.DefaultDomain, Dialer: b.engine, Guard: fakeengine.Guard{Of: b.engine.Engine},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -65,7 +66,7 @@ func newKeyedServer(t *testing.T, b *bench) *keyedServer {
 	if err := os.WriteFile(auditFile, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	api := httpapi.New(httpapi.Options{Engine: held{b.engine}, Images: b.images, Events: log, Keys: s.store,
+	api := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(held{b.engine}), Images: b.images, Events: log, Keys: s.store,
 		AuditFile: auditFile})
 	server := httptest.NewServer(api.Handler(httpapi.Access{Token: token, Keys: s.store}))
 	t.Cleanup(server.Close)
@@ -76,7 +77,7 @@ func newKeyedServer(t *testing.T, b *bench) *keyedServer {
 
 // held is an engine with long operations that end only with their caller. Operations with progress
 // report it once.
-type held struct{ httpapi.Engine }
+type held struct{ fakeengine.Flat }
 
 func block(ctx context.Context) error {
 	<-ctx.Done()

@@ -9,18 +9,11 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/retention"
 )
-
-// Labels changes the labels of sandboxes and snapshots, applies the rules in them, and changes the tags of snapshots.
-type Labels interface {
-	LabelSandbox(ctx context.Context, id string, change labels.Change) (sandbox.Info, error)
-	LabelSnapshot(ctx context.Context, tag string, change labels.Change) (sandbox.SnapshotInfo, error)
-	RenameSnapshot(ctx context.Context, tag, to string) (sandbox.SnapshotInfo, error)
-	PruneSnapshots(ctx context.Context, req sandbox.PruneRequest) (sandbox.PruneReport, error)
-}
 
 type labelSandboxInput struct {
 	IDPath
@@ -38,7 +31,7 @@ type pruneInput struct {
 }
 
 // labelRoutes serve changes of labels.
-type labelRoutes struct{ engine shown[Labels] }
+type labelRoutes struct{ engine shown[roles.Labels] }
 
 func (l *labelRoutes) add(rt *router) {
 	route(rt, huma.Operation{

@@ -10,16 +10,6 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Lives pauses and resumes sandboxes, and changes their lifetimes.
-type Lives interface {
-	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
-	Resume(ctx context.Context, id string) (sandbox.Info, error)
-	SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox.Info, error)
-	// Handover and Take move paused sandboxes between daemons.
-	Handover(ctx context.Context, id string, req sandbox.HandoverRequest) (sandbox.Handover, error)
-	Take(ctx context.Context, req sandbox.TakeRequest) (sandbox.Info, error)
-}
-
 type pauseInput struct {
 	IDPath
 	Body *api.PauseRequest `required:"false"`

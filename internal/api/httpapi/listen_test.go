@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -69,7 +70,7 @@ func TestSocketIsPrivateAndNotStolen(t *testing.T) {
 
 // slow is an engine with a ping that blocks until it is released or cut off.
 type slow struct {
-	httpapi.Engine
+	fakeengine.Flat
 	entered, letGo chan struct{}
 }
 
@@ -89,7 +90,7 @@ func stopWhileBusy(t *testing.T, grace time.Duration, after func(letGo chan stru
 	t.Helper()
 	b := newBench(t)
 	e := slow{b.engine, make(chan struct{}), make(chan struct{})}
-	s := httpapi.New(httpapi.Options{Engine: e})
+	s := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(e)})
 	l, err := httpapi.Listen(t.Context(), "tcp://127.0.0.1:0", token)
 	if err != nil {
 		t.Fatal(err)

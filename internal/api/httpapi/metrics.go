@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -285,14 +286,26 @@ func (m *metrics) evaled(id string, took time.Duration, err error) {
 	m.forks.answers.answered(id, took, err)
 }
 
-// measuredEngine measures the forks and branches of all APIs. Forks by guests do not pass here.
-type measuredEngine struct {
-	Engine
+// measured returns the engine with a measurement of the forks and branches of all APIs. Forks by guests do not pass
+// here.
+func (m *metrics) measured(e roles.Engine) roles.Engine {
+	e.Sandboxes = measuredSandboxes{e.Sandboxes, m}
+	e.Branches = measuredBranches{e.Branches, m}
+	return e
+}
+
+type measuredSandboxes struct {
+	roles.Sandboxes
+	metrics *metrics
+}
+
+type measuredBranches struct {
+	roles.Branches
 	metrics *metrics
 }
 
 // Fork forks, and counts the result.
-func (e measuredEngine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+func (e measuredSandboxes) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
 	each := req.Each
 	if each != nil { // a client may use a child before the fork is complete
 		req.Each = func(c sandbox.Child) {
@@ -300,7 +313,7 @@ func (e measuredEngine) Fork(ctx context.Context, req sandbox.ForkRequest) (sand
 			each(c)
 		}
 	}
-	res, err := e.Engine.Fork(ctx, req)
+	res, err := e.Sandboxes.Fork(ctx, req)
 	if each == nil {
 		e.metrics.forks.expect(res.Children...)
 	}
@@ -309,8 +322,8 @@ func (e measuredEngine) Fork(ctx context.Context, req sandbox.ForkRequest) (sand
 }
 
 // Branch branches, and counts the result.
-func (e measuredEngine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
-	res, err := e.Engine.Branch(ctx, req)
+func (e measuredBranches) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	res, err := e.Branches.Branch(ctx, req)
 	e.metrics.branched(req.Mode, res, err)
 	return res, err
 }

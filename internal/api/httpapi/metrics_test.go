@@ -16,6 +16,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -230,7 +231,7 @@ func TestFirstAnswers(t *testing.T) {
 
 // used is an engine whose sandboxes have used resources.
 type used struct {
-	httpapi.Engine
+	fakeengine.Flat
 	list []sandbox.Info
 }
 
@@ -244,8 +245,8 @@ func use(id, owner string, cpu time.Duration, in int64) sandbox.Info {
 // Sums do not fall when a sandbox ends, gets a new VM, or has no numbers for a moment.
 func TestUseIsAddedUp(t *testing.T) {
 	b := newBench(t)
-	u := &used{Engine: b.engine}
-	b.h = httpapi.New(httpapi.Options{Engine: u, Timings: b.timings}).Handler(httpapi.Access{Token: token})
+	u := &used{Flat: b.engine}
+	b.h = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(u), Timings: b.timings}).Handler(httpapi.Access{Token: token})
 	for i, c := range []struct {
 		list    []sandbox.Info
 		cpu, in string
@@ -268,8 +269,8 @@ func TestUseIsAddedUp(t *testing.T) {
 // Many tenants share the last series, and the first ones keep theirs.
 func TestTenantsInMetricsAreBounded(t *testing.T) {
 	b := newBench(t)
-	u := &used{Engine: b.engine}
-	server := httpapi.New(httpapi.Options{Engine: u, Timings: b.timings})
+	u := &used{Flat: b.engine}
+	server := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(u), Timings: b.timings})
 	b.h = server.Handler(httpapi.Access{Token: token})
 	for i := range 300 {
 		u.list = append(u.list, use(fmt.Sprint("sb-", i), fmt.Sprintf("t%03d", i), 0, 0))
@@ -300,7 +301,7 @@ func (s *status) ServeHTTP(w http.ResponseWriter, _ *http.Request) { w.WriteHead
 func TestStatusesOfGuestsAreBounded(t *testing.T) {
 	b := newBench(t)
 	guest := &status{}
-	server := httpapi.New(httpapi.Options{Engine: b.engine, Ingress: guest})
+	server := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Ingress: guest})
 	h := server.Handler(httpapi.Access{Token: token})
 	for guest.code = 200; guest.code < 1000; guest.code++ {
 		r := httptest.NewRequestWithContext(context.Background(), "GET", "http://sb/", nil)

@@ -17,7 +17,7 @@ func TestGuessedIDsAreBounded(t *testing.T) {
 	id := b.fork("1")[0].ID
 	ports := ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: b.engine,
 		Guard: fakeengine.Guard{Of: b.engine.Engine}})
-	h := httpapi.New(httpapi.Options{Engine: b.engine, Images: b.images, Ingress: ports}).Handler(httpapi.Access{Token: token})
+	h := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Ingress: ports}).Handler(httpapi.Access{Token: token})
 	ask := func(from, id string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Host = "80-" + id + "." + ingress.DefaultDomain

@@ -9,6 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
@@ -41,7 +42,7 @@ func newMover(opt Options, exists func(string) (sandbox.Info, error)) *mover {
 
 // fetch takes a sandbox from one of the peers if it is not here. Without peers it settles an earlier attempt, if there
 // is one.
-func (m *mover) fetch(ctx context.Context, e Sandboxes, id string, from []string) error {
+func (m *mover) fetch(ctx context.Context, e roles.Sandboxes, id string, from []string) error {
 	if _, err := e.Get(id); !errors.Is(err, sandbox.ErrNotFound) && !sandbox.IsBeingTaken(err) {
 		return nil // the resume reports the error, if there is one
 	}
@@ -82,7 +83,7 @@ func (m *mover) fetch(ctx context.Context, e Sandboxes, id string, from []string
 
 // takeWith takes a sandbox with its facts of E2B's API. They are stored before the sandbox is listed, so that no request
 // meets it without its token.
-func (m *mover) takeWith(ctx context.Context, e Sandboxes, req sandbox.TakeRequest, facts []byte) error {
+func (m *mover) takeWith(ctx context.Context, e roles.Sandboxes, req sandbox.TakeRequest, facts []byte) error {
 	if m.e2b == nil {
 		return fail(api.CodeUnsupported, api.ReasonSandboxBound,
 			"sandbox %s was made through E2B's API, which this daemon does not serve", req.ID)

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/net/netpolicy"
@@ -21,7 +22,7 @@ type setNetworkInput struct {
 
 // networkRoutes show and change the network policies of running sandboxes, and show their network
 // use.
-type networkRoutes struct{ engine shown[Networks] }
+type networkRoutes struct{ engine shown[roles.Networks] }
 
 func (s *networkRoutes) add(rt *router) {
 	tags := []string{"network"}

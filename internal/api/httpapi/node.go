@@ -38,14 +38,6 @@ const (
 	nodeAge = 500 * time.Millisecond
 )
 
-// nodeEngine has the facts about the node.
-type nodeEngine interface {
-	Hosts
-	Pools
-	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
-	List() []sandbox.Info
-}
-
 // nodeRoutes describe the daemon to gateways.
 type nodeRoutes struct {
 	node    Node
@@ -111,7 +103,7 @@ func (s *nodeRoutes) read(ctx context.Context) (api.Node, error) {
 			n.Disk = r
 		}
 	}
-	for _, p := range e.Pools() {
+	for _, p := range e.Pools.Pools() {
 		if len(n.Pools) == mostNodePools {
 			n.Truncated = true
 			break

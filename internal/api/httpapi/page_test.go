@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -52,7 +53,7 @@ func (b *browser) logIn(key string) int {
 
 func pageBench(t *testing.T) (*bench, *browser) {
 	b := newBench(t)
-	b.server = httpapi.New(httpapi.Options{Engine: b.engine, Images: b.images, Keys: b.keys, Page: true})
+	b.server = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Keys: b.keys, Page: true})
 	return b, &browser{t: t, h: b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})}
 }
 
@@ -129,7 +130,7 @@ func TestATokenGoesBeforeASession(t *testing.T) {
 func TestTheIngressGetsNoSession(t *testing.T) {
 	b := newBench(t)
 	var got http.Header
-	b.server = httpapi.New(httpapi.Options{Engine: b.engine, Images: b.images, Keys: b.keys, Page: true,
+	b.server = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Keys: b.keys, Page: true,
 		Ingress: allIngress{http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header })}})
 	page := &browser{t: t, h: b.server.Handler(httpapi.Access{Token: token, Keys: b.keys}),
 		cookie: &http.Cookie{Name: "forkd-ui", Value: "secret"}, proof: "secret"}

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 )
 
 type setPoolInput struct {
@@ -14,7 +15,7 @@ type setPoolInput struct {
 	Body api.SetPoolRequest
 }
 
-type poolRoutes struct{ engine shown[Pools] }
+type poolRoutes struct{ engine shown[roles.Pools] }
 
 func (s *poolRoutes) add(rt *router) {
 	tags := []string{"pools"}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/drain"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -19,7 +20,7 @@ const readyAge = time.Second
 
 // readyRoutes tell load balancers and supervisors whether the daemon can start VMs.
 type readyRoutes struct {
-	host  Hosts
+	host  roles.Hosts
 	kvm   func() error // opens the device; may be nil
 	drain *drain.Drain
 

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/store/receipt"
 )
@@ -18,7 +19,7 @@ type receiptsInput struct {
 	Limit    int    `query:"limit" doc:"At most so many" minimum:"1" maximum:"1000" default:"100"`
 }
 
-type receiptRoutes struct{ engine shown[Receipts] }
+type receiptRoutes struct{ engine shown[roles.Receipts] }
 
 func (s *receiptRoutes) add(rt *router) {
 	tags := []string{"receipts"}

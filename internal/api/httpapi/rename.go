@@ -17,7 +17,7 @@ type renameInput struct {
 
 // renameRoutes serve new names of snapshots.
 type renameRoutes struct {
-	view func(context.Context) Engine
+	view views
 	book *workspace.Book
 }
 
@@ -36,11 +36,11 @@ func (s *renameRoutes) rename(ctx context.Context, in *renameInput) (*body[api.S
 	if n.object = in.Tag; in.Tag == in.Body.To {
 		return nil, fail(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be renamed to itself", in.Tag)
 	}
-	before, err := s.view(ctx).SnapshotBrief(in.Tag) // a tenant may omit its prefix
+	before, err := s.view(ctx).Snapshots.SnapshotBrief(in.Tag) // a tenant may omit its prefix
 	if err != nil {
 		return nil, err
 	}
-	info, err := s.view(ctx).RenameSnapshot(ctx, in.Tag, in.Body.To)
+	info, err := s.view(ctx).Labels.RenameSnapshot(ctx, in.Tag, in.Body.To)
 	if err != nil {
 		return nil, err
 	}

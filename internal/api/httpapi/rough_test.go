@@ -12,13 +12,14 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 )
 
 // rough returns a server with short limits, on loopback.
 func rough(t *testing.T, limits httpapi.Limits) httpapi.Listener {
 	t.Helper()
 	b := newBench(t)
-	return serveOn(t, httpapi.NewLimited(httpapi.Options{Engine: b.engine}, limits), "tcp://127.0.0.1:0", token)
+	return serveOn(t, httpapi.NewLimited(httpapi.Options{Engine: fakeengine.Roles(b.engine)}, limits), "tcp://127.0.0.1:0", token)
 }
 
 var usual = httpapi.Limits{Header: 10 * time.Second, Body: 10 * time.Second, Swallow: 10 * time.Second, Waiting: 256}

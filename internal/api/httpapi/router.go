@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/workspace"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
@@ -26,7 +27,7 @@ type router struct {
 	api      huma.API
 	params   []pathParam
 	bodyTime time.Duration // for a JSON body to arrive
-	view     func(context.Context) Engine
+	view     func(context.Context) roles.Engine
 	keys     *keys.Store // may be nil
 	// workspaces are the workspaces that paths may name.
 	workspaces *workspace.Book
@@ -36,7 +37,7 @@ type router struct {
 	changes, agentActions map[string]action
 }
 
-func newRouter(a answers, v api.VersionInfo, bodyTime time.Duration, view func(context.Context) Engine,
+func newRouter(a answers, v api.VersionInfo, bodyTime time.Duration, view func(context.Context) roles.Engine,
 	k *keys.Store) *router {
 	rt := &router{answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime, view: view, keys: k,
 		needs: needs(), changes: changes(), agentActions: agentActions()}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -310,13 +311,13 @@ func TestMetrics(t *testing.T) {
 }
 
 // panicking is an engine with a bug.
-type panicking struct{ httpapi.Engine }
+type panicking struct{ fakeengine.Flat }
 
 func (panicking) Ping(context.Context, string) (sandbox.Pong, error) { panic("a bug") }
 
 func TestPanicIsAnAnswer(t *testing.T) {
 	b := newBench(t)
-	b.h = httpapi.New(httpapi.Options{Engine: panicking{b.engine}}).Handler(httpapi.Access{Token: token})
+	b.h = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(panicking{b.engine})}).Handler(httpapi.Access{Token: token})
 	wantError(t, b.do("POST", "/v1/sandboxes/sb-1/ping", ""), api.CodeInternal)
 }
 

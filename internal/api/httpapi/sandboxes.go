@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/workspace"
 )
 
@@ -21,7 +22,7 @@ type IDPath struct {
 
 // sandboxRoutes list and end sandboxes.
 type sandboxRoutes struct {
-	engine shown[Sandboxes]
+	engine shown[roles.Sandboxes]
 	mover  *mover
 	book   *workspace.Book
 }

@@ -160,19 +160,19 @@ func (rt *router) permit(r *http.Request, of string) error {
 func (rt *router) there(r *http.Request, who principal.Principal) error {
 	view := rt.view(r.Context())
 	if id := r.PathValue("id"); id != "" {
-		if _, err := view.Get(id); err != nil {
+		if _, err := view.Sandboxes.Get(id); err != nil {
 			return err
 		}
 	}
 	for _, name := range []string{"tag", "other"} {
 		if tag := r.PathValue(name); tag != "" {
-			if _, err := view.SnapshotBrief(tag); err != nil {
+			if _, err := view.Snapshots.SnapshotBrief(tag); err != nil {
 				return err
 			}
 		}
 	}
 	if name := r.PathValue("workspace"); name != "" {
-		if _, err := rt.workspaces.Get(r.Context(), view, name); err != nil {
+		if _, err := rt.workspaces.Get(r.Context(), view.Sandboxes, name); err != nil {
 			return err
 		}
 	}

@@ -17,10 +17,9 @@ import (
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/idtoken"
-	"github.com/forkd/forkd/internal/domain/keep"
 	"github.com/forkd/forkd/internal/domain/keys"
-	"github.com/forkd/forkd/internal/domain/merge"
 	"github.com/forkd/forkd/internal/domain/privatenets"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/domain/tenancy"
@@ -33,7 +32,7 @@ import (
 // Options are the parts of a Server.
 type Options struct {
 	// Engine is the whole engine. Each request reaches it through a tenant's view.
-	Engine Engine
+	Engine roles.Engine
 	// KVM returns an error if the KVM device cannot be opened. If nil, it is not checked.
 	KVM func() error
 	// Images is the image store of the image routes.
@@ -144,12 +143,12 @@ func newServer(opt Options, most limits) *Server {
 	}
 	opt.Version.API = api.Version
 	if opt.Drain == nil {
-		opt.Drain = drain.Open(drain.Config{List: opt.Engine.List})
+		opt.Drain = drain.Open(drain.Config{List: opt.Engine.Sandboxes.List})
 	}
 	s := &Server{
 		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
-		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity, exists: opt.Engine.Get,
-		budget: membudget.New(most.memory), node: opt.Node.Name,
+		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity,
+		exists: opt.Engine.Sandboxes.Get, budget: membudget.New(most.memory), node: opt.Node.Name,
 		metrics: newMetrics(opt),
 	}
 	shared := tenancy.Config{Published: opt.Published, Retention: opt.Retention}
@@ -162,18 +161,18 @@ func newServer(opt Options, most limits) *Server {
 	if u, ok := opt.Ingress.(interface{ HeldBytes(tenant string) int64 }); ok {
 		shared.Held = u.HeldBytes
 	}
-	whole := Engine(measuredEngine{opt.Engine, s.metrics})
+	whole := s.metrics.measured(opt.Engine)
 	if opt.Traces != nil {
 		s.tracer = opt.Traces.Tracer()
-		whole = tracedEngine{whole, s.tracer}
+		whole = withSpans(whole, s.tracer)
 	}
 	tenants := tenancy.New(whole, shared)
 	if opt.Page {
 		s.sessions = &ui.Sessions{}
 	}
-	ready := &readyRoutes{host: opt.Engine, kvm: opt.KVM, drain: opt.Drain}
-	opt.Engine = nil // routes reach it through a view
-	view := func(ctx context.Context) Engine { return tenants.For(ctx) }
+	ready := &readyRoutes{host: opt.Engine.Hosts, kvm: opt.KVM, drain: opt.Drain}
+	opt.Engine = roles.Engine{} // routes reach it through a view
+	view := views(func(ctx context.Context) roles.Engine { return tenants.For(ctx).Engine })
 	s.tenants = tenants
 	s.router = newRouter(s.answers, opt.Version, most.body, view, opt.Keys)
 	if opt.Workspaces == nil {
@@ -187,26 +186,24 @@ func newServer(opt Options, most limits) *Server {
 	s.addRoutes(opt, view)
 	ready.add(s.router)
 	(&publishRoutes{tenants}).add(s.router)
-	newArtifactRoutes(opt, partOf[Snapshots](view), func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error) {
+	newArtifactRoutes(opt, view.snapshots, func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error) {
 		return tenants.For(ctx).Publish(ctx, tag, true)
 	}, s.metrics).add(s.router)
 	(&drainRoutes{opt.Drain}).add(s.router)
-	(&nodeRoutes{node: opt.Node, version: opt.Version.Version, engine: partOf[nodeEngine](view),
+	(&nodeRoutes{node: opt.Node, version: opt.Version.Version, engine: view.node,
 		drain: opt.Drain}).add(s.router)
 	(&tenantRoutes{opt.Weights}).add(s.router)
 	return s
 }
 
-var _ Engine = (*tenancy.View)(nil)
-
 // View returns the engine as the sender of a context's request may see it. Handlers of other APIs
 // on the same daemon use it. Their requests count in the same quotas.
-func (s *Server) View(ctx context.Context) Engine { return s.tenants.For(ctx) }
+func (s *Server) View(ctx context.Context) *tenancy.View { return s.tenants.For(ctx) }
 
 // FetchSandbox takes a paused sandbox from the first of the daemons with these URLs that has it, unless it is here, or
 // ends an earlier attempt. A missing sandbox is no error.
 func (s *Server) FetchSandbox(ctx context.Context, id string, peers []string) error {
-	return s.mover.fetch(ctx, s.tenants.For(ctx), id, peers)
+	return s.mover.fetch(ctx, s.tenants.For(ctx).Sandboxes, id, peers)
 }
 
 // KeyName returns the name of a key. It is empty if no key has the ID.
@@ -227,38 +224,30 @@ func (s *Server) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (releas
 	return s.tenants.AdmitGuest(ctx, of, n)
 }
 
-// shown returns a part of the engine, as the sender of a context's request may see it.
-type shown[T any] func(context.Context) T
-
-// partOf returns the part of the engine for a group of routes.
-func partOf[T any](view func(context.Context) Engine) shown[T] {
-	return func(ctx context.Context) T { return any(view(ctx)).(T) } // T is one of the interfaces that Engine has
-}
-
 // addRoutes gives each group of routes its part of the engine.
-func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
+func (s *Server) addRoutes(opt Options, view views) {
 	created := &creations{s.answers, s.router}
 	(&daemonRoutes{opt.Version, s.metrics}).add(s.router)
-	(&snapshotRoutes{partOf[Snapshots](view), opt.GuestFiles, created}).add(s.router)
-	(&diffRoutes{partOf[Diffs](view)}).add(s.router)
-	(&storeRoutes{partOf[Snapshots](view), created}).add(s.router)
-	(&travelRoutes{partOf[Snapshots](view), opt.Secrets}).add(s.router)
-	(&forkRoutes{answers: s.answers, engine: partOf[Sandboxes](view)}).add(s.router)
-	(&sandboxRoutes{partOf[Sandboxes](view), s.mover, opt.Workspaces}).add(s.router)
-	(&keepRoutes{partOf[keep.Engine](view)}).add(s.router)
-	(&mergeRoutes{partOf[merge.Engine](view)}).add(s.router)
-	(&workspaceRoutes{partOf[Sandboxes](view), opt.Workspaces}).add(s.router)
-	(&branchRoutes{partOf[Branches](view)}).add(s.router)
-	(&labelRoutes{partOf[Labels](view)}).add(s.router)
+	(&snapshotRoutes{view.snapshots, opt.GuestFiles, created}).add(s.router)
+	(&diffRoutes{view.diffs}).add(s.router)
+	(&storeRoutes{view.snapshots, created}).add(s.router)
+	(&travelRoutes{view.snapshots, opt.Secrets}).add(s.router)
+	(&forkRoutes{answers: s.answers, engine: view.sandboxes}).add(s.router)
+	(&sandboxRoutes{view.sandboxes, s.mover, opt.Workspaces}).add(s.router)
+	(&keepRoutes{view.keep}).add(s.router)
+	(&mergeRoutes{view.merge}).add(s.router)
+	(&workspaceRoutes{view.sandboxes, opt.Workspaces}).add(s.router)
+	(&branchRoutes{view.branches}).add(s.router)
+	(&labelRoutes{view.labels}).add(s.router)
 	(&renameRoutes{view, opt.Workspaces}).add(s.router)
-	(&receiptRoutes{partOf[Receipts](view)}).add(s.router)
-	(&guestRoutes{partOf[sandbox.Guests](view), s.metrics}).add(s.router)
-	(&portRoutes{s.answers, partOf[sandbox.Guests](view)}).add(s.router)
-	(&serviceRoutes{partOf[sandbox.Guests](view)}).add(s.router)
-	newAgentProxy(s.answers, partOf[Sandboxes](view), partOf[sandbox.Guests](view)).add(s.router)
-	(&networkRoutes{partOf[Networks](view)}).add(s.router)
-	(&poolRoutes{partOf[Pools](view)}).add(s.router)
-	(&capacityRoutes{partOf[Hosts](view)}).add(s.router)
+	(&receiptRoutes{view.receipts}).add(s.router)
+	(&guestRoutes{view.guests, s.metrics}).add(s.router)
+	(&portRoutes{s.answers, view.guests}).add(s.router)
+	(&serviceRoutes{view.guests}).add(s.router)
+	newAgentProxy(s.answers, view.sandboxes, view.guests).add(s.router)
+	(&networkRoutes{view.networks}).add(s.router)
+	(&poolRoutes{view.pools}).add(s.router)
+	(&capacityRoutes{view.hosts}).add(s.router)
 	(&imageRoutes{opt.Images}).add(s.router)
 	(&keyRoutes{opt.Keys, time.Now}).add(s.router)
 	(&secretRoutes{opt.SecretStore}).add(s.router)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
@@ -16,7 +17,7 @@ import (
 
 // shouting is an engine with the unclipped text of a guest in its errors.
 type shouting struct {
-	httpapi.Engine
+	fakeengine.Flat
 	events *events.Log
 }
 
@@ -40,7 +41,7 @@ func TestAnswersEventsAndLogAreTheLastBound(t *testing.T) {
 	b := newBench(t)
 	happened := events.New(0, 0, b.now)
 	var log bytes.Buffer
-	b.h = httpapi.New(httpapi.Options{Engine: shouting{b.engine, happened}, Images: b.images, Events: happened,
+	b.h = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(shouting{b.engine, happened}), Images: b.images, Events: happened,
 		Audit: httpapi.NewAudit(b.audit, b.now), Keys: b.keys, Log: slog.New(guesttext.Handler(slog.NewTextHandler(&log, nil)))}).
 		Handler(httpapi.Access{Token: token})
 	b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
@@ -33,7 +34,7 @@ type deleteSnapshotInput struct {
 
 // snapshotRoutes make, list and delete snapshots.
 type snapshotRoutes struct {
-	engine  shown[Snapshots]
+	engine  shown[roles.Snapshots]
 	files   *GuestFiles // may be nil
 	created *creations
 }

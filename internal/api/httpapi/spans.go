@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/tracing"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
@@ -88,11 +89,32 @@ func endSpan(span trace.Span, r *http.Request, n *notes, rec *recorder) {
 	span.End()
 }
 
-// tracedEngine makes spans of operations and of their steps, from the durations that the engine measured.
-type tracedEngine struct {
-	Engine
-	tracer trace.Tracer
+// withSpans returns the engine with spans of operations and of their steps, from the durations that the engine measured.
+func withSpans(e roles.Engine, by trace.Tracer) roles.Engine {
+	s := spans{by}
+	e.Snapshots = tracedSnapshots{e.Snapshots, s}
+	e.Sandboxes = tracedSandboxes{e.Sandboxes, s}
+	e.Branches = tracedBranches{e.Branches, s}
+	return e
 }
+
+type (
+	tracedSnapshots struct {
+		roles.Snapshots
+		spans spans
+	}
+	tracedSandboxes struct {
+		roles.Sandboxes
+		spans spans
+	}
+	tracedBranches struct {
+		roles.Branches
+		spans spans
+	}
+)
+
+// spans makes the spans of operations.
+type spans struct{ tracer trace.Tracer }
 
 // operation is a span of the engine. Its methods do nothing if the request is not sampled.
 type operation struct {
@@ -101,7 +123,7 @@ type operation struct {
 	span   trace.Span
 }
 
-func (e tracedEngine) begin(ctx context.Context, name string,
+func (e spans) begin(ctx context.Context, name string,
 	attrs ...attribute.KeyValue) (context.Context, operation) {
 	ctx, span := e.tracer.Start(ctx, name, trace.WithAttributes(attrs...))
 	return ctx, operation{e.tracer, ctx, span}
@@ -166,10 +188,10 @@ func clamp(t, from, to time.Time) time.Time {
 }
 
 // Fork forks, and records the steps and the first children.
-func (e tracedEngine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
-	ctx, o := e.begin(ctx, tracing.Fork, tracing.Snapshot.String(req.Tag))
+func (e tracedSandboxes) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	ctx, o := e.spans.begin(ctx, tracing.Fork, tracing.Snapshot.String(req.Tag))
 	ctx, rec := o.recording(ctx)
-	res, err := e.Engine.Fork(ctx, req)
+	res, err := e.Sandboxes.Fork(ctx, req)
 	if err == nil {
 		o.forked(res, rec, time.Now())
 	}
@@ -213,11 +235,12 @@ func (o operation) child(c sandbox.Child, rec *steps.Recorder, began time.Time) 
 }
 
 // Branch branches, and records the guest's pause and the children.
-func (e tracedEngine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
-	ctx, o := e.begin(ctx, tracing.Branch, tracing.Sandbox.String(req.SandboxID), tracing.Mode.String(string(req.Mode)))
+func (e tracedBranches) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	ctx, o := e.spans.begin(ctx, tracing.Branch, tracing.Sandbox.String(req.SandboxID),
+		tracing.Mode.String(string(req.Mode)))
 	ctx, rec := o.recording(ctx)
 	began := time.Now()
-	res, err := e.Engine.Branch(ctx, req)
+	res, err := e.Branches.Branch(ctx, req)
 	o.stepsOf(rec, began)
 	if err == nil && o.span.IsRecording() {
 		now := time.Now()
@@ -238,52 +261,52 @@ func (e tracedEngine) Branch(ctx context.Context, req sandbox.BranchRequest) (sa
 }
 
 // Rollback rolls back, and records it.
-func (e tracedEngine) Rollback(ctx context.Context, id, tag string) (sandbox.Info, error) {
-	ctx, o := e.begin(ctx, tracing.Rollback, tracing.Sandbox.String(id), tracing.Snapshot.String(tag))
+func (e tracedBranches) Rollback(ctx context.Context, id, tag string) (sandbox.Info, error) {
+	ctx, o := e.spans.begin(ctx, tracing.Rollback, tracing.Sandbox.String(id), tracing.Snapshot.String(tag))
 	ctx, rec := o.recording(ctx)
 	began := time.Now()
-	info, err := e.Engine.Rollback(ctx, id, tag)
+	info, err := e.Branches.Rollback(ctx, id, tag)
 	o.stepsOf(rec, began)
 	o.end(err)
 	return info, err
 }
 
 // Pause pauses, and records it.
-func (e tracedEngine) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
-	ctx, o := e.begin(ctx, tracing.Pause, tracing.Sandbox.String(id))
+func (e tracedSandboxes) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
+	ctx, o := e.spans.begin(ctx, tracing.Pause, tracing.Sandbox.String(id))
 	ctx, rec := o.recording(ctx)
 	began := time.Now()
-	info, err := e.Engine.Pause(ctx, id, opt)
+	info, err := e.Sandboxes.Pause(ctx, id, opt)
 	o.stepsOf(rec, began)
 	o.end(err)
 	return info, err
 }
 
 // Resume resumes, and records it.
-func (e tracedEngine) Resume(ctx context.Context, id string) (sandbox.Info, error) {
-	ctx, o := e.begin(ctx, tracing.Resume, tracing.Sandbox.String(id))
+func (e tracedSandboxes) Resume(ctx context.Context, id string) (sandbox.Info, error) {
+	ctx, o := e.spans.begin(ctx, tracing.Resume, tracing.Sandbox.String(id))
 	ctx, rec := o.recording(ctx)
 	began := time.Now()
-	info, err := e.Engine.Resume(ctx, id)
+	info, err := e.Sandboxes.Resume(ctx, id)
 	o.stepsOf(rec, began)
 	o.end(err)
 	return info, err
 }
 
 // CreateSnapshot makes a snapshot, and records its steps.
-func (e tracedEngine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+func (e tracedSnapshots) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-	ctx, o := e.begin(ctx, tracing.Create, tracing.Snapshot.String(req.Tag))
-	info, err := e.Engine.CreateSnapshot(ctx, req, o.steps(progress))
+	ctx, o := e.spans.begin(ctx, tracing.Create, tracing.Snapshot.String(req.Tag))
+	info, err := e.Snapshots.CreateSnapshot(ctx, req, o.steps(progress))
 	o.end(err)
 	return info, err
 }
 
 // DeriveSnapshot makes a snapshot on another, and records its steps.
-func (e tracedEngine) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
+func (e tracedSnapshots) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-	ctx, o := e.begin(ctx, tracing.Derive, tracing.Snapshot.String(req.Tag))
-	info, err := e.Engine.DeriveSnapshot(ctx, req, o.steps(progress))
+	ctx, o := e.spans.begin(ctx, tracing.Derive, tracing.Snapshot.String(req.Tag))
+	info, err := e.Snapshots.DeriveSnapshot(ctx, req, o.steps(progress))
 	o.end(err)
 	return info, err
 }

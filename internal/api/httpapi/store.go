@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -23,7 +24,7 @@ type collectInput struct {
 
 // storeRoutes manage the layers of snapshots.
 type storeRoutes struct {
-	engine  shown[Snapshots]
+	engine  shown[roles.Snapshots]
 	created *creations
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/store/hub"
@@ -17,7 +18,7 @@ const maxSnapshotBytes = 1 << 40
 
 // travelRoutes send and receive snapshots.
 type travelRoutes struct {
-	engine  shown[Snapshots]
+	engine  shown[roles.Snapshots]
 	secrets func() []string // may be nil
 }
 

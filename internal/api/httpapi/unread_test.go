@@ -96,8 +96,8 @@ func newUnread(t *testing.T) *unread {
 	access := httpapi.Access{Token: token, Keys: u.keys}
 	e2b := e2bapi.New(e2bapi.Options{Engine: u.engine, Records: store,
 		Authenticate: func(r *http.Request) (context.Context, error) { return u.server.Authenticator(access)(r) },
-		View:         func(ctx context.Context) e2bapi.Engine { return u.server.View(ctx) }})
-	u.server = httpapi.NewLimited(httpapi.Options{Engine: wordy{u.engine}, Images: fakeengine.NewImages(names...),
+		View:         func(ctx context.Context) e2bapi.Engine { return e2bapi.EngineFor(u.server.View(ctx)) }})
+	u.server = httpapi.NewLimited(httpapi.Options{Engine: fakeengine.Roles(wordy{u.engine}), Images: fakeengine.NewImages(names...),
 		Keys: u.keys, Events: log, AuditFile: path, Ingress: e2b}, httpapi.Limits{Header: time.Minute, Body: time.Minute,
 		Swallow: time.Minute, Waiting: 1000, Write: time.Minute, Memory: unreadMemory})
 	u.address = filepath.Join(t.TempDir(), "s")

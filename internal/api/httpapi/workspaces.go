@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/workspace"
 )
@@ -26,7 +27,7 @@ type suspendInput struct {
 
 // workspaceRoutes are the original's workspaces (docs/use/original.md).
 type workspaceRoutes struct {
-	engine shown[Sandboxes]
+	engine shown[roles.Sandboxes]
 	book   *workspace.Book
 }
 

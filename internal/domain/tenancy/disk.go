@@ -36,22 +36,22 @@ func (v *lens) roomOnDisk(ctx context.Context) error {
 	return nil
 }
 
-// UploadRoom refuses an upload if the key is no longer valid, or if the tenant's data exceeds the key's disk
+// uploadRoom refuses an upload if the key is no longer valid, or if the tenant's data exceeds the key's disk
 // quota. Uploads in progress count with their whole size.
-func (v snapshotView) UploadRoom(ctx context.Context) error {
-	if v.p.KeyID != "" && !v.t.cfg.Alive(v.p.KeyID) {
+func (v snapshotView) uploadRoom(ctx context.Context) error {
+	if v.lens.p.KeyID != "" && !v.lens.t.cfg.Alive(v.lens.p.KeyID) {
 		return sandbox.Errorf(sandbox.ErrForbidden, "", "the API key of the upload link is revoked or has expired")
 	}
-	limit := int64(v.quotas().DiskMiB) << 20
+	limit := int64(v.lens.quotas().DiskMiB) << 20
 	if limit == 0 {
 		return nil
 	}
-	used, err := v.diskUsed(ctx)
+	used, err := v.lens.diskUsed(ctx)
 	if err != nil {
 		return err
 	}
-	if used += v.t.cfg.Held(v.p.Tenant); used > limit {
-		return v.over("disk_mib", stockRetry,
+	if used += v.lens.t.cfg.Held(v.lens.p.Tenant); used > limit {
+		return v.lens.over("disk_mib", stockRetry,
 			"with this upload the tenant's data would take %d MiB, and the key's quota is %d MiB", used>>20, limit>>20)
 	}
 	return nil
@@ -65,11 +65,11 @@ func (v *lens) diskUsed(ctx context.Context) (int64, error) {
 	if age := now.Sub(last.at); age >= 0 && age < diskFor {
 		return last.bytes, nil
 	}
-	all, err := v.engine.ListSnapshots(ctx)
+	all, err := v.engine.Snapshots.ListSnapshots(ctx)
 	if err != nil {
 		return 0, err
 	}
-	used := v.engine.OverlayBytes(v.p.Tenant)
+	used := v.engine.Sandboxes.OverlayBytes(v.p.Tenant)
 	for _, s := range all {
 		if s.Owner == v.p.Tenant {
 			used += s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes

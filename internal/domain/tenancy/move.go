@@ -20,30 +20,30 @@ func (v *lens) moving(err error) (own, is bool) {
 
 // Handover describes a paused sandbox for another daemon, or gives it up.
 func (v sandboxView) Handover(ctx context.Context, id string, req sandbox.HandoverRequest) (sandbox.Handover, error) {
-	if !v.p.Operator() {
-		req.Owner = &v.p.Tenant
+	if !v.lens.p.Operator() {
+		req.Owner = &v.lens.p.Tenant
 	}
-	return v.engine.Handover(ctx, id, req)
+	return v.lens.engine.Sandboxes.Handover(ctx, id, req)
 }
 
 // Take takes a sandbox of the tenant from another daemon, within the quotas. It counts here from then on.
 func (v sandboxView) Take(ctx context.Context, req sandbox.TakeRequest) (sandbox.Info, error) {
-	if v.p.Operator() {
-		return v.engine.Take(ctx, req)
+	if v.lens.p.Operator() {
+		return v.lens.engine.Sandboxes.Take(ctx, req)
 	}
-	req.Owner = &v.p.Tenant
+	req.Owner = &v.lens.p.Tenant
 	release := func() {}
 	defer func() { release() }()
 	req.Admit = func(memoryMiB int) (err error) {
-		if err := v.roomOnDisk(ctx); err != nil {
+		if err := v.lens.roomOnDisk(ctx); err != nil {
 			return err
 		}
-		r, err := v.admit(1, memoryMiB)
+		r, err := v.lens.admit(1, memoryMiB)
 		if err == nil {
 			release = r
 		}
 		return err
 	}
-	defer v.diskChanged()
-	return v.engine.Take(ctx, req)
+	defer v.lens.diskChanged()
+	return v.lens.engine.Sandboxes.Take(ctx, req)
 }

@@ -23,18 +23,18 @@ func (v *lens) admitPool(b sandbox.SnapshotBrief, size int) (release func(), err
 
 // heldLocked returns a tenant's existing and pending holdings, without the pool of the tag besides.
 func (v *lens) heldLocked(besides string) holding {
-	n, memoryMiB := v.engine.Holdings(v.p.Tenant)
+	n, memoryMiB := v.engine.Sandboxes.Holdings(v.p.Tenant)
 	return holding{n, memoryMiB}.plus(v.ofPools(besides)).plus(v.t.ledger.pending[v.p.Tenant])
 }
 
 // ofPools counts the shells in a tenant's pools by their wanted size, because a pool refills itself. The daemon's
 // default pools belong to the operator.
 func (v *lens) ofPools(besides string) (sum holding) {
-	for _, p := range v.engine.Pools() {
+	for _, p := range v.engine.Pools.Pools() {
 		if !p.Set || p.Wanted == 0 || p.Tag == besides {
 			continue
 		}
-		if b, err := v.engine.SnapshotBrief(p.Tag); err == nil && b.Owner == v.p.Tenant {
+		if b, err := v.engine.Snapshots.SnapshotBrief(p.Tag); err == nil && b.Owner == v.p.Tenant {
 			sum = sum.plus(holding{p.Wanted, p.Wanted * p.Shape.MemoryMiB})
 		}
 	}

@@ -9,12 +9,12 @@ import (
 )
 
 // RenameSnapshot gives one of the tenant's own snapshots another tag. A public snapshot stays public.
-func (v snapshotView) RenameSnapshot(ctx context.Context, tag, to string) (sandbox.SnapshotInfo, error) {
-	b, err := v.findOwn(tag)
+func (v labelView) RenameSnapshot(ctx context.Context, tag, to string) (sandbox.SnapshotInfo, error) {
+	b, err := v.lens.findOwn(tag)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
-	if to, err = v.newTag(to); err != nil {
+	if to, err = v.lens.newTag(to); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
 	if b.Owner != "" && !strings.HasPrefix(to, b.Owner+"-") {
@@ -22,24 +22,24 @@ func (v snapshotView) RenameSnapshot(ctx context.Context, tag, to string) (sandb
 			"snapshot %s belongs to tenant %s: its tag must begin with %s-", b.Tag, b.Owner, b.Owner)
 	}
 	info, err := v.renamePublished(ctx, b, to)
-	return v.shown(info), err
+	return v.lens.shown(info), err
 }
 
 // renamePublished publishes the new tag before the snapshot has it, and withdraws the old one after that. An entry
 // has no effect while its tag has no snapshot with its content hash.
-func (v snapshotView) renamePublished(ctx context.Context, b sandbox.SnapshotBrief,
+func (v labelView) renamePublished(ctx context.Context, b sandbox.SnapshotBrief,
 	to string) (sandbox.SnapshotInfo, error) {
-	list := v.t.cfg.Published
+	list := v.lens.t.cfg.Published
 	if !list.Has(b.Tag, b.ContentHash) {
-		return v.engine.RenameSnapshot(ctx, b.Tag, to)
+		return v.lens.engine.Labels.RenameSnapshot(ctx, b.Tag, to)
 	}
-	if _, err := v.engine.SnapshotBrief(to); err == nil { // its entry must stay
-		return v.engine.RenameSnapshot(ctx, b.Tag, to)
+	if _, err := v.lens.engine.Snapshots.SnapshotBrief(to); err == nil { // its entry must stay
+		return v.lens.engine.Labels.RenameSnapshot(ctx, b.Tag, to)
 	}
 	if err := list.set(to, b.ContentHash, true); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
-	info, err := v.engine.RenameSnapshot(ctx, b.Tag, to)
+	info, err := v.lens.engine.Labels.RenameSnapshot(ctx, b.Tag, to)
 	if err != nil {
 		return info, errors.Join(err, list.set(to, b.ContentHash, false))
 	}

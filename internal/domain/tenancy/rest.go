@@ -9,8 +9,8 @@ import (
 
 // Receipt returns the newest receipt of a subject. The subject may be deleted: the receipt records its owner.
 func (v recordView) Receipt(kind receipt.Kind, of string) (receipt.Receipt, error) {
-	if v.p.Operator() {
-		return v.engine.Receipt(kind, of)
+	if v.lens.p.Operator() {
+		return v.lens.engine.Receipts.Receipt(kind, of)
 	}
 	list, err := v.Receipts(receipt.Filter{Kind: kind, Of: of, Limit: 1})
 	if err == nil && len(list) == 0 {
@@ -25,19 +25,19 @@ func (v recordView) Receipt(kind receipt.Kind, of string) (receipt.Receipt, erro
 
 // Receipts returns the tenant's receipts, newest first. A tag may have belonged to another tenant before.
 func (v recordView) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
-	if v.p.Operator() {
-		return v.engine.Receipts(f)
+	if v.lens.p.Operator() {
+		return v.lens.engine.Receipts.Receipts(f)
 	}
-	f.Tenant = v.p.Tenant
+	f.Tenant = v.lens.p.Tenant
 	names := []string{f.Of}
 	if f.Kind == receipt.OfSnapshot && f.Of != "" {
-		if whole, err := v.newTag(f.Of); err == nil && whole != f.Of {
+		if whole, err := v.lens.newTag(f.Of); err == nil && whole != f.Of {
 			names = []string{whole, f.Of}
 		}
 	}
 	for _, name := range names {
 		f.Of = name
-		all, err := v.engine.Receipts(f)
+		all, err := v.lens.engine.Receipts.Receipts(f)
 		if err != nil || len(all) > 0 {
 			return all, err
 		}
@@ -47,27 +47,27 @@ func (v recordView) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
 
 // SetPool sets the number of ready shells for one of the tenant's own snapshots.
 func (v recordView) SetPool(ctx context.Context, tag string, size int) error {
-	b, err := v.findOwn(tag)
+	b, err := v.lens.findOwn(tag)
 	if err != nil {
 		return err
 	}
-	release, err := v.admitPool(b, size)
+	release, err := v.lens.admitPool(b, size)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return v.engine.SetPool(ctx, b.Tag, size)
+	return v.lens.engine.Pools.SetPool(ctx, b.Tag, size)
 }
 
 // Pools returns the pools of the tenant's own snapshots.
 func (v recordView) Pools() []sandbox.PoolStatus {
-	all := v.engine.Pools()
-	if v.p.Operator() {
+	all := v.lens.engine.Pools.Pools()
+	if v.lens.p.Operator() {
 		return all
 	}
 	var out []sandbox.PoolStatus
 	for _, p := range all {
-		if b, err := v.engine.SnapshotBrief(p.Tag); err == nil && v.p.Sees(b.Owner) {
+		if b, err := v.lens.engine.Snapshots.SnapshotBrief(p.Tag); err == nil && v.lens.p.Sees(b.Owner) {
 			out = append(out, p)
 		}
 	}
@@ -75,25 +75,25 @@ func (v recordView) Pools() []sandbox.PoolStatus {
 }
 
 // Holdings returns the number and memory of the tenant's running sandboxes.
-func (v recordView) Holdings(owner string) (n, memoryMiB int) {
-	if !v.p.Sees(owner) {
+func (v sandboxView) Holdings(owner string) (n, memoryMiB int) {
+	if !v.lens.p.Sees(owner) {
 		return 0, 0
 	}
-	return v.engine.Holdings(owner)
+	return v.lens.engine.Sandboxes.Holdings(owner)
 }
 
 // OverlayBytes returns the bytes that the tenant's sandboxes have written to their disks.
-func (v recordView) OverlayBytes(owner string) int64 {
-	if !v.p.Sees(owner) {
+func (v sandboxView) OverlayBytes(owner string) int64 {
+	if !v.lens.p.Sees(owner) {
 		return 0
 	}
-	return v.engine.OverlayBytes(owner)
+	return v.lens.engine.Sandboxes.OverlayBytes(owner)
 }
 
 // Capacity returns the host's capacity. It includes all tenants, so only the operator may see it.
 func (v recordView) Capacity() (sandbox.Capacity, error) {
-	if !v.p.Operator() {
-		return sandbox.Capacity{}, v.operatorOnly("the host's capacity")
+	if !v.lens.p.Operator() {
+		return sandbox.Capacity{}, v.lens.operatorOnly("the host's capacity")
 	}
-	return v.engine.Capacity()
+	return v.lens.engine.Hosts.Capacity()
 }

@@ -35,7 +35,7 @@ func (v *lens) boundChange(ctx context.Context, tag string, change labels.Change
 	if v.p.Operator() || defaults.MaxExpire == 0 {
 		return nil
 	}
-	info, err := v.engine.SnapshotInfo(ctx, tag)
+	info, err := v.engine.Snapshots.SnapshotInfo(ctx, tag)
 	if err != nil {
 		return err
 	}

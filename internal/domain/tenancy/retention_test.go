@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/retention"
@@ -20,7 +21,7 @@ func TestInternalSnapshotsHaveNoDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Unix(1_700_000_000, 0)
-	acme := &lens{New(nil, Config{Retention: policy, Now: func() time.Time { return now }}), nil, principal.Principal{Tenant: "acme"}}
+	acme := &lens{New(roles.Engine{}, Config{Retention: policy, Now: func() time.Time { return now }}), roles.Engine{}, principal.Principal{Tenant: "acme"}}
 	of := sandbox.Info{Owner: "acme", Labels: map[string]string{retention.Expires: "never"}}
 	for _, req := range []sandbox.BranchRequest{{Internal: true}, {Transient: true}} {
 		if got, err := acme.retained(req, of); err != nil || len(got.Labels) != 0 {

@@ -10,51 +10,51 @@ import (
 // CreateSnapshot creates a snapshot of an image.
 func (v snapshotView) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-	req.HostPorts = v.hostPorts()
-	if v.p.Operator() {
-		return v.engine.CreateSnapshot(ctx, req, progress)
+	req.HostPorts = v.lens.hostPorts()
+	if v.lens.p.Operator() {
+		return v.lens.engine.Snapshots.CreateSnapshot(ctx, req, progress)
 	}
 	memoryMiB, err := v.ParentMemoryMiB(ctx, req)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
 	req.MemoryMiB = memoryMiB // the VM gets the counted memory, even if the image changes meanwhile
-	release, err := v.admitMaking(ctx, &req.Tag, &req.Tap, req.TapIfAllowed, memoryMiB)
+	release, err := v.lens.admitMaking(ctx, &req.Tag, &req.Tap, req.TapIfAllowed, memoryMiB)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
 	defer release()
-	req.Owner = v.p.Tenant
-	return v.engine.CreateSnapshot(ctx, req, progress)
+	req.Owner = v.lens.p.Tenant
+	return v.lens.engine.Snapshots.CreateSnapshot(ctx, req, progress)
 }
 
 // ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot for req.
 func (v snapshotView) ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error) {
-	if !v.p.Operator() && (req.Kernel != "" || req.Rootfs != "") {
-		return 0, v.operatorOnly("a kernel or root file system by its path")
+	if !v.lens.p.Operator() && (req.Kernel != "" || req.Rootfs != "") {
+		return 0, v.lens.operatorOnly("a kernel or root file system by its path")
 	}
-	return v.engine.ParentMemoryMiB(ctx, req)
+	return v.lens.engine.Snapshots.ParentMemoryMiB(ctx, req)
 }
 
 // DeriveSnapshot creates a snapshot on top of another one.
 func (v snapshotView) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-	req.HostPorts = v.hostPorts()
-	if v.p.Operator() {
-		return v.engine.DeriveSnapshot(ctx, req, progress)
+	req.HostPorts = v.lens.hostPorts()
+	if v.lens.p.Operator() {
+		return v.lens.engine.Snapshots.DeriveSnapshot(ctx, req, progress)
 	}
-	from, err := v.find(req.From)
+	from, err := v.lens.find(req.From)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
-	release, err := v.admitMaking(ctx, &req.Tag, &req.Tap, req.TapIfAllowed, from.MemoryMiB)
+	release, err := v.lens.admitMaking(ctx, &req.Tag, &req.Tap, req.TapIfAllowed, from.MemoryMiB)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
 	defer release()
-	req.From, req.Owner = from.Tag, v.p.Tenant
-	info, err := v.engine.DeriveSnapshot(ctx, req, progress)
-	return v.shown(info), err
+	req.From, req.Owner = from.Tag, v.lens.p.Tenant
+	info, err := v.lens.engine.Snapshots.DeriveSnapshot(ctx, req, progress)
+	return v.lens.shown(info), err
 }
 
 // admitMaking lets a tenant create a snapshot, for which one VM runs.
@@ -82,14 +82,14 @@ func (v *lens) admitMaking(ctx context.Context, tag, tap *string, ifAllowed bool
 
 // ListSnapshots returns the tenant's own and the public snapshots.
 func (v snapshotView) ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error) {
-	all, err := v.engine.ListSnapshots(ctx)
+	all, err := v.lens.engine.Snapshots.ListSnapshots(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []sandbox.SnapshotInfo
 	for _, s := range all {
-		if v.p.Sees(s.Owner) || v.t.cfg.Published.Has(s.Tag, s.ContentHash) {
-			out = append(out, v.shown(s))
+		if v.lens.p.Sees(s.Owner) || v.lens.t.cfg.Published.Has(s.Tag, s.ContentHash) {
+			out = append(out, v.lens.shown(s))
 		}
 	}
 	return out, nil
@@ -97,20 +97,22 @@ func (v snapshotView) ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo
 
 // SnapshotInfo describes one snapshot.
 func (v snapshotView) SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error) {
-	if v.p.Operator() {
-		info, err := v.engine.SnapshotInfo(ctx, tag)
-		return v.shown(info), err
+	if v.lens.p.Operator() {
+		info, err := v.lens.engine.Snapshots.SnapshotInfo(ctx, tag)
+		return v.lens.shown(info), err
 	}
-	b, err := v.find(tag)
+	b, err := v.lens.find(tag)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
-	info, err := v.engine.SnapshotInfo(ctx, b.Tag)
-	return v.shown(info), err
+	info, err := v.lens.engine.Snapshots.SnapshotInfo(ctx, b.Tag)
+	return v.lens.shown(info), err
 }
 
 // SnapshotBrief returns a snapshot's owner, hash and memory.
-func (v snapshotView) SnapshotBrief(tag string) (sandbox.SnapshotBrief, error) { return v.find(tag) }
+func (v snapshotView) SnapshotBrief(tag string) (sandbox.SnapshotBrief, error) {
+	return v.lens.find(tag)
+}
 
 // shown returns the info without other tenants' data.
 func (v *lens) shown(s sandbox.SnapshotInfo) sandbox.SnapshotInfo {
@@ -120,7 +122,7 @@ func (v *lens) shown(s sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 		return s
 	}
 	visible := func(tag string) bool {
-		b, err := v.engine.SnapshotBrief(tag)
+		b, err := v.engine.Snapshots.SnapshotBrief(tag)
 		return err == nil && (v.p.Sees(b.Owner) || v.t.cfg.Published.Has(b.Tag, b.ContentHash))
 	}
 	others := func(tag string) bool { return !visible(tag) }
@@ -142,26 +144,26 @@ func (v *lens) shown(s sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 
 // DeleteSnapshot deletes one of the tenant's own snapshots.
 func (v snapshotView) DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error {
-	if v.p.Operator() {
-		return v.engine.DeleteSnapshot(ctx, tag, opt)
+	if v.lens.p.Operator() {
+		return v.lens.engine.Snapshots.DeleteSnapshot(ctx, tag, opt)
 	}
-	b, err := v.findOwn(tag)
+	b, err := v.lens.findOwn(tag)
 	if err != nil {
 		return err
 	}
 	if !opt.Force || opt.Cascade {
-		if err := v.refuseIfUsedByOthers(ctx, b.Tag); err != nil {
+		if err := v.lens.refuseIfUsedByOthers(ctx, b.Tag); err != nil {
 			return err
 		}
 	}
-	defer v.diskChanged()
-	return v.engine.DeleteSnapshot(ctx, b.Tag, opt)
+	defer v.lens.diskChanged()
+	return v.lens.engine.Snapshots.DeleteSnapshot(ctx, b.Tag, opt)
 }
 
 // refuseIfUsedByOthers keeps a tenant from deleting a formerly public snapshot that other tenants depend on. Its
 // error does not name them.
 func (v *lens) refuseIfUsedByOthers(ctx context.Context, tag string) error {
-	all, err := v.engine.ListSnapshots(ctx)
+	all, err := v.engine.Snapshots.ListSnapshots(ctx)
 	if err != nil {
 		return err
 	}
@@ -187,69 +189,69 @@ func (v *lens) refuseIfUsedByOthers(ctx context.Context, tag string) error {
 
 // VerifySnapshot verifies one of the tenant's own snapshots.
 func (v snapshotView) VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error) {
-	b, err := v.findOwn(tag)
+	b, err := v.lens.findOwn(tag)
 	if err != nil {
 		return sandbox.VerifyReport{}, err
 	}
-	return v.engine.VerifySnapshot(ctx, b.Tag)
+	return v.lens.engine.Snapshots.VerifySnapshot(ctx, b.Tag)
 }
 
 // CompactSnapshot copies one of the tenant's own snapshots. The copy belongs to the tenant, too.
 func (v snapshotView) CompactSnapshot(ctx context.Context, tag, to string,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-	if v.p.Operator() {
-		return v.engine.CompactSnapshot(ctx, tag, to, progress)
+	if v.lens.p.Operator() {
+		return v.lens.engine.Snapshots.CompactSnapshot(ctx, tag, to, progress)
 	}
-	b, err := v.findOwn(tag)
+	b, err := v.lens.findOwn(tag)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
-	if to, err = v.newTag(to); err != nil {
+	if to, err = v.lens.newTag(to); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
-	if err := v.roomOnDisk(ctx); err != nil {
+	if err := v.lens.roomOnDisk(ctx); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
-	defer v.diskChanged()
-	info, err := v.engine.CompactSnapshot(ctx, b.Tag, to, progress)
-	return v.shown(info), err
+	defer v.lens.diskChanged()
+	info, err := v.lens.engine.Snapshots.CompactSnapshot(ctx, b.Tag, to, progress)
+	return v.lens.shown(info), err
 }
 
 // CollectLayers affects all tenants, so only the operator may call it.
 func (v snapshotView) CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error) {
-	if err := v.operatorOnly("the store"); err != nil {
+	if err := v.lens.operatorOnly("the store"); err != nil {
 		return sandbox.CollectReport{}, err
 	}
-	return v.engine.CollectLayers(ctx, dryRun)
+	return v.lens.engine.Snapshots.CollectLayers(ctx, dryRun)
 }
 
 // DiffSnapshots compares two snapshots that the tenant may fork. A child of each runs for the tenant.
 func (v snapshotView) DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error) {
-	if v.p.Operator() {
-		return v.engine.DiffSnapshots(ctx, req)
+	if v.lens.p.Operator() {
+		return v.lens.engine.Diffs.DiffSnapshots(ctx, req)
 	}
-	a, err := v.find(req.Before)
+	a, err := v.lens.find(req.Before)
 	if err != nil {
 		return sandbox.SnapshotDiff{}, err
 	}
-	b, err := v.find(req.After)
+	b, err := v.lens.find(req.After)
 	if err != nil {
 		return sandbox.SnapshotDiff{}, err
 	}
-	release, err := v.admit(2, a.MemoryMiB+b.MemoryMiB)
+	release, err := v.lens.admit(2, a.MemoryMiB+b.MemoryMiB)
 	if err != nil {
 		return sandbox.SnapshotDiff{}, err
 	}
 	defer release()
-	req.Before, req.After, req.Owner = a.Tag, b.Tag, v.p.Tenant
-	return v.engine.DiffSnapshots(ctx, req)
+	req.Before, req.After, req.Owner = a.Tag, b.Tag, v.lens.p.Tenant
+	return v.lens.engine.Diffs.DiffSnapshots(ctx, req)
 }
 
-// Publish makes a snapshot public for all tenants, or private again.
-func (v snapshotView) Publish(ctx context.Context, tag string, public bool) (sandbox.SnapshotInfo, error) {
-	b, err := v.findOwn(tag)
+// publish makes a snapshot public for all tenants, or private again.
+func (v snapshotView) publish(ctx context.Context, tag string, public bool) (sandbox.SnapshotInfo, error) {
+	b, err := v.lens.findOwn(tag)
 	if err == nil {
-		err = v.operatorOnly("publishing")
+		err = v.lens.operatorOnly("publishing")
 	}
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
@@ -259,11 +261,11 @@ func (v snapshotView) Publish(ctx context.Context, tag string, public bool) (san
 			"snapshot %s is being written", b.Tag)
 	}
 	if public {
-		if err := sandbox.RefuseTainted(v.t.cfg.Secrets, b.Tag, b.Secrets); err != nil {
+		if err := sandbox.RefuseTainted(v.lens.t.cfg.Secrets, b.Tag, b.Secrets); err != nil {
 			return sandbox.SnapshotInfo{}, err
 		}
 	}
-	if err := v.t.cfg.Published.set(b.Tag, b.ContentHash, public); err != nil {
+	if err := v.lens.t.cfg.Published.set(b.Tag, b.ContentHash, public); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
 	return v.SnapshotInfo(ctx, b.Tag)

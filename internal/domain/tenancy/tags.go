@@ -30,17 +30,17 @@ func (v *lens) newTag(tag string) (string, error) {
 // find returns the snapshot with this tag: the tenant's own, or a public one.
 func (v *lens) find(tag string) (sandbox.SnapshotBrief, error) {
 	if v.p.Operator() {
-		return v.engine.SnapshotBrief(tag)
+		return v.engine.Snapshots.SnapshotBrief(tag)
 	}
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.SnapshotBrief{}, sandbox.StoreError(err)
 	}
 	if whole, err := v.newTag(tag); err == nil && whole != tag {
-		if b, err := v.engine.SnapshotBrief(whole); err == nil && b.Owner == v.p.Tenant {
+		if b, err := v.engine.Snapshots.SnapshotBrief(whole); err == nil && b.Owner == v.p.Tenant {
 			return b, nil
 		}
 	}
-	b, err := v.engine.SnapshotBrief(tag)
+	b, err := v.engine.Snapshots.SnapshotBrief(tag)
 	switch {
 	case errors.Is(err, sandbox.ErrNotFound):
 		return b, noSnapshot(tag)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/retention"
 	"github.com/forkd/forkd/internal/net/netpolicy"
@@ -32,13 +33,13 @@ type Config struct {
 
 // Tenancy is an engine with tenants. Its methods are safe for concurrent use.
 type Tenancy struct {
-	engine Engine
+	engine roles.Engine
 	cfg    Config
 	ledger ledger
 }
 
 // New adds tenants to an engine.
-func New(e Engine, c Config) *Tenancy {
+func New(e roles.Engine, c Config) *Tenancy {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -60,27 +61,41 @@ func New(e Engine, c Config) *Tenancy {
 // For returns the engine as visible to the context's principal.
 func (t *Tenancy) For(ctx context.Context) *View {
 	l := &lens{t, t.engine, principal.From(ctx)}
-	return &View{sandboxView{l}, snapshotView{l}, recordView{l}}
+	sandboxes, snapshots, records := sandboxView{l}, snapshotView{l}, recordView{l}
+	return &View{snapshots, roles.Engine{
+		Snapshots: snapshots, Diffs: snapshots, Sandboxes: sandboxes, Branches: sandboxes, Receipts: records,
+		Guests: sandboxes, Pools: records, Hosts: records, Networks: sandboxes, Labels: labelView{l},
+	}}
 }
 
 // View is an engine for one principal. For the operator it passes calls to the engine unchanged.
 type View struct {
-	sandboxView
-	snapshotView
-	recordView
+	// own is for methods that only tenants' views have.
+	own snapshotView
+	// Engine holds the roles for the principal.
+	roles.Engine
 }
 
-// Parts of a View.
+// Publish makes a snapshot public, or private again.
+func (v *View) Publish(ctx context.Context, tag string, public bool) (sandbox.SnapshotInfo, error) {
+	return v.own.publish(ctx, tag, public)
+}
+
+// UploadRoom returns an error if the principal may not upload now, because of its key or its disk quota.
+func (v *View) UploadRoom(ctx context.Context) error { return v.own.uploadRoom(ctx) }
+
+// Roles of a View.
 type (
-	sandboxView  struct{ *lens }
-	snapshotView struct{ *lens }
-	recordView   struct{ *lens } // receipts and pools
+	sandboxView  struct{ lens *lens }
+	snapshotView struct{ lens *lens }
+	recordView   struct{ lens *lens } // receipts and pools
+	labelView    struct{ lens *lens }
 )
 
 // lens finds the objects visible to a principal and checks its quotas.
 type lens struct {
 	t      *Tenancy
-	engine Engine
+	engine roles.Engine
 	p      principal.Principal
 }
 

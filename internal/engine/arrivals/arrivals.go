@@ -64,7 +64,7 @@ func (a *Arrivals) Run(ctx context.Context) {
 }
 
 func (a *Arrivals) pass(ctx context.Context) error {
-	root := a.cfg.Store.Layers().LazyDir()
+	root := a.cfg.Store.Layers().Arriving().Dir()
 	ids, err := partial.IDs(root)
 	if err != nil || len(ids) == 0 && len(a.stalled) == 0 {
 		return err
@@ -94,7 +94,7 @@ func (a *Arrivals) settle(ids []layer.ID) error {
 	for _, en := range entries {
 		before[en.Tag] = len(a.cfg.Store.Absent(en)) > 0
 	}
-	root := a.cfg.Store.Layers().LazyDir()
+	root := a.cfg.Store.Layers().Arriving().Dir()
 	var errs []error
 	for _, id := range ids {
 		spec, err := partial.Describe(root, id)
@@ -105,7 +105,7 @@ func (a *Arrivals) settle(ids []layer.ID) error {
 		case !strings.HasPrefix(spec.Name, "layer/"):
 			errs = append(errs, a.cfg.Store.SettleFile(id, spec.Name))
 		case p.Complete:
-			errs = append(errs, a.cfg.Store.Layers().Settle(id))
+			errs = append(errs, a.cfg.Store.Layers().Arriving().Settle(id))
 		}
 	}
 	for _, en := range entries {

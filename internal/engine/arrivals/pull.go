@@ -51,7 +51,7 @@ func (p *Pull) Late(ctx context.Context, d *snapshot.Draft, part hub.Part, t *hu
 		lazy = *id
 	}
 	layers := p.a.cfg.Store.Layers()
-	use, err := layers.UseLazy(lazy)
+	use, err := layers.Arriving().Use(lazy)
 	if err != nil {
 		return err
 	}
@@ -60,9 +60,9 @@ func (p *Pull) Late(ctx context.Context, d *snapshot.Draft, part hub.Part, t *hu
 		return err
 	}
 	spec := partial.Spec{Name: part.Name, Frames: part.Frames, Origin: p.source.Origin}
-	err = partial.Create(layers.LazyDir(), lazy, spec, t)
+	err = partial.Create(layers.Arriving().Dir(), lazy, spec, t)
 	if errors.Is(err, fs.ErrExist) { // of another pull, or of one that was interrupted
-		if !partial.Same(layers.LazyDir(), lazy, t) {
+		if !partial.Same(layers.Arriving().Dir(), lazy, t) {
 			return fmt.Errorf("%w: the store has a part of another %s", hub.ErrInvalid, part.Name)
 		}
 		err = nil
@@ -128,7 +128,7 @@ func (p *Pull) order(d *snapshot.Draft, m *snapshot.Manifest) error {
 	}
 	for id, offsets := range at {
 		if slices.Contains(p.ids, id) {
-			if err := partial.WriteOrder(filepath.Join(layers.LazyDir(), id.String()), offsets); err != nil {
+			if err := partial.WriteOrder(filepath.Join(layers.Arriving().Dir(), id.String()), offsets); err != nil {
 				return err
 			}
 		}

@@ -118,7 +118,7 @@ func (c *Catalog) measure(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 // fetched adds the progress of a snapshot that has not arrived whole.
 func fetched(c *Catalog, s *sandbox.SnapshotInfo, en snapshot.Entry) {
 	for _, id := range c.snapshots.Absent(en) {
-		p, err := partial.Read(c.layers.LazyDir(), id)
+		p, err := partial.Read(c.layers.Arriving().Dir(), id)
 		if err != nil {
 			continue // it has arrived meanwhile
 		}

@@ -23,18 +23,21 @@ const (
 type waiting map[string]time.Duration
 
 // Retention removes due snapshots of a catalog.
-type Retention struct{ *Catalog }
+type Retention struct{ catalog *Catalog }
+
+// NewRetention returns the Retention of a catalog.
+func NewRetention(c *Catalog) Retention { return Retention{c} }
 
 // run removes due snapshots until ctx ends.
-func (c Retention) run(ctx context.Context) {
+func (r Retention) run(ctx context.Context) {
 	tick := time.NewTicker(retainEvery)
 	defer tick.Stop()
 	began, due := time.Now(), waiting{}
 	for {
 		select {
 		case <-tick.C:
-			if c.cfg.AwaitForks(ctx) == nil {
-				due = c.look(ctx, due, time.Since(began))
+			if r.catalog.cfg.AwaitForks(ctx) == nil {
+				due = r.look(ctx, due, time.Since(began))
 			}
 		case <-ctx.Done():
 			return
@@ -43,10 +46,10 @@ func (c Retention) run(ctx context.Context) {
 }
 
 // look removes the snapshots that have been due for retainAfter, and returns the ones that are due now.
-func (c Retention) look(ctx context.Context, before waiting, elapsed time.Duration) waiting {
-	all, found, err := c.due(ctx)
+func (r Retention) look(ctx context.Context, before waiting, elapsed time.Duration) waiting {
+	all, found, err := r.due(ctx)
 	if err != nil {
-		c.cfg.Logger.Warn("look for due snapshots", "err", err)
+		r.catalog.cfg.Logger.Warn("look for due snapshots", "err", err)
 		return before
 	}
 	now := waiting{}
@@ -60,14 +63,14 @@ func (c Retention) look(ctx context.Context, before waiting, elapsed time.Durati
 			first = elapsed
 		}
 		if now[hash] = first; elapsed-first >= retainAfter {
-			c.act(all[d.Tag], d.Why, func() string { return c.removeDue(ctx, d.Tag, hash, sandbox.ByRetention) })
+			r.act(all[d.Tag], d.Why, func() string { return r.removeDue(ctx, d.Tag, hash, sandbox.ByRetention) })
 		}
 	}
 	return now
 }
 
 // act removes a snapshot and reports it as an act of the daemon.
-func (c Retention) act(s sandbox.SnapshotInfo, why string, remove func() (held string)) {
+func (r Retention) act(s sandbox.SnapshotInfo, why string, remove func() (held string)) {
 	began := time.Now()
 	a := sandbox.Act{Action: sandbox.ActDelete, By: sandbox.ByRetention, Why: why,
 		Of: sandbox.Info{Owner: s.Owner, SnapshotTag: s.Tag}}
@@ -75,33 +78,33 @@ func (c Retention) act(s sandbox.SnapshotInfo, why string, remove func() (held s
 		a.Err = errors.New(held)
 	}
 	a.Took = time.Since(began)
-	c.cfg.Acts(a)
+	r.catalog.cfg.Acts(a)
 }
 
 // due returns all snapshots by tag, and the due ones.
-func (c Retention) due(ctx context.Context) (map[string]sandbox.SnapshotInfo, []retention.Due, error) {
-	list, err := c.List(ctx)
+func (r Retention) due(ctx context.Context) (map[string]sandbox.SnapshotInfo, []retention.Due, error) {
+	list, err := r.catalog.List(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	byTag := make(map[string]sandbox.SnapshotInfo, len(list))
 	facts := make([]retention.Snapshot, 0, len(list))
 	for _, s := range list {
-		s.Public = c.cfg.Published != nil && c.cfg.Published(s.Tag, s.ContentHash)
+		s.Public = r.catalog.cfg.Published != nil && r.catalog.cfg.Published(s.Tag, s.ContentHash)
 		byTag[s.Tag] = s
 		f := s.Retained()
-		if e := c.tags.get(s.Tag); f.Held == "" && e.users > 0 {
+		if e := r.catalog.tags.get(s.Tag); f.Held == "" && e.users > 0 {
 			f.Held = "it is being forked, pushed or exported"
 		}
 		facts = append(facts, f)
 	}
-	return byTag, retention.Plan(facts, c.cfg.Now()), nil
+	return byTag, retention.Plan(facts, r.catalog.cfg.Now()), nil
 }
 
 // Prune removes due snapshots. With DryRun it only lists them.
-func (c Retention) Prune(ctx context.Context, req sandbox.PruneRequest) (sandbox.PruneReport, error) {
+func (r Retention) Prune(ctx context.Context, req sandbox.PruneRequest) (sandbox.PruneReport, error) {
 	report := sandbox.PruneReport{DryRun: req.DryRun}
-	all, found, err := c.due(ctx)
+	all, found, err := r.due(ctx)
 	if err != nil {
 		return report, err
 	}
@@ -116,14 +119,14 @@ func (c Retention) Prune(ctx context.Context, req sandbox.PruneRequest) (sandbox
 		}
 		report.Snapshots = append(report.Snapshots, sandbox.DueSnapshot{Tag: d.Tag, Owner: s.Owner, Why: d.Why, Held: d.Held})
 	}
-	bytes, err := snapshot.Freed(c.snapshots, free)
+	bytes, err := snapshot.Freed(r.catalog.snapshots, free)
 	if err != nil {
 		return report, sandbox.StoreError(err)
 	}
 	for i := range report.Snapshots {
 		d := &report.Snapshots[i]
 		if d.Held == "" && !req.DryRun {
-			d.Held = c.removeDue(ctx, d.Tag, all[d.Tag].ContentHash, "")
+			d.Held = r.removeDue(ctx, d.Tag, all[d.Tag].ContentHash, "")
 		}
 		if d.Held == "" {
 			d.Bytes = bytes[d.Tag]
@@ -136,37 +139,37 @@ func (c Retention) Prune(ctx context.Context, req sandbox.PruneRequest) (sandbox
 // removeDue deletes a snapshot if it is still due. It returns the reason why the snapshot stays, or an empty string.
 // Snapshots on top of it keep working: their pins hold the layers. by is the principal of the event; empty for a
 // request.
-func (c Retention) removeDue(ctx context.Context, tag, hash, by string) (held string) {
-	why, err := c.claimDue(ctx, tag, hash)
+func (r Retention) removeDue(ctx context.Context, tag, hash, by string) (held string) {
+	why, err := r.claimDue(ctx, tag, hash)
 	if err == nil {
-		info, _ := c.Get(tag)
+		info, _ := r.catalog.Get(tag)
 		about := info.About()
 		about[sandbox.EventKeyReason] = why
 		if by != "" {
 			about[sandbox.EventKeyPrincipal] = by
 		}
-		c.cfg.Tell(sandbox.EventSnapshotExpired, tag, about)
-		defer c.CollectLater() // after the tag has left its state
-		if err = c.deleteClaimed(tag); err != nil {
-			c.tags.unclaim([]snapshot.Entry{{Tag: tag}})
+		r.catalog.cfg.Tell(sandbox.EventSnapshotExpired, tag, about)
+		defer r.catalog.CollectLater() // after the tag has left its state
+		if err = r.catalog.deleteClaimed(tag); err != nil {
+			r.catalog.tags.unclaim([]snapshot.Entry{{Tag: tag}})
 		}
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrConflict):
 		return err.Error()
 	case err != nil:
-		c.cfg.Logger.Warn("remove a due snapshot", "tag", tag, "err", err)
+		r.catalog.cfg.Logger.Warn("remove a due snapshot", "tag", tag, "err", err)
 		return err.Error()
 	}
-	c.cfg.Logger.Info("snapshot removed", "tag", tag, "why", why)
+	r.catalog.cfg.Logger.Info("snapshot removed", "tag", tag, "why", why)
 	return ""
 }
 
 // claimDue claims a snapshot for its deletion, and returns the rule. It fails if the snapshot is not due any more.
-func (c Retention) claimDue(ctx context.Context, tag, hash string) (why string, err error) {
-	c.ruling.Lock()
-	defer c.ruling.Unlock()
-	all, found, err := c.due(ctx)
+func (r Retention) claimDue(ctx context.Context, tag, hash string) (why string, err error) {
+	r.catalog.ruling.Lock()
+	defer r.catalog.ruling.Unlock()
+	all, found, err := r.due(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -176,7 +179,7 @@ func (c Retention) claimDue(ctx context.Context, tag, hash string) (why string, 
 		case d.Held != "":
 			return "", sandbox.Errorf(sandbox.ErrConflict, "", "snapshot %s stays: %s", tag, d.Held)
 		default:
-			return d.Why, c.claim([]snapshot.Entry{{Tag: tag, ContentHash: hash}}, false)
+			return d.Why, r.catalog.claim([]snapshot.Entry{{Tag: tag, ContentHash: hash}}, false)
 		}
 	}
 	return "", sandbox.Errorf(sandbox.ErrConflict, "", "snapshot %s is not due any more", tag)

@@ -52,5 +52,5 @@ func (l *Labels) PruneSnapshots(ctx context.Context, req sandbox.PruneRequest) (
 		return sandbox.PruneReport{}, err
 	}
 	defer done()
-	return catalog.Retention{Catalog: l.ops.catalog}.Prune(ctx, req)
+	return catalog.NewRetention(l.ops.catalog).Prune(ctx, req)
 }

@@ -46,6 +46,8 @@ type Config struct {
 	Now             func() time.Time // wall clock
 	// Keep keeps a transient snapshot until its children keep it.
 	Keep func(tag string) (release func())
+	// Deleted is called when a snapshot was deleted: its parents may be unused now.
+	Deleted func()
 	// Trust decides about the signatures of a snapshot from elsewhere. If nil, none are required.
 	Trust func(all []signature.Signature, digest string) error
 	// Secrets holds the tenants' secrets. If nil, the daemon keeps no secrets.
@@ -103,7 +105,8 @@ type Rooms struct {
 
 // Ops implements the operations. Its methods are safe for concurrent use.
 type Ops struct {
-	Accounts
+	// Accounts reports snapshots and sandboxes, and their owners.
+	Accounts Accounts
 	// Drain refuses new sandboxes during maintenance, and pauses running ones.
 	Drain *drain.Drain
 

@@ -315,7 +315,7 @@ func (in *Incoming) late(ctx context.Context, d *snapshot.Draft, p Part, id laye
 	if t.Head != layer.ContentOffset {
 		return invalid("its table has %d bytes before the content, want %d", t.Head, layer.ContentOffset)
 	}
-	if !d.Layers().Lazy(id) {
+	if !d.Layers().Arriving().Has(id) {
 		have, err := d.Layers().Get(id)
 		if err == nil {
 			d.Keep(have)
@@ -357,7 +357,7 @@ func sameAs(ctx context.Context, t *Table, f *os.File, id layer.ID) error {
 // layer receives a layer. If the store has it already, the content has to be the same.
 func (in *Incoming) layer(ctx context.Context, d *snapshot.Draft, id layer.ID) error {
 	size := in.parts[in.next].Content
-	late := d.Layers().Lazy(id) // of another pull; this one has all of it
+	late := d.Layers().Arriving().Has(id) // of another pull; this one has all of it
 	var have *store.Handle
 	err := store.ErrNotFound
 	if !late {
@@ -391,7 +391,7 @@ func (in *Incoming) layer(ctx context.Context, d *snapshot.Draft, id layer.ID) e
 	}
 	d.Keep(h)
 	if late {
-		return d.Layers().DropLazy(id)
+		return d.Layers().Arriving().Drop(id)
 	}
 	return nil
 }

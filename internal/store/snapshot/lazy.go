@@ -21,7 +21,7 @@ const (
 )
 
 // Late adds a file that arrives later, as the file with the ID in the layer store. The caller keeps the collection from
-// it until Late returns (store.UseLazy).
+// it until Late returns (store.Arriving).
 func (d *Draft) Late(name string, bytes int64, id layer.ID) error {
 	if !plainName(name) {
 		return fmt.Errorf("create snapshot %s: %q is not a plain name", d.tag, name)
@@ -56,7 +56,7 @@ func openLate(path string, layers *store.Store) (*os.File, error) {
 	if bad != nil {
 		return nil, err
 	}
-	served, bad := layers.OpenServed(id)
+	served, bad := layers.Arriving().Open(id)
 	if bad == nil {
 		return served, nil
 	}
@@ -69,7 +69,7 @@ func openLate(path string, layers *store.Store) (*os.File, error) {
 // lateThere reports whether the folder has a mark of a file that exists in the layer store.
 func (s *Store) lateThere(dir, name string) bool {
 	id, err := lateID(dir, name)
-	return err == nil && s.layers.Lazy(id)
+	return err == nil && s.layers.Arriving().Has(id)
 }
 
 // Absent returns the IDs of a snapshot's layers and files that have not arrived whole.
@@ -78,7 +78,7 @@ func (s *Store) Absent(e Entry) (ids []layer.ID) {
 		return nil
 	}
 	for _, id := range e.Manifest.LayerIDs() {
-		if s.layers.Lazy(id) {
+		if s.layers.Arriving().Has(id) {
 			ids = append(ids, id)
 		}
 	}
@@ -102,7 +102,7 @@ func (s *Store) SettleFile(id layer.ID, name string) error {
 		return err
 	}
 	marks = append(marks, hidden...)
-	dir := filepath.Join(s.layers.LazyDir(), id.String())
+	dir := filepath.Join(s.layers.Arriving().Dir(), id.String())
 	marked := false
 	for _, mark := range marks {
 		b, err := durable.ReadFile(mark, 256)
@@ -126,7 +126,7 @@ func (s *Store) SettleFile(id layer.ID, name string) error {
 	if !marked {
 		return nil // the collection takes it, unless a draft is about to mark it
 	}
-	return s.layers.DropLazy(id)
+	return s.layers.Arriving().Drop(id)
 }
 
 // settle gives the data the file's name. A crash leaves the mark, and the next call goes on.

@@ -30,7 +30,7 @@ func startFake(t *testing.T) *fake {
 	images := fakeengine.NewImages("python-numpy", "broken")
 	d := &fake{engine: fakeengine.New(images)}
 	d.engine.Clock = time.Now
-	s := httpapi.New(httpapi.Options{Engine: d.engine, Images: images,
+	s := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(d.engine), Images: images,
 		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}})
 	l, err := httpapi.Listen(t.Context(), "unix://"+filepath.Join(t.TempDir(), "s"), "")
 	if err != nil {

@@ -111,7 +111,7 @@ func StartNode(node httpapi.Node, outside func(*fakeengine.Engine) httpapi.Ingre
 
 // options opens the daemon's files.
 func (d *Daemon) options() (httpapi.Options, error) {
-	o := httpapi.Options{Engine: d.Engine, Drain: d.Engine.Drain,
+	o := httpapi.Options{Engine: fakeengine.Roles(d.Engine), Drain: d.Engine.Drain,
 		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}}
 	var err error
 	if d.record, err = audit.Open(audit.Config{Path: filepath.Join(d.dir, "audit.log")}); err != nil {

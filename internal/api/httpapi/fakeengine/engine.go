@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	_ httpapi.Engine = (*Engine)(nil)
+	_ Flat           = (*Engine)(nil)
 	_ httpapi.Images = (*Images)(nil)
 )
 

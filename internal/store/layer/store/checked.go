@@ -80,7 +80,7 @@ func encodeChecked(by map[layer.ID]Checked) ([]byte, error) {
 
 func (s *Store) loadChecked() {
 	s.checks.by, s.checks.verity = map[layer.ID]Checked{}, fsverity.Enable
-	b, err := durable.ReadFile(s.path(checkedFile), maxCheckedBytes)
+	b, err := durable.ReadFile(s.folder.path(checkedFile), maxCheckedBytes)
 	if err != nil {
 		return
 	}
@@ -113,7 +113,7 @@ func (s *Store) SetChecked(id layer.ID, c Checked) error {
 
 // SaveChecked saves the results of SetChecked. It drops layers that no longer exist.
 func (s *Store) SaveChecked() error {
-	unlock, err := s.lock() // all processes use the same temporary name
+	unlock, err := s.folder.lock() // all processes use the same temporary name
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (s *Store) SaveChecked() error {
 	s.checks.mu.Lock() // always locked after the store's lock
 	defer s.checks.mu.Unlock()
 	maps.DeleteFunc(s.checks.by, func(id layer.ID, _ Checked) bool {
-		_, err := os.Lstat(s.layerPath(id))
+		_, err := os.Lstat(s.folder.layerPath(id))
 		return errors.Is(err, fs.ErrNotExist)
 	})
 	b, err := encodeChecked(s.checks.by)
@@ -129,7 +129,7 @@ func (s *Store) SaveChecked() error {
 		return err
 	}
 	s.checks.saved = time.Now()
-	if _, err := durable.PutFiles(s.dir, ".new-", []durable.File{{Name: checkedFile, Content: b}}); err != nil {
+	if _, err := durable.PutFiles(s.folder.dir, ".new-", []durable.File{{Name: checkedFile, Content: b}}); err != nil {
 		return fmt.Errorf("record checked layers: %w", err)
 	}
 	return nil
@@ -205,7 +205,7 @@ func (s *Store) protect(ctx context.Context, id layer.ID) {
 	if skip {
 		return
 	}
-	f, err := durable.Open(s.layerPath(id))
+	f, err := durable.Open(s.folder.layerPath(id))
 	if err != nil {
 		return
 	}

@@ -139,7 +139,7 @@ func TestTheKernelIsAskedToProtectLayers(t *testing.T) {
 		t.Errorf("asked for %q", asked)
 	}
 	holes := hashed(t, s)
-	if err := os.Truncate(s.layerPath(holes), 64<<20); err != nil {
+	if err := os.Truncate(s.folder.layerPath(holes), 64<<20); err != nil {
 		t.Fatal(err)
 	}
 	s.protect(t.Context(), holes)

@@ -132,10 +132,10 @@ func checkWhole(t *testing.T, s *Store) {
 	if got := listed(t, s); !slices.Equal(got, held) {
 		t.Errorf("layers %v, held are %v", got, held)
 	}
-	if left, _ := filepath.Glob(s.path(tempDir, "*")); len(left) != 0 {
+	if left, _ := filepath.Glob(s.folder.path(tempDir, "*")); len(left) != 0 {
 		t.Errorf("left over: %v", left)
 	}
-	sums, _ := filepath.Glob(s.path(layersDir, "*"+digestsSuffix))
+	sums, _ := filepath.Glob(s.folder.path(layersDir, "*"+digestsSuffix))
 	if len(sums) > len(held) {
 		t.Errorf("digests without a layer: %v", sums)
 	}
@@ -166,7 +166,7 @@ func TestAStoreSurvivesAnErrorAtEachStep(t *testing.T) {
 			if writes && !errors.Is(err, layer.ErrNoSpace) {
 				t.Errorf("got %v, want no space", err)
 			}
-			if left, _ := filepath.Glob(s.path(tempDir, "*")); len(left) != 0 && writes {
+			if left, _ := filepath.Glob(s.folder.path(tempDir, "*")); len(left) != 0 && writes {
 				t.Errorf("left over: %v", left)
 			}
 			if len(s.open) != 0 {

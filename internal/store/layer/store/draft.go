@@ -38,14 +38,14 @@ func (s *Store) create(spec layer.Spec, opt DraftOptions) (*Draft, error) {
 	if spec.ID.IsZero() {
 		spec.ID = layer.NewID()
 	}
-	if err := s.room(opt.Bytes); err != nil {
+	if err := s.folder.room(opt.Bytes); err != nil {
 		return nil, err
 	}
-	unlock, err := s.lock()
+	unlock, err := s.folder.lock()
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.tempFileLocked()
+	f, err := s.folder.tempFileLocked()
 	unlock()
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (s *Store) before(step layer.Step, bytes int64) error {
 	if err := failpoint.At(failpoint.LayerPrefix + "write." + failpoint.Step(step)); err != nil {
 		return err
 	}
-	return s.room(bytes)
+	return s.folder.room(bytes)
 }
 
 // Commit makes the layer's content durable and then gives it its name. Until a pin names the layer, only the
@@ -89,7 +89,7 @@ func (d *Draft) commit() (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := s.lock()
+	unlock, err := s.folder.lock()
 	if err != nil {
 		return nil, err
 	}
@@ -100,14 +100,14 @@ func (d *Draft) commit() (*Handle, error) {
 // publishLocked gives the layer its name.
 func (d *Draft) publishLocked(id layer.ID) (*Handle, error) {
 	s := d.s
-	if err := rename("commit.rename", d.file.Name(), s.layerPath(id)); err != nil {
+	if err := rename("commit.rename", d.file.Name(), s.folder.layerPath(id)); err != nil {
 		return nil, err
 	}
 	d.ended = true
 	d.file.Close() // releases its lock; the store's lock keeps GC away until the handle has one
 	err := failpoint.At(failpoint.LayerPrefix + "commit.sync")
 	if err == nil {
-		err = durable.SyncDir(s.path(layersDir))
+		err = durable.SyncDir(s.folder.path(layersDir))
 	}
 	if err != nil {
 		return nil, s.takeBack(id, err)
@@ -121,7 +121,7 @@ func (d *Draft) publishLocked(id layer.ID) (*Handle, error) {
 
 // takeBack removes a named layer that may not be durable.
 func (s *Store) takeBack(id layer.ID, err error) error {
-	os.Remove(s.layerPath(id))
+	os.Remove(s.folder.layerPath(id))
 	return err
 }
 

@@ -47,7 +47,7 @@ type gc struct {
 // collect chooses the files and renames them under the store's lock. Removing large files takes long and is done
 // afterwards.
 func (g *gc) collect() error {
-	unlock, err := g.s.lock()
+	unlock, err := g.s.folder.lock()
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (g *gc) collect() error {
 // pinnedLocked returns the pinned layers. It first makes the directory of pins durable: if a power cut undoes an
 // unpin, the layers must still exist.
 func (g *gc) pinnedLocked() (map[layer.ID]bool, error) {
-	if err := durable.SyncDir(g.s.path(pinsDir)); err != nil {
+	if err := durable.SyncDir(g.s.folder.path(pinsDir)); err != nil {
 		return nil, err
 	}
 	pins, err := g.s.Pins()
@@ -86,12 +86,12 @@ func (g *gc) pinnedLocked() (map[layer.ID]bool, error) {
 
 // tempsLocked finds the files of dead processes in tmp.
 func (g *gc) tempsLocked() error {
-	entries, err := os.ReadDir(g.s.path(tempDir))
+	entries, err := os.ReadDir(g.s.folder.path(tempDir))
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		path := g.s.path(tempDir, e.Name())
+		path := g.s.folder.path(tempDir, e.Name())
 		f, size, err := claim(path)
 		if err != nil {
 			return err
@@ -107,7 +107,7 @@ func (g *gc) tempsLocked() error {
 }
 
 func (g *gc) layersLocked(held map[layer.ID]bool) error {
-	entries, err := os.ReadDir(g.s.path(layersDir)) // sorted: a layer precedes its digests
+	entries, err := os.ReadDir(g.s.folder.path(layersDir)) // sorted: a layer precedes its digests
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (g *gc) takeUnused(name string, id layer.ID, isDigests bool) (bool, error) 
 	if isDigests { // its layer is gone, or about to go
 		return g.take(name)
 	}
-	use, err := g.s.claimUse(id)
+	use, err := g.s.folder.claimUse(id)
 	if use == nil || err != nil {
 		return false, err
 	}
@@ -155,7 +155,7 @@ func (g *gc) takeUnused(name string, id layer.ID, isDigests bool) (bool, error) 
 
 // take moves a file that is not open out of the layers directory, for removal.
 func (g *gc) take(name string) (bool, error) {
-	path, to := g.s.path(layersDir, name), g.s.path(tempDir, layer.NewID().String())
+	path, to := g.s.folder.path(layersDir, name), g.s.folder.path(tempDir, layer.NewID().String())
 	f, size, err := claim(path)
 	if f == nil || err != nil {
 		return false, err

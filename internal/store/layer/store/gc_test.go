@@ -70,7 +70,7 @@ func TestALayerGoesWhenNobodyNeedsIt(t *testing.T) {
 func TestAVMsDescriptorHasNoSayInALayersUse(t *testing.T) {
 	s := open(t, t.TempDir())
 	h := mustWrite(t, s, layer.ID{}, 7, false)
-	own, err := os.Open(s.layerPath(h.ID)) // like a VM's descriptor
+	own, err := os.Open(s.folder.layerPath(h.ID)) // like a VM's descriptor
 	must(t, err)
 	for _, fd := range []int{int(h.File().Fd()), int(own.Fd())} { // the first one was once a VM's
 		for _, how := range []int{unix.LOCK_UN, unix.LOCK_EX | unix.LOCK_NB, unix.LOCK_UN} {
@@ -86,7 +86,7 @@ func TestAVMsDescriptorHasNoSayInALayersUse(t *testing.T) {
 	must(t, err)
 	defer unix.Munmap(m)
 	must(t, unix.Flock(int(own.Fd()), unix.LOCK_EX|unix.LOCK_NB))
-	other := open(t, s.dir)
+	other := open(t, s.folder.dir)
 	again := make(chan error, 1)
 	go func() {
 		g, err := other.Get(h.ID)
@@ -117,9 +117,9 @@ func TestLeftoversGoAndLiveDraftsStay(t *testing.T) {
 	d, err := draft(s, layer.ID{}, 1)
 	must(t, err)
 	id := layer.NewID()
-	must(t, os.WriteFile(s.path(tempDir, id.String()), make([]byte, block), 0o600))
-	must(t, os.WriteFile(s.digestsPath(id), make([]byte, block), 0o600))
-	must(t, os.WriteFile(s.path(layersDir, "README"), nil, 0o600))
+	must(t, os.WriteFile(s.folder.path(tempDir, id.String()), make([]byte, block), 0o600))
+	must(t, os.WriteFile(s.folder.digestsPath(id), make([]byte, block), 0o600))
+	must(t, os.WriteFile(s.folder.path(layersDir, "README"), nil, 0o600))
 	if r := collect(t, s); r.Temps != 2 || len(r.Layers) != 0 || r.Bytes != 2*block {
 		t.Errorf("collected %+v", r)
 	}
@@ -153,7 +153,7 @@ func TestADamagedPinStopsTheCollection(t *testing.T) {
 		s := open(t, t.TempDir())
 		h := mustWrite(t, s, layer.ID{}, 1, false)
 		must(t, h.Close())
-		must(t, os.WriteFile(s.path(pinsDir, "bad"), []byte(record), 0o600))
+		must(t, os.WriteFile(s.folder.path(pinsDir, "bad"), []byte(record), 0o600))
 		if _, err := s.GC(false); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "pin bad") {
 			t.Errorf("%s: %v", name, err)
 		}

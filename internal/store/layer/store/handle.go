@@ -75,11 +75,11 @@ func (h *Handle) Close() error {
 
 func (s *Store) openShared(id layer.ID) (_ *shared, err error) {
 	// Begin the use before opening: GC checks this lock, so the name stays valid.
-	use, err := s.beginUse(id)
+	use, err := s.folder.beginUse(id)
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.openFile(id)
+	f, err := s.folder.openFile(id)
 	if err != nil {
 		use.Close()
 		return nil, err

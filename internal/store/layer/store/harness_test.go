@@ -105,10 +105,10 @@ func mustWrite(t testing.TB, s *Store, parent layer.ID, b byte, hashed bool) *Ha
 // files returns the paths of the store's files, except the lock.
 func files(t testing.TB, s *Store) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(s.dir, "*", "*"))
+	found, err := filepath.Glob(filepath.Join(s.folder.dir, "*", "*"))
 	must(t, err)
 	for i := range found {
-		found[i], err = filepath.Rel(s.dir, found[i])
+		found[i], err = filepath.Rel(s.folder.dir, found[i])
 		must(t, err)
 	}
 	return found

@@ -35,17 +35,17 @@ func (s *Store) Hash(ctx context.Context, id layer.ID, pause func(context.Contex
 }
 
 func (s *Store) writeDigests(id layer.ID, d *layer.Digests) error {
-	f, err := s.writeTemp(d.Encode())
+	f, err := s.folder.writeTemp(d.Encode())
 	if err != nil {
 		return err
 	}
 	defer discard(f)
-	unlock, err := s.lock()
+	unlock, err := s.folder.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	err = rename("hash.rename", f.Name(), s.digestsPath(id))
+	err = rename("hash.rename", f.Name(), s.folder.digestsPath(id))
 	if errors.Is(err, fs.ErrExist) {
 		return nil // another process was faster
 	}
@@ -55,7 +55,7 @@ func (s *Store) writeDigests(id layer.ID, d *layer.Digests) error {
 	if err := failpoint.At(failpoint.LayerPrefix + "hash.sync"); err != nil {
 		return err
 	}
-	return durable.SyncDir(s.path(layersDir))
+	return durable.SyncDir(s.folder.path(layersDir))
 }
 
 // Digest returns the SHA-256 of a layer's digests, in hexadecimal. It identifies the whole content. If the layer
@@ -74,7 +74,7 @@ func (s *Store) Digest(id layer.ID) (string, error) {
 }
 
 func (s *Store) digests(of layer.Info) (*layer.Digests, error) {
-	f, err := durable.Open(s.digestsPath(of.ID))
+	f, err := durable.Open(s.folder.digestsPath(of.ID))
 	if err != nil {
 		return nil, err
 	}

@@ -17,15 +17,47 @@ var ErrNotServed = errors.New("the rest of it is not being fetched")
 
 func (d *folder) lazyPath(id layer.ID) string { return d.path(lazyDir, id.String()) }
 
-// LazyDir returns the folder of files that have not arrived whole (package partial). Such a file has the ID of its
-// layer, or an ID of its own, and is pinned and collected like a layer.
-func (d *folder) LazyDir() string { return d.path(lazyDir) }
+// Arriving are a store's files that have not arrived whole (package partial). Such a file has the ID of its layer, or
+// an ID of its own, and is pinned and collected like a layer.
+type Arriving struct{ folder *folder }
 
-// ServedDir returns the folder where these files are served, by ID. Reads of absent content block.
-func (d *folder) ServedDir() string { return d.path(mountDir) }
+// Arriving returns the files that have not arrived whole.
+func (s *Store) Arriving() Arriving { return Arriving{&s.folder} }
 
-// Lazy reports whether there is a file with the ID that has not arrived whole.
-func (d *folder) Lazy(id layer.ID) bool {
+// Dir returns the folder of the files.
+func (a Arriving) Dir() string { return a.folder.path(lazyDir) }
+
+// ServedDir returns the folder where the files are served, by ID. Reads of absent content block.
+func (a Arriving) ServedDir() string { return a.folder.path(mountDir) }
+
+// Has reports whether there is a file with the ID that has not arrived whole.
+func (a Arriving) Has(id layer.ID) bool { return a.folder.lazy(id) }
+
+// Open opens a file that has not arrived whole.
+func (a Arriving) Open(id layer.ID) (*os.File, error) { return a.folder.openServed(id) }
+
+// Settle makes a layer of a complete file. The file keeps its content for those who have it open.
+func (a Arriving) Settle(id layer.ID) error {
+	if err := a.folder.settle(id); err != nil {
+		return fmt.Errorf("settle layer %s: %w", id, err)
+	}
+	return nil
+}
+
+// Drop removes a file that has not arrived whole, or is not needed any more.
+func (a Arriving) Drop(id layer.ID) error {
+	unlock, err := a.folder.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return a.folder.dropLazyLocked(id)
+}
+
+// Use keeps the collection from a file that has not arrived whole, until the returned file is closed.
+func (a Arriving) Use(id layer.ID) (*os.File, error) { return a.folder.beginUse(id) }
+
+func (d *folder) lazy(id layer.ID) bool {
 	if _, err := os.Lstat(d.layerPath(id)); err == nil {
 		return false
 	}
@@ -38,7 +70,7 @@ func (d *folder) exists(id layer.ID) bool {
 	if _, err := os.Lstat(d.layerPath(id)); err == nil {
 		return true
 	}
-	return d.Lazy(id)
+	return d.lazy(id)
 }
 
 // openFile opens the file of a layer, or the served one if the layer has not arrived whole.
@@ -47,15 +79,14 @@ func (d *folder) openFile(id layer.ID) (*os.File, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
-	if !d.Lazy(id) {
+	if !d.lazy(id) {
 		return nil, err
 	}
-	return d.OpenServed(id)
+	return d.openServed(id)
 }
 
-// OpenServed opens a file that has not arrived whole.
-func (d *folder) OpenServed(id layer.ID) (*os.File, error) {
-	f, err := durable.Open(filepath.Join(d.ServedDir(), id.String()))
+func (d *folder) openServed(id layer.ID) (*os.File, error) {
+	f, err := durable.Open(d.path(mountDir, id.String()))
 	if err == nil {
 		return f, nil
 	}
@@ -63,14 +94,6 @@ func (d *folder) OpenServed(id layer.ID) (*os.File, error) {
 		return whole, nil
 	}
 	return nil, fmt.Errorf("%w: %.200s", ErrNotServed, err.Error())
-}
-
-// Settle makes a layer of a complete file. The file keeps its content for those who have it open.
-func (d *folder) Settle(id layer.ID) error {
-	if err := d.settle(id); err != nil {
-		return fmt.Errorf("settle layer %s: %w", id, err)
-	}
-	return nil
 }
 
 func (d *folder) settle(id layer.ID) error {
@@ -97,16 +120,6 @@ func (d *folder) settle(id layer.ID) error {
 	return d.dropLazyLocked(id)
 }
 
-// DropLazy removes a file that has not arrived whole, or is not needed any more.
-func (d *folder) DropLazy(id layer.ID) error {
-	unlock, err := d.lock()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return d.dropLazyLocked(id)
-}
-
 // dropLazyLocked renames the folder first, so that no part of it is ever taken for the whole.
 func (d *folder) dropLazyLocked(id layer.ID) error {
 	to := d.path(tempDir, layer.NewID().String())
@@ -121,7 +134,7 @@ func (d *folder) dropLazyLocked(id layer.ID) error {
 
 // lazyLocked takes the unused folders of files that have not arrived whole.
 func (g *gc) lazyLocked(held map[layer.ID]bool) error {
-	entries, err := os.ReadDir(g.s.path(lazyDir))
+	entries, err := os.ReadDir(g.s.folder.path(lazyDir))
 	if err != nil {
 		return err
 	}
@@ -138,7 +151,7 @@ func (g *gc) lazyLocked(held map[layer.ID]bool) error {
 }
 
 func (g *gc) takeLazy(id layer.ID) error {
-	use, err := g.s.claimUse(id)
+	use, err := g.s.folder.claimUse(id)
 	if use == nil || err != nil {
 		return err
 	}
@@ -150,13 +163,10 @@ func (g *gc) takeLazy(id layer.ID) error {
 	if g.dryRun {
 		return nil
 	}
-	to := g.s.path(tempDir, layer.NewID().String())
-	if err := os.Rename(g.s.lazyPath(id), to); err != nil {
+	to := g.s.folder.path(tempDir, layer.NewID().String())
+	if err := os.Rename(g.s.folder.lazyPath(id), to); err != nil {
 		return err
 	}
 	g.doomed = append(g.doomed, to)
 	return nil
 }
-
-// UseLazy keeps the collection from a file that has not arrived whole, until the returned file is closed.
-func (d *folder) UseLazy(id layer.ID) (*os.File, error) { return d.beginUse(id) }

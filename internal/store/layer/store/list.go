@@ -21,7 +21,7 @@ type Entry struct {
 
 // List returns the layers sorted by ID.
 func (s *Store) List() ([]Entry, error) {
-	entries, err := os.ReadDir(s.path(layersDir))
+	entries, err := os.ReadDir(s.folder.path(layersDir))
 	if err != nil {
 		return nil, fmt.Errorf("list layers: %w", err)
 	}
@@ -50,9 +50,9 @@ func (s *Store) List() ([]Entry, error) {
 // Probe checks that the layer exists and has the size given in its header. It only reads the header, for callers
 // that list many layers.
 func (s *Store) Probe(id layer.ID) (layer.Info, error) {
-	f, err := durable.Open(s.layerPath(id))
+	f, err := durable.Open(s.folder.layerPath(id))
 	if errors.Is(err, fs.ErrNotExist) { // its header came first
-		f, err = durable.Open(filepath.Join(s.lazyPath(id), layer.PartialData))
+		f, err = durable.Open(filepath.Join(s.folder.lazyPath(id), layer.PartialData))
 	}
 	if err != nil {
 		return layer.Info{}, notFound("layer "+id.String(), err)
@@ -71,9 +71,9 @@ func (s *Store) Probe(id layer.ID) (layer.Info, error) {
 
 // Bytes returns the layer's size on disk, without its digests.
 func (s *Store) Bytes(id layer.ID) (int64, error) {
-	st, err := os.Lstat(s.layerPath(id))
+	st, err := os.Lstat(s.folder.layerPath(id))
 	if errors.Is(err, fs.ErrNotExist) {
-		st, err = os.Lstat(filepath.Join(s.lazyPath(id), layer.PartialData))
+		st, err = os.Lstat(filepath.Join(s.folder.lazyPath(id), layer.PartialData))
 	}
 	if err != nil {
 		return 0, notFound("layer "+id.String(), err)
@@ -82,20 +82,20 @@ func (s *Store) Bytes(id layer.ID) (int64, error) {
 }
 
 // Path returns the path of the layer's file, for tools outside the store.
-func (s *Store) Path(id layer.ID) string { return s.layerPath(id) }
+func (s *Store) Path(id layer.ID) string { return s.folder.layerPath(id) }
 
 // Scratch creates an unnamed file in the store, for data that is to become a layer. It disappears when the caller
 // closes it.
 func (s *Store) Scratch() (*os.File, error) {
-	if err := s.room(0); err != nil {
+	if err := s.folder.room(0); err != nil {
 		return nil, err
 	}
-	unlock, err := s.lock()
+	unlock, err := s.folder.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	f, err := s.tempFileLocked()
+	f, err := s.folder.tempFileLocked()
 	if err == nil {
 		err = os.Remove(f.Name())
 	}
@@ -107,13 +107,13 @@ func (s *Store) Scratch() (*os.File, error) {
 
 // Hashed reports whether a layer has digests.
 func (s *Store) Hashed(id layer.ID) bool {
-	_, err := os.Lstat(s.digestsPath(id))
+	_, err := os.Lstat(s.folder.digestsPath(id))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // IDs returns the IDs of the layers in the store. It opens no files.
 func (s *Store) IDs() ([]layer.ID, error) {
-	entries, err := os.ReadDir(s.path(layersDir))
+	entries, err := os.ReadDir(s.folder.path(layersDir))
 	if err != nil {
 		return nil, fmt.Errorf("list layers: %w", err)
 	}

@@ -72,31 +72,31 @@ func (s *Store) pin(name string, ids []layer.ID) error {
 	if err != nil {
 		return err
 	}
-	f, err := s.writeTemp(b)
+	f, err := s.folder.writeTemp(b)
 	if err != nil {
 		return err
 	}
 	defer discard(f)
-	unlock, err := s.lock()
+	unlock, err := s.folder.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	for _, id := range ids { // under the lock, GC cannot remove them any more
-		if !s.exists(id) {
+		if !s.folder.exists(id) {
 			return fmt.Errorf("layer %s: %w", id, ErrNotFound)
 		}
 	}
 	if err := failpoint.At(failpoint.LayerPrefix + "pin.rename"); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), s.path(pinsDir, name)); err != nil {
+	if err := os.Rename(f.Name(), s.folder.path(pinsDir, name)); err != nil {
 		return err
 	}
 	if err := failpoint.At(failpoint.LayerPrefix + "pin.sync"); err != nil {
 		return err
 	}
-	return durable.SyncDir(s.path(pinsDir))
+	return durable.SyncDir(s.folder.path(pinsDir))
 }
 
 // Unpin removes a pin. Its layers are removed at the next GC unless they are still in use.
@@ -104,19 +104,19 @@ func (s *Store) Unpin(name string) error {
 	if !pinName.MatchString(name) {
 		return fmt.Errorf("%w: %.140q", ErrName, name)
 	}
-	unlock, err := s.lock()
+	unlock, err := s.folder.lock()
 	if err != nil {
 		return fmt.Errorf("unpin %s: %w", name, err)
 	}
 	defer unlock()
 	if err = failpoint.At(failpoint.LayerPrefix + "unpin.remove"); err == nil {
-		err = os.Remove(s.path(pinsDir, name))
+		err = os.Remove(s.folder.path(pinsDir, name))
 	}
 	if err != nil {
 		return notFound("pin "+name, err)
 	}
 	if err = failpoint.At(failpoint.LayerPrefix + "unpin.sync"); err == nil {
-		err = durable.SyncDir(s.path(pinsDir))
+		err = durable.SyncDir(s.folder.path(pinsDir))
 	}
 	if err != nil {
 		return fmt.Errorf("unpin %s: %w", name, err)
@@ -127,7 +127,7 @@ func (s *Store) Unpin(name string) error {
 // Pins returns all pins by name. An owner of manifests compares them when it starts, and removes the pins that a
 // crash left without a manifest.
 func (s *Store) Pins() (map[string][]layer.ID, error) {
-	entries, err := os.ReadDir(s.path(pinsDir))
+	entries, err := os.ReadDir(s.folder.path(pinsDir))
 	if err != nil {
 		return nil, fmt.Errorf("list pins: %w", err)
 	}
@@ -150,7 +150,7 @@ func (s *Store) readPin(name string) ([]layer.ID, error) {
 	if !pinName.MatchString(name) {
 		return nil, ErrName
 	}
-	b, err := durable.ReadFile(s.path(pinsDir, name), maxPinBytes)
+	b, err := durable.ReadFile(s.folder.path(pinsDir, name), maxPinBytes)
 	if errors.Is(err, unix.ELOOP) {
 		err = errors.New("is a link")
 	}

@@ -19,14 +19,14 @@ func (s *Store) Receive(id layer.ID, size int64, fill func(*os.File) error) (*Ha
 }
 
 func (s *Store) receive(id layer.ID, size int64, fill func(*os.File) error) (*Handle, error) {
-	if err := s.room(0); err != nil { // its size is not known: it may have holes
+	if err := s.folder.room(0); err != nil { // its size is not known: it may have holes
 		return nil, err
 	}
-	unlock, err := s.lock()
+	unlock, err := s.folder.lock()
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.tempFileLocked()
+	f, err := s.folder.tempFileLocked()
 	unlock()
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (s *Store) receive(id layer.ID, size int64, fill func(*os.File) error) (*Ha
 	if err := f.Sync(); err != nil {
 		return nil, err
 	}
-	if unlock, err = s.lock(); err != nil {
+	if unlock, err = s.folder.lock(); err != nil {
 		return nil, err
 	}
 	defer unlock()
@@ -60,7 +60,7 @@ func (s *Store) receive(id layer.ID, size int64, fill func(*os.File) error) (*Ha
 }
 
 // Room returns an error if writing these bytes would use the reserve.
-func (s *Store) Room(bytes int64) error { return s.room(bytes) }
+func (s *Store) Room(bytes int64) error { return s.folder.room(bytes) }
 
 // Digests returns the digests of a layer. If it has no digests yet, the error wraps ErrNotFound.
 func (s *Store) Digests(id layer.ID) (*layer.Digests, error) {

@@ -42,7 +42,7 @@ type Options struct {
 // Store is a directory of layers. Several processes may have it open. It is safe for concurrent use and needs no
 // closing; its handles and drafts do.
 type Store struct {
-	folder
+	folder folder
 
 	mu   sync.Mutex
 	open map[layer.ID]*shared // layers with handles in this process

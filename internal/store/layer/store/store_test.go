@@ -17,7 +17,7 @@ func TestACommittedLayerIsFoundAgain(t *testing.T) {
 	s := open(t, t.TempDir())
 	base := mustWrite(t, s, layer.ID{}, 1, false)
 	diff := mustWrite(t, s, base.View, 2, true)
-	again := open(t, s.dir)
+	again := open(t, s.folder.dir)
 	c, err := again.Chain(base.ID, diff.ID)
 	must(t, err)
 	defer c.Close()
@@ -90,12 +90,12 @@ func TestWhatIsNotThereOrNotRight(t *testing.T) {
 	if _, err := s.Chain(h.ID, h.ID); !errors.Is(err, layer.ErrChain) {
 		t.Errorf("no chain: %v", err)
 	}
-	must(t, os.Rename(s.layerPath(h.ID), s.layerPath(none)))
-	if _, err := open(t, s.dir).Get(none); !errors.Is(err, layer.ErrDamaged) {
+	must(t, os.Rename(s.folder.layerPath(h.ID), s.folder.layerPath(none)))
+	if _, err := open(t, s.folder.dir).Get(none); !errors.Is(err, layer.ErrDamaged) {
 		t.Errorf("under another name: %v", err)
 	}
-	must(t, os.Symlink(s.layerPath(none), s.layerPath(h.ID)))
-	if _, err := open(t, s.dir).Get(h.ID); err == nil {
+	must(t, os.Symlink(s.folder.layerPath(none), s.folder.layerPath(h.ID)))
+	if _, err := open(t, s.folder.dir).Get(h.ID); err == nil {
 		t.Error("a link was opened")
 	}
 }
@@ -106,9 +106,9 @@ func TestAStoreThatWasMovedOrCopiedWorks(t *testing.T) {
 	diff := mustWrite(t, s, base.View, 2, true)
 	must(t, s.Pin("snap", base.ID, diff.ID))
 	there := filepath.Join(t.TempDir(), "there")
-	must(t, os.CopyFS(there, os.DirFS(s.dir)))
+	must(t, os.CopyFS(there, os.DirFS(s.folder.dir)))
 	moved := filepath.Join(t.TempDir(), "moved")
-	must(t, os.Rename(s.dir, moved))
+	must(t, os.Rename(s.folder.dir, moved))
 	for _, dir := range []string{there, moved} {
 		s := open(t, dir)
 		if r, err := s.GC(false); err != nil || len(r.Layers) != 0 {
@@ -132,11 +132,11 @@ func TestVerifyTellsDamagedFromUnhashed(t *testing.T) {
 		_, err = f.WriteAt([]byte{99}, at)
 		must(t, err)
 	}
-	flip(s.layerPath(content.ID), 5*block)
-	flip(s.layerPath(header.ID), 200)
-	flip(s.digestsPath(sums.ID), 80)
+	flip(s.folder.layerPath(content.ID), 5*block)
+	flip(s.folder.layerPath(header.ID), 200)
+	flip(s.folder.digestsPath(sums.ID), 80)
 	var last, total int64
-	v, err := open(t, s.dir).Verify(t.Context(), func(d, n int64) { last, total = d, n })
+	v, err := open(t, s.folder.dir).Verify(t.Context(), func(d, n int64) { last, total = d, n })
 	must(t, err)
 	if v.Layers != 5 || !slices.Equal(v.Unhashed, []layer.ID{plain.ID}) || last != total || v.Bytes != good.FileBytes()+content.FileBytes() {
 		t.Errorf("found %+v, progress %d of %d", v, last, total)
@@ -147,7 +147,7 @@ func TestVerifyTellsDamagedFromUnhashed(t *testing.T) {
 			t.Errorf("damage %+v, want one with %q", v.Damaged, want)
 		}
 	}
-	all, err := open(t, s.dir).List()
+	all, err := open(t, s.folder.dir).List()
 	must(t, err)
 	for _, e := range all {
 		if (e.Err != nil) != (e.ID == header.ID) {
@@ -180,7 +180,7 @@ func TestTheReserveIsKept(t *testing.T) {
 	s, err := Open(t.TempDir(), Options{Reserve: 1 << 20})
 	must(t, err)
 	free := int64(0)
-	s.free = func(string) (int64, error) { return free, nil }
+	s.folder.free = func(string) (int64, error) { return free, nil }
 	free = 1<<20 + 90*block - 1
 	if _, err := draft(s, layer.ID{}, 1); !errors.Is(err, layer.ErrNoSpace) || !strings.Contains(err.Error(), "including the reserve") {
 		t.Errorf("before: %v", err)
@@ -202,7 +202,7 @@ func TestTheReserveIsKept(t *testing.T) {
 	if got := files(t, s); len(got) != 0 {
 		t.Errorf("left over: %v", got)
 	}
-	if n, err := freeBytes(s.dir); err != nil || n <= 0 {
+	if n, err := freeBytes(s.folder.dir); err != nil || n <= 0 {
 		t.Errorf("this disk has %d bytes free: %v", n, err)
 	}
 }

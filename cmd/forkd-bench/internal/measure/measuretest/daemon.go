@@ -45,7 +45,7 @@ func Start(t *testing.T) *Daemon {
 		t.Fatal(err)
 	}
 	d.Engine.Volumes = store
-	inner := httpapi.New(httpapi.Options{Engine: d.Engine, Images: images,
+	inner := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(d.Engine), Images: images,
 		Volumes: volumes.Tenants{Store: store}}).Handler(httpapi.Access{Token: token})
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) { d.handle(w, r, inner) })}
