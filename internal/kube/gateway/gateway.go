@@ -58,7 +58,7 @@ type Gateway struct {
 	hints    hints // nodes of new snapshots
 	keys     hints // nodes of requests with a client's own Idempotency-Key
 	moved    hints // nodes of sandboxes that have left the node of their id
-	searches chan struct{}
+	searches searches
 	metrics  *metrics
 	cleaning sync.WaitGroup // sandboxes being ended after a broken fork
 	closing  atomic.Bool
@@ -78,7 +78,7 @@ func New(c Config) *Gateway {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Gateway{cfg: c, turns: make(chan struct{}, c.MaxRequests), metrics: newMetrics(c.Metrics),
-		searches: make(chan struct{}, mostSearches)}
+		searches: searches{turns: make(chan struct{}, mostSearches)}}
 	g.proxy = g.reverseProxy()
 	return g
 }

@@ -21,14 +21,16 @@ const (
 	movedTime    = time.Hour
 	mostHops     = 3        // of one request, which follows a sandbox that moves again
 	mostReplayed = 16 << 10 // bytes of a body that is sent again
-	mostSearches = 4        // at once, for sandboxes whose node does not answer
 )
 
 // toSandbox forwards to the node of a sandbox. A key of no node is like an unknown sandbox: any node answers so, after
 // it has checked the client's credential.
 func (g *Gateway) toSandbox(w *writer, r *http.Request, t target) {
-	n := home(g, r, t)
+	n, err := home(g, r, t)
 	switch {
+	case err != nil:
+		g.refuse(w, r, failureOf(err))
+		return
 	case n == nil:
 		g.toAny(w, r)
 		return
@@ -50,42 +52,19 @@ func (g *Gateway) toSandbox(w *writer, r *http.Request, t target) {
 }
 
 // home returns the node of a sandbox, or nil.
-func home(g *Gateway, r *http.Request, t target) *nodes.Node {
+func home(g *Gateway, r *http.Request, t target) (*nodes.Node, error) {
 	if n := g.cfg.Nodes.ByName(g.moved.get(t.id)); n != nil {
-		return n
+		return n, nil
 	}
 	n := g.cfg.Nodes.ByKey(sandbox.NodeKeyIn(t.id))
-	if n != nil && (n.Up() || n.Foreign()) || sandbox.NodeKeyIn(t.id) == "" {
-		return n
+	if n != nil && (n.Up() || n.Foreign()) || sandbox.NodeKeyIn(t.id) == "" || t.port {
+		return n, nil
 	}
 	// Its node has left or does not answer. The sandbox may have moved before.
-	if found := search(g, r, t.id); found != nil {
-		return found
+	if found, err := search(g, r, t.id); found != nil || err != nil {
+		return found, err
 	}
-	return n
-}
-
-// search asks all nodes for a sandbox, with the client's credential. A request to a port has no credential, so its
-// sandbox is not searched for.
-func search(g *Gateway, r *http.Request, id string) *nodes.Node {
-	if r.Header.Get("Authorization")+r.Header.Get(api.HeaderKey) == "" {
-		return nil
-	}
-	select {
-	case g.searches <- struct{}{}:
-		defer func() { <-g.searches }()
-	default:
-		return nil
-	}
-	has, _ := g.holders(r, g.up(), "/v1/sandboxes/"+escape(id))
-	for _, n := range has[:min(len(has), mostHops)] {
-		// holders also counts refusals, which all nodes send for a wrong credential.
-		if g.probe(r, n, "/v1/sandboxes/"+escape(id)) == http.StatusOK {
-			g.moved.set(id, n.Name, movedTime)
-			return n
-		}
-	}
-	return nil
+	return n, nil
 }
 
 // hop is a request about a sandbox on its way.

@@ -41,6 +41,8 @@ type target struct {
 	id string
 	// resumes reports whether the request is the resume of a toSandbox.
 	resumes bool
+	// port reports whether the request is for a port of a toSandbox.
+	port bool
 	// probe is the path that tells whether a node has the object of a toObject. tag is its snapshot, if it is one.
 	probe, tag string
 	// other is a second snapshot that has to be on the same node, or empty.
@@ -67,13 +69,13 @@ const (
 // targetOf classifies a request. It decides nothing about access: the node checks everything again.
 func targetOf(r *http.Request, domain string) target {
 	if id := r.Header.Get(headerE2BSandbox); id != "" {
-		return target{kind: toSandbox, id: fullID(id)}
+		return target{kind: toSandbox, id: fullID(id), port: true}
 	}
 	if id := fullID(r.Header.Get(headerRouterSandbox)); sandbox.ValidID(id) {
-		return target{kind: toSandbox, id: id}
+		return target{kind: toSandbox, id: id, port: true}
 	}
 	if id := idOfHost(r.Host, domain); id != "" {
-		return target{kind: toSandbox, id: id}
+		return target{kind: toSandbox, id: id, port: true}
 	}
 	if r.Header.Get(headerNode) != "" {
 		return target{kind: toNode}
