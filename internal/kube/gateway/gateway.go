@@ -36,6 +36,9 @@ type Config struct {
 	ListTime time.Duration
 	// CopyTime is the time for a node to copy a snapshot from others. Default 10 min.
 	CopyTime time.Duration
+	// ResumeKey is a key of the nodes. With it, the gateway resumes paused sandboxes at other nodes for requests to ports,
+	// which have no credential. If it is empty, such sandboxes wait for their nodes.
+	ResumeKey string
 	// BodyTime is the time for a JSON body to arrive. Default 30 s.
 	BodyTime time.Duration
 	// Stall is the time for a client to take the next bytes of an answer. Default 30 s.
@@ -59,6 +62,7 @@ type Gateway struct {
 	keys     hints // nodes of requests with a client's own Idempotency-Key
 	moved    hints // nodes of sandboxes that have left the node of their id
 	searches searches
+	wakes    wakes
 	metrics  *metrics
 	cleaning sync.WaitGroup // sandboxes being ended after a broken fork
 	closing  atomic.Bool
@@ -78,7 +82,8 @@ func New(c Config) *Gateway {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Gateway{cfg: c, turns: make(chan struct{}, c.MaxRequests), metrics: newMetrics(c.Metrics),
-		searches: searches{turns: make(chan struct{}, mostSearches)}}
+		searches: searches{turns: make(chan struct{}, mostSearches)},
+		wakes:    wakes{turns: make(chan struct{}, mostWakes)}}
 	g.proxy = g.reverseProxy()
 	return g
 }

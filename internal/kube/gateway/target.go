@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -41,6 +42,8 @@ type target struct {
 	id string
 	// resumes reports whether the request is the resume of a toSandbox.
 	resumes bool
+	// guest reports whether the request needs the guest of a toSandbox.
+	guest bool
 	// port reports whether the request is for a port of a toSandbox.
 	port bool
 	// probe is the path that tells whether a node has the object of a toObject. tag is its snapshot, if it is one.
@@ -152,7 +155,8 @@ func native(method string, p []string) target {
 // ofSandbox classifies a route below /sandboxes/ID of either API.
 func ofSandbox(method string, p []string) target {
 	resumes := method == http.MethodPost && len(p) == 3 && (p[2] == "resume" || p[2] == "connect")
-	return target{kind: toSandbox, id: fullID(p[1]), resumes: resumes}
+	return target{kind: toSandbox, id: fullID(p[1]), resumes: resumes,
+		guest: len(p) > 2 && slices.Contains(guestRoutes, p[2])}
 }
 
 // objects classifies the routes of snapshots and images.

@@ -278,8 +278,11 @@ func (l lives) SetLife(context.Context, string, e2bapi.Life) error { return nil 
 func (l lives) Settle(context.Context, string) error               { return nil }
 func (l lives) Touch(string)                                       {}
 
-func (l lives) Wake(_ context.Context, id string) error {
-	_, err := l.Get(id)
+func (l lives) Wake(ctx context.Context, id string) error {
+	info, err := l.Get(id)
+	if err == nil && info.Status == sandbox.StatusPaused && info.Life.AutoResume {
+		return l.Resume(ctx, id)
+	}
 	return err
 }
 
