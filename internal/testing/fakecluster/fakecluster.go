@@ -205,6 +205,7 @@ func startNode(t testing.TB, name, tag string) *Node {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.Daemon.Close)
+	n.Daemon.Engine.Wakes = true
 	if tag != "" {
 		_, err := n.Daemon.Engine.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: tag, Image: "python-numpy"},
 			func(sandbox.Step) {})
