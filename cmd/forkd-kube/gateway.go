@@ -15,6 +15,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/daemonlog"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/api/e2bapi/templates"
 	"github.com/forkd/forkd/internal/api/tlscert"
 	"github.com/forkd/forkd/internal/kube/gateway"
 	"github.com/forkd/forkd/internal/kube/nodes"
@@ -144,7 +145,7 @@ func (o *gatewayOptions) run(ctx context.Context) error {
 	state := nodes.NewMetrics(registry)
 	set := nodes.NewSet(nodes.Config{Board: board, Every: o.every, Polled: state.Polled, Removed: state.Removed, Log: log})
 	g := gateway.New(gateway.Config{Nodes: set, Board: board, Domain: o.domain, MaxRequests: o.requests,
-		ResumeKey: resumeKey, Metrics: registry, Log: log})
+		ResumeKey: resumeKey, TemplateTag: templates.TagOr, Metrics: registry, Log: log})
 	s := gateway.Server{Gateway: g, Nodes: set, Source: source, Registry: registry, Address: o.listen, Metrics: o.metrics,
 		DrainDelay: o.delay, Grace: o.grace, Log: log}
 	if o.router.key != "" {

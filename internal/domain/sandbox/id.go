@@ -80,7 +80,10 @@ func PauseTag(id string, random []byte) string {
 func PausedIn(tag string) string {
 	rest, ok := strings.CutPrefix(tag, pausePrefix)
 	end := strings.LastIndexByte(rest, '-')
-	if !ok || end < 0 || !ValidID(rest[:end]) || rest[end+1:] == "" || strings.Trim(rest[end+1:], "0123456789abcdef") != "" {
+	if !ok || end < 0 || !ValidID(rest[:end]) {
+		return ""
+	}
+	if random := rest[end+1:]; random == "" || strings.Trim(random, "0123456789abcdef") != "" {
 		return ""
 	}
 	return rest[:end]

@@ -3,8 +3,8 @@ package gateway
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 
-	"github.com/forkd/forkd/internal/api/e2bapi/templates"
 	"github.com/forkd/forkd/internal/kube/nodes"
 	"github.com/forkd/forkd/internal/kube/placement"
 )
@@ -75,10 +75,7 @@ func (g *Gateway) create(w *writer, r *http.Request, t target) {
 		g.toNode(w, r)
 		return
 	}
-	tag, err := templates.Tag(req.Template)
-	if err != nil {
-		tag = "" // any node says so
-	}
+	tag := g.cfg.TemplateTag(req.Template)
 	id := ""
 	if t.repeats {
 		if id = r.Header.Get("Idempotency-Key"); id == "" {
@@ -86,6 +83,12 @@ func (g *Gateway) create(w *writer, r *http.Request, t target) {
 		}
 	}
 	g.one(w, r, question{from: r, body: body, id: id, overflows: true, want: wantOf(g, tag, id, 1)})
+}
+
+// bareName returns the name of a template without a tag.
+func bareName(template string) string {
+	name, _, _ := strings.Cut(template, ":")
+	return name
 }
 
 // makeWorkspace serves POST /v1/workspaces. A name that exists on a node is that node's to refuse.

@@ -26,6 +26,9 @@ type Config struct {
 	// Domain is the domain of the host names of sandboxes' ports. If it is empty, only host names with the id of a
 	// sandbox are recognised.
 	Domain string
+	// TemplateTag returns the tag of the snapshot for the name of a template in E2B's API, or an empty string for an
+	// invalid name. Default: the name before the first colon.
+	TemplateTag func(name string) string
 	// MaxRequests is the number of requests served at the same time, streams and connections included. Default 4096.
 	MaxRequests int
 	// MaxBuffered limits the bytes of request bodies and answers in memory. Default 256 MiB.
@@ -77,6 +80,9 @@ func New(c Config) *Gateway {
 	c.CopyTime = cmp.Or(c.CopyTime, 10*time.Minute)
 	c.BodyTime = cmp.Or(c.BodyTime, 30*time.Second)
 	c.Stall = cmp.Or(c.Stall, 30*time.Second)
+	if c.TemplateTag == nil {
+		c.TemplateTag = bareName
+	}
 	c.Domain = strings.ToLower(strings.Trim(c.Domain, "."))
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

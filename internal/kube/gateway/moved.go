@@ -46,7 +46,7 @@ func (g *Gateway) toSandbox(w *writer, r *http.Request, t target) {
 		defer n.Look() // it has a new snapshot
 	}
 	h := &hop{id: t.id, request: r, body: &replay{from: r.Body}, guest: t.guest || t.port, port: t.port}
-	if n, err = g.early(h, n); err != nil {
+	if n, err = early(g, h, n); err != nil {
 		g.refuse(w, r, failureOf(err))
 		return
 	}

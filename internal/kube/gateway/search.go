@@ -58,7 +58,7 @@ func search(g *Gateway, r *http.Request, id string) (*nodes.Node, error) {
 	r = r.Clone(context.WithoutCancel(left))
 	r.Body = nil
 	flight := s.flights.DoChan(client+id, func() (any, error) {
-		n, err := g.searchInTurn(r, client, id)
+		n, err := searchInTurn(g, r, client, id)
 		g.metrics.searches.WithLabelValues(searchResult(n, err)).Inc()
 		return n, err
 	})
@@ -82,7 +82,7 @@ func searchResult(n *nodes.Node, err error) string {
 }
 
 // searchInTurn waits for the turn of a client, and searches.
-func (g *Gateway) searchInTurn(r *http.Request, client, id string) (*nodes.Node, error) {
+func searchInTurn(g *Gateway, r *http.Request, client, id string) (*nodes.Node, error) {
 	s, address := &g.searches, addressOf(r.RemoteAddr)
 	limits := []limit{{"c" + client, 1}, {"a" + address, mostOfAddress}}
 	proven := s.proven.get(client) != ""
@@ -108,11 +108,11 @@ func (g *Gateway) searchInTurn(r *http.Request, client, id string) (*nodes.Node,
 	if s.misses.get(client+refusedByNodes) != "" {
 		return nil, nil // while it waited
 	}
-	return g.searchNow(r, client, id, proven), nil
+	return searchNow(g, r, client, id, proven), nil
 }
 
 // searchNow searches within the time of a list.
-func (g *Gateway) searchNow(r *http.Request, client, id string, proven bool) *nodes.Node {
+func searchNow(g *Gateway, r *http.Request, client, id string, proven bool) *nodes.Node {
 	ctx, cancel := context.WithTimeout(r.Context(), g.cfg.ListTime)
 	defer cancel()
 	s, list := &g.searches, g.up()

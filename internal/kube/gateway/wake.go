@@ -59,7 +59,7 @@ func cannotResume(status int, h http.Header) bool {
 // wakeElsewhere moves the sandbox of a request, and sends the request to its new node. If no node takes the sandbox, the
 // client gets the answer of the old one.
 func wakeElsewhere(g *Gateway, w http.ResponseWriter, h *hop, kept *refused) {
-	n, err := g.wake(h, kept.node)
+	n, err := wake(g, h, kept.node)
 	switch {
 	case err != nil:
 		g.refuse(w, h.request, failureOf(err))
@@ -72,9 +72,9 @@ func wakeElsewhere(g *Gateway, w http.ResponseWriter, h *hop, kept *refused) {
 
 // wake moves the sandbox of a request if it is paused at a node and a request may resume it. It returns the new node, or
 // nil if the sandbox stays. Requests of one client for the same sandbox share one attempt.
-func (g *Gateway) wake(h *hop, from *nodes.Node) (*nodes.Node, error) {
+func wake(g *Gateway, h *hop, from *nodes.Node) (*nodes.Node, error) {
 	h.woken = true
-	r := g.resumeFor(h)
+	r := resumeFor(g, h)
 	if r == nil {
 		return nil, nil
 	}
@@ -83,7 +83,7 @@ func (g *Gateway) wake(h *hop, from *nodes.Node) (*nodes.Node, error) {
 		return nil, nil
 	}
 	flight := g.wakes.flights.DoChan(key, func() (any, error) {
-		n, err := g.wakeNow(r, h.id, from)
+		n, err := wakeNow(g, r, h.id, from)
 		if n == nil && err == nil {
 			g.wakes.failed.set(key, "-", unwokeTime)
 		}
@@ -100,7 +100,7 @@ func (g *Gateway) wake(h *hop, from *nodes.Node) (*nodes.Node, error) {
 
 // resumeFor returns the request of a resume, with the credential for it. It is nil if there is no credential. It goes on
 // when its client leaves, because others may wait for it.
-func (g *Gateway) resumeFor(h *hop) *http.Request {
+func resumeFor(g *Gateway, h *hop) *http.Request {
 	from := h.request
 	r := (&http.Request{Method: http.MethodPost, URL: &url.URL{Path: "/v1/sandboxes/" + h.id + "/resume"},
 		Header: http.Header{}, RemoteAddr: from.RemoteAddr}).WithContext(context.WithoutCancel(from.Context()))
@@ -121,7 +121,7 @@ func (g *Gateway) resumeFor(h *hop) *http.Request {
 	return r
 }
 
-func (g *Gateway) wakeNow(r *http.Request, id string, from *nodes.Node) (*nodes.Node, error) {
+func wakeNow(g *Gateway, r *http.Request, id string, from *nodes.Node) (*nodes.Node, error) {
 	select {
 	case g.wakes.turns <- struct{}{}:
 		defer func() { <-g.wakes.turns }()
@@ -129,7 +129,7 @@ func (g *Gateway) wakeNow(r *http.Request, id string, from *nodes.Node) (*nodes.
 		return nil, failf(api.CodeBusy, "", "sandbox %s is paused, and its node cannot resume it. The gateway moves %d "+
 			"sandboxes already: repeat the request", id, mostWakes)
 	}
-	if asleep, err := g.asleep(r, id, from); err != nil || !asleep {
+	if asleep, err := asleep(g, r, id, from); err != nil || !asleep {
 		return nil, err
 	}
 	a, err := move(g, r, id, from, []byte(`{}`))
@@ -146,7 +146,7 @@ func (g *Gateway) wakeNow(r *http.Request, id string, from *nodes.Node) (*nodes.
 }
 
 // asleep reports whether a sandbox is paused at a node and a request to its guest may resume it.
-func (g *Gateway) asleep(r *http.Request, id string, n *nodes.Node) (bool, error) {
+func asleep(g *Gateway, r *http.Request, id string, n *nodes.Node) (bool, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), g.cfg.ListTime)
 	defer cancel()
 	out, err := request(ctx, r, n, http.MethodGet, "/v1/sandboxes/"+escape(id), nil)
@@ -169,7 +169,7 @@ func (g *Gateway) asleep(r *http.Request, id string, n *nodes.Node) (bool, error
 // early moves the sandbox of a request whose body cannot be sent twice, before the body is read, and returns its node.
 // Only nodes that are being drained are asked. A node reads the body of a request to a port after it has resumed the
 // sandbox, so there Expect tells the gateway in time.
-func (g *Gateway) early(h *hop, n *nodes.Node) (*nodes.Node, error) {
+func early(g *Gateway, h *hop, n *nodes.Node) (*nodes.Node, error) {
 	facts, _ := n.Facts()
 	r := h.request
 	if !facts.Draining || !h.guest || r.Body == nil || r.Body == http.NoBody ||
@@ -180,7 +180,7 @@ func (g *Gateway) early(h *hop, n *nodes.Node) (*nodes.Node, error) {
 		r.Header.Set("Expect", "100-continue")
 		return n, nil
 	}
-	to, err := g.wake(h, n)
+	to, err := wake(g, h, n)
 	if to == nil {
 		return n, err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/e2bapi"
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/e2bapi/templates"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakedaemon"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
@@ -100,7 +101,8 @@ func Start(t testing.TB, n int, tag string, change func(*gateway.Config)) *Clust
 	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	c.Set = nodes.NewSet(nodes.Config{Board: board, Every: 100 * time.Millisecond, Longest: 400 * time.Millisecond,
 		Log: log})
-	cfg := gateway.Config{Nodes: c.Set, Board: board, Domain: Domain, Metrics: c.Registry, Log: log}
+	cfg := gateway.Config{Nodes: c.Set, Board: board, Domain: Domain, Metrics: c.Registry, Log: log,
+		TemplateTag: templates.TagOr}
 	if change != nil {
 		change(&cfg)
 	}
