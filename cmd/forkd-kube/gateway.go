@@ -15,6 +15,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/daemonlog"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/api/e2bapi/templates"
 	"github.com/forkd/forkd/internal/api/tlscert"
 	"github.com/forkd/forkd/internal/kube/gateway"
 	"github.com/forkd/forkd/internal/kube/nodes"
@@ -33,6 +34,7 @@ type gatewayOptions struct {
 	diskFloor           float64
 	every, delay, grace time.Duration
 	logs                daemonlog.Flags
+	resumeKey           string
 	router              routerOptions
 }
 
@@ -81,6 +83,8 @@ func (o *gatewayOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.every, "poll-interval", 2*time.Second, "ask each node for its facts at this mean `INTERVAL`")
 	f.DurationVar(&o.delay, "drain-delay", 0, "serve for this `TIME` after SIGTERM, until load balancers have noticed")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "give open requests this `TIME` at the end")
+	f.StringVar(&o.resumeKey, "resume-key-file", "",
+		"resume paused sandboxes at other nodes for requests to ports, with the key in `FILE` (default: they stay)")
 	o.router.addFlags(f)
 	o.logs.Add(f)
 }
@@ -129,13 +133,19 @@ func (o *gatewayOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	resumeKey := ""
+	if o.resumeKey != "" {
+		if resumeKey, err = readKey("--resume-key-file", o.resumeKey); err != nil {
+			return exit.UsageError{Err: err}
+		}
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	board := placement.New(placement.Config{DiskFloor: max(o.diskFloor/100, 1e-9)}) // 0 would be the default
 	state := nodes.NewMetrics(registry)
 	set := nodes.NewSet(nodes.Config{Board: board, Every: o.every, Polled: state.Polled, Removed: state.Removed, Log: log})
 	g := gateway.New(gateway.Config{Nodes: set, Board: board, Domain: o.domain, MaxRequests: o.requests,
-		Metrics: registry, Log: log})
+		ResumeKey: resumeKey, TemplateTag: templates.TagOr, Metrics: registry, Log: log})
 	s := gateway.Server{Gateway: g, Nodes: set, Source: source, Registry: registry, Address: o.listen, Metrics: o.metrics,
 		DrainDelay: o.delay, Grace: o.grace, Log: log}
 	if o.router.key != "" {

@@ -248,6 +248,7 @@ func TestMistakes(t *testing.T) {
 		"gateway --nodes x --disk-floor NaN":                      "want 0 to 100",
 		"gateway --nodes x --router-auth y":                       "want kubernetes or none",
 		"gateway --nodes " + good + " --router-key-file /nowhere": "--router-key-file",
+		"gateway --nodes " + good + " --resume-key-file /nowhere": "--resume-key-file: ",
 		"operator":                "--url is missing",
 		"operator --url http://h": "--key-file is missing",
 		"operator --url http://h --key-file x --workers 0":           "want 1 to 256",

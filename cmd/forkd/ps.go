@@ -27,7 +27,7 @@ func newPsCommand(a *app) *cobra.Command {
 			"tables. It is freed when the sandbox ends. USE/LIMIT is the host memory counted against the limit,\n" +
 			"with page cache, and the limit if there is one. NET is the network policy: none, public, or custom\n" +
 			"(see `forkd net policy ID`), and the bandwidth limit (see `forkd top` for its use).\n" +
-			"SERVICES is there if a sandbox has some.\n\n" +
+			"NODE is there if a daemon has a node name, SERVICES if a sandbox has some.\n\n" +
 			"On a narrow terminal long cells are cut and columns omitted, unless --no-trunc is given.",
 		Example: "  forkd ps --filter label=job=7 --filter status=running\n  forkd ps -q --filter name=5f3a",
 		Args:    cobra.NoArgs,
@@ -39,30 +39,45 @@ func newPsCommand(a *app) *cobra.Command {
 			if a.JSON {
 				return a.Value(list)
 			}
-			head := []string{"ID", "SNAPSHOT", "INDEX", "STATUS", "NET", "AGE", "END", "PID", "MEMORY", "USE/LIMIT", "REASON"}
-			rows := sandboxRows(list)
-			if slices.ContainsFunc(list, func(sb api.SandboxInfo) bool { return len(sb.Services) > 0 }) {
-				head = slices.Insert(head, len(head)-1, "SERVICES")
-				for i, sb := range list {
-					rows[i] = slices.Insert(rows[i], len(rows[i])-1, servicesOf(sb))
-				}
-			}
+			head, rows := sandboxTable(list)
 			if all {
 				return a.Table(head, rows)
 			}
 			return a.FittedTable(head, rows, ui.Fit{
-				Cut:  []string{"SNAPSHOT", "STATUS", "NET", "SERVICES", "REASON"},
-				Drop: []string{"PID", "INDEX", "USE/LIMIT", "END", "NET", "AGE"},
+				Cut:  []string{"SNAPSHOT", "STATUS", "NET", "NODE", "SERVICES", "REASON"},
+				Drop: []string{"PID", "INDEX", "USE/LIMIT", "END", "NET", "AGE", "NODE"},
 			})
 		}),
 	}
 	addNoTrunc(cmd, &all)
-	addFilterFlag(cmd.Flags(), &filters, "label, status, name, snapshot, parent, since, before")
+	addFilterFlag(cmd.Flags(), &filters, "label, status, name, snapshot, parent, node, since, before")
 	return cmd
 }
 
 func addNoTrunc(cmd *cobra.Command, all *bool) {
 	cmd.Flags().BoolVar(all, "no-trunc", false, "show all columns in full, even on a narrow terminal")
+}
+
+// sandboxTable returns the columns of the list. NODE and SERVICES are there only if a sandbox has a value for them.
+func sandboxTable(list []api.SandboxInfo) (head []string, rows [][]string) {
+	head = []string{"ID", "SNAPSHOT", "INDEX", "STATUS", "NET", "AGE", "END", "PID", "MEMORY", "USE/LIMIT", "REASON"}
+	rows = sandboxRows(list)
+	for _, column := range []struct {
+		name string
+		of   func(api.SandboxInfo) string
+	}{
+		{"NODE", func(sb api.SandboxInfo) string { return sb.Node }},
+		{"SERVICES", servicesOf},
+	} {
+		if !slices.ContainsFunc(list, func(sb api.SandboxInfo) bool { return column.of(sb) != "" }) {
+			continue
+		}
+		head = slices.Insert(head, len(head)-1, column.name)
+		for i, sb := range list {
+			rows[i] = slices.Insert(rows[i], len(rows[i])-1, column.of(sb))
+		}
+	}
+	return head, rows
 }
 
 func sandboxRows(list []api.SandboxInfo) [][]string {

@@ -214,6 +214,8 @@ func openToAll(resp *http.Response) error {
 	resp.Header.Set("Access-Control-Allow-Origin", "*")
 	resp.Header.Set("X-Content-Type-Options", "nosniff")
 	resp.Header.Set("Content-Security-Policy", "sandbox")
+	resp.Header.Del(headerError) // only the daemon sets these
+	resp.Header.Del(headerMovedTo)
 	return nil
 }
 

@@ -102,6 +102,9 @@ func (h *Handler) refuseSandbox(w http.ResponseWriter, to target.Target, err err
 	if node := sandbox.MovedTo(err); node != "" {
 		w.Header().Set(headerMovedTo, node)
 	}
+	if code := shortageOf(err); code != "" {
+		w.Header().Set(headerError, code) // a gateway may move the sandbox
+	}
 	switch {
 	case errors.Is(err, sandbox.ErrPortClosed):
 		body.Message, body.Port = textClosed, to.Port

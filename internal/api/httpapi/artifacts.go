@@ -120,12 +120,11 @@ func (s *artifactRoutes) open(r *http.Request) (ctx context.Context, b sandbox.B
 // withoutOwn removes the token of the sandbox that is paused in a snapshot, because the token goes along to the daemon
 // that takes the sandbox.
 func withoutOwn(secrets []string, e2b Carrier, tag string) []string {
-	id, ok := strings.CutPrefix(tag, "pause-")
-	end := strings.LastIndexByte(id, '-')
-	if !ok || end < 0 || e2b == nil {
+	id := sandbox.PausedIn(tag)
+	if id == "" || e2b == nil {
 		return secrets
 	}
-	_, own, err := e2b.Carried(id[:end])
+	_, own, err := e2b.Carried(id)
 	if err != nil || own == "" {
 		return secrets
 	}

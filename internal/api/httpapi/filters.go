@@ -18,7 +18,7 @@ type filterInput struct {
 // Filters of the lists. The status values are those of the API's types.
 var (
 	sandboxFilters = listfilter.Rules{listfilter.Label: nil, listfilter.Name: nil, listfilter.Since: nil,
-		listfilter.Before: nil, "snapshot": nil, "parent": nil,
+		listfilter.Before: nil, "snapshot": nil, "parent": nil, "node": nil,
 		"status": {string(api.SandboxRunning), string(api.SandboxPaused), string(api.SandboxPausing),
 			string(api.SandboxResuming), string(api.SandboxStalled), string(api.SandboxFailed)}}
 	snapshotFilters = listfilter.Rules{listfilter.Label: nil, listfilter.Name: nil, listfilter.Since: nil,
@@ -76,7 +76,7 @@ func sandboxEntry(ctx context.Context, made map[string]time.Time) func(api.Sandb
 	return func(i api.SandboxInfo) listfilter.Entry {
 		return listfilter.Entry{Name: i.ID, Short: i.DNSID, Made: made[i.ID], Labels: i.Labels,
 			Fields: map[string][]string{"status": {string(i.Status)}, "snapshot": names(ctx, i.SnapshotTag),
-				"parent": {i.ForkedBy}}}
+				"parent": {i.ForkedBy}, "node": {i.Node}}}
 	}
 }
 

@@ -93,7 +93,7 @@ func TestLabels(t *testing.T) {
 func TestFiltersThatCannotBe(t *testing.T) {
 	b := newBench(t)
 	for path, rows := range map[string]map[string]string{
-		"/v1/sandboxes": {"colour=red": "before, label, name, parent, since, snapshot, status", "status=asleep": "stalled",
+		"/v1/sandboxes": {"colour=red": "before, label, name, node, parent, since, snapshot, status", "status=asleep": "stalled",
 			"since=sb-none": "no such entry", "label": "label=VALUE", "image=py": "not known here"},
 		"/v1/snapshots": {"colour=red": "agent, before, image, label, name, parent, sandbox, since, status", "status=running": "ready, writing",
 			"agent=0.1": "current, old, unknown"},

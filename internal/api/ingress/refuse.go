@@ -102,7 +102,15 @@ func refusalOf(to Target, err error) refusal {
 		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox has too many connections", "busy"
 	case errors.Is(err, sandbox.ErrDraining):
 		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is paused for maintenance", "draining"
-		f.Hint = "it can be resumed when the operator has ended the drain of the daemon"
+		f.Hint = "a client with a key can resume it through a gateway, at another node (POST /v1/sandboxes/ID/resume); " +
+			"otherwise it waits until the operator ends the drain of the daemon"
+	case errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrNoResources):
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is paused, and its host has no room for it",
+			"no_memory"
+		if errors.Is(err, sandbox.ErrNoResources) {
+			f.kind = "no_resources"
+		}
+		f.Hint = "repeat the request later, or resume it through a gateway, at another node (POST /v1/sandboxes/ID/resume)"
 	case errors.Is(err, sandbox.ErrClosing):
 		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The daemon is shutting down", "closing"
 	case isReason(err, sandbox.ReasonAgentOld):

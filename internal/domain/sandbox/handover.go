@@ -122,7 +122,7 @@ func CheckTaken(h Handover, i Info, who Identity, now time.Time) error {
 		return wrong("it is of another sandbox")
 	case i.Owner != h.Owner || i.PausedIn != h.PausedIn || i.PausedHash != h.PausedHash:
 		return wrong("it contradicts itself")
-	case !strings.HasPrefix(i.PausedIn, "pause-"+i.ID+"-"):
+	case i.ID == "" || PausedIn(i.PausedIn) != i.ID:
 		return wrong("its snapshot is not of a pause")
 	case !printable(i.SnapshotHash) || i.SnapshotHash == "" || i.Index < 0 || i.Index > MaxFork || i.DiskBytes < 0:
 		return wrong("its origin is invalid")

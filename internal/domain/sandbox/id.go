@@ -3,6 +3,7 @@ package sandbox
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/hex"
 	"regexp"
 	"strings"
 )
@@ -66,4 +67,24 @@ func CanonicalID(name string) string {
 	default:
 		return "sb-" + parts[2] + "-" + parts[3]
 	}
+}
+
+const pausePrefix = "pause-"
+
+// PauseTag returns the tag of a snapshot that a sandbox is paused in. random makes it unique.
+func PauseTag(id string, random []byte) string {
+	return pausePrefix + id + "-" + hex.EncodeToString(random)
+}
+
+// PausedIn returns the sandbox that is paused in the snapshot with a tag, or an empty string for other tags.
+func PausedIn(tag string) string {
+	rest, ok := strings.CutPrefix(tag, pausePrefix)
+	end := strings.LastIndexByte(rest, '-')
+	if !ok || end < 0 || !ValidID(rest[:end]) {
+		return ""
+	}
+	if random := rest[end+1:]; random == "" || strings.Trim(random, "0123456789abcdef") != "" {
+		return ""
+	}
+	return rest[:end]
 }

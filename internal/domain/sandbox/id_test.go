@@ -91,3 +91,18 @@ func FuzzCanonicalID(f *testing.F) {
 		}
 	})
 }
+
+func TestTagsOfPauses(t *testing.T) {
+	for _, id := range []string{"sb-5f3a0012-0001", NewID(make([]byte, IDBytes))} {
+		if tag := PauseTag(id, []byte{0, 0xfe, 1, 2}); PausedIn(tag) != id || tag != "pause-"+id+"-00fe0102" {
+			t.Errorf("%s is of %q", tag, PausedIn(tag))
+		}
+	}
+	for _, other := range []string{"", "pause-", "pause--", "pause-sb-5f3a0012-0001", "pause-sb-5f3a0012-0001-",
+		"pause-sb-5f3a0012-0001-x", "pause-sb-5f3a0012-0001-0/..", "pause-sb-5f3a0012-0001-00\n", "sb-5f3a0012-0001-00",
+		"xpause-sb-5f3a0012-0001-00", "pause-me-00", "pause-sb-5f3a0012-0001--00"} {
+		if id := PausedIn(other); id != "" {
+			t.Errorf("%q is of %q", other, id)
+		}
+	}
+}

@@ -2,7 +2,6 @@ package op
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -91,7 +90,7 @@ func pauseRequest(o *Ops, id string) (sandbox.BranchRequest, error) {
 	if err != nil {
 		return sandbox.BranchRequest{}, err
 	}
-	return sandbox.BranchRequest{SandboxID: info.ID, Tag: sandboxes.PauseTag(info.ID) + hex.EncodeToString(random),
+	return sandbox.BranchRequest{SandboxID: info.ID, Tag: sandbox.PauseTag(info.ID, random),
 		Mode: sandbox.BranchDiff, Transient: true}, nil
 }
 

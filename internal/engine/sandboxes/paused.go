@@ -50,9 +50,6 @@ type pausedRecord struct {
 	Moved *Moved `json:"moved,omitempty"`
 }
 
-// PauseTag returns the prefix of the tags of snapshots a sandbox is paused in.
-func PauseTag(id string) string { return "pause-" + id + "-" }
-
 const (
 	pausedSuffix = ".json"
 	tmpSuffix    = ".tmp"

@@ -2,7 +2,6 @@ package sandboxes
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
@@ -92,7 +91,7 @@ func (t *Table) Using(tag, hash string) []string {
 		}
 	}
 	for id := range t.unread {
-		if strings.HasPrefix(tag, PauseTag(id)) {
+		if sandbox.PausedIn(tag) == id {
 			ids = append(ids, id)
 		}
 	}

@@ -50,7 +50,7 @@ func (g *Gateway) fork(w *writer, r *http.Request) {
 		g.spread(w, r, spreading{tag: req.Tag, id: id, body: body, sizes: parts})
 		return
 	}
-	g.one(w, r, question{from: r, body: body, id: id, want: wantOf(g, req.Tag, id, n)})
+	g.one(w, r, question{from: r, body: body, id: id, overflows: true, want: wantOf(g, req.Tag, id, n)})
 }
 
 // create serves E2B's create.
@@ -75,14 +75,20 @@ func (g *Gateway) create(w *writer, r *http.Request, t target) {
 		g.toNode(w, r)
 		return
 	}
-	tag, _, _ := strings.Cut(req.Template, ":")
+	tag := g.cfg.TemplateTag(req.Template)
 	id := ""
 	if t.repeats {
 		if id = r.Header.Get("Idempotency-Key"); id == "" {
 			id = newID()
 		}
 	}
-	g.one(w, r, question{from: r, body: body, id: id, want: wantOf(g, tag, id, 1)})
+	g.one(w, r, question{from: r, body: body, id: id, overflows: true, want: wantOf(g, tag, id, 1)})
+}
+
+// bareName returns the name of a template without a tag.
+func bareName(template string) string {
+	name, _, _ := strings.Cut(template, ":")
+	return name
 }
 
 // makeWorkspace serves POST /v1/workspaces. A name that exists on a node is that node's to refuse.
@@ -106,7 +112,7 @@ func (g *Gateway) makeWorkspace(w *writer, r *http.Request) {
 		g.forward(w, r, has[0])
 		return
 	}
-	g.one(w, r, question{from: r, body: body, want: wantOf(g, req.Tag, "", 1)})
+	g.one(w, r, question{from: r, body: body, overflows: true, want: wantOf(g, req.Tag, "", 1)})
 }
 
 // makeSnapshot serves requests for a new snapshot or image. A tag that exists is its node's to refuse.

@@ -28,7 +28,8 @@ type answer struct {
 	err  error // of the body
 }
 
-// do sends a request with the operator's token. headers are pairs of name and value; a pair replaces the token.
+// do sends a request with the operator's token. headers are pairs of name and value; a pair replaces the token,
+// and an empty value removes it.
 func do(t testing.TB, c *fakecluster.Cluster, method, path, body string, headers ...string) answer {
 	t.Helper()
 	a, err := try(t.Context(), c, method, path, body, headers...)
@@ -49,7 +50,9 @@ func try(ctx context.Context, c *fakecluster.Cluster, method, path, body string,
 			r.Host = headers[i+1]
 			continue
 		}
-		r.Header.Set(headers[i], headers[i+1])
+		if r.Header.Set(headers[i], headers[i+1]); headers[i+1] == "" {
+			r.Header.Del(headers[i])
+		}
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {

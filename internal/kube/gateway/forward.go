@@ -49,6 +49,10 @@ func (g *Gateway) reverseProxy() *httputil.ReverseProxy {
 				follow(g, w, hopOf(r.Context()), moved.to)
 				return
 			}
+			if asleep := new(asleepError); errors.As(err, &asleep) {
+				wakeElsewhere(g, w, hopOf(r.Context()), asleep.kept)
+				return
+			}
 			g.cfg.Log.Warn("request to a node failed", "node", n.Name, "error", err)
 			g.refuse(w, r, unreachable(n.Name))
 		},

@@ -26,6 +26,9 @@ type Config struct {
 	// Domain is the domain of the host names of sandboxes' ports. If it is empty, only host names with the id of a
 	// sandbox are recognised.
 	Domain string
+	// TemplateTag returns the tag of the snapshot for the name of a template in E2B's API, or an empty string for an
+	// invalid name. Default: the name before the first colon.
+	TemplateTag func(name string) string
 	// MaxRequests is the number of requests served at the same time, streams and connections included. Default 4096.
 	MaxRequests int
 	// MaxBuffered limits the bytes of request bodies and answers in memory. Default 256 MiB.
@@ -36,6 +39,9 @@ type Config struct {
 	ListTime time.Duration
 	// CopyTime is the time for a node to copy a snapshot from others. Default 10 min.
 	CopyTime time.Duration
+	// ResumeKey is a key of the nodes. With it, the gateway resumes paused sandboxes at other nodes for requests to ports,
+	// which have no credential. If it is empty, such sandboxes wait for their nodes.
+	ResumeKey string
 	// BodyTime is the time for a JSON body to arrive. Default 30 s.
 	BodyTime time.Duration
 	// Stall is the time for a client to take the next bytes of an answer. Default 30 s.
@@ -58,7 +64,8 @@ type Gateway struct {
 	hints    hints // nodes of new snapshots
 	keys     hints // nodes of requests with a client's own Idempotency-Key
 	moved    hints // nodes of sandboxes that have left the node of their id
-	searches chan struct{}
+	searches searches
+	wakes    wakes
 	metrics  *metrics
 	cleaning sync.WaitGroup // sandboxes being ended after a broken fork
 	closing  atomic.Bool
@@ -73,12 +80,16 @@ func New(c Config) *Gateway {
 	c.CopyTime = cmp.Or(c.CopyTime, 10*time.Minute)
 	c.BodyTime = cmp.Or(c.BodyTime, 30*time.Second)
 	c.Stall = cmp.Or(c.Stall, 30*time.Second)
+	if c.TemplateTag == nil {
+		c.TemplateTag = bareName
+	}
 	c.Domain = strings.ToLower(strings.Trim(c.Domain, "."))
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Gateway{cfg: c, turns: make(chan struct{}, c.MaxRequests), metrics: newMetrics(c.Metrics),
-		searches: make(chan struct{}, mostSearches)}
+		searches: searches{turns: make(chan struct{}, mostSearches)},
+		wakes:    wakes{turns: make(chan struct{}, mostWakes)}}
 	g.proxy = g.reverseProxy()
 	return g
 }

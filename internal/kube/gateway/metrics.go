@@ -9,6 +9,7 @@ type metrics struct {
 	asks     *prometheus.CounterVec
 	copies   *prometheus.CounterVec
 	moves    *prometheus.CounterVec
+	searches *prometheus.CounterVec
 	missing  prometheus.Counter
 }
 
@@ -24,11 +25,13 @@ func newMetrics(to prometheus.Registerer) *metrics {
 			Help: "Snapshots copied to nodes for forks that the nodes with them could not take."}, []string{"result"}),
 		moves: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forkd_gateway_moves_total",
 			Help: "Paused sandboxes that other nodes were asked to take for a resume, by result."}, []string{"result"}),
+		searches: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forkd_gateway_searches_total",
+			Help: "Searches at all nodes for sandboxes whose node does not answer, by result."}, []string{"result"}),
 		missing: prometheus.NewCounter(prometheus.CounterOpts{Name: "forkd_gateway_incomplete_lists_total",
 			Help: "Lists in which nodes were missing."}),
 	}
 	if to != nil {
-		to.MustRegister(m.requests, m.inFlight, m.asks, m.copies, m.moves, m.missing)
+		to.MustRegister(m.requests, m.inFlight, m.asks, m.copies, m.moves, m.searches, m.missing)
 	}
 	return m
 }

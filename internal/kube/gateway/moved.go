@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -21,14 +22,16 @@ const (
 	movedTime    = time.Hour
 	mostHops     = 3        // of one request, which follows a sandbox that moves again
 	mostReplayed = 16 << 10 // bytes of a body that is sent again
-	mostSearches = 4        // at once, for sandboxes whose node does not answer
 )
 
 // toSandbox forwards to the node of a sandbox. A key of no node is like an unknown sandbox: any node answers so, after
 // it has checked the client's credential.
 func (g *Gateway) toSandbox(w *writer, r *http.Request, t target) {
-	n := home(g, r, t)
+	n, err := home(g, r, t)
 	switch {
+	case err != nil:
+		g.refuse(w, r, failureOf(err))
+		return
 	case n == nil:
 		g.toAny(w, r)
 		return
@@ -42,7 +45,11 @@ func (g *Gateway) toSandbox(w *writer, r *http.Request, t target) {
 	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/branch") {
 		defer n.Look() // it has a new snapshot
 	}
-	h := &hop{id: t.id, request: r, body: &replay{from: r.Body}}
+	h := &hop{id: t.id, request: r, body: &replay{from: r.Body}, guest: t.guest || t.port, port: t.port}
+	if n, err = early(g, h, n); err != nil {
+		g.refuse(w, r, failureOf(err))
+		return
+	}
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = h.body
 	}
@@ -50,42 +57,19 @@ func (g *Gateway) toSandbox(w *writer, r *http.Request, t target) {
 }
 
 // home returns the node of a sandbox, or nil.
-func home(g *Gateway, r *http.Request, t target) *nodes.Node {
+func home(g *Gateway, r *http.Request, t target) (*nodes.Node, error) {
 	if n := g.cfg.Nodes.ByName(g.moved.get(t.id)); n != nil {
-		return n
+		return n, nil
 	}
 	n := g.cfg.Nodes.ByKey(sandbox.NodeKeyIn(t.id))
-	if n != nil && (n.Up() || n.Foreign()) || sandbox.NodeKeyIn(t.id) == "" {
-		return n
+	if n != nil && (n.Up() || n.Foreign()) || sandbox.NodeKeyIn(t.id) == "" || t.port {
+		return n, nil
 	}
 	// Its node has left or does not answer. The sandbox may have moved before.
-	if found := search(g, r, t.id); found != nil {
-		return found
+	if found, err := search(g, r, t.id); found != nil || err != nil {
+		return found, err
 	}
-	return n
-}
-
-// search asks all nodes for a sandbox, with the client's credential. A request to a port has no credential, so its
-// sandbox is not searched for.
-func search(g *Gateway, r *http.Request, id string) *nodes.Node {
-	if r.Header.Get("Authorization")+r.Header.Get(api.HeaderKey) == "" {
-		return nil
-	}
-	select {
-	case g.searches <- struct{}{}:
-		defer func() { <-g.searches }()
-	default:
-		return nil
-	}
-	has, _ := g.holders(r, g.up(), "/v1/sandboxes/"+escape(id))
-	for _, n := range has[:min(len(has), mostHops)] {
-		// holders also counts refusals, which all nodes send for a wrong credential.
-		if g.probe(r, n, "/v1/sandboxes/"+escape(id)) == http.StatusOK {
-			g.moved.set(id, n.Name, movedTime)
-			return n
-		}
-	}
-	return nil
+	return n, nil
 }
 
 // hop is a request about a sandbox on its way.
@@ -94,6 +78,10 @@ type hop struct {
 	request *http.Request
 	body    *replay
 	count   int
+	// guest reports whether it needs the guest, port whether it is for a port.
+	guest, port bool
+	// woken reports that the gateway has tried to move the sandbox to resume it.
+	woken bool
 }
 
 type hopKey struct{}
@@ -108,12 +96,12 @@ type movedError struct{ to string }
 
 func (e *movedError) Error() string { return "the sandbox was moved to node " + sandbox.Clip(e.to) }
 
-// movedAnswer returns a movedError for the answer of a node about a sandbox that another node has taken.
+// movedAnswer returns an error for the answer of a node about a sandbox that another node has taken, or has to take.
 func movedAnswer(resp *http.Response) error {
 	if to := resp.Header.Get(api.HeaderMovedTo); to != "" && hopOf(resp.Request.Context()) != nil {
 		return &movedError{to}
 	}
-	return nil
+	return asleepAnswer(resp)
 }
 
 // follow sends a request to the node that has taken its sandbox.
@@ -137,7 +125,7 @@ func follow(g *Gateway, w http.ResponseWriter, h *hop, to string) {
 	}
 	again := h.request.WithContext(context.WithValue(h.request.Context(), hopKey{}, h))
 	if body != nil {
-		h.body = &replay{from: io.NopCloser(bytes.NewReader(body))}
+		h.body = &replay{from: body}
 		again.Body = h.body
 	}
 	g.forward(w, again, n)
@@ -150,10 +138,15 @@ type replay struct {
 	mu          sync.Mutex
 	kept        []byte
 	over, ended bool
+	begun       bool // a part was read
+	taken       bool // it is sent in another request
 }
 
 // Read implements io.Reader.
 func (b *replay) Read(p []byte) (int, error) {
+	if !b.begin() {
+		return 0, errTaken
+	}
 	n, err := b.from.Read(p)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,15 +159,36 @@ func (b *replay) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer.
-func (b *replay) Close() error { return b.from.Close() }
+var errTaken = errors.New("the body goes to another node")
 
-// again returns the body if it was read to its end and is short. It is nil for a request without one.
-func (b *replay) again() ([]byte, bool) {
+func (b *replay) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun = b.begun || !b.taken
+	return !b.taken
+}
+
+// Close implements io.Closer. A body of which no byte was read stays open: it can still be sent.
+func (b *replay) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.begun {
+		return nil
+	}
+	return b.from.Close()
+}
+
+// again returns the body if it was read to its end and is short, or if no byte of it was read. It is nil for a request
+// without one.
+func (b *replay) again() (io.ReadCloser, bool) {
 	if b.from == nil || b.from == http.NoBody {
 		return nil, true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.kept, b.ended && !b.over
+	if !b.begun {
+		b.taken = true
+		return b.from, true
+	}
+	return io.NopCloser(bytes.NewReader(b.kept)), b.ended && !b.over
 }

@@ -18,10 +18,15 @@ func pausedOn(t *testing.T, c *fakecluster.Cluster) string {
 	t.Helper()
 	id := forkOn(t, c.Nodes[0])
 	into[api.SandboxInfo](t, do(t, c, "POST", "/v1/sandboxes/"+id+"/pause", `{}`), 200)
+	drainFirst(t, c)
+	return id
+}
+
+func drainFirst(t *testing.T, c *fakecluster.Cluster) {
+	t.Helper()
 	if err := c.Nodes[0].Daemon.Engine.Drain.Start(drain.ModePause, false); err != nil {
 		t.Fatal(err)
 	}
-	return id
 }
 
 // holderOf returns the index of the one node that lists a sandbox, or -1.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,6 +28,8 @@ type question struct {
 	id string
 	// want describes the sandboxes for the choice.
 	want placement.Request
+	// overflows reports whether nodes without the snapshot may copy it for the request.
+	overflows bool
 	// prepare is called before a node is asked for the first time. It may be nil.
 	prepare func(ctx context.Context, n *nodes.Node) error
 }
@@ -76,7 +80,7 @@ func (g *Gateway) place(ctx context.Context, q question) (answer, error) {
 	if err != nil && q.want.Holders {
 		if other, spillErr := g.spill(ctx, q, sticky, err); spillErr == nil {
 			return other, nil
-		} else if errors.As(spillErr, new(*placement.UnknownError)) {
+		} else if errors.As(spillErr, new(*placement.UnknownError)) || lostOnce(spillErr) {
 			err = spillErr // it may have made the sandboxes
 		}
 	}
@@ -87,11 +91,21 @@ func (g *Gateway) place(ctx context.Context, q question) (answer, error) {
 	case errors.As(err, &silent):
 		g.metrics.asks.WithLabelValues("unknown").Inc()
 		return answer{}, failf(api.CodeTimeout, api.ReasonNodeSilent, "%v", silentText(silent))
-	case last != nil && (errors.As(err, new(*placement.NoNodeError)) || errors.As(err, new(*placement.GaveUpError))):
+	case lostOnce(err):
+		return answer{}, err
+	case last != nil && noTaker(err):
 		return last.answer(), nil
 	}
 	return answer{}, noNode(g, ctx, q.from, err)
 }
+
+// noTaker reports that no node took a request.
+func noTaker(err error) bool {
+	return errors.As(err, new(*placement.NoNodeError)) || errors.As(err, new(*placement.GaveUpError))
+}
+
+// lostOnce reports that the answer to a request without an id was lost.
+func lostOnce(err error) bool { return errors.As(err, new(failure)) && !noTaker(err) }
 
 // lacksParent is the board's reason against a node without the snapshot.
 const lacksParent = "without the snapshot"
@@ -269,8 +283,9 @@ func refusal(a answer) error {
 	r := keptAnswer(a)
 	var e api.Error
 	_ = json.Unmarshal(r.body, &e)
+	code := cmp.Or(e.Code, api.Code(r.header.Get(api.HeaderError))) // E2B's errors have other fields
 	switch {
-	case e.Code == api.CodeNoMemory, e.Code == api.CodeNoResources, e.Code == api.CodeNoSpace,
+	case slices.Contains(shortages, code),
 		a.StatusCode == http.StatusInsufficientStorage:
 		return &placement.Refusal{Kind: placement.Full, Err: r}
 	case e.Reason == api.ReasonAnswerNoRoom:

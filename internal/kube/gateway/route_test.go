@@ -106,6 +106,15 @@ func TestListsAreMerged(t *testing.T) {
 	if len(all) != 15 || all[0].CreatedAtUnix > all[14].CreatedAtUnix {
 		t.Errorf("%d sandboxes in the list, from %d to %d", len(all), all[0].CreatedAtUnix, all[14].CreatedAtUnix)
 	}
+	there := into[[]api.SandboxInfo](t, do(t, c, "GET", "/v1/sandboxes?filter=node%3Dnode-b", ""), 200)
+	for _, sb := range there {
+		if sb.Node != "node-b" {
+			t.Errorf("%+v is in the list of node-b", sb)
+		}
+	}
+	if len(there) != 5 {
+		t.Errorf("%d sandboxes of node-b", len(there))
+	}
 	tags := into[[]api.SnapshotInfo](t, do(t, c, "GET", "/v1/snapshots", ""), 200)
 	if len(tags) != 1 {
 		t.Errorf("a snapshot on three nodes is listed %d times", len(tags))

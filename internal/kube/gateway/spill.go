@@ -27,8 +27,7 @@ const (
 // spill asks for sandboxes on nodes without the snapshot, after the nodes with it have refused. Each copies the snapshot
 // from those nodes first, with the rights of the client.
 func (g *Gateway) spill(ctx context.Context, q question, sticky string, why error) (answer, error) {
-	none, gave := new(placement.NoNodeError), new(placement.GaveUpError)
-	if q.want.Node != "" || !forks(q.from) || !errors.As(why, &none) && !errors.As(why, &gave) {
+	if q.want.Node != "" || !q.overflows || !noTaker(why) {
 		return answer{}, errNoSpill
 	}
 	peers := peersFor(g, q.want.Snapshot)
@@ -45,9 +44,6 @@ func (g *Gateway) spill(ctx context.Context, q question, sticky string, why erro
 	}
 	return g.claim(ctx, q, sticky, func(*refused) {})
 }
-
-// forks reports whether a request is a fork of the native API, which names its snapshot by the tag.
-func forks(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Path == "/v1/sandboxes" }
 
 // peersFor returns the URLs of the nodes with a snapshot. Draining nodes send it, too.
 func peersFor(g *Gateway, tag string) (urls []string) {
@@ -130,7 +126,7 @@ func rest(g *Gateway, r *http.Request, s spreading, t *total) {
 		body, err := sized(s.body, len(left))
 		var a answer
 		if err == nil {
-			q := question{from: r, body: body, id: strings.TrimLeft(id[max(0, len(id)-255):], "-"), want: want}
+			q := question{from: r, body: body, overflows: true, id: strings.TrimLeft(id[max(0, len(id)-255):], "-"), want: want}
 			a, err = g.spill(r.Context(), q, "", &placement.NoNodeError{})
 		}
 		var silent *placement.UnknownError

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,6 +73,67 @@ func TestOneForkOverflows(t *testing.T) {
 	into[[]api.SandboxInfo](t, do(t, c, "POST", "/v1/sandboxes", forkOne), 201)
 	if n := c.Sandboxes(); n[0] != 1 || n[1] != 2 {
 		t.Errorf("the nodes have %v", n)
+	}
+}
+
+// E2B's clients and those of workspaces get sandboxes on nodes without the snapshot, too.
+func TestCreatesOverflow(t *testing.T) {
+	key := []string{"X-API-KEY", fakecluster.Token, "Authorization", ""}
+	for name, way := range map[string]struct {
+		path, body string
+		headers    []string
+	}{
+		"E2B":                      {"/v2/sandboxes", `{"templateID":"py"}`, key},
+		"E2B, the older route":     {"/sandboxes", `{"templateID":"py"}`, key},
+		"E2B, with namespace, tag": {"/sandboxes", `{"templateID":"forkd/py:default"}`, key},
+		"workspace":                {"/v1/workspaces", `{"name":"w%d","snapshot_tag":"py"}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := holder(t, 2, 1)
+			for i := range 3 {
+				body := way.body
+				if strings.Contains(body, "%d") {
+					body = fmt.Sprintf(body, i)
+				}
+				if a := do(t, c, "POST", way.path, body, way.headers...); a.StatusCode != 201 {
+					t.Fatalf("%d: %d %s", i, a.StatusCode, a.body)
+				}
+			}
+			if n := c.Sandboxes(); n[0] != 1 || n[1] != 2 {
+				t.Errorf("the nodes have %v", n)
+			}
+		})
+	}
+}
+
+// A create that cannot be repeated is sent once, after the copy as well. Without a right, there is no copy.
+func TestCreatesThatDoNotOverflow(t *testing.T) {
+	key := []string{"X-API-KEY", fakecluster.Token, "Authorization", ""}
+	c := holder(t, 2, 1)
+	into[map[string]any](t, do(t, c, "POST", "/sandboxes", `{"templateID":"py"}`, key...), 201)
+	if a := do(t, c, "POST", "/sandboxes", `{"templateID":"py"}`, "X-API-KEY", "wrong"); a.StatusCode != 401 {
+		t.Errorf("%d %s", a.StatusCode, a.body)
+	}
+	if all, err := c.Nodes[1].Daemon.Engine.ListSnapshots(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("the other node has %+v, %v", all, err)
+	}
+	var asked, copied atomic.Int64
+	c.Nodes[1].Link.Hook(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		if strings.HasSuffix(r.URL.Path, "/copy") {
+			copied.Add(1)
+		}
+		if r.URL.Path == "/sandboxes" {
+			asked.Add(1)
+			pass.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler) // the answer is lost
+		}
+		pass.ServeHTTP(w, r)
+	})
+	a := do(t, c, "POST", "/sandboxes", `{"templateID":"py"}`, key...)
+	if a.StatusCode != api.CodeTimeout.Status() || !strings.Contains(a.body, "it may have done") || asked.Load() != 1 ||
+		copied.Load() != 1 || sum(c.Sandboxes()) != 2 {
+		t.Errorf("%d %s, %d requests, %d copies, the nodes have %v", a.StatusCode, a.body, asked.Load(), copied.Load(),
+			c.Sandboxes())
 	}
 }
 

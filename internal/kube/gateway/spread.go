@@ -134,7 +134,7 @@ func (g *Gateway) part(r *http.Request, s spreading, t *total, i, offset int) {
 	if err == nil {
 		id := s.id + "-" + strconv.Itoa(i)
 		id = id[max(0, len(id)-255):]
-		a, err = g.place(r.Context(), question{from: r, body: body, id: id, want: wantOf(g, s.tag, id, n)})
+		a, err = g.place(r.Context(), question{from: r, body: body, id: id, overflows: true, want: wantOf(g, s.tag, id, n)})
 	}
 	indexes := make([]int, n)
 	for k := range indexes {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -41,6 +42,10 @@ type target struct {
 	id string
 	// resumes reports whether the request is the resume of a toSandbox.
 	resumes bool
+	// guest reports whether the request needs the guest of a toSandbox.
+	guest bool
+	// port reports whether the request is for a port of a toSandbox.
+	port bool
 	// probe is the path that tells whether a node has the object of a toObject. tag is its snapshot, if it is one.
 	probe, tag string
 	// other is a second snapshot that has to be on the same node, or empty.
@@ -67,13 +72,13 @@ const (
 // targetOf classifies a request. It decides nothing about access: the node checks everything again.
 func targetOf(r *http.Request, domain string) target {
 	if id := r.Header.Get(headerE2BSandbox); id != "" {
-		return target{kind: toSandbox, id: fullID(id)}
+		return target{kind: toSandbox, id: fullID(id), port: true}
 	}
 	if id := fullID(r.Header.Get(headerRouterSandbox)); sandbox.ValidID(id) {
-		return target{kind: toSandbox, id: id}
+		return target{kind: toSandbox, id: id, port: true}
 	}
 	if id := idOfHost(r.Host, domain); id != "" {
-		return target{kind: toSandbox, id: id}
+		return target{kind: toSandbox, id: id, port: true}
 	}
 	if r.Header.Get(headerNode) != "" {
 		return target{kind: toNode}
@@ -150,7 +155,8 @@ func native(method string, p []string) target {
 // ofSandbox classifies a route below /sandboxes/ID of either API.
 func ofSandbox(method string, p []string) target {
 	resumes := method == http.MethodPost && len(p) == 3 && (p[2] == "resume" || p[2] == "connect")
-	return target{kind: toSandbox, id: fullID(p[1]), resumes: resumes}
+	return target{kind: toSandbox, id: fullID(p[1]), resumes: resumes,
+		guest: len(p) > 2 && slices.Contains(guestRoutes, p[2])}
 }
 
 // objects classifies the routes of snapshots and images.

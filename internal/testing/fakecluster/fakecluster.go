@@ -23,6 +23,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/e2bapi"
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/e2bapi/templates"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakedaemon"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
@@ -101,7 +102,8 @@ func Start(t testing.TB, n int, tag string, change func(*gateway.Config)) *Clust
 	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	c.Set = nodes.NewSet(nodes.Config{Board: board, Every: 100 * time.Millisecond, Longest: 400 * time.Millisecond,
 		Log: log})
-	cfg := gateway.Config{Nodes: c.Set, Board: board, Domain: Domain, Metrics: c.Registry, Log: log}
+	cfg := gateway.Config{Nodes: c.Set, Board: board, Domain: Domain, Metrics: c.Registry, Log: log,
+		TemplateTag: templates.TagOr}
 	if change != nil {
 		change(&cfg)
 	}
@@ -206,6 +208,7 @@ func startNode(t testing.TB, name, tag string) *Node {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.Daemon.Close)
+	n.Daemon.Engine.Wakes = true
 	if tag != "" {
 		_, err := n.Daemon.Engine.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: tag, Image: "python-numpy"},
 			func(sandbox.Step) {})
@@ -280,8 +283,11 @@ func (l lives) SetLife(context.Context, string, e2bapi.Life) error { return nil 
 func (l lives) Settle(context.Context, string) error               { return nil }
 func (l lives) Touch(string)                                       {}
 
-func (l lives) Wake(_ context.Context, id string) error {
-	_, err := l.Get(id)
+func (l lives) Wake(ctx context.Context, id string) error {
+	info, err := l.Get(id)
+	if err == nil && info.Status == sandbox.StatusPaused && info.Life.AutoResume {
+		return l.Resume(ctx, id)
+	}
 	return err
 }
 

@@ -45,6 +45,12 @@ func Tag(name string) (string, error) {
 	return bare, nil
 }
 
+// TagOr is Tag with an empty string for an invalid name.
+func TagOr(name string) string {
+	tag, _ := Tag(name)
+	return tag
+}
+
 func invalid(name string) error {
 	return sandbox.Errorf(sandbox.ErrInvalid, "",
 		"template %q: want NAME, NAMESPACE/NAME or NAME:TAG, of letters, digits, - and _", sandbox.Clip(name))

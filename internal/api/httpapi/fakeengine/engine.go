@@ -51,6 +51,8 @@ type Engine struct {
 	Now time.Time
 	// Clock is the time of deadlines instead of Now, if it is not nil. EndDue ends sandboxes by it.
 	Clock func() time.Time
+	// Wakes lets requests to guests resume paused sandboxes with AutoResume.
+	Wakes bool
 	// Limit is the largest number of sandboxes. Further children of a fork fail with ErrNoMemory.
 	Limit int
 	// NodeKey is in the ids of new sandboxes, if it is not empty.

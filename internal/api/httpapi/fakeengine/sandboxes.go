@@ -189,6 +189,11 @@ func (e *Engine) live(id string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if info, _ := e.Get(id); e.Wakes && info.Status == sandbox.StatusPaused && info.Life.AutoResume {
+		if _, err := e.Resume(context.Background(), id); err != nil {
+			return nil, err
+		}
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b.info.Status == sandbox.StatusPaused {
