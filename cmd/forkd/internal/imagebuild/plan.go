@@ -213,6 +213,9 @@ func (p *planner) instruction(ctx context.Context, s *stage, i int, args map[str
 			return p.File.refuse(c, "%v", err)
 		}
 	}
+	if err := p.File.checkSignal(c); err != nil {
+		return err
+	}
 	if s.cfg.apply(c) {
 		return nil
 	}
@@ -353,5 +356,5 @@ func (s *stage) needs(seen map[*stage]bool) (all []*stage) {
 // baseOf returns the base for an image of the daemon.
 func baseOf(img api.Image, memoryMiB, vcpus int) base {
 	key := keyOf("image", img.Digest, memoryMiB, vcpus)
-	return base{tag: tagOf(key), image: img.Name, key: key, cfg: ofImage(img)}
+	return base{tag: tagOf(key), image: img.Name, key: key, cfg: OfImage(img)}
 }
