@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -238,7 +239,11 @@ func (p *planner) instruction(ctx context.Context, s *stage, i int, args map[str
 	default:
 		err = fmt.Errorf("%s is not supported", strings.ToUpper(c.Name()))
 	}
-	if err != nil {
+	var source sourceError
+	switch {
+	case errors.As(err, &source): // not of the file: the daemon or a registry may have failed
+		return fmt.Errorf("%s:%d: %s: %w", p.File.Name, c.Location()[0].Start.Line, l.text, source.error)
+	case err != nil:
 		return p.File.refuse(c, "%v", err)
 	}
 	l.key = keyOf("layer", s.key, c.Name(), inputs)
@@ -246,6 +251,9 @@ func (p *planner) instruction(ctx context.Context, s *stage, i int, args map[str
 	s.layers = append(s.layers, l)
 	return nil
 }
+
+// sourceError is a failure to find the source of a COPY --from.
+type sourceError struct{ error }
 
 // oneLine returns the text of an instruction for people.
 func oneLine(c instructions.Command) string {
@@ -335,7 +343,7 @@ func (p *planner) copyFrom(ctx context.Context, i int, l *layer, sources []strin
 		p.bases[from] = l.from
 	}
 	if err != nil {
-		return nil, err
+		return nil, sourceError{err}
 	}
 	return []any{l.from.key, sources, l.dest, l.owner, l.mode}, nil
 }
