@@ -30,7 +30,7 @@ type ImageContainer struct {
 	Healthcheck  *ImageHealthcheck `json:"healthcheck,omitempty" doc:"Command that checks its service"`
 }
 
-// ImageHealthcheck is the health check of a container image. forkd does not run it.
+// ImageHealthcheck is the health check of a container image. It runs only in a service declared with it.
 type ImageHealthcheck struct {
 	Test            []string `json:"test,omitempty" doc:"CMD and its arguments, or CMD-SHELL and a script"`
 	IntervalSecs    float64  `json:"interval_secs,omitempty" doc:"Time between checks, in seconds"`

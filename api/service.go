@@ -17,7 +17,8 @@ type ServiceSpec struct {
 	Restart         string            `json:"restart,omitempty" doc:"When it is started again after its end; absent: always" enum:"always,on-failure,never"`
 	MaxRestarts     int               `json:"max_restarts,omitempty" doc:"Restarts in a row after which it is failed; 0: no limit" minimum:"0" maximum:"1000000"`
 	Backoff         *ServiceBackoff   `json:"backoff,omitempty" doc:"Waits before restarts"`
-	StopTimeoutSecs float64           `json:"stop_timeout_secs,omitempty" doc:"Time from SIGTERM to SIGKILL; absent: 10 s" minimum:"0" maximum:"86400"`
+	StopSignal      string            `json:"stop_signal,omitempty" doc:"Signal that asks it to end, by name or number, such as SIGQUIT or 3; absent: SIGTERM" maxLength:"16"`
+	StopTimeoutSecs float64           `json:"stop_timeout_secs,omitempty" doc:"Time from the stop signal to SIGKILL; absent: 10 s" minimum:"0" maximum:"86400"`
 	LogKiB          int               `json:"log_kib,omitempty" doc:"Size of its log in the guest's memory, 4 to 4096; absent: 256" minimum:"0" maximum:"4096"`
 }
 

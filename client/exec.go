@@ -38,8 +38,8 @@ type ExecOptions struct {
 	Terminal *Size
 	// Resize carries new sizes of the terminal. The caller closes it.
 	Resize <-chan Size
-	// Signals carries signals for the program. SIGKILL kills it. Every other signal asks it to
-	// terminate.
+	// Signals carries signals for the program's process group, by their Linux numbers. SIGKILL also kills
+	// all processes the program started. An agent older than the client's version gets SIGTERM for every other one.
 	Signals <-chan syscall.Signal
 
 	// Started, if not nil, receives the program's process id in the guest when it has started.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -18,6 +19,8 @@ type streams struct {
 	interactive, tty bool
 	env              []string
 	user, cwd        string
+
+	signals <-chan syscall.Signal // for the program; may be nil
 }
 
 func (s *streams) addFlags(cmd *cobra.Command) {
@@ -91,7 +94,8 @@ func (a *app) runProgram(ctx context.Context, c *client.Client, id string, progr
 	if err != nil {
 		return err
 	}
-	opt := client.ExecOptions{Args: program, Env: vars, Cwd: s.cwd, User: s.user, Stdout: a.Out, Stderr: a.Err}
+	opt := client.ExecOptions{Args: program, Env: vars, Cwd: s.cwd, User: s.user, Stdout: a.Out, Stderr: a.Err,
+		Signals: s.signals}
 	if s.interactive {
 		opt.Stdin = os.Stdin
 	}

@@ -126,7 +126,8 @@ func (a containers) makeImage(ctx context.Context, f containerFlags,
 	root.Name, root.Modules = f.name, f.modules
 	if f.start {
 		if root.Start, root.Ready, err = source.Service(); err != nil {
-			return image.Image{}, fmt.Errorf("start the program of %s: %w", f.name, err)
+			return image.Image{}, fmt.Errorf("start the program of %s: %w; leave out --start, and run a program with "+
+				"`forkd run --entrypoint PROGRAM` or `forkd service add`", f.name, err)
 		}
 	}
 	progress := a.Progress()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func TestScripts(t *testing.T) {
 	clitest.Program{
 		Name: "forkd", Images: []string{"python-numpy", "broken"}, SetUp: setUp, Update: *update,
 		Commands: map[string]func(*testscript.TestScript, bool, []string){"fake": changeEngine, "interrupt": interruptCommand,
-			"forward": forwardCommand, "machine": pretendMachine, "waitfor": waitForFile},
+			"press": pressCommand, "forward": forwardCommand, "machine": pretendMachine, "waitfor": waitForFile},
 	}.Run(t)
 }
 
@@ -90,6 +91,56 @@ func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// pressCommand runs forkd until its program prints a line, presses Ctrl-C once or twice, and expects an exit code:
+// press TIMES CODE forkd ARG... The output is in the files out and err. Before the second one it waits for the first.
+func pressCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 4 || args[2] != "forkd" {
+		ts.Fatalf("usage: press TIMES CODE forkd ARG...")
+	}
+	times, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	cmd, closeFiles := startForkd(ts, args[3:])
+	defer closeFiles()
+	for i := range times {
+		waitForText(ts, []string{"out", "err"}[i], []string{"\n", "stopping with"}[i])
+		ts.Check(cmd.Process.Signal(os.Interrupt))
+	}
+	_ = cmd.Wait()
+	if code := fmt.Sprint(cmd.ProcessState.ExitCode()); code != args[1] {
+		ts.Fatalf("exit code is %s, want %s; %s", code, args[1], ts.ReadFile("err"))
+	}
+}
+
+// waitForText waits until a file of the script contains a text.
+func waitForText(ts *testscript.TestScript, file, text string) {
+	for end := time.Now().Add(time.Minute); !strings.Contains(ts.ReadFile(file), text); {
+		if time.Now().After(end) {
+			ts.Fatalf("%s has no %q: %s, %s", file, text, ts.ReadFile(file), ts.ReadFile("err"))
+		}
+		time.Sleep(5 * time.Millisecond) // elapses: the interval of looks at a file
+	}
+}
+
+// startForkd starts forkd with its output in the files out and err.
+func startForkd(ts *testscript.TestScript, args []string) (cmd *exec.Cmd, closeFiles func()) {
+	ts.Check(ts.Exec("sh", "-c", "command -v forkd"))
+	cmd = exec.Command(strings.TrimSpace(ts.ReadFile("stdout")), args...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"HOME", "FORKD_URL", "FORKD_TOKEN", "XDG_RUNTIME_DIR", "PATH"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	out, err := os.Create(ts.MkAbs("out"))
+	ts.Check(err)
+	errs, err := os.Create(ts.MkAbs("err"))
+	ts.Check(err)
+	cmd.Stdout, cmd.Stderr = out, errs
+	ts.Check(cmd.Start())
+	return cmd, func() {
+		out.Close()
+		errs.Close()
+	}
+}
+
 // interruptCommand runs forkd until a fork of it waits, presses Ctrl-C, and expects exit code 130:
 // interrupt forkd ARG... The output is in the files out and err.
 func interruptCommand(ts *testscript.TestScript, neg bool, args []string) {
@@ -97,20 +148,8 @@ func interruptCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: interrupt forkd ARG...")
 	}
 	engine := ts.Value(engineKey{}).(*fakeengine.Engine)
-	ts.Check(ts.Exec("sh", "-c", "command -v forkd"))
-	cmd := exec.Command(strings.TrimSpace(ts.ReadFile("stdout")), args[1:]...)
-	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"HOME", "FORKD_URL", "FORKD_TOKEN", "XDG_RUNTIME_DIR", "PATH"} {
-		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
-	}
-	out, err := os.Create(ts.MkAbs("out"))
-	ts.Check(err)
-	defer out.Close()
-	errs, err := os.Create(ts.MkAbs("err"))
-	ts.Check(err)
-	defer errs.Close()
-	cmd.Stdout, cmd.Stderr = out, errs
-	ts.Check(cmd.Start())
+	cmd, closeFiles := startForkd(ts, args[1:])
+	defer closeFiles()
 	for end := time.Now().Add(time.Minute); engine.Waiting.Load() == 0 && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 
 func newRunCommand(a *app) *cobra.Command {
 	var s streams
-	var keep bool
+	run := freshRun{}
 	var secrets secretFlags
 	var network netFlags
 	var limits limitFlags
@@ -32,7 +31,9 @@ func newRunCommand(a *app) *cobra.Command {
 			"file or its folder, or the reference of a container image or of a snapshot, with a registry.\n" +
 			"Recipes are built and container images pulled first if necessary. The first run of an image makes\n" +
 			"its warm snapshot run-IMAGE-DIGEST; later runs fork from it. Without PROGRAM, the entrypoint and\n" +
-			"command of a container image run.\n\n" +
+			"command of a container image run. The first interrupt sends such a program its stop signal, and\n" +
+			"after --stop-timeout it is killed; a second interrupt kills it at once. Any other program is killed\n" +
+			"by the first one, unless --stop-signal or --stop-timeout is given.\n\n" +
 			"Exit codes are the same as for exec.",
 		Example: "  forkd run python-numpy -- python3 -c 'import numpy; print(numpy.__version__)'\n" +
 			"  forkd run -it base bash\n" +
@@ -43,6 +44,11 @@ func newRunCommand(a *app) *cobra.Command {
 			program := args[1:]
 			if len(program) > 0 && program[0] == "--" {
 				program = program[1:]
+			}
+			f := cmd.Flags()
+			run.stop.asked = f.Changed("stop-signal") || f.Changed("stop-timeout")
+			if err := run.stop.check(); err != nil {
+				return err
 			}
 			policy, err := network.policy()
 			if err != nil {
@@ -55,7 +61,8 @@ func newRunCommand(a *app) *cobra.Command {
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				req := api.CreateSandboxesRequest{Network: policy, Labels: labelled.set, Secrets: refs}
 				limits.ask(&req)
-				return a.runInFresh(ctx, c, args[0], program, s, keep, req)
+				run.streams, run.image, run.program, run.req = s, args[0], program, req
+				return a.runInFresh(ctx, c, run)
 			})
 		},
 	}
@@ -64,84 +71,133 @@ func newRunCommand(a *app) *cobra.Command {
 	network.addFlags(cmd, "none")
 	limits.addFlags(cmd)
 	secrets.addFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&keep, "keep", false, "leave the sandbox running")
+	run.stop.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&run.entrypoint, "entrypoint", "", "run `PROGRAM` of the image in place of its entrypoint and command; the arguments after IMAGE are PROGRAM's")
+	cmd.Flags().BoolVar(&run.keep, "keep", false, "leave the sandbox running")
 	return cmd
 }
 
-func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string, program []string, s streams,
-	keep bool, req api.CreateSandboxesRequest) error {
-	tag, program, err := parentOfRun(ctx, a, c, imageName, program)
+// freshRun is a program in a sandbox of its own.
+type freshRun struct {
+	streams
+	image      string   // name, reference or snapshot
+	program    []string // empty for the image's
+	entrypoint string   // takes the place of the image's, if not empty
+	stop       stopFlags
+	keep       bool
+	req        api.CreateSandboxesRequest
+}
+
+// own reports whether the image's program runs, perhaps with another entrypoint.
+func (r freshRun) own() bool { return len(r.program) == 0 || r.entrypoint != "" }
+
+// stoppable reports whether the program is asked to end before it is killed.
+func (r freshRun) stoppable() bool { return r.own() || r.stop.asked }
+
+func (a *app) runInFresh(ctx context.Context, c *client.Client, r freshRun) error {
+	parent, err := parentOfRun(ctx, a, c, r)
 	if err != nil {
 		return err
 	}
-	req.SnapshotTag = tag
-	res, err := c.Fork(ctx, req)
+	r.req.SnapshotTag = parent.tag
+	res, err := c.Fork(ctx, r.req)
 	if err != nil {
 		return err
 	}
 	noteNetwork(&a.Printer, res.Sandboxes)
 	id := res.Sandboxes[0].ID
-	if keep {
+	if r.keep {
 		a.Note("sandbox %s", id)
 	} else {
 		defer a.remove(ctx, c, id)
 	}
-	if len(program) == 0 {
-		config, err := imagebuild.ReadConfig(ctx, c, id)
-		if err != nil {
+	if r.stoppable() && parent.name == "" {
+		parent.name = "snapshot " + parent.tag
+		if parent.config, err = imagebuild.ReadConfig(ctx, c, id); err != nil {
 			return err
 		}
-		if program = config.Program(); len(program) == 0 {
-			return exit.UsageError{Err: fmt.Errorf("snapshot %s has no default program; name one after it", tag)}
+		if err := r.check(parent); err != nil {
+			return err
 		}
 	}
-	return a.runProgram(ctx, c, id, program, s)
+	return runStoppable(ctx, a, c, id, r, parent)
 }
 
-// parentOfRun returns the snapshot for a run of an image, and its program. The name may be that of a
-// snapshot, such as one that was built from a Dockerfile. The program is then in the snapshot, and
-// may be returned empty.
-func parentOfRun(ctx context.Context, a *app, c *client.Client, name string,
-	program []string) (string, []string, error) {
-	if tag := snapshotOf(ctx, a, c, name); tag != "" {
-		return tag, program, nil
+// runStoppable runs a program. The first interrupt asks a stoppable one to end.
+func runStoppable(ctx context.Context, a *app, c *client.Client, id string, r freshRun, parent runParent) error {
+	program := r.words(parent.config)
+	if !r.stoppable() {
+		return a.runProgram(ctx, c, id, program, r.streams)
 	}
-	img, err := a.ensureImage(ctx, c, name)
-	if client.IsNotFound(err) && !strings.ContainsAny(name, "/:@.") {
-		if info, missing := c.Snapshot(ctx, name); missing == nil {
-			return info.Tag, program, nil
+	stop, err := r.stop.of(parent.name, parent.config.StopSignal, a.Note)
+	if err != nil {
+		return err
+	}
+	running, signals, release := stop.guard(ctx)
+	defer release()
+	r.signals = signals
+	return a.runProgram(running, c, id, program, r.streams)
+}
+
+// words returns the program and its arguments.
+func (r freshRun) words(c imagebuild.Config) []string {
+	switch {
+	case r.entrypoint != "":
+		return append([]string{r.entrypoint}, r.program...)
+	case len(r.program) > 0:
+		return r.program
+	}
+	return c.Program()
+}
+
+// check returns an error if the image's program cannot run, or cannot be stopped.
+func (r freshRun) check(p runParent) error {
+	words := r.words(p.config)
+	switch {
+	case len(words) == 0:
+		return exit.UsageError{Err: fmt.Errorf("%s has no default program; name one after it", p.name)}
+	case initprogram.Is(words):
+		return exit.UsageError{Err: fmt.Errorf("the program of %s is %.64s, an init, which runs as the first process "+
+			"only, and in a guest forkd's agent is that: run another program of it with --entrypoint PROGRAM", p.name, words[0])}
+	}
+	_, err := r.stop.of(p.name, p.config.StopSignal, nil)
+	return err
+}
+
+// runParent is the snapshot for a run of an image.
+type runParent struct {
+	tag    string
+	name   string            // of the image or snapshot, for people; empty if the settings are in the snapshot only
+	config imagebuild.Config // settings of the image
+}
+
+// parentOfRun returns the snapshot for a run of an image. The name may be that of a snapshot, such as one that
+// was built from a Dockerfile.
+func parentOfRun(ctx context.Context, a *app, c *client.Client, r freshRun) (runParent, error) {
+	if tag := snapshotOf(ctx, a, c, r.image); tag != "" {
+		return runParent{tag: tag}, nil
+	}
+	img, err := a.ensureImage(ctx, c, r.image)
+	if client.IsNotFound(err) && !strings.ContainsAny(r.image, "/:@.") {
+		if info, missing := c.Snapshot(ctx, r.image); missing == nil {
+			return runParent{tag: info.Tag}, nil
 		}
 	}
 	if err != nil {
-		return "", nil, err
+		return runParent{}, err
 	}
-	if len(program) == 0 {
-		if program, err = defaultProgram(img); err != nil {
-			return "", nil, err
-		}
-	}
-	tag, err := a.ensureSnapshot(ctx, c, img)
-	return tag, program, err
-}
-
-// defaultProgram returns the entrypoint and the command of a container image.
-func defaultProgram(img api.Image) ([]string, error) {
-	if img.Start != "" {
-		return nil, exit.UsageError{Err: fmt.Errorf("the program of image %s runs in its snapshot already; "+
+	p := runParent{name: "image " + img.Name, config: imagebuild.OfImage(img)}
+	if img.Start != "" && len(r.program) == 0 && r.entrypoint == "" {
+		return p, exit.UsageError{Err: fmt.Errorf("the program of image %s runs in its snapshot already; "+
 			"name another program after it, or fork the snapshot", img.Name)}
 	}
-	var program []string
-	if c := img.Container; c != nil {
-		program = slices.Concat(c.Entrypoint, c.Cmd)
+	if r.stoppable() {
+		if err := r.check(p); err != nil {
+			return p, err
+		}
 	}
-	if initprogram.Is(program) {
-		return nil, exit.UsageError{Err: fmt.Errorf("the program of image %s is %s, an init, which runs as the first "+
-			"process only, and in a guest forkd's agent is that: name another program after the image", img.Name, program[0])}
-	}
-	if len(program) == 0 {
-		return nil, exit.UsageError{Err: fmt.Errorf("image %s has no default program; name one after it", img.Name)}
-	}
-	return program, nil
+	p.tag, err = a.ensureSnapshot(ctx, c, img)
+	return p, err
 }
 
 // remove ends the sandbox even if the command was interrupted.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,12 +35,15 @@ func newServiceAddCommand(a *app) *cobra.Command {
 	var httpPath, file string
 	var readyTime, stop, wait, initial, most, reset, every, live time.Duration
 	var failures int
+	var noCheck bool
 	cmd := &cobra.Command{
 		Use:   "add ID NAME [-- COMMAND...]",
 		Short: "Declare a service and start it",
 		Long: "Declare a service and start it. The agent in the guest keeps it running: also after a fork, a pause\n" +
 			"or a rollback, and without the daemon. The command must stay in the foreground. A service of the\n" +
-			"same name with another declaration is replaced.",
+			"same name with another declaration is replaced.\n\n" +
+			"Without COMMAND it is the entrypoint and command of the sandbox's container image, with the image's\n" +
+			"health check and stop signal. An unhealthy service is restarted.",
 		Example: "  forkd service add sb-5f3a0012-0001 web --port 8000 -- python3 -m http.server 8000\n" +
 			"  forkd service add sb-5f3a0012-0001 db --file services.yaml",
 		Args: cobra.MinimumNArgs(2),
@@ -62,9 +64,7 @@ func newServiceAddCommand(a *app) *cobra.Command {
 				}
 			} else {
 				var err error
-				if spec.Command = args[2:]; len(spec.Command) == 0 {
-					return exit.UsageError{Err: errors.New("no command: give one after --, or --file")}
-				}
+				spec.Command = args[2:]
 				if spec.Env, err = environment(env); err != nil {
 					return err
 				}
@@ -85,6 +85,11 @@ func newServiceAddCommand(a *app) *cobra.Command {
 				}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				if len(spec.Command) == 0 {
+					if err := serviceOfImage(ctx, c, args[0], &spec, noCheck); err != nil {
+						return err
+					}
+				}
 				services := client.ServicesOf(c, args[0])
 				s, err := services.Declare(ctx, args[1], spec)
 				if err == nil && wait > 0 {
@@ -115,7 +120,9 @@ func newServiceAddCommand(a *app) *cobra.Command {
 	f.DurationVar(&initial, "backoff", 0, "wait `TIME` before the first restart; it doubles with each (default 200ms)")
 	f.DurationVar(&most, "backoff-max", 0, "wait at most `TIME` (default 30s)")
 	f.DurationVar(&reset, "backoff-reset", 0, "wait the first time again after a run of `TIME` (default 1m)")
-	f.DurationVar(&stop, "stop-timeout", 0, "kill it `TIME` after SIGTERM (default 10s)")
+	f.DurationVar(&stop, "stop-timeout", 0, "kill it `TIME` after its stop signal (default 10s)")
+	f.StringVar(&spec.StopSignal, "stop-signal", "", "ask it to end with `SIGNAL`, such as SIGQUIT or 3 (default: the image's, or SIGTERM)")
+	f.BoolVar(&noCheck, "no-healthcheck", false, "without COMMAND, leave out the health check of the image")
 	f.IntVar(&spec.LogKiB, "log-kib", 0, "keep the last `KIB` of its output, 4 to 4096 (default 256)")
 	f.StringVar(&spec.User, "user", "", "run as `USER` of the guest (default: the image's)")
 	f.StringVar(&spec.Cwd, "cwd", "", "run in directory `DIR` of the guest (default: the image's)")

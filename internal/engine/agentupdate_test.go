@@ -118,6 +118,11 @@ func TestLivenessNeedsAnAgentThatHasIt(t *testing.T) {
 	if !errors.As(err, &told) || told.Reason() != sandbox.ReasonAgentOld || !strings.Contains(err.Error(), "liveness") {
 		t.Errorf("got %v", err)
 	}
+	req.Services[0].Liveness, req.Services[0].StopSignal = servicewire.Liveness{}, "SIGQUIT"
+	_, err = e.Fork(t.Context(), req)
+	if !errors.As(err, &told) || told.Reason() != sandbox.ReasonAgentOld || !strings.Contains(err.Error(), "stop signals") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestADerivedSnapshotHasTheNewAgent(t *testing.T) {

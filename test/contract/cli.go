@@ -220,6 +220,9 @@ func listCommands() map[string]func(arguments) command {
 			if port, ok := body["port"]; ok {
 				args = append(args, "--port", fmt.Sprint(port))
 			}
+			if stop := bodyText(a, "stop_signal"); stop != "" {
+				args = append(args, "--stop-signal", stop)
+			}
 			if live, ok := body["liveness"].(map[string]any); ok {
 				args = append(args, "--liveness-interval", fmt.Sprintf("%vs", live["interval_secs"]))
 				if n, ok := live["failure_threshold"]; ok {

@@ -49,5 +49,6 @@ var notRun = []exception{
 	{"secrets.md", "forkd secret set", "needs a daemon with --secrets-key; test/e2e has one"},
 	{"secrets.md", "forkd fork pyagent --secret", "needs a daemon with --secrets-key; test/e2e has one"},
 	{"services.md", "ID=$(forkd fork py", "takes its id into a variable; test/e2e forks, kills and follows services"},
+	{"services.md", "ID=$(forkd fork web", "takes its id into a variable, and needs a container image; a script of cmd/forkd declares its service"},
 	{"ui.md", "$ forkd ui", "serves until it is stopped, for a browser; ui/test opens the page"},
 }

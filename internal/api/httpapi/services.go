@@ -108,7 +108,8 @@ func serviceFailure(ctx context.Context, id string, err error) error {
 	var refused *agentclient.FileError
 	var broke *agentproto.Violation
 	switch {
-	case errors.Is(err, agentclient.ErrNoServices), errors.Is(err, agentclient.ErrNoLiveness):
+	case errors.Is(err, agentclient.ErrNoServices), errors.Is(err, agentclient.ErrNoLiveness),
+		errors.Is(err, agentclient.ErrNoStopSignal):
 		return fail(api.CodeUnsupported, api.ReasonAgentOld, "sandbox %s: %v", id, err)
 	case errors.As(err, &broke):
 		return fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, broke)
@@ -233,7 +234,7 @@ func logQuery(r *http.Request) (follow bool, lines int, err error) {
 func serviceSpec(s api.NamedService) servicewire.Spec {
 	out := servicewire.Spec{Name: s.Name, Command: s.Command, Env: s.Env, Cwd: s.Cwd, User: s.User, Port: s.Port,
 		Restart: servicewire.Policy(s.Restart), MaxRestarts: s.MaxRestarts,
-		StopMS: seconds(s.StopTimeoutSecs).Milliseconds(), LogBytes: int64(s.LogKiB) << 10}
+		StopSignal: s.StopSignal, StopMS: seconds(s.StopTimeoutSecs).Milliseconds(), LogBytes: int64(s.LogKiB) << 10}
 	if s.Ready != nil {
 		out.Ready = servicewire.Ready{HTTP: s.Ready.HTTP, Command: s.Ready.Command,
 			TimeoutMS: seconds(s.Ready.TimeoutSecs).Milliseconds(), IntervalMS: int64(s.Ready.IntervalMS)}
@@ -270,7 +271,7 @@ func wireService(s servicewire.Status) api.Service {
 		LogLostBytes: s.LogLost}
 	out.NamedService = api.NamedService{Name: sp.Name, ServiceSpec: api.ServiceSpec{Command: sp.Command, Env: sp.Env,
 		Cwd: sp.Cwd, User: sp.User, Port: sp.Port, Restart: string(sp.Restart), MaxRestarts: sp.MaxRestarts,
-		StopTimeoutSecs: float64(sp.StopMS) / 1000, LogKiB: int(sp.LogBytes >> 10)}}
+		StopSignal: sp.StopSignal, StopTimeoutSecs: float64(sp.StopMS) / 1000, LogKiB: int(sp.LogBytes >> 10)}}
 	if r := sp.Ready; r.HTTP != "" || len(r.Command) > 0 || r.TimeoutMS != 0 || r.IntervalMS != 0 {
 		out.Ready = &api.ServiceReady{HTTP: r.HTTP, Command: r.Command, TimeoutSecs: float64(r.TimeoutMS) / 1000,
 			IntervalMS: int(r.IntervalMS)}

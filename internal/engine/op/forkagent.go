@@ -30,6 +30,8 @@ func (f *forkOp) needsOfAgent() (missing []agentNeed) {
 		{len(f.req.Services) > 0, agentNeed{agentproto.CanServices, "services"}},
 		{slices.ContainsFunc(f.req.Services, func(s servicewire.Spec) bool { return s.Liveness.On() }),
 			agentNeed{agentproto.CanLiveness, "liveness of services"}},
+		{slices.ContainsFunc(f.req.Services, func(s servicewire.Spec) bool { return s.StopSignal != "" }),
+			agentNeed{agentproto.CanStopSignal, "stop signals of services"}},
 		{f.req.Identity, agentNeed{agentproto.CanIdentityTokens, "identity tokens"}},
 		{len(f.req.Volumes) > 0, agentNeed{agentproto.CanVolumes, "volumes"}},
 	} {

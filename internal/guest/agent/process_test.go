@@ -297,12 +297,30 @@ func TestSignals(t *testing.T) {
 	}
 	p := b.start(t, &process.StartRequest{Process: sh("trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done")})
 	p.until("up")
-	wantCode(t, signal(p, process.Signal(3)), connect.CodeUnimplemented)
+	for _, n := range []process.Signal{0, -9, 65, 1 << 30} {
+		wantCode(t, signal(p, n), connect.CodeUnimplemented)
+	}
 	if err := signal(p, process.Signal_SIGNAL_SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if out, end := p.end(); !strings.Contains(out, "bye\n") || end.GetExitCode() != 5 {
 		t.Errorf("got %q, %v", out, end)
+	}
+	p = b.start(t, &process.StartRequest{Process: sh("trap 'exit 6' QUIT; echo up; while :; do sleep 0.05; done")})
+	p.until("up")
+	if err := signal(p, process.Signal(3)); err != nil {
+		t.Fatal(err)
+	}
+	if out, end := p.end(); end.GetExitCode() != 6 {
+		t.Errorf("after SIGQUIT: got %q, %v", out, end)
+	}
+	p = b.start(t, &process.StartRequest{Process: sh("echo up; sleep 100; true")})
+	p.until("up")
+	if err := signal(p, process.Signal(37)); err != nil { // SIGRTMIN+3
+		t.Fatal(err)
+	}
+	if out, end := p.end(); end.GetExited() || !strings.Contains(end.GetStatus(), "signal") {
+		t.Errorf("after a real-time signal: got %q, %v", out, end)
 	}
 	p = b.start(t, &process.StartRequest{Process: sh("echo up; sleep 100; true")})
 	p.until("up")

@@ -79,8 +79,8 @@ func (p *serviceProcess) ExitCode() int {
 	return p.Status().ExitStatus()
 }
 
-// Term implements services.Process.
-func (p *serviceProcess) Term() { _ = p.SignalGroup(unix.SIGTERM) }
+// Signal implements services.Process.
+func (p *serviceProcess) Signal(number int) { _ = p.SignalGroup(unix.Signal(number)) }
 
 // Kill implements services.Process. It is called once.
 func (p *serviceProcess) Kill() {

@@ -213,6 +213,37 @@ func TestLivenessRestartsAService(t *testing.T) {
 }
 
 // A hostile service ignores SIGTERM, forks without end and floods its log.
+// A stop sends the declared signal, and kills after the time.
+func TestStopSignalsOfServices(t *testing.T) {
+	for sig, want := range map[string]int{"": 15, "SIGQUIT": 3, "10": 10, "SIGRTMIN+3": 128 + 37, "usr2": 137} {
+		t.Run("by "+sig, func(t *testing.T) {
+			t.Parallel()
+			b := startAgent(t)
+			spec := shell("web", "trap 'exit 15' TERM; trap 'exit 3' QUIT; trap 'exit 10' USR1; trap '' USR2; echo up; "+
+				"while :; do sleep 0.05; done")
+			spec.StopSignal, spec.StopMS = sig, 5000
+			if want == 137 {
+				spec.StopMS = 200
+			}
+			b.declare(t, spec)
+			b.until(t, "up", func(s servicewire.Status) bool { return s.LogBytes == 3 })
+			if _, err := b.ChangeService(t.Context(), "web", "stop"); err != nil {
+				t.Fatal(err)
+			}
+			st := b.until(t, "stopped", state(servicewire.Stopped))
+			if st.ExitCode == nil || *st.ExitCode != want {
+				t.Errorf("got %+v, want exit code %d", st, want)
+			}
+		})
+	}
+	bad := shell("bad", "sleep 1")
+	bad.StopSignal = "SIGFOO"
+	if _, err := startAgent(t).DeclareService(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "SIGFOO") {
+		t.Errorf("an unknown signal: %v", err)
+	}
+}
+
+// A hostile service ignores SIGTERM, forks without end and floods its log.
 func TestAHostileServiceIsStopped(t *testing.T) {
 	b := startAgent(t)
 	spec := shell("bad", `trap "" TERM; while :; do sleep 987654 & yes | head -c 200000; done`)

@@ -58,6 +58,8 @@ const (
 	CanServices = "services"
 	// CanLiveness is the ability to check services that are ready.
 	CanLiveness = "liveness"
+	// CanStopSignal is the ability to end a service by another signal than SIGTERM.
+	CanStopSignal = "stop-signal"
 	// CanVolumes is the ability to mount the volumes of an identity.
 	CanVolumes = "volumes"
 	// CanIdentityTokens is the ability to ask for identity tokens (package tokenwire).
@@ -68,8 +70,8 @@ const (
 
 // Capabilities returns the abilities of this version's agent in a VM.
 func Capabilities() []string {
-	return []string{CanInventory, CanServices, CanLiveness, CanVolumes, CanIdentityTokens, CanIdentityPort,
-		CanUpdate}
+	return []string{CanInventory, CanServices, CanLiveness, CanStopSignal, CanVolumes, CanIdentityTokens,
+		CanIdentityPort, CanUpdate}
 }
 
 // Outdated reports whether an agent with these abilities lacks one of this version's, and is no newer one.

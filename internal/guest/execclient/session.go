@@ -58,7 +58,7 @@ type Session struct {
 
 	Terminal *Size                 // if set, the program runs on a terminal of this size
 	Resize   <-chan Size           // new sizes of the terminal; closed by the caller
-	Signals  <-chan syscall.Signal // SIGKILL kills, all others request termination
+	Signals  <-chan syscall.Signal // by Linux numbers; SIGKILL also kills all processes the program started
 
 	Started func(pid uint32) // may be nil
 
@@ -207,14 +207,16 @@ func (s *Session) control(ctx context.Context, who *process.ProcessSelector) {
 				signals = nil
 				continue
 			}
-			send := process.Signal_SIGNAL_SIGTERM
-			if sig == syscall.SIGKILL {
-				send = process.Signal_SIGNAL_SIGKILL
-			}
-			limited(ctx, func(ctx context.Context) {
-				_, _ = s.Process.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{Process: who, Signal: send}))
-			})
+			limited(ctx, func(ctx context.Context) { s.signal(ctx, who, process.Signal(sig)) })
 		}
+	}
+}
+
+// signal sends a signal. An older agent knows SIGTERM and SIGKILL only, and gets SIGTERM for another one.
+func (s *Session) signal(ctx context.Context, who *process.ProcessSelector, sig process.Signal) {
+	_, err := s.Process.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{Process: who, Signal: sig}))
+	if connect.CodeOf(err) == connect.CodeUnimplemented && sig != process.Signal_SIGNAL_SIGTERM {
+		s.signal(ctx, who, process.Signal_SIGNAL_SIGTERM)
 	}
 }
 

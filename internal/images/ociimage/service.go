@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/leaf/healthcheck"
 	"github.com/forkd/forkd/internal/leaf/initprogram"
 )
 
@@ -14,12 +14,6 @@ import (
 const (
 	minReadySecs = 60
 	maxReadySecs = 600
-)
-
-// Docker's defaults of a health check.
-const (
-	defaultInterval = 30 * time.Second
-	defaultRetries  = 3
 )
 
 // Service returns the image's program as a command line for its shell, and the condition for its readiness: the
@@ -32,24 +26,23 @@ func (i *Image) Service() (start string, ready *image.Ready, err error) {
 	}
 	if initprogram.Is(program) {
 		return "", nil, invalid("its program %.64s is an init, which runs as the first process only, and in a guest forkd's "+
-			"agent is that: start the services without it", program[0])
+			"agent is that: run another program of it", program[0])
 	}
 	ready, err = readyOf(c)
 	return "exec " + commandLine(program), ready, err
 }
 
 func readyOf(c Config) (*image.Ready, error) {
-	if h := c.Healthcheck; h != nil && len(h.Test) > 0 && h.Test[0] != "NONE" {
-		r := &image.Ready{TimeoutSecs: h.patience()}
-		switch kind, args := h.Test[0], h.Test[1:]; {
-		case kind == "CMD-SHELL" && len(args) == 1:
-			r.Command = args[0]
-		case kind == "CMD" && len(args) > 0:
-			r.Command = commandLine(args)
-		default:
-			return nil, invalid("its health check %.64q has another form than CMD and CMD-SHELL", h.Test)
+	if h := c.Healthcheck; h != nil {
+		check, err := healthcheck.Resolve(healthcheck.Declared(*h), []string{"sh", "-c"})
+		switch {
+		case err != nil:
+			return nil, invalid("%w", err)
+		case check != nil && h.Test[0] == "CMD-SHELL":
+			return &image.Ready{Command: h.Test[1], TimeoutSecs: patience(check)}, nil
+		case check != nil:
+			return &image.Ready{Command: commandLine(check.Command), TimeoutSecs: patience(check)}, nil
 		}
-		return r, nil
 	}
 	if port := lowestPort(c.ExposedPorts); port > 0 {
 		return &image.Ready{Port: port}, nil
@@ -58,16 +51,8 @@ func readyOf(c Config) (*image.Ready, error) {
 }
 
 // patience returns the seconds after which Docker calls the service unhealthy, within our limits.
-func (h *Healthcheck) patience() int {
-	interval, retries := h.Interval, h.Retries
-	if interval <= 0 {
-		interval = defaultInterval
-	}
-	if retries <= 0 {
-		retries = defaultRetries
-	}
-	secs := h.StartPeriod.Seconds() + interval.Seconds()*float64(retries)
-	return int(min(max(secs, minReadySecs), maxReadySecs))
+func patience(c *healthcheck.Check) int {
+	return int(min(max(c.Patience().Seconds(), minReadySecs), maxReadySecs))
 }
 
 // lowestPort returns the lowest port in texts such as "80/tcp", or 0 if there is none.

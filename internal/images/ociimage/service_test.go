@@ -21,7 +21,7 @@ func TestService(t *testing.T) {
 		err   string
 	}{
 		{name: "nothing to start", err: "neither an entrypoint nor a command"},
-		{name: "systemd", in: Config{Entrypoint: []string{"/lib/systemd/systemd"}, Cmd: []string{"--system"}}, err: "is an init"},
+		{name: "systemd", in: Config{Entrypoint: []string{"/lib/systemd/systemd"}, Cmd: []string{"--system"}}, err: "/lib/systemd/systemd is an init"},
 		{name: "no condition", in: Config{Cmd: []string{"top"}}, start: "exec 'top'"},
 		{name: "both", in: Config{Entrypoint: []string{"/e", "it's"}, Cmd: []string{"$HOME", ""}}, start: `exec '/e' 'it'\''s' '$HOME' ''`},
 		{name: "the lowest TCP port", in: Config{Cmd: []string{"s"}, ExposedPorts: []string{"443/tcp", "53/udp", "80/tcp", "8080"}},
@@ -34,6 +34,8 @@ func TestService(t *testing.T) {
 		{name: "a check without end", in: Config{Cmd: []string{"s"}, Healthcheck: &Healthcheck{Test: []string{"CMD", "c"}, Interval: time.Hour}},
 			start: "exec 's'", ready: &ready{Command: "'c'", TimeoutSecs: 600}},
 		{name: "no check", in: Config{Cmd: []string{"s"}, Healthcheck: check("NONE")}, start: "exec 's'"},
+		{name: "below a millisecond", in: Config{Cmd: []string{"s"}, Healthcheck: &Healthcheck{Test: []string{"CMD", "c"},
+			Interval: time.Microsecond}}, err: "interval of 1µs: want 1ms to 24h"},
 		{name: "another form", in: Config{Cmd: []string{"s"}, Healthcheck: check("HTTP", "/")}, err: "health check"},
 		{name: "a check without a command", in: Config{Cmd: []string{"s"}, Healthcheck: check("CMD")}, err: "health check"},
 	} {

@@ -58,6 +58,15 @@ type Builder struct {
 // life is the longest life of a sandbox that a killed build leaves behind.
 const life = 6 * time.Hour
 
+// lookLife is that of a sandbox in which a build only reads a file.
+const lookLife = 2 * time.Minute
+
+// Tries to end a sandbox, and the pause after each.
+const (
+	killTries = 3
+	killPause = 100 * time.Millisecond
+)
+
 // Build builds the target, and makes its snapshot. It replaces a snapshot with the same tag.
 func (b *Builder) Build(ctx context.Context) (api.SnapshotInfo, error) {
 	defer func() {
@@ -168,6 +177,10 @@ func (b *Builder) ensure(ctx context.Context, base base) error {
 		return err
 	case err == nil && info.Status == api.SnapshotWriting:
 		return snapshots.AwaitReady(ctx, b.Client, base.tag)
+	case err == nil:
+		if err := b.dropTorn(ctx, base.tag); err != nil {
+			return err
+		}
 	}
 	b.Report.Output(fmt.Appendf(nil, "boot image %s ...\n", base.image))
 	_, err = b.Client.CreateSnapshot(ctx, api.CreateSnapshotRequest{
@@ -180,6 +193,10 @@ func (b *Builder) ensure(ctx context.Context, base base) error {
 }
 
 func (b *Builder) fork(ctx context.Context, tag string, net api.Net) (string, error) {
+	return b.forkFor(ctx, tag, net, life)
+}
+
+func (b *Builder) forkFor(ctx context.Context, tag string, net api.Net, life time.Duration) (string, error) {
 	req := api.CreateSandboxesRequest{SnapshotTag: tag, Net: net}
 	req.TTLSecs = life.Seconds()
 	res, err := b.Client.Fork(ctx, req)
@@ -189,13 +206,22 @@ func (b *Builder) fork(ctx context.Context, tag string, net api.Net) (string, er
 	return res.Sandboxes[0].ID, nil
 }
 
-// kill ends a sandbox, even if the build was interrupted.
+// kill ends a sandbox, even if the build was interrupted. It tries again, because a sandbox that is left behind keeps
+// its snapshot in use.
 func (b *Builder) kill(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	if err := b.Client.Kill(ctx, id); err != nil && !client.IsNotFound(err) {
-		b.Report.Warn(fmt.Sprintf("sandbox %s is left behind: %v", id, err))
+	var err error
+	for range killTries {
+		if err = b.Client.Kill(ctx, id); err == nil || client.IsNotFound(err) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(killPause):
+		}
 	}
+	b.Report.Warn(fmt.Sprintf("sandbox %s is left behind: %v", id, err))
 }
 
 // save makes a snapshot of a sandbox. Another build may have made the same layer meanwhile.
@@ -206,13 +232,40 @@ func (b *Builder) save(ctx context.Context, id, tag string) error {
 			return err
 		}
 	}
-	_, err := b.Client.Branch(ctx, id, api.BranchRequest{Tag: tag, Net: api.NetNone})
-	if client.CodeOf(err) == api.CodeConflict {
-		if _, exists := b.Client.Snapshot(ctx, tag); exists == nil {
-			return snapshots.AwaitReady(ctx, b.Client, tag)
-		}
+	branch := func() error {
+		_, err := b.Client.Branch(ctx, id, api.BranchRequest{Tag: tag, Net: api.NetNone})
+		return err
 	}
-	return err
+	err := branch()
+	if client.CodeOf(err) != api.CodeConflict {
+		return err
+	}
+	info, missing := b.Client.Snapshot(ctx, tag)
+	switch {
+	case missing != nil:
+		return err
+	case torn(info):
+		if err := b.dropTorn(ctx, tag); err != nil {
+			return err
+		}
+		return branch()
+	}
+	return snapshots.AwaitReady(ctx, b.Client, tag)
+}
+
+// torn reports whether a snapshot lost its content, as in a crash of the host.
+func torn(info api.SnapshotDetail) bool {
+	return info.Status == api.SnapshotFailed || len(info.Damaged) > 0
+}
+
+// dropTorn deletes the snapshot of a layer that lost its content.
+func (b *Builder) dropTorn(ctx context.Context, tag string) error {
+	b.Report.Warn(fmt.Sprintf("snapshot %s is damaged and is made again", tag))
+	err := b.Client.DeleteSnapshot(ctx, tag, client.DeleteOptions{})
+	if err != nil && !client.IsNotFound(err) {
+		return fmt.Errorf("replace damaged snapshot %s: %w", tag, err)
+	}
+	return nil
 }
 
 // layer runs an instruction in a sandbox.
@@ -402,7 +455,7 @@ const maxConfig = 1 << 20
 
 // configOf returns the configuration in a snapshot. A snapshot without one has an empty one.
 func (b *Builder) configOf(ctx context.Context, tag string) (built, error) {
-	id, err := b.fork(ctx, tag, api.NetNone)
+	id, err := b.forkFor(ctx, tag, api.NetNone, lookLife)
 	if err != nil {
 		return built{}, err
 	}
@@ -442,40 +495,57 @@ func (b *Builder) finish(ctx context.Context, s *stage) (info api.SnapshotInfo, 
 	want := built{s.cfg, keyOf("image", s.key, s.cfg)}
 	old, err := b.Client.Snapshot(ctx, b.Tag)
 	switch {
-	case err == nil && old.Status == api.SnapshotReady:
+	case err == nil && old.Status == api.SnapshotReady && !torn(old):
 		if have, err := b.configOf(ctx, b.Tag); err == nil && have.Key == want.Key && !b.NoCache {
 			return old.SnapshotInfo, nil
 		}
 	case err != nil && !client.IsNotFound(err):
 		return info, err
 	}
-	id, err := b.fork(ctx, s.tag, api.NetNone)
+	ready, err := b.finished(ctx, s, want)
 	if err != nil {
 		return info, err
+	}
+	if err := b.Client.DeleteSnapshot(ctx, b.Tag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
+		return info, fmt.Errorf("replace snapshot %s: %w", b.Tag, err)
+	}
+	if info, err = client.RenameSnapshot(ctx, b.Client, ready, b.Tag); err != nil {
+		return info, err
+	}
+	return b.keep(ctx, info)
+}
+
+// finished makes the snapshot of a built image under a tag of its own, so that a full disk leaves the former image in
+// place. A build that was killed may have made it.
+func (b *Builder) finished(ctx context.Context, s *stage, want built) (tag string, err error) {
+	tag = tagOf(want.Key)
+	have, err := b.Client.Snapshot(ctx, tag)
+	switch {
+	case err == nil && have.Status == api.SnapshotReady && !torn(have) && !b.NoCache:
+		return tag, nil
+	case err != nil && !client.IsNotFound(err):
+		return "", err
+	}
+	id, err := b.fork(ctx, s.tag, api.NetNone)
+	if err != nil {
+		return "", err
 	}
 	defer b.kill(ctx, id)
 	text, err := json.MarshalIndent(want, "", "  ")
 	if err != nil {
-		return info, err
+		return "", err
 	}
 	if err := b.Client.Upload(ctx, id, ConfigFile, "root", bytes.NewReader(text)); err != nil {
-		return info, err
+		return "", err
 	}
 	user, _, _ := strings.Cut(s.cfg.User, ":")
 	d := client.Defaults{Env: s.cfg.Env, User: user, Workdir: s.cfg.Workdir}
 	if d.Env != nil || d.User != "" || d.Workdir != "" {
 		if err := b.Client.SetDefaults(ctx, id, d); err != nil {
-			return info, fmt.Errorf("set the defaults of %s: %w", b.Tag, err)
+			return "", fmt.Errorf("set the defaults of %s: %w", b.Tag, err)
 		}
 	}
-	if err := b.Client.DeleteSnapshot(ctx, b.Tag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
-		return info, fmt.Errorf("replace snapshot %s: %w", b.Tag, err)
-	}
-	res, err := b.Client.Branch(ctx, id, api.BranchRequest{Tag: b.Tag, Net: api.NetNone})
-	if err != nil {
-		return info, err
-	}
-	return b.keep(ctx, res.SnapshotInfo)
+	return tag, b.save(ctx, id, tag)
 }
 
 // keep removes the daemon's default rules from a built image: they are for snapshots of sandboxes at work. A tenant

@@ -43,8 +43,8 @@ func (c Config) clone() Config {
 	return c
 }
 
-// ofImage returns the settings of an image.
-func ofImage(img api.Image) Config {
+// OfImage returns the settings of an image. They are empty for an image of a recipe.
+func OfImage(img api.Image) Config {
 	if img.Container == nil {
 		return Config{}
 	}
@@ -137,13 +137,17 @@ func (c *Config) apply(cmd instructions.Command) bool {
 	case *instructions.StopSignalCommand:
 		c.StopSignal = i.Signal
 	case *instructions.HealthCheckCommand:
-		h := i.Health
-		c.Healthcheck = &api.ImageHealthcheck{Test: h.Test, Retries: h.Retries, IntervalSecs: seconds(h.Interval),
-			TimeoutSecs: seconds(h.Timeout), StartPeriodSecs: seconds(h.StartPeriod)}
+		c.Healthcheck = healthOf(i)
 	default:
 		return false
 	}
 	return true
+}
+
+func healthOf(i *instructions.HealthCheckCommand) *api.ImageHealthcheck {
+	h := i.Health
+	return &api.ImageHealthcheck{Test: h.Test, Retries: h.Retries, IntervalSecs: seconds(h.Interval),
+		TimeoutSecs: seconds(h.Timeout), StartPeriodSecs: seconds(h.StartPeriod)}
 }
 
 func seconds(d time.Duration) float64 { return d.Seconds() }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -147,7 +148,17 @@ func imageOf(root string, c Config) (v1.Image, error) {
 	return mutate.ConfigFile(img, f)
 }
 
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+// duration returns a number of seconds. One that does not fit becomes the largest or smallest duration.
+func duration(seconds float64) time.Duration {
+	ns := seconds * float64(time.Second)
+	switch {
+	case math.IsNaN(ns) || ns <= math.MinInt64:
+		return math.MinInt64
+	case ns >= math.MaxInt64:
+		return math.MaxInt64
+	}
+	return time.Duration(math.Round(ns))
+}
 
 func set(m map[string]struct{}, key string) map[string]struct{} {
 	if m == nil {

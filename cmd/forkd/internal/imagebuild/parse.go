@@ -10,6 +10,8 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
+
+	"github.com/forkd/forkd/internal/leaf/stopsignal"
 )
 
 // Limits of a Dockerfile.
@@ -120,8 +122,28 @@ func (f *File) checkCommand(stage int, c instructions.Command) error {
 			}
 		}
 		return f.checkMode(c, c.Chmod)
+	case *instructions.StopSignalCommand:
+		if !strings.Contains(c.Signal, "$") { // otherwise it is checked when its variables are known
+			return f.checkSignal(c)
+		}
+	case *instructions.HealthCheckCommand:
+		_, err := Config{Healthcheck: healthOf(c)}.healthcheck()
+		if err != nil {
+			return f.refuse(c, "HEALTHCHECK: %v", err)
+		}
 	case *instructions.OnbuildCommand:
 		return f.refuse(c, "ONBUILD is not supported")
+	}
+	return nil
+}
+
+func (f *File) checkSignal(c instructions.Command) error {
+	s, ok := c.(*instructions.StopSignalCommand)
+	if !ok {
+		return nil
+	}
+	if _, err := stopsignal.Parse(s.Signal); err != nil {
+		return f.refuse(c, "STOPSIGNAL %.40q: %v", s.Signal, err)
 	}
 	return nil
 }

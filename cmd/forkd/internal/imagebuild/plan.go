@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -213,6 +214,9 @@ func (p *planner) instruction(ctx context.Context, s *stage, i int, args map[str
 			return p.File.refuse(c, "%v", err)
 		}
 	}
+	if err := p.File.checkSignal(c); err != nil {
+		return err
+	}
 	if s.cfg.apply(c) {
 		return nil
 	}
@@ -235,7 +239,11 @@ func (p *planner) instruction(ctx context.Context, s *stage, i int, args map[str
 	default:
 		err = fmt.Errorf("%s is not supported", strings.ToUpper(c.Name()))
 	}
-	if err != nil {
+	var source sourceError
+	switch {
+	case errors.As(err, &source): // not of the file: the daemon or a registry may have failed
+		return fmt.Errorf("%s:%d: %s: %w", p.File.Name, c.Location()[0].Start.Line, l.text, source.error)
+	case err != nil:
 		return p.File.refuse(c, "%v", err)
 	}
 	l.key = keyOf("layer", s.key, c.Name(), inputs)
@@ -243,6 +251,9 @@ func (p *planner) instruction(ctx context.Context, s *stage, i int, args map[str
 	s.layers = append(s.layers, l)
 	return nil
 }
+
+// sourceError is a failure to find the source of a COPY --from.
+type sourceError struct{ error }
 
 // oneLine returns the text of an instruction for people.
 func oneLine(c instructions.Command) string {
@@ -332,7 +343,7 @@ func (p *planner) copyFrom(ctx context.Context, i int, l *layer, sources []strin
 		p.bases[from] = l.from
 	}
 	if err != nil {
-		return nil, err
+		return nil, sourceError{err}
 	}
 	return []any{l.from.key, sources, l.dest, l.owner, l.mode}, nil
 }
@@ -353,5 +364,5 @@ func (s *stage) needs(seen map[*stage]bool) (all []*stage) {
 // baseOf returns the base for an image of the daemon.
 func baseOf(img api.Image, memoryMiB, vcpus int) base {
 	key := keyOf("image", img.Digest, memoryMiB, vcpus)
-	return base{tag: tagOf(key), image: img.Name, key: key, cfg: ofImage(img)}
+	return base{tag: tagOf(key), image: img.Name, key: key, cfg: OfImage(img)}
 }

@@ -31,6 +31,7 @@ func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox
 	res, err := e.capture(req)
 	if err == nil && ctx.Err() != nil {
 		e.mu.Lock()
+		delete(e.disks, res.Tag)
 		delete(e.snapshots, res.Tag)
 		e.mu.Unlock()
 		err = context.Cause(ctx)
@@ -132,6 +133,9 @@ func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 
 // branchedLocked returns the snapshot of a branch.
 func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox.BranchResult) sandbox.SnapshotInfo {
+	if b.guest != nil {
+		e.disks[res.Tag] = b.guest.disk.clone()
+	}
 	base, hash := b.info.Base()
 	source := e.snapshots[base] // empty if it was deleted
 	info := sandbox.SnapshotInfo{

@@ -38,6 +38,19 @@ func newDisk() *disk {
 		"/etc/hostname": {data: []byte("fake\n")}}}
 }
 
+// clone returns a disk with the same files.
+func (d *disk) clone() *disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := &disk{files: map[string]*node{}}
+	for name, n := range d.files {
+		same := *n
+		same.data = slices.Clone(n.data)
+		out.files[name] = &same
+	}
+	return out
+}
+
 func basicAuth(header string) (user, password string, ok bool) {
 	return (&http.Request{Header: http.Header{"Authorization": {header}}}).BasicAuth()
 }

@@ -80,6 +80,7 @@ type Engine struct {
 	mu sync.Mutex // guards the fields below
 	lines
 	journal
+	disks     map[string]*disk // of snapshots of sandboxes, by tag
 	pools     map[string]int
 	forks     int
 	looks     int                      // number of listings
@@ -102,7 +103,7 @@ func New(images *Images) *Engine {
 	e := &Engine{
 		Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 1000, BranchLimit: 4, images: images,
 		lines: lines{snapshots: map[string]sandbox.SnapshotInfo{}, entries: map[string]*entry{}, hashes: map[string]int{}},
-		pools: map[string]int{}, writing: map[string]chan struct{}{},
+		disks: map[string]*disk{}, pools: map[string]int{}, writing: map[string]chan struct{}{},
 	}
 	e.guests.e, e.nets.e, e.lives.e, e.hosts.e, e.promotions.e, e.travels.e, e.labelled.e = e, e, e, e, e, e, e
 	e.Drain = drain.Open(drain.Config{List: e.List, Pause: e.Pause})
@@ -292,6 +293,7 @@ func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.Delet
 		}
 	}
 	for _, v := range victims {
+		delete(e.disks, v)
 		delete(e.snapshots, v)
 		delete(e.pools, v)
 	}

@@ -26,12 +26,16 @@ type guest struct {
 	once     sync.Once
 }
 
-func newGuest(env map[string]string) *guest {
+// newGuest returns a guest with a copy of a disk, or with an empty one for nil.
+func newGuest(env map[string]string, from *disk) *guest {
 	ctx, stop := context.WithCancel(context.Background())
 	g := &guest{door: &door{conns: make(chan net.Conn), closed: make(chan struct{})},
 		ended: make(chan struct{}), stop: stop}
 	g.services = newServices()
 	disk := newDisk()
+	if from != nil {
+		disk = from.clone()
+	}
 	g.disk = disk
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(&processes{env: env, ctx: ctx, running: map[uint32]*running{}}))

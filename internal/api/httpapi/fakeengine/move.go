@@ -53,6 +53,7 @@ func (l lives) Handover(_ context.Context, id string, req sandbox.HandoverReques
 	}
 	e.away[id] = away{info.Owner, req.To, req.Claim}
 	delete(e.entries, id)
+	delete(e.disks, info.PausedIn)
 	delete(e.snapshots, info.PausedIn)
 	b.guest.close()
 	return h, nil
@@ -96,6 +97,6 @@ func (l lives) Take(ctx context.Context, req sandbox.TakeRequest) (sandbox.Info,
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.away, req.ID)
-	e.entries[req.ID] = &entry{info: p.Info, env: p.Env, guest: newGuest(p.Env)}
+	e.entries[req.ID] = &entry{info: p.Info, env: p.Env, guest: newGuest(p.Env, nil)}
 	return p.Info, nil
 }

@@ -27,7 +27,10 @@ type processes struct {
 type running struct {
 	stdin  *io.PipeWriter
 	signal context.CancelFunc
+	got    chan int // numbers of the signals it got
 	sizes  chan [2]uint32
+
+	handles bool // signals other than SIGKILL do not end it
 }
 
 func (s *processes) Start(ctx context.Context, req *connect.Request[process.StartRequest],
@@ -47,7 +50,8 @@ func (s *processes) Start(ctx context.Context, req *connect.Request[process.Star
 	}
 	// A fake program ends when its input breaks. A signal has the same effect.
 	defer context.AfterFunc(ctx, func() { stdin.CloseWithError(io.EOF) })()
-	r := &running{stdin: feed, signal: cancel, sizes: make(chan [2]uint32, 8)}
+	r := &running{stdin: feed, signal: cancel, got: make(chan int, 8), sizes: make(chan [2]uint32, 8)}
+	r.handles = cfg.GetCmd() == "server"
 	pid := s.add(r)
 	defer s.remove(pid)
 	out := &events{stream: stream}
@@ -60,7 +64,7 @@ func (s *processes) Start(ctx context.Context, req *connect.Request[process.Star
 	}
 	p := &proc{
 		ctx: ctx, args: cfg.GetArgs(), env: merged(s.env, cfg.GetEnvs()), cwd: cfg.GetCwd(), stdin: stdin,
-		pty: req.Msg.GetPty() != nil, sizes: r.sizes,
+		pty: req.Msg.GetPty() != nil, sizes: r.sizes, signals: r.got,
 		stdout: chunks{out, "stdout"}, stderr: chunks{out, "stderr"},
 	}
 	p.user, _, _ = basicAuth(req.Header().Get("Authorization"))
@@ -71,6 +75,9 @@ func (s *processes) Start(ctx context.Context, req *connect.Request[process.Star
 	end := &process.ProcessEvent_EndEvent{ExitCode: int32(code), Exited: true, Status: fmt.Sprintf("exit status %d", code)}
 	if ctx.Err() != nil {
 		end = &process.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: terminated"}
+		if r.handles {
+			end.Status = "signal: killed"
+		}
 	}
 	return out.send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}})
 }
@@ -148,7 +155,12 @@ func (s *processes) SendSignal(_ context.Context,
 	if err != nil {
 		return nil, err
 	}
-	r.signal()
+	n := req.Msg.GetSignal()
+	if r.handles && n != process.Signal_SIGNAL_SIGKILL {
+		r.got <- int(n)
+	} else {
+		r.signal()
+	}
 	return connect.NewResponse(&process.SendSignalResponse{}), nil
 }
 

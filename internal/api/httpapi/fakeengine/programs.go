@@ -21,6 +21,7 @@ type proc struct {
 	pty            bool
 	disk           *disk          // only of exec
 	sizes          chan [2]uint32 // of the terminal: columns, rows
+	signals        chan int       // numbers of signals
 }
 
 // programs returns the fake guest's installed programs. Each returns its exit code.
@@ -55,6 +56,7 @@ func programs() map[string]func(*proc) int {
 			<-p.ctx.Done()
 			return 143
 		},
+		"server": server,
 		"env":    printEnv,
 		"whoami": func(p *proc) int { fmt.Fprintln(p.stdout, p.user); return 0 },
 		"pwd":    func(p *proc) int { fmt.Fprintln(p.stdout, p.cwd); return 0 },
@@ -86,6 +88,22 @@ func runLine(p *proc) int {
 	}
 	p.args = words[1:]
 	return run(p)
+}
+
+// server handles signals. It prints their numbers, and ends with 0 after the one its argument names.
+func server(p *proc) int {
+	fmt.Fprintln(p.stdout, "up")
+	for {
+		select {
+		case <-p.ctx.Done():
+			return 137
+		case n := <-p.signals:
+			fmt.Fprintln(p.stdout, "signal", n)
+			if n == number(p.args) {
+				return 0
+			}
+		}
+	}
 }
 
 func number(args []string) int {

@@ -44,6 +44,6 @@ func (e *Engine) Rollback(ctx context.Context, id, tag string) (sandbox.Info, er
 	b.info.Secrets = sandbox.InheritSecrets(secretsOf(e.snapshots[tag]), held)
 	b.secrets = values
 	b.guest.close()
-	b.guest = newGuest(b.env)
+	b.guest = newGuest(b.env, e.disks[tag])
 	return b.info, nil
 }

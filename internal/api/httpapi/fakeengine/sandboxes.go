@@ -90,7 +90,7 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	}
 	id := newID(e.NodeKey, e.forks, i)
 	token := trafficToken(req, snap, e.forks, i)
-	b := &entry{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
+	b := &entry{env: req.Env, guest: newGuest(req.Env, e.disks[req.Tag]), info: sandbox.Info{
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Identity: req.Identity, Key: req.Kin.Key},

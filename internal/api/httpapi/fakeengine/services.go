@@ -49,5 +49,5 @@ func (p *serviceProgram) PID() int              { return 42 }
 func (p *serviceProgram) Group() string         { return "" }
 func (p *serviceProgram) Done() <-chan struct{} { return p.done }
 func (p *serviceProgram) ExitCode() int         { return p.code }
-func (p *serviceProgram) Term()                 { p.end(143) }
+func (p *serviceProgram) Signal(n int)          { p.end(128 + n) }
 func (p *serviceProgram) Kill()                 { p.end(137) }

@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/leaf/stopsignal"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
@@ -221,15 +222,16 @@ func (t *Table) SendSignal(_ context.Context,
 	if err != nil {
 		return nil, err
 	}
-	switch req.Msg.GetSignal() {
-	case process.Signal_SIGNAL_SIGTERM:
-		// Signal the group, because a shell alone would leave its command running.
-		err = p.child.SignalGroup(unix.SIGTERM)
-	case process.Signal_SIGNAL_SIGKILL:
+	switch n := req.Msg.GetSignal(); {
+	case n == process.Signal_SIGNAL_SIGKILL:
 		p.killTree()
 		waitBriefly(p) // the next request must find it gone and not a zombie
+	case n >= 1 && n <= stopsignal.Max:
+		// Signal the group, because a shell alone would leave its command running.
+		err = p.child.SignalGroup(unix.Signal(n))
 	default:
-		return nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("signal %s is not supported", req.Msg.GetSignal()))
+		return nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("signal %d is not supported: want 1 to %d", n,
+			stopsignal.Max))
 	}
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil, notFound(req.Msg.GetProcess())

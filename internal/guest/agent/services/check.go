@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 )
 
-// tryTimeout limits one try of a check before the service is ready.
+// tryTimeout limits one try of a check before the service is ready, unless its liveness has a longer limit.
 const tryTimeout = 5 * time.Second
 
 // awaitReady tries a service's check until it succeeds. It returns an error when the time is up or ctx
@@ -30,7 +30,7 @@ func (s *Supervisor) awaitReady(ctx context.Context, spec servicewire.Spec) erro
 			return context.Cause(ctx)
 		case <-wait.C:
 		}
-		if err := s.try(ctx, spec, tryTimeout); err == nil {
+		if err := s.try(ctx, spec, max(tryTimeout, ms(spec.Liveness.TimeoutMS))); err == nil {
 			return nil
 		}
 		wait.Reset(max(orDefault(spec.Ready.IntervalMS, servicewire.DefaultInterval), 10*time.Millisecond))
@@ -130,5 +130,7 @@ func orDefault(v int64, d time.Duration) time.Duration {
 	if v == 0 {
 		return d
 	}
-	return time.Duration(v) * time.Millisecond
+	return ms(v)
 }
+
+func ms(v int64) time.Duration { return time.Duration(v) * time.Millisecond }

@@ -152,7 +152,7 @@ func (p *program) PID() int              { return p.pid }
 func (p *program) Group() string         { return "" }
 func (p *program) Done() <-chan struct{} { return p.done }
 func (p *program) ExitCode() int         { return 137 }
-func (p *program) Term()                 {} // it hangs
+func (p *program) Signal(int)            {} // it hangs
 func (p *program) Kill()                 { p.once.Do(func() { close(p.done) }) }
 
 // A server that accepts no more connections is ended and started again. A wake before the last failure gives it

@@ -19,6 +19,7 @@ func (s *Supervisor) AddRoutes(mux *http.ServeMux) {
 	handle := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(servicewire.Header, servicewire.HeaderValue)
+			w.Header().Set(servicewire.StopHeader, "1")
 			if err := h(w, r); err != nil {
 				refuse(w, err)
 			}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/stopsignal"
 )
 
 // supervise runs a service until it is stopped or its policy ends it. It returns the last state.
@@ -179,7 +180,7 @@ func (s *Supervisor) watch(ctx context.Context, v *service, r *run) error {
 		case <-p.Done():
 			return nil
 		case <-ctx.Done():
-			terminate(p, orDefault(v.st.Spec.StopMS, servicewire.DefaultStop))
+			terminate(p, spec)
 			return nil
 		case err := <-checked:
 			switch {
@@ -188,7 +189,7 @@ func (s *Supervisor) watch(ctx context.Context, v *service, r *run) error {
 				keep()
 			case !errors.Is(err, context.Canceled):
 				s.set(v, func(st *servicewire.Status) { st.State, st.Error = servicewire.BackingOff, servicewire.ClipError(err) })
-				terminate(p, orDefault(spec.StopMS, servicewire.DefaultStop))
+				terminate(p, spec)
 				return err
 			}
 		}
@@ -196,9 +197,13 @@ func (s *Supervisor) watch(ctx context.Context, v *service, r *run) error {
 }
 
 // terminate asks a program to end. The caller kills it afterwards.
-func terminate(p Process, grace time.Duration) {
-	p.Term()
-	limit := time.NewTimer(grace)
+func terminate(p Process, spec servicewire.Spec) {
+	sig, err := stopsignal.Parse(spec.StopSignal)
+	if err != nil { // checked at its declaration
+		sig = stopsignal.Default
+	}
+	p.Signal(sig)
+	limit := time.NewTimer(orDefault(spec.StopMS, servicewire.DefaultStop))
 	defer limit.Stop()
 	select {
 	case <-p.Done():

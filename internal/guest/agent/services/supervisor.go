@@ -25,7 +25,7 @@ type Process interface {
 	Group() string         // name of its control group, for a later program of this agent; may be empty
 	Done() <-chan struct{} // closed when the program has ended
 	ExitCode() int         // valid after Done; 128+n after signal n
-	Term()                 // sends SIGTERM to the program's process group
+	Signal(number int)     // sends a signal to the program's process group
 	Kill()                 // kills it and all descendants, also after its end
 }
 

@@ -24,6 +24,10 @@ var ErrNoServices = errors.New("the guest's agent is older than this daemon and 
 var ErrNoLiveness = errors.New("the guest's agent is older than this daemon and cannot check ready services: " +
 	"make its snapshot again from the image, and fork that")
 
+// ErrNoStopSignal is the error of an agent that is older than the stop signals of services.
+var ErrNoStopSignal = errors.New("the guest's agent is older than this daemon and stops services by SIGTERM only: " +
+	"make its snapshot again from the image, and fork that")
+
 // Services lists services. With a wait it first waits until each is ready, failed or stopped.
 func (c *Client) Services(ctx context.Context, wait time.Duration) (servicewire.List, error) {
 	path := servicewire.Path
@@ -36,14 +40,17 @@ func (c *Client) Services(ctx context.Context, wait time.Duration) (servicewire.
 
 // DeclareService starts a service, or replaces one of its name with another declaration.
 func (c *Client) DeclareService(ctx context.Context, spec servicewire.Spec) (servicewire.List, error) {
-	if spec.Liveness.On() { // an older agent would ignore it
+	if spec.Liveness.On() || spec.StopSignal != "" { // an older agent would ignore them
 		resp, err := c.serviceRequest(ctx, http.MethodGet, servicewire.Path, nil)
 		if err != nil {
 			return servicewire.List{}, said(err)
 		}
 		_ = resp.Body.Close()
-		if resp.Header.Get(servicewire.Header) != servicewire.HeaderValue {
+		switch {
+		case spec.Liveness.On() && resp.Header.Get(servicewire.Header) != servicewire.HeaderValue:
 			return servicewire.List{}, ErrNoLiveness
+		case spec.StopSignal != "" && resp.Header.Get(servicewire.StopHeader) == "":
+			return servicewire.List{}, ErrNoStopSignal
 		}
 	}
 	l, err := c.services(ctx, http.MethodPut, servicePath(spec.Name), spec)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/leaf/environ"
+	"github.com/forkd/forkd/internal/leaf/stopsignal"
 )
 
 // Limits of a service and of a guest's services.
@@ -75,7 +76,8 @@ type Spec struct {
 	Restart     Policy            `json:"restart,omitempty"`      // if empty, always
 	MaxRestarts int               `json:"max_restarts,omitempty"` // in a row; 0 means no limit
 	Backoff     Backoff           `json:"backoff,omitzero"`       // waits between restarts
-	StopMS      int64             `json:"stop_ms,omitempty"`      // from SIGTERM to SIGKILL; 0 is the default
+	StopSignal  string            `json:"stop_signal,omitempty"`  // package stopsignal; if empty, SIGTERM
+	StopMS      int64             `json:"stop_ms,omitempty"`      // from the stop signal to SIGKILL; 0 is the default
 	LogBytes    int64             `json:"log_bytes,omitempty"`    // kept of its output; 0 is the default
 }
 
@@ -118,7 +120,7 @@ func (s Spec) Check() error {
 	}
 	for _, err := range []error{
 		checkCommand("command", s.Command, true), s.checkTexts(), s.checkReady(), s.checkLiveness(), s.checkRestart(),
-		checkTime("stop_ms", s.StopMS),
+		s.checkStop(),
 	} {
 		if err != nil {
 			return fmt.Errorf("service %s: %w", s.Name, err)
@@ -205,6 +207,13 @@ func (s Spec) checkRestart() error {
 		checkTime("backoff reset_ms", b.ResetMS))
 }
 
+func (s Spec) checkStop() error {
+	if _, err := stopsignal.Parse(s.StopSignal); err != nil {
+		return fmt.Errorf("stop_signal %.40q: %w", s.StopSignal, err)
+	}
+	return checkTime("stop_ms", s.StopMS)
+}
+
 func checkCommand(what string, args []string, needed bool) error {
 	if len(args) == 0 && !needed {
 		return nil
@@ -243,7 +252,8 @@ func (s Spec) Equal(o Spec) bool {
 		s.User == o.User && s.Port == o.Port && s.Ready.HTTP == o.Ready.HTTP &&
 		slices.Equal(s.Ready.Command, o.Ready.Command) && s.Ready.TimeoutMS == o.Ready.TimeoutMS &&
 		s.Ready.IntervalMS == o.Ready.IntervalMS && s.Liveness == o.Liveness && s.Restart == o.Restart &&
-		s.MaxRestarts == o.MaxRestarts && s.Backoff == o.Backoff && s.StopMS == o.StopMS && s.LogBytes == o.LogBytes
+		s.MaxRestarts == o.MaxRestarts && s.Backoff == o.Backoff &&
+		s.StopSignal == o.StopSignal && s.StopMS == o.StopMS && s.LogBytes == o.LogBytes
 }
 
 // CheckAll returns an error if declarations for one guest are bad.

@@ -18,6 +18,7 @@ func TestDeclarationsAreChecked(t *testing.T) {
 		"environment of":       func(s *Spec) { s.Env = map[string]string{"A": strings.Repeat("x", maxText)} },
 		"exclude each other":   func(s *Spec) { s.Ready.Command = []string{"true"} },
 		"starts with /":        func(s *Spec) { s.Ready.HTTP = "http://evil" },
+		"stop_signal \"SIGFOO": func(s *Spec) { s.StopSignal = "SIGFOO" },
 		"want 0 to 86400000":   func(s *Spec) { s.StopMS = -1 },
 		"is below initial_ms":  func(s *Spec) { s.Backoff = Backoff{InitialMS: 100, MaxMS: 50} },
 		"at least 10":          func(s *Spec) { s.Backoff.InitialMS = 1 },

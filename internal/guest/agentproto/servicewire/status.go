@@ -48,6 +48,8 @@ const (
 	Header = "Forkd-Services"
 	// HeaderValue is its value. Agents without liveness send another one.
 	HeaderValue = "2"
+	// StopHeader is in each answer of an agent that ends services by other signals than SIGTERM, too.
+	StopHeader = "Forkd-Services-Stop-Signal"
 )
 
 // Action is a request about a declared service.

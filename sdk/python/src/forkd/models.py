@@ -1915,9 +1915,13 @@ class ServiceSpec:
     """
     When it is started again after its end; absent: always
     """
+    stop_signal: str | None = None
+    """
+    Signal that asks it to end, by name or number, such as SIGQUIT or 3; absent: SIGTERM
+    """
     stop_timeout_secs: float | None = None
     """
-    Time from SIGTERM to SIGKILL; absent: 10 s
+    Time from the stop signal to SIGKILL; absent: 10 s
     """
     user: str | None = None
     """
@@ -2543,9 +2547,13 @@ class NamedService:
     """
     When it is started again after its end; absent: always
     """
+    stop_signal: str | None = None
+    """
+    Signal that asks it to end, by name or number, such as SIGQUIT or 3; absent: SIGTERM
+    """
     stop_timeout_secs: float | None = None
     """
-    Time from SIGTERM to SIGKILL; absent: 10 s
+    Time from the stop signal to SIGKILL; absent: 10 s
     """
     user: str | None = None
     """
@@ -3043,9 +3051,13 @@ class Service:
     """
     When it is started again after its end; absent: always
     """
+    stop_signal: str | None = None
+    """
+    Signal that asks it to end, by name or number, such as SIGQUIT or 3; absent: SIGTERM
+    """
     stop_timeout_secs: float | None = None
     """
-    Time from SIGTERM to SIGKILL; absent: 10 s
+    Time from the stop signal to SIGKILL; absent: 10 s
     """
     user: str | None = None
     """

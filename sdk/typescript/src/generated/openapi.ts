@@ -2719,9 +2719,11 @@ export interface components {
              * @enum {string}
              */
             restart?: "always" | "on-failure" | "never";
+            /** @description Signal that asks it to end, by name or number, such as SIGQUIT or 3; absent: SIGTERM */
+            stop_signal?: string;
             /**
              * Format: double
-             * @description Time from SIGTERM to SIGKILL; absent: 10 s
+             * @description Time from the stop signal to SIGKILL; absent: 10 s
              */
             stop_timeout_secs?: number;
             /** @description Account in the guest; absent: the image's */
@@ -3949,9 +3951,11 @@ export interface components {
              * @enum {string}
              */
             state: "starting" | "ready" | "backing-off" | "failed" | "stopped";
+            /** @description Signal that asks it to end, by name or number, such as SIGQUIT or 3; absent: SIGTERM */
+            stop_signal?: string;
             /**
              * Format: double
-             * @description Time from SIGTERM to SIGKILL; absent: 10 s
+             * @description Time from the stop signal to SIGKILL; absent: 10 s
              */
             stop_timeout_secs?: number;
             /** @description Account in the guest; absent: the image's */
@@ -4049,9 +4053,11 @@ export interface components {
              * @enum {string}
              */
             restart?: "always" | "on-failure" | "never";
+            /** @description Signal that asks it to end, by name or number, such as SIGQUIT or 3; absent: SIGTERM */
+            stop_signal?: string;
             /**
              * Format: double
-             * @description Time from SIGTERM to SIGKILL; absent: 10 s
+             * @description Time from the stop signal to SIGKILL; absent: 10 s
              */
             stop_timeout_secs?: number;
             /** @description Account in the guest; absent: the image's */
