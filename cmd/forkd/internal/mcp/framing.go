@@ -27,16 +27,16 @@ type framing struct {
 	writing sync.Mutex // so that lines do not mix
 	out     io.Writer
 
-	moment time.Duration // without calls after the end of the input
+	patience time.Duration // for answers after the end of the input
 
-	mu    sync.Mutex // guards calls
-	calls int
-	quiet chan struct{} // receives when the last call in progress has ended
+	mu    sync.Mutex    // guards calls
+	calls int           // without an answer
+	quiet chan struct{} // receives when the last call was answered
 }
 
 func newFraming(in io.Reader, out io.Writer) *framing {
 	return &framing{in: bufio.NewReaderSize(in, 64<<10), out: out,
-		quiet: make(chan struct{}, 1), moment: 100 * time.Millisecond}
+		quiet: make(chan struct{}, 1), patience: drainTime}
 }
 
 // Write writes one message to the client.
@@ -94,9 +94,13 @@ func (f *framing) accept(line []byte) []byte {
 	case line[0] != '{':
 		f.refuse(jsonrpc.CodeInvalidRequest, "want a single message: the protocol has no batches")
 	default:
-		if _, err := jsonrpc.DecodeMessage(line); err != nil {
+		m, err := jsonrpc.DecodeMessage(line)
+		if err != nil {
 			f.refuse(jsonrpc.CodeInvalidRequest, "the line is not a JSON-RPC 2.0 message")
 			return nil
+		}
+		if r, is := m.(*jsonrpc.Request); is && r.IsCall() {
+			f.add(1)
 		}
 		return append(line, '\n')
 	}
@@ -111,13 +115,29 @@ func (f *framing) refuse(code int64, message string) {
 	_, _ = f.Write(append(b, '\n')) // the next write of the SDK reports a broken stream
 }
 
-// count counts the calls in progress.
-func (f *framing) count(next sdk.MethodHandler) sdk.MethodHandler {
-	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
-		f.add(1)
-		defer f.add(-1)
-		return next(ctx, method, req)
+// counting is a transport that counts the answers of a framing's calls.
+type counting struct {
+	sdk.Transport
+	f *framing
+}
+
+// Connect implements sdk.Transport.
+func (c counting) Connect(ctx context.Context) (sdk.Connection, error) {
+	conn, err := c.Transport.Connect(ctx)
+	return answering{conn, c.f}, err
+}
+
+type answering struct {
+	sdk.Connection
+	f *framing
+}
+
+// Write implements sdk.Connection.
+func (a answering) Write(ctx context.Context, m jsonrpc.Message) error {
+	if _, is := m.(*jsonrpc.Response); is {
+		defer a.f.add(-1)
 	}
+	return a.Connection.Write(ctx, m)
 }
 
 func (f *framing) add(n int) {
@@ -131,24 +151,21 @@ func (f *framing) add(n int) {
 	}
 }
 
-// drain waits until no call is in progress. The SDK may not have begun the last call yet, so it
-// waits a moment first.
+// drain waits until all calls are answered, within a limit.
 func (f *framing) drain() {
-	end := time.NewTimer(drainTime)
+	end := time.NewTimer(f.patience)
 	defer end.Stop()
-	for quietFor := time.NewTimer(f.moment); ; {
+	for {
+		f.mu.Lock()
+		calls := f.calls
+		f.mu.Unlock()
+		if calls <= 0 {
+			return
+		}
 		select {
 		case <-end.C:
 			return
 		case <-f.quiet:
-			quietFor.Reset(f.moment)
-		case <-quietFor.C:
-			f.mu.Lock()
-			calls := f.calls
-			f.mu.Unlock()
-			if calls == 0 {
-				return
-			}
 		}
 	}
 }

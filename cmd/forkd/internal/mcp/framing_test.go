@@ -113,7 +113,7 @@ func FuzzFraming(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var out bytes.Buffer
 		lines := newFraming(bytes.NewReader(in), &out)
-		lines.moment = 0
+		lines.patience = 0 // no server answers
 		b, err := io.ReadAll(lines)
 		if err != nil {
 			t.Fatal(err)

@@ -18,10 +18,8 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	defer n.close()
 	server := s.build(func(*sdk.ServerSession) *session { return n })
 	f := newFraming(in, out)
-	server.AddReceivingMiddleware(f.count)
-	ss, err := server.Connect(ctx, &sdk.IOTransport{
-		Reader: io.NopCloser(f), Writer: f, MaxLineLength: maxMessage + 2,
-	}, nil)
+	streams := &sdk.IOTransport{Reader: io.NopCloser(f), Writer: f, MaxLineLength: maxMessage + 2}
+	ss, err := server.Connect(ctx, counting{streams, f}, nil)
 	if err != nil {
 		return err
 	}
