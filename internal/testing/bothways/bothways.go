@@ -29,7 +29,7 @@ var Echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 })
 
 // patience is the time limit of a conversation.
-const patience = 20 * time.Second
+const patience = 10 * time.Second
 
 // Talk sends three parts to an Echo server behind a proxy, and reads the answer to each before it sends the next.
 func Talk(t testing.TB, c *http.Client, url string, header http.Header) {
@@ -43,6 +43,8 @@ func talk(ctx context.Context, c *http.Client, url string, header http.Header) e
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	body, parts := io.Pipe()
+	// A client waits for a body that is being read, even after the end of ctx.
+	defer context.AfterFunc(ctx, func() { parts.CloseWithError(errors.New("the conversation is over")) })()
 	defer parts.CloseWithError(errors.New("the conversation is over"))
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 	if err != nil {
