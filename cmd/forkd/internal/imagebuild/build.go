@@ -171,7 +171,7 @@ func (b *Builder) cached(ctx context.Context, s *stage) (tag string, next int, e
 func (b *Builder) ensure(ctx context.Context, base base) error {
 	info, err := b.Client.Snapshot(ctx, base.tag)
 	switch {
-	case err == nil && info.Status == api.SnapshotReady:
+	case err == nil && info.Status == api.SnapshotReady && !torn(info):
 		return nil
 	case err != nil && !client.IsNotFound(err), base.image == "":
 		return err
