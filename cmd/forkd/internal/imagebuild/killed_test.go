@@ -210,13 +210,21 @@ func TestABuildReplacesTornLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for tag := range calm.listed("calm") {
-		b := newAttacked(t)
-		b.daemon.Engine.AddSnapshot(sandbox.SnapshotInfo{Tag: tag, Status: sandbox.SnapshotFailed, Warning: "memory: file is missing"})
-		if _, err := b.build(t.Context(), attackedFile); err != nil {
-			t.Errorf("with a torn %s: %v", tag, err)
-		}
-		if got := b.listed("with a torn " + tag); !got["app"] || len(got) != len(calm.listed("calm")) {
-			t.Errorf("with a torn %s: %v are listed", tag, got)
+		for _, torn := range []sandbox.SnapshotInfo{
+			{Tag: tag, Status: sandbox.SnapshotFailed, Warning: "memory: file is missing"},
+			{Tag: tag, Status: sandbox.SnapshotReady, Damaged: []string{"memory"}},
+		} {
+			b := newAttacked(t)
+			b.daemon.Engine.AddSnapshot(torn)
+			if _, err := b.build(t.Context(), attackedFile); err != nil {
+				t.Errorf("with a torn %s (%s): %v", tag, torn.Status, err)
+			}
+			if got := b.listed("with a torn " + tag); !got["app"] || len(got) != len(calm.listed("calm")) {
+				t.Errorf("with a torn %s (%s): %v are listed", tag, torn.Status, got)
+			}
+			if left, err := b.daemon.Engine.SnapshotInfo(t.Context(), tag); err != nil || len(left.Damaged) > 0 {
+				t.Errorf("a torn %s (%s) is left: %v", tag, torn.Status, err)
+			}
 		}
 	}
 }
