@@ -54,7 +54,7 @@ const OPS = {
   audit: async (a) => (await collect(client.audit(a))).map((l) => toWire(l, "")),
   "verify-audit": (a) => wire(client.verifyAudit({ heads: a.head }), "AuditReport"),
   events: async ({ count, ...a }) => {
-    const o = { after: a.after, sandbox: a.sandbox, snapshot: a.snapshot, kinds: a.kind?.split(","), signal: AbortSignal.timeout(30_000) };
+    const o = { ...a, kinds: a.kind?.split(","), signal: AbortSignal.timeout(30_000) };
     return (await collect(client.events(o), count ?? 1)).map((e) => toWire(e, "Event"));
   },
   "list-images": (a) => wires(client.images.list({ filter: a.filter }), "Image"),

@@ -177,7 +177,7 @@ func goEvents(ctx context.Context, c *client.Client, a arguments) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	events, want := []api.Event{}, max(a.number("count"), 1)
-	req := client.EventsRequest{All: true, Sandbox: a.text("sandbox")}
+	req := client.EventsRequest{All: true, Sandbox: a.text("sandbox"), Filters: a.texts("filter")}
 	if kind := a.text("kind"); kind != "" {
 		req.Kinds = strings.Split(kind, ",")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -39,7 +40,13 @@ func (r rest) open(ctx context.Context, path string, header map[string]string) (
 func (r rest) events(ctx context.Context, args arguments) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	resp, err := r.open(ctx, "/v1/events?after=0&sandbox="+args.text("sandbox"), nil)
+	q := url.Values{"after": {"0"}, "filter": args.texts("filter")}
+	for _, name := range []string{"sandbox", "kind"} {
+		if v := args.text(name); v != "" {
+			q.Set(name, v)
+		}
+	}
+	resp, err := r.open(ctx, "/v1/events?"+q.Encode(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,9 @@ def _network(c: Forkd, a: dict[str, Any]) -> Any:
 
 
 def _events(c: Forkd, a: dict[str, Any]) -> Any:
-    return list(itertools.islice(c.events(after=0, sandbox=a.get("sandbox")), int(a.get("count", 1))))
+    kinds = a["kind"].split(",") if "kind" in a else ()
+    events = c.events(after=0, sandbox=a.get("sandbox"), kinds=kinds, filter=a.get("filter", ()))
+    return list(itertools.islice(events, int(a.get("count", 1))))
 
 
 def _write(c: Forkd, a: dict[str, Any]) -> Any:
