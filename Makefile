@@ -14,6 +14,9 @@ export GOTOOLCHAIN := $(shell GOTOOLCHAIN=$(PATCHED) $(GO) version >/dev/null 2>
 # No C library is linked: the programs run in any guest and in the machine.
 export CGO_ENABLED = 0
 
+# One way of compiling for programs, tests and packages: each dependency is compiled once.
+export GOFLAGS := $(strip -trimpath $(GOFLAGS))
+
 .DEFAULT_GOAL := help
 .PHONY: help deps build fixtures sdks sdk-types sdk-docs outdated wheels deb release ui chart test-package test-wheel test-ui test test-integrations soak codeinterp test-recipes test-buckets test-upgrade test-operation test-registries test-kube kube-types quick cross lint demo bench clean
 

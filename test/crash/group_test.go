@@ -95,6 +95,7 @@ func (w *world) nothingHalfMade(members []api.SandboxInfo) {
 
 // A fork of a group is complete or without a trace when the daemon is killed, and the members run on.
 func TestKillsInAGroupFork(t *testing.T) {
+	kvmtest.Drawn(t)
 	random := kvmtest.Random(kvmtest.Seed(t), 2)
 	w := groupWorld(t)
 	for _, s := range groupSteps {
@@ -131,6 +132,7 @@ func TestKillsInAGroupFork(t *testing.T) {
 
 // A member is killed while the others are paused for the cut: they run on, and no copy is made.
 func TestAMemberIsKilledInACut(t *testing.T) {
+	kvmtest.Drawn(t)
 	w := groupWorld(t)
 	members, marks := w.shop()
 	w.arm(failpoint.CapturePaused)

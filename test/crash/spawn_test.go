@@ -14,6 +14,7 @@ import (
 // The test kills forkd-spawn at steps that concern jailed VMs: steps of the daemon, of the VMM, and
 // all those of forkd-spawn. Only a VM being started by forkd-spawn may be affected.
 func TestKillsOfForkdSpawn(t *testing.T) {
+	kvmtest.Drawn(t)
 	random := kvmtest.Random(kvmtest.Seed(t), 1)
 	w := newWorld(t, func(d *harness.Daemon) {
 		d.Flags = append(d.Flags, "--jail", "strict")

@@ -8,6 +8,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 const (
@@ -29,6 +30,7 @@ func withVolume(ctx context.Context, c *client.Client, mode api.VolumeMode) (str
 // TestKillsDuringAMove kills the daemon while a volume moves from a paused sandbox to the child of a fork. The volume is
 // then in one of both or free, never lost, and the paused sandbox has the content of its pause.
 func TestKillsDuringAMove(t *testing.T) {
+	kvmtest.Drawn(t)
 	w := newWorld(t)
 	for _, s := range []failpoint.Step{failpoint.VolumePrefix + "move", failpoint.ForkRestored, failpoint.ForkConfirmed,
 		failpoint.ForkRecorded} {

@@ -34,7 +34,10 @@ func TestOverVMs(t *testing.T) {
 	t.Run("contract", func(t *testing.T) {
 		contract.Run(t, contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base", Short: true})
 	})
-	t.Run("mcp", func(t *testing.T) { mcp.Clients(t, m, "base") })
+	t.Run("mcp", func(t *testing.T) {
+		kvmtest.Drawn(t)
+		mcp.Clients(t, m, "base")
+	})
 	t.Run("forkd's SDKs", func(t *testing.T) {
 		d := contract.Daemon{URL: m.URL, Token: m.Token, Parent: "base"}
 		if harness.Soaking() { // contract.Run covers the same calls
@@ -43,12 +46,24 @@ func TestOverVMs(t *testing.T) {
 		contract.PythonSuite(t, d, "test_docs.py", "page")
 		contract.TypeScriptSuite(t, d, "docs.test.mjs")
 	})
-	t.Run("integrations", func(t *testing.T) { integrations(t, m) })
-	t.Run("examples", func(t *testing.T) { examples(t, m) })
+	t.Run("integrations", func(t *testing.T) {
+		kvmtest.Drawn(t)
+		integrations(t, m)
+	})
+	t.Run("examples", func(t *testing.T) {
+		kvmtest.Drawn(t)
+		examples(t, m)
+	})
 	t.Run("ssh", func(t *testing.T) { ssh.Suite(t, m, "base") })
 	t.Run("dockerfile", func(t *testing.T) { dockerfile.Suite(t, m, "python-numpy") })
-	t.Run("kills", func(t *testing.T) { kills(t, m) })
-	t.Run("restart", func(t *testing.T) { restarts(t, m) })
+	t.Run("kills", func(t *testing.T) {
+		kvmtest.Drawn(t)
+		kills(t, m)
+	})
+	t.Run("restart", func(t *testing.T) {
+		kvmtest.Drawn(t)
+		restarts(t, m)
+	})
 }
 
 // TestImagesOverVMs makes templates and sandboxes of container images. The native tests have a short form of both.

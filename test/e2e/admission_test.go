@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // The memory promised to sandboxes is bounded, is freed with them, and is known to the next daemon.
 func TestPromisedMemoryIsBounded(t *testing.T) {
+	kvmtest.Drawn(t)
 	first := shared(t)
 	d := secondDaemon(t)
 	if err := cloneStore(first, d); err != nil {

@@ -42,6 +42,7 @@ func TestAKernelThatIsNone(t *testing.T) {
 }
 
 func TestARootImageCutShort(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	b, err := os.ReadFile(kvmtest.Fixture(t, "root.erofs"))
@@ -75,6 +76,7 @@ func TestAGuestThatPanicsAtBoot(t *testing.T) {
 // with the other tests with their own daemon.
 func TestAGuestThatNeverGetsReady(t *testing.T) {
 	t.Parallel()
+	kvmtest.Drawn(t)
 	d := secondDaemon(t)
 	d.badImage("silent", imageFiles{initrd: ownInitrd(t)})
 	d.start()

@@ -202,6 +202,7 @@ func (d *daemon) childrenOfABranch(tag, source string, children []api.SandboxInf
 
 // A fork directly after a branch with wait=false.
 func TestABranchThatIsNotWaitedFor(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	source := d.fork(1)[0].ID
@@ -227,6 +228,7 @@ func TestABranchThatIsNotWaitedFor(t *testing.T) {
 
 // Three levels of branches: each level sees the changes before it, and no later ones.
 func TestABranchOfABranchOfABranch(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	at := d.fork(1)[0].ID

@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 
@@ -75,6 +76,7 @@ func (d *daemon) useOf(id string) api.SandboxUse {
 }
 
 func TestLimitsEndASandboxThatNeedsMoreMemory(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	if d.refusesWithoutCgroups(96, api.SandboxLimits{}) {
 		return
@@ -213,6 +215,7 @@ func (d *daemon) forkTwo(root string) []string {
 // Each fork gets its part of its tree's disk space. The running sandboxes together stay within the
 // limit, and a child without any space left is not made.
 func TestLimitsOfDiskSpaceOfATree(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	const treeMiB = 79 // less than three disks of 16, one new disk, and the layer of a fork under way
 	outside := d.fork(1)[0]

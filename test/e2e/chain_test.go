@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // derive makes a snapshot on top of another. It is deleted at the end of the test, like the
@@ -40,6 +41,7 @@ func (d *daemon) forget(tag string) {
 // A chain is built by running programs on top of snapshots. Children of the last snapshot have the
 // results of all programs in memory and on disk.
 func TestAChainOfSnapshots(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	d.forget("c1")

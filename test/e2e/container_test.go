@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // daemonsIn returns the processes of the daemon's program that are not init.
@@ -32,6 +33,7 @@ func (d *daemon) daemonsIn() (out []int) {
 
 // In a container, sandboxes outlive a killed daemon and its restart, and end with the container.
 func TestAContainer(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	if id := theWorld.sandboxID; id != "" { // it would not be in the container
 		d.kill(id)

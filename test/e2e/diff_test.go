@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // changes installs a package, changes a file, removes one, and starts a process.
@@ -16,6 +17,7 @@ rm -r /etc/skel; mkdir /etc/skel
 sleep 4712 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.1; done`
 
 func TestDiffOfTwoSnapshots(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	d.derive(api.CreateSnapshotRequest{Tag: "changed", From: parentTag, Exec: []string{"sh", "-c", changes}, ExecUser: "root", Warm: "ballast = b'x' * (8 << 20)"})

@@ -13,6 +13,7 @@ import (
 func TestLimitsOfDiskSpace(t *testing.T) {
 	t.Parallel()
 	kvmtest.Require(t)
+	kvmtest.Drawn(t)
 	d := secondDaemon(t)
 	imageWithDisk(t, d.images(), "box")
 	d.start()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 func TestAProgramThatDoesNotExist(t *testing.T) {
@@ -64,6 +65,7 @@ func (p *pattern) Write(b []byte) (int, error) {
 }
 
 func TestAHundredMegabytesOfOutput(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	id := d.oneSandbox()
 	d.unchanged()

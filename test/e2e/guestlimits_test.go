@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // TestProgramsMayOpenManyFiles checks the limits that servers and package managers expect, for
@@ -41,6 +42,7 @@ func TestProgramsMayOpenManyFiles(t *testing.T) {
 // TestAProgramThatTheGuestsKernelKills makes a fork's kernel kill a program, and a program of a
 // shell, for lack of memory.
 func TestAProgramThatTheGuestsKernelKills(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	id := d.fork(1)[0].ID
 	takes := []string{"python3", "-c", "b = []\nwhile True: b.append(bytearray(1 << 20))"}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // own lists, as Python, the values that must be unique to each child.
@@ -42,6 +43,7 @@ func TestChildrenAreThemselves(t *testing.T) {
 // Shells become normal children after a wait: their values differ, their clocks are right, and
 // their uptime does not include the wait of the shell.
 func TestChildrenOfPreparedShellsAreThemselves(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	const n, wait = 4, 10 * time.Second

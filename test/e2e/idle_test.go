@@ -5,6 +5,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // Features that wake an idle guest's kernel are off (docs/inside/agent.md, "The fair server",
@@ -23,6 +24,7 @@ func TestAnIdleGuestsKernelIsLeftAlone(t *testing.T) {
 // From 512 MiB on, Linux uses huge pages on first touch and merges pages into more of them. A child
 // would get private copies of these pages.
 func TestALargeGuestMakesNoHugePages(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	if _, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "large", Image: "box", MemoryMiB: 640}, nil); err != nil {

@@ -48,6 +48,7 @@ func beside(store string) (string, error) {
 func TestTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	kvmtest.Require(t)
+	kvmtest.Drawn(t)
 	mount := smallDisk(t, 24)
 	d := secondDaemon(t)
 	d.Data, d.Flags = mount, []string{"--disk-reserve", "0"}

@@ -116,6 +116,7 @@ func TestPause(t *testing.T) {
 
 // Many paused sandboxes get requests at the same time. Each resumes exactly once.
 func TestTrafficResumesMany(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	n := 4

@@ -17,6 +17,7 @@ import (
 // branches can be forked, its guest can fork it, and it can be rolled back, also by the next
 // daemon.
 func TestASandboxOutlivesItsSnapshot(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.small() // it must exist before unchanged
 	d.unchanged()
@@ -82,6 +83,7 @@ func TestASandboxOutlivesItsSnapshot(t *testing.T) {
 func TestTheScrubFindsDamage(t *testing.T) {
 	t.Parallel()
 	kvmtest.Require(t)
+	kvmtest.Drawn(t)
 	d := secondDaemon(t) // it has few layers, so all are scrubbed repeatedly
 	d.Flags = []string{"--scrub-interval", "200ms", "--pool", "0"}
 	if err := linkedImage(t, d.images(), "box"); err != nil {

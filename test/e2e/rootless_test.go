@@ -54,6 +54,7 @@ func give(t *testing.T, dir string) {
 // A daemon of an unprivileged user has its VMs in a jail, too: in a user namespace.
 func TestAnOrdinaryUsersVMsAreInAJail(t *testing.T) {
 	kvmtest.Require(t)
+	kvmtest.Drawn(t)
 	d := secondDaemon(t, "--jail", "strict", "--pool", "1")
 	if err := putImage(t, d.images(), "box", imageFiles{}); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 
@@ -29,6 +30,7 @@ func (d *daemon) serviceImage(name, start string, ready image.Ready) {
 // A snapshot includes a recipe's running service once it is ready, so each child has the service
 // from the start.
 func TestAServiceIsInTheSnapshot(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	d.serviceImage("serves", "echo $$ begins; mkdir /tmp/www; echo from the service >/tmp/www/page; sleep 1; "+
@@ -57,6 +59,7 @@ func TestAServiceIsInTheSnapshot(t *testing.T) {
 // A service that fails, or is not ready in time, leaves no snapshot. The error includes its last
 // output.
 func TestAServiceThatIsNotReady(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	d.serviceImage("fails", "echo no such database >&2; exit 7", image.Ready{Port: 8080})

@@ -60,6 +60,7 @@ func isReady(s api.Service) bool { return s.State == "ready" }
 
 // Services are part of a sandbox's memory: a clone continues with them as they were.
 func TestServicesOfClones(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	n := 1
 	sb := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n,
@@ -169,6 +170,7 @@ func TestServicesOutliveTheDaemon(t *testing.T) {
 // A service that floods its log, forks without end and ignores SIGTERM hurts its own guest alone, and can be
 // stopped.
 func TestHostileServices(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	id := d.oneSandbox()
 	services := client.ServicesOf(d.c, id)

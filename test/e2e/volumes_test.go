@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // volume makes a volume, which is removed at the end of the test.
@@ -59,6 +60,7 @@ func failure(err error) client.Error {
 
 // TestVolumeOutlivesItsSandbox writes to a volume in one sandbox and reads it in the next ones.
 func TestVolumeOutlivesItsSandbox(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	d.volume(api.CreateVolumeRequest{Name: "data", SizeMiB: 2048})
@@ -112,6 +114,7 @@ func TestVolumeOutlivesItsSandbox(t *testing.T) {
 
 // TestVolumesOfABranch checks what each copy of a sandbox gets of its volume.
 func TestVolumesOfABranch(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	d.volume(api.CreateVolumeRequest{Name: "branched", SizeMiB: 256})
@@ -167,6 +170,7 @@ func TestVolumesOfABranch(t *testing.T) {
 
 // TestVolumesSurviveKills kills the daemon while sandboxes have volumes.
 func TestVolumesSurviveKills(t *testing.T) {
+	kvmtest.Drawn(t)
 	first := shared(t)
 	d := secondDaemon(t)
 	if err := cloneStore(first, d); err != nil {
@@ -215,6 +219,7 @@ func TestVolumesSurviveKills(t *testing.T) {
 
 // TestAVolumeMoves hands a volume over from a paused sandbox, also to a child that fails, and checks both ends.
 func TestAVolumeMoves(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := shared(t)
 	d.unchanged()
 	d.volume(api.CreateVolumeRequest{Name: "moved", SizeMiB: 64})

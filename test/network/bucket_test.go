@@ -13,6 +13,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 const (
@@ -73,6 +74,7 @@ func signedRight(r *http.Request) bool {
 
 // A guest without keys reads and writes objects, and so does its branch. The key is in none of them.
 func TestGuestsUseBucketsWithoutTheirKeys(t *testing.T) {
+	kvmtest.Drawn(t)
 	w := shared(t)
 	began := time.Now()
 	for name, value := range map[string]string{"S3_ID": bucketID, "S3_KEY": "a-wrong-key"} {

@@ -123,6 +123,7 @@ func (w *world) removeCopy(t *testing.T, c api.GroupCopy) {
 // A database and its client in mid-transaction are forked: each copy of the client commits over the connection that it
 // inherited, and the original rolls back. Connections to the outside are the original's.
 func TestAGroupForkKeepsItsTransactions(t *testing.T) {
+	kvmtest.Drawn(t)
 	w := shared(t, "example.com")
 	db, web := w.shopOf(t)
 	w.allow(t, web, "example.com")

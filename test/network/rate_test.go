@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // rateMiB is in MiB per second. A transfer of rateSize takes two seconds, and without the limit a
@@ -21,6 +22,7 @@ const (
 
 // forkd-net limits a sandbox's rate in each direction. A child of a branch has the limit, too.
 func TestABandwidthLimitHoldsForASandboxAndThoseOfItsBranch(t *testing.T) {
+	kvmtest.Drawn(t)
 	w := shared(t, "example.com")
 	w.branch(t, w.guest, api.BranchRequest{Tag: "rate"})
 	n := 1

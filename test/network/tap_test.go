@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/internal/vm/hostnet"
 )
 
@@ -118,6 +119,7 @@ const tapBulk = 4 << 20
 
 // A sandbox on an operator's tap reaches the hosts behind it, and no part of forkd's network.
 func TestASandboxOnATap(t *testing.T) {
+	kvmtest.Drawn(t)
 	w := shared(t)
 	first, second := newTap(t, tapPrefix+"0"), newTap(t, tapPrefix+"1")
 	sb, err := w.forkOn(t, parentTag, first.name)

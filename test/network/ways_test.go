@@ -40,6 +40,7 @@ type source struct {
 // Whichever way makes another VM from a sandbox, the source keeps its open connections. The other
 // VM begins with a working network, a policy, and none of the source's connections and secrets.
 func TestEveryWayToAnotherVM(t *testing.T) {
+	kvmtest.Drawn(t)
 	kvmtest.Soak(t) // short form: the network in test/conformance
 	s := newSource(t)
 	var rows []*row

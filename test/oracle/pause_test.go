@@ -51,6 +51,7 @@ type pausedGuest struct {
 // call or follows a request to the sandbox. Each sandbox continues from its last state. The oracle
 // compares the capture of each pause.
 func TestPausesUnderLoad(t *testing.T) {
+	kvmtest.Drawn(t)
 	d := daemon(t)
 	seed := kvmtest.Seed(t)
 	t.Cleanup(func() { clean(t, d) })

@@ -24,6 +24,7 @@ import (
 // sockets open and close. Hundreds of sockets do so, in the source during a branch, and in the
 // children as soon as they have a socket device. No guest kernel may report an error.
 func TestStreamsInFlight(t *testing.T) {
+	kvmtest.Drawn(t)
 	kvmtest.Soak(t)
 	d := daemon(t)
 	seed := kvmtest.Seed(t)

@@ -20,10 +20,10 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// goTest runs `go test -json` and collects the result of each test.
+// goTest runs `go test -json` and collects the result of each test. The phase go vet has run all of vet's checks.
 func goTest(ctx context.Context, env []string, args ...string) results {
 	began := time.Now()
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-vet=off"}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	cmd.Env = append(os.Environ(), env...)
@@ -122,6 +122,7 @@ func (c *collector) event(e event) {
 func (c *collector) pass(t test, e event) {
 	if t.name == "" {
 		fmt.Fprintf(c.out, "ok    %s  %.1fs\n", t.pkg, e.Elapsed)
+		c.spent(e)
 	} else {
 		c.passed++
 		if e.Elapsed >= slowTest && t.name == t.top() {
@@ -151,6 +152,11 @@ func (c *collector) fail(t test, e event) {
 		}
 	}
 	fmt.Fprintf(c.out, "FAIL  %s  %.1fs\n", t.pkg, e.Elapsed)
+	c.spent(e)
+}
+
+func (c *collector) spent(e event) {
+	c.suites = append(c.suites, suiteTime{e.Package, time.Duration(e.Elapsed * float64(time.Second))})
 }
 
 func (c *collector) keep(t test, text string) {

@@ -8,13 +8,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
+	"strconv"
 	"time"
+
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 func main() {
@@ -56,6 +61,7 @@ type options struct {
 	fuzzInputs, lanes        int
 	limit, soak              time.Duration
 	packages                 []string
+	drawn                    []string // environment of the KVM tests: the seed, and that it draws tests
 }
 
 // errFailed reports failed tests, whose details were already printed.
@@ -65,6 +71,9 @@ var errFailed = errors.New("tests failed")
 // all failures.
 func run(ctx context.Context, o options) error {
 	began := time.Now()
+	seed := cmp.Or(os.Getenv(kvmtest.SeedVariable), strconv.FormatUint(rand.Uint64()>>1, 10))
+	o.drawn = []string{kvmtest.SeedVariable + "=" + seed, kvmtest.DrawVariable + "=1"}
+	phase("%s=%s", kvmtest.SeedVariable, seed)
 	var sum summary
 	sum.add("vet", vet(ctx, o))
 	plain := plainPhase(ctx, o)

@@ -1,17 +1,18 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,7 +88,7 @@ func machinePhase(ctx context.Context, o options, again map[string][]string) res
 	if err := start(ctx, o.forkd, o.machine); err != nil {
 		return results{failed: []string{err.Error()}}
 	}
-	env := []string{"FORKD_TEST_MACHINE=" + o.machine, "CGO_ENABLED=0"}
+	env := append([]string{"FORKD_TEST_MACHINE=" + o.machine, "CGO_ENABLED=0"}, o.drawn...)
 	args := []string{"-count=1", "-timeout", o.limit.String()}
 	host := []lane{{env, args}}
 	total := repeat(ctx, rerun(ctx, host, again), func(again map[string][]string) results {
@@ -138,6 +139,7 @@ func inPackages(ctx context.Context, lanes []lane, again map[string][]string) re
 			total.failed = append(total.failed, r.failed...)
 			total.broken = append(total.broken, r.broken...)
 			total.skipped = append(total.skipped, r.skipped...)
+			total.suites = append(total.suites, r.suites...)
 			total.hung = total.hung || r.hung
 			total.took += r.took
 			return nil
@@ -179,6 +181,7 @@ func repeat(ctx context.Context, first results, run func(map[string][]string) re
 	second.passed += first.passed
 	second.skipped = append(first.skipped, second.skipped...)
 	second.repeated = first.failed
+	second.suites = append(first.suites, second.suites...)
 	second.took += first.took
 	return second
 }
@@ -231,7 +234,7 @@ func (o options) bench(ctx context.Context) (bench, error) {
 		return bench{}, fmt.Errorf("ask forkd doctor where KVM is: %w", err)
 	}
 	// Static binaries: the machine has no C library.
-	env := []string{"FORKD_TEST_KVM=1", "FORKD_TEST_FIXTURES=" + fixtures, "CGO_ENABLED=0"}
+	env := append([]string{"FORKD_TEST_KVM=1", "FORKD_TEST_FIXTURES=" + fixtures, "CGO_ENABLED=0"}, o.drawn...)
 	args := []string{"-count=1", "-timeout", (o.limit + time.Minute).String()}
 	if where == "host" {
 		return bench{onHost: true, lanes: []lane{{env, args}}}, nil
@@ -305,7 +308,7 @@ func fuzz(ctx context.Context, o options, t test) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	inputs := strconv.Itoa(o.fuzzInputs) + "x"
-	cmd := lowly(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$",
+	cmd := lowly(ctx, "go", "test", "-vet=off", "-run", "^$", "-fuzz", "^"+t.name+"$",
 		"-fuzztime", inputs, "-fuzzminimizetime", "10x", t.pkg)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -313,26 +316,36 @@ func fuzz(ctx context.Context, o options, t test) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// fuzzTargets lists the fuzz targets of the test binaries.
+// fuzzFunc matches a fuzz target in gofmt's style.
+var fuzzFunc = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(`)
+
+// fuzzTargets finds the fuzz targets in the sources of the tests. `go test -list` would link and start all test
+// binaries of the module.
 func fuzzTargets(ctx context.Context, o options) ([]test, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-list", "^Fuzz"}, o.packages...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, o.packages...)...)
 	cmd.Stderr = os.Stderr
 	var targets []test
 	err := pipeTo(cmd, func(r io.Reader) error {
-		var names []string
-		for s := bufio.NewScanner(r); s.Scan(); {
-			f := strings.Fields(s.Text())
-			switch {
-			case len(f) == 1 && strings.HasPrefix(f[0], "Fuzz"):
-				names = append(names, f[0])
-			case len(f) >= 2 && f[0] == "ok": // a package's names come before its result
-				for _, n := range names {
-					targets = append(targets, test{f[1], n})
+		for dec := json.NewDecoder(r); ; {
+			var p struct {
+				ImportPath, Dir           string
+				TestGoFiles, XTestGoFiles []string
+			}
+			if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+				source, err := os.ReadFile(filepath.Join(p.Dir, name))
+				if err != nil {
+					return err
 				}
-				names = nil
+				for _, found := range fuzzFunc.FindAllSubmatch(source, -1) {
+					targets = append(targets, test{p.ImportPath, string(found[1])})
+				}
 			}
 		}
-		return nil
 	})
 	return targets, err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -45,7 +46,14 @@ type results struct {
 	// repeated lists the failures of a first attempt, after which the tests ran again.
 	repeated []string
 	took     time.Duration
+	suites   []suiteTime
 	tally    tally
+}
+
+// suiteTime is the time of one run of a package's tests.
+type suiteTime struct {
+	pkg  string
+	took time.Duration
 }
 
 // waiting returns the test functions to run again, by package: either the ones that drive a
@@ -104,6 +112,9 @@ func (s *summary) print(out io.Writer, took time.Duration) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	if err := s.printLongest(out); err != nil {
+		return err
+	}
 	for _, r := range s.rows {
 		for _, f := range r.repeated {
 			fmt.Fprintf(out, "TWICE %s: %s failed once, and was repeated\n", r.phase, f)
@@ -117,4 +128,22 @@ func (s *summary) print(out io.Writer, took time.Duration) error {
 		return errFailed
 	}
 	return nil
+}
+
+// longSuite is the duration from which the summary lists a package.
+const longSuite = 30 * time.Second
+
+// printLongest writes the packages that took longest, so that a run shows where its time went.
+func (s *summary) printLongest(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "\nphase\tlong suite\ttook\n")
+	for _, r := range s.rows {
+		slices.SortStableFunc(r.suites, func(a, b suiteTime) int { return cmp.Compare(b.took, a.took) })
+		for _, one := range r.suites {
+			if one.took >= longSuite {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", r.phase, one.pkg, one.took.Round(time.Second))
+			}
+		}
+	}
+	return w.Flush()
 }

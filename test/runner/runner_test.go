@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -236,5 +237,47 @@ func TestASoakOfAnHourHasTenMinutesOfPressure(t *testing.T) {
 		if got := s.span(time.Second); got != minSpan {
 			t.Errorf("%s in a soak of a second: %s", s.pkg, got)
 		}
+	}
+}
+
+// Targets are read from the sources, so a target in another style would never be fuzzed.
+func TestFuzzTargetsAreFound(t *testing.T) {
+	got, err := fuzzTargets(t.Context(), options{packages: []string{"../../internal/net/netpolicy", "."}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := exec.Command("go", "test", "-vet=off", "-list", "^Fuzz", "../../internal/net/netpolicy").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for line := range strings.Lines(string(list)) {
+		if name := strings.TrimSpace(line); strings.HasPrefix(name, "Fuzz") {
+			want = append(want, name)
+		}
+	}
+	var names []string
+	for _, target := range got {
+		names = append(names, target.name)
+		if !strings.HasSuffix(target.pkg, "/internal/net/netpolicy") {
+			t.Errorf("target %s", target)
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(want)
+	if len(want) == 0 || !slices.Equal(names, want) {
+		t.Errorf("found %q, want %q", names, want)
+	}
+}
+
+func TestTheSummaryListsLongSuites(t *testing.T) {
+	c, _ := feed(t, `{"Action":"pass","Package":"p/short","Elapsed":3}`, `{"Action":"pass","Package":"p/long","Elapsed":61}`,
+		`{"Action":"fail","Package":"p/longest","Test":"TestX","Elapsed":1}`, `{"Action":"fail","Package":"p/longest","Elapsed":99}`)
+	var sum summary
+	sum.add("kvm", c.results)
+	var out bytes.Buffer
+	_ = sum.print(&out, time.Minute)
+	if got := out.String(); !strings.Contains(got, "kvm    p/longest   1m39s\nkvm    p/long      1m1s\n") || strings.Contains(got, "p/short") {
+		t.Errorf("the summary is:\n%s", got)
 	}
 }

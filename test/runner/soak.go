@@ -59,7 +59,7 @@ var hostSuites = []suite{
 
 // Variables of the tests.
 const (
-	seedVariable = "FORKD_TEST_SEED"
+	seedVariable = kvmtest.SeedVariable
 	spanVariable = kvmtest.SoakVariable // of each endless test
 )
 
