@@ -322,7 +322,8 @@ var fuzzFunc = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(`)
 // fuzzTargets finds the fuzz targets in the sources of the tests. `go test -list` would link and start all test
 // binaries of the module.
 func fuzzTargets(ctx context.Context, o options) ([]test, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, o.packages...)...)
+	list := append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, o.packages...)
+	cmd := exec.CommandContext(ctx, "go", list...)
 	cmd.Stderr = os.Stderr
 	var targets []test
 	err := pipeTo(cmd, func(r io.Reader) error {
