@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -31,7 +32,7 @@ const lostGrace = 500 * time.Millisecond
 
 // lost returns the reason why the VM of a request has ended, is paused or is stalled. It returns
 // nil if the VM runs.
-func (p *agentProxy) lost(ctx context.Context) *failure {
+func (p *agentProxy) lost(ctx context.Context) *apierror.Error {
 	if keyEnded(ctx) {
 		return errKeyEnded()
 	}
@@ -46,26 +47,26 @@ func (p *agentProxy) lost(ctx context.Context) *failure {
 	}
 }
 
-func (p *agentProxy) lostNow(ctx context.Context, v served) *failure {
+func (p *agentProxy) lostNow(ctx context.Context, v served) *apierror.Error {
 	info, err := p.sandboxes(ctx).Get(v.id)
 	switch {
 	case err != nil:
-		return fail(api.CodeGuestGone, api.ReasonSandboxEnded, "sandbox %s was killed", v.id)
+		return apierror.New(api.CodeGuestGone, api.ReasonSandboxEnded, "sandbox %s was killed", v.id)
 	case info.Status == sandbox.StatusFailed:
-		return fail(api.CodeGuestGone, api.ReasonSandboxFailed, "sandbox %s has failed: %s", v.id, info.Reason)
+		return apierror.New(api.CodeGuestGone, api.ReasonSandboxFailed, "sandbox %s has failed: %s", v.id, info.Reason)
 	case info.Status == sandbox.StatusStalled:
-		return about(v.id, fail(api.CodeNoSpace, api.Reason(info.Stall), "sandbox %s is %s", v.id, info.Reason))
+		return about(v.id, apierror.New(api.CodeNoSpace, api.Reason(info.Stall), "sandbox %s is %s", v.id, info.Reason))
 	case v.pid != 0 && (info.Status == sandbox.StatusPaused || info.PID != v.pid && (info.PausedIn != "" || info.Cold)):
-		return about(v.id, fail(api.CodeGuestGone, api.ReasonSandboxPaused, "sandbox %s was paused", v.id))
+		return about(v.id, apierror.New(api.CodeGuestGone, api.ReasonSandboxPaused, "sandbox %s was paused", v.id))
 	case info.PID != v.pid && info.RolledBackTo != "":
-		return fail(api.CodeGuestGone, api.ReasonSandboxRolledBack, "sandbox %s was rolled back to snapshot %s",
+		return apierror.New(api.CodeGuestGone, api.ReasonSandboxRolledBack, "sandbox %s was rolled back to snapshot %s",
 			v.id, info.RolledBackTo)
 	}
 	return nil
 }
 
 // about adds the sandbox's id to a failure's details, for the client's advice.
-func about(id string, f *failure) *failure {
+func about(id string, f *apierror.Error) *apierror.Error {
 	f.Details = map[string]string{"sandbox": id}
 	return f
 }
@@ -75,7 +76,7 @@ func about(id string, f *failure) *failure {
 func (p *agentProxy) explainBreaks(resp *http.Response) {
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/connect+") {
 		ctx := resp.Request.Context()
-		resp.Body = &stream{ReadCloser: resp.Body, why: func() *failure { return p.lost(ctx) }}
+		resp.Body = &stream{ReadCloser: resp.Body, why: func() *apierror.Error { return p.lost(ctx) }}
 	}
 }
 
@@ -83,7 +84,7 @@ func (p *agentProxy) explainBreaks(resp *http.Response) {
 // the stream breaks between two messages, stream appends a last message.
 type stream struct {
 	io.ReadCloser
-	why func() *failure
+	why func() *apierror.Error
 
 	head []byte // of the current message, as far as it was read
 	left uint32 // rest of its payload
@@ -133,7 +134,7 @@ func (s *stream) follow(b []byte) {
 }
 
 // endOfStream returns the Connect protocol's last message of a failed stream.
-func endOfStream(f *failure) []byte {
+func endOfStream(f *apierror.Error) []byte {
 	const flagEnd = 2
 	code := "unavailable"
 	if f.Code == api.CodeNoSpace {

@@ -9,6 +9,7 @@ import (
 	"testing/iotest"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
@@ -19,13 +20,13 @@ func TestBrokenStreams(t *testing.T) {
 	broken := errors.New("connection reset")
 	message := []byte{0, 0, 0, 0, 3, 'a', 'b', 'c'}
 	empty := []byte{0, 0, 0, 0, 0}
-	why := fail(api.CodeGuestGone, "", "it was rolled back")
+	why := apierror.New(api.CodeGuestGone, "", "it was rolled back")
 	tail := endOfStream(why)
 	for _, c := range []struct {
 		name string
 		got  []byte
 		end  error
-		why  *failure
+		why  *apierror.Error
 		want []byte
 		err  error
 	}{
@@ -43,7 +44,7 @@ func TestBrokenStreams(t *testing.T) {
 				if slow {
 					in = iotest.OneByteReader(in)
 				}
-				got, err := io.ReadAll(&stream{ReadCloser: io.NopCloser(in), why: func() *failure { return c.why }})
+				got, err := io.ReadAll(&stream{ReadCloser: io.NopCloser(in), why: func() *apierror.Error { return c.why }})
 				if !bytes.Equal(got, c.want) || !errors.Is(err, c.err) {
 					t.Errorf("got %q, %v; want %q, %v", got, err, c.want, c.err)
 				}

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -91,7 +92,7 @@ func (p *agentProxy) broken(r *http.Request, err error) error {
 	id := r.PathValue("id")
 	var violation *agentproto.Violation
 	if errors.As(err, &violation) {
-		return fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, violation)
+		return apierror.New(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, violation)
 	}
 	if f := p.lost(r.Context()); f != nil {
 		return f
@@ -150,9 +151,9 @@ func proxyFailure(id string, err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return fail(api.CodeTooLarge, "", "request to sandbox %s is over the limit", id)
-	case codeOf(err) != api.CodeInternal:
+		return apierror.New(api.CodeTooLarge, "", "request to sandbox %s is over the limit", id)
+	case apierror.CodeOf(err) != api.CodeInternal:
 		return err
 	}
-	return fail(api.CodeGuestGone, "", "sandbox %s: its agent broke off: %v", id, err)
+	return apierror.New(api.CodeGuestGone, "", "sandbox %s: its agent broke off: %v", id, err)
 }

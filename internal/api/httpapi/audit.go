@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
@@ -81,7 +82,7 @@ func NoteAct(ctx context.Context, a Act) {
 	n.count = max(n.count, a.Count)
 }
 
-func noteError(ctx context.Context, f *failure) {
+func noteError(ctx context.Context, f *apierror.Error) {
 	n := note(ctx)
 	n.err, n.reason = ellipsis.Clip(f.Message, 500), f.Reason
 }

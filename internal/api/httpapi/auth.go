@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -40,8 +41,8 @@ func (s *Server) authorize(access Access, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, err := authenticate(r)
 		if err != nil && !slices.Contains(probes, r.URL.Path) {
-			f := failureOf(err)
-			if f.status == http.StatusUnauthorized {
+			f := apierror.From(err)
+			if f.GetStatus() == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="forkd"`)
 			}
 			writeFailure(w, s.failed(r.Context(), f))
@@ -72,7 +73,7 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 			return nil, refusal
 		}
 		if err := chargeBody(r, who.Tenant); err != nil {
-			return nil, failureOf(err) // it has a status for handlers of other APIs
+			return nil, apierror.From(err) // it has a status for handlers of other APIs
 		}
 		if who.KeyID == "" {
 			return ctx, nil
@@ -91,11 +92,11 @@ func labelOf(p principal.Principal) string {
 
 // admit returns the identity of a client, or a refusal. A token in a request must be right, even if
 // the listener does not require one: its sender expects a check.
-func (a Access) admit(r *http.Request, right func(string) bool) (who principal.Principal, refusal *failure) {
+func (a Access) admit(r *http.Request, right func(string) bool) (who principal.Principal, refusal *apierror.Error) {
 	bearers, keys := r.Header.Values("Authorization"), r.Header.Values(api.HeaderKey)
 	switch {
 	case len(bearers) > 1 || len(keys) > 1:
-		return who, fail(api.CodeUnauthorized, "", "the request has more than one token")
+		return who, apierror.New(api.CodeUnauthorized, "", "the request has more than one token")
 	case len(bearers) == 0 && len(keys) == 0, len(bearers) == 1 && bearers[0] == "" && len(keys) == 0:
 		return a.admitSilent(r)
 	}
@@ -111,54 +112,56 @@ func (a Access) admit(r *http.Request, right func(string) bool) (who principal.P
 	for _, key := range keys {
 		other, refusal := a.admitToken(key, right)
 		if refusal == nil && len(bearers) > 0 && other != who {
-			refusal = fail(api.CodeUnauthorized, "", "the request has two tokens of different clients")
+			refusal = apierror.New(api.CodeUnauthorized, "", "the request has two tokens of different clients")
 		}
 		if who = other; refusal != nil {
 			return who, refusal
 		}
 	}
 	if wait, ok := a.rate(who); !ok {
-		f := fail(api.CodeQuota, api.ReasonQuota, "rate limit exceeded for this key")
-		f.Details, f.retry = map[string]string{"quota": "requests_per_second"}, wait
-		return who, f
+		f := apierror.New(api.CodeQuota, api.ReasonQuota, "rate limit exceeded for this key")
+		f.Details = map[string]string{"quota": "requests_per_second"}
+		return who, f.WithRetry(wait)
 	}
 	return who, nil
 }
 
 // admitSilent admits a client without a credential.
-func (a Access) admitSilent(r *http.Request) (who principal.Principal, _ *failure) {
+func (a Access) admitSilent(r *http.Request) (who principal.Principal, _ *apierror.Error) {
 	switch {
 	case a.Local && trustedPeer(r):
 		return principal.Principal{Name: "local"}, nil
 	case a.Local && a.Token == "":
-		return who, fail(api.CodeForbidden, api.ReasonSocketForeign,
+		return who, apierror.New(api.CodeForbidden, api.ReasonSocketForeign,
 			"the daemon's socket belongs to another user, and the daemon has no token")
 	}
-	return who, fail(api.CodeUnauthorized, "", "the daemon requires a token (Authorization: Bearer)")
+	return who, apierror.New(api.CodeUnauthorized, "", "the daemon requires a token (Authorization: Bearer)")
 }
 
-func (a Access) wantsToken() *failure {
+func (a Access) wantsToken() *apierror.Error {
 	if a.Token == "" && a.Keys == nil {
-		return fail(api.CodeUnauthorized, api.ReasonTokenUnwanted, "the request has a token, but this daemon has none")
+		return apierror.New(api.CodeUnauthorized, api.ReasonTokenUnwanted,
+			"the request has a token, but this daemon has none")
 	}
-	return fail(api.CodeUnauthorized, "", "the daemon requires a token (Authorization: Bearer)")
+	return apierror.New(api.CodeUnauthorized, "", "the daemon requires a token (Authorization: Bearer)")
 }
 
 // admitToken admits a client with the daemon's token or a key. Errors never contain the shown text.
-func (a Access) admitToken(text string, right func(string) bool) (who principal.Principal, _ *failure) {
+func (a Access) admitToken(text string, right func(string) bool) (who principal.Principal, _ *apierror.Error) {
 	if a.Keys != nil && keys.Looks(text) && !right(text) {
 		if k, ok := a.Keys.Find(text); ok {
 			return k.Principal(), nil
 		}
-		return who, fail(api.CodeUnauthorized, "", "the key is unknown, revoked or expired")
+		return who, apierror.New(api.CodeUnauthorized, "", "the key is unknown, revoked or expired")
 	}
 	switch {
 	case right(text):
 		return principal.Principal{Name: "token"}, nil
 	case a.Token == "":
-		return who, fail(api.CodeUnauthorized, api.ReasonTokenUnwanted, "the request has a token, but this daemon has none")
+		return who, apierror.New(api.CodeUnauthorized, api.ReasonTokenUnwanted,
+			"the request has a token, but this daemon has none")
 	}
-	return who, fail(api.CodeUnauthorized, "", "the token is wrong")
+	return who, apierror.New(api.CodeUnauthorized, "", "the token is wrong")
 }
 
 func (a Access) rate(who principal.Principal) (time.Duration, bool) {

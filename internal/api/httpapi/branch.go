@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
@@ -66,7 +67,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	mode := b.Mode
 	switch {
 	case (isTrue(b.Diff) || isTrue(b.Live)) && b.Mode != "", isTrue(b.Diff) && isTrue(b.Live):
-		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "",
+		return sandbox.BranchRequest{}, apierror.New(api.CodeInvalid, "",
 			"mode, diff and live exclude each other: omit diff and live")
 	case isTrue(b.Diff):
 		mode = api.BranchDiff
@@ -79,7 +80,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	}
 	noWait := b.Wait != nil && !*b.Wait
 	if noWait && b.N > 0 {
-		return sandbox.BranchRequest{}, fail(api.CodeInvalid, api.ReasonWaitForChildren,
+		return sandbox.BranchRequest{}, apierror.New(api.CodeInvalid, api.ReasonWaitForChildren,
 			"n and wait false exclude each other: children need the complete snapshot")
 	}
 	return sandbox.BranchRequest{

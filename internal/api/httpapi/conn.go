@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
@@ -78,7 +79,7 @@ func (c *conn) refusePlain(err error) {
 	}
 	raw := no.Conn
 	_ = raw.SetDeadline(time.Now().Add(lingerTime))
-	writeRefusal(raw, fail(api.CodeInvalid, api.ReasonTLSScheme, "this address speaks TLS only"))
+	writeRefusal(raw, apierror.New(api.CodeInvalid, api.ReasonTLSScheme, "this address speaks TLS only"))
 	if half, ok := raw.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
@@ -169,32 +170,33 @@ func (c *conn) refuse(status int, text string) {
 	writeRefusal(c.Conn, refusal(status, text))
 }
 
-func writeRefusal(w io.Writer, f *failure) {
+func writeRefusal(w io.Writer, f *apierror.Error) {
 	body, err := json.Marshal(f)
 	if err != nil {
 		return // a failure consists of plain strings
 	}
+	status := f.GetStatus()
 	fmt.Fprintf(w, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%s: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
-		f.status, http.StatusText(f.status), api.HeaderError, f.Code, len(body)+1, body)
+		status, http.StatusText(status), api.HeaderError, f.Code, len(body)+1, body)
 }
 
 // refusal describes the cause for which net/http refused a request.
-func refusal(status int, text string) *failure {
-	f := fail(api.CodeInvalid, "", "the request is not valid HTTP/1.1")
+func refusal(status int, text string) *apierror.Error {
+	f := apierror.New(api.CodeInvalid, "", "the request is not valid HTTP/1.1")
 	switch status {
 	case http.StatusRequestTimeout:
-		return fail(api.CodeRequestTimeout, "", "the request's header did not arrive within %s", headerTimeout)
+		return apierror.New(api.CodeRequestTimeout, "", "the request's header did not arrive within %s", headerTimeout)
 	case http.StatusRequestHeaderFieldsTooLarge:
-		f = fail(api.CodeTooLarge, "", "the request's header is over the limit of %d KiB", maxHeaderBytes>>10)
+		f = apierror.New(api.CodeTooLarge, "", "the request's header is over the limit of %d KiB", maxHeaderBytes>>10)
 	case http.StatusExpectationFailed:
-		f = fail(api.CodeInvalid, "", "unsupported expectation: this server supports Expect: 100-continue only")
+		f = apierror.New(api.CodeInvalid, "", "unsupported expectation: this server supports Expect: 100-continue only")
 	case http.StatusNotImplemented:
-		f = fail(api.CodeUnsupported, "",
+		f = apierror.New(api.CodeUnsupported, "",
 			"the request's transfer encoding is not supported: send the body with Content-Length, or chunked")
 	case http.StatusHTTPVersionNotSupported:
-		f = fail(api.CodeInvalid, "", "the request's version of HTTP is not supported: use HTTP/1.1")
+		f = apierror.New(api.CodeInvalid, "", "the request's version of HTTP is not supported: use HTTP/1.1")
 	}
-	f.status = status
+	f = f.WithStatus(status)
 	if text != "" {
 		f.Message += ": " + ellipsis.Clip(text, 200)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -85,7 +86,7 @@ func eventQueryOf(r *http.Request) (q eventQuery, err error) {
 		return q, err
 	}
 	if q.labels, err = listfilter.Parse(v["filter"], eventFilters); err != nil {
-		return q, fail(api.CodeInvalid, "", "%v", err)
+		return q, apierror.New(api.CodeInvalid, "", "%v", err)
 	}
 	name, text := "Last-Event-ID", r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -95,7 +96,7 @@ func eventQueryOf(r *http.Request) (q eventQuery, err error) {
 		return q, nil
 	}
 	if q.after, err = strconv.ParseUint(text, 10, 53); err != nil {
-		return q, fail(api.CodeInvalid, "", "%s %q: want the id of an event", name, ellipsis.Clip(text, 40))
+		return q, apierror.New(api.CodeInvalid, "", "%s %q: want the id of an event", name, ellipsis.Clip(text, 40))
 	}
 	return q, nil
 }
@@ -108,7 +109,7 @@ func eventKinds(v url.Values) (kinds []string, err error) {
 	for _, kind := range strings.Split(strings.Join(v["kind"], ","), ",") {
 		known := func(k string) bool { return k == kind || strings.HasSuffix(kind, ".") && strings.HasPrefix(k, kind) }
 		if !slices.ContainsFunc(sandbox.EventKinds(), known) {
-			return nil, fail(api.CodeInvalid, "", "kind %q: want one of %s, or a prefix that ends in a dot",
+			return nil, apierror.New(api.CodeInvalid, "", "kind %q: want one of %s, or a prefix that ends in a dot",
 				ellipsis.Clip(kind, 40), strings.Join(sandbox.EventKinds(), ", "))
 		}
 		kinds = append(kinds, kind)
@@ -139,7 +140,7 @@ func (s *eventRoutes) visible(ctx context.Context, e events.Event) bool {
 
 func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 	if s.events == nil {
-		return fail(api.CodeUnsupported, "", "this daemon has no events")
+		return apierror.New(api.CodeUnsupported, "", "this daemon has no events")
 	}
 	q, err := eventQueryOf(r)
 	if err != nil {
@@ -194,10 +195,10 @@ func (s *eventRoutes) tell(ctx context.Context, out *eventWriter, view events.Vi
 
 // end sends the reason for the end to a connected client.
 func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
-	f := fail(api.CodeBusy, "", "%v", err)
+	f := apierror.New(api.CodeBusy, "", "%v", err)
 	switch {
 	case errors.Is(err, sandbox.ErrClosing), errors.Is(err, events.ErrClosed):
-		f = fail(api.CodeClosing, "", "the daemon stops")
+		f = apierror.New(api.CodeClosing, "", "the daemon stops")
 	case errors.Is(err, keys.ErrEnded):
 		f = errKeyEnded()
 		noteError(ctx, f)

@@ -8,22 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
 // Routes lists "METHOD /path" of every added route.
 func (s *Server) Routes() []string { return s.router.added }
-
-// SentinelCodes returns the codes of the domain's errors.
-func SentinelCodes() []api.Code {
-	var out []api.Code
-	for _, row := range sentinels() {
-		out = append(out, row.code)
-	}
-	return out
-}
 
 // AuditWriter writes entries immediately.
 type AuditWriter struct {

@@ -136,7 +136,7 @@ func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest, run forker
 			ArmedWallMS: milliseconds(res.ArmedWall), ReadyWallMS: milliseconds(res.ReadyWall),
 		}})
 	case out.started():
-		out.send(api.ForkLine{Error: f.failed(r.Context(), err).wire()})
+		out.send(api.ForkLine{Error: f.failed(r.Context(), err).Wire()})
 	default:
 		writeFailure(w, f.failed(r.Context(), err))
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -50,7 +51,7 @@ func (s *branchRoutes) forkGroup(ctx context.Context, in *forkGroupInput) (*body
 func wireGroupCopy(ctx context.Context, c sandbox.GroupCopy) api.GroupCopy {
 	out := api.GroupCopy{Network: c.Network, Sandboxes: []api.SandboxInfo{}}
 	if c.Err != nil {
-		f := failureOf(c.Err)
+		f := apierror.From(c.Err)
 		out.Error, out.Code = f.Message, f.Code
 	}
 	for _, i := range c.Sandboxes {

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/membudget"
@@ -68,7 +69,7 @@ type execRest struct {
 
 func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
 	if len(in.Body.Args) == 0 || in.Body.Args[0] == "" { // null passes the schema
-		return nil, fail(api.CodeInvalid, "", "args: want the program and its arguments, got no program")
+		return nil, apierror.New(api.CodeInvalid, "", "args: want the program and its arguments, got no program")
 	}
 	account := membudget.From(ctx)
 	if account.Full(leastOutput) {

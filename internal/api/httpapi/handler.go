@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/domain/keys"
@@ -76,7 +77,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p,
 				note(r.Context()).ids(), "stack", string(debug.Stack()))
 			if rec, ok := w.(*recorder); ok && rec.status == 0 {
-				writeFailure(w, fail(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
+				writeFailure(w, apierror.New(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
 				return
 			}
 			panic(http.ErrAbortHandler)

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
@@ -25,7 +26,7 @@ func (s *Server) routeIngress(api http.Handler) http.Handler {
 			n := note(r.Context())
 			n.principal, n.sandbox = ingressRoute, ellipsis.Clip(s.ingress.Sandbox(r), 64)
 			if err := s.admitGuess(r); err != nil {
-				writeFailure(w, failureOf(err))
+				writeFailure(w, apierror.From(err))
 				return
 			}
 			sandboxes.ServeHTTP(w, r)

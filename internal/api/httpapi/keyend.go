@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -67,4 +68,6 @@ func unblock(bound, request context.Context, control *http.ResponseController) {
 func keyEnded(ctx context.Context) bool { return errors.Is(context.Cause(ctx), keys.ErrEnded) }
 
 // errKeyEnded is the last error of a request after its key has ended.
-func errKeyEnded() *failure { return fail(api.CodeUnauthorized, "", "%v", keys.ErrEnded) }
+func errKeyEnded() *apierror.Error {
+	return apierror.New(api.CodeUnauthorized, "", "%v", keys.ErrEnded)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
@@ -235,14 +236,14 @@ func (m *metrics) request(r *http.Request, n *notes, rec *recorder, took time.Du
 func (m *metrics) forked(res sandbox.ForkResult, err error) {
 	f := &m.forks
 	if err != nil {
-		f.failures.WithLabelValues(string(codeOf(err))).Inc()
+		f.failures.WithLabelValues(string(apierror.CodeOf(err))).Inc()
 		return
 	}
 	f.whole.Observe(res.ReadyWall.Seconds())
 	for _, c := range res.Children {
 		if c.Err != nil {
 			f.children.WithLabelValues("failed").Inc()
-			f.failures.WithLabelValues(string(codeOf(c.Err))).Inc()
+			f.failures.WithLabelValues(string(apierror.CodeOf(c.Err))).Inc()
 			continue
 		}
 		f.children.WithLabelValues("ok").Inc()

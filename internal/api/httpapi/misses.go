@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/pace"
 )
@@ -31,10 +32,9 @@ func (m *misses) admit(source string, now time.Time) error {
 	if m.bucket(source).Try(now) {
 		return nil
 	}
-	f := fail(api.CodeQuota, api.ReasonQuota,
-		"too many requests from %s for missing sandboxes: at most %d per second", source, missesPerSecond)
-	f.retry = time.Second
-	return f
+	return apierror.New(api.CodeQuota, api.ReasonQuota,
+		"too many requests from %s for missing sandboxes: at most %d per second", source, missesPerSecond).
+		WithRetry(time.Second)
 }
 
 func (m *misses) bucket(source string) *pace.Bucket {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/ui"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -45,9 +46,9 @@ func (s *Server) servePage(access Access, next http.Handler) http.Handler {
 		Refuse: func(w http.ResponseWriter, r *http.Request, err error) {
 			switch {
 			case errors.Is(err, ui.ErrBadLogin):
-				err = fail(api.CodeInvalid, "", "%v", err)
+				err = apierror.New(api.CodeInvalid, "", "%v", err)
 			case errors.Is(err, ui.ErrForeign):
-				err = fail(api.CodeForbidden, "", "%v", err)
+				err = apierror.New(api.CodeForbidden, "", "%v", err)
 			}
 			writeFailure(w, s.failed(r.Context(), err))
 		},

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/duplex"
 )
@@ -43,9 +44,9 @@ func (p *portRoutes) connect(w http.ResponseWriter, r *http.Request) error {
 	port, err := strconv.ParseUint(r.PathValue("port"), 10, 16)
 	switch {
 	case err != nil || port == 0:
-		return fail(api.CodeInvalid, "", "port %s: want 1 to 65535", r.PathValue("port"))
+		return apierror.New(api.CodeInvalid, "", "port %s: want 1 to 65535", r.PathValue("port"))
 	case !wantsUpgrade(r):
-		return fail(api.CodeInvalid, "", "want the headers Connection: Upgrade and Upgrade: %s", api.UpgradeTCP)
+		return apierror.New(api.CodeInvalid, "", "want the headers Connection: Upgrade and Upgrade: %s", api.UpgradeTCP)
 	}
 	guest, err := p.guests(r.Context()).DialPort(r.Context(), r.PathValue("id"), uint16(port))
 	if err != nil {

@@ -59,7 +59,7 @@ func (c *creations) stream(hc huma.Context, create creator) {
 		wire := wireSnapshot(info)
 		out.send(api.Step{Snapshot: &wire})
 	case out.started():
-		out.send(api.Step{Error: c.failed(r.Context(), err).wire()})
+		out.send(api.Step{Error: c.failed(r.Context(), err).Wire()})
 	default:
 		writeFailure(w, c.failed(r.Context(), err))
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/workspace"
 )
 
@@ -34,7 +35,7 @@ func (s *renameRoutes) add(rt *router) {
 func (s *renameRoutes) rename(ctx context.Context, in *renameInput) (*body[api.SnapshotInfo], error) {
 	n := note(ctx)
 	if n.object = in.Tag; in.Tag == in.Body.To {
-		return nil, fail(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be renamed to itself", in.Tag)
+		return nil, apierror.New(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be renamed to itself", in.Tag)
 	}
 	before, err := s.view(ctx).Snapshots.SnapshotBrief(in.Tag) // a tenant may omit its prefix
 	if err != nil {

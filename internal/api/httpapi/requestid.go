@@ -4,11 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 )
 
 // newRequestID returns the ID of one request, for its answer, the log and the audit log.
@@ -23,14 +22,8 @@ func requestID(ctx context.Context) string { return note(ctx).id }
 
 // withRequestID adds the request's ID to errors huma writes.
 func withRequestID(ctx huma.Context, _ string, v any) (any, error) {
-	if f, ok := v.(*failure); ok {
+	if f, ok := v.(*apierror.Error); ok {
 		f.RequestID = requestID(ctx.Context())
 	}
 	return v, nil
-}
-
-// named sets the request ID from the header of the answer.
-func (f *failure) named(h http.Header) *failure {
-	f.RequestID = h.Get(api.HeaderRequestID)
-	return f
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/reply"
 )
@@ -19,15 +20,15 @@ import (
 type answers struct{ log *slog.Logger }
 
 // failed converts a handler's error, and logs errors of the daemon itself.
-func (a answers) failed(ctx context.Context, err error) *failure {
+func (a answers) failed(ctx context.Context, err error) *apierror.Error {
 	if silent := iodeadline.Silence(ctx); silent != nil {
-		err = fail(api.CodeRequestTimeout, "", "%v", silent)
+		err = apierror.New(api.CodeRequestTimeout, "", "%v", silent)
 	}
-	f := failureOf(err)
+	f := apierror.From(err)
 	if keyEnded(ctx) {
 		f = errKeyEnded()
 	}
-	if f.status >= http.StatusInternalServerError && ctx.Err() == nil {
+	if f.GetStatus() >= http.StatusInternalServerError && ctx.Err() == nil {
 		a.log.Error("request failed", "code", f.Code, "error", f.Message, note(ctx).ids())
 	}
 	f.RequestID = requestID(ctx)
@@ -35,9 +36,9 @@ func (a answers) failed(ctx context.Context, err error) *failure {
 	return f
 }
 
-func writeFailure(w http.ResponseWriter, f *failure) {
+func writeFailure(w http.ResponseWriter, f *apierror.Error) {
 	maps.Copy(w.Header(), f.GetHeaders())
-	writeJSON(w, f.status, f.named(w.Header()))
+	writeJSON(w, f.GetStatus(), f.Named(w.Header()))
 }
 
 // writeJSON writes a whole answer. It ignores a disconnected client.

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/roles"
@@ -51,7 +52,7 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 	cfg.Info.Description =
 		"Fork warm microVMs. Fields of the original forkd are the same; the others are additions."
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	schemas.RegisterTypeAlias(reflect.TypeFor[failure](), reflect.TypeFor[api.Error]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[apierror.Error](), reflect.TypeFor[api.Error]())
 	cfg.Components = &huma.Components{
 		Schemas: schemas,
 		SecuritySchemes: map[string]*huma.SecurityScheme{
@@ -195,11 +196,11 @@ func (rt *router) notRouted(w http.ResponseWriter, r *http.Request, h http.Handl
 	if probe.status == http.StatusMethodNotAllowed {
 		allow := probe.header.Get("Allow")
 		w.Header().Set("Allow", allow)
-		writeFailure(w, fail(api.CodeMethod, "",
+		writeFailure(w, apierror.New(api.CodeMethod, "",
 			"%s is not a method of %s: it takes %s", ellipsis.Clip(r.Method, 20), ellipsis.Clip(r.URL.Path, 200), allow))
 		return
 	}
-	writeFailure(w, fail(api.CodeNotFound, "", "no such path: %s; GET /openapi.json lists the routes",
+	writeFailure(w, apierror.New(api.CodeNotFound, "", "no such path: %s; GET /openapi.json lists the routes",
 		ellipsis.Clip(r.URL.Path, 200)))
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -25,11 +26,12 @@ type OfTenant struct {
 func (in OfTenant) owner(who principal.Principal) (string, error) {
 	switch {
 	case in.Tenant != "" && !keys.IsTenant(in.Tenant):
-		return "", fail(api.CodeInvalid, "", "tenant %.40q: want 1 to 24 small letters, digits or _", in.Tenant)
+		return "", apierror.New(api.CodeInvalid, "", "tenant %.40q: want 1 to 24 small letters, digits or _", in.Tenant)
 	case in.Tenant == "" || in.Tenant == who.Tenant:
 		return who.Tenant, nil
 	case !who.Operator():
-		return "", fail(api.CodeForbidden, api.ReasonOperatorOnly, "only the operator can name another tenant's secrets")
+		return "", apierror.New(api.CodeForbidden, api.ReasonOperatorOnly,
+			"only the operator can name another tenant's secrets")
 	}
 	return in.Tenant, nil
 }
@@ -149,18 +151,18 @@ func aboutSecret(s secrets.Secret) string {
 
 // secretFailure converts an error of package secrets.
 func secretFailure(name string, err error) error {
-	f := (*failure)(nil)
+	f := (*apierror.Error)(nil)
 	switch {
 	case errors.Is(err, secrets.ErrNoKey):
-		return fail(api.CodeUnsupported, api.ReasonSecretsOff, "%v", err)
+		return apierror.New(api.CodeUnsupported, api.ReasonSecretsOff, "%v", err)
 	case errors.Is(err, secrets.ErrInvalid):
-		return fail(api.CodeInvalid, "", "%v", err)
+		return apierror.New(api.CodeInvalid, "", "%v", err)
 	case errors.Is(err, secrets.ErrNotFound):
-		f = fail(api.CodeNotFound, api.ReasonSecretNotFound, "%v", err)
+		f = apierror.New(api.CodeNotFound, api.ReasonSecretNotFound, "%v", err)
 	case errors.Is(err, secrets.ErrUnreadable):
-		f = fail(api.CodeConflict, api.ReasonSecretUnreadable, "%v", err)
+		f = apierror.New(api.CodeConflict, api.ReasonSecretUnreadable, "%v", err)
 	case errors.Is(err, secrets.ErrFull), errors.Is(err, secrets.ErrExists):
-		return fail(api.CodeConflict, "", "%v", err)
+		return apierror.New(api.CodeConflict, "", "%v", err)
 	default:
 		return err
 	}

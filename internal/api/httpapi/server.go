@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/api/ui"
@@ -131,7 +132,7 @@ type Server struct {
 
 // humaErrors replaces huma's errors by ours. The library has only a package variable for this. It
 // is set once, to the same value for any number of servers.
-var humaErrors = sync.OnceFunc(func() { huma.NewError = validationFailure })
+var humaErrors = sync.OnceFunc(func() { huma.NewError = apierror.Validation })
 
 // New returns a server. It starts no goroutine.
 func New(opt Options) *Server { return newServer(opt, defaultLimits()) }

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
@@ -110,16 +111,16 @@ func serviceFailure(ctx context.Context, id string, err error) error {
 	switch {
 	case errors.Is(err, agentclient.ErrNoServices), errors.Is(err, agentclient.ErrNoLiveness),
 		errors.Is(err, agentclient.ErrNoStopSignal):
-		return fail(api.CodeUnsupported, api.ReasonAgentOld, "sandbox %s: %v", id, err)
+		return apierror.New(api.CodeUnsupported, api.ReasonAgentOld, "sandbox %s: %v", id, err)
 	case errors.As(err, &broke):
-		return fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, broke)
+		return apierror.New(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, broke)
 	case errors.As(err, &refused):
 		code := map[int]api.Code{http.StatusNotFound: api.CodeNotFound, http.StatusConflict: api.CodeConflict,
 			http.StatusGatewayTimeout: api.CodeTimeout}[refused.Code]
 		if code == "" {
 			code = api.CodeInvalid
 		}
-		return fail(code, "", "sandbox %s: %v", id, refused)
+		return apierror.New(code, "", "sandbox %s: %v", id, refused)
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	}
@@ -147,14 +148,15 @@ func one(id, name string, l []api.Service, err error) (*body[api.Service], error
 			return &body[api.Service]{v}, nil
 		}
 	}
-	return nil, fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: its agent does not list service %s", id, name)
+	return nil, apierror.New(api.CodeGuestGone, api.ReasonAgentSilent,
+		"sandbox %s: its agent does not list service %s", id, name)
 }
 
 func (s *serviceRoutes) declare(ctx context.Context, in *declareServiceInput) (*body[api.Service], error) {
 	note(ctx).object = in.Service
 	spec := serviceSpec(api.NamedService{Name: in.Service, ServiceSpec: in.Body})
 	if err := spec.Check(); err != nil {
-		return nil, fail(api.CodeInvalid, "", "%v", err)
+		return nil, apierror.New(api.CodeInvalid, "", "%v", err)
 	}
 	l, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
 		return a.DeclareService(ctx, spec)
@@ -258,7 +260,7 @@ func serviceSpecs(in []api.NamedService) ([]servicewire.Spec, error) {
 		out = append(out, serviceSpec(s))
 	}
 	if err := servicewire.CheckAll(out); err != nil {
-		return nil, fail(api.CodeInvalid, "", "services: %v", err)
+		return nil, apierror.New(api.CodeInvalid, "", "services: %v", err)
 	}
 	return out, nil
 }

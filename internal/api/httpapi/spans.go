@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/tracing"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -137,7 +138,7 @@ func (o operation) end(err error) {
 
 func markFailed(span trace.Span, err error) {
 	if err != nil {
-		span.SetAttributes(tracing.ErrorType.String(string(codeOf(err))))
+		span.SetAttributes(tracing.ErrorType.String(string(apierror.CodeOf(err))))
 		span.SetStatus(codes.Error, "")
 	}
 }

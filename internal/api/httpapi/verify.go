@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -46,7 +47,7 @@ func (s *snapshotRoutes) verifySnapshot(ctx context.Context, in *verifySnapshotI
 func (s *snapshotRoutes) verify(ctx context.Context, tag string) (api.VerifyResult, error) {
 	report, err := s.engine(ctx).VerifySnapshot(ctx, tag)
 	if err != nil {
-		f := *failureOf(err)
+		f := *apierror.From(err)
 		if f.Code == api.CodeNotRestorable { // advice to verify would be pointless
 			f.Reason, f.Details = api.ReasonVerifyFailed, map[string]string{"tag": tag}
 		}
@@ -71,7 +72,7 @@ func (s *snapshotRoutes) streamVerify(hc huma.Context, tag string) {
 	case err == nil:
 		out.send(api.Step{Verify: &report})
 	case out.started():
-		out.send(api.Step{Error: s.created.failed(r.Context(), err).wire()})
+		out.send(api.Step{Error: s.created.failed(r.Context(), err).Wire()})
 	default:
 		writeFailure(w, s.created.failed(r.Context(), err))
 	}

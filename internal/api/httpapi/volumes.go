@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/volumes"
@@ -84,7 +85,7 @@ func (v *volumeRoutes) create(ctx context.Context, in *createVolumeInput) (*body
 		return answerVolume(v.all.Create(owner, in.Body.Name, size))
 	}
 	if in.Body.SizeMiB != 0 {
-		return nil, fail(api.CodeInvalid, "", "a clone has the size of its volume: leave out size_mib")
+		return nil, apierror.New(api.CodeInvalid, "", "a clone has the size of its volume: leave out size_mib")
 	}
 	return answerVolume(v.all.Clone(owner, in.Body.From, in.Body.Name, false))
 }

@@ -1,4 +1,6 @@
-package httpapi
+// Package apierror has the error of an answer: its code, reason, HTTP status and headers. It converts errors of the
+// domain and of the framework to that form, in one place. It writes no answer: package respond does.
+package apierror
 
 import (
 	"context"
@@ -49,8 +51,8 @@ func sentinels() []sentinel {
 	}
 }
 
-// codeOf returns the code of a domain error.
-func codeOf(err error) api.Code {
+// CodeOf returns the code of a domain error.
+func CodeOf(err error) api.Code {
 	for _, row := range sentinels() {
 		if errors.Is(err, row.err) {
 			return row.code
@@ -59,8 +61,8 @@ func codeOf(err error) api.Code {
 	return api.CodeInternal
 }
 
-// failure is an error for the client. Its JSON is the same as api.Error's.
-type failure struct {
+// Error is an error for the client. Its JSON is the same as api.Error's.
+type Error struct {
 	Message string            `json:"error" doc:"What happened, to which object, for people"`
 	Code    api.Code          `json:"code" doc:"Stable identifier of the kind of error, for programs"`
 	Reason  api.Reason        `json:"reason,omitempty" doc:"Tells errors of one code apart where what to do about them differs; stable"`
@@ -73,15 +75,34 @@ type failure struct {
 }
 
 var (
-	_ huma.StatusError  = (*failure)(nil)
-	_ huma.HeadersError = (*failure)(nil)
+	_ huma.StatusError  = (*Error)(nil)
+	_ huma.HeadersError = (*Error)(nil)
 )
 
-func (f *failure) Error() string  { return f.Message }
-func (f *failure) GetStatus() int { return f.status }
+func (f *Error) Error() string  { return f.Message }
+func (f *Error) GetStatus() int { return f.status }
 
 // RetryAfter returns the wait before a retry, or 0 if it is not known.
-func (f *failure) RetryAfter() time.Duration { return f.retry }
+func (f *Error) RetryAfter() time.Duration { return f.retry }
+
+// WithRetry sets the wait before a retry.
+func (f *Error) WithRetry(wait time.Duration) *Error {
+	f.retry = wait
+	return f
+}
+
+// WithStatus returns a copy with another HTTP status than that of the code.
+func (f *Error) WithStatus(status int) *Error {
+	own := *f
+	own.status = status
+	return &own
+}
+
+// Named sets the request ID from the header of the answer.
+func (f *Error) Named(h http.Header) *Error {
+	f.RequestID = h.Get(api.HeaderRequestID)
+	return f
+}
 
 // retryAfter is the retry time for a busy daemon, in seconds. A branch takes about as long.
 const retryAfter = "1"
@@ -91,7 +112,7 @@ const retryAfter = "1"
 const retryPressure = "10"
 
 // GetHeaders returns the headers of the error's response.
-func (f *failure) GetHeaders() http.Header {
+func (f *Error) GetHeaders() http.Header {
 	h := http.Header{api.HeaderError: {string(f.Code)}}
 	if f.movedTo != "" {
 		h.Set(api.HeaderMovedTo, f.movedTo)
@@ -109,7 +130,7 @@ func (f *failure) GetHeaders() http.Header {
 	return h
 }
 
-func (f *failure) wire() *api.Error {
+func (f *Error) Wire() *api.Error {
 	return &api.Error{Message: f.Message, Code: f.Code, Reason: f.Reason, Details: f.Details, RequestID: f.RequestID}
 }
 
@@ -120,19 +141,19 @@ const (
 	maxDetail  = 1000
 )
 
-// fail returns a failure with one of our own codes.
-func fail(code api.Code, reason api.Reason, format string, args ...any) *failure {
+// New returns a failure with one of our own codes.
+func New(code api.Code, reason api.Reason, format string, args ...any) *Error {
 	text := guesttext.ClipLines(fmt.Sprintf(format, args...), maxMessage)
-	return &failure{Message: text, Code: code, Reason: reason, status: code.Status()}
+	return &Error{Message: text, Code: code, Reason: reason, status: code.Status()}
 }
 
-// failureOf converts any error of a handler.
-func failureOf(err error) *failure {
-	var f *failure
+// From converts any error of a handler.
+func From(err error) *Error {
+	var f *Error
 	if errors.As(err, &f) {
 		return f
 	}
-	f = fail(codeOf(err), "", "%s", err.Error())
+	f = New(CodeOf(err), "", "%s", err.Error())
 	var e *sandbox.Error
 	if errors.As(err, &e) {
 		f.Reason, f.Details = api.Reason(e.Reason()), maps.Clone(e.Details())
@@ -148,9 +169,9 @@ func failureOf(err error) *failure {
 	return f
 }
 
-// validationFailure converts huma's errors. The status is 400, like the original's. The message has
+// Validation converts huma's errors. The status is 400, like the original's. The message has
 // the first complaint first, with its location.
-func validationFailure(status int, msg string, errs ...error) huma.StatusError {
+func Validation(status int, msg string, errs ...error) huma.StatusError {
 	switch {
 	case status == http.StatusUnprocessableEntity:
 		status = http.StatusBadRequest
@@ -168,8 +189,11 @@ func validationFailure(status int, msg string, errs ...error) huma.StatusError {
 		msg = strings.Join(parts, "; ")
 	}
 	code := api.CodeOf(status)
-	return &failure{Message: ellipsis.Clip(msg, 2000), Code: code, status: status}
+	return &Error{Message: ellipsis.Clip(msg, 2000), Code: code, status: status}
 }
+
+// UnknownField begins the text of an error about a field.
+const UnknownField = "unknown field "
 
 // complaint describes one of huma's error details.
 func complaint(err error) string {
@@ -180,7 +204,7 @@ func complaint(err error) string {
 	detail := d.ErrorDetail()
 	where := strings.TrimPrefix(strings.TrimPrefix(detail.Location, "body."), "path.")
 	switch {
-	case where == "", strings.HasPrefix(detail.Message, unknownField):
+	case where == "", strings.HasPrefix(detail.Message, UnknownField):
 		return detail.Message
 	case detail.Value == nil, mayBeSecret(where):
 		return where + ": " + plainMessage(detail.Message)
