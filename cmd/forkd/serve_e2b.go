@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/leaf/undo"
@@ -57,7 +58,7 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 			return server.Load().FetchSandbox(ctx, id, peers)
 		},
 		View:   func(ctx context.Context) e2bapi.Engine { return e2bapi.EngineFor(server.Load().View(ctx)) },
-		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
+		Note:   func(ctx context.Context, a e2bapi.Act) { requestinfo.NoteAct(ctx, requestinfo.Act(a)) },
 		Domain: o.domain, PrivatePorts: o.e2bPrivatePorts, CORS: o.cors, Log: log})
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup

@@ -22,6 +22,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/build"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -90,7 +91,7 @@ func newDaemon(t testing.TB) *daemon {
 	d.bench = newBench(t, func(o *e2bapi.Options) {
 		o.Builds = made
 		o.View = func(ctx context.Context) e2bapi.Engine { return e2bapi.EngineFor(server.View(ctx)) }
-		o.Note = func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) }
+		o.Note = func(ctx context.Context, a e2bapi.Act) { requestinfo.NoteAct(ctx, requestinfo.Act(a)) }
 		o.Authenticate = func(r *http.Request) (context.Context, error) { return server.Authenticator(access)(r) }
 		o.Log = log
 	})

@@ -3,6 +3,8 @@ package httpapi
 import (
 	"net/http"
 	"strings"
+
+	"github.com/forkd/forkd/internal/api/requestinfo"
 )
 
 // action is the audit log's name for a request.
@@ -81,7 +83,7 @@ func changes() map[string]action {
 		"POST /v1/drain":                               {name: "drain.start"},
 		"DELETE /v1/drain":                             {name: "drain.cancel"},
 		"PUT /v1/tenants/{tenant}":                     {name: "tenant.set"},
-		ingressRoute:                                   {name: "port.request"},
+		requestinfo.IngressRoute:                       {name: "port.request"},
 	}
 }
 

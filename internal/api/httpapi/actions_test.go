@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/audit"
 )
 
@@ -123,9 +124,9 @@ type tenantKey struct{}
 // asTenants returns a server that takes the tenant of a request from its header.
 func (b *bench) asTenants(opt httpapi.Options) http.Handler {
 	opt.Engine, opt.Images, opt.Audit = fakeengine.Roles(b.engine), b.images, httpapi.NewAudit(b.audit, b.now)
-	opt.Asker = func(ctx context.Context) httpapi.Asker {
+	opt.Asker = func(ctx context.Context) requestinfo.Asker {
 		tenant, _ := ctx.Value(tenantKey{}).(string)
-		return httpapi.Asker{Key: "k-" + tenant, Name: "ci", Tenant: tenant}
+		return requestinfo.Asker{Key: "k-" + tenant, Name: "ci", Tenant: tenant}
 	}
 	h := httpapi.New(opt).Handler(httpapi.Access{Token: token})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/iodeadline"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
@@ -126,7 +127,7 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 	p.Out.Header.Del(api.HeaderAgentUser)
 	p.Out.Header.Del(agentproto.HeaderAsRoot)
 	p.Out.Header.Set(agentproto.HeaderHostTime, agentproto.HostTime())
-	note(p.In.Context()).trace.SetHeader(p.Out.Header) // the program's parent is the span of this request
+	requestinfo.From(p.In.Context()).Trace.SetHeader(p.Out.Header) // the program's parent is the span of this request
 	if user := p.In.Header.Get(api.HeaderAgentUser); user != "" {
 		p.Out.SetBasicAuth(user, "")
 	}

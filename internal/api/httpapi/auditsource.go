@@ -14,10 +14,6 @@ import (
 // anonymous is the principal of a request without a valid credential.
 const anonymous = "anonymous"
 
-// proved reports whether the client proved an identity. Requests to servers in sandboxes prove no
-// identity.
-func (n *notes) proved() bool { return n.principal != "" && n.principal != ingressRoute }
-
 // unproved returns the audit line of a client without a proved identity. It marks identity fields
 // as claims.
 func unproved(e audit.Entry, r *http.Request) audit.Entry {

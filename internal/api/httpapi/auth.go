@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -67,8 +68,8 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 		if refusal != nil && refusal.Code != api.CodeQuota { // a key over its rate has proved its identity
 			return nil, refusal
 		}
-		ctx, n := principal.With(withNode(r.Context(), s.node), who), note(r.Context())
-		n.principal, n.asker = labelOf(who), s.askers.of(ctx)
+		ctx, n := principal.With(withNode(r.Context(), s.node), who), requestinfo.From(r.Context())
+		n.Principal, n.Asker = labelOf(who), s.askers.of(ctx)
 		if refusal != nil {
 			return nil, refusal
 		}
@@ -78,7 +79,7 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 		if who.KeyID == "" {
 			return ctx, nil
 		}
-		return bindKeys(ctx, r, access.Keys, n.control), nil
+		return bindKeys(ctx, r, access.Keys, n.Control), nil
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
@@ -48,7 +49,7 @@ func (s *branchRoutes) add(rt *router) {
 func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.BranchResult], error) {
 	req := sandbox.BranchRequest{SandboxID: in.ID}
 	if in.Body != nil {
-		note(ctx).snapshot, note(ctx).count = in.Body.Tag, in.Body.N
+		requestinfo.From(ctx).Snapshot, requestinfo.From(ctx).Count = in.Body.Tag, in.Body.N
 		var err error
 		if req, err = branchRequest(in.ID, *in.Body); err != nil {
 			return nil, err
@@ -58,7 +59,7 @@ func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.B
 	if err != nil {
 		return nil, err
 	}
-	note(ctx).snapshot = res.Tag
+	requestinfo.From(ctx).Snapshot = res.Tag
 	return &body[api.BranchResult]{wireBranch(ctx, res)}, nil
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -201,16 +202,16 @@ func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
 		f = apierror.New(api.CodeClosing, "", "the daemon stops")
 	case errors.Is(err, keys.ErrEnded):
 		f = errKeyEnded()
-		noteError(ctx, f)
+		requestinfo.NoteError(ctx, f)
 	case !errors.Is(err, events.ErrSlow):
-		noteError(ctx, f)
-		s.log.Debug("a follower of events is gone", "reason", err, note(ctx).ids())
+		requestinfo.NoteError(ctx, f)
+		s.log.Debug("a follower of events is gone", "reason", err, requestinfo.From(ctx).LogAttr())
 		return
 	default:
-		noteError(ctx, f)
-		s.log.Info("a follower of events was dropped", "reason", err, note(ctx).ids())
+		requestinfo.NoteError(ctx, f)
+		s.log.Info("a follower of events was dropped", "reason", err, requestinfo.From(ctx).LogAttr())
 	}
-	f.RequestID = requestID(ctx)
+	f.RequestID = requestinfo.ID(ctx)
 	data, err := json.Marshal(f)
 	if err == nil {
 		_ = out.send(fmt.Sprintf("event: %s\ndata: %s\n\n", api.EventEnd, data))

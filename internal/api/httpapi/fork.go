@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/idempotency"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -73,7 +74,7 @@ func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamRespo
 	if in.Body.N != nil {
 		req.N = *in.Body.N
 	}
-	note(ctx).snapshot, note(ctx).count = req.Tag, req.N
+	requestinfo.From(ctx).Snapshot, requestinfo.From(ctx).Count = req.Tag, req.N
 	var err error
 	if req.Network, req.Tap, err = networkOf(in.Body.Net, in.Body.Network); err != nil {
 		return nil, err

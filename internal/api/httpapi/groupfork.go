@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -35,7 +36,7 @@ func (s *branchRoutes) forkGroup(ctx context.Context, in *forkGroupInput) (*body
 			req.N = *b.N
 		}
 	}
-	note(ctx).object, note(ctx).count = in.Network, req.N
+	requestinfo.From(ctx).Object, requestinfo.From(ctx).Count = in.Network, req.N
 	res, err := s.engine(ctx).ForkGroup(ctx, req)
 	if err != nil {
 		return nil, err

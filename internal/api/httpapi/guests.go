@@ -10,7 +10,9 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/environ"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
@@ -118,7 +120,7 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 	began := time.Now()
 	res, err := s.engine(ctx).Eval(ctx, in.ID, sandbox.EvalRequest{
 		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
-		Trace: note(ctx).trace,
+		Trace: requestinfo.From(ctx).Trace,
 		Keep: func(n int) int {
 			if !account.Charge(int64(n) * bodyCost) { // the message, and the texts decoded from it
 				return 0
@@ -143,4 +145,14 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 		}
 	}
 	return answerOutputs(rest, outputs...), nil
+}
+
+// traced adds the request's trace context to a program's environment, unless the client set it there or the
+// environment is full.
+func traced(ctx context.Context, env map[string]string) map[string]string {
+	added := requestinfo.From(ctx).Trace.AddTo(env)
+	if environ.Check(added) != nil {
+		return env
+	}
+	return added
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
@@ -55,8 +56,8 @@ func (s *Server) crossOrigin(next http.Handler) http.Handler {
 // unchanged.
 func (s *Server) setRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(api.HeaderRequestID, requestID(r.Context()))
-		if id := note(r.Context()).trace.TraceID(); id != "" {
+		w.Header().Set(api.HeaderRequestID, requestinfo.ID(r.Context()))
+		if id := requestinfo.From(r.Context()).Trace.TraceID(); id != "" {
 			w.Header().Set(api.HeaderTraceID, id)
 		}
 		next.ServeHTTP(w, r)
@@ -75,7 +76,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 				panic(p)
 			}
 			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p,
-				note(r.Context()).ids(), "stack", string(debug.Stack()))
+				requestinfo.From(r.Context()).LogAttr(), "stack", string(debug.Stack()))
 			if rec, ok := w.(*recorder); ok && rec.status == 0 {
 				writeFailure(w, apierror.New(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
 				return
@@ -95,10 +96,11 @@ func (s *Server) observe(next http.Handler) http.Handler {
 			c.handled.Store(true)
 		}
 		out, r := iodeadline.New(w, r, s.limits.deadlines)
-		n := &notes{id: newRequestID(), trace: tracecontext.FromHeader(r.Header), control: http.NewResponseController(out)}
+		n := &requestinfo.Info{ID: requestinfo.NewID(), Trace: tracecontext.FromHeader(r.Header),
+			Control: http.NewResponseController(out)}
 		// The mux stores pattern and path values in this request.
 		account := s.budget.Account(reply.Max)
-		r = r.WithContext(membudget.With(withNotes(r.Context(), n), account))
+		r = r.WithContext(membudget.With(requestinfo.With(r.Context(), n), account))
 		r, span := s.beginSpan(r, n, began)
 		rec := &recorder{ResponseWriter: out}
 		defer func() {
@@ -107,8 +109,8 @@ func (s *Server) observe(next http.Handler) http.Handler {
 				c.rest.Store(&rest)
 			}
 			took := time.Since(began)
-			if n.routed != nil {
-				r = n.routed
+			if n.Routed != nil {
+				r = n.Routed
 			}
 			endSpan(span, r, n, rec)
 			s.metrics.request(r, n, rec, took)

@@ -4,12 +4,9 @@ import (
 	"net/http"
 
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
-
-// ingressRoute is the route of requests to sandboxes in the metrics, and their principal in the
-// audit log.
-const ingressRoute = "ingress"
 
 // routeIngress routes requests for sandboxes to the ingress. They need no daemon token, and cannot reach a
 // route of the API. All other requests go to the API.
@@ -22,9 +19,9 @@ func (s *Server) routeIngress(api http.Handler) http.Handler {
 		switch {
 		case s.ingress.Match(r):
 			defer resetAborted(connOf(r.Context()), r)
-			r.Pattern = ingressRoute
-			n := note(r.Context())
-			n.principal, n.sandbox = ingressRoute, ellipsis.Clip(s.ingress.Sandbox(r), 64)
+			r.Pattern = requestinfo.IngressRoute
+			n := requestinfo.From(r.Context())
+			n.Principal, n.Sandbox = requestinfo.IngressRoute, ellipsis.Clip(s.ingress.Sandbox(r), 64)
 			if err := s.admitGuess(r); err != nil {
 				writeFailure(w, apierror.From(err))
 				return

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/tenancy"
@@ -87,9 +88,9 @@ func (s *keyRoutes) create(ctx context.Context, in *createKeyInput) (*body[api.N
 
 // noteKey records a key, its tenant and its scopes in the audit log.
 func noteKey(ctx context.Context, k keys.Key) {
-	n := note(ctx)
-	n.object = k.ID
-	n.text = fmt.Sprintf("name %s, tenant %s, scopes %s", k.Name, cmp.Or(k.Tenant, "(the operator)"),
+	n := requestinfo.From(ctx)
+	n.Object = k.ID
+	n.Text = fmt.Sprintf("name %s, tenant %s, scopes %s", k.Name, cmp.Or(k.Tenant, "(the operator)"),
 		strings.Join(k.Scopes.List(), ","))
 }
 

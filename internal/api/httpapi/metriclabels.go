@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 )
 
 // Values of labels outside the documented lists. Names of tenants have no parentheses.
@@ -92,7 +93,7 @@ func statusClass(status int) string {
 // have the class.
 func statusLabel(route string, status int) string {
 	switch {
-	case route == ingressRoute, route == agentRoute:
+	case route == requestinfo.IngressRoute, route == agentRoute:
 		return statusClass(status)
 	case http.StatusText(status) == "":
 		return labelOther

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
@@ -209,7 +210,7 @@ func (m *metrics) handler() http.Handler {
 
 // request counts one request. Its error's code is in the answer's header: the daemon removes that
 // header from the answers of guests.
-func (m *metrics) request(r *http.Request, n *notes, rec *recorder, took time.Duration) {
+func (m *metrics) request(r *http.Request, n *requestinfo.Info, rec *recorder, took time.Duration) {
 	route, status := r.Pattern, rec.sent()
 	if _, path, ok := strings.Cut(route, " "); ok {
 		route = path
@@ -220,16 +221,16 @@ func (m *metrics) request(r *http.Request, n *notes, rec *recorder, took time.Du
 	m.requests.WithLabelValues(route, methodLabel(r.Method), statusLabel(route, status)).Observe(took.Seconds())
 	if code := rec.Header().Get(api.HeaderError); code != "" {
 		reason := labelNone
-		if n.reason != "" {
+		if n.Reason != "" {
 			reason = labelOther
-			if m.reasons[n.reason] {
-				reason = string(n.reason)
+			if m.reasons[n.Reason] {
+				reason = string(n.Reason)
 			}
 		}
 		m.failures.WithLabelValues(codeLabel(api.Code(code)), reason).Inc()
 	}
-	if n.proved() {
-		m.byTenant.WithLabelValues(m.tenants.of(n.asker.Tenant), statusClass(status)).Inc()
+	if n.Proved() {
+		m.byTenant.WithLabelValues(m.tenants.of(n.Asker.Tenant), statusClass(status)).Inc()
 	}
 }
 

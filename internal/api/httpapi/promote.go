@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -40,8 +41,8 @@ func (s *branchRoutes) promote(ctx context.Context, in *promoteInput) (*body[api
 	if err != nil {
 		return nil, err
 	}
-	n := note(ctx)
-	n.snapshot, n.object, n.text = res.KeptIn, res.Info.ID, "in its place"
+	n := requestinfo.From(ctx)
+	n.Snapshot, n.Object, n.Text = res.KeptIn, res.Info.ID, "in its place"
 	return &body[api.PromoteResult]{api.PromoteResult{
 		Sandbox: wireSandbox(ctx, res.Info), PromotedFrom: res.Was, KeptIn: res.KeptIn}}, nil
 }

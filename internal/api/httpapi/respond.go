@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 )
 
 // answers turn errors into answers, and log errors that concern the daemon.
@@ -29,10 +30,10 @@ func (a answers) failed(ctx context.Context, err error) *apierror.Error {
 		f = errKeyEnded()
 	}
 	if f.GetStatus() >= http.StatusInternalServerError && ctx.Err() == nil {
-		a.log.Error("request failed", "code", f.Code, "error", f.Message, note(ctx).ids())
+		a.log.Error("request failed", "code", f.Code, "error", f.Message, requestinfo.From(ctx).LogAttr())
 	}
-	f.RequestID = requestID(ctx)
-	noteError(ctx, f)
+	f.RequestID = requestinfo.ID(ctx)
+	requestinfo.NoteError(ctx, f)
 	return f
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/workspace"
@@ -70,6 +71,14 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 	cfg.CreateHooks = nil
 	cfg.Transformers = []huma.Transformer{withRequestID}
 	return cfg
+}
+
+// withRequestID adds the request's ID to errors huma writes.
+func withRequestID(ctx huma.Context, _ string, v any) (any, error) {
+	if f, ok := v.(*apierror.Error); ok {
+		f.RequestID = requestinfo.ID(ctx.Context())
+	}
+	return v, nil
 }
 
 // route adds an operation with a JSON body.

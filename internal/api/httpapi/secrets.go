@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -116,13 +117,13 @@ func (s *secretRoutes) set(ctx context.Context, in *setSecretInput) (*body[api.S
 	if err != nil {
 		return nil, err
 	}
-	note(ctx).object = in.Secret
+	requestinfo.From(ctx).Object = in.Secret
 	set, err := s.store.Set(secrets.Change{Tenant: owner, Name: in.Secret, Value: []byte(in.Body.Value),
 		Metadata: in.Body.Metadata})
 	if err != nil {
 		return nil, secretFailure(in.Secret, err)
 	}
-	note(ctx).text = aboutSecret(set)
+	requestinfo.From(ctx).Text = aboutSecret(set)
 	return &body[api.Secret]{wireSecret(set)}, nil
 }
 
@@ -131,12 +132,12 @@ func (s *secretRoutes) remove(ctx context.Context, in *SecretPath) (*none, error
 	if err != nil {
 		return nil, err
 	}
-	note(ctx).object = in.Secret
+	requestinfo.From(ctx).Object = in.Secret
 	was, err := s.store.Remove(owner, in.Secret)
 	if err != nil {
 		return nil, secretFailure(in.Secret, err)
 	}
-	note(ctx).text = aboutSecret(was)
+	requestinfo.From(ctx).Text = aboutSecret(was)
 	return nil, nil
 }
 

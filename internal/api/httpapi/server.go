@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/peers"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/ui"
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/events"
@@ -49,7 +50,7 @@ type Options struct {
 	// Events is the log of the engine's events. If nil, there are no events.
 	Events *events.Log
 	// Asker returns the sender of a context's request. If nil, every request is the operator's.
-	Asker func(context.Context) Asker
+	Asker func(context.Context) requestinfo.Asker
 	// GuestFiles are the folders from which requests may name files by path. If nil, there are
 	// none.
 	GuestFiles *GuestFiles

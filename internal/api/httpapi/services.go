@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
@@ -153,7 +154,7 @@ func one(id, name string, l []api.Service, err error) (*body[api.Service], error
 }
 
 func (s *serviceRoutes) declare(ctx context.Context, in *declareServiceInput) (*body[api.Service], error) {
-	note(ctx).object = in.Service
+	requestinfo.From(ctx).Object = in.Service
 	spec := serviceSpec(api.NamedService{Name: in.Service, ServiceSpec: in.Body})
 	if err := spec.Check(); err != nil {
 		return nil, apierror.New(api.CodeInvalid, "", "%v", err)
@@ -165,7 +166,7 @@ func (s *serviceRoutes) declare(ctx context.Context, in *declareServiceInput) (*
 }
 
 func (s *serviceRoutes) change(ctx context.Context, in *serviceActionInput) (*body[api.Service], error) {
-	note(ctx).object, note(ctx).text = in.Service, in.Body.Action
+	requestinfo.From(ctx).Object, requestinfo.From(ctx).Text = in.Service, in.Body.Action
 	l, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
 		return a.ChangeService(ctx, in.Service, in.Body.Action)
 	})
@@ -173,7 +174,7 @@ func (s *serviceRoutes) change(ctx context.Context, in *serviceActionInput) (*bo
 }
 
 func (s *serviceRoutes) remove(ctx context.Context, in *ServicePath) (*none, error) {
-	note(ctx).object = in.Service
+	requestinfo.From(ctx).Object = in.Service
 	_, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
 		return a.RemoveService(ctx, in.Service)
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -68,7 +69,7 @@ func (s *snapshotRoutes) add(rt *router) {
 }
 
 func (s *snapshotRoutes) createSnapshot(ctx context.Context, in *createSnapshotInput) (*huma.StreamResponse, error) {
-	note(ctx).snapshot, note(ctx).image = in.Body.Tag, in.Body.Image
+	requestinfo.From(ctx).Snapshot, requestinfo.From(ctx).Image = in.Body.Tag, in.Body.Image
 	create, err := s.creator(in.Body)
 	if err != nil {
 		return nil, err

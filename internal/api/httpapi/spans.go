@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/tracing"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -50,16 +51,16 @@ func spanCounters(t Traces) []prometheus.Collector {
 
 // beginSpan starts the span of a request. Its parent is the caller's span. Programs that the request starts in
 // guests get the new span as theirs, if it is sampled or the caller has a trace. Without a tracer it returns nil.
-func (s *Server) beginSpan(r *http.Request, n *notes, began time.Time) (*http.Request, trace.Span) {
+func (s *Server) beginSpan(r *http.Request, n *requestinfo.Info, began time.Time) (*http.Request, trace.Span) {
 	if s.tracer == nil || unseen[r.URL.Path] {
 		return r, nil
 	}
-	caller := n.trace.Environ()
+	caller := n.Trace.Environ()
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.MapCarrier{
 		"traceparent": caller[tracecontext.EnvParent], "tracestate": caller[tracecontext.EnvState]})
 	ctx, span := s.tracer.Start(ctx, r.Method, trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindServer))
 	if at := span.SpanContext(); at.IsSampled() || caller != nil {
-		n.trace = n.trace.Below(at.TraceID(), at.SpanID(), byte(at.TraceFlags()))
+		n.Trace = n.Trace.Below(at.TraceID(), at.SpanID(), byte(at.TraceFlags()))
 	}
 	return r.WithContext(ctx), span
 }
@@ -69,7 +70,7 @@ var unseen = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true
 
 // endSpan ends the span of a request. A request for a server in a sandbox has no route; its span is not exported,
 // because a guest's traffic is not the operator's.
-func endSpan(span trace.Span, r *http.Request, n *notes, rec *recorder) {
+func endSpan(span trace.Span, r *http.Request, n *requestinfo.Info, rec *recorder) {
 	if span == nil || !span.IsRecording() {
 		return
 	}
@@ -80,7 +81,7 @@ func endSpan(span trace.Span, r *http.Request, n *notes, rec *recorder) {
 	method, status := methodLabel(r.Method), rec.sent()
 	span.SetName(method + " " + route)
 	span.SetAttributes(tracing.Method.String(method), tracing.Route.String(route), tracing.Status.Int(status),
-		tracing.Request.String(n.id))
+		tracing.Request.String(n.ID))
 	if code := rec.Header().Get(api.HeaderError); code != "" {
 		span.SetAttributes(tracing.ErrorType.String(codeLabel(api.Code(code))))
 	}

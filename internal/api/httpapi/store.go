@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
@@ -45,7 +46,7 @@ func (s *storeRoutes) add(rt *router) {
 }
 
 func (s *storeRoutes) compactSnapshot(ctx context.Context, in *compactInput) (*huma.StreamResponse, error) {
-	note(ctx).snapshot = in.Body.To
+	requestinfo.From(ctx).Snapshot = in.Body.To
 	if in.Tag == in.Body.To {
 		return nil, apierror.New(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be compacted to itself", in.Tag)
 	}

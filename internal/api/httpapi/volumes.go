@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/volumes"
@@ -76,7 +77,7 @@ const defaultVolume = 10 << 30
 
 func (v *volumeRoutes) create(ctx context.Context, in *createVolumeInput) (*body[api.Volume], error) {
 	owner := principal.From(ctx).Tenant
-	note(ctx).object = in.Body.Name
+	requestinfo.From(ctx).Object = in.Body.Name
 	if in.Body.From == "" {
 		size := in.Body.SizeMiB << 20
 		if size == 0 {
@@ -91,12 +92,12 @@ func (v *volumeRoutes) create(ctx context.Context, in *createVolumeInput) (*body
 }
 
 func (v *volumeRoutes) snapshot(ctx context.Context, in *snapshotVolumeInput) (*body[api.Volume], error) {
-	note(ctx).object = in.Volume
+	requestinfo.From(ctx).Object = in.Volume
 	return answerVolume(v.all.Clone(principal.From(ctx).Tenant, in.Volume, in.Body.Name, true))
 }
 
 func (v *volumeRoutes) remove(ctx context.Context, in *VolumePath) (*none, error) {
-	note(ctx).object = in.Volume
+	requestinfo.From(ctx).Object = in.Volume
 	return nil, v.all.Remove(principal.From(ctx).Tenant, in.Volume)
 }
 

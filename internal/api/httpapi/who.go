@@ -3,27 +3,23 @@ package httpapi
 import (
 	"context"
 
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// Asker is the sender of a request, as proved by a key. The zero Asker is the operator, who sees
-// everything.
-type Asker struct {
-	Key, Name string // ID of the key, and its name
-	Tenant    string // its tenant; empty: the operator
+// askers returns the sender of a request, with the daemon's function (Options.Asker).
+type askers struct {
+	of func(context.Context) requestinfo.Asker
 }
 
-// askers returns the sender of a request, with the daemon's function (Options.Asker).
-type askers struct{ of func(context.Context) Asker }
-
-func newAskers(of func(context.Context) Asker) askers {
+func newAskers(of func(context.Context) requestinfo.Asker) askers {
 	if of == nil {
-		of = func(ctx context.Context) Asker {
+		of = func(ctx context.Context) requestinfo.Asker {
 			p := principal.From(ctx)
 			if p.KeyID == "" {
-				return Asker{} // its name is its transport
+				return requestinfo.Asker{} // its name is its transport
 			}
-			return Asker{Key: p.KeyID, Name: p.Name, Tenant: p.Tenant}
+			return requestinfo.Asker{Key: p.KeyID, Name: p.Name, Tenant: p.Tenant}
 		}
 	}
 	return askers{of}
