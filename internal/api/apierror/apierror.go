@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
@@ -146,6 +147,9 @@ func New(code api.Code, reason api.Reason, format string, args ...any) *Error {
 	text := guesttext.ClipLines(fmt.Sprintf(format, args...), maxMessage)
 	return &Error{Message: text, Code: code, Reason: reason, status: code.Status()}
 }
+
+// KeyEnded is the last error of a request after its key has ended.
+func KeyEnded() *Error { return New(api.CodeUnauthorized, "", "%v", keys.ErrEnded) }
 
 // From converts any error of a handler.
 func From(err error) *Error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -33,8 +34,8 @@ const lostGrace = 500 * time.Millisecond
 // lost returns the reason why the VM of a request has ended, is paused or is stalled. It returns
 // nil if the VM runs.
 func (p *agentProxy) lost(ctx context.Context) *apierror.Error {
-	if keyEnded(ctx) {
-		return errKeyEnded()
+	if keys.Ended(ctx) {
+		return apierror.KeyEnded()
 	}
 	v, ok := ctx.Value(servedKey{}).(served)
 	if !ok {

@@ -13,6 +13,8 @@ import (
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
+	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
@@ -24,14 +26,14 @@ import (
 // RPC, and /files. Streams flow in both directions. When the client disconnects, its request to the
 // agent ends too.
 type agentProxy struct {
-	answers
+	respond.Answers
 	sandboxes shown[roles.Sandboxes]
 	guests    shown[sandbox.Guests]
 	proxy     *httputil.ReverseProxy
 }
 
-func newAgentProxy(a answers, sandboxes shown[roles.Sandboxes], guests shown[sandbox.Guests]) *agentProxy {
-	p := &agentProxy{answers: a, sandboxes: sandboxes, guests: guests}
+func newAgentProxy(a respond.Answers, sandboxes shown[roles.Sandboxes], guests shown[sandbox.Guests]) *agentProxy {
+	p := &agentProxy{Answers: a, sandboxes: sandboxes, guests: guests}
 	p.proxy = p.reverseProxy()
 	return p
 }
@@ -71,18 +73,18 @@ func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 			p.explainBreaks(resp)
 			return distrustAgent(resp)
 		},
-		ErrorLog: p.serverLog(),
+		ErrorLog: p.ServerLog(),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			silent := iodeadline.Silence(r.Context())
 			switch {
 			case silent != nil:
 				err = silent
-			case r.Context().Err() != nil && !keyEnded(r.Context()):
+			case r.Context().Err() != nil && !keys.Ended(r.Context()):
 				panic(http.ErrAbortHandler) // the client is no longer connected
 			default:
 				err = p.broken(r, err)
 			}
-			writeFailure(w, p.failed(r.Context(), err))
+			respond.Error(w, p.Failed(r.Context(), err))
 		},
 	}
 }

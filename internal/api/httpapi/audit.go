@@ -28,7 +28,7 @@ func (s *Server) noteAsker(next http.Handler) http.Handler {
 
 // record writes a request's audit line, with facts from its path and its handler.
 func (s *Server) record(r *http.Request, n *requestinfo.Info, status int, took time.Duration) {
-	s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", status, "took", took, n.LogAttr())
+	s.answers.Log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", status, "took", took, n.LogAttr())
 	if s.audit == nil {
 		return
 	}

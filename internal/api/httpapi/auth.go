@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -46,7 +47,7 @@ func (s *Server) authorize(access Access, next http.Handler) http.Handler {
 			if f.GetStatus() == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="forkd"`)
 			}
-			writeFailure(w, s.failed(r.Context(), f))
+			respond.Error(w, s.answers.Failed(r.Context(), f))
 			return
 		}
 		if err == nil {

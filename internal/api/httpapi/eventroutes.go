@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -37,7 +38,7 @@ func defaultEventPace() eventPace { return eventPace{beat: 15 * time.Second, wri
 
 // eventRoutes stream the daemon's events.
 type eventRoutes struct {
-	answers
+	respond.Answers
 	askers    askers
 	streams   *streams
 	events    *events.Log // may be nil
@@ -201,15 +202,15 @@ func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
 	case errors.Is(err, sandbox.ErrClosing), errors.Is(err, events.ErrClosed):
 		f = apierror.New(api.CodeClosing, "", "the daemon stops")
 	case errors.Is(err, keys.ErrEnded):
-		f = errKeyEnded()
+		f = apierror.KeyEnded()
 		requestinfo.NoteError(ctx, f)
 	case !errors.Is(err, events.ErrSlow):
 		requestinfo.NoteError(ctx, f)
-		s.log.Debug("a follower of events is gone", "reason", err, requestinfo.From(ctx).LogAttr())
+		s.Log.Debug("a follower of events is gone", "reason", err, requestinfo.From(ctx).LogAttr())
 		return
 	default:
 		requestinfo.NoteError(ctx, f)
-		s.log.Info("a follower of events was dropped", "reason", err, requestinfo.From(ctx).LogAttr())
+		s.Log.Info("a follower of events was dropped", "reason", err, requestinfo.From(ctx).LogAttr())
 	}
 	f.RequestID = requestinfo.ID(ctx)
 	data, err := json.Marshal(f)

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
@@ -75,10 +76,10 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 			if p == http.ErrAbortHandler { //nolint:errorlint // not wrapped: it is how an answer is cut short
 				panic(p)
 			}
-			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p,
+			s.answers.Log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p,
 				requestinfo.From(r.Context()).LogAttr(), "stack", string(debug.Stack()))
 			if rec, ok := w.(*recorder); ok && rec.status == 0 {
-				writeFailure(w, apierror.New(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
+				respond.Error(w, apierror.New(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
 				return
 			}
 			panic(http.ErrAbortHandler)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
@@ -92,7 +93,7 @@ func (s *imageRoutes) getImage(ctx context.Context, in *NamePath) (*imageOutput,
 }
 
 func (s *imageRoutes) importImage(w http.ResponseWriter, r *http.Request) error {
-	if ct := r.Header.Get("Content-Type"); ct != "" && !accepts(ct, "application/x-tar") {
+	if ct := r.Header.Get("Content-Type"); ct != "" && !respond.Accepts(ct, "application/x-tar") {
 		return apierror.New(api.CodeMediaType, "",
 			"an image cannot be read from %s: send application/x-tar", ellipsis.Clip(ct, 80))
 	}
@@ -105,7 +106,7 @@ func (s *imageRoutes) importImage(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusCreated, wireImage(img))
+	respond.JSON(w, http.StatusCreated, wireImage(img))
 	return nil
 }
 

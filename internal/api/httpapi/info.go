@@ -44,3 +44,10 @@ func (s *daemonRoutes) add(rt *router) {
 		return nil
 	})
 }
+
+func textResponse(description, contentType string) *huma.Response {
+	return &huma.Response{
+		Description: description,
+		Content:     map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{Type: "string"}}},
+	}
+}

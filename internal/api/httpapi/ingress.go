@@ -5,6 +5,7 @@ import (
 
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
@@ -23,12 +24,12 @@ func (s *Server) routeIngress(api http.Handler) http.Handler {
 			n := requestinfo.From(r.Context())
 			n.Principal, n.Sandbox = requestinfo.IngressRoute, ellipsis.Clip(s.ingress.Sandbox(r), 64)
 			if err := s.admitGuess(r); err != nil {
-				writeFailure(w, apierror.From(err))
+				respond.Error(w, apierror.From(err))
 				return
 			}
 			sandboxes.ServeHTTP(w, r)
 		case r.ProtoMajor != 1 && !connOf(r.Context()).secure(): // only servers in sandboxes use HTTP/2 without TLS
-			writeFailure(w, refusal(http.StatusHTTPVersionNotSupported, ""))
+			respond.Error(w, refusal(http.StatusHTTPVersionNotSupported, ""))
 		default:
 			api.ServeHTTP(w, r)
 		}

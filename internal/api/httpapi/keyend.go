@@ -2,12 +2,10 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -52,7 +50,7 @@ func shownKeys(r *http.Request) (texts []string) {
 // unblock makes reads and writes fail if a request's key has ended, because they do not watch a
 // context.
 func unblock(bound, request context.Context, control *http.ResponseController) {
-	if !keyEnded(bound) {
+	if !keys.Ended(bound) {
 		return
 	}
 	time.AfterFunc(farewell, func() {
@@ -62,12 +60,4 @@ func unblock(bound, request context.Context, control *http.ResponseController) {
 		_ = control.SetReadDeadline(time.Unix(1, 0))
 		_ = control.SetWriteDeadline(time.Unix(1, 0))
 	})
-}
-
-// keyEnded reports whether a request's key has ended.
-func keyEnded(ctx context.Context) bool { return errors.Is(context.Cause(ctx), keys.ErrEnded) }
-
-// errKeyEnded is the last error of a request after its key has ended.
-func errKeyEnded() *apierror.Error {
-	return apierror.New(api.CodeUnauthorized, "", "%v", keys.ErrEnded)
 }

@@ -213,12 +213,12 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 			BaseContext:       func(net.Listener) context.Context { return base },
 			ConnContext:       l.Access.withConn,
 			ConnState:         door.connLimiter.changed,
-			ErrorLog:          s.serverLog(),
+			ErrorLog:          s.answers.ServerLog(),
 			Protocols:         s.protocols(l),
 			HTTP2:             &http.HTTP2Config{WriteByteTimeout: s.limits.deadlines.Write},
 		}
 		go func() { ended <- servers[i].Serve(door) }()
-		s.log.Info("listening", "url", l.URL)
+		s.answers.Log.Info("listening", "url", l.URL)
 	}
 	var first error
 	running := len(listeners)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/api/ui"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -50,7 +51,7 @@ func (s *Server) servePage(access Access, next http.Handler) http.Handler {
 			case errors.Is(err, ui.ErrForeign):
 				err = apierror.New(api.CodeForbidden, "", "%v", err)
 			}
-			writeFailure(w, s.failed(r.Context(), err))
+			respond.Error(w, s.answers.Failed(r.Context(), err))
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -13,13 +13,14 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/duplex"
 )
 
 // portRoutes connect clients with servers in a guest, as byte streams.
 type portRoutes struct {
-	answers
+	respond.Answers
 	guests shown[sandbox.Guests]
 }
 

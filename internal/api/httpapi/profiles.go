@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
@@ -37,7 +38,7 @@ func (s *Server) serveProfiles(access Access, next http.Handler) http.Handler {
 			return
 		}
 		if err := checkProfile(r); err != nil {
-			writeFailure(w, s.failed(r.Context(), err))
+			respond.Error(w, s.answers.Failed(r.Context(), err))
 			return
 		}
 		profiles.ServeHTTP(w, r)

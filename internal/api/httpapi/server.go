@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/api/ui"
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/events"
@@ -108,7 +109,7 @@ type Ingress interface {
 
 // Server serves the routes. One Server can serve any number of listeners.
 type Server struct {
-	answers
+	answers respond.Answers
 	askers  askers
 	streams *streams
 	audit   Audit // may be nil
@@ -148,7 +149,7 @@ func newServer(opt Options, most limits) *Server {
 		opt.Drain = drain.Open(drain.Config{List: opt.Engine.Sandboxes.List})
 	}
 	s := &Server{
-		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
+		answers: respond.Answers{Log: opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
 		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity,
 		exists: opt.Engine.Sandboxes.Get, budget: membudget.New(most.memory), node: opt.Node.Name,
 		metrics: newMetrics(opt),
@@ -234,7 +235,7 @@ func (s *Server) addRoutes(opt Options, view views) {
 	(&diffRoutes{view.diffs}).add(s.router)
 	(&storeRoutes{view.snapshots, created}).add(s.router)
 	(&travelRoutes{view.snapshots, opt.Secrets}).add(s.router)
-	(&forkRoutes{answers: s.answers, engine: view.sandboxes}).add(s.router)
+	(&forkRoutes{Answers: s.answers, engine: view.sandboxes}).add(s.router)
 	(&sandboxRoutes{view.sandboxes, s.mover, opt.Workspaces}).add(s.router)
 	(&keepRoutes{view.keep}).add(s.router)
 	(&mergeRoutes{view.merge}).add(s.router)
@@ -256,7 +257,7 @@ func (s *Server) addRoutes(opt Options, view views) {
 	(&volumeRoutes{opt.Volumes}).add(s.router)
 	(&privateNetRoutes{opt.Networks}).add(s.router)
 	(&auditRoutes{s.askers, s.streams, opt.AuditFile}).add(s.router)
-	(&eventRoutes{answers: s.answers, askers: s.askers, streams: s.streams, events: opt.Events,
+	(&eventRoutes{Answers: s.answers, askers: s.askers, streams: s.streams, events: opt.Events,
 		pace: s.limits.events, followers: newFollowers()}).add(s.router)
 }
 

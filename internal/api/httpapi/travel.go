@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
@@ -84,7 +85,7 @@ func (s *travelRoutes) exportSnapshot(w http.ResponseWriter, r *http.Request) er
 }
 
 func (s *travelRoutes) importSnapshot(w http.ResponseWriter, r *http.Request) error {
-	if ct := r.Header.Get("Content-Type"); ct != "" && !accepts(ct, "application/x-tar") {
+	if ct := r.Header.Get("Content-Type"); ct != "" && !respond.Accepts(ct, "application/x-tar") {
 		return apierror.New(api.CodeMediaType, "",
 			"a snapshot cannot be read from %s: send application/x-tar", ellipsis.Clip(ct, 80))
 	}
@@ -103,6 +104,6 @@ func (s *travelRoutes) importSnapshot(w http.ResponseWriter, r *http.Request) er
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	writeJSON(w, http.StatusCreated, wireSnapshot(info))
+	respond.JSON(w, http.StatusCreated, wireSnapshot(info))
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -31,7 +32,7 @@ func verifyResponses(rt *router) map[string]*huma.Response {
 }
 
 func (s *snapshotRoutes) verifySnapshot(ctx context.Context, in *verifySnapshotInput) (*huma.StreamResponse, error) {
-	if accepts(in.Accept, ndjson) {
+	if respond.Accepts(in.Accept, ndjson) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { s.streamVerify(hc, in.Tag) }}, nil
 	}
 	report, err := s.verify(ctx, in.Tag)
@@ -40,7 +41,7 @@ func (s *snapshotRoutes) verifySnapshot(ctx context.Context, in *verifySnapshotI
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		_, w := humago.Unwrap(hc)
-		writeJSON(w, http.StatusOK, report)
+		respond.JSON(w, http.StatusOK, report)
 	}}, nil
 }
 
@@ -72,8 +73,8 @@ func (s *snapshotRoutes) streamVerify(hc huma.Context, tag string) {
 	case err == nil:
 		out.send(api.Step{Verify: &report})
 	case out.started():
-		out.send(api.Step{Error: s.created.failed(r.Context(), err).Wire()})
+		out.send(api.Step{Error: s.created.Failed(r.Context(), err).Wire()})
 	default:
-		writeFailure(w, s.created.failed(r.Context(), err))
+		respond.Error(w, s.created.Failed(r.Context(), err))
 	}
 }
