@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -28,9 +27,6 @@ func unproved(e audit.Entry, r *http.Request) audit.Entry {
 // sourceOf returns the address of a request's sender. For IPv6 it is the /64, because a client can
 // use all of it.
 func sourceOf(r *http.Request) string {
-	if uid, ok := r.Context().Value(peerKey{}).(uint32); ok {
-		return fmt.Sprintf("uid %d", uid)
-	}
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return ""

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/forkd/forkd/internal/sys/peercred"
 )
 
 // connLimiter holds the connections of one listener. It limits the number of connections that make the
@@ -123,7 +125,10 @@ func (a Access) withConn(ctx context.Context, nc net.Conn) context.Context {
 	if c, ok := nc.(*conn); ok {
 		ctx, nc = context.WithValue(ctx, connKey{}, c), c.Conn
 	}
-	return withPeer(ctx, nc, a.Group)
+	if p, ok := peercred.Of(nc, a.Group); ok {
+		ctx = withPeer(ctx, p)
+	}
+	return ctx
 }
 
 func connOf(ctx context.Context) *conn {

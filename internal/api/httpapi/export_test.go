@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/sys/peercred"
 )
 
 // Routes lists "METHOD /path" of every added route.
@@ -84,7 +85,7 @@ func NewLimited(opt Options, l Limits) *Server {
 
 // PeerContext returns the context of a request over a Unix socket.
 func PeerContext(ctx context.Context, uid uint32, member bool) context.Context {
-	return context.WithValue(ctx, peerKey{}, peer{uid, member})
+	return withPeer(ctx, peercred.Peer{UID: uid, Member: member})
 }
 
 // Needs returns the routes with their scopes, for package tenancy.

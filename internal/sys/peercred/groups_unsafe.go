@@ -1,4 +1,4 @@
-package httpapi
+package peercred
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 // maxGroups is the kernel's limit for the groups of a process: NGROUPS_MAX.
 const maxGroups = 65536
 
-// inPeerGroups reports whether the peer of a Unix socket had a supplementary group when it
+// inGroups reports whether the peer of a Unix socket had a supplementary group when it
 // connected. It returns false if the kernel cannot tell.
-func inPeerGroups(fd int, group uint32) bool {
+func inGroups(fd int, group uint32) bool {
 	for n := 64; n <= maxGroups; n *= 32 {
 		groups := make([]uint32, n)
 		size := uint32(n * 4)
