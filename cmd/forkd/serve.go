@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/daemonlog"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/ingress"
@@ -319,7 +320,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		}
 	}
 	outside, err := o.outside(ctx, engine, &server, secretStore, fromRegistries,
-		httpapi.Access{Token: token, Keys: stores.keys}, log, &opened)
+		auth.Access{Token: token, Keys: stores.keys}, log, &opened)
 	if err != nil {
 		return err
 	}

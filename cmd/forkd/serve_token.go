@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
@@ -54,7 +55,7 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("read token: %w", err)
 	}
 	token := strings.TrimSpace(string(b))
-	if err := httpapi.CheckToken(token); err != nil {
+	if err := auth.CheckToken(token); err != nil {
 		return "", exit.UsageError{Err: fmt.Errorf("--token-file %s: %w", path, err)}
 	}
 	return token, nil

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/e2bapi"
 	"github.com/forkd/forkd/internal/api/e2bapi/build"
 	"github.com/forkd/forkd/internal/api/httpapi"
@@ -82,7 +83,7 @@ func newDaemon(t testing.TB) *daemon {
 		t.Fatal(err)
 	}
 	var server *httpapi.Server
-	access := httpapi.Access{Token: apiKey, Keys: d.keys}
+	access := auth.Access{Token: apiKey, Keys: d.keys}
 	log := slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	made, _, err := build.OpenStore(filepath.Join(d.dir, "templates"))
 	if err != nil {

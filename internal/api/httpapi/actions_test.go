@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/requestinfo"
@@ -128,7 +129,7 @@ func (b *bench) asTenants(opt httpapi.Options) http.Handler {
 		tenant, _ := ctx.Value(tenantKey{}).(string)
 		return requestinfo.Asker{Key: "k-" + tenant, Name: "ci", Tenant: tenant}
 	}
-	h := httpapi.New(opt).Handler(httpapi.Access{Token: token})
+	h := httpapi.New(opt).Handler(auth.Access{Token: token})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Authorization", "Bearer "+token)
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, r.Header.Get(tenantHeader))))

@@ -21,7 +21,7 @@ type Audit interface {
 func (s *Server) noteAsker(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := requestinfo.From(r.Context())
-		n.Asker, n.Routed = s.askers.of(r.Context()), r
+		n.Asker, n.Routed = s.askers.Of(r.Context()), r
 		next.ServeHTTP(w, r)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
@@ -21,7 +22,7 @@ import (
 // auditRoutes read the audit log. Only the operator may use them, because the log has the actions
 // of all tenants.
 type auditRoutes struct {
-	askers  askers
+	askers  auth.Askers
 	streams *streams
 	path    string // if empty, there is no audit log
 }
@@ -61,7 +62,7 @@ func (s *auditRoutes) add(rt *router) {
 // allowed returns an error unless the sender is the operator.
 func (s *auditRoutes) allowed(ctx context.Context) error {
 	switch {
-	case !s.askers.operator(ctx):
+	case !s.askers.Operator(ctx):
 		return apierror.New(api.CodeForbidden, "", "the audit log is the operator's")
 	case s.path == "":
 		return apierror.New(api.CodeUnsupported, "", "this daemon writes no audit log")

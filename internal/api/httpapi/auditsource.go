@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/keys"
 )
@@ -45,7 +46,7 @@ func sourceOf(r *http.Request) string {
 func claimOf(r *http.Request) string {
 	var shown []string
 	for _, header := range r.Header.Values("Authorization") {
-		switch token, isBearer := bearer(header); {
+		switch token, isBearer := auth.Bearer(header); {
 		case isBearer && keys.Looks(token):
 			shown = append(shown, "key")
 		case isBearer:

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/sys/peercred"
 )
 
@@ -120,15 +121,18 @@ func (c *conn) now(does standing) {
 // connKey is the context key for the connection of a request.
 type connKey struct{}
 
-// withConn is the server's hook for the context of a connection's requests.
-func (a Access) withConn(ctx context.Context, nc net.Conn) context.Context {
-	if c, ok := nc.(*conn); ok {
-		ctx, nc = context.WithValue(ctx, connKey{}, c), c.Conn
+// withConn returns the server's hook for the context of a connection's requests. group is the group to look for in
+// the peers of Unix sockets; nil: none.
+func withConn(group *uint32) func(context.Context, net.Conn) context.Context {
+	return func(ctx context.Context, nc net.Conn) context.Context {
+		if c, ok := nc.(*conn); ok {
+			ctx, nc = context.WithValue(ctx, connKey{}, c), c.Conn
+		}
+		if p, ok := peercred.Of(nc, group); ok {
+			ctx = auth.WithPeer(ctx, p)
+		}
+		return ctx
 	}
-	if p, ok := peercred.Of(nc, a.Group); ok {
-		ctx = withPeer(ctx, p)
-	}
-	return ctx
 }
 
 func connOf(ctx context.Context) *conn {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/events"
@@ -39,7 +40,7 @@ func defaultEventPace() eventPace { return eventPace{beat: 15 * time.Second, wri
 // eventRoutes stream the daemon's events.
 type eventRoutes struct {
 	respond.Answers
-	askers    askers
+	askers    auth.Askers
 	streams   *streams
 	events    *events.Log // may be nil
 	pace      eventPace
@@ -137,7 +138,7 @@ func (q eventQuery) wants(e events.Event) bool {
 
 // visible reports whether the client may see an event. A tenant sees its own events and all gaps.
 func (s *eventRoutes) visible(ctx context.Context, e events.Event) bool {
-	return e.Kind == events.KindGap || s.askers.visible(ctx, e.Owner)
+	return e.Kind == events.KindGap || s.askers.Visible(ctx, e.Owner)
 }
 
 func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
@@ -148,14 +149,14 @@ func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	release, err := s.followers.take(s.askers.of(r.Context()).Tenant)
+	release, err := s.followers.take(s.askers.Of(r.Context()).Tenant)
 	if err != nil {
 		return err
 	}
 	defer release()
 	ctx, stop := s.streams.context(r.Context())
 	defer stop()
-	view := s.events.Of(s.askers.of(r.Context()).Tenant)
+	view := s.events.Of(s.askers.Of(r.Context()).Tenant)
 	if q.after == events.Now {
 		q.after = view.Last()
 	}

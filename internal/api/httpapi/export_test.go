@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/principal"
-	"github.com/forkd/forkd/internal/sys/peercred"
 )
 
 // Routes lists "METHOD /path" of every added route.
@@ -81,11 +79,6 @@ func NewLimited(opt Options, l Limits) *Server {
 		most.deadlines.Write = l.Write
 	}
 	return newServer(opt, most)
-}
-
-// PeerContext returns the context of a request over a Unix socket.
-func PeerContext(ctx context.Context, uid uint32, member bool) context.Context {
-	return withPeer(ctx, peercred.Peer{UID: uid, Member: member})
 }
 
 // Needs returns the routes with their scopes, for package tenancy.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -73,7 +74,7 @@ func create(t *testing.T, s *httpapi.Server, kernel, rootfs string) *httptest.Re
 	r := httptest.NewRequest("POST", "/v1/snapshots", strings.NewReader(string(body)))
 	r.Header.Set("Authorization", "Bearer "+token)
 	w := httptest.NewRecorder()
-	s.Handler(httpapi.Access{Token: token}).ServeHTTP(w, r)
+	s.Handler(auth.Access{Token: token}).ServeHTTP(w, r)
 	return w
 }
 

@@ -11,35 +11,19 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
-	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
-// Access decides which clients a listener admits.
-type Access struct {
-	// Token admits every client with this token. If empty, the daemon has no token.
-	Token string
-	// Local is set for a Unix socket: root and the daemon's own user need no token.
-	Local bool
-	// Group is the group whose members need no token on a Unix socket. If nil, there is none.
-	Group *uint32
-	// Encrypted is set if the listener's connections are. Cookies are then for such connections only.
-	Encrypted bool
-	// Keys admit clients with one of these keys. If nil, there are no keys.
-	Keys *keys.Store
-	// Alias reports whether a text is equivalent to the token. If nil, no text is.
-	Alias func(shown string) bool
-}
-
 // Handler serves all routes to clients of one kind of listener.
-func (s *Server) Handler(access Access) http.Handler {
+func (s *Server) Handler(access auth.Access) http.Handler {
 	routes := s.serveProfiles(access, http.HandlerFunc(s.router.dispatch))
-	known := s.servePage(access, s.authorize(access, s.noteAsker(routes)))
+	known := s.servePage(access, auth.Require(s.Authenticator(access), s.answers, s.noteAsker(routes)))
 	api := s.drainBody(s.recoverPanics(s.serveIssuer(known)))
 	return s.observe(s.takeSession(s.routeIngress(s.setRequestID(s.crossOrigin(api)))))
 }

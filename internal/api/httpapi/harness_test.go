@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/keys"
@@ -93,7 +94,7 @@ func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 	b.engine.Networks = opt.Networks
 	change(&opt)
 	b.server = httpapi.New(opt)
-	b.h = b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})
+	b.h = b.server.Handler(auth.Access{Token: token, Keys: b.keys})
 	return b
 }
 

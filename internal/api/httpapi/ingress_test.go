@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/ingress"
@@ -43,7 +44,7 @@ func TestSandboxesAndTheAPIAreApart(t *testing.T) {
 	b := newBench(t)
 	b.fork("1")
 	b.audit.Reset()
-	h := b.withIngress(t).Handler(httpapi.Access{Token: token})
+	h := b.withIngress(t).Handler(auth.Access{Token: token})
 	get := func(host, path, auth string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.Host = host
@@ -135,7 +136,7 @@ func TestPrivatePorts(t *testing.T) {
 	if strings.Contains(b.audit.String(), sb.TrafficToken) {
 		t.Error("the audit log has the token")
 	}
-	h := b.withIngress(t).Handler(httpapi.Access{Token: token})
+	h := b.withIngress(t).Handler(auth.Access{Token: token})
 	for name, c := range map[string]struct {
 		header, value string
 		status        int

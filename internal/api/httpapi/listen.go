@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/domain/keys"
 )
@@ -47,9 +48,9 @@ func defaultLimits() limits {
 // Listener is a bound address with its access rules.
 type Listener struct {
 	net.Listener
-	URL    string // as given, with the chosen port
-	Access Access // decides which clients it admits
-	TLS    bool   // connections are encrypted
+	URL    string      // as given, with the chosen port
+	Access auth.Access // decides which clients it admits
+	TLS    bool        // connections are encrypted
 	// Around wraps the handler of its requests. May be nil.
 	Around func(http.Handler) http.Handler
 }
@@ -92,8 +93,8 @@ func (b Binding) Listen(ctx context.Context, address string) (Listener, error) {
 }
 
 // local returns the access to Unix sockets.
-func (b Binding) local() Access {
-	return Access{Token: b.Token, Local: true, Keys: b.Keys, Group: b.Group}
+func (b Binding) local() auth.Access {
+	return auth.Access{Token: b.Token, Local: true, Keys: b.Keys, Group: b.Group}
 }
 
 // Adopt returns a listener for a socket that a service manager has bound. The rules are those of
@@ -144,7 +145,7 @@ func (b Binding) overTCP(l net.Listener) Listener {
 		l, scheme = tls.NewListener(l, b.TLS), "https://"
 	}
 	return Listener{Listener: l, URL: scheme + l.Addr().String(), TLS: b.TLS != nil,
-		Access: Access{Token: b.Token, Keys: b.Keys, Encrypted: b.TLS != nil}}
+		Access: auth.Access{Token: b.Token, Keys: b.Keys, Encrypted: b.TLS != nil}}
 }
 
 // loopback reports whether an address is reachable from this host only. Of all names it accepts
@@ -211,7 +212,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 			BaseContext:       func(net.Listener) context.Context { return base },
-			ConnContext:       l.Access.withConn,
+			ConnContext:       withConn(l.Access.Group),
 			ConnState:         door.connLimiter.changed,
 			ErrorLog:          s.answers.ServerLog(),
 			Protocols:         s.protocols(l),

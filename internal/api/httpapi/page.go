@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/api/ui"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -31,7 +32,7 @@ func (s *Server) takeSession(next http.Handler) http.Handler {
 
 // servePage serves the web page. Other requests of its sessions are authenticated with the
 // credential of the login, so that a revoked key ends its sessions.
-func (s *Server) servePage(access Access, next http.Handler) http.Handler {
+func (s *Server) servePage(access auth.Access, next http.Handler) http.Handler {
 	if s.sessions == nil {
 		return next
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -22,7 +23,7 @@ const maxProfile = 5 * time.Minute
 
 // serveProfiles serves profiles of the daemon to its operator. On other listeners than Unix sockets
 // there is no such path.
-func (s *Server) serveProfiles(access Access, next http.Handler) http.Handler {
+func (s *Server) serveProfiles(access auth.Access, next http.Handler) http.Handler {
 	if !access.Local {
 		return next
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/api/requestinfo"
@@ -110,7 +111,7 @@ type Ingress interface {
 // Server serves the routes. One Server can serve any number of listeners.
 type Server struct {
 	answers respond.Answers
-	askers  askers
+	askers  auth.Askers
 	streams *streams
 	audit   Audit // may be nil
 	metrics *metrics
@@ -149,7 +150,7 @@ func newServer(opt Options, most limits) *Server {
 		opt.Drain = drain.Open(drain.Config{List: opt.Engine.Sandboxes.List})
 	}
 	s := &Server{
-		answers: respond.Answers{Log: opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
+		answers: respond.Answers{Log: opt.Log}, askers: auth.NewAskers(opt.Asker), streams: newStreams(),
 		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity,
 		exists: opt.Engine.Sandboxes.Get, budget: membudget.New(most.memory), node: opt.Node.Name,
 		metrics: newMetrics(opt),
@@ -207,6 +208,19 @@ func (s *Server) View(ctx context.Context) *tenancy.View { return s.tenants.For(
 // ends an earlier attempt. A missing sandbox is no error.
 func (s *Server) FetchSandbox(ctx context.Context, id string, peers []string) error {
 	return s.mover.fetch(ctx, s.tenants.For(ctx).Sandboxes, id, peers)
+}
+
+// Authenticator returns a function to authenticate requests. The returned context has the
+// principal. Handlers of other APIs on the same daemon use it.
+func (s *Server) Authenticator(access auth.Access) func(*http.Request) (context.Context, error) {
+	authenticate := auth.Authenticator{Askers: s.askers, Charge: chargeBody}.For(access)
+	return func(r *http.Request) (context.Context, error) {
+		ctx, err := authenticate(r)
+		if err != nil {
+			return nil, err
+		}
+		return withNode(ctx, s.node), nil
+	}
 }
 
 // KeyName returns the name of a key. It is empty if no key has the ID.

@@ -1,4 +1,4 @@
-package httpapi
+package auth
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 // peerKey is the context key for the peer of a connection.
 type peerKey struct{}
 
-// withPeer returns a context with the peer of the Unix socket that a request came over.
-func withPeer(ctx context.Context, p peercred.Peer) context.Context {
+// WithPeer returns a context with the peer of the Unix socket that a request came over.
+func WithPeer(ctx context.Context, p peercred.Peer) context.Context {
 	return context.WithValue(ctx, peerKey{}, p)
 }
 

@@ -1,4 +1,4 @@
-package httpapi
+package auth
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func bindKeys(ctx context.Context, r *http.Request, store *keys.Store,
 // shownKeys returns the keys in a request's headers.
 func shownKeys(r *http.Request) (texts []string) {
 	for _, header := range r.Header.Values("Authorization") {
-		if text, is := bearer(header); is && keys.Looks(text) {
+		if text, is := Bearer(header); is && keys.Looks(text) {
 			texts = append(texts, text)
 		}
 	}

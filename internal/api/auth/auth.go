@@ -1,4 +1,7 @@
-package httpapi
+// Package auth authenticates requests: by the daemon's token, a key, or the peer of a Unix socket. It passes the
+// principal on in the request's context, and ends the context with the request's keys. Routes decide what a principal
+// may do (the scopes in httpapi), and package tenancy what it sees.
+package auth
 
 import (
 	"context"
@@ -17,6 +20,22 @@ import (
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
+
+// Access decides which clients a listener admits.
+type Access struct {
+	// Token admits every client with this token. If empty, the daemon has no token.
+	Token string
+	// Local is set for a Unix socket: root and the daemon's own user need no token.
+	Local bool
+	// Group is the group whose members need no token on a Unix socket. If nil, there is none.
+	Group *uint32
+	// Encrypted is set if the listener's connections are. Cookies are then for such connections only.
+	Encrypted bool
+	// Keys admit clients with one of these keys. If nil, there are no keys.
+	Keys *keys.Store
+	// Alias reports whether a text is equivalent to the token. If nil, no text is.
+	Alias func(shown string) bool
+}
 
 // CheckToken refuses unsafe tokens: tokens from an example, and short ones.
 func CheckToken(token string) error {
@@ -37,29 +56,16 @@ func CheckToken(token string) error {
 // probes are the paths without authentication, for load balancers and supervisors.
 var probes = []string{"/healthz", "/readyz"}
 
-// authorize passes requests the listener's access admits, and probes.
-func (s *Server) authorize(access Access, next http.Handler) http.Handler {
-	authenticate := s.Authenticator(access)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, err := authenticate(r)
-		if err != nil && !slices.Contains(probes, r.URL.Path) {
-			f := apierror.From(err)
-			if f.GetStatus() == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", `Bearer realm="forkd"`)
-			}
-			respond.Error(w, s.answers.Failed(r.Context(), f))
-			return
-		}
-		if err == nil {
-			*r = *r.WithContext(ctx) // in place: outer handlers read the route's pattern from this request
-		}
-		next.ServeHTTP(w, r)
-	})
+// Authenticator authenticates the requests of one daemon.
+type Authenticator struct {
+	Askers Askers
+	// Charge charges the body of a request to a tenant before it is read.
+	Charge func(r *http.Request, tenant string) error
 }
 
-// Authenticator returns a function to authenticate requests. The returned context has the
-// principal. Handlers of other APIs on the same daemon use it.
-func (s *Server) Authenticator(access Access) func(*http.Request) (context.Context, error) {
+// For returns a function to authenticate the requests of a kind of listener. The returned context has the
+// principal, and ends with the keys of the request.
+func (a Authenticator) For(access Access) func(*http.Request) (context.Context, error) {
 	right := tokenCheck(access.Token)
 	if also, token := access.Alias, right; also != nil {
 		right = func(shown string) bool { return token(shown) || also(shown) }
@@ -69,12 +75,12 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 		if refusal != nil && refusal.Code != api.CodeQuota { // a key over its rate has proved its identity
 			return nil, refusal
 		}
-		ctx, n := principal.With(withNode(r.Context(), s.node), who), requestinfo.From(r.Context())
-		n.Principal, n.Asker = labelOf(who), s.askers.of(ctx)
+		ctx, n := principal.With(r.Context(), who), requestinfo.From(r.Context())
+		n.Principal, n.Asker = labelOf(who), a.Askers.Of(ctx)
 		if refusal != nil {
 			return nil, refusal
 		}
-		if err := chargeBody(r, who.Tenant); err != nil {
+		if err := a.Charge(r, who.Tenant); err != nil {
 			return nil, apierror.From(err) // it has a status for handlers of other APIs
 		}
 		if who.KeyID == "" {
@@ -82,6 +88,26 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 		}
 		return bindKeys(ctx, r, access.Keys, n.Control), nil
 	}
+}
+
+// Require passes requests that authenticate admits, and probes.
+func Require(authenticate func(*http.Request) (context.Context, error), answers respond.Answers,
+	next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, err := authenticate(r)
+		if err != nil && !slices.Contains(probes, r.URL.Path) {
+			f := apierror.From(err)
+			if f.GetStatus() == http.StatusUnauthorized {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="forkd"`)
+			}
+			respond.Error(w, answers.Failed(r.Context(), f))
+			return
+		}
+		if err == nil {
+			*r = *r.WithContext(ctx) // in place: outer handlers read the route's pattern from this request
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // labelOf returns the audit log's name of a principal.
@@ -103,7 +129,7 @@ func (a Access) admit(r *http.Request, right func(string) bool) (who principal.P
 		return a.admitSilent(r)
 	}
 	for _, header := range bearers {
-		token, isToken := bearer(header)
+		token, isToken := Bearer(header)
 		if !isToken {
 			return who, a.wantsToken()
 		}
@@ -182,7 +208,7 @@ func tokenCheck(token string) func(string) bool {
 	}
 }
 
-func bearer(header string) (string, bool) {
+func Bearer(header string) (string, bool) {
 	scheme, token, _ := strings.Cut(header, " ")
 	return strings.TrimSpace(token), strings.EqualFold(scheme, "Bearer") && token != ""
 }
