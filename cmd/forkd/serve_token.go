@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/api/auth"
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
@@ -33,7 +33,7 @@ func (o serveOptions) token() (token string, made bool, err error) {
 }
 
 // leaveToken writes a new token to a file for as long as the daemon runs.
-func leaveToken(run, token string, listeners []httpapi.Listener, log *slog.Logger, opened *undo.Stack) error {
+func leaveToken(run, token string, listeners []listen.Listener, log *slog.Logger, opened *undo.Stack) error {
 	var addresses []string
 	for _, l := range listeners {
 		if !strings.HasPrefix(l.URL, "unix:") {

@@ -15,18 +15,19 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/listen"
 )
 
 // serveOn runs a server on an address until the test ends.
-func serveOn(t *testing.T, s *httpapi.Server, address, token string) httpapi.Listener {
+func serveOn(t *testing.T, s *httpapi.Server, address, token string) listen.Listener {
 	t.Helper()
-	l, err := httpapi.Listen(t.Context(), address, token)
+	l, err := listen.Listen(t.Context(), address, token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, []httpapi.Listener{l}, 100*time.Millisecond) }()
+	go func() { ended <- s.Run(ctx, []listen.Listener{l}, 100*time.Millisecond) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

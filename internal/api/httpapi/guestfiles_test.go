@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -158,7 +159,7 @@ func TestNoRouteMeasuresTheHost(t *testing.T) {
 }
 
 // waiting counts the open connections to a listener.
-func waiting(t *testing.T, l httpapi.Listener) int {
+func waiting(t *testing.T, l listen.Listener) int {
 	t.Helper()
 	f, err := os.Open("/proc/net/tcp")
 	if err != nil {

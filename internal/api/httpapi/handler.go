@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/iodeadline"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
@@ -76,10 +77,8 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		c := connOf(r.Context())
-		if c != nil {
-			c.handled.Store(true)
-		}
+		c := listen.ConnOf(r.Context())
+		c.Handle()
 		out, r := iodeadline.New(w, r, s.limits.deadlines)
 		n := &requestinfo.Info{ID: requestinfo.NewID(), Trace: tracecontext.FromHeader(r.Header),
 			Control: http.NewResponseController(out)}
@@ -90,9 +89,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		rec := &recorder{ResponseWriter: out}
 		defer func() {
 			account.Close()
-			if rest := out.Finish(); c != nil && !rest.IsZero() {
-				c.rest.Store(&rest)
-			}
+			c.KeepDeadline(out.Finish())
 			took := time.Since(began)
 			if n.Routed != nil {
 				r = n.Routed

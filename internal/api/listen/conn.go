@@ -1,4 +1,4 @@
-package httpapi
+package listen
 
 import (
 	"bytes"
@@ -20,9 +20,9 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// conn is a client's connection. It rewrites answers that net/http sends before any handler sees
+// Conn is a client's connection. It rewrites answers that net/http sends before any handler sees
 // the request into the API's form. No other code can do this.
-type conn struct {
+type Conn struct {
 	net.Conn
 	connLimiter *connLimiter
 	does        standing  // guarded by connLimiter.mu
@@ -38,14 +38,14 @@ type conn struct {
 
 // SetReadDeadline keeps the deadline for the rest of a body. net/http would clear it before it
 // reads that rest.
-func (c *conn) SetReadDeadline(t time.Time) error {
+func (c *Conn) SetReadDeadline(t time.Time) error {
 	if by := c.rest.Load(); by != nil && t.IsZero() {
 		t = *by
 	}
 	return c.Conn.SetReadDeadline(t)
 }
 
-func (c *conn) Read(p []byte) (int, error) {
+func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.got.Add(int64(n)) == int64(n) && bytes.HasPrefix(p[:n], []byte("PRI * HTTP/2")) { // RFC 9113 §3.4
 		c.http2.Store(true)
@@ -59,9 +59,28 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reset makes Close reset the connection, so that a cut-off answer does not look complete. Some
+// Handle records that a handler has the request. c is nil if the connection came from another listener.
+func (c *Conn) Handle() {
+	if c != nil {
+		c.handled.Store(true)
+	}
+}
+
+// Drain records that the body of a refused request is read and discarded. c is nil if the connection came from another
+// listener.
+func (c *Conn) Drain() { c.now(draining) }
+
+// KeepDeadline sets the deadline for the rest of a body after its handler. c is nil if the connection came from another
+// listener.
+func (c *Conn) KeepDeadline(t time.Time) {
+	if c != nil && !t.IsZero() {
+		c.rest.Store(&t)
+	}
+}
+
+// Reset makes Close reset the connection, so that a cut-off answer does not look complete. Some
 // HTTP/1.1 clients take a plain close for the end of an answer.
-func (c *conn) reset() {
+func (c *Conn) Reset() {
 	raw := c.Conn
 	if t, ok := raw.(*tls.Conn); ok {
 		raw = t.NetConn()
@@ -72,7 +91,7 @@ func (c *conn) reset() {
 }
 
 // refusePlain answers a client with plain HTTP on a TLS port. The failed handshake sent no answer.
-func (c *conn) refusePlain(err error) {
+func (c *Conn) refusePlain(err error) {
 	var no tls.RecordHeaderError
 	if !errors.As(err, &no) || no.Conn == nil || !beginsHTTP(no.RecordHeader[:]) || c.refused.Swap(true) {
 		return
@@ -97,7 +116,7 @@ func beginsHTTP(p []byte) bool {
 	return false
 }
 
-func (c *conn) Write(p []byte) (int, error) {
+func (c *Conn) Write(p []byte) (int, error) {
 	if c.handled.Load() {
 		return c.Conn.Write(p)
 	}
@@ -109,9 +128,9 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil // the client is disconnected next in any case
 }
 
-// secure reports whether a client's connection is encrypted. c is nil if the connection came from
+// Secure reports whether a client's connection is encrypted. c is nil if the connection came from
 // another listener.
-func (c *conn) secure() bool {
+func (c *Conn) Secure() bool {
 	if c == nil {
 		return false
 	}
@@ -120,7 +139,7 @@ func (c *conn) secure() bool {
 }
 
 // CloseWrite is called by net/http before it closes a refused connection.
-func (c *conn) CloseWrite() error {
+func (c *Conn) CloseWrite() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		return nil
@@ -130,7 +149,7 @@ func (c *conn) CloseWrite() error {
 
 // Close waits until a refused client has sent its data. Otherwise the kernel would answer that data
 // with a reset, and the client would not see the refusal.
-func (c *conn) Close() error {
+func (c *Conn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
 	}
@@ -162,12 +181,12 @@ func ownAnswer(p []byte) (status int, text string) {
 }
 
 // refuse answers in the API's form, and ends the connection.
-func (c *conn) refuse(status int, text string) {
+func (c *Conn) refuse(status int, text string) {
 	if c.refused.Swap(true) {
 		return
 	}
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(lingerTime))
-	writeRefusal(c.Conn, refusal(status, text))
+	writeRefusal(c.Conn, Refusal(status, text))
 }
 
 func writeRefusal(w io.Writer, f *apierror.Error) {
@@ -180,12 +199,12 @@ func writeRefusal(w io.Writer, f *apierror.Error) {
 		status, http.StatusText(status), api.HeaderError, f.Code, len(body)+1, body)
 }
 
-// refusal describes the cause for which net/http refused a request.
-func refusal(status int, text string) *apierror.Error {
+// Refusal describes the cause for which net/http refused a request.
+func Refusal(status int, text string) *apierror.Error {
 	f := apierror.New(api.CodeInvalid, "", "the request is not valid HTTP/1.1")
 	switch status {
 	case http.StatusRequestTimeout:
-		return apierror.New(api.CodeRequestTimeout, "", "the request's header did not arrive within %s", headerTimeout)
+		return apierror.New(api.CodeRequestTimeout, "", "the request's header did not arrive within %s", HeaderTimeout)
 	case http.StatusRequestHeaderFieldsTooLarge:
 		f = apierror.New(api.CodeTooLarge, "", "the request's header is over the limit of %d KiB", maxHeaderBytes>>10)
 	case http.StatusExpectationFailed:

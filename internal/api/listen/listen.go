@@ -1,4 +1,6 @@
-package httpapi
+// Package listen binds the addresses of the daemon and serves HTTP on them. It limits the connections that wait, and
+// rewrites the answers net/http sends before any handler into the API's form. The trap: TLS ends below the limiter.
+package listen
 
 import (
 	"context"
@@ -10,40 +12,22 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/api/auth"
-	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/domain/keys"
 )
 
 // Timeouts of the HTTP servers. There is no timeout for a whole body or answer, because uploads and
-// streams may be long. Package deadlines limits the time for each piece.
+// streams may be long. Package iodeadline limits the time for each piece.
 const (
-	headerTimeout  = 10 * time.Second
+	// HeaderTimeout is the time for a request's header to arrive.
+	HeaderTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
-
-// limits bound the cost of clients before authentication, and of refused requests.
-type limits struct {
-	header       time.Duration // for a request's header to arrive
-	body         time.Duration // for a JSON body to arrive
-	waiting      int           // connections of a listener without a request in a handler
-	swallowBytes int64
-	events       eventPace
-	deadlines    iodeadline.Limits
-	memory       int64 // for bodies and outputs of all requests in flight
-}
-
-func defaultLimits() limits {
-	return limits{header: headerTimeout, body: 30 * time.Second, waiting: 256, swallowBytes: 256 << 20,
-		events: defaultEventPace(), memory: maxInFlight,
-		deadlines: iodeadline.Limits{Read: time.Minute, Write: 30 * time.Second, Rest: 10 * time.Second}}
-}
 
 // Listener is a bound address with its access rules.
 type Listener struct {
@@ -188,81 +172,4 @@ func listenUnix(ctx context.Context, path string, group *uint32) (net.Listener, 
 		return nil, errors.Join(fmt.Errorf("listen on unix://%s: %w", path, err), l.Close())
 	}
 	return l, nil
-}
-
-// Run serves all listeners until ctx ends, then stops in order: it accepts no more connections,
-// gives requests in flight the grace period to end, then cuts them off. It returns when all
-// handlers have returned. It owns the listeners.
-func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Duration) error {
-	// Requests outlive ctx by the grace.
-	base, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	var handlers sync.WaitGroup
-	servers := make([]*http.Server, len(listeners))
-	ended := make(chan error, len(listeners))
-	for i, l := range listeners {
-		door := newConnLimiter(l, s.limits.waiting)
-		handler := s.Handler(l.Access)
-		if l.Around != nil {
-			handler = l.Around(handler)
-		}
-		servers[i] = &http.Server{
-			Handler:           counted(&handlers, handler),
-			ReadHeaderTimeout: s.limits.header,
-			IdleTimeout:       idleTimeout,
-			MaxHeaderBytes:    maxHeaderBytes,
-			BaseContext:       func(net.Listener) context.Context { return base },
-			ConnContext:       withConn(l.Access.Group),
-			ConnState:         door.connLimiter.changed,
-			ErrorLog:          s.answers.ServerLog(),
-			Protocols:         s.protocols(l),
-			HTTP2:             &http.HTTP2Config{WriteByteTimeout: s.limits.deadlines.Write},
-		}
-		go func() { ended <- servers[i].Serve(door) }()
-		s.answers.Log.Info("listening", "url", l.URL)
-	}
-	var first error
-	running := len(listeners)
-	select {
-	case <-ctx.Done():
-	case first = <-ended: // a listener failed: stop the daemon instead of serving the others only
-		running--
-	}
-	s.stop(servers, grace, cut)
-	for range running {
-		<-ended
-	}
-	handlers.Wait()
-	if errors.Is(first, http.ErrServerClosed) {
-		first = nil
-	}
-	return first
-}
-
-// stop ends the servers, gracefully at first. Hijacked connections have no end to wait for. They
-// end when the requests have ended.
-func (s *Server) stop(servers []*http.Server, grace time.Duration, cut func()) {
-	s.streams.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, srv := range servers {
-		wg.Go(func() {
-			if err := srv.Shutdown(ctx); err != nil {
-				cut()
-				_ = srv.Close()
-			}
-		})
-	}
-	wg.Wait()
-	cut()
-}
-
-// counted lets Run wait for handlers, because http.Server.Close does not.
-func counted(wg *sync.WaitGroup, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		wg.Add(1)
-		defer wg.Done()
-		next.ServeHTTP(w, r)
-	})
 }

@@ -1,4 +1,4 @@
-package httpapi
+package listen
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type connLimiter struct {
 	most int
 
 	mu    sync.Mutex // guards the fields below, and the state of all conns in it
-	conns map[*conn]struct{}
+	conns map[*Conn]struct{}
 }
 
 // standing is the state of a connection.
@@ -40,7 +40,7 @@ type limitedListener struct {
 }
 
 func newConnLimiter(l net.Listener, most int) *limitedListener {
-	return &limitedListener{l, &connLimiter{most: most, conns: map[*conn]struct{}{}}}
+	return &limitedListener{l, &connLimiter{most: most, conns: map[*Conn]struct{}{}}}
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
@@ -51,8 +51,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	return l.connLimiter.add(c), nil
 }
 
-func (cr *connLimiter) add(c net.Conn) *conn {
-	added := &conn{Conn: c, connLimiter: cr, since: time.Now()}
+func (cr *connLimiter) add(c net.Conn) *Conn {
+	added := &Conn{Conn: c, connLimiter: cr, since: time.Now()}
 	cr.mu.Lock()
 	cr.conns[added] = struct{}{}
 	goner := cr.goner()
@@ -65,8 +65,8 @@ func (cr *connLimiter) add(c net.Conn) *conn {
 }
 
 // goner returns the connection to close if too many connections wait.
-func (cr *connLimiter) goner() *conn {
-	var first *conn
+func (cr *connLimiter) goner() *Conn {
+	var first *Conn
 	waiting := 0
 	for c := range cr.conns {
 		if c.does == busy {
@@ -83,7 +83,7 @@ func (cr *connLimiter) goner() *conn {
 	return first
 }
 
-func (cr *connLimiter) remove(c *conn) {
+func (cr *connLimiter) remove(c *Conn) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
 	delete(cr.conns, c)
@@ -91,7 +91,7 @@ func (cr *connLimiter) remove(c *conn) {
 
 // changed is the server's hook for state changes of its connections.
 func (cr *connLimiter) changed(nc net.Conn, state http.ConnState) {
-	c, ok := nc.(*conn)
+	c, ok := nc.(*Conn)
 	if !ok {
 		return
 	}
@@ -109,7 +109,7 @@ func (cr *connLimiter) changed(nc net.Conn, state http.ConnState) {
 }
 
 // now sets the state of a connection. c is nil if the connection came from another listener.
-func (c *conn) now(does standing) {
+func (c *Conn) now(does standing) {
 	if c == nil {
 		return
 	}
@@ -125,7 +125,7 @@ type connKey struct{}
 // the peers of Unix sockets; nil: none.
 func withConn(group *uint32) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, nc net.Conn) context.Context {
-		if c, ok := nc.(*conn); ok {
+		if c, ok := nc.(*Conn); ok {
 			ctx, nc = context.WithValue(ctx, connKey{}, c), c.Conn
 		}
 		if p, ok := peercred.Of(nc, group); ok {
@@ -135,7 +135,7 @@ func withConn(group *uint32) func(context.Context, net.Conn) context.Context {
 	}
 }
 
-func connOf(ctx context.Context) *conn {
-	c, _ := ctx.Value(connKey{}).(*conn)
+func ConnOf(ctx context.Context) *Conn {
+	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }

@@ -1,4 +1,4 @@
-package httpapi
+package listen
 
 import (
 	"os"
