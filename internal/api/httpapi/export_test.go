@@ -43,15 +43,6 @@ func (a *AuditWriter) Stats() audit.Stats {
 	return audit.Stats{Written: a.n}
 }
 
-// Changes returns the routes that have a name in the audit log.
-func Changes() map[string]bool {
-	all := map[string]bool{}
-	for route := range changes() {
-		all[route] = true
-	}
-	return all
-}
-
 // Limits are limits for tests, with short timeouts.
 type Limits struct {
 	Header, Body, Swallow time.Duration

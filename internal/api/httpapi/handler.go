@@ -96,9 +96,19 @@ func (s *Server) observe(next http.Handler) http.Handler {
 			}
 			endSpan(span, r, n, rec)
 			s.metrics.request(r, n, rec, took)
-			s.record(r, n, rec.sent(), took)
+			s.audit.Record(r, n, rec.sent(), took)
 		}()
 		next.ServeHTTP(rec, r)
+	})
+}
+
+// noteAsker records the request's sender for the audit log. Package auth has put the sender into the
+// context.
+func (s *Server) noteAsker(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := requestinfo.From(r.Context())
+		n.Asker, n.Routed = s.askers.Of(r.Context()), r
+		next.ServeHTTP(w, r)
 	})
 }
 

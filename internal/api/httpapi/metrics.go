@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auditing"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -186,7 +187,7 @@ func buildInfo(v api.VersionInfo) prometheus.Collector {
 }
 
 // auditCounters read the audit log's statistics, if there is a log.
-func auditCounters(a Audit) []prometheus.Collector {
+func auditCounters(a auditing.Log) []prometheus.Collector {
 	if a == nil {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auditing"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/pace"
 )
@@ -70,7 +71,7 @@ func namesPort(r *http.Request) bool {
 // admitGuess returns an error if a request is one guess of an ID too many.
 func (s *Server) admitGuess(r *http.Request) error {
 	id := s.ingress.Sandbox(r)
-	source := sourceOf(r)
+	source := auditing.Source(r)
 	if id == "" || source == "" || !namesPort(r) {
 		return nil
 	}

@@ -36,14 +36,12 @@ type router struct {
 	workspaces *workspace.Book
 	needs      map[string]need
 	added      []string // "METHOD /path" of every route, for the conformance test
-	// changes and agentActions are the names of actions, for the audit log.
-	changes, agentActions map[string]action
 }
 
 func newRouter(a respond.Answers, v api.VersionInfo, bodyTime time.Duration, view func(context.Context) roles.Engine,
 	k *keys.Store) *router {
 	rt := &router{Answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime, view: view, keys: k,
-		needs: needs(), changes: changes(), agentActions: agentActions()}
+		needs: needs()}
 	rt.api = humago.New(rt.mux, openAPIConfig(v))
 	rt.api.UseMiddleware(rt.checkPath)
 	return rt

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auditing"
 	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/peers"
@@ -46,7 +47,7 @@ type Options struct {
 	// Log receives the daemon's own messages. If nil, they are discarded.
 	Log *slog.Logger
 	// Audit receives an entry for each request. May be nil.
-	Audit Audit
+	Audit auditing.Log
 	// AuditFile is the path of the audit log for reading. If empty, the log cannot be read.
 	AuditFile string
 	// Events is the log of the engine's events. If nil, there are no events.
@@ -113,7 +114,7 @@ type Server struct {
 	answers respond.Answers
 	askers  auth.Askers
 	streams *streams
-	audit   Audit // may be nil
+	audit   *auditing.Recorder
 	metrics *metrics
 	router  *router
 	tenants *tenancy.Tenancy
@@ -151,7 +152,7 @@ func newServer(opt Options, most limits) *Server {
 	}
 	s := &Server{
 		answers: respond.Answers{Log: opt.Log}, askers: auth.NewAskers(opt.Asker), streams: newStreams(),
-		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity,
+		limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity,
 		exists: opt.Engine.Sandboxes.Get, budget: membudget.New(most.memory), node: opt.Node.Name,
 		metrics: newMetrics(opt),
 	}
@@ -179,6 +180,7 @@ func newServer(opt Options, most limits) *Server {
 	view := views(func(ctx context.Context) roles.Engine { return tenants.For(ctx).Engine })
 	s.tenants = tenants
 	s.router = newRouter(s.answers, opt.Version, most.body, view, opt.Keys)
+	s.audit = auditing.NewRecorder(opt.Audit, opt.Log, s.router.mux)
 	if opt.Workspaces == nil {
 		opt.Workspaces = workspace.Nowhere()
 	}

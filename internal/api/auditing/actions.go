@@ -1,4 +1,4 @@
-package httpapi
+package auditing
 
 import (
 	"net/http"
@@ -87,6 +87,12 @@ func changes() map[string]action {
 	}
 }
 
+// Named reports whether a changing route, by method and path, has a name.
+func Named(route string) bool {
+	_, named := changes()[route]
+	return named
+}
+
 // agentActions returns the names of the agent's changing routes, by path. All other requests to the
 // agent are agent.request.
 func agentActions() map[string]action {
@@ -121,16 +127,16 @@ const agentPattern = "/v1/sandboxes/{id}/agent/"
 
 // actionOf returns the action of a request, even if the request was refused before it reached a
 // route.
-func (rt *router) actionOf(r *http.Request) action {
+func (rec *Recorder) actionOf(r *http.Request) action {
 	pattern := r.Pattern
 	if pattern == "" {
-		_, pattern = rt.mux.Handler(r)
+		_, pattern = rec.mux.Handler(r)
 	}
 	if strings.HasPrefix(pattern, agentPattern) {
 		_, path, _ := strings.Cut(r.URL.Path, "/agent/")
-		return rt.agentAction(r.Method, path)
+		return rec.agentAction(r.Method, path)
 	}
-	if a, ok := rt.changes[pattern]; ok {
+	if a, ok := rec.acts[pattern]; ok {
 		return a
 	}
 	switch {
@@ -143,8 +149,8 @@ func (rt *router) actionOf(r *http.Request) action {
 }
 
 // agentAction returns the action of a request to a sandbox's agent.
-func (rt *router) agentAction(method, path string) action {
-	if a, ok := rt.agentActions[method+" "+path]; ok {
+func (rec *Recorder) agentAction(method, path string) action {
+	if a, ok := rec.agentActs[method+" "+path]; ok {
 		return a
 	}
 	return action{name: "agent.request", read: reads(method)}

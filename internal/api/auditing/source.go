@@ -1,4 +1,4 @@
-package httpapi
+package auditing
 
 import (
 	"net/http"
@@ -17,7 +17,7 @@ const anonymous = "anonymous"
 // unproved returns the audit line of a client without a proved identity. It marks identity fields
 // as claims.
 func unproved(e audit.Entry, r *http.Request) audit.Entry {
-	e.Anonymous, e.Source, e.Claim = true, sourceOf(r), claimOf(r)
+	e.Anonymous, e.Source, e.Claim = true, Source(r), claimOf(r)
 	e.Tenant, e.Key, e.KeyName, e.Count = "", "", "", 0
 	if e.Principal == "" || e.Status == http.StatusUnauthorized {
 		e.Principal = anonymous
@@ -25,9 +25,9 @@ func unproved(e audit.Entry, r *http.Request) audit.Entry {
 	return e
 }
 
-// sourceOf returns the address of a request's sender. For IPv6 it is the /64, because a client can
+// Source returns the address of a request's sender. For IPv6 it is the /64, because a client can
 // use all of it.
-func sourceOf(r *http.Request) string {
+func Source(r *http.Request) string {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return ""
