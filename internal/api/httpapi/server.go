@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/api/auditing"
 	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/cors"
+	"github.com/forkd/forkd/internal/api/guestproxy"
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
@@ -261,9 +262,9 @@ func (s *Server) addRoutes(opt Options, view views) {
 	(&renameRoutes{view, opt.Workspaces}).add(s.router)
 	(&receiptRoutes{view.receipts}).add(s.router)
 	(&guestRoutes{view.guests, s.metrics}).add(s.router)
-	(&portRoutes{s.answers, view.guests}).add(s.router)
+	(&portRoutes{view.guests}).add(s.router)
 	(&serviceRoutes{view.guests}).add(s.router)
-	newAgentProxy(s.answers, view.sandboxes, view.guests).add(s.router)
+	(&agentRoutes{view.sandboxes, guestproxy.NewAgent(s.answers, view.sandboxes, view.guests)}).add(s.router)
 	(&networkRoutes{view.networks}).add(s.router)
 	(&poolRoutes{view.pools}).add(s.router)
 	(&capacityRoutes{view.hosts}).add(s.router)

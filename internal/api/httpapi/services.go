@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/guestproxy"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
@@ -125,7 +126,7 @@ func serviceFailure(ctx context.Context, id string, err error) error {
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	}
-	return proxyFailure(id, err)
+	return guestproxy.Failure(id, err)
 }
 
 func (s *serviceRoutes) list(ctx context.Context, in *listServicesInput) (*body[[]api.Service], error) {

@@ -1,4 +1,4 @@
-package httpapi
+package guestproxy
 
 import (
 	"context"
@@ -33,7 +33,7 @@ const lostGrace = 500 * time.Millisecond
 
 // lost returns the reason why the VM of a request has ended, is paused or is stalled. It returns
 // nil if the VM runs.
-func (p *agentProxy) lost(ctx context.Context) *apierror.Error {
+func (p *Agent) lost(ctx context.Context) *apierror.Error {
 	if keys.Ended(ctx) {
 		return apierror.KeyEnded()
 	}
@@ -48,7 +48,7 @@ func (p *agentProxy) lost(ctx context.Context) *apierror.Error {
 	}
 }
 
-func (p *agentProxy) lostNow(ctx context.Context, v served) *apierror.Error {
+func (p *Agent) lostNow(ctx context.Context, v served) *apierror.Error {
 	info, err := p.sandboxes(ctx).Get(v.id)
 	switch {
 	case err != nil:
@@ -74,7 +74,7 @@ func about(id string, f *apierror.Error) *apierror.Error {
 
 // explainBreaks makes a stream of the agent's services end with a reason in the Connect protocol if
 // its VM ends.
-func (p *agentProxy) explainBreaks(resp *http.Response) {
+func (p *Agent) explainBreaks(resp *http.Response) {
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/connect+") {
 		ctx := resp.Request.Context()
 		resp.Body = &stream{ReadCloser: resp.Body, why: func() *apierror.Error { return p.lost(ctx) }}

@@ -1,4 +1,4 @@
-package httpapi
+package guestproxy
 
 import (
 	"bytes"
@@ -66,7 +66,7 @@ func (s stalledFor) Get(id string) (sandbox.Info, error) {
 // The agent route, which exec and cp use, has the same reason for a stalled sandbox as the others.
 func TestTheAgentRouteKnowsWhichDiskIsFull(t *testing.T) {
 	for _, why := range []sandbox.Reason{sandbox.ReasonDiskLimit, sandbox.ReasonDiskNoRoom} {
-		p := &agentProxy{sandboxes: func(context.Context) roles.Sandboxes { return stalledFor{Reason: why} }}
+		p := &Agent{sandboxes: func(context.Context) roles.Sandboxes { return stalledFor{Reason: why} }}
 		f := p.lostNow(t.Context(), served{id: "sb-1"})
 		if f == nil || f.Code != api.CodeNoSpace || f.Reason != api.Reason(why) || f.Details["sandbox"] != "sb-1" {
 			t.Errorf("%s: %+v", why, f)

@@ -1,4 +1,7 @@
-package httpapi
+// Package guestproxy carries requests of clients to guests: to the HTTP server of the agent, and to TCP ports as byte
+// streams. It does not trust the answers: a guest must not act in the daemon's name. Requests to servers in sandboxes
+// by host name are package ingress.
+package guestproxy
 
 import (
 	"context"
@@ -6,8 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
@@ -19,52 +20,34 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
-	"github.com/forkd/forkd/internal/leaf/earlyanswer"
 )
 
-// agentProxy forwards requests to the agent's own HTTP server: process and file services as Connect
+// Agent forwards requests to the agent's own HTTP server: process and file services as Connect
 // RPC, and /files. Streams flow in both directions. When the client disconnects, its request to the
 // agent ends too.
-type agentProxy struct {
-	respond.Answers
-	sandboxes shown[roles.Sandboxes]
-	guests    shown[sandbox.Guests]
+type Agent struct {
+	answers   respond.Answers
+	sandboxes func(context.Context) roles.Sandboxes
+	guests    func(context.Context) sandbox.Guests
 	proxy     *httputil.ReverseProxy
 }
 
-func newAgentProxy(a respond.Answers, sandboxes shown[roles.Sandboxes], guests shown[sandbox.Guests]) *agentProxy {
-	p := &agentProxy{Answers: a, sandboxes: sandboxes, guests: guests}
+// NewAgent returns a proxy. sandboxes and guests return parts of the engine, as the sender of a context's request may
+// see them.
+func NewAgent(a respond.Answers, sandboxes func(context.Context) roles.Sandboxes,
+	guests func(context.Context) sandbox.Guests) *Agent {
+	p := &Agent{answers: a, sandboxes: sandboxes, guests: guests}
 	p.proxy = p.reverseProxy()
 	return p
 }
 
-func (p *agentProxy) add(rt *router) {
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		rt.describe(huma.Operation{
-			OperationID: "agent-" + map[string]string{http.MethodGet: "get", http.MethodPost: "post"}[method],
-			Method:      method, Path: "/v1/sandboxes/{id}/agent/{path}", Tags: []string{"guests"},
-			Summary:   "Pass a request through to the agent in the guest, any method, streaming",
-			Responses: map[string]*huma.Response{"200": {Description: "Whatever the agent answers"}},
-		})
-		rt.added = append(rt.added, method+" /v1/sandboxes/{id}/agent/{path}")
-	}
-	const as = "POST /v1/sandboxes/{id}/agent/{path}" // other methods need the same scope
-	rt.mux.HandleFunc(agentRoute, rt.rawHandler(as, func(w http.ResponseWriter, r *http.Request) error {
-		// A clear error is better than a failed dial.
-		info, err := p.sandboxes(r.Context()).Get(r.PathValue("id"))
-		if err != nil {
-			return err
-		}
-		// The agent may answer before it has read the whole request. Without this call, the server
-		// would then close the request's body while the proxy still reads it.
-		w = earlyanswer.Allow(w, r)
-		r.Body = release(r.Body)
-		p.proxy.ServeHTTP(w, withServed(r, info))
-		return nil
-	}))
+// Serve forwards a request to the agent of a sandbox. The values id and path of the request's pattern name the sandbox
+// and the agent's path. The request's body must stay readable until the answer ends.
+func (p *Agent) Serve(w http.ResponseWriter, r *http.Request, of sandbox.Info) {
+	p.proxy.ServeHTTP(w, withServed(r, of))
 }
 
-func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
+func (p *Agent) reverseProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:       rewriteForAgent,
 		Transport:     guard.Transport{Next: p.transport()},
@@ -73,7 +56,7 @@ func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 			p.explainBreaks(resp)
 			return distrustAgent(resp)
 		},
-		ErrorLog: p.ServerLog(),
+		ErrorLog: p.answers.ServerLog(),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			silent := iodeadline.Silence(r.Context())
 			switch {
@@ -84,14 +67,14 @@ func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 			default:
 				err = p.broken(r, err)
 			}
-			respond.Error(w, p.Failed(r.Context(), err))
+			respond.Error(w, p.answers.Failed(r.Context(), err))
 		},
 	}
 }
 
 // broken returns the reason for a missing answer of an agent. A violation of the protocol is
 // reported as such, not as the end of the VM.
-func (p *agentProxy) broken(r *http.Request, err error) error {
+func (p *Agent) broken(r *http.Request, err error) error {
 	id := r.PathValue("id")
 	var violation *agentproto.Violation
 	if errors.As(err, &violation) {
@@ -100,12 +83,12 @@ func (p *agentProxy) broken(r *http.Request, err error) error {
 	if f := p.lost(r.Context()); f != nil {
 		return f
 	}
-	return proxyFailure(id, err)
+	return Failure(id, err)
 }
 
 // transport dials sandboxes by their ID, which is the host of the URL. It does not keep
 // connections, because an idle one would be captured in a snapshot.
-func (p *agentProxy) transport() *http.Transport {
+func (p *Agent) transport() *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			id, _, err := net.SplitHostPort(addr)
@@ -149,8 +132,8 @@ func distrustAgent(resp *http.Response) error {
 	return nil
 }
 
-// proxyFailure describes a failure between daemon and agent.
-func proxyFailure(id string, err error) error {
+// Failure describes a failure between daemon and agent.
+func Failure(id string, err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
