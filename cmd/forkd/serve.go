@@ -23,6 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/confine/seccomp"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
@@ -256,7 +257,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	timings := httpapi.NewTimings()
+	timings := metrics.NewTimings()
 	happened := openEvents(o.data, log)
 	fromRegistries, err := o.openPulls(images)
 	if err != nil {

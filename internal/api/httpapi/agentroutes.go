@@ -6,6 +6,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/internal/api/guestproxy"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/leaf/earlyanswer"
 )
@@ -27,7 +28,7 @@ func (p *agentRoutes) add(rt *router) {
 		rt.added = append(rt.added, method+" /v1/sandboxes/{id}/agent/{path}")
 	}
 	const as = "POST /v1/sandboxes/{id}/agent/{path}" // other methods need the same scope
-	rt.mux.HandleFunc(agentRoute, rt.rawHandler(as, func(w http.ResponseWriter, r *http.Request) error {
+	rt.mux.HandleFunc(requestinfo.AgentRoute, rt.rawHandler(as, func(w http.ResponseWriter, r *http.Request) error {
 		// A clear error is better than a failed dial.
 		info, err := p.sandboxes(r.Context()).Get(r.PathValue("id"))
 		if err != nil {

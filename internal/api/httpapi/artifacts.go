@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -43,7 +43,7 @@ type artifactRoutes struct {
 	secrets func() []string // may be nil
 	e2b     Carrier         // may be nil
 	peers   *peers.Client   // nil: copies are refused
-	served  prometheus.Counter
+	served  func(bytes int64)
 	readers chan struct{}
 	copies  chan struct{}
 
@@ -54,9 +54,10 @@ type artifactRoutes struct {
 // publisher lets all tenants fork a snapshot.
 type publisher func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 
-func newArtifactRoutes(opt Options, engine shown[roles.Snapshots], publish publisher, m *metrics) *artifactRoutes {
+func newArtifactRoutes(opt Options, engine shown[roles.Snapshots], publish publisher,
+	m *metrics.Metrics) *artifactRoutes {
 	return &artifactRoutes{engine: engine, tenants: publish, secrets: opt.Secrets, e2b: opt.E2B, peers: opt.Peers,
-		served:  m.served,
+		served:  m.Sent,
 		readers: make(chan struct{}, mostReaders), copies: make(chan struct{}, mostCopies),
 		running: map[string]chan struct{}{}}
 }
@@ -178,7 +179,7 @@ func (s *artifactRoutes) manifest(w http.ResponseWriter, r *http.Request) error 
 		h.Set(api.HeaderSnapshotPublic, "true")
 	}
 	_, err = w.Write(raw) // #nosec G705 -- it has a media type that browsers do not render
-	s.served.Add(float64(len(raw)))
+	s.served(int64(len(raw)))
 	return err
 }
 
@@ -207,7 +208,7 @@ func (s *artifactRoutes) blob(w http.ResponseWriter, r *http.Request) error {
 	h.Set("ETag", `"`+digest+`"`)
 	out := &counting{ReadSeeker: content}
 	http.ServeContent(w, r, "", time.Time{}, out)
-	s.served.Add(float64(out.n))
+	s.served(out.n)
 	if out.err != nil && !errors.Is(out.err, io.EOF) {
 		panic(http.ErrAbortHandler) // the status is sent: reset the connection, so that the client does not see a normal end
 	}

@@ -95,7 +95,7 @@ type Metric struct {
 
 // GatherMetrics returns the metrics as a scrape does.
 func (s *Server) GatherMetrics() ([]Metric, error) {
-	all, err := s.metrics.registry.Gather()
+	all, err := s.metrics.Gatherer().Gather()
 	var out []Metric
 	for _, f := range all {
 		m := Metric{Name: f.GetName(), Type: strings.ToLower(f.GetType().String())}

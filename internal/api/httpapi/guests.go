@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -29,7 +30,7 @@ type evalInput struct {
 // guestRoutes are requests to a sandbox's agent that the daemon answers itself.
 type guestRoutes struct {
 	engine  shown[sandbox.Guests]
-	metrics *metrics
+	metrics *metrics.Metrics
 }
 
 func (s *guestRoutes) add(rt *router) {
@@ -87,7 +88,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 	}
 	began := time.Now()
 	res, err := s.engine(ctx).Exec(ctx, in.ID, req)
-	s.metrics.execed(in.ID, time.Since(began), err)
+	s.metrics.Execed(in.ID, time.Since(began), err)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 			return n
 		},
 	})
-	s.metrics.evaled(in.ID, time.Since(began), err)
+	s.metrics.Evaled(in.ID, time.Since(began), err)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 				r = n.Routed
 			}
 			endSpan(span, r, n, rec)
-			s.metrics.request(r, n, rec, took)
+			s.metrics.Request(r, n, rec.sent(), rec.Header(), took)
 			s.audit.Record(r, n, rec.sent(), took)
 		}()
 		next.ServeHTTP(rec, r)

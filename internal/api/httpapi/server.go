@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/guestproxy"
+	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
@@ -59,7 +60,7 @@ type Options struct {
 	// none.
 	GuestFiles *GuestFiles
 	// Timings are shown with the metrics. May be nil.
-	Timings *Timings
+	Timings *metrics.Timings
 	// Ingress receives the requests that match it, before the API and its authentication. May be
 	// nil.
 	Ingress Ingress
@@ -116,7 +117,7 @@ type Server struct {
 	askers  auth.Askers
 	streams *streams
 	audit   *auditing.Recorder
-	metrics *metrics
+	metrics *metrics.Metrics
 	router  *router
 	tenants *tenancy.Tenancy
 	limits  limits
@@ -155,7 +156,7 @@ func newServer(opt Options, most limits) *Server {
 		answers: respond.Answers{Log: opt.Log}, askers: auth.NewAskers(opt.Asker), streams: newStreams(),
 		limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity,
 		exists: opt.Engine.Sandboxes.Get, budget: membudget.New(most.memory), node: opt.Node.Name,
-		metrics: newMetrics(opt),
+		metrics: metrics.New(metricsConfig(opt)),
 	}
 	shared := tenancy.Config{Published: opt.Published, Retention: opt.Retention}
 	if opt.SecretStore != nil {
@@ -167,7 +168,7 @@ func newServer(opt Options, most limits) *Server {
 	if u, ok := opt.Ingress.(interface{ HeldBytes(tenant string) int64 }); ok {
 		shared.Held = u.HeldBytes
 	}
-	whole := s.metrics.measured(opt.Engine)
+	whole := s.metrics.Measured(opt.Engine)
 	if opt.Traces != nil {
 		s.tracer = opt.Traces.Tracer()
 		whole = withSpans(whole, s.tracer)
@@ -201,6 +202,22 @@ func newServer(opt Options, most limits) *Server {
 		drain: opt.Drain}).add(s.router)
 	(&tenantRoutes{opt.Weights}).add(s.router)
 	return s
+}
+
+// metricsConfig returns the parts that the metrics are about.
+func metricsConfig(opt Options) metrics.Config {
+	c := metrics.Config{Engine: opt.Engine, Version: opt.Version, Drain: opt.Drain, Fetched: opt.Peers.FetchedBytes,
+		Timings: opt.Timings, Audit: opt.Audit, Traces: opt.Traces}
+	if opt.Images != nil {
+		c.ImageBytes = func(ctx context.Context) (sum int64, err error) {
+			images, err := opt.Images.ListImages(ctx)
+			for _, i := range images {
+				sum += i.SizeBytes
+			}
+			return sum, err
+		}
+	}
+	return c
 }
 
 // View returns the engine as the sender of a context's request may see it. Handlers of other APIs

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/tracing"
 	"github.com/forkd/forkd/internal/domain/roles"
@@ -28,25 +28,6 @@ type Traces interface {
 	// Counts returns the numbers of sampled spans that ended, of exported ones, and of those that a collector did not
 	// take.
 	Counts() (ended, exported, failed int64)
-}
-
-// spanCounters returns the counters of an exporter, which may be nil.
-func spanCounters(t Traces) []prometheus.Collector {
-	counter := func(result string, value func(ended, exported, failed int64) int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "forkd_trace_spans_total",
-			Help:        "Spans of sampled traces, by result.",
-			ConstLabels: prometheus.Labels{"result": result}}, func() float64 {
-			if t == nil {
-				return 0
-			}
-			return float64(value(t.Counts()))
-		})
-	}
-	return []prometheus.Collector{
-		counter("ended", func(ended, _, _ int64) int64 { return ended }),
-		counter("exported", func(_, exported, _ int64) int64 { return exported }),
-		counter("failed", func(_, _, failed int64) int64 { return failed }),
-	}
 }
 
 // beginSpan starts the span of a request. Its parent is the caller's span. Programs that the request starts in
@@ -78,12 +59,12 @@ func endSpan(span trace.Span, r *http.Request, n *requestinfo.Info, rec *recorde
 	if route == "" {
 		return
 	}
-	method, status := methodLabel(r.Method), rec.sent()
+	method, status := metrics.MethodLabel(r.Method), rec.sent()
 	span.SetName(method + " " + route)
 	span.SetAttributes(tracing.Method.String(method), tracing.Route.String(route), tracing.Status.Int(status),
 		tracing.Request.String(n.ID))
 	if code := rec.Header().Get(api.HeaderError); code != "" {
-		span.SetAttributes(tracing.ErrorType.String(codeLabel(api.Code(code))))
+		span.SetAttributes(tracing.ErrorType.String(metrics.CodeLabel(api.Code(code))))
 	}
 	if status >= http.StatusInternalServerError {
 		span.SetStatus(codes.Error, "")

@@ -117,3 +117,6 @@ func ID(ctx context.Context) string { return From(ctx).ID }
 // IngressRoute is the route of requests to sandboxes in the metrics, and their principal in the
 // audit log.
 const IngressRoute = "ingress"
+
+// AgentRoute is the pattern of requests to agents.
+const AgentRoute = "/v1/sandboxes/{id}/agent/{path...}"

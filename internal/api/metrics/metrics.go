@@ -1,4 +1,6 @@
-package httpapi
+// Package metrics has the metrics of the daemon, in the Prometheus format: requests, forks, branches, the engine's state
+// and its operations. Each label has a known list of values, or a limit of their number.
+package metrics
 
 import (
 	"context"
@@ -12,16 +14,17 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
-	"github.com/forkd/forkd/internal/api/auditing"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/domain/audit"
+	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// metrics uses a separate registry, so that other packages cannot add metrics. The page
+// Metrics uses a separate registry, so that other packages cannot add metrics. The page
 // docs/operate/metrics.md lists all of them. A label has a known list of values, or a limit of their
 // number.
-type metrics struct {
+type Metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
 	failures *prometheus.CounterVec
@@ -50,8 +53,28 @@ type captureMetrics struct {
 	written, writtenPaused *prometheus.HistogramVec
 }
 
-func newMetrics(opt Options) *metrics {
-	m := &metrics{
+// Config has what the metrics are about.
+type Config struct {
+	Engine  roles.Engine
+	Version api.VersionInfo
+	Drain   *drain.Drain
+	// ImageBytes returns the size of the image store. If nil, there is no store.
+	ImageBytes func(context.Context) (int64, error)
+	// Fetched returns the bytes of snapshots received from other daemons.
+	Fetched func() int64
+	Timings *Timings // may be nil
+	// Audit has the statistics of the audit log. If nil, there is no log.
+	Audit interface{ Stats() audit.Stats }
+	// Traces has the numbers of sampled spans that ended, of exported ones, and of those that a collector did not take.
+	// If nil, there are no spans.
+	Traces interface {
+		Counts() (ended, exported, failed int64)
+	}
+}
+
+// New returns the metrics of a daemon.
+func New(c Config) *Metrics {
+	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "forkd_http_request_seconds", Help: "Time to answer, by route, method and status.",
@@ -74,17 +97,17 @@ func newMetrics(opt Options) *metrics {
 			m.forks.failures.WithLabelValues(string(row.Code))
 		}
 	}
-	m.registry.MustRegister(m.requests, m.failures, m.exec, m.eval, m.byTenant, buildInfo(opt.Version),
+	m.registry.MustRegister(m.requests, m.failures, m.exec, m.eval, m.byTenant, buildInfo(c.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newEngineCollector(opt.Engine, opt.Images, m.tenants, opt.Drain))
+		newEngineCollector(c.Engine, c.ImageBytes, m.tenants, c.Drain))
 	m.registry.MustRegister(m.served, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "forkd_peer_fetched_bytes_total", Help: "Bytes of snapshots received from other daemons.",
-	}, func() float64 { return float64(opt.Peers.FetchedBytes()) }))
+	}, func() float64 { return float64(c.Fetched()) }))
 	m.registry.MustRegister(m.forks.collectors()...)
 	m.registry.MustRegister(m.captures.collectors()...)
-	m.registry.MustRegister(opt.Timings.collectors()...)
-	m.registry.MustRegister(auditCounters(opt.Audit)...)
-	m.registry.MustRegister(spanCounters(opt.Traces)...)
+	m.registry.MustRegister(c.Timings.collectors()...)
+	m.registry.MustRegister(auditCounters(c.Audit)...)
+	m.registry.MustRegister(spanCounters(c.Traces)...)
 	return m
 }
 
@@ -187,7 +210,7 @@ func buildInfo(v api.VersionInfo) prometheus.Collector {
 }
 
 // auditCounters read the audit log's statistics, if there is a log.
-func auditCounters(a auditing.Log) []prometheus.Collector {
+func auditCounters(a interface{ Stats() audit.Stats }) []prometheus.Collector {
 	if a == nil {
 		return nil
 	}
@@ -205,22 +228,23 @@ func auditCounters(a auditing.Log) []prometheus.Collector {
 	}
 }
 
-func (m *metrics) handler() http.Handler {
+func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// request counts one request. Its error's code is in the answer's header: the daemon removes that
+// Request counts one request. Its error's code is in the answer's header: the daemon removes that
 // header from the answers of guests.
-func (m *metrics) request(r *http.Request, n *requestinfo.Info, rec *recorder, took time.Duration) {
-	route, status := r.Pattern, rec.sent()
+func (m *Metrics) Request(r *http.Request, n *requestinfo.Info, status int, header http.Header,
+	took time.Duration) {
+	route := r.Pattern
 	if _, path, ok := strings.Cut(route, " "); ok {
 		route = path
 	}
 	if route == "" {
 		route = labelNone
 	}
-	m.requests.WithLabelValues(route, methodLabel(r.Method), statusLabel(route, status)).Observe(took.Seconds())
-	if code := rec.Header().Get(api.HeaderError); code != "" {
+	m.requests.WithLabelValues(route, MethodLabel(r.Method), statusLabel(route, status)).Observe(took.Seconds())
+	if code := header.Get(api.HeaderError); code != "" {
 		reason := labelNone
 		if n.Reason != "" {
 			reason = labelOther
@@ -228,14 +252,14 @@ func (m *metrics) request(r *http.Request, n *requestinfo.Info, rec *recorder, t
 				reason = string(n.Reason)
 			}
 		}
-		m.failures.WithLabelValues(codeLabel(api.Code(code)), reason).Inc()
+		m.failures.WithLabelValues(CodeLabel(api.Code(code)), reason).Inc()
 	}
 	if n.Proved() {
 		m.byTenant.WithLabelValues(m.tenants.of(n.Asker.Tenant), statusClass(status)).Inc()
 	}
 }
 
-func (m *metrics) forked(res sandbox.ForkResult, err error) {
+func (m *Metrics) forked(res sandbox.ForkResult, err error) {
 	f := &m.forks
 	if err != nil {
 		f.failures.WithLabelValues(string(apierror.CodeOf(err))).Inc()
@@ -255,7 +279,7 @@ func (m *metrics) forked(res sandbox.ForkResult, err error) {
 	}
 }
 
-func (m *metrics) branched(mode sandbox.BranchMode, res sandbox.BranchResult, err error) {
+func (m *Metrics) branched(mode sandbox.BranchMode, res sandbox.BranchResult, err error) {
 	if mode == "" {
 		mode = sandbox.BranchLive
 	}
@@ -279,19 +303,19 @@ func (m *metrics) branched(mode sandbox.BranchMode, res sandbox.BranchResult, er
 	}
 }
 
-func (m *metrics) execed(id string, took time.Duration, err error) {
+func (m *Metrics) Execed(id string, took time.Duration, err error) {
 	m.exec.Observe(took.Seconds())
 	m.forks.answers.answered(id, took, err)
 }
 
-func (m *metrics) evaled(id string, took time.Duration, err error) {
+func (m *Metrics) Evaled(id string, took time.Duration, err error) {
 	m.eval.Observe(took.Seconds())
 	m.forks.answers.answered(id, took, err)
 }
 
-// measured returns the engine with a measurement of the forks and branches of all APIs. Forks by guests do not pass
+// Measured returns the engine with a measurement of the forks and branches of all APIs. Forks by guests do not pass
 // here.
-func (m *metrics) measured(e roles.Engine) roles.Engine {
+func (m *Metrics) Measured(e roles.Engine) roles.Engine {
 	e.Sandboxes = measuredSandboxes{e.Sandboxes, m}
 	e.Branches = measuredBranches{e.Branches, m}
 	return e
@@ -299,12 +323,12 @@ func (m *metrics) measured(e roles.Engine) roles.Engine {
 
 type measuredSandboxes struct {
 	roles.Sandboxes
-	metrics *metrics
+	metrics *Metrics
 }
 
 type measuredBranches struct {
 	roles.Branches
-	metrics *metrics
+	metrics *Metrics
 }
 
 // Fork forks, and counts the result.
@@ -329,4 +353,31 @@ func (e measuredBranches) Branch(ctx context.Context, req sandbox.BranchRequest)
 	res, err := e.Branches.Branch(ctx, req)
 	e.metrics.branched(req.Mode, res, err)
 	return res, err
+}
+
+// Sent counts bytes of a snapshot sent to another daemon.
+func (m *Metrics) Sent(n int64) { m.served.Add(float64(n)) }
+
+// Gatherer returns the source of the metrics.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// spanCounters returns the counters of an exporter, which may be nil.
+func spanCounters(t interface {
+	Counts() (ended, exported, failed int64)
+}) []prometheus.Collector {
+	counter := func(result string, value func(ended, exported, failed int64) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "forkd_trace_spans_total",
+			Help:        "Spans of sampled traces, by result.",
+			ConstLabels: prometheus.Labels{"result": result}}, func() float64 {
+			if t == nil {
+				return 0
+			}
+			return float64(value(t.Counts()))
+		})
+	}
+	return []prometheus.Collector{
+		counter("ended", func(ended, _, _ int64) int64 { return ended }),
+		counter("exported", func(_, exported, _ int64) int64 { return exported }),
+		counter("failed", func(_, _, failed int64) int64 { return failed }),
+	}
 }

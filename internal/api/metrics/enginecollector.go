@@ -1,4 +1,4 @@
-package httpapi
+package metrics
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // engineCollector reads the engine once for each scrape.
 type engineCollector struct {
 	engine  roles.Engine
-	images  Images // may be nil
+	images  func(context.Context) (int64, error) // may be nil
 	tenants *tenantLabels
 	drain   *drain.Drain
 	gauges  engineGauges
@@ -48,7 +48,8 @@ type engineGauges struct {
 	tenantCPU, netBytes, diskBytes, vmsInTheMake *prometheus.Desc
 }
 
-func newEngineCollector(e roles.Engine, images Images, tenants *tenantLabels, dr *drain.Drain) *engineCollector {
+func newEngineCollector(e roles.Engine, images func(context.Context) (int64, error), tenants *tenantLabels,
+	dr *drain.Drain) *engineCollector {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
@@ -156,11 +157,8 @@ func (c *engineCollector) collectStore(out samples) {
 		owners[c.tenants.of(s.Owner)] += float64(s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes)
 	}
 	if c.images != nil {
-		if images, err := c.images.ListImages(context.Background()); err == nil {
-			bytes["images"] = 0
-			for _, i := range images {
-				bytes["images"] += float64(i.SizeBytes)
-			}
+		if n, err := c.images(context.Background()); err == nil {
+			bytes["images"] = float64(n)
 		}
 	}
 	out.gauge(c.gauges.snapshots, float64(len(list)))

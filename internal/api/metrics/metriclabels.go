@@ -1,4 +1,4 @@
-package httpapi
+package metrics
 
 import (
 	"net/http"
@@ -16,9 +16,6 @@ const (
 	operatorLabel = "(operator)"
 	othersLabel   = "(other)"
 )
-
-// agentRoute is the pattern of requests to agents.
-const agentRoute = "/v1/sandboxes/{id}/agent/{path...}"
 
 // maxTenantLabels limits the tenants with series of their own. The first ones keep theirs until the
 // daemon ends; all further tenants share one.
@@ -71,8 +68,8 @@ func knownReasons() map[api.Reason]bool {
 	return known
 }
 
-// codeLabel returns a code as a label.
-func codeLabel(c api.Code) string {
+// CodeLabel returns a code as a label.
+func CodeLabel(c api.Code) string {
 	for _, row := range api.Codes() {
 		if row.Code == c {
 			return string(c)
@@ -93,7 +90,7 @@ func statusClass(status int) string {
 // have the class.
 func statusLabel(route string, status int) string {
 	switch {
-	case route == requestinfo.IngressRoute, route == agentRoute:
+	case route == requestinfo.IngressRoute, route == requestinfo.AgentRoute:
 		return statusClass(status)
 	case http.StatusText(status) == "":
 		return labelOther
@@ -101,7 +98,7 @@ func statusLabel(route string, status int) string {
 	return strconv.Itoa(status)
 }
 
-func methodLabel(method string) string {
+func MethodLabel(method string) string {
 	return oneOf(method, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete)
 }
 
