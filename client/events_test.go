@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/events"
 )
@@ -31,13 +32,13 @@ func observed(t *testing.T) (*client.Client, *events.Log, func()) {
 	engine := fakeengine.New(fakeengine.NewImages())
 	s := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: fakeengine.NewImages(), Events: log, Audit: record,
 		AuditFile: record.Path()})
-	l, err := httpapi.Listen(t.Context(), "unix://"+filepath.Join(dir, "s"), "")
+	l, err := listen.Listen(t.Context(), "unix://"+filepath.Join(dir, "s"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, []httpapi.Listener{l}, time.Minute) }()
+	go func() { ended <- s.Run(ctx, []listen.Listener{l}, time.Minute) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

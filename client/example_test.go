@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/listen"
 )
 
 // serveExample starts a daemon with the snapshot "pyagent" and points FORKD_URL at it. The examples
@@ -20,14 +21,14 @@ func serveExample() (stop func()) {
 	images := fakeengine.NewImages("python-numpy")
 	engine := fakeengine.New(images)
 	ctx, cancel := context.WithCancel(context.Background())
-	l, err := httpapi.Listen(ctx, "tcp://127.0.0.1:0", token)
+	l, err := listen.Listen(ctx, "tcp://127.0.0.1:0", token)
 	if err != nil {
 		log.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: images}).Run(ctx, []httpapi.Listener{l}, 0)
+		_ = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: images}).Run(ctx, []listen.Listener{l}, 0)
 	}()
 	os.Setenv("FORKD_URL", l.URL)
 	os.Setenv("FORKD_TOKEN", token)

@@ -10,6 +10,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/listen"
 )
 
 const token = "0123456789abcdef0123456789abcdef"
@@ -25,9 +26,9 @@ func startDaemon(t *testing.T) *daemon {
 	images := fakeengine.NewImages("python-numpy", "broken")
 	d := &daemon{engine: fakeengine.New(images)}
 	s := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(d.engine), Images: images, Version: api.VersionInfo{Version: "1.2.3"}})
-	var listeners []httpapi.Listener
+	var listeners []listen.Listener
 	for _, address := range []string{"unix://" + filepath.Join(t.TempDir(), "s"), "tcp://127.0.0.1:0"} {
-		l, err := httpapi.Listen(t.Context(), address, token)
+		l, err := listen.Listen(t.Context(), address, token)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/guest/agent"
 )
 
@@ -60,14 +61,14 @@ func realAgent(t *testing.T, change ...func(*agent.Config)) (*client.Client, str
 	images := fakeengine.NewImages("python-numpy")
 	engine := withAgent{fakeengine.New(images), dir + "/agent"}
 	s := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: images})
-	api1, err := httpapi.Listen(t.Context(), "unix://"+dir+"/api", "")
+	api1, err := listen.Listen(t.Context(), "unix://"+dir+"/api", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- a.Serve(ctx, l) }()
-	go func() { ended <- s.Run(ctx, []httpapi.Listener{api1}, time.Second) }()
+	go func() { ended <- s.Run(ctx, []listen.Listener{api1}, time.Second) }()
 	c, err := client.New(client.Options{URL: api1.URL})
 	if err != nil {
 		t.Fatal(err)

@@ -19,9 +19,11 @@ import (
 	"github.com/forkd/forkd/cmd/internal/daemonlog"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/confine/seccomp"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
@@ -255,7 +257,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	timings := httpapi.NewTimings()
+	timings := metrics.NewTimings()
 	happened := openEvents(o.data, log)
 	fromRegistries, err := o.openPulls(images)
 	if err != nil {
@@ -319,7 +321,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		}
 	}
 	outside, err := o.outside(ctx, engine, &server, secretStore, fromRegistries,
-		httpapi.Access{Token: token, Keys: stores.keys}, log, &opened)
+		auth.Access{Token: token, Keys: stores.keys}, log, &opened)
 	if err != nil {
 		return err
 	}

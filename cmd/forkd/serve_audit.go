@@ -16,7 +16,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/auditing"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -61,7 +61,7 @@ func (o *auditFlags) complete() (err error) {
 const auditPatience = 5 * time.Second
 
 // open opens the log if it is enabled. Otherwise it returns nil.
-func (o auditFlags) open(ctx context.Context, run string, log *slog.Logger, opened *undo.Stack) (httpapi.Audit, error) {
+func (o auditFlags) open(ctx context.Context, run string, log *slog.Logger, opened *undo.Stack) (auditing.Log, error) {
 	if o.file == "" {
 		if !ui.Terminal(os.Stderr) {
 			exit.OnHangup(ctx, func() {}) // there is no file to open again
@@ -89,7 +89,7 @@ func (o auditFlags) open(ctx context.Context, run string, log *slog.Logger, open
 }
 
 // acting returns a function for recording actions without a request in the audit log.
-func acting(log httpapi.Audit, server *apiServer) sandbox.Acts {
+func acting(log auditing.Log, server *apiServer) sandbox.Acts {
 	if log == nil {
 		return func(sandbox.Act) {}
 	}

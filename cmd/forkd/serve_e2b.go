@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/e2bapi"
 	"github.com/forkd/forkd/internal/api/e2bapi/apikey"
 	"github.com/forkd/forkd/internal/api/e2bapi/build"
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/leaf/undo"
@@ -24,7 +26,7 @@ import (
 // outside returns the handler of requests outside the native API: for servers in sandboxes, and for
 // E2B's API. The server is set before the first request.
 func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server *apiServer,
-	secretStore *secrets.Store, registry build.Registry, access httpapi.Access, log *slog.Logger,
+	secretStore *secrets.Store, registry build.Registry, access auth.Access, log *slog.Logger,
 	opened *undo.Stack) (httpapi.Ingress, error) {
 	if o.domain == "" {
 		return nil, nil
@@ -57,7 +59,7 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 			return server.Load().FetchSandbox(ctx, id, peers)
 		},
 		View:   func(ctx context.Context) e2bapi.Engine { return e2bapi.EngineFor(server.Load().View(ctx)) },
-		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
+		Note:   func(ctx context.Context, a e2bapi.Act) { requestinfo.NoteAct(ctx, requestinfo.Act(a)) },
 		Domain: o.domain, PrivatePorts: o.e2bPrivatePorts, CORS: o.cors, Log: log})
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
@@ -112,7 +114,7 @@ func (b both) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // e2bAuth authenticates with keys, the daemon's token or its E2B form. They may be in the headers
 // of E2B's clients or in ours. A request without a credential is refused, even over the Unix
 // socket.
-func e2bAuth(server *apiServer, access httpapi.Access) func(*http.Request) (context.Context, error) {
+func e2bAuth(server *apiServer, access auth.Access) func(*http.Request) (context.Context, error) {
 	access.Alias = func(shown string) bool { return apikey.Matches(shown, access.Token) }
 	authenticate := sync.OnceValue(func() func(*http.Request) (context.Context, error) {
 		return server.Load().Authenticator(access)

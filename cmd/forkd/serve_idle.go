@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/listen"
 )
 
 // idleWatch ends an unused daemon: it has no sandboxes and got no requests for a while.
@@ -80,7 +80,7 @@ func (w *idleWatch) wait(ctx context.Context) {
 }
 
 // countRequests counts all requests, to the API and to sandboxes.
-func (w *idleWatch) countRequests(listeners []httpapi.Listener) {
+func (w *idleWatch) countRequests(listeners []listen.Listener) {
 	for i := range listeners {
 		listeners[i].Around = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

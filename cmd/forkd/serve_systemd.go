@@ -16,7 +16,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/listen"
 )
 
 // activated returns the sockets bound by a service manager: sd_listen_fds(3). Child processes do not
@@ -32,7 +32,7 @@ func activated() ([]net.Listener, error) {
 }
 
 // adopt makes listeners of the sockets bound by a service manager.
-func (o *serveOptions) adopt(binding httpapi.Binding) (all []httpapi.Listener, err error) {
+func (o *serveOptions) adopt(binding listen.Binding) (all []listen.Listener, err error) {
 	for _, bound := range o.sockets {
 		l, err := binding.Adopt(bound)
 		if err != nil {

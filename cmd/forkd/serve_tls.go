@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/api/tlscert"
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
@@ -79,8 +79,8 @@ func (o *tlsOptions) config(data string, log *slog.Logger) (*tls.Config, error) 
 // bind binds the addresses. Keys are opened later, because the engine must hold the data directory
 // first.
 func (o *serveOptions) bind(ctx context.Context, token string, log *slog.Logger,
-	opened *undo.Stack) ([]httpapi.Listener, error) {
-	binding := httpapi.Binding{Token: token, Plain: o.tls.plain}
+	opened *undo.Stack) ([]listen.Listener, error) {
+	binding := listen.Binding{Token: token, Plain: o.tls.plain}
 	var err error
 	if binding.Group, err = o.socketGroupID(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (o *serveOptions) bind(ctx context.Context, token string, log *slog.Logger,
 	}
 	for _, address := range o.listen {
 		l, err := binding.Listen(ctx, address)
-		if errors.Is(err, httpapi.ErrPlain) {
+		if errors.Is(err, listen.ErrPlain) {
 			err = hints.With(fmt.Errorf("--listen: %w", err), "give --tls-cert and --tls-key, or --tls-self-signed; "+
 				"--plain-http allows it on a protected network")
 		}

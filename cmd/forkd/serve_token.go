@@ -12,7 +12,8 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/auth"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
@@ -32,7 +33,7 @@ func (o serveOptions) token() (token string, made bool, err error) {
 }
 
 // leaveToken writes a new token to a file for as long as the daemon runs.
-func leaveToken(run, token string, listeners []httpapi.Listener, log *slog.Logger, opened *undo.Stack) error {
+func leaveToken(run, token string, listeners []listen.Listener, log *slog.Logger, opened *undo.Stack) error {
 	var addresses []string
 	for _, l := range listeners {
 		if !strings.HasPrefix(l.URL, "unix:") {
@@ -54,7 +55,7 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("read token: %w", err)
 	}
 	token := strings.TrimSpace(string(b))
-	if err := httpapi.CheckToken(token); err != nil {
+	if err := auth.CheckToken(token); err != nil {
 		return "", exit.UsageError{Err: fmt.Errorf("--token-file %s: %w", path, err)}
 	}
 	return token, nil

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/auditing"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/network/netproc"
@@ -28,7 +28,7 @@ const verdictPatience = 5 * time.Second
 // verdicts counts refused flows, and writes them into the audit log. forkd-net logs each refusal itself. It stores
 // the sums while no daemon asks, so the first request returns refusals from before this daemon.
 type verdicts struct {
-	log   httpapi.Audit // nil if there is no audit log
+	log   auditing.Log // nil if there is no audit log
 	count func(verdict string, n int)
 	ask   func(context.Context) (control.Untold, error)
 	warn  *slog.Logger
@@ -39,7 +39,7 @@ type verdicts struct {
 }
 
 // verdicts returns nil if there is no forkd-net.
-func (o serveOptions) verdicts(ctx context.Context, c *engine.Config, log httpapi.Audit,
+func (o serveOptions) verdicts(ctx context.Context, c *engine.Config, log auditing.Log,
 	count func(verdict string, n int), warn *slog.Logger) *verdicts {
 	if c.NetConnect == nil {
 		return nil
@@ -50,7 +50,7 @@ func (o serveOptions) verdicts(ctx context.Context, c *engine.Config, log httpap
 	return v
 }
 
-func newVerdicts(log httpapi.Audit, runDir string, warn *slog.Logger) *verdicts {
+func newVerdicts(log auditing.Log, runDir string, warn *slog.Logger) *verdicts {
 	return &verdicts{log: log, count: func(string, int) {}, warn: warn, owner: func(string) string { return "" },
 		ask: func(ctx context.Context) (control.Untold, error) { return netproc.Untold(ctx, runDir) }}
 }

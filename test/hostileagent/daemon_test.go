@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/e2bapi"
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 	"github.com/forkd/forkd/internal/api/httpapi"
@@ -57,7 +58,7 @@ func newDaemon(t *testing.T, dial agentclient.DialFunc) *daemon {
 	h := e2bapi.New(e2bapi.Options{Engine: e, Records: d.records, Domain: ingress.DefaultDomain,
 		Ports:        ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: e, Guard: guard}),
 		Authenticate: func(r *http.Request) (context.Context, error) { return r.Context(), nil }})
-	d.h = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(e), Images: images, Ingress: h}).Handler(httpapi.Access{Token: daemonToken})
+	d.h = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(e), Images: images, Ingress: h}).Handler(auth.Access{Token: daemonToken})
 	if err := d.records.Put(records.Record{ID: d.id, Template: "base", EnvdToken: "secret"}); err != nil {
 		t.Fatal(err)
 	}

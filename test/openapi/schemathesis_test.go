@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/audit"
@@ -92,7 +93,7 @@ func newDaemon(t *testing.T) *daemon {
 		Workspaces: book, Audit: log, AuditFile: log.Path(), Events: events.New(0, 0, time.Now),
 		Version: api.VersionInfo{Version: "1.2.3"}})
 	d.documented(server)
-	s := httptest.NewServer(d.watch(server.Handler(httpapi.Access{Token: token, Keys: d.keys})))
+	s := httptest.NewServer(d.watch(server.Handler(auth.Access{Token: token, Keys: d.keys})))
 	t.Cleanup(s.Close)
 	d.url = s.URL
 	return d

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -32,7 +33,7 @@ func TestThePythonClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: images})
-	s := httptest.NewServer(server.Handler(httpapi.Access{Token: token}))
+	s := httptest.NewServer(server.Handler(auth.Access{Token: token}))
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -77,7 +78,7 @@ func newNativeBench(t *testing.T) *nativeBench {
 	n := &nativeBench{closedBench: newClosedBench(t), seen: map[string]bool{}}
 	n.api = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(native{n.engine}), Images: fakeengine.NewImages("base"), Ingress: n.h})
 	n.server.Close()
-	n.server = httptest.NewServer(n.api.Handler(httpapi.Access{Token: operatorToken}))
+	n.server = httptest.NewServer(n.api.Handler(auth.Access{Token: operatorToken}))
 	t.Cleanup(n.server.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

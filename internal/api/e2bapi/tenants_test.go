@@ -18,10 +18,12 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/e2bapi"
 	"github.com/forkd/forkd/internal/api/e2bapi/build"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -81,7 +83,7 @@ func newDaemon(t testing.TB) *daemon {
 		t.Fatal(err)
 	}
 	var server *httpapi.Server
-	access := httpapi.Access{Token: apiKey, Keys: d.keys}
+	access := auth.Access{Token: apiKey, Keys: d.keys}
 	log := slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	made, _, err := build.OpenStore(filepath.Join(d.dir, "templates"))
 	if err != nil {
@@ -90,7 +92,7 @@ func newDaemon(t testing.TB) *daemon {
 	d.bench = newBench(t, func(o *e2bapi.Options) {
 		o.Builds = made
 		o.View = func(ctx context.Context) e2bapi.Engine { return e2bapi.EngineFor(server.View(ctx)) }
-		o.Note = func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) }
+		o.Note = func(ctx context.Context, a e2bapi.Act) { requestinfo.NoteAct(ctx, requestinfo.Act(a)) }
 		o.Authenticate = func(r *http.Request) (context.Context, error) { return server.Authenticator(access)(r) }
 		o.Log = log
 	})

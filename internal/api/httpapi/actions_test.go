@@ -10,17 +10,19 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auditing"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/audit"
 )
 
 // Every route that changes something has a name in the audit log.
 func TestEveryChangeHasAnAction(t *testing.T) {
-	named := httpapi.Changes()
 	for _, route := range newBench(t).server.Routes() {
 		method, _, _ := strings.Cut(route, " ")
-		if method != http.MethodGet && method != http.MethodHead && !named[route] {
+		if method != http.MethodGet && method != http.MethodHead && !auditing.Named(route) {
 			t.Errorf("%s has no name: add it to the table in actions.go", route)
 		}
 	}
@@ -123,11 +125,11 @@ type tenantKey struct{}
 // asTenants returns a server that takes the tenant of a request from its header.
 func (b *bench) asTenants(opt httpapi.Options) http.Handler {
 	opt.Engine, opt.Images, opt.Audit = fakeengine.Roles(b.engine), b.images, httpapi.NewAudit(b.audit, b.now)
-	opt.Asker = func(ctx context.Context) httpapi.Asker {
+	opt.Asker = func(ctx context.Context) requestinfo.Asker {
 		tenant, _ := ctx.Value(tenantKey{}).(string)
-		return httpapi.Asker{Key: "k-" + tenant, Name: "ci", Tenant: tenant}
+		return requestinfo.Asker{Key: "k-" + tenant, Name: "ci", Tenant: tenant}
 	}
-	h := httpapi.New(opt).Handler(httpapi.Access{Token: token})
+	h := httpapi.New(opt).Handler(auth.Access{Token: token})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Authorization", "Bearer "+token)
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, r.Header.Get(tenantHeader))))

@@ -13,9 +13,10 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -42,7 +43,7 @@ type artifactRoutes struct {
 	secrets func() []string // may be nil
 	e2b     Carrier         // may be nil
 	peers   *peers.Client   // nil: copies are refused
-	served  prometheus.Counter
+	served  func(bytes int64)
 	readers chan struct{}
 	copies  chan struct{}
 
@@ -53,9 +54,10 @@ type artifactRoutes struct {
 // publisher lets all tenants fork a snapshot.
 type publisher func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 
-func newArtifactRoutes(opt Options, engine shown[roles.Snapshots], publish publisher, m *metrics) *artifactRoutes {
+func newArtifactRoutes(opt Options, engine shown[roles.Snapshots], publish publisher,
+	m *metrics.Metrics) *artifactRoutes {
 	return &artifactRoutes{engine: engine, tenants: publish, secrets: opt.Secrets, e2b: opt.E2B, peers: opt.Peers,
-		served:  m.served,
+		served:  m.Sent,
 		readers: make(chan struct{}, mostReaders), copies: make(chan struct{}, mostCopies),
 		running: map[string]chan struct{}{}}
 }
@@ -101,10 +103,10 @@ func (s *artifactRoutes) open(r *http.Request) (ctx context.Context, b sandbox.B
 		who := principal.From(ctx)
 		switch {
 		case !keys.IsTenant(tenant):
-			return ctx, nil, fail(api.CodeInvalid, "", "tenant %q: want 1 to 24 small letters, digits or _",
+			return ctx, nil, apierror.New(api.CodeInvalid, "", "tenant %q: want 1 to 24 small letters, digits or _",
 				ellipsis.Clip(tenant, 80))
 		case !who.Sees(tenant):
-			return ctx, nil, fail(api.CodeForbidden, api.ReasonOperatorOnly, "a tenant's key is for its tenant only")
+			return ctx, nil, apierror.New(api.CodeForbidden, api.ReasonOperatorOnly, "a tenant's key is for its tenant only")
 		}
 		who.Tenant = tenant
 		ctx = principal.With(ctx, who)
@@ -141,7 +143,7 @@ func (s *artifactRoutes) turn(ctx context.Context) (done func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-timer.C:
-		return nil, fail(api.CodeBusy, "", "the daemon sends %d blobs of snapshots already", mostReaders)
+		return nil, apierror.New(api.CodeBusy, "", "the daemon sends %d blobs of snapshots already", mostReaders)
 	}
 }
 
@@ -177,13 +179,13 @@ func (s *artifactRoutes) manifest(w http.ResponseWriter, r *http.Request) error 
 		h.Set(api.HeaderSnapshotPublic, "true")
 	}
 	_, err = w.Write(raw) // #nosec G705 -- it has a media type that browsers do not render
-	s.served.Add(float64(len(raw)))
+	s.served(int64(len(raw)))
 	return err
 }
 
 func (s *artifactRoutes) blob(w http.ResponseWriter, r *http.Request) error {
 	if strings.Contains(r.Header.Get("Range"), ",") {
-		return fail(api.CodeInvalid, "", "want one range of bytes")
+		return apierror.New(api.CodeInvalid, "", "want one range of bytes")
 	}
 	done, err := s.turn(r.Context())
 	if err != nil {
@@ -198,7 +200,7 @@ func (s *artifactRoutes) blob(w http.ResponseWriter, r *http.Request) error {
 	digest := r.PathValue("digest")
 	content := b.Blob(digest)
 	if content == nil {
-		return fail(api.CodeNotFound, "", "snapshot %s has no blob %s", r.PathValue("tag"), digest)
+		return apierror.New(api.CodeNotFound, "", "snapshot %s has no blob %s", r.PathValue("tag"), digest)
 	}
 	defer content.Close()
 	h := w.Header()
@@ -206,7 +208,7 @@ func (s *artifactRoutes) blob(w http.ResponseWriter, r *http.Request) error {
 	h.Set("ETag", `"`+digest+`"`)
 	out := &counting{ReadSeeker: content}
 	http.ServeContent(w, r, "", time.Time{}, out)
-	s.served.Add(float64(out.n))
+	s.served(out.n)
 	if out.err != nil && !errors.Is(out.err, io.EOF) {
 		panic(http.ErrAbortHandler) // the status is sent: reset the connection, so that the client does not see a normal end
 	}
@@ -241,10 +243,10 @@ func (s *artifactRoutes) copy(ctx context.Context, in *copyInput) (*body[api.Sna
 	}
 	defer end()
 	if b, err := s.engine(ctx).SnapshotBrief(in.Tag); err == nil {
-		return nil, fail(api.CodeConflict, api.ReasonTagTaken, "snapshot %s is here already", b.Tag)
+		return nil, apierror.New(api.CodeConflict, api.ReasonTagTaken, "snapshot %s is here already", b.Tag)
 	}
 	if s.peers == nil {
-		return nil, fail(api.CodeUnsupported, "",
+		return nil, apierror.New(api.CodeUnsupported, "",
 			"this daemon copies no snapshots from others: its operator has not allowed peers")
 	}
 	from, err := s.peers.Open(ctx, in.Body.Peers, in.Tag, tenant)
@@ -284,7 +286,7 @@ func (s *artifactRoutes) begin(ctx context.Context, name string) (end func(), er
 				return func() { s.end(name, mine); <-s.copies }, nil
 			default:
 				s.end(name, mine)
-				return nil, fail(api.CodeBusy, "", "the daemon copies %d snapshots already", mostCopies)
+				return nil, apierror.New(api.CodeBusy, "", "the daemon copies %d snapshots already", mostCopies)
 			}
 		}
 		s.mu.Unlock()
@@ -307,7 +309,7 @@ func (s *artifactRoutes) end(name string, mine chan struct{}) {
 // with its quotas, a public one as the operator's. A peer's word is never taken for another tenant or tag.
 func receiver(ctx context.Context, asked string, from *peers.Snapshot) (context.Context, error) {
 	who := principal.From(ctx)
-	wrong := fail(api.CodeConflict, "", "the peer has another snapshot under the tag %s", asked)
+	wrong := apierror.New(api.CodeConflict, "", "the peer has another snapshot under the tag %s", asked)
 	if from.Owner != "" && (!keys.IsTenant(from.Owner) || !strings.HasPrefix(from.Tag, from.Owner+"-")) {
 		return nil, wrong
 	}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"github.com/forkd/forkd/api"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
@@ -27,7 +29,7 @@ func audited(t *testing.T) (b *bench, path string, finish func()) {
 		t.Fatal(err)
 	}
 	b.h = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Audit: l, AuditFile: path, Keys: b.keys}).
-		Handler(httpapi.Access{Token: token, Keys: b.keys})
+		Handler(auth.Access{Token: token, Keys: b.keys})
 	return b, path, func() {
 		if err := l.Close(time.Minute); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
@@ -20,7 +22,7 @@ import (
 // auditRoutes read the audit log. Only the operator may use them, because the log has the actions
 // of all tenants.
 type auditRoutes struct {
-	askers  askers
+	askers  auth.Askers
 	streams *streams
 	path    string // if empty, there is no audit log
 }
@@ -60,10 +62,10 @@ func (s *auditRoutes) add(rt *router) {
 // allowed returns an error unless the sender is the operator.
 func (s *auditRoutes) allowed(ctx context.Context) error {
 	switch {
-	case !s.askers.operator(ctx):
-		return fail(api.CodeForbidden, "", "the audit log is the operator's")
+	case !s.askers.Operator(ctx):
+		return apierror.New(api.CodeForbidden, "", "the audit log is the operator's")
 	case s.path == "":
-		return fail(api.CodeUnsupported, "", "this daemon writes no audit log")
+		return apierror.New(api.CodeUnsupported, "", "this daemon writes no audit log")
 	}
 	return nil
 }
@@ -76,7 +78,7 @@ func (s *auditRoutes) verify(ctx context.Context, in *verifyInput) (*body[api.Au
 	for _, text := range in.Head {
 		h, err := audit.ParseHead(ellipsis.Clip(text, 200))
 		if err != nil {
-			return nil, fail(api.CodeInvalid, "", "%v", err)
+			return nil, apierror.New(api.CodeInvalid, "", "%v", err)
 		}
 		heads = append(heads, h)
 	}
@@ -138,8 +140,9 @@ func (s *auditRoutes) read(w http.ResponseWriter, r *http.Request) error {
 	case begun:
 		panic(http.ErrAbortHandler) // the status is sent: reset the connection, so that the client does not see a normal end
 	case errors.Is(err, audit.ErrNoRoom):
-		return fail(api.CodeBusy, "", "the last %d lines need more memory than a request can have now: ask for fewer lines, "+
-			"or for all of them with limit=0", q.Last)
+		return apierror.New(api.CodeBusy, "",
+			"the last %d lines need more memory than a request can have now: ask for fewer lines, "+
+				"or for all of them with limit=0", q.Last)
 	}
 	return err
 }
@@ -154,7 +157,7 @@ func auditQuery(v url.Values) (q audit.Query, err error) {
 		Result: audit.Result(v.Get("result")), Request: v.Get("request"),
 	}}
 	bad := func(name, want string) error {
-		return fail(api.CodeInvalid, "", "%s %q: want %s", name, ellipsis.Clip(v.Get(name), 80), want)
+		return apierror.New(api.CodeInvalid, "", "%s %q: want %s", name, ellipsis.Clip(v.Get(name), 80), want)
 	}
 	switch q.Result {
 	case "", audit.OK, audit.Refused, audit.Failed:

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,18 +15,19 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/listen"
 )
 
 // serveOn runs a server on an address until the test ends.
-func serveOn(t *testing.T, s *httpapi.Server, address, token string) httpapi.Listener {
+func serveOn(t *testing.T, s *httpapi.Server, address, token string) listen.Listener {
 	t.Helper()
-	l, err := httpapi.Listen(t.Context(), address, token)
+	l, err := listen.Listen(t.Context(), address, token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, []httpapi.Listener{l}, 100*time.Millisecond) }()
+	go func() { ended <- s.Run(ctx, []listen.Listener{l}, 100*time.Millisecond) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -36,58 +35,6 @@ func serveOn(t *testing.T, s *httpapi.Server, address, token string) httpapi.Lis
 		}
 	})
 	return l
-}
-
-func TestWhoMayUseTheSocket(t *testing.T) {
-	const stranger, right, wrong = 54321, "Bearer " + token, "Bearer 00000000000000000000000000000000"
-	own := uint32(os.Geteuid())
-	for _, c := range []struct {
-		name   string
-		uid    uint32
-		daemon string // its token
-		shown  string
-		code   api.Code
-		reason api.Reason
-	}{
-		{"the daemon's user", own, "", "", "", ""},
-		{"root", 0, "", "", "", ""},
-		{"another user", stranger, "", "", api.CodeForbidden, api.ReasonSocketForeign},
-		{"a member of the socket's group", stranger, "", "", "", ""},
-		{"a member of the socket's group with a wrong token", stranger, token, wrong, api.CodeUnauthorized, ""},
-		{"another user, of a daemon with a token", stranger, token, "", api.CodeUnauthorized, ""},
-		{"another user with the token", stranger, token, right, "", ""},
-		{"another user with a wrong token", stranger, token, wrong, api.CodeUnauthorized, ""},
-		{"the daemon's user with the token", own, token, right, "", ""},
-		{"the daemon's user with a wrong token", own, token, wrong, api.CodeUnauthorized, ""},
-		{"the daemon's user with a token for nothing", own, "", right, api.CodeUnauthorized, api.ReasonTokenUnwanted},
-		{"the daemon's user with another kind of authorization", own, token, "Basic " + token, api.CodeUnauthorized, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			b := newBench(t)
-			h := b.server.Handler(httpapi.Access{Local: true, Token: c.daemon})
-			r := httptest.NewRequest("GET", "/v1/sandboxes", nil)
-			r = r.WithContext(httpapi.PeerContext(r.Context(), c.uid, strings.Contains(c.name, "member")))
-			if c.shown != "" {
-				r.Header.Set("Authorization", c.shown)
-			}
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			if c.code == "" {
-				into[[]api.SandboxInfo](t, w, 200)
-				return
-			}
-			if e := wantError(t, w, c.code); e.Reason != c.reason {
-				t.Errorf("the reason is %q, want %q", e.Reason, c.reason)
-			}
-		})
-	}
-}
-
-func TestAConnectionOfNobodyIsAStrangers(t *testing.T) {
-	b := newBench(t)
-	w := httptest.NewRecorder()
-	b.server.Handler(httpapi.Access{Local: true}).ServeHTTP(w, httptest.NewRequest("GET", "/v1/sandboxes", nil))
-	wantError(t, w, api.CodeForbidden)
 }
 
 // TestTheKernelTellsWhoConnected connects as another user to the socket of a real listener. An

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/api/iodeadline"
+	"github.com/forkd/forkd/internal/api/listen"
 )
 
 // intake is a request's body. It records whether all of it was read. swallow can still read it
@@ -87,7 +88,7 @@ func (s *Server) drainBody(next http.Handler) http.Handler {
 		if control.Flush() != nil || control.SetReadDeadline(time.Now().Add(s.limits.deadlines.Rest)) != nil {
 			return
 		}
-		connOf(r.Context()).now(draining)
+		listen.ConnOf(r.Context()).Drain()
 		_, _ = io.CopyN(io.Discard, rest{body}, s.limits.swallowBytes)
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
@@ -47,7 +49,7 @@ func (s *branchRoutes) add(rt *router) {
 func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.BranchResult], error) {
 	req := sandbox.BranchRequest{SandboxID: in.ID}
 	if in.Body != nil {
-		note(ctx).snapshot, note(ctx).count = in.Body.Tag, in.Body.N
+		requestinfo.From(ctx).Snapshot, requestinfo.From(ctx).Count = in.Body.Tag, in.Body.N
 		var err error
 		if req, err = branchRequest(in.ID, *in.Body); err != nil {
 			return nil, err
@@ -57,7 +59,7 @@ func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.B
 	if err != nil {
 		return nil, err
 	}
-	note(ctx).snapshot = res.Tag
+	requestinfo.From(ctx).Snapshot = res.Tag
 	return &body[api.BranchResult]{wireBranch(ctx, res)}, nil
 }
 
@@ -66,7 +68,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	mode := b.Mode
 	switch {
 	case (isTrue(b.Diff) || isTrue(b.Live)) && b.Mode != "", isTrue(b.Diff) && isTrue(b.Live):
-		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "",
+		return sandbox.BranchRequest{}, apierror.New(api.CodeInvalid, "",
 			"mode, diff and live exclude each other: omit diff and live")
 	case isTrue(b.Diff):
 		mode = api.BranchDiff
@@ -79,7 +81,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	}
 	noWait := b.Wait != nil && !*b.Wait
 	if noWait && b.N > 0 {
-		return sandbox.BranchRequest{}, fail(api.CodeInvalid, api.ReasonWaitForChildren,
+		return sandbox.BranchRequest{}, apierror.New(api.CodeInvalid, api.ReasonWaitForChildren,
 			"n and wait false exclude each other: children need the complete snapshot")
 	}
 	return sandbox.BranchRequest{

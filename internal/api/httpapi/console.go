@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/leaf/linetime"
 )
@@ -82,16 +83,16 @@ func consoleQuery(r *http.Request) (follow bool, lines int, err error) {
 	q := r.URL.Query()
 	if v := q.Get("follow"); v != "" {
 		if follow, err = strconv.ParseBool(v); err != nil {
-			return false, 0, fail(api.CodeInvalid, "", "follow %q: want true or false", ellipsis.Clip(v, 40))
+			return false, 0, apierror.New(api.CodeInvalid, "", "follow %q: want true or false", ellipsis.Clip(v, 40))
 		}
 	}
 	lines = -1
 	if v := q.Get("tail"); v != "" {
 		if lines, err = strconv.Atoi(v); err != nil || lines < 0 {
-			return false, 0, fail(api.CodeInvalid, "", "tail %q: want a number of lines", ellipsis.Clip(v, 40))
+			return false, 0, apierror.New(api.CodeInvalid, "", "tail %q: want a number of lines", ellipsis.Clip(v, 40))
 		}
 		if !follow {
-			return false, 0, fail(api.CodeInvalid, "", "tail goes with follow=true")
+			return false, 0, apierror.New(api.CodeInvalid, "", "tail goes with follow=true")
 		}
 	}
 	return follow, lines, nil
@@ -102,12 +103,13 @@ func consoleView(r *http.Request) (_ *linetime.View, err error) {
 	q, view := r.URL.Query(), new(linetime.View)
 	if v := q.Get("timestamps"); v != "" {
 		if view.Times, err = strconv.ParseBool(v); err != nil {
-			return nil, fail(api.CodeInvalid, "", "timestamps %q: want true or false", ellipsis.Clip(v, 40))
+			return nil, apierror.New(api.CodeInvalid, "", "timestamps %q: want true or false", ellipsis.Clip(v, 40))
 		}
 	}
 	if v := q.Get("since"); v != "" {
 		if view.Since, err = time.Parse(time.RFC3339, v); err != nil {
-			return nil, fail(api.CodeInvalid, "", "since %q: want a time such as 2026-01-02T15:04:05Z", ellipsis.Clip(v, 40))
+			return nil, apierror.New(api.CodeInvalid, "",
+				"since %q: want a time such as 2026-01-02T15:04:05Z", ellipsis.Clip(v, 40))
 		}
 	}
 	return view, nil

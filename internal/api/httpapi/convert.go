@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guestnet"
@@ -171,7 +172,7 @@ func wireChild(ctx context.Context, c sandbox.Child, req sandbox.ForkRequest) ap
 	if c.Err == nil {
 		out = wireWithToken(ctx, c.Info)
 	} else {
-		f := failureOf(c.Err)
+		f := apierror.From(c.Err)
 		out = api.SandboxInfo{
 			SnapshotTag: req.Tag, Status: api.SandboxFailed, Index: c.Index, Error: f.Message, Code: f.Code,
 		}

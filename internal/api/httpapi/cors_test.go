@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/cors"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
@@ -17,7 +18,7 @@ func TestPreflights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, CORS: listed}).Handler(httpapi.Access{Token: token})
+	h := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, CORS: listed}).Handler(auth.Access{Token: token})
 	for origin, want := range map[string]string{"https://app.test": "https://app.test", "https://evil.test": ""} {
 		for _, method := range []string{"OPTIONS", "GET"} {
 			r := httptest.NewRequest(method, "/v1/sandboxes", nil)

@@ -31,6 +31,7 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/api/tlscert"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -48,7 +49,7 @@ const late = 5 * time.Second
 // sandboxes.
 type hasty struct {
 	*bench
-	l, tls    httpapi.Listener
+	l, tls    listen.Listener
 	id        string // a sandbox of the native API
 	e2b, envd string // a sandbox of E2B's API, and its token
 	upload    string // a path that accepts an upload
@@ -116,17 +117,17 @@ func (h *hasty) serve(t *testing.T, server *httpapi.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listen := func(cfg *tls.Config) httpapi.Listener {
-		l, err := (httpapi.Binding{Token: token, Keys: h.keys, TLS: cfg}).Listen(t.Context(), "tcp://127.0.0.1:0")
+	bind := func(cfg *tls.Config) listen.Listener {
+		l, err := (listen.Binding{Token: token, Keys: h.keys, TLS: cfg}).Listen(t.Context(), "tcp://127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return l
 	}
-	h.l, h.tls = listen(nil), listen(cfg)
+	h.l, h.tls = bind(nil), bind(cfg)
 	ctx, stop := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
-	go func() { ran <- server.Run(ctx, []httpapi.Listener{h.l, h.tls}, 100*time.Millisecond) }()
+	go func() { ran <- server.Run(ctx, []listen.Listener{h.l, h.tls}, 100*time.Millisecond) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ran; err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/guestdiff"
@@ -33,7 +34,7 @@ func (s *diffRoutes) add(rt *router) {
 }
 
 func (s *diffRoutes) diffSnapshots(ctx context.Context, in *diffInput) (*body[api.SnapshotDiff], error) {
-	note(ctx).snapshot = in.Tag
+	requestinfo.From(ctx).Snapshot = in.Tag
 	if membudget.From(ctx).Full(leastOutput) {
 		return nil, reply.Full()
 	}

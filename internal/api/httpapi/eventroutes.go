@@ -15,6 +15,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
+	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -35,8 +39,8 @@ func defaultEventPace() eventPace { return eventPace{beat: 15 * time.Second, wri
 
 // eventRoutes stream the daemon's events.
 type eventRoutes struct {
-	answers
-	askers    askers
+	respond.Answers
+	askers    auth.Askers
 	streams   *streams
 	events    *events.Log // may be nil
 	pace      eventPace
@@ -85,7 +89,7 @@ func eventQueryOf(r *http.Request) (q eventQuery, err error) {
 		return q, err
 	}
 	if q.labels, err = listfilter.Parse(v["filter"], eventFilters); err != nil {
-		return q, fail(api.CodeInvalid, "", "%v", err)
+		return q, apierror.New(api.CodeInvalid, "", "%v", err)
 	}
 	name, text := "Last-Event-ID", r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -95,7 +99,7 @@ func eventQueryOf(r *http.Request) (q eventQuery, err error) {
 		return q, nil
 	}
 	if q.after, err = strconv.ParseUint(text, 10, 53); err != nil {
-		return q, fail(api.CodeInvalid, "", "%s %q: want the id of an event", name, ellipsis.Clip(text, 40))
+		return q, apierror.New(api.CodeInvalid, "", "%s %q: want the id of an event", name, ellipsis.Clip(text, 40))
 	}
 	return q, nil
 }
@@ -108,7 +112,7 @@ func eventKinds(v url.Values) (kinds []string, err error) {
 	for _, kind := range strings.Split(strings.Join(v["kind"], ","), ",") {
 		known := func(k string) bool { return k == kind || strings.HasSuffix(kind, ".") && strings.HasPrefix(k, kind) }
 		if !slices.ContainsFunc(sandbox.EventKinds(), known) {
-			return nil, fail(api.CodeInvalid, "", "kind %q: want one of %s, or a prefix that ends in a dot",
+			return nil, apierror.New(api.CodeInvalid, "", "kind %q: want one of %s, or a prefix that ends in a dot",
 				ellipsis.Clip(kind, 40), strings.Join(sandbox.EventKinds(), ", "))
 		}
 		kinds = append(kinds, kind)
@@ -134,25 +138,25 @@ func (q eventQuery) wants(e events.Event) bool {
 
 // visible reports whether the client may see an event. A tenant sees its own events and all gaps.
 func (s *eventRoutes) visible(ctx context.Context, e events.Event) bool {
-	return e.Kind == events.KindGap || s.askers.visible(ctx, e.Owner)
+	return e.Kind == events.KindGap || s.askers.Visible(ctx, e.Owner)
 }
 
 func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 	if s.events == nil {
-		return fail(api.CodeUnsupported, "", "this daemon has no events")
+		return apierror.New(api.CodeUnsupported, "", "this daemon has no events")
 	}
 	q, err := eventQueryOf(r)
 	if err != nil {
 		return err
 	}
-	release, err := s.followers.take(s.askers.of(r.Context()).Tenant)
+	release, err := s.followers.take(s.askers.Of(r.Context()).Tenant)
 	if err != nil {
 		return err
 	}
 	defer release()
 	ctx, stop := s.streams.context(r.Context())
 	defer stop()
-	view := s.events.Of(s.askers.of(r.Context()).Tenant)
+	view := s.events.Of(s.askers.Of(r.Context()).Tenant)
 	if q.after == events.Now {
 		q.after = view.Last()
 	}
@@ -194,22 +198,22 @@ func (s *eventRoutes) tell(ctx context.Context, out *eventWriter, view events.Vi
 
 // end sends the reason for the end to a connected client.
 func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
-	f := fail(api.CodeBusy, "", "%v", err)
+	f := apierror.New(api.CodeBusy, "", "%v", err)
 	switch {
 	case errors.Is(err, sandbox.ErrClosing), errors.Is(err, events.ErrClosed):
-		f = fail(api.CodeClosing, "", "the daemon stops")
+		f = apierror.New(api.CodeClosing, "", "the daemon stops")
 	case errors.Is(err, keys.ErrEnded):
-		f = errKeyEnded()
-		noteError(ctx, f)
+		f = apierror.KeyEnded()
+		requestinfo.NoteError(ctx, f)
 	case !errors.Is(err, events.ErrSlow):
-		noteError(ctx, f)
-		s.log.Debug("a follower of events is gone", "reason", err, note(ctx).ids())
+		requestinfo.NoteError(ctx, f)
+		s.Log.Debug("a follower of events is gone", "reason", err, requestinfo.From(ctx).LogAttr())
 		return
 	default:
-		noteError(ctx, f)
-		s.log.Info("a follower of events was dropped", "reason", err, note(ctx).ids())
+		requestinfo.NoteError(ctx, f)
+		s.Log.Info("a follower of events was dropped", "reason", err, requestinfo.From(ctx).LogAttr())
 	}
-	f.RequestID = requestID(ctx)
+	f.RequestID = requestinfo.ID(ctx)
 	data, err := json.Marshal(f)
 	if err == nil {
 		_ = out.send(fmt.Sprintf("event: %s\ndata: %s\n\n", api.EventEnd, data))

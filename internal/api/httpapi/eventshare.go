@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/leaf/shares"
 )
 
@@ -24,7 +25,7 @@ func (f followers) take(tenant string) (release func(), err error) {
 		pool = f.operator
 	}
 	if !pool.Try(k, 1) {
-		return nil, fail(api.CodeBusy, "",
+		return nil, apierror.New(api.CodeBusy, "",
 			"too many event followers: all tenants share %d, and one tenant has three eighths of them at "+
 				"most; end one and retry", maxFollowers)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/audit"
@@ -27,7 +28,7 @@ func (b *bench) paced(l httpapi.Limits) (url string, log *events.Log, ended entr
 	log, ended = events.New(1<<32, 100_000, time.Now), make(entries, 10)
 	l.Header, l.Body, l.Swallow, l.Waiting = time.Minute, time.Minute, time.Minute, 10
 	server := httpapi.NewLimited(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Events: log, Audit: ended}, l)
-	s := httptest.NewServer(server.Handler(httpapi.Access{Token: token}))
+	s := httptest.NewServer(server.Handler(auth.Access{Token: token}))
 	b.t.Cleanup(s.Close)
 	b.t.Cleanup(log.Close)
 	return s.URL, log, ended

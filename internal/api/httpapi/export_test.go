@@ -1,29 +1,18 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
 // Routes lists "METHOD /path" of every added route.
 func (s *Server) Routes() []string { return s.router.added }
-
-// SentinelCodes returns the codes of the domain's errors.
-func SentinelCodes() []api.Code {
-	var out []api.Code
-	for _, row := range sentinels() {
-		out = append(out, row.code)
-	}
-	return out
-}
 
 // AuditWriter writes entries immediately.
 type AuditWriter struct {
@@ -52,15 +41,6 @@ func (a *AuditWriter) Stats() audit.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return audit.Stats{Written: a.n}
-}
-
-// Changes returns the routes that have a name in the audit log.
-func Changes() map[string]bool {
-	all := map[string]bool{}
-	for route := range changes() {
-		all[route] = true
-	}
-	return all
 }
 
 // Limits are limits for tests, with short timeouts.
@@ -92,11 +72,6 @@ func NewLimited(opt Options, l Limits) *Server {
 	return newServer(opt, most)
 }
 
-// PeerContext returns the context of a request over a Unix socket.
-func PeerContext(ctx context.Context, uid uint32, member bool) context.Context {
-	return context.WithValue(ctx, peerKey{}, peer{uid, member})
-}
-
 // Needs returns the routes with their scopes, for package tenancy.
 func Needs() map[string]principal.Scopes {
 	out := map[string]principal.Scopes{}
@@ -120,7 +95,7 @@ type Metric struct {
 
 // GatherMetrics returns the metrics as a scrape does.
 func (s *Server) GatherMetrics() ([]Metric, error) {
-	all, err := s.metrics.registry.Gather()
+	all, err := s.metrics.Gatherer().Gather()
 	var out []Metric
 	for _, f := range all {
 		m := Metric{Name: f.GetName(), Type: strings.ToLower(f.GetType().String())}

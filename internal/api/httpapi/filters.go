@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/leaf/listfilter"
 )
@@ -36,7 +37,7 @@ func filtered[T any](in *filterInput, rules listfilter.Rules, list []T, see func
 		list, err = listfilter.Select(f, list, see)
 	}
 	if err != nil {
-		return nil, fail(api.CodeInvalid, "", "%v", err)
+		return nil, apierror.New(api.CodeInvalid, "", "%v", err)
 	}
 	if list == nil {
 		list = []T{}

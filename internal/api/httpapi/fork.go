@@ -12,6 +12,8 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/idempotency"
+	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -25,7 +27,7 @@ type forkInput struct {
 
 // forkRoutes make sandboxes.
 type forkRoutes struct {
-	answers
+	respond.Answers
 	engine  shown[roles.Sandboxes]
 	repeats idempotency.Cache[madeOnce]
 }
@@ -73,7 +75,7 @@ func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamRespo
 	if in.Body.N != nil {
 		req.N = *in.Body.N
 	}
-	note(ctx).snapshot, note(ctx).count = req.Tag, req.N
+	requestinfo.From(ctx).Snapshot, requestinfo.From(ctx).Count = req.Tag, req.N
 	var err error
 	if req.Network, req.Tap, err = networkOf(in.Body.Net, in.Body.Network); err != nil {
 		return nil, err
@@ -85,7 +87,7 @@ func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamRespo
 	if err != nil {
 		return nil, err
 	}
-	if accepts(in.Accept, ndjson) {
+	if respond.Accepts(in.Accept, ndjson) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { f.stream(hc, req, run) }}, nil
 	}
 	res, err := run(ctx, req)
@@ -97,7 +99,7 @@ func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamRespo
 		w.Header().Set(api.HeaderPoolReady, strconv.Itoa(res.PoolReady))
 		w.Header().Set(api.HeaderArmedWall, strconv.FormatInt(res.ArmedWall.Microseconds(), 10))
 		w.Header().Set(api.HeaderReadyWall, strconv.FormatInt(res.ReadyWall.Microseconds(), 10))
-		writeJSON(w, http.StatusCreated, wireChildren(ctx, res, req))
+		respond.JSON(w, http.StatusCreated, wireChildren(ctx, res, req))
 	}}, nil
 }
 
@@ -136,9 +138,9 @@ func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest, run forker
 			ArmedWallMS: milliseconds(res.ArmedWall), ReadyWallMS: milliseconds(res.ReadyWall),
 		}})
 	case out.started():
-		out.send(api.ForkLine{Error: f.failed(r.Context(), err).wire()})
+		out.send(api.ForkLine{Error: f.Failed(r.Context(), err).Wire()})
 	default:
-		writeFailure(w, f.failed(r.Context(), err))
+		respond.Error(w, f.Failed(r.Context(), err))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/idempotency"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -48,9 +49,9 @@ func (f *forkRoutes) once(ctx context.Context, in *forkInput) (forker, error) {
 		earlier, end, err := f.repeats.Join(ctx, caller, in.Key, body, time.Now)
 		switch {
 		case errors.Is(err, idempotency.ErrMismatch), errors.Is(err, idempotency.ErrKey):
-			return sandbox.ForkResult{}, fail(api.CodeInvalid, "", "Idempotency-Key: %v", err)
+			return sandbox.ForkResult{}, apierror.New(api.CodeInvalid, "", "Idempotency-Key: %v", err)
 		case errors.Is(err, idempotency.ErrFull):
-			return sandbox.ForkResult{}, fail(api.CodeBusy, "", "%v", err)
+			return sandbox.ForkResult{}, apierror.New(api.CodeBusy, "", "%v", err)
 		case err != nil:
 			return sandbox.ForkResult{}, err
 		case earlier != nil:

@@ -7,6 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -34,7 +36,7 @@ func (s *branchRoutes) forkGroup(ctx context.Context, in *forkGroupInput) (*body
 			req.N = *b.N
 		}
 	}
-	note(ctx).object, note(ctx).count = in.Network, req.N
+	requestinfo.From(ctx).Object, requestinfo.From(ctx).Count = in.Network, req.N
 	res, err := s.engine(ctx).ForkGroup(ctx, req)
 	if err != nil {
 		return nil, err
@@ -50,7 +52,7 @@ func (s *branchRoutes) forkGroup(ctx context.Context, in *forkGroupInput) (*body
 func wireGroupCopy(ctx context.Context, c sandbox.GroupCopy) api.GroupCopy {
 	out := api.GroupCopy{Network: c.Network, Sandboxes: []api.SandboxInfo{}}
 	if c.Err != nil {
-		f := failureOf(c.Err)
+		f := apierror.From(c.Err)
 		out.Error, out.Code = f.Message, f.Code
 	}
 	for _, i := range c.Sandboxes {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
@@ -55,7 +56,7 @@ func (g *GuestFiles) Close() {
 // open opens the file named by a field of a request.
 func (g *GuestFiles) open(field, path string) (*os.File, error) {
 	if g == nil || len(g.dirs) == 0 {
-		return nil, fail(api.CodeForbidden, api.ReasonGuestFilesOff,
+		return nil, apierror.New(api.CodeForbidden, api.ReasonGuestFilesOff,
 			"%s %s: this daemon opens no files by path", field, ellipsis.Clip(path, 200))
 	}
 	for _, d := range g.dirs {
@@ -89,9 +90,10 @@ func (d guestDir) open(field, path, rel string) (*os.File, error) {
 		if errors.As(err, &at) {
 			err = at.Err // without the path, which the message already has
 		}
-		return nil, fail(api.CodeForbidden, "", "%s %s: open it below %s: %v", field, ellipsis.Clip(path, 200), d.path, err)
+		return nil, apierror.New(api.CodeForbidden, "",
+			"%s %s: open it below %s: %v", field, ellipsis.Clip(path, 200), d.path, err)
 	}
-	return nil, fail(api.CodeInvalid, api.ReasonNotAFile,
+	return nil, apierror.New(api.CodeInvalid, api.ReasonNotAFile,
 		"%s: %s is not a file", field, ellipsis.Clip(path, 200))
 }
 
@@ -100,7 +102,7 @@ func (g *GuestFiles) outside(field, path string) error {
 	for _, d := range g.dirs {
 		names = append(names, d.path)
 	}
-	return fail(api.CodeForbidden, api.ReasonGuestFilesElsewhere,
+	return apierror.New(api.CodeForbidden, api.ReasonGuestFilesElsewhere,
 		"%s %s: outside the daemon's directories for guest files, %s",
 		field, ellipsis.Clip(path, 200), strings.Join(names, ", "))
 }
@@ -145,7 +147,7 @@ func (o openPaths) told(err error) error {
 	if err == nil {
 		return nil
 	}
-	f := *failureOf(err)
+	f := *apierror.From(err)
 	given := strings.NewReplacer(o.name(0), ellipsis.Clip(o.given[0], 200), o.name(1), ellipsis.Clip(o.given[1], 200))
 	f.Message = given.Replace(f.Message)
 	return &f

@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -73,7 +75,7 @@ func create(t *testing.T, s *httpapi.Server, kernel, rootfs string) *httptest.Re
 	r := httptest.NewRequest("POST", "/v1/snapshots", strings.NewReader(string(body)))
 	r.Header.Set("Authorization", "Bearer "+token)
 	w := httptest.NewRecorder()
-	s.Handler(httpapi.Access{Token: token}).ServeHTTP(w, r)
+	s.Handler(auth.Access{Token: token}).ServeHTTP(w, r)
 	return w
 }
 
@@ -157,7 +159,7 @@ func TestNoRouteMeasuresTheHost(t *testing.T) {
 }
 
 // waiting counts the open connections to a listener.
-func waiting(t *testing.T, l httpapi.Listener) int {
+func waiting(t *testing.T, l listen.Listener) int {
 	t.Helper()
 	f, err := os.Open("/proc/net/tcp")
 	if err != nil {

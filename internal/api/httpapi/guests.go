@@ -8,8 +8,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/environ"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
@@ -26,7 +30,7 @@ type evalInput struct {
 // guestRoutes are requests to a sandbox's agent that the daemon answers itself.
 type guestRoutes struct {
 	engine  shown[sandbox.Guests]
-	metrics *metrics
+	metrics *metrics.Metrics
 }
 
 func (s *guestRoutes) add(rt *router) {
@@ -68,7 +72,7 @@ type execRest struct {
 
 func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
 	if len(in.Body.Args) == 0 || in.Body.Args[0] == "" { // null passes the schema
-		return nil, fail(api.CodeInvalid, "", "args: want the program and its arguments, got no program")
+		return nil, apierror.New(api.CodeInvalid, "", "args: want the program and its arguments, got no program")
 	}
 	account := membudget.From(ctx)
 	if account.Full(leastOutput) {
@@ -84,7 +88,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 	}
 	began := time.Now()
 	res, err := s.engine(ctx).Exec(ctx, in.ID, req)
-	s.metrics.execed(in.ID, time.Since(began), err)
+	s.metrics.Execed(in.ID, time.Since(began), err)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +121,7 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 	began := time.Now()
 	res, err := s.engine(ctx).Eval(ctx, in.ID, sandbox.EvalRequest{
 		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
-		Trace: note(ctx).trace,
+		Trace: requestinfo.From(ctx).Trace,
 		Keep: func(n int) int {
 			if !account.Charge(int64(n) * bodyCost) { // the message, and the texts decoded from it
 				return 0
@@ -125,7 +129,7 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 			return n
 		},
 	})
-	s.metrics.evaled(in.ID, time.Since(began), err)
+	s.metrics.Evaled(in.ID, time.Since(began), err)
 	if err != nil {
 		return nil, err
 	}
@@ -142,4 +146,14 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 		}
 	}
 	return answerOutputs(rest, outputs...), nil
+}
+
+// traced adds the request's trace context to a program's environment, unless the client set it there or the
+// environment is full.
+func traced(ctx context.Context, env map[string]string) map[string]string {
+	added := requestinfo.From(ctx).Trace.AddTo(env)
+	if environ.Check(added) != nil {
+		return env
+	}
+	return added
 }

@@ -10,33 +10,21 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/iodeadline"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/api/reply"
-	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
-// Access decides which clients a listener admits.
-type Access struct {
-	// Token admits every client with this token. If empty, the daemon has no token.
-	Token string
-	// Local is set for a Unix socket: root and the daemon's own user need no token.
-	Local bool
-	// Group is the group whose members need no token on a Unix socket. If nil, there is none.
-	Group *uint32
-	// Encrypted is set if the listener's connections are. Cookies are then for such connections only.
-	Encrypted bool
-	// Keys admit clients with one of these keys. If nil, there are no keys.
-	Keys *keys.Store
-	// Alias reports whether a text is equivalent to the token. If nil, no text is.
-	Alias func(shown string) bool
-}
-
 // Handler serves all routes to clients of one kind of listener.
-func (s *Server) Handler(access Access) http.Handler {
+func (s *Server) Handler(access auth.Access) http.Handler {
 	routes := s.serveProfiles(access, http.HandlerFunc(s.router.dispatch))
-	known := s.servePage(access, s.authorize(access, s.noteAsker(routes)))
+	known := s.servePage(access, auth.Require(s.Authenticator(access), s.answers, s.noteAsker(routes)))
 	api := s.drainBody(s.recoverPanics(s.serveIssuer(known)))
 	return s.observe(s.takeSession(s.routeIngress(s.setRequestID(s.crossOrigin(api)))))
 }
@@ -54,8 +42,8 @@ func (s *Server) crossOrigin(next http.Handler) http.Handler {
 // unchanged.
 func (s *Server) setRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(api.HeaderRequestID, requestID(r.Context()))
-		if id := note(r.Context()).trace.TraceID(); id != "" {
+		w.Header().Set(api.HeaderRequestID, requestinfo.ID(r.Context()))
+		if id := requestinfo.From(r.Context()).Trace.TraceID(); id != "" {
 			w.Header().Set(api.HeaderTraceID, id)
 		}
 		next.ServeHTTP(w, r)
@@ -73,10 +61,10 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 			if p == http.ErrAbortHandler { //nolint:errorlint // not wrapped: it is how an answer is cut short
 				panic(p)
 			}
-			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p,
-				note(r.Context()).ids(), "stack", string(debug.Stack()))
+			s.answers.Log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p,
+				requestinfo.From(r.Context()).LogAttr(), "stack", string(debug.Stack()))
 			if rec, ok := w.(*recorder); ok && rec.status == 0 {
-				writeFailure(w, fail(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
+				respond.Error(w, apierror.New(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
 				return
 			}
 			panic(http.ErrAbortHandler)
@@ -89,31 +77,38 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		c := connOf(r.Context())
-		if c != nil {
-			c.handled.Store(true)
-		}
+		c := listen.ConnOf(r.Context())
+		c.Handle()
 		out, r := iodeadline.New(w, r, s.limits.deadlines)
-		n := &notes{id: newRequestID(), trace: tracecontext.FromHeader(r.Header), control: http.NewResponseController(out)}
+		n := &requestinfo.Info{ID: requestinfo.NewID(), Trace: tracecontext.FromHeader(r.Header),
+			Control: http.NewResponseController(out)}
 		// The mux stores pattern and path values in this request.
 		account := s.budget.Account(reply.Max)
-		r = r.WithContext(membudget.With(withNotes(r.Context(), n), account))
+		r = r.WithContext(membudget.With(requestinfo.With(r.Context(), n), account))
 		r, span := s.beginSpan(r, n, began)
 		rec := &recorder{ResponseWriter: out}
 		defer func() {
 			account.Close()
-			if rest := out.Finish(); c != nil && !rest.IsZero() {
-				c.rest.Store(&rest)
-			}
+			c.KeepDeadline(out.Finish())
 			took := time.Since(began)
-			if n.routed != nil {
-				r = n.routed
+			if n.Routed != nil {
+				r = n.Routed
 			}
 			endSpan(span, r, n, rec)
-			s.metrics.request(r, n, rec, took)
-			s.record(r, n, rec.sent(), took)
+			s.metrics.Request(r, n, rec.sent(), rec.Header(), took)
+			s.audit.Record(r, n, rec.sent(), took)
 		}()
 		next.ServeHTTP(rec, r)
+	})
+}
+
+// noteAsker records the request's sender for the audit log. Package auth has put the sender into the
+// context.
+func (s *Server) noteAsker(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := requestinfo.From(r.Context())
+		n.Asker, n.Routed = s.askers.Of(r.Context()), r
+		next.ServeHTTP(w, r)
 	})
 }
 

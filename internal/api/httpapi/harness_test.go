@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -34,7 +36,7 @@ type bench struct {
 	engine  *engine
 	images  *fakeengine.Images
 	server  *httpapi.Server
-	timings *httpapi.Timings
+	timings *metrics.Timings
 	keys    *keys.Store
 	secrets *secrets.Store
 	weights map[string]int // of tenants, as the engine received them
@@ -52,7 +54,7 @@ func newBench(t testing.TB) *bench {
 func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 	t.Helper()
 	images := fakeengine.NewImages("python-numpy", "broken")
-	b := &bench{t: t, engine: &engine{}, images: images, timings: httpapi.NewTimings(), audit: &bytes.Buffer{},
+	b := &bench{t: t, engine: &engine{}, images: images, timings: metrics.NewTimings(), audit: &bytes.Buffer{},
 		weights: map[string]int{}}
 	b.log = &bytes.Buffer{}
 	dir := t.TempDir()
@@ -93,7 +95,7 @@ func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 	b.engine.Networks = opt.Networks
 	change(&opt)
 	b.server = httpapi.New(opt)
-	b.h = b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})
+	b.h = b.server.Handler(auth.Access{Token: token, Keys: b.keys})
 	return b
 }
 

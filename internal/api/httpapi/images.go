@@ -11,6 +11,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
@@ -91,19 +93,20 @@ func (s *imageRoutes) getImage(ctx context.Context, in *NamePath) (*imageOutput,
 }
 
 func (s *imageRoutes) importImage(w http.ResponseWriter, r *http.Request) error {
-	if ct := r.Header.Get("Content-Type"); ct != "" && !accepts(ct, "application/x-tar") {
-		return fail(api.CodeMediaType, "", "an image cannot be read from %s: send application/x-tar", ellipsis.Clip(ct, 80))
+	if ct := r.Header.Get("Content-Type"); ct != "" && !respond.Accepts(ct, "application/x-tar") {
+		return apierror.New(api.CodeMediaType, "",
+			"an image cannot be read from %s: send application/x-tar", ellipsis.Clip(ct, 80))
 	}
 	digest := r.Header.Get(api.HeaderDigest)
 	if digest != "" && !digestPattern().MatchString(digest) {
-		return fail(api.CodeInvalid, "", "digest %q: want sha256: and 64 hex digits", ellipsis.Clip(digest, 80))
+		return apierror.New(api.CodeInvalid, "", "digest %q: want sha256: and 64 hex digits", ellipsis.Clip(digest, 80))
 	}
 	img, err := s.images.ImportImage(r.Context(), r.PathValue("name"), digest,
 		http.MaxBytesReader(w, r.Body, maxImageBytes))
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusCreated, wireImage(img))
+	respond.JSON(w, http.StatusCreated, wireImage(img))
 	return nil
 }
 

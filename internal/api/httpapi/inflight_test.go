@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 )
@@ -61,7 +62,7 @@ func TestABlockedAnswerEndsAndFreesItsShare(t *testing.T) {
 	id := b.fork("1")[0].ID
 	h := httpapi.NewLimited(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images}, httpapi.Limits{Header: time.Minute,
 		Body: time.Minute, Swallow: time.Minute, Waiting: 10, Write: time.Second, Memory: 18 << 20})
-	server := httptest.NewServer(h.Handler(httpapi.Access{Token: token}))
+	server := httptest.NewServer(h.Handler(auth.Access{Token: token}))
 	t.Cleanup(server.Close)
 	ask := func() *http.Response {
 		r, _ := http.NewRequestWithContext(t.Context(), "POST", server.URL+"/v1/sandboxes/"+id+"/exec",
@@ -102,7 +103,7 @@ func TestEvalIsChargedAsItComes(t *testing.T) {
 		r := httptest.NewRequest("POST", "/v1/sandboxes/"+id+"/eval", strings.NewReader(`{"code":"noise"}`))
 		r.Header.Set("Authorization", "Bearer "+token)
 		w := httptest.NewRecorder()
-		h.Handler(httpapi.Access{Token: token}).ServeHTTP(w, r)
+		h.Handler(auth.Access{Token: token}).ServeHTTP(w, r)
 		if w.Code != want || h.Charged() != 0 {
 			t.Errorf("with %d MiB: status %d, %d bytes stay charged", memory>>20, w.Code, h.Charged())
 		}

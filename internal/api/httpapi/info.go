@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/metrics"
 )
 
 // body is an answer with one JSON value.
@@ -18,7 +19,7 @@ type none struct{}
 // daemonRoutes serve information about the daemon itself.
 type daemonRoutes struct {
 	version api.VersionInfo
-	metrics *metrics
+	metrics *metrics.Metrics
 }
 
 func (s *daemonRoutes) add(rt *router) {
@@ -34,13 +35,20 @@ func (s *daemonRoutes) add(rt *router) {
 	}, func(context.Context, *none) (*body[api.VersionInfo], error) {
 		return &body[api.VersionInfo]{s.version}, nil
 	})
-	metrics := s.metrics.handler()
+	scrape := s.metrics.Handler()
 	rt.rawRoute(huma.Operation{
 		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"daemon"},
 		Summary:   "Metrics in the Prometheus text format",
 		Responses: map[string]*huma.Response{"200": textResponse("Metrics", "text/plain")},
 	}, func(w http.ResponseWriter, r *http.Request) error {
-		metrics.ServeHTTP(w, r)
+		scrape.ServeHTTP(w, r)
 		return nil
 	})
+}
+
+func textResponse(description, contentType string) *huma.Response {
+	return &huma.Response{
+		Description: description,
+		Content:     map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{Type: "string"}}},
+	}
 }

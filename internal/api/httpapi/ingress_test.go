@@ -15,9 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/api/listen"
 )
 
 // withIngress returns a server over the bench's engine. Its guests have an HTTP server on port 80.
@@ -43,7 +45,7 @@ func TestSandboxesAndTheAPIAreApart(t *testing.T) {
 	b := newBench(t)
 	b.fork("1")
 	b.audit.Reset()
-	h := b.withIngress(t).Handler(httpapi.Access{Token: token})
+	h := b.withIngress(t).Handler(auth.Access{Token: token})
 	get := func(host, path, auth string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.Host = host
@@ -79,13 +81,13 @@ func TestHTTP2IsForSandboxes(t *testing.T) {
 	b := newBench(t)
 	b.fork("1")
 	s := b.withIngress(t)
-	l, err := httpapi.Listen(t.Context(), "tcp://127.0.0.1:0", token)
+	l, err := listen.Listen(t.Context(), "tcp://127.0.0.1:0", token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, []httpapi.Listener{l}, time.Second) }()
+	go func() { ended <- s.Run(ctx, []listen.Listener{l}, time.Second) }()
 	defer func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -135,7 +137,7 @@ func TestPrivatePorts(t *testing.T) {
 	if strings.Contains(b.audit.String(), sb.TrafficToken) {
 		t.Error("the audit log has the token")
 	}
-	h := b.withIngress(t).Handler(httpapi.Access{Token: token})
+	h := b.withIngress(t).Handler(auth.Access{Token: token})
 	for name, c := range map[string]struct {
 		header, value string
 		status        int
@@ -219,7 +221,7 @@ func TestAnAnswerThatBreaksOffEndsWithAReset(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, []httpapi.Listener{{Listener: tcp}}, time.Second) }()
+	go func() { ended <- s.Run(ctx, []listen.Listener{{Listener: tcp}}, time.Second) }()
 	defer func() {
 		stop()
 		<-ended

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/domain/idtoken"
 )
@@ -26,7 +27,7 @@ func newIssuer(t *testing.T) *idtoken.Issuer {
 func TestTheIssuersDocumentsNeedNoKey(t *testing.T) {
 	issuer := newIssuer(t)
 	b := newBenchWith(t, func(o *httpapi.Options) { o.Identity = issuer })
-	h := b.server.Handler(httpapi.Access{Token: strings.Repeat("t", 32)})
+	h := b.server.Handler(auth.Access{Token: strings.Repeat("t", 32)})
 	ask := func(method, path, key string) *httptest.ResponseRecorder {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
 		if key != "" {

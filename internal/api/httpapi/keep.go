@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/keep"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
@@ -30,7 +31,7 @@ func (s *keepRoutes) add(rt *router) {
 
 func (s *keepRoutes) keep(ctx context.Context, in *keepInput) (*body[api.KeepResult], error) {
 	b := in.Body
-	note(ctx).count = len(b.IDs)
+	requestinfo.From(ctx).Count = len(b.IDs)
 	all, err := keep.Run(ctx, s.engine(ctx), keep.Request{
 		IDs: b.IDs, Of: b.Of, Best: b.Best, Args: b.Args, File: b.File, Lowest: b.Lowest,
 		Timeout: seconds(b.TimeoutSecs), EndUnscored: b.EndUnscored, DryRun: b.DryRun,
@@ -50,10 +51,10 @@ func noteKept(ctx context.Context, all []keep.Entry, dryRun bool) {
 			ended = append(ended, s.ID)
 		}
 	}
-	n := note(ctx)
-	n.count = len(all)
+	n := requestinfo.From(ctx)
+	n.Count = len(all)
 	if len(ended) > 0 {
-		n.object, n.text = ellipsis.Clip(strings.Join(ended, ","), 500), "ended"
+		n.Object, n.Text = ellipsis.Clip(strings.Join(ended, ","), 500), "ended"
 	}
 }
 

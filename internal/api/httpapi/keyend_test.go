@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/events"
@@ -68,7 +69,7 @@ func newKeyedServer(t *testing.T, b *bench) *keyedServer {
 	}
 	api := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(held{b.engine}), Images: b.images, Events: log, Keys: s.store,
 		AuditFile: auditFile})
-	server := httptest.NewServer(api.Handler(httpapi.Access{Token: token, Keys: s.store}))
+	server := httptest.NewServer(api.Handler(auth.Access{Token: token, Keys: s.store}))
 	t.Cleanup(server.Close)
 	t.Cleanup(log.Close)
 	s.url = server.URL

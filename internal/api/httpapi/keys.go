@@ -12,6 +12,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/tenancy"
@@ -66,7 +68,7 @@ func (s *keyRoutes) create(ctx context.Context, in *createKeyInput) (*body[api.N
 	}
 	scopes, err := principal.ParseScopes(in.Body.Scopes)
 	if err != nil {
-		return nil, fail(api.CodeInvalid, "", "scopes: %v", err)
+		return nil, apierror.New(api.CodeInvalid, "", "scopes: %v", err)
 	}
 	spec := keys.Spec{Name: in.Body.Name, Tenant: in.Body.Tenant, Scopes: scopes, Quotas: keys.Quotas(in.Body.Quotas),
 		HostPorts: in.Body.HostPorts}
@@ -86,9 +88,9 @@ func (s *keyRoutes) create(ctx context.Context, in *createKeyInput) (*body[api.N
 
 // noteKey records a key, its tenant and its scopes in the audit log.
 func noteKey(ctx context.Context, k keys.Key) {
-	n := note(ctx)
-	n.object = k.ID
-	n.text = fmt.Sprintf("name %s, tenant %s, scopes %s", k.Name, cmp.Or(k.Tenant, "(the operator)"),
+	n := requestinfo.From(ctx)
+	n.Object = k.ID
+	n.Text = fmt.Sprintf("name %s, tenant %s, scopes %s", k.Name, cmp.Or(k.Tenant, "(the operator)"),
 		strings.Join(k.Scopes.List(), ","))
 }
 
@@ -109,7 +111,7 @@ func (s *keyRoutes) within(who principal.Principal, spec keys.Spec) (keys.Spec, 
 		spec.Tenant = own.Tenant
 	}
 	if !who.Operator() && spec.Quotas != (keys.Quotas{}) && spec.Quotas != own.Quotas {
-		return spec, fail(api.CodeForbidden, api.ReasonOperatorOnly,
+		return spec, apierror.New(api.CodeForbidden, api.ReasonOperatorOnly,
 			"a tenant's key makes keys with its own quotas: leave them out")
 	}
 	if spec.Tenant == own.Tenant && spec.Quotas == (keys.Quotas{}) {
@@ -131,7 +133,8 @@ func (s *keyRoutes) within(who principal.Principal, spec keys.Spec) (keys.Spec, 
 		}
 	}
 	if n >= maxTenantKeys {
-		return spec, fail(api.CodeConflict, "", "the tenant has %d keys, the most its own keys can make: revoke some", n)
+		return spec, apierror.New(api.CodeConflict, "",
+			"the tenant has %d keys, the most its own keys can make: revoke some", n)
 	}
 	return spec, nil
 }
@@ -190,7 +193,7 @@ func (s *keyRoutes) rotate(ctx context.Context, in *rotateKeyInput) (*body[api.N
 
 // keyOf returns a key if it is visible to the caller.
 func keyOf(store *keys.Store, who principal.Principal, id string) (keys.Key, error) {
-	missing := fail(api.CodeNotFound, "", "key %s not found", id)
+	missing := apierror.New(api.CodeNotFound, "", "key %s not found", id)
 	if store == nil {
 		return keys.Key{}, missing
 	}
@@ -201,22 +204,24 @@ func keyOf(store *keys.Store, who principal.Principal, id string) (keys.Key, err
 	return k, nil
 }
 
-func noKeys() *failure { return fail(api.CodeUnsupported, "", "this daemon keeps no keys") }
+func noKeys() *apierror.Error {
+	return apierror.New(api.CodeUnsupported, "", "this daemon keeps no keys")
+}
 
 // keyFailure converts an error of package keys.
 func keyFailure(err error) error {
 	denial := (*keys.Denial)(nil)
 	switch {
 	case errors.As(err, &denial) && denial.Scope:
-		return fail(api.CodeForbidden, api.ReasonScopeMissing, "%v", err)
+		return apierror.New(api.CodeForbidden, api.ReasonScopeMissing, "%v", err)
 	case errors.As(err, &denial):
-		return fail(api.CodeForbidden, api.ReasonOperatorOnly, "%v", err)
+		return apierror.New(api.CodeForbidden, api.ReasonOperatorOnly, "%v", err)
 	case errors.Is(err, keys.ErrInvalid):
-		return fail(api.CodeInvalid, "", "%v", err)
+		return apierror.New(api.CodeInvalid, "", "%v", err)
 	case errors.Is(err, keys.ErrNotFound):
-		return fail(api.CodeNotFound, "", "%v", err)
+		return apierror.New(api.CodeNotFound, "", "%v", err)
 	case errors.Is(err, keys.ErrTaken):
-		return fail(api.CodeConflict, "", "%v", err)
+		return apierror.New(api.CodeConflict, "", "%v", err)
 	}
 	return err
 }

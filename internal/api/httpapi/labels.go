@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/labels"
@@ -71,7 +72,8 @@ func (l *labelRoutes) pruneSnapshots(ctx context.Context, in *pruneInput) (*body
 	if err != nil {
 		return nil, err
 	}
-	note(ctx).text = fmt.Sprintf("%d snapshots due, %d bytes freed, dry run: %t", len(r.Snapshots), r.Bytes, r.DryRun)
+	requestinfo.From(ctx).Text = fmt.Sprintf(
+		"%d snapshots due, %d bytes freed, dry run: %t", len(r.Snapshots), r.Bytes, r.DryRun)
 	out := api.PruneResult{DryRun: r.DryRun, Snapshots: []api.DueSnapshot{}, Bytes: r.Bytes}
 	for _, d := range r.Snapshots {
 		out.Snapshots = append(out.Snapshots, api.DueSnapshot(d))
@@ -81,6 +83,7 @@ func (l *labelRoutes) pruneSnapshots(ctx context.Context, in *pruneInput) (*body
 
 // changeOf converts a request. The audit log gets numbers only, because labels are long and not its subject.
 func changeOf(ctx context.Context, object string, in api.LabelsRequest) labels.Change {
-	note(ctx).object, note(ctx).text = object, fmt.Sprintf("%d labels set, %d removed", len(in.Set), len(in.Remove))
+	n := requestinfo.From(ctx)
+	n.Object, n.Text = object, fmt.Sprintf("%d labels set, %d removed", len(in.Set), len(in.Remove))
 	return labels.Change{Set: in.Set, Remove: in.Remove}
 }

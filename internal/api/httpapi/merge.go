@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/merge"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 	"github.com/forkd/forkd/internal/leaf/membudget"
@@ -37,7 +38,7 @@ func (s *mergeRoutes) merge(ctx context.Context, in *mergeInput) (*body[api.Merg
 		return nil, reply.Full()
 	}
 	b := in.Body
-	note(ctx).object, note(ctx).text = b.Theirs, "theirs"
+	requestinfo.From(ctx).Object, requestinfo.From(ctx).Text = b.Theirs, "theirs"
 	paths := map[string]merge.Side{}
 	for path, side := range b.Paths {
 		paths[path] = merge.Side(side)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -246,7 +247,7 @@ func use(id, owner string, cpu time.Duration, in int64) sandbox.Info {
 func TestUseIsAddedUp(t *testing.T) {
 	b := newBench(t)
 	u := &used{Flat: b.engine}
-	b.h = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(u), Timings: b.timings}).Handler(httpapi.Access{Token: token})
+	b.h = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(u), Timings: b.timings}).Handler(auth.Access{Token: token})
 	for i, c := range []struct {
 		list    []sandbox.Info
 		cpu, in string
@@ -271,7 +272,7 @@ func TestTenantsInMetricsAreBounded(t *testing.T) {
 	b := newBench(t)
 	u := &used{Flat: b.engine}
 	server := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(u), Timings: b.timings})
-	b.h = server.Handler(httpapi.Access{Token: token})
+	b.h = server.Handler(auth.Access{Token: token})
 	for i := range 300 {
 		u.list = append(u.list, use(fmt.Sprint("sb-", i), fmt.Sprintf("t%03d", i), 0, 0))
 	}
@@ -302,7 +303,7 @@ func TestStatusesOfGuestsAreBounded(t *testing.T) {
 	b := newBench(t)
 	guest := &status{}
 	server := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Ingress: guest})
-	h := server.Handler(httpapi.Access{Token: token})
+	h := server.Handler(auth.Access{Token: token})
 	for guest.code = 200; guest.code < 1000; guest.code++ {
 		r := httptest.NewRequestWithContext(context.Background(), "GET", "http://sb/", nil)
 		h.ServeHTTP(httptest.NewRecorder(), r)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auditing"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/pace"
 )
@@ -31,10 +33,9 @@ func (m *misses) admit(source string, now time.Time) error {
 	if m.bucket(source).Try(now) {
 		return nil
 	}
-	f := fail(api.CodeQuota, api.ReasonQuota,
-		"too many requests from %s for missing sandboxes: at most %d per second", source, missesPerSecond)
-	f.retry = time.Second
-	return f
+	return apierror.New(api.CodeQuota, api.ReasonQuota,
+		"too many requests from %s for missing sandboxes: at most %d per second", source, missesPerSecond).
+		WithRetry(time.Second)
 }
 
 func (m *misses) bucket(source string) *pace.Bucket {
@@ -70,7 +71,7 @@ func namesPort(r *http.Request) bool {
 // admitGuess returns an error if a request is one guess of an ID too many.
 func (s *Server) admitGuess(r *http.Request) error {
 	id := s.ingress.Sandbox(r)
-	source := sourceOf(r)
+	source := auditing.Source(r)
 	if id == "" || source == "" || !namesPort(r) {
 		return nil
 	}

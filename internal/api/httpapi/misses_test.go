@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/ingress"
@@ -17,7 +18,7 @@ func TestGuessedIDsAreBounded(t *testing.T) {
 	id := b.fork("1")[0].ID
 	ports := ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: b.engine,
 		Guard: fakeengine.Guard{Of: b.engine.Engine}})
-	h := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Ingress: ports}).Handler(httpapi.Access{Token: token})
+	h := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Ingress: ports}).Handler(auth.Access{Token: token})
 	ask := func(from, id string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Host = "80-" + id + "." + ingress.DefaultDomain

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -57,13 +58,14 @@ func (m *mover) fetch(ctx context.Context, e roles.Sandboxes, id string, from []
 		return ignoreMissing(err)
 	}
 	if m.peers == nil {
-		return fail(api.CodeUnsupported, "", "this daemon takes no sandboxes from others: its operator has not allowed peers")
+		return apierror.New(api.CodeUnsupported, "",
+			"this daemon takes no sandboxes from others: its operator has not allowed peers")
 	}
 	select {
 	case m.turns <- struct{}{}:
 		defer func() { <-m.turns }()
 	default:
-		return fail(api.CodeBusy, "", "the daemon takes %d sandboxes from others already", mostCopies)
+		return apierror.New(api.CodeBusy, "", "the daemon takes %d sandboxes from others already", mostCopies)
 	}
 	giver, err := m.peers.FindSandbox(ctx, from, id, tenant)
 	if err != nil {
@@ -85,15 +87,15 @@ func (m *mover) fetch(ctx context.Context, e roles.Sandboxes, id string, from []
 // meets it without its token.
 func (m *mover) takeWith(ctx context.Context, e roles.Sandboxes, req sandbox.TakeRequest, facts []byte) error {
 	if m.e2b == nil {
-		return fail(api.CodeUnsupported, api.ReasonSandboxBound,
+		return apierror.New(api.CodeUnsupported, api.ReasonSandboxBound,
 			"sandbox %s was made through E2B's API, which this daemon does not serve", req.ID)
 	}
 	// A peer must not replace the token of another tenant's sandbox, which the tenant's view does not show.
 	if _, err := m.exists(req.ID); !errors.Is(err, sandbox.ErrNotFound) {
-		return fail(api.CodeConflict, "", "a sandbox with the id %s is here already", req.ID)
+		return apierror.New(api.CodeConflict, "", "a sandbox with the id %s is here already", req.ID)
 	}
 	if err := m.e2b.Receive(req.ID, facts); err != nil {
-		return fail(api.CodeInvalid, "", "peer %s: the E2B record of sandbox %s is not usable: %v", req.From.Name(),
+		return apierror.New(api.CodeInvalid, "", "peer %s: the E2B record of sandbox %s is not usable: %v", req.From.Name(),
 			req.ID, err)
 	}
 	_, err := e.Take(ctx, req)
@@ -130,7 +132,7 @@ func (s *sandboxRoutes) handover(ctx context.Context, in *handoverInput) (*body[
 	q := in.Body
 	if q.Tenant != "" {
 		if !keys.IsTenant(q.Tenant) {
-			return nil, fail(api.CodeInvalid, "", "tenant %q: want 1 to 24 small letters, digits or _",
+			return nil, apierror.New(api.CodeInvalid, "", "tenant %q: want 1 to 24 small letters, digits or _",
 				ellipsis.Clip(q.Tenant, 80))
 		}
 		who := principal.From(ctx)
@@ -140,7 +142,7 @@ func (s *sandboxRoutes) handover(ctx context.Context, in *handoverInput) (*body[
 	e := s.engine(ctx)
 	if sb, err := e.Get(in.ID); err == nil {
 		if name := s.book.Of(sb.ID); name != "" {
-			return nil, fail(api.CodeUnsupported, api.ReasonSandboxBound,
+			return nil, apierror.New(api.CodeUnsupported, api.ReasonSandboxBound,
 				"sandbox %s belongs to workspace %s and cannot move to another daemon", sb.ID, name)
 		}
 	}
@@ -153,7 +155,7 @@ func (s *sandboxRoutes) handover(ctx context.Context, in *handoverInput) (*body[
 	if q.Claim == "" && s.mover.e2b != nil {
 		facts, _, err := s.mover.e2b.Carried(h.ID)
 		if err != nil {
-			return nil, fail(api.CodeUnsupported, api.ReasonSandboxBound,
+			return nil, apierror.New(api.CodeUnsupported, api.ReasonSandboxBound,
 				"sandbox %s cannot move to another daemon: %v", h.ID, err)
 		}
 		out.E2B = string(facts)

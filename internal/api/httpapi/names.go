@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
@@ -46,7 +47,7 @@ func pathParams() []pathParam {
 func checkParams(rules []pathParam, get func(string) string) error {
 	for _, p := range rules {
 		if v := get(p.name); v != "" && !p.must.MatchString(v) {
-			return fail(api.CodeInvalid, "", "%s %q: want %s", p.what, ellipsis.Clip(v, 80), p.want)
+			return apierror.New(api.CodeInvalid, "", "%s %q: want %s", p.what, ellipsis.Clip(v, 80), p.want)
 		}
 	}
 	return nil
@@ -71,12 +72,12 @@ func cleanPath(p string) bool {
 
 // unclean describes the problem of an unclean path. Usually it is an invalid name the client has
 // escaped correctly.
-func unclean(r *http.Request) *failure {
+func unclean(r *http.Request) *apierror.Error {
 	for segment := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
 		name, err := url.PathUnescape(segment)
 		if err == nil && name != segment && (strings.Contains(name, "/") || !cleanPath("/"+name)) {
-			return fail(api.CodeInvalid, "", "name %q: want 1 to 64 letters, digits, - or _", ellipsis.Clip(name, 80))
+			return apierror.New(api.CodeInvalid, "", "name %q: want 1 to 64 letters, digits, - or _", ellipsis.Clip(name, 80))
 		}
 	}
-	return fail(api.CodeInvalid, "", "the path is not in its shortest form")
+	return apierror.New(api.CodeInvalid, "", "the path is not in its shortest form")
 }

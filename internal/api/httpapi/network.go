@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
@@ -66,7 +67,7 @@ func (s *networkRoutes) set(ctx context.Context, in *setNetworkInput) (*body[api
 		return nil, err
 	}
 	if spec == nil {
-		return nil, fail(api.CodeInvalid, "", "network: want a policy, or net by its name")
+		return nil, apierror.New(api.CodeInvalid, "", "network: want a policy, or net by its name")
 	}
 	n, err := s.engine(ctx).SetNetwork(ctx, in.ID, sandbox.NetworkRequest{Policy: *spec})
 	if err != nil {
@@ -94,7 +95,7 @@ func (s *networkRoutes) log(w http.ResponseWriter, r *http.Request) error {
 	if v := r.URL.Query().Get("follow"); v != "" {
 		var err error
 		if follow, err = strconv.ParseBool(v); err != nil {
-			return fail(api.CodeInvalid, "", "follow %q: want true or false", ellipsis.Clip(v, 40))
+			return apierror.New(api.CodeInvalid, "", "follow %q: want true or false", ellipsis.Clip(v, 40))
 		}
 	}
 	id := r.PathValue("id")
@@ -138,7 +139,7 @@ func networkOf(name api.Net, p *api.NetworkPolicy) (spec *netpolicy.Spec, tap st
 		return spec, "", err
 	}
 	if name != "" || !reflect.DeepEqual(*p, api.NetworkPolicy{Tap: p.Tap}) {
-		return nil, "", fail(api.CodeInvalid, api.ReasonNetTap,
+		return nil, "", apierror.New(api.CodeInvalid, api.ReasonNetTap,
 			"network: a tap takes no policy, because its network is the operator's")
 	}
 	return nil, p.Tap, nil
@@ -149,7 +150,7 @@ func networkOf(name api.Net, p *api.NetworkPolicy) (spec *netpolicy.Spec, tap st
 func policyOf(name api.Net, p *api.NetworkPolicy) (*netpolicy.Spec, error) {
 	switch {
 	case name != "" && p != nil:
-		return nil, fail(api.CodeInvalid, "", "net and network exclude each other: omit one")
+		return nil, apierror.New(api.CodeInvalid, "", "net and network exclude each other: omit one")
 	case name == api.NetPublic:
 		return &netpolicy.Spec{Default: netpolicy.Public}, nil
 	case name != "":
@@ -157,7 +158,7 @@ func policyOf(name api.Net, p *api.NetworkPolicy) (*netpolicy.Spec, error) {
 	case p == nil:
 		return nil, nil
 	case p.Tap != "":
-		return nil, fail(api.CodeInvalid, api.ReasonNetTap,
+		return nil, apierror.New(api.CodeInvalid, api.ReasonNetTap,
 			"network: a tap serves one forked sandbox, or a snapshot while it is made")
 	}
 	s := netpolicy.Spec{

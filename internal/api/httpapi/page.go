@@ -7,6 +7,9 @@ import (
 	"net/http"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/api/ui"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -29,7 +32,7 @@ func (s *Server) takeSession(next http.Handler) http.Handler {
 
 // servePage serves the web page. Other requests of its sessions are authenticated with the
 // credential of the login, so that a revoked key ends its sessions.
-func (s *Server) servePage(access Access, next http.Handler) http.Handler {
+func (s *Server) servePage(access auth.Access, next http.Handler) http.Handler {
 	if s.sessions == nil {
 		return next
 	}
@@ -45,11 +48,11 @@ func (s *Server) servePage(access Access, next http.Handler) http.Handler {
 		Refuse: func(w http.ResponseWriter, r *http.Request, err error) {
 			switch {
 			case errors.Is(err, ui.ErrBadLogin):
-				err = fail(api.CodeInvalid, "", "%v", err)
+				err = apierror.New(api.CodeInvalid, "", "%v", err)
 			case errors.Is(err, ui.ErrForeign):
-				err = fail(api.CodeForbidden, "", "%v", err)
+				err = apierror.New(api.CodeForbidden, "", "%v", err)
 			}
-			writeFailure(w, s.failed(r.Context(), err))
+			respond.Error(w, s.answers.Failed(r.Context(), err))
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

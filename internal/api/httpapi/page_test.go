@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/keys"
@@ -54,7 +55,7 @@ func (b *browser) logIn(key string) int {
 func pageBench(t *testing.T) (*bench, *browser) {
 	b := newBench(t)
 	b.server = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Keys: b.keys, Page: true})
-	return b, &browser{t: t, h: b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})}
+	return b, &browser{t: t, h: b.server.Handler(auth.Access{Token: token, Keys: b.keys})}
 }
 
 func TestASessionOfThePageHasTheRightsOfItsKey(t *testing.T) {
@@ -132,7 +133,7 @@ func TestTheIngressGetsNoSession(t *testing.T) {
 	var got http.Header
 	b.server = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(b.engine), Images: b.images, Keys: b.keys, Page: true,
 		Ingress: allIngress{http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header })}})
-	page := &browser{t: t, h: b.server.Handler(httpapi.Access{Token: token, Keys: b.keys}),
+	page := &browser{t: t, h: b.server.Handler(auth.Access{Token: token, Keys: b.keys}),
 		cookie: &http.Cookie{Name: "forkd-ui", Value: "secret"}, proof: "secret"}
 	page.do("GET", "/", "")
 	if got == nil || got.Get("Cookie") != "" || got.Get("X-Forkd-UI") != "" {

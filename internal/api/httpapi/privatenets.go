@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -72,7 +73,7 @@ func (p *privateNetRoutes) get(ctx context.Context, in *PrivateNetworkPath) (*bo
 func (p *privateNetRoutes) create(
 	ctx context.Context, in *createPrivateNetworkInput,
 ) (*body[api.PrivateNetwork], error) {
-	note(ctx).object = in.Body.Name
+	requestinfo.From(ctx).Object = in.Body.Name
 	if p.all == nil {
 		return nil, errNoNetworks
 	}
@@ -80,7 +81,7 @@ func (p *privateNetRoutes) create(
 }
 
 func (p *privateNetRoutes) remove(ctx context.Context, in *PrivateNetworkPath) (*none, error) {
-	note(ctx).object = in.Network
+	requestinfo.From(ctx).Object = in.Network
 	if p.all == nil {
 		return nil, errNoNetworks
 	}

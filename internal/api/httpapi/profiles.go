@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auth"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
@@ -20,7 +23,7 @@ const maxProfile = 5 * time.Minute
 
 // serveProfiles serves profiles of the daemon to its operator. On other listeners than Unix sockets
 // there is no such path.
-func (s *Server) serveProfiles(access Access, next http.Handler) http.Handler {
+func (s *Server) serveProfiles(access auth.Access, next http.Handler) http.Handler {
 	if !access.Local {
 		return next
 	}
@@ -36,7 +39,7 @@ func (s *Server) serveProfiles(access Access, next http.Handler) http.Handler {
 			return
 		}
 		if err := checkProfile(r); err != nil {
-			writeFailure(w, s.failed(r.Context(), err))
+			respond.Error(w, s.answers.Failed(r.Context(), err))
 			return
 		}
 		profiles.ServeHTTP(w, r)
@@ -46,14 +49,14 @@ func (s *Server) serveProfiles(access Access, next http.Handler) http.Handler {
 // checkProfile returns an error unless the operator requests a profile of reasonable length.
 func checkProfile(r *http.Request) error {
 	if who := principal.From(r.Context()); !who.Operator() || !who.May(principal.Admin) {
-		return fail(api.CodeForbidden, api.ReasonOperatorOnly, "only the operator can read profiles")
+		return apierror.New(api.CodeForbidden, api.ReasonOperatorOnly, "only the operator can read profiles")
 	}
 	text := r.URL.Query().Get("seconds")
 	if text == "" {
 		return nil
 	}
 	if d, err := time.ParseDuration(text + "s"); err != nil || d < 0 || d > maxProfile {
-		return fail(api.CodeInvalid, "", "seconds %.20q: want 0 to %.0f", text, maxProfile.Seconds())
+		return apierror.New(api.CodeInvalid, "", "seconds %.20q: want 0 to %.0f", text, maxProfile.Seconds())
 	}
 	return nil
 }

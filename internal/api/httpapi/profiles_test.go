@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
@@ -21,7 +22,7 @@ func TestProfilesAreForTheOperatorOnTheSocket(t *testing.T) {
 	tenant := b.newKey(keys.Spec{Name: "a", Tenant: "acme", Scopes: principal.All})
 	reader := b.newKey(keys.Spec{Name: "r", Scopes: principal.Read})
 	path := filepath.Join(t.TempDir(), "s")
-	binding := httpapi.Binding{Token: token, Keys: b.keys}
+	binding := listen.Binding{Token: token, Keys: b.keys}
 	runOn(t, b.server, binding, "unix://"+path)
 	tcp := runOn(t, b.server, binding, "tcp://127.0.0.1:0")
 	for _, c := range []struct {
@@ -60,7 +61,7 @@ func TestProfilesAreForTheOperatorOnTheSocket(t *testing.T) {
 }
 
 // runOn serves an address of a binding. It returns the host and port of a TCP address.
-func runOn(t *testing.T, s *httpapi.Server, b httpapi.Binding, address string) string {
+func runOn(t *testing.T, s *httpapi.Server, b listen.Binding, address string) string {
 	t.Helper()
 	l, err := b.Listen(t.Context(), address)
 	if err != nil {
@@ -68,7 +69,7 @@ func runOn(t *testing.T, s *httpapi.Server, b httpapi.Binding, address string) s
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, []httpapi.Listener{l}, 0) }()
+	go func() { ended <- s.Run(ctx, []listen.Listener{l}, 0) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -19,7 +20,7 @@ const ndjson = "application/x-ndjson"
 
 // creations answer requests for new snapshots, at the end or step by step.
 type creations struct {
-	answers
+	respond.Answers
 	router *router // its document describes the answers
 }
 
@@ -32,7 +33,7 @@ func (c *creations) responses() map[string]*huma.Response {
 
 // answer makes a snapshot and writes the answer itself, because the answer may be a stream.
 func (c *creations) answer(ctx context.Context, accept string, create creator) (*huma.StreamResponse, error) {
-	if accepts(accept, ndjson) {
+	if respond.Accepts(accept, ndjson) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { c.stream(hc, create) }}, nil
 	}
 	info, err := create(ctx, func(sandbox.Step) {})
@@ -41,7 +42,7 @@ func (c *creations) answer(ctx context.Context, accept string, create creator) (
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		_, w := humago.Unwrap(hc)
-		writeJSON(w, http.StatusCreated, wireSnapshot(info))
+		respond.JSON(w, http.StatusCreated, wireSnapshot(info))
 	}}, nil
 }
 
@@ -59,9 +60,9 @@ func (c *creations) stream(hc huma.Context, create creator) {
 		wire := wireSnapshot(info)
 		out.send(api.Step{Snapshot: &wire})
 	case out.started():
-		out.send(api.Step{Error: c.failed(r.Context(), err).wire()})
+		out.send(api.Step{Error: c.Failed(r.Context(), err).Wire()})
 	default:
-		writeFailure(w, c.failed(r.Context(), err))
+		respond.Error(w, c.Failed(r.Context(), err))
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -32,15 +34,15 @@ func (s *branchRoutes) promote(ctx context.Context, in *promoteInput) (*body[api
 	if b := in.Body; b != nil {
 		req.Place, req.Tag, req.Discard = b.Place, b.Tag, b.Parent == api.PromoteKill
 		if req.Discard && req.Tag != "" {
-			return nil, fail(api.CodeInvalid, "", "tag and parent kill exclude each other: no snapshot is made")
+			return nil, apierror.New(api.CodeInvalid, "", "tag and parent kill exclude each other: no snapshot is made")
 		}
 	}
 	res, err := s.engine(ctx).Promote(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	n := note(ctx)
-	n.snapshot, n.object, n.text = res.KeptIn, res.Info.ID, "in its place"
+	n := requestinfo.From(ctx)
+	n.Snapshot, n.Object, n.Text = res.KeptIn, res.Info.ID, "in its place"
 	return &body[api.PromoteResult]{api.PromoteResult{
 		Sandbox: wireSandbox(ctx, res.Info), PromotedFrom: res.Was, KeptIn: res.KeptIn}}, nil
 }

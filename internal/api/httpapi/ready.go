@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -25,7 +26,7 @@ type readyRoutes struct {
 	drain *drain.Drain
 
 	mu   sync.Mutex
-	last *failure
+	last *apierror.Error
 	at   time.Time
 }
 
@@ -43,9 +44,9 @@ func (s *readyRoutes) add(rt *router) {
 }
 
 // now returns the reason why no VM can be started, at most readyAge old. It returns nil if one can.
-func (s *readyRoutes) now() *failure {
+func (s *readyRoutes) now() *apierror.Error {
 	if s.drain != nil && s.drain.On() { // it must hold at once, so it is not cached
-		return fail(api.CodeDraining, "", "the daemon is not ready: it is draining and takes no new sandboxes")
+		return apierror.New(api.CodeDraining, "", "the daemon is not ready: it is draining and takes no new sandboxes")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,9 +56,7 @@ func (s *readyRoutes) now() *failure {
 	if s.last == nil {
 		return nil
 	}
-	own := *s.last // it gets the ID of the request
-	own.status = http.StatusServiceUnavailable
-	return &own
+	return s.last.WithStatus(http.StatusServiceUnavailable) // a copy, which gets the ID of the request
 }
 
 // exhausted maps resources to the codes of forks that are refused for lack of them.
@@ -66,13 +65,13 @@ var exhausted = map[string]api.Code{
 	sandbox.ResourceDisk:   api.CodeNoSpace,
 }
 
-func (s *readyRoutes) check() *failure {
+func (s *readyRoutes) check() *apierror.Error {
 	if s.kvm != nil && s.kvm() != nil {
-		return fail(api.CodeNoResources, "", "the daemon is not ready: its KVM device cannot be opened")
+		return apierror.New(api.CodeNoResources, "", "the daemon is not ready: its KVM device cannot be opened")
 	}
 	c, err := s.host.Capacity()
 	if err != nil {
-		return fail(api.CodeNoResources, "", "the daemon is not ready: it cannot read the host's resources")
+		return apierror.New(api.CodeNoResources, "", "the daemon is not ready: it cannot read the host's resources")
 	}
 	for _, r := range c.Resources {
 		if r.Total <= 0 || r.Free > 0 {
@@ -82,10 +81,10 @@ func (s *readyRoutes) check() *failure {
 		if code == "" {
 			code = api.CodeNoResources
 		}
-		return fail(code, "", "the daemon is not ready: no %s is left for VMs", r.Name)
+		return apierror.New(code, "", "the daemon is not ready: no %s is left for VMs", r.Name)
 	}
 	if c.Admits == sandbox.AdmitsNone {
-		return fail(api.CodeBusy, api.ReasonHostPressure, "the daemon is not ready: the host is under pressure")
+		return apierror.New(api.CodeBusy, api.ReasonHostPressure, "the daemon is not ready: the host is under pressure")
 	}
 	return nil
 }

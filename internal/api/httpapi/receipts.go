@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/store/receipt"
@@ -61,7 +62,7 @@ func (s *receiptRoutes) listReceipts(ctx context.Context, in *receiptsInput) (*b
 	f := receipt.Filter{Op: receipt.Op(in.Op), Limit: in.Limit}
 	switch {
 	case in.Sandbox != "" && in.Snapshot != "":
-		return nil, fail(api.CodeInvalid, "", "sandbox and snapshot exclude each other")
+		return nil, apierror.New(api.CodeInvalid, "", "sandbox and snapshot exclude each other")
 	case in.Sandbox != "":
 		f.Kind, f.Of = receipt.OfSandbox, sandbox.CanonicalID(in.Sandbox)
 	case in.Snapshot != "":

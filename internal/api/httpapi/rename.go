@@ -7,6 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/workspace"
 )
 
@@ -32,9 +34,9 @@ func (s *renameRoutes) add(rt *router) {
 }
 
 func (s *renameRoutes) rename(ctx context.Context, in *renameInput) (*body[api.SnapshotInfo], error) {
-	n := note(ctx)
-	if n.object = in.Tag; in.Tag == in.Body.To {
-		return nil, fail(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be renamed to itself", in.Tag)
+	n := requestinfo.From(ctx)
+	if n.Object = in.Tag; in.Tag == in.Body.To {
+		return nil, apierror.New(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be renamed to itself", in.Tag)
 	}
 	before, err := s.view(ctx).Snapshots.SnapshotBrief(in.Tag) // a tenant may omit its prefix
 	if err != nil {
@@ -44,7 +46,7 @@ func (s *renameRoutes) rename(ctx context.Context, in *renameInput) (*body[api.S
 	if err != nil {
 		return nil, err
 	}
-	n.object, n.snapshot, n.text = before.Tag, info.Tag, "renamed"
+	n.Object, n.Snapshot, n.Text = before.Tag, info.Tag, "renamed"
 	if err := s.book.Renamed(before.Tag, info.Tag); err != nil {
 		return nil, err
 	}

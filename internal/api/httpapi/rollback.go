@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 )
 
 type rollbackInput struct {
@@ -25,7 +26,7 @@ func (s *branchRoutes) addRollback(rt *router) {
 }
 
 func (s *branchRoutes) rollback(ctx context.Context, in *rollbackInput) (*body[api.SandboxInfo], error) {
-	note(ctx).snapshot = in.Body.SnapshotTag
+	requestinfo.From(ctx).Snapshot = in.Body.SnapshotTag
 	info, err := s.engine(ctx).Rollback(ctx, in.ID, in.Body.SnapshotTag)
 	if err != nil {
 		return nil, err

@@ -13,10 +13,11 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/listen"
 )
 
 // rough returns a server with short limits, on loopback.
-func rough(t *testing.T, limits httpapi.Limits) httpapi.Listener {
+func rough(t *testing.T, limits httpapi.Limits) listen.Listener {
 	t.Helper()
 	b := newBench(t)
 	return serveOn(t, httpapi.NewLimited(httpapi.Options{Engine: fakeengine.Roles(b.engine)}, limits), "tcp://127.0.0.1:0", token)
@@ -24,7 +25,7 @@ func rough(t *testing.T, limits httpapi.Limits) httpapi.Listener {
 
 var usual = httpapi.Limits{Header: 10 * time.Second, Body: 10 * time.Second, Swallow: 10 * time.Second, Waiting: 256}
 
-func dial(t *testing.T, l httpapi.Listener) net.Conn {
+func dial(t *testing.T, l listen.Listener) net.Conn {
 	t.Helper()
 	c, err := net.Dial(l.Addr().Network(), l.Addr().String())
 	if err != nil {

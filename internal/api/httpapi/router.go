@@ -12,7 +12,10 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/workspace"
@@ -22,7 +25,7 @@ import (
 // router finds the operation for a request, and lists all operations in the OpenAPI document.
 // Routes must not be added after it serves.
 type router struct {
-	answers
+	respond.Answers
 	mux      *http.ServeMux
 	api      huma.API
 	params   []pathParam
@@ -33,14 +36,12 @@ type router struct {
 	workspaces *workspace.Book
 	needs      map[string]need
 	added      []string // "METHOD /path" of every route, for the conformance test
-	// changes and agentActions are the names of actions, for the audit log.
-	changes, agentActions map[string]action
 }
 
-func newRouter(a answers, v api.VersionInfo, bodyTime time.Duration, view func(context.Context) roles.Engine,
+func newRouter(a respond.Answers, v api.VersionInfo, bodyTime time.Duration, view func(context.Context) roles.Engine,
 	k *keys.Store) *router {
-	rt := &router{answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime, view: view, keys: k,
-		needs: needs(), changes: changes(), agentActions: agentActions()}
+	rt := &router{Answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime, view: view, keys: k,
+		needs: needs()}
 	rt.api = humago.New(rt.mux, openAPIConfig(v))
 	rt.api.UseMiddleware(rt.checkPath)
 	return rt
@@ -51,7 +52,7 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 	cfg.Info.Description =
 		"Fork warm microVMs. Fields of the original forkd are the same; the others are additions."
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	schemas.RegisterTypeAlias(reflect.TypeFor[failure](), reflect.TypeFor[api.Error]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[apierror.Error](), reflect.TypeFor[api.Error]())
 	cfg.Components = &huma.Components{
 		Schemas: schemas,
 		SecuritySchemes: map[string]*huma.SecurityScheme{
@@ -71,6 +72,14 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 	return cfg
 }
 
+// withRequestID adds the request's ID to errors huma writes.
+func withRequestID(ctx huma.Context, _ string, v any) (any, error) {
+	if f, ok := v.(*apierror.Error); ok {
+		f.RequestID = requestinfo.ID(ctx.Context())
+	}
+	return v, nil
+}
+
 // route adds an operation with a JSON body.
 func route[I, O any](rt *router, op huma.Operation, h func(context.Context, *I) (*O, error)) {
 	op.MaxBodyBytes, op.BodyReadTimeout = api.MaxBodyBytes, rt.bodyTime
@@ -82,7 +91,7 @@ func route[I, O any](rt *router, op huma.Operation, h func(context.Context, *I) 
 			err = chargeAnswer(ctx, op.Method, out)
 		}
 		if err != nil {
-			return nil, rt.failed(ctx, err)
+			return nil, rt.Failed(ctx, err)
 		}
 		return out, nil
 	})
@@ -129,7 +138,7 @@ func (rt *router) rawHandler(of string, h func(http.ResponseWriter, *http.Reques
 			}
 		}
 		if err != nil {
-			writeFailure(w, rt.failed(r.Context(), err))
+			respond.Error(w, rt.Failed(r.Context(), err))
 		}
 	}
 }
@@ -151,12 +160,12 @@ func (rt *router) describe(op huma.Operation) {
 func (rt *router) checkPath(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if err := checkParams(rt.params, ctx.Param); err != nil {
-		writeFailure(w, rt.failed(r.Context(), err))
+		respond.Error(w, rt.Failed(r.Context(), err))
 		return
 	}
 	named(r)
 	if err := rt.permit(r, ctx.Operation().Method+" "+ctx.Operation().Path); err != nil {
-		writeFailure(w, rt.failed(r.Context(), err))
+		respond.Error(w, rt.Failed(r.Context(), err))
 		return
 	}
 	next(ctx)
@@ -177,7 +186,7 @@ func (rt *router) jsonResponse(description string, v any) *huma.Response {
 // dispatch replaces the mux's own answers.
 func (rt *router) dispatch(w http.ResponseWriter, r *http.Request) {
 	if !cleanPath(r.URL.Path) {
-		writeFailure(w, rt.failed(r.Context(), unclean(r)))
+		respond.Error(w, rt.Failed(r.Context(), unclean(r)))
 		return
 	}
 	h, pattern := rt.mux.Handler(r)
@@ -195,11 +204,11 @@ func (rt *router) notRouted(w http.ResponseWriter, r *http.Request, h http.Handl
 	if probe.status == http.StatusMethodNotAllowed {
 		allow := probe.header.Get("Allow")
 		w.Header().Set("Allow", allow)
-		writeFailure(w, fail(api.CodeMethod, "",
+		respond.Error(w, apierror.New(api.CodeMethod, "",
 			"%s is not a method of %s: it takes %s", ellipsis.Clip(r.Method, 20), ellipsis.Clip(r.URL.Path, 200), allow))
 		return
 	}
-	writeFailure(w, fail(api.CodeNotFound, "", "no such path: %s; GET /openapi.json lists the routes",
+	respond.Error(w, apierror.New(api.CodeNotFound, "", "no such path: %s; GET /openapi.json lists the routes",
 		ellipsis.Clip(r.URL.Path, 200)))
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
@@ -138,7 +139,7 @@ func needs() map[string]need {
 func (rt *router) permit(r *http.Request, of string) error {
 	n, known := rt.needs[of]
 	if !known {
-		return fail(api.CodeInternal, "", "the daemon has no scope for %s", of)
+		return apierror.New(api.CodeInternal, "", "the daemon has no scope for %s", of)
 	}
 	who := principal.From(r.Context())
 	may := n.scope == 0 || who.May(n.scope) || n.or != 0 && who.May(n.or)
@@ -149,9 +150,10 @@ func (rt *router) permit(r *http.Request, of string) error {
 		return err
 	}
 	if may {
-		return fail(api.CodeForbidden, api.ReasonOperatorOnly, "only the operator is allowed to do this, not a tenant's key")
+		return apierror.New(api.CodeForbidden, api.ReasonOperatorOnly,
+			"only the operator is allowed to do this, not a tenant's key")
 	}
-	f := fail(api.CodeForbidden, api.ReasonScopeMissing, "the key lacks the scope %s", n.scope)
+	f := apierror.New(api.CodeForbidden, api.ReasonScopeMissing, "the key lacks the scope %s", n.scope)
 	f.Details = map[string]string{"scope": n.scope.String()}
 	return f
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -25,11 +27,12 @@ type OfTenant struct {
 func (in OfTenant) owner(who principal.Principal) (string, error) {
 	switch {
 	case in.Tenant != "" && !keys.IsTenant(in.Tenant):
-		return "", fail(api.CodeInvalid, "", "tenant %.40q: want 1 to 24 small letters, digits or _", in.Tenant)
+		return "", apierror.New(api.CodeInvalid, "", "tenant %.40q: want 1 to 24 small letters, digits or _", in.Tenant)
 	case in.Tenant == "" || in.Tenant == who.Tenant:
 		return who.Tenant, nil
 	case !who.Operator():
-		return "", fail(api.CodeForbidden, api.ReasonOperatorOnly, "only the operator can name another tenant's secrets")
+		return "", apierror.New(api.CodeForbidden, api.ReasonOperatorOnly,
+			"only the operator can name another tenant's secrets")
 	}
 	return in.Tenant, nil
 }
@@ -114,13 +117,13 @@ func (s *secretRoutes) set(ctx context.Context, in *setSecretInput) (*body[api.S
 	if err != nil {
 		return nil, err
 	}
-	note(ctx).object = in.Secret
+	requestinfo.From(ctx).Object = in.Secret
 	set, err := s.store.Set(secrets.Change{Tenant: owner, Name: in.Secret, Value: []byte(in.Body.Value),
 		Metadata: in.Body.Metadata})
 	if err != nil {
 		return nil, secretFailure(in.Secret, err)
 	}
-	note(ctx).text = aboutSecret(set)
+	requestinfo.From(ctx).Text = aboutSecret(set)
 	return &body[api.Secret]{wireSecret(set)}, nil
 }
 
@@ -129,12 +132,12 @@ func (s *secretRoutes) remove(ctx context.Context, in *SecretPath) (*none, error
 	if err != nil {
 		return nil, err
 	}
-	note(ctx).object = in.Secret
+	requestinfo.From(ctx).Object = in.Secret
 	was, err := s.store.Remove(owner, in.Secret)
 	if err != nil {
 		return nil, secretFailure(in.Secret, err)
 	}
-	note(ctx).text = aboutSecret(was)
+	requestinfo.From(ctx).Text = aboutSecret(was)
 	return nil, nil
 }
 
@@ -149,18 +152,18 @@ func aboutSecret(s secrets.Secret) string {
 
 // secretFailure converts an error of package secrets.
 func secretFailure(name string, err error) error {
-	f := (*failure)(nil)
+	f := (*apierror.Error)(nil)
 	switch {
 	case errors.Is(err, secrets.ErrNoKey):
-		return fail(api.CodeUnsupported, api.ReasonSecretsOff, "%v", err)
+		return apierror.New(api.CodeUnsupported, api.ReasonSecretsOff, "%v", err)
 	case errors.Is(err, secrets.ErrInvalid):
-		return fail(api.CodeInvalid, "", "%v", err)
+		return apierror.New(api.CodeInvalid, "", "%v", err)
 	case errors.Is(err, secrets.ErrNotFound):
-		f = fail(api.CodeNotFound, api.ReasonSecretNotFound, "%v", err)
+		f = apierror.New(api.CodeNotFound, api.ReasonSecretNotFound, "%v", err)
 	case errors.Is(err, secrets.ErrUnreadable):
-		f = fail(api.CodeConflict, api.ReasonSecretUnreadable, "%v", err)
+		f = apierror.New(api.CodeConflict, api.ReasonSecretUnreadable, "%v", err)
 	case errors.Is(err, secrets.ErrFull), errors.Is(err, secrets.ErrExists):
-		return fail(api.CodeConflict, "", "%v", err)
+		return apierror.New(api.CodeConflict, "", "%v", err)
 	default:
 		return err
 	}

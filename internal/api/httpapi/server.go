@@ -11,8 +11,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/auditing"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/cors"
+	"github.com/forkd/forkd/internal/api/guestproxy"
+	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/peers"
+	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/api/ui"
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/events"
@@ -42,18 +49,18 @@ type Options struct {
 	// Log receives the daemon's own messages. If nil, they are discarded.
 	Log *slog.Logger
 	// Audit receives an entry for each request. May be nil.
-	Audit Audit
+	Audit auditing.Log
 	// AuditFile is the path of the audit log for reading. If empty, the log cannot be read.
 	AuditFile string
 	// Events is the log of the engine's events. If nil, there are no events.
 	Events *events.Log
 	// Asker returns the sender of a context's request. If nil, every request is the operator's.
-	Asker func(context.Context) Asker
+	Asker func(context.Context) requestinfo.Asker
 	// GuestFiles are the folders from which requests may name files by path. If nil, there are
 	// none.
 	GuestFiles *GuestFiles
 	// Timings are shown with the metrics. May be nil.
-	Timings *Timings
+	Timings *metrics.Timings
 	// Ingress receives the requests that match it, before the API and its authentication. May be
 	// nil.
 	Ingress Ingress
@@ -106,11 +113,11 @@ type Ingress interface {
 
 // Server serves the routes. One Server can serve any number of listeners.
 type Server struct {
-	answers
-	askers  askers
+	answers respond.Answers
+	askers  auth.Askers
 	streams *streams
-	audit   Audit // may be nil
-	metrics *metrics
+	audit   *auditing.Recorder
+	metrics *metrics.Metrics
 	router  *router
 	tenants *tenancy.Tenancy
 	limits  limits
@@ -131,7 +138,7 @@ type Server struct {
 
 // humaErrors replaces huma's errors by ours. The library has only a package variable for this. It
 // is set once, to the same value for any number of servers.
-var humaErrors = sync.OnceFunc(func() { huma.NewError = validationFailure })
+var humaErrors = sync.OnceFunc(func() { huma.NewError = apierror.Validation })
 
 // New returns a server. It starts no goroutine.
 func New(opt Options) *Server { return newServer(opt, defaultLimits()) }
@@ -146,10 +153,10 @@ func newServer(opt Options, most limits) *Server {
 		opt.Drain = drain.Open(drain.Config{List: opt.Engine.Sandboxes.List})
 	}
 	s := &Server{
-		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
-		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity,
+		answers: respond.Answers{Log: opt.Log}, askers: auth.NewAskers(opt.Asker), streams: newStreams(),
+		limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity,
 		exists: opt.Engine.Sandboxes.Get, budget: membudget.New(most.memory), node: opt.Node.Name,
-		metrics: newMetrics(opt),
+		metrics: metrics.New(metricsConfig(opt)),
 	}
 	shared := tenancy.Config{Published: opt.Published, Retention: opt.Retention}
 	if opt.SecretStore != nil {
@@ -161,7 +168,7 @@ func newServer(opt Options, most limits) *Server {
 	if u, ok := opt.Ingress.(interface{ HeldBytes(tenant string) int64 }); ok {
 		shared.Held = u.HeldBytes
 	}
-	whole := s.metrics.measured(opt.Engine)
+	whole := s.metrics.Measured(opt.Engine)
 	if opt.Traces != nil {
 		s.tracer = opt.Traces.Tracer()
 		whole = withSpans(whole, s.tracer)
@@ -175,6 +182,7 @@ func newServer(opt Options, most limits) *Server {
 	view := views(func(ctx context.Context) roles.Engine { return tenants.For(ctx).Engine })
 	s.tenants = tenants
 	s.router = newRouter(s.answers, opt.Version, most.body, view, opt.Keys)
+	s.audit = auditing.NewRecorder(opt.Audit, opt.Log, s.router.mux)
 	if opt.Workspaces == nil {
 		opt.Workspaces = workspace.Nowhere()
 	}
@@ -196,6 +204,22 @@ func newServer(opt Options, most limits) *Server {
 	return s
 }
 
+// metricsConfig returns the parts that the metrics are about.
+func metricsConfig(opt Options) metrics.Config {
+	c := metrics.Config{Engine: opt.Engine, Version: opt.Version, Drain: opt.Drain, Fetched: opt.Peers.FetchedBytes,
+		Timings: opt.Timings, Audit: opt.Audit, Traces: opt.Traces}
+	if opt.Images != nil {
+		c.ImageBytes = func(ctx context.Context) (sum int64, err error) {
+			images, err := opt.Images.ListImages(ctx)
+			for _, i := range images {
+				sum += i.SizeBytes
+			}
+			return sum, err
+		}
+	}
+	return c
+}
+
 // View returns the engine as the sender of a context's request may see it. Handlers of other APIs
 // on the same daemon use it. Their requests count in the same quotas.
 func (s *Server) View(ctx context.Context) *tenancy.View { return s.tenants.For(ctx) }
@@ -204,6 +228,19 @@ func (s *Server) View(ctx context.Context) *tenancy.View { return s.tenants.For(
 // ends an earlier attempt. A missing sandbox is no error.
 func (s *Server) FetchSandbox(ctx context.Context, id string, peers []string) error {
 	return s.mover.fetch(ctx, s.tenants.For(ctx).Sandboxes, id, peers)
+}
+
+// Authenticator returns a function to authenticate requests. The returned context has the
+// principal. Handlers of other APIs on the same daemon use it.
+func (s *Server) Authenticator(access auth.Access) func(*http.Request) (context.Context, error) {
+	authenticate := auth.Authenticator{Askers: s.askers, Charge: chargeBody}.For(access)
+	return func(r *http.Request) (context.Context, error) {
+		ctx, err := authenticate(r)
+		if err != nil {
+			return nil, err
+		}
+		return withNode(ctx, s.node), nil
+	}
 }
 
 // KeyName returns the name of a key. It is empty if no key has the ID.
@@ -232,7 +269,7 @@ func (s *Server) addRoutes(opt Options, view views) {
 	(&diffRoutes{view.diffs}).add(s.router)
 	(&storeRoutes{view.snapshots, created}).add(s.router)
 	(&travelRoutes{view.snapshots, opt.Secrets}).add(s.router)
-	(&forkRoutes{answers: s.answers, engine: view.sandboxes}).add(s.router)
+	(&forkRoutes{Answers: s.answers, engine: view.sandboxes}).add(s.router)
 	(&sandboxRoutes{view.sandboxes, s.mover, opt.Workspaces}).add(s.router)
 	(&keepRoutes{view.keep}).add(s.router)
 	(&mergeRoutes{view.merge}).add(s.router)
@@ -242,9 +279,9 @@ func (s *Server) addRoutes(opt Options, view views) {
 	(&renameRoutes{view, opt.Workspaces}).add(s.router)
 	(&receiptRoutes{view.receipts}).add(s.router)
 	(&guestRoutes{view.guests, s.metrics}).add(s.router)
-	(&portRoutes{s.answers, view.guests}).add(s.router)
+	(&portRoutes{view.guests}).add(s.router)
 	(&serviceRoutes{view.guests}).add(s.router)
-	newAgentProxy(s.answers, view.sandboxes, view.guests).add(s.router)
+	(&agentRoutes{view.sandboxes, guestproxy.NewAgent(s.answers, view.sandboxes, view.guests)}).add(s.router)
 	(&networkRoutes{view.networks}).add(s.router)
 	(&poolRoutes{view.pools}).add(s.router)
 	(&capacityRoutes{view.hosts}).add(s.router)
@@ -254,7 +291,7 @@ func (s *Server) addRoutes(opt Options, view views) {
 	(&volumeRoutes{opt.Volumes}).add(s.router)
 	(&privateNetRoutes{opt.Networks}).add(s.router)
 	(&auditRoutes{s.askers, s.streams, opt.AuditFile}).add(s.router)
-	(&eventRoutes{answers: s.answers, askers: s.askers, streams: s.streams, events: opt.Events,
+	(&eventRoutes{Answers: s.answers, askers: s.askers, streams: s.streams, events: opt.Events,
 		pace: s.limits.events, followers: newFollowers()}).add(s.router)
 }
 

@@ -12,6 +12,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/guestproxy"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
@@ -110,20 +113,20 @@ func serviceFailure(ctx context.Context, id string, err error) error {
 	switch {
 	case errors.Is(err, agentclient.ErrNoServices), errors.Is(err, agentclient.ErrNoLiveness),
 		errors.Is(err, agentclient.ErrNoStopSignal):
-		return fail(api.CodeUnsupported, api.ReasonAgentOld, "sandbox %s: %v", id, err)
+		return apierror.New(api.CodeUnsupported, api.ReasonAgentOld, "sandbox %s: %v", id, err)
 	case errors.As(err, &broke):
-		return fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, broke)
+		return apierror.New(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, broke)
 	case errors.As(err, &refused):
 		code := map[int]api.Code{http.StatusNotFound: api.CodeNotFound, http.StatusConflict: api.CodeConflict,
 			http.StatusGatewayTimeout: api.CodeTimeout}[refused.Code]
 		if code == "" {
 			code = api.CodeInvalid
 		}
-		return fail(code, "", "sandbox %s: %v", id, refused)
+		return apierror.New(code, "", "sandbox %s: %v", id, refused)
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	}
-	return proxyFailure(id, err)
+	return guestproxy.Failure(id, err)
 }
 
 func (s *serviceRoutes) list(ctx context.Context, in *listServicesInput) (*body[[]api.Service], error) {
@@ -147,14 +150,15 @@ func one(id, name string, l []api.Service, err error) (*body[api.Service], error
 			return &body[api.Service]{v}, nil
 		}
 	}
-	return nil, fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: its agent does not list service %s", id, name)
+	return nil, apierror.New(api.CodeGuestGone, api.ReasonAgentSilent,
+		"sandbox %s: its agent does not list service %s", id, name)
 }
 
 func (s *serviceRoutes) declare(ctx context.Context, in *declareServiceInput) (*body[api.Service], error) {
-	note(ctx).object = in.Service
+	requestinfo.From(ctx).Object = in.Service
 	spec := serviceSpec(api.NamedService{Name: in.Service, ServiceSpec: in.Body})
 	if err := spec.Check(); err != nil {
-		return nil, fail(api.CodeInvalid, "", "%v", err)
+		return nil, apierror.New(api.CodeInvalid, "", "%v", err)
 	}
 	l, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
 		return a.DeclareService(ctx, spec)
@@ -163,7 +167,7 @@ func (s *serviceRoutes) declare(ctx context.Context, in *declareServiceInput) (*
 }
 
 func (s *serviceRoutes) change(ctx context.Context, in *serviceActionInput) (*body[api.Service], error) {
-	note(ctx).object, note(ctx).text = in.Service, in.Body.Action
+	requestinfo.From(ctx).Object, requestinfo.From(ctx).Text = in.Service, in.Body.Action
 	l, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
 		return a.ChangeService(ctx, in.Service, in.Body.Action)
 	})
@@ -171,7 +175,7 @@ func (s *serviceRoutes) change(ctx context.Context, in *serviceActionInput) (*bo
 }
 
 func (s *serviceRoutes) remove(ctx context.Context, in *ServicePath) (*none, error) {
-	note(ctx).object = in.Service
+	requestinfo.From(ctx).Object = in.Service
 	_, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
 		return a.RemoveService(ctx, in.Service)
 	})
@@ -258,7 +262,7 @@ func serviceSpecs(in []api.NamedService) ([]servicewire.Spec, error) {
 		out = append(out, serviceSpec(s))
 	}
 	if err := servicewire.CheckAll(out); err != nil {
-		return nil, fail(api.CodeInvalid, "", "services: %v", err)
+		return nil, apierror.New(api.CodeInvalid, "", "services: %v", err)
 	}
 	return out, nil
 }

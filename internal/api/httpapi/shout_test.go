@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/domain/events"
@@ -43,7 +44,7 @@ func TestAnswersEventsAndLogAreTheLastBound(t *testing.T) {
 	var log bytes.Buffer
 	b.h = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(shouting{b.engine, happened}), Images: b.images, Events: happened,
 		Audit: httpapi.NewAudit(b.audit, b.now), Keys: b.keys, Log: slog.New(guesttext.Handler(slog.NewTextHandler(&log, nil)))}).
-		Handler(httpapi.Access{Token: token})
+		Handler(auth.Access{Token: token})
 	b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`)
 	many := b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":10}`)
 	one := b.do("POST", "/v1/sandboxes/sb-00000001-0001/branch", `{"tag":"x"}`)

@@ -10,6 +10,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -67,7 +69,7 @@ func (s *snapshotRoutes) add(rt *router) {
 }
 
 func (s *snapshotRoutes) createSnapshot(ctx context.Context, in *createSnapshotInput) (*huma.StreamResponse, error) {
-	note(ctx).snapshot, note(ctx).image = in.Body.Tag, in.Body.Image
+	requestinfo.From(ctx).Snapshot, requestinfo.From(ctx).Image = in.Body.Tag, in.Body.Image
 	create, err := s.creator(in.Body)
 	if err != nil {
 		return nil, err
@@ -96,7 +98,7 @@ func (s *snapshotRoutes) creator(b api.CreateSnapshotRequest) (creator, error) {
 func (s *snapshotRoutes) createFromPaths(ctx context.Context, req sandbox.CreateRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	if !principal.From(ctx).Operator() { // before a file is looked up
-		return sandbox.SnapshotInfo{}, fail(api.CodeForbidden, api.ReasonOperatorOnly,
+		return sandbox.SnapshotInfo{}, apierror.New(api.CodeForbidden, api.ReasonOperatorOnly,
 			"a kernel or root file system by its path is the operator's: a tenant's key cannot")
 	}
 	open, err := s.files.openPaths(req.Kernel, req.Rootfs)
@@ -112,10 +114,11 @@ func (s *snapshotRoutes) createFromPaths(ctx context.Context, req sandbox.Create
 func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 	switch {
 	case b.Image != "" || b.Kernel != "" || b.Rootfs != "":
-		return sandbox.DeriveRequest{}, fail(api.CodeInvalid, "", "from and image, kernel or rootfs exclude each other")
+		return sandbox.DeriveRequest{}, apierror.New(api.CodeInvalid, "",
+			"from and image, kernel or rootfs exclude each other")
 	case b.MemoryMiB != 0 || b.VCPUs != 0 || b.BootWaitSecs != 0:
 		return sandbox.DeriveRequest{},
-			fail(api.CodeInvalid, "", "memory_mib, vcpus and boot_wait_secs exclude from, which has its own")
+			apierror.New(api.CodeInvalid, "", "memory_mib, vcpus and boot_wait_secs exclude from, which has its own")
 	}
 	n, err := makingNetworks(b)
 	if err != nil {
@@ -133,12 +136,12 @@ func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 	switch {
 	case len(b.Exec) > 0 || b.ExecUser != "" || b.ExecTimeoutSecs != 0:
 		return sandbox.CreateRequest{},
-			fail(api.CodeInvalid, "", "exec goes with from only: name a snapshot with from, or use warm")
+			apierror.New(api.CodeInvalid, "", "exec goes with from only: name a snapshot with from, or use warm")
 	case b.Image != "" && (b.Kernel != "" || b.Rootfs != ""):
-		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "", "image and kernel/rootfs exclude each other")
+		return sandbox.CreateRequest{}, apierror.New(api.CodeInvalid, "", "image and kernel/rootfs exclude each other")
 	case b.Image == "" && (b.Kernel == "" || b.Rootfs == ""):
 		return sandbox.CreateRequest{},
-			fail(api.CodeInvalid, api.ReasonImageMissing, "image, or kernel and rootfs, or from, must be given")
+			apierror.New(api.CodeInvalid, api.ReasonImageMissing, "image, or kernel and rootfs, or from, must be given")
 	}
 	n, err := makingNetworks(b)
 	if err != nil {
@@ -192,7 +195,7 @@ func (s *snapshotRoutes) listSnapshots(ctx context.Context, in *filterInput) (*b
 
 func (s *snapshotRoutes) deleteSnapshot(ctx context.Context, in *deleteSnapshotInput) (*struct{}, error) {
 	if in.Cascade && in.Force {
-		return nil, fail(api.CodeInvalid, "",
+		return nil, apierror.New(api.CodeInvalid, "",
 			"cascade and force exclude each other: cascade deletes the dependents, force keeps them")
 	}
 	opt := sandbox.DeleteOptions{Cascade: in.Cascade, Force: in.Force}

@@ -6,13 +6,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/metrics"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/tracing"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -28,37 +30,18 @@ type Traces interface {
 	Counts() (ended, exported, failed int64)
 }
 
-// spanCounters returns the counters of an exporter, which may be nil.
-func spanCounters(t Traces) []prometheus.Collector {
-	counter := func(result string, value func(ended, exported, failed int64) int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "forkd_trace_spans_total",
-			Help:        "Spans of sampled traces, by result.",
-			ConstLabels: prometheus.Labels{"result": result}}, func() float64 {
-			if t == nil {
-				return 0
-			}
-			return float64(value(t.Counts()))
-		})
-	}
-	return []prometheus.Collector{
-		counter("ended", func(ended, _, _ int64) int64 { return ended }),
-		counter("exported", func(_, exported, _ int64) int64 { return exported }),
-		counter("failed", func(_, _, failed int64) int64 { return failed }),
-	}
-}
-
 // beginSpan starts the span of a request. Its parent is the caller's span. Programs that the request starts in
 // guests get the new span as theirs, if it is sampled or the caller has a trace. Without a tracer it returns nil.
-func (s *Server) beginSpan(r *http.Request, n *notes, began time.Time) (*http.Request, trace.Span) {
+func (s *Server) beginSpan(r *http.Request, n *requestinfo.Info, began time.Time) (*http.Request, trace.Span) {
 	if s.tracer == nil || unseen[r.URL.Path] {
 		return r, nil
 	}
-	caller := n.trace.Environ()
+	caller := n.Trace.Environ()
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.MapCarrier{
 		"traceparent": caller[tracecontext.EnvParent], "tracestate": caller[tracecontext.EnvState]})
 	ctx, span := s.tracer.Start(ctx, r.Method, trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindServer))
 	if at := span.SpanContext(); at.IsSampled() || caller != nil {
-		n.trace = n.trace.Below(at.TraceID(), at.SpanID(), byte(at.TraceFlags()))
+		n.Trace = n.Trace.Below(at.TraceID(), at.SpanID(), byte(at.TraceFlags()))
 	}
 	return r.WithContext(ctx), span
 }
@@ -68,7 +51,7 @@ var unseen = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true
 
 // endSpan ends the span of a request. A request for a server in a sandbox has no route; its span is not exported,
 // because a guest's traffic is not the operator's.
-func endSpan(span trace.Span, r *http.Request, n *notes, rec *recorder) {
+func endSpan(span trace.Span, r *http.Request, n *requestinfo.Info, rec *recorder) {
 	if span == nil || !span.IsRecording() {
 		return
 	}
@@ -76,12 +59,12 @@ func endSpan(span trace.Span, r *http.Request, n *notes, rec *recorder) {
 	if route == "" {
 		return
 	}
-	method, status := methodLabel(r.Method), rec.sent()
+	method, status := metrics.MethodLabel(r.Method), rec.sent()
 	span.SetName(method + " " + route)
 	span.SetAttributes(tracing.Method.String(method), tracing.Route.String(route), tracing.Status.Int(status),
-		tracing.Request.String(n.id))
+		tracing.Request.String(n.ID))
 	if code := rec.Header().Get(api.HeaderError); code != "" {
-		span.SetAttributes(tracing.ErrorType.String(codeLabel(api.Code(code))))
+		span.SetAttributes(tracing.ErrorType.String(metrics.CodeLabel(api.Code(code))))
 	}
 	if status >= http.StatusInternalServerError {
 		span.SetStatus(codes.Error, "")
@@ -137,7 +120,7 @@ func (o operation) end(err error) {
 
 func markFailed(span trace.Span, err error) {
 	if err != nil {
-		span.SetAttributes(tracing.ErrorType.String(string(codeOf(err))))
+		span.SetAttributes(tracing.ErrorType.String(string(apierror.CodeOf(err))))
 		span.SetStatus(codes.Error, "")
 	}
 }

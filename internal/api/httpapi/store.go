@@ -7,6 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
@@ -44,9 +46,9 @@ func (s *storeRoutes) add(rt *router) {
 }
 
 func (s *storeRoutes) compactSnapshot(ctx context.Context, in *compactInput) (*huma.StreamResponse, error) {
-	note(ctx).snapshot = in.Body.To
+	requestinfo.From(ctx).Snapshot = in.Body.To
 	if in.Tag == in.Body.To {
-		return nil, fail(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be compacted to itself", in.Tag)
+		return nil, apierror.New(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be compacted to itself", in.Tag)
 	}
 	return s.created.answer(ctx, in.Accept,
 		func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {

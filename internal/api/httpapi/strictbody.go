@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/leaf/fieldnames"
@@ -25,14 +26,11 @@ func strictJSON() huma.Format {
 	}
 }
 
-// unknownField begins the text of an error about a field.
-const unknownField = "unknown field "
-
 // unknownFields returns an error that lists the fields, or nil if there are none.
 func unknownFields(fields []fieldnames.Field) error {
 	var parts []string
 	for _, f := range fields {
-		part := fmt.Sprintf("%s%q", unknownField, ellipsis.Clip(f.Path, 100))
+		part := fmt.Sprintf("%s%q", apierror.UnknownField, ellipsis.Clip(f.Path, 100))
 		if f.Near != "" {
 			part += fmt.Sprintf(" (the nearest known one is %q)", ellipsis.Clip(f.Near, 100))
 		}

@@ -24,12 +24,12 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/api/tlscert"
 )
 
 // serveTLS runs a server with its own certificate, and returns the files too.
-func serveTLS(t *testing.T, clientCA ...string) (l httpapi.Listener, files *tlscert.Files, dir string) {
+func serveTLS(t *testing.T, clientCA ...string) (l listen.Listener, files *tlscert.Files, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	cert, key, err := tlscert.Made(dir)
@@ -44,12 +44,12 @@ func serveTLS(t *testing.T, clientCA ...string) (l httpapi.Listener, files *tlsc
 		t.Fatal(err)
 	}
 	b := newBench(t)
-	if l, err = (httpapi.Binding{Token: token, Keys: b.keys, TLS: c}).Listen(t.Context(), "tcp://0.0.0.0:0"); err != nil {
+	if l, err = (listen.Binding{Token: token, Keys: b.keys, TLS: c}).Listen(t.Context(), "tcp://0.0.0.0:0"); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- b.server.Run(ctx, []httpapi.Listener{l}, 100*time.Millisecond) }()
+	go func() { ended <- b.server.Run(ctx, []listen.Listener{l}, 100*time.Millisecond) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -59,7 +59,7 @@ func serveTLS(t *testing.T, clientCA ...string) (l httpapi.Listener, files *tlsc
 	return l, files, dir
 }
 
-func clientOf(t *testing.T, l httpapi.Listener, fingerprint string) *client.Client {
+func clientOf(t *testing.T, l listen.Listener, fingerprint string) *client.Client {
 	t.Helper()
 	_, port, _ := strings.Cut(strings.TrimPrefix(l.URL, "https://["), "]:")
 	if port == "" {
@@ -107,7 +107,7 @@ func TestACertificateIsPinned(t *testing.T) {
 }
 
 // exchangeRaw sends plain HTTP to a TLS listener.
-func exchangeRaw(l httpapi.Listener) (int, string, error) {
+func exchangeRaw(l listen.Listener) (int, string, error) {
 	d := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11}}
 	if c, err := d.Dial("tcp", l.Addr().String()); err == nil {
 		c.Close()

@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
 func TestExecPassesTheTraceOn(t *testing.T) {
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	const parent = "00-" + trace + "-00f067aa0ba902b7-01"
-	n := &notes{id: "r1"}
+	n := &requestinfo.Info{ID: "r1"}
 	for _, c := range []struct{ name, parent, state, env, want string }{
 		{"with both headers", parent, "a=1", "", parent + "|a=1"},
 		{"set by the client", parent, "a=1", "mine", "mine|"},
@@ -32,9 +33,9 @@ func TestExecPassesTheTraceOn(t *testing.T) {
 			r := httptest.NewRequest("POST", "/", nil)
 			r.Header.Set("traceparent", c.parent)
 			r.Header.Set("tracestate", c.state)
-			n.trace = tracecontext.FromHeader(r.Header)
+			n.Trace = tracecontext.FromHeader(r.Header)
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r.WithContext(withNotes(r.Context(), n)))
+			h.ServeHTTP(w, r.WithContext(requestinfo.With(r.Context(), n)))
 			if s := got["TRACEPARENT"] + "|" + got["TRACESTATE"]; s != c.want || got["OTHER"] != "x" {
 				t.Errorf("environment %q, want %q", got, c.want)
 			}
@@ -42,8 +43,8 @@ func TestExecPassesTheTraceOn(t *testing.T) {
 			if answered := w.Header().Get(api.HeaderTraceID) == trace; answered != valid {
 				t.Errorf("answer's headers: %v", w.Header())
 			}
-			if logged := strings.Contains(n.ids().String(), trace); logged != valid {
-				t.Errorf("log has %v", n.ids())
+			if logged := strings.Contains(n.LogAttr().String(), trace); logged != valid {
+				t.Errorf("log has %v", n.LogAttr())
 			}
 		})
 	}

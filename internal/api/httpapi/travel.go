@@ -7,6 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
@@ -83,14 +85,15 @@ func (s *travelRoutes) exportSnapshot(w http.ResponseWriter, r *http.Request) er
 }
 
 func (s *travelRoutes) importSnapshot(w http.ResponseWriter, r *http.Request) error {
-	if ct := r.Header.Get("Content-Type"); ct != "" && !accepts(ct, "application/x-tar") {
-		return fail(api.CodeMediaType, "", "a snapshot cannot be read from %s: send application/x-tar", ellipsis.Clip(ct, 80))
+	if ct := r.Header.Get("Content-Type"); ct != "" && !respond.Accepts(ct, "application/x-tar") {
+		return apierror.New(api.CodeMediaType, "",
+			"a snapshot cannot be read from %s: send application/x-tar", ellipsis.Clip(ct, 80))
 	}
 	req := sandbox.ImportRequest{Tag: r.PathValue("tag")}
 	if q := r.URL.Query().Get("check"); q != "" {
 		var err error
 		if req.Check, err = strconv.ParseBool(q); err != nil {
-			return fail(api.CodeInvalid, "", "check %q: want true or false", ellipsis.Clip(q, 80))
+			return apierror.New(api.CodeInvalid, "", "check %q: want true or false", ellipsis.Clip(q, 80))
 		}
 	}
 	info, err := s.engine(r.Context()).ImportSnapshot(r.Context(), req, http.MaxBytesReader(w, r.Body, maxSnapshotBytes))
@@ -101,6 +104,6 @@ func (s *travelRoutes) importSnapshot(w http.ResponseWriter, r *http.Request) er
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	writeJSON(w, http.StatusCreated, wireSnapshot(info))
+	respond.JSON(w, http.StatusCreated, wireSnapshot(info))
 	return nil
 }

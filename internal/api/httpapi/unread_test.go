@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/e2bapi"
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 	"github.com/forkd/forkd/internal/api/httpapi"
@@ -93,7 +94,7 @@ func newUnread(t *testing.T) *unread {
 	for i := range names {
 		names[i] = fmt.Sprintf("image-%d", i)
 	}
-	access := httpapi.Access{Token: token, Keys: u.keys}
+	access := auth.Access{Token: token, Keys: u.keys}
 	e2b := e2bapi.New(e2bapi.Options{Engine: u.engine, Records: store,
 		Authenticate: func(r *http.Request) (context.Context, error) { return u.server.Authenticator(access)(r) },
 		View:         func(ctx context.Context) e2bapi.Engine { return e2bapi.EngineFor(u.server.View(ctx)) }})

@@ -9,6 +9,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -30,7 +32,7 @@ func verifyResponses(rt *router) map[string]*huma.Response {
 }
 
 func (s *snapshotRoutes) verifySnapshot(ctx context.Context, in *verifySnapshotInput) (*huma.StreamResponse, error) {
-	if accepts(in.Accept, ndjson) {
+	if respond.Accepts(in.Accept, ndjson) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { s.streamVerify(hc, in.Tag) }}, nil
 	}
 	report, err := s.verify(ctx, in.Tag)
@@ -39,14 +41,14 @@ func (s *snapshotRoutes) verifySnapshot(ctx context.Context, in *verifySnapshotI
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		_, w := humago.Unwrap(hc)
-		writeJSON(w, http.StatusOK, report)
+		respond.JSON(w, http.StatusOK, report)
 	}}, nil
 }
 
 func (s *snapshotRoutes) verify(ctx context.Context, tag string) (api.VerifyResult, error) {
 	report, err := s.engine(ctx).VerifySnapshot(ctx, tag)
 	if err != nil {
-		f := *failureOf(err)
+		f := *apierror.From(err)
 		if f.Code == api.CodeNotRestorable { // advice to verify would be pointless
 			f.Reason, f.Details = api.ReasonVerifyFailed, map[string]string{"tag": tag}
 		}
@@ -71,8 +73,8 @@ func (s *snapshotRoutes) streamVerify(hc huma.Context, tag string) {
 	case err == nil:
 		out.send(api.Step{Verify: &report})
 	case out.started():
-		out.send(api.Step{Error: s.created.failed(r.Context(), err).wire()})
+		out.send(api.Step{Error: s.created.Failed(r.Context(), err).Wire()})
 	default:
-		writeFailure(w, s.created.failed(r.Context(), err))
+		respond.Error(w, s.created.Failed(r.Context(), err))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/volumes"
@@ -75,7 +77,7 @@ const defaultVolume = 10 << 30
 
 func (v *volumeRoutes) create(ctx context.Context, in *createVolumeInput) (*body[api.Volume], error) {
 	owner := principal.From(ctx).Tenant
-	note(ctx).object = in.Body.Name
+	requestinfo.From(ctx).Object = in.Body.Name
 	if in.Body.From == "" {
 		size := in.Body.SizeMiB << 20
 		if size == 0 {
@@ -84,18 +86,18 @@ func (v *volumeRoutes) create(ctx context.Context, in *createVolumeInput) (*body
 		return answerVolume(v.all.Create(owner, in.Body.Name, size))
 	}
 	if in.Body.SizeMiB != 0 {
-		return nil, fail(api.CodeInvalid, "", "a clone has the size of its volume: leave out size_mib")
+		return nil, apierror.New(api.CodeInvalid, "", "a clone has the size of its volume: leave out size_mib")
 	}
 	return answerVolume(v.all.Clone(owner, in.Body.From, in.Body.Name, false))
 }
 
 func (v *volumeRoutes) snapshot(ctx context.Context, in *snapshotVolumeInput) (*body[api.Volume], error) {
-	note(ctx).object = in.Volume
+	requestinfo.From(ctx).Object = in.Volume
 	return answerVolume(v.all.Clone(principal.From(ctx).Tenant, in.Volume, in.Body.Name, true))
 }
 
 func (v *volumeRoutes) remove(ctx context.Context, in *VolumePath) (*none, error) {
-	note(ctx).object = in.Volume
+	requestinfo.From(ctx).Object = in.Volume
 	return nil, v.all.Remove(principal.From(ctx).Tenant, in.Volume)
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/workspace"
@@ -63,7 +64,7 @@ func (s *workspaceRoutes) add(rt *router) {
 }
 
 func (s *workspaceRoutes) create(ctx context.Context, in *createWorkspaceInput) (*body[api.WorkspaceInfo], error) {
-	note(ctx).snapshot = in.Body.SnapshotTag
+	requestinfo.From(ctx).Snapshot = in.Body.SnapshotTag
 	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, PrivatePorts: portsOf(ctx, nil)}
 	if in.Body.MemoryLimitMiB != nil {
 		req.Limits.MemoryMiB = *in.Body.MemoryLimitMiB
@@ -101,7 +102,7 @@ func (s *workspaceRoutes) told(ctx context.Context) func(workspace.Workspace, er
 		if err != nil {
 			return nil, err
 		}
-		note(ctx).sandbox = w.Sandbox
+		requestinfo.From(ctx).Sandbox = w.Sandbox
 		return &body[api.WorkspaceInfo]{wireWorkspace(w)}, nil
 	}
 }

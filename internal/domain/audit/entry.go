@@ -22,7 +22,7 @@ const (
 	Failed  Result = "failed"
 )
 
-// Actions of the log itself. The actions of requests are in a table in httpapi.
+// Actions of the log itself. The actions of requests are in a table in internal/api/auditing.
 const (
 	ActionOpened  = "audit.opened"  // a daemon begins to write
 	ActionClosed  = "audit.closed"  // a daemon stopped cleanly

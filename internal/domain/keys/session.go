@@ -2,6 +2,7 @@ package keys
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -10,6 +11,9 @@ import (
 
 // ErrEnded is the cause of a bound context's end: its key was revoked, has expired or was rotated.
 var ErrEnded = principal.ErrKeyEnded
+
+// Ended reports whether the key of a bound context has ended.
+func Ended(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrEnded) }
 
 // checkEvery is the interval of expiry checks. Each check reads the clock, so a clock jump or a suspended host
 // delays an expiry by no more than this.

@@ -28,6 +28,7 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi/fakedaemon"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/kube/gateway"
 	"github.com/forkd/forkd/internal/kube/nodes"
@@ -320,7 +321,7 @@ func outside(t testing.TB, e *fakeengine.Engine, dir string) httpapi.Ingress {
 			return r.Context(), nil
 		},
 		View: func(context.Context) e2bapi.Engine { return e },
-		Note: func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
+		Note: func(ctx context.Context, a e2bapi.Act) { requestinfo.NoteAct(ctx, requestinfo.Act(a)) },
 	})
 	return both{h, ports, store, &server}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 )
@@ -18,7 +19,7 @@ func daemon(t *testing.T) (*client.Client, *fakeengine.Engine) {
 	t.Helper()
 	images := fakeengine.NewImages("python-numpy")
 	engine := fakeengine.New(images)
-	server := httptest.NewServer(httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: images}).Handler(httpapi.Access{Token: "0123456789abcdef"}))
+	server := httptest.NewServer(httpapi.New(httpapi.Options{Engine: fakeengine.Roles(engine), Images: images}).Handler(auth.Access{Token: "0123456789abcdef"}))
 	t.Cleanup(func() { server.Close(); engine.Close() })
 	c, err := client.New(client.Options{URL: server.URL, Token: "0123456789abcdef"})
 	if err != nil {

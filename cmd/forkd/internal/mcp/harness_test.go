@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/listen"
 )
 
 // fake is a daemon: the real HTTP server over the fake engine, with deadlines by the real clock.
@@ -32,14 +33,14 @@ func startFake(t *testing.T) *fake {
 	d.engine.Clock = time.Now
 	s := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(d.engine), Images: images,
 		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}})
-	l, err := httpapi.Listen(t.Context(), "unix://"+filepath.Join(t.TempDir(), "s"), "")
+	l, err := listen.Listen(t.Context(), "unix://"+filepath.Join(t.TempDir(), "s"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.url = l.URL
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { _ = s.Run(ctx, []httpapi.Listener{l}, 100*time.Millisecond) })
+	running.Go(func() { _ = s.Run(ctx, []listen.Listener{l}, 100*time.Millisecond) })
 	running.Go(func() { endDue(ctx, d.engine) })
 	d.stop = func() { stop(); running.Wait() }
 	t.Cleanup(func() { d.stop(); d.engine.Close() })

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/keys"
@@ -91,9 +92,9 @@ func StartNode(node httpapi.Node, outside func(*fakeengine.Engine) httpapi.Ingre
 	if also != nil {
 		also.Use(server)
 	}
-	var listeners []httpapi.Listener
+	var listeners []listen.Listener
 	for _, address := range []string{"unix://" + filepath.Join(d.dir, "s"), "tcp://127.0.0.1:0"} {
-		l, err := httpapi.Binding{Token: Token, Keys: options.Keys}.Listen(context.Background(), address)
+		l, err := listen.Binding{Token: Token, Keys: options.Keys}.Listen(context.Background(), address)
 		if err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakedaemon"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
@@ -46,7 +47,7 @@ func Start(t *testing.T) *Daemon {
 	}
 	d.Engine.Volumes = store
 	inner := httpapi.New(httpapi.Options{Engine: fakeengine.Roles(d.Engine), Images: images,
-		Volumes: volumes.Tenants{Store: store}}).Handler(httpapi.Access{Token: token})
+		Volumes: volumes.Tenants{Store: store}}).Handler(auth.Access{Token: token})
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) { d.handle(w, r, inner) })}
 	pipes := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
