@@ -72,7 +72,7 @@ func (f *forkOp) refuseAgent(n agentNeed) error {
 }
 
 // agentOf describes the agent of a child.
-func (f *forkOp) agentOf(b *child) *sandbox.Agent {
+func agentOf(f *forkOp, b *child) *sandbox.Agent {
 	if b.renewed {
 		return f.e.cfg.AgentFile.Describe(b.agent)
 	}

@@ -18,7 +18,8 @@ var lookupShares = shares{all: 64, address: 48, client: 16, unproven: 8, waiting
 // lookUp returns the nodes of a list that have an object for the client, and the nodes without an answer, as holders
 // does. If several have it, those with the snapshot other come alone, if there are any; other may be empty. A credential
 // that a node refuses costs one question, and that node is the result: it tells the client.
-func lookUp(g *Gateway, r *http.Request, list []*nodes.Node, probe, other string) (has, missing []*nodes.Node, err error) {
+func lookUp(g *Gateway, r *http.Request, list []*nodes.Node, probe, other string) (has, missing []*nodes.Node,
+	err error) {
 	if len(list) > 1 { // one question needs no turn
 		client := credentialOf(r)
 		proven := g.proven.get(client) != ""

@@ -94,7 +94,8 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	b := &entry{env: req.Env, guest: newGuest(req.Env, e.disks[req.Tag]), info: sandbox.Info{
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
-		Agent: agentOf(snap), Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Identity: req.Identity, Key: req.Kin.Key},
+		Agent: agentOf(snap),
+		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Identity: req.Identity, Key: req.Kin.Key},
 		Limits: req.Limits, Life: req.Life, Network: network, Secrets: sandbox.InheritSecrets(secretsOf(snap), given),
 		PublicPorts: token == "", TrafficToken: token, Labels: req.Labels,
 		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
