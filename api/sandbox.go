@@ -110,6 +110,7 @@ type SandboxInfo struct {
 	MemoryMiB    int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
 	VCPUs        int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
 	Network      *NetworkSummary `json:"network,omitempty" doc:"Network policy"`
+	Agent        *GuestAgent     `json:"agent,omitempty" doc:"Agent of its guest; in answers to a fork, a branch and about one sandbox; absent: unknown"`
 	Secrets      []HeldSecret    `json:"secrets,omitempty" doc:"Secrets that its memory or disk may contain"`
 	Services     []ServiceState  `json:"services,omitempty" doc:"Services as its guest last reported them; absent: none"`
 	Volumes      []VolumeMount   `json:"volumes,omitempty" doc:"Its volumes; a child of a branch has clones of its parent's"`

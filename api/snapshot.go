@@ -43,8 +43,8 @@ const (
 	SnapshotFailed  SnapshotStatus = "failed"
 )
 
-// GuestAgent describes the agent in the guests of a snapshot. The guest reported it when the snapshot
-// was made, so root in the guest can forge it.
+// GuestAgent describes the agent in the guests of a snapshot, or in a sandbox. The guest reported it, so
+// root in the guest can forge it.
 type GuestAgent struct {
 	Version      string   `json:"version" doc:"Version of forkd it belongs to"`
 	Capabilities []string `json:"capabilities,omitempty" doc:"Its optional features"`

@@ -32,6 +32,22 @@ refused() {
 	fi
 	grep -q "$1" "$work/error" || { cat "$work/error" >&2; exit 1; }
 }
+# scopes NAME: the scopes of a key that the chart makes, as JSON without spaces
+scopes() {
+	sed -n 's/^  keys.json: //p' "$work/default" | sed 's/\\n//g; s/\\"/"/g; s/ //g' |
+		sed -n 's/.*"name":"'"$1"'","scopes":\(\[[^]]*\]\).*/\1/p'
+}
+for key in 'gateway ["read"]' 'peer ["layers"]' 'resume ["read","fork"]'; do
+	[ "$(scopes "${key%% *}")" = "${key#* }" ] || { echo "the key ${key%% *} has the scopes $(scopes "${key%% *}")" >&2; exit 1; }
+done
+grep -q -e '- --resume-key-file=' "$work/default"
+for off in node.peers.enabled gateway.resumeElsewhere; do
+	render without --set "$off=false"
+	if grep resume "$work/without"; then
+		echo "with $off=false the gateway still has a key to resume sandboxes" >&2
+		exit 1
+	fi
+done
 refused drain --set node.drain=never
 refused nodes --set nodes.count=3
 refused gateway.tls=off --set httpRoute.enabled=true

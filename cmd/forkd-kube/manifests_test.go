@@ -104,6 +104,49 @@ func TestTheBaseIsComplete(t *testing.T) {
 	}
 }
 
+// Each file in an argument is in a volume of the pod, and the docs say how to make its Secret.
+func TestTheFilesOfArgumentsAreMounted(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operate/helm.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inFolder := regexp.MustCompile(`^--[a-z-]+=(/etc/forkd/[a-z-]+)/([a-z.]+)$`)
+	gateway := map[string]bool{}
+	for name, pod := range pods(manifests(t, "kustomize/base/forkd.yaml")) {
+		c, files := pod.Spec.Containers[0], map[string]bool{}
+		for _, m := range c.VolumeMounts {
+			i := slices.IndexFunc(pod.Spec.Volumes, func(v core.Volume) bool { return v.Name == m.Name })
+			secret := pod.Spec.Volumes[i].Secret
+			if secret == nil {
+				continue
+			}
+			for _, item := range secret.Items {
+				files[m.MountPath+"/"+item.Path] = true
+				if !strings.Contains(string(page), "--from-file="+item.Key) {
+					t.Errorf("%s: the page does not make the key %s of the Secret %s", name, item.Key, secret.SecretName)
+				}
+			}
+			if len(secret.Items) == 0 { // a certificate's Secret
+				for _, file := range []string{"ca.crt", "tls.crt", "tls.key"} {
+					files[m.MountPath+"/"+file] = true
+				}
+			}
+		}
+		for _, arg := range c.Args {
+			m := inFolder.FindStringSubmatch(arg)
+			if m != nil && !files[m[1]+"/"+m[2]] {
+				t.Errorf("%s: %s is in no volume", name, arg)
+			}
+			if m != nil && strings.HasSuffix(name, "-gateway") {
+				gateway[m[2]] = true
+			}
+		}
+	}
+	if !gateway["gateway.key"] || !gateway["resume.key"] {
+		t.Errorf("the gateway has the files %v", gateway)
+	}
+}
+
 // The suite of test/kube runs the operator with the rights of rbac.yaml.
 func TestTheOperatorHasTheRightsThatWereTested(t *testing.T) {
 	rules := func(file string) (wide, own []rbac.PolicyRule) {

@@ -25,8 +25,9 @@ func newInspectCommand(a *app) *cobra.Command {
 		Long: "Show the receipt of a sandbox (its fork or last rollback) or of a snapshot: its source, the\n" +
 			"captured state, the guest's identity, the proof of new randomness, and the time of each step.\n" +
 			"Receipts outlive the sandboxes and snapshots they describe.\n\n" +
-			"For a running sandbox the command first shows its network policy, the URL of its servers with\n" +
-			"{port} for the server's port, and the token of private ports.",
+			"For a running sandbox the command first shows its network policy, the version of\n" +
+			"the agent in its guest, the URL of its servers with {port} for the server's port, and the token of\n" +
+			"private ports.",
 		Example:           "  forkd inspect sb-5f3a-0001\n  forkd inspect pyagent --json\n  forkd inspect sb-5f3a-0001 --all",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().idsAndTags(),
@@ -89,6 +90,7 @@ type sandboxState struct {
 	Warning string              `json:"warning,omitempty"`
 	LastOOM *api.SandboxOOM     `json:"last_oom,omitempty"`
 	Network *api.NetworkSummary `json:"network,omitempty"`
+	Agent   *api.GuestAgent     `json:"agent,omitempty"`
 	// PausedIn and Life are as in the list.
 	PausedIn string               `json:"paused_in,omitempty"`
 	Life     *api.SandboxLifeInfo `json:"life,omitempty"`
@@ -113,6 +115,7 @@ func stateOf(ctx context.Context, c *client.Client, id string) (sandboxState, er
 	}
 	s := sandboxState{
 		Status: sb.Status, Reason: sb.Reason, Warning: sb.Warning, LastOOM: sb.LastOOM, Network: sb.Network,
+		Agent:    sb.Agent,
 		PausedIn: sb.PausedIn, Life: sb.Life, Labels: sb.Labels,
 		PrivatePorts: sb.PrivatePorts, TrafficToken: sb.TrafficToken, id: sb.ID,
 	}
@@ -138,6 +141,10 @@ func (s sandboxState) facts() (f []string) {
 	}
 	if len(s.Labels) > 0 {
 		f = append(f, "labels", ui.Clean(labels.Format(s.Labels)))
+	}
+	if s.Agent != nil {
+		f = append(f, "agent", agentText(s.Agent, "a fork of its branch that needs a newer one replaces it",
+			"fork a snapshot with a newer one"))
 	}
 	if s.Network == nil { // it has ended, or is not a sandbox
 		return f

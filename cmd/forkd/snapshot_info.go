@@ -72,16 +72,20 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 
 // agentOf describes the agent in the guests of a snapshot. It is empty if that is unknown.
 func agentOf(s api.SnapshotInfo) string {
-	a := s.Agent
+	return agentText(s.Agent, "a fork that needs a newer one replaces it", "make the snapshot again")
+}
+
+// agentText describes an agent, with the way to a newer one. cure is for an agent that cannot be replaced.
+func agentText(a *api.GuestAgent, replaced, cure string) string {
 	switch {
 	case a == nil:
 		return ""
 	case !a.Outdated:
 		return a.Version
 	case a.Replaceable:
-		return a.Version + " (old: a fork that needs a newer one replaces it)"
+		return a.Version + " (old: " + replaced + ")"
 	}
-	return a.Version + " (old, cannot be replaced: for newer features make the snapshot again)"
+	return a.Version + " (old, cannot be replaced: for newer features " + cure + ")"
 }
 
 // privatePorts is empty for a snapshot with public ports.

@@ -175,6 +175,9 @@ func (v *volumeFlags) list() (out []api.VolumeMount, err error) {
 		if !ok || name == "" || path == "" || strings.Contains(path, ":") {
 			return nil, exit.UsageError{Err: fmt.Errorf("volume %q: want NAME:/path or NAME:/path:ro", text)}
 		}
+		if strings.ContainsAny(name, "/~") || name[0] == '.' {
+			return nil, exit.UsageError{Err: fmt.Errorf("volume %q: %s", text, noHostDirectories)}
+		}
 		out = append(out, api.VolumeMount{Name: name, Path: path, Mode: api.VolumeMode(v.mode), ReadOnly: ro})
 	}
 	return out, nil

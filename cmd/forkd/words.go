@@ -109,6 +109,9 @@ func (l commandLine) asTyped(cmd *cobra.Command, name string) string {
 
 // flagError describes an invalid flag value without the words of the parsing library.
 func (l commandLine) flagError(cmd *cobra.Command, err error) error {
+	if unknown := new(pflag.NotExistError); errors.As(err, &unknown) {
+		return unknownFlag(cmd, unknown)
+	}
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err
@@ -120,6 +123,19 @@ func (l commandLine) flagError(cmd *cobra.Command, err error) error {
 	}
 	return fmt.Errorf("%s %q: want %s", l.asTyped(cmd, f.Name), bad.GetValue(), wanted(f.Value.Type()))
 }
+
+// unknownFlag adds what to do instead of a flag of docker.
+func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
+	path := cmd.CommandPath()
+	if err.GetSpecifiedName() == "mount" && (path == "forkd fork" || path == "forkd run") {
+		return fmt.Errorf("%w: %s", err, noHostDirectories)
+	}
+	return err
+}
+
+// noHostDirectories is the answer to a directory of the host.
+const noHostDirectories = "a directory of the host cannot be mounted. Copy files with forkd cp, build them into an " +
+	"image, or use a volume (forkd fork --volume NAME:/path)"
 
 // wanted describes the values of a flag's type.
 func wanted(kind string) string {

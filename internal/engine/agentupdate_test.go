@@ -102,6 +102,65 @@ func TestASnapshotShowsItsAgent(t *testing.T) {
 	}
 }
 
+// A sandbox shows the agent that its guest has now: after a fork that replaced it, in another daemon, paused and
+// resumed, and after a rollback.
+func TestASandboxShowsItsAgent(t *testing.T) {
+	h := newHost(t)
+	h.withAgent()
+	e := h.open()
+	h.oldSnapshot(e, "old")
+	wantAgent := func(when, id string, outdated bool) {
+		t.Helper()
+		switch a := mustGet(t, e, id).Agent; {
+		case a == nil || a.Version == "" || len(a.Capabilities) == 0:
+			t.Errorf("%s: the agent is %+v", when, a)
+		case a.Outdated != outdated || !a.Replaceable:
+			t.Errorf("%s: the agent is %+v, want outdated: %t", when, a, outdated)
+		}
+	}
+	wantAgent("fork that needs no new agent", h.fork(e, "old", 1)[0].ID, true)
+	r, err := e.Fork(t.Context(), web("old", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := r.Children[0].Info.Agent; a == nil || a.Outdated {
+		t.Errorf("the answer to the fork has the agent %+v", a)
+	}
+	id := r.Children[0].Info.ID
+	wantAgent("replaced", id, false)
+	h.close(e)
+	e = h.open()
+	wantAgent("another daemon", id, false)
+	h.pause(e, id)
+	wantAgent("paused", id, false)
+	h.resume(e, id)
+	wantAgent("resumed", id, false)
+	if _, err := e.Rollback(t.Context(), id, "old"); err != nil {
+		t.Fatal(err)
+	}
+	wantAgent("rolled back", id, true)
+	h.cfg.AgentBinary = "" // agents are not replaced any more
+	h.close(e)
+	e = h.open()
+	if a := mustGet(t, e, id).Agent; a == nil || !a.Outdated || a.Replaceable {
+		t.Errorf("without a program the agent is %+v", a)
+	}
+}
+
+// A sandbox that boots has the agent of its image.
+func TestABootedSandboxShowsItsAgent(t *testing.T) {
+	h := newHost(t)
+	h.withAgent()
+	e := h.open()
+	sb := h.disky(e, 1)[0]
+	h.pauseCold(e, sb.ID)
+	h.fault("agent-to-update", 1)
+	h.resume(e, sb.ID)
+	if a := mustGet(t, e, sb.ID).Agent; a == nil || !a.Outdated {
+		t.Errorf("the agent is %+v", a)
+	}
+}
+
 // An agent with services and without liveness would ignore the declaration.
 func TestLivenessNeedsAnAgentThatHasIt(t *testing.T) {
 	h := newHost(t)

@@ -71,6 +71,7 @@ func (e *Engine) makeSandboxes() (err error) {
 			Dropped: func(i sandbox.Info) { e.families.Dropped(i) },
 			Ended:   e.sandboxEnded, Ending: func(s *sandboxes.Sandbox, m *vmproc.VM) { e.FlushVolumes(s, m) },
 		},
+		Agent: launch.AgentAt(e.cfg.AgentBinary).Judge,
 		Pin:   func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
 		Unpin: func(id string) { e.catalog.Unpin(id) }, Log: e.cfg.Logger,
 		Paused: sandboxes.PausedDir(e.home.PausedDir()), Elapsed: e.cfg.Elapsed, FailedKeep: e.cfg.FailedKeep,

@@ -51,10 +51,7 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		Network: wireDefault(s.Network), PrivatePorts: s.PrivatePorts, Labels: s.Labels,
 		SizeBytes: s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes, Languages: s.Languages,
 	}
-	if a := s.Agent; a != nil {
-		out.Agent = &api.GuestAgent{Version: guesttext.Of(a.Version).String(), Capabilities: a.Capabilities,
-			Outdated: a.Outdated, Replaceable: a.Replaceable}
-	}
+	out.Agent = wireAgent(s.Agent)
 	if r, err := retention.Of(s.Labels, s.CreatedAt); err == nil {
 		if out.Pinned = s.Pinned(); !r.Expires.IsZero() {
 			at := r.Expires.Unix()
@@ -74,6 +71,14 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		out.Timings[step.Name] += milliseconds(step.Took)
 	}
 	return out
+}
+
+func wireAgent(a *sandbox.Agent) *api.GuestAgent {
+	if a == nil {
+		return nil
+	}
+	return &api.GuestAgent{Version: guesttext.Of(a.Version).String(), Capabilities: a.Capabilities,
+		Outdated: a.Outdated, Replaceable: a.Replaceable}
 }
 
 func wireSnapshotDetail(s sandbox.SnapshotInfo) api.SnapshotDetail {
@@ -162,7 +167,7 @@ func wireOOM(o *sandbox.OOM) *api.SandboxOOM {
 // one.
 func wireWithToken(ctx context.Context, i sandbox.Info) api.SandboxInfo {
 	out := wireSandbox(ctx, i)
-	out.TrafficToken = i.TrafficToken
+	out.TrafficToken, out.Agent = i.TrafficToken, wireAgent(i.Agent)
 	return out
 }
 

@@ -135,10 +135,11 @@ type PoolStatus struct {
 	Ready  int  // ready for a fork, prepared or plain
 }
 
-// Agent describes the agent in the guests of a snapshot. The guest reported the version and the capabilities.
+// Agent describes the agent in the guests of a snapshot, or in a sandbox. The guest reported the version and the
+// capabilities.
 type Agent struct {
 	Version      string
 	Capabilities []string
-	Outdated     bool // it lacks a capability of the daemon's agent
-	Replaceable  bool // a fork can replace it
+	Outdated     bool `json:"-"` // it lacks a capability of the daemon's agent
+	Replaceable  bool `json:"-"` // a fork can replace it
 }

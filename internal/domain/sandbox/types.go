@@ -92,6 +92,9 @@ type Info struct {
 	// AgentRenewed is set if the agent of its guest was replaced since its snapshot was made. The guest itself then
 	// knows the agent's capabilities.
 	AgentRenewed bool `json:",omitempty"`
+	// Agent is the agent of its guest: its snapshot's, or the one that replaced it. It is nil if it is unknown. The
+	// value is shared between copies and never changes. Its judgement by this daemon is only in List and Get.
+	Agent *Agent `json:",omitempty"`
 	// Services are those its guest last reported. Only List and Get set it.
 	Services []Service `json:"-"`
 	// Secrets are those that its memory or disk may contain.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,9 +79,18 @@ func (a *AgentFile) Describe(old snapshot.Agent) *sandbox.Agent {
 	if old.Version == "" && len(old.Capabilities) == 0 {
 		return nil
 	}
-	return &sandbox.Agent{Version: old.Version, Capabilities: old.Capabilities,
-		Outdated:    agentproto.Outdated(old.Capabilities),
-		Replaceable: old.Can(agentproto.CanUpdate) && a.Path != ""}
+	return a.Judge(&sandbox.Agent{Version: old.Version, Capabilities: old.Capabilities})
+}
+
+// Judge returns the description of an agent as seen from this program. old may be nil, and is not changed.
+func (a *AgentFile) Judge(old *sandbox.Agent) *sandbox.Agent {
+	if old == nil {
+		return nil
+	}
+	now := *old
+	now.Outdated = agentproto.Outdated(old.Capabilities)
+	now.Replaceable = slices.Contains(old.Capabilities, agentproto.CanUpdate) && a.Path != ""
+	return &now
 }
 
 // Close closes the program. p may be nil.

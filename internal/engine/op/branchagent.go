@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -17,12 +18,21 @@ func (w *branchOp) askAgent(ctx context.Context) snapshot.Agent {
 	if !w.b.Info().AgentRenewed || w.m.Agent == nil {
 		return old
 	}
-	ctx, cancel := context.WithTimeout(ctx, agentAnswer)
-	defer cancel()
-	pong, err := w.m.Agent.Ping(ctx)
+	said, err := describeItself(ctx, w.m.Agent)
 	if err != nil {
 		w.e.cfg.Logger.Warn("a branch counts its agent as the old one", "sandbox", w.req.SandboxID, "err", err)
 		return old
 	}
-	return snapshot.Agent{Version: pong.GetVersion(), Capabilities: pong.GetCapabilities()}.Bounded()
+	return said
+}
+
+// describeItself returns the description of an agent by itself.
+func describeItself(ctx context.Context, a *agentclient.Client) (snapshot.Agent, error) {
+	ctx, cancel := context.WithTimeout(ctx, agentAnswer)
+	defer cancel()
+	pong, err := a.Ping(ctx)
+	if err != nil {
+		return snapshot.Agent{}, err
+	}
+	return snapshot.Agent{Version: pong.GetVersion(), Capabilities: pong.GetCapabilities()}.Bounded(), nil
 }

@@ -76,6 +76,17 @@ func (r *resumeOp) bootIn(ctx context.Context, m *vmproc.VM, ready *readySignal)
 	return err
 }
 
+// bootedAgent describes the agent of a guest that has booted: it is its image's, not its snapshot's. It returns nil if
+// the agent does not answer.
+func (r *resumeOp) bootedAgent(ctx context.Context) *sandbox.Agent {
+	said, err := describeItself(ctx, r.next.m.Agent)
+	if err != nil {
+		r.e.cfg.Logger.Warn("a booted agent does not describe itself", "sandbox", r.was.ID, "err", err)
+		return nil
+	}
+	return r.e.cfg.AgentFile.Describe(said)
+}
+
 // start passes kernel, initrd and disks to the VM.
 func (r *resumeOp) start(ctx context.Context, m *vmproc.VM, genID [16]byte) error {
 	c := vmm.BootConfig{Cmdline: r.f.src.Files.Manifest.Cmdline, CID: m.CID, GenID: genID}

@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/steps"
+	"github.com/forkd/forkd/internal/store/snapshot"
 	"github.com/forkd/forkd/internal/vm/startgate"
 )
 
@@ -58,8 +59,9 @@ type child struct {
 	ready   time.Duration
 	err     error
 	info    sandbox.Info
-	listed  bool // it is a sandbox
-	renewed bool // its agent was replaced
+	listed  bool           // it is a sandbox
+	renewed bool           // its agent was replaced
+	agent   snapshot.Agent // its new agent, if it was replaced
 }
 
 // Fork makes N children of a snapshot. Each succeeds or fails independently. An error means that

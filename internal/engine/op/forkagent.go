@@ -71,18 +71,26 @@ func (f *forkOp) refuseAgent(n agentNeed) error {
 		"and has no %s: make the snapshot again from its image", f.req.Tag, n.name)
 }
 
+// agentOf describes the agent of a child.
+func agentOf(f *forkOp, b *child) *sandbox.Agent {
+	if b.renewed {
+		return f.e.cfg.AgentFile.Describe(b.agent)
+	}
+	return f.e.cfg.AgentFile.Describe(f.src.Agent)
+}
+
 // renewAgent gives a child the daemon's agent, if it needs that. A child that only would profit from
 // it goes on with its old agent if that refuses.
 func (f *forkOp) renewAgent(ctx context.Context, b *child) error {
 	if f.agent == nil {
 		return nil
 	}
-	_, err := f.e.launcher.RenewAgent(ctx, f.src, b.m, f.agent, f.demand)
+	said, err := f.e.launcher.RenewAgent(ctx, f.src, b.m, f.agent, f.demand)
 	b.trace.mark("agent")
 	var refused *launch.RefusedError
 	switch {
 	case err == nil:
-		b.renewed = true
+		b.renewed, b.agent = true, said
 		return nil
 	case errors.As(err, &refused) && len(f.demand) == 0:
 		f.e.cfg.Logger.Warn("a snapshot keeps its old agent", "tag", f.req.Tag, "err", err)

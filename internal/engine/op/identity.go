@@ -67,8 +67,8 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 		Secrets:     f.secrets,
 		PublicPorts: !f.private(), TrafficToken: traffic, Labels: f.req.Labels,
 		Limits: f.req.Limits, DiskBytes: diskBytes(f.src.Files.Manifest), Life: f.req.Life, Volumes: f.volumesOf(),
-		AgentRenewed: b.renewed,
-		Armed:        b.armed, Resumed: b.resumed, Ready: b.ready,
+		AgentRenewed: b.renewed, Agent: agentOf(f, b),
+		Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}
 	undo, err := f.pinVolumes(id, b.m.VM)
 	if err != nil {

@@ -181,7 +181,12 @@ func (r *resumeOp) identify(ctx context.Context) error {
 
 // settle atomically makes the new VM the sandbox's VM.
 func (r *resumeOp) settle(ctx context.Context) error {
+	agent := r.e.cfg.AgentFile.Describe(r.f.src.Agent)
+	if r.was.Cold {
+		agent = r.bootedAgent(ctx)
+	}
 	err := r.b.Resume(ctx, r.next.m.VM, func(i *sandbox.Info) {
+		i.Agent = agent
 		i.Network.Wire = r.next.wire.Name()
 		i.Life = i.Life.Resumed(r.e.cfg.Now())
 		i.Secrets = r.secrets

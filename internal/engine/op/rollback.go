@@ -132,6 +132,7 @@ func (r *rollbackOp) exchange(ctx context.Context) error {
 		Change: func(i *sandbox.Info) {
 			i.RolledBackTo, i.RolledBackHash, i.Network.Wire = r.tag, r.f.src.Hash(), r.next.wire.Name()
 			i.PausedIn, i.PausedHash, i.Cold, i.PromotedFrom = "", "", false, r.promoted
+			i.Agent = r.e.cfg.AgentFile.Describe(r.f.src.Agent)
 			i.Secrets = sandbox.InheritSecrets(r.f.src.Files.Manifest.Secrets, r.secrets)
 		},
 		Check: func() error { return r.stands(ctx) },

@@ -2,6 +2,7 @@ package sandboxes
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,6 +76,7 @@ func (s *Sandbox) makeRareLocked() *rare {
 
 // newSandbox returns a sandbox that is not listed yet.
 func (t *Table) newSandbox(dir string, who sandbox.Identity, info sandbox.Info) *Sandbox {
+	info.Agent = sharedAgent(t, info.Agent)
 	s := &Sandbox{
 		table: t, id: info.ID, dir: dir, who: who, info: info, disks: &vmproc.Disks{},
 	}
@@ -86,6 +88,19 @@ func (t *Table) newSandbox(dir string, who sandbox.Identity, info sandbox.Info) 
 	}
 	s.Touch()
 	return s
+}
+
+// sharedAgent returns the description of the last sandbox's agent if it is equal, because most sandboxes have the same.
+func sharedAgent(t *Table, a *sandbox.Agent) *sandbox.Agent {
+	if a == nil {
+		return nil
+	}
+	last := t.agent.Load()
+	if last != nil && last.Version == a.Version && slices.Equal(last.Capabilities, a.Capabilities) {
+		return last
+	}
+	t.agent.Store(a)
+	return a
 }
 
 // ID returns its id.
@@ -191,6 +206,9 @@ func (s *Sandbox) seenLocked() sandbox.Info {
 		i.Warning = s.rareLocked().pauseErr
 	}
 	i.Services = s.rareLocked().services
+	if s.table.cfg.Agent != nil {
+		i.Agent = s.table.cfg.Agent(i.Agent)
+	}
 	return i
 }
 

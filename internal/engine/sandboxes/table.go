@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -26,6 +27,8 @@ type Config struct {
 	Events Events             // hooks of other packages
 	// Tell receives events about sandboxes, for outside observers.
 	Tell sandbox.Events
+	// Agent judges the agent of a guest. It is called with Table.mu. If it is nil, the recorded description is shown.
+	Agent func(*sandbox.Agent) *sandbox.Agent
 	// Pin keeps layers for a sandbox until Unpin.
 	Pin   func(id string, layers []layer.ID) error
 	Unpin func(id string) // removes the sandbox's pin
@@ -61,6 +64,8 @@ type Events struct {
 type Table struct {
 	cfg Config
 	Ran *Ran // list of running sandboxes, in the store
+
+	agent atomic.Pointer[sandbox.Agent] // of the last sandbox
 
 	mu  sync.Mutex // guards the fields below, and parts of each Sandbox; never held across I/O
 	all map[string]*Sandbox

@@ -108,7 +108,12 @@ func (g *Gateway) makeWorkspace(w *writer, r *http.Request) {
 		return
 	}
 	up, _ := g.candidates("")
-	if has, _ := g.holders(r, up, "/v1/workspaces/"+escape(req.Name)); len(has) > 0 {
+	has, _, err := lookUp(g, r, up, "/v1/workspaces/"+escape(req.Name), "")
+	switch {
+	case err != nil:
+		g.refuse(w, r, failureOf(err))
+		return
+	case len(has) > 0:
 		g.forward(w, r, has[0])
 		return
 	}
@@ -135,7 +140,12 @@ func (g *Gateway) makeSnapshot(w *writer, r *http.Request) {
 		g.toAny(w, r)
 		return
 	}
-	if n := takenBy(g, r, req.Tag); n != nil {
+	n, err := takenBy(g, r, req.Tag)
+	switch {
+	case err != nil:
+		g.refuse(w, r, failureOf(err))
+		return
+	case n != nil:
 		g.forward(w, r, n)
 		return
 	}
@@ -152,19 +162,25 @@ func (g *Gateway) makeSnapshot(w *writer, r *http.Request) {
 }
 
 // takenBy returns a node with a snapshot of that name, or nil.
-func takenBy(g *Gateway, r *http.Request, tag string) *nodes.Node {
+func takenBy(g *Gateway, r *http.Request, tag string) (*nodes.Node, error) {
 	may, _ := g.candidates(tag)
-	if has, _ := g.holders(r, may, infoOf(tag)); len(has) > 0 {
-		return has[0]
+	has, _, err := lookUp(g, r, may, infoOf(tag), "")
+	if len(has) == 0 {
+		return nil, err
 	}
-	return nil
+	return has[0], nil
 }
 
 // receiveUpload serves uploads of images and snapshots, whose bodies cannot be sent twice.
 func receiveUpload(g *Gateway, w *writer, r *http.Request) {
 	parts := segments(r.URL)
 	if parts[1] == "snapshots" {
-		if n := takenBy(g, r, parts[2]); n != nil {
+		n, err := takenBy(g, r, parts[2])
+		switch {
+		case err != nil:
+			g.refuse(w, r, failureOf(err))
+			return
+		case n != nil:
 			g.forward(w, r, n)
 			return
 		}

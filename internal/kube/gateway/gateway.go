@@ -65,6 +65,8 @@ type Gateway struct {
 	keys     hints // nodes of requests with a client's own Idempotency-Key
 	moved    hints // nodes of sandboxes that have left the node of their id
 	searches searches
+	lookups  queue
+	proven   hints // credentials that a node has accepted
 	wakes    wakes
 	metrics  *metrics
 	cleaning sync.WaitGroup // sandboxes being ended after a broken fork
@@ -88,7 +90,8 @@ func New(c Config) *Gateway {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Gateway{cfg: c, turns: make(chan struct{}, c.MaxRequests), metrics: newMetrics(c.Metrics),
-		searches: searches{turns: make(chan struct{}, mostSearches)},
+		searches: searches{queue: newQueue(searchShares)},
+		lookups:  newQueue(lookupShares),
 		wakes:    wakes{turns: make(chan struct{}, mostWakes)}}
 	g.proxy = g.reverseProxy()
 	return g

@@ -22,11 +22,10 @@ const (
 // object forwards a request about a named object to the first node that has it.
 func (g *Gateway) object(w *writer, r *http.Request, t target) {
 	candidates, hidden := g.candidates(t.tag)
-	has, missing := g.holders(r, candidates, t.probe)
-	if t.other != "" && len(has) > 1 {
-		if both, _ := g.holders(r, has, infoOf(t.other)); len(both) > 0 {
-			has = both
-		}
+	has, missing, err := lookUp(g, r, candidates, t.probe, t.other)
+	if err != nil {
+		g.refuse(w, r, failureOf(err))
+		return
 	}
 	missing = append(missing, hidden...)
 	tellMissing(w, missing)

@@ -10,6 +10,7 @@ type metrics struct {
 	copies   *prometheus.CounterVec
 	moves    *prometheus.CounterVec
 	searches *prometheus.CounterVec
+	lookups  *prometheus.CounterVec
 	missing  prometheus.Counter
 }
 
@@ -27,11 +28,13 @@ func newMetrics(to prometheus.Registerer) *metrics {
 			Help: "Paused sandboxes that other nodes were asked to take for a resume, by result."}, []string{"result"}),
 		searches: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forkd_gateway_searches_total",
 			Help: "Searches at all nodes for sandboxes whose node does not answer, by result."}, []string{"result"}),
+		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forkd_gateway_lookups_total",
+			Help: "Questions to several nodes for an object that a client has named, by result."}, []string{"result"}),
 		missing: prometheus.NewCounter(prometheus.CounterOpts{Name: "forkd_gateway_incomplete_lists_total",
 			Help: "Lists in which nodes were missing."}),
 	}
 	if to != nil {
-		to.MustRegister(m.requests, m.inFlight, m.asks, m.copies, m.moves, m.searches, m.missing)
+		to.MustRegister(m.requests, m.inFlight, m.asks, m.copies, m.moves, m.searches, m.lookups, m.missing)
 	}
 	return m
 }

@@ -2,13 +2,8 @@ package gateway
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/netip"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,24 +17,20 @@ import (
 // credential, so searches have limits: one at a time for a credential, and never all turns for one address. A credential
 // that a node refuses costs one question to one node.
 const (
-	mostSearches   = 4                // at once
-	mostOfAddress  = mostSearches - 1 // for one address
-	mostUnproven   = 2                // for one address, with credentials that no node has accepted yet
-	mostWaiting    = 64               // searches of one client that run or wait
 	mostChecks     = 3                // nodes asked about a credential
-	searchWait     = 2 * time.Second  // for a turn
 	missTime       = 5 * time.Second  // no second search for the same sandbox
 	provenTime     = 10 * time.Minute // of a credential that a node has accepted
 	refusedByNodes = "refused"        // stands for all ids of a refused credential
 )
 
+// searchShares are the limits of searches.
+var searchShares = shares{all: 4, address: 3, client: 1, unproven: 2, waiting: 64, wait: 2 * time.Second}
+
 // searches bounds searches.
 type searches struct {
-	turns   chan struct{}
-	lanes   lanes
+	queue   queue
 	flights singleflight.Group
 	misses  hints // searches that found no sandbox
-	proven  hints // credentials that a node has accepted
 }
 
 // search asks all nodes for a sandbox, with the client's credential. It returns nil if no node has it. The sandbox of a
@@ -83,24 +74,9 @@ func searchResult(n *nodes.Node, err error) string {
 
 // searchInTurn waits for the turn of a client, and searches.
 func searchInTurn(g *Gateway, r *http.Request, client, id string) (*nodes.Node, error) {
-	s, address := &g.searches, addressOf(r.RemoteAddr)
-	limits := []limit{{"c" + client, 1}, {"a" + address, mostOfAddress}}
-	proven := s.proven.get(client) != ""
-	if !proven {
-		limits = slices.Insert(limits, 1, limit{"u" + address, mostUnproven})
-	}
-	wait, stop := context.WithTimeout(r.Context(), searchWait)
-	defer stop()
-	leave, ok := s.lanes.enter(wait, limits)
+	s, proven := &g.searches, g.proven.get(client) != ""
+	leave, ok := s.queue.enter(r, client, proven)
 	defer leave()
-	if ok {
-		select {
-		case s.turns <- struct{}{}:
-			defer func() { <-s.turns }()
-		case <-wait.Done():
-			ok = false
-		}
-	}
 	if !ok {
 		return nil, failf(api.CodeBusy, "", "the node of sandbox %s does not answer, and the gateway has no turn to look "+
 			"for it at other nodes: repeat the request", id)
@@ -136,7 +112,7 @@ func searchNow(g *Gateway, r *http.Request, client, id string, proven bool) *nod
 		}
 	}
 	if proven {
-		s.proven.set(client, "-", provenTime)
+		g.proven.set(client, "-", provenTime)
 	}
 	if found == nil && proven {
 		found = firstWith(ctx, list, has)
@@ -179,96 +155,4 @@ func firstWith(ctx context.Context, list []*nodes.Node, ask func(context.Context
 	default:
 		return nil
 	}
-}
-
-// credentialOf returns the digest of a client's credential.
-func credentialOf(r *http.Request) string {
-	sum := sha256.New()
-	for _, part := range []string{r.Header.Get("Authorization"), r.Header.Get(api.HeaderKey)} {
-		fmt.Fprintf(sum, "%d %s", len(part), part)
-	}
-	return string(sum.Sum(nil))
-}
-
-// addressOf returns the address of a client. A client of IPv6 has a whole block of addresses.
-func addressOf(remote string) string {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return strings.Clone(remote[:min(len(remote), 64)])
-	}
-	if a := at.Addr().Unmap(); a.Is4() {
-		return a.String()
-	}
-	block, _ := at.Addr().WithZone("").Prefix(64)
-	return block.String()
-}
-
-// limit is the number of searches at once under a name.
-type limit struct {
-	name string
-	most int
-}
-
-// lanes count the searches of clients. A lane exists as long as a search is in it.
-type lanes struct {
-	mu sync.Mutex
-	at map[string]*lane
-}
-
-type lane struct {
-	turns chan struct{}
-	users int // running and waiting
-}
-
-// enter waits for a turn in each lane, in the order of the list. The caller calls leave in any case.
-func (l *lanes) enter(ctx context.Context, limits []limit) (leave func(), ok bool) {
-	var undo []func()
-	leave = func() {
-		for _, f := range slices.Backward(undo) {
-			f()
-		}
-	}
-	for _, lim := range limits {
-		in := l.join(lim)
-		if in == nil {
-			return leave, false
-		}
-		undo = append(undo, func() { l.part(lim.name) })
-		select {
-		case in.turns <- struct{}{}:
-			undo = append(undo, func() { <-in.turns })
-		case <-ctx.Done():
-			return leave, false
-		}
-	}
-	return leave, true
-}
-
-// join returns nil if too many searches wait already.
-func (l *lanes) join(lim limit) *lane {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.at == nil {
-		l.at = map[string]*lane{}
-	}
-	in := l.at[lim.name]
-	if in == nil {
-		in = &lane{turns: make(chan struct{}, lim.most)}
-		l.at[lim.name] = in
-	}
-	if in.users >= mostWaiting {
-		return nil
-	}
-	in.users++
-	return in
-}
-
-func (l *lanes) part(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if in := l.at[name]; in.users > 1 {
-		in.users--
-		return
-	}
-	delete(l.at, name)
 }

@@ -184,6 +184,30 @@ func TestRequestsToAGuestThatMoveNothing(t *testing.T) {
 	}
 }
 
+// The key of the gateway needs the scopes read and fork, and no other.
+func TestTheScopesOfAResumeKey(t *testing.T) {
+	const key = "the gateway's key, of each node"
+	for scopes, moved := range map[string]float64{"read,fork": 1, "read": 0, "fork": 0, "run,layers": 0} {
+		t.Run(scopes, func(t *testing.T) {
+			c, id := asleepOn(t, 2, key)
+			for _, n := range c.Nodes {
+				body := `{"name":"resume","scopes":["` + strings.ReplaceAll(scopes, ",", `","`) + `"]}`
+				own := into[api.NewKey](t, do(t, c, "POST", "/v1/keys", body, "Forkd-Node", n.Name), 201)
+				n.Link.Hook(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+					if r.Header.Get("Authorization") == "Bearer "+key {
+						r.Header.Set("Authorization", "Bearer "+own.Text)
+					}
+					pass.ServeHTTP(w, r)
+				})
+			}
+			a := do(t, c, "GET", "/", "", "Host", "8080-"+sandbox.DNSID(id)+"."+fakecluster.Domain, "Authorization", "")
+			if moves(t, c, "moved") != moved || holderOf(c, id) != int(moved) || (a.StatusCode == 200) != (moved == 1) {
+				t.Errorf("%d %s, node %d has it", a.StatusCode, a.body, holderOf(c, id))
+			}
+		})
+	}
+}
+
 // A node without memory answers a request to a guest. The sandbox moves if another node takes it; if none does, the
 // nodes are not asked again for every request.
 func TestAGuestOfAFullNode(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
 // Fork makes children until Limit sandboxes run. It waits for a branch being written.
@@ -93,6 +94,7 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	b := &entry{env: req.Env, guest: newGuest(req.Env, e.disks[req.Tag]), info: sandbox.Info{
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
+		Agent: agentOf(snap),
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Identity: req.Identity, Key: req.Kin.Key},
 		Limits: req.Limits, Life: req.Life, Network: network, Secrets: sandbox.InheritSecrets(secretsOf(snap), given),
 		PublicPorts: token == "", TrafficToken: token, Labels: req.Labels,
@@ -107,6 +109,14 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	e.entries[id] = b
 	e.recordLocked(forkReceipt(b.info, snap), e.Now)
 	return sandbox.Child{Index: i, Info: b.info}
+}
+
+// agentOf returns the agent of a snapshot's children: the one of now, unless a test has set another.
+func agentOf(snap sandbox.SnapshotInfo) *sandbox.Agent {
+	if snap.Agent != nil {
+		return snap.Agent
+	}
+	return &sandbox.Agent{Version: "0.1.0", Capabilities: agentproto.Capabilities(), Replaceable: true}
 }
 
 // newID returns the same ids in each run of a test.

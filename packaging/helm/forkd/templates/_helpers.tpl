@@ -37,6 +37,11 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- if eq .Values.gateway.tls "secret" }}{{ required "gateway.tls=secret needs gateway.tlsSecret" .Values.gateway.tlsSecret }}{{ else }}{{ include "forkd.fullname" . }}-gateway-tls{{ end }}
 {{- end }}
 
+{{- /* Not empty if the gateway has a key to resume sandboxes at other nodes. These copy them as peers. */ -}}
+{{- define "forkd.resumeElsewhere" -}}
+{{- if and .Values.gateway.resumeElsewhere .Values.node.peers.enabled }}true{{ end }}
+{{- end }}
+
 {{- /* Containers that need no rights. */ -}}
 {{- define "forkd.noRights" -}}
 allowPrivilegeEscalation: false

@@ -2803,6 +2803,10 @@ class SandboxInfo:
     """
     running; failed; paused: a snapshot until resumed; pausing; resuming; or stalled: it waits for space on the host for its disk, and then continues automatically
     """
+    agent: GuestAgent | None = None
+    """
+    Agent of its guest; in answers to a fork, a branch and about one sandbox; absent: unknown
+    """
     code: str | None = None
     """
     Code of the error

@@ -165,6 +165,7 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "layers": "ReceiptLayer"
   },
   "SandboxInfo": {
+    "agent": "GuestAgent",
     "labels": "*",
     "last_oom": "SandboxOOM",
     "life": "SandboxLifeInfo",

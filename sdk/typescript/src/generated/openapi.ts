@@ -3539,6 +3539,8 @@ export interface components {
             grace_secs?: number;
         };
         SandboxInfo: {
+            /** @description Agent of its guest; in answers to a fork, a branch and about one sandbox; absent: unknown */
+            agent?: components["schemas"]["GuestAgent"];
             /** @description Code of the error */
             code?: string;
             /** @description Paused: its disk is kept without its memory, and it boots when it is resumed; running: it booted when it was last resumed */
