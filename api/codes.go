@@ -5,6 +5,7 @@ import "net/http"
 // Code is the stable identifier of a kind of error. Programs branch on the code, not on the text.
 type Code string
 
+// Codes of daemons and gateways. `go generate ./api` repeats this group in internal/domain/sandbox.
 const (
 	CodeInternal     Code = "internal"
 	CodeInvalid      Code = "invalid_request"
@@ -30,7 +31,10 @@ const (
 	CodeClosing        Code = "closing"
 	CodeDraining       Code = "draining"
 	CodeUnsupported    Code = "unsupported"
+)
 
+// Codes of the clients' own errors.
+const (
 	// CodeUnreachable is an error of the client: no daemon answered.
 	CodeUnreachable Code = "unreachable"
 	// CodeBroken is an error of the client: the daemon's answer was cut off. The daemon may have

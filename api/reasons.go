@@ -4,6 +4,9 @@ package api
 // code. Most errors have no reason.
 type Reason string
 
+//go:generate go run ./internal/contractgen
+
+// Reasons of daemons and gateways. `go generate ./api` repeats this group in internal/domain/sandbox.
 const (
 	ReasonAgentOld            Reason = "agent_old"
 	ReasonAgentSilent         Reason = "agent_silent"
@@ -104,9 +107,10 @@ const (
 	ReasonScopeMissing        Reason = "scope_missing"
 	ReasonTokenUnwanted       Reason = "token_unwanted"
 	ReasonVerifyFailed        Reason = "verify_failed"
+)
 
-	// These are the client's own.
-
+// Reasons of the client's own errors.
+const (
 	ReasonAgentLinks            Reason = "agent_links"
 	ReasonGuestDirectoryMissing Reason = "guest_directory_missing"
 	ReasonLocalDirectoryMissing Reason = "local_directory_missing"

@@ -56,7 +56,7 @@ func (a *app) say(line string) { a.Note("%s", line) }
 
 // bench is the measured daemon and the host of its VMs.
 type bench struct {
-	*client.Client
+	client *client.Client
 	floors floor.Floors
 	where  string
 	cpus   int // 0 if unknown
@@ -66,7 +66,7 @@ type bench struct {
 // Close closes all connections.
 func (b bench) Close() {
 	b.close()
-	b.Client.Close()
+	b.client.Close()
 }
 
 // open finds or starts the daemon, and connects to its host.
@@ -79,7 +79,7 @@ func (a *app) open(ctx context.Context) (bench, error) {
 	if err != nil {
 		return bench{}, err
 	}
-	b := bench{Client: c, where: string(e.Where), cpus: e.CPUs, close: func() {}}
+	b := bench{client: c, where: string(e.Where), cpus: e.CPUs, close: func() {}}
 	switch {
 	case e.Where == endpoint.Machine:
 		m, err := appliance.Open(a.flags.NameOfMachine())

@@ -42,7 +42,7 @@ func newBranchCommand(a *app) *cobra.Command {
 				return err
 			}
 			defer b.Close()
-			cfg.Client, cfg.Floors, cfg.Tags, cfg.Say = b.Client, b.floors, args, a.say
+			cfg.Client, cfg.Floors, cfg.Tags, cfg.Say = b.client, b.floors, args, a.say
 			cases, err := a.measureBranches(cmd.Context(), cfg, memory)
 			if err != nil {
 				return err

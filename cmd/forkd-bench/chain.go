@@ -30,7 +30,7 @@ func newChainCommand(a *app) *cobra.Command {
 			if cfg.Tag, err = a.tag(cmd.Context(), args); err != nil {
 				return err
 			}
-			cfg.Client, cfg.Say = b.Client, a.say
+			cfg.Client, cfg.Say = b.client, a.say
 			rows, err := chainbench.Run(cmd.Context(), cfg)
 			if err != nil {
 				return err

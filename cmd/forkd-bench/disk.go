@@ -35,7 +35,7 @@ func newDiskCommand(a *app) *cobra.Command {
 			if cfg.Tag, err = a.tag(cmd.Context(), args); err != nil {
 				return err
 			}
-			cfg.Client, cfg.Floors, cfg.Say = b.Client, b.floors, a.say
+			cfg.Client, cfg.Floors, cfg.Say = b.client, b.floors, a.say
 			f, err := diskratio.Run(cmd.Context(), cfg)
 			if err != nil {
 				return err

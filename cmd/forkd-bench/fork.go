@@ -33,7 +33,7 @@ func newForkCommand(a *app) *cobra.Command {
 				return err
 			}
 			defer b.Close()
-			cfg.Client, cfg.Floors, cfg.Tag, cfg.Say = b.Client, b.floors, args[0], a.say
+			cfg.Client, cfg.Floors, cfg.Tag, cfg.Say = b.client, b.floors, args[0], a.say
 			if !cmd.Flags().Changed("pool") {
 				cfg.Pool = cfg.N
 			}

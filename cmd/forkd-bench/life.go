@@ -78,7 +78,7 @@ func (a *app) measureCycle(ctx context.Context, cfg lifebench.Config, args []str
 	if cfg.Tag, err = a.tag(ctx, args); err != nil {
 		return f, err
 	}
-	cfg.Client, cfg.Say = b.Client, a.say
+	cfg.Client, cfg.Say = b.client, a.say
 	f.Where, f.CPUs = b.where, b.cpus
 	f.Cycle, err = lifebench.Run(ctx, cfg)
 	return f, err

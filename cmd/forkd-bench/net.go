@@ -113,7 +113,7 @@ func (a *app) network(ctx context.Context, o netOptions, args []string) (network
 	defer b.Close()
 	all.Where, all.CPUs, all.N, all.Rounds = b.where, b.cpus, o.guests.N, o.guests.Rounds
 	c := o.guests
-	c.Client, c.Say = b.Client, a.say
+	c.Client, c.Say = b.client, a.say
 	if c.Tag, err = a.tag(ctx, args); err != nil {
 		return all, err
 	}

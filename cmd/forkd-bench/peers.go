@@ -89,7 +89,7 @@ func (a *app) peers(ctx context.Context, o peerOptions, args []string) (contest,
 	c := contest{Where: b.where, CPUs: b.cpus}
 	for _, pool := range []int{o.n, 0} {
 		a.Note("forkd, %d shells ready", pool)
-		row, err := peers.Forkd(ctx, peers.ForkdConfig{Client: b.Client, Floors: b.floors, Tag: tag, N: o.n, Pool: pool})
+		row, err := peers.Forkd(ctx, peers.ForkdConfig{Client: b.client, Floors: b.floors, Tag: tag, N: o.n, Pool: pool})
 		if err != nil {
 			return contest{}, err
 		}

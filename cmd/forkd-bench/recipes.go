@@ -39,7 +39,7 @@ func newRecipesCommand(a *app) *cobra.Command {
 			if cfg.Works, err = works(cmd.Context(), b, args); err != nil {
 				return err
 			}
-			cfg.Client, cfg.Say = b.Client, a.say
+			cfg.Client, cfg.Say = b.client, a.say
 			rows, err := recipebench.Run(cmd.Context(), cfg)
 			if err != nil {
 				return err
@@ -78,7 +78,7 @@ func checkRecipes(names []string) error {
 
 // works returns the work of the named recipes, or of all recipes with a snapshot.
 func works(ctx context.Context, b bench, names []string) (out []recipebench.Work, err error) {
-	list, err := b.ListSnapshots(ctx)
+	list, err := b.client.ListSnapshots(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func newVolumeCommand(a *app) *cobra.Command {
 			if cfg.Tag, err = a.tag(cmd.Context(), args); err != nil {
 				return err
 			}
-			cfg.Client, cfg.Say = b.Client, a.say
+			cfg.Client, cfg.Say = b.client, a.say
 			f, err := volumebench.Run(cmd.Context(), cfg)
 			if err != nil {
 				return err

@@ -123,22 +123,22 @@ func changeContexts(change func(*contexts.File) error) error {
 }
 
 // userContexts prints the contexts of the user's file.
-type userContexts struct{ *app }
+type userContexts struct{ app *app }
 
 // printName prints the name of a changed context for scripts.
 func (a userContexts) printName(name string) error {
-	if a.JSON {
+	if a.app.JSON {
 		list, err := a.list()
 		if err != nil {
 			return err
 		}
 		for _, c := range list {
 			if c.Name == name {
-				return a.Value(c)
+				return a.app.Value(c)
 			}
 		}
 	}
-	return a.Line("%s", name)
+	return a.app.Line("%s", name)
 }
 
 func newContextUseCommand(a *app) *cobra.Command {
@@ -202,7 +202,7 @@ func (a userContexts) list() ([]namedContext, error) {
 	if err != nil {
 		return nil, exit.UsageError{Err: err}
 	}
-	now, err := a.flags.ContextName()
+	now, err := a.app.flags.ContextName()
 	if err != nil {
 		return nil, exit.UsageError{Err: err}
 	}
@@ -268,20 +268,20 @@ func newContextShowCommand(a *app) *cobra.Command {
 
 func (a userContexts) show(c namedContext) error {
 	switch {
-	case a.JSON:
-		return a.Value(c)
-	case a.Quiet:
-		return a.Line("%s", c.Name)
+	case a.app.JSON:
+		return a.app.Value(c)
+	case a.app.Quiet:
+		return a.app.Line("%s", c.Name)
 	}
 	current := "no"
 	if c.Current {
 		current = "yes"
 	}
-	err := a.Facts("name", c.Name, "current", current, "description", c.Description, "daemon", c.place(),
+	err := a.app.Facts("name", c.Name, "current", current, "description", c.Description, "daemon", c.place(),
 		"token", c.token(), "TLS fingerprint", c.Fingerprint, "client certificate", c.Cert, "its key", c.Key)
 	for _, v := range []string{"FORKD_URL", "FORKD_MACHINE"} {
-		if os.Getenv(v) != "" && a.flags.Context == "" {
-			a.Note("%s has precedence over the choice of a context", v)
+		if os.Getenv(v) != "" && a.app.flags.Context == "" {
+			a.app.Note("%s has precedence over the choice of a context", v)
 		}
 	}
 	return err

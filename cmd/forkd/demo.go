@@ -58,24 +58,24 @@ type demoReport struct {
 
 // demonstration is one run of the demo.
 type demonstration struct {
-	*app
-	c *client.Client
-	n int // children
+	app *app
+	c   *client.Client
+	n   int // children
 }
 
 func (d *demonstration) run(ctx context.Context) error {
 	began := time.Now()
-	c, where, err := d.daemon(ctx)
+	c, where, err := d.app.daemon(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	d.c = c
-	built, err := d.buildImage(ctx, demoRecipe)
+	built, err := d.app.buildImage(ctx, demoRecipe)
 	if err != nil {
 		return err
 	}
-	img, err := d.pushImage(ctx, c, built)
+	img, err := d.app.pushImage(ctx, c, built)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (d *demonstration) run(ctx context.Context) error {
 		return err
 	}
 	res, err := demo.Run(ctx, c, demo.Config{Tag: demoTag, N: d.n, Reach: where.Where == endpoint.Machine,
-		Forked: drain, Say: func(s string) { d.Note("%s ...", s) }})
+		Forked: drain, Say: func(s string) { d.app.Note("%s ...", s) }})
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.Snapsh
 	old, err := d.c.Snapshot(ctx, demoTag)
 	switch {
 	case err == nil && old.ImageDigest == img.Digest && old.Status == api.SnapshotReady:
-		d.Note("snapshot %s is there already", demoTag)
+		d.app.Note("snapshot %s is there already", demoTag)
 		return old.SnapshotInfo, nil
 	// in an older version's format, or damaged: it cannot be used
 	case err == nil && old.Status == api.SnapshotFailed:
@@ -120,7 +120,7 @@ func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.Snapsh
 		if old.Warning != nil {
 			why = *old.Warning
 		}
-		d.Note("snapshot %s is recreated: %s", demoTag, why)
+		d.app.Note("snapshot %s is recreated: %s", demoTag, why)
 		if err := d.c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
 			return api.SnapshotInfo{}, err
 		}
@@ -129,14 +129,14 @@ func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.Snapsh
 			fmt.Errorf("snapshot %s is there and not of image %s: delete it (forkd snapshot rm %s), or rename yours",
 				demoTag, demoRecipe, demoTag)
 	case err == nil:
-		d.Note("snapshot %s is of an older image, and is recreated", demoTag)
+		d.app.Note("snapshot %s is of an older image, and is recreated", demoTag)
 		if err := d.c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
 			return api.SnapshotInfo{}, err
 		}
 	case !client.IsNotFound(err):
 		return api.SnapshotInfo{}, err
 	}
-	return d.createSnapshot(ctx, d.c, api.CreateSnapshotRequest{Tag: demoTag, Image: img.Name, Warm: demo.Warm})
+	return d.app.createSnapshot(ctx, d.c, api.CreateSnapshotRequest{Tag: demoTag, Image: img.Name, Warm: demo.Warm})
 }
 
 // fillPool waits until a shell (pre-created VMM) for each child is ready.
@@ -144,7 +144,7 @@ func (d *demonstration) fillPool(ctx context.Context) error {
 	if err := d.c.SetPool(ctx, demoTag, d.n); err != nil {
 		return err
 	}
-	p := d.Progress()
+	p := d.app.Progress()
 	defer p.End()
 	const step = "shells"
 	for {
@@ -172,8 +172,8 @@ func (d *demonstration) fillPool(ctx context.Context) error {
 }
 
 func (d *demonstration) print(r demoReport) error {
-	if d.JSON {
-		return d.Value(r)
+	if d.app.JSON {
+		return d.app.Value(r)
 	}
 	verdict := "each has the parent's heap, randomness and variables of its own"
 	if len(r.Failures) > 0 {
@@ -192,7 +192,7 @@ func (d *demonstration) print(r demoReport) error {
 	if w := r.Network; w != nil {
 		network = fmt.Sprintf("a page of this host in %s; not another: %s", ui.Millis(w.FetchMS), w.Refused)
 	}
-	return d.Facts(
+	return d.app.Facts(
 		"parent: boot", ui.Millis(r.Snapshot["boot"]),
 		"parent: warm-up", ui.Millis(r.Snapshot["warm"]),
 		"parent: snapshot", ui.Millis(r.Snapshot["quiesce"]+r.Snapshot["save"]),

@@ -73,7 +73,7 @@ func newDrainCommand(a *app) *cobra.Command {
 
 // draining is one run of the command.
 type draining struct {
-	*app
+	app  *app
 	c    *client.Client
 	left int               // the number last noted
 	told map[string]string // errors of pauses that were noted, by sandbox
@@ -163,12 +163,12 @@ func (d *draining) progress(s api.Drain) {
 	for _, l := range s.Left {
 		if l.Error != "" && d.told[l.ID] != l.Error {
 			d.told[l.ID] = l.Error
-			d.Note("sandbox %s was not paused: %s", ui.Clean(l.ID), ui.Clean(l.Error))
+			d.app.Note("sandbox %s was not paused: %s", ui.Clean(l.ID), ui.Clean(l.Error))
 		}
 	}
 	if n := len(s.Left) + s.Coming; n != d.left {
 		d.left = n
-		d.Note("left: %d sandboxes and %d requests; paused: %d", len(s.Left), s.Coming, s.Paused)
+		d.app.Note("left: %d sandboxes and %d requests; paused: %d", len(s.Left), s.Coming, s.Paused)
 	}
 }
 
@@ -177,23 +177,23 @@ func (d *draining) finish(s api.Drain, err error) error {
 	if err != nil {
 		return err
 	}
-	if d.JSON {
-		return d.Value(s)
+	if d.app.JSON {
+		return d.app.Value(s)
 	}
 	if len(s.Left) > 0 {
 		var rows [][]string
 		for _, l := range s.Left {
 			rows = append(rows, []string{l.ID, ui.Clean(l.Tenant), ui.Clean(l.Status), ui.Clean(l.Error)})
 		}
-		if err := d.Table([]string{"SANDBOX", "TENANT", "STATUS", "ERROR"}, rows); err != nil {
+		if err := d.app.Table([]string{"SANDBOX", "TENANT", "STATUS", "ERROR"}, rows); err != nil {
 			return err
 		}
 	}
 	if !s.Draining {
-		d.Note("no drain is on; sandboxes with a VM: %d, paused: %d", len(s.Left), s.Paused)
+		d.app.Note("no drain is on; sandboxes with a VM: %d, paused: %d", len(s.Left), s.Paused)
 		return nil
 	}
-	d.Note("draining (%s) since %s; sandboxes with a VM: %d, requests in progress: %d, paused: %d",
+	d.app.Note("draining (%s) since %s; sandboxes with a VM: %d, requests in progress: %d, paused: %d",
 		ui.Clean(string(s.Mode)), time.Unix(s.SinceUnix, 0).Format(time.RFC3339), len(s.Left), s.Coming, s.Paused)
 	return nil
 }

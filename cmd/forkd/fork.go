@@ -169,7 +169,7 @@ func unlessImage(ctx context.Context, c *client.Client, name string, err error) 
 // terminal it prints rows, with --quiet it prints names. Otherwise a table follows, in the
 // children's order.
 type children struct {
-	*app
+	app  *app
 	rows *ui.Rows // nil: not for a terminal
 }
 
@@ -186,19 +186,19 @@ func (c *children) made(sb api.SandboxInfo) {
 	switch {
 	case c.rows != nil:
 		_ = c.rows.Add(childRow(sb)) // lost output is reported at the end
-	case c.Quiet && !c.JSON && sb.Error == "":
-		fmt.Fprintln(c.Out, sb.ID)
+	case c.app.Quiet && !c.app.JSON && sb.Error == "":
+		fmt.Fprintln(c.app.Out, sb.ID)
 	}
 }
 
 // end prints the children not shown yet, and their number.
 func (c *children) end(res client.ForkResult) error {
-	if c.JSON || !c.Quiet && c.rows == nil {
-		if err := c.printForked(res); err != nil {
+	if c.app.JSON || !c.app.Quiet && c.rows == nil {
+		if err := c.app.printForked(res); err != nil {
 			return err
 		}
 	}
-	return c.countForked(res)
+	return c.app.countForked(res)
 }
 
 // countForked prints the number of children. It returns an error if some failed.

@@ -59,7 +59,7 @@ func newSnapshotImportCommand(*app) *cobra.Command {
 }
 
 // containers makes images from container images, on Linux only.
-type containers struct{ *app }
+type containers struct{ app *app }
 
 // ensureReference leaves the name of an image as it is. Container images can be pulled on Linux only.
 func (containers) ensureReference(_ context.Context, _ *client.Client, name string) (string, error) {

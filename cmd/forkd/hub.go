@@ -23,7 +23,7 @@ import (
 // hubs sends snapshots to registries and files, and gets them from there. The daemon packs and verifies; this
 // program speaks to the registry, with the credentials of its user.
 type hubs struct {
-	*app
+	app   *app
 	plain bool // the registry has no TLS
 }
 
@@ -90,7 +90,7 @@ func offer(ctx context.Context, c *client.Client, tag string, out *hub.Outgoing)
 // deliver sends a snapshot to the daemon.
 func (a *hubs) deliver(ctx context.Context, c *client.Client, tag string,
 	out *hub.Outgoing) (info api.SnapshotInfo, err error) {
-	meter := a.Meter("unpack", portion)
+	meter := a.app.Meter("unpack", portion)
 	defer meter.End()
 	meter.Total(out.Artifact.Bytes())
 	err = streamed(out, false, func(r io.Reader) error {

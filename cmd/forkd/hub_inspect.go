@@ -57,8 +57,8 @@ func (a *hubs) inspect(ctx context.Context, ref string) error {
 		return err
 	}
 	out := described{repo.Name, digest, of.Bytes(), m, of.Blobs()}
-	if a.JSON {
-		return a.Value(out)
+	if a.app.JSON {
+		return a.app.Value(out)
 	}
 	cpu, net := "unknown", "none"
 	if c := m.CPU; c != nil {
@@ -73,7 +73,7 @@ func (a *hubs) inspect(ctx context.Context, ref string) error {
 		{"vCPUs", fmt.Sprint(m.Shape.VCPUs)}, {"layers", fmt.Sprint(len(m.LayerIDs()))}, {"CPU", cpu},
 		{"languages", strings.Join(m.Languages, ", ")}, {"network", net},
 	} {
-		if err := a.Line("%-10s %s", row[0], ui.Clean(row[1])); err != nil {
+		if err := a.app.Line("%-10s %s", row[0], ui.Clean(row[1])); err != nil {
 			return err
 		}
 	}

@@ -88,7 +88,7 @@ func (a *hubs) signatures(ctx context.Context, repo *ociimage.Repository, digest
 	all, err := signed.Find(ctx, repo, digest)
 	if key == nil {
 		if err != nil {
-			a.Note("signatures could not be read: %v", err)
+			a.app.Note("signatures could not be read: %v", err)
 		}
 		return all, nil
 	}

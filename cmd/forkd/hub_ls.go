@@ -59,7 +59,7 @@ func (a *hubs) list(ctx context.Context, name string) error {
 		return err
 	}
 	if len(tags) > maxListed {
-		a.Note("%d tags, the first %d are read", len(tags), maxListed)
+		a.app.Note("%d tags, the first %d are read", len(tags), maxListed)
 		tags = tags[:maxListed]
 	}
 	all := []listed{}
@@ -73,8 +73,8 @@ func (a *hubs) list(ctx context.Context, name string) error {
 		}
 		all = append(all, listed{tag, digest, of.Annotations[hub.TitleKey], of.Annotations[hub.CreatedKey], of.Bytes()})
 	}
-	if a.JSON {
-		return a.Value(all)
+	if a.app.JSON {
+		return a.app.Value(all)
 	}
 	var rows [][]string
 	for _, l := range all {
@@ -84,5 +84,5 @@ func (a *hubs) list(ctx context.Context, name string) error {
 		}
 		rows = append(rows, []string{l.Tag, l.Digest[:len("sha256:")+12], ui.Bytes(l.Bytes), age, l.Was})
 	}
-	return a.Table([]string{"TAG", "DIGEST", "SIZE", "AGE", "SNAPSHOT"}, rows)
+	return a.app.Table([]string{"TAG", "DIGEST", "SIZE", "AGE", "SNAPSHOT"}, rows)
 }

@@ -26,7 +26,7 @@ import (
 )
 
 // dockerfiles has the commands about Dockerfiles.
-type dockerfiles struct{ *app }
+type dockerfiles struct{ app *app }
 
 // dockerfileOptions are the flags of a build from a Dockerfile.
 type dockerfileOptions struct {
@@ -97,8 +97,8 @@ func (a dockerfiles) build(ctx context.Context, dir string, o dockerfileOptions,
 		return err
 	}
 	defer files.Close()
-	return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
-		report := &buildReport{p: &a.Printer}
+	return a.app.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		report := &buildReport{p: &a.app.Printer}
 		b := imagebuild.Builder{
 			Client: c, File: file, Context: files, Target: o.target, Args: args, Tag: o.tag, NoCache: o.noCache,
 			Net: api.Net(o.net), MemoryMiB: o.memory, VCPUs: o.vcpus, Report: report,
@@ -109,10 +109,10 @@ func (a dockerfiles) build(ctx context.Context, dir string, o dockerfileOptions,
 		switch {
 		case err != nil:
 			return dockerfileError(err)
-		case a.JSON:
-			return a.Value(info)
+		case a.app.JSON:
+			return a.app.Value(info)
 		}
-		return a.Line("%s", info.Tag)
+		return a.app.Line("%s", info.Tag)
 	})
 }
 

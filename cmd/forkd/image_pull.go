@@ -20,7 +20,7 @@ import (
 )
 
 // containers makes images from container images.
-type containers struct{ *app }
+type containers struct{ app *app }
 
 // containerFlags are the flags of commands that make an image from a container image.
 type containerFlags struct {
@@ -76,14 +76,14 @@ func (a containers) makeAndPrint(ctx context.Context, local bool,
 		if err != nil {
 			return err
 		}
-		return a.printImage(info)
+		return a.app.printImage(info)
 	}
-	return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
-		info, err := a.pushImage(ctx, c, img)
+	return a.app.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		info, err := a.app.pushImage(ctx, c, img)
 		if err != nil {
 			return err
 		}
-		return a.printImage(info)
+		return a.app.printImage(info)
 	})
 }
 
@@ -130,7 +130,7 @@ func (a containers) makeImage(ctx context.Context, f containerFlags,
 				"`forkd run --entrypoint PROGRAM` or `forkd service add`", f.name, err)
 		}
 	}
-	progress := a.Progress()
+	progress := a.app.Progress()
 	defer progress.End()
 	build.Progress = showImageProgress(progress)
 	return image.BuildForeign(ctx, build, root)
@@ -150,7 +150,7 @@ func (a containers) ensurePulled(ctx context.Context, c *client.Client, ref stri
 	if err != nil {
 		return api.Image{}, buildError(err)
 	}
-	return a.pushImage(ctx, c, img)
+	return a.app.pushImage(ctx, c, img)
 }
 
 // ensureReference returns the name of an image. A reference is pulled first, if the daemon does not have it.

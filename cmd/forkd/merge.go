@@ -66,7 +66,7 @@ func newMergeCommand(a *app) *cobra.Command {
 
 // merging is one run of the command.
 type merging struct {
-	*app
+	app  *app
 	c    *client.Client
 	ours string
 	req  api.MergeRequest
@@ -77,8 +77,8 @@ func (m *merging) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.JSON {
-		err = m.Value(res)
+	if m.app.JSON {
+		err = m.app.Value(res)
 	} else {
 		err = m.print(res)
 	}
@@ -90,7 +90,7 @@ func (m *merging) run(ctx context.Context) error {
 }
 
 func (m *merging) call(ctx context.Context, req api.MergeRequest) (api.MergeResult, error) {
-	busy := m.Busy("merge", "comparing "+req.Theirs+" and "+m.ours+" with the snapshot that they come from")
+	busy := m.app.Busy("merge", "comparing "+req.Theirs+" and "+m.ours+" with the snapshot that they come from")
 	defer busy.End()
 	return client.Merge(ctx, m.c, m.ours, req)
 }
@@ -120,7 +120,7 @@ func (m *merging) ask(ctx context.Context, from io.Reader) error {
 // choose reads until there is a valid answer. An empty side leaves the conflict.
 func (m *merging) choose(in *bufio.Scanner, c api.MergeConflict) (api.MergeSide, error) {
 	for {
-		fmt.Fprintf(m.Err, "%s\n  [o]urs, [t]heirs, [s]kip or [q]uit? ", ui.Clean(c.Text))
+		fmt.Fprintf(m.app.Err, "%s\n  [o]urs, [t]heirs, [s]kip or [q]uit? ", ui.Clean(c.Text))
 		if !in.Scan() {
 			return "", errors.New("no answer: no file was changed")
 		}
@@ -141,7 +141,7 @@ func (m *merging) print(res api.MergeResult) error {
 	marks := map[api.MergeAction]string{api.MergeAdded: "+", api.MergeModified: "~", api.MergeDeleted: "-",
 		api.MergeMerged: "m"}
 	for _, c := range res.Changes {
-		if err := m.Line("%s %s", marks[c.Action], ui.Clean(c.Path)); err != nil {
+		if err := m.app.Line("%s %s", marks[c.Action], ui.Clean(c.Path)); err != nil {
 			return err
 		}
 	}
@@ -150,18 +150,18 @@ func (m *merging) print(res api.MergeResult) error {
 		if c.Resolved != "" {
 			line += " -> " + string(c.Resolved)
 		}
-		if err := m.Line("%s", line); err != nil {
+		if err := m.app.Line("%s", line); err != nil {
 			return err
 		}
 	}
 	for _, s := range res.Skipped {
-		m.Note("not merged: %s: %s", ui.Clean(s.Path), ui.Clean(s.Why))
+		m.app.Note("not merged: %s: %s", ui.Clean(s.Path), ui.Clean(s.Why))
 	}
 	if !res.Complete {
-		m.Note("not all files could be looked at")
+		m.app.Note("not all files could be looked at")
 	}
 	if res.Unresolved == 0 && len(res.Changes) == 0 {
-		m.Note("%s has all changes of %s since %s already", m.ours, m.req.Theirs, res.Base)
+		m.app.Note("%s has all changes of %s since %s already", m.ours, m.req.Theirs, res.Base)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (a *hubs) pull(ctx context.Context, c *client.Client, ref string, o pullOpt
 	tag := tagFor(o.tag, of)
 	out := &hub.Outgoing{Raw: raw, Artifact: of, Signatures: signatures,
 		Open: func(d hub.Descriptor) (io.ReadCloser, error) { return repo.Open(descriptor(d)) }}
-	meter := a.Meter("pull", portion)
+	meter := a.app.Meter("pull", portion)
 	defer meter.End()
 	fetch := func(some []hub.Descriptor) error {
 		blobs := make([]v1.Descriptor, len(some))
@@ -109,14 +109,14 @@ func (a *hubs) pull(ctx context.Context, c *client.Client, ref string, o pullOpt
 }
 
 func (a *hubs) printSnapshot(info api.SnapshotInfo) error {
-	if a.JSON {
-		return a.Value(info)
+	if a.app.JSON {
+		return a.app.Value(info)
 	}
 	if info.FetchBytes > 0 {
-		a.Note("snapshot %s, %s of %s are here, the rest follows", info.Tag, ui.Bytes(info.FetchedBytes),
+		a.app.Note("snapshot %s, %s of %s are here, the rest follows", info.Tag, ui.Bytes(info.FetchedBytes),
 			ui.Bytes(info.FetchBytes))
-		return a.Line("%s", info.Tag)
+		return a.app.Line("%s", info.Tag)
 	}
-	a.Note("snapshot %s, %s on disk", info.Tag, ui.Bytes(info.SizeBytes))
-	return a.Line("%s", info.Tag)
+	a.app.Note("snapshot %s, %s on disk", info.Tag, ui.Bytes(info.SizeBytes))
+	return a.app.Line("%s", info.Tag)
 }

@@ -76,7 +76,7 @@ func (a *hubs) push(ctx context.Context, c *client.Client, tag, ref, keyFile str
 		return err
 	}
 	defer stream.Close()
-	meter := a.Meter("push", portion)
+	meter := a.app.Meter("push", portion)
 	raw, of, err := hub.ReadExport(&counted{stream, meter.Add}, func(d hub.Descriptor, r io.Reader) error {
 		return upload(up, d, r, cache.Temp())
 	})
@@ -94,11 +94,11 @@ func (a *hubs) push(ctx context.Context, c *client.Client, tag, ref, keyFile str
 		}
 	}
 	out := pushed{Ref: repo.Name, Digest: d.Digest, Bytes: of.Bytes(), Signed: key != nil}
-	if a.JSON {
-		return a.Value(out)
+	if a.app.JSON {
+		return a.app.Value(out)
 	}
-	a.Note("snapshot %s is %s, %s", tag, repo.Name, ui.Bytes(out.Bytes))
-	return a.Line("%s", out.Digest)
+	a.app.Note("snapshot %s is %s, %s", tag, repo.Name, ui.Bytes(out.Bytes))
+	return a.app.Line("%s", out.Digest)
 }
 
 // upload keeps a blob in an unnamed file, because an upload may have to begin again.

@@ -49,7 +49,7 @@ func (a *hubs) export(ctx context.Context, c *client.Client, tag, path string) (
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	meter := a.Meter("export", portion)
+	meter := a.app.Meter("export", portion)
 	defer meter.End()
 	whole := io.TeeReader(&counted{stream, meter.Add}, f)
 	_, of, err := hub.ReadExport(whole, func(_ hub.Descriptor, r io.Reader) error {
@@ -66,9 +66,9 @@ func (a *hubs) export(ctx context.Context, c *client.Client, tag, path string) (
 		return err
 	}
 	meter.End()
-	if a.JSON {
-		return a.Value(map[string]any{"tag": tag, "file": path, "bytes": of.Bytes()})
+	if a.app.JSON {
+		return a.app.Value(map[string]any{"tag": tag, "file": path, "bytes": of.Bytes()})
 	}
-	a.Note("snapshot %s is in %s, %s", tag, path, ui.Bytes(of.Bytes()))
+	a.app.Note("snapshot %s is in %s, %s", tag, path, ui.Bytes(of.Bytes()))
 	return nil
 }

@@ -71,7 +71,7 @@ func newSystemPruneCommand(a *app) *cobra.Command {
 }
 
 // pruning is one run of the command.
-type pruning struct{ *app }
+type pruning struct{ app *app }
 
 func (a pruning) run(ctx context.Context, c *client.Client, o pruneOptions) error {
 	s, err := takeStock(ctx, c)
@@ -132,7 +132,7 @@ func (a pruning) removeUnused(ctx context.Context, c *client.Client, builds []ap
 		err := c.DeleteSnapshot(ctx, info.Tag, client.DeleteOptions{})
 		switch {
 		case client.CodeOf(err) == api.CodeConflict:
-			a.Note("snapshot %s is in use by now and stays", info.Tag)
+			a.app.Note("snapshot %s is in use by now and stays", info.Tag)
 		case client.IsNotFound(err): // another client removed it
 		case err != nil:
 			return err
@@ -154,7 +154,7 @@ func (a pruning) agree(ctx context.Context, in *os.File, question string) (bool,
 	if !ui.Terminal(in) {
 		return false, exit.UsageError{Err: errors.New("standard input is no terminal to ask on: give --yes or --dry-run")}
 	}
-	if _, err := io.WriteString(a.Err, question); err != nil {
+	if _, err := io.WriteString(a.app.Err, question); err != nil {
 		return false, err
 	}
 	answers := make(chan string, 1)
@@ -190,20 +190,20 @@ func prunedText(builds int, r pruned) string {
 }
 
 func (a pruning) print(r pruned) error {
-	if a.JSON {
-		return a.Value(r)
+	if a.app.JSON {
+		return a.app.Value(r)
 	}
 	if len(r.Due) > 0 {
 		var rows [][]string
 		for _, d := range r.Due {
 			rows = append(rows, []string{d.Tag, cmp.Or(d.Owner, "-"), d.Why, cmp.Or(d.Held, "-"), ui.Bytes(d.Bytes)})
 		}
-		if err := a.Table([]string{"TAG", "OWNER", "REASON", "HELD", "FREES"}, rows); err != nil {
+		if err := a.app.Table([]string{"TAG", "OWNER", "REASON", "HELD", "FREES"}, rows); err != nil {
 			return err
 		}
 	}
 	for _, name := range append(r.Snapshots, r.Layers...) {
-		if err := a.Line("%s", ui.Clean(name)); err != nil {
+		if err := a.app.Line("%s", ui.Clean(name)); err != nil {
 			return err
 		}
 	}
@@ -211,6 +211,6 @@ func (a pruning) print(r pruned) error {
 	if r.DryRun {
 		did = "would be removed"
 	}
-	a.Note("%s: %s", did, prunedText(len(r.Snapshots), r))
+	a.app.Note("%s: %s", did, prunedText(len(r.Snapshots), r))
 	return nil
 }

@@ -57,7 +57,7 @@ func newWaitCommand(a *app) *cobra.Command {
 
 // waiting is one run of the command.
 type waiting struct {
-	*app
+	app   *app
 	c     *client.Client
 	ids   []string // as typed
 	ended map[string]ending
@@ -83,14 +83,14 @@ func (w *waiting) run(ctx context.Context, timeout time.Duration) error {
 		err = &client.Error{Code: api.CodeTimeout,
 			Message: fmt.Sprintf("not ended after %s: %s", timeout, strings.Join(w.pending(), ", "))}
 	}
-	if w.JSON {
+	if w.app.JSON {
 		out := []ending{}
 		for _, id := range w.ids {
 			if e, ok := w.ended[id]; ok {
 				out = append(out, e)
 			}
 		}
-		return errors.Join(err, w.Value(out))
+		return errors.Join(err, w.app.Value(out))
 	}
 	return err
 }
@@ -202,12 +202,12 @@ func (w *waiting) check(ctx context.Context) error {
 
 func (w *waiting) print(e ending) error {
 	switch {
-	case w.JSON:
+	case w.app.JSON:
 		return nil
-	case w.Quiet:
-		return w.Line("%s", e.ID)
+	case w.app.Quiet:
+		return w.app.Line("%s", e.ID)
 	case e.Reason != "":
-		return w.Line("%s %s: %s", e.ID, e.State, ui.Clean(e.Reason))
+		return w.app.Line("%s %s: %s", e.ID, e.State, ui.Clean(e.Reason))
 	}
-	return w.Line("%s %s", e.ID, e.State)
+	return w.app.Line("%s %s", e.ID, e.State)
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 	"github.com/forkd/forkd/internal/guest/agentproto/updatewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -25,7 +25,7 @@ func (h *host) withAgent() {
 }
 
 func web(tag string, n int) sandbox.ForkRequest {
-	return sandbox.ForkRequest{Tag: tag, N: n, Services: []servicewire.Spec{{Name: "web", Command: []string{"true"}}}}
+	return sandbox.ForkRequest{Tag: tag, N: n, Services: []servicespec.Spec{{Name: "web", Command: []string{"true"}}}}
 }
 
 // oldSnapshot makes a snapshot of an agent that lacks services and can be replaced.
@@ -171,13 +171,13 @@ func TestLivenessNeedsAnAgentThatHasIt(t *testing.T) {
 	if _, err := e.Fork(t.Context(), req); err != nil {
 		t.Errorf("without liveness: %v", err)
 	}
-	req.Services[0].Port, req.Services[0].Liveness = 80, servicewire.Liveness{IntervalMS: 1000}
+	req.Services[0].Port, req.Services[0].Liveness = 80, servicespec.Liveness{IntervalMS: 1000}
 	_, err := e.Fork(t.Context(), req)
 	var told *sandbox.Error
 	if !errors.As(err, &told) || told.Reason() != sandbox.ReasonAgentOld || !strings.Contains(err.Error(), "liveness") {
 		t.Errorf("got %v", err)
 	}
-	req.Services[0].Liveness, req.Services[0].StopSignal = servicewire.Liveness{}, "SIGQUIT"
+	req.Services[0].Liveness, req.Services[0].StopSignal = servicespec.Liveness{}, "SIGQUIT"
 	_, err = e.Fork(t.Context(), req)
 	if !errors.As(err, &told) || told.Reason() != sandbox.ReasonAgentOld || !strings.Contains(err.Error(), "stop signals") {
 		t.Errorf("got %v", err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // A fork with services needs an agent that has them. It is refused before any child is made.
@@ -15,7 +15,7 @@ func TestServicesNeedAnAgentThatHasThem(t *testing.T) {
 	h.fault("agent-of-before", 1)
 	h.snapshot(e, "old")
 	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "old", N: 2,
-		Services: []servicewire.Spec{{Name: "web", Command: []string{"true"}}}})
+		Services: []servicespec.Spec{{Name: "web", Command: []string{"true"}}}})
 	var told *sandbox.Error
 	if !errors.As(err, &told) || !errors.Is(err, sandbox.ErrUnsupported) || told.Reason() != sandbox.ReasonAgentOld {
 		t.Errorf("got %v", err)

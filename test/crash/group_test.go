@@ -29,7 +29,7 @@ func groupWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.removeNetworks()
-	w.names = w.inventory() // with the file of the networks
+	w.names = w.rest() // with the file of the networks
 	return w
 }
 

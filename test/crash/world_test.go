@@ -79,7 +79,7 @@ func newWorld(t *testing.T, change ...func(*harness.Daemon)) *world {
 	w.verified(parentTag) // its digests exist now
 	w.fork(parentTag)     // and the files of a first child
 	w.clean()
-	w.names = w.inventory()
+	w.names = w.rest()
 	return w
 }
 
@@ -112,6 +112,16 @@ func (w *world) eventually(what string, ok func() bool) {
 // lasting matches files that persist or are written at any time: receipts, also of deleted objects,
 // and the sizes of pools.
 var lasting = regexp.MustCompile(`^/(receipts(/[^.].*\.json)?|pools\.json)$`)
+
+// rest returns the inventory once no file is being written.
+func (w *world) rest() (names []string) {
+	w.t.Helper()
+	w.eventually("end of all writing", func() bool {
+		names = w.inventory()
+		return !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "/.new-") })
+	})
+	return names
+}
 
 // inventory returns every name in the store, of any format, and every VM's directory.
 func (w *world) inventory() []string {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // readLog reads a log that is not followed.
@@ -53,8 +53,8 @@ func TestLivenessIsNotSentToAnOldAgent(t *testing.T) {
 	c := agentclient.New(listen(t, overHTTP("", cut(raw(servicesHead+`{"services":[]}`)))))
 	defer c.Close()
 	err := attacked(t, func(ctx context.Context) error {
-		_, err := c.DeclareService(ctx, servicewire.Spec{Name: "web", Command: []string{"a"}, Port: 1,
-			Liveness: servicewire.Liveness{IntervalMS: 1000}})
+		_, err := c.DeclareService(ctx, servicespec.Spec{Name: "web", Command: []string{"a"}, Port: 1,
+			Liveness: servicespec.Liveness{IntervalMS: 1000}})
 		return err
 	})
 	if !errors.Is(err, agentclient.ErrNoLiveness) {

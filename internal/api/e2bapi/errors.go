@@ -81,10 +81,12 @@ func apiErrorOf(err error) *apiError {
 
 // shortageOf returns the code of a lack of this daemon, for gateways. It is empty for other errors.
 func shortageOf(err error) string {
-	for is, code := range map[error]string{sandbox.ErrNoMemory: "no_memory", sandbox.ErrNoSpace: "no_space",
-		sandbox.ErrNoResources: "no_resources", sandbox.ErrDraining: "draining"} {
+	for is, code := range map[error]sandbox.Code{
+		sandbox.ErrNoMemory: sandbox.CodeNoMemory, sandbox.ErrNoSpace: sandbox.CodeNoSpace,
+		sandbox.ErrNoResources: sandbox.CodeNoResources, sandbox.ErrDraining: sandbox.CodeDraining,
+	} {
 		if errors.Is(err, is) {
-			return code
+			return string(code)
 		}
 	}
 	return ""

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
-	"github.com/forkd/forkd/internal/guest/guestdiff"
+	"github.com/forkd/forkd/internal/leaf/guestdelta"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
@@ -75,35 +75,35 @@ func each[A, B any](in []A, f func(A) B) []B {
 	return out
 }
 
-func wireCounts(c guestdiff.Counts, complete bool) api.DiffCounts {
+func wireCounts(c guestdelta.Counts, complete bool) api.DiffCounts {
 	return api.DiffCounts{Added: c.Added, Removed: c.Removed, Changed: c.Changed, Complete: complete}
 }
 
-func wireFile(f guestdiff.File) api.FileEntry {
+func wireFile(f guestdelta.File) api.FileEntry {
 	return api.FileEntry{Path: f.Path, Mode: f.Mode.String(), SizeBytes: f.Size, Target: f.Target}
 }
 
-func wireFileChange(c guestdiff.FileChange) api.FileChange {
+func wireFileChange(c guestdelta.FileChange) api.FileChange {
 	return api.FileChange{FileEntry: wireFile(c.After), What: c.What, ModeBefore: c.Before.Mode.String(),
 		SizeBytesBefore: c.Before.Size}
 }
 
-func wireProcess(p guestdiff.Process) api.ProcessEntry {
+func wireProcess(p guestdelta.Process) api.ProcessEntry {
 	return api.ProcessEntry{
 		PID: p.PID, PPID: p.PPID, UID: p.UID, Name: p.Name, Args: list(p.Args),
 		RSSKiB: p.Memory.RSS, PSSKiB: p.Memory.PSS, AnonKiB: p.Memory.Anon,
 	}
 }
 
-func wireProcessChange(c guestdiff.ProcessChange) api.ProcessChange {
+func wireProcessChange(c guestdelta.ProcessChange) api.ProcessChange {
 	return api.ProcessChange{
 		ProcessEntry: wireProcess(c.Process), RSSKiBBefore: c.Before.RSS, PSSKiBBefore: c.Before.PSS,
 		AnonKiBBefore: c.Before.Anon,
 	}
 }
 
-func wirePackage(p guestdiff.Package) api.PackageEntry { return api.PackageEntry(p) }
+func wirePackage(p guestdelta.Package) api.PackageEntry { return api.PackageEntry(p) }
 
-func wirePackageChange(c guestdiff.PackageChange) api.PackageChange {
+func wirePackageChange(c guestdelta.PackageChange) api.PackageChange {
 	return api.PackageChange{PackageEntry: wirePackage(c.Package), VersionBefore: c.Before}
 }

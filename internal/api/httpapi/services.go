@@ -20,6 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // ServicePath is the input of an operation on one service.
@@ -235,40 +236,40 @@ func logQuery(r *http.Request) (follow bool, lines int, err error) {
 }
 
 // serviceSpec converts a declaration.
-func serviceSpec(s api.NamedService) servicewire.Spec {
-	out := servicewire.Spec{Name: s.Name, Command: s.Command, Env: s.Env, Cwd: s.Cwd, User: s.User, Port: s.Port,
-		Restart: servicewire.Policy(s.Restart), MaxRestarts: s.MaxRestarts,
+func serviceSpec(s api.NamedService) servicespec.Spec {
+	out := servicespec.Spec{Name: s.Name, Command: s.Command, Env: s.Env, Cwd: s.Cwd, User: s.User, Port: s.Port,
+		Restart: servicespec.Policy(s.Restart), MaxRestarts: s.MaxRestarts,
 		StopSignal: s.StopSignal, StopMS: seconds(s.StopTimeoutSecs).Milliseconds(), LogBytes: int64(s.LogKiB) << 10}
 	if s.Ready != nil {
-		out.Ready = servicewire.Ready{HTTP: s.Ready.HTTP, Command: s.Ready.Command,
+		out.Ready = servicespec.Ready{HTTP: s.Ready.HTTP, Command: s.Ready.Command,
 			TimeoutMS: seconds(s.Ready.TimeoutSecs).Milliseconds(), IntervalMS: int64(s.Ready.IntervalMS)}
 	}
 	if l := s.Liveness; l != nil {
-		out.Liveness = servicewire.Liveness{TimeoutMS: seconds(l.TimeoutSecs).Milliseconds(),
-			IntervalMS:       cmp.Or(seconds(l.IntervalSecs), servicewire.DefaultLivenessInterval).Milliseconds(),
+		out.Liveness = servicespec.Liveness{TimeoutMS: seconds(l.TimeoutSecs).Milliseconds(),
+			IntervalMS:       cmp.Or(seconds(l.IntervalSecs), servicespec.DefaultLivenessInterval).Milliseconds(),
 			FailureThreshold: l.FailureThreshold}
 	}
 	if s.Backoff != nil {
-		out.Backoff = servicewire.Backoff{InitialMS: int64(s.Backoff.InitialMS), MaxMS: int64(s.Backoff.MaxMS),
+		out.Backoff = servicespec.Backoff{InitialMS: int64(s.Backoff.InitialMS), MaxMS: int64(s.Backoff.MaxMS),
 			ResetMS: seconds(s.Backoff.ResetSecs).Milliseconds()}
 	}
 	return out
 }
 
 // serviceSpecs converts and checks the services of a fork.
-func serviceSpecs(in []api.NamedService) ([]servicewire.Spec, error) {
-	var out []servicewire.Spec
+func serviceSpecs(in []api.NamedService) ([]servicespec.Spec, error) {
+	var out []servicespec.Spec
 	for _, s := range in {
 		out = append(out, serviceSpec(s))
 	}
-	if err := servicewire.CheckAll(out); err != nil {
+	if err := servicespec.CheckAll(out); err != nil {
 		return nil, apierror.New(api.CodeInvalid, "", "services: %v", err)
 	}
 	return out, nil
 }
 
 // wireService converts a checked answer of a guest.
-func wireService(s servicewire.Status) api.Service {
+func wireService(s servicespec.Status) api.Service {
 	sp := s.Spec
 	out := api.Service{State: string(s.State), PID: s.PID, ExitCode: s.ExitCode, Restarts: s.Restarts,
 		Since: time.Unix(0, s.SinceNS).UTC(), Error: guesttext.Lines(s.Error).String(), LogBytes: s.LogBytes,
@@ -284,7 +285,7 @@ func wireService(s servicewire.Status) api.Service {
 		out.Liveness = &api.ServiceLiveness{IntervalSecs: float64(l.IntervalMS) / 1000,
 			TimeoutSecs: float64(l.TimeoutMS) / 1000, FailureThreshold: l.FailureThreshold}
 	}
-	if b := sp.Backoff; b != (servicewire.Backoff{}) {
+	if b := sp.Backoff; b != (servicespec.Backoff{}) {
 		out.Backoff = &api.ServiceBackoff{InitialMS: int(b.InitialMS), MaxMS: int(b.MaxMS),
 			ResetSecs: float64(b.ResetMS) / 1000}
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/sandbox"
-	"github.com/forkd/forkd/internal/guest/guestdiff"
+	"github.com/forkd/forkd/internal/leaf/guestdelta"
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
@@ -33,7 +33,7 @@ type wordy struct{ *engine }
 
 func (w wordy) DiffSnapshots(context.Context, sandbox.DiffRequest) (d sandbox.SnapshotDiff, _ error) {
 	for i := range 10_000 {
-		d.Files.Added = append(d.Files.Added, guestdiff.File{Path: fmt.Sprintf("/%0200d", i)})
+		d.Files.Added = append(d.Files.Added, guestdelta.File{Path: fmt.Sprintf("/%0200d", i)})
 	}
 	return d, nil
 }

@@ -31,8 +31,8 @@ type refusal struct {
 	Error string `json:"error,omitempty"` // the event, in our words
 	Hint  string `json:"hint,omitempty"`
 
-	kind   string // one of the API's codes, for the header
-	advice string // for people, if the body has only E2B's fields
+	kind   sandbox.Code // one of the API's codes, for the header
+	advice string       // for people, if the body has only E2B's fields
 }
 
 // refuse answers for a guest that could not.
@@ -44,7 +44,7 @@ func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
 			f.Error = ""
 		}
 	}
-	w.Header().Set(HeaderError, f.kind)
+	w.Header().Set(HeaderError, string(f.kind))
 	if node := sandbox.MovedTo(err); node != "" {
 		w.Header().Set(headerMovedTo, node)
 	}
@@ -77,54 +77,56 @@ func refusalOf(to Target, err error) refusal {
 	var private errPrivate
 	switch {
 	case errors.As(err, &bad):
-		f.Code, f.Message, f.kind = http.StatusBadRequest, bad.text, "invalid_request"
+		f.Code, f.Message, f.kind = http.StatusBadRequest, bad.text, sandbox.CodeInvalid
 	case errors.As(err, &private):
-		f.Code, f.Message, f.kind = http.StatusForbidden, private.Error(), "forbidden"
+		f.Code, f.Message, f.kind = http.StatusForbidden, private.Error(), sandbox.CodeForbidden
 		f.Error, f.advice = "", "its ports are private: the API returns the token as traffic_token to authorized callers"
 	case errors.As(err, new(*iodeadline.SilentError)):
-		f.Code, f.Message, f.kind = http.StatusRequestTimeout, "The request's body stopped before its end", "request_timeout"
+		f.Code, f.Message, f.kind = http.StatusRequestTimeout, "The request's body stopped before its end",
+			sandbox.CodeRequestTimeout
 	case replaced(err) && !errors.As(err, &dial):
-		f.Message, f.Port, f.kind = "The sandbox was paused or rolled back during the request", to.Port, "guest_gone"
+		f.Message, f.Port, f.kind = "The sandbox was paused or rolled back during the request", to.Port, sandbox.CodeGuestGone
 		f.Error += "; the server in it may or may not have handled the request"
 		f.Hint = "send it again if the server may handle it twice"
 	case errors.As(err, new(endedError)):
-		f.Message, f.kind = "The sandbox was not found", "guest_gone"
+		f.Message, f.kind = "The sandbox was not found", sandbox.CodeGuestGone
 		f.Hint = "it ended during the request; fork another"
 	case errors.Is(err, sandbox.ErrNotFound):
-		f.Message, f.kind = "The sandbox was not found", "not_found"
+		f.Message, f.kind = "The sandbox was not found", sandbox.CodeNotFound
 		f.Hint = "it may have ended; list the sandboxes with the daemon's API"
 	case errors.Is(err, sandbox.ErrPortClosed), isReason(err, sandbox.ReasonPortTimeout):
-		f.Message, f.Port, f.kind = "The sandbox is running but port is not open", to.Port, "port_closed"
+		f.Message, f.Port, f.kind = "The sandbox is running but port is not open", to.Port, sandbox.CodePortClosed
 		f.Hint = fmt.Sprintf("start a server on port %d in the sandbox, on localhost or any address", to.Port)
 	case isReason(err, sandbox.ReasonTransitionBusy), isReason(err, sandbox.ReasonTransitionSlow):
-		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is being paused or resumed", "busy"
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is being paused or resumed", sandbox.CodeBusy
 	case errors.Is(err, sandbox.ErrBusy):
-		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox has too many connections", "busy"
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox has too many connections", sandbox.CodeBusy
 	case errors.Is(err, sandbox.ErrDraining):
-		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is paused for maintenance", "draining"
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is paused for maintenance",
+			sandbox.CodeDraining
 		f.Hint = "a client with a key can resume it through a gateway, at another node (POST /v1/sandboxes/ID/resume); " +
 			"otherwise it waits until the operator ends the drain of the daemon"
 	case errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrNoResources):
 		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is paused, and its host has no room for it",
-			"no_memory"
+			sandbox.CodeNoMemory
 		if errors.Is(err, sandbox.ErrNoResources) {
-			f.kind = "no_resources"
+			f.kind = sandbox.CodeNoResources
 		}
 		f.Hint = "repeat the request later, or resume it through a gateway, at another node (POST /v1/sandboxes/ID/resume)"
 	case errors.Is(err, sandbox.ErrClosing):
-		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The daemon is shutting down", "closing"
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The daemon is shutting down", sandbox.CodeClosing
 	case isReason(err, sandbox.ReasonAgentOld):
-		f.Message, f.kind = "The sandbox's agent is too old", "conflict"
+		f.Message, f.kind = "The sandbox's agent is too old", sandbox.CodeConflict
 		f.Hint = "rebuild its snapshot from an image built by this version"
 	case errors.Is(err, sandbox.ErrNoSpace):
-		f.Code, f.Message, f.kind = http.StatusInsufficientStorage, "The sandbox is stalled", "no_space"
+		f.Code, f.Message, f.kind = http.StatusInsufficientStorage, "The sandbox is stalled", sandbox.CodeNoSpace
 		f.Hint = "free space on the host for its disk; it then continues automatically"
 	case errors.As(err, &dial): // failed, or ended
-		f.Message, f.kind = "The sandbox was not found", "guest_gone"
+		f.Message, f.kind = "The sandbox was not found", sandbox.CodeGuestGone
 		f.Hint = "it has ended; see its console and its receipt"
 	default:
 		f.Message = "The server in the sandbox closed the connection, or does not speak HTTP"
-		f.Port, f.kind = to.Port, "guest_gone"
+		f.Port, f.kind = to.Port, sandbox.CodeGuestGone
 	}
 	return f
 }

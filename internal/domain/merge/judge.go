@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/internal/guest/guestdiff"
+	"github.com/forkd/forkd/internal/leaf/guestdelta"
 )
 
 // plan decides what a merge changes.
@@ -198,7 +199,7 @@ func (p *plan) bothChanged(ctx context.Context, t guestdiff.Three) error {
 // difference is a conflict.
 func base(t guestdiff.Three) *guestdiff.Entry {
 	if t.Base == nil {
-		return &guestdiff.Entry{File: guestdiff.File{Mode: fs.ModeIrregular}, UID: ^uint32(0), GID: ^uint32(0)}
+		return &guestdiff.Entry{File: guestdelta.File{Mode: fs.ModeIrregular}, UID: ^uint32(0), GID: ^uint32(0)}
 	}
 	return t.Base
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/guestdiff"
+	"github.com/forkd/forkd/internal/leaf/guestdelta"
 )
 
 // entry reads an entry: "-" is none, "d" a folder, "l:TARGET" a link, "p" a pipe, and a number a file
 // of that size. "+x" after it makes it executable, "+u" gives it to another user.
 func entry(s string) *guestdiff.Entry {
 	what, bit, _ := strings.Cut(s, "+")
-	e := &guestdiff.Entry{File: guestdiff.File{Mode: 0o644, Size: int64(len(what))}}
+	e := &guestdiff.Entry{File: guestdelta.File{Mode: 0o644, Size: int64(len(what))}}
 	switch {
 	case what == "-":
 		return nil

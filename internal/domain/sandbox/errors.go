@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"maps"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
-	"github.com/forkd/forkd/internal/store/layer"
-	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 // Sentinels for callers to branch on. One table in httpapi maps them to HTTP status, error code and CLI exit
@@ -23,7 +20,8 @@ var (
 	// ErrInvalid: the request itself is wrong.
 	ErrInvalid = errors.New("invalid request")
 	// ErrNotRestorable: a snapshot's files are damaged, missing, of another format, or made for another CPU.
-	ErrNotRestorable = snapshot.ErrNotRestorable
+	// Stores return the same value.
+	ErrNotRestorable = storeerr.ErrNotRestorable
 	// ErrBootFailed: the parent did not become ready; the error text holds the console's last lines.
 	ErrBootFailed = errors.New("boot failed")
 	// ErrGuestGone: the sandbox's VM has ended or does not answer.
@@ -96,13 +94,13 @@ func StoreError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, snapshot.ErrNotFound):
+	case errors.Is(err, storeerr.ErrNotFound):
 		return Errorf(ErrNotFound, ReasonSnapshotNotFound, "%w", err)
-	case errors.Is(err, snapshot.ErrExists):
+	case errors.Is(err, storeerr.ErrExists):
 		return Errorf(ErrConflict, ReasonTagTaken, "%w", err)
-	case errors.Is(err, snapshot.ErrTag):
+	case errors.Is(err, storeerr.ErrTag):
 		return Errorf(ErrInvalid, "", "%w", err)
-	case errors.Is(err, snapshot.ErrNoDigests):
+	case errors.Is(err, storeerr.ErrNoDigests):
 		return Errorf(ErrConflict, ReasonDigestsNotReady, "%w", err)
 	case IsNoSpace(err):
 		return NoSpace(err)
@@ -112,7 +110,7 @@ func StoreError(err error) error {
 
 // IsNoSpace reports whether the cause was a full file system.
 func IsNoSpace(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, layer.ErrNoSpace)
+	return storeerr.IsNoSpace(err)
 }
 
 // NoSpace returns an ErrNoSpace: the store is full.

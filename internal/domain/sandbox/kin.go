@@ -1,7 +1,5 @@
 package sandbox
 
-import "github.com/forkd/forkd/internal/guest/agentproto/forkwire"
-
 // TreeLimits bound a tree: a root sandbox and all descendants forked by guests. Ended sandboxes do not count.
 type TreeLimits struct {
 	Size  int // sandboxes
@@ -45,19 +43,20 @@ func (k Kin) Child(id, token string) Kin {
 // TreeUsage counts a tree's running and pending sandboxes.
 type TreeUsage struct{ Size, MemoryMiB int }
 
-// Check returns an error if a sandbox may not create n children of memoryMiB each.
+// Check returns an error if a sandbox may not create n children of memoryMiB each: ErrForbidden without leave to fork,
+// ErrQuota beyond a limit.
 func (l TreeLimits) Check(k Kin, now TreeUsage, n, memoryMiB int) error {
 	switch {
 	case !k.MayFork:
-		return forkwire.Errorf(forkwire.Denied, "this sandbox cannot fork: it was made without guest_fork")
+		return Errorf(ErrForbidden, "", "this sandbox cannot fork: it was made without guest_fork")
 	case k.Depth+1 > l.Depth:
-		return forkwire.Errorf(forkwire.Limit, "this sandbox is %d forks below its root, the maximum depth is %d",
+		return Errorf(ErrQuota, "", "this sandbox is %d forks below its root, the maximum depth is %d",
 			k.Depth, l.Depth)
 	case now.Size+n > l.Size:
-		return forkwire.Errorf(forkwire.Limit, "%d more would make a tree of %d sandboxes, the maximum is %d",
+		return Errorf(ErrQuota, "", "%d more would make a tree of %d sandboxes, the maximum is %d",
 			n, now.Size+n, l.Size)
 	case now.MemoryMiB+n*memoryMiB > l.MemoryMiB:
-		return forkwire.Errorf(forkwire.Limit,
+		return Errorf(ErrQuota, "",
 			"%d more of %d MiB would make a tree of %d MiB of memory, the maximum is %d MiB",
 			n, memoryMiB, now.MemoryMiB+n*memoryMiB, l.MemoryMiB)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/forkd/forkd/internal/leaf/environ"
-	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/leaf/secretid"
 )
 
 // SecretRef asks for a secret in the environment of a sandbox.
@@ -17,7 +17,7 @@ type SecretRef struct {
 
 // HeldSecret is a secret that a sandbox's memory or disk may contain.
 type HeldSecret struct {
-	snapshot.Secret
+	secretid.Secret
 	// Variable is the environment variable with its value. It is empty if only an ancestor had it.
 	Variable string `json:"variable,omitempty"`
 	// Void is set by package tenancy if the secret was rotated or removed since.
@@ -28,9 +28,9 @@ type HeldSecret struct {
 type SecretSource interface {
 	// Value returns a tenant's secret and its current value. The error's kind is ErrNotFound if the tenant has no
 	// such secret.
-	Value(tenant, name string) (snapshot.Secret, string, error)
+	Value(tenant, name string) (secretid.Secret, string, error)
 	// Void reports whether a version of a secret is no longer valid. It reports false if that is unknown.
-	Void(of snapshot.Secret) bool
+	Void(of secretid.Secret) bool
 	// Follow calls told after each change of a tenant's secrets.
 	Follow(told func(tenant string))
 }
@@ -70,9 +70,9 @@ func GiveSecrets(src SecretSource, owner string, refs []SecretRef, env map[strin
 	return held, values, nil
 }
 
-func valueOf(src SecretSource, owner, name string) (snapshot.Secret, string, error) {
+func valueOf(src SecretSource, owner, name string) (secretid.Secret, string, error) {
 	if src == nil {
-		return snapshot.Secret{}, "", Errorf(ErrUnsupported, ReasonSecretsOff, "this daemon keeps no secrets")
+		return secretid.Secret{}, "", Errorf(ErrUnsupported, ReasonSecretsOff, "this daemon keeps no secrets")
 	}
 	return src.Value(owner, name)
 }
@@ -102,7 +102,7 @@ func RenewSecrets(src SecretSource, owner string, held []HeldSecret) ([]HeldSecr
 
 // InheritSecrets returns the secrets of a sandbox that is made from a snapshot: the snapshot's, and the ones given
 // to it.
-func InheritSecrets(from []snapshot.Secret, given []HeldSecret) []HeldSecret {
+func InheritSecrets(from []secretid.Secret, given []HeldSecret) []HeldSecret {
 	var out []HeldSecret
 	for _, h := range given {
 		if h.Variable != "" {
@@ -118,8 +118,8 @@ func InheritSecrets(from []snapshot.Secret, given []HeldSecret) []HeldSecret {
 }
 
 // SecretsIn returns the secrets that a snapshot of a sandbox may contain, without those that are void already.
-func SecretsIn(src SecretSource, held []HeldSecret) []snapshot.Secret {
-	var out []snapshot.Secret
+func SecretsIn(src SecretSource, held []HeldSecret) []secretid.Secret {
+	var out []secretid.Secret
 	for _, h := range held {
 		if !slices.Contains(out, h.Secret) && !voided(src, h.Secret) {
 			out = append(out, h.Secret)
@@ -128,10 +128,10 @@ func SecretsIn(src SecretSource, held []HeldSecret) []snapshot.Secret {
 	return out // more than a manifest can have fail the capture, instead of being forgotten
 }
 
-func voided(src SecretSource, s snapshot.Secret) bool { return src != nil && src.Void(s) }
+func voided(src SecretSource, s secretid.Secret) bool { return src != nil && src.Void(s) }
 
 // RefuseTainted returns an error that names the first secret whose current value a snapshot may contain.
-func RefuseTainted(src SecretSource, tag string, in []snapshot.Secret) error {
+func RefuseTainted(src SecretSource, tag string, in []secretid.Secret) error {
 	for _, s := range in {
 		if !voided(src, s) {
 			return withSecret(Errorf(ErrConflict, ReasonTainted, "snapshot %s may contain version %d of secret %s", tag,

@@ -3,14 +3,14 @@ package sandbox
 import (
 	"strconv"
 
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // Service is the state of a service in lists. The guest reports it.
 type Service struct {
 	Name     string // unique in the sandbox
-	State    string // a servicewire.State
+	State    string // a servicespec.State
 	Restarts int64  // since it was declared
 	ExitCode *int   // of its last run; nil before the first end
 	Error    string // cause of its last failed run, safe to display and short
@@ -20,9 +20,9 @@ type Service struct {
 const maxServiceError = 200
 
 // ServicesOf returns the short form of a checked list.
-func ServicesOf(l servicewire.List) []Service {
+func ServicesOf(list []servicespec.Status) []Service {
 	var out []Service
-	for _, s := range l.Services {
+	for _, s := range list {
 		out = append(out, Service{Name: s.Spec.Name, State: string(s.State), Restarts: s.Restarts, ExitCode: s.ExitCode,
 			Error: guesttext.Clip(s.Error, maxServiceError)})
 	}
@@ -55,7 +55,7 @@ func ServiceEvents(i Info, before, now []Service) (kinds []string, details []map
 		if crashes(s) > crashes(was) {
 			add(EventServiceCrashed)
 		}
-		if s.State == string(servicewire.IsReady) && (was.State != s.State || was.Restarts != s.Restarts) {
+		if s.State == string(servicespec.IsReady) && (was.State != s.State || was.Restarts != s.Restarts) {
 			add(EventServiceReady)
 		}
 	}
@@ -64,7 +64,7 @@ func ServiceEvents(i Info, before, now []Service) (kinds []string, details []map
 
 // crashes returns the number of ends of a service without a request.
 func crashes(s Service) int64 {
-	if s.State == string(servicewire.BackingOff) || s.State == string(servicewire.Failed) {
+	if s.State == string(servicespec.BackingOff) || s.State == string(servicespec.Failed) {
 		return s.Restarts + 1
 	}
 	return s.Restarts

@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // The cause of a restart is in the event, limited and safe to display.
 func TestAnEventHasTheCause(t *testing.T) {
 	said := strings.Repeat("\x1b[31mred", 100)
-	now := ServicesOf(servicewire.List{Services: []servicewire.Status{{Spec: servicewire.Spec{Name: "web"},
-		State: servicewire.BackingOff, Error: said}}})
+	now := ServicesOf([]servicespec.Status{{Spec: servicespec.Spec{Name: "web"},
+		State: servicespec.BackingOff, Error: said}})
 	kinds, details := ServiceEvents(Info{}, []Service{{Name: "web", State: "ready"}}, now)
 	if len(kinds) != 1 || kinds[0] != EventServiceCrashed {
 		t.Fatal(kinds)

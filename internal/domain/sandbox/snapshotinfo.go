@@ -3,9 +3,9 @@ package sandbox
 import (
 	"time"
 
+	"github.com/forkd/forkd/internal/leaf/secretid"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/net/netpolicy"
-	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // SnapshotStatus is whether a snapshot can be forked.
@@ -87,7 +87,7 @@ type SnapshotBrief struct {
 	ContentHash string // empty while it is being written
 	MemoryMiB   int    // of a child's guest
 	// Secrets are those whose values it may contain.
-	Secrets []snapshot.Secret
+	Secrets []secretid.Secret
 }
 
 // CPU is a processor as seen by a guest.

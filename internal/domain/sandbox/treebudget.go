@@ -1,7 +1,5 @@
 package sandbox
 
-import "github.com/forkd/forkd/internal/guest/agentproto/forkwire"
-
 // VMMThreads is the number of a VMM's threads besides its vCPUs: threads of the Go runtime and of devices. It is
 // higher than the counts observed.
 const VMMThreads = 12
@@ -15,17 +13,17 @@ type Committed struct {
 	LayersMiB int
 }
 
-// Room returns an error if n children of so many vCPUs exceed the tree's budget.
+// Room returns an ErrQuota if n children of so many vCPUs exceed the tree's budget.
 func (l Limits) Room(now Committed, n, vcpus int) error {
 	b, each := l.Tree, vcpus+VMMThreads
 	if sum := (now.Size + n) * each; b.PIDs > 0 && sum > b.PIDs {
-		return forkwire.Errorf(forkwire.Limit,
+		return Errorf(ErrQuota, "",
 			"%d more would need %d threads, including %d existing sandboxes, the limit of the tree is %d",
 			n, sum, now.Size, b.PIDs)
 	}
 	// Assume that all disks become full. Each fork in progress, including this one, adds one layer.
 	if sum := (now.Size+n+now.Forks+1)*l.DiskMiB + now.LayersMiB; b.DiskMiB > 0 && sum > b.DiskMiB {
-		return forkwire.Errorf(forkwire.Limit,
+		return Errorf(ErrQuota, "",
 			"%d more of %d MiB of disk could make the tree fill %d MiB, %d of them filled by forks so far, and it may fill %d",
 			n, l.DiskMiB, sum, now.LayersMiB, b.DiskMiB)
 	}

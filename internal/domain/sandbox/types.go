@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
-	"github.com/forkd/forkd/internal/guest/guestdiff"
 	"github.com/forkd/forkd/internal/leaf/environ"
+	"github.com/forkd/forkd/internal/leaf/guestdelta"
 	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/oomline"
 	"github.com/forkd/forkd/internal/leaf/retention"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 	"github.com/forkd/forkd/internal/leaf/steps"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
@@ -192,7 +192,7 @@ type ForkRequest struct {
 	// Labels of each child.
 	Labels map[string]string
 	// Services are declared in each child before it is ready.
-	Services []servicewire.Spec
+	Services []servicespec.Spec
 	// Volumes are mounted in each child.
 	Volumes []VolumeMount
 	// RenewAgent replaces an outdated agent even if the request does not need a newer one. A snapshot whose agent
@@ -353,7 +353,7 @@ type MemoryUse struct {
 // SnapshotDiff holds the differences between two snapshots.
 type SnapshotDiff struct {
 	Before, After string // tags
-	guestdiff.Diff
+	guestdelta.Diff
 	Took time.Duration
 }
 
@@ -411,7 +411,7 @@ type Identity struct {
 	// moment, it becomes this child again.
 	ForkToken string `json:"fork_token,omitempty"`
 	// Services are declared with the identity. Later the guest keeps them itself.
-	Services []servicewire.Spec `json:"-"`
+	Services []servicespec.Spec `json:"-"`
 	// Secrets are the values of secrets by variable, added to Env. They are never stored.
 	Secrets map[string]string `json:"-"`
 	// SameMachine is set for a resume: it keeps the boot id and the SSH host keys.

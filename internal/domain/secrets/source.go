@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
-	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/leaf/secretid"
 )
 
 // Source is a store as the engine uses it.
@@ -13,7 +13,7 @@ type Source struct{ Store *Store }
 var _ sandbox.SecretSource = Source{}
 
 // Value implements sandbox.SecretSource.
-func (s Source) Value(tenant, name string) (snapshot.Secret, string, error) {
+func (s Source) Value(tenant, name string) (secretid.Secret, string, error) {
 	found, value, err := s.Store.Value(tenant, name)
 	switch {
 	case errors.Is(err, ErrNoKey):
@@ -24,13 +24,13 @@ func (s Source) Value(tenant, name string) (snapshot.Secret, string, error) {
 		err = sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonSecretUnreadable, "%w", err)
 	}
 	if err != nil {
-		return snapshot.Secret{}, "", sandbox.Detailed(err, "secret", sandbox.Clip(name))
+		return secretid.Secret{}, "", sandbox.Detailed(err, "secret", sandbox.Clip(name))
 	}
-	return snapshot.Secret{Name: found.Name, ID: found.ID, Version: found.Version}, string(value), nil
+	return secretid.Secret{Name: found.Name, ID: found.ID, Version: found.Version}, string(value), nil
 }
 
 // Void implements sandbox.SecretSource.
-func (s Source) Void(of snapshot.Secret) bool { return s.Store.Void(of.ID, of.Version) }
+func (s Source) Void(of secretid.Secret) bool { return s.Store.Void(of.ID, of.Version) }
 
 // Follow implements sandbox.SecretSource.
 func (s Source) Follow(told func(tenant string)) { s.Store.Follow(told) }

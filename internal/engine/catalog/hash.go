@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -64,7 +65,7 @@ func (h *hasher) hash(ctx context.Context, tag string) {
 		return
 	}
 	h.collectLater() // if it was deleted meanwhile, its layers were in use here until now
-	if ctx.Err() == nil && !errors.Is(err, snapshot.ErrNotFound) {
+	if ctx.Err() == nil && !errors.Is(err, storeerr.ErrNotFound) {
 		h.log.Warn("digest snapshot", "tag", tag, "err", err)
 	}
 }

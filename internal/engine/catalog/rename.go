@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -44,7 +45,7 @@ func renameClaimed(c *Catalog, tag, to string) error {
 			"snapshot %s is still arriving: rename it when all of it is here", tag)
 	}
 	failed := snapshot.Rename(c.snapshots, tag, to)
-	if errors.Is(failed, snapshot.ErrExists) {
+	if errors.Is(failed, storeerr.ErrExists) {
 		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonTagTaken,
 			"snapshot %s: %w: choose another name, or rename or delete that snapshot first", tag, failed)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -31,7 +32,7 @@ func loadRetired(from *snapshot.Store) (map[string]string, error) {
 // removed. No fork from it begins meanwhile.
 func (c *Catalog) deleteOrRetire(tag string) error {
 	en, err := c.snapshots.Get(tag)
-	if err != nil && !errors.Is(err, snapshot.ErrNotRestorable) {
+	if err != nil && !errors.Is(err, storeerr.ErrNotRestorable) {
 		return err
 	}
 	if err != nil || !c.needed(tag, en.ContentHash) {
@@ -71,7 +72,7 @@ func (c *Catalog) retiredManifest(hash string) *snapshot.Manifest {
 // OpenRetired opens a retired snapshot by its content hash.
 func (c *Catalog) OpenRetired(hash string) (*snapshot.Files, error) {
 	if !c.tags.isRetired(hash) {
-		return nil, sandbox.StoreError(fmt.Errorf("snapshot %w", snapshot.ErrNotFound))
+		return nil, sandbox.StoreError(fmt.Errorf("snapshot %w", storeerr.ErrNotFound))
 	}
 	files, err := c.snapshots.OpenRetired(hash)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -337,7 +338,7 @@ func (b *bench) runOnce(id, tag string) {
 	files, err := b.snapshots.Open(tag)
 	if err != nil {
 		leave()
-		if !errors.Is(err, snapshot.ErrNotFound) {
+		if !errors.Is(err, storeerr.ErrNotFound) {
 			b.t.Error(err)
 		}
 		return

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -22,7 +23,7 @@ func (c *Catalog) Verify(ctx context.Context, tag string) (sandbox.VerifyReport,
 	}
 	start := c.cfg.Now()
 	r, err := c.snapshots.VerifyTelling(ctx, tag, sandbox.Progress(ctx))
-	if errors.Is(err, snapshot.ErrNoDigests) {
+	if errors.Is(err, storeerr.ErrNoDigests) {
 		c.HashLater(tag)
 	}
 	if err != nil {
@@ -39,7 +40,7 @@ func (c *Catalog) Verify(ctx context.Context, tag string) (sandbox.VerifyReport,
 // noteVerified records a verification as a check of each layer, good or bad.
 func (c *Catalog) noteVerified(tag string, r snapshot.Report) {
 	entry, err := c.snapshots.Get(tag)
-	if entry.Manifest == nil || err != nil && !errors.Is(err, snapshot.ErrNotRestorable) {
+	if entry.Manifest == nil || err != nil && !errors.Is(err, storeerr.ErrNotRestorable) {
 		return
 	}
 	for _, id := range entry.Manifest.LayerIDs() {

@@ -90,7 +90,7 @@ func (n *Notices) read(ctx context.Context, id string) {
 		n.cfg.Log.Debug("read a guest's services", "sandbox", id, "err", err)
 		return
 	}
-	now, known := sandbox.ServicesOf(l), s.Info().HasServices
+	now, known := sandbox.ServicesOf(l.Services), s.Info().HasServices
 	before := sandboxes.SetServices(s, now)
 	if before == nil && known {
 		return // an earlier daemon knew them: the changes since are unknown

@@ -20,8 +20,8 @@ func TestRoomIsReserved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told *forkwire.Error
-	if _, err := fork("sb-2", "sb-1", "t2", 2).reserve(); !errors.As(err, &told) || told.Code != forkwire.Limit {
+	if _, err := fork("sb-2", "sb-1", "t2", 2).reserve(); !errors.Is(err, sandbox.ErrQuota) ||
+		asTold(err).Code != forkwire.Limit {
 		t.Errorf("beyond the room: %v", err)
 	}
 	if _, err := fork("sb-2", "sb-1", "t3", 1).reserve(); err != nil {

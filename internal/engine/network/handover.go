@@ -8,8 +8,8 @@ import (
 // handover controls the handover of sockets to one wire's VMM. When the wire is bound, the VMM is
 // only expected to be confined. Once the VMM exists, its actual confinement decides.
 type handover struct {
-	*Wires
-	of *Wire
+	wires *Wires
+	of    *Wire
 }
 
 // takenBackLocked reports whether forkd-net may still pass sockets to the VMM although its handover
@@ -20,20 +20,20 @@ func (x *Wire) takenBackLocked() bool { return x.told && !x.handover }
 // wire is already bound, takeBack rebinds it. If a bind request is running, that request rebinds
 // it.
 func (h handover) takeBack(ctx context.Context) {
-	h.mu.Lock()
-	was, bound, port := h.of.handover, h.of.bound, h.port
+	h.wires.mu.Lock()
+	was, bound, port := h.of.handover, h.of.bound, h.wires.port
 	h.of.handover = false
 	var e end
 	if was {
 		e = h.of.takeEndLocked()
 	}
-	h.mu.Unlock()
+	h.wires.mu.Unlock()
 	e.close()
 	if !was || !bound || port == nil { // without forkd-net, all wires are bound when it is back
 		return
 	}
-	if err := newBinder(h.Wires, port).batch(ctx, []*Wire{h.of}); err != nil {
-		h.cfg.Log.Warn("a sandbox has no network: forkd-net did not rebind it", "sandbox", h.of.sandbox, "err", err)
+	if err := newBinder(h.wires, port).batch(ctx, []*Wire{h.of}); err != nil {
+		h.wires.cfg.Log.Warn("a sandbox has no network: forkd-net did not rebind it", "sandbox", h.of.sandbox, "err", err)
 	}
 }
 

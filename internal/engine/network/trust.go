@@ -38,40 +38,40 @@ func (w *Wires) trust(ctx context.Context, x *Wire) {
 
 // certificate is the certificate to install in one wire's guest.
 type certificate struct {
-	*Wires
-	of *Wire
+	wires *Wires
+	of    *Wire
 }
 
 // neededLocked reports whether the guest needs the current certificate.
 func (c certificate) neededLocked() bool {
-	return c.of.ca != "" && c.of.ca != c.of.given && c.cfg.Trust != nil
+	return c.of.ca != "" && c.of.ca != c.of.given && c.wires.cfg.Trust != nil
 }
 
 // settled reports whether no installation is needed any more. If it returns true, the caller's
 // installation has ended.
 func (c certificate) settled() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.wires.mu.Lock()
+	defer c.wires.mu.Unlock()
 	c.of.trusting = c.neededLocked()
 	return !c.of.trusting
 }
 
 // install sends the certificate to a guest if it needs one.
 func (c certificate) install(ctx context.Context, limit time.Duration) error {
-	c.mu.Lock()
+	c.wires.mu.Lock()
 	ca, needed := c.of.ca, c.neededLocked()
-	c.mu.Unlock()
+	c.wires.mu.Unlock()
 	if !needed {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := c.cfg.Trust(ctx, c.of.sandbox, ca); err != nil {
+	if err := c.wires.cfg.Trust(ctx, c.of.sandbox, ca); err != nil {
 		return err
 	}
-	c.mu.Lock()
+	c.wires.mu.Lock()
 	c.of.given = ca
-	c.mu.Unlock()
+	c.wires.mu.Unlock()
 	return nil
 }
 
@@ -80,11 +80,11 @@ func (c certificate) install(ctx context.Context, limit time.Duration) error {
 func (c certificate) keepInstalling() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	c.watchers.Go(func() {
+	c.wires.watchers.Go(func() {
 		defer cancel()
 		select {
 		case <-c.of.vm.Done():
-		case <-c.released:
+		case <-c.wires.released:
 		case <-ctx.Done():
 		}
 	})
@@ -95,7 +95,7 @@ func (c certificate) keepInstalling() {
 		}
 		_ = c.install(ctx, trustAgain)
 		if c.settled() {
-			c.cfg.Log.Info("a guest trusts forkd-net", "sandbox", c.of.sandbox)
+			c.wires.cfg.Log.Info("a guest trusts forkd-net", "sandbox", c.of.sandbox)
 			return
 		}
 	}

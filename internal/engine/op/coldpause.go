@@ -24,25 +24,26 @@ import (
 // openBoot opens the files the sandbox boots from on resume. It returns an error with the reason if
 // the sandbox could not boot again.
 func (p *pauseOp) openBoot(ctx context.Context) (err error) {
-	from := p.src.Files.Manifest
-	if len(p.b.Info().Volumes) > 0 {
-		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID, "it has volumes, which a boot would not mount")
+	from := p.branch.src.Files.Manifest
+	if len(p.branch.b.Info().Volumes) > 0 {
+		return noColdPause(sandbox.ErrUnsupported, p.branch.req.SandboxID, "it has volumes, which a boot would not mount")
 	}
-	if len(p.m.Disks.List()) == 0 {
-		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID, "its image has no writable disk")
+	if len(p.branch.m.Disks.List()) == 0 {
+		return noColdPause(sandbox.ErrUnsupported, p.branch.req.SandboxID, "its image has no writable disk")
 	}
 	if from.Image == nil {
-		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID, "it was booted from a kernel file, which is not stored")
+		return noColdPause(sandbox.ErrUnsupported, p.branch.req.SandboxID,
+			"it was booted from a kernel file, which is not stored")
 	}
-	image, err := p.e.cfg.Images.Image(ctx, from.Image.Name)
+	image, err := p.branch.e.cfg.Images.Image(ctx, from.Image.Name)
 	if errors.Is(err, sandbox.ErrNotFound) || err == nil && image.Digest != from.Image.Digest {
-		return noColdPause(sandbox.ErrConflict, p.req.SandboxID,
+		return noColdPause(sandbox.ErrConflict, p.branch.req.SandboxID,
 			"image "+from.Image.Name+", whose kernel it would boot, is gone or was built anew")
 	}
 	if err != nil {
 		return err
 	}
-	p.undo.Push(func() { p.boot.Close() })
+	p.branch.undo.Push(func() { p.boot.Close() })
 	if p.boot.Kernel, err = os.Open(image.Kernel); err != nil {
 		return err
 	}
@@ -58,32 +59,32 @@ func noColdPause(kind error, id, why string) error {
 
 // standCold saves the guest's current disks and marks the sandbox as paused with them.
 func (p *pauseOp) standCold(ctx context.Context) error {
-	ctx, cancel := p.writeLimit(ctx)
+	ctx, cancel := p.branch.writeLimit(ctx)
 	defer cancel()
 	if err := p.flush(ctx); err != nil {
 		return err
 	}
-	began := p.e.cfg.Now()
+	began := p.branch.e.cfg.Now()
 	if err := p.freeze(ctx); err != nil {
 		return err
 	}
-	p.trace.mark("capture")
+	p.branch.trace.mark("capture")
 	failpoint.Here(failpoint.PauseFlushed)
 	disks, err := p.keepDisks(ctx)
 	if err != nil {
 		return err
 	}
-	p.took.Pause = p.e.cfg.Now().Sub(began)
-	p.trace.mark("write")
+	p.branch.took.Pause = p.branch.e.cfg.Now().Sub(began)
+	p.branch.trace.mark("write")
 	failpoint.Here(failpoint.PauseKept)
-	if err := p.b.KeepBoot(ctx, p.boot); err != nil {
+	if err := p.branch.b.KeepBoot(ctx, p.boot); err != nil {
 		return fmt.Errorf("keep its kernel and image: %w", err)
 	}
-	p.undo.Push(p.b.DropBoot)
-	if err := p.b.Pause(p.m, sandboxes.PausedIn{Disks: disks, Suspend: p.suspend}); err != nil {
+	p.branch.undo.Push(p.branch.b.DropBoot)
+	if err := p.branch.b.Pause(p.branch.m, sandboxes.PausedIn{Disks: disks, Suspend: p.suspend}); err != nil {
 		return err
 	}
-	p.trace.mark("commit")
+	p.branch.trace.mark("commit")
 	return nil
 }
 
@@ -100,7 +101,7 @@ func (p *pauseOp) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, flushTimeout,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "syncing the guest's file systems timed out after %s", flushTimeout))
 	defer cancel()
-	ctx, calm := p.m.WhileRoom(ctx, "sandbox "+p.req.SandboxID)
+	ctx, calm := p.branch.m.WhileRoom(ctx, "sandbox "+p.branch.req.SandboxID)
 	defer calm()
 	_, err := p.quiesce(ctx, &agentv1.QuiesceRequest{SyncOnly: true})
 	return err
@@ -117,7 +118,7 @@ func (p *pauseOp) freeze(ctx context.Context) error {
 		return err
 	}
 	if !slices.Contains(steps, "freeze") {
-		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID,
+		return noColdPause(sandbox.ErrUnsupported, p.branch.req.SandboxID,
 			"its agent cannot hold the disk still: it is of an older forkd, so make the snapshot again")
 	}
 	if err := p.halt(ctx); err != nil {
@@ -131,7 +132,7 @@ func (p *pauseOp) freeze(ctx context.Context) error {
 
 // quiesce sends a quiesce request to the agent and returns the steps it did.
 func (p *pauseOp) quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (steps []string, err error) {
-	answer, err := p.m.Agent.Quiesce(ctx, req)
+	answer, err := p.branch.m.Agent.Quiesce(ctx, req)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -139,7 +140,7 @@ func (p *pauseOp) quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (ste
 		return nil, fmt.Errorf("have the guest write its files back: %w", err)
 	}
 	if !req.GetThaw() {
-		p.told = append(p.told, reported(answer.GetSteps())...)
+		p.branch.told = append(p.branch.told, reported(answer.GetSteps())...)
 	}
 	for _, s := range answer.GetSteps() {
 		about := s.GetName() == "sync" || s.GetName() == "freeze" || s.GetName() == "thaw" // the others concern memory
@@ -156,16 +157,17 @@ func (p *pauseOp) quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (ste
 // itself, later.
 func (p *pauseOp) thaw(ctx context.Context) {
 	if _, err := p.quiesce(ctx, &agentv1.QuiesceRequest{SyncOnly: true, Thaw: true}); err != nil {
-		p.e.cfg.Logger.Warn("a sandbox writes to its disk again only in a while", "sandbox", p.req.SandboxID, "err", err)
+		p.branch.e.cfg.Logger.Warn("a sandbox writes to its disk again only in a while",
+			"sandbox", p.branch.req.SandboxID, "err", err)
 	}
 }
 
 // halt stops the guest. It returns an error if the disks have lost writes.
 func (p *pauseOp) halt(ctx context.Context) error {
-	if err := p.m.Proc.Pause(ctx); err != nil {
+	if err := p.branch.m.Proc.Pause(ctx); err != nil {
 		return err
 	}
-	st, err := p.m.Proc.Status(ctx)
+	st, err := p.branch.m.Proc.Status(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -180,20 +182,20 @@ func (p *pauseOp) halt(ctx context.Context) error {
 // keepDisks makes layers of the overlay files, which the VMM does not write to now. It pins them
 // for the sandbox, together with the layers the sandbox continues on if the pause fails.
 func (p *pauseOp) keepDisks(ctx context.Context) ([]vmproc.Disk, error) {
-	lines := p.m.Disks.List() // without frozen files: settle has made layers of them
-	ids := p.src.Files.Manifest.LayerIDs()
+	lines := p.branch.m.Disks.List() // without frozen files: settle has made layers of them
+	ids := p.branch.src.Files.Manifest.LayerIDs()
 	for i := range lines {
 		ids = append(ids, lines[i].Backing...)
 		lines[i].Frozen = append(lines[i].Frozen, lines[i].Overlay)
 	}
-	if err := p.layDisks(ctx, lines, false); err != nil {
+	if err := p.branch.layDisks(ctx, lines, false); err != nil {
 		return nil, err
 	}
 	var kept []vmproc.Disk
-	for i, d := range p.disks {
+	for i, d := range p.branch.disks {
 		chain := d.Chain()
 		kept = append(kept, vmproc.Disk{Index: lines[i].Index, Backing: chain.Layers})
 		ids = append(ids, chain.Layers...)
 	}
-	return kept, p.e.sandboxes.Pin(p.b, p.m, ids)
+	return kept, p.branch.e.sandboxes.Pin(p.branch.b, p.branch.m, ids)
 }

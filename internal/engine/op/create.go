@@ -24,6 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 	"github.com/forkd/forkd/internal/leaf/steps"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/layer"
@@ -442,7 +443,7 @@ func (c *createOp) explain(ctx context.Context, err error) error {
 	case errors.Is(err, sandbox.ErrNoSpace), sandbox.IsNoSpace(err), errors.Is(err, vmm.ErrNoRoom):
 		return sandbox.NoSpace(err)
 	case errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrNoResources),
-		errors.Is(err, sandbox.ErrBusy), errors.Is(err, sandbox.ErrBootFailed), errors.Is(err, snapshot.ErrExists):
+		errors.Is(err, sandbox.ErrBusy), errors.Is(err, sandbox.ErrBootFailed), errors.Is(err, storeerr.ErrExists):
 		return sandbox.StoreError(err)
 	case c.m == nil:
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -77,7 +78,7 @@ func (d *deriveOp) check(ctx context.Context) error {
 		return err
 	}
 	if _, err := d.e.catalog.Get(d.req.Tag); err == nil {
-		return sandbox.StoreError(fmt.Errorf("create snapshot %s: %w", d.req.Tag, snapshot.ErrExists))
+		return sandbox.StoreError(fmt.Errorf("create snapshot %s: %w", d.req.Tag, storeerr.ErrExists))
 	} else if snapshot.CheckTag(d.req.Tag) != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/guest/agentproto"
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // A snapshot holds the agent of its time. If the request needs more than that agent can, and the
@@ -28,9 +28,9 @@ func (f *forkOp) needsOfAgent() (missing []agentNeed) {
 		agentNeed
 	}{
 		{len(f.req.Services) > 0, agentNeed{agentproto.CanServices, "services"}},
-		{slices.ContainsFunc(f.req.Services, func(s servicewire.Spec) bool { return s.Liveness.On() }),
+		{slices.ContainsFunc(f.req.Services, func(s servicespec.Spec) bool { return s.Liveness.On() }),
 			agentNeed{agentproto.CanLiveness, "liveness of services"}},
-		{slices.ContainsFunc(f.req.Services, func(s servicewire.Spec) bool { return s.StopSignal != "" }),
+		{slices.ContainsFunc(f.req.Services, func(s servicespec.Spec) bool { return s.StopSignal != "" }),
 			agentNeed{agentproto.CanStopSignal, "stop signals of services"}},
 		{f.req.Identity, agentNeed{agentproto.CanIdentityTokens, "identity tokens"}},
 		{len(f.req.Volumes) > 0, agentNeed{agentproto.CanVolumes, "volumes"}},

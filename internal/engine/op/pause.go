@@ -17,9 +17,9 @@ import (
 // snapshot is complete, the store records that the sandbox is paused in it. This is the commit
 // point; then the VM ends. On any failure before, the guest resumes.
 type pauseOp struct {
-	branchOp
-	was  sandbox.Info // the sandbox until now
-	hash string       // of the snapshot
+	branch branchOp     // saves it
+	was    sandbox.Info // the sandbox until now
+	hash   string       // of the snapshot
 	// boot holds the files the sandbox boots from on resume, if it is paused without its memory.
 	boot sandboxes.BootFiles
 	// why is the reason for an automatic pause; empty for a requested one.
@@ -43,13 +43,13 @@ func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions)
 	}
 	defer done()
 	p := &pauseOp{why: opt.Why, suspend: opt.Suspend,
-		branchOp: branchOp{e: o, start: o.cfg.Now(), stay: true, cold: opt.FilesystemOnly}}
-	p.trace = o.newTrace(p.start).of(ctx)
-	if p.req, err = pauseRequest(o, id); err != nil {
+		branch: branchOp{e: o, start: o.cfg.Now(), stay: true, cold: opt.FilesystemOnly}}
+	p.branch.trace = o.newTrace(p.branch.start).of(ctx)
+	if p.branch.req, err = pauseRequest(o, id); err != nil {
 		return sandbox.Info{}, err
 	}
 	err = p.run(ctx, opt)
-	o.cfg.Observer.Observe(sandbox.OpPause, o.cfg.Now().Sub(p.start), err)
+	o.cfg.Observer.Observe(sandbox.OpPause, o.cfg.Now().Sub(p.branch.start), err)
 	if err != nil {
 		return sandbox.Info{}, err
 	}
@@ -58,24 +58,24 @@ func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions)
 
 // settled releases resources the sandbox no longer needs, and reports the pause.
 func (p *pauseOp) settled() (sandbox.Info, error) {
-	o := p.e
+	o := p.branch.e
 	about := p.was.About()
 	if p.why != "" {
 		about[sandbox.EventKeyReason] = p.why
 	}
-	if p.cold { // its base snapshot does not change
+	if p.branch.cold { // its base snapshot does not change
 		about[sandbox.EventKeyCold] = "true"
 	} else {
 		dropPause(o, p.was)
 		o.catalog.Left(baseHash(p.was))
-		o.catalog.HashLater(p.req.Tag)
+		o.catalog.HashLater(p.branch.req.Tag)
 	}
-	o.cfg.Logger.Info("paused", "sandbox", p.req.SandboxID, "tag", p.req.Tag, "cold", p.cold, "bytes", p.took.Bytes,
-		"took", o.cfg.Now().Sub(p.start))
-	o.cfg.Tell(sandbox.EventPaused, p.req.SandboxID, about)
-	_, info, err := o.sandboxes.Find(p.req.SandboxID)
-	if err != nil && !p.cold { // it was killed before its snapshot could be deleted
-		dropPause(o, sandbox.Info{ID: p.req.SandboxID, PausedIn: p.req.Tag, PausedHash: p.hash})
+	o.cfg.Logger.Info("paused", "sandbox", p.branch.req.SandboxID, "tag", p.branch.req.Tag, "cold", p.branch.cold,
+		"bytes", p.branch.took.Bytes, "took", o.cfg.Now().Sub(p.branch.start))
+	o.cfg.Tell(sandbox.EventPaused, p.branch.req.SandboxID, about)
+	_, info, err := o.sandboxes.Find(p.branch.req.SandboxID)
+	if err != nil && !p.branch.cold { // it was killed before its snapshot could be deleted
+		dropPause(o, sandbox.Info{ID: p.branch.req.SandboxID, PausedIn: p.branch.req.Tag, PausedHash: p.hash})
 	}
 	return info, err
 }
@@ -95,30 +95,30 @@ func pauseRequest(o *Ops, id string) (sandbox.BranchRequest, error) {
 }
 
 func (p *pauseOp) run(ctx context.Context, opt sandbox.PauseOptions) error {
-	defer p.undo.Run()
-	if err := p.prepare(ctx); err != nil {
+	defer p.branch.undo.Run()
+	if err := p.branch.prepare(ctx); err != nil {
 		return err
 	}
-	p.was = p.b.Info()
-	if p.cold {
+	p.was = p.branch.b.Info()
+	if p.branch.cold {
 		if err := p.openBoot(ctx); err != nil {
 			return err
 		}
 	}
-	flushVolumes(p.e, p.b, p.m)
-	p.trace.mark("turn")
-	end, err := p.b.BeginPause(p.m, opt.IdleFor)
+	flushVolumes(p.branch.e, p.branch.b, p.branch.m)
+	p.branch.trace.mark("turn")
+	end, err := p.branch.b.BeginPause(p.branch.m, opt.IdleFor)
 	if err != nil {
 		return err
 	}
-	p.undo.Push(end)
+	p.branch.undo.Push(end)
 	stand := p.stand
-	if p.cold {
+	if p.branch.cold {
 		stand = p.standCold
 	}
 	if err := stand(ctx); err != nil {
 		p.resumeGuest()
-		err = fmt.Errorf("pause %s: %w", p.req.SandboxID, p.explain(ctx, err))
+		err = fmt.Errorf("pause %s: %w", p.branch.req.SandboxID, p.branch.explain(ctx, err))
 		p.leavePauseReceipt(err)
 		return err
 	}
@@ -128,14 +128,14 @@ func (p *pauseOp) run(ctx context.Context, opt sandbox.PauseOptions) error {
 
 // stand takes the snapshot and marks the sandbox as paused in it.
 func (p *pauseOp) stand(ctx context.Context) error {
-	err := p.capture(ctx)
-	p.trace.mark("capture")
+	err := p.branch.capture(ctx)
+	p.branch.trace.mark("capture")
 	if err != nil {
 		return err
 	}
-	ctx, cancel := p.writeLimit(ctx)
+	ctx, cancel := p.branch.writeLimit(ctx)
 	defer cancel()
-	st, err := p.m.Proc.Status(ctx)
+	st, err := p.branch.m.Proc.Status(ctx)
 	if err == nil && st.State != vmm.StatePaused {
 		err = fmt.Errorf("the guest is %s: its VMM is of an older forkd", st.State)
 	}
@@ -143,43 +143,44 @@ func (p *pauseOp) stand(ctx context.Context) error {
 		return err
 	}
 	failpoint.Here(failpoint.PauseCaptured)
-	if _, err := p.write(ctx); err != nil {
+	if _, err := p.branch.write(ctx); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.PauseWritten)
 	if err := p.settlePause(); err != nil {
-		return errors.Join(err, p.draft.Withdraw())
+		return errors.Join(err, p.branch.draft.Withdraw())
 	}
 	return nil
 }
 
 func (p *pauseOp) settlePause() error {
-	if err := p.e.checkCaptured(p.draft, p.digest); err != nil {
+	if err := p.branch.e.checkCaptured(p.branch.draft, p.branch.digest); err != nil {
 		return err
 	}
-	made, err := p.e.store.Get(p.req.Tag)
+	made, err := p.branch.e.store.Get(p.branch.req.Tag)
 	if err != nil {
 		return err
 	}
 	p.hash = made.ContentHash
-	p.trace.mark("commit")
-	if err = settleVolumes(p.e, p.m.Disks.List()); err != nil {
+	p.branch.trace.mark("commit")
+	if err = settleVolumes(p.branch.e, p.branch.m.Disks.List()); err != nil {
 		return err
 	}
-	err = p.b.Pause(p.m, sandboxes.PausedIn{Tag: p.req.Tag, Hash: p.hash, Suspend: p.suspend})
-	p.trace.mark("settle")
+	err = p.branch.b.Pause(p.branch.m, sandboxes.PausedIn{Tag: p.branch.req.Tag, Hash: p.hash, Suspend: p.suspend})
+	p.branch.trace.mark("settle")
 	return err
 }
 
 // resumeGuest resumes the guest after a failed pause. The guest may still be running: the capture of a
 // cancelled pause may still be in progress.
 func (p *pauseOp) resumeGuest() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.e.root), p.e.cfg.BranchTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.branch.e.root), p.branch.e.cfg.BranchTimeout)
 	defer cancel()
-	if _, err := p.m.Proc.Resume(ctx); err != nil && p.m.Alive() {
-		p.e.cfg.Logger.Error("a sandbox does not resume after a failed pause", "sandbox", p.req.SandboxID, "err", err)
+	if _, err := p.branch.m.Proc.Resume(ctx); err != nil && p.branch.m.Alive() {
+		p.branch.e.cfg.Logger.Error("a sandbox does not resume after a failed pause",
+			"sandbox", p.branch.req.SandboxID, "err", err)
 	}
-	if p.cold && p.m.Alive() {
+	if p.branch.cold && p.branch.m.Alive() {
 		p.thaw(ctx)
 	}
 }
@@ -221,16 +222,16 @@ func (l *Pauses) Drop(was sandbox.Info) {
 
 // leavePauseReceipt records a pause that reached its capture.
 func (p *pauseOp) leavePauseReceipt(err error) {
-	p.trace.rec.Put(func() []steps.Step { return timelineOf(&p.branchOp) })
-	r := p.trace.receipt(receipt.Pause, err)
-	r.Sandbox, r.Secrets = p.req.SandboxID, receiptSecrets(p.was.Secrets)
-	r.Parent = &receipt.Source{Tag: p.base, ContentHash: p.src.Hash()}
-	if r.Cold = p.cold; !p.cold {
-		r.Capture = captureOf(&p.branchOp)
+	p.branch.trace.rec.Put(func() []steps.Step { return timelineOf(&p.branch) })
+	r := p.branch.trace.receipt(receipt.Pause, err)
+	r.Sandbox, r.Secrets = p.branch.req.SandboxID, receiptSecrets(p.was.Secrets)
+	r.Parent = &receipt.Source{Tag: p.branch.base, ContentHash: p.branch.src.Hash()}
+	if r.Cold = p.branch.cold; !p.branch.cold {
+		r.Capture = captureOf(&p.branch)
 	}
-	if err == nil && !p.cold {
-		r.Made = p.e.madeSource(p.req.Tag)
+	if err == nil && !p.branch.cold {
+		r.Made = p.branch.e.madeSource(p.branch.req.Tag)
 	}
-	below := p.src.Files.Manifest
-	p.e.putReceipt(r, func(r *receipt.Receipt) { r.Parent.Layers = p.e.layersOf(below) })
+	below := p.branch.src.Files.Manifest
+	p.branch.e.putReceipt(r, func(r *receipt.Receipt) { r.Parent.Layers = p.branch.e.layersOf(below) })
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/procgroup"
 	"github.com/forkd/forkd/internal/guest/agent/reap"
 	"github.com/forkd/forkd/internal/guest/agent/services"
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // serviceProcess is the program of a service, with its descendants.
@@ -28,7 +28,7 @@ type serviceProcess struct {
 var _ services.Process = (*serviceProcess)(nil)
 
 // startService starts the command of a service.
-func (a *Agent) startService(spec servicewire.Spec, out *os.File) (services.Process, error) {
+func (a *Agent) startService(spec servicespec.Spec, out *os.File) (services.Process, error) {
 	u, err := account.Lookup(cmp.Or(spec.User, a.rec.User(), fmt.Sprint(os.Getuid())))
 	if err != nil {
 		return nil, err
@@ -98,10 +98,10 @@ func (p *serviceProcess) Kill() {
 // declareAll declares the services of an identity, and returns the step for its answer.
 func (a *Agent) declareAll(ctx context.Context, b []byte) identity.Step {
 	began := time.Now()
-	var specs []servicewire.Spec
+	var specs []servicespec.Spec
 	err := json.Unmarshal(b, &specs)
 	if err == nil {
-		err = servicewire.CheckAll(specs)
+		err = servicespec.CheckAll(specs)
 	}
 	for _, spec := range specs {
 		if err == nil {

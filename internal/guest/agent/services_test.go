@@ -19,14 +19,15 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
-func shell(name, script string) servicewire.Spec {
-	return servicewire.Spec{Name: name, Command: []string{"sh", "-c", script},
-		Backoff: servicewire.Backoff{InitialMS: 10, MaxMS: 40}, StopMS: 200}
+func shell(name, script string) servicespec.Spec {
+	return servicespec.Spec{Name: name, Command: []string{"sh", "-c", script},
+		Backoff: servicespec.Backoff{InitialMS: 10, MaxMS: 40}, StopMS: 200}
 }
 
-func (b *bench) declare(t *testing.T, spec servicewire.Spec) {
+func (b *bench) declare(t *testing.T, spec servicespec.Spec) {
 	t.Helper()
 	if _, err := b.DeclareService(t.Context(), spec); err != nil {
 		t.Fatal(err)
@@ -34,7 +35,7 @@ func (b *bench) declare(t *testing.T, spec servicewire.Spec) {
 }
 
 // until waits for a state of the only service.
-func (b *bench) until(t *testing.T, what string, ok func(servicewire.Status) bool) servicewire.Status {
+func (b *bench) until(t *testing.T, what string, ok func(servicespec.Status) bool) servicespec.Status {
 	t.Helper()
 	var last servicewire.List
 	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -47,11 +48,11 @@ func (b *bench) until(t *testing.T, what string, ok func(servicewire.Status) boo
 		}
 	}
 	t.Fatalf("no service that is %s: %+v", what, last)
-	return servicewire.Status{}
+	return servicespec.Status{}
 }
 
-func state(want servicewire.State) func(servicewire.Status) bool {
-	return func(s servicewire.Status) bool { return s.State == want }
+func state(want servicespec.State) func(servicespec.Status) bool {
+	return func(s servicespec.Status) bool { return s.State == want }
 }
 
 func TestAServiceRestartsAfterAKill(t *testing.T) {
@@ -68,14 +69,14 @@ func TestAServiceRestartsAfterAKill(t *testing.T) {
 	go func() { defer close(noticed); b.agent.ServeNotices(ctx) }()
 	defer func() { cancel(); <-noticed }()
 	b.declare(t, shell("web", "echo up; exec sleep 1000"))
-	st := b.until(t, "ready and has written", func(s servicewire.Status) bool {
-		return s.State == servicewire.IsReady && s.LogBytes == 3
+	st := b.until(t, "ready and has written", func(s servicespec.Status) bool {
+		return s.State == servicespec.IsReady && s.LogBytes == 3
 	})
 	if err := unix.Kill(st.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	again := b.until(t, "restarted", func(s servicewire.Status) bool {
-		return s.State == servicewire.IsReady && s.PID != st.PID && s.LogBytes == 6
+	again := b.until(t, "restarted", func(s servicespec.Status) bool {
+		return s.State == servicespec.IsReady && s.PID != st.PID && s.LogBytes == 6
 	})
 	if again.Restarts != 1 || again.ExitCode == nil || *again.ExitCode != 137 {
 		t.Errorf("got %+v", again)
@@ -109,17 +110,17 @@ func (b *bench) log(t *testing.T, name string, lines int) string {
 
 func TestPoliciesOfRestarts(t *testing.T) {
 	for name, c := range map[string]struct {
-		policy   servicewire.Policy
+		policy   servicespec.Policy
 		exit     int
 		most     int
-		state    servicewire.State
+		state    servicespec.State
 		restarts int64
 	}{
-		"never, with 0":       {servicewire.Never, 0, 0, servicewire.Stopped, 0},
-		"never, with 3":       {servicewire.Never, 3, 0, servicewire.Failed, 0},
-		"on failure, with 0":  {servicewire.OnFailure, 0, 0, servicewire.Stopped, 0},
-		"on failure, 2 times": {servicewire.OnFailure, 3, 2, servicewire.Failed, 2},
-		"always, 2 times":     {servicewire.Always, 0, 2, servicewire.Failed, 2},
+		"never, with 0":       {servicespec.Never, 0, 0, servicespec.Stopped, 0},
+		"never, with 3":       {servicespec.Never, 3, 0, servicespec.Failed, 0},
+		"on failure, with 0":  {servicespec.OnFailure, 0, 0, servicespec.Stopped, 0},
+		"on failure, 2 times": {servicespec.OnFailure, 3, 2, servicespec.Failed, 2},
+		"always, 2 times":     {servicespec.Always, 0, 2, servicespec.Failed, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := startAgent(t)
@@ -150,27 +151,27 @@ func TestChecksOfReadiness(t *testing.T) {
 	spec := shell("web", "exec sleep 1000")
 	spec.Port, spec.Ready.IntervalMS = port, 20
 	b.declare(t, spec)
-	if st := b.until(t, "starting", state(servicewire.Starting)); st.State != servicewire.Starting {
+	if st := b.until(t, "starting", state(servicespec.Starting)); st.State != servicespec.Starting {
 		t.Fatal("ready without a server")
 	}
 	if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	b.until(t, "ready", state(servicewire.IsReady))
+	b.until(t, "ready", state(servicespec.IsReady))
 
 	flag := filepath.Join(t.TempDir(), "flag")
 	spec.Port, spec.Ready.Command = 0, []string{"test", "-e", flag}
 	b.declare(t, spec)
-	b.until(t, "starting", state(servicewire.Starting))
+	b.until(t, "starting", state(servicespec.Starting))
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.until(t, "ready", state(servicewire.IsReady))
+	b.until(t, "ready", state(servicespec.IsReady))
 
 	// The server sends no HTTP, so the check fails until its time is up.
 	spec.Port, spec.Ready.Command, spec.Ready.HTTP, spec.Ready.TimeoutMS = port, nil, "/x", 100
-	spec.Restart = servicewire.Never
+	spec.Restart = servicespec.Never
 	go func() {
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 			_, _ = c.Write([]byte("nonsense\r\n\r\n"))
@@ -178,15 +179,15 @@ func TestChecksOfReadiness(t *testing.T) {
 		}
 	}()
 	b.declare(t, spec)
-	if st := b.until(t, "failed", state(servicewire.Failed)); !strings.Contains(st.Error, "not ready after 100ms") {
+	if st := b.until(t, "failed", state(servicespec.Failed)); !strings.Contains(st.Error, "not ready after 100ms") {
 		t.Errorf("error %q", st.Error)
 	}
 }
 
 // A service that is ready and then fails its check is restarted, with the cause in its state.
 func TestLivenessRestartsAService(t *testing.T) {
-	for policy, want := range map[servicewire.Policy]servicewire.State{
-		servicewire.Always: servicewire.IsReady, servicewire.OnFailure: servicewire.IsReady, servicewire.Never: servicewire.Failed,
+	for policy, want := range map[servicespec.Policy]servicespec.State{
+		servicespec.Always: servicespec.IsReady, servicespec.OnFailure: servicespec.IsReady, servicespec.Never: servicespec.Failed,
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			b := startAgent(t)
@@ -194,18 +195,18 @@ func TestLivenessRestartsAService(t *testing.T) {
 			spec := shell("web", "trap '' TERM; rm -f "+sick+"; touch "+up+"; while :; do sleep 1000 & wait; done") // SIGTERM is not enough
 			spec.Ready.Command = []string{"sh", "-c", "test -e " + up + " && ! test -e " + sick + " || { echo secret; exit 7; }"}
 			spec.Restart = policy
-			spec.Liveness = servicewire.Liveness{IntervalMS: 1000, FailureThreshold: 2}
+			spec.Liveness = servicespec.Liveness{IntervalMS: 1000, FailureThreshold: 2}
 			b.declare(t, spec)
-			was := b.until(t, "ready", state(servicewire.IsReady))
+			was := b.until(t, "ready", state(servicespec.IsReady))
 			if err := os.WriteFile(sick, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			said := b.until(t, "failing", func(s servicewire.Status) bool { return s.Error != "" })
-			if said.Error != "its check failed 2 times in a row: exit code 7" || said.State == servicewire.IsReady {
+			said := b.until(t, "failing", func(s servicespec.Status) bool { return s.Error != "" })
+			if said.Error != "its check failed 2 times in a row: exit code 7" || said.State == servicespec.IsReady {
 				t.Errorf("got %+v", said)
 			}
-			now := b.until(t, string(want), func(s servicewire.Status) bool { return s.State == want && s.PID != was.PID })
-			if restarts := map[bool]int64{true: 1}[want == servicewire.IsReady]; now.Restarts != restarts {
+			now := b.until(t, string(want), func(s servicespec.Status) bool { return s.State == want && s.PID != was.PID })
+			if restarts := map[bool]int64{true: 1}[want == servicespec.IsReady]; now.Restarts != restarts {
 				t.Errorf("restarted %d times, want %d", now.Restarts, restarts)
 			}
 		})
@@ -226,11 +227,11 @@ func TestStopSignalsOfServices(t *testing.T) {
 				spec.StopMS = 200
 			}
 			b.declare(t, spec)
-			b.until(t, "up", func(s servicewire.Status) bool { return s.LogBytes == 3 })
+			b.until(t, "up", func(s servicespec.Status) bool { return s.LogBytes == 3 })
 			if _, err := b.ChangeService(t.Context(), "web", "stop"); err != nil {
 				t.Fatal(err)
 			}
-			st := b.until(t, "stopped", state(servicewire.Stopped))
+			st := b.until(t, "stopped", state(servicespec.Stopped))
 			if st.ExitCode == nil || *st.ExitCode != want {
 				t.Errorf("got %+v, want exit code %d", st, want)
 			}
@@ -247,20 +248,20 @@ func TestStopSignalsOfServices(t *testing.T) {
 func TestAHostileServiceIsStopped(t *testing.T) {
 	b := startAgent(t)
 	spec := shell("bad", `trap "" TERM; while :; do sleep 987654 & yes | head -c 200000; done`)
-	spec.LogBytes = servicewire.MinLog
+	spec.LogBytes = servicespec.MinLog
 	b.declare(t, spec)
-	st := b.until(t, "flooding", func(s servicewire.Status) bool { return s.LogLost > 1<<20 })
-	if kept := st.LogBytes - st.LogLost; kept != servicewire.MinLog {
+	st := b.until(t, "flooding", func(s servicespec.Status) bool { return s.LogLost > 1<<20 })
+	if kept := st.LogBytes - st.LogLost; kept != servicespec.MinLog {
 		t.Errorf("%d bytes are kept", kept)
 	}
 	if got := b.log(t, "bad", -1); !strings.HasPrefix(got, "[forkd: ") || !strings.Contains(got, "bytes of this log are gone]\n") ||
-		len(got) > 100+servicewire.MaxLog {
+		len(got) > 100+servicespec.MaxLog {
 		t.Errorf("the log of %d bytes begins with %.80q", len(got), got)
 	}
 	if _, err := b.ChangeService(t.Context(), "bad", "stop"); err != nil {
 		t.Fatal(err)
 	}
-	b.until(t, "stopped", state(servicewire.Stopped))
+	b.until(t, "stopped", state(servicespec.Stopped))
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil || len(all) == 0 {
 		t.Fatal(err)
@@ -303,11 +304,11 @@ func TestAFollowedLog(t *testing.T) {
 func TestServicesAreRefused(t *testing.T) {
 	b := startAgent(t)
 	var refused *agentclient.FileError
-	for what, spec := range map[string]servicewire.Spec{
+	for what, spec := range map[string]servicespec.Spec{
 		"want always": {Name: "a", Command: []string{"true"}, Restart: "sometimes"},
 		"no program":  {Name: "a"},
 		"port":        {Name: "a", Command: []string{"true"}, Port: 70000},
-		"needs":       {Name: "a", Command: []string{"true"}, Ready: servicewire.Ready{HTTP: "/"}},
+		"needs":       {Name: "a", Command: []string{"true"}, Ready: servicespec.Ready{HTTP: "/"}},
 		"name":        {Name: "A B", Command: []string{"true"}},
 	} {
 		if _, err := b.DeclareService(t.Context(), spec); !errors.As(err, &refused) || !strings.Contains(err.Error(), what) {
@@ -317,7 +318,7 @@ func TestServicesAreRefused(t *testing.T) {
 	if _, err := b.ChangeService(t.Context(), "none", "stop"); !errors.As(err, &refused) || refused.Code != 404 {
 		t.Error(err)
 	}
-	for i := range servicewire.MaxServices {
+	for i := range servicespec.MaxServices {
 		b.declare(t, shell(fmt.Sprintf("s%d", i), "exec sleep 1000"))
 	}
 	if _, err := b.DeclareService(t.Context(), shell("more", "true")); !errors.As(err, &refused) || refused.Code != 409 {
@@ -339,8 +340,8 @@ func TestServicesOfAFile(t *testing.T) {
 	})
 	b := startAgent(t, with)
 	l, err := b.Services(t.Context(), 10*time.Second)
-	if err != nil || len(l.Services) != 2 || l.Services[0].State != servicewire.Stopped ||
-		l.Services[1].State != servicewire.IsReady {
+	if err != nil || len(l.Services) != 2 || l.Services[0].State != servicespec.Stopped ||
+		l.Services[1].State != servicespec.IsReady {
 		t.Errorf("%+v, %v", l, err)
 	}
 	if err := os.WriteFile(file, bytes.Repeat([]byte("["), 100), 0o600); err != nil {
@@ -353,14 +354,14 @@ func TestServicesOfAFile(t *testing.T) {
 
 func TestServicesOfAnIdentity(t *testing.T) {
 	b := startAgent(t)
-	specs, err := json.Marshal([]servicewire.Spec{shell("web", "exec sleep 1000")})
+	specs, err := json.Marshal([]servicespec.Spec{shell("web", "exec sleep 1000")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // a host may repeat an identity
 		b.become(t, func(r *identityReq) { r.Services = specs })
 	}
-	if st := b.until(t, "ready", state(servicewire.IsReady)); st.Restarts != 0 {
+	if st := b.until(t, "ready", state(servicespec.IsReady)); st.Restarts != 0 {
 		t.Errorf("%+v", st)
 	}
 	r := b.become(t, func(r *identityReq) { r.Services = []byte(`[{"name":"UP"}]`) })

@@ -26,8 +26,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
 	"github.com/forkd/forkd/internal/guest/agentproto/updatewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // updatedAgent makes the test program an agent with its sockets in the folder named. As in a guest,
@@ -267,7 +267,7 @@ func TestAnUpdateKeepsTheAgentsWork(t *testing.T) {
 	}
 	u.declare(t, shell("web", "echo up; read x; exit 0"))
 	u.declare(t, shell("web", "echo up; while :; do sleep 0.05; echo tick; done"))
-	before := u.until(t, "ready", func(s servicewire.Status) bool { return s.State == servicewire.IsReady && s.LogBytes > 20 })
+	before := u.until(t, "ready", func(s servicespec.Status) bool { return s.State == servicespec.IsReady && s.LogBytes > 20 })
 	plain := u.background("echo begun; read x; echo got $x; exit 5", false)
 	terminal := u.background("echo begun; read x; echo seen $x; exit 6", true)
 	python := false
@@ -286,8 +286,8 @@ func TestAnUpdateKeepsTheAgentsWork(t *testing.T) {
 	if r.GetSandboxId() != "sb-up" || r.GetIndex() != 7 || r.GetPid() != uint32(u.pid) {
 		t.Errorf("the identity is lost: %v, want process %d", r, u.pid)
 	}
-	after := u.until(t, "going on", func(s servicewire.Status) bool { return s.LogBytes > before.LogBytes+10 })
-	if after.PID != before.PID || after.Restarts != 0 || after.State != servicewire.IsReady {
+	after := u.until(t, "going on", func(s servicespec.Status) bool { return s.LogBytes > before.LogBytes+10 })
+	if after.PID != before.PID || after.Restarts != 0 || after.State != servicespec.IsReady {
 		t.Errorf("the service was %+v, is %+v", before, after)
 	}
 	for _, sel := range []*process.ProcessSelector{plain, terminal} {
@@ -318,8 +318,8 @@ func TestAnUpdateKeepsTheAgentsWork(t *testing.T) {
 	if err := unix.Kill(after.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	u.until(t, "restarted", func(s servicewire.Status) bool {
-		return s.State == servicewire.IsReady && s.PID != after.PID && s.Restarts == 1
+	u.until(t, "restarted", func(s servicespec.Status) bool {
+		return s.State == servicespec.IsReady && s.PID != after.PID && s.Restarts == 1
 	})
 	// An updated agent can be updated.
 	if why := u.send(program, nil); why != "" {
@@ -334,7 +334,7 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 	program := self(t)
 	u := startUpdatable(t)
 	u.declare(t, shell("web", "exec sleep 1000"))
-	before := u.until(t, "ready", state(servicewire.IsReady))
+	before := u.until(t, "ready", state(servicespec.IsReady))
 	damaged := bytes.Clone(program)
 	damaged[len(damaged)/2] ^= 1
 	for _, c := range []struct {
@@ -362,7 +362,7 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("still here")
-	if got := u.until(t, "as before", state(servicewire.IsReady)); got.PID != before.PID || got.Restarts != 0 {
+	if got := u.until(t, "as before", state(servicespec.IsReady)); got.PID != before.PID || got.Restarts != 0 {
 		t.Errorf("the service was %+v, is %+v", before, got)
 	}
 	if r := u.connect(); r.GetVersion() != "1" {
@@ -381,7 +381,7 @@ func TestNoOutputIsLostInAnUpdate(t *testing.T) {
 	spec := shell("count", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo $i; done; sleep 1000")
 	spec.LogBytes = 1 << 20
 	u.declare(t, spec)
-	u.until(t, "writing", func(s servicewire.Status) bool { return s.LogBytes > 2000 })
+	u.until(t, "writing", func(s servicespec.Status) bool { return s.LogBytes > 2000 })
 	if why := u.send(program, nil); why != "" {
 		t.Fatal(why)
 	}
@@ -390,7 +390,7 @@ func TestNoOutputIsLostInAnUpdate(t *testing.T) {
 	for i := 1; i <= 20000; i++ {
 		fmt.Fprintln(&want, i)
 	}
-	u.until(t, "done", func(s servicewire.Status) bool { return s.LogBytes >= int64(want.Len()) })
+	u.until(t, "done", func(s servicespec.Status) bool { return s.LogBytes >= int64(want.Len()) })
 	log, err := u.ServiceLog(t.Context(), "count", -1, false)
 	if err != nil {
 		t.Fatal(err)

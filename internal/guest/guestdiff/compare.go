@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/leaf/guestdelta"
 )
 
 // DefaultLimit is the default limit for the length of each list in a Diff.
@@ -23,20 +24,20 @@ type Keep func(n int) bool
 
 // Compare reads two inventories side by side and keeps only one part of each in memory. Each list
 // of the result has at most limit entries. keep may be nil.
-func Compare(ctx context.Context, before, after Source, limit int, keep Keep) (Diff, error) {
+func Compare(ctx context.Context, before, after Source, limit int, keep Keep) (guestdelta.Diff, error) {
 	c := comparison{a: reader{from: before, keep: keep}, b: reader{from: after, keep: keep}, limit: limit}
 	defer c.a.drop()
 	defer c.b.drop()
 	c.diff.Files.Complete = true
 	if err := c.files(ctx); err != nil {
-		return Diff{}, err
+		return guestdelta.Diff{}, err
 	}
 	if c.a.changesOnly != c.b.changesOnly {
-		return Diff{}, fmt.Errorf("%w: one lists all of its files, the other what changed", ErrGuest)
+		return guestdelta.Diff{}, fmt.Errorf("%w: one lists all of its files, the other what changed", ErrGuest)
 	}
 	for _, r := range []*reader{&c.a, &c.b} {
 		if err := r.rest(); err != nil {
-			return Diff{}, err
+			return guestdelta.Diff{}, err
 		}
 		if r.end.GetUnreadable() > 0 {
 			c.diff.Files.Complete = false
@@ -52,7 +53,7 @@ func Compare(ctx context.Context, before, after Source, limit int, keep Keep) (D
 type comparison struct {
 	a, b  reader
 	limit int
-	diff  Diff
+	diff  guestdelta.Diff
 }
 
 // files merges the two sorted lists.
@@ -127,7 +128,7 @@ func (c *comparison) file(order int, a, b *agentv1.InventoryFile) error {
 		}
 		d.Counts.Changed++
 		if len(d.Changed) < c.limit {
-			d.Changed = append(d.Changed, FileChange{Before: fileOf(before), After: fileOf(after), What: what})
+			d.Changed = append(d.Changed, guestdelta.FileChange{Before: fileOf(before), After: fileOf(after), What: what})
 			return c.a.ask(costOf(before) + costOf(after))
 		}
 	}
@@ -193,8 +194,9 @@ func differences(a, b *agentv1.InventoryFile) []string {
 	return what
 }
 
-func fileOf(f *agentv1.InventoryFile) File {
-	return File{Path: text(f.Path, maxPath), Mode: fileMode(f.Mode), Size: f.Size, Target: text(f.Target, maxTarget)}
+func fileOf(f *agentv1.InventoryFile) guestdelta.File {
+	return guestdelta.File{Path: text(f.Path, maxPath), Mode: fileMode(f.Mode), Size: f.Size,
+		Target: text(f.Target, maxTarget)}
 }
 
 // fileMode converts stat's mode into Go's.

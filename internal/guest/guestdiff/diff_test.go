@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/leaf/guestdelta"
 )
 
 // parts is a recorded stream.
@@ -71,20 +72,20 @@ func TestWhatDiffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := d.Files
-	if f.Counts != (Counts{1, 1, 2}) || f.Added[0].Path != "/a/new" || f.Added[0].Size != 3 || f.Removed[0].Path != "/gone" || f.Compared != 6 || !f.Complete {
+	if f.Counts != (guestdelta.Counts{Added: 1, Removed: 1, Changed: 2}) || f.Added[0].Path != "/a/new" || f.Added[0].Size != 3 || f.Removed[0].Path != "/gone" || f.Compared != 6 || !f.Complete {
 		t.Errorf("files: %+v", f)
 	}
 	if c := f.Changed; c[0].After.Path != "/a/x" || !slices.Equal(c[0].What, []string{"size"}) || c[1].After.Mode != fs.ModeSetuid|0o755 || !slices.Equal(c[1].What, []string{"mode"}) {
 		t.Errorf("changed: %+v", c)
 	}
 	p := d.Processes
-	if p.Counts != (Counts{1, 1, 2}) || p.Started[0].PID != 7 || p.Ended[0].PID != 7 || p.Changed[0].PID != 9 || p.Changed[0].Before.Anon != 10 || p.Changed[1].PID != 1 {
+	if p.Counts != (guestdelta.Counts{Added: 1, Removed: 1, Changed: 2}) || p.Started[0].PID != 7 || p.Ended[0].PID != 7 || p.Changed[0].PID != 9 || p.Changed[0].Before.Anon != 10 || p.Changed[1].PID != 1 {
 		t.Errorf("processes: %+v", p)
 	}
 	if got := p.Started[0]; got.Name != "p\uFFFD" || !slices.Equal(got.Args, []string{"a", "b"}) {
 		t.Errorf("process: %+v", got)
 	}
-	if k := d.Packages; k.Counts != (Counts{1, 1, 1}) || k.Added[0].Name != "fresh" || k.Removed[0].Name != "old" || k.Changed[0].Before != "1" || k.Changed[0].Version != "2" {
+	if k := d.Packages; k.Counts != (guestdelta.Counts{Added: 1, Removed: 1, Changed: 1}) || k.Added[0].Name != "fresh" || k.Removed[0].Name != "old" || k.Changed[0].Before != "1" || k.Changed[0].Version != "2" {
 		t.Errorf("packages: %+v", k)
 	}
 }
@@ -105,7 +106,7 @@ func TestGuestsThatTellChangesOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths := func(list []File) (out []string) {
+	paths := func(list []guestdelta.File) (out []string) {
 		for _, f := range list {
 			out = append(out, f.Path)
 		}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/leaf/guestdelta"
 )
 
 // Source returns the parts of one guest's inventory. Next returns io.EOF at the end.
@@ -41,7 +42,7 @@ type reader struct {
 	changesOnly bool
 	begun       bool // a part was read
 	processes   []process
-	packages    []Package
+	packages    []guestdelta.Package
 	end         *agentv1.InventoryEnd
 	keep        Keep
 	held        int // bytes kept for the part
@@ -140,7 +141,7 @@ func (r *reader) next() error {
 			return err
 		}
 		r.packages = append(r.packages,
-			Package{Name: m.GetName(), Version: m.GetVersion(), Architecture: m.GetArchitecture()})
+			guestdelta.Package{Name: m.GetName(), Version: m.GetVersion(), Architecture: m.GetArchitecture()})
 	}
 	return nil
 }

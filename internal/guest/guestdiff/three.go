@@ -7,11 +7,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/leaf/guestdelta"
 )
 
 // Entry is one file, folder, link or other entry of a guest, with its owner.
 type Entry struct {
-	File
+	guestdelta.File
 	UID, GID uint32
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/hub"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/partial"
@@ -280,7 +281,8 @@ func (fs *files) room(bytes int64) error {
 		return err
 	}
 	if bytes > free-fs.cfg.Reserve {
-		return fmt.Errorf("%w: %d MiB free including the reserve of %d MiB", layer.ErrNoSpace, free>>20, fs.cfg.Reserve>>20)
+		return fmt.Errorf("%w: %d MiB free including the reserve of %d MiB", storeerr.ErrNoSpace,
+			free>>20, fs.cfg.Reserve>>20)
 	}
 	return nil
 }

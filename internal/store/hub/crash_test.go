@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
@@ -112,7 +113,7 @@ func TestAKilledImport(t *testing.T) {
 		}
 		killed++
 		b.reopen(t, store.Options{})
-		if err := b.intact(t); errors.Is(err, snapshot.ErrNotFound) {
+		if err := b.intact(t); errors.Is(err, storeerr.ErrNotFound) {
 			must(t, b.receive(t, "two", good))
 			err = b.intact(t)
 			must(t, err)
@@ -165,7 +166,7 @@ func TestAFullDiskDuringAnImport(t *testing.T) {
 			return
 		}
 		b.reopen(t, store.Options{})
-		if err := b.intact(t); errors.Is(err, snapshot.ErrNotFound) {
+		if err := b.intact(t); errors.Is(err, storeerr.ErrNotFound) {
 			_, err := b.layers.GC(false)
 			must(t, err)
 			if left := b.left(t); len(left) > 0 {

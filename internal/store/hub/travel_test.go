@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
@@ -263,11 +264,11 @@ func TestTheReserveIsKept(t *testing.T) {
 	raw, err := a.export(t, "one")
 	must(t, err)
 	b := newHost(t, store.Options{Reserve: 1 << 60})
-	if err := b.receive(t, "two", stream(t, layout(t, raw), false)); !errors.Is(err, layer.ErrNoSpace) {
+	if err := b.receive(t, "two", stream(t, layout(t, raw), false)); !errors.Is(err, storeerr.ErrNoSpace) {
 		t.Errorf("%v", err)
 	}
 	a.reopen(t, store.Options{Reserve: 1 << 60})
-	if _, err := a.export(t, "one"); !errors.Is(err, layer.ErrNoSpace) {
+	if _, err := a.export(t, "one"); !errors.Is(err, storeerr.ErrNoSpace) {
 		t.Errorf("packing: %v", err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 // Step is a step of writing, passed to Options.Before.
@@ -98,7 +100,7 @@ func (w *Writer) do(off, n int64, f func() error) error {
 
 func (w *Writer) fail(err error) error {
 	if err != nil {
-		w.err = fmt.Errorf("write layer %s: %w", w.spec.ID, NoSpace(err))
+		w.err = fmt.Errorf("write layer %s: %w", w.spec.ID, storeerr.NoSpace(err))
 	}
 	return w.err
 }

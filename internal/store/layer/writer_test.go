@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
@@ -166,7 +167,7 @@ func TestAFullDiskHasItsOwnError(t *testing.T) {
 	} {
 		w, err := NewWriter(full, spec(named(1), ID{}, 128), Options{})
 		must(t, err)
-		if err := write(w); !errors.Is(err, ErrNoSpace) {
+		if err := write(w); !errors.Is(err, storeerr.ErrNoSpace) {
 			t.Errorf("%s: got %v, want no space", name, err)
 		}
 	}
@@ -178,7 +179,7 @@ func TestEachStepCanBeRefused(t *testing.T) {
 		n := 0
 		w := newWriter(t, spec(named(1), ID{}, 1024), Options{Before: func(s Step, bytes int64) error {
 			if n++; n == stop {
-				return ErrNoSpace
+				return storeerr.ErrNoSpace
 			}
 			if stop == 0 {
 				all = append(all, s)
@@ -205,7 +206,7 @@ func TestEachStepCanBeRefused(t *testing.T) {
 		t.Fatalf("steps %v, want %v", all, want)
 	}
 	for i := range all {
-		if err := run(i + 1); !errors.Is(err, ErrNoSpace) {
+		if err := run(i + 1); !errors.Is(err, storeerr.ErrNoSpace) {
 			t.Errorf("step %d (%s): %v", i, all[i], err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/hub"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/sys/durable"
@@ -194,7 +195,7 @@ func (f *File) receive(ctx context.Context, batch []int) error {
 			return fmt.Errorf("%s: %w: %w", f.Name, errWrong, err)
 		}
 		if _, err := f.data.WriteAt(content, f.table.Chunk(i).Offset); err != nil {
-			return layer.NoSpace(err)
+			return storeerr.NoSpace(err)
 		}
 		f.keep(i)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/hub"
 	"github.com/forkd/forkd/internal/store/layer"
 )
@@ -171,7 +172,7 @@ func TestALyingRegistry(t *testing.T) {
 func TestAFullDisk(t *testing.T) {
 	b := newBench(t, body)
 	var mu sync.Mutex
-	full := layer.ErrNoSpace
+	full := storeerr.ErrNoSpace
 	b.opt.Room = func(int64) error { mu.Lock(); defer mu.Unlock(); return full }
 	f := b.open(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)

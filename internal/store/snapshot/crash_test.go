@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/extent"
 	"github.com/forkd/forkd/internal/store/layer"
@@ -267,7 +268,7 @@ func checkWhole(t *testing.T, dir string) {
 		}
 		checkPage(t, s, e.Tag)
 		r, err := s.Verify(t.Context(), e.Tag)
-		if ready := s.HasDigests(e); ready && (err != nil || len(r.Damaged) > 0) || !ready && !errors.Is(err, ErrNoDigests) {
+		if ready := s.HasDigests(e); ready && (err != nil || len(r.Damaged) > 0) || !ready && !errors.Is(err, storeerr.ErrNoDigests) {
 			t.Errorf("before %s is hashed again (digests are there: %v): %+v, %v", e.Tag, ready, r, err)
 		}
 		must(t, s.Hash(t.Context(), e.Tag, nil))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
@@ -45,7 +46,7 @@ func (s *Store) Hash(ctx context.Context, tag string, pause func(context.Context
 	// the old folder.
 	dir, err := os.OpenRoot(s.Dir(tag))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("snapshot %s %w", tag, ErrNotFound)
+		return fmt.Errorf("snapshot %s %w", tag, storeerr.ErrNotFound)
 	}
 	if err != nil {
 		return fmt.Errorf("digest snapshot %s: %w", tag, err)
@@ -78,7 +79,7 @@ func (s *Store) Hash(ctx context.Context, tag string, pause func(context.Context
 	}
 	fmt.Fprintf(&out, "end %x\n", sha256.Sum256(out.Bytes()))
 	if err := s.writeDigests(tag, dir, out.Bytes()); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("snapshot %s %w", tag, ErrNotFound) // deleted meanwhile
+		return fmt.Errorf("snapshot %s %w", tag, storeerr.ErrNotFound) // deleted meanwhile
 	} else if err != nil {
 		return fmt.Errorf("write digests of snapshot %s: %w", tag, err)
 	}

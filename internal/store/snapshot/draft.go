@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/sys/durable"
 )
@@ -39,14 +40,14 @@ func (s *Store) Create(tag string) (*Draft, error) {
 	dir := filepath.Join(s.dir, draftPrefix+tag)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("%w: %s is being written", ErrExists, tag)
+			return nil, fmt.Errorf("%w: %s is being written", storeerr.ErrExists, tag)
 		}
 		return nil, fmt.Errorf("create snapshot %s: %w", tag, err)
 	}
 	// Check after the reservation; otherwise a snapshot committed in between would be missed.
 	if _, err := os.Lstat(s.Dir(tag)); err == nil {
 		os.Remove(dir)
-		return nil, fmt.Errorf("%w: %s", ErrExists, tag)
+		return nil, fmt.Errorf("%w: %s", storeerr.ErrExists, tag)
 	}
 	return &Draft{store: s, tag: tag, dir: dir}, nil
 }
@@ -151,7 +152,7 @@ func (d *Draft) commit(m *Manifest) error {
 		return err
 	}
 	if _, err := os.Lstat(d.store.Dir(d.tag)); err == nil {
-		return ErrExists // before the pin, which would replace the existing snapshot's pin
+		return storeerr.ErrExists // before the pin, which would replace the existing snapshot's pin
 	}
 	d.held = true // even on failure, because it may be half done
 	if err := d.store.pin(d.tag, m); err != nil {
@@ -175,7 +176,7 @@ func (d *Draft) commit(m *Manifest) error {
 	// The rename would silently replace an empty directory with this name, but not a snapshot.
 	if err := durable.RenameNew(d.dir, d.store.Dir(d.tag)); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return ErrExists
+			return storeerr.ErrExists
 		}
 		return err
 	}

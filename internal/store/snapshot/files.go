@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
@@ -33,7 +34,7 @@ func (s *Store) Open(tag string) (*Files, error) {
 // whole opens the layers and checks the state.
 func (o *Files) whole(layers *store.Store, tag string) error {
 	if err := o.openChains(layers); err != nil {
-		return fmt.Errorf("snapshot %s: %w: %w", tag, ErrNotRestorable, err)
+		return fmt.Errorf("snapshot %s: %w: %w", tag, storeerr.ErrNotRestorable, err)
 	}
 	if err := o.checkState(); err != nil {
 		return damaged(tag, o.Manifest.State.File, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/labels"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
@@ -87,7 +88,7 @@ func (s *Store) SetLabels(tag string, change func(map[string]string) (map[string
 	s.naming.Lock() // the folder keeps its name until release
 	defer s.naming.Unlock()
 	if _, err := os.Lstat(filepath.Join(s.Dir(tag), ManifestFile)); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("snapshot %s %w", tag, ErrNotFound)
+		return fmt.Errorf("snapshot %s %w", tag, storeerr.ErrNotFound)
 	} else if err != nil {
 		return fmt.Errorf("label snapshot %s: %w", tag, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/labels"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 func setTo(set map[string]string) func(map[string]string) (map[string]string, error) {
@@ -54,7 +55,7 @@ func TestLabelsOfASnapshot(t *testing.T) {
 		t.Errorf("verified: %+v, %v", r, err)
 	}
 	must(t, s.Delete("a"))
-	if err := s.SetLabels("a", setTo(want)); !errors.Is(err, ErrNotFound) {
+	if err := s.SetLabels("a", setTo(want)); !errors.Is(err, storeerr.ErrNotFound) {
 		t.Errorf("of a deleted one: %v", err)
 	}
 	write(t, s, "a", nil)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
+	"github.com/forkd/forkd/internal/leaf/secretid"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/store/layer"
@@ -103,8 +105,8 @@ type Manifest struct {
 	// are in the guest's memory, and rules by name must keep working for them.
 	NetworkFacts []netpolicy.Exported `json:"network_facts,omitempty"`
 	// Secrets are those whose values its memory or disks may contain (docs/use/secrets.md).
-	Secrets []Secret `json:"secrets,omitempty"`
-	Parent  *Parent  `json:"parent,omitempty"` // nil if it depends on no other snapshot
+	Secrets []secretid.Secret `json:"secrets,omitempty"`
+	Parent  *Parent           `json:"parent,omitempty"` // nil if it depends on no other snapshot
 	// Ancestors is the ancestry of Parent, root first. It is complete even if a snapshot in between is deleted.
 	// It has at most MaxAncestors entries, the nearest ones.
 	Ancestors []Parent `json:"ancestors,omitempty"`
@@ -297,27 +299,27 @@ func (m *Manifest) Encode() ([]byte, error) {
 func DecodeManifest(b []byte) (*Manifest, error) {
 	if len(b) > MaxManifestBytes {
 		return nil, fmt.Errorf("%w: %s is %d bytes, want at most %d",
-			ErrNotRestorable, ManifestFile, len(b), MaxManifestBytes)
+			storeerr.ErrNotRestorable, ManifestFile, len(b), MaxManifestBytes)
 	}
 	// Check the format first: fields of another version may not even parse.
 	var v struct {
 		Format int `json:"format"`
 	}
 	if err := json.Unmarshal(b, &v); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrNotRestorable, ManifestFile, err)
+		return nil, fmt.Errorf("%w: %s: %w", storeerr.ErrNotRestorable, ManifestFile, err)
 	}
 	if v.Format != Format {
 		return nil, fmt.Errorf(
 			"%w: %s has format %d, this forkd reads format %d; use the forkd that wrote it, or delete the "+
 				"snapshot and recreate it from its image",
-			ErrNotRestorable, ManifestFile, v.Format, Format)
+			storeerr.ErrNotRestorable, ManifestFile, v.Format, Format)
 	}
 	m := new(Manifest)
 	if err := json.Unmarshal(b, m); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrNotRestorable, ManifestFile, err)
+		return nil, fmt.Errorf("%w: %s: %w", storeerr.ErrNotRestorable, ManifestFile, err)
 	}
 	if err := m.validate(); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrNotRestorable, ManifestFile, err)
+		return nil, fmt.Errorf("%w: %s: %w", storeerr.ErrNotRestorable, ManifestFile, err)
 	}
 	return m, nil
 }

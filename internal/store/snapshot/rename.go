@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
@@ -80,7 +81,7 @@ func Rename(s *Store, tag, to string) error {
 		}
 	}
 	if tag == to {
-		return fmt.Errorf("%w: %s", ErrExists, to)
+		return fmt.Errorf("%w: %s", storeerr.ErrExists, to)
 	}
 	for _, t := range []string{tag, to} { // until both pins are settled: they are named after the tags
 		free, err := s.reserve(t)
@@ -90,12 +91,12 @@ func Rename(s *Store, tag, to string) error {
 		defer free()
 	}
 	if _, err := os.Lstat(s.Dir(to)); err == nil {
-		return fmt.Errorf("%w: %s", ErrExists, to) // before the pin, which would replace the other snapshot's
+		return fmt.Errorf("%w: %s", storeerr.ErrExists, to) // before the pin, which would replace the other snapshot's
 	}
 	e, err := s.get(tag)
-	if errors.Is(err, ErrNotRestorable) {
+	if errors.Is(err, storeerr.ErrNotRestorable) {
 		if _, gone := os.Lstat(s.Dir(tag)); errors.Is(gone, fs.ErrNotExist) {
-			return fmt.Errorf("snapshot %s %w", tag, ErrNotFound)
+			return fmt.Errorf("snapshot %s %w", tag, storeerr.ErrNotFound)
 		}
 	}
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 // A renamed snapshot has its content hash, digests and open files. A second one may take the old tag.
@@ -40,11 +42,11 @@ func TestARenamedSnapshot(t *testing.T) {
 	if _, err := s.Open("b"); err != nil {
 		t.Errorf("after the layers of the other were collected: %v", err)
 	}
-	if err := Rename(s, "a", "c"); !errors.Is(err, ErrNotFound) {
+	if err := Rename(s, "a", "c"); !errors.Is(err, storeerr.ErrNotFound) {
 		t.Errorf("a deleted one: %v", err)
 	}
 	write(t, s, "a", nil)
-	if err := Rename(s, "a", "b"); !errors.Is(err, ErrExists) {
+	if err := Rename(s, "a", "b"); !errors.Is(err, storeerr.ErrExists) {
 		t.Errorf("to a taken tag: %v", err)
 	}
 }
@@ -63,7 +65,7 @@ func TestAFolderMovedByHand(t *testing.T) {
 				must(t, os.WriteFile(filepath.Join(s.Dir("a"), NamesFile), []byte(names), 0o600))
 			}
 			must(t, os.Rename(s.Dir("a"), s.Dir("b")))
-			if _, err := s.Get("b"); !errors.Is(err, ErrNotRestorable) {
+			if _, err := s.Get("b"); !errors.Is(err, storeerr.ErrNotRestorable) {
 				t.Errorf("got %v", err)
 			}
 		})

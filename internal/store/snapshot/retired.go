@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/sys/durable"
 )
@@ -53,7 +54,7 @@ func (s *Store) Retire(tag, hash string) error {
 			return err
 		}
 		if e.ContentHash != hash {
-			return fmt.Errorf("snapshot %s %w: it is another by now", tag, ErrNotFound)
+			return fmt.Errorf("snapshot %s %w: it is another by now", tag, storeerr.ErrNotFound)
 		}
 		if err := s.layers.Pin(retiredPinPrefix+name, e.Manifest.LayerIDs()...); err != nil {
 			return err
@@ -74,7 +75,7 @@ func (s *Store) Retire(tag, hash string) error {
 // OpenRetired is Open for a retired snapshot.
 func (s *Store) OpenRetired(hash string) (*Files, error) {
 	if retiredName(hash) == "" {
-		return nil, fmt.Errorf("snapshot %w: %q is no content hash", ErrNotFound, ellipsis.Clip(hash, 80))
+		return nil, fmt.Errorf("snapshot %w: %q is no content hash", storeerr.ErrNotFound, ellipsis.Clip(hash, 80))
 	}
 	e, err := s.Retired(hash)
 	if err != nil {
@@ -95,11 +96,11 @@ func (s *Store) OpenRetired(hash string) (*Files, error) {
 func (s *Store) Retired(hash string) (Entry, error) {
 	dir := s.retiredDir(hash)
 	if _, err := os.Lstat(dir); err != nil || retiredName(hash) == "" {
-		return Entry{}, fmt.Errorf("snapshot %w: none is retired as %s", ErrNotFound, ellipsis.Clip(hash, 80))
+		return Entry{}, fmt.Errorf("snapshot %w: none is retired as %s", storeerr.ErrNotFound, ellipsis.Clip(hash, 80))
 	}
 	e, err := s.read(dir, "")
 	if err == nil && e.ContentHash != hash {
-		err = fmt.Errorf("%w: its %s has changed", ErrNotRestorable, ManifestFile)
+		err = fmt.Errorf("%w: its %s has changed", storeerr.ErrNotRestorable, ManifestFile)
 	}
 	return e, err
 }
@@ -118,7 +119,7 @@ func (s *Store) ListRetired() ([]Entry, error) {
 			continue
 		}
 		e, err := s.Retired(hash)
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, storeerr.ErrNotFound) {
 			continue // dropped meanwhile
 		}
 		e.ContentHash, e.Err = hash, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/sys/durable"
@@ -89,7 +90,7 @@ func (s *Store) List() ([]Entry, error) {
 			continue
 		}
 		en, err := s.Get(e.Name())
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, storeerr.ErrNotFound) {
 			continue // deleted meanwhile
 		}
 		en.Err = err
@@ -119,7 +120,7 @@ func (s *Store) steady(tag string, look func() error, drop func()) error {
 	for {
 		was, err := os.Open(s.Dir(tag)) // kept open; otherwise its inode could be reused
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("snapshot %s %w", tag, ErrNotFound)
+			return fmt.Errorf("snapshot %s %w", tag, storeerr.ErrNotFound)
 		}
 		if err != nil {
 			return fmt.Errorf("open snapshot %s: %w", tag, err)
@@ -167,7 +168,7 @@ func (s *Store) read(dir, tag string) (Entry, error) {
 		m.Tag = tag
 	}
 	if m.Tag != tag {
-		return e, fmt.Errorf("snapshot %s: %w: %s is of snapshot %s", tag, ErrNotRestorable, ManifestFile, m.Tag)
+		return e, fmt.Errorf("snapshot %s: %w: %s is of snapshot %s", tag, storeerr.ErrNotRestorable, ManifestFile, m.Tag)
 	}
 	for _, f := range m.Files {
 		st, err := os.Lstat(filepath.Join(dir, f.Name))
@@ -207,7 +208,7 @@ func damaged(tag, file string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errors.New("is missing")
 	}
-	return fmt.Errorf("snapshot %s: %w: file %s %w", tag, ErrNotRestorable, file, err)
+	return fmt.Errorf("snapshot %s: %w: file %s %w", tag, storeerr.ErrNotRestorable, file, err)
 }
 
 // HasDigests reports whether the content digests exist, including those of the layers. The layers' digests are
@@ -251,7 +252,7 @@ func (s *Store) delete(tag string, away func() error) error {
 	defer unreserve()
 	err = away()
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("snapshot %s %w", tag, ErrNotFound)
+		return fmt.Errorf("snapshot %s %w", tag, storeerr.ErrNotFound)
 	}
 	if err == nil {
 		err = failpoint.At(failpoint.SnapshotPrefix + "delete.sync")
@@ -277,5 +278,5 @@ func (s *Store) reserve(tag string) (free func(), err error) {
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
-	return nil, fmt.Errorf("%w: %s is being written", ErrExists, tag)
+	return nil, fmt.Errorf("%w: %s is being written", storeerr.ErrExists, tag)
 }

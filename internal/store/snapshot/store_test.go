@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 )
 
@@ -41,7 +42,7 @@ func TestACommittedSnapshotIsFoundAgain(t *testing.T) {
 	if _, err := f.Memory.ReadAt(b, 5000); err != nil || string(b) != "hello" {
 		t.Errorf("open memory after the deletion: %q, %v", b, err)
 	}
-	if _, err := again.Get("a"); !errors.Is(err, ErrNotFound) {
+	if _, err := again.Get("a"); !errors.Is(err, storeerr.ErrNotFound) {
 		t.Errorf("after the deletion: %v", err)
 	}
 }
@@ -52,12 +53,12 @@ func TestATagIsTakenByADraftAndByASnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Create("a"); !errors.Is(err, ErrExists) {
+	if _, err := s.Create("a"); !errors.Is(err, storeerr.ErrExists) {
 		t.Errorf("while it is written: %v", err)
 	}
 	d.Discard()
 	write(t, s, "a", nil)
-	if _, err := s.Create("a"); !errors.Is(err, ErrExists) {
+	if _, err := s.Create("a"); !errors.Is(err, storeerr.ErrExists) {
 		t.Errorf("when it is there: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.dir, ".*")); len(left) != 0 {
@@ -83,7 +84,7 @@ func TestTagsThatAreNone(t *testing.T) {
 			"create": second(s.Create(tag)), "get": second(s.Get(tag)), "open": second(s.Open(tag)),
 			"delete": s.Delete(tag), "verify": second(s.Verify(t.Context(), tag)),
 		} {
-			if !errors.Is(err, ErrTag) {
+			if !errors.Is(err, storeerr.ErrTag) {
 				t.Errorf("%s %q: %v", what, tag, err)
 			}
 		}
@@ -138,7 +139,7 @@ func TestADamagedSnapshotIsRefusedWithTheFilesName(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := s.Open("a")
-			if !errors.Is(err, ErrNotRestorable) || !strings.Contains(err.Error(), c.want) {
+			if !errors.Is(err, storeerr.ErrNotRestorable) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want not restorable with %q", err, c.want)
 			}
 			l, err := s.List() // does not check the content
@@ -178,7 +179,7 @@ func TestVerifyFindsTheFlippedByte(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
 			write(t, s, "a", map[int64]string{5000: "hello", 20 << 20: "x", 64<<20 - 4: "end!"})
-			if _, err := s.Verify(t.Context(), "a"); !errors.Is(err, ErrNoDigests) {
+			if _, err := s.Verify(t.Context(), "a"); !errors.Is(err, storeerr.ErrNoDigests) {
 				t.Fatalf("before they are written: %v", err)
 			}
 			must(t, s.Hash(t.Context(), "a", nil))
@@ -227,7 +228,7 @@ func TestDamagedDigestsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	flip(t, filepath.Join(s.Dir("a"), DigestFile), 60)
-	if _, err := s.Verify(t.Context(), "a"); !errors.Is(err, ErrNotRestorable) || !strings.Contains(err.Error(), "file digests") {
+	if _, err := s.Verify(t.Context(), "a"); !errors.Is(err, storeerr.ErrNotRestorable) || !strings.Contains(err.Error(), "file digests") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -264,7 +265,7 @@ func TestDigestsOfLayersAreMissed(t *testing.T) {
 		t.Fatalf("digests of layers are %q, %v", files, err)
 	}
 	must(t, os.Remove(files[0]))
-	if _, err := s.Verify(t.Context(), "a"); hasDigests(s, "a") || !errors.Is(err, ErrNoDigests) {
+	if _, err := s.Verify(t.Context(), "a"); hasDigests(s, "a") || !errors.Is(err, storeerr.ErrNoDigests) {
 		t.Errorf("without the layer's they are said to be there: %v", err)
 	}
 	must(t, s.Hash(t.Context(), "a", nil))
@@ -288,8 +289,8 @@ func TestDigestsAreOfTheSnapshotThatWasRead(t *testing.T) {
 		}
 		return nil
 	})
-	if !errors.Is(err, ErrNotFound) {
-		t.Errorf("got %v, want %v", err, ErrNotFound)
+	if !errors.Is(err, storeerr.ErrNotFound) {
+		t.Errorf("got %v, want %v", err, storeerr.ErrNotFound)
 	}
 	if hasDigests(s, "a") {
 		t.Error("the new snapshot has the digests of the old one")
@@ -347,7 +348,7 @@ func TestASnapshotThatIsDeletedWhileItIsOpenedIsNotFound(t *testing.T) {
 					must(t, err)
 				}
 			}
-			if err := look(); gone && !errors.Is(err, ErrNotFound) {
+			if err := look(); gone && !errors.Is(err, storeerr.ErrNotFound) {
 				t.Errorf("%s, deleted at %s: %v", what, at, err)
 			}
 			s.opening = nil
@@ -386,7 +387,7 @@ func FuzzDecodeManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := DecodeManifest(b)
 		if err != nil {
-			if !errors.Is(err, ErrNotRestorable) {
+			if !errors.Is(err, storeerr.ErrNotRestorable) {
 				t.Errorf("an error of another kind: %v", err)
 			}
 			return
@@ -451,7 +452,7 @@ func TestARetiredSnapshot(t *testing.T) {
 	write(t, s, "a", map[int64]string{0: "memory"})
 	e, err := s.Get("a")
 	must(t, err)
-	if err := s.Retire("a", "sha256:"+strings.Repeat("0", 64)); !errors.Is(err, ErrNotFound) {
+	if err := s.Retire("a", "sha256:"+strings.Repeat("0", 64)); !errors.Is(err, storeerr.ErrNotFound) {
 		t.Errorf("retire another: %v", err)
 	}
 	if err := s.Retire("a", "../../a"); err == nil {
@@ -497,7 +498,7 @@ func TestARetiredSnapshot(t *testing.T) {
 	}
 	must(t, s.Drop(e.ContentHash))
 	must(t, s.Drop(e.ContentHash))
-	if _, err := s.OpenRetired(e.ContentHash); !errors.Is(err, ErrNotFound) {
+	if _, err := s.OpenRetired(e.ContentHash); !errors.Is(err, storeerr.ErrNotFound) {
 		t.Errorf("after the drop: %v", err)
 	}
 	must(t, s.Delete("a"))

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
 
@@ -76,7 +77,7 @@ func (s *Store) openProofs(o *Files) (err error) {
 	s.tell(DigestFile)
 	o.proofs.digests, err = readDigests(filepath.Join(s.Dir(tag), DigestFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("snapshot %s: %w", tag, ErrNoDigests)
+		return fmt.Errorf("snapshot %s: %w", tag, storeerr.ErrNoDigests)
 	}
 	if err != nil {
 		return damaged(tag, DigestFile, err)
@@ -102,7 +103,7 @@ func (r *Report) layers(ctx context.Context, s *Store, files *Files, progress fu
 		return fmt.Errorf("verify snapshot %s: %w", m.Tag, err)
 	}
 	if len(found.Unhashed) > 0 {
-		return fmt.Errorf("snapshot %s: %w", m.Tag, ErrNoDigests)
+		return fmt.Errorf("snapshot %s: %w", m.Tag, storeerr.ErrNoDigests)
 	}
 	r.Files += found.Layers
 	for _, id := range m.LayerIDs() {

@@ -155,7 +155,7 @@ func (e *Engine) List() []sandbox.Info {
 		info := b.info
 		if info.Status == sandbox.StatusRunning {
 			info.OwnMemory = 5 << 20
-			info.Services = sandbox.ServicesOf(b.guest.services.List())
+			info.Services = sandbox.ServicesOf(b.guest.services.List().Services)
 			info.Use = &sandbox.Use{Memory: 40 << 20, Peak: 50 << 20, CPU: e.used(), Threads: 9,
 				Net: sandbox.NetUse{In: 7, Out: 5, Limit: int64(cmp.Or(info.Limits.NetMiB, info.Limits.Tree.NetMiB)) << 20}}
 		}

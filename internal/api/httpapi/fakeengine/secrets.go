@@ -2,12 +2,12 @@ package fakeengine
 
 import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/secretid"
 	"github.com/forkd/forkd/internal/store/receipt"
-	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // secretsOf returns the secrets in a snapshot.
-func secretsOf(s sandbox.SnapshotInfo) (out []snapshot.Secret) {
+func secretsOf(s sandbox.SnapshotInfo) (out []secretid.Secret) {
 	for _, h := range s.Secrets {
 		out = append(out, h.Secret)
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/forkd/forkd/internal/guest/agent/services"
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // newServices returns the agent's supervisor over programs in memory.
@@ -16,7 +16,7 @@ func newServices() *services.Supervisor {
 
 // startService starts a fake program. It prints its arguments and runs until it is stopped; "crash" ends
 // with exit code 3 at once.
-func startService(spec servicewire.Spec, out *os.File) (services.Process, error) {
+func startService(spec servicespec.Spec, out *os.File) (services.Process, error) {
 	p := &serviceProgram{done: make(chan struct{})}
 	if out != nil {
 		if _, err := out.WriteString(strings.Join(spec.Command, " ") + "\n"); err != nil {

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // tryTimeout limits one try of a check before the service is ready, unless its liveness has a longer limit.
@@ -18,8 +18,8 @@ const tryTimeout = 5 * time.Second
 
 // awaitReady tries a service's check until it succeeds. It returns an error when the time is up or ctx
 // ends.
-func (s *Supervisor) awaitReady(ctx context.Context, spec servicewire.Spec) error {
-	limit := orDefault(spec.Ready.TimeoutMS, servicewire.DefaultReadyTimeout)
+func (s *Supervisor) awaitReady(ctx context.Context, spec servicespec.Spec) error {
+	limit := orDefault(spec.Ready.TimeoutMS, servicespec.DefaultReadyTimeout)
 	ctx, cancel := s.after.patient(ctx, limit, fmt.Errorf("it was not ready after %s", limit))
 	defer cancel()
 	wait := time.NewTimer(0) // the first try is immediate
@@ -33,12 +33,12 @@ func (s *Supervisor) awaitReady(ctx context.Context, spec servicewire.Spec) erro
 		if err := s.try(ctx, spec, max(tryTimeout, ms(spec.Liveness.TimeoutMS))); err == nil {
 			return nil
 		}
-		wait.Reset(max(orDefault(spec.Ready.IntervalMS, servicewire.DefaultInterval), 10*time.Millisecond))
+		wait.Reset(max(orDefault(spec.Ready.IntervalMS, servicespec.DefaultInterval), 10*time.Millisecond))
 	}
 }
 
 // try checks a service once.
-func (s *Supervisor) try(ctx context.Context, spec servicewire.Spec, limit time.Duration) error {
+func (s *Supervisor) try(ctx context.Context, spec servicespec.Spec, limit time.Duration) error {
 	ctx, cancel := s.after.patient(ctx, limit, fmt.Errorf("no answer in %s", limit))
 	defer cancel()
 	err := s.check(ctx, spec)
@@ -48,7 +48,7 @@ func (s *Supervisor) try(ctx context.Context, spec servicewire.Spec, limit time.
 	return err
 }
 
-func (s *Supervisor) check(ctx context.Context, spec servicewire.Spec) error {
+func (s *Supervisor) check(ctx context.Context, spec servicespec.Spec) error {
 	switch {
 	case len(spec.Ready.Command) > 0:
 		return s.tryCommand(ctx, spec)
@@ -104,7 +104,7 @@ func tryHTTP(ctx context.Context, port int, path string) error {
 }
 
 // tryCommand runs a check. Its output is discarded.
-func (s *Supervisor) tryCommand(ctx context.Context, spec servicewire.Spec) error {
+func (s *Supervisor) tryCommand(ctx context.Context, spec servicespec.Spec) error {
 	check := spec
 	check.Command = spec.Ready.Command
 	p, err := s.cfg.Start(check, nil)

@@ -7,12 +7,13 @@ import (
 	"path/filepath"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
 // kept is a service in the file.
 type kept struct {
-	Spec servicewire.Spec `json:"spec"`           // its declaration
+	Spec servicespec.Spec `json:"spec"`           // its declaration
 	Held bool             `json:"held,omitempty"` // stopped by request
 }
 
@@ -65,11 +66,11 @@ func (s *Supervisor) load() error {
 	if err := json.Unmarshal(b, &all); err != nil {
 		return fmt.Errorf("read %s: %w", s.cfg.File, err)
 	}
-	specs := make([]servicewire.Spec, 0, len(all))
+	specs := make([]servicespec.Spec, 0, len(all))
 	for _, k := range all {
 		specs = append(specs, k.Spec)
 	}
-	if err := servicewire.CheckAll(specs); err != nil {
+	if err := servicespec.CheckAll(specs); err != nil {
 		return fmt.Errorf("read %s: %w", s.cfg.File, err)
 	}
 	s.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/guest/agent/handover"
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // ErrUnsettled means that a service is just starting or ending.
@@ -23,7 +23,7 @@ type Restored struct {
 }
 
 type savedService struct {
-	Status servicewire.Status `json:"status"`
+	Status servicespec.Status `json:"status"`
 	Held   bool               `json:"held"`
 	Log    []byte             `json:"log"`
 	Total  int64              `json:"total"` // bytes written to the log
@@ -57,7 +57,7 @@ func (s *Supervisor) Save(b *handover.Bundle) (out Saved, pids []int, groups []s
 		switch {
 		case !one.Loop || v.turn.pause && v.turn.ctx.Err() == nil:
 		case r == nil || r.p.PID() == 0 || v.turn.ctx.Err() != nil || hasEnded(r.p) ||
-			v.st.State == servicewire.BackingOff: // it is being ended
+			v.st.State == servicespec.BackingOff: // it is being ended
 			return Saved{}, nil, nil, ErrUnsettled
 		default:
 			one.Run = &savedRun{PID: r.p.PID(), Group: r.p.Group(), Out: b.Add(r.out), Ran: time.Since(r.began),
@@ -84,7 +84,7 @@ func (s *Supervisor) restore(r Restored) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, saved := range r.Saved.Services {
-		if err := saved.Status.Spec.Check(); err != nil || i >= servicewire.MaxServices {
+		if err := saved.Status.Spec.Check(); err != nil || i >= servicespec.MaxServices {
 			s.cfg.Log("services: one of the old agent is dropped: %v", err)
 			continue
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // A guest can stand still for any time: in a pause, in a branch, or while its memory arrives. Its clock may go on
@@ -39,14 +39,14 @@ func (s *Supervisor) Woke() { s.wakes.Add(1) }
 
 // liveness checks a service that is ready.
 type liveness struct {
-	servicewire.Liveness
+	servicespec.Liveness
 	after clock
 	try   func(context.Context) error
 	wakes func() int64 // number of wakes until now
 }
 
-func livenessOf(s *Supervisor, spec servicewire.Spec) liveness {
-	limit := orDefault(spec.Liveness.TimeoutMS, servicewire.DefaultLivenessTimeout)
+func livenessOf(s *Supervisor, spec servicespec.Spec) liveness {
+	limit := orDefault(spec.Liveness.TimeoutMS, servicespec.DefaultLivenessTimeout)
 	try := func(ctx context.Context) error { return s.try(ctx, spec, limit) }
 	return liveness{spec.Liveness, s.after, try, s.wakes.Load}
 }
@@ -55,13 +55,13 @@ func livenessOf(s *Supervisor, spec servicewire.Spec) liveness {
 func (l liveness) run(ctx context.Context) error {
 	failures, most := 0, l.FailureThreshold
 	if most == 0 {
-		most = servicewire.DefaultFailures
+		most = servicespec.DefaultFailures
 	}
 	for woken := l.wakes(); ; {
 		select {
 		case <-ctx.Done():
 			return context.Canceled
-		case <-l.after(orDefault(l.IntervalMS, servicewire.DefaultLivenessInterval)):
+		case <-l.after(orDefault(l.IntervalMS, servicespec.DefaultLivenessInterval)):
 		}
 		if now := l.wakes(); now != woken {
 			woken, failures = now, 0
@@ -75,7 +75,7 @@ func (l liveness) run(ctx context.Context) error {
 			continue
 		}
 		if failures++; failures >= most {
-			return fmt.Errorf("its check failed %d times in a row: %s", failures, servicewire.ClipError(err))
+			return fmt.Errorf("its check failed %d times in a row: %s", failures, servicespec.ClipError(err))
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // manual is a clock that a test moves.
@@ -87,7 +87,7 @@ func TestLivenessCountsFailuresInARow(t *testing.T) {
 				}
 				return errors.New("sick")
 			}
-			l := liveness{servicewire.Liveness{IntervalMS: every.Milliseconds(), FailureThreshold: 3}, m.After, try, wakes.Load}
+			l := liveness{servicespec.Liveness{IntervalMS: every.Milliseconds(), FailureThreshold: 3}, m.After, try, wakes.Load}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			end := make(chan error, 1)
@@ -161,17 +161,17 @@ func TestASilentServerIsRestarted(t *testing.T) {
 	const every, limit = 7 * time.Second, 16 * time.Second // a step of the limit is 2 s
 	server := serveSilently(t)
 	m, starts := newManual(t), 0
-	s := New(Config{After: m.After, Log: t.Logf, Start: func(servicewire.Spec, *os.File) (Process, error) {
+	s := New(Config{After: m.After, Log: t.Logf, Start: func(servicespec.Spec, *os.File) (Process, error) {
 		starts++
 		return &program{pid: starts, done: make(chan struct{})}, nil
 	}})
 	defer s.Close()
 	answers := &server.answers
 	answers.Store(true)
-	spec := servicewire.Spec{Name: "web", Command: []string{"web"}, Port: server.port, StopMS: 1,
-		Ready:    servicewire.Ready{HTTP: "/"},
-		Liveness: servicewire.Liveness{IntervalMS: every.Milliseconds(), TimeoutMS: limit.Milliseconds(), FailureThreshold: 2},
-		Backoff:  servicewire.Backoff{InitialMS: 10}}
+	spec := servicespec.Spec{Name: "web", Command: []string{"web"}, Port: server.port, StopMS: 1,
+		Ready:    servicespec.Ready{HTTP: "/"},
+		Liveness: servicespec.Liveness{IntervalMS: every.Milliseconds(), TimeoutMS: limit.Milliseconds(), FailureThreshold: 2},
+		Backoff:  servicespec.Backoff{InitialMS: 10}}
 	if err := s.Declare(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
@@ -189,19 +189,19 @@ func TestASilentServerIsRestarted(t *testing.T) {
 	s.Woke()
 	hang()
 	m.await(every)
-	if st := s.List().Services[0]; st.State != servicewire.IsReady || st.PID != 1 {
+	if st := s.List().Services[0]; st.State != servicespec.IsReady || st.PID != 1 {
 		t.Fatalf("after a failure, a wake and a failure: %+v", st)
 	}
 	hang()
-	awaitStatus(t, s, func(st servicewire.Status) bool {
+	awaitStatus(t, s, func(st servicespec.Status) bool {
 		return st.Restarts == 1 && st.PID == 2 && st.Error == "its check failed 2 times in a row: no answer in 16s"
 	})
 	answers.Store(true)
-	awaitStatus(t, s, func(st servicewire.Status) bool { return st.State == servicewire.IsReady })
+	awaitStatus(t, s, func(st servicespec.Status) bool { return st.State == servicespec.IsReady })
 }
 
 // awaitStatus waits for a status of the only service.
-func awaitStatus(t *testing.T, s *Supervisor, ok func(servicewire.Status) bool) {
+func awaitStatus(t *testing.T, s *Supervisor, ok func(servicespec.Status) bool) {
 	t.Helper()
 	limit, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // maxWait limits how long a request waits for services.
@@ -41,7 +42,7 @@ func (s *Supervisor) AddRoutes(mux *http.ServeMux) {
 func refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status(err))
-	_ = json.NewEncoder(w).Encode(map[string]any{"code": status(err), "message": servicewire.ClipError(err)})
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": status(err), "message": servicespec.ClipError(err)})
 }
 
 func status(err error) int {
@@ -74,7 +75,7 @@ func (s *Supervisor) serveList(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Supervisor) serveDeclare(w http.ResponseWriter, r *http.Request) error {
-	var spec servicewire.Spec
+	var spec servicespec.Spec
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, servicewire.MaxSpecBytes)).Decode(&spec); err != nil {
 		return err
 	}

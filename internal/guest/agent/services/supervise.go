@@ -9,41 +9,41 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 	"github.com/forkd/forkd/internal/leaf/stopsignal"
 )
 
 // supervise runs a service until it is stopped or its policy ends it. It returns the last state.
-func (s *Supervisor) supervise(ctx context.Context, v *service) (servicewire.State, error) {
+func (s *Supervisor) supervise(ctx context.Context, v *service) (servicespec.State, error) {
 	spec := v.st.Spec // never changes
-	first := orDefault(spec.Backoff.InitialMS, servicewire.DefaultBackoff)
+	first := orDefault(spec.Backoff.InitialMS, servicespec.DefaultBackoff)
 	if t := s.place(v); t.pause && !s.pause(ctx, v, t.wait) {
-		return servicewire.Stopped, nil
+		return servicespec.Stopped, nil
 	}
 	for {
 		code, length, err := s.once(ctx, v)
 		if ctx.Err() != nil {
-			return servicewire.Stopped, nil
+			return servicespec.Stopped, nil
 		}
 		t := s.place(v)
-		if length >= orDefault(spec.Backoff.ResetMS, servicewire.DefaultReset) {
+		if length >= orDefault(spec.Backoff.ResetMS, servicespec.DefaultReset) {
 			t.wait, t.inRow = first, 0
 		}
 		good := err == nil && code == 0
 		switch {
-		case good && (spec.Restart == servicewire.OnFailure || spec.Restart == servicewire.Never):
-			return servicewire.Stopped, nil
-		case spec.Restart == servicewire.Never:
-			return servicewire.Failed, ended(code, err)
+		case good && (spec.Restart == servicespec.OnFailure || spec.Restart == servicespec.Never):
+			return servicespec.Stopped, nil
+		case spec.Restart == servicespec.Never:
+			return servicespec.Failed, ended(code, err)
 		case spec.MaxRestarts > 0 && t.inRow >= spec.MaxRestarts:
-			return servicewire.Failed, fmt.Errorf("restarted %d times in a row: %w", t.inRow, ended(code, err))
+			return servicespec.Failed, fmt.Errorf("restarted %d times in a row: %w", t.inRow, ended(code, err))
 		}
-		s.set(v, func(st *servicewire.Status) {
-			st.State, st.PID, st.Error = servicewire.BackingOff, 0, servicewire.ClipError(ended(code, err))
+		s.set(v, func(st *servicespec.Status) {
+			st.State, st.PID, st.Error = servicespec.BackingOff, 0, servicespec.ClipError(ended(code, err))
 			v.turn.wait, v.turn.inRow, v.turn.pause = t.wait, t.inRow, true
 		})
 		if !s.pause(ctx, v, t.wait) {
-			return servicewire.Stopped, nil
+			return servicespec.Stopped, nil
 		}
 	}
 }
@@ -63,10 +63,10 @@ func (s *Supervisor) pause(ctx context.Context, v *service, wait time.Duration) 
 	case <-time.After(wait):
 	}
 	back := v.st.Spec.Backoff
-	most := max(orDefault(back.InitialMS, servicewire.DefaultBackoff),
-		orDefault(back.MaxMS, servicewire.DefaultBackoffMax))
-	s.set(v, func(st *servicewire.Status) {
-		st.State, st.Restarts = servicewire.Starting, st.Restarts+1
+	most := max(orDefault(back.InitialMS, servicespec.DefaultBackoff),
+		orDefault(back.MaxMS, servicespec.DefaultBackoffMax))
+	s.set(v, func(st *servicespec.Status) {
+		st.State, st.Restarts = servicespec.Starting, st.Restarts+1
 		v.turn.wait, v.turn.inRow, v.turn.pause = min(2*wait, most), v.turn.inRow+1, false
 	})
 	return true
@@ -102,7 +102,7 @@ func (s *Supervisor) once(ctx context.Context, v *service) (code int, length tim
 		defer close(copied)
 		s.copyLog(v.log, r.out)
 	}()
-	s.set(v, func(st *servicewire.Status) { st.PID, v.turn.run = r.p.PID(), r })
+	s.set(v, func(st *servicespec.Status) { st.PID, v.turn.run = r.p.PID(), r })
 	err := s.watch(ctx, v, r)
 	r.p.Kill() // what it left behind must not keep its port
 	<-r.p.Done()
@@ -110,12 +110,12 @@ func (s *Supervisor) once(ctx context.Context, v *service) (code int, length tim
 	<-copied
 	_ = r.out.Close()
 	code = r.p.ExitCode()
-	s.set(v, func(st *servicewire.Status) { st.ExitCode, st.PID, v.turn.run = &code, 0, nil })
+	s.set(v, func(st *servicespec.Status) { st.ExitCode, st.PID, v.turn.run = &code, 0, nil })
 	return code, time.Since(r.began), err
 }
 
 // begin starts a service's program.
-func (s *Supervisor) begin(spec servicewire.Spec) (*run, error) {
+func (s *Supervisor) begin(spec servicespec.Spec) (*run, error) {
 	began := time.Now()
 	out, theirs, err := os.Pipe()
 	if err != nil {
@@ -185,10 +185,10 @@ func (s *Supervisor) watch(ctx context.Context, v *service, r *run) error {
 		case err := <-checked:
 			switch {
 			case err == nil:
-				s.set(v, func(st *servicewire.Status) { st.State, st.Error, r.ready = servicewire.IsReady, "", true })
+				s.set(v, func(st *servicespec.Status) { st.State, st.Error, r.ready = servicespec.IsReady, "", true })
 				keep()
 			case !errors.Is(err, context.Canceled):
-				s.set(v, func(st *servicewire.Status) { st.State, st.Error = servicewire.BackingOff, servicewire.ClipError(err) })
+				s.set(v, func(st *servicespec.Status) { st.State, st.Error = servicespec.BackingOff, servicespec.ClipError(err) })
 				terminate(p, spec)
 				return err
 			}
@@ -197,13 +197,13 @@ func (s *Supervisor) watch(ctx context.Context, v *service, r *run) error {
 }
 
 // terminate asks a program to end. The caller kills it afterwards.
-func terminate(p Process, spec servicewire.Spec) {
+func terminate(p Process, spec servicespec.Spec) {
 	sig, err := stopsignal.Parse(spec.StopSignal)
 	if err != nil { // checked at its declaration
 		sig = stopsignal.Default
 	}
 	p.Signal(sig)
-	limit := time.NewTimer(orDefault(spec.StopMS, servicewire.DefaultStop))
+	limit := time.NewTimer(orDefault(spec.StopMS, servicespec.DefaultStop))
 	defer limit.Stop()
 	select {
 	case <-p.Done():

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // Process is a started program with its descendants.
@@ -32,7 +33,7 @@ type Process interface {
 // Config configures a Supervisor. Start and Log are required.
 type Config struct {
 	// Start starts a service's command. Its output goes to out, or is discarded if out is nil.
-	Start func(spec servicewire.Spec, out *os.File) (Process, error)
+	Start func(spec servicespec.Spec, out *os.File) (Process, error)
 	// Adopt takes over the process of an earlier program of this agent. It may be nil.
 	Adopt func(pid int, group string) (Process, error)
 	// Gate is read-locked from reading output until it is in the log. If nil, a lock of its own.
@@ -51,7 +52,7 @@ type Config struct {
 // Errors of requests.
 var (
 	ErrNotFound = errors.New("there is no such service")
-	ErrFull     = fmt.Errorf("a sandbox has at most %d services: remove one first", servicewire.MaxServices)
+	ErrFull     = fmt.Errorf("a sandbox has at most %d services: remove one first", servicespec.MaxServices)
 	errClosed   = errors.New("the agent is stopping")
 )
 
@@ -70,7 +71,7 @@ type Supervisor struct {
 
 // service is a declared service. Supervisor.mu guards its fields, except for log.
 type service struct {
-	st   servicewire.Status
+	st   servicespec.Status
 	log  *log
 	stop context.CancelFunc // ends the current loop; nil if it has no loop
 	done chan struct{}      // closed when the loop has ended
@@ -114,13 +115,13 @@ func (s *Supervisor) List() servicewire.List {
 }
 
 func (s *Supervisor) listLocked() servicewire.List {
-	out := servicewire.List{Services: make([]servicewire.Status, 0, len(s.all))}
+	out := servicewire.List{Services: make([]servicespec.Status, 0, len(s.all))}
 	for _, v := range s.all {
 		st := v.st
 		st.LogBytes, st.LogLost = v.log.span()
 		out.Services = append(out.Services, st)
 	}
-	slices.SortFunc(out.Services, func(a, b servicewire.Status) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
+	slices.SortFunc(out.Services, func(a, b servicespec.Status) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
 	return out
 }
 
@@ -130,7 +131,7 @@ func (s *Supervisor) Await(ctx context.Context) servicewire.List {
 		s.mu.Lock()
 		l, changed := s.listLocked(), s.changed
 		s.mu.Unlock()
-		if !slices.ContainsFunc(l.Services, func(st servicewire.Status) bool { return !st.Settled() }) {
+		if !slices.ContainsFunc(l.Services, func(st servicespec.Status) bool { return !st.Settled() }) {
 			return l
 		}
 		select {
@@ -143,13 +144,13 @@ func (s *Supervisor) Await(ctx context.Context) servicewire.List {
 
 // Declare starts a service. If there is one of its name with another declaration, it is stopped and
 // replaced. A service with the same declaration is left as it is.
-func (s *Supervisor) Declare(ctx context.Context, spec servicewire.Spec) error {
+func (s *Supervisor) Declare(ctx context.Context, spec servicespec.Spec) error {
 	if err := spec.Check(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	old := s.all[spec.Name]
-	same, full := old != nil && old.st.Spec.Equal(spec), old == nil && len(s.all) >= servicewire.MaxServices
+	same, full := old != nil && old.st.Spec.Equal(spec), old == nil && len(s.all) >= servicespec.MaxServices
 	s.mu.Unlock()
 	switch {
 	case same:
@@ -169,13 +170,13 @@ func (s *Supervisor) Declare(ctx context.Context, spec servicewire.Spec) error {
 }
 
 // put starts a service in the place of an older one, which may be nil.
-func (s *Supervisor) put(old *service, spec servicewire.Spec) error {
+func (s *Supervisor) put(old *service, spec servicespec.Spec) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return errClosed
 	}
-	if s.all[spec.Name] != old || old == nil && len(s.all) >= servicewire.MaxServices {
+	if s.all[spec.Name] != old || old == nil && len(s.all) >= servicespec.MaxServices {
 		return fmt.Errorf("service %s was changed at the same time: try again", spec.Name)
 	}
 	v := newService(spec)
@@ -184,9 +185,9 @@ func (s *Supervisor) put(old *service, spec servicewire.Spec) error {
 	return nil
 }
 
-func newService(spec servicewire.Spec) *service {
-	return &service{st: servicewire.Status{Spec: spec, State: servicewire.Stopped, SinceNS: time.Now().UnixNano()},
-		log: newLog(int(cmp.Or(spec.LogBytes, servicewire.DefaultLog)))}
+func newService(spec servicespec.Spec) *service {
+	return &service{st: servicespec.Status{Spec: spec, State: servicespec.Stopped, SinceNS: time.Now().UnixNano()},
+		log: newLog(int(cmp.Or(spec.LogBytes, servicespec.DefaultLog)))}
 }
 
 // Do stops, starts or restarts a service. It returns when the service has ended or was begun.
@@ -262,7 +263,7 @@ func (s *Supervisor) halt(ctx context.Context, v *service) error {
 	stop, done := v.stop, v.done
 	s.mu.Unlock()
 	if stop == nil {
-		s.set(v, func(st *servicewire.Status) { st.State = servicewire.Stopped })
+		s.set(v, func(st *servicespec.Status) { st.State = servicespec.Stopped })
 		return nil
 	}
 	stop()
@@ -279,8 +280,8 @@ func (s *Supervisor) startLocked(v *service) {
 	if v.stop != nil {
 		return
 	}
-	v.st.State, v.st.Error, v.st.SinceNS = servicewire.Starting, "", time.Now().UnixNano()
-	v.turn = turn{wait: orDefault(v.st.Spec.Backoff.InitialMS, servicewire.DefaultBackoff)}
+	v.st.State, v.st.Error, v.st.SinceNS = servicespec.Starting, "", time.Now().UnixNano()
+	v.turn = turn{wait: orDefault(v.st.Spec.Backoff.InitialMS, servicespec.DefaultBackoff)}
 	s.noteLocked()
 	s.loopLocked(v)
 }
@@ -292,19 +293,19 @@ func (s *Supervisor) loopLocked(v *service) {
 	s.running.Go(func() {
 		defer cancel()
 		end, err := s.supervise(ctx, v)
-		s.set(v, func(st *servicewire.Status) {
+		s.set(v, func(st *servicespec.Status) {
 			v.stop = nil
 			close(v.done)
 			st.State, st.PID = end, 0
 			if err != nil {
-				st.Error = servicewire.ClipError(err)
+				st.Error = servicespec.ClipError(err)
 			}
 		})
 	})
 }
 
 // set changes a service's status and reports the change.
-func (s *Supervisor) set(v *service, change func(*servicewire.Status)) {
+func (s *Supervisor) set(v *service, change func(*servicespec.Status)) {
 	s.mu.Lock()
 	before := v.st.State
 	change(&v.st)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // ErrNoServices is the error of an agent that is older than services.
@@ -39,7 +40,7 @@ func (c *Client) Services(ctx context.Context, wait time.Duration) (servicewire.
 }
 
 // DeclareService starts a service, or replaces one of its name with another declaration.
-func (c *Client) DeclareService(ctx context.Context, spec servicewire.Spec) (servicewire.List, error) {
+func (c *Client) DeclareService(ctx context.Context, spec servicespec.Spec) (servicewire.List, error) {
 	if spec.Liveness.On() || spec.StopSignal != "" { // an older agent would ignore them
 		resp, err := c.serviceRequest(ctx, http.MethodGet, servicewire.Path, nil)
 		if err != nil {
@@ -84,7 +85,7 @@ func (c *Client) ServiceLog(ctx context.Context, name string, lines int, follow 
 		return resp.Body, nil
 	}
 	// The most that an agent keeps, and a line about what it lost.
-	return limitedBody{io.LimitReader(resp.Body, servicewire.MaxLog+1024), resp.Body}, nil
+	return limitedBody{io.LimitReader(resp.Body, servicespec.MaxLog+1024), resp.Body}, nil
 }
 
 // limitedBody is the begin of an answer's body.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 )
 
@@ -163,7 +164,7 @@ func TestAStoreSurvivesAnErrorAtEachStep(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			writes := !strings.HasPrefix(step, "gc.") && !strings.HasPrefix(step, "unpin.")
-			if writes && !errors.Is(err, layer.ErrNoSpace) {
+			if writes && !errors.Is(err, storeerr.ErrNoSpace) {
 				t.Errorf("got %v, want no space", err)
 			}
 			if left, _ := filepath.Glob(s.folder.path(tempDir, "*")); len(left) != 0 && writes {

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/sys/durable"
 )
@@ -29,7 +30,7 @@ type DraftOptions struct {
 func (s *Store) Create(spec layer.Spec, opt DraftOptions) (*Draft, error) {
 	d, err := s.create(spec, opt)
 	if err != nil {
-		return nil, fmt.Errorf("create layer: %w", layer.NoSpace(err))
+		return nil, fmt.Errorf("create layer: %w", storeerr.NoSpace(err))
 	}
 	return d, nil
 }
@@ -78,7 +79,7 @@ func (d *Draft) Commit() (*Handle, error) {
 	defer d.Discard()
 	h, err := d.commit()
 	if err != nil {
-		return nil, fmt.Errorf("commit layer %s: %w", d.Spec().ID, layer.NoSpace(err))
+		return nil, fmt.Errorf("commit layer %s: %w", d.Spec().ID, storeerr.NoSpace(err))
 	}
 	return h, nil
 }

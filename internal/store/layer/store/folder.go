@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/sys/filelock"
 )
@@ -70,7 +71,7 @@ func (d *folder) writeTemp(b []byte) (*os.File, error) {
 	f, err := d.tempFileLocked()
 	unlock()
 	if err != nil {
-		return nil, layer.NoSpace(err)
+		return nil, storeerr.NoSpace(err)
 	}
 	if err = failpoint.At(failpoint.LayerPrefix + "temp.write"); err == nil {
 		_, err = f.Write(b)
@@ -83,7 +84,7 @@ func (d *folder) writeTemp(b []byte) (*os.File, error) {
 	}
 	if err != nil {
 		discard(f)
-		return nil, layer.NoSpace(err)
+		return nil, storeerr.NoSpace(err)
 	}
 	return f, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/sys/durable"
 )
@@ -28,7 +29,7 @@ func (s *Store) Hash(ctx context.Context, id layer.ID, pause func(context.Contex
 		err = s.writeDigests(id, d)
 	}
 	if err != nil {
-		return fmt.Errorf("hash layer %s: %w", id, layer.NoSpace(err))
+		return fmt.Errorf("hash layer %s: %w", id, storeerr.NoSpace(err))
 	}
 	// The content matches the digests that were just computed from it.
 	return s.SetChecked(id, Checked{At: time.Now()})

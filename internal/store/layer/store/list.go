@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/sys/durable"
 )
@@ -100,7 +101,7 @@ func (s *Store) Scratch() (*os.File, error) {
 		err = os.Remove(f.Name())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make scratch file: %w", layer.NoSpace(err))
+		return nil, fmt.Errorf("make scratch file: %w", storeerr.NoSpace(err))
 	}
 	return f, nil
 }

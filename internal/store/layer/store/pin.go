@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/sys/durable"
 )
@@ -62,7 +63,7 @@ func (s *Store) Pin(name string, ids ...layer.ID) error {
 		return fmt.Errorf("%w: %.140q", ErrName, name)
 	}
 	if err := s.pin(name, ids); err != nil {
-		return fmt.Errorf("pin layers for %s: %w", name, layer.NoSpace(err))
+		return fmt.Errorf("pin layers for %s: %w", name, storeerr.NoSpace(err))
 	}
 	return nil
 }

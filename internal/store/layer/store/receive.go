@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 )
 
@@ -13,7 +14,7 @@ import (
 func (s *Store) Receive(id layer.ID, size int64, fill func(*os.File) error) (*Handle, error) {
 	h, err := s.receive(id, size, fill)
 	if err != nil {
-		return nil, fmt.Errorf("receive layer %s: %w", id, layer.NoSpace(err))
+		return nil, fmt.Errorf("receive layer %s: %w", id, storeerr.NoSpace(err))
 	}
 	return h, nil
 }

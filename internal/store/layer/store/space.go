@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 // freeBytes returns the space available to an unprivileged user.
@@ -28,7 +28,7 @@ func (d *folder) room(bytes int64) error {
 		if bytes > 0 { // otherwise the size is not known yet
 			need = fmt.Sprintf("%d MiB needed, ", mib(bytes))
 		}
-		return fmt.Errorf("%w: %s%d MiB free including the reserve of %d MiB", layer.ErrNoSpace, need,
+		return fmt.Errorf("%w: %s%d MiB free including the reserve of %d MiB", storeerr.ErrNoSpace, need,
 			free>>20, mib(d.reserve))
 	}
 	return nil

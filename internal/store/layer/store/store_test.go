@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 )
 
@@ -182,7 +183,7 @@ func TestTheReserveIsKept(t *testing.T) {
 	free := int64(0)
 	s.folder.free = func(string) (int64, error) { return free, nil }
 	free = 1<<20 + 90*block - 1
-	if _, err := draft(s, layer.ID{}, 1); !errors.Is(err, layer.ErrNoSpace) || !strings.Contains(err.Error(), "including the reserve") {
+	if _, err := draft(s, layer.ID{}, 1); !errors.Is(err, storeerr.ErrNoSpace) || !strings.Contains(err.Error(), "including the reserve") {
 		t.Errorf("before: %v", err)
 	}
 	free = 1 << 30
@@ -190,13 +191,13 @@ func TestTheReserveIsKept(t *testing.T) {
 	must(t, err)
 	must(t, d.Data(0, bytes.Repeat([]byte{1}, 80*block)))
 	free = 1 << 20
-	if err := d.Data(80*block, bytes.Repeat([]byte{1}, 80*block)); !errors.Is(err, layer.ErrNoSpace) {
+	if err := d.Data(80*block, bytes.Repeat([]byte{1}, 80*block)); !errors.Is(err, storeerr.ErrNoSpace) {
 		t.Errorf("while writing: %v", err)
 	}
-	if _, err := d.Commit(); !errors.Is(err, layer.ErrNoSpace) {
+	if _, err := d.Commit(); !errors.Is(err, storeerr.ErrNoSpace) {
 		t.Errorf("commit: %v", err)
 	}
-	if err := s.Pin("a"); !errors.Is(err, layer.ErrNoSpace) {
+	if err := s.Pin("a"); !errors.Is(err, storeerr.ErrNoSpace) {
 		t.Errorf("pin: %v", err)
 	}
 	if got := files(t, s); len(got) != 0 {

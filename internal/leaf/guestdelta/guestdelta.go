@@ -1,4 +1,6 @@
-package guestdiff
+// Package guestdelta has the types of a comparison of two guests: their files, processes and packages. Package
+// guestdiff fills them in, and the API shows them. All texts come from guests.
+package guestdelta
 
 import "io/fs"
 

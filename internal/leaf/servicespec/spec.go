@@ -1,7 +1,7 @@
-// Package servicewire has the messages about services: programs that the agent supervises in its
-// guest. Requests are JSON over the agent's HTTP port, and both ends check them. Answers of a guest
-// are checked by the host with List.Check before any other use.
-package servicewire
+// Package servicespec has the declaration of a service, a program that the agent supervises in its guest, and the
+// states of services. Both ends of the agent's protocol check declarations with Spec.Check; package servicewire has
+// the messages around them.
+package servicespec
 
 import (
 	"encoding/json"
@@ -28,10 +28,6 @@ const (
 	MaxLog      = 4 << 20   // bytes of a log
 	DefaultLog  = 256 << 10 // bytes of a log
 	MinLog      = 4 << 10   // bytes of a log
-	// MaxListBytes limits the answer with all services.
-	MaxListBytes = 1 << 20
-	// MaxSpecBytes limits a request to declare services.
-	MaxSpecBytes = 1 << 20
 )
 
 // Default times of a service.
