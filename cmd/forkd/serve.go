@@ -12,28 +12,20 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/daemonlog"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/cors"
-	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/ingress"
-	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/confine/seccomp"
 	"github.com/forkd/forkd/internal/domain/sandbox"
-	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/engine"
-	"github.com/forkd/forkd/internal/images/image"
-	"github.com/forkd/forkd/internal/leaf/undo"
 	"github.com/forkd/forkd/internal/machine/hostcap"
 	"github.com/forkd/forkd/internal/store/dataformat"
 	"github.com/forkd/forkd/internal/sys/rundir"
-	"github.com/forkd/forkd/internal/sys/timerslack"
 )
 
 // stopGrace limits requests in flight when the daemon stops, and then the end of the engine.
@@ -210,144 +202,21 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	for _, name := range []string{"FORKD_TOKEN", "E2B_API_KEY"} {
 		_ = os.Unsetenv(name) // it is a client's variable, and not for the daemon or its child processes
 	}
-	var opened undo.Stack // released at the end, newest first
-	defer opened.Run()
-	log, err := o.logs.Logger(a.Err)
-	if err != nil {
+	s := startup{o: o}
+	defer func() {
+		s.opened.Run()
+		err = errors.Join(err, s.ended)
+	}()
+	if s.log, err = o.logs.Logger(a.Err); err != nil {
 		return err
 	}
-	if err := timerslack.SetMonitor(monitorSlack); err != nil { // an ordinary user's daemon may not
-		log.Debug("the monitor of the Go runtime looks every 20 us at a daemon that begins to work", "err", err)
-	}
-	token, made, err := o.token()
-	if err != nil {
-		return err
-	}
-	guestFiles, err := httpapi.OpenGuestFiles(o.guestFiles)
-	if err != nil {
-		return exit.UsageError{Err: err}
-	}
-	opened.Push(guestFiles.Close)
-	if err := dataFormat(o.data); err != nil { // before anything is written
-		return err
-	}
-	opening, fresh := true, missing(o.run, o.data)
-	opened.Push(func() {
-		if opening { // for example, a flag was wrong
-			fresh.remove()
-		}
-	})
-	audit, err := o.audit.open(ctx, o.run, log, &opened)
-	if err != nil {
-		return err
-	}
-	if err := claimDirs(o.run, o.data, log); err != nil { // before a socket is made in one of them
-		return err
-	}
-	// Before the engine: an address in use is the most likely mistake, and the cheapest to detect.
-	listeners, err := o.bind(ctx, token, log, &opened)
-	if err != nil {
-		return err
-	}
-	others, err := o.peers.client()
-	if err != nil {
-		return err
-	}
-	images, err := image.OpenStore(filepath.Join(o.data, "images"))
-	if err != nil {
-		return err
-	}
-	timings := metrics.NewTimings()
-	happened := openEvents(o.data, log)
-	fromRegistries, err := o.openPulls(images)
-	if err != nil {
-		return err
-	}
-	config := o.engineConfig(fromRegistries.bootable(), timings, log)
-	config.Events = timings.CountEvents(telling(happened))
-	secretStore, err := o.openSecrets(log)
-	if err != nil {
-		return err
-	}
-	var server apiServer // code created before the server uses it for quotas, audit lines, authentication and views
-	config.Secrets = secrets.Source{Store: secretStore}
-	config.GuestQuota = server.admitGuest
-	config.Acts = acting(audit, &server)
-	o.signatures.configure(&config)
-	if config.Groups, err = o.groups(log); err != nil {
-		return err
-	}
-	if config.Groups != nil {
-		opened.Push(config.Groups.Close)
-	}
-	o.memory.apply(config.Groups, log, &opened)
-	o.net.configure(&config, log)
-	verdicts := o.verdicts(ctx, &config, audit, timings.CountRefused, log)
-	o.admission.configure(&config)
-	o.node.configure(&config)
-	if err := o.fetch.configure(&config); err != nil {
-		return err
-	}
-	if err := o.jail.configure(ctx, &config, log, &opened); err != nil {
-		return err
-	}
-	traces, err := o.traces.open(ctx, o.version().Version, log, &opened)
-	if err != nil {
-		return err
-	}
-	issuer, err := o.issuer.open(o.data, &config, log)
-	if err != nil {
-		return err
-	}
-	var published publishedList
-	config.Published = published.has
-	engine, err := engine.Open(ctx, config)
-	if err != nil {
-		return err
-	}
-	opening = false
-	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
-	stores, err := openKeys(ctx, o.data, o.keysFile, config.Groups, log, &opened)
-	if err != nil {
-		return err
-	}
-	published.Store(stores.published)
-	for i := range listeners {
-		listeners[i].Access.Keys = stores.keys
-	}
-	if made { // the engine holds the run directory now
-		if err := leaveToken(o.run, token, listeners, log, &opened); err != nil {
+	for _, step := range s.steps() {
+		s.log.Debug("starting", "step", step.name)
+		if err := step.do(ctx); err != nil {
 			return err
 		}
 	}
-	outside, err := o.outside(ctx, engine, &server, secretStore, fromRegistries,
-		auth.Access{Token: token, Keys: stores.keys}, log, &opened)
-	if err != nil {
-		return err
-	}
-	verdicts.follow(ctx, engine, &opened)
-	serving := httpapi.New(httpapi.Options{
-		GuestFiles: guestFiles, Engine: engine.Roles(), KVM: o.probeKVM,
-		Images:  imageStore{images, imageRoom(o.data, int64(o.diskReserveMiB)<<20)},
-		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
-		Timings: timings, Ingress: outside, CORS: o.cors,
-		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
-		Retention: o.retention.policy,
-		Drain:     engine.Drain, Traces: traces, Node: o.node.facts(config, log), Peers: others, SecretStore: secretStore,
-		Volumes: engine.TenantVolumes(), Networks: engine.TenantNetworks(),
-		Secrets: secretsOf(outside), E2B: carried(outside), Page: o.page, Identity: issuer,
-	})
-	server.Store(serving)
-	go watchdog(ctx, func() { engine.List() }, log)
-	idle := &idleWatch{after: o.idleExit, sandboxes: func() int { return len(engine.List()) }}
-	idle.countRequests(listeners)
-	ctx, stopWatch := idle.watch(ctx, log)
-	defer stopWatch()
-	notifySystemd(log, daemon.SdNotifyReady)
-	err = serving.Run(ctx, listeners, stopGrace)
-	notifySystemd(log, daemon.SdNotifyStopping)
-	log.Info("stopping")
-	return err
+	return s.run(ctx)
 }
 
 func (o serveOptions) version() api.VersionInfo {

@@ -109,9 +109,9 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// chosen reports whether a run kills at a step: at each in a soak, otherwise at a quarter of them. Runs
+// chosen reports whether a run kills at a step: at each in a soak, otherwise at an eighth of them. Runs
 // have different seeds, so they cover all steps in time.
-func chosen(random *rand.Rand) bool { return harness.Soaking() || random.IntN(4) == 0 }
+func chosen(random *rand.Rand) bool { return harness.Soaking() || random.IntN(8) == 0 }
 
 // collects reports whether a step belongs to the collection of layers. The time of such a step is
 // unrelated to the operation, so the test could not reach it again. The layer store has a test with

@@ -122,7 +122,7 @@ func (c *collector) event(e event) {
 func (c *collector) pass(t test, e event) {
 	if t.name == "" {
 		fmt.Fprintf(c.out, "ok    %s  %.1fs\n", t.pkg, e.Elapsed)
-		c.spent(e)
+		c.timed(e)
 	} else {
 		c.passed++
 		if e.Elapsed >= slowTest && t.name == t.top() {
@@ -152,10 +152,10 @@ func (c *collector) fail(t test, e event) {
 		}
 	}
 	fmt.Fprintf(c.out, "FAIL  %s  %.1fs\n", t.pkg, e.Elapsed)
-	c.spent(e)
+	c.timed(e)
 }
 
-func (c *collector) spent(e event) {
+func (c *collector) timed(e event) {
 	c.suites = append(c.suites, suiteTime{e.Package, time.Duration(e.Elapsed * float64(time.Second))})
 }
 

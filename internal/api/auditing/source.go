@@ -1,6 +1,7 @@
 package auditing
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -26,8 +27,11 @@ func unproved(e audit.Entry, r *http.Request) audit.Entry {
 }
 
 // Source returns the address of a request's sender. For IPv6 it is the /64, because a client can
-// use all of it.
+// use all of it. Over a Unix socket it is the sender's user, as in "uid 1000".
 func Source(r *http.Request) string {
+	if p, ok := auth.PeerOf(r.Context()); ok {
+		return fmt.Sprintf("uid %d", p.UID)
+	}
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return ""

@@ -53,7 +53,7 @@ type Entry struct {
 	// Anonymous is true if the client did not authenticate. Tenant and Key are empty then.
 	Anonymous bool   `json:"anonymous,omitempty"`
 	Claim     string `json:"claim,omitempty"`  // kind of credential shown by an anonymous client
-	Source    string `json:"source,omitempty"` // address of an anonymous client
+	Source    string `json:"source,omitempty"` // address of an anonymous client, or "uid N" over a Unix socket
 	Sandbox   string `json:"sandbox,omitempty"`
 	Snapshot  string `json:"snapshot,omitempty"`
 	Image     string `json:"image,omitempty"`
