@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -91,46 +91,46 @@ func fillDisk(t *testing.T, w *world, firing func()) {
 		}
 	}
 	defer remove()
-	wrote := make(chan error, 1)
-	go func() {
-		_, err := w.try("exec", id, "--", "sh", "-c", "head -c 64M /dev/urandom > ~/a && sync && wc -c < ~/a")
-		wrote <- err
-	}()
+	// A call to a stalled sandbox ends with the reason. Its programs go on when there is room again.
+	w.Forkd(t, "exec", "-d", id, "--", "sh", "-c", "head -c 64M /dev/urandom > ~/a && sync && wc -c < ~/a > ~/written")
 	firing()
-	remove()
-	select {
-	case err := <-wrote:
-		if err != nil {
-			t.Errorf("the stalled sandbox did not go on: %v", err)
-		}
-	case <-time.After(3 * time.Minute):
-		t.Error("the stalled sandbox did not go on within 3 minutes")
+	if out, err := w.try("exec", id, "--", "true"); err == nil || !strings.Contains(err.Error(), "no room on the host") {
+		t.Errorf("exec in the stalled sandbox: %s, %v", out, err)
 	}
+	remove()
+	eventually(t, 3*time.Minute, "the stalled sandbox goes on", func() bool {
+		out, err := w.try("exec", id, "--", "sh", "-c", "cat ~/written")
+		return err == nil && strings.TrimSpace(out) == "67108864"
+	})
 }
+
+// hog lets the guest's kernel kill processes at a limit of 8 MiB: an emulated CPU takes half a minute for the guest's
+// whole memory.
+const hog = `cd /sys/fs/cgroup; echo +memory > cgroup.subtree_control; mkdir -p small; echo 8M > small/memory.max
+for i in 1 2 3 4 5 6 7 8; do sh -c 'echo $$ > small/cgroup.procs; exec tail /dev/zero'; done`
 
 func guestsOOM(t *testing.T, w *world, firing func()) {
 	ids := w.fork(t, 3)
-	defer func() { _, _ = w.try(append([]string{"kill"}, ids...)...) }()
-	done := make(chan struct{})
 	stop := make(chan struct{})
+	var hogs sync.WaitGroup
 	for _, id := range ids {
-		go func() {
-			defer func() { done <- struct{}{} }()
+		hogs.Go(func() {
 			for {
 				select {
 				case <-stop:
 					return
 				default:
-					_, _ = w.try("exec", id, "--", "python3", "-c", "b = bytearray(600 << 20); b[::4096] = b'x' * len(b[::4096])")
+					_, _ = w.try("exec", "-u", "root", id, "--", "sh", "-c", hog)
 				}
 			}
-		}()
+		})
 	}
+	defer func() {
+		close(stop)
+		hogs.Wait()
+		_, _ = w.try(append([]string{"kill"}, ids...)...)
+	}()
 	firing()
-	close(stop)
-	for range ids {
-		<-done
-	}
 }
 
 func guessKeys(t *testing.T, w *world, firing func()) {
@@ -160,12 +160,12 @@ func guessKeys(t *testing.T, w *world, firing func()) {
 func damage(t *testing.T, w *world, firing func()) {
 	id := w.fork(t, 1)[0]
 	defer w.Forkd(t, "kill", id)
-	w.Forkd(t, "eval", id, "noise = __import__('os').urandom(4 << 20)")
+	w.Forkd(t, "eval", id, "noise = __import__('os').urandom(24 << 20)") // more than the layers of the work have
 	const made = tag + "-damaged"
-	w.root(t, "ls /var/lib/forkd/layers > /tmp/before")
+	w.root(t, "ls /var/lib/forkd/layers/layers > /tmp/before")
 	w.Forkd(t, "branch", id, "--tag", made)
-	w.root(t, `cd /var/lib/forkd/layers; ls > /tmp/after; n=$(grep -vxFf /tmp/before /tmp/after | head -1); find "$n" -type f -size +1024k | head -1 > /tmp/victim
-		v=$(cat /tmp/victim); chattr -i "$v" 2>/dev/null; dd if=/dev/urandom of="$v" bs=4096 count=1 seek=300 conv=notrunc`)
+	w.root(t, `cd /var/lib/forkd/layers/layers && find . -type f -size +20480k | cut -c3- | grep -vxFf /tmp/before > /tmp/victim
+		dd if=/dev/urandom of="$(head -1 /tmp/victim)" bs=4096 count=1 seek=300 conv=notrunc`)
 	if out, err := w.try("snapshot", "verify", made); err == nil {
 		t.Errorf("the damaged snapshot is verified: %s", out)
 	}
@@ -173,17 +173,16 @@ func damage(t *testing.T, w *world, firing func()) {
 	w.Forkd(t, "snapshot", "rm", made)
 }
 
-// upgrade restarts the machine with the same programs, copied to other files.
+// upgrade restarts the machine with another setting, as for other programs. Its sandboxes are paused and resumed.
 func upgrade(t *testing.T, w *world, _ func()) {
-	before, err := filepath.Abs("../../bin/forkd")
+	config, err := os.ReadFile(w.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(before); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(before, "machine", "start", "--name", w.Name, "--restart", "--yes").CombinedOutput()
-	if err != nil {
+	write(t, w.config, append(config, "--log-level=debug\n"...))
+	cmd := exec.Command("../../bin/forkd", "machine", "start", "--name", w.Name, "--serve-config", w.config, "--restart", "--pause")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "is up after") {
 		t.Fatalf("machine start --restart: %v: %s", err, out)
 	}
 	t.Logf("%s", out)

@@ -140,10 +140,11 @@ func (p prometheus) alerts(t *testing.T, states string) []string {
 	return names(p.get(t, "/api/v1/query", url.Values{"query": {`ALERTS{alertstate=~"` + states + `"}`}}))
 }
 
-// fired returns the names of the alerts that fired since a time, sorted.
+// fired returns the names of the alerts that fired since a time, sorted. The query has whole seconds, and an alert may
+// have ended within the first.
 func (p prometheus) fired(t *testing.T, since time.Time) []string {
 	t.Helper()
-	return names(p.over(t, `ALERTS{alertstate="firing"}`, since, time.Second))
+	return names(p.over(t, `ALERTS{alertstate="firing"}`, since.Add(time.Second), time.Second))
 }
 
 func (p prometheus) over(t *testing.T, query string, since time.Time, step time.Duration) []series {

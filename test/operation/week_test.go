@@ -30,7 +30,7 @@ var week = []phase{
 	{name: "the daemon is killed", fires: []string{"ForkdRestarts"}, run: killDaemon, may: []string{"ForkdDown", "ForkdForkFailures"}},
 	{name: "the daemon hangs", fires: []string{"ForkdDown"}, run: hangDaemon},
 	{name: "a forgotten drain", fires: []string{"ForkdDraining"}, run: drain},
-	{name: "a full disk", fires: []string{"ForkdDiskNearlyFull", "ForkdSandboxesStalled"}, run: fillDisk, may: []string{"ForkdForkFailures"}},
+	{name: "a full disk", fires: []string{"ForkdDiskNearlyFull", "ForkdSandboxesStalled"}, run: fillDisk, may: []string{"ForkdForkFailures", "ForkdAdmitsNoVMs"}},
 	{name: "guests without memory", fires: []string{"ForkdGuestOOMKills"}, run: guestsOOM},
 	{name: "guessed keys", fires: []string{"ForkdUnauthorized"}, run: guessKeys, calm: true},
 	{name: "a damaged snapshot", fires: []string{"ForkdSnapshotsDamaged"}, run: damage},
@@ -39,10 +39,9 @@ var week = []phase{
 
 func TestWeek(t *testing.T) {
 	kvmtest.Soak(t)
-	w := &world{spans: &spans{seen: map[string]int{}}}
-	config := filepath.Join(t.TempDir(), "serve.conf")
-	write(t, config, []byte("--traces=http://10.0.2.2:"+startCollector(t, w.spans)+"\n"))
-	w.Machine = harness.StartMachine(t, "-operation", "--serve-config", config)
+	w := &world{spans: &spans{seen: map[string]int{}}, config: filepath.Join(t.TempDir(), "serve.conf")}
+	write(t, w.config, []byte("--traces=http://10.0.2.2:"+startCollector(t, w.spans)+"\n"))
+	w.Machine = harness.StartMachine(t, "-operation", "--serve-config", w.config)
 	t.Cleanup(func() { _, _ = w.try("drain", "--cancel") })
 	w.Image(t, "python-numpy", tag)
 	w.prometheus = startPrometheus(t, w.URL, w.Token)
@@ -104,6 +103,9 @@ func (w *world) recover(t *testing.T) {
 		if strings.HasPrefix(s, tag+"-") {
 			eventually(t, time.Minute, "snapshot "+s+" is removed", func() bool {
 				_, err := w.try("snapshot", "rm", "--cascade", s)
+				if err != nil {
+					t.Logf("not yet: %v", err)
+				}
 				return err == nil
 			})
 		}
@@ -140,6 +142,10 @@ func (w *world) checkLeftovers(t *testing.T) {
 	w.Forkd(t, "snapshot", "verify", tag)
 }
 
+// notMade are spans that this operation does not make: of unknown steps, of forks of groups, of replaced agents, and of
+// digests that only tests ask for.
+var notMade = []string{"guest.freeze", "guest.other", "step.agent", "vmm.digest", "vmm.group", "vmm.other"}
+
 var spanRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 
 // checkTraces compares the received spans with the list in the documentation.
@@ -159,6 +165,12 @@ func (w *world) checkTraces(t *testing.T) {
 			want["METHOD ROUTE"] = false
 			delete(seen, name)
 		}
+	}
+	for _, name := range notMade {
+		if _, made := seen[name]; made {
+			t.Errorf("the span %q is made, and listed as not made", name)
+		}
+		want[name] = false
 	}
 	for name := range seen {
 		if _, listed := want[name]; !listed {

@@ -22,8 +22,9 @@ const tag = "operation"
 type world struct {
 	*harness.Machine
 	prometheus
-	spans *spans
-	ids   []string // long-lived sandboxes
+	spans  *spans
+	ids    []string // long-lived sandboxes
+	config string   // file of the daemon's flags
 }
 
 // spans are the names of the spans that the collector received.
