@@ -149,8 +149,10 @@ func (p prometheus) fired(t *testing.T, since time.Time) []string {
 
 func (p prometheus) over(t *testing.T, query string, since time.Time, step time.Duration) []series {
 	t.Helper()
+	begin := since.Unix()
+	end := max(begin, time.Now().Unix())
 	return p.get(t, "/api/v1/query_range", url.Values{"query": {query}, "step": {fmt.Sprint(step.Seconds())},
-		"start": {strconv.FormatInt(since.Unix(), 10)}, "end": {strconv.FormatInt(time.Now().Unix(), 10)}})
+		"start": {strconv.FormatInt(begin, 10)}, "end": {strconv.FormatInt(end, 10)}})
 }
 
 func names(all []series) []string {
