@@ -160,15 +160,19 @@ func guessKeys(t *testing.T, w *world, firing func()) {
 func damage(t *testing.T, w *world, firing func()) {
 	id := w.fork(t, 1)[0]
 	defer w.Forkd(t, "kill", id)
-	w.Forkd(t, "eval", id, "noise = __import__('os').urandom(24 << 20)") // more than the layers of the work have
+	w.Forkd(t, "eval", id, "noise = __import__('os').urandom(48 << 20)") // more than the layers of the work have
 	const made = tag + "-damaged"
 	w.root(t, "ls /var/lib/forkd/layers/layers > /tmp/before")
 	w.Forkd(t, "branch", id, "--tag", made)
-	w.root(t, `cd /var/lib/forkd/layers/layers && find . -type f -size +20480k | cut -c3- | grep -vxFf /tmp/before > /tmp/victim
+	w.root(t, `cd /var/lib/forkd/layers/layers && find . -type f -size +40960k | cut -c3- | grep -vxFf /tmp/before > /tmp/victim
 		dd if=/dev/urandom of="$(head -1 /tmp/victim)" bs=4096 count=1 seek=300 conv=notrunc`)
-	if out, err := w.try("snapshot", "verify", made); err == nil {
-		t.Errorf("the damaged snapshot is verified: %s", out)
-	}
+	eventually(t, time.Minute, "the damage is found", func() bool {
+		out, err := w.try("snapshot", "verify", made)
+		if err == nil {
+			t.Fatalf("the damaged snapshot is verified: %s", out)
+		}
+		return strings.Contains(out+err.Error(), "damaged") // and not that its digests are still being computed
+	})
 	firing()
 	w.Forkd(t, "snapshot", "rm", made)
 }

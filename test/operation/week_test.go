@@ -112,8 +112,8 @@ func (w *world) recover(t *testing.T) {
 	}
 }
 
-// emptyPanels are the panels without data in this operation, sorted.
-var emptyPanels = []string{}
+// mayBeEmpty are the panels that have data only if something fails that need not fail here.
+var mayBeEmpty = []string{"Failed operations"}
 
 func (w *world) checkDashboard(t *testing.T, began time.Time) {
 	var empty []string
@@ -124,12 +124,12 @@ func (w *world) checkDashboard(t *testing.T, began time.Time) {
 				points += len(s.Values)
 			}
 		}
-		if points == 0 {
+		if points == 0 && !slices.Contains(mayBeEmpty, title) {
 			empty = append(empty, title)
 		}
 	}
-	if slices.Sort(empty); !slices.Equal(empty, emptyPanels) {
-		t.Errorf("panels without data: %q, want %q", empty, emptyPanels)
+	if slices.Sort(empty); len(empty) > 0 {
+		t.Errorf("panels without data: %q", empty)
 	}
 }
 
