@@ -136,12 +136,13 @@ const longSuite = 30 * time.Second
 // printLongest writes the packages that took longest, so that a run shows where its time went.
 func (s *summary) printLongest(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(w, "\nphase\tlong suite\ttook\n")
+	head := "\nphase\tlong suite\ttook\n"
 	for _, r := range s.rows {
 		slices.SortStableFunc(r.suites, func(a, b suiteTime) int { return cmp.Compare(b.took, a.took) })
 		for _, one := range r.suites {
 			if one.took >= longSuite {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", r.phase, one.pkg, one.took.Round(time.Second))
+				fmt.Fprintf(w, "%s%s\t%s\t%s\n", head, r.phase, one.pkg, one.took.Round(time.Second))
+				head = ""
 			}
 		}
 	}
