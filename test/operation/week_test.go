@@ -62,6 +62,7 @@ func TestWeek(t *testing.T) {
 func (w *world) pass(t *testing.T, p phase) {
 	began := time.Now()
 	k := w.startWork()
+	defer k.end() // also after a failure of the phase
 	p.run(t, w, func() {
 		t.Helper()
 		eventually(t, 3*time.Minute, "alerts fire: "+strings.Join(p.fires, " "), func() bool {

@@ -151,6 +151,7 @@ func (w *world) mark(t *testing.T, ids []string) {
 
 // work uses sandboxes continuously, one request after the other.
 type work struct {
+	once     sync.Once
 	stop     chan struct{}
 	done     chan struct{}
 	rounds   atomic.Int64
@@ -180,8 +181,9 @@ func (w *world) startWork() *work {
 	return k
 }
 
+// end ends the work after its present round. It may be called again.
 func (k *work) end() (rounds int64, failures []string) {
-	close(k.stop)
+	k.once.Do(func() { close(k.stop) })
 	<-k.done
 	return k.rounds.Load(), k.failures
 }
