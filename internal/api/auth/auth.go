@@ -208,6 +208,7 @@ func tokenCheck(token string) func(string) bool {
 	}
 }
 
+// Bearer returns the token of an Authorization header. It returns false if the header has another scheme, or no token.
 func Bearer(header string) (string, bool) {
 	scheme, token, _ := strings.Cut(header, " ")
 	return strings.TrimSpace(token), strings.EqualFold(scheme, "Bearer") && token != ""

@@ -135,6 +135,7 @@ func withConn(group *uint32) func(context.Context, net.Conn) context.Context {
 	}
 }
 
+// ConnOf returns the connection of a request's context. It returns nil if the connection came from another listener.
 func ConnOf(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c

@@ -15,21 +15,6 @@ import (
 	"github.com/forkd/forkd/internal/testing/fakecluster"
 )
 
-// askFor sends a request for an object.
-func askFor(ctx context.Context, from *http.Client, c *fakecluster.Cluster, path, token string) (int, error) {
-	r, err := http.NewRequestWithContext(ctx, "GET", c.URL+path, nil)
-	if err != nil {
-		return 0, err
-	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	resp, err := from.Do(r)
-	if err != nil {
-		return 0, err
-	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, resp.Body.Close()
-}
-
 // A client that asks for many objects fills no node with its questions, so that others get their answers.
 func TestAHostileClientFillsNoNodeWithQuestions(t *testing.T) {
 	const (

@@ -44,8 +44,9 @@ func from(t *testing.T, address string) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-func getWith(ctx context.Context, from *http.Client, c *fakecluster.Cluster, id, token string) (int, error) {
-	r, err := http.NewRequestWithContext(ctx, "GET", c.URL+"/v1/sandboxes/"+id, nil)
+// askFor sends a request for an object.
+func askFor(ctx context.Context, from *http.Client, c *fakecluster.Cluster, path, token string) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, "GET", c.URL+path, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -86,7 +87,7 @@ func TestAHostileClientHoldsUpNoSearchOfOthers(t *testing.T) {
 			}
 			honest := from(t, "127.0.0.1")
 			// Its credential is known to the gateway by an earlier search.
-			if status, err := getWith(t.Context(), honest, c, ids[0], fakecluster.Token); status != 200 || err != nil {
+			if status, err := askFor(t.Context(), honest, c, "/v1/sandboxes/"+ids[0], fakecluster.Token); status != 200 || err != nil {
 				t.Fatal(status, err)
 			}
 			ctx, stop := context.WithCancel(t.Context())
@@ -99,7 +100,7 @@ func TestAHostileClientHoldsUpNoSearchOfOthers(t *testing.T) {
 					for k := 0; ctx.Err() == nil; k++ {
 						id := fmt.Sprintf("sb-%08d%08d", i, k)[:19] + string(c.Nodes[0].Key)
 						id = strings.NewReplacer("0", "a", "1", "b", "8", "c", "9", "d").Replace(id[:19]) + id[19:]
-						_, _ = getWith(ctx, hostile, c, id, fmt.Sprintf("hostile-%020d-%d", i, k))
+						_, _ = askFor(ctx, hostile, c, "/v1/sandboxes/"+id, fmt.Sprintf("hostile-%020d-%d", i, k))
 					}
 				})
 			}
@@ -111,7 +112,7 @@ func TestAHostileClientHoldsUpNoSearchOfOthers(t *testing.T) {
 			}
 			for _, id := range ids[1:] {
 				began := time.Now()
-				status, err := getWith(t.Context(), honest, c, id, fakecluster.Token)
+				status, err := askFor(t.Context(), honest, c, "/v1/sandboxes/"+id, fakecluster.Token)
 				if took := time.Since(began); status != 200 || err != nil || took > 3*slow {
 					t.Errorf("%d, %v after %v", status, err, took)
 				}
