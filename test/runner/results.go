@@ -23,7 +23,8 @@ func (t test) top() string {
 	return name
 }
 
-// skip is a skipped test with its reason.
+// skip is a skipped test with its reason. The reason holds what the test logged before it skipped, so a mark can
+// stand anywhere in it.
 type skip struct {
 	test
 	reason string
@@ -31,10 +32,10 @@ type skip struct {
 
 // forMachine reports whether the test drives a machine from outside. All other skipped tests can
 // run where KVM is real, because there they also have root rights and a cgroup tree.
-func (s skip) forMachine() bool { return strings.HasPrefix(s.reason, kvmtest.MachineMark) }
+func (s skip) forMachine() bool { return strings.Contains(s.reason, kvmtest.MachineMark) }
 
 // forSoak reports whether only a soak runs the test.
-func (s skip) forSoak() bool { return strings.HasPrefix(s.reason, kvmtest.SoakMark) }
+func (s skip) forSoak() bool { return strings.Contains(s.reason, kvmtest.SoakMark) }
 
 // results holds the results of one phase.
 type results struct {

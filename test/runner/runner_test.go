@@ -85,13 +85,16 @@ func TestOnlySoaksSkipWhereAllIsThere(t *testing.T) {
 	c, _ := feed(t,
 		`{"Action":"output","Package":"p","Test":"TestK/long","Output":"    a_test.go:3: soaktest: takes minutes\n"}`,
 		`{"Action":"skip","Package":"p","Test":"TestK/long"}`,
+		`{"Action":"output","Package":"p","Test":"TestL","Output":"    a_test.go:3: FORKD_TEST_SEED=7\n"}`,
+		`{"Action":"output","Package":"p","Test":"TestL","Output":"    a_test.go:4: soaktest: not drawn\n"}`,
+		`{"Action":"skip","Package":"p","Test":"TestL"}`,
 		`{"Action":"output","Package":"p","Test":"TestX","Output":"    a_test.go:9: cpio is not installed\n"}`,
 		`{"Action":"skip","Package":"p","Test":"TestX"}`)
 	got := c.results.withoutSkips()
 	if len(got.failed) != 1 || !strings.HasPrefix(got.failed[0], "p TestX skipped") {
 		t.Errorf("failures are %q", got.failed)
 	}
-	if len(got.skipped) != 1 || got.skipped[0].name != "TestK/long" {
+	if len(got.skipped) != 2 || got.skipped[0].name != "TestK/long" || got.skipped[1].name != "TestL" {
 		t.Errorf("left to the soak: %v", got.skipped)
 	}
 }

@@ -23,8 +23,8 @@ func Drawn(t testing.TB) {
 	if os.Getenv(DrawVariable) != "1" || os.Getenv(SoakVariable) != "" {
 		return
 	}
-	if !drawn(Seed(t), t.Name()) {
-		t.Skip(SoakMark, "not drawn by this seed; `make soak` runs it")
+	if seed := givenSeed(t); !drawn(seed, t.Name()) {
+		t.Skipf("%s not drawn by %s=%d; `make soak` runs it", SoakMark, SeedVariable, seed)
 	}
 }
 
@@ -38,6 +38,13 @@ func drawn(seed uint64, test string) bool {
 // printed; FORKD_TEST_SEED sets it, to have a failure again.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
+	seed := givenSeed(t)
+	t.Logf("FORKD_TEST_SEED=%d", seed)
+	return seed
+}
+
+func givenSeed(t testing.TB) uint64 {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if given := os.Getenv(SeedVariable); given != "" {
 		var err error
@@ -45,7 +52,6 @@ func Seed(t testing.TB) uint64 {
 			t.Fatalf("FORKD_TEST_SEED: %v", err)
 		}
 	}
-	t.Logf("FORKD_TEST_SEED=%d", seed)
 	return seed
 }
 
