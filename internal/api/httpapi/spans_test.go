@@ -65,21 +65,30 @@ func (c *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // traced is a bench with traces. The returned function exports all spans and returns the collector.
-func traced(t *testing.T, sample float64) (*bench, func() *receiver) {
+func traced(t testing.TB, sample float64) (*bench, func() *receiver) {
 	t.Helper()
 	c := &receiver{}
-	to := httptest.NewServer(c)
+	b, flush := tracedTo(t, sample, c)
+	return b, func() *receiver {
+		flush()
+		return c
+	}
+}
+
+// tracedTo is a bench with traces for a collector. The returned function exports all spans.
+func tracedTo(t testing.TB, sample float64, collector http.Handler) (*bench, func()) {
+	t.Helper()
+	to := httptest.NewServer(collector)
 	t.Cleanup(to.Close)
 	p, err := tracing.New(t.Context(), tracing.Config{Endpoint: to.URL, Sample: sample, Version: "1.2.3", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := newBenchWith(t, func(o *httpapi.Options) { o.Traces = p })
-	return b, func() *receiver {
+	return b, func() {
 		if err := p.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
-		return c
 	}
 }
 
@@ -353,5 +362,36 @@ func TestEvalHasTheSpanOfItsRequest(t *testing.T) {
 	path = "/v1/sandboxes/" + b.fork("1")[0].ID + "/eval"
 	if got := result(b.send("POST", path, `{"code":"trace"}`)); got != "|" {
 		t.Errorf("without a trace the code has %q", got)
+	}
+}
+
+// BenchmarkTracedFork measures the cost of spans: a fork of 40 children over the fake engine, which reports as many
+// steps as a real one, without a tracer, with an unsampled trace and with an exported one.
+func BenchmarkTracedFork(b *testing.B) {
+	discard := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	unsampled, _ := tracedTo(b, 0, discard)
+	exported, _ := tracedTo(b, 1, discard)
+	for _, c := range []struct {
+		name string
+		*bench
+	}{{"off", newBench(b)}, {"unsampled", unsampled}, {"exported", exported}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w := c.send("POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":40}`)
+				if w.Code != http.StatusCreated {
+					b.Fatal(w.Body)
+				}
+				b.StopTimer()
+				var list []api.SandboxInfo
+				if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
+					b.Fatal(err)
+				}
+				for _, sb := range list {
+					c.send("DELETE", "/v1/sandboxes/"+sb.ID, "")
+				}
+				b.StartTimer()
+			}
+		})
 	}
 }
