@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -26,9 +27,11 @@ import (
 // layers is the number of layers of the image.
 const layers = 100
 
-// Suite runs an image of many layers that has musl and one program, and no shell.
+const image = "test-musl"
+
+// Suite runs an image of many layers that has musl and one program, and no shell. The last form of the image has a
+// stop signal and a health check.
 func Suite(t *testing.T, m *harness.Machine) {
-	const image = "test-musl"
 	forkd := func(args ...string) (string, error) {
 		all := append([]string{"--url", m.URL, "--token", m.Token}, args...)
 		out, err := exec.CommandContext(t.Context(), filepath.Join("..", "..", "bin", "forkd"), all...).CombinedOutput()
@@ -45,7 +48,7 @@ func Suite(t *testing.T, m *harness.Machine) {
 	}
 	clean()
 	t.Cleanup(clean)
-	m.Forkd(t, "image", "import", "--name", image, muslImage(t, []string{"/program"}))
+	m.Forkd(t, "image", "import", "--name", image, muslImage(t, v1.Config{Entrypoint: []string{"/program"}}))
 	for _, row := range []struct {
 		args []string
 		want string
@@ -66,15 +69,21 @@ func Suite(t *testing.T, m *harness.Machine) {
 		t.Errorf("a shell that is not there: %v, %s", err, out)
 	}
 	// An init is refused by name, before a snapshot is made.
-	m.Forkd(t, "image", "import", "--name", image, muslImage(t, []string{"/sbin/init"}))
+	m.Forkd(t, "image", "import", "--name", image, muslImage(t, v1.Config{Entrypoint: []string{"/sbin/init"}}))
 	if out, err := forkd("run", image); err == nil || !strings.Contains(out, "is /sbin/init, an init") {
 		t.Errorf("an init: %v, %s", err, out)
 	}
+	server := v1.Config{Entrypoint: []string{"/program"}, Cmd: []string{"serve"}, StopSignal: "SIGUSR1",
+		Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/program", "check"},
+			Interval: time.Second, Timeout: 5 * time.Second, Retries: 2}}
+	m.Forkd(t, "image", "import", "--name", image, muslImage(t, server))
+	t.Run("stop signal", func(t *testing.T) { stopSignals(t, m) })
+	t.Run("health check", func(t *testing.T) { healthChecks(t, m) })
 }
 
 // muslImage writes an image as `docker save` does. Its first layer has musl's loader, its last one the program; those
 // between have a part each, and replace the same file.
-func muslImage(t *testing.T, entrypoint []string) string {
+func muslImage(t *testing.T, config v1.Config) string {
 	t.Helper()
 	dir := t.TempDir()
 	all := [][]byte{tarOf(t, map[string][]byte{"lib/ld-musl-x86_64.so.1": loader(t, dir)})}
@@ -99,7 +108,8 @@ func muslImage(t *testing.T, entrypoint []string) string {
 	}
 	conf = conf.DeepCopy()
 	conf.OS, conf.Architecture = "linux", "amd64"
-	conf.Config = v1.Config{Entrypoint: entrypoint, Env: []string{"OF_IMAGE=by the image"}}
+	conf.Config = config
+	conf.Config.Env = []string{"OF_IMAGE=by the image"}
 	if img, err = mutate.ConfigFile(img, conf); err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,9 @@ func TestProgramsMayOpenManyFiles(t *testing.T) {
 	if got := strings.Join(strings.Fields(d.sh(sb.ID, sysctls)), " "); got != "524288 1024" {
 		t.Errorf("inotify has %s", got)
 	}
+	if got := d.sh(sb.ID, "cat /sys/kernel/mm/lru_gen/min_ttl_ms /sys/kernel/mm/lru_gen/enabled"); got != "1000\n0x0007" {
+		t.Errorf("the kernel keeps memory for %q ms, by lru_gen", got)
+	}
 	if got := d.sh(sb.ID, "for f in /dev/fuse /dev/net/tun; do [ ! -e $f ] || stat -c %a $f; done"); strings.Contains(got, "600") {
 		t.Errorf("devices have modes %s, want 666", got)
 	}
@@ -46,7 +49,9 @@ func TestAProgramThatTheGuestsKernelKills(t *testing.T) {
 	d := shared(t)
 	id := d.fork(1)[0].ID
 	takes := []string{"python3", "-c", "b = []\nwhile True: b.append(bytearray(1 << 20))"}
+	began := time.Now()
 	r, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: takes})
+	t.Logf("killed after %s", time.Since(began).Round(time.Millisecond))
 	if err != nil || r.ExitCode != 137 || !strings.HasPrefix(r.KilledBy, "killed by the guest's kernel: out of memory (process ") ||
 		!strings.Contains(r.KilledBy, ", python3, ") {
 		t.Errorf("exit code %d, %q, %q, %v", r.ExitCode, r.KilledBy, r.Stderr, err)
