@@ -77,7 +77,7 @@ const (
 // its status is failed, its ID is empty, and error and code give the reason.
 type SandboxInfo struct {
 	// Original.
-	ID             string  `json:"id" doc:"Name of the sandbox, sb-<hex>-<nnnn>"`
+	ID             string  `json:"id" doc:"Name of the sandbox: sb- and 16 random digits of base32, and 5 of its node if the daemon has one"`
 	SnapshotTag    string  `json:"snapshot_tag" doc:"Snapshot it was forked from"`
 	Netns          *string `json:"netns" doc:"Network namespace: always null, a sandbox needs none"`
 	GuestAddr      string  `json:"guest_addr" doc:"Address of the guest, the same for all: each is alone on its network"`
@@ -102,6 +102,7 @@ type SandboxInfo struct {
 	Life         *SandboxLifeInfo  `json:"life,omitempty" doc:"Lifetime; absent: unlimited"`
 	Labels       map[string]string `json:"labels,omitempty" doc:"Its labels"`
 	Index        int               `json:"index" doc:"Index within its fork, 1 to n"`
+	Fork         string            `json:"fork,omitempty" doc:"Sandbox with index 1 of its fork: the same for all children of one request on a node"`
 	Node         string            `json:"node,omitempty" doc:"Name of the node of its daemon; absent: the daemon has no node name"`
 	Hostname     string            `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
 	OwnMemoryKiB int64             `json:"own_memory_kib,omitempty" doc:"Private host memory: dirty pages, the VMM's heap, page tables; only in lists of sandboxes"`

@@ -3,6 +3,7 @@ import { mkdir } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 import { KEY, start } from "./mock/server.mjs";
+import { idOf } from "./mock/world.mjs";
 
 const to = fileURLToPath(new URL("../docs/img/", import.meta.url));
 await mkdir(to, { recursive: true });
@@ -16,7 +17,7 @@ await page.locator(".row").first().waitFor();
 await page.waitForTimeout(500);
 await page.screenshot({ path: `${to}ui-tree.png` });
 
-await page.goto(`${mock.url}/ui/#/sandbox/sb-5f3a7bbc-0001`);
+await page.goto(`${mock.url}/ui/#/sandbox/${idOf(4, 1)}`);
 await page.getByRole("tab", { name: "Terminal" }).click();
 await page.waitForTimeout(1500);
 await page.screenshot({ path: `${to}ui-sandbox.png` });

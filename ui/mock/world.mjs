@@ -2,6 +2,16 @@
 
 const now = () => Math.floor(Date.now() / 1000);
 
+/** An id of the daemon's form, always the same for a child of a fork. */
+export function idOf(fork, index) {
+  let id = "sb-";
+  for (let x = fork * 7919 + index * 104_729, i = 0; i < 16; i++) {
+    x = (x * 48_271) % (2 ** 31 - 1);
+    id += "abcdefghijklmnopqrstuvwxyz234567"[Math.floor(x / 2 ** 16) % 32];
+  }
+  return id;
+}
+
 export class Refusal extends Error {
   constructor(status, code, message, reason, details) {
     super(message);
@@ -77,11 +87,11 @@ export class World {
     const from = this.tag(snapshot_tag);
     if (!from.bootable) throw new Refusal(409, "not_restorable", `snapshot ${snapshot_tag} is damaged`, "snapshot_damaged", { tag: snapshot_tag });
     if (n > 1000) throw new Refusal(429, "quota_exceeded", "the key may run 1000 sandboxes", "quota", { quota: "sandboxes" });
-    const name = (0x5f3a0000 + ++this.forks * 7919).toString(16);
+    const fork = idOf(++this.forks, 1);
     return Array.from({ length: n }, (_, i) => {
-      const id = `sb-${name}-${String(i + 1).padStart(4, "0")}`;
+      const id = idOf(this.forks, i + 1);
       const s = {
-        id, dns_id: id.replaceAll("-", ""), snapshot_tag, status: "running", index: i + 1, created_at_unix: created, pid: 4000 + this.sandboxes.size,
+        id, dns_id: id.replaceAll("-", ""), snapshot_tag, status: "running", index: i + 1, fork, created_at_unix: created, pid: 4000 + this.sandboxes.size,
         guest_addr: "192.0.0.2", hostname: id, memory_limit_mib: null, netns: null, memory_mib: from.memory_mib, vcpus: from.vcpus,
         network: { policy: net ?? (this.forks % 2 ? "custom" : "none"), allow: 2, deny: 1 },
         timings: { armed_ms: 3.1 + i / 50, resumed_ms: 3.9 + i / 50, ready_ms: 9.4 + i / 50 },

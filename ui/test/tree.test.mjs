@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { idOf } from "../mock/world.mjs";
 import { Stage, real, row, until } from "./harness.mjs";
 
 const stage = new Stage();
@@ -24,7 +25,8 @@ test("sandboxes that another client forks appear by themselves", async () => {
 });
 
 test("siblings of one fork are a group, below their snapshot", async () => {
-  const group = page.locator(".row.group").filter({ hasText: forked[0].id.split("-")[1] });
+  await page.getByLabel("Filter", { exact: true }).fill(`fork=${forked[0].id}`);
+  const group = page.locator(".row.group").filter({ hasText: forked[0].id.replace("sb-", "") });
   await group.waitFor();
   const level = async (l) => Number(await l.getAttribute("aria-level"));
   assert.equal(await level(row(page, forked[0].id)), (await level(group)) + 1);
@@ -36,7 +38,7 @@ test("the filter leaves what matches, with what leads to it", async () => {
   await page.getByLabel("State").selectOption("failed");
   await page.getByText("Nothing matches the filter.").waitFor();
   await page.getByLabel("State").selectOption("");
-  await page.getByLabel("Filter", { exact: true }).fill(forked[0].id.split("-")[1]);
+  await page.getByLabel("Filter", { exact: true }).fill(`fork=${forked[0].id}`);
 });
 
 test("the filter finds labels, and a sandbox shows its own", async () => {
@@ -51,7 +53,7 @@ test("the filter finds labels, and a sandbox shows its own", async () => {
   } finally {
     await stage.kill(page, labelled.id);
   }
-  await page.getByLabel("Filter", { exact: true }).fill(forked[0].id.split("-")[1]);
+  await page.getByLabel("Filter", { exact: true }).fill(`fork=${forked[0].id}`);
 });
 
 test("arrow keys move, open and close as in the tree pattern", async () => {
@@ -116,7 +118,7 @@ test("a thousand rows scroll smoothly, and only those in view are in the page", 
       if (r.request().method() !== "GET") return r.continue();
       const answer = await r.fetch();
       const some = await answer.json();
-      const many = Array.from({ length: 1000 }, (_, i) => ({ ...some[i % some.length], id: `sb-00000000-${String(i + 1).padStart(4, "0")}` }));
+      const many = Array.from({ length: 1000 }, (_, i) => ({ ...some[i % some.length], id: idOf(0, i + 1) }));
       return r.fulfill({ response: answer, json: many });
     });
   }

@@ -78,8 +78,8 @@ func Portable(i Info) (Info, error) {
 	if why := bound(i); why != "" {
 		return Info{}, Errorf(ErrUnsupported, ReasonSandboxBound, "sandbox %s cannot move to another daemon: %s", i.ID, why)
 	}
-	return Info{ID: i.ID, SnapshotTag: i.SnapshotTag, SnapshotHash: i.SnapshotHash, Index: i.Index, Owner: i.Owner,
-		Status: StatusPaused, PausedIn: i.PausedIn, PausedHash: i.PausedHash, Life: i.Life, DiskBytes: i.DiskBytes,
+	return Info{ID: i.ID, SnapshotTag: i.SnapshotTag, SnapshotHash: i.SnapshotHash, Index: i.Index, Fork: i.Fork,
+		Owner: i.Owner, Status: StatusPaused, PausedIn: i.PausedIn, PausedHash: i.PausedHash, Life: i.Life, DiskBytes: i.DiskBytes,
 		Network: Network{Asked: i.Network.Asked, Effective: i.Network.Effective},
 		Limits:  i.Limits, CreatedAt: i.CreatedAt, Shape: i.Shape, Hostname: i.Hostname, HasServices: i.HasServices,
 		AgentRenewed: i.AgentRenewed, PublicPorts: i.PublicPorts, Labels: i.Labels, TrafficToken: i.TrafficToken}, nil
@@ -124,7 +124,8 @@ func CheckTaken(h Handover, i Info, who Identity, now time.Time) error {
 		return wrong("it contradicts itself")
 	case i.ID == "" || PausedIn(i.PausedIn) != i.ID:
 		return wrong("its snapshot is not of a pause")
-	case !printable(i.SnapshotHash) || i.SnapshotHash == "" || i.Index < 0 || i.Index > MaxFork || i.DiskBytes < 0:
+	case !printable(i.SnapshotHash) || i.SnapshotHash == "" || i.Index < 0 || i.Index > MaxFork || i.DiskBytes < 0 ||
+		i.Fork != "" && !ValidID(i.Fork):
 		return wrong("its origin is invalid")
 	case err != nil || len(who.MachineID) != 32 || who.ForkToken != "":
 		return wrong("its identity is invalid")

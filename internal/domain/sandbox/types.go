@@ -83,6 +83,9 @@ type Info struct {
 	Shape     vmspec.Shape
 	Hostname  string
 	Kin       Kin // its place in a tree of guest forks
+	// Fork is the id of the first child of the request that forked it, the same for all its children. It is empty for
+	// sandboxes of daemons without it.
+	Fork string `json:",omitempty"`
 	// BranchedFrom is the sandbox that its snapshot was branched from, if both have the same owner. It is empty if
 	// its snapshot was made from an image, or elsewhere.
 	BranchedFrom string `json:",omitempty"`

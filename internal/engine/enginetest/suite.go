@@ -176,8 +176,8 @@ func (s suite) fork(tag string, n int) []sandbox.Info {
 	out := make([]sandbox.Info, 0, n)
 	for i, c := range r.Children {
 		s.must(c.Err)
-		if c.Index != i+1 || c.Info.Index != i+1 {
-			s.t.Errorf("child %d has index %d and %d", i+1, c.Index, c.Info.Index)
+		if c.Index != i+1 || c.Info.Index != i+1 || c.Info.Fork != r.Children[0].Info.ID {
+			s.t.Errorf("child %d has index %d and %d, and is of fork %q", i+1, c.Index, c.Info.Index, c.Info.Fork)
 		}
 		out = append(out, c.Info)
 	}

@@ -60,7 +60,7 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 	now := f.e.cfg.Now()
 	b.ready = now.Sub(f.start)
 	b.info = sandbox.Info{
-		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Owner: f.req.Owner,
+		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Fork: f.childID(1), Owner: f.req.Owner,
 		Status: sandbox.StatusRunning,
 		PID:    b.m.Proc.PID(), CreatedAt: now,
 		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, BranchedFrom: f.branchedFrom(), Network: f.networkOf(b),

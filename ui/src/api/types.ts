@@ -43,6 +43,7 @@ export interface Sandbox {
   snapshot_tag: string;
   status: SandboxStatus;
   index: number;
+  fork?: string;
   created_at_unix: number;
   pid: number | null;
   guest_addr: string;

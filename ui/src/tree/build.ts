@@ -93,7 +93,7 @@ function leadsTo(above: Map<string, string>, from: string, key: string): boolean
 }
 
 function finish(list: TreeNode[], parent: string, parents: Map<string, string>): void {
-  list.sort((a, b) => a.created - b.created || a.name.localeCompare(b.name, "en", { numeric: true }));
+  list.sort((a, b) => a.created - b.created || index(a) - index(b) || a.name.localeCompare(b.name, "en", { numeric: true }));
   group(list, parent);
   for (const node of list) {
     if (parent) parents.set(node.key, parent);
@@ -102,24 +102,27 @@ function finish(list: TreeNode[], parent: string, parents: Map<string, string>):
   }
 }
 
-/** An id is sb-FORK-NUMBER: children of one fork share the middle. */
-const forkOf = (id: string): string => id.slice(0, id.lastIndexOf("-"));
+/** The fork of a sandbox, by its first child. A sandbox of an older daemon has none, and is in no group. */
+const forkOf = (s: Sandbox): string => s.fork ?? s.id;
+
+const index = (n: TreeNode): number => (n.kind === "sandbox" ? n.sandbox.index : 0);
 
 function group(list: TreeNode[], parent: string): void {
   const forks = new Map<string, SandboxNode[]>();
   for (const n of list) {
     if (n.kind !== "sandbox") continue;
-    const fork = forkOf(n.name);
+    const fork = forkOf(n.sandbox);
     const members = forks.get(fork);
     if (members) members.push(n);
     else forks.set(fork, [n]);
   }
   for (const [fork, members] of forks) {
     if (members.length < GROUP) continue;
+    members.sort((a, b) => index(a) - index(b)); // their times may differ
     const inside = new Set<TreeNode>(members);
     const at = list.findIndex((n) => inside.has(n));
     const node: GroupNode = {
-      kind: "group", key: `g:${parent}:${fork}`, name: `Fork ${fork.replace(/^sb-/, "")}`,
+      kind: "group", key: `g:${parent}:${fork}:`, name: `Fork ${fork.replace(/^sb-/, "")}`,
       created: members[0]?.created ?? 0, children: members, members,
     };
     list.splice(0, list.length, ...list.slice(0, at), node, ...list.slice(at).filter((n) => !inside.has(n)));

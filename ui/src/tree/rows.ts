@@ -33,7 +33,7 @@ export function stateOf(node: TreeNode): string {
 function searched(node: TreeNode): string {
   if (node.kind === "sandbox") {
     const s = node.sandbox;
-    return [s.id, s.status, s.hostname, s.owner, s.snapshot_tag, s.dns_id, ...labelsOf(s.labels)].join(" ").toLowerCase();
+    return [s.id, s.status, s.hostname, s.owner, s.snapshot_tag, s.dns_id, s.fork ? `fork=${s.fork}` : "", ...labelsOf(s.labels)].join(" ").toLowerCase();
   }
   if (node.kind === "snapshot") {
     const s = node.snapshot;

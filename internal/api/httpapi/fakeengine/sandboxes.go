@@ -93,7 +93,8 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	token := trafficToken(req, snap, e.forks, i)
 	b := &entry{env: req.Env, guest: newGuest(req.Env, e.disks[req.Tag]), info: sandbox.Info{
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
-		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
+		Fork: newID(e.NodeKey, e.forks, 1),
+		PID:  1000 + i, CreatedAt: e.Now, Owner: req.Owner,
 		Agent: agentOf(snap),
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Identity: req.Identity, Key: req.Kin.Key},
 		Limits: req.Limits, Life: req.Life, Network: network, Secrets: sandbox.InheritSecrets(secretsOf(snap), given),

@@ -2777,7 +2777,7 @@ class SandboxInfo:
     """
     id: str
     """
-    Name of the sandbox, sb-<hex>-<nnnn>
+    Name of the sandbox: sb- and 16 random digits of base32, and 5 of its node if the daemon has one
     """
     index: int
     """
@@ -2842,6 +2842,10 @@ class SandboxInfo:
     error: str | None = None
     """
     Why this child could not be forked
+    """
+    fork: str | None = None
+    """
+    Sandbox with index 1 of its fork: the same for all children of one request on a node
     """
     fork_depth: int | None = None
     """

@@ -3579,6 +3579,8 @@ export interface components {
             dns_id?: string;
             /** @description Why this child could not be forked */
             error?: string;
+            /** @description Sandbox with index 1 of its fork: the same for all children of one request on a node */
+            fork?: string;
             /**
              * Format: int64
              * @description Forks by guests from the first of its tree to it
@@ -3592,7 +3594,7 @@ export interface components {
             guest_fork?: boolean;
             /** @description Name the guest knows itself by */
             hostname?: string;
-            /** @description Name of the sandbox, sb-<hex>-<nnnn> */
+            /** @description Name of the sandbox: sb- and 16 random digits of base32, and 5 of its node if the daemon has one */
             id: string;
             /** @description Its guest can get identity tokens */
             identity?: boolean;
