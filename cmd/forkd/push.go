@@ -106,7 +106,7 @@ func (a *hubs) push(ctx context.Context, c *client.Client, tag, ref, keyFile str
 		return a.app.Value(out)
 	}
 	a.app.Note("snapshot %s is %s, %s", tag, repo.Name, ui.Bytes(out.Bytes))
-	a.app.noteContained(tag, out.Volumes)
+	noteContained(a.app, tag, out.Volumes)
 	return a.app.Line("%s", out.Digest)
 }
 

@@ -83,6 +83,6 @@ func (a *hubs) export(ctx context.Context, c *client.Client, tag, path string) (
 		return a.app.Value(exported{tag, path, of.Bytes(), from.Volumes})
 	}
 	a.app.Note("snapshot %s is in %s, %s", tag, path, ui.Bytes(of.Bytes()))
-	a.app.noteContained(tag, from.Volumes)
+	noteContained(a.app, tag, from.Volumes)
 	return nil
 }

@@ -31,7 +31,7 @@ func newSnapshotPublishCommand(a *app) *cobra.Command {
 				a.Note("snapshot %s is not public any more", info.Tag)
 			} else {
 				a.Note("all tenants may fork from snapshot %s", info.Tag)
-				a.noteContained(info.Tag, info.Volumes)
+				noteContained(a, info.Tag, info.Volumes)
 			}
 			return nil
 		}),

@@ -193,7 +193,7 @@ func containedVolumes(all []api.SnapshotVolume) string {
 }
 
 // noteContained names the volumes whose content others get with a snapshot.
-func (a *app) noteContained(tag string, all []api.SnapshotVolume) {
+func noteContained(a *app, tag string, all []api.SnapshotVolume) {
 	if len(all) > 0 {
 		a.Note("snapshot %s contains the content of these volumes: %s", tag, containedVolumes(all))
 	}

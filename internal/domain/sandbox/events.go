@@ -43,9 +43,10 @@ const (
 // EventKinds returns all kinds of events.
 func EventKinds() []string {
 	return []string{EventCreated, EventReady, EventFailed, EventEnded, EventPaused, EventResumed, EventMoved,
-		EventTaken, EventBranched, EventRolledBack, EventHangs, EventStalled, EventContinued, EventOOM, EventNetwork, EventServiceReady,
-		EventServiceCrashed, EventSnapshotCreated, EventSnapshotFailed, EventSnapshotDeleted, EventSnapshotRenamed,
-		EventSnapshotExpired, EventSnapshotArrived, EventFetchStalled, EventFetchResumed, EventPool, EventRefused}
+		EventTaken, EventBranched, EventRolledBack, EventHangs, EventStalled, EventContinued, EventOOM,
+		EventNetwork, EventServiceReady, EventServiceCrashed, EventSnapshotCreated, EventSnapshotFailed,
+		EventSnapshotDeleted, EventSnapshotRenamed, EventSnapshotExpired, EventSnapshotArrived, EventFetchStalled,
+		EventFetchResumed, EventPool, EventRefused}
 }
 
 // Keys of an event's details. They name the other objects and callers involved.
