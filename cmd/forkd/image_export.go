@@ -21,7 +21,8 @@ func newImageExportCommand(a *app) *cobra.Command {
 		Short: "Write a snapshot's root file system as a container image",
 		Long: "Write the root file system of a snapshot, with the settings of its Dockerfile, as a container\n" +
 			"image for `docker load`, `podman load`, `skopeo` and `forkd image import`. Memory, processes and\n" +
-			"the content of volumes are not part of it: `forkd snapshot export` writes them. The snapshot's root must have sh and tar.",
+			"the content of volumes are not part of it: `forkd snapshot export` writes them. The snapshot's\n" +
+			"root must have sh and tar.",
 		Example: "  forkd image export app app.tar && docker load -i app.tar\n" +
 			"  forkd image export --format oci app app.tar",
 		Args:              cobra.ExactArgs(2),
