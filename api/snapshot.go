@@ -77,6 +77,7 @@ type SnapshotInfo struct {
 	Network      *NetworkPolicy    `json:"network,omitempty" doc:"Default network policy of its sandboxes; absent: none"`
 	Owner        string            `json:"owner,omitempty" doc:"Owning tenant; absent: the operator"`
 	Secrets      []HeldSecret      `json:"secrets,omitempty" doc:"Secrets that its memory or disks may contain. While one is not void, the snapshot cannot be published or exported"`
+	Volumes      []SnapshotVolume  `json:"volumes,omitempty" doc:"Volumes whose content it contains. Its children have clones of them, also on other daemons and of other tenants"`
 	Public       bool              `json:"public,omitempty" doc:"All tenants can fork it"`
 	Labels       map[string]string `json:"labels,omitempty" doc:"Its labels; absent for a public snapshot of another owner"`
 	Pinned       bool              `json:"pinned,omitempty" doc:"It does not expire, and is deleted with force only"`

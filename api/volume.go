@@ -22,6 +22,14 @@ type VolumeMount struct {
 	ReadOnly bool       `json:"read_only,omitempty" doc:"Mount it read-only"`
 }
 
+// SnapshotVolume is a volume whose content a snapshot contains.
+type SnapshotVolume struct {
+	Name     string `json:"name" doc:"Name of the volume when the snapshot was made"`
+	Path     string `json:"path" doc:"Mount point in the guest"`
+	SizeMiB  int64  `json:"size_mib" doc:"Size of its disk"`
+	ReadOnly bool   `json:"read_only,omitempty" doc:"The guest has mounted it read-only"`
+}
+
 // CreateVolumeRequest is the body of POST /v1/volumes.
 type CreateVolumeRequest struct {
 	Name    string `json:"name" doc:"Name of the volume, unique within its tenant" pattern:"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$" patternDescription:"1 to 63 letters, digits, - or _, and no - or _ first"`

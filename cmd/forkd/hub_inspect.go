@@ -67,11 +67,16 @@ func (a *hubs) inspect(ctx context.Context, ref string) error {
 	if m.Network != nil {
 		net = "its own policy"
 	}
+	var volumes []string
+	for _, d := range m.Volumes() {
+		volumes = append(volumes, fmt.Sprintf("%s on %s, %d MiB", d.Volume.Name, d.Volume.Path, d.Bytes>>20))
+	}
 	for _, row := range [][2]string{
 		{"reference", repo.Name}, {"digest", digest}, {"snapshot", m.Tag}, {"created", of.Annotations[hub.CreatedKey]},
 		{"size", ui.Bytes(out.Bytes)}, {"memory", fmt.Sprintf("%d MiB", m.Shape.MemoryMiB)},
 		{"vCPUs", fmt.Sprint(m.Shape.VCPUs)}, {"layers", fmt.Sprint(len(m.LayerIDs()))}, {"CPU", cpu},
 		{"languages", strings.Join(m.Languages, ", ")}, {"network", net},
+		{"volumes", strings.Join(volumes, "; ")},
 	} {
 		if err := a.app.Line("%-10s %s", row[0], ui.Clean(row[1])); err != nil {
 			return err

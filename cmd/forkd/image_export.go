@@ -20,8 +20,9 @@ func newImageExportCommand(a *app) *cobra.Command {
 		Use:   "export TAG FILE",
 		Short: "Write a snapshot's root file system as a container image",
 		Long: "Write the root file system of a snapshot, with the settings of its Dockerfile, as a container\n" +
-			"image for `docker load`, `podman load`, `skopeo` and `forkd image import`. Memory and processes are\n" +
-			"not part of it: `forkd snapshot export` writes them. The snapshot's root must have sh and tar.",
+			"image for `docker load`, `podman load`, `skopeo` and `forkd image import`. Memory, processes and\n" +
+			"the content of volumes are not part of it: `forkd snapshot export` writes them. The snapshot's\n" +
+			"root must have sh and tar.",
 		Example: "  forkd image export app app.tar && docker load -i app.tar\n" +
 			"  forkd image export --format oci app app.tar",
 		Args:              cobra.ExactArgs(2),
@@ -53,9 +54,13 @@ type exportedImage struct {
 }
 
 func exportImage(ctx context.Context, a *app, c *client.Client, e imagebuild.Export) error {
+	from, err := c.Snapshot(ctx, e.Tag)
+	if err != nil {
+		return err
+	}
 	meter := a.Meter("export "+e.Tag, func(done, _ int64) string { return ui.Bytes(done) })
 	e.Client, e.Progress = c, func(n int) { meter.Add(int64(n)) }
-	err := e.Write(ctx)
+	err = e.Write(ctx)
 	meter.End()
 	if err != nil {
 		return err
@@ -66,6 +71,9 @@ func exportImage(ctx context.Context, a *app, c *client.Client, e imagebuild.Exp
 	}
 	if a.JSON {
 		return a.Value(exportedImage{e.Tag, e.Reference, e.File, st.Size()})
+	}
+	if len(from.Volumes) > 0 {
+		a.Note("the image lacks the content of these volumes: %s", containedVolumes(from.Volumes))
 	}
 	return a.Line("%s %s", e.File, e.Reference)
 }

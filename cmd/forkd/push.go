@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/registries"
 	"github.com/forkd/forkd/cmd/internal/ui"
@@ -28,8 +29,9 @@ func newPushCommand(a *app) *cobra.Command {
 		Use:   "push TAG REF",
 		Short: "Send a snapshot to a registry",
 		Long: "Send a snapshot to an OCI registry: HOST/REPOSITORY:TAG. Only blobs that the repository lacks are\n" +
-			"uploaded. Everyone who can read the repository can read the snapshot's memory and disks. Credentials\n" +
-			"come from docker login, podman login and their helpers. " + registries.Variable + " lists hosts without TLS.\n\n" +
+			"uploaded. Everyone who can read the repository can read the snapshot's memory and disks, also\n" +
+			"the content of its volumes. Credentials come from docker login, podman login and their helpers.\n" +
+			registries.Variable + " lists hosts without TLS.\n\n" +
 			"With --sign-key the snapshot is signed as cosign does. The key's password is asked for in a\n" +
 			"terminal, or read from " + passwordVariable + " or COSIGN_PASSWORD.",
 		Example: "  forkd push pyagent registry.example.com/team/pyagent:v1\n" +
@@ -55,6 +57,8 @@ type pushed struct {
 	Digest string `json:"digest"`
 	Bytes  int64  `json:"bytes"`
 	Signed bool   `json:"signed"`
+	// Volumes are those whose content the snapshot contains.
+	Volumes []api.SnapshotVolume `json:"volumes,omitempty"`
 }
 
 func (a *hubs) push(ctx context.Context, c *client.Client, tag, ref, keyFile string) error {
@@ -68,6 +72,10 @@ func (a *hubs) push(ctx context.Context, c *client.Client, tag, ref, keyFile str
 	}
 	defer cache.Close()
 	up, err := repo.Push(ctx)
+	if err != nil {
+		return err
+	}
+	from, err := c.Snapshot(ctx, tag)
 	if err != nil {
 		return err
 	}
@@ -93,11 +101,12 @@ func (a *hubs) push(ctx context.Context, c *client.Client, tag, ref, keyFile str
 			return fmt.Errorf("sign %s, which is pushed: %w", repo.Name, err)
 		}
 	}
-	out := pushed{Ref: repo.Name, Digest: d.Digest, Bytes: of.Bytes(), Signed: key != nil}
+	out := pushed{Ref: repo.Name, Digest: d.Digest, Bytes: of.Bytes(), Signed: key != nil, Volumes: from.Volumes}
 	if a.app.JSON {
 		return a.app.Value(out)
 	}
 	a.app.Note("snapshot %s is %s, %s", tag, repo.Name, ui.Bytes(out.Bytes))
+	noteContained(a.app, tag, out.Volumes)
 	return a.app.Line("%s", out.Digest)
 }
 

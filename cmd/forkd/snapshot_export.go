@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/store/hub"
@@ -23,7 +24,7 @@ func newSnapshotExportCommand(a *app) *cobra.Command {
 		Use:   "export TAG FILE",
 		Short: "Write a snapshot to a file",
 		Long: "Write a snapshot to a file, an OCI layout in a tar, for hosts without a network. Everyone who can\n" +
-			"read the file can read the snapshot's memory and disks.",
+			"read the file can read the snapshot's memory and disks, also the content of its volumes.",
 		Example:           "  forkd snapshot export pyagent pyagent.tar",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.complete().tags(),
@@ -33,8 +34,20 @@ func newSnapshotExportCommand(a *app) *cobra.Command {
 	}
 }
 
+// exported is the result of an export.
+type exported struct {
+	Tag     string               `json:"tag"`
+	File    string               `json:"file"`
+	Bytes   int64                `json:"bytes"`
+	Volumes []api.SnapshotVolume `json:"volumes,omitempty"` // whose content is in the file
+}
+
 // export writes a file that gets its name when it is complete.
 func (a *hubs) export(ctx context.Context, c *client.Client, tag, path string) (err error) {
+	from, err := c.Snapshot(ctx, tag)
+	if err != nil {
+		return err
+	}
 	stream, err := c.ExportSnapshot(ctx, tag)
 	if err != nil {
 		return err
@@ -67,8 +80,9 @@ func (a *hubs) export(ctx context.Context, c *client.Client, tag, path string) (
 	}
 	meter.End()
 	if a.app.JSON {
-		return a.app.Value(map[string]any{"tag": tag, "file": path, "bytes": of.Bytes()})
+		return a.app.Value(exported{tag, path, of.Bytes(), from.Volumes})
 	}
 	a.app.Note("snapshot %s is in %s, %s", tag, path, ui.Bytes(of.Bytes()))
+	noteContained(a.app, tag, from.Volumes)
 	return nil
 }

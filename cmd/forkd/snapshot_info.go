@@ -48,6 +48,7 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"kernel", s.KernelVersion,
 		"memory", onDisk(logicalSize(s), s.MemoryPhysicalBytes, s.MemoryOwnBytes),
 		"disk", diskSize(s),
+		"volumes", containedVolumes(s.Volumes),
 		"vcpus", fmt.Sprint(s.VCPUs),
 		"cpu", cpu(s.CPU),
 		"machine state", ui.Bytes(s.VMStateBytes),

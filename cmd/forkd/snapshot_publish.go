@@ -14,7 +14,8 @@ func newSnapshotPublishCommand(a *app) *cobra.Command {
 		Use:   "publish TAG",
 		Short: "Allow all tenants to fork a snapshot",
 		Long: "Allow all tenants to see and fork a snapshot. Their sandboxes share its layers, and stay when it\n" +
-			"is unpublished. If the tag is given to another snapshot, that snapshot is not public.",
+			"is unpublished. A snapshot that was taken with volumes contains their content, and so do its\n" +
+			"sandboxes. If the tag is given to another snapshot, that snapshot is not public.",
 		Example:           "  forkd snapshot publish python\n  forkd snapshot publish --undo python",
 		ValidArgsFunction: a.complete().tags(),
 		Args:              cobra.ExactArgs(1),
@@ -30,6 +31,7 @@ func newSnapshotPublishCommand(a *app) *cobra.Command {
 				a.Note("snapshot %s is not public any more", info.Tag)
 			} else {
 				a.Note("all tenants may fork from snapshot %s", info.Tag)
+				noteContained(a, info.Tag, info.Volumes)
 			}
 			return nil
 		}),

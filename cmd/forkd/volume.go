@@ -182,3 +182,19 @@ func (v *volumeFlags) list() (out []api.VolumeMount, err error) {
 	}
 	return out, nil
 }
+
+// containedVolumes lists the volumes of a snapshot. Their names may be another daemon's.
+func containedVolumes(all []api.SnapshotVolume) string {
+	var out []string
+	for _, v := range all {
+		out = append(out, fmt.Sprintf("%s on %s, %d MiB", v.Name, v.Path, v.SizeMiB))
+	}
+	return strings.Join(out, "; ")
+}
+
+// noteContained names the volumes whose content others get with a snapshot.
+func noteContained(a *app, tag string, all []api.SnapshotVolume) {
+	if len(all) > 0 {
+		a.Note("snapshot %s contains the content of these volumes: %s", tag, containedVolumes(all))
+	}
+}

@@ -42,10 +42,15 @@ func (h *host) room(e *Engine, id string) {
 func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		h := newHost(t)
+		told := h.listen()
 		e := h.open()
 		sbs := h.disky(e, 2)
 		id := sbs[0].ID
 		h.fill(e, id)
+		eventually(t, "event of the stall", func() bool {
+			e.Watch.Look(t.Context())
+			return strings.Contains(told.of(id), sandbox.EventStalled)
+		})
 		if restart {
 			h.close(e)
 			e = h.open()
@@ -77,6 +82,10 @@ func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 			t.Error("the snapshot that it came from is gone")
 		}
 		h.room(e, id)
+		eventually(t, "event of its end", func() bool {
+			e.Watch.Look(t.Context())
+			return strings.Contains(told.of(id), sandbox.EventContinued)
+		})
 		h.eval(e, id, "index")
 		if err := h.branch(e, id, "y"); err != nil {
 			t.Error(err)

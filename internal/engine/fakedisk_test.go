@@ -15,9 +15,13 @@ import (
 // openDisks makes the guest add a line to each writable disk: its own name, before the names of its
 // ancestors.
 func (f *fake) openDisks(disks []vmm.Disk) error {
-	if len(disks) != f.st.Shape.Disks {
-		return fmt.Errorf("%d disks, want %d", len(disks), f.st.Shape.Disks)
+	if shape := f.st.Shape; len(disks) < shape.Disks || len(disks) > shape.Disks+shape.Slots {
+		return fmt.Errorf("%d disks, want %d, and at most %d volumes", len(disks), shape.Disks, shape.Slots)
 	}
+	return f.addDisks(disks)
+}
+
+func (f *fake) addDisks(disks []vmm.Disk) error {
 	for _, d := range disks {
 		if d.Overlay == nil {
 			continue

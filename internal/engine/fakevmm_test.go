@@ -147,12 +147,7 @@ func (f *fake) set(s vmm.State, cid uint32) {
 }
 
 // Plug implements server.Handler.
-func (f *fake) Plug(volumes []vmm.Disk) error {
-	for _, v := range volumes {
-		v.Close()
-	}
-	return nil
-}
+func (f *fake) Plug(volumes []vmm.Disk) error { return f.addDisks(volumes) }
 
 var _ server.Handler = (*fake)(nil)
 

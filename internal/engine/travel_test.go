@@ -73,6 +73,96 @@ func TestASnapshotTravelsToAnotherHost(t *testing.T) {
 	}
 }
 
+// The content of volumes is a part of a snapshot: its children have clones on another host too, where no volume is made.
+func TestVolumesTravelWithASnapshot(t *testing.T) {
+	one, two := newHost(t), newHost(t)
+	one.fault("agent-of-now", 20)
+	two.fault("agent-of-now", 20)
+	a, b := one.open(), two.open()
+	b.CPU = intel
+	one.disky(a, 0)
+	if _, err := a.TenantVolumes().Create("acme", "data", 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	r, err := a.Fork(t.Context(), sandbox.ForkRequest{Tag: "d", N: 1, Owner: "acme",
+		Volumes: []sandbox.VolumeMount{{Name: "data", Path: "/data"}}})
+	if err != nil || r.Children[0].Err != nil {
+		t.Fatal(err, r.Children)
+	}
+	source := r.Children[0].Info.ID
+	if err := one.branch(a, source, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Kill(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.ImportSnapshot(t.Context(), sandbox.ImportRequest{Tag: "y", Owner: "globex"},
+		bytes.NewReader(sent(t, a, "x", false))); err != nil {
+		t.Fatal(err)
+	}
+	for e, tag := range map[*Engine]string{a: "x", b: "y"} {
+		info, err := e.SnapshotInfo(t.Context(), tag)
+		if err != nil || len(info.Volumes) != 1 || info.Volumes[0].Name != "data" || info.Volumes[0].Path != "/data" ||
+			info.Volumes[0].Mode != sandbox.VolumeClone || info.Volumes[0].Bytes != 64<<20 {
+			t.Errorf("snapshot %s has volumes %+v, %v", tag, info.Volumes, err)
+		}
+		writer, _, _ := strings.Cut(diskOf(t, e, tag), "\n") // the fake guest writes its name to all disks
+		if got := volumeOf(t, e, tag); writer == "" || got != writer+"\n" {
+			t.Errorf("the volume in snapshot %s has %q, want %q", tag, got, writer)
+		}
+	}
+	if list := b.TenantVolumes().List("globex"); len(list) != 0 {
+		t.Errorf("the import made %+v", list)
+	}
+	fork := func(volumes ...sandbox.VolumeMount) (sandbox.Info, error) {
+		r, err := b.Fork(t.Context(), sandbox.ForkRequest{Tag: "y", N: 1, Owner: "globex", Volumes: volumes})
+		if err != nil {
+			return sandbox.Info{}, err
+		}
+		return r.Children[0].Info, r.Children[0].Err
+	}
+	child, err := fork()
+	if err != nil || len(child.Volumes) != 1 || child.Volumes[0].Mode != sandbox.VolumeClone {
+		t.Fatalf("a child has %+v, %v", child.Volumes, err)
+	}
+	// A volume of the receiver is another one, even if it has the same name.
+	_, err = fork(sandbox.VolumeMount{Name: "data", Path: "/own"})
+	wantError(t, err, sandbox.ErrNotFound, "data")
+	if _, err := b.TenantVolumes().Create("globex", "data", 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	_, err = fork(sandbox.VolumeMount{Name: "data", Path: "/data"})
+	wantError(t, err, sandbox.ErrConflict, "/data", "already")
+	child, err = fork(sandbox.VolumeMount{Name: "data", Path: "/own"})
+	if err != nil || len(child.Volumes) != 2 || child.Volumes[1].Mode != sandbox.VolumePrivate {
+		t.Fatalf("a child has %+v, %v", child.Volumes, err)
+	}
+	if err := b.Kill(t.Context(), child.ID); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := b.TenantVolumes().Get("globex", "data"); err != nil || v.Holder != "" {
+		t.Errorf("the receiver's volume is in %q, %v", v.Holder, err)
+	}
+	if err := b.TenantVolumes().Remove("globex", "data"); err != nil {
+		t.Error(err)
+	}
+}
+
+// volumeOf returns the beginning of the first volume in a snapshot.
+func volumeOf(t *testing.T, e *Engine, tag string) string {
+	t.Helper()
+	files, err := e.home.Snapshots.Open(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	text := make([]byte, 1024)
+	if _, err := files.Disks[2].ReadAt(text, 0); err != nil {
+		t.Fatal(err)
+	}
+	return string(bytes.TrimRight(text, "\x00"))
+}
+
 func TestASnapshotOfAnotherCPUIsRefused(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

@@ -3,9 +3,15 @@ package e2e
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
@@ -283,5 +289,58 @@ func (d *daemon) wantHolder(volume, id string) {
 	v, err := d.c.Volumes().Get(d.t.Context(), volume)
 	if err != nil || v.Sandbox != id {
 		d.t.Errorf("volume %s is in %q, want %s: %v", volume, v.Sandbox, id, err)
+	}
+}
+
+// TestVolumesTravel sends a snapshot with a volume to another daemon by a registry and by a file. Its children there
+// read and write the content, and neither side has a volume more.
+func TestVolumesTravel(t *testing.T) {
+	kvmtest.Drawn(t)
+	d := shared(t)
+	d.unchanged()
+	far := secondDaemon(t)
+	if err := cloneStore(d, far); err != nil {
+		t.Fatal(err)
+	}
+	far.start()
+	far.unchanged()
+	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer s.Close()
+	ref, file := strings.TrimPrefix(s.URL, "http://")+"/team/with-volume:v1", filepath.Join(t.TempDir(), "with-volume.tar")
+	d.volume(api.CreateVolumeRequest{Name: "sent", SizeMiB: 128})
+	id := d.with(1, mounted("sent", "/data", ""))[0].ID
+	d.sh(id, "dd if=/dev/urandom of=/data/big bs=1M count=8 2>/dev/null; sha256sum < /data/big > /data/sum; sync; echo kept > /data/file")
+	d.branch(id, api.BranchRequest{Tag: "travels"})
+	d.kill(id)
+	const names = "sent on /data, 128 MiB"
+	for _, args := range [][]string{{"push", "travels", ref}, {"snapshot", "export", "travels", file}, {"snapshot", "info", "travels"}} {
+		if code, out, errs := d.cli(args...); code != 0 || !strings.Contains(out+errs, names) {
+			t.Errorf("forkd %q: exit code %d, %s%s; want %q", args, code, out, errs, names)
+		}
+	}
+	if err := d.c.Volumes().Remove(t.Context(), "sent"); err != nil { // the snapshot has its own copy
+		t.Fatal(err)
+	}
+	for tag, args := range map[string][]string{"pulled": {"pull", ref, "--tag", "pulled"},
+		"imported": {"snapshot", "import", file, "--tag", "imported"}} {
+		far.forget(tag)
+		if code, _, errs := far.cli(args...); code != 0 {
+			t.Fatal(errs)
+		}
+		n := 2
+		res := far.forkSome(api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
+		for _, sb := range res.OK() {
+			got := far.sh(sb.ID, `[ "$(sha256sum < /data/big)" = "$(cat /data/sum)" ] && cat /data/file; echo `+sb.ID+
+				" > /data/file; sync; cat /data/file")
+			if got != "kept\n"+sb.ID || len(sb.Volumes) != 1 || sb.Volumes[0].Mode != api.VolumeClone {
+				t.Errorf("a child of %s has %q and the volumes %+v", tag, got, sb.Volumes)
+			}
+		}
+		if len(res.OK()) != n {
+			t.Errorf("%s: %+v", tag, res.Failed())
+		}
+	}
+	if list, err := far.c.Volumes().List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("the other daemon has volumes %+v, %v", list, err)
 	}
 }

@@ -1,9 +1,14 @@
 package network
 
 import (
+	"crypto/md5"
+	"encoding/xml"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +34,62 @@ const (
 type storage struct {
 	mu      sync.Mutex
 	objects map[string]string
+	headers map[string]http.Header // metadata of objects
 }
+
+func newStorage(objects map[string]string) *storage {
+	return &storage{objects: objects, headers: map[string]http.Header{}}
+}
+
+func (s *storage) put(path, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects[path] = text
+}
+
+func (s *storage) get(path string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects[path]
+}
+
+// listed is the answer to a list of a bucket's objects.
+type listed struct {
+	XMLName        xml.Name `xml:"http://s3.amazonaws.com/doc/2006-03-01/ ListBucketResult"`
+	Name, Prefix   string
+	Delimiter      string
+	MaxKeys        int
+	KeyCount       int
+	IsTruncated    bool
+	Contents       []listedObject
+	CommonPrefixes []struct{ Prefix string }
+}
+
+type listedObject struct {
+	Key, LastModified, ETag string
+	Size                    int
+	StorageClass            string
+}
+
+// list answers with the objects of a bucket below a prefix. Deeper ones are left out: the tests have none.
+func (s *storage) list(bucket, prefix string) listed {
+	out := listed{Name: bucket, Prefix: prefix, Delimiter: "/", MaxKeys: 1000}
+	for path, text := range s.objects {
+		key, of := strings.CutPrefix(path, "/"+bucket+"/")
+		if rest, below := strings.CutPrefix(key, prefix); of && below && !strings.Contains(rest, "/") {
+			out.Contents = append(out.Contents, listedObject{Key: key, LastModified: stored.Format("2006-01-02T15:04:05.000Z"),
+				ETag: etag(text), Size: len(text), StorageClass: "STANDARD"})
+		}
+	}
+	slices.SortFunc(out.Contents, func(a, b listedObject) int { return strings.Compare(a.Key, b.Key) })
+	out.KeyCount = len(out.Contents)
+	return out
+}
+
+// stored is the time of all objects.
+var stored = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func etag(text string) string { return fmt.Sprintf("%q", fmt.Sprintf("%x", md5.Sum([]byte(text)))) }
 
 func (s *storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
@@ -39,12 +99,29 @@ func (s *storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !signedRight(r):
 		http.Error(w, "SignatureDoesNotMatch", http.StatusForbidden)
 	case r.Method == http.MethodPut:
-		s.objects[r.URL.Path] = string(body)
+		s.objects[r.URL.Path], s.headers[r.URL.Path] = string(body), metadata(r.Header)
+		w.Header().Set("ETag", etag(string(body)))
+	case r.Method == http.MethodGet && strings.Count(strings.TrimSuffix(r.URL.Path, "/"), "/") == 1:
+		w.Header().Set("Content-Type", "application/xml")
+		_ = xml.NewEncoder(w).Encode(s.list(strings.Trim(r.URL.Path, "/"), r.URL.Query().Get("prefix")))
 	case !ok:
 		http.Error(w, "NoSuchKey", http.StatusNotFound)
 	default:
-		_, _ = io.WriteString(w, text)
+		maps.Copy(w.Header(), s.headers[r.URL.Path])
+		w.Header().Set("ETag", etag(text))
+		http.ServeContent(w, r, "", stored, strings.NewReader(text))
 	}
+}
+
+// metadata returns the headers that belong to an object.
+func metadata(h http.Header) http.Header {
+	out := http.Header{}
+	for name, values := range h {
+		if strings.HasPrefix(name, "X-Amz-Meta-") || name == "Content-Type" {
+			out[name] = values
+		}
+	}
+	return out
 }
 
 // signedRight signs a request again, with the headers that were signed.

@@ -58,6 +58,7 @@ type far struct {
 	conns       chan net.Conn   // connections to handPort
 	mirrors     trusted
 	relay       *relay // a proxy
+	bucket      *storage
 
 	mu       sync.Mutex
 	requests []request
@@ -88,7 +89,8 @@ func newFar(t testing.TB) *far {
 		f.certificate = s.Certificate()
 		in.Echo(t, net.JoinHostPort(addr, echoPort))
 	}
-	in.HTTP(t, net.JoinHostPort(bucketAddr, "443"), true, &storage{objects: map[string]string{"/models/m": "weights"}})
+	f.bucket = newStorage(map[string]string{"/models/m": "weights"})
+	in.HTTP(t, net.JoinHostPort(bucketAddr, "443"), true, f.bucket)
 	in.HTTP(t, net.JoinHostPort(web6, "80"), false, f.page("the web"))
 	in.Echo(t, net.JoinHostPort(web, "853"))
 	accept(in.Listen(t, net.JoinHostPort(web, handPort)), func(c net.Conn) { f.conns <- c })

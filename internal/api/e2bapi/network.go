@@ -21,7 +21,7 @@ type networkConfig struct {
 	// DNS is not used: guests ask the gateway, which applies the policy to names.
 	DNS        []string                 `json:"dnsServers,omitempty"`
 	Rules      map[string][]networkRule `json:"rules,omitempty"`
-	Proxy      json.RawMessage          `json:"egressProxy,omitempty"`
+	Proxy      *egressProxy             `json:"egressProxy,omitempty"`
 	Public     *bool                    `json:"allowPublicTraffic,omitempty"`
 	MaskHost   string                   `json:"maskRequestHost,omitempty"`
 	HTTPSPorts []int                    `json:"httpsPorts,omitempty"`
@@ -36,10 +36,12 @@ type networkRule struct {
 // maxRules limits each list.
 const maxRules = 1000
 
-// shown returns the configuration for GET. Headers may be secrets, so only their names are
-// included.
+// shown returns the configuration for GET. Headers and the proxy's password may be secrets, and are left out.
 func (n networkConfig) shown() json.RawMessage {
-	n.Proxy, n.Rules = nil, nil
+	n.Rules = nil
+	if n.Proxy != nil {
+		n.Proxy = &egressProxy{Address: n.Proxy.Address, User: n.Proxy.User}
+	}
 	b, err := json.Marshal(n)
 	if err != nil || string(b) == "{}" {
 		return nil
@@ -52,16 +54,17 @@ func isAll(s string) bool { return s == "0.0.0.0/0" || s == "::/0" || s == "*" }
 
 // policy converts the configuration to the engine's policy. internet is allow_internet_access.
 func (n networkConfig) policy(internet *bool) (netpolicy.Spec, error) {
-	if len(n.Proxy) > 0 && string(n.Proxy) != "null" {
-		return netpolicy.Spec{}, notYet("egressProxy")
-	}
 	if len(n.HTTPSPorts) > 0 {
-		return netpolicy.Spec{}, notYet("httpsPorts")
+		return netpolicy.Spec{}, notYet("httpsPorts: a server with TLS of its own")
 	}
 	if len(n.AllowOut) > maxRules || len(n.DenyOut) > maxRules || len(n.Rules) > maxRules {
 		return netpolicy.Spec{}, invalidf("network: more than %d rules", maxRules)
 	}
-	spec := netpolicy.Spec{Default: netpolicy.Public}
+	proxy, err := n.Proxy.rule()
+	if err != nil {
+		return netpolicy.Spec{}, err
+	}
+	spec := netpolicy.Spec{Default: netpolicy.Public, Proxy: proxy}
 	if internet != nil && !*internet {
 		spec.Default = netpolicy.Deny
 	}

@@ -59,3 +59,38 @@ func TestASecretWithAWrongNameIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestAnEgressProxy(t *testing.T) {
+	for name, c := range map[string]struct {
+		proxy string
+		want  *netpolicy.ProxyRule
+		shown string
+	}{
+		"none":       {proxy: `null`},
+		"no login":   {`{"address":"proxy.example.com:1080","tls":null}`, &netpolicy.ProxyRule{URL: "socks5://proxy.example.com:1080", Names: true}, `{"egressProxy":{"address":"proxy.example.com:1080"}}`},
+		"an address": {`{"address":"[2001:db8::1]:1080"}`, &netpolicy.ProxyRule{URL: "socks5://[2001:db8::1]:1080", Names: true}, `{"egressProxy":{"address":"[2001:db8::1]:1080"}}`},
+		"a secret": {`{"address":"proxy.example.com:1080","username":"u","password":"${e2b.secrets.PROXY}"}`,
+			&netpolicy.ProxyRule{URL: "socks5://proxy.example.com:1080", User: "u", Secret: "PROXY", Names: true},
+			`{"egressProxy":{"address":"proxy.example.com:1080","username":"u"}}`},
+		"a user in the address": {proxy: `{"address":"u:p@proxy.example.com:1080"}`},
+		"a path":                {proxy: `{"address":"proxy.example.com:1080/x"}`},
+		"a port too many":       {proxy: `{"address":"proxy.example.com:99999"}`},
+		"a user alone":          {proxy: `{"address":"proxy.example.com:1080","username":"u"}`},
+		"text beside a secret":  {proxy: `{"address":"proxy.example.com:1080","username":"u","password":"x${e2b.secrets.PROXY}"}`},
+		"a wrong name":          {proxy: `{"address":"proxy.example.com:1080","username":"u","password":"${e2b.secrets.../x}"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var n networkConfig
+			if err := json.Unmarshal([]byte(`{"egressProxy":`+c.proxy+`}`), &n); err != nil {
+				t.Fatal(err)
+			}
+			spec, err := n.policy(nil)
+			if fails := c.want == nil && c.proxy != "null"; (err != nil) != fails {
+				t.Fatalf("%+v, %v", spec.Proxy, err)
+			}
+			if err == nil && (!reflect.DeepEqual(spec.Proxy, c.want) || string(n.shown()) != c.shown) {
+				t.Errorf("%+v, shown %s", spec.Proxy, n.shown())
+			}
+		})
+	}
+}

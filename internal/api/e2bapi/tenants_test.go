@@ -71,7 +71,7 @@ func (l *lines) entries() []audit.Entry {
 	return slices.Clone(l.audit)
 }
 
-func newDaemon(t testing.TB) *daemon {
+func newDaemon(t testing.TB, change ...func(*e2bapi.Options)) *daemon {
 	t.Helper()
 	d := &daemon{dir: t.TempDir(), log: &lines{}}
 	var err error
@@ -95,6 +95,9 @@ func newDaemon(t testing.TB) *daemon {
 		o.Note = func(ctx context.Context, a e2bapi.Act) { requestinfo.NoteAct(ctx, requestinfo.Act(a)) }
 		o.Authenticate = func(r *http.Request) (context.Context, error) { return server.Authenticator(access)(r) }
 		o.Log = log
+		for _, f := range change {
+			f(o)
+		}
 	})
 	server = httpapi.New(httpapi.Options{Engine: fakeengine.Roles(native{d.engine}), Ingress: d.h, Keys: d.keys, Published: published,
 		Audit: d.log, Log: log})

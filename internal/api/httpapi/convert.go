@@ -59,7 +59,7 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		}
 	}
 	out.FetchedBytes, out.FetchBytes = s.FetchedBytes, s.FetchBytes
-	out.Secrets = wires(s.Secrets, wireHeld)
+	out.Secrets, out.Volumes = wires(s.Secrets, wireHeld), wires(s.Volumes, wireContained)
 	if out.Damaged = s.Damaged; !s.VerifiedAt.IsZero() {
 		at := s.VerifiedAt.Unix()
 		out.VerifiedAtUnix = &at

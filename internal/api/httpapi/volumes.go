@@ -125,3 +125,8 @@ func domainVolumes(in []api.VolumeMount) (out []sandbox.VolumeMount) {
 func wireUsedVolume(v sandbox.Volume) api.VolumeMount {
 	return api.VolumeMount{Name: v.Name, Path: v.Path, Mode: api.VolumeMode(v.Mode), ReadOnly: v.ReadOnly}
 }
+
+// wireContained describes a volume of a snapshot. Its name and path may be another daemon's.
+func wireContained(v sandbox.Volume) api.SnapshotVolume {
+	return api.SnapshotVolume{Name: v.Name, Path: v.Path, SizeMiB: v.Bytes >> 20, ReadOnly: v.ReadOnly}
+}

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/http/httptest"
 	"regexp"
@@ -73,25 +74,127 @@ func as(b *bench, key, method, path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// A tenant neither sees nor uses the volumes of others, the operator's among them.
+// A volume of another owner is answered as one that does not exist, whatever its state, to all keys. The same requests
+// by its id get no further.
 func TestVolumesOfOthers(t *testing.T) {
 	b := newBench(t)
-	into[api.Volume](t, b.do("POST", "/v1/volumes", `{"name":"data"}`), 201)
-	_, text, err := b.keys.Create(keys.Spec{Name: "k", Tenant: "acme", Scopes: principal.Read | principal.Fork})
+	key := func(tenant string, scopes principal.Scopes) string {
+		_, text, err := b.keys.Create(keys.Spec{Name: fmt.Sprintf("k-%s-%d", tenant, scopes), Tenant: tenant, Scopes: scopes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	owners := map[string]string{"the operator": token, "acme": key("acme", principal.All)}
+	askers := map[string]map[string]string{
+		"the operator": {"a tenant's key with all scopes": key("evil", principal.All),
+			"a tenant's key that forks": key("evil", principal.Read|principal.Fork)},
+		"acme": {"another tenant's key with all scopes": key("evil", principal.All^principal.Layers),
+			"the operator's token": token, "the operator's key": key("", principal.All)},
+	}
+	const absent = "absent"
+	into[api.SnapshotInfo](t, b.do("PUT", "/v1/snapshots/py/public", `{"public":true}`), 200)
+	request := regexp.MustCompile(`"request_id":"[0-9a-f]+"`)
+	same := func(w *httptest.ResponseRecorder, name string) string {
+		return fmt.Sprint(w.Code, request.ReplaceAllString(strings.ReplaceAll(w.Body.String(), name, absent), ""))
+	}
+	for owner, own := range owners {
+		fork := func(name, mode string) string {
+			return fmt.Sprintf(`{"snapshot_tag":"py","volumes":[{"name":%q,"path":"/data","mode":%q}]}`, name, mode)
+		}
+		volumes := map[string]string{} // what to call it, by what it is
+		for _, state := range []string{"free", "snapshot", "held", "paused"} {
+			name := strings.ReplaceAll(owner, " ", "-") + "-" + state // others may have one of the same name
+			var v api.Volume
+			if state == "snapshot" {
+				v = into[api.Volume](t, as(b, own, "POST", "/v1/volumes/"+volumes["free"]+"/snapshot", fmt.Sprintf(`{"name":%q}`, name)), 201)
+			} else {
+				v = into[api.Volume](t, as(b, own, "POST", "/v1/volumes", fmt.Sprintf(`{"name":%q,"size_mib":64}`, name)), 201)
+			}
+			volumes[state] = name
+			volumes[state+", by its id"] = v.ID
+			if state == "held" || state == "paused" {
+				sb := into[[]api.SandboxInfo](t, as(b, own, "POST", "/v1/sandboxes", fork(name, "private")), 201)[0]
+				if state == "paused" {
+					into[api.SandboxInfo](t, as(b, own, "POST", "/v1/sandboxes/"+sb.ID+"/pause", `{}`), 200)
+				}
+			}
+		}
+		before := as(b, own, "GET", "/v1/volumes", "").Body.String()
+		requests := func(name string) map[string][3]string {
+			all := map[string][3]string{
+				"inspect": {"GET", "/v1/volumes/" + name, ""}, "rm": {"DELETE", "/v1/volumes/" + name, ""},
+				"snapshot": {"POST", "/v1/volumes/" + name + "/snapshot", `{"name":"x"}`},
+				"clone":    {"POST", "/v1/volumes", fmt.Sprintf(`{"name":"x","from":%q}`, name)},
+			}
+			for _, mode := range []string{"private", "clone", "share-ro", "move"} {
+				all["fork with "+mode] = [3]string{"POST", "/v1/sandboxes", fork(name, mode)}
+			}
+			return all
+		}
+		for asker, text := range askers[owner] {
+			for _, v := range into[[]api.Volume](t, as(b, text, "GET", "/v1/volumes", ""), 200) {
+				if cmp.Or(v.Tenant, "the operator") == owner {
+					t.Errorf("%s sees %+v", asker, v)
+				}
+			}
+			for what, r := range requests(absent) {
+				want := as(b, text, r[0], r[1], r[2])
+				if e := wantError(t, want, api.CodeNotFound); e.Reason != api.ReasonVolumeNotFound {
+					t.Errorf("%s of a volume that does not exist: %+v", what, e)
+				}
+				for state, name := range volumes {
+					r := requests(name)[what]
+					got := as(b, text, r[0], r[1], r[2])
+					if same(got, name) != same(want, absent) {
+						t.Errorf("%s, %s of %s's volume (%s): %d %s\nwant as for no volume: %d %s", asker, what, owner, state,
+							got.Code, got.Body, want.Code, want.Body)
+					}
+				}
+			}
+		}
+		if after := as(b, own, "GET", "/v1/volumes", "").Body.String(); after != before {
+			t.Errorf("the volumes of %s were %s\nand are %s", owner, before, after)
+		}
+	}
+	for _, name := range []string{"acme-free", "data"} { // the same names are free for others
+		own := into[api.Volume](t, as(b, askers["the operator"]["a tenant's key that forks"], "POST", "/v1/volumes",
+			fmt.Sprintf(`{"name":%q}`, name)), 201)
+		if own.Tenant != "evil" {
+			t.Errorf("%+v", own)
+		}
+	}
+}
+
+// A public snapshot contains the content of its volumes, and says so. Its users have clones, not the volume.
+func TestVolumesOfAPublicSnapshot(t *testing.T) {
+	b := newBench(t)
+	_, evil, err := b.keys.Create(keys.Spec{Name: "k", Tenant: "evil", Scopes: principal.All})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list := into[[]api.Volume](t, as(b, text, "GET", "/v1/volumes", ""), 200); len(list) != 0 {
-		t.Errorf("a tenant sees %+v", list)
+	into[api.Volume](t, b.do("POST", "/v1/volumes", `{"name":"data","size_mib":64}`), 201)
+	sb := into[[]api.SandboxInfo](t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","volumes":[{"name":"data","path":"/data"}]}`), 201)[0]
+	into[api.BranchResult](t, b.do("POST", "/v1/sandboxes/"+sb.ID+"/branch", `{"tag":"with"}`), 201)
+	public := into[api.SnapshotInfo](t, b.do("PUT", "/v1/snapshots/with/public", `{"public":true}`), 200)
+	want := api.SnapshotVolume{Name: "data", Path: "/data", SizeMiB: 64}
+	if len(public.Volumes) != 1 || public.Volumes[0] != want {
+		t.Errorf("the snapshot has %+v, want %+v", public.Volumes, want)
 	}
-	for _, r := range [][3]string{{"GET", "/v1/volumes/data", ""}, {"DELETE", "/v1/volumes/data", ""},
-		{"POST", "/v1/volumes/data/snapshot", `{"name":"x"}`}, {"POST", "/v1/volumes", `{"name":"x","from":"data"}`}} {
-		if e := wantError(t, as(b, text, r[0], r[1], r[2]), api.CodeNotFound); e.Reason != api.ReasonVolumeNotFound {
-			t.Errorf("%v: %+v", r, e)
-		}
+	child := into[[]api.SandboxInfo](t, as(b, evil, "POST", "/v1/sandboxes", `{"snapshot_tag":"with"}`), 201)[0]
+	if len(child.Volumes) != 1 || child.Volumes[0].Mode != api.VolumeClone {
+		t.Errorf("a tenant's child has %+v", child.Volumes)
 	}
-	own := into[api.Volume](t, as(b, text, "POST", "/v1/volumes", `{"name":"data"}`), 201)
-	if own.Tenant != "acme" {
-		t.Errorf("%+v", own)
+	wantError(t, as(b, evil, "GET", "/v1/volumes/data", ""), api.CodeNotFound)
+	into[any](t, as(b, evil, "POST", "/v1/sandboxes/"+child.ID+"/pause", `{}`), 200)
+	move := `{"snapshot_tag":"with","volumes":[{"name":"data","path":"/d","mode":"move"}]}`
+	if e := wantError(t, as(b, evil, "POST", "/v1/sandboxes", move), api.CodeNotFound); e.Reason != api.ReasonVolumeNotFound {
+		t.Errorf("a tenant moves the volume of which it has a clone: %+v", e)
+	}
+	if w := as(b, evil, "DELETE", "/v1/sandboxes/"+child.ID, ""); w.Code != 204 {
+		t.Error(w.Code, w.Body)
+	}
+	if v := into[api.Volume](t, b.do("GET", "/v1/volumes/data", ""), 200); v.Sandbox != sb.ID {
+		t.Errorf("the volume is in %q, want %s", v.Sandbox, sb.ID)
 	}
 }

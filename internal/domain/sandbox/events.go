@@ -19,6 +19,8 @@ const (
 	EventBranched   = "sandbox.branched"    // a snapshot of it was made
 	EventRolledBack = "sandbox.rolled_back" // it was rolled back to a snapshot
 	EventHangs      = "sandbox.hangs"       // its guest's kernel spins at one address and does not respond
+	EventStalled    = "sandbox.stalled"     // its VM waits for room for its disks
+	EventContinued  = "sandbox.continued"   // it runs again after a stall
 	EventOOM        = "sandbox.oom"         // its guest's kernel killed a process for lack of memory
 	EventNetwork    = "sandbox.network"     // its network policy changed
 
@@ -41,9 +43,10 @@ const (
 // EventKinds returns all kinds of events.
 func EventKinds() []string {
 	return []string{EventCreated, EventReady, EventFailed, EventEnded, EventPaused, EventResumed, EventMoved,
-		EventTaken, EventBranched, EventRolledBack, EventHangs, EventOOM, EventNetwork, EventServiceReady,
-		EventServiceCrashed, EventSnapshotCreated, EventSnapshotFailed, EventSnapshotDeleted, EventSnapshotRenamed,
-		EventSnapshotExpired, EventSnapshotArrived, EventFetchStalled, EventFetchResumed, EventPool, EventRefused}
+		EventTaken, EventBranched, EventRolledBack, EventHangs, EventStalled, EventContinued, EventOOM,
+		EventNetwork, EventServiceReady, EventServiceCrashed, EventSnapshotCreated, EventSnapshotFailed,
+		EventSnapshotDeleted, EventSnapshotRenamed, EventSnapshotExpired, EventSnapshotArrived, EventFetchStalled,
+		EventFetchResumed, EventPool, EventRefused}
 }
 
 // Keys of an event's details. They name the other objects and callers involved.

@@ -40,6 +40,8 @@ type SnapshotInfo struct {
 	Network *netpolicy.Spec
 	// Secrets are those whose values it may contain.
 	Secrets []HeldSecret
+	// Volumes are those whose content it contains. Their mode is clone, as in its children.
+	Volumes []Volume
 	// PrivatePorts requires a token at the ports of sandboxes forked from it, unless the fork says otherwise.
 	PrivatePorts bool
 	Steps        []Step // durations of the steps of its creation

@@ -131,6 +131,7 @@ func fill(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 	s.CreatedAt, s.Shape, s.Cmdline, s.Languages = m.Created(), m.Shape, m.Cmdline, m.Languages
 	s.Owner, s.Network, s.PrivatePorts = m.Owner, m.Network, !m.PublicPorts
 	s.Secrets = sandbox.InheritSecrets(m.Secrets, nil)
+	s.Volumes = Volumes(m)
 	if m.Image != nil {
 		s.Image, s.ImageDigest, s.Kernel = m.Image.Name, m.Image.Digest, m.Image.Kernel
 	}
@@ -155,4 +156,14 @@ func fill(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 		took := time.Duration(st.TookMS) * time.Millisecond
 		s.Steps = append(s.Steps, sandbox.Step{Name: st.Name, Done: true, Took: took, Bytes: st.Bytes})
 	}
+}
+
+// Volumes returns the volumes of a snapshot. Its children have clones of them.
+func Volumes(m *snapshot.Manifest) (out []sandbox.Volume) {
+	for _, d := range m.Volumes() {
+		v := d.Volume
+		out = append(out, sandbox.Volume{ID: v.ID, Name: v.Name, Path: v.Path, Mode: sandbox.VolumeClone,
+			ReadOnly: v.ReadOnly, Bytes: d.Bytes})
+	}
+	return out
 }

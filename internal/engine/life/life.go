@@ -24,10 +24,10 @@ type Rollback func(ctx context.Context, id, tag string) (sandbox.Info, error)
 
 // Config configures a Watch. All fields are required.
 type Config struct {
-	Sandboxes  *sandboxes.Table // its deadlines, idle times, hangs and killed processes are checked
+	Sandboxes  *sandboxes.Table // its deadlines, idle times, hangs, stalls and killed processes are checked
 	Operations Operations       // pauses and resumes sandboxes
 	Rollback   Rollback         // repairs a sandbox with a hung kernel
-	// Tell reports hangs of guests.
+	// Tell reports hangs of guests and stalls.
 	Tell sandbox.Events
 	// Begin admits an operation. The caller must call done.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
@@ -59,6 +59,8 @@ type Watch struct {
 	relieving bool
 	// hangs holds the reported hangs, by sandbox.
 	hangs map[string]string
+	// stalls holds the sandboxes reported as stalled.
+	stalls map[string]bool
 	// restarts holds the rollbacks of hung sandboxes, for the delay of the next one.
 	restarts map[string]restarts
 	work     sync.WaitGroup
@@ -118,6 +120,7 @@ func (w *Watch) look(ctx context.Context) {
 	}
 	w.relieve(ctx, now)
 	w.hung(ctx, now)
+	w.stalled()
 	sandboxes.NoteKills(w.cfg.Sandboxes)
 }
 

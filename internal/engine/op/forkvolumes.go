@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/volumes"
+	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/guest/agentproto"
@@ -174,20 +175,10 @@ func (f *forkOp) volumeDisk(b *child, v forkVolume, index int) (d vmm.Disk, open
 
 // volumesOf returns the volumes of a child: those of its snapshot, of which it has clones, and those of the fork.
 func (f *forkOp) volumesOf() []sandbox.Volume {
-	out := cloned(f.src.Files.Manifest)
+	out := catalog.Volumes(f.src.Files.Manifest)
 	for _, v := range f.volumes {
 		out = append(out, sandbox.Volume{ID: v.of.ID, Name: v.of.Name, Path: v.Path, Mode: v.Mode, ReadOnly: v.ReadOnly,
 			Bytes: v.of.Bytes})
-	}
-	return out
-}
-
-// cloned returns the volumes that a child of a snapshot has without asking.
-func cloned(m *snapshot.Manifest) (out []sandbox.Volume) {
-	for _, d := range m.Volumes() {
-		v := d.Volume
-		out = append(out, sandbox.Volume{ID: v.ID, Name: v.Name, Path: v.Path, Mode: sandbox.VolumeClone,
-			ReadOnly: v.ReadOnly, Bytes: d.Bytes})
 	}
 	return out
 }

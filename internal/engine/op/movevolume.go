@@ -37,7 +37,8 @@ func (f *forkOp) moveVolume(ctx context.Context, x *forkVolume) error {
 	if was.Status != sandbox.StatusPaused || was.Promoting {
 		return busyVolume(x.Name, v.Holder, "is not paused: pause it, and it keeps a clone; or end it")
 	}
-	if err := setVolumeMode(from, v.ID, sandbox.VolumeClone); err != nil {
+	path := pathOf(was, v.ID)
+	if err := setVolumeMode(from, path, sandbox.VolumeClone); err != nil {
 		if errors.Is(err, sandboxes.ErrKilled) {
 			return busyVolume(x.Name, v.Holder, "is being ended: try again")
 		}
@@ -45,9 +46,9 @@ func (f *forkOp) moveVolume(ctx context.Context, x *forkVolume) error {
 	}
 	x.of, x.stack, err = f.e.volumes.Move(v.ID, v.Holder, f.ids[0])
 	if err != nil {
-		return errors.Join(err, setVolumeMode(from, v.ID, sandbox.VolumePrivate))
+		return errors.Join(err, setVolumeMode(from, path, sandbox.VolumePrivate))
 	}
-	x.back = func() { f.returnVolume(from, was, v.ID) }
+	x.back = func() { f.returnVolume(from, was, v.ID, path) }
 	f.e.cfg.Logger.Info("a volume moves", "volume", v.Name, "from", was.ID, "to", f.ids[0])
 	return nil
 }
@@ -63,7 +64,7 @@ const returnLimit = 5 * time.Second
 // returnVolume gives a volume back to the paused sandbox that had it, because the fork has failed. If that sandbox
 // was resumed or ended, the volume is free. A resume brings the volume back to its state at the pause, so the writes of
 // the failed child do not matter.
-func (f *forkOp) returnVolume(from *sandboxes.Sandbox, was sandbox.Info, id string) {
+func (f *forkOp) returnVolume(from *sandboxes.Sandbox, was sandbox.Info, id, path string) {
 	ctx, cancel := context.WithTimeout(f.e.root, returnLimit)
 	defer cancel()
 	leave, err := from.Turn(ctx)
@@ -77,18 +78,28 @@ func (f *forkOp) returnVolume(from *sandboxes.Sandbox, was sandbox.Info, id stri
 	if _, _, err := f.e.volumes.Move(id, "", was.ID); err != nil {
 		return // another fork has it
 	}
-	if err := setVolumeMode(from, id, sandbox.VolumePrivate); err != nil {
+	if err := setVolumeMode(from, path, sandbox.VolumePrivate); err != nil {
 		releaseVolume(f.e, id, was.ID)
 		f.e.cfg.Logger.Warn("return a volume after a failed fork", "volume", id, "sandbox", was.ID, "err", err)
 	}
 }
 
-// setVolumeMode records how a sandbox has a volume.
-func setVolumeMode(s *sandboxes.Sandbox, id string, mode sandbox.VolumeMode) error {
+// pathOf returns the mount point of a sandbox's own volume. The sandbox may also have a clone of it, from its snapshot.
+func pathOf(i sandbox.Info, id string) string {
+	for _, v := range i.Volumes {
+		if v.ID == id && v.Mode == sandbox.VolumePrivate {
+			return v.Path
+		}
+	}
+	return ""
+}
+
+// setVolumeMode records how a sandbox has the volume at a path.
+func setVolumeMode(s *sandboxes.Sandbox, path string, mode sandbox.VolumeMode) error {
 	return sandboxes.SetVolumes(s, func(all []sandbox.Volume) []sandbox.Volume {
 		all = slices.Clone(all)
 		for i := range all {
-			if all[i].ID == id {
+			if all[i].Path == path {
 				all[i].Mode = mode
 			}
 		}

@@ -56,6 +56,9 @@ func (s *Store) freezeLocked(r *record) ([]string, error) {
 		return nil, fmt.Errorf("%w: sandbox %s has volume %s, and may be writing: branch the sandbox, or let it end first",
 			ErrHeld, by, r.Name)
 	}
+	if err := s.restLocked(r.ID); err != nil { // at the release there was no room
+		return nil, err
+	}
 	top := s.path(r.ID, r.Files[len(r.Files)-1])
 	st, err := os.Stat(top)
 	if err != nil {

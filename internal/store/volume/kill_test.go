@@ -188,3 +188,66 @@ func wantWhole(t *testing.T, dir string, after []string) (names []string) {
 	}
 	return names
 }
+
+// Records that cannot be written for lack of room, after a branch and at the release, cost no content: neither the next
+// branch nor the next holder loses the files that the record does not name yet.
+func TestAFullDiskWhileAVolumeIsHeld(t *testing.T) {
+	var full []failpoint.Step
+	defer failpoint.Set(func(s failpoint.Step) error {
+		if slices.Contains(full, s) {
+			return syscall.ENOSPC
+		}
+		return nil
+	})()
+	const settle, rest = failpoint.VolumePrefix + "settle", failpoint.VolumePrefix + "rest"
+	for _, again := range []bool{false, true} { // whether the sandbox is branched again
+		for _, atRelease := range [][]failpoint.Step{nil, {settle}, {settle, rest}} {
+			s := open(t, t.TempDir())
+			create(t, s, "acme", "data")
+			v, stack := take(t, s, "data", "sb-1")
+			write(t, stack.Files, "before")
+			branch := func(text string) {
+				t.Helper()
+				f, err := s.NewTop(v.ID, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.Close()
+				stack.Files = append(stack.Files, f.Name())
+				write(t, stack.Files, text)
+			}
+			branch("behind")
+			full = []failpoint.Step{settle}
+			if err := s.Settle(v.ID, stack); !errors.Is(err, syscall.ENOSPC) {
+				t.Fatal(err)
+			}
+			if _, err := s.NewTop(v.ID, nil); !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("another branch, though the record is old: %v", err)
+			}
+			full = nil
+			want := "behind"
+			if again {
+				want = "latest"
+				branch(want)
+			}
+			full = atRelease
+			noRest := slices.Contains(full, rest)
+			if err := s.Release(v.ID, "sb-1"); errors.Is(err, syscall.ENOSPC) != noRest {
+				t.Errorf("the release returned %v", err)
+			}
+			if _, _, err := s.Share("acme", "data"); noRest && !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("clones of a volume whose record is old: %v", err)
+			}
+			if _, _, err := s.Take("acme", "data", "sb-2"); errors.Is(err, syscall.ENOSPC) != noRest {
+				t.Errorf("the next holder: %v", err)
+			}
+			full = nil
+			release(t, s, v, "sb-2")
+			v, stack = take(t, s, "data", "sb-3")
+			if got := read(t, stack.Files, 6); got != want {
+				t.Errorf("branched again %v, no room at %q: %q, want %q", again, atRelease, got, want)
+			}
+			release(t, s, v, "sb-3")
+		}
+	}
+}

@@ -32,6 +32,9 @@ func (s *Store) Take(owner, name, sandbox string) (Volume, Stack, error) {
 	if r.ReadOnly {
 		return Volume{}, Stack{}, fmt.Errorf("%w: volume %s is a snapshot and can only be read or cloned", ErrInvalid, r.Name)
 	}
+	if err := s.restLocked(r.ID); err != nil { // at the release there was no room
+		return Volume{}, Stack{}, err
+	}
 	s.held[r.ID] = sandbox
 	return r.volume(s.dir(r.ID), sandbox), Stack{slices.Clone(r.Backing), s.paths(r)}, nil
 }
@@ -48,7 +51,11 @@ func (s *Store) Move(id, from, to string) (Volume, Stack, error) {
 	if by := s.held[id]; by != from {
 		return Volume{}, Stack{}, fmt.Errorf("%w: volume %s is not in sandbox %s any more", ErrHeld, r.Name, from)
 	}
-	if err := passed("move", func() error { return s.restLocked(id) }); err != nil {
+	err := s.payLocked(id)
+	if err == nil {
+		err = passed("move", func() error { return s.restLocked(id) })
+	}
+	if err != nil {
 		return Volume{}, Stack{}, err
 	}
 	s.held[id] = to
@@ -71,13 +78,17 @@ func (s *Store) Share(owner, name string) (Volume, Stack, error) {
 }
 
 // NewTop makes an empty file for the top of a held volume. The volume has it if Settle names it. alt is the
-// backing of a stack that would replace the present one; if it is nil, the file is for the present stack.
+// backing of a stack that would replace the present one; if it is nil, the file is for the present stack. The record
+// must name the present stack before: it has room for one file of an unknown state.
 func (s *Store) NewTop(id string, alt []layer.ID) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.all[id]
 	if r == nil {
 		return nil, fmt.Errorf("%w: %.70s", ErrNotFound, id)
+	}
+	if err := s.payLocked(id); err != nil {
+		return nil, err
 	}
 	next := r.clone()
 	name := next.newFile()
@@ -103,10 +114,23 @@ func (s *Store) NewTop(id string, alt []layer.ID) (*os.File, error) {
 	return f, nil
 }
 
-// Settle records the present stack of a held volume. It removes files that are no part of it.
+// Settle records the present stack of a held volume. It removes files that are no part of it. After an error the old
+// record has the same content, and the next operation on the volume records the stack first.
 func (s *Store) Settle(id string, now Stack) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.settleLocked(id, now)
+}
+
+// payLocked records the stack of a volume that Settle could not record.
+func (s *Store) payLocked(id string) error {
+	if now, owed := s.owed[id]; owed {
+		return s.settleLocked(id, now)
+	}
+	return nil
+}
+
+func (s *Store) settleLocked(id string, now Stack) error {
 	r := s.all[id]
 	if r == nil {
 		return fmt.Errorf("%w: %.70s", ErrNotFound, id)
@@ -119,14 +143,19 @@ func (s *Store) Settle(id string, now Stack) error {
 		}
 		next.Files = append(next.Files, filepath.Base(path))
 	}
-	if !slices.Equal(r.Backing, next.Backing) && len(next.Backing) > 0 {
-		if err := s.cfg.Pins.Pin(pinPrefix+id, next.Backing...); err != nil {
-			return fmt.Errorf("settle volume %s: %w", r.Name, err)
+	s.owed[id] = Stack{slices.Clone(now.Backing), slices.Clone(now.Files)}
+	err := passed("settle", func() error {
+		if !slices.Equal(r.Backing, next.Backing) && len(next.Backing) > 0 {
+			if err := s.cfg.Pins.Pin(pinPrefix+id, next.Backing...); err != nil {
+				return err
+			}
 		}
-	}
-	if err := next.write(s.dir(id)); err != nil {
+		return next.write(s.dir(id))
+	})
+	if err != nil {
 		return fmt.Errorf("settle volume %s: %w", r.Name, err)
 	}
+	delete(s.owed, id)
 	s.replaceLocked(r, next)
 	return nil
 }
@@ -161,6 +190,8 @@ func (s *Store) Release(id, sandbox string) error {
 		return nil
 	}
 	defer delete(s.held, id)
+	defer delete(s.owed, id)
+	_ = s.payLocked(id) // after an error the old record has the same content
 	return s.restLocked(id)
 }
 
@@ -175,7 +206,7 @@ func (s *Store) restLocked(id string) error {
 		next.Files = append(next.Files, r.Next) // the switch happened
 	}
 	next.Next, next.Alt = "", nil
-	if err := next.write(s.dir(id)); err != nil {
+	if err := passed("rest", func() error { return next.write(s.dir(id)) }); err != nil {
 		return fmt.Errorf("release volume %s: %w", r.Name, err)
 	}
 	s.replaceLocked(r, next)

@@ -152,6 +152,7 @@ func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox
 	}
 	info.PrivatePorts = b.info.PrivatePorts()
 	info.Secrets = sandbox.InheritSecrets(sandbox.SecretsIn(e.Secrets, b.info.Secrets), nil)
+	info.Volumes = clonesOf(b.info.Volumes)
 	if req.Mode != sandbox.BranchFull {
 		info.ParentTag, info.ParentContentHash = base, hash
 	}

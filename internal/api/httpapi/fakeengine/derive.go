@@ -50,7 +50,7 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
 	}
 	e.snapshots[req.Tag] = e.branchedLocked(
 		&entry{info: sandbox.Info{Secrets: from.Secrets, SnapshotTag: req.From, SnapshotHash: from.ContentHash,
-			Shape: from.Shape}},
+			Shape: from.Shape, Volumes: from.Volumes}},
 		sandbox.BranchRequest{SandboxID: "sb-derived-0001", Owner: req.Owner, Mode: sandbox.BranchDiff,
 			Network: cmp.Or(req.Network, from.Network), Labels: req.Labels},
 		sandbox.BranchResult{Tag: req.Tag, Bytes: diffBytes, Pause: diffPause})

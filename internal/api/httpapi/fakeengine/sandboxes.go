@@ -73,7 +73,7 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 		child := e.forkOneLocked(req, snap, network, i, given)
 		childSteps(ctx, child.Index)
 		if b := e.entries[child.Info.ID]; child.Err == nil {
-			b.secrets, b.info.Volumes = values, took
+			b.secrets, b.info.Volumes = values, append(clonesOf(snap.Volumes), took...)
 			b.info.Network.Member = memberOf(members, b.info.ID)
 			child.Info = b.info
 		}

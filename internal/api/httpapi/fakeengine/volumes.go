@@ -65,3 +65,12 @@ func releaseVolumes(e *Engine, i sandbox.Info) {
 		}
 	}
 }
+
+// clonesOf returns the volumes of copies of a sandbox or snapshot.
+func clonesOf(all []sandbox.Volume) []sandbox.Volume {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Mode = sandbox.VolumeClone
+	}
+	return all
+}

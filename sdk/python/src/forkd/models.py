@@ -1994,6 +1994,26 @@ class SignSecrets:
 
 
 @dataclass
+class SnapshotVolume:
+    name: str
+    """
+    Name of the volume when the snapshot was made
+    """
+    path: str
+    """
+    Mount point in the guest
+    """
+    size_mib: int
+    """
+    Size of its disk
+    """
+    read_only: bool | None = None
+    """
+    The guest has mounted it read-only
+    """
+
+
+@dataclass
 class SnapshotVolumeRequest:
     name: str
     """
@@ -3575,6 +3595,10 @@ class SnapshotDetail:
     """
     Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
     """
+    volumes: list[SnapshotVolume] | None = None
+    """
+    Volumes whose content it contains. Its children have clones of them, also on other daemons and of other tenants
+    """
     warning: str | None = None
     """
     Something a person should know
@@ -3698,6 +3722,10 @@ class SnapshotInfo:
     verified_at_unix: int | None = None
     """
     Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
+    """
+    volumes: list[SnapshotVolume] | None = None
+    """
+    Volumes whose content it contains. Its children have clones of them, also on other daemons and of other tenants
     """
     warning: str | None = None
     """
@@ -3962,6 +3990,10 @@ class BranchResult:
     verified_at_unix: int | None = None
     """
     Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
+    """
+    volumes: list[SnapshotVolume] | None = None
+    """
+    Volumes whose content it contains. Its children have clones of them, also on other daemons and of other tenants
     """
     warning: str | None = None
     """

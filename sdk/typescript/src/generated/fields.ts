@@ -21,7 +21,8 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "labels": "*",
     "network": "NetworkPolicy",
     "secrets": "HeldSecret",
-    "timings": "*"
+    "timings": "*",
+    "volumes": "SnapshotVolume"
   },
   "Capacity": {
     "pressure": "Pressure",
@@ -212,7 +213,8 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "labels": "*",
     "network": "NetworkPolicy",
     "secrets": "HeldSecret",
-    "timings": "*"
+    "timings": "*",
+    "volumes": "SnapshotVolume"
   },
   "SnapshotDiff": {
     "files": "FileDiff",
@@ -224,7 +226,8 @@ export const FIELDS: Readonly<Record<string, Readonly<Record<string, string>>>> 
     "labels": "*",
     "network": "NetworkPolicy",
     "secrets": "HeldSecret",
-    "timings": "*"
+    "timings": "*",
+    "volumes": "SnapshotVolume"
   },
   "Step": {
     "error": "Error",

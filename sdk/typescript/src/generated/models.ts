@@ -135,6 +135,7 @@ export type SignSecrets = Camel<components["schemas"]["SignSecrets"]>;
 export type SnapshotDetail = Camel<components["schemas"]["SnapshotDetail"]>;
 export type SnapshotDiff = Camel<components["schemas"]["SnapshotDiff"]>;
 export type SnapshotInfo = Camel<components["schemas"]["SnapshotInfo"]>;
+export type SnapshotVolume = Camel<components["schemas"]["SnapshotVolume"]>;
 export type SnapshotVolumeRequest = Camel<components["schemas"]["SnapshotVolumeRequest"]>;
 export type Step = Camel<components["schemas"]["Step"]>;
 export type SuspendWorkspaceRequest = Camel<components["schemas"]["SuspendWorkspaceRequest"]>;

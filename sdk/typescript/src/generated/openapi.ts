@@ -1640,6 +1640,8 @@ export interface components {
              * @description Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
              */
             verified_at_unix?: number;
+            /** @description Volumes whose content it contains. Its children have clones of them, also on other daemons and of other tenants */
+            volumes?: components["schemas"]["SnapshotVolume"][] | null;
             /** @description Something a person should know */
             warning?: string;
         };
@@ -4285,6 +4287,8 @@ export interface components {
              * @description Bytes of device and CPU state
              */
             vmstate_bytes: number;
+            /** @description Volumes whose content it contains. Its children have clones of them, also on other daemons and of other tenants */
+            volumes?: components["schemas"]["SnapshotVolume"][] | null;
             /** @description Something a person should know */
             warning?: string;
         };
@@ -4398,8 +4402,23 @@ export interface components {
              * @description Time of the oldest successful check of its layers, in seconds since 1970; absent if a layer was never checked
              */
             verified_at_unix?: number;
+            /** @description Volumes whose content it contains. Its children have clones of them, also on other daemons and of other tenants */
+            volumes?: components["schemas"]["SnapshotVolume"][] | null;
             /** @description Something a person should know */
             warning?: string;
+        };
+        SnapshotVolume: {
+            /** @description Name of the volume when the snapshot was made */
+            name: string;
+            /** @description Mount point in the guest */
+            path: string;
+            /** @description The guest has mounted it read-only */
+            read_only?: boolean;
+            /**
+             * Format: int64
+             * @description Size of its disk
+             */
+            size_mib: number;
         };
         SnapshotVolumeRequest: {
             /** @description Name of the snapshot, a volume that cannot be written */
