@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
 	"github.com/forkd/forkd/internal/domain/events"
-	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/leaf/listfilter"
@@ -202,7 +202,7 @@ func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
 	switch {
 	case errors.Is(err, sandbox.ErrClosing), errors.Is(err, events.ErrClosed):
 		f = apierror.New(api.CodeClosing, "", "the daemon stops")
-	case errors.Is(err, keys.ErrEnded):
+	case errors.Is(err, principal.ErrKeyEnded):
 		f = apierror.KeyEnded()
 		requestinfo.NoteError(ctx, f)
 	case !errors.Is(err, events.ErrSlow):

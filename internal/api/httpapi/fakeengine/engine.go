@@ -21,6 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/steps"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/snapshot"
 	"github.com/forkd/forkd/internal/store/volume"
@@ -310,7 +311,7 @@ func (e *Engine) VerifySnapshot(ctx context.Context, tag string) (sandbox.Verify
 	}
 	report := sandbox.VerifyReport{Tag: tag, Files: 3, Bytes: info.MemoryPhysicalBytes, Took: 1500 * time.Millisecond}
 	if info.Status == sandbox.SnapshotFailed {
-		return sandbox.VerifyReport{}, fmt.Errorf("verify snapshot %s: %s: %w", tag, info.Warning, sandbox.ErrNotRestorable)
+		return sandbox.VerifyReport{}, fmt.Errorf("verify snapshot %s: %s: %w", tag, info.Warning, storeerr.ErrNotRestorable)
 	}
 	if tell := sandbox.Progress(ctx); tell != nil {
 		tell(info.MemoryPhysicalBytes/2, info.MemoryPhysicalBytes)
