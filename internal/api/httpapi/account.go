@@ -1,11 +1,8 @@
 package httpapi
 
 import (
-	"context"
 	"net/http"
 	"strings"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/reply"
@@ -69,12 +66,4 @@ func fit(a *membudget.Account, outputs ...*string) (dropped int64) {
 		}
 	}
 	return dropped
-}
-
-// chargeAnswer charges a handler's answer. A stream has charged its own parts.
-func chargeAnswer(ctx context.Context, method string, out any) error {
-	if _, ok := out.(*huma.StreamResponse); ok {
-		return nil
-	}
-	return reply.Charge(ctx, method, out)
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/peers"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/roles"
@@ -38,7 +40,7 @@ const (
 
 // artifactRoutes send snapshots to other daemons, and copy them from there.
 type artifactRoutes struct {
-	engine  shown[roles.Snapshots]
+	engine  routing.Part[roles.Snapshots]
 	tenants publisher
 	secrets func() []string // may be nil
 	e2b     Carrier         // may be nil
@@ -54,7 +56,7 @@ type artifactRoutes struct {
 // publisher lets all tenants fork a snapshot.
 type publisher func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 
-func newArtifactRoutes(opt Options, engine shown[roles.Snapshots], publish publisher,
+func newArtifactRoutes(opt Options, engine routing.Part[roles.Snapshots], publish publisher,
 	m *metrics.Metrics) *artifactRoutes {
 	return &artifactRoutes{engine: engine, tenants: publish, secrets: opt.Secrets, e2b: opt.E2B, peers: opt.Peers,
 		served:  m.Sent,
@@ -62,7 +64,7 @@ func newArtifactRoutes(opt Options, engine shown[roles.Snapshots], publish publi
 		running: map[string]chan struct{}{}}
 }
 
-func (s *artifactRoutes) add(rt *router) {
+func (s *artifactRoutes) add(rt *routing.Router) {
 	tags := []string{"snapshots"}
 	tenant := &huma.Param{Name: "tenant", In: "query", Schema: &huma.Schema{Type: "string"},
 		Description: "Find only what this tenant can fork; for keys of the operator"}
@@ -70,7 +72,7 @@ func (s *artifactRoutes) add(rt *router) {
 		return map[string]*huma.Response{"200": {Description: description, Content: map[string]*huma.MediaType{
 			mediaType: {Schema: &huma.Schema{Type: "string", Format: "binary"}}}}}
 	}
-	rt.rawRoute(huma.Operation{
+	rt.RawRoute(huma.Operation{
 		OperationID: "snapshot-artifact", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/artifact", Tags: tags,
 		Summary: "The manifest of a snapshot, for another daemon",
 		Description: "An OCI manifest, as in registries. The first time, the daemon reads the whole snapshot for it. " +
@@ -80,14 +82,14 @@ func (s *artifactRoutes) add(rt *router) {
 	}, s.manifest)
 	blob := sends("application/octet-stream", "The blob")
 	blob["206"] = &huma.Response{Description: "A part of it", Content: blob["200"].Content}
-	rt.rawRoute(huma.Operation{
+	rt.RawRoute(huma.Operation{
 		OperationID: "snapshot-blob", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/artifact/{digest}", Tags: tags,
 		Summary: "A blob of a snapshot, or one range of it, for another daemon",
 		Parameters: []*huma.Param{tenant, {Name: "Range", In: "header", Schema: &huma.Schema{Type: "string"},
 			Description: "One range of bytes"}},
 		Responses: blob, Errors: []int{400, 401, 403, 404, 409, 503},
 	}, s.blob)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "copy-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/copy", Tags: tags,
 		Summary: "Copy a snapshot from another daemon",
 		Description: "The daemon reads the snapshot from the first peer that has it, and continues at another one if that " +
@@ -230,12 +232,12 @@ func (c *counting) Read(p []byte) (int, error) {
 }
 
 type copyInput struct {
-	TagPath
+	routing.TagPath
 	Body api.CopySnapshotRequest
 }
 
 // copy copies a snapshot. Requests for the same snapshot wait for the first one.
-func (s *artifactRoutes) copy(ctx context.Context, in *copyInput) (*body[api.SnapshotInfo], error) {
+func (s *artifactRoutes) copy(ctx context.Context, in *copyInput) (*routing.Body[api.SnapshotInfo], error) {
 	tenant := principal.From(ctx).Tenant
 	end, err := s.begin(ctx, tenant+"/"+in.Tag)
 	if err != nil {
@@ -269,7 +271,7 @@ func (s *artifactRoutes) copy(ctx context.Context, in *copyInput) (*body[api.Sna
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.SnapshotInfo]{wireSnapshot(info)}, nil
+	return routing.Answer(wire.Snapshot(info)), nil
 }
 
 // begin waits for a copy of the same name to end, and registers this one.

@@ -13,6 +13,8 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/auth"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
@@ -31,12 +33,12 @@ type verifyInput struct {
 	Head []string `query:"head,explode" doc:"[CHAIN:]SEQ:HASH of a line that was noted earlier; may be repeated" maxItems:"100"`
 }
 
-func (s *auditRoutes) add(rt *router) {
+func (s *auditRoutes) add(rt *routing.Router) {
 	tags := []string{"audit"}
 	query := func(name, what, kind string) *huma.Param {
 		return &huma.Param{Name: name, In: "query", Description: what, Schema: &huma.Schema{Type: kind}}
 	}
-	rt.rawRoute(huma.Operation{
+	rt.RawRoute(huma.Operation{
 		OperationID: "audit", Method: http.MethodGet, Path: "/v1/audit", Tags: tags,
 		Summary: "The audit log's lines, oldest first; for the operator",
 		Parameters: []*huma.Param{
@@ -49,10 +51,10 @@ func (s *auditRoutes) add(rt *router) {
 			query("limit", "The last so many lines; 0: all", "integer"), query("follow", "Follow new entries", "boolean"),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "A JSON object per line, docs/inside/formats/audit.md",
-			Content: map[string]*huma.MediaType{ndjson: {Schema: &huma.Schema{Type: "object"}}}}},
+			Content: map[string]*huma.MediaType{routing.NDJSON: {Schema: &huma.Schema{Type: "object"}}}}},
 		Errors: []int{400, 401, 403, 501},
 	}, s.read)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "verify-audit", Method: http.MethodGet, Path: "/v1/audit/verify", Tags: tags,
 		Summary: "Read all of the audit log and compare it with its chain of hashes; for the operator",
 		Errors:  []int{400, 401, 403, 501},
@@ -70,7 +72,7 @@ func (s *auditRoutes) allowed(ctx context.Context) error {
 	return nil
 }
 
-func (s *auditRoutes) verify(ctx context.Context, in *verifyInput) (*body[api.AuditReport], error) {
+func (s *auditRoutes) verify(ctx context.Context, in *verifyInput) (*routing.Body[api.AuditReport], error) {
 	if err := s.allowed(ctx); err != nil {
 		return nil, err
 	}
@@ -86,7 +88,7 @@ func (s *auditRoutes) verify(ctx context.Context, in *verifyInput) (*body[api.Au
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.AuditReport]{wireAuditReport(r)}, nil
+	return routing.Answer(wireAuditReport(r)), nil
 }
 
 func wireAuditReport(r audit.Report) api.AuditReport {
@@ -94,8 +96,8 @@ func wireAuditReport(r audit.Report) api.AuditReport {
 		OK: r.OK, Status: string(r.Status), Files: r.Files, Lines: r.Lines,
 		First: r.First, Last: api.AuditHead(r.Last), Dropped: r.Dropped,
 		Lost: r.Lost, Torn: r.Torn, Pending: r.Pending,
-		Problems: wires(r.Problems, func(p audit.Problem) api.AuditProblem { return api.AuditProblem(p) }),
-		Chains: wires(r.Chains, func(c audit.ChainReport) api.AuditChain {
+		Problems: wire.List(r.Problems, func(p audit.Problem) api.AuditProblem { return api.AuditProblem(p) }),
+		Chains: wire.List(r.Chains, func(c audit.ChainReport) api.AuditChain {
 			return api.AuditChain{Chain: c.Chain, Lines: c.Lines, First: c.First, Last: api.AuditHead(c.Last),
 				Dropped: c.Dropped, Since: c.Since, Changes: c.Changes, Counted: c.Counted}
 		}),
@@ -121,7 +123,7 @@ func (s *auditRoutes) read(w http.ResponseWriter, r *http.Request) error {
 	ctx, stop := s.streams.context(r.Context())
 	defer stop()
 	out := http.NewResponseController(w)
-	w.Header().Set("Content-Type", ndjson)
+	w.Header().Set("Content-Type", routing.NDJSON)
 	if q.Follow {
 		w.WriteHeader(http.StatusOK)
 		_ = out.Flush() // the client sees that it is connected

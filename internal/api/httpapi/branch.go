@@ -12,22 +12,24 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // branchInput has an optional body: no field of the original's is required.
 type branchInput struct {
-	IDPath
+	routing.IDPath
 	Body *api.BranchRequest
 }
 
 // branchRoutes serve branch, rollback and promotion of sandboxes.
 type branchRoutes struct {
-	engine shown[roles.Branches]
+	engine routing.Part[roles.Branches]
 }
 
-func (s *branchRoutes) add(rt *router) {
+func (s *branchRoutes) add(rt *routing.Router) {
 	op := huma.Operation{
 		OperationID: "branch", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/branch", Tags: []string{"sandboxes"},
 		Summary: "Make a snapshot of a running sandbox, which keeps running, and fork children of it",
@@ -36,8 +38,8 @@ func (s *branchRoutes) add(rt *router) {
 			"the branch is kept. 409: the tag exists, or max_pause_ms cannot be met.",
 		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 502, 503, 507},
 	}
-	route(rt, op, s.branch)
-	rt.api.OpenAPI().Paths[op.Path].Post.Responses["503"].Headers = map[string]*huma.Param{
+	routing.Route(rt, op, s.branch)
+	rt.Document().Paths[op.Path].Post.Responses["503"].Headers = map[string]*huma.Param{
 		"Retry-After": {Description: "Seconds after which to try again; with code busy",
 			Schema: &huma.Schema{Type: "integer"}},
 	}
@@ -46,7 +48,7 @@ func (s *branchRoutes) add(rt *router) {
 	s.addForkGroup(rt)
 }
 
-func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.BranchResult], error) {
+func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*routing.Body[api.BranchResult], error) {
 	req := sandbox.BranchRequest{SandboxID: in.ID}
 	if in.Body != nil {
 		requestinfo.From(ctx).Snapshot, requestinfo.From(ctx).Count = in.Body.Tag, in.Body.N
@@ -60,7 +62,7 @@ func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.B
 		return nil, err
 	}
 	requestinfo.From(ctx).Snapshot = res.Tag
-	return &body[api.BranchResult]{wireBranch(ctx, res)}, nil
+	return routing.Answer(wireBranch(ctx, res)), nil
 }
 
 // branchRequest checks the combination of fields.
@@ -75,7 +77,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	case isTrue(b.Live):
 		mode = api.BranchLive
 	}
-	policy, err := policyOf(b.Net, b.Network)
+	policy, err := wire.PolicyOf(b.Net, b.Network)
 	if err != nil {
 		return sandbox.BranchRequest{}, err
 	}
@@ -86,7 +88,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	}
 	return sandbox.BranchRequest{
 		SandboxID: id, Tag: b.Tag, Mode: sandbox.BranchMode(mode), N: b.N, NoWait: noWait, Force: b.Force,
-		Network: policy, Labels: b.Labels, Secrets: secretRefs(b.Secrets),
+		Network: policy, Labels: b.Labels, Secrets: wire.SecretRefs(b.Secrets),
 		MaxPause: time.Duration(b.MaxPauseMS * float64(time.Millisecond)),
 	}, nil
 }
@@ -96,22 +98,22 @@ func isTrue(b *bool) bool { return b != nil && *b }
 
 func wireBranch(ctx context.Context, r sandbox.BranchResult) api.BranchResult {
 	out := api.BranchResult{
-		SnapshotInfo: wireSnapshot(r.Snapshot),
+		SnapshotInfo: wire.Snapshot(r.Snapshot),
 		Mechanism:    r.Mechanism, Rounds: r.Rounds,
-		BytesWritten: r.Bytes, PausedBytes: r.PausedBytes, TotalMS: milliseconds(r.Total),
-		AfterResumeMS: milliseconds(r.AfterResume),
+		BytesWritten: r.Bytes, PausedBytes: r.PausedBytes, TotalMS: wire.Milliseconds(r.Total),
+		AfterResumeMS: wire.Milliseconds(r.AfterResume),
 	}
 	// The snapshot's own field is in whole milliseconds, and absent below one.
-	pause := milliseconds(r.Pause)
+	pause := wire.Milliseconds(r.Pause)
 	out.Tag, out.PauseMS = r.Tag, &pause
 	if r.Fork == nil {
 		return out
 	}
 	for _, child := range r.Fork.Children {
-		out.Children = append(out.Children, wireChild(ctx, child, sandbox.ForkRequest{Tag: r.Tag}))
+		out.Children = append(out.Children, wire.Child(ctx, child, sandbox.ForkRequest{Tag: r.Tag}))
 	}
 	slices.SortFunc(out.Children, func(a, b api.SandboxInfo) int { return cmp.Compare(a.Index, b.Index) })
 	out.PoolReady = r.Fork.PoolReady
-	out.ArmedWallMS, out.ReadyWallMS = milliseconds(r.Fork.ArmedWall), milliseconds(r.Fork.ReadyWall)
+	out.ArmedWallMS, out.ReadyWallMS = wire.Milliseconds(r.Fork.ArmedWall), wire.Milliseconds(r.Fork.ReadyWall)
 	return out
 }

@@ -7,22 +7,23 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-type capacityRoutes struct{ engine shown[roles.Hosts] }
+type capacityRoutes struct{ engine routing.Part[roles.Hosts] }
 
-func (s *capacityRoutes) add(rt *router) {
-	route(rt, huma.Operation{
+func (s *capacityRoutes) add(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "capacity", Method: http.MethodGet, Path: "/v1/capacity", Tags: []string{"daemon"},
 		Summary: "The host's resources for sandboxes, and the promised share",
-	}, func(ctx context.Context, _ *none) (*body[api.Capacity], error) {
+	}, func(ctx context.Context, _ *routing.None) (*routing.Body[api.Capacity], error) {
 		c, err := s.engine(ctx).Capacity()
 		if err != nil {
 			return nil, err
 		}
-		return &body[api.Capacity]{wireCapacity(c)}, nil
+		return routing.Answer(wireCapacity(c)), nil
 	})
 }
 

@@ -8,13 +8,14 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/leaf/linetime"
 )
 
 // console sends plain text of unknown encoding. Browsers must not guess its type.
 func (s *sandboxRoutes) console(w http.ResponseWriter, r *http.Request) error {
-	follow, lines, err := consoleQuery(r)
+	follow, lines, err := routing.LogQuery(r)
 	if err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func (s *sandboxRoutes) console(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer text.Close()
-	plainText(w)
+	routing.PlainText(w)
 	// The engine limits the size. A disconnected client is no error. Hide WriterTo, because it
 	// might write the text in one piece.
 	_, _ = io.Copy(viewed{w, view}, struct{ io.Reader }{text})
@@ -52,17 +53,12 @@ func (v viewed) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func plainText(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-}
-
 // followConsole streams until the sandbox has ended or the client disconnects.
 func (s *sandboxRoutes) followConsole(w http.ResponseWriter, r *http.Request, lines int, view *linetime.View) error {
 	if _, err := s.engine(r.Context()).Get(r.PathValue("id")); err != nil {
 		return err
 	}
-	plainText(w)
+	routing.PlainText(w)
 	w.WriteHeader(http.StatusOK)
 	control := http.NewResponseController(w)
 	_ = control.Flush() // the client sees that it is connected
@@ -76,26 +72,6 @@ func (s *sandboxRoutes) followConsole(w http.ResponseWriter, r *http.Request, li
 		panic(http.ErrAbortHandler) // the status is sent: reset the connection, so that the client does not see a normal end
 	}
 	return nil
-}
-
-// consoleQuery parses follow and tail. lines is -1 for all.
-func consoleQuery(r *http.Request) (follow bool, lines int, err error) {
-	q := r.URL.Query()
-	if v := q.Get("follow"); v != "" {
-		if follow, err = strconv.ParseBool(v); err != nil {
-			return false, 0, apierror.New(api.CodeInvalid, "", "follow %q: want true or false", ellipsis.Clip(v, 40))
-		}
-	}
-	lines = -1
-	if v := q.Get("tail"); v != "" {
-		if lines, err = strconv.Atoi(v); err != nil || lines < 0 {
-			return false, 0, apierror.New(api.CodeInvalid, "", "tail %q: want a number of lines", ellipsis.Clip(v, 40))
-		}
-		if !follow {
-			return false, 0, apierror.New(api.CodeInvalid, "", "tail goes with follow=true")
-		}
-	}
-	return follow, lines, nil
 }
 
 // consoleView parses timestamps and since.

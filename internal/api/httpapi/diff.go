@@ -9,6 +9,8 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guestdelta"
@@ -16,15 +18,15 @@ import (
 )
 
 type diffInput struct {
-	TagPath
+	routing.TagPath
 	Other string `path:"other" doc:"Name of the snapshot to compare with it"`
 	Limit int    `query:"limit" doc:"How long each list may be; 0 means 1000" minimum:"0" maximum:"10000"`
 }
 
-type diffRoutes struct{ engine shown[roles.Diffs] }
+type diffRoutes struct{ engine routing.Part[roles.Diffs] }
 
-func (s *diffRoutes) add(rt *router) {
-	route(rt, huma.Operation{
+func (s *diffRoutes) add(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "diff-snapshots", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/diff/{other}",
 		Tags:        []string{"snapshots"},
 		Summary:     "Compare two snapshots: files, processes and their memory, packages",
@@ -33,7 +35,7 @@ func (s *diffRoutes) add(rt *router) {
 	}, s.diffSnapshots)
 }
 
-func (s *diffRoutes) diffSnapshots(ctx context.Context, in *diffInput) (*body[api.SnapshotDiff], error) {
+func (s *diffRoutes) diffSnapshots(ctx context.Context, in *diffInput) (*routing.Body[api.SnapshotDiff], error) {
 	requestinfo.From(ctx).Snapshot = in.Tag
 	if membudget.From(ctx).Full(leastOutput) {
 		return nil, reply.Full()
@@ -42,37 +44,28 @@ func (s *diffRoutes) diffSnapshots(ctx context.Context, in *diffInput) (*body[ap
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.SnapshotDiff]{wireDiff(d)}, nil
+	return routing.Answer(wireDiff(d)), nil
 }
 
 func wireDiff(d sandbox.SnapshotDiff) api.SnapshotDiff {
 	return api.SnapshotDiff{
-		Before: d.Before, After: d.After, TookMS: milliseconds(d.Took),
+		Before: d.Before, After: d.After, TookMS: wire.Milliseconds(d.Took),
 		Files: api.FileDiff{
 			DiffCounts: wireCounts(d.Files.Counts, d.Files.Complete), Compared: d.Files.Compared,
-			Added: each(d.Files.Added, wireFile), Removed: each(d.Files.Removed, wireFile),
-			Changed: each(d.Files.Changed, wireFileChange),
+			Added: wire.List(d.Files.Added, wireFile), Removed: wire.List(d.Files.Removed, wireFile),
+			Changed: wire.List(d.Files.Changed, wireFileChange),
 		},
 		Processes: api.ProcessDiff{
 			DiffCounts: wireCounts(d.Processes.Counts, d.Processes.Complete),
-			Started:    each(d.Processes.Started, wireProcess), Ended: each(d.Processes.Ended, wireProcess),
-			Changed: each(d.Processes.Changed, wireProcessChange),
+			Started:    wire.List(d.Processes.Started, wireProcess), Ended: wire.List(d.Processes.Ended, wireProcess),
+			Changed: wire.List(d.Processes.Changed, wireProcessChange),
 		},
 		Packages: api.PackageDiff{
 			DiffCounts: wireCounts(d.Packages.Counts, d.Packages.Complete),
-			Added:      each(d.Packages.Added, wirePackage), Removed: each(d.Packages.Removed, wirePackage),
-			Changed: each(d.Packages.Changed, wirePackageChange),
+			Added:      wire.List(d.Packages.Added, wirePackage), Removed: wire.List(d.Packages.Removed, wirePackage),
+			Changed: wire.List(d.Packages.Changed, wirePackageChange),
 		},
 	}
-}
-
-// each converts a list to another type. It never returns nil.
-func each[A, B any](in []A, f func(A) B) []B {
-	out := make([]B, 0, len(in))
-	for _, v := range in {
-		out = append(out, f(v))
-	}
-	return out
 }
 
 func wireCounts(c guestdelta.Counts, complete bool) api.DiffCounts {
@@ -90,7 +83,7 @@ func wireFileChange(c guestdelta.FileChange) api.FileChange {
 
 func wireProcess(p guestdelta.Process) api.ProcessEntry {
 	return api.ProcessEntry{
-		PID: p.PID, PPID: p.PPID, UID: p.UID, Name: p.Name, Args: list(p.Args),
+		PID: p.PID, PPID: p.PPID, UID: p.UID, Name: p.Name, Args: wire.NotNil(p.Args),
 		RSSKiB: p.Memory.RSS, PSSKiB: p.Memory.PSS, AnonKiB: p.Memory.Anon,
 	}
 }

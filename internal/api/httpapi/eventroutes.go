@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -47,11 +48,11 @@ type eventRoutes struct {
 	followers followers
 }
 
-func (s *eventRoutes) add(rt *router) {
+func (s *eventRoutes) add(rt *routing.Router) {
 	query := func(name, what, kind string) *huma.Param {
 		return &huma.Param{Name: name, In: "query", Description: what, Schema: &huma.Schema{Type: kind}}
 	}
-	rt.rawRoute(huma.Operation{
+	rt.RawRoute(huma.Operation{
 		OperationID: "events", Method: http.MethodGet, Path: "/v1/events", Tags: []string{"events"},
 		Summary: "Events of the daemon, as server-sent events",
 		Description: "Each has the event's id, its kind as the name, and an Event as the data. " +
@@ -66,7 +67,7 @@ func (s *eventRoutes) add(rt *router) {
 			query("kind", "Filter by kinds, separated by commas; a kind that ends in a dot is a prefix", "string"),
 		},
 		Responses: map[string]*huma.Response{"200": {Description: "Events, until client or daemon close the connection",
-			Content: map[string]*huma.MediaType{eventStream: {Schema: rt.schemaOf(api.Event{})}}}},
+			Content: map[string]*huma.MediaType{eventStream: {Schema: rt.SchemaOf(api.Event{})}}}},
 		Errors: []int{400, 401, 501, 503},
 	}, s.follow)
 }

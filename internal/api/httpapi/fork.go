@@ -14,6 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/api/idempotency"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -28,19 +30,19 @@ type forkInput struct {
 // forkRoutes make sandboxes.
 type forkRoutes struct {
 	respond.Answers
-	engine  shown[roles.Sandboxes]
+	engine  routing.Part[roles.Sandboxes]
 	repeats idempotency.Cache[madeOnce]
 }
 
-func (f *forkRoutes) add(rt *router) {
-	created := rt.jsonResponse("Created", []api.SandboxInfo{})
-	created.Content[ndjson] = &huma.MediaType{Schema: rt.schemaOf(api.ForkLine{})}
+func (f *forkRoutes) add(rt *routing.Router) {
+	created := rt.JSONResponse("Created", []api.SandboxInfo{})
+	created.Content[routing.NDJSON] = &huma.MediaType{Schema: rt.SchemaOf(api.ForkLine{})}
 	created.Headers = map[string]*huma.Param{
 		api.HeaderPoolReady: numberHeader("Shells that stood ready when the request arrived"),
 		api.HeaderArmedWall: numberHeader("Microseconds to the last child restored at its gate"),
 		api.HeaderReadyWall: numberHeader("Microseconds to the last child's confirmed identity"),
 	}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "fork", Method: http.MethodPost, Path: "/v1/sandboxes", Tags: []string{"sandboxes"},
 		Summary: "Fork n sandboxes from a snapshot",
 		Description: "The response has one entry per requested child. A failed child is an entry with status failed, " +
@@ -68,26 +70,26 @@ func portsOf(ctx context.Context, asked *bool) *bool {
 func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamResponse, error) {
 	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env, GuestFork: in.Body.GuestFork,
 		Identity:     in.Body.Identity,
-		Secrets:      secretRefs(in.Body.Secrets),
-		PrivatePorts: portsOf(ctx, in.Body.PrivatePorts), Limits: domainLimits(in.Body),
-		Life: domainLife(in.Body.SandboxLife), Labels: in.Body.Labels, Volumes: domainVolumes(in.Body.Volumes),
-		Join: domainJoin(in.Body.NetJoin)}
+		Secrets:      wire.SecretRefs(in.Body.Secrets),
+		PrivatePorts: portsOf(ctx, in.Body.PrivatePorts), Limits: wire.DomainLimits(in.Body),
+		Life: wire.DomainLife(in.Body.SandboxLife), Labels: in.Body.Labels, Volumes: wire.DomainVolumes(in.Body.Volumes),
+		Join: wire.DomainJoin(in.Body.NetJoin)}
 	if in.Body.N != nil {
 		req.N = *in.Body.N
 	}
 	requestinfo.From(ctx).Snapshot, requestinfo.From(ctx).Count = req.Tag, req.N
 	var err error
-	if req.Network, req.Tap, err = networkOf(in.Body.Net, in.Body.Network); err != nil {
+	if req.Network, req.Tap, err = wire.NetworkOf(in.Body.Net, in.Body.Network); err != nil {
 		return nil, err
 	}
-	if req.Services, err = serviceSpecs(in.Body.Services); err != nil {
+	if req.Services, err = wire.ServiceSpecs(in.Body.Services); err != nil {
 		return nil, err
 	}
 	run, err := f.once(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	if respond.Accepts(in.Accept, ndjson) {
+	if respond.Accepts(in.Accept, routing.NDJSON) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { f.stream(hc, req, run) }}, nil
 	}
 	res, err := run(ctx, req)
@@ -116,15 +118,15 @@ func (f *forkRoutes) run(ctx context.Context, req sandbox.ForkRequest) (sandbox.
 // the answer has a plain error status.
 func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest, run forker) {
 	r, w := humago.Unwrap(hc)
-	out := &lineStream{w: w, flush: http.NewResponseController(w).Flush}
+	out := routing.NewLines(w, http.StatusCreated)
 	// The buffer has space for all children, so that a slow reader does not delay them.
 	children := make(chan sandbox.Child, min(max(req.N, 0), sandbox.MaxFork))
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
 		for c := range children {
-			child := wireChild(r.Context(), c, req)
-			out.send(api.ForkLine{Child: &child})
+			child := wire.Child(r.Context(), c, req)
+			out.Send(api.ForkLine{Child: &child})
 		}
 	}()
 	req.Each = func(c sandbox.Child) { children <- c }
@@ -133,12 +135,12 @@ func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest, run forker
 	<-sent
 	switch {
 	case err == nil:
-		out.send(api.ForkLine{Fork: &api.ForkTotals{
+		out.Send(api.ForkLine{Fork: &api.ForkTotals{
 			PoolReady:   res.PoolReady,
-			ArmedWallMS: milliseconds(res.ArmedWall), ReadyWallMS: milliseconds(res.ReadyWall),
+			ArmedWallMS: wire.Milliseconds(res.ArmedWall), ReadyWallMS: wire.Milliseconds(res.ReadyWall),
 		}})
-	case out.started():
-		out.send(api.ForkLine{Error: f.Failed(r.Context(), err).Wire()})
+	case out.Started():
+		out.Send(api.ForkLine{Error: f.Failed(r.Context(), err).Wire()})
 	default:
 		respond.Error(w, f.Failed(r.Context(), err))
 	}
@@ -148,7 +150,7 @@ func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest, run forker
 func wireChildren(ctx context.Context, res sandbox.ForkResult, req sandbox.ForkRequest) []api.SandboxInfo {
 	out := make([]api.SandboxInfo, 0, len(res.Children))
 	for _, child := range res.Children {
-		out = append(out, wireChild(ctx, child, req))
+		out = append(out, wire.Child(ctx, child, req))
 	}
 	slices.SortFunc(out, func(a, b api.SandboxInfo) int { return cmp.Compare(a.Index, b.Index) })
 	return out

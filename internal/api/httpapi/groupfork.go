@@ -9,6 +9,8 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -18,8 +20,8 @@ type forkGroupInput struct {
 	Body *api.ForkGroupRequest
 }
 
-func (s *branchRoutes) addForkGroup(rt *router) {
-	route(rt, huma.Operation{
+func (s *branchRoutes) addForkGroup(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "fork-private-network", Method: http.MethodPost, Path: "/v1/networks/{network}/fork",
 		Tags: []string{"networks"}, Summary: "Copy all running sandboxes of a private network as they are at one instant",
 		Description: "Each copy has a private network of its own, with the same addresses and aliases. Connections " +
@@ -29,7 +31,7 @@ func (s *branchRoutes) addForkGroup(rt *router) {
 	}, s.forkGroup)
 }
 
-func (s *branchRoutes) forkGroup(ctx context.Context, in *forkGroupInput) (*body[api.ForkGroupResult], error) {
+func (s *branchRoutes) forkGroup(ctx context.Context, in *forkGroupInput) (*routing.Body[api.ForkGroupResult], error) {
 	req := sandbox.GroupForkRequest{Network: in.Network, N: 1}
 	if b := in.Body; b != nil {
 		if req.Prefix = b.Prefix; b.N != nil {
@@ -41,12 +43,12 @@ func (s *branchRoutes) forkGroup(ctx context.Context, in *forkGroupInput) (*body
 	if err != nil {
 		return nil, err
 	}
-	out := api.ForkGroupResult{Copies: []api.GroupCopy{}, PauseMS: milliseconds(res.Pause),
-		TotalMS: milliseconds(res.Total)}
+	out := api.ForkGroupResult{Copies: []api.GroupCopy{}, PauseMS: wire.Milliseconds(res.Pause),
+		TotalMS: wire.Milliseconds(res.Total)}
 	for _, c := range res.Copies {
 		out.Copies = append(out.Copies, wireGroupCopy(ctx, c))
 	}
-	return &body[api.ForkGroupResult]{out}, nil
+	return routing.Answer(out), nil
 }
 
 func wireGroupCopy(ctx context.Context, c sandbox.GroupCopy) api.GroupCopy {
@@ -56,7 +58,7 @@ func wireGroupCopy(ctx context.Context, c sandbox.GroupCopy) api.GroupCopy {
 		out.Error, out.Code = f.Message, f.Code
 	}
 	for _, i := range c.Sandboxes {
-		out.Sandboxes = append(out.Sandboxes, wireWithToken(ctx, i))
+		out.Sandboxes = append(out.Sandboxes, wire.SandboxWithToken(ctx, i))
 	}
 	return out
 }

@@ -12,54 +12,56 @@ import (
 	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/environ"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
 type execInput struct {
-	IDPath
+	routing.IDPath
 	Body api.ExecRequest
 }
 
 type evalInput struct {
-	IDPath
+	routing.IDPath
 	Body api.EvalRequest
 }
 
 // guestRoutes are requests to a sandbox's agent that the daemon answers itself.
 type guestRoutes struct {
-	engine  shown[sandbox.Guests]
+	engine  routing.Part[sandbox.Guests]
 	metrics *metrics.Metrics
 }
 
-func (s *guestRoutes) add(rt *router) {
+func (s *guestRoutes) add(rt *routing.Router) {
 	tags := []string{"guests"}
 	errors := []int{400, 401, 404, 409, 502, 503, 504, 507} // 409: it is paused; 503: it cannot be resumed now
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "ping", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/ping", Tags: tags,
 		Summary: "Ask the agent in the guest for a sign of life", Errors: errors,
 	}, s.ping)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Tags: tags,
 		Summary: "Run a program to its end and collect its output", Errors: errors,
-		Responses: map[string]*huma.Response{"200": rt.jsonResponse("OK", api.ExecResponse{})},
+		Responses: map[string]*huma.Response{"200": rt.JSONResponse("OK", api.ExecResponse{})},
 	}, s.exec)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "eval", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/eval", Tags: tags,
 		Summary: "Run code in the warm interpreter, which keeps its state", Errors: errors,
-		Responses: map[string]*huma.Response{"200": rt.jsonResponse("OK", api.EvalResponse{})},
+		Responses: map[string]*huma.Response{"200": rt.JSONResponse("OK", api.EvalResponse{})},
 	}, s.eval)
 }
 
-func (s *guestRoutes) ping(ctx context.Context, in *IDPath) (*body[api.PingResponse], error) {
+func (s *guestRoutes) ping(ctx context.Context, in *routing.IDPath) (*routing.Body[api.PingResponse], error) {
 	pong, err := s.engine(ctx).Ping(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.PingResponse]{api.PingResponse{
-		Pong: true, PID: pong.PID, NumpyVersion: optional(pong.NumpyVersion), UptimeMS: milliseconds(pong.Uptime),
-	}}, nil
+	return routing.Answer(api.PingResponse{
+		Pong: true, PID: pong.PID, NumpyVersion: wire.Optional(pong.NumpyVersion), UptimeMS: wire.Milliseconds(pong.Uptime),
+	}), nil
 }
 
 // execRest has the fields of api.ExecResponse without the outputs.
@@ -80,7 +82,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 	}
 	req := sandbox.ExecRequest{
 		Args: in.Body.Args, Env: traced(ctx, in.Body.Env), Cwd: in.Body.Cwd, User: in.Body.User,
-		Timeout: seconds(in.Body.TimeoutSecs),
+		Timeout: wire.Seconds(in.Body.TimeoutSecs),
 		Keep:    func(n int) int { return int(account.ChargeUpTo(int64(n))) },
 	}
 	if in.Body.Stdin != nil {
@@ -92,7 +94,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 	if err != nil {
 		return nil, err
 	}
-	stdout, stderr := text(res.Stdout), text(res.Stderr)
+	stdout, stderr := wire.Text(res.Stdout), wire.Text(res.Stderr)
 	dropped := res.DroppedBytes + fit(account, &stdout, &stderr)
 	res.Stdout, res.Stderr = nil, nil // the answer holds copies
 	return answerOutputs(execRest{res.ExitCode, res.TimedOut, res.KilledBy, dropped},
@@ -120,7 +122,7 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 	}
 	began := time.Now()
 	res, err := s.engine(ctx).Eval(ctx, in.ID, sandbox.EvalRequest{
-		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
+		Language: in.Body.Language, Code: in.Body.Code, Timeout: wire.Seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
 		Trace: requestinfo.From(ctx).Trace,
 		Keep: func(n int) int {
 			if !account.Charge(int64(n) * bodyCost) { // the message, and the texts decoded from it
@@ -133,7 +135,8 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 	if err != nil {
 		return nil, err
 	}
-	rest := evalRest{ExitCode: res.ExitCode & 0xff, TookMS: milliseconds(res.Took), GuestMS: milliseconds(res.Guest)}
+	rest := evalRest{ExitCode: res.ExitCode & 0xff, TookMS: wire.Milliseconds(res.Took),
+		GuestMS: wire.Milliseconds(res.Guest)}
 	if res.Error != "" && rest.ExitCode == 0 {
 		rest.ExitCode = 1
 	}

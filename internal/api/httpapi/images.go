@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/respond"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
@@ -34,41 +35,41 @@ type headOutput struct {
 
 type imageRoutes struct{ images Images }
 
-func (s *imageRoutes) add(rt *router) {
+func (s *imageRoutes) add(rt *routing.Router) {
 	tags := []string{"images"}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "list-images", Method: http.MethodGet, Path: "/v1/images", Tags: tags,
 		Summary: "List the images in the daemon's store", Errors: []int{400, 401},
 	}, s.listImages)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "get-image", Method: http.MethodGet, Path: "/v1/images/{name}", Tags: tags,
 		Summary: "Describe an image", Errors: []int{400, 401, 404},
 	}, s.getImage)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "head-image", Method: http.MethodHead, Path: "/v1/images/{name}", Tags: tags,
 		Summary: "The digest of an image, to decide whether to upload it", Errors: []int{400, 401, 404},
 	}, func(ctx context.Context, in *NamePath) (*headOutput, error) {
 		img, err := s.images.GetImage(ctx, in.Name)
 		return &headOutput{Digest: img.Digest}, err
 	})
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "delete-image", Method: http.MethodDelete, Path: "/v1/images/{name}", Tags: tags,
 		Summary: "Remove an image; snapshots made of it stay", DefaultStatus: http.StatusNoContent,
 		Errors: []int{400, 401, 404, 409},
 	}, func(ctx context.Context, in *NamePath) (*struct{}, error) {
 		return nil, s.images.RemoveImage(ctx, in.Name)
 	})
-	rt.rawRoute(huma.Operation{
+	rt.RawRoute(huma.Operation{
 		OperationID: "import-image", Method: http.MethodPut, Path: "/v1/images/{name}", Tags: tags,
 		Summary: "Store an image, a tar stream of its directory, and replace an existing one",
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			"application/x-tar": {Schema: &huma.Schema{Type: "string", Format: "binary"}},
 		}},
-		Responses: map[string]*huma.Response{"201": rt.jsonResponse("Created", api.Image{})},
+		Responses: map[string]*huma.Response{"201": rt.JSONResponse("Created", api.Image{})},
 	}, s.importImage)
 }
 
-func (s *imageRoutes) listImages(ctx context.Context, in *filterInput) (*body[[]api.Image], error) {
+func (s *imageRoutes) listImages(ctx context.Context, in *routing.FilterInput) (*routing.Body[[]api.Image], error) {
 	images, err := s.images.ListImages(ctx)
 	if err != nil {
 		return nil, err
@@ -77,11 +78,11 @@ func (s *imageRoutes) listImages(ctx context.Context, in *filterInput) (*body[[]
 	for _, img := range images {
 		out, made[img.Name] = append(out, wireImage(img)), img.CreatedAt
 	}
-	if out, err = filtered(in, imageFilters, out, imageEntry(made)); err != nil {
+	if out, err = routing.Filtered(in, imageFilters, out, imageEntry(made)); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(out, func(a, b api.Image) int { return cmp.Compare(a.Name, b.Name) })
-	return &body[[]api.Image]{out}, nil
+	return routing.Answer(out), nil
 }
 
 func (s *imageRoutes) getImage(ctx context.Context, in *NamePath) (*imageOutput, error) {
@@ -111,3 +112,11 @@ func (s *imageRoutes) importImage(w http.ResponseWriter, r *http.Request) error 
 }
 
 func digestPattern() *regexp.Regexp { return regexp.MustCompile(`^sha256:[0-9a-f]{64}$`) }
+
+func wireImage(i Image) api.Image {
+	return api.Image{
+		Name: i.Name, Digest: i.Digest, SizeBytes: i.SizeBytes, CreatedAtUnix: i.CreatedAt.Unix(),
+		KernelVersion: i.Kernel, MemoryMiB: i.MemoryMiB, VCPUs: i.VCPUs, Description: i.Description,
+		Start: i.Start, Container: i.Container,
+	}
+}

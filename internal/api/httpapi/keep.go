@@ -9,6 +9,8 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/keep"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
@@ -16,10 +18,10 @@ import (
 type keepInput struct{ Body api.KeepRequest }
 
 // keepRoutes compare sandboxes and end all but the best.
-type keepRoutes struct{ engine shown[keep.Engine] }
+type keepRoutes struct{ engine routing.Part[keep.Engine] }
 
-func (s *keepRoutes) add(rt *router) {
-	route(rt, huma.Operation{
+func (s *keepRoutes) add(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "keep-best", Method: http.MethodPost, Path: "/v1/sandboxes/keep", Tags: []string{"sandboxes"},
 		Summary: "Score sandboxes, keep the best and end the rest",
 		Description: "Runs args in each sandbox, or reads file, and ranks them by the number in the first line. None is " +
@@ -29,18 +31,18 @@ func (s *keepRoutes) add(rt *router) {
 	}, s.keep)
 }
 
-func (s *keepRoutes) keep(ctx context.Context, in *keepInput) (*body[api.KeepResult], error) {
+func (s *keepRoutes) keep(ctx context.Context, in *keepInput) (*routing.Body[api.KeepResult], error) {
 	b := in.Body
 	requestinfo.From(ctx).Count = len(b.IDs)
 	all, err := keep.Run(ctx, s.engine(ctx), keep.Request{
 		IDs: b.IDs, Of: b.Of, Best: b.Best, Args: b.Args, File: b.File, Lowest: b.Lowest,
-		Timeout: seconds(b.TimeoutSecs), EndUnscored: b.EndUnscored, DryRun: b.DryRun,
+		Timeout: wire.Seconds(b.TimeoutSecs), EndUnscored: b.EndUnscored, DryRun: b.DryRun,
 	})
 	if err != nil {
 		return nil, err
 	}
 	noteKept(ctx, all, b.DryRun)
-	return &body[api.KeepResult]{wireKept(all, b.DryRun)}, nil
+	return routing.Answer(wireKept(all, b.DryRun)), nil
 }
 
 // noteKept records the ended sandboxes in the audit log.

@@ -14,6 +14,8 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/tenancy"
@@ -39,30 +41,30 @@ type keyRoutes struct {
 	now  func() time.Time
 }
 
-func (s *keyRoutes) add(rt *router) {
+func (s *keyRoutes) add(rt *routing.Router) {
 	tags := []string{"keys"}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "create-key", Method: http.MethodPost, Path: "/v1/keys", Tags: tags,
 		Summary:       "Make a key; its text is in this answer only",
 		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 403, 409, 501},
 	}, s.create)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "list-keys", Method: http.MethodGet, Path: "/v1/keys", Tags: tags,
 		Summary:     "List the keys, without their texts",
 		Description: "Revoked and expired keys are listed for 90 days.",
 		Errors:      []int{401, 403},
 	}, s.list)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "revoke-key", Method: http.MethodDelete, Path: "/v1/keys/{key}", Tags: tags,
 		Summary: "End a key for good", Errors: []int{400, 401, 403, 404},
 	}, s.revoke)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "rotate-key", Method: http.MethodPost, Path: "/v1/keys/{key}/rotate", Tags: tags,
 		Summary: "Give a key another text; it is in this answer only", Errors: []int{400, 401, 403, 404},
 	}, s.rotate)
 }
 
-func (s *keyRoutes) create(ctx context.Context, in *createKeyInput) (*body[api.NewKey], error) {
+func (s *keyRoutes) create(ctx context.Context, in *createKeyInput) (*routing.Body[api.NewKey], error) {
 	if s.keys == nil {
 		return nil, noKeys()
 	}
@@ -83,7 +85,7 @@ func (s *keyRoutes) create(ctx context.Context, in *createKeyInput) (*body[api.N
 		return nil, keyFailure(err)
 	}
 	noteKey(ctx, k)
-	return &body[api.NewKey]{api.NewKey{Key: s.wire(k), Text: text}}, nil
+	return routing.Answer(api.NewKey{Key: s.wire(k), Text: text}), nil
 }
 
 // noteKey records a key, its tenant and its scopes in the audit log.
@@ -139,20 +141,20 @@ func (s *keyRoutes) within(who principal.Principal, spec keys.Spec) (keys.Spec, 
 	return spec, nil
 }
 
-func (s *keyRoutes) list(ctx context.Context, _ *none) (*body[[]api.Key], error) {
+func (s *keyRoutes) list(ctx context.Context, _ *routing.None) (*routing.Body[[]api.Key], error) {
 	out := []api.Key{}
 	if s.keys == nil {
-		return &body[[]api.Key]{out}, nil
+		return routing.Answer(out), nil
 	}
 	for _, k := range s.keys.List() {
 		if principal.From(ctx).Sees(k.Tenant) {
 			out = append(out, s.wire(k))
 		}
 	}
-	return &body[[]api.Key]{out}, nil
+	return routing.Answer(out), nil
 }
 
-func (s *keyRoutes) revoke(ctx context.Context, in *KeyPath) (*body[api.Key], error) {
+func (s *keyRoutes) revoke(ctx context.Context, in *KeyPath) (*routing.Body[api.Key], error) {
 	if _, err := keyOf(s.keys, principal.From(ctx), in.Key); err != nil {
 		return nil, err
 	}
@@ -161,10 +163,10 @@ func (s *keyRoutes) revoke(ctx context.Context, in *KeyPath) (*body[api.Key], er
 		return nil, keyFailure(err)
 	}
 	noteKey(ctx, k)
-	return &body[api.Key]{s.wire(k)}, nil
+	return routing.Answer(s.wire(k)), nil
 }
 
-func (s *keyRoutes) rotate(ctx context.Context, in *rotateKeyInput) (*body[api.NewKey], error) {
+func (s *keyRoutes) rotate(ctx context.Context, in *rotateKeyInput) (*routing.Body[api.NewKey], error) {
 	who := principal.From(ctx)
 	k, err := keyOf(s.keys, who, in.Key)
 	if err != nil {
@@ -188,7 +190,7 @@ func (s *keyRoutes) rotate(ctx context.Context, in *rotateKeyInput) (*body[api.N
 		return nil, keyFailure(err)
 	}
 	noteKey(ctx, k)
-	return &body[api.NewKey]{api.NewKey{Key: s.wire(k), Text: text}}, nil
+	return routing.Answer(api.NewKey{Key: s.wire(k), Text: text}), nil
 }
 
 // keyOf returns a key if it is visible to the caller.
@@ -231,7 +233,7 @@ func (s *keyRoutes) wire(k keys.Key) api.Key {
 		if t.IsZero() {
 			return nil
 		}
-		return optional(t.Unix())
+		return wire.Optional(t.Unix())
 	}
 	status := k.Dead(s.now())
 	if status == "" {
@@ -243,23 +245,23 @@ func (s *keyRoutes) wire(k keys.Key) api.Key {
 }
 
 type publishInput struct {
-	TagPath
+	routing.TagPath
 	Body api.PublishRequest
 }
 
 // publishRoutes let the operator share snapshots with all tenants.
 type publishRoutes struct{ tenants *tenancy.Tenancy }
 
-func (s *publishRoutes) add(rt *router) {
-	route(rt, huma.Operation{
+func (s *publishRoutes) add(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "publish-snapshot", Method: http.MethodPut, Path: "/v1/snapshots/{tag}/public",
 		Tags: []string{"snapshots"}, Summary: "Let all tenants fork from a snapshot, or no longer",
 		Errors: []int{400, 401, 403, 404, 409},
-	}, func(ctx context.Context, in *publishInput) (*body[api.SnapshotInfo], error) {
+	}, func(ctx context.Context, in *publishInput) (*routing.Body[api.SnapshotInfo], error) {
 		info, err := s.tenants.For(ctx).Publish(ctx, in.Tag, in.Body.Public)
 		if err != nil {
 			return nil, err
 		}
-		return &body[api.SnapshotInfo]{wireSnapshot(info)}, nil
+		return routing.Answer(wire.Snapshot(info)), nil
 	})
 }

@@ -10,19 +10,20 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
-	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/leaf/retention"
 )
 
 type labelSandboxInput struct {
-	IDPath
+	routing.IDPath
 	Body api.LabelsRequest
 }
 
 type labelSnapshotInput struct {
-	TagPath
+	routing.TagPath
 	Body api.LabelsRequest
 }
 
@@ -32,18 +33,18 @@ type pruneInput struct {
 }
 
 // labelRoutes serve changes of labels.
-type labelRoutes struct{ engine shown[roles.Labels] }
+type labelRoutes struct{ engine routing.Part[roles.Labels] }
 
-func (l *labelRoutes) add(rt *router) {
-	route(rt, huma.Operation{
+func (l *labelRoutes) add(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "label-sandbox", Method: http.MethodPatch, Path: "/v1/sandboxes/{id}/labels",
 		Tags: []string{"sandboxes"}, Summary: "Change a sandbox's labels", Errors: []int{400, 401, 404, 409, 502, 507},
 	}, l.labelSandbox)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "label-snapshot", Method: http.MethodPatch, Path: "/v1/snapshots/{tag}/labels",
 		Tags: []string{"snapshots"}, Summary: "Change a snapshot's labels", Errors: []int{400, 401, 403, 404, 409, 507},
 	}, l.labelSnapshot)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "prune-snapshots", Method: http.MethodPost, Path: "/v1/store/prune",
 		Tags: []string{"snapshots"}, Summary: "Remove the snapshots that are due",
 		Description: "A snapshot is due by the rules of its labels: its expiry, or the number of snapshots to keep. The " +
@@ -52,22 +53,23 @@ func (l *labelRoutes) add(rt *router) {
 	}, l.pruneSnapshots)
 }
 
-func (l *labelRoutes) labelSandbox(ctx context.Context, in *labelSandboxInput) (*body[api.SandboxInfo], error) {
-	info, err := l.engine(ctx).LabelSandbox(ctx, in.ID, changeOf(ctx, in.ID, in.Body))
+func (l *labelRoutes) labelSandbox(ctx context.Context, in *labelSandboxInput) (*routing.Body[api.SandboxInfo], error) {
+	info, err := l.engine(ctx).LabelSandbox(ctx, in.ID, routing.LabelChange(ctx, in.ID, in.Body))
 	return sandboxBody(ctx, info, err)
 }
 
-func (l *labelRoutes) labelSnapshot(ctx context.Context, in *labelSnapshotInput) (*body[api.SnapshotInfo], error) {
-	change := changeOf(ctx, in.Tag, in.Body)
+func (l *labelRoutes) labelSnapshot(ctx context.Context,
+	in *labelSnapshotInput) (*routing.Body[api.SnapshotInfo], error) {
+	change := routing.LabelChange(ctx, in.Tag, in.Body)
 	change.Set = retention.Resolve(change.Set, time.Now())
 	info, err := l.engine(ctx).LabelSnapshot(ctx, in.Tag, change)
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.SnapshotInfo]{wireSnapshot(info)}, nil
+	return routing.Answer(wire.Snapshot(info)), nil
 }
 
-func (l *labelRoutes) pruneSnapshots(ctx context.Context, in *pruneInput) (*body[api.PruneResult], error) {
+func (l *labelRoutes) pruneSnapshots(ctx context.Context, in *pruneInput) (*routing.Body[api.PruneResult], error) {
 	r, err := l.engine(ctx).PruneSnapshots(ctx, sandbox.PruneRequest{DryRun: in.Body != nil && in.Body.DryRun})
 	if err != nil {
 		return nil, err
@@ -78,12 +80,5 @@ func (l *labelRoutes) pruneSnapshots(ctx context.Context, in *pruneInput) (*body
 	for _, d := range r.Snapshots {
 		out.Snapshots = append(out.Snapshots, api.DueSnapshot(d))
 	}
-	return &body[api.PruneResult]{out}, nil
-}
-
-// changeOf converts a request. The audit log gets numbers only, because labels are long and not its subject.
-func changeOf(ctx context.Context, object string, in api.LabelsRequest) labels.Change {
-	n := requestinfo.From(ctx)
-	n.Object, n.Text = object, fmt.Sprintf("%d labels set, %d removed", len(in.Set), len(in.Remove))
-	return labels.Change{Set: in.Set, Remove: in.Remove}
+	return routing.Answer(out), nil
 }

@@ -7,34 +7,36 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 type pauseInput struct {
-	IDPath
+	routing.IDPath
 	Body *api.PauseRequest `required:"false"`
 }
 
 type resumeInput struct {
-	IDPath
+	routing.IDPath
 	Body *api.ResumeRequest `required:"false"`
 }
 
 type lifeInput struct {
-	IDPath
+	routing.IDPath
 	Body api.LifeRequest
 }
 
-func (s *sandboxRoutes) addLife(rt *router) {
+func (s *sandboxRoutes) addLife(rt *routing.Router) {
 	tags := []string{"sandboxes"}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "pause", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/pause", Tags: tags,
 		Summary: "Pause a sandbox",
 		Description: "It becomes a snapshot under its own id, without process and memory, until it is resumed; with " +
 			"filesystem_only its disk alone is kept. After an error it runs on as it was. 409: it is paused already.",
 		Errors: []int{400, 401, 404, 409, 501, 502, 503, 504, 507},
 	}, s.pause)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "resume", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/resume", Tags: tags,
 		Summary: "Let a paused sandbox go on",
 		Description: "It keeps its ID, processes and identity. Clock and randomness are new, connections are reset. " +
@@ -43,20 +45,20 @@ func (s *sandboxRoutes) addLife(rt *router) {
 			"first of them that has it paused.",
 		Errors: []int{400, 401, 403, 404, 409, 501, 502, 503, 504, 507},
 	}, s.resume)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "handover-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/handover", Tags: tags,
 		Summary: "Give a paused sandbox to another daemon; for daemons",
 		Description: "Without a claim it is only described. With one, this daemon gives it up for good, and does not " +
 			"resume it again. The same claim can be repeated.",
 		Errors: []int{400, 401, 403, 404, 409, 501, 503, 507},
 	}, s.handover)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "set-life", Method: http.MethodPatch, Path: "/v1/sandboxes/{id}/life", Tags: tags,
 		Summary: "Change a sandbox's lifetime", Errors: []int{400, 401, 404, 409, 502, 507},
 	}, s.setLife)
 }
 
-func (s *sandboxRoutes) pause(ctx context.Context, in *pauseInput) (*body[api.SandboxInfo], error) {
+func (s *sandboxRoutes) pause(ctx context.Context, in *pauseInput) (*routing.Body[api.SandboxInfo], error) {
 	var opt sandbox.PauseOptions
 	if in.Body != nil {
 		opt.FilesystemOnly = in.Body.FilesystemOnly
@@ -65,7 +67,7 @@ func (s *sandboxRoutes) pause(ctx context.Context, in *pauseInput) (*body[api.Sa
 	return sandboxBody(ctx, info, err)
 }
 
-func (s *sandboxRoutes) resume(ctx context.Context, in *resumeInput) (*body[api.SandboxInfo], error) {
+func (s *sandboxRoutes) resume(ctx context.Context, in *resumeInput) (*routing.Body[api.SandboxInfo], error) {
 	var from []string
 	if in.Body != nil {
 		from = in.Body.Peers
@@ -77,7 +79,7 @@ func (s *sandboxRoutes) resume(ctx context.Context, in *resumeInput) (*body[api.
 	return sandboxBody(ctx, info, err)
 }
 
-func (s *sandboxRoutes) setLife(ctx context.Context, in *lifeInput) (*body[api.SandboxInfo], error) {
+func (s *sandboxRoutes) setLife(ctx context.Context, in *lifeInput) (*routing.Body[api.SandboxInfo], error) {
 	info, err := s.engine(ctx).Get(in.ID)
 	if err != nil {
 		return nil, err
@@ -86,20 +88,20 @@ func (s *sandboxRoutes) setLife(ctx context.Context, in *lifeInput) (*body[api.S
 	return sandboxBody(ctx, info, err)
 }
 
-func sandboxBody(ctx context.Context, info sandbox.Info, err error) (*body[api.SandboxInfo], error) {
+func sandboxBody(ctx context.Context, info sandbox.Info, err error) (*routing.Body[api.SandboxInfo], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.SandboxInfo]{wireSandbox(ctx, info)}, nil
+	return routing.Answer(wire.Sandbox(ctx, info)), nil
 }
 
 // changedLife returns a lifetime with the changes of a request.
 func changedLife(l sandbox.Life, in api.LifeRequest) sandbox.Life {
 	if in.TTLSecs != nil {
-		l.Deadline, l.TTL = sandbox.Life{}.Deadline, seconds(*in.TTLSecs)
+		l.Deadline, l.TTL = sandbox.Life{}.Deadline, wire.Seconds(*in.TTLSecs)
 	}
 	if in.IdleSecs != nil {
-		l.Idle = seconds(*in.IdleSecs)
+		l.Idle = wire.Seconds(*in.IdleSecs)
 	}
 	if in.AtEnd != nil {
 		l.AtEnd = sandbox.AtEnd(*in.AtEnd)
@@ -115,25 +117,4 @@ func changedLife(l sandbox.Life, in api.LifeRequest) sandbox.Life {
 		l.RestartOnHang = *in.RestartOnHang
 	}
 	return l
-}
-
-// domainLife converts the lifetime in a request for a fork.
-func domainLife(in api.SandboxLife) sandbox.Life {
-	return sandbox.Life{TTL: seconds(in.TTLSecs), Idle: seconds(in.IdleSecs), AtEnd: sandbox.AtEnd(in.AtEnd),
-		AutoResume: in.AutoResume, FilesystemOnly: in.FilesystemOnly, RestartOnHang: in.RestartOnHang}
-}
-
-// wireLife returns nil for a sandbox without limits of its lifetime.
-func wireLife(i sandbox.Info) *api.SandboxLifeInfo {
-	l := i.Life
-	if l == (sandbox.Life{}) {
-		return nil
-	}
-	out := &api.SandboxLifeInfo{IdleSecs: l.Idle.Seconds(), AtEnd: api.AtEnd(l.AtEnd), AutoResume: l.AutoResume,
-		FilesystemOnly: l.FilesystemOnly, RestartOnHang: l.RestartOnHang,
-		UnusedSecs: i.Unused.Seconds()}
-	if !l.Deadline.IsZero() {
-		out.DeadlineUnix = optional(l.Deadline.Unix())
-	}
-	return out
 }

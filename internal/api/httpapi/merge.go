@@ -9,21 +9,23 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/merge"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 	"github.com/forkd/forkd/internal/leaf/membudget"
 )
 
 type mergeInput struct {
-	IDPath
+	routing.IDPath
 	Body api.MergeRequest
 }
 
 // mergeRoutes merge the files of two sandboxes.
-type mergeRoutes struct{ engine shown[merge.Engine] }
+type mergeRoutes struct{ engine routing.Part[merge.Engine] }
 
-func (s *mergeRoutes) add(rt *router) {
-	route(rt, huma.Operation{
+func (s *mergeRoutes) add(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "merge", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/merge", Tags: []string{"sandboxes"},
 		Summary: "Merge the changed files of another sandbox or of a snapshot into a running sandbox",
 		Description: "Compares both with the snapshot that they come from, of which a helper is forked meanwhile. A " +
@@ -33,7 +35,7 @@ func (s *mergeRoutes) add(rt *router) {
 	}, s.merge)
 }
 
-func (s *mergeRoutes) merge(ctx context.Context, in *mergeInput) (*body[api.MergeResult], error) {
+func (s *mergeRoutes) merge(ctx context.Context, in *mergeInput) (*routing.Body[api.MergeResult], error) {
 	if membudget.From(ctx).Full(leastOutput) {
 		return nil, reply.Full()
 	}
@@ -48,19 +50,19 @@ func (s *mergeRoutes) merge(ctx context.Context, in *mergeInput) (*body[api.Merg
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.MergeResult]{wireMerge(res)}, nil
+	return routing.Answer(wireMerge(res)), nil
 }
 
 func wireMerge(r merge.Result) api.MergeResult {
 	return api.MergeResult{
 		Base: r.Base, Applied: r.Applied, Unresolved: r.Unresolved(), Complete: r.Complete,
-		Changes: each(r.Changes, func(c merge.Change) api.MergeChange {
+		Changes: wire.List(r.Changes, func(c merge.Change) api.MergeChange {
 			return api.MergeChange{Path: c.Path, Action: api.MergeAction(c.Action)}
 		}),
-		Conflicts: each(r.Conflicts, func(c merge.Conflict) api.MergeConflict {
+		Conflicts: wire.List(r.Conflicts, func(c merge.Conflict) api.MergeConflict {
 			return api.MergeConflict{Path: c.Path, Kind: c.Kind, Text: guesttext.Of(c.Text).String(),
 				Resolved: api.MergeSide(c.Resolved)}
 		}),
-		Skipped: each(r.Skipped, func(s merge.Skipped) api.MergeSkipped { return api.MergeSkipped(s) }),
+		Skipped: wire.List(r.Skipped, func(s merge.Skipped) api.MergeSkipped { return api.MergeSkipped(s) }),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/peers"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/roles"
@@ -123,12 +124,12 @@ func ignoreMissing(err error) error {
 }
 
 type handoverInput struct {
-	IDPath
+	routing.IDPath
 	Body api.HandoverRequest
 }
 
 // handover gives a paused sandbox to another daemon.
-func (s *sandboxRoutes) handover(ctx context.Context, in *handoverInput) (*body[api.Handover], error) {
+func (s *sandboxRoutes) handover(ctx context.Context, in *handoverInput) (*routing.Body[api.Handover], error) {
 	q := in.Body
 	if q.Tenant != "" {
 		if !keys.IsTenant(q.Tenant) {
@@ -160,5 +161,5 @@ func (s *sandboxRoutes) handover(ctx context.Context, in *handoverInput) (*body[
 		}
 		out.E2B = string(facts)
 	}
-	return &body[api.Handover]{out}, nil
+	return routing.Answer(out), nil
 }

@@ -11,7 +11,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/drain"
+	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -42,7 +44,7 @@ const (
 type nodeRoutes struct {
 	node    Node
 	version string
-	engine  shown[nodeEngine]
+	engine  routing.Part[nodeEngine]
 	drain   *drain.Drain // may be nil
 
 	mu   sync.Mutex // held while the facts are read, so that gateways share one reading
@@ -50,17 +52,17 @@ type nodeRoutes struct {
 	at   time.Time
 }
 
-func (s *nodeRoutes) add(rt *router) {
-	route(rt, huma.Operation{
+func (s *nodeRoutes) add(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "node", Method: http.MethodGet, Path: "/v1/node", Tags: []string{"daemon"},
 		Summary: "The daemon's node in a cluster: identity, capacity, pools and snapshots in one bounded answer",
 		Errors:  []int{401, 403},
-	}, func(ctx context.Context, _ *none) (*body[api.Node], error) {
+	}, func(ctx context.Context, _ *routing.None) (*routing.Body[api.Node], error) {
 		n, err := s.now(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return &body[api.Node]{n}, nil
+		return routing.Answer(n), nil
 	})
 }
 
@@ -140,4 +142,19 @@ func (s *nodeRoutes) snapshots(ctx context.Context, e nodeEngine, n *api.Node) e
 			Running: running[[2]string{i.Tag, i.ContentHash}]})
 	}
 	return nil
+}
+
+// nodeEngine has the facts about the node.
+type nodeEngine struct {
+	roles.Hosts
+	roles.Pools
+	roles.Catalog
+	roles.Listing
+}
+
+func nodeEngineOf(v routing.View) routing.Part[nodeEngine] {
+	return func(ctx context.Context) nodeEngine {
+		e := v(ctx)
+		return nodeEngine{e.Hosts, e.Pools, e.Snapshots, e.Sandboxes}
+	}
 }

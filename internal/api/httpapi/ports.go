@@ -8,17 +8,18 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/guestproxy"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // portRoutes connect clients with servers in a guest, as byte streams.
 type portRoutes struct {
-	guests shown[sandbox.Guests]
+	guests routing.Part[sandbox.Guests]
 }
 
-func (p *portRoutes) add(rt *router) {
+func (p *portRoutes) add(rt *routing.Router) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		rt.rawRoute(huma.Operation{
+		rt.RawRoute(huma.Operation{
 			OperationID: "connect-port-" + strings.ToLower(method), Method: method,
 			Path: "/v1/sandboxes/{id}/ports/{port}/connect", Tags: []string{"guests"},
 			Summary: "Connect to a TCP port in the guest",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -26,23 +27,23 @@ type createPrivateNetworkInput struct {
 // privateNetRoutes make, list and remove private networks. A caller sees only its own.
 type privateNetRoutes struct{ all *privatenets.Store }
 
-func (p *privateNetRoutes) add(rt *router) {
+func (p *privateNetRoutes) add(rt *routing.Router) {
 	tags := []string{"networks"}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "list-private-networks", Method: http.MethodGet, Path: "/v1/networks", Tags: tags,
 		Summary: "List the caller's private networks", Errors: []int{401, 403},
 	}, p.list)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "get-private-network", Method: http.MethodGet, Path: "/v1/networks/{network}", Tags: tags,
 		Summary: "Describe a private network and its members", Errors: []int{400, 401, 403, 404},
 	}, p.get)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "create-private-network", Method: http.MethodPost, Path: "/v1/networks", Tags: tags,
 		Summary:     "Make a private network",
 		Description: "Sandboxes join it when they are forked. Its members can connect to each other by name.",
 		Errors:      []int{400, 401, 403, 409, 429, 507}, DefaultStatus: http.StatusCreated,
 	}, p.create)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "remove-private-network", Method: http.MethodDelete, Path: "/v1/networks/{network}", Tags: tags,
 		Summary: "Remove a private network without members", DefaultStatus: http.StatusNoContent,
 		Errors: []int{400, 401, 403, 404, 409, 507},
@@ -52,18 +53,18 @@ func (p *privateNetRoutes) add(rt *router) {
 // errNoNetworks is the error of a daemon without private networks.
 var errNoNetworks = sandbox.Errorf(sandbox.ErrUnsupported, "", "this daemon has no private networks")
 
-func (p *privateNetRoutes) list(ctx context.Context, _ *struct{}) (*body[[]api.PrivateNetwork], error) {
+func (p *privateNetRoutes) list(ctx context.Context, _ *struct{}) (*routing.Body[[]api.PrivateNetwork], error) {
 	out := []api.PrivateNetwork{}
 	if p.all == nil {
-		return &body[[]api.PrivateNetwork]{out}, nil
+		return routing.Answer(out), nil
 	}
 	for _, n := range p.all.List(principal.From(ctx).Tenant) {
 		out = append(out, wirePrivateNet(n))
 	}
-	return &body[[]api.PrivateNetwork]{out}, nil
+	return routing.Answer(out), nil
 }
 
-func (p *privateNetRoutes) get(ctx context.Context, in *PrivateNetworkPath) (*body[api.PrivateNetwork], error) {
+func (p *privateNetRoutes) get(ctx context.Context, in *PrivateNetworkPath) (*routing.Body[api.PrivateNetwork], error) {
 	if p.all == nil {
 		return nil, errNoNetworks
 	}
@@ -72,7 +73,7 @@ func (p *privateNetRoutes) get(ctx context.Context, in *PrivateNetworkPath) (*bo
 
 func (p *privateNetRoutes) create(
 	ctx context.Context, in *createPrivateNetworkInput,
-) (*body[api.PrivateNetwork], error) {
+) (*routing.Body[api.PrivateNetwork], error) {
 	requestinfo.From(ctx).Object = in.Body.Name
 	if p.all == nil {
 		return nil, errNoNetworks
@@ -80,7 +81,7 @@ func (p *privateNetRoutes) create(
 	return answerPrivateNet(p.all.Create(principal.From(ctx).Tenant, in.Body.Name))
 }
 
-func (p *privateNetRoutes) remove(ctx context.Context, in *PrivateNetworkPath) (*none, error) {
+func (p *privateNetRoutes) remove(ctx context.Context, in *PrivateNetworkPath) (*routing.None, error) {
 	requestinfo.From(ctx).Object = in.Network
 	if p.all == nil {
 		return nil, errNoNetworks
@@ -88,11 +89,11 @@ func (p *privateNetRoutes) remove(ctx context.Context, in *PrivateNetworkPath) (
 	return nil, p.all.Remove(principal.From(ctx).Tenant, in.Network)
 }
 
-func answerPrivateNet(n privatenets.Network, err error) (*body[api.PrivateNetwork], error) {
+func answerPrivateNet(n privatenets.Network, err error) (*routing.Body[api.PrivateNetwork], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.PrivateNetwork]{wirePrivateNet(n)}, nil
+	return routing.Answer(wirePrivateNet(n)), nil
 }
 
 func wirePrivateNet(n privatenets.Network) api.PrivateNetwork {
@@ -103,19 +104,4 @@ func wirePrivateNet(n privatenets.Network) api.PrivateNetwork {
 			Name: m.Alias + "." + netpolicy.Zone, Addr: m.Addr.String()})
 	}
 	return out
-}
-
-// domainJoin converts the private network of a fork.
-func domainJoin(j *api.NetJoin) *sandbox.NetJoin {
-	if j == nil {
-		return nil
-	}
-	return &sandbox.NetJoin{Network: j.Network, Alias: j.Alias}
-}
-
-func wireMember(m *sandbox.Member) *api.NetJoin {
-	if m == nil {
-		return nil
-	}
-	return &api.NetJoin{Network: m.Network, Alias: m.Alias}
 }

@@ -9,17 +9,19 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // promoteInput has an optional body.
 type promoteInput struct {
-	IDPath
+	routing.IDPath
 	Body *api.PromoteRequest
 }
 
-func (s *branchRoutes) addPromote(rt *router) {
-	route(rt, huma.Operation{
+func (s *branchRoutes) addPromote(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "promote", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/promote", Tags: []string{"sandboxes"},
 		Summary: "Put a sandbox in the place of one that it descends from",
 		Description: "The other sandbox keeps its id, addresses, identity and settings, and has this one's memory, " +
@@ -29,7 +31,7 @@ func (s *branchRoutes) addPromote(rt *router) {
 	}, s.promote)
 }
 
-func (s *branchRoutes) promote(ctx context.Context, in *promoteInput) (*body[api.PromoteResult], error) {
+func (s *branchRoutes) promote(ctx context.Context, in *promoteInput) (*routing.Body[api.PromoteResult], error) {
 	req := sandbox.PromoteRequest{Child: in.ID}
 	if b := in.Body; b != nil {
 		req.Place, req.Tag, req.Discard = b.Place, b.Tag, b.Parent == api.PromoteKill
@@ -43,6 +45,6 @@ func (s *branchRoutes) promote(ctx context.Context, in *promoteInput) (*body[api
 	}
 	n := requestinfo.From(ctx)
 	n.Snapshot, n.Object, n.Text = res.KeptIn, res.Info.ID, "in its place"
-	return &body[api.PromoteResult]{api.PromoteResult{
-		Sandbox: wireSandbox(ctx, res.Info), PromotedFrom: res.Was, KeptIn: res.KeptIn}}, nil
+	return routing.Answer(api.PromoteResult{
+		Sandbox: wire.Sandbox(ctx, res.Info), PromotedFrom: res.Was, KeptIn: res.KeptIn}), nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -30,16 +31,16 @@ type readyRoutes struct {
 	at   time.Time
 }
 
-func (s *readyRoutes) add(rt *router) {
-	route(rt, huma.Operation{
+func (s *readyRoutes) add(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "ready", Method: http.MethodGet, Path: "/readyz", Tags: []string{"daemon"},
 		Summary:  "Whether the daemon can start VMs; needs no token",
 		Security: []map[string][]string{}, Errors: []int{http.StatusServiceUnavailable},
-	}, func(context.Context, *none) (*body[api.Readiness], error) {
+	}, func(context.Context, *routing.None) (*routing.Body[api.Readiness], error) {
 		if f := s.now(); f != nil {
 			return nil, f
 		}
-		return &body[api.Readiness]{api.Readiness{Ready: true}}, nil
+		return routing.Answer(api.Readiness{Ready: true}), nil
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/store/receipt"
@@ -20,45 +22,45 @@ type receiptsInput struct {
 	Limit    int    `query:"limit" doc:"At most so many" minimum:"1" maximum:"1000" default:"100"`
 }
 
-type receiptRoutes struct{ engine shown[roles.Receipts] }
+type receiptRoutes struct{ engine routing.Part[roles.Receipts] }
 
-func (s *receiptRoutes) add(rt *router) {
+func (s *receiptRoutes) add(rt *routing.Router) {
 	tags := []string{"receipts"}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "sandbox-receipt", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/receipt", Tags: tags,
 		Summary:     "The receipt of a sandbox's fork, or of its last rollback",
 		Description: "Receipts stay when the sandbox is gone.",
 		Errors:      []int{400, 401, 404},
 	}, s.sandboxReceipt)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "snapshot-receipt", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/receipt", Tags: tags,
 		Summary:     "The newest receipt of a snapshot's tag",
 		Description: "Receipts stay when the snapshot is gone.",
 		Errors:      []int{400, 401, 404},
 	}, s.snapshotReceipt)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "list-receipts", Method: http.MethodGet, Path: "/v1/receipts", Tags: tags,
 		Summary: "List receipts, newest first", Errors: []int{400, 401},
 	}, s.listReceipts)
 }
 
-func (s *receiptRoutes) sandboxReceipt(ctx context.Context, in *IDPath) (*body[api.Receipt], error) {
+func (s *receiptRoutes) sandboxReceipt(ctx context.Context, in *routing.IDPath) (*routing.Body[api.Receipt], error) {
 	return s.receipt(ctx, receipt.OfSandbox, in.ID)
 }
 
-func (s *receiptRoutes) snapshotReceipt(ctx context.Context, in *TagPath) (*body[api.Receipt], error) {
+func (s *receiptRoutes) snapshotReceipt(ctx context.Context, in *routing.TagPath) (*routing.Body[api.Receipt], error) {
 	return s.receipt(ctx, receipt.OfSnapshot, in.Tag)
 }
 
-func (s *receiptRoutes) receipt(ctx context.Context, kind receipt.Kind, of string) (*body[api.Receipt], error) {
+func (s *receiptRoutes) receipt(ctx context.Context, kind receipt.Kind, of string) (*routing.Body[api.Receipt], error) {
 	r, err := s.engine(ctx).Receipt(kind, of)
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.Receipt]{wireReceipt(r)}, nil
+	return routing.Answer(wireReceipt(r)), nil
 }
 
-func (s *receiptRoutes) listReceipts(ctx context.Context, in *receiptsInput) (*body[[]api.Receipt], error) {
+func (s *receiptRoutes) listReceipts(ctx context.Context, in *receiptsInput) (*routing.Body[[]api.Receipt], error) {
 	f := receipt.Filter{Op: receipt.Op(in.Op), Limit: in.Limit}
 	switch {
 	case in.Sandbox != "" && in.Snapshot != "":
@@ -72,32 +74,20 @@ func (s *receiptRoutes) listReceipts(ctx context.Context, in *receiptsInput) (*b
 	if err != nil {
 		return nil, err
 	}
-	return &body[[]api.Receipt]{wires(all, wireReceipt)}, nil
+	return routing.Answer(wire.List(all, wireReceipt)), nil
 }
-
-// wires converts a list. It never returns nil.
-func wires[A, B any](in []A, wire func(A) B) []B {
-	out := make([]B, 0, len(in))
-	for _, v := range in {
-		out = append(out, wire(v))
-	}
-	return out
-}
-
-// millis converts microseconds to milliseconds.
-func millis(us int64) float64 { return float64(us) / 1000 }
 
 func wireReceiptStep(s receipt.Step) api.ReceiptStep {
-	return api.ReceiptStep{Name: s.Name, TookMS: millis(s.TookUS), Bytes: s.Bytes}
+	return api.ReceiptStep{Name: s.Name, TookMS: wire.FromMicroseconds(s.TookUS), Bytes: s.Bytes}
 }
 
 func wireReceipt(r receipt.Receipt) api.Receipt {
 	out := api.Receipt{
 		ID: r.ID, Op: api.ReceiptOp(r.Op), Sandbox: r.Sandbox, Snapshot: r.Snapshot, AtUnixMS: r.At.UnixMilli(),
-		TookMS: millis(r.TookUS),
+		TookMS: wire.FromMicroseconds(r.TookUS),
 		Error:  r.Error, Recovered: r.Recovered, Cold: r.Cold, Before: r.Before,
 		Parent: wireSource(r.Parent), Made: wireSource(r.Made), Guest: wireGuest(r.Guest),
-		Steps: wires(r.Steps, wireReceiptStep),
+		Steps: wire.List(r.Steps, wireReceiptStep),
 	}
 	for _, s := range r.Secrets {
 		out.Secrets = append(out.Secrets, api.ReceiptSecret{Name: s.Name, Version: s.Version, Env: s.Variable})
@@ -107,14 +97,15 @@ func wireReceipt(r receipt.Receipt) api.Receipt {
 	}
 	if c := r.Capture; c != nil {
 		out.Capture = &api.ReceiptCapture{
-			Mode: c.Mode, Mechanism: c.Mechanism, PauseMS: millis(c.PauseUS), Rounds: c.Rounds, Bytes: c.Bytes,
+			Mode: c.Mode, Mechanism: c.Mechanism, PauseMS: wire.FromMicroseconds(c.PauseUS), Rounds: c.Rounds, Bytes: c.Bytes,
 			PausedBytes: c.PausedBytes,
-			PauseSteps:  wires(c.PauseSteps, wireReceiptStep),
+			PauseSteps:  wire.List(c.PauseSteps, wireReceiptStep),
 		}
 	}
 	if v := r.VM; v != nil {
 		out.VM = &api.ReceiptVM{
-			Pooled: v.Pooled, Prepared: v.Prepared, MapMS: millis(v.MapUS), StateMS: millis(v.StateUS),
+			Pooled: v.Pooled, Prepared: v.Prepared, MapMS: wire.FromMicroseconds(v.MapUS),
+			StateMS:        wire.FromMicroseconds(v.StateUS),
 			PopulatedPages: v.PopulatedPages,
 		}
 	}
@@ -132,7 +123,7 @@ func wireSource(s *receipt.Source) *api.ReceiptSource {
 		return nil
 	}
 	return &api.ReceiptSource{Tag: s.Tag, ContentHash: s.ContentHash,
-		Layers: wires(s.Layers, func(l receipt.Layer) api.ReceiptLayer {
+		Layers: wire.List(s.Layers, func(l receipt.Layer) api.ReceiptLayer {
 			return api.ReceiptLayer{ID: l.ID, Kind: l.Kind, Bytes: l.Bytes, Digest: l.Digest}
 		})}
 }
@@ -142,17 +133,19 @@ func wireGuest(g *receipt.Guest) *api.ReceiptGuest {
 		return nil
 	}
 	return &api.ReceiptGuest{
-		KernelReseeded: g.KernelReseeded, RandomDigest: g.RandomDigest, BootID: g.BootID, ClockStepMS: millis(g.ClockStepUS),
-		TookMS: millis(g.TookUS),
-		Steps: wires(g.Steps, func(s receipt.GuestStep) api.ReceiptGuestStep {
-			return api.ReceiptGuestStep{Name: s.Name, Done: s.Done, Error: s.Error, TookMS: millis(s.TookUS)}
+		KernelReseeded: g.KernelReseeded, RandomDigest: g.RandomDigest, BootID: g.BootID,
+		ClockStepMS: wire.FromMicroseconds(g.ClockStepUS),
+		TookMS:      wire.FromMicroseconds(g.TookUS),
+		Steps: wire.List(g.Steps, func(s receipt.GuestStep) api.ReceiptGuestStep {
+			return api.ReceiptGuestStep{Name: s.Name, Done: s.Done, Error: s.Error, TookMS: wire.FromMicroseconds(s.TookUS)}
 		}),
-		Interpreters: wires(g.Interpreters, func(i receipt.Interpreter) api.ReceiptInterpreter {
-			return api.ReceiptInterpreter{Language: i.Language, Reseeded: list(i.Reseeded), Later: i.Later, Error: i.Error,
-				TookMS: millis(i.TookUS)}
+		Interpreters: wire.List(g.Interpreters, func(i receipt.Interpreter) api.ReceiptInterpreter {
+			return api.ReceiptInterpreter{Language: i.Language, Reseeded: wire.NotNil(i.Reseeded), Later: i.Later,
+				Error:  i.Error,
+				TookMS: wire.FromMicroseconds(i.TookUS)}
 		}),
-		Hooks: wires(g.Hooks, func(h receipt.Hook) api.ReceiptHook {
-			return api.ReceiptHook{Name: h.Name, ExitCode: h.ExitCode, Error: h.Error, TookMS: millis(h.TookUS)}
+		Hooks: wire.List(g.Hooks, func(h receipt.Hook) api.ReceiptHook {
+			return api.ReceiptHook{Name: h.Name, ExitCode: h.ExitCode, Error: h.Error, TookMS: wire.FromMicroseconds(h.TookUS)}
 		}),
 	}
 }

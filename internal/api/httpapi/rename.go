@@ -9,22 +9,24 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/workspace"
 )
 
 type renameInput struct {
-	TagPath
+	routing.TagPath
 	Body api.RenameRequest
 }
 
 // renameRoutes serve new names of snapshots.
 type renameRoutes struct {
-	view views
+	view routing.View
 	book *workspace.Book
 }
 
-func (s *renameRoutes) add(rt *router) {
-	route(rt, huma.Operation{
+func (s *renameRoutes) add(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "rename-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/rename",
 		Tags: []string{"snapshots"}, Summary: "Give a snapshot another tag",
 		Description: "Its content hash, labels, pool, sandboxes and dependents stay. 409: the tag is taken, or an " +
@@ -33,7 +35,7 @@ func (s *renameRoutes) add(rt *router) {
 	}, s.rename)
 }
 
-func (s *renameRoutes) rename(ctx context.Context, in *renameInput) (*body[api.SnapshotInfo], error) {
+func (s *renameRoutes) rename(ctx context.Context, in *renameInput) (*routing.Body[api.SnapshotInfo], error) {
 	n := requestinfo.From(ctx)
 	if n.Object = in.Tag; in.Tag == in.Body.To {
 		return nil, apierror.New(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be renamed to itself", in.Tag)
@@ -50,5 +52,5 @@ func (s *renameRoutes) rename(ctx context.Context, in *renameInput) (*body[api.S
 	if err := s.book.Renamed(before.Tag, info.Tag); err != nil {
 		return nil, err
 	}
-	return &body[api.SnapshotInfo]{wireSnapshot(info)}, nil
+	return routing.Answer(wire.Snapshot(info)), nil
 }

@@ -8,15 +8,17 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 )
 
 type rollbackInput struct {
-	IDPath
+	routing.IDPath
 	Body api.RollbackRequest
 }
 
-func (s *branchRoutes) addRollback(rt *router) {
-	route(rt, huma.Operation{
+func (s *branchRoutes) addRollback(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "rollback", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/rollback", Tags: []string{"sandboxes"},
 		Summary: "Put a running sandbox back to a snapshot of its own ancestry",
 		Description: "The sandbox keeps its ID, addresses and identity. Its processes end. After an error it keeps " +
@@ -25,11 +27,11 @@ func (s *branchRoutes) addRollback(rt *router) {
 	}, s.rollback)
 }
 
-func (s *branchRoutes) rollback(ctx context.Context, in *rollbackInput) (*body[api.SandboxInfo], error) {
+func (s *branchRoutes) rollback(ctx context.Context, in *rollbackInput) (*routing.Body[api.SandboxInfo], error) {
 	requestinfo.From(ctx).Snapshot = in.Body.SnapshotTag
 	info, err := s.engine(ctx).Rollback(ctx, in.ID, in.Body.SnapshotTag)
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.SandboxInfo]{wireSandbox(ctx, info)}, nil
+	return routing.Answer(wire.Sandbox(ctx, info)), nil
 }

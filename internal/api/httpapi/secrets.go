@@ -12,9 +12,9 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
-	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
 )
 
@@ -51,30 +51,30 @@ type setSecretInput struct {
 // secretRoutes set, list and remove secrets. No answer, error or audit line contains a value.
 type secretRoutes struct{ store *secrets.Store }
 
-func (s *secretRoutes) add(rt *router) {
+func (s *secretRoutes) add(rt *routing.Router) {
 	tags := []string{"secrets"}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "list-secrets", Method: http.MethodGet, Path: "/v1/secrets", Tags: tags,
 		Summary: "List the secrets, without their values", Errors: []int{400, 401, 403, 501},
 	}, s.list)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "get-secret", Method: http.MethodGet, Path: "/v1/secrets/{secret}", Tags: tags,
 		Summary: "Describe a secret, without its value", Errors: []int{400, 401, 403, 404, 501},
 	}, s.get)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "set-secret", Method: http.MethodPut, Path: "/v1/secrets/{secret}", Tags: tags,
 		Summary: "Make a secret, or rotate it to a new value",
 		Description: "Network policies that refer to the secret use the new value at once. Sandboxes that have it in " +
 			"their environment get it when they are next resumed or rolled back.",
 		Errors: []int{400, 401, 403, 409, 501, 507},
 	}, s.set)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "remove-secret", Method: http.MethodDelete, Path: "/v1/secrets/{secret}", Tags: tags,
 		Summary: "Remove a secret", DefaultStatus: http.StatusNoContent, Errors: []int{400, 401, 403, 404, 501},
 	}, s.remove)
 }
 
-func (s *secretRoutes) list(ctx context.Context, in *OfTenant) (*body[[]api.Secret], error) {
+func (s *secretRoutes) list(ctx context.Context, in *OfTenant) (*routing.Body[[]api.Secret], error) {
 	owner, err := in.owner(principal.From(ctx))
 	if err != nil {
 		return nil, err
@@ -87,15 +87,15 @@ func (s *secretRoutes) list(ctx context.Context, in *OfTenant) (*body[[]api.Secr
 	for _, found := range list {
 		out = append(out, wireSecret(found))
 	}
-	return &body[[]api.Secret]{out}, nil
+	return routing.Answer(out), nil
 }
 
-func (s *secretRoutes) get(ctx context.Context, in *SecretPath) (*body[api.Secret], error) {
+func (s *secretRoutes) get(ctx context.Context, in *SecretPath) (*routing.Body[api.Secret], error) {
 	found, err := secretOf(s.store, principal.From(ctx), in.Tenant, in.Secret)
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.Secret]{wireSecret(found)}, nil
+	return routing.Answer(wireSecret(found)), nil
 }
 
 // secretOf returns a secret if it is visible to the caller. The answers about an absent secret and another tenant's
@@ -112,7 +112,7 @@ func secretOf(store *secrets.Store, who principal.Principal, tenant, name string
 	return found, nil
 }
 
-func (s *secretRoutes) set(ctx context.Context, in *setSecretInput) (*body[api.Secret], error) {
+func (s *secretRoutes) set(ctx context.Context, in *setSecretInput) (*routing.Body[api.Secret], error) {
 	owner, err := in.owner(principal.From(ctx))
 	if err != nil {
 		return nil, err
@@ -124,10 +124,10 @@ func (s *secretRoutes) set(ctx context.Context, in *setSecretInput) (*body[api.S
 		return nil, secretFailure(in.Secret, err)
 	}
 	requestinfo.From(ctx).Text = aboutSecret(set)
-	return &body[api.Secret]{wireSecret(set)}, nil
+	return routing.Answer(wireSecret(set)), nil
 }
 
-func (s *secretRoutes) remove(ctx context.Context, in *SecretPath) (*none, error) {
+func (s *secretRoutes) remove(ctx context.Context, in *SecretPath) (*routing.None, error) {
 	owner, err := in.owner(principal.From(ctx))
 	if err != nil {
 		return nil, err
@@ -174,18 +174,6 @@ func secretFailure(name string, err error) error {
 func wireSecret(s secrets.Secret) api.Secret {
 	return api.Secret{ID: s.ID, Name: s.Name, Tenant: s.Tenant, Version: s.Version, Metadata: s.Metadata,
 		CreatedUnix: unixOr0(s.Created), UpdatedUnix: unixOr0(s.Updated), Damage: s.Damage}
-}
-
-func wireHeld(h sandbox.HeldSecret) api.HeldSecret {
-	return api.HeldSecret{Name: h.Name, Version: h.Version, Env: h.Variable, Void: h.Void}
-}
-
-// secretRefs converts the secrets of a request.
-func secretRefs(in []api.SecretRef) (out []sandbox.SecretRef) {
-	for _, r := range in {
-		out = append(out, sandbox.SecretRef{Name: r.Name, Variable: r.Env})
-	}
-	return out
 }
 
 // unixOr0 returns seconds since 1970, or 0 for a time that is unknown.

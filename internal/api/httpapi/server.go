@@ -20,11 +20,14 @@ import (
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/api/ui"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/idtoken"
 	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -118,7 +121,8 @@ type Server struct {
 	streams *streams
 	audit   *auditing.Recorder
 	metrics *metrics.Metrics
-	router  *router
+	router  *routing.Router
+	keys    *keys.Store // may be nil
 	tenants *tenancy.Tenancy
 	limits  limits
 	budget  *membudget.Budget
@@ -155,7 +159,7 @@ func newServer(opt Options, most limits) *Server {
 	s := &Server{
 		answers: respond.Answers{Log: opt.Log}, askers: auth.NewAskers(opt.Asker), streams: newStreams(),
 		limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity,
-		exists: opt.Engine.Sandboxes.Get, budget: membudget.New(most.memory), node: opt.Node.Name,
+		keys: opt.Keys, exists: opt.Engine.Sandboxes.Get, budget: membudget.New(most.memory), node: opt.Node.Name,
 		metrics: metrics.New(metricsConfig(opt)),
 	}
 	shared := tenancy.Config{Published: opt.Published, Retention: opt.Retention}
@@ -179,14 +183,17 @@ func newServer(opt Options, most limits) *Server {
 	}
 	ready := &readyRoutes{host: opt.Engine.Hosts, kvm: opt.KVM, drain: opt.Drain}
 	opt.Engine = roles.Engine{} // routes reach it through a view
-	view := views(func(ctx context.Context) roles.Engine { return tenants.For(ctx).Engine })
+	view := routing.View(func(ctx context.Context) roles.Engine { return tenants.For(ctx).Engine })
 	s.tenants = tenants
-	s.router = newRouter(s.answers, opt.Version, most.body, view, opt.Keys)
-	s.audit = auditing.NewRecorder(opt.Audit, opt.Log, s.router.mux)
 	if opt.Workspaces == nil {
 		opt.Workspaces = workspace.Nowhere()
 	}
-	s.router.workspaces = opt.Workspaces
+	s.router = routing.New(s.answers, opt.Version, most.body, routing.Objects{View: view, Workspaces: opt.Workspaces,
+		Key: func(who principal.Principal, id string) error {
+			_, err := keyOf(opt.Keys, who, id)
+			return err
+		}})
+	s.audit = auditing.NewRecorder(opt.Audit, opt.Log, s.router.Mux())
 	if opt.SecretStore == nil {
 		opt.SecretStore = secrets.Off()
 	}
@@ -194,11 +201,11 @@ func newServer(opt Options, most limits) *Server {
 	s.addRoutes(opt, view)
 	ready.add(s.router)
 	(&publishRoutes{tenants}).add(s.router)
-	newArtifactRoutes(opt, view.snapshots, func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error) {
+	newArtifactRoutes(opt, view.Snapshots, func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error) {
 		return tenants.For(ctx).Publish(ctx, tag, true)
 	}, s.metrics).add(s.router)
 	(&drainRoutes{opt.Drain}).add(s.router)
-	(&nodeRoutes{node: opt.Node, version: opt.Version.Version, engine: view.node,
+	(&nodeRoutes{node: opt.Node, version: opt.Version.Version, engine: nodeEngineOf(view),
 		drain: opt.Drain}).add(s.router)
 	(&tenantRoutes{opt.Weights}).add(s.router)
 	return s
@@ -239,16 +246,16 @@ func (s *Server) Authenticator(access auth.Access) func(*http.Request) (context.
 		if err != nil {
 			return nil, err
 		}
-		return withNode(ctx, s.node), nil
+		return wire.WithNode(ctx, s.node), nil
 	}
 }
 
 // KeyName returns the name of a key. It is empty if no key has the ID.
 func (s *Server) KeyName(id string) string {
-	if s.router.keys == nil {
+	if s.keys == nil {
 		return ""
 	}
-	k, err := s.router.keys.Get(id)
+	k, err := s.keys.Get(id)
 	if err != nil {
 		return ""
 	}
@@ -262,29 +269,29 @@ func (s *Server) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (releas
 }
 
 // addRoutes gives each group of routes its part of the engine.
-func (s *Server) addRoutes(opt Options, view views) {
+func (s *Server) addRoutes(opt Options, view routing.View) {
 	created := &creations{s.answers, s.router}
 	(&daemonRoutes{opt.Version, s.metrics}).add(s.router)
-	(&snapshotRoutes{view.snapshots, opt.GuestFiles, created}).add(s.router)
-	(&diffRoutes{view.diffs}).add(s.router)
-	(&storeRoutes{view.snapshots, created}).add(s.router)
-	(&travelRoutes{view.snapshots, opt.Secrets}).add(s.router)
-	(&forkRoutes{Answers: s.answers, engine: view.sandboxes}).add(s.router)
-	(&sandboxRoutes{view.sandboxes, s.mover, opt.Workspaces}).add(s.router)
-	(&keepRoutes{view.keep}).add(s.router)
-	(&mergeRoutes{view.merge}).add(s.router)
-	(&workspaceRoutes{view.sandboxes, opt.Workspaces}).add(s.router)
-	(&branchRoutes{view.branches}).add(s.router)
-	(&labelRoutes{view.labels}).add(s.router)
+	(&snapshotRoutes{view.Snapshots, opt.GuestFiles, created}).add(s.router)
+	(&diffRoutes{view.Diffs}).add(s.router)
+	(&storeRoutes{view.Snapshots, created}).add(s.router)
+	(&travelRoutes{view.Snapshots, opt.Secrets}).add(s.router)
+	(&forkRoutes{Answers: s.answers, engine: view.Sandboxes}).add(s.router)
+	(&sandboxRoutes{view.Sandboxes, s.mover, opt.Workspaces}).add(s.router)
+	(&keepRoutes{keepEngine(view)}).add(s.router)
+	(&mergeRoutes{mergeEngine(view)}).add(s.router)
+	(&workspaceRoutes{view.Sandboxes, opt.Workspaces}).add(s.router)
+	(&branchRoutes{view.Branches}).add(s.router)
+	(&labelRoutes{view.Labels}).add(s.router)
 	(&renameRoutes{view, opt.Workspaces}).add(s.router)
-	(&receiptRoutes{view.receipts}).add(s.router)
-	(&guestRoutes{view.guests, s.metrics}).add(s.router)
-	(&portRoutes{view.guests}).add(s.router)
-	(&serviceRoutes{view.guests}).add(s.router)
-	(&agentRoutes{view.sandboxes, guestproxy.NewAgent(s.answers, view.sandboxes, view.guests)}).add(s.router)
-	(&networkRoutes{view.networks}).add(s.router)
-	(&poolRoutes{view.pools}).add(s.router)
-	(&capacityRoutes{view.hosts}).add(s.router)
+	(&receiptRoutes{view.Receipts}).add(s.router)
+	(&guestRoutes{view.Guests, s.metrics}).add(s.router)
+	(&portRoutes{view.Guests}).add(s.router)
+	(&serviceRoutes{view.Guests}).add(s.router)
+	(&agentRoutes{view.Sandboxes, guestproxy.NewAgent(s.answers, view.Sandboxes, view.Guests)}).add(s.router)
+	(&networkRoutes{view.Networks}).add(s.router)
+	(&poolRoutes{view.Pools}).add(s.router)
+	(&capacityRoutes{view.Hosts}).add(s.router)
 	(&imageRoutes{opt.Images}).add(s.router)
 	(&keyRoutes{opt.Keys, time.Now}).add(s.router)
 	(&secretRoutes{opt.SecretStore}).add(s.router)
@@ -296,4 +303,4 @@ func (s *Server) addRoutes(opt Options, view views) {
 }
 
 // OpenAPI returns the document served at /openapi.json.
-func (s *Server) OpenAPI() ([]byte, error) { return s.router.api.OpenAPI().MarshalJSON() }
+func (s *Server) OpenAPI() ([]byte, error) { return s.router.Document().MarshalJSON() }

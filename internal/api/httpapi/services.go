@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,22 +14,22 @@ import (
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/guestproxy"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
-	"github.com/forkd/forkd/internal/leaf/guesttext"
-	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // ServicePath is the input of an operation on one service.
 type ServicePath struct {
-	IDPath
+	routing.IDPath
 	Service string `path:"service" doc:"Name of the service"`
 }
 
 type listServicesInput struct {
-	IDPath
+	routing.IDPath
 	WaitSecs float64 `query:"wait_secs" doc:"Wait until each service is ready, failed or stopped, at most so long" minimum:"0" maximum:"600"`
 }
 
@@ -46,34 +45,34 @@ type serviceActionInput struct {
 
 // serviceRoutes manage the services of a sandbox. The supervisor is the agent in the guest, so each
 // request is one to the agent, and its answers are checked.
-type serviceRoutes struct{ guests shown[sandbox.Guests] }
+type serviceRoutes struct{ guests routing.Part[sandbox.Guests] }
 
-func (s *serviceRoutes) add(rt *router) {
+func (s *serviceRoutes) add(rt *routing.Router) {
 	tags := []string{"services"}
 	failures := []int{400, 401, 404, 409, 501, 502, 503, 504, 507}
 	const path = "/v1/sandboxes/{id}/services"
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "list-services", Method: http.MethodGet, Path: path, Tags: tags,
 		Summary: "List the services of a sandbox", Errors: failures,
 	}, s.list)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "declare-service", Method: http.MethodPut, Path: path + "/{service}", Tags: tags,
 		Summary:     "Declare a service and start it",
 		Description: "A service with another declaration is replaced. With the same declaration it is left as it is.",
 		Errors:      failures,
 	}, s.declare)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "change-service", Method: http.MethodPost, Path: path + "/{service}", Tags: tags,
 		Summary: "Stop, start or restart a service", Errors: failures,
 	}, s.change)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "remove-service", Method: http.MethodDelete, Path: path + "/{service}", Tags: tags,
 		Summary: "Stop a service and remove it with its log", DefaultStatus: http.StatusNoContent, Errors: failures,
 	}, s.remove)
 	query := func(name, what, kind string) *huma.Param {
 		return &huma.Param{Name: name, In: "query", Description: what, Schema: &huma.Schema{Type: kind}}
 	}
-	rt.rawRoute(huma.Operation{
+	rt.RawRoute(huma.Operation{
 		OperationID: "service-log", Method: http.MethodGet, Path: path + "/{service}/log", Tags: tags,
 		Summary: "The end of a service's output",
 		Parameters: []*huma.Param{query("follow", "Follow new output", "boolean"),
@@ -104,7 +103,7 @@ func (s *serviceRoutes) ask(ctx context.Context, id string, most time.Duration,
 	if err != nil {
 		return nil, serviceFailure(ctx, id, err)
 	}
-	return wires(l.Services, wireService), nil
+	return wire.List(l.Services, wire.Service), nil
 }
 
 // serviceFailure converts an error of an agent about services.
@@ -130,34 +129,34 @@ func serviceFailure(ctx context.Context, id string, err error) error {
 	return guestproxy.Failure(id, err)
 }
 
-func (s *serviceRoutes) list(ctx context.Context, in *listServicesInput) (*body[[]api.Service], error) {
-	wait := seconds(in.WaitSecs)
+func (s *serviceRoutes) list(ctx context.Context, in *listServicesInput) (*routing.Body[[]api.Service], error) {
+	wait := wire.Seconds(in.WaitSecs)
 	l, err := s.ask(ctx, in.ID, wait, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
 		return a.Services(ctx, wait)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &body[[]api.Service]{list(l)}, nil
+	return routing.Answer(wire.NotNil(l)), nil
 }
 
 // one returns a service of a list. A guest that leaves it out lies.
-func one(id, name string, l []api.Service, err error) (*body[api.Service], error) {
+func one(id, name string, l []api.Service, err error) (*routing.Body[api.Service], error) {
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range l {
 		if v.Name == name {
-			return &body[api.Service]{v}, nil
+			return routing.Answer(v), nil
 		}
 	}
 	return nil, apierror.New(api.CodeGuestGone, api.ReasonAgentSilent,
 		"sandbox %s: its agent does not list service %s", id, name)
 }
 
-func (s *serviceRoutes) declare(ctx context.Context, in *declareServiceInput) (*body[api.Service], error) {
+func (s *serviceRoutes) declare(ctx context.Context, in *declareServiceInput) (*routing.Body[api.Service], error) {
 	requestinfo.From(ctx).Object = in.Service
-	spec := serviceSpec(api.NamedService{Name: in.Service, ServiceSpec: in.Body})
+	spec := wire.ServiceSpec(api.NamedService{Name: in.Service, ServiceSpec: in.Body})
 	if err := spec.Check(); err != nil {
 		return nil, apierror.New(api.CodeInvalid, "", "%v", err)
 	}
@@ -167,7 +166,7 @@ func (s *serviceRoutes) declare(ctx context.Context, in *declareServiceInput) (*
 	return one(in.ID, in.Service, l, err)
 }
 
-func (s *serviceRoutes) change(ctx context.Context, in *serviceActionInput) (*body[api.Service], error) {
+func (s *serviceRoutes) change(ctx context.Context, in *serviceActionInput) (*routing.Body[api.Service], error) {
 	requestinfo.From(ctx).Object, requestinfo.From(ctx).Text = in.Service, in.Body.Action
 	l, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
 		return a.ChangeService(ctx, in.Service, in.Body.Action)
@@ -175,7 +174,7 @@ func (s *serviceRoutes) change(ctx context.Context, in *serviceActionInput) (*bo
 	return one(in.ID, in.Service, l, err)
 }
 
-func (s *serviceRoutes) remove(ctx context.Context, in *ServicePath) (*none, error) {
+func (s *serviceRoutes) remove(ctx context.Context, in *ServicePath) (*routing.None, error) {
 	requestinfo.From(ctx).Object = in.Service
 	_, err := s.ask(ctx, in.ID, 0, func(ctx context.Context, a *agentclient.Client) (servicewire.List, error) {
 		return a.RemoveService(ctx, in.Service)
@@ -200,7 +199,7 @@ func (s *serviceRoutes) log(w http.ResponseWriter, r *http.Request) error {
 		return serviceFailure(ctx, id, err)
 	}
 	defer in.Close()
-	plainText(w)
+	routing.PlainText(w)
 	w.WriteHeader(http.StatusOK)
 	control := http.NewResponseController(w)
 	_ = control.Flush() // the client sees that it is connected
@@ -229,69 +228,8 @@ func logQuery(r *http.Request) (follow bool, lines int, err error) {
 		q.Set("follow", "true") // consoles have tail with follow alone
 		r = r.Clone(r.Context())
 		r.URL.RawQuery = q.Encode()
-		_, lines, err = consoleQuery(r)
+		_, lines, err = routing.LogQuery(r)
 		return false, lines, err
 	}
-	return consoleQuery(r)
-}
-
-// serviceSpec converts a declaration.
-func serviceSpec(s api.NamedService) servicespec.Spec {
-	out := servicespec.Spec{Name: s.Name, Command: s.Command, Env: s.Env, Cwd: s.Cwd, User: s.User, Port: s.Port,
-		Restart: servicespec.Policy(s.Restart), MaxRestarts: s.MaxRestarts,
-		StopSignal: s.StopSignal, StopMS: seconds(s.StopTimeoutSecs).Milliseconds(), LogBytes: int64(s.LogKiB) << 10}
-	if s.Ready != nil {
-		out.Ready = servicespec.Ready{HTTP: s.Ready.HTTP, Command: s.Ready.Command,
-			TimeoutMS: seconds(s.Ready.TimeoutSecs).Milliseconds(), IntervalMS: int64(s.Ready.IntervalMS)}
-	}
-	if l := s.Liveness; l != nil {
-		out.Liveness = servicespec.Liveness{TimeoutMS: seconds(l.TimeoutSecs).Milliseconds(),
-			IntervalMS:       cmp.Or(seconds(l.IntervalSecs), servicespec.DefaultLivenessInterval).Milliseconds(),
-			FailureThreshold: l.FailureThreshold}
-	}
-	if s.Backoff != nil {
-		out.Backoff = servicespec.Backoff{InitialMS: int64(s.Backoff.InitialMS), MaxMS: int64(s.Backoff.MaxMS),
-			ResetMS: seconds(s.Backoff.ResetSecs).Milliseconds()}
-	}
-	return out
-}
-
-// serviceSpecs converts and checks the services of a fork.
-func serviceSpecs(in []api.NamedService) ([]servicespec.Spec, error) {
-	var out []servicespec.Spec
-	for _, s := range in {
-		out = append(out, serviceSpec(s))
-	}
-	if err := servicespec.CheckAll(out); err != nil {
-		return nil, apierror.New(api.CodeInvalid, "", "services: %v", err)
-	}
-	return out, nil
-}
-
-// wireService converts a checked answer of a guest.
-func wireService(s servicespec.Status) api.Service {
-	sp := s.Spec
-	out := api.Service{State: string(s.State), PID: s.PID, ExitCode: s.ExitCode, Restarts: s.Restarts,
-		Since: time.Unix(0, s.SinceNS).UTC(), Error: guesttext.Lines(s.Error).String(), LogBytes: s.LogBytes,
-		LogLostBytes: s.LogLost}
-	out.NamedService = api.NamedService{Name: sp.Name, ServiceSpec: api.ServiceSpec{Command: sp.Command, Env: sp.Env,
-		Cwd: sp.Cwd, User: sp.User, Port: sp.Port, Restart: string(sp.Restart), MaxRestarts: sp.MaxRestarts,
-		StopSignal: sp.StopSignal, StopTimeoutSecs: float64(sp.StopMS) / 1000, LogKiB: int(sp.LogBytes >> 10)}}
-	if r := sp.Ready; r.HTTP != "" || len(r.Command) > 0 || r.TimeoutMS != 0 || r.IntervalMS != 0 {
-		out.Ready = &api.ServiceReady{HTTP: r.HTTP, Command: r.Command, TimeoutSecs: float64(r.TimeoutMS) / 1000,
-			IntervalMS: int(r.IntervalMS)}
-	}
-	if l := sp.Liveness; l.On() {
-		out.Liveness = &api.ServiceLiveness{IntervalSecs: float64(l.IntervalMS) / 1000,
-			TimeoutSecs: float64(l.TimeoutMS) / 1000, FailureThreshold: l.FailureThreshold}
-	}
-	if b := sp.Backoff; b != (servicespec.Backoff{}) {
-		out.Backoff = &api.ServiceBackoff{InitialMS: int(b.InitialMS), MaxMS: int(b.MaxMS),
-			ResetSecs: float64(b.ResetMS) / 1000}
-	}
-	return out
-}
-
-func wireServiceState(s sandbox.Service) api.ServiceState {
-	return api.ServiceState{Name: s.Name, State: s.State, Restarts: s.Restarts, Error: s.Error}
+	return routing.LogQuery(r)
 }

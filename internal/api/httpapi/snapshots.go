@@ -12,16 +12,13 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
-
-// TagPath is the input of an operation on one snapshot.
-type TagPath struct {
-	Tag string `path:"tag" doc:"Name of the snapshot"`
-}
 
 type createSnapshotInput struct {
 	Accept string `header:"Accept" doc:"application/x-ndjson streams the progress, a Step per line"`
@@ -29,39 +26,39 @@ type createSnapshotInput struct {
 }
 
 type deleteSnapshotInput struct {
-	TagPath
+	routing.TagPath
 	Cascade bool `query:"cascade" doc:"Delete the snapshots built on it too"`
 	Force   bool `query:"force" doc:"Delete it although others are built on it"`
 }
 
 // snapshotRoutes make, list and delete snapshots.
 type snapshotRoutes struct {
-	engine  shown[roles.Snapshots]
+	engine  routing.Part[roles.Snapshots]
 	files   *GuestFiles // may be nil
 	created *creations
 }
 
-func (s *snapshotRoutes) add(rt *router) {
+func (s *snapshotRoutes) add(rt *routing.Router) {
 	tags := []string{"snapshots"}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "create-snapshot", Method: http.MethodPost, Path: "/v1/snapshots", Tags: tags,
 		Summary:       "Make a snapshot: boot an image and warm it up, or run a program in a child of a snapshot",
 		DefaultStatus: http.StatusCreated, Responses: s.created.responses(),
 		Errors: []int{400, 401, 404, 409, 500, 504, 507},
 	}, s.createSnapshot)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "list-snapshots", Method: http.MethodGet, Path: "/v1/snapshots", Tags: tags,
 		Summary: "List the snapshots", Errors: []int{400, 401},
 	}, s.listSnapshots)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{tag}", Tags: tags,
 		Summary: "Delete a snapshot", DefaultStatus: http.StatusNoContent, Errors: []int{400, 401, 404, 409},
 	}, s.deleteSnapshot)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "snapshot-info", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/info", Tags: tags,
 		Summary: "Describe a snapshot, its size and its lineage", Errors: []int{400, 401, 404},
 	}, s.snapshotInfo)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "verify-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/verify", Tags: tags,
 		Summary: "Read all of a snapshot and compare it with its digests", Errors: []int{400, 401, 404, 409},
 		Responses: verifyResponses(rt),
@@ -126,8 +123,8 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 	}
 	return sandbox.DeriveRequest{
 		Network: n.later, BuildNetwork: n.build, Tap: n.tap, TapIfAllowed: n.ifAllowed,
-		Tag: b.Tag, From: b.From, Exec: b.Exec, User: b.ExecUser, ExecTimeout: seconds(b.ExecTimeoutSecs), Warm: b.Warm,
-		WarmTimeout: seconds(b.WarmTimeoutSecs), Labels: b.Labels,
+		Tag: b.Tag, From: b.From, Exec: b.Exec, User: b.ExecUser, ExecTimeout: wire.Seconds(b.ExecTimeoutSecs), Warm: b.Warm,
+		WarmTimeout: wire.Seconds(b.WarmTimeoutSecs), Labels: b.Labels,
 	}, nil
 }
 
@@ -151,7 +148,7 @@ func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 		Network: n.later, BuildNetwork: n.build, Tap: n.tap, TapIfAllowed: n.ifAllowed,
 		Tag: b.Tag, Image: b.Image, Kernel: b.Kernel, Rootfs: b.Rootfs,
 		MemoryMiB: b.MemoryMiB, VCPUs: b.VCPUs, Warm: b.Warm,
-		BootWait: time.Duration(b.BootWaitSecs) * time.Second, WarmTimeout: seconds(b.WarmTimeoutSecs),
+		BootWait: time.Duration(b.BootWaitSecs) * time.Second, WarmTimeout: wire.Seconds(b.WarmTimeoutSecs),
 		Labels: b.Labels,
 	}, nil
 }
@@ -165,10 +162,10 @@ type networks struct {
 }
 
 func makingNetworks(b api.CreateSnapshotRequest) (n networks, err error) {
-	if n.later, n.tap, err = networkOf(b.Net, b.Network); err != nil {
+	if n.later, n.tap, err = wire.NetworkOf(b.Net, b.Network); err != nil {
 		return n, err
 	}
-	if n.build, err = policyOf(b.BuildNet, nil); err != nil {
+	if n.build, err = wire.PolicyOf(b.BuildNet, nil); err != nil {
 		return n, err
 	}
 	if n.tap == "" && b.Tap != nil && n.build == nil { // the original's clients always name one
@@ -177,20 +174,21 @@ func makingNetworks(b api.CreateSnapshotRequest) (n networks, err error) {
 	return n, nil
 }
 
-func (s *snapshotRoutes) listSnapshots(ctx context.Context, in *filterInput) (*body[[]api.SnapshotInfo], error) {
+func (s *snapshotRoutes) listSnapshots(ctx context.Context,
+	in *routing.FilterInput) (*routing.Body[[]api.SnapshotInfo], error) {
 	infos, err := s.engine(ctx).ListSnapshots(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out, made := make([]api.SnapshotInfo, 0, len(infos)), make(map[string]time.Time, len(infos))
 	for _, info := range infos {
-		out, made[info.Tag] = append(out, wireSnapshot(info)), info.CreatedAt
+		out, made[info.Tag] = append(out, wire.Snapshot(info)), info.CreatedAt
 	}
-	if out, err = filtered(in, snapshotFilters, out, snapshotEntry(ctx, made)); err != nil {
+	if out, err = routing.Filtered(in, snapshotFilters, out, snapshotEntry(ctx, made)); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(out, func(a, b api.SnapshotInfo) int { return cmp.Compare(a.Tag, b.Tag) })
-	return &body[[]api.SnapshotInfo]{out}, nil
+	return routing.Answer(out), nil
 }
 
 func (s *snapshotRoutes) deleteSnapshot(ctx context.Context, in *deleteSnapshotInput) (*struct{}, error) {
@@ -202,10 +200,11 @@ func (s *snapshotRoutes) deleteSnapshot(ctx context.Context, in *deleteSnapshotI
 	return nil, s.engine(ctx).DeleteSnapshot(ctx, in.Tag, opt)
 }
 
-func (s *snapshotRoutes) snapshotInfo(ctx context.Context, in *TagPath) (*body[api.SnapshotDetail], error) {
+func (s *snapshotRoutes) snapshotInfo(ctx context.Context,
+	in *routing.TagPath) (*routing.Body[api.SnapshotDetail], error) {
 	info, err := s.engine(ctx).SnapshotInfo(ctx, in.Tag)
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.SnapshotDetail]{wireSnapshotDetail(info)}, nil
+	return routing.Answer(wire.SnapshotDetail(info)), nil
 }

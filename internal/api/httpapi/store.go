@@ -9,12 +9,14 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 type compactInput struct {
-	TagPath
+	routing.TagPath
 	Accept string `header:"Accept" doc:"application/x-ndjson streams the progress, a Step per line"`
 	Body   api.CompactRequest
 }
@@ -26,18 +28,18 @@ type collectInput struct {
 
 // storeRoutes manage the layers of snapshots.
 type storeRoutes struct {
-	engine  shown[roles.Snapshots]
+	engine  routing.Part[roles.Snapshots]
 	created *creations
 }
 
-func (s *storeRoutes) add(rt *router) {
-	route(rt, huma.Operation{
+func (s *storeRoutes) add(rt *routing.Router) {
+	routing.Route(rt, huma.Operation{
 		OperationID: "compact-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/compact",
 		Tags:          []string{"snapshots"},
 		Summary:       "Make a new snapshot with the same content and its own base layers",
 		DefaultStatus: http.StatusCreated, Responses: s.created.responses(), Errors: []int{400, 401, 404, 409, 507},
 	}, s.compactSnapshot)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "collect-layers", Method: http.MethodPost, Path: "/v1/store/gc", Tags: []string{"store"},
 		Summary:     "Remove unused layers of memory and disks",
 		Description: "The daemon also does this at its start and after deletions.",
@@ -56,12 +58,12 @@ func (s *storeRoutes) compactSnapshot(ctx context.Context, in *compactInput) (*h
 		})
 }
 
-func (s *storeRoutes) collectLayers(ctx context.Context, in *collectInput) (*body[api.CollectResult], error) {
+func (s *storeRoutes) collectLayers(ctx context.Context, in *collectInput) (*routing.Body[api.CollectResult], error) {
 	report, err := s.engine(ctx).CollectLayers(ctx, in.Body != nil && in.Body.DryRun)
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.CollectResult]{api.CollectResult{
-		DryRun: report.DryRun, Layers: list(report.Layers), Temporary: report.Temporary, Bytes: report.Bytes,
-	}}, nil
+	return routing.Answer(api.CollectResult{
+		DryRun: report.DryRun, Layers: wire.NotNil(report.Layers), Temporary: report.Temporary, Bytes: report.Bytes,
+	}), nil
 }

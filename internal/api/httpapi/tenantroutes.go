@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/tenancy"
 )
 
@@ -24,27 +25,27 @@ type setTenantInput struct {
 // name a key could have is valid.
 type tenantRoutes struct{ weights *tenancy.Weights }
 
-func (s *tenantRoutes) add(rt *router) {
+func (s *tenantRoutes) add(rt *routing.Router) {
 	tags := []string{"keys"}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "tenant", Method: http.MethodGet, Path: "/v1/tenants/{tenant}", Tags: tags,
 		Summary: "The operator's settings of a tenant", Errors: []int{400, 401, 403},
 	}, s.get)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "set-tenant", Method: http.MethodPut, Path: "/v1/tenants/{tenant}", Tags: tags,
 		Summary: "Set a tenant's share of CPU time", Errors: []int{400, 401, 403, 501},
 	}, s.set)
 }
 
-func (s *tenantRoutes) get(_ context.Context, in *TenantPath) (*body[api.Tenant], error) {
+func (s *tenantRoutes) get(_ context.Context, in *TenantPath) (*routing.Body[api.Tenant], error) {
 	weight, err := s.weights.Of(in.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.Tenant]{api.Tenant{Name: in.Tenant, CPUWeight: weight}}, nil
+	return routing.Answer(api.Tenant{Name: in.Tenant, CPUWeight: weight}), nil
 }
 
-func (s *tenantRoutes) set(ctx context.Context, in *setTenantInput) (*body[api.Tenant], error) {
+func (s *tenantRoutes) set(ctx context.Context, in *setTenantInput) (*routing.Body[api.Tenant], error) {
 	if err := s.weights.Set(in.Tenant, in.Body.CPUWeight); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/respond"
+	"github.com/forkd/forkd/internal/api/routing"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
@@ -20,13 +22,13 @@ const maxSnapshotBytes = 1 << 40
 
 // travelRoutes send and receive snapshots.
 type travelRoutes struct {
-	engine  shown[roles.Snapshots]
+	engine  routing.Part[roles.Snapshots]
 	secrets func() []string // may be nil
 }
 
-func (s *travelRoutes) add(rt *router) {
+func (s *travelRoutes) add(rt *routing.Router) {
 	tags := []string{"snapshots"}
-	rt.rawRoute(huma.Operation{
+	rt.RawRoute(huma.Operation{
 		OperationID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/export", Tags: tags,
 		Summary: "A snapshot as an OCI layout in a tar",
 		Description: "If the daemon cannot complete the stream, its last file is " + hub.FailureFile + " with the reason. " +
@@ -38,7 +40,7 @@ func (s *travelRoutes) add(rt *router) {
 		}},
 		Errors: []int{400, 401, 404, 409, 507},
 	}, s.exportSnapshot)
-	rt.rawRoute(huma.Operation{
+	rt.RawRoute(huma.Operation{
 		OperationID: "import-snapshot", Method: http.MethodPut, Path: "/v1/snapshots/{tag}", Tags: tags,
 		Summary: "Make a snapshot from a stream of its manifest, its configuration and its blobs",
 		Description: "The stream is described in docs/inside/formats/hub.md. The daemon compares every byte with its " +
@@ -49,7 +51,7 @@ func (s *travelRoutes) add(rt *router) {
 			"application/x-tar": {Schema: &huma.Schema{Type: "string", Format: "binary"}},
 		}},
 		Responses: map[string]*huma.Response{
-			"201": rt.jsonResponse("Created", api.SnapshotInfo{}), "204": {Description: "The snapshot can run here"},
+			"201": rt.JSONResponse("Created", api.SnapshotInfo{}), "204": {Description: "The snapshot can run here"},
 		},
 		Errors: []int{400, 401, 409, 507},
 	}, s.importSnapshot)
@@ -104,6 +106,6 @@ func (s *travelRoutes) importSnapshot(w http.ResponseWriter, r *http.Request) er
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	respond.JSON(w, http.StatusCreated, wireSnapshot(info))
+	respond.JSON(w, http.StatusCreated, wire.Snapshot(info))
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/principal"
-	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/volumes"
 	"github.com/forkd/forkd/internal/store/volume"
 )
@@ -32,50 +32,50 @@ type snapshotVolumeInput struct {
 // volumeRoutes make, list and remove volumes. A caller sees only its own.
 type volumeRoutes struct{ all volumes.Tenants }
 
-func (v *volumeRoutes) add(rt *router) {
+func (v *volumeRoutes) add(rt *routing.Router) {
 	tags := []string{"volumes"}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "list-volumes", Method: http.MethodGet, Path: "/v1/volumes", Tags: tags,
 		Summary: "List the caller's volumes", Errors: []int{401, 403},
 	}, v.list)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "get-volume", Method: http.MethodGet, Path: "/v1/volumes/{volume}", Tags: tags,
 		Summary: "Describe a volume", Errors: []int{400, 401, 403, 404},
 	}, v.get)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "create-volume", Method: http.MethodPost, Path: "/v1/volumes", Tags: tags,
 		Summary:     "Make a volume",
 		Description: "A new volume has an empty file system, or the content of another volume, of which it copies nothing.",
 		Errors:      []int{400, 401, 403, 404, 409, 429, 507}, DefaultStatus: http.StatusCreated,
 	}, v.create)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "snapshot-volume", Method: http.MethodPost, Path: "/v1/volumes/{volume}/snapshot", Tags: tags,
 		Summary: "Keep the present content of a volume as another one, which cannot be written",
 		Errors:  []int{400, 401, 403, 404, 409, 429, 507}, DefaultStatus: http.StatusCreated,
 	}, v.snapshot)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "remove-volume", Method: http.MethodDelete, Path: "/v1/volumes/{volume}", Tags: tags,
 		Summary: "Remove a volume that no sandbox has", DefaultStatus: http.StatusNoContent,
 		Errors: []int{400, 401, 403, 404, 409},
 	}, v.remove)
 }
 
-func (v *volumeRoutes) list(ctx context.Context, _ *struct{}) (*body[[]api.Volume], error) {
+func (v *volumeRoutes) list(ctx context.Context, _ *struct{}) (*routing.Body[[]api.Volume], error) {
 	out := []api.Volume{}
 	for _, found := range v.all.List(principal.From(ctx).Tenant) {
 		out = append(out, wireVolume(found))
 	}
-	return &body[[]api.Volume]{out}, nil
+	return routing.Answer(out), nil
 }
 
-func (v *volumeRoutes) get(ctx context.Context, in *VolumePath) (*body[api.Volume], error) {
+func (v *volumeRoutes) get(ctx context.Context, in *VolumePath) (*routing.Body[api.Volume], error) {
 	return answerVolume(v.all.Get(principal.From(ctx).Tenant, in.Volume))
 }
 
 // defaultVolume is the size of a volume, in bytes, unless the request sets it.
 const defaultVolume = 10 << 30
 
-func (v *volumeRoutes) create(ctx context.Context, in *createVolumeInput) (*body[api.Volume], error) {
+func (v *volumeRoutes) create(ctx context.Context, in *createVolumeInput) (*routing.Body[api.Volume], error) {
 	owner := principal.From(ctx).Tenant
 	requestinfo.From(ctx).Object = in.Body.Name
 	if in.Body.From == "" {
@@ -91,37 +91,24 @@ func (v *volumeRoutes) create(ctx context.Context, in *createVolumeInput) (*body
 	return answerVolume(v.all.Clone(owner, in.Body.From, in.Body.Name, false))
 }
 
-func (v *volumeRoutes) snapshot(ctx context.Context, in *snapshotVolumeInput) (*body[api.Volume], error) {
+func (v *volumeRoutes) snapshot(ctx context.Context, in *snapshotVolumeInput) (*routing.Body[api.Volume], error) {
 	requestinfo.From(ctx).Object = in.Volume
 	return answerVolume(v.all.Clone(principal.From(ctx).Tenant, in.Volume, in.Body.Name, true))
 }
 
-func (v *volumeRoutes) remove(ctx context.Context, in *VolumePath) (*none, error) {
+func (v *volumeRoutes) remove(ctx context.Context, in *VolumePath) (*routing.None, error) {
 	requestinfo.From(ctx).Object = in.Volume
 	return nil, v.all.Remove(principal.From(ctx).Tenant, in.Volume)
 }
 
-func answerVolume(v volume.Volume, err error) (*body[api.Volume], error) {
+func answerVolume(v volume.Volume, err error) (*routing.Body[api.Volume], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.Volume]{wireVolume(v)}, nil
+	return routing.Answer(wireVolume(v)), nil
 }
 
 func wireVolume(v volume.Volume) api.Volume {
 	return api.Volume{ID: v.ID, Name: v.Name, Tenant: v.Owner, SizeMiB: v.Bytes >> 20, StoredBytes: v.StoredBytes,
 		CreatedUnix: unixOr0(v.Created), From: v.From, ReadOnly: v.ReadOnly, Sandbox: v.Holder}
-}
-
-// domainVolumes converts the volumes of a fork.
-func domainVolumes(in []api.VolumeMount) (out []sandbox.VolumeMount) {
-	for _, v := range in {
-		out = append(out, sandbox.VolumeMount{Name: v.Name, Path: v.Path, Mode: sandbox.VolumeMode(v.Mode),
-			ReadOnly: v.ReadOnly})
-	}
-	return out
-}
-
-func wireUsedVolume(v sandbox.Volume) api.VolumeMount {
-	return api.VolumeMount{Name: v.Name, Path: v.Path, Mode: api.VolumeMode(v.Mode), ReadOnly: v.ReadOnly}
 }

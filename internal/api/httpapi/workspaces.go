@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/workspace"
@@ -28,42 +29,43 @@ type suspendInput struct {
 
 // workspaceRoutes are the original's workspaces (docs/use/original.md).
 type workspaceRoutes struct {
-	engine shown[roles.Sandboxes]
+	engine routing.Part[roles.Sandboxes]
 	book   *workspace.Book
 }
 
-func (s *workspaceRoutes) add(rt *router) {
+func (s *workspaceRoutes) add(rt *routing.Router) {
 	tags := []string{"workspaces"}
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "create-workspace", Method: http.MethodPost, Path: "/v1/workspaces", Tags: tags,
 		Summary: "Fork a sandbox and give it a name", DefaultStatus: http.StatusCreated,
 		Errors: []int{400, 401, 403, 404, 409, 501, 503, 507},
 	}, s.create)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "list-workspaces", Method: http.MethodGet, Path: "/v1/workspaces", Tags: tags,
 		Summary: "List the workspaces", Errors: []int{401, 403},
 	}, s.list)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "get-workspace", Method: http.MethodGet, Path: "/v1/workspaces/{workspace}", Tags: tags,
 		Summary: "Describe a workspace", Errors: []int{400, 401, 403, 404},
 	}, s.get)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "delete-workspace", Method: http.MethodDelete, Path: "/v1/workspaces/{workspace}", Tags: tags,
 		Summary: "End a workspace and its sandbox", DefaultStatus: http.StatusNoContent,
 		Errors: []int{400, 401, 403, 404, 409},
 	}, s.delete)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "suspend-workspace", Method: http.MethodPost, Path: "/v1/workspaces/{workspace}/suspend", Tags: tags,
 		Summary: "Pause a workspace's sandbox", Errors: []int{400, 401, 403, 404, 409, 502, 503, 507},
 	}, s.suspend)
-	route(rt, huma.Operation{
+	routing.Route(rt, huma.Operation{
 		OperationID: "resume-workspace", Method: http.MethodPost, Path: "/v1/workspaces/{workspace}/resume", Tags: tags,
 		Summary: "Resume a suspended workspace, or give a stale one a new sandbox",
 		Errors:  []int{400, 401, 403, 404, 409, 502, 503, 507},
 	}, s.resume)
 }
 
-func (s *workspaceRoutes) create(ctx context.Context, in *createWorkspaceInput) (*body[api.WorkspaceInfo], error) {
+func (s *workspaceRoutes) create(ctx context.Context,
+	in *createWorkspaceInput) (*routing.Body[api.WorkspaceInfo], error) {
 	requestinfo.From(ctx).Snapshot = in.Body.SnapshotTag
 	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, PrivatePorts: portsOf(ctx, nil)}
 	if in.Body.MemoryLimitMiB != nil {
@@ -72,15 +74,15 @@ func (s *workspaceRoutes) create(ctx context.Context, in *createWorkspaceInput) 
 	return s.told(ctx)(s.book.Create(ctx, s.engine(ctx), in.Body.Name, req))
 }
 
-func (s *workspaceRoutes) list(ctx context.Context, _ *none) (*body[[]api.WorkspaceInfo], error) {
+func (s *workspaceRoutes) list(ctx context.Context, _ *routing.None) (*routing.Body[[]api.WorkspaceInfo], error) {
 	out := []api.WorkspaceInfo{}
 	for _, w := range s.book.List(ctx, s.engine(ctx)) {
 		out = append(out, wireWorkspace(w))
 	}
-	return &body[[]api.WorkspaceInfo]{out}, nil
+	return routing.Answer(out), nil
 }
 
-func (s *workspaceRoutes) get(ctx context.Context, in *WorkspacePath) (*body[api.WorkspaceInfo], error) {
+func (s *workspaceRoutes) get(ctx context.Context, in *WorkspacePath) (*routing.Body[api.WorkspaceInfo], error) {
 	return s.told(ctx)(s.book.Get(ctx, s.engine(ctx), in.Workspace))
 }
 
@@ -88,22 +90,23 @@ func (s *workspaceRoutes) delete(ctx context.Context, in *WorkspacePath) (*struc
 	return nil, s.book.Delete(ctx, s.engine(ctx), in.Workspace)
 }
 
-func (s *workspaceRoutes) suspend(ctx context.Context, in *suspendInput) (*body[api.WorkspaceInfo], error) {
+func (s *workspaceRoutes) suspend(ctx context.Context, in *suspendInput) (*routing.Body[api.WorkspaceInfo], error) {
 	return s.told(ctx)(s.book.Suspend(ctx, s.engine(ctx), in.Workspace))
 }
 
-func (s *workspaceRoutes) resume(ctx context.Context, in *WorkspacePath) (*body[api.WorkspaceInfo], error) {
+func (s *workspaceRoutes) resume(ctx context.Context, in *WorkspacePath) (*routing.Body[api.WorkspaceInfo], error) {
 	return s.told(ctx)(s.book.Resume(ctx, s.engine(ctx), in.Workspace))
 }
 
 // told answers with a workspace, and records its sandbox in the audit log.
-func (s *workspaceRoutes) told(ctx context.Context) func(workspace.Workspace, error) (*body[api.WorkspaceInfo], error) {
-	return func(w workspace.Workspace, err error) (*body[api.WorkspaceInfo], error) {
+func (s *workspaceRoutes) told(ctx context.Context) func(workspace.Workspace, error) (
+	*routing.Body[api.WorkspaceInfo], error) {
+	return func(w workspace.Workspace, err error) (*routing.Body[api.WorkspaceInfo], error) {
 		if err != nil {
 			return nil, err
 		}
 		requestinfo.From(ctx).Sandbox = w.Sandbox
-		return &body[api.WorkspaceInfo]{wireWorkspace(w)}, nil
+		return routing.Answer(wireWorkspace(w)), nil
 	}
 }
 

@@ -206,7 +206,8 @@ func (t *Travels) judge(m *snapshot.Manifest, state *hub.State) error {
 }
 
 func refused(m *snapshot.Manifest, format string, args ...any) error {
-	return sandbox.Errorf(storeerr.ErrNotRestorable, sandbox.ReasonRestoreRefused, "snapshot %s cannot run here: %w", m.Tag,
+	return sandbox.Errorf(storeerr.ErrNotRestorable, sandbox.ReasonRestoreRefused, "snapshot %s cannot run here: %w",
+		m.Tag,
 		fmt.Errorf(format, args...))
 }
 

@@ -1,4 +1,4 @@
-package httpapi
+package routing
 
 import (
 	"context"
@@ -16,36 +16,49 @@ import (
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
-	"github.com/forkd/forkd/internal/domain/keys"
-	"github.com/forkd/forkd/internal/domain/roles"
+	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/workspace"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// router finds the operation for a request, and lists all operations in the OpenAPI document.
+// Router finds the operation for a request, and lists all operations in the OpenAPI document.
 // Routes must not be added after it serves.
-type router struct {
+type Router struct {
 	respond.Answers
 	mux      *http.ServeMux
 	api      huma.API
 	params   []pathParam
 	bodyTime time.Duration // for a JSON body to arrive
-	view     func(context.Context) roles.Engine
-	keys     *keys.Store // may be nil
-	// workspaces are the workspaces that paths may name.
-	workspaces *workspace.Book
-	needs      map[string]need
-	added      []string // "METHOD /path" of every route, for the conformance test
+	objects  Objects
+	needs    map[string]Need
+	added    []string // "METHOD /path" of every route, for the conformance test
 }
 
-func newRouter(a respond.Answers, v api.VersionInfo, bodyTime time.Duration, view func(context.Context) roles.Engine,
-	k *keys.Store) *router {
-	rt := &router{Answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime, view: view, keys: k,
-		needs: needs()}
+// Objects finds the objects that paths name, as the sender of a request may see them.
+type Objects struct {
+	View       View
+	Workspaces *workspace.Book
+	// Key returns an error if the key does not exist for the caller.
+	Key func(who principal.Principal, id string) error
+}
+
+// New returns a router without routes. bodyTime is the time for a JSON body to arrive.
+func New(a respond.Answers, v api.VersionInfo, bodyTime time.Duration, o Objects) *Router {
+	rt := &Router{Answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime, objects: o,
+		needs: Needs()}
 	rt.api = humago.New(rt.mux, openAPIConfig(v))
 	rt.api.UseMiddleware(rt.checkPath)
 	return rt
 }
+
+// Mux returns the mux, which knows the pattern of each request.
+func (rt *Router) Mux() *http.ServeMux { return rt.mux }
+
+// Document returns the document that lists the operations.
+func (rt *Router) Document() *huma.OpenAPI { return rt.api.OpenAPI() }
+
+// Routes lists "METHOD /path" of every route.
+func (rt *Router) Routes() []string { return rt.added }
 
 func openAPIConfig(v api.VersionInfo) huma.Config {
 	cfg := huma.DefaultConfig("forkd", v.Version)
@@ -80,8 +93,8 @@ func withRequestID(ctx huma.Context, _ string, v any) (any, error) {
 	return v, nil
 }
 
-// route adds an operation with a JSON body.
-func route[I, O any](rt *router, op huma.Operation, h func(context.Context, *I) (*O, error)) {
+// Route adds an operation with a JSON body.
+func Route[I, O any](rt *Router, op huma.Operation, h func(context.Context, *I) (*O, error)) {
 	op.MaxBodyBytes, op.BodyReadTimeout = api.MaxBodyBytes, rt.bodyTime
 	rt.added = append(rt.added, op.Method+" "+op.Path)
 	rt.documentErrors(&op)
@@ -99,20 +112,20 @@ func route[I, O any](rt *router, op huma.Operation, h func(context.Context, *I) 
 
 // documentErrors lists an operation's error responses. By default huma would add 422, which
 // validationFailure turns into 400.
-func (rt *router) documentErrors(op *huma.Operation) {
+func (rt *Router) documentErrors(op *huma.Operation) {
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
 	}
 	for _, status := range op.Errors {
-		op.Responses[strconv.Itoa(status)] = rt.jsonResponse(http.StatusText(status), api.Error{})
+		op.Responses[strconv.Itoa(status)] = rt.JSONResponse(http.StatusText(status), api.Error{})
 	}
 	op.Errors = nil
-	op.Responses["default"] = rt.jsonResponse("Error", api.Error{})
+	op.Responses["default"] = rt.JSONResponse("Error", api.Error{})
 }
 
-// rawRoute adds an operation that reads or writes a format other than JSON. The buffers of a
+// RawRoute adds an operation that reads or writes a format other than JSON. The buffers of a
 // streamed answer are charged.
-func (rt *router) rawRoute(op huma.Operation, h func(http.ResponseWriter, *http.Request) error) {
+func (rt *Router) RawRoute(op huma.Operation, h func(http.ResponseWriter, *http.Request) error) {
 	if op.Method == http.MethodGet && op.Responses["200"] != nil {
 		write := h
 		h = func(w http.ResponseWriter, r *http.Request) error {
@@ -127,8 +140,19 @@ func (rt *router) rawRoute(op huma.Operation, h func(http.ResponseWriter, *http.
 	rt.mux.HandleFunc(op.Method+" "+op.Path, rt.rawHandler(op.Method+" "+op.Path, h))
 }
 
+// PassRoute adds one handler for operations that the mux finds by a pattern of its own. Their requirements are those of
+// the route as.
+func (rt *Router) PassRoute(ops []huma.Operation, pattern, as string,
+	h func(http.ResponseWriter, *http.Request) error) {
+	for _, op := range ops {
+		rt.describe(op)
+		rt.added = append(rt.added, op.Method+" "+op.Path)
+	}
+	rt.mux.HandleFunc(pattern, rt.rawHandler(as, h))
+}
+
 // rawHandler checks the requirements of a route, which needs lists by this name.
-func (rt *router) rawHandler(of string, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+func (rt *Router) rawHandler(of string, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := checkParams(rt.params, r.PathValue)
 		if err == nil {
@@ -144,7 +168,7 @@ func (rt *router) rawHandler(of string, h func(http.ResponseWriter, *http.Reques
 }
 
 // describe lists an operation huma does not handle.
-func (rt *router) describe(op huma.Operation) {
+func (rt *Router) describe(op huma.Operation) {
 	for _, segment := range strings.Split(op.Path, "/") {
 		if name, ok := strings.CutPrefix(segment, "{"); ok {
 			op.Parameters = append(op.Parameters, &huma.Param{
@@ -157,7 +181,7 @@ func (rt *router) describe(op huma.Operation) {
 }
 
 // checkPath runs before huma reads any part of a request.
-func (rt *router) checkPath(ctx huma.Context, next func(huma.Context)) {
+func (rt *Router) checkPath(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if err := checkParams(rt.params, ctx.Param); err != nil {
 		respond.Error(w, rt.Failed(r.Context(), err))
@@ -171,20 +195,21 @@ func (rt *router) checkPath(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-func (rt *router) schemaOf(v any) *huma.Schema {
+// SchemaOf returns the schema of a type in the document.
+func (rt *Router) SchemaOf(v any) *huma.Schema {
 	return rt.api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")
 }
 
-// jsonResponse documents an answer that the handler writes itself.
-func (rt *router) jsonResponse(description string, v any) *huma.Response {
+// JSONResponse documents an answer that the handler writes itself.
+func (rt *Router) JSONResponse(description string, v any) *huma.Response {
 	return &huma.Response{
 		Description: description,
-		Content:     map[string]*huma.MediaType{"application/json": {Schema: rt.schemaOf(v)}},
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: rt.SchemaOf(v)}},
 	}
 }
 
-// dispatch replaces the mux's own answers.
-func (rt *router) dispatch(w http.ResponseWriter, r *http.Request) {
+// Dispatch replaces the mux's own answers.
+func (rt *Router) Dispatch(w http.ResponseWriter, r *http.Request) {
 	if !cleanPath(r.URL.Path) {
 		respond.Error(w, rt.Failed(r.Context(), unclean(r)))
 		return
@@ -198,7 +223,7 @@ func (rt *router) dispatch(w http.ResponseWriter, r *http.Request) {
 }
 
 // notRouted answers requests without a route, in the API's error format.
-func (rt *router) notRouted(w http.ResponseWriter, r *http.Request, h http.Handler) {
+func (rt *Router) notRouted(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	probe := &headerProbe{header: http.Header{}}
 	h.ServeHTTP(probe, r)
 	if probe.status == http.StatusMethodNotAllowed {
@@ -221,3 +246,11 @@ type headerProbe struct {
 func (p *headerProbe) Header() http.Header         { return p.header }
 func (p *headerProbe) Write(b []byte) (int, error) { return len(b), nil }
 func (p *headerProbe) WriteHeader(status int)      { p.status = status }
+
+// chargeAnswer charges a handler's answer. A stream has charged its own parts.
+func chargeAnswer(ctx context.Context, method string, out any) error {
+	if _, ok := out.(*huma.StreamResponse); ok {
+		return nil
+	}
+	return reply.Charge(ctx, method, out)
+}

@@ -1,4 +1,4 @@
-package httpapi
+package routing
 
 import (
 	"net/http"
@@ -8,24 +8,24 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
-// need is the scope a route requires. Package tenancy decides which objects a tenant's key can
+// Need is the scope a route requires. Package tenancy decides which objects a tenant's key can
 // reach.
-type need struct {
-	scope    principal.Scopes // 0: no scope
-	operator bool             // a tenant's key is never enough
+type Need struct {
+	Scope    principal.Scopes // 0: no scope
+	Operator bool             // a tenant's key is never enough
 	or       principal.Scopes // another scope that is enough; 0: none
 }
 
-// needs has a row for each route. A route without a row is refused to all clients.
-func needs() map[string]need {
-	read, run, fork := need{scope: principal.Read}, need{scope: principal.Run}, need{scope: principal.Fork}
-	admin, operator := need{scope: principal.Admin}, need{scope: principal.Admin, operator: true}
-	layers := need{scope: principal.Fork, or: principal.Layers} // they are the memory, which a fork can read
-	return map[string]need{
+// Needs has a row for each route. A route without a row is refused to all clients.
+func Needs() map[string]Need {
+	read, run, fork := Need{Scope: principal.Read}, Need{Scope: principal.Run}, Need{Scope: principal.Fork}
+	admin, operator := Need{Scope: principal.Admin}, Need{Scope: principal.Admin, Operator: true}
+	layers := Need{Scope: principal.Fork, or: principal.Layers} // they are the memory, which a fork can read
+	return map[string]Need{
 		"GET /healthz": {},
 		"GET /readyz":  {},
 		"GET /version": {},
-		"GET /metrics": {scope: principal.Read, operator: true},
+		"GET /metrics": {Scope: principal.Read, Operator: true},
 
 		"GET /v1/snapshots":                    read,
 		"POST /v1/snapshots":                   fork,
@@ -53,7 +53,7 @@ func needs() map[string]need {
 
 		"GET /v1/sandboxes":                             read,
 		"POST /v1/sandboxes":                            fork,
-		"POST /v1/sandboxes/keep":                       {scope: principal.Run | principal.Fork},
+		"POST /v1/sandboxes/keep":                       {Scope: principal.Run | principal.Fork},
 		"GET /v1/sandboxes/{id}":                        read,
 		"DELETE /v1/sandboxes/{id}":                     fork,
 		"GET /v1/sandboxes/{id}/memory":                 read,
@@ -62,10 +62,10 @@ func needs() map[string]need {
 		"POST /v1/sandboxes/{id}/branch":                fork,
 		"POST /v1/sandboxes/{id}/rollback":              fork,
 		"POST /v1/sandboxes/{id}/promote":               fork,
-		"POST /v1/sandboxes/{id}/merge":                 {scope: principal.Run | principal.Fork},
+		"POST /v1/sandboxes/{id}/merge":                 {Scope: principal.Run | principal.Fork},
 		"POST /v1/sandboxes/{id}/pause":                 fork,
 		"POST /v1/sandboxes/{id}/resume":                fork,
-		"POST /v1/sandboxes/{id}/handover":              {scope: principal.Layers, operator: true}, // for daemons
+		"POST /v1/sandboxes/{id}/handover":              {Scope: principal.Layers, Operator: true}, // for daemons
 		"PATCH /v1/sandboxes/{id}/life":                 fork,
 		"PATCH /v1/sandboxes/{id}/labels":               fork,
 		"GET /v1/sandboxes/{id}/network":                read,
@@ -99,7 +99,7 @@ func needs() map[string]need {
 		"DELETE /v1/images/{name}": operator,
 
 		"GET /v1/capacity":     operator,                                // it includes all tenants
-		"GET /v1/node":         {scope: principal.Read, operator: true}, // it includes all tenants
+		"GET /v1/node":         {Scope: principal.Read, Operator: true}, // it includes all tenants
 		"GET /v1/drain":        operator,
 		"POST /v1/drain":       operator,
 		"DELETE /v1/drain":     operator,
@@ -129,21 +129,21 @@ func needs() map[string]need {
 		"DELETE /v1/networks/{network}":    fork,
 		"POST /v1/networks/{network}/fork": fork,
 
-		"GET /v1/tenants/{tenant}": {scope: principal.Read, operator: true},
+		"GET /v1/tenants/{tenant}": {Scope: principal.Read, Operator: true},
 		"PUT /v1/tenants/{tenant}": operator,
 	}
 }
 
 // permit refuses a key without the scope a route needs. The existence of the object is checked
 // first, so that "forbidden" is returned only for the caller's own objects.
-func (rt *router) permit(r *http.Request, of string) error {
+func (rt *Router) permit(r *http.Request, of string) error {
 	n, known := rt.needs[of]
 	if !known {
 		return apierror.New(api.CodeInternal, "", "the daemon has no scope for %s", of)
 	}
 	who := principal.From(r.Context())
-	may := n.scope == 0 || who.May(n.scope) || n.or != 0 && who.May(n.or)
-	if may && (!n.operator || who.Operator()) {
+	may := n.Scope == 0 || who.May(n.Scope) || n.or != 0 && who.May(n.or)
+	if may && (!n.Operator || who.Operator()) {
 		return nil
 	}
 	if err := rt.there(r, who); err != nil {
@@ -153,14 +153,14 @@ func (rt *router) permit(r *http.Request, of string) error {
 		return apierror.New(api.CodeForbidden, api.ReasonOperatorOnly,
 			"only the operator is allowed to do this, not a tenant's key")
 	}
-	f := apierror.New(api.CodeForbidden, api.ReasonScopeMissing, "the key lacks the scope %s", n.scope)
-	f.Details = map[string]string{"scope": n.scope.String()}
+	f := apierror.New(api.CodeForbidden, api.ReasonScopeMissing, "the key lacks the scope %s", n.Scope)
+	f.Details = map[string]string{"scope": n.Scope.String()}
 	return f
 }
 
 // there returns an error if the object in the path does not exist for the caller.
-func (rt *router) there(r *http.Request, who principal.Principal) error {
-	view := rt.view(r.Context())
+func (rt *Router) there(r *http.Request, who principal.Principal) error {
+	view := rt.objects.View(r.Context())
 	if id := r.PathValue("id"); id != "" {
 		if _, err := view.Sandboxes.Get(id); err != nil {
 			return err
@@ -174,12 +174,12 @@ func (rt *router) there(r *http.Request, who principal.Principal) error {
 		}
 	}
 	if name := r.PathValue("workspace"); name != "" {
-		if _, err := rt.workspaces.Get(r.Context(), view.Sandboxes, name); err != nil {
+		if _, err := rt.objects.Workspaces.Get(r.Context(), view.Sandboxes, name); err != nil {
 			return err
 		}
 	}
 	if id := r.PathValue("key"); id != "" {
-		if _, err := keyOf(rt.keys, who, id); err != nil {
+		if err := rt.objects.Key(who, id); err != nil {
 			return err
 		}
 	}
