@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/api/routes/daemon"
 	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/principal"
@@ -59,7 +60,7 @@ func NewLimited(opt Options, l Limits) *Server {
 	most := defaultLimits()
 	most.header, most.body, most.deadlines.Rest, most.waiting = l.Header, l.Body, l.Swallow, l.Waiting
 	if l.Beat > 0 {
-		most.events = eventPace{beat: l.Beat, write: l.Take}
+		most.events = daemon.EventPace{Beat: l.Beat, Write: l.Take}
 	}
 	if l.Memory > 0 {
 		most.memory = l.Memory

@@ -20,3 +20,10 @@ func TextResponse(description, contentType string) *huma.Response {
 
 // Answer returns the answer with a value.
 func Answer[T any](v T) *Body[T] { return &Body[T]{v} }
+
+// BodyCost is the memory for one byte of a JSON body: the body and its decoded form.
+const BodyCost = 2
+
+// LeastOutput is the free memory required before the daemon starts a program with collected output,
+// or compares snapshots. It is in bytes.
+const LeastOutput = 1 << 20

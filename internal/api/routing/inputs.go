@@ -23,6 +23,11 @@ type TagPath struct {
 	Tag string `path:"tag" doc:"Name of the snapshot"`
 }
 
+// PrivateNetworkPath is the input of an operation on one private network.
+type PrivateNetworkPath struct {
+	Network string `path:"network" doc:"Name of the private network"`
+}
+
 // FilterInput is the input of lists with filters.
 type FilterInput struct {
 	Filter []string `query:"filter,explode" doc:"Filter as KEY=VALUE, such as label=job=7; may be repeated. Values of one key select any of them, labels select all of them, and different keys restrict each other" maxItems:"32"`

@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/routes/images"
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -28,8 +28,8 @@ import (
 )
 
 var (
-	_ Flat           = (*Engine)(nil)
-	_ httpapi.Images = (*Images)(nil)
+	_ Flat         = (*Engine)(nil)
+	_ images.Store = (*Images)(nil)
 )
 
 // Engine is the fake. Create it with New.
@@ -203,13 +203,13 @@ func (e *Engine) ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest)
 	return cmp.Or(req.MemoryMiB, img.MemoryMiB), err
 }
 
-func parent(ctx context.Context, e *Engine, req sandbox.CreateRequest) (httpapi.Image, error) {
+func parent(ctx context.Context, e *Engine, req sandbox.CreateRequest) (images.Image, error) {
 	bare := req.Kernel != "" || req.Rootfs != ""
 	switch {
 	case bare == (req.Image != ""), bare && (req.Kernel == "" || req.Rootfs == ""):
-		return httpapi.Image{}, fmt.Errorf("an image, or a kernel and a root file system: %w", sandbox.ErrInvalid)
+		return images.Image{}, fmt.Errorf("an image, or a kernel and a root file system: %w", sandbox.ErrInvalid)
 	case bare:
-		return httpapi.Image{MemoryMiB: 256, VCPUs: 1}, nil
+		return images.Image{MemoryMiB: 256, VCPUs: 1}, nil
 	}
 	return e.images.GetImage(ctx, req.Image)
 }
