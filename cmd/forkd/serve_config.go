@@ -13,7 +13,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/forkd/internal/serveconfig"
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/routes/snapshots"
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
@@ -130,7 +130,7 @@ func (o *serveOptions) checkFiles(a *app) error {
 	var opened undo.Stack
 	defer opened.Run()
 	_, _, tokenErr := o.token()
-	guestFiles, filesErr := httpapi.OpenGuestFiles(o.guestFiles)
+	guestFiles, filesErr := snapshots.OpenGuestFiles(o.guestFiles)
 	if filesErr == nil {
 		opened.Push(guestFiles.Close)
 	}

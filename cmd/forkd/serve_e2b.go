@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/ingress"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routes/sandboxes"
 	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/leaf/undo"
@@ -87,7 +88,7 @@ func secretsOf(outside httpapi.Ingress) func() []string {
 }
 
 // carried returns the facts of E2B's API that go along with a sandbox, or nil.
-func carried(outside httpapi.Ingress) httpapi.Carrier {
+func carried(outside httpapi.Ingress) sandboxes.Carrier {
 	if b, is := outside.(both); is {
 		return b.store
 	}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/routes/images"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/images/image"
 	"github.com/forkd/forkd/internal/sys/hostproc"
@@ -61,28 +61,28 @@ func (r *roomy) Read(b []byte) (int, error) {
 	return n, err
 }
 
-var _ httpapi.Images = imageStore{}
+var _ images.Store = imageStore{}
 
-func (s imageStore) ListImages(context.Context) ([]httpapi.Image, error) {
-	images, err := s.store.List() // damaged images are left out and named in err
-	var out []httpapi.Image
-	for _, img := range images {
+func (s imageStore) ListImages(context.Context) ([]images.Image, error) {
+	list, err := s.store.List() // damaged images are left out and named in err
+	var out []images.Image
+	for _, img := range list {
 		wire, err := wireImage(img)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, wire)
 	}
-	if len(images) > 0 {
+	if len(list) > 0 {
 		err = nil
 	}
 	return out, imageError(err)
 }
 
-func (s imageStore) GetImage(_ context.Context, name string) (httpapi.Image, error) {
+func (s imageStore) GetImage(_ context.Context, name string) (images.Image, error) {
 	img, err := s.store.Get(name)
 	if err != nil {
-		return httpapi.Image{}, imageError(err)
+		return images.Image{}, imageError(err)
 	}
 	return wireImage(img)
 }
@@ -93,21 +93,21 @@ func (s imageStore) RemoveImage(_ context.Context, name string) error {
 
 // ImportImage checks the metadata, which come first in the stream, before the store replaces an
 // image.
-func (s imageStore) ImportImage(ctx context.Context, name, digest string, r io.Reader) (httpapi.Image, error) {
+func (s imageStore) ImportImage(ctx context.Context, name, digest string, r io.Reader) (images.Image, error) {
 	if s.room != nil {
 		r = &roomy{r: r, room: s.room}
 	}
 	whole, id, err := peekMetadata(r, name)
 	if err != nil {
-		return httpapi.Image{}, fmt.Errorf("import image %s: %w", name, err)
+		return images.Image{}, fmt.Errorf("import image %s: %w", name, err)
 	}
 	if digest != "" && digest != "sha256:"+id {
-		return httpapi.Image{}, fmt.Errorf("import image %s: the stream has digest sha256:%s, not %s: %w",
+		return images.Image{}, fmt.Errorf("import image %s: the stream has digest sha256:%s, not %s: %w",
 			name, id, digest, sandbox.ErrInvalid)
 	}
 	img, err := s.store.Import(ctx, whole)
 	if err != nil {
-		return httpapi.Image{}, imageError(err)
+		return images.Image{}, imageError(err)
 	}
 	return wireImage(img)
 }
@@ -151,9 +151,9 @@ func streamError(err error) error {
 	return fmt.Errorf("%w: %w", err, sandbox.ErrInvalid)
 }
 
-func wireImage(img image.Image) (httpapi.Image, error) {
+func wireImage(img image.Image) (images.Image, error) {
 	id, err := img.ID()
-	return httpapi.Image{
+	return images.Image{
 		Name: img.Name, Digest: "sha256:" + id, SizeBytes: img.Size(), CreatedAt: img.Created,
 		Kernel: img.Metadata.Kernel.Release, MemoryMiB: img.Defaults.MemoryMiB, VCPUs: img.Defaults.VCPUs,
 		Description: img.Description, Start: img.Defaults.Start, Container: wireContainer(img),

@@ -14,7 +14,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/routes/daemon"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/settings"
@@ -67,8 +67,8 @@ func (o *nodeOptions) key() sandbox.NodeKey {
 }
 
 // facts returns the node as gateways see it. Facts that the host does not tell are left empty.
-func (o *nodeOptions) facts(c engine.Config, log *slog.Logger) httpapi.Node {
-	n := httpapi.Node{Name: o.name, UID: o.uid, Key: o.key(),
+func (o *nodeOptions) facts(c engine.Config, log *slog.Logger) daemon.Node {
+	n := daemon.Node{Name: o.name, UID: o.uid, Key: o.key(),
 		ChildMemory: cmp.Or(c.ChildMemory, settings.DefaultChildMemory)}
 	cpu, err := hostproc.ReadCPU()
 	if err != nil {

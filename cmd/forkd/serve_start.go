@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/peers"
+	"github.com/forkd/forkd/internal/api/routes/snapshots"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/idtoken"
 	"github.com/forkd/forkd/internal/domain/secrets"
@@ -39,7 +40,7 @@ type startup struct {
 	daemonKey string // the token of the API
 	made      bool   // the token is a new one, which must be left in the run directory
 
-	guestFiles *httpapi.GuestFiles
+	guestFiles *snapshots.GuestFiles
 	audit      auditing.Log
 	listeners  []listen.Listener
 	others     *peers.Client
@@ -99,7 +100,7 @@ func (s *startup) readToken(context.Context) (err error) {
 }
 
 func (s *startup) openGuestFiles(context.Context) (err error) {
-	if s.guestFiles, err = httpapi.OpenGuestFiles(s.o.guestFiles); err != nil {
+	if s.guestFiles, err = snapshots.OpenGuestFiles(s.o.guestFiles); err != nil {
 		return exit.UsageError{Err: err}
 	}
 	s.opened.Push(s.guestFiles.Close)

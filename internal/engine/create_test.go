@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
@@ -252,12 +253,12 @@ func TestDamageIsFound(t *testing.T) {
 	}
 	write(filepath.Join(s.Dir, "vmstate"), 0, "T")
 	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2})
-	wantError(t, err, sandbox.ErrNotRestorable, "file vmstate changed since it was written")
+	wantError(t, err, storeerr.ErrNotRestorable, "file vmstate changed since it was written")
 	if err := os.Truncate(s.MemoryFile, 5000); err != nil {
 		t.Fatal(err)
 	}
 	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2})
-	wantError(t, err, sandbox.ErrNotRestorable, "file layers/", "it has 5000 bytes, want")
+	wantError(t, err, storeerr.ErrNotRestorable, "file layers/", "it has 5000 bytes, want")
 	if i, err := e.SnapshotInfo(t.Context(), "a"); err != nil || i.Status != sandbox.SnapshotFailed || !strings.Contains(i.Warning, "layers/") {
 		t.Errorf("got %+v, %v", i, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 func TestASnapshotOnTopOfAnother(t *testing.T) {
@@ -57,7 +58,7 @@ func TestADerivationThatFails(t *testing.T) {
 		{name: "a program that dies", req: sandbox.DeriveRequest{Exec: []string{"segv"}}, kind: sandbox.ErrInvalid, says: "segmentation fault"},
 		{name: "a program that does not end", req: sandbox.DeriveRequest{Exec: []string{"hang"}, ExecTimeout: 50 * time.Millisecond}, kind: sandbox.ErrTimeout, says: "hang timed out after 50ms"},
 		{name: "warm-up that raises", req: sandbox.DeriveRequest{Warm: "raise"}, kind: sandbox.ErrInvalid, says: "ValueError"},
-		{name: "a child that cannot be made", fault: "restore-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: sandbox.ErrNotRestorable, says: "KVM said no"},
+		{name: "a child that cannot be made", fault: "restore-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: storeerr.ErrNotRestorable, says: "KVM said no"},
 		{name: "a guest that is not quiet", fault: "quiesce-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: errAny, says: "the disk hums"},
 		{name: "a capture that fails", fault: "capture-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: errAny, says: "KVM said no"},
 		{name: "a capture that is not written", fault: "captured-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: sandbox.ErrNoSpace, says: "no space left"},

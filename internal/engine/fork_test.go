@@ -11,6 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/op"
 	"github.com/forkd/forkd/internal/engine/pool"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 func TestChildrenAreDifferentFromEachOther(t *testing.T) {
@@ -93,7 +94,7 @@ func TestEachChildSucceedsOrFailsOnItsOwn(t *testing.T) {
 				}
 			}
 			if fault == "restore-fail" {
-				wantError(t, firstError(r), sandbox.ErrNotRestorable)
+				wantError(t, firstError(r), storeerr.ErrNotRestorable)
 			}
 			if ok != 17 || len(r.Children) != 20 || len(e.List()) != 17 {
 				t.Errorf("%d of %d live, %d are listed", ok, len(r.Children), len(e.List()))
@@ -304,7 +305,7 @@ func TestAPoolOfASnapshotThatCannotBeRestored(t *testing.T) {
 	}
 	h.fault("restore-fail", 1)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
-	if err != nil || !errors.Is(r.Children[0].Err, sandbox.ErrNotRestorable) {
+	if err != nil || !errors.Is(r.Children[0].Err, storeerr.ErrNotRestorable) {
 		t.Errorf("fork: %+v, %v", r, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
@@ -78,16 +79,16 @@ func TestTheScrubFindsAFlippedBit(t *testing.T) {
 		for range 2 {
 			for _, tag := range []string{"d", "x"} {
 				_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: tag, N: 1})
-				wantError(t, err, sandbox.ErrNotRestorable, snapshot.LayerFile(id), "changed since it was written", "snapshot "+tag)
+				wantError(t, err, storeerr.ErrNotRestorable, snapshot.LayerFile(id), "changed since it was written", "snapshot "+tag)
 				_, err = e.CompactSnapshot(t.Context(), tag, "laundered", nil)
-				wantError(t, err, sandbox.ErrNotRestorable)
+				wantError(t, err, storeerr.ErrNotRestorable)
 				if s, err := e.SnapshotInfo(t.Context(), tag); err != nil || s.Status != sandbox.SnapshotFailed || !strings.Contains(s.Warning, "damaged") {
 					t.Errorf("%s: %+v, %v", tag, s, err)
 				}
 			}
-			wantError(t, h.branch(e, sb.ID, "y"), sandbox.ErrNotRestorable)
+			wantError(t, h.branch(e, sb.ID, "y"), storeerr.ErrNotRestorable)
 			_, err = e.Rollback(t.Context(), sb.ID, "d")
-			wantError(t, err, sandbox.ErrNotRestorable)
+			wantError(t, err, storeerr.ErrNotRestorable)
 			h.fork(e, "other", 1)
 			h.close(e)
 			h.cfg.ScrubInterval = 0

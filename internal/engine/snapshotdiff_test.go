@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 // compared returns an engine with the snapshot "a", and "b" on top of it.
@@ -56,7 +57,7 @@ func TestADiffThatFails(t *testing.T) {
 		{name: "no such snapshot", after: "none", kind: sandbox.ErrNotFound, says: "none"},
 		{name: "no tag", after: "../b", kind: sandbox.ErrInvalid, says: "../b"},
 		{name: "a limit that is too high", limit: sandbox.MaxDiffList + 1, kind: sandbox.ErrInvalid, says: "limit is 10001"},
-		{name: "a child that cannot be made", fault: "restore-fail", kind: sandbox.ErrNotRestorable, says: "KVM said no"},
+		{name: "a child that cannot be made", fault: "restore-fail", kind: storeerr.ErrNotRestorable, says: "KVM said no"},
 		{name: "a child that dies", fault: "inventory-die", kind: sandbox.ErrGuestGone},
 		{name: "an agent of an older version", fault: "inventory-none", kind: sandbox.ErrConflict, says: "too old"},
 		{name: "an account that breaks off", fault: "inventory-break", kind: sandbox.ErrGuestGone, says: "breaks off"},

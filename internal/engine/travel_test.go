@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/hub"
 	"github.com/forkd/forkd/internal/store/signature"
 	"github.com/forkd/forkd/internal/sys/hostproc"
@@ -173,7 +174,7 @@ func TestASnapshotOfAnotherCPUIsRefused(t *testing.T) {
 	} {
 		e.CPU = func() (hostproc.CPU, error) { return cpu, nil }
 		_, err := e.ImportSnapshot(t.Context(), sandbox.ImportRequest{Tag: "y", Check: true}, bytes.NewReader(probe))
-		wantError(t, err, sandbox.ErrNotRestorable, want)
+		wantError(t, err, storeerr.ErrNotRestorable, want)
 	}
 }
 

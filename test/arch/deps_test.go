@@ -119,15 +119,21 @@ var rules = []rule{
 	{who: []string{"internal/api/apierror", "internal/api/requestinfo", "internal/api/respond", "internal/api/auth"},
 		not:    []string{"internal/api/listen", "internal/api/auditing", "internal/api/metrics", "internal/api/guestproxy"},
 		reason: "an error, the facts of a request and its principal are the words that the others use"},
+	{who: []string{"internal/api/wire"}, not: []string{"internal/api/routing", "internal/api/httpapi", "net/http"}, direct: true,
+		reason: "it converts values: it knows no request and no route"},
+	{who: []string{"internal/api/routing", "internal/api/wire", "internal/api/intake"}, not: []string{"internal/api/routes", "internal/api/httpapi"},
+		reason: "routes stand on them"},
+	{who: []string{"internal/api/routes"}, not: []string{"internal/api/httpapi", "internal/api/listen", "internal/api/auditing", "internal/api/ui"},
+		reason: "httpapi wires the families of routes: they know neither it nor what it puts around them"},
 	{who: []string{"internal/domain/workspace"}, not: []string{"internal/engine", "internal/api/httpapi", "internal/domain/tenancy", "api", "client", "net/http"},
 		reason: "it names sandboxes: how they are made, and who may see them, it is handed"},
-	{who: []string{"internal/api/httpapi"}, not: []string{"internal/engine"},
+	{who: []string{"internal/api/httpapi", "internal/api/routes"}, not: []string{"internal/engine"},
 		reason: "the API names the domain's words, which are in internal/domain/sandbox; the daemon hands it the engine"},
 	{who: []string{"internal/net/netpolicy", "internal/net/netdns"}, not: append([]string{"internal/vm/usernet", "net/http", "internal/guest/agent"}, hostSide...),
 		reason: "what may be and what names mean is told by rules and questions alone: neither knows a VM, a wire or an API"},
 	{who: []string{"internal/domain/sandbox"}, not: []string{"internal/engine", "internal/vm/vmm", "internal/vm/vmctl"},
 		reason: "the domain's words do nothing: every room may know them, and they know no room"},
-	{who: []string{"internal/api/httpapi"}, not: []string{"internal/vm/vmm", "internal/vm/vmctl", "internal/vm/virtio", "internal/machine/appliance", "client", "github.com/spf13/cobra"},
+	{who: []string{"internal/api/httpapi", "internal/api/routes"}, not: []string{"internal/vm/vmm", "internal/vm/vmctl", "internal/vm/virtio", "internal/machine/appliance", "client", "github.com/spf13/cobra"},
 		reason: "the API speaks to the domain, not to what lies below it"},
 	{who: []string{"cmd/forkd", "internal/api/httpapi", "internal/engine", "internal/domain/sandbox"}, not: []string{"cmd/forkd-bench", "internal/sys/diskbench"},
 		reason: "the product measures nothing for its own sake: benches and floors are forkd-bench's"},
@@ -168,6 +174,25 @@ var testHelpers = []string{
 	"internal/confine/jail/jailtest", "internal/engine/enginetest", "internal/testing/kvmtest", "internal/testing/statictest", "internal/leaf/failpoint/failpointtest", "internal/net/netd/nettest", "internal/vm/vmctl/vmctltest",
 	"internal/vm/virtio/virtiotest", "internal/api/httpapi/fakeengine", "internal/api/e2bapi/e2btest", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
 	"internal/net/upstream/proxytest", "internal/testing/bothways", "internal/testing/fakecluster", "internal/testing/kubebench",
+}
+
+func TestFamiliesOfRoutesDoNotImportEachOther(t *testing.T) {
+	const families = "internal/api/routes/"
+	seen := 0
+	for _, p := range packages(t) {
+		if !strings.HasPrefix(p.name(), families) {
+			continue
+		}
+		seen++
+		for _, imp := range p.Imports {
+			if strings.HasPrefix(short(imp), families) {
+				t.Errorf("%s imports %s: put what both need into internal/api/routing or internal/api/wire", p.name(), short(imp))
+			}
+		}
+	}
+	if seen < 2 {
+		t.Errorf("%d packages below %s, want the families of routes", seen, families)
+	}
 }
 
 func TestDependencies(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 )
 
 // readsGuests are packages that read what a guest's agent says.
-var readsGuests = []string{"internal/engine", "internal/api/httpapi", "internal/api/guestproxy", "internal/api/e2bapi", "internal/images/image",
+var readsGuests = []string{"internal/engine", "internal/api/httpapi", "internal/api/routes", "internal/api/wire", "internal/api/guestproxy", "internal/api/e2bapi", "internal/images/image",
 	"internal/guest/agentproto/agentclient", "internal/guest/execclient", "internal/guest/guestdiff", "internal/net/netd", "internal/api/ingress"}
 
 // guestWords are accessors of an agent's messages, and of Connect's errors, that return text for people.

@@ -57,7 +57,7 @@ var goneWords = []goneWord{
 	{words: "rotated", instead: "switched", except: []string{"internal/machine/appliance"}},
 	{words: "rotations", instead: "overlay generation"},
 	{words: "went on", instead: "after the capture"},
-	{words: "line locked", instead: "ancestry", only: []string{"internal/api/httpapi"}},
+	{words: "line locked", instead: "ancestry", only: []string{"internal/api/httpapi", "internal/api/routes"}},
 	{words: "disk line", instead: "disk"},
 	{words: "seal", instead: "hash", except: memfdFiles},
 	{words: "seals", instead: "hashes", except: memfdFiles},
@@ -70,7 +70,7 @@ var goneWords = []goneWord{
 }
 
 // keyAndLogFiles are where logs are rotated, or keys.
-var keyAndLogFiles = []string{"internal/machine/appliance", "internal/domain/keys", "internal/domain/idtoken", "internal/api/httpapi", "api", "client", "cmd/forkd",
+var keyAndLogFiles = []string{"internal/machine/appliance", "internal/domain/keys", "internal/domain/idtoken", "internal/api/httpapi", "internal/api/routes/tenants", "internal/api/routing", "api", "client", "cmd/forkd",
 	"test/contract"}
 
 // memfdFiles are where files are sealed as memfd_create(2) has it, texts as crypto/cipher has it, or logs as

@@ -15,10 +15,11 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 // sentinel maps one domain error to an API code. api.Codes maps codes to HTTP status and exit code.
@@ -31,7 +32,7 @@ func sentinels() []sentinel {
 	return []sentinel{
 		{sandbox.ErrInvalid, api.CodeInvalid},
 		{sandbox.ErrNotFound, api.CodeNotFound},
-		{sandbox.ErrNotRestorable, api.CodeNotRestorable},
+		{storeerr.ErrNotRestorable, api.CodeNotRestorable},
 		{sandbox.ErrBootFailed, api.CodeBootFailed},
 		{sandbox.ErrGuestGone, api.CodeGuestGone},
 		{sandbox.ErrPortClosed, api.CodePortClosed},
@@ -149,7 +150,7 @@ func New(code api.Code, reason api.Reason, format string, args ...any) *Error {
 }
 
 // KeyEnded is the last error of a request after its key has ended.
-func KeyEnded() *Error { return New(api.CodeUnauthorized, "", "%v", keys.ErrEnded) }
+func KeyEnded() *Error { return New(api.CodeUnauthorized, "", "%v", principal.ErrKeyEnded) }
 
 // From converts any error of a handler.
 func From(err error) *Error {

@@ -1,6 +1,6 @@
 // Package auth authenticates requests: by the daemon's token, a key, or the peer of a Unix socket. It passes the
 // principal on in the request's context, and ends the context with the request's keys. Routes decide what a principal
-// may do (the scopes in httpapi), and package tenancy what it sees.
+// may do (the scopes in routing), and package tenancy what it sees.
 package auth
 
 import (

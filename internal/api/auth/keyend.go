@@ -50,7 +50,7 @@ func shownKeys(r *http.Request) (texts []string) {
 // unblock makes reads and writes fail if a request's key has ended, because they do not watch a
 // context.
 func unblock(bound, request context.Context, control *http.ResponseController) {
-	if !keys.Ended(bound) {
+	if !principal.KeyEnded(bound) {
 		return
 	}
 	time.AfterFunc(farewell, func() {

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
-	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
@@ -62,7 +62,7 @@ func (p *Agent) reverseProxy() *httputil.ReverseProxy {
 			switch {
 			case silent != nil:
 				err = silent
-			case r.Context().Err() != nil && !keys.Ended(r.Context()):
+			case r.Context().Err() != nil && !principal.KeyEnded(r.Context()):
 				panic(http.ErrAbortHandler) // the client is no longer connected
 			default:
 				err = p.broken(r, err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
-	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -34,7 +34,7 @@ const lostGrace = 500 * time.Millisecond
 // lost returns the reason why the VM of a request has ended, is paused or is stalled. It returns
 // nil if the VM runs.
 func (p *Agent) lost(ctx context.Context) *apierror.Error {
-	if keys.Ended(ctx) {
+	if principal.KeyEnded(ctx) {
 		return apierror.KeyEnded()
 	}
 	v, ok := ctx.Value(servedKey{}).(served)

@@ -1,8 +1,6 @@
-// Package httpapi serves the domain over HTTP: the routes of the native API, and the server that joins
-// them with authentication (auth), the audit log (auditing), metrics, answers (respond), proxies
-// (guestproxy) and listeners (listen). It owns no sandbox and makes no decision about one. For all
-// of that it calls the given Engine and Images. Only the daemon (cmd/forkd) may use it. The OpenAPI
-// document at /openapi.json is generated from the types of package api. The trap: add a route only
-// with route or rawRoute. They check its path parameters before any other code sees them, and list
-// it in the OpenAPI document.
+// Package httpapi serves the native API over HTTP. Its Server gives each family of routes (internal/api/routes) its
+// parts, and joins them with authentication (auth), the audit log (auditing), metrics, answers (respond), proxies
+// (guestproxy) and listeners (listen). It owns no sandbox and makes no decision about one. For all of that its
+// routes call the given engine and image store. Only the daemon (cmd/forkd) may use it. The trap: the order of the
+// handlers in Handler decides what a request meets before it is authenticated.
 package httpapi

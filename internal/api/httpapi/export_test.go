@@ -7,12 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/api/routes/daemon"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/principal"
 )
 
 // Routes lists "METHOD /path" of every added route.
-func (s *Server) Routes() []string { return s.router.added }
+func (s *Server) Routes() []string { return s.router.Routes() }
 
 // AuditWriter writes entries immediately.
 type AuditWriter struct {
@@ -58,7 +60,7 @@ func NewLimited(opt Options, l Limits) *Server {
 	most := defaultLimits()
 	most.header, most.body, most.deadlines.Rest, most.waiting = l.Header, l.Body, l.Swallow, l.Waiting
 	if l.Beat > 0 {
-		most.events = eventPace{beat: l.Beat, write: l.Take}
+		most.events = daemon.EventPace{Beat: l.Beat, Write: l.Take}
 	}
 	if l.Memory > 0 {
 		most.memory = l.Memory
@@ -75,14 +77,14 @@ func NewLimited(opt Options, l Limits) *Server {
 // Needs returns the routes with their scopes, for package tenancy.
 func Needs() map[string]principal.Scopes {
 	out := map[string]principal.Scopes{}
-	for route, n := range needs() {
-		out[route] = n.scope
+	for route, n := range routing.Needs() {
+		out[route] = n.Scope
 	}
 	return out
 }
 
 // OperatorOnly reports whether a route is closed to tenants.
-func OperatorOnly(route string) bool { return needs()[route].operator }
+func OperatorOnly(route string) bool { return routing.Needs()[route].Operator }
 
 // Charged returns the memory of requests in flight.
 func (s *Server) Charged() int64 { return s.budget.Used() }

@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi"
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/listen"
+	"github.com/forkd/forkd/internal/api/routes/snapshots"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -81,14 +82,14 @@ func create(t *testing.T, s *httpapi.Server, kernel, rootfs string) *httptest.Re
 
 func TestFilesByPath(t *testing.T) {
 	dir, secret := guestFolder(t)
-	allowed, err := httpapi.OpenGuestFiles([]string{t.TempDir(), dir})
+	allowed, err := snapshots.OpenGuestFiles([]string{t.TempDir(), dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer allowed.Close()
 	for _, c := range []struct {
 		name, kernel string
-		files        *httpapi.GuestFiles
+		files        *snapshots.GuestFiles
 		code         api.Code
 		text         string
 	}{
@@ -125,7 +126,7 @@ func TestFilesByPath(t *testing.T) {
 
 func TestFilesByPathAreThoseThatWereLookedAt(t *testing.T) {
 	dir, secret := guestFolder(t)
-	files, err := httpapi.OpenGuestFiles([]string{dir})
+	files, err := snapshots.OpenGuestFiles([]string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/apierror"
 	"github.com/forkd/forkd/internal/api/auth"
+	"github.com/forkd/forkd/internal/api/intake"
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/api/reply"
@@ -23,7 +24,7 @@ import (
 
 // Handler serves all routes to clients of one kind of listener.
 func (s *Server) Handler(access auth.Access) http.Handler {
-	routes := s.serveProfiles(access, http.HandlerFunc(s.router.dispatch))
+	routes := s.serveProfiles(access, http.HandlerFunc(s.router.Dispatch))
 	known := s.servePage(access, auth.Require(s.Authenticator(access), s.answers, s.noteAsker(routes)))
 	api := s.drainBody(s.recoverPanics(s.serveIssuer(known)))
 	return s.observe(s.takeSession(s.routeIngress(s.setRequestID(s.crossOrigin(api)))))
@@ -118,7 +119,7 @@ func (s *Server) noteAsker(next http.Handler) http.Handler {
 type recorder struct {
 	http.ResponseWriter
 	status int
-	body   *intake // the request's body; nil if it has none
+	body   *intake.Body // the request's body; nil if it has none
 	held   *bytes.Buffer
 }
 
@@ -130,7 +131,7 @@ func (r *recorder) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
 		r.status = status
 	}
-	if status >= 400 && r.body != nil && !r.body.ended.Load() {
+	if status >= 400 && r.body != nil && !r.body.Ended() {
 		r.Header().Set("Connection", "close")
 		if r.Header().Get("Content-Type") == "application/json" && r.Header().Get("Content-Length") == "" {
 			r.held = new(bytes.Buffer)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/listen"
+	"github.com/forkd/forkd/internal/api/routes/daemon"
 )
 
 // limits bound the cost of clients before authentication, and of refused requests.
@@ -14,14 +15,14 @@ type limits struct {
 	body         time.Duration // for a JSON body to arrive
 	waiting      int           // connections of a listener without a request in a handler
 	swallowBytes int64
-	events       eventPace
+	events       daemon.EventPace
 	deadlines    iodeadline.Limits
 	memory       int64 // for bodies and outputs of all requests in flight
 }
 
 func defaultLimits() limits {
 	return limits{header: listen.HeaderTimeout, body: 30 * time.Second, waiting: 256, swallowBytes: 256 << 20,
-		events: defaultEventPace(), memory: maxInFlight,
+		events: daemon.DefaultEventPace(), memory: maxInFlight,
 		deadlines: iodeadline.Limits{Read: time.Minute, Write: 30 * time.Second, Rest: 10 * time.Second}}
 }
 
@@ -31,6 +32,6 @@ func defaultLimits() limits {
 func (s *Server) Run(ctx context.Context, listeners []listen.Listener, grace time.Duration) error {
 	return listen.Servers{
 		Handler: s.Handler, Header: s.limits.header, Write: s.limits.deadlines.Write, Waiting: s.limits.waiting,
-		HTTP2: s.ingress != nil, Log: s.answers.Log, ErrorLog: s.answers.ServerLog(), Stopping: s.streams.stop,
+		HTTP2: s.ingress != nil, Log: s.answers.Log, ErrorLog: s.answers.ServerLog(), Stopping: s.streams.Stop,
 	}.Run(ctx, listeners, grace)
 }

@@ -8,13 +8,14 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/routes/daemon"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 func nodeBench(t *testing.T) *bench {
 	t.Helper()
 	return newBenchWith(t, func(o *httpapi.Options) {
-		o.Node = httpapi.Node{Name: "node-a", UID: "u-1", Key: sandbox.NodeKeyOf("u-1"), Kernel: "6.1",
+		o.Node = daemon.Node{Name: "node-a", UID: "u-1", Key: sandbox.NodeKeyOf("u-1"), Kernel: "6.1",
 			CPU: api.NodeCPU{Vendor: "GenuineIntel", Features: []string{"avx2"}}, ChildMemory: 8 << 20}
 	})
 }

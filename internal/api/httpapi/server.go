@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"go.opentelemetry.io/otel/trace"
@@ -15,16 +14,24 @@ import (
 	"github.com/forkd/forkd/internal/api/auditing"
 	"github.com/forkd/forkd/internal/api/auth"
 	"github.com/forkd/forkd/internal/api/cors"
-	"github.com/forkd/forkd/internal/api/guestproxy"
 	"github.com/forkd/forkd/internal/api/metrics"
 	"github.com/forkd/forkd/internal/api/peers"
 	"github.com/forkd/forkd/internal/api/requestinfo"
 	"github.com/forkd/forkd/internal/api/respond"
+	"github.com/forkd/forkd/internal/api/routes/daemon"
+	"github.com/forkd/forkd/internal/api/routes/guests"
+	"github.com/forkd/forkd/internal/api/routes/images"
+	"github.com/forkd/forkd/internal/api/routes/sandboxes"
+	"github.com/forkd/forkd/internal/api/routes/snapshots"
+	"github.com/forkd/forkd/internal/api/routes/tenants"
+	"github.com/forkd/forkd/internal/api/routing"
 	"github.com/forkd/forkd/internal/api/ui"
+	"github.com/forkd/forkd/internal/api/wire"
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/events"
 	"github.com/forkd/forkd/internal/domain/idtoken"
 	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/roles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
@@ -43,7 +50,7 @@ type Options struct {
 	// KVM returns an error if the KVM device cannot be opened. If nil, it is not checked.
 	KVM func() error
 	// Images is the image store of the image routes.
-	Images Images
+	Images images.Store
 	// Version is reported to clients. New sets its API field.
 	Version api.VersionInfo
 	// Log receives the daemon's own messages. If nil, they are discarded.
@@ -58,7 +65,7 @@ type Options struct {
 	Asker func(context.Context) requestinfo.Asker
 	// GuestFiles are the folders from which requests may name files by path. If nil, there are
 	// none.
-	GuestFiles *GuestFiles
+	GuestFiles *snapshots.GuestFiles
 	// Timings are shown with the metrics. May be nil.
 	Timings *metrics.Timings
 	// Ingress receives the requests that match it, before the API and its authentication. May be
@@ -82,11 +89,11 @@ type Options struct {
 	// Weights are the tenants' shares of CPU time. If nil, each tenant has the default.
 	Weights *tenancy.Weights
 	// Node is the daemon's place in a cluster.
-	Node Node
+	Node daemon.Node
 	// Peers reads snapshots from other daemons. If nil, copies are refused.
 	Peers *peers.Client
 	// E2B has the facts of E2B's API about sandboxes, which go along when one moves to another daemon. It may be nil.
-	E2B Carrier
+	E2B sandboxes.Carrier
 	// Drain refuses new sandboxes during maintenance. If nil, a drain has no effect on the engine.
 	Drain *drain.Drain
 	// Traces receives spans of requests and operations. If nil, there are none.
@@ -115,10 +122,11 @@ type Ingress interface {
 type Server struct {
 	answers respond.Answers
 	askers  auth.Askers
-	streams *streams
+	streams *daemon.Streams
 	audit   *auditing.Recorder
 	metrics *metrics.Metrics
-	router  *router
+	router  *routing.Router
+	keys    *keys.Store // may be nil
 	tenants *tenancy.Tenancy
 	limits  limits
 	budget  *membudget.Budget
@@ -130,7 +138,7 @@ type Server struct {
 	// sessions are those of the web page; nil without it.
 	sessions *ui.Sessions
 	node     string // the name of the daemon's node, or empty
-	mover    *mover
+	mover    *sandboxes.Mover
 	// exists finds a sandbox of any owner. IDs of missing sandboxes count as guesses.
 	exists func(id string) (sandbox.Info, error)
 	misses misses
@@ -153,9 +161,9 @@ func newServer(opt Options, most limits) *Server {
 		opt.Drain = drain.Open(drain.Config{List: opt.Engine.Sandboxes.List})
 	}
 	s := &Server{
-		answers: respond.Answers{Log: opt.Log}, askers: auth.NewAskers(opt.Asker), streams: newStreams(),
+		answers: respond.Answers{Log: opt.Log}, askers: auth.NewAskers(opt.Asker), streams: daemon.NewStreams(),
 		limits: most, ingress: opt.Ingress, cors: opt.CORS, identity: opt.Identity,
-		exists: opt.Engine.Sandboxes.Get, budget: membudget.New(most.memory), node: opt.Node.Name,
+		keys: opt.Keys, exists: opt.Engine.Sandboxes.Get, budget: membudget.New(most.memory), node: opt.Node.Name,
 		metrics: metrics.New(metricsConfig(opt)),
 	}
 	shared := tenancy.Config{Published: opt.Published, Retention: opt.Retention}
@@ -173,34 +181,28 @@ func newServer(opt Options, most limits) *Server {
 		s.tracer = opt.Traces.Tracer()
 		whole = withSpans(whole, s.tracer)
 	}
-	tenants := tenancy.New(whole, shared)
+	s.tenants = tenancy.New(whole, shared)
 	if opt.Page {
 		s.sessions = &ui.Sessions{}
 	}
-	ready := &readyRoutes{host: opt.Engine.Hosts, kvm: opt.KVM, drain: opt.Drain}
+	host := opt.Engine.Hosts
 	opt.Engine = roles.Engine{} // routes reach it through a view
-	view := views(func(ctx context.Context) roles.Engine { return tenants.For(ctx).Engine })
-	s.tenants = tenants
-	s.router = newRouter(s.answers, opt.Version, most.body, view, opt.Keys)
-	s.audit = auditing.NewRecorder(opt.Audit, opt.Log, s.router.mux)
+	view := routing.View(func(ctx context.Context) roles.Engine { return s.tenants.For(ctx).Engine })
 	if opt.Workspaces == nil {
 		opt.Workspaces = workspace.Nowhere()
 	}
-	s.router.workspaces = opt.Workspaces
+	s.router = routing.New(s.answers, opt.Version, most.body, routing.Objects{View: view, Workspaces: opt.Workspaces,
+		Key: func(who principal.Principal, id string) error {
+			_, err := tenants.KeyOf(opt.Keys, who, id)
+			return err
+		}})
+	s.audit = auditing.NewRecorder(opt.Audit, opt.Log, s.router.Mux())
 	if opt.SecretStore == nil {
 		opt.SecretStore = secrets.Off()
 	}
-	s.mover = newMover(opt, s.exists)
-	s.addRoutes(opt, view)
-	ready.add(s.router)
-	(&publishRoutes{tenants}).add(s.router)
-	newArtifactRoutes(opt, view.snapshots, func(ctx context.Context, tag string) (sandbox.SnapshotInfo, error) {
-		return tenants.For(ctx).Publish(ctx, tag, true)
-	}, s.metrics).add(s.router)
-	(&drainRoutes{opt.Drain}).add(s.router)
-	(&nodeRoutes{node: opt.Node, version: opt.Version.Version, engine: view.node,
-		drain: opt.Drain}).add(s.router)
-	(&tenantRoutes{opt.Weights}).add(s.router)
+	s.mover = sandboxes.NewMover(sandboxes.MoverConfig{Peers: opt.Peers, E2B: opt.E2B, Exists: s.exists, Log: opt.Log,
+		Node: opt.Node.Name})
+	s.addRoutes(opt, view, host)
 	return s
 }
 
@@ -227,7 +229,7 @@ func (s *Server) View(ctx context.Context) *tenancy.View { return s.tenants.For(
 // FetchSandbox takes a paused sandbox from the first of the daemons with these URLs that has it, unless it is here, or
 // ends an earlier attempt. A missing sandbox is no error.
 func (s *Server) FetchSandbox(ctx context.Context, id string, peers []string) error {
-	return s.mover.fetch(ctx, s.tenants.For(ctx).Sandboxes, id, peers)
+	return s.mover.Fetch(ctx, s.tenants.For(ctx).Sandboxes, id, peers)
 }
 
 // Authenticator returns a function to authenticate requests. The returned context has the
@@ -239,16 +241,16 @@ func (s *Server) Authenticator(access auth.Access) func(*http.Request) (context.
 		if err != nil {
 			return nil, err
 		}
-		return withNode(ctx, s.node), nil
+		return wire.WithNode(ctx, s.node), nil
 	}
 }
 
 // KeyName returns the name of a key. It is empty if no key has the ID.
 func (s *Server) KeyName(id string) string {
-	if s.router.keys == nil {
+	if s.keys == nil {
 		return ""
 	}
-	k, err := s.router.keys.Get(id)
+	k, err := s.keys.Get(id)
 	if err != nil {
 		return ""
 	}
@@ -261,39 +263,22 @@ func (s *Server) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (releas
 	return s.tenants.AdmitGuest(ctx, of, n)
 }
 
-// addRoutes gives each group of routes its part of the engine.
-func (s *Server) addRoutes(opt Options, view views) {
-	created := &creations{s.answers, s.router}
-	(&daemonRoutes{opt.Version, s.metrics}).add(s.router)
-	(&snapshotRoutes{view.snapshots, opt.GuestFiles, created}).add(s.router)
-	(&diffRoutes{view.diffs}).add(s.router)
-	(&storeRoutes{view.snapshots, created}).add(s.router)
-	(&travelRoutes{view.snapshots, opt.Secrets}).add(s.router)
-	(&forkRoutes{Answers: s.answers, engine: view.sandboxes}).add(s.router)
-	(&sandboxRoutes{view.sandboxes, s.mover, opt.Workspaces}).add(s.router)
-	(&keepRoutes{view.keep}).add(s.router)
-	(&mergeRoutes{view.merge}).add(s.router)
-	(&workspaceRoutes{view.sandboxes, opt.Workspaces}).add(s.router)
-	(&branchRoutes{view.branches}).add(s.router)
-	(&labelRoutes{view.labels}).add(s.router)
-	(&renameRoutes{view, opt.Workspaces}).add(s.router)
-	(&receiptRoutes{view.receipts}).add(s.router)
-	(&guestRoutes{view.guests, s.metrics}).add(s.router)
-	(&portRoutes{view.guests}).add(s.router)
-	(&serviceRoutes{view.guests}).add(s.router)
-	(&agentRoutes{view.sandboxes, guestproxy.NewAgent(s.answers, view.sandboxes, view.guests)}).add(s.router)
-	(&networkRoutes{view.networks}).add(s.router)
-	(&poolRoutes{view.pools}).add(s.router)
-	(&capacityRoutes{view.hosts}).add(s.router)
-	(&imageRoutes{opt.Images}).add(s.router)
-	(&keyRoutes{opt.Keys, time.Now}).add(s.router)
-	(&secretRoutes{opt.SecretStore}).add(s.router)
-	(&volumeRoutes{opt.Volumes}).add(s.router)
-	(&privateNetRoutes{opt.Networks}).add(s.router)
-	(&auditRoutes{s.askers, s.streams, opt.AuditFile}).add(s.router)
-	(&eventRoutes{Answers: s.answers, askers: s.askers, streams: s.streams, events: opt.Events,
-		pace: s.limits.events, followers: newFollowers()}).add(s.router)
+// addRoutes gives each family of routes its parts. host is the engine's own part, without a tenant.
+func (s *Server) addRoutes(opt Options, view routing.View, host roles.Hosts) {
+	publish := func(ctx context.Context, tag string, public bool) (sandbox.SnapshotInfo, error) {
+		return s.tenants.For(ctx).Publish(ctx, tag, public)
+	}
+	sandboxes.Routes{Answers: s.answers, View: view, Mover: s.mover, Workspaces: opt.Workspaces}.Add(s.router)
+	snapshots.Routes{Answers: s.answers, View: view, Files: opt.GuestFiles, Secrets: opt.Secrets, E2B: opt.E2B,
+		Peers: opt.Peers, Publish: publish, Sent: s.metrics.Sent, Workspaces: opt.Workspaces}.Add(s.router)
+	guests.Routes{Answers: s.answers, View: view, Metrics: s.metrics}.Add(s.router)
+	images.Add(s.router, opt.Images)
+	tenants.Routes{Keys: opt.Keys, Secrets: opt.SecretStore, Volumes: opt.Volumes, Networks: opt.Networks,
+		Weights: opt.Weights}.Add(s.router)
+	daemon.Routes{Answers: s.answers, Askers: s.askers, View: view, Version: opt.Version, Metrics: s.metrics,
+		Streams: s.streams, Host: host, KVM: opt.KVM, Drain: opt.Drain, Node: opt.Node, AuditFile: opt.AuditFile,
+		Events: opt.Events, Pace: s.limits.events}.Add(s.router)
 }
 
 // OpenAPI returns the document served at /openapi.json.
-func (s *Server) OpenAPI() ([]byte, error) { return s.router.api.OpenAPI().MarshalJSON() }
+func (s *Server) OpenAPI() ([]byte, error) { return s.router.Document().MarshalJSON() }

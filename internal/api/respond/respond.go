@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/api/requestinfo"
-	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/principal"
 )
 
 // Answers turn errors into answers, and log errors that concern the daemon.
@@ -27,7 +27,7 @@ func (a Answers) Failed(ctx context.Context, err error) *apierror.Error {
 		err = apierror.New(api.CodeRequestTimeout, "", "%v", silent)
 	}
 	f := apierror.From(err)
-	if keys.Ended(ctx) {
+	if principal.KeyEnded(ctx) {
 		f = apierror.KeyEnded()
 	}
 	if f.GetStatus() >= http.StatusInternalServerError && ctx.Err() == nil {

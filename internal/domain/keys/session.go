@@ -2,18 +2,11 @@ package keys
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/principal"
 )
-
-// ErrEnded is the cause of a bound context's end: its key was revoked, has expired or was rotated.
-var ErrEnded = principal.ErrKeyEnded
-
-// Ended reports whether the key of a bound context has ended.
-func Ended(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrEnded) }
 
 // checkEvery is the interval of expiry checks. Each check reads the clock, so a clock jump or a suspended host
 // delays an expiry by no more than this.
@@ -33,20 +26,20 @@ type session struct {
 	users int
 }
 
-// Bind returns a context that also ends, with the cause ErrEnded, when text is no longer valid. It holds no
+// Bind returns a context that also ends, with the cause principal.ErrKeyEnded, when text is no longer valid. It holds no
 // resources after ctx has ended.
 func (s *Store) Bind(ctx context.Context, text string) context.Context {
 	d := digestOf(text)
 	key := s.sessions.join(d, s.opens)
 	bound, end := context.WithCancelCause(ctx)
-	detach := context.AfterFunc(key, func() { end(ErrEnded) })
+	detach := context.AfterFunc(key, func() { end(principal.ErrKeyEnded) })
 	context.AfterFunc(ctx, func() {
 		detach()
 		end(context.Cause(ctx))
 		s.sessions.leave(d)
 	})
 	if !s.opens(d) { // revoked between Find and join
-		end(ErrEnded)
+		end(principal.ErrKeyEnded)
 	}
 	return bound
 }
@@ -107,7 +100,7 @@ func (s *sessions) check(opens func(digest) bool) {
 	defer s.mu.Unlock()
 	for d, open := range s.open {
 		if !opens(d) {
-			open.end(ErrEnded)
+			open.end(principal.ErrKeyEnded)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/forkd/forkd/internal/domain/principal"
 )
 
 func TestABoundContextEndsWithItsKey(t *testing.T) {
@@ -20,14 +22,14 @@ func TestABoundContextEndsWithItsKey(t *testing.T) {
 	}
 	<-old.Done()
 	current := s.Bind(request, next)
-	if current.Err() != nil || !errors.Is(context.Cause(old), ErrEnded) {
+	if current.Err() != nil || !errors.Is(context.Cause(old), principal.ErrKeyEnded) {
 		t.Errorf("after the rotation: %v, %v", current.Err(), context.Cause(old))
 	}
 	if _, err := s.Revoke(k.ID); err != nil {
 		t.Fatal(err)
 	}
 	<-current.Done()
-	if late := s.Bind(request, next); !errors.Is(context.Cause(late), ErrEnded) {
+	if late := s.Bind(request, next); !errors.Is(context.Cause(late), principal.ErrKeyEnded) {
 		t.Errorf("a dead key opens a context: %v", context.Cause(late))
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Sentinels for callers to branch on. One table in httpapi maps them to HTTP status, error code and CLI exit
-// code.
+// code. The table also maps the sentinels of storeerr.
 var (
 	// ErrNotFound: no snapshot, sandbox or image has that name.
 	ErrNotFound = errors.New("not found")
@@ -19,9 +19,6 @@ var (
 	ErrConflict = errors.New("conflict")
 	// ErrInvalid: the request itself is wrong.
 	ErrInvalid = errors.New("invalid request")
-	// ErrNotRestorable: a snapshot's files are damaged, missing, of another format, or made for another CPU.
-	// Stores return the same value.
-	ErrNotRestorable = storeerr.ErrNotRestorable
 	// ErrBootFailed: the parent did not become ready; the error text holds the console's last lines.
 	ErrBootFailed = errors.New("boot failed")
 	// ErrGuestGone: the sandbox's VM has ended or does not answer.

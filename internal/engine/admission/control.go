@@ -14,7 +14,7 @@ import (
 // Control decides whether the host has the resources for another VM. Its methods are safe for
 // concurrent use.
 type Control struct {
-	host     Host
+	host     settings.Host
 	promised func() Promised
 	bounds   bounds
 	now      func() time.Time

@@ -9,9 +9,6 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// Host provides the facts.
-type Host = settings.Host
-
 // slowAge is the maximum age of slowly changing facts. The kernel itself updates pressure every 2
 // s.
 const slowAge = time.Second
@@ -27,16 +24,16 @@ type thisHost struct {
 	slow hostproc.Facts
 }
 
-// ThisHost returns the Host that this process runs on. store is a directory on the file system to
+// ThisHost returns the settings.Host that this process runs on. store is a directory on the file system to
 // check. group is the cgroup in which VMs' cgroups are made; it is empty if there are no groups.
-func ThisHost(store, group string, now func() time.Time) Host {
+func ThisHost(store, group string, now func() time.Time) settings.Host {
 	if group == "" {
 		group = cgroup.Around()
 	}
 	return &thisHost{store: store, group: group, now: now}
 }
 
-// Facts implements Host. Unknown facts are zero and are then not counted. Memory must be known.
+// Facts implements settings.Host. Unknown facts are zero and are then not counted. Memory must be known.
 func (h *thisHost) Facts() (hostproc.Facts, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
@@ -39,6 +40,6 @@ func (c *Catalog) RefuseDamaged(m *snapshot.Manifest) error {
 	if len(damaged) == 0 {
 		return nil
 	}
-	return sandbox.Detailed(sandbox.Errorf(sandbox.ErrNotRestorable, sandbox.ReasonSnapshotDamaged,
+	return sandbox.Detailed(sandbox.Errorf(storeerr.ErrNotRestorable, sandbox.ReasonSnapshotDamaged,
 		"snapshot %s is damaged: %s", m.Tag, strings.Join(damaged, "; ")), "tag", m.Tag)
 }

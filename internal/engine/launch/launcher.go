@@ -11,6 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/vm/startgate"
 	"github.com/forkd/forkd/internal/vm/vmm"
@@ -232,7 +233,7 @@ func restoreError(ctx context.Context, tag string, err error) error {
 		return sandbox.Errorf(sandbox.ErrNoMemory, "", "%w", err)
 	}
 	// The VMM refused the snapshot: another CPU, another format.
-	return sandbox.Errorf(sandbox.ErrNotRestorable, sandbox.ReasonRestoreRefused,
+	return sandbox.Errorf(storeerr.ErrNotRestorable, sandbox.ReasonRestoreRefused,
 		"snapshot %s: %w", tag, err)
 }
 

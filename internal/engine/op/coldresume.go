@@ -10,6 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 	"github.com/forkd/forkd/internal/vm/vmm"
@@ -92,7 +93,7 @@ func (r *resumeOp) start(ctx context.Context, m *vmproc.VM, genID [16]byte) erro
 	c := vmm.BootConfig{Cmdline: r.f.src.Files.Manifest.Cmdline, CID: m.CID, GenID: genID}
 	files, err := r.b.OpenBoot()
 	if err != nil {
-		return sandbox.Errorf(sandbox.ErrNotRestorable, "", "its kernel and image: %w", err)
+		return sandbox.Errorf(storeerr.ErrNotRestorable, "", "its kernel and image: %w", err)
 	}
 	defer files.Close()
 	c.Initrd = files.Initrd
@@ -129,13 +130,13 @@ func (r *resumeOp) ownDisks() (disks []vmm.Disk, backing [][]layer.ID, free func
 		}
 		if len(backing) == len(own) {
 			free()
-			return nil, nil, nil, sandbox.Errorf(sandbox.ErrNotRestorable, "", "its snapshot has more disks than it has")
+			return nil, nil, nil, sandbox.Errorf(storeerr.ErrNotRestorable, "", "its snapshot has more disks than it has")
 		}
 		ids := own[len(backing)].Backing
 		chain, err := r.e.layers.Chain(ids...)
 		if err != nil {
 			free()
-			return nil, nil, nil, sandbox.Errorf(sandbox.ErrNotRestorable, "", "its disk: %w", err)
+			return nil, nil, nil, sandbox.Errorf(storeerr.ErrNotRestorable, "", "its disk: %w", err)
 		}
 		chains = append(chains, chain)
 		disks, backing = append(disks, launch.LayeredDisk(chain.Image, d.Bytes)), append(backing, ids)

@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/steps"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/snapshot"
 	"github.com/forkd/forkd/internal/vm/startgate"
 )
@@ -400,7 +401,7 @@ func (o *Ops) openBase(ctx context.Context, info sandbox.Info) (*launch.Source, 
 		if err == nil {
 			return launch.NewSource(files), nil
 		}
-		if errors.Is(err, sandbox.ErrNotRestorable) {
+		if errors.Is(err, storeerr.ErrNotRestorable) {
 			return nil, err
 		}
 		src, err := o.openForkSource(ctx, tag)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/arrivals"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/hub"
 	"github.com/forkd/forkd/internal/store/signature"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -205,7 +206,8 @@ func (t *Travels) judge(m *snapshot.Manifest, state *hub.State) error {
 }
 
 func refused(m *snapshot.Manifest, format string, args ...any) error {
-	return sandbox.Errorf(sandbox.ErrNotRestorable, sandbox.ReasonRestoreRefused, "snapshot %s cannot run here: %w", m.Tag,
+	return sandbox.Errorf(storeerr.ErrNotRestorable, sandbox.ReasonRestoreRefused, "snapshot %s cannot run here: %w",
+		m.Tag,
 		fmt.Errorf(format, args...))
 }
 

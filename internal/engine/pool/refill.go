@@ -10,6 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/leaf/ctxsleep"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 // Refillers is the number of shells spawned concurrently in the background.
@@ -80,7 +81,7 @@ func (p *Pools) makeShell(ctx context.Context, key Key) (*shell, *launch.Source,
 	src, err := p.prepare(ctx, s)
 	if err != nil {
 		s.Discard()
-		if errors.Is(err, sandbox.ErrNotRestorable) {
+		if errors.Is(err, storeerr.ErrNotRestorable) {
 			p.buckets.markUnusable(key) // a fork will return the error as well
 		}
 		return nil, nil, fmt.Errorf("prepare a shell for %s: %w", key.Tag, err)

@@ -29,6 +29,8 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/ingress"
 	"github.com/forkd/forkd/internal/api/requestinfo"
+	"github.com/forkd/forkd/internal/api/routes/daemon"
+	"github.com/forkd/forkd/internal/api/routes/sandboxes"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/kube/gateway"
 	"github.com/forkd/forkd/internal/kube/nodes"
@@ -203,7 +205,7 @@ func startNode(t testing.TB, name, tag string) *Node {
 	n := &Node{Name: name, Key: sandbox.NodeKeyOf(uid)}
 	e2b := t.TempDir()
 	var err error
-	n.Daemon, err = fakedaemon.StartNode(httpapi.Node{Name: name, UID: uid, Key: n.Key, ChildMemory: 8 << 20},
+	n.Daemon, err = fakedaemon.StartNode(daemon.Node{Name: name, UID: uid, Key: n.Key, ChildMemory: 8 << 20},
 		func(e *fakeengine.Engine) httpapi.Ingress { return outside(t, e, e2b) }, "python-numpy")
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +264,7 @@ type both struct {
 }
 
 // Carrier implements fakedaemon.Outside.
-func (b both) Carrier() httpapi.Carrier { return b.store }
+func (b both) Carrier() sandboxes.Carrier { return b.store }
 
 // Use implements fakedaemon.Outside.
 func (b both) Use(s *httpapi.Server) { b.server.Store(s) }

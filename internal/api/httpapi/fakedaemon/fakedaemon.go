@@ -16,6 +16,8 @@ import (
 	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/api/peers"
+	"github.com/forkd/forkd/internal/api/routes/daemon"
+	"github.com/forkd/forkd/internal/api/routes/sandboxes"
 	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/privatenets"
@@ -55,17 +57,17 @@ func (d *Daemon) peers() (*peers.Client, error) {
 // Outside is a handler of other APIs with facts about sandboxes.
 type Outside interface {
 	// Carrier has the facts.
-	Carrier() httpapi.Carrier
+	Carrier() sandboxes.Carrier
 	// Use gives the handler the daemon's server.
 	Use(*httpapi.Server)
 }
 
 // Start starts a daemon with the named images. The caller closes it.
-func Start(images ...string) (*Daemon, error) { return StartNode(httpapi.Node{}, nil, images...) }
+func Start(images ...string) (*Daemon, error) { return StartNode(daemon.Node{}, nil, images...) }
 
 // StartNode starts the daemon of a node of a cluster. outside may be nil; otherwise it returns the handler of the requests
 // outside the native API.
-func StartNode(node httpapi.Node, outside func(*fakeengine.Engine) httpapi.Ingress, images ...string) (*Daemon, error) {
+func StartNode(node daemon.Node, outside func(*fakeengine.Engine) httpapi.Ingress, images ...string) (*Daemon, error) {
 	fakes := fakeengine.NewImages(images...)
 	d := &Daemon{Engine: fakeengine.New(fakes), ended: make(chan struct{})}
 	d.Engine.NodeKey = node.Key

@@ -16,19 +16,20 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/routes/images"
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/privatenets"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/steps"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/snapshot"
 	"github.com/forkd/forkd/internal/store/volume"
 )
 
 var (
-	_ Flat           = (*Engine)(nil)
-	_ httpapi.Images = (*Images)(nil)
+	_ Flat         = (*Engine)(nil)
+	_ images.Store = (*Images)(nil)
 )
 
 // Engine is the fake. Create it with New.
@@ -202,13 +203,13 @@ func (e *Engine) ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest)
 	return cmp.Or(req.MemoryMiB, img.MemoryMiB), err
 }
 
-func parent(ctx context.Context, e *Engine, req sandbox.CreateRequest) (httpapi.Image, error) {
+func parent(ctx context.Context, e *Engine, req sandbox.CreateRequest) (images.Image, error) {
 	bare := req.Kernel != "" || req.Rootfs != ""
 	switch {
 	case bare == (req.Image != ""), bare && (req.Kernel == "" || req.Rootfs == ""):
-		return httpapi.Image{}, fmt.Errorf("an image, or a kernel and a root file system: %w", sandbox.ErrInvalid)
+		return images.Image{}, fmt.Errorf("an image, or a kernel and a root file system: %w", sandbox.ErrInvalid)
 	case bare:
-		return httpapi.Image{MemoryMiB: 256, VCPUs: 1}, nil
+		return images.Image{MemoryMiB: 256, VCPUs: 1}, nil
 	}
 	return e.images.GetImage(ctx, req.Image)
 }
@@ -310,7 +311,7 @@ func (e *Engine) VerifySnapshot(ctx context.Context, tag string) (sandbox.Verify
 	}
 	report := sandbox.VerifyReport{Tag: tag, Files: 3, Bytes: info.MemoryPhysicalBytes, Took: 1500 * time.Millisecond}
 	if info.Status == sandbox.SnapshotFailed {
-		return sandbox.VerifyReport{}, fmt.Errorf("verify snapshot %s: %s: %w", tag, info.Warning, sandbox.ErrNotRestorable)
+		return sandbox.VerifyReport{}, fmt.Errorf("verify snapshot %s: %s: %w", tag, info.Warning, storeerr.ErrNotRestorable)
 	}
 	if tell := sandbox.Progress(ctx); tell != nil {
 		tell(info.MemoryPhysicalBytes/2, info.MemoryPhysicalBytes)

@@ -9,19 +9,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/routes/images"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // Images is a store of names and digests only.
 type Images struct {
 	mu  sync.Mutex // guards all
-	all map[string]httpapi.Image
+	all map[string]images.Image
 }
 
 // NewImages returns a store with the named images.
 func NewImages(names ...string) *Images {
-	s := &Images{all: map[string]httpapi.Image{}}
+	s := &Images{all: map[string]images.Image{}}
 	for _, name := range names {
 		s.all[name] = image(name, "sha256:"+digest([]byte(name)), 130<<20)
 	}
@@ -33,24 +33,24 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func image(name, digest string, size int64) httpapi.Image {
-	return httpapi.Image{
+func image(name, digest string, size int64) images.Image {
+	return images.Image{
 		Name: name, Digest: digest, SizeBytes: size, CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Kernel: "6.12.95+deb12-cloud-amd64", MemoryMiB: 256, VCPUs: 1, Description: "fake",
 	}
 }
 
-func (s *Images) ListImages(context.Context) ([]httpapi.Image, error) {
+func (s *Images) ListImages(context.Context) ([]images.Image, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []httpapi.Image
+	var out []images.Image
 	for _, i := range s.all {
 		out = append(out, i)
 	}
 	return out, nil
 }
 
-func (s *Images) GetImage(_ context.Context, name string) (httpapi.Image, error) {
+func (s *Images) GetImage(_ context.Context, name string) (images.Image, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, ok := s.all[name]
@@ -71,15 +71,15 @@ func (s *Images) RemoveImage(ctx context.Context, name string) error {
 }
 
 // ImportImage accepts any bytes. Their digest is the image's digest.
-func (s *Images) ImportImage(_ context.Context, name, want string, tar io.Reader) (httpapi.Image, error) {
+func (s *Images) ImportImage(_ context.Context, name, want string, tar io.Reader) (images.Image, error) {
 	h := sha256.New()
 	n, err := io.Copy(h, tar)
 	if err != nil {
-		return httpapi.Image{}, fmt.Errorf("import image %s: %w", name, err)
+		return images.Image{}, fmt.Errorf("import image %s: %w", name, err)
 	}
 	got := "sha256:" + hex.EncodeToString(h.Sum(nil))
 	if want != "" && want != got {
-		return httpapi.Image{}, fmt.Errorf("import image %s: digest is %s, want %s: %w", name, got, want, sandbox.ErrInvalid)
+		return images.Image{}, fmt.Errorf("import image %s: digest is %s, want %s: %w", name, got, want, sandbox.ErrInvalid)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 // Fork makes children until Limit sandboxes run. It waits for a branch being written.
@@ -47,7 +48,7 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 		return sandbox.ForkResult{}, fmt.Errorf("fork: %w", err)
 	}
 	if snap.Status != sandbox.SnapshotReady {
-		return sandbox.ForkResult{}, fmt.Errorf("fork %s: memory: file is missing: %w", req.Tag, sandbox.ErrNotRestorable)
+		return sandbox.ForkResult{}, fmt.Errorf("fork %s: memory: file is missing: %w", req.Tag, storeerr.ErrNotRestorable)
 	}
 	if req.Life, err = req.Life.Set(clock(e)); err != nil {
 		return sandbox.ForkResult{}, err

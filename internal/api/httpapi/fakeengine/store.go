@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 // CompactSnapshot makes a snapshot without dependencies. If the source has the warning "damaged",
@@ -33,7 +34,7 @@ func (e *Engine) CompactSnapshot(_ context.Context, tag, to string,
 		progress(sandbox.Step{Name: name, Bytes: 64 << 20, Total: 256 << 20})
 		if info.Warning == "damaged" {
 			return sandbox.SnapshotInfo{},
-				fmt.Errorf("compact snapshot %s to %s: memory: %w: input/output error", tag, to, sandbox.ErrNotRestorable)
+				fmt.Errorf("compact snapshot %s to %s: memory: %w: input/output error", tag, to, storeerr.ErrNotRestorable)
 		}
 		progress(sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 10 * time.Millisecond, Bytes: 90 << 20})
 	}
