@@ -35,11 +35,10 @@ func complete(w *world, f *forkdkinds.SandboxFork) *forkdkinds.SandboxFork {
 func aForkIsThreeWritesForAnyNumberOfChildren(t *testing.T, s site) {
 	w := s.start(t, 3)
 	w.operate(func(c *operator.Config) { c.Every = 500 * time.Millisecond })
-	w.delete(complete(w, func() *forkdkinds.SandboxFork {
-		first := newFork("team-a", "first", 1, forkdkinds.ForkSource{Snapshot: tag})
-		w.create(first) // the operator has written the Event of its election before
-		return first
-	}()))
+	first := newFork("team-a", "first", 1, forkdkinds.ForkSource{Snapshot: tag})
+	w.create(first) // the operator has written the Event of its election before
+	w.delete(complete(w, first))
+	w.gone(first)
 	w.sandboxes(0)
 	total := 0
 	for _, n := range pick(s, []int32{1, 10, 100, 1000}, []int32{1, 8, 20}) {

@@ -242,7 +242,8 @@ func startNode(t testing.TB, name, tag string) *Node {
 
 // NewLink returns a link to the daemon at an address, which the caller starts. A nil transport is the default one.
 func NewLink(to *url.URL, transport http.RoundTripper) *Link {
-	pass := &httputil.ReverseProxy{FlushInterval: -1, Transport: transport, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	pass := &httputil.ReverseProxy{FlushInterval: -1, Transport: transport,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(to)
 			p.Out.Host = p.In.Host
