@@ -80,11 +80,12 @@ test-registries: deps build ## snapshots in registries with skopeo, docker-regis
 	@GO="$(GO)" scripts/registries.sh cosign
 	FORKD_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 20m ./test/registries
 
-test-kube: deps ## the operator and the gateway with a real control plane of Kubernetes, which is built first (10 minutes, once)
+test-kube: deps build fixtures ## the operator and the gateway with a real control plane of Kubernetes, over fake nodes and over VMs; it is built first (10 minutes, once)
 	@GO="$(GO)" scripts/kube-bench.sh
 	@scripts/kube-sdk.sh
 	@GO="$(GO)" scripts/kube-types.sh check
-	FORKD_TEST_SOAK=1 FORKD_TEST_KUBE=$(CURDIR)/.cache/kube $(GO) test -count=1 -v -timeout 30m ./test/kube
+	FORKD_TEST_SOAK=1 FORKD_TEST_KUBE=$(CURDIR)/.cache/kube FORKD_TEST_MACHINE=test \
+		FORKD_TEST_FIXTURES=$(CURDIR)/.cache/fixtures $(GO) test -count=1 -v -timeout 90m ./test/kube
 
 kube-types: ## generate the CRDs of packaging/kubernetes/crds, and methods of their types
 	@GO="$(GO)" scripts/kube-types.sh

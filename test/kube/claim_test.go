@@ -16,8 +16,8 @@ import (
 	"github.com/forkd/forkd/internal/kube/objects/extensions"
 )
 
-func TestAClaimHasASandboxUntilItIsDeleted(t *testing.T) {
-	w := start(t, 3)
+func aClaimHasASandboxUntilItIsDeleted(t *testing.T, s site) {
+	w := s.start(t, 3)
 	w.operate(nil)
 	w.pool("team-a", "pool", 0, nil)
 	c := newClaim("team-a", "one", "pool")
@@ -50,8 +50,8 @@ func TestAClaimHasASandboxUntilItIsDeleted(t *testing.T) {
 	w.gone(sb)
 }
 
-func TestAClaimIsFourWritesAndNoneMore(t *testing.T) {
-	w := start(t, 3)
+func aClaimIsFourWritesAndNoneMore(t *testing.T, s site) {
+	w := s.start(t, 3)
 	w.operate(nil)
 	w.pool("team-a", "pool", 0, nil)
 	w.ready(func() *extensions.SandboxClaim { c := newClaim("team-a", "first", "pool"); w.create(c); return c }())
@@ -97,8 +97,8 @@ func (w *world) settled(ns string, n int) {
 	time.Sleep(3 * time.Second) // elapses: three comparisons with the nodes, which must write nothing
 }
 
-func TestClaimsThatCannotBeServedSayWhy(t *testing.T) {
-	w := start(t, 1)
+func claimsThatCannotBeServedSayWhy(t *testing.T, s site) {
+	w := s.start(t, 1)
 	w.operate(nil)
 	w.pool("team-a", "pool", 0, nil)
 	w.pool("team-a", "no-env", 0, func(t *extensions.SandboxTemplate) { t.Spec.EnvVarsInjectionPolicy = "" })
@@ -150,11 +150,11 @@ func TestClaimsThatCannotBeServedSayWhy(t *testing.T) {
 	w.sandboxes(0)
 }
 
-func TestAClaimEndsAtItsTime(t *testing.T) {
-	w := start(t, 2)
+func aClaimEndsAtItsTime(t *testing.T, s site) {
+	w := s.start(t, 2)
 	w.operate(nil)
 	w.pool("team-a", "pool", 0, nil)
-	at := metav1.NewTime(time.Now().Add(6 * time.Second))
+	at := metav1.NewTime(time.Now().Add(s.slow(6 * time.Second)))
 	ttl := int32(2)
 	kept, dropped, short := newClaim("team-a", "kept", "pool"), newClaim("team-a", "dropped", "pool"), newClaim("team-a", "short", "pool")
 	kept.Spec.Lifecycle = &extensions.Lifecycle{ShutdownTime: &at, ShutdownPolicy: agents.Retain}
@@ -175,8 +175,8 @@ func TestAClaimEndsAtItsTime(t *testing.T) {
 	w.sandboxes(0)
 }
 
-func TestASandboxThatEndedIsReported(t *testing.T) {
-	w := start(t, 2)
+func aSandboxThatEndedIsReported(t *testing.T, s site) {
+	w := s.start(t, 2)
 	w.operate(nil)
 	w.pool("team-a", "pool", 0, nil)
 	c := newClaim("team-a", "one", "pool")
@@ -192,8 +192,8 @@ func TestASandboxThatEndedIsReported(t *testing.T) {
 	w.sandboxes(0)
 }
 
-func TestASilentNodesSandboxesAreNotReportedAsEnded(t *testing.T) {
-	w := start(t, 2)
+func aSilentNodesSandboxesAreNotReportedAsEnded(t *testing.T, s site) {
+	w := s.start(t, 2)
 	w.operate(nil)
 	w.pool("team-a", "pool", 0, nil)
 	var claims []*extensions.SandboxClaim
@@ -218,8 +218,8 @@ func TestASilentNodesSandboxesAreNotReportedAsEnded(t *testing.T) {
 	w.sandboxes(6)
 }
 
-func TestSuspendKeepsTheSandbox(t *testing.T) {
-	w := start(t, 2)
+func suspendKeepsTheSandbox(t *testing.T, s site) {
+	w := s.start(t, 2)
 	w.operate(nil)
 	w.pool("team-a", "pool", 0, nil)
 	c := newClaim("team-a", "one", "pool")

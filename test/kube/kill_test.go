@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -25,75 +26,109 @@ import (
 	"github.com/forkd/forkd/internal/testing/fakecluster"
 )
 
-// replica is an operator in a process of its own, which is started again when it ends.
+// replica is a process that is started again when it ends.
 type replica struct {
-	mu   sync.Mutex // guards the fields below
-	cmd  *exec.Cmd
-	runs int
-	end  bool
+	name string
+
+	mu  sync.Mutex // guards the fields below
+	cmd *exec.Cmd
+	end bool
 }
 
-// replicas starts operators as processes, as a Deployment does.
-func (w *world) replicas(n int) []*replica {
+// programs are forkd-kube as processes, as Deployments run them.
+type programs struct {
+	w       *world
+	dir     string
+	program string
+	key     string // file with the nodes' token
+	all     []*replica
+	running sync.WaitGroup
+}
+
+func (w *world) programs() *programs {
 	w.t.Helper()
 	dir := w.t.TempDir()
-	program, key := filepath.Join(dir, "forkd-kube"), filepath.Join(dir, "key")
-	if out, err := exec.CommandContext(w.t.Context(), "go", "build", "-o", program, "../../cmd/forkd-kube").CombinedOutput(); err != nil {
+	p := &programs{w: w, dir: dir, program: filepath.Join(dir, "forkd-kube"), key: filepath.Join(dir, "key")}
+	if out, err := exec.CommandContext(w.t.Context(), "go", "build", "-o", p.program, "../../cmd/forkd-kube").CombinedOutput(); err != nil {
 		w.t.Fatalf("%v: %s", err, out)
 	}
-	if err := os.WriteFile(key, []byte(fakecluster.Token+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(p.key, []byte(fakecluster.Token+"\n"), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
-	w.rights()
-	kubeconfig := w.plane.Kubeconfig(w.t, "operator")
-	var all []*replica
-	var running sync.WaitGroup
-	for i := range n {
-		r := &replica{}
-		all = append(all, r)
-		log, err := os.Create(filepath.Join(dir, fmt.Sprintf("operator-%d.log", i)))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		running.Go(func() {
-			defer log.Close()
-			for {
-				cmd := exec.Command(program, "operator", "--url", w.cluster.URL, "--key-file", key, "--nodes", w.cluster.List, // #nosec G204 -- the test's own
-					"--kubeconfig", kubeconfig, "--interval", "1s", "--lease-duration", "3s")
-				cmd.Stdout, cmd.Stderr = log, log
-				r.mu.Lock()
-				if r.end {
-					r.mu.Unlock()
-					return
-				}
-				err := cmd.Start()
-				r.cmd, r.runs = cmd, r.runs+1
-				r.mu.Unlock()
-				if err == nil {
-					_ = cmd.Wait()
-				}
-				time.Sleep(200 * time.Millisecond) // elapses: the pause before a restart
-			}
-		})
+	w.t.Cleanup(p.close)
+	return p
+}
+
+// keep runs the program until the test ends.
+func (p *programs) keep(name string, args ...string) *replica {
+	p.w.t.Helper()
+	r := &replica{name: name}
+	p.all = append(p.all, r)
+	log, err := os.Create(filepath.Join(p.dir, name+".log"))
+	if err != nil {
+		p.w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() {
-		for _, r := range all {
+	p.running.Go(func() {
+		defer log.Close()
+		for {
+			cmd := exec.Command(p.program, args...) // #nosec G204 -- the test's own
+			cmd.Stdout, cmd.Stderr = log, log
 			r.mu.Lock()
-			r.end = true
-			if r.cmd != nil && r.cmd.Process != nil {
-				_ = r.cmd.Process.Kill()
+			if r.end {
+				r.mu.Unlock()
+				return
 			}
+			err := cmd.Start()
+			r.cmd = cmd
 			r.mu.Unlock()
-		}
-		running.Wait()
-		if w.t.Failed() {
-			for i := range all {
-				b, _ := os.ReadFile(filepath.Join(dir, fmt.Sprintf("operator-%d.log", i)))
-				lines := strings.Split(string(b), "\n")
-				w.t.Logf("operator %d:\n%s", i, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+			if err == nil {
+				_ = cmd.Wait()
 			}
+			time.Sleep(200 * time.Millisecond) // elapses: the pause before a restart
 		}
 	})
+	return r
+}
+
+func (p *programs) close() {
+	for _, r := range p.all {
+		r.mu.Lock()
+		r.end = true
+		r.mu.Unlock()
+		r.kill()
+	}
+	p.running.Wait()
+	if !p.w.t.Failed() {
+		return
+	}
+	for _, r := range p.all {
+		b, _ := os.ReadFile(filepath.Join(p.dir, r.name+".log"))
+		lines := strings.Split(string(b), "\n")
+		p.w.t.Logf("%s:\n%s", r.name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+	}
+}
+
+// gateway starts a gateway, and returns its address.
+func (p *programs) gateway() (*replica, string) {
+	p.w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		p.w.t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close() // the gateway binds it, after each start
+	return p.keep("gateway", "gateway", "--listen", address, "--nodes", p.w.cluster.List, "--poll-interval", "500ms"), "http://" + address
+}
+
+// operators starts operators, which have the rights of the chart.
+func (p *programs) operators(n int, gateway string) (all []*replica) {
+	p.w.t.Helper()
+	p.w.rights()
+	kubeconfig := p.w.plane.Kubeconfig(p.w.t, "operator")
+	for i := range n {
+		all = append(all, p.keep(fmt.Sprintf("operator-%d", i), "operator", "--url", gateway, "--key-file", p.key,
+			"--nodes", p.w.cluster.List, "--kubeconfig", kubeconfig, "--interval", "1s", "--lease-duration", "3s"))
+	}
 	return all
 }
 
@@ -134,18 +169,20 @@ type load struct {
 	w  *world
 	mu sync.Mutex // guards the fields below
 
+	most, count int // objects of a worker, and children of a fork
+
 	claims, forks map[string]bool   // by name; false: deleted
 	acknowledged  map[string]string // sandboxes of claims that were seen ready
 }
 
 func (l *load) run(ctx context.Context, worker int) {
 	rnd := rand.New(rand.NewPCG(7, uint64(worker))) // #nosec G404 -- no secret
-	for i := 0; ctx.Err() == nil; i++ {
+	for i := 0; ctx.Err() == nil && i < l.most; i++ {
 		name := fmt.Sprintf("w%d-%d", worker, i)
 		fork := rnd.IntN(4) == 0
 		var o kube.Object = newClaim("team-a", name, "pool")
 		if fork {
-			o = newFork("team-a", name, int32(2+rnd.IntN(15)), forkdkinds.ForkSource{Snapshot: tag}) // #nosec G115 -- small
+			o = newFork("team-a", name, int32(2+rnd.IntN(l.count-1)), forkdkinds.ForkSource{Snapshot: tag}) // #nosec G115 -- small
 		}
 		if !l.insist(ctx, func() error { return l.w.kube.Create(ctx, o.DeepCopyObject().(kube.Object)) }, apierrors.IsAlreadyExists) {
 			return // it may exist: see settle
@@ -200,10 +237,14 @@ func (l *load) watch(ctx context.Context, name string) {
 	}
 }
 
-func TestKillsOfOperatorAPIServerAndEtcd(t *testing.T) {
-	w := start(t, 3, "operator")
+// killsOfEachPart makes and deletes objects, while the processes around the nodes are killed, and over VMs the nodes'
+// daemons as well.
+func killsOfEachPart(t *testing.T, s site) {
+	w := s.start(t, 3, "operator")
 	w.pool("team-a", "pool", 0, nil)
-	ops := w.replicas(2)
+	run := w.programs()
+	gateway, url := run.gateway()
+	ops := run.operators(2, url)
 	for _, n := range w.cluster.Nodes {
 		n.Link.Hook(func(rw http.ResponseWriter, r *http.Request, pass http.Handler) {
 			if r.Method == http.MethodPost && r.URL.Path == "/v1/sandboxes" {
@@ -223,15 +264,15 @@ func TestKillsOfOperatorAPIServerAndEtcd(t *testing.T) {
 	w.create(first)
 	w.ready(first)
 	ctx, stop := context.WithCancel(t.Context())
-	l := &load{w: w, claims: map[string]bool{"first": true}, forks: map[string]bool{}, acknowledged: map[string]string{}}
+	l := &load{w: w, most: pick(s, 100000, 12), count: pick(s, 16, 5), claims: map[string]bool{"first": true}, forks: map[string]bool{}, acknowledged: map[string]string{}}
 	var workers sync.WaitGroup
-	for i := range 4 {
+	for i := range pick(s, 4, 2) {
 		workers.Go(func() { l.run(ctx, i) })
 	}
 	kills := map[string]int{}
-	for i := range 12 {
+	for i := range 15 {
 		time.Sleep(time.Duration(500+rand.IntN(2000)) * time.Millisecond) // elapses: work between kills
-		switch i % 4 {
+		switch i % 5 {
 		case 0, 2: // both, so that the leader is among them
 			for _, r := range ops {
 				r.kill()
@@ -245,6 +286,13 @@ func TestKillsOfOperatorAPIServerAndEtcd(t *testing.T) {
 			w.plane.KillEtcd()
 			w.plane.StartEtcd(t)
 			kills["etcd"]++
+		case 4:
+			gateway.kill()
+			kills["gateway"]++
+		}
+		if s.vms != nil && i%3 == 1 {
+			s.vms.kill(t, daemon(w.cluster.Nodes[i/3%3].Name))
+			kills["daemons"]++
 		}
 	}
 	stop()

@@ -58,8 +58,8 @@ func (w *world) member(user, ns string) {
 		Subjects: []rbac.Subject{{APIGroup: rbac.GroupName, Kind: "User", Name: user}}})
 }
 
-func TestThePythonClientOfAgentSandbox(t *testing.T) {
-	w := start(t, 3, "alice")
+func thePythonClientOfAgentSandbox(t *testing.T, s site) {
+	w := s.start(t, 3, "alice")
 	w.operate(nil)
 	w.pool("team-a", "pool", 2, nil)
 	w.pool("team-a", "volumes", 0, func(t *extensions.SandboxTemplate) {
@@ -76,12 +76,9 @@ func TestThePythonClientOfAgentSandbox(t *testing.T) {
 	w.sandboxes(0)
 }
 
-func TestTheRouterServesANamespaceOnly(t *testing.T) {
-	w := start(t, 2, "alice", "bob")
+func theRouterServesANamespaceOnly(t *testing.T, s site) {
+	w := s.start(t, 2, "alice", "bob")
 	w.operate(nil)
-	for _, n := range w.cluster.Nodes {
-		n.Daemon.Engine.Ports = map[uint16]func(net.Conn){9000: echoHeaders}
-	}
 	w.member("alice", "team-a")
 	w.member("bob", "team-b")
 	w.pool("team-a", "pool", 0, nil)
@@ -95,6 +92,7 @@ func TestTheRouterServesANamespaceOnly(t *testing.T) {
 	sb := &agents.Sandbox{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: c.Status.Sandbox.Name}}
 	await(w, sb, "the Sandbox exists", func() bool { return true })
 	url, id := w.route(), c.Status.Sandbox.Name
+	w.echo(id)
 	for name, tt := range map[string]struct {
 		token, ns, id string
 		more          map[string]string
@@ -157,6 +155,30 @@ func ask(t *testing.T, url, token, ns, id string, more map[string]string) (int, 
 		t.Fatal(err)
 	}
 	return resp.StatusCode, strings.TrimSpace(string(b))
+}
+
+// echo starts a server on port 9000 of a sandbox. It answers with the headers of the request.
+func (w *world) echo(id string) {
+	w.t.Helper()
+	if w.site.vms == nil {
+		for _, n := range w.cluster.Nodes {
+			n.Daemon.Engine.Ports = map[uint16]func(net.Conn){9000: echoHeaders}
+		}
+		return
+	}
+	const program = `#!/bin/busybox sh
+text=
+while read -r line; do
+	line=${line%$(printf '\r')}
+	[ "$line" ] || break
+	text="$text$line;"
+done
+printf 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' ${#text} "$text"
+`
+	if err := w.forkd.Upload(w.t.Context(), id, "/tmp/echo", "", strings.NewReader(program)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.exec(id, "sh", "-c", "/bin/busybox chmod +x /tmp/echo; /bin/busybox nc -ll -p 9000 -e /tmp/echo >/dev/null 2>&1 &")
 }
 
 // echoHeaders is a server in a sandbox that answers with the headers of the request.

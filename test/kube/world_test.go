@@ -44,6 +44,7 @@ const tag = "py"
 // world is a control plane, a cluster of nodes, and an operator.
 type world struct {
 	t       *testing.T
+	site    site
 	plane   *kubebench.Plane
 	cluster *fakecluster.Cluster
 	kube    kube.Client
@@ -52,11 +53,11 @@ type world struct {
 }
 
 // start starts a world with n nodes. Each has the snapshot tag.
-func start(t *testing.T, n int, users ...string) *world {
+func (s site) start(t *testing.T, n int, users ...string) *world {
 	t.Helper()
 	kvmtest.Soak(t)
 	crlog.SetLogger(logr.Discard())
-	w := &world{t: t, plane: kubebench.Start(t, users...), cluster: fakecluster.Start(t, n, tag, nil)}
+	w := &world{t: t, site: s, plane: kubebench.Start(t, users...), cluster: s.cluster(t, n)}
 	conf := w.plane.REST(kubebench.Token)
 	crds, err := filepath.Abs("../../packaging/kubernetes/crds")
 	if err != nil {
@@ -182,9 +183,9 @@ func (w *world) gone(o kube.Object) {
 
 func (w *world) within(d time.Duration, what func() string, ok func() bool) {
 	w.t.Helper()
-	for until := time.Now().Add(d); !ok(); {
+	for until := time.Now().Add(w.site.slow(d)); !ok(); {
 		if time.Now().After(until) {
-			w.t.Fatalf("not within %s: %s", d, what())
+			w.t.Fatalf("not within %s: %s", w.site.slow(d), what())
 		}
 		time.Sleep(20 * time.Millisecond) // elapses: the operator has its own pace
 	}

@@ -29,41 +29,48 @@ func (a *Appliance) qmpQuit(ctx context.Context) error {
 	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return err
 	}
-	return qmpRun(c, "quit")
+	_, err = qmpRun(c, qmpCommand{Execute: "quit"})
+	return err
 }
 
-// qmpRun performs the handshake and one command without arguments.
-func qmpRun(rw io.ReadWriter, command string) error {
+// qmpCommand is a command for QEMU.
+type qmpCommand struct {
+	Execute   string            `json:"execute"`
+	Arguments map[string]string `json:"arguments,omitempty"`
+}
+
+// qmpRun performs the handshake and one command. It returns the command's result.
+func qmpRun(rw io.ReadWriter, command qmpCommand) (result json.RawMessage, err error) {
 	dec := json.NewDecoder(io.LimitReader(rw, 1<<20))
 	var greeting qmpReply
 	if err := dec.Decode(&greeting); err != nil {
-		return fmt.Errorf("read QMP greeting: %w", err)
+		return nil, fmt.Errorf("read QMP greeting: %w", err)
 	}
 	if greeting.Greeting == nil {
-		return errors.New("read QMP greeting: not QMP")
+		return nil, errors.New("read QMP greeting: not QMP")
 	}
-	for _, name := range []string{"qmp_capabilities", command} {
-		if _, err := fmt.Fprintf(rw, "{\"execute\":%q}\n", name); err != nil {
-			return fmt.Errorf("send %s: %w", name, err)
+	for _, one := range []qmpCommand{{Execute: "qmp_capabilities"}, command} {
+		if err := json.NewEncoder(rw).Encode(one); err != nil {
+			return nil, fmt.Errorf("send %s: %w", one.Execute, err)
 		}
-		if err := qmpAwait(dec); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if result, err = qmpAwait(dec); err != nil {
+			return nil, fmt.Errorf("%s: %w", one.Execute, err)
 		}
 	}
-	return nil
+	return result, nil
 }
 
-func qmpAwait(dec *json.Decoder) error {
+func qmpAwait(dec *json.Decoder) (json.RawMessage, error) {
 	for {
 		var r qmpReply
 		if err := dec.Decode(&r); err != nil {
-			return err
+			return nil, err
 		}
 		switch {
 		case r.Error != nil:
-			return errors.New(r.Error.Desc)
+			return nil, errors.New(r.Error.Desc)
 		case r.Return != nil:
-			return nil
+			return *r.Return, nil
 		}
 	}
 }

@@ -39,12 +39,31 @@ const qmpHello = `{"QMP": {"version": {}, "capabilities": []}}`
 
 func TestQMPQuit(t *testing.T) {
 	c, got := fakeQEMU(t, qmpHello, `{"return": {}}`, `{"event": "SHUTDOWN"}`+"\n"+`{"return": {}}`)
-	if err := qmpRun(c, "quit"); err != nil {
+	if _, err := qmpRun(c, qmpCommand{Execute: "quit"}); err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
 	if lines := <-got; len(lines) != 2 || !strings.Contains(lines[1], `"quit"`) {
 		t.Errorf("QEMU got %q", lines)
+	}
+}
+
+func TestAPortIsForwarded(t *testing.T) {
+	c, got := fakeQEMU(t, qmpHello, `{"return": {}}`, `{"return": ""}`)
+	reply, err := qmpRun(c, forwarding(40001, 9000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := forwarded(reply); err != nil {
+		t.Errorf("an empty answer: %v", err)
+	}
+	c.Close()
+	const want = `"command-line":"hostfwd_add net0 tcp:127.0.0.1:40001-:9000"`
+	if lines := <-got; len(lines) != 2 || !strings.Contains(lines[1], want) {
+		t.Errorf("QEMU got %q, want %s", lines, want)
+	}
+	if err := forwarded([]byte(`"could not set up host forwarding rule"`)); err == nil {
+		t.Error("an answer with text is no error")
 	}
 }
 
@@ -57,7 +76,7 @@ func TestQMPErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c, _ := fakeQEMU(t, tt.greeting, tt.answer)
-			if err := qmpRun(c, "quit"); err == nil {
+			if _, err := qmpRun(c, qmpCommand{Execute: "quit"}); err == nil {
 				t.Error("no error")
 			}
 		})

@@ -1,6 +1,6 @@
-// Package fakecluster runs daemons with fake engines as the nodes of a cluster, and a gateway in front of them. Each
-// node has a link, on which tests delay, change or lose requests and answers. The trap: the nodes have a snapshot of
-// the same name each, as after a copy to every node.
+// Package fakecluster runs daemons with fake engines as the nodes of a cluster, and a gateway in front of them. A test
+// can also bring nodes of its own. Each node has a link, on which tests delay, change or lose requests and answers. The
+// trap: the nodes have a snapshot of the same name each, as after a copy to every node.
 package fakecluster
 
 import (
@@ -66,13 +66,18 @@ type Cluster struct {
 type Node struct {
 	// Name is the node's name.
 	Name string
-	// Daemon is the node's daemon.
+	// Daemon is the node's daemon. It is nil for a node of the test's own.
 	Daemon *fakedaemon.Daemon
 	// Link is the way to the daemon.
 	Link *Link
 	// Key is in the ids of its sandboxes.
 	Key sandbox.NodeKey
+	// CAFile has the authority of the link's certificate. It is empty for a link without TLS.
+	CAFile string
 }
+
+// UID returns the UID of the node with a name.
+func UID(name string) string { return "uid-" + name }
 
 // Link passes requests on to a daemon.
 type Link struct {
@@ -96,14 +101,22 @@ func (l *Link) Hook(h Hook) {
 // gateway's settings.
 func Start(t testing.TB, n int, tag string, change func(*gateway.Config)) *Cluster {
 	t.Helper()
-	c := &Cluster{List: filepath.Join(t.TempDir(), "nodes.yaml"), Registry: prometheus.NewRegistry()}
+	var list []*Node
 	for i := range n {
-		c.Nodes = append(c.Nodes, startNode(t, fmt.Sprintf("node-%c", 'a'+i), tag))
+		list = append(list, startNode(t, fmt.Sprintf("node-%c", 'a'+i), tag))
 	}
+	return Over(t, list, 100*time.Millisecond, change)
+}
+
+// Over starts the gateway of a cluster over nodes, whose daemons know Token and have the UIDs of UID. It polls them in
+// the interval every.
+func Over(t testing.TB, list []*Node, every time.Duration, change func(*gateway.Config)) *Cluster {
+	t.Helper()
+	c := &Cluster{List: filepath.Join(t.TempDir(), "nodes.yaml"), Registry: prometheus.NewRegistry(), Nodes: list}
 	c.WriteList(t, c.Nodes...)
 	board := placement.New(placement.Config{})
 	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	c.Set = nodes.NewSet(nodes.Config{Board: board, Every: 100 * time.Millisecond, Longest: 400 * time.Millisecond,
+	c.Set = nodes.NewSet(nodes.Config{Board: board, Every: every, Longest: 4 * every,
 		Log: log})
 	cfg := gateway.Config{Nodes: c.Set, Board: board, Domain: Domain, Metrics: c.Registry, Log: log,
 		TemplateTag: templates.TagOr}
@@ -123,7 +136,7 @@ func Start(t testing.TB, n int, tag string, change func(*gateway.Config)) *Clust
 		stop()
 		<-ended
 	})
-	c.Await(t, n)
+	c.Await(t, len(list))
 	return c
 }
 
@@ -178,7 +191,8 @@ func (c *Cluster) WriteList(t testing.TB, list ...*Node) {
 	t.Helper()
 	var b strings.Builder
 	for _, n := range list {
-		fmt.Fprintf(&b, "- {name: %s, uid: uid-%s, url: %q, token-file: %q}\n", n.Name, n.Name, n.Link.URL, c.List+".token")
+		fmt.Fprintf(&b, "- {name: %s, uid: %s, url: %q, token-file: %q, ca-file: %q}\n", n.Name, UID(n.Name), n.Link.URL,
+			c.List+".token", n.CAFile)
 	}
 	for path, text := range map[string]string{c.List: b.String(), c.List + ".token": Token + "\n"} {
 		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -201,7 +215,7 @@ func (c *Cluster) Sandboxes() []int {
 
 func startNode(t testing.TB, name, tag string) *Node {
 	t.Helper()
-	uid := "uid-" + name
+	uid := UID(name)
 	n := &Node{Name: name, Key: sandbox.NodeKeyOf(uid)}
 	e2b := t.TempDir()
 	var err error
@@ -219,7 +233,8 @@ func startNode(t testing.TB, name, tag string) *Node {
 			t.Fatal(err)
 		}
 	}
-	n.Link = link(n.Daemon)
+	n.Link = NewLink(&url.URL{Scheme: "http", Host: strings.TrimPrefix(n.Daemon.TCP, "tcp://")}, nil)
+	n.Link.Start()
 	t.Cleanup(func() {
 		n.Link.CloseClientConnections()
 		n.Link.Close()
@@ -227,9 +242,10 @@ func startNode(t testing.TB, name, tag string) *Node {
 	return n
 }
 
-func link(d *fakedaemon.Daemon) *Link {
-	to := &url.URL{Scheme: "http", Host: strings.TrimPrefix(d.TCP, "tcp://")}
-	pass := &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+// NewLink returns a link to the daemon at an address, which the caller starts. A nil transport is the default one.
+func NewLink(to *url.URL, transport http.RoundTripper) *Link {
+	pass := &httputil.ReverseProxy{FlushInterval: -1, Transport: transport,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(to)
 			p.Out.Host = p.In.Host
@@ -251,7 +267,6 @@ func link(d *fakedaemon.Daemon) *Link {
 		pass.ServeHTTP(w, r)
 	}))
 	l.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	l.Start()
 	return l
 }
 
