@@ -30,6 +30,11 @@ func volumeMount(v sandbox.Volume) api.VolumeMount {
 	return api.VolumeMount{Name: v.Name, Path: v.Path, Mode: api.VolumeMode(v.Mode), ReadOnly: v.ReadOnly}
 }
 
+// containedVolume describes a volume of a snapshot. Its name and path may be another daemon's.
+func containedVolume(v sandbox.Volume) api.SnapshotVolume {
+	return api.SnapshotVolume{Name: v.Name, Path: v.Path, SizeMiB: v.Bytes >> 20, ReadOnly: v.ReadOnly}
+}
+
 // DomainJoin converts the private network of a fork.
 func DomainJoin(j *api.NetJoin) *sandbox.NetJoin {
 	if j == nil {

@@ -28,7 +28,7 @@ func Snapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		}
 	}
 	out.FetchedBytes, out.FetchBytes = s.FetchedBytes, s.FetchBytes
-	out.Secrets = List(s.Secrets, heldSecret)
+	out.Secrets, out.Volumes = List(s.Secrets, heldSecret), List(s.Volumes, containedVolume)
 	if out.Damaged = s.Damaged; !s.VerifiedAt.IsZero() {
 		at := s.VerifiedAt.Unix()
 		out.VerifiedAtUnix = &at
