@@ -79,7 +79,8 @@ func Portable(i Info) (Info, error) {
 		return Info{}, Errorf(ErrUnsupported, ReasonSandboxBound, "sandbox %s cannot move to another daemon: %s", i.ID, why)
 	}
 	return Info{ID: i.ID, SnapshotTag: i.SnapshotTag, SnapshotHash: i.SnapshotHash, Index: i.Index, Fork: i.Fork,
-		Owner: i.Owner, Status: StatusPaused, PausedIn: i.PausedIn, PausedHash: i.PausedHash, Life: i.Life, DiskBytes: i.DiskBytes,
+		Owner: i.Owner, Status: StatusPaused,
+		PausedIn: i.PausedIn, PausedHash: i.PausedHash, Life: i.Life, DiskBytes: i.DiskBytes,
 		Network: Network{Asked: i.Network.Asked, Effective: i.Network.Effective},
 		Limits:  i.Limits, CreatedAt: i.CreatedAt, Shape: i.Shape, Hostname: i.Hostname, HasServices: i.HasServices,
 		AgentRenewed: i.AgentRenewed, PublicPorts: i.PublicPorts, Labels: i.Labels, TrafficToken: i.TrafficToken}, nil
