@@ -13,6 +13,7 @@ import (
 
 // rcloneMount is the command of docs/use/buckets.md. Files are uploaded when they are closed, and seen soon by others.
 const rcloneMount = "rclone mount --daemon --vfs-cache-mode writes --vfs-write-back 0s --dir-cache-time 1s" +
+	" --log-file /tmp/rclone.log" +
 	" --s3-provider Other --s3-no-check-bucket --s3-region eu-central-1 --s3-endpoint https://" + bucketHost +
 	" :s3:work/mount /mnt"
 
@@ -43,7 +44,8 @@ func TestGuestsMountABucket(t *testing.T) {
 	w.root(t, id, `set -e
 		chmod 755 /usr/local/bin/rclone /usr/local/bin/fusermount3
 		ln -s fusermount3 /usr/local/bin/fusermount`)
-	w.root(t, id, "export HOME=/root; "+rcloneMount+" >/tmp/rclone.log 2>&1 </dev/null || { cat /tmp/rclone.log; exit 1; }")
+	w.root(t, id, "export HOME=/root; "+rcloneMount+
+		" >/tmp/rclone.out 2>&1 </dev/null || { cat /tmp/rclone.out /tmp/rclone.log; exit 1; }")
 	w.root(t, id, "grep ' /mnt fuse.rclone' /proc/mounts")
 
 	w.reads(t, id, "theirs", "of another host")
@@ -95,7 +97,10 @@ func (w *world) reads(t *testing.T, id, file, want string) {
 // writes writes a file of the mount, and waits until the storage has it.
 func (w *world) writes(t *testing.T, id, file, text string) {
 	t.Helper()
-	w.root(t, id, fmt.Sprintf("echo '%s' > /mnt/%s", text, file))
+	script := fmt.Sprintf("echo '%s' > /mnt/%s || { cat /tmp/rclone.log; exit 1; }", text, file)
+	if r := w.rootExec(t, id, script); r.ExitCode != 0 {
+		t.Fatalf("%s writes %s: %s%s; network log:\n%s", id, file, r.Stderr, r.Stdout, w.refusals(t, id))
+	}
 	for end := time.Now().Add(patience); w.far.bucket.get("/work/mount/"+file) != text+"\n"; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			r := w.rootExec(t, id, "cat /tmp/rclone.log")

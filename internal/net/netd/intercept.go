@@ -24,7 +24,7 @@ func (f *flow) intercept(r *relay, head netproxy.Head) {
 	stop := context.AfterFunc(f.ctx, func() { f.end(true) })
 	defer stop()
 	err := f.v.s.cfg.Intercept.Serve(f.ctx, netproxy.Session{
-		Authority: authorityOf(f.v.name, f.v.tag), Host: head.Name,
+		Authority: authorityOf(f.v.owner), Host: head.Name,
 		Headers: func() map[string]string { return f.v.judge.Headers(head.Name) },
 		Signer:  func() netproxy.Signer { return f.v.judge.Signer(head.Name) },
 		Near:    &prefixed{Conn: r.near, head: head.Bytes, flow: f}, Far: r.far,

@@ -135,7 +135,7 @@ func (s *Server) Bind(b control.Binding, fd int) (control.Bound, error) {
 		wire.Close()
 		return control.Bound{}, fmt.Errorf("%w: %w", control.ErrInvalid, err)
 	}
-	bound, err := s.bound(b.VM, b.Tag, judge)
+	bound, err := s.bound(b.VM, b.Tenant, judge)
 	if err != nil {
 		wire.Close()
 		judge.Close()
@@ -177,7 +177,7 @@ func (s *Server) enter(v *vm) (old *vm, err error) {
 }
 
 // bound returns the answer to a bind or an update.
-func (s *Server) bound(vm, tag string, judge Judge) (control.Bound, error) {
+func (s *Server) bound(vm, tenant string, judge Judge) (control.Bound, error) {
 	b := control.Bound{VM: vm}
 	if !judge.HasHeaders() {
 		return b, nil
@@ -185,17 +185,18 @@ func (s *Server) bound(vm, tag string, judge Judge) (control.Bound, error) {
 	if s.cfg.Intercept == nil {
 		return b, fmt.Errorf("%w: this forkd-net injects no headers", control.ErrInvalid)
 	}
-	ca, err := s.cfg.Intercept.CA(authorityOf(vm, tag))
+	ca, err := s.cfg.Intercept.CA(authorityOf(tenant))
 	b.CA = ca
 	return b, err
 }
 
-// authorityOf names the CA that a VM's guest trusts: its tag's, or its own if it has no tag.
-func authorityOf(vm, tag string) string {
-	if tag != "" {
-		return "tag " + tag
+// authorityOf names the CA that the guests of a tenant trust. A clone has the certificate of its source in the memory
+// of its programs, so the source and its clones must have the same CA.
+func authorityOf(tenant string) string {
+	if tenant == "" {
+		return "the operator"
 	}
-	return "vm " + vm
+	return "tenant " + tenant
 }
 
 func (s *Server) vm(name string) (*vm, error) {
@@ -219,7 +220,7 @@ func (s *Server) Update(name string, spec netpolicy.Spec) (control.Bound, error)
 	if err := v.update(spec); err != nil {
 		return control.Bound{}, fmt.Errorf("%w: %w", control.ErrInvalid, err)
 	}
-	return s.bound(name, v.tag, v.judge)
+	return s.bound(name, v.owner, v.judge)
 }
 
 // Release ends a VM's wire and flows.

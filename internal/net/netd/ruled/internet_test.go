@@ -334,6 +334,21 @@ func (h *host) withSecret(name, at string) *http.Client {
 	}}
 }
 
+// Programs keep the certificate in memory, so a clone from another snapshot must have the certificate of its source.
+func TestATenantHasOneCertificate(t *testing.T) {
+	h := newHost(t)
+	spec := netpolicy.Spec{Allow: []string{"example.com"},
+		Headers: []netpolicy.HeaderRule{{Host: "example.com", Headers: map[string]string{"X": "y"}}}}
+	ca := func(vm, tenant, tag string) string { return h.bind(spec, control.Binding{VM: vm, Tenant: tenant, Tag: tag}).ca }
+	source := ca("source", "a", "parent")
+	if clone := ca("clone", "a", "branch"); source == "" || clone != source {
+		t.Errorf("a sandbox trusts %q, its clone %q", source, clone)
+	}
+	if other, operator := ca("other", "b", "parent"), ca("operator", "", "parent"); other == source || operator == source {
+		t.Error("another tenant or the operator has the same certificate")
+	}
+}
+
 func TestASecretIsSetOnRequestsToItsHostAlone(t *testing.T) {
 	h := newHost(t)
 	server := h.net.HTTP(t, "93.184.216.34:443", true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
