@@ -339,7 +339,9 @@ func TestATenantHasOneCertificate(t *testing.T) {
 	h := newHost(t)
 	spec := netpolicy.Spec{Allow: []string{"example.com"},
 		Headers: []netpolicy.HeaderRule{{Host: "example.com", Headers: map[string]string{"X": "y"}}}}
-	ca := func(vm, tenant, tag string) string { return h.bind(spec, control.Binding{VM: vm, Tenant: tenant, Tag: tag}).ca }
+	ca := func(vm, tenant, tag string) string {
+		return h.bind(spec, control.Binding{VM: vm, Tenant: tenant, Tag: tag}).ca
+	}
 	source := ca("source", "a", "parent")
 	if clone := ca("clone", "a", "branch"); source == "" || clone != source {
 		t.Errorf("a sandbox trusts %q, its clone %q", source, clone)
