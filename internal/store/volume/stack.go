@@ -51,7 +51,7 @@ func (s *Store) Move(id, from, to string) (Volume, Stack, error) {
 	if by := s.held[id]; by != from {
 		return Volume{}, Stack{}, fmt.Errorf("%w: volume %s is not in sandbox %s any more", ErrHeld, r.Name, from)
 	}
-	err := s.payLocked(id)
+	err := s.recordLateLocked(id)
 	if err == nil {
 		err = passed("move", func() error { return s.restLocked(id) })
 	}
@@ -87,7 +87,7 @@ func (s *Store) NewTop(id string, alt []layer.ID) (*os.File, error) {
 	if r == nil {
 		return nil, fmt.Errorf("%w: %.70s", ErrNotFound, id)
 	}
-	if err := s.payLocked(id); err != nil {
+	if err := s.recordLateLocked(id); err != nil {
 		return nil, err
 	}
 	next := r.clone()
@@ -122,9 +122,9 @@ func (s *Store) Settle(id string, now Stack) error {
 	return s.settleLocked(id, now)
 }
 
-// payLocked records the stack of a volume that Settle could not record.
-func (s *Store) payLocked(id string) error {
-	if now, owed := s.owed[id]; owed {
+// recordLateLocked records the stack of a volume that Settle could not record.
+func (s *Store) recordLateLocked(id string) error {
+	if now, late := s.unrecorded[id]; late {
 		return s.settleLocked(id, now)
 	}
 	return nil
@@ -143,7 +143,7 @@ func (s *Store) settleLocked(id string, now Stack) error {
 		}
 		next.Files = append(next.Files, filepath.Base(path))
 	}
-	s.owed[id] = Stack{slices.Clone(now.Backing), slices.Clone(now.Files)}
+	s.unrecorded[id] = Stack{slices.Clone(now.Backing), slices.Clone(now.Files)}
 	err := passed("settle", func() error {
 		if !slices.Equal(r.Backing, next.Backing) && len(next.Backing) > 0 {
 			if err := s.cfg.Pins.Pin(pinPrefix+id, next.Backing...); err != nil {
@@ -155,7 +155,7 @@ func (s *Store) settleLocked(id string, now Stack) error {
 	if err != nil {
 		return fmt.Errorf("settle volume %s: %w", r.Name, err)
 	}
-	delete(s.owed, id)
+	delete(s.unrecorded, id)
 	s.replaceLocked(r, next)
 	return nil
 }
@@ -190,8 +190,8 @@ func (s *Store) Release(id, sandbox string) error {
 		return nil
 	}
 	defer delete(s.held, id)
-	defer delete(s.owed, id)
-	_ = s.payLocked(id) // after an error the old record has the same content
+	defer delete(s.unrecorded, id)
+	_ = s.recordLateLocked(id) // after an error the old record has the same content
 	return s.restLocked(id)
 }
 

@@ -70,13 +70,13 @@ type Store struct {
 	mu   sync.Mutex
 	all  map[string]*record // by id
 	held map[string]string  // sandbox by the id of the volume that it has
-	// owed holds the present stacks of held volumes whose records could not be written, for example on a full disk.
-	owed map[string]Stack
+	// unrecorded holds the present stacks of held volumes whose records could not be written, for example on a full disk.
+	unrecorded map[string]Stack
 }
 
 // Open opens the store and removes what an interrupted operation left.
 func Open(c Config) (*Store, error) {
-	s := &Store{cfg: c, all: map[string]*record{}, held: map[string]string{}, owed: map[string]Stack{}}
+	s := &Store{cfg: c, all: map[string]*record{}, held: map[string]string{}, unrecorded: map[string]Stack{}}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the volumes: %w", err)
 	}
