@@ -70,7 +70,7 @@ type Store struct {
 	mu   sync.Mutex
 	all  map[string]*record // by id
 	held map[string]string  // sandbox by the id of the volume that it has
-	// unrecorded holds the present stacks of held volumes whose records could not be written, for example on a full disk.
+	// unrecorded holds the present stacks of held volumes whose records could not be written, as on a full disk.
 	unrecorded map[string]Stack
 }
 
