@@ -57,7 +57,7 @@ func startVMs(t *testing.T) *vms {
 		if t.Failed() {
 			t.Log(v.try("tail -n 60 " + home + "/*.log; dmesg | tail -n 20"))
 		}
-		v.root(t, `for d in /proc/[0-9]*; do tr '\0' ' ' <$d/cmdline 2>/dev/null | grep -q '^`+home+`/forkd-kube init' && kill -9 ${d#/proc/}; done
+		v.root(t, `for d in /proc/[0-9]*; do cat $d/cmdline 2>/dev/null | tr '\0' ' ' | grep -q '^`+home+`/forkd-kube init' && kill -9 ${d#/proc/}; done
 			sleep 1; rm -rf `+home)
 	})
 	for _, n := range v.nodes {
@@ -219,7 +219,7 @@ func (v *vms) root(t *testing.T, script string) string {
 // pids returns the processes in the machine whose command line matches.
 func (v *vms) pids(t *testing.T, line string) []string {
 	t.Helper()
-	return strings.Fields(v.root(t, `for d in /proc/[0-9]*; do tr '\0' ' ' <$d/cmdline 2>/dev/null | grep -q '`+line+`' && echo ${d#/proc/}; done; true`))
+	return strings.Fields(v.root(t, `for d in /proc/[0-9]*; do cat $d/cmdline 2>/dev/null | tr '\0' ' ' | grep -q '`+line+`' && echo ${d#/proc/}; done; true`))
 }
 
 // daemon and container return the patterns of a node's processes: the daemon, and the first process of its container.

@@ -206,6 +206,10 @@ func (f *Fleet) Fork(ctx context.Context, o Owner, req api.CreateSandboxesReques
 		f.note(res.OK()...)
 		return client.ForkResult{}, fmt.Errorf("fork again: %w", err)
 	}
+	if err == nil && f.again(o, res) {
+		f.note(res.OK()...)
+		return client.ForkResult{}, fmt.Errorf("fork again: %w", errUnanswered)
+	}
 	if client.CodeOf(err) == api.CodeInvalid && strings.HasPrefix(err.Error(), "Idempotency-Key") {
 		// An earlier operator's request differs in the time until the sandbox's end. It made the sandboxes, or still does.
 		err = fmt.Errorf("an earlier request is in progress: %s", err)
@@ -220,6 +224,26 @@ func (f *Fleet) Fork(ctx context.Context, o Owner, req api.CreateSandboxesReques
 	f.note(res.OK()...)
 	return res, err
 }
+
+// maxAgain limits the attempts of a fork whose nodes do not answer.
+const maxAgain = 5
+
+// again reports whether a node left children of a fork without an answer, and the fork should be tried again. Children
+// that it made in spite of that are listed, or surplus, and end later.
+func (f *Fleet) again(o Owner, res client.ForkResult) bool {
+	silent := func(sb api.SandboxInfo) bool { return sb.Code == api.CodeTimeout }
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tries[o.UID] >= maxAgain || !slices.ContainsFunc(res.Failed(), silent) {
+		return false
+	}
+	f.tries[o.UID]++
+	f.unsure[o.UID] = true
+	return true
+}
+
+// errUnanswered reports children of which a node sent no answer.
+var errUnanswered = errors.New("a node sent no answer about its children")
 
 // errEnded reports children of an earlier request that have ended.
 var errEnded = errors.New("sandboxes of an earlier request have ended")

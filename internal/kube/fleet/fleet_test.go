@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +100,42 @@ func TestAForkGoesOnAfterItsFirstChildrenEnded(t *testing.T) {
 	one := 1
 	if res, err = other.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py", N: &one}); err != nil || len(res.OK()) != 1 {
 		t.Fatalf("the missing child is %+v, %v", res, err)
+	}
+}
+
+// If a proxy loses the answer of a node, the missing children are made at the next attempt.
+func TestAForkWithASilentNodeIsTriedAgain(t *testing.T) {
+	c, f := start(t)
+	var silent atomic.Bool
+	silent.Store(true)
+	for _, n := range c.Nodes[:1] {
+		n.Link.Hook(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+			if silent.Load() && r.Method == http.MethodPost && r.URL.Path == "/v1/sandboxes" {
+				w.WriteHeader(http.StatusBadGateway) // of a proxy: the daemon may have made the children
+				return
+			}
+			pass.ServeHTTP(w, r)
+		})
+		defer n.Link.Hook(nil)
+	}
+	count := 12
+	for try := 1; ; try++ {
+		there, err := f.Ask(t.Context(), owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing := count - len(there)
+		res, err := f.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py", N: &missing})
+		if err == nil {
+			if n := len(there) + len(res.OK()); n != count || try == 1 {
+				t.Errorf("%d of %d children after %d attempts", n, count, try)
+			}
+			break
+		}
+		if try > 10 {
+			t.Fatal(err)
+		}
+		silent.Store(try < 2)
 	}
 }
 

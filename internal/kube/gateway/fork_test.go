@@ -174,7 +174,19 @@ func cut(w http.ResponseWriter) {
 }
 
 func TestALostAnswerMakesNoSecondSandbox(t *testing.T) {
-	for name, body := range map[string]string{"one": forkOne, "many": `{"snapshot_tag":"py","n":30}`} {
+	proxy := func(status int) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, "<h1>upstream error</h1>")
+		}
+	}
+	for name, tt := range map[string]struct {
+		body string
+		lose func(http.ResponseWriter)
+	}{
+		"one": {forkOne, cut}, "many": {`{"snapshot_tag":"py","n":30}`, cut}, "by a proxy": {forkOne, proxy(502)},
+		"many by a proxy": {`{"snapshot_tag":"py","n":30}`, proxy(503)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			c := fakecluster.Start(t, 3, "py", nil)
 			var mu sync.Mutex
@@ -192,13 +204,13 @@ func TestALostAnswerMakesNoSecondSandbox(t *testing.T) {
 					mu.Unlock()
 					if lost {
 						pass.ServeHTTP(httptest.NewRecorder(), r)
-						cut(w)
+						tt.lose(w)
 						return
 					}
 					pass.ServeHTTP(w, r)
 				})
 			}
-			all := into[[]api.SandboxInfo](t, do(t, c, "POST", "/v1/sandboxes", body), 201)
+			all := into[[]api.SandboxInfo](t, do(t, c, "POST", "/v1/sandboxes", tt.body), 201)
 			if n := sum(c.Sandboxes()); n != len(all) {
 				t.Errorf("%d sandboxes run, %d are in the answer", n, len(all))
 			}

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -232,7 +233,22 @@ func (g *Gateway) ask(ctx context.Context, n *nodes.Node, q question) (answer, e
 	if resp.StatusCode < 300 {
 		return answer{resp, n}, nil
 	}
-	return answer{}, refusal(answer{resp, n})
+	kept := keptAnswer(answer{resp, n})
+	if ofProxy(kept) {
+		return answer{}, g.lost(ctx, n, q, fmt.Errorf("status %d, not of forkd", resp.StatusCode))
+	}
+	return answer{}, refusal(kept)
+}
+
+// ofProxy reports whether an error is not of a daemon, but of a proxy or a sidecar before it, which lost the daemon's
+// answer. Each error of a daemon has its code in a header, and that of the API in its body.
+func ofProxy(r *refused) bool {
+	switch r.status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		var e api.Error
+		return r.header.Get(api.HeaderError) == "" && (json.Unmarshal(r.body, &e) != nil || e.Code == "")
+	}
+	return false
 }
 
 // ending ends the context of a request when its answer is closed.
@@ -279,19 +295,18 @@ func keptAnswer(a answer) *refused {
 }
 
 // refusal returns a Refusal for errors without side effects that another node may not give, and otherwise a finalError.
-func refusal(a answer) error {
-	r := keptAnswer(a)
+func refusal(r *refused) error {
 	var e api.Error
 	_ = json.Unmarshal(r.body, &e)
 	code := cmp.Or(e.Code, api.Code(r.header.Get(api.HeaderError))) // E2B's errors have other fields
 	switch {
 	case slices.Contains(shortages, code),
-		a.StatusCode == http.StatusInsufficientStorage:
+		r.status == http.StatusInsufficientStorage:
 		return &placement.Refusal{Kind: placement.Full, Err: r}
 	case e.Reason == api.ReasonAnswerNoRoom:
-	case a.StatusCode == http.StatusServiceUnavailable:
+	case r.status == http.StatusServiceUnavailable:
 		return &placement.Refusal{Kind: placement.Busy, Err: r}
-	case a.StatusCode == http.StatusNotFound:
+	case r.status == http.StatusNotFound:
 		return &placement.Refusal{Kind: placement.Absent, Err: r}
 	}
 	return finalError{r.answer()}

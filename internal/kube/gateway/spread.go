@@ -220,7 +220,8 @@ func (t *total) refuse(a answer, tag string, indexes []int) {
 		t.refused = &kept
 	}
 	t.mu.Unlock()
-	t.fail(failure{cmp.Or(e.Code, api.CodeInternal), e.Reason, e.Message}, tag, indexes...)
+	text := cmp.Or(e.Message, fmt.Sprintf("node %s answered with status %d", a.node.Name, a.StatusCode))
+	t.fail(failure{cmp.Or(e.Code, api.CodeInternal), e.Reason, text}, tag, indexes...)
 }
 
 // fail enters failed children.

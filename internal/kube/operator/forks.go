@@ -133,7 +133,7 @@ func (r *forks) make(ctx context.Context, f *forkdkinds.SandboxFork) error {
 	for i, sb := range all {
 		c := forkdkinds.ForkChild{Index: int32(i + 1), ID: sb.ID,
 			Phase: forkdkinds.ChildRunning} // #nosec G115 -- at most 1000
-		if c.Node = cmp.Or(sb.Node, r.nodeOf(sb.ID)); sb.Error != "" {
+		if c.Node = cmp.Or(sb.Node, r.nodeOf(sb.ID)); sb.Error != "" || sb.ID == "" {
 			c = forkdkinds.ForkChild{Index: c.Index, Phase: forkdkinds.ChildFailed, Code: string(sb.Code),
 				Message: short(sb.Error)}
 		}
