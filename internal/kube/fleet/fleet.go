@@ -25,12 +25,13 @@ type Fleet struct {
 	fresh  time.Time       // of the last list
 	since  time.Time       // of the first list
 	ended  map[string]bool // ids that ended while a list was read
+	moved  map[string]bool // ids whose state changed since the last list, as an answer about one sandbox said
 }
 
 // New returns a fleet behind a gateway, or on one node. It knows no sandbox before Refresh.
 func New(c *client.Client) *Fleet {
 	return &Fleet{client: c, byID: map[string]api.SandboxInfo{}, unsure: map[string]bool{},
-		tries: map[string]int{}, ended: map[string]bool{}}
+		tries: map[string]int{}, ended: map[string]bool{}, moved: map[string]bool{}}
 }
 
 // Client returns the client.
@@ -67,9 +68,10 @@ func (f *Fleet) Refresh(ctx context.Context) (changed []Change, err error) {
 			continue
 		}
 		f.byID[sb.ID] = sb
-		if owner, ok := OwnerOf(sb.Labels); ok && (!known || old.Status != sb.Status) {
+		if owner, ok := OwnerOf(sb.Labels); ok && (!known || old.Status != sb.Status || f.moved[sb.ID]) {
 			changed = append(changed, Change{owner, sb.ID})
 		}
+		delete(f.moved, sb.ID)
 	}
 	var lost []api.SandboxInfo
 	for id, sb := range f.byID {
@@ -86,6 +88,12 @@ func (f *Fleet) Refresh(ctx context.Context) (changed []Change, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for id := range f.moved {
+		if owner, ok := OwnerOf(f.byID[id].Labels); ok {
+			changed = append(changed, Change{owner, id})
+		}
+	}
+	clear(f.moved)
 	f.fresh = time.Now()
 	if f.since.IsZero() {
 		f.since = f.fresh
@@ -145,9 +153,13 @@ func (f *Fleet) note(list ...api.SandboxInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, sb := range list {
-		if sb.ID != "" && !f.ended[sb.ID] {
-			f.byID[sb.ID] = sb
+		if sb.ID == "" || f.ended[sb.ID] {
+			continue
 		}
+		if old, known := f.byID[sb.ID]; known && old.Status != sb.Status {
+			f.moved[sb.ID] = true // whoever asked may not be its only owner
+		}
+		f.byID[sb.ID] = sb
 	}
 }
 
@@ -155,6 +167,7 @@ func (f *Fleet) forget(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.byID, id)
+	delete(f.moved, id)
 	f.ended[id] = true
 }
 

@@ -197,6 +197,32 @@ func TestAResumeLeavesADrainedNode(t *testing.T) {
 	}
 }
 
+// A node may be missing in a list and answer the question about its sandbox a moment later. The state in that answer is
+// a change.
+func TestAStateInAnAnswerIsAChange(t *testing.T) {
+	_, f := start(t)
+	res, err := f.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := res.Sandboxes[0].ID
+	if _, err := f.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (client.Life{Client: f.Client()}).Pause(t.Context(), id, api.PauseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := f.Gone(t.Context(), id); err != nil || gone {
+		t.Fatalf("gone %v, %v", gone, err)
+	}
+	if changed, err := f.Refresh(t.Context()); err != nil || len(changed) != 1 || changed[0].ID != id {
+		t.Errorf("changed %v, %v", changed, err)
+	}
+	if changed, err := f.Refresh(t.Context()); err != nil || len(changed) != 0 {
+		t.Errorf("changed again %v, %v", changed, err)
+	}
+}
+
 func TestChangesWakeTheirOwners(t *testing.T) {
 	_, f := start(t)
 	res, err := f.Fork(t.Context(), owner, api.CreateSandboxesRequest{SnapshotTag: "py"})
