@@ -132,7 +132,7 @@ func (w *world) wantEnds(ids []string) {
 	limited := fmt.Sprintf("memory limit of %d MiB reached", memoryMiB)
 	var list map[string]api.SandboxInfo
 	var counts map[string]int
-	for end := time.Now().Add(harness.Patience()); ; time.Sleep(time.Second) {
+	for end := time.Now().Add(3 * harness.Patience()); ; time.Sleep(time.Second) {
 		list, counts = w.listed(), map[string]int{}
 		for i, id := range ids {
 			counts[fmt.Sprintf("%s %s %s", attacks[i%len(attacks)].name, list[id].Status, list[id].Reason)]++
