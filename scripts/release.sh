@@ -132,8 +132,9 @@ fi
 
 if wanted sbom; then
 	say "bill of materials"
+	# -test: without it, modules of programs are missing that the shortest way reaches through a test.
 	GOBIN=$work/tools go install "$sbom_tool"
-	"$work/tools/cyclonedx-gomod" mod -json -licenses -noserial -std -output-version 1.6 \
+	"$work/tools/cyclonedx-gomod" mod -json -licenses -noserial -std -test -output-version 1.6 \
 		-output "$work/module.cdx.json" . >"$work/sbom.log" 2>&1 || { cat "$work/sbom.log" >&2; exit 1; }
 	go run ./packaging/sbom --version "$version" "$bin"/*/forkd* <"$work/module.cdx.json" \
 		>"$out/forkd-$version.cdx.json"

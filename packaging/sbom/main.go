@@ -89,6 +89,9 @@ func complete(doc map[string]any, version string, modules map[string]bool, date 
 			return true
 		}
 		delete(modules, module)
+		if m["scope"] != nil {
+			m["scope"] = "required" // the tool calls it optional if a test is on its way to the module
+		}
 		r, _ := m["bom-ref"].(string)
 		refs[r] = true
 		return false

@@ -12,14 +12,15 @@ const module = `{"bomFormat": "CycloneDX", "serialNumber": "urn:uuid:1",
 	"metadata": {"timestamp": "2020-01-01T00:00:00Z", "tools": [{"name": "tool", "hashes": ["1"]}],
 		"component": {"bom-ref": "main", "name": "example.org/m", "version": "v0.0.0-1"}},
 	"components": [{"bom-ref": "std", "name": "std", "version": "go1"},
-		{"bom-ref": "a", "name": "a", "version": "v1"}, {"bom-ref": "test", "name": "test", "version": "v1"}],
+		{"bom-ref": "a", "name": "a", "version": "v1", "scope": "optional"}, {"bom-ref": "test", "name": "test", "version": "v1"}],
 	"dependencies": [{"ref": "main", "dependsOn": ["a", "test"]}, {"ref": "a", "dependsOn": ["test"]}, {"ref": "test"}]}`
 
 const want = `{"bomFormat": "CycloneDX",
 	"metadata": {"timestamp": "1970-01-01T00:00:00Z", "tools": [{"name": "tool"}],
 		"component": {"bom-ref": "pkg:golang/example.org/m@v1.0.0", "purl": "pkg:golang/example.org/m@v1.0.0?type=module",
 			"name": "example.org/m", "version": "v1.0.0"}},
-	"components": [{"bom-ref": "std", "name": "std", "version": "go1"}, {"bom-ref": "a", "name": "a", "version": "v1"}],
+	"components": [{"bom-ref": "std", "name": "std", "version": "go1"},
+		{"bom-ref": "a", "name": "a", "version": "v1", "scope": "required"}],
 	"dependencies": [{"ref": "pkg:golang/example.org/m@v1.0.0", "dependsOn": ["a"]}, {"ref": "a"}]}`
 
 func decode(t *testing.T, text string) map[string]any {
