@@ -163,29 +163,8 @@ func Fetch(ctx context.Context, run debtool.Runner, c Candidate, dir string) (st
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("fetch %s: %w", c.Package, err)
-	}
-	tmp, err := os.MkdirTemp(dir, ".fetch-")
-	if err != nil {
-		return "", fmt.Errorf("fetch %s: %w", c.Package, err)
-	}
-	defer os.RemoveAll(tmp)
-	args := []string{"apt-get", "download"}
-	if os.Geteuid() == 0 {
-		// apt would switch to the user _apt, who cannot write here, and warn.
-		args = append(args, "-o", "APT::Sandbox::User=root")
-	}
-	args = append(args, "--", c.Package+"="+c.Version)
-	if _, err := run(ctx, debtool.Command{Args: args, Package: "apt", Dir: tmp}); err != nil {
-		return "", fmt.Errorf("fetch %s: %w (if the package lists are old: apt-get update)", c.Package, err)
-	}
-	found, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
-	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("fetch %s: apt-get download left %d files, want 1", c.Package, len(found))
-	}
-	if err := os.Rename(found[0], path); err != nil {
-		return "", fmt.Errorf("fetch %s: %w", c.Package, err)
+	if err := debtool.Download(ctx, run, c.Package+"="+c.Version, path); err != nil {
+		return "", err
 	}
 	return path, nil
 }
