@@ -90,7 +90,6 @@ func settle(limits defaults.Limits, log func(string, ...any)) error {
 		log("%v", err)
 	}
 	stopPeriodicWork()
-	killEarly()
 	return os.Setenv("PATH", defaults.Path)
 }
 

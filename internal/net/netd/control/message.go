@@ -62,7 +62,8 @@ type Binding struct {
 	// Tenant is the sandbox's owner, or empty for the operator. Each tenant has a share of the
 	// resources of all VMs, divided among its sandboxes.
 	Tenant string `json:"tenant,omitempty"`
-	// Tag is the snapshot that the VM was forked from. Empty for a parent that boots.
+	// Tag is the snapshot that the VM was forked from. Empty for a parent that boots. An older server chooses the
+	// guest's certificate by it.
 	Tag  string         `json:"tag,omitempty"`
 	Spec netpolicy.Spec `json:"spec"` // the initial policy; Client.Update replaces it
 	// Tree is the VM's tree of forks, if the tree has a bandwidth limit.
