@@ -56,6 +56,7 @@ type e2bVariables struct {
 	Key     string `json:"E2B_API_KEY"`
 	API     string `json:"E2B_API_URL"`
 	Sandbox string `json:"E2B_SANDBOX_URL"`
+	Volume  string `json:"E2B_VOLUME_API_URL"`
 }
 
 // printVariables prints lines for a shell or, bare, for a .env file.
@@ -64,8 +65,8 @@ func printVariables(a *app, vars e2bVariables, bare bool) error {
 	if bare {
 		prefix = ""
 	}
-	return a.Line("%[1]sE2B_API_KEY=%[2]s\n%[1]sE2B_API_URL=%[3]s\n%[1]sE2B_SANDBOX_URL=%[4]s", prefix,
-		vars.Key, vars.API, vars.Sandbox)
+	return a.Line("%[1]sE2B_API_KEY=%[2]s\n%[1]sE2B_API_URL=%[3]s\n%[1]sE2B_SANDBOX_URL=%[4]s\n"+
+		"%[1]sE2B_VOLUME_API_URL=%[5]s", prefix, vars.Key, vars.API, vars.Sandbox, vars.Volume)
 }
 
 // askE2BVariables returns the variables for a running daemon.
@@ -95,7 +96,7 @@ func e2bVariablesOf(ctx context.Context, c *client.Client, e endpoint.Endpoint) 
 		return e2bVariables{}, &client.Error{Code: api.CodeUnauthorized, Status: api.CodeUnauthorized.Status(),
 			Message: "the daemon's token is not known here: give it with --token, or as FORKD_TOKEN"}
 	}
-	return e2bVariables{Key: apikey.Of(token), API: address, Sandbox: address}, nil
+	return e2bVariables{Key: apikey.Of(token), API: address, Sandbox: address, Volume: address}, nil
 }
 
 // httpURL returns a daemon's address for HTTP clients. It is empty for a Unix socket.

@@ -24,6 +24,9 @@ type Act struct {
 // envdPrincipal is the principal of a client with a sandbox's token, or with a URL signed with it.
 const envdPrincipal = "sandbox token"
 
+// volumePrincipal is the principal of a client with a volume's token.
+const volumePrincipal = "volume token"
+
 // noteAgent records a request to a sandbox's agent before its sender is known.
 func (h *Handler) noteAgent(r *http.Request, to target.Target) {
 	h.opt.Note(r.Context(), Act{Agent: r.URL.Path, Sandbox: to.ID})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/e2bapi/volumefiles"
 	"github.com/forkd/forkd/internal/api/idempotency"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/labels"
@@ -110,6 +111,14 @@ type plan struct {
 	network  *netpolicy.Spec
 	isolated *bool
 	volumes  []sandbox.VolumeMount
+}
+
+// volumeNames returns the names of the volumes to mount.
+func (p *plan) volumeNames() (names []string) {
+	for _, v := range p.volumes {
+		names = append(names, v.Name)
+	}
+	return names
 }
 
 func (h *Handler) planOf(req createRequest, version int) (plan, error) {
@@ -242,7 +251,12 @@ func (h *Handler) make(c call, p plan, n int) ([]child, error) {
 	// truth for E2B's clients: their keys may have spaces, and their values are larger.
 	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: p.env(), Network: p.network, PrivatePorts: p.isolated,
 		Life: h.firstLife(p), Labels: labels.Fitting(p.rec.Metadata), Volumes: p.volumes}
+	done, err := h.files.Free(c.ctx, volumefiles.Sender{Engine: c.engine, Tenant: c.who.Tenant}, p.volumeNames())
+	if err != nil {
+		return nil, err
+	}
 	res, err := c.engine.Fork(c.ctx, req)
+	done()
 	if err == nil {
 		err = allFailed(res)
 	}

@@ -104,6 +104,12 @@ func retryOf(err error) time.Duration {
 // writeError answers with an error. Clients retry errors marked as safe to repeat.
 func writeError(w http.ResponseWriter, err error) {
 	e := apiErrorOf(err)
+	setErrorHeaders(w, e)
+	writeJSON(w, e.Code, e)
+}
+
+// setErrorHeaders sets the headers of an answer with an error.
+func setErrorHeaders(w http.ResponseWriter, e *apiError) {
 	if e.movedTo != "" {
 		w.Header().Set(headerMovedTo, e.movedTo)
 	}
@@ -119,7 +125,6 @@ func writeError(w http.ResponseWriter, err error) {
 			w.Header().Set("Retry-After", strconv.FormatInt(int64((max(e.retry, 1)+time.Second-1)/time.Second), 10))
 		}
 	}
-	writeJSON(w, e.Code, e)
 }
 
 // statusError is an error of Authenticate that does not concern the client's identity.

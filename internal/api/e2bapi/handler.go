@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/internal/api/e2bapi/build"
 	"github.com/forkd/forkd/internal/api/e2bapi/target"
+	"github.com/forkd/forkd/internal/api/e2bapi/volumefiles"
 	"github.com/forkd/forkd/internal/api/idempotency"
 )
 
@@ -24,6 +25,8 @@ type Handler struct {
 	history history
 	ends    turns          // for changes of sandboxes' ends
 	builder *build.Builder // if nil, templates cannot be built
+	files   *volumefiles.Access
+	tokens  *volumefiles.Tokens // for files of volumes
 
 	// buildMu guards building: templates with a snapshot in progress.
 	buildMu  sync.Mutex
@@ -32,7 +35,9 @@ type Handler struct {
 
 // New returns a Handler. Deadlines are kept only while Run runs.
 func New(opt Options) *Handler {
-	h := &Handler{uploadSizes: uploadSizes{opt.Builds}, opt: opt.complete(), building: map[templateOf]*baseBuild{}}
+	h := &Handler{uploadSizes: uploadSizes{opt.Builds}, opt: opt.complete(), building: map[templateOf]*baseBuild{},
+		tokens: volumefiles.NewTokens()}
+	h.files = volumefiles.New(h.opt.Volumes)
 	if h.opt.Lives == nil {
 		h.leases = newLeases(h)
 		h.opt.Lives = h.leases

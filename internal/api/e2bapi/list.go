@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/internal/api/e2bapi/page"
 	"github.com/forkd/forkd/internal/api/e2bapi/templates"
+	"github.com/forkd/forkd/internal/api/e2bapi/volumefiles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
@@ -88,7 +89,7 @@ func (ls listing) visible(c call) []known {
 	var out []known
 	for _, info := range c.engine.List() {
 		rec, exists := ls.h.opt.Records.Get(info.ID)
-		if stateOf(info) == stateGone {
+		if stateOf(info) == stateGone || volumefiles.Ours(info) {
 			continue
 		}
 		out = append(out, knownOf(ls.h, info, rec, exists))

@@ -33,11 +33,15 @@ func wholeOf(e roles.Engine) whole {
 // view is the engine for one principal, with its room for uploads.
 type view struct {
 	whole
-	room func(context.Context) error
+	room  func(context.Context) error
+	alive func() bool
 }
 
 // UploadRoom returns an error if the principal may not upload now.
 func (v view) UploadRoom(ctx context.Context) error { return v.room(ctx) }
 
+// KeyAlive reports whether the principal's key is still valid.
+func (v view) KeyAlive() bool { return v.alive() }
+
 // EngineFor returns the Engine as a principal may see it.
-func EngineFor(v *tenancy.View) Engine { return view{wholeOf(v.Engine), v.UploadRoom} }
+func EngineFor(v *tenancy.View) Engine { return view{wholeOf(v.Engine), v.UploadRoom, v.KeyAlive} }

@@ -1,7 +1,6 @@
 package e2bapi
 
 import (
-	"context"
 	"maps"
 	"net/http"
 
@@ -110,24 +109,12 @@ func (h *Handler) controlRoutes() *http.ServeMux {
 		mux.HandleFunc(pattern, h.serveRoute(rt))
 	}
 	mux.HandleFunc("PUT /templates/{id}/files/{hash}", builds{h}.upload)
-	mux.HandleFunc("/volumecontent/", volumeContent(h.opt.Note))
+	volumeContent{h}.routes(mux)
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)
 	})
 	return mux
-}
-
-// volumeContent serves requests for a volume's content, which show the volume's own token. No such
-// token is valid. Every sender gets the answer that the content of volumes is not supported, instead
-// of an error about the token.
-func volumeContent(note func(context.Context, Act)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		err := notYet("volumes")
-		note(r.Context(), Act{Action: "none", Read: true})
-		note(r.Context(), Act{Error: err.Message})
-		writeError(w, err)
-	}
 }
 
 // serveRoute authenticates and authorizes the sender, reads the body and writes the answer.

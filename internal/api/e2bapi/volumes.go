@@ -4,12 +4,13 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/forkd/forkd/internal/api/e2bapi/volumefiles"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/store/volume"
 )
 
 // volumeRoutes serve E2B's volumes over the store of the native API. A volume is private to one sandbox at a
-// time; E2B's are shared. Reading and writing files of a volume without a sandbox is not supported.
+// time; E2B's are shared. volumeContent serves their files.
 type volumeRoutes struct{ h *Handler }
 
 // e2bVolumeBytes is the size of a volume: E2B's clients do not ask for one.
@@ -21,14 +22,11 @@ type volumeInfo struct {
 	Name string `json:"name"`
 }
 
-// volumeToken is a volumeInfo with the token for requests for the volume's content. Clients refuse an empty
-// one; no request is answered with it.
+// volumeToken is a volumeInfo with the token for requests for the volume's content.
 type volumeToken struct {
 	volumeInfo
 	Token string `json:"token"`
 }
-
-const noVolumeToken = "none"
 
 func shownVolume(v volume.Volume) volumeInfo { return volumeInfo{v.ID, v.Name} }
 
@@ -82,7 +80,7 @@ func (vr volumeRoutes) create(c call) (answer, error) {
 	if err != nil {
 		return answer{}, volumeError(err)
 	}
-	return answer{http.StatusCreated, volumeToken{shownVolume(v), noVolumeToken}}, nil
+	return answer{http.StatusCreated, volumeToken{shownVolume(v), vr.tokenFor(c, v.ID)}}, nil
 }
 
 // get is GET /volumes/{volumeID}.
@@ -91,12 +89,18 @@ func (vr volumeRoutes) get(c call) (answer, error) {
 	if err != nil {
 		return answer{}, volumeError(err)
 	}
-	return answer{http.StatusOK, volumeToken{shownVolume(v), noVolumeToken}}, nil
+	return answer{http.StatusOK, volumeToken{shownVolume(v), vr.tokenFor(c, v.ID)}}, nil
 }
 
 // remove is DELETE /volumes/{volumeID}.
 func (vr volumeRoutes) remove(c call) (answer, error) {
-	if err := vr.h.opt.Volumes.Remove(c.who.Tenant, c.PathValue("volume")); err != nil {
+	name := c.PathValue("volume")
+	done, err := vr.h.files.Free(c.ctx, volumefiles.Sender{Engine: c.engine, Tenant: c.who.Tenant}, []string{name})
+	if err != nil {
+		return answer{}, volumeError(err)
+	}
+	defer done()
+	if err := vr.h.opt.Volumes.Remove(c.who.Tenant, name); err != nil {
 		return answer{}, volumeError(err)
 	}
 	return answer{status: http.StatusNoContent}, nil

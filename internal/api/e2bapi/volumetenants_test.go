@@ -2,34 +2,16 @@ package e2bapi_test
 
 import (
 	"fmt"
-	"log/slog"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/forkd/forkd/internal/api/e2bapi"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
-	"github.com/forkd/forkd/internal/domain/volumes"
-	layerstore "github.com/forkd/forkd/internal/store/layer/store"
-	"github.com/forkd/forkd/internal/store/volume"
 )
 
 // A volume of another tenant is answered like one that does not exist, by name and by id, free and in use.
 func TestVolumesOfAnotherTenant(t *testing.T) {
-	dir := t.TempDir()
-	layers, err := layerstore.Open(filepath.Join(dir, "layers"), layerstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := volume.Open(volume.Config{Dir: filepath.Join(dir, "volumes"), Pins: layers, Now: time.Now,
-		Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := newDaemon(t, func(o *e2bapi.Options) { o.Volumes = volumes.Tenants{Store: store} })
-	d.engine.Volumes = store
+	d := volumeDaemon(t)
 	type made struct{ VolumeID, Name string }
 	theirs := map[string]string{}
 	for _, state := range []string{"free", "held"} {

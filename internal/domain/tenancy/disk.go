@@ -39,7 +39,7 @@ func (v *lens) roomOnDisk(ctx context.Context) error {
 // uploadRoom refuses an upload if the key is no longer valid, or if the tenant's data exceeds the key's disk
 // quota. Uploads in progress count with their whole size.
 func (v snapshotView) uploadRoom(ctx context.Context) error {
-	if v.lens.p.KeyID != "" && !v.lens.t.cfg.Alive(v.lens.p.KeyID) {
+	if !v.lens.keyAlive() {
 		return sandbox.Errorf(sandbox.ErrForbidden, "", "the API key of the upload link is revoked or has expired")
 	}
 	limit := int64(v.lens.quotas().DiskMiB) << 20
@@ -56,6 +56,8 @@ func (v snapshotView) uploadRoom(ctx context.Context) error {
 	}
 	return nil
 }
+
+func (v *lens) keyAlive() bool { return v.p.KeyID == "" || v.t.cfg.Alive(v.p.KeyID) }
 
 func (v *lens) diskUsed(ctx context.Context) (int64, error) {
 	l, now := &v.t.ledger, v.t.cfg.Now()

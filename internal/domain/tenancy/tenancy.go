@@ -84,6 +84,9 @@ func (v *View) Publish(ctx context.Context, tag string, public bool) (sandbox.Sn
 // UploadRoom returns an error if the principal may not upload now, because of its key or its disk quota.
 func (v *View) UploadRoom(ctx context.Context) error { return v.own.uploadRoom(ctx) }
 
+// KeyAlive reports whether the principal's key is still valid. A principal without a key always is.
+func (v *View) KeyAlive() bool { return v.own.lens.keyAlive() }
+
 // Roles of a View.
 type (
 	sandboxView  struct{ lens *lens }

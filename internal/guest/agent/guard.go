@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/guest/agentproto/servicewire"
+	"github.com/forkd/forkd/internal/guest/agentproto/volumewire"
 )
 
 // unauthorized is the error text of E2B, as its clients expect.
@@ -48,6 +49,7 @@ func (a *Agent) admits(r *http.Request) bool {
 // hosts reports whether a path belongs to a service for the host only.
 func hosts(path string) bool {
 	return path == servicewire.Path || strings.HasPrefix(path, servicewire.Path+"/") ||
+		path == volumewire.Path || strings.HasPrefix(path, volumewire.Path+"/") ||
 		strings.HasPrefix(path, "/"+agentv1connect.AgentName+"/") ||
 		strings.HasPrefix(path, "/"+agentv1connect.InventoryName+"/")
 }

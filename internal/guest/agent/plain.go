@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/forkd/forkd/internal/guest/agent/volumefiles"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
@@ -18,6 +19,7 @@ func (a *Agent) plainRoutes(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("POST /defaults", a.changeDefaults)
 	a.services.AddRoutes(mux)
+	volumefiles.AddRoutes(mux)
 	mux.HandleFunc("GET /metrics", a.metrics)
 	mux.HandleFunc("GET /files", a.files.Download)
 	mux.HandleFunc("POST /files", a.files.Upload)

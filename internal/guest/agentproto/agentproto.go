@@ -64,6 +64,8 @@ const (
 	CanVolumes = "volumes"
 	// CanIdentityTokens is the ability to ask for identity tokens (package tokenwire).
 	CanIdentityTokens = "identity-tokens"
+	// CanVolumeFiles is the ability to serve the files of mounted volumes (package volumewire).
+	CanVolumeFiles = "volume-files"
 	// CanUpdate is the ability to replace the agent's program, on UpdatePort.
 	CanUpdate = "update"
 )
@@ -71,7 +73,7 @@ const (
 // Capabilities returns the abilities of this version's agent in a VM.
 func Capabilities() []string {
 	return []string{CanInventory, CanServices, CanLiveness, CanStopSignal, CanVolumes, CanIdentityTokens,
-		CanIdentityPort, CanUpdate}
+		CanVolumeFiles, CanIdentityPort, CanUpdate}
 }
 
 // Outdated reports whether an agent with these abilities lacks one of this version's, and is no newer one.

@@ -67,22 +67,44 @@ async function about(s) {
 }
 
 async function volumes() {
-  const none = { message: /^501: volumes is not supported by this server/, name: 'VolumeError' }
   const made = await Volume.create('rest-mjs')
   await assert.rejects(Volume.create('rest-mjs'), /409/)
   assert.deepEqual((await Volume.list()).filter((v) => v.name === 'rest-mjs').map((v) => v.volumeId), [made.volumeId])
   assert.equal((await Volume.getInfo(made.volumeId)).name, 'rest-mjs')
-  assert.equal((await Volume.connect(made.volumeId)).volumeId, made.volumeId)
+  const volume = await Volume.connect(made.volumeId)
+  assert.equal(volume.volumeId, made.volumeId)
+  const at = { apiUrl: process.env.E2B_API_URL }
+  const e = await volume.writeFile('/a/b.txt', 'one', { mode: 0o600, uid: 1000, gid: 1000, force: true, ...at })
+  assert.deepEqual([e.name, e.path, e.size, e.mode, e.uid, e.type], ['b.txt', '/a/b.txt', 3, 0o600, 1000, 'file'])
+  assert.ok(Math.abs(Date.now() - e.mtime.getTime()) < 600_000)
+  assert.equal(await volume.readFile('/a/b.txt', at), 'one')
+  const large = new Uint8Array(3 << 20).map((_, i) => i * 7)
+  assert.equal((await volume.writeFile('large', large, at)).size, large.length)
+  assert.deepEqual(await volume.readFile('large', { format: 'bytes', ...at }), large)
+  let bytes = 0
+  for await (const chunk of await volume.readFile('large', { format: 'stream', ...at })) bytes += chunk.length
+  assert.equal(bytes, large.length)
+  assert.equal((await volume.makeDir('/d', { mode: 0o700, ...at })).mode, 0o700)
+  const paths = async (path, o) => (await volume.list(path, { ...o, ...at })).map((x) => x.path).filter((x) => x !== '/lost+found')
+  assert.deepEqual(await paths('/'), ['/a', '/d', '/large'])
+  assert.deepEqual(await paths('/', { depth: 2 }), ['/a', '/a/b.txt', '/d', '/large'])
+  assert.equal((await volume.getInfo('/a', at)).type, 'directory')
+  assert.equal((await volume.updateMetadata('/d', { uid: 7, mode: 0o750 }, at)).uid, 7)
+  await volume.remove('/a', at)
+  assert.equal(await volume.exists('/a/b.txt', at), false)
+  const lost = { name: /VolumePathNotFoundError|NotFoundError/ }
+  for (const f of [() => volume.list('/no', at), () => volume.makeDir('/no/d', at), () => volume.getInfo('/no', at),
+    () => volume.updateMetadata('/no', { mode: 0o600 }, at), () => volume.readFile('/no', at),
+    () => volume.readFile('/no', { format: 'stream', ...at }), () => volume.writeFile('/no/f', 'data', at), () => volume.remove('/no', at)]) {
+    await assert.rejects(f, lost, String(f))
+  }
+  await assert.rejects(volume.makeDir('/d', at), /409/)
+  const other = new Volume(made.volumeId, 'mine', 'of the volume') // as one has it that was made elsewhere
+  await assert.rejects(other.list('/', at), /token of the volume/)
   assert.equal(await Volume.destroy(made.volumeId), true)
   assert.equal(await Volume.destroy(made.volumeId), false)
-  for (const f of [() => Volume.connect(made.volumeId), () => Volume.getInfo(made.volumeId)]) {
+  for (const f of [() => Volume.connect(made.volumeId), () => Volume.getInfo(made.volumeId), () => volume.list('/', at)]) {
     await assert.rejects(f, /not found/, String(f))
-  }
-  const volume = new Volume('v-1', 'mine', 'of the volume') // as one has it that was made elsewhere
-  for (const f of [(o) => volume.list('/', o), (o) => volume.makeDir('/d', o), (o) => volume.exists('/f', o), (o) => volume.getInfo('/f', o),
-    (o) => volume.updateMetadata('/f', { mode: 0o600 }, o), (o) => volume.readFile('/f', o),
-    (o) => volume.readFile('/f', { format: 'stream', ...o }), (o) => volume.writeFile('/f', 'data', o), (o) => volume.remove('/f', o)]) {
-    await assert.rejects(f({ apiUrl: process.env.E2B_API_URL }), none, String(f))
   }
 }
 

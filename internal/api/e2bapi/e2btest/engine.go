@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -258,7 +260,20 @@ func (e *Engine) seen(info sandbox.Info) sandbox.Info {
 	if l := e.Lives[info.ID]; !l.End.IsZero() {
 		info.Life.Deadline = l.End
 	}
+	info.Volumes = slices.Clone(info.Volumes)
+	for i := range info.Volumes {
+		info.Volumes[i].Path = mountOf(e, info.Volumes[i].ID)
+	}
 	return info
+}
+
+// mountOf returns the directory that stands for a volume in all sandboxes. It is made at its first use.
+func mountOf(e *Engine, volume string) string {
+	path := filepath.Join(e.dir, volume)
+	if err := os.Mkdir(path, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		e.t.Error(err)
+	}
+	return path
 }
 
 // take waits for the turn of a sandbox.
