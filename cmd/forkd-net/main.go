@@ -26,6 +26,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/net/netproxy"
 	"github.com/forkd/forkd/internal/net/upstream"
+	"github.com/forkd/forkd/internal/sys/durable"
 )
 
 func main() {
@@ -78,12 +79,16 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	seed, err := o.seed()
+	if err != nil {
+		return err
+	}
 	upstream, err := o.upstreamProxy()
 	if err != nil {
 		return err
 	}
 	s, err = netd.New(netd.Config{
-		Rules: rules, AuditPath: o.log, Intercept: netproxy.NewInterceptor(roots), Upstream: upstream,
+		Rules: rules, AuditPath: o.log, Intercept: netproxy.NewInterceptor(roots, seed), Upstream: upstream,
 		Warn: warn, OnShutdown: stop,
 	})
 	if err != nil {
@@ -106,7 +111,7 @@ type options struct {
 	private, own             []string
 	hostAddress              string
 	hostPorts                []string
-	ceiling, ca              string
+	ceiling, ca, caSeed      string
 	upstream                 string
 	sandbox                  string
 	alone                    time.Duration
@@ -131,6 +136,8 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&o.upstream, "upstream-proxy-file", "",
 		"dial TCP through the SOCKS5 proxy whose URL is in this `file`, and refuse UDP")
 	f.StringVar(&o.ca, "net-ca", "", "where headers are injected, verify hosts by the certificates in this PEM `file`, not the system's")
+	f.StringVar(&o.caSeed, "ca-seed-file", "",
+		"derive the keys of guests' certificates from the 32 bytes in this `file` (default: new keys at each start)")
 	f.DurationVar(&o.alone, "alone", time.Minute, "end when there is no daemon and no VM for this `time`")
 	f.StringVar(&o.sandbox, "sandbox", string(seccomp.On),
 		"at a system call that it has no need of: on (it is killed), log, trap; off: it gives up its capabilities only")
@@ -186,6 +193,22 @@ func (o *options) roots() (*x509.CertPool, error) {
 		return nil, fmt.Errorf("--net-ca: %s has no certificate", o.ca)
 	}
 	return pool, nil
+}
+
+// seed returns nil for new keys.
+func (o *options) seed() ([]byte, error) {
+	if o.caSeed == "" {
+		return nil, nil
+	}
+	b, err := durable.ReadFile(o.caSeed, netproxy.SeedBytes+1)
+	if err != nil {
+		return nil, fmt.Errorf("--ca-seed-file: %w", err)
+	}
+	if len(b) != netproxy.SeedBytes {
+		return nil, fmt.Errorf("--ca-seed-file: %s has not %d bytes: remove it, and the daemon makes a new one, which "+
+			"running programs do not trust", o.caSeed, netproxy.SeedBytes)
+	}
+	return b, nil
 }
 
 // upstreamProxy returns nil if there is no proxy.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 
@@ -171,6 +172,7 @@ func (o *netOptions) configure(c *engine.Config, log *slog.Logger) {
 	// ceiling.
 	c.NetConnect = netproc.Connect(netproc.Config{
 		Binary: o.binary, RunDir: c.RunDir, Args: o.args(), Ceiling: o.ceiling, Upstream: o.upstream.url,
+		SeedFile: filepath.Join(c.StoreDir, "net-ca-seed"),
 	})
 }
 

@@ -209,7 +209,7 @@ func (p *plan) setNetwork(req createRequest) error {
 	if err != nil {
 		return err
 	}
-	p.network, p.rec.Network, p.rec.MaskHost = &spec, cfg.shown(), cfg.MaskHost
+	p.network, p.rec.Network, p.rec.MaskHost, p.rec.HTTPSPorts = &spec, cfg.shown(), cfg.MaskHost, cfg.HTTPSPorts
 	if cfg.Public != nil {
 		closed := !*cfg.Public
 		p.isolated = &closed

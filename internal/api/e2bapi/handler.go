@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -160,7 +161,7 @@ func (h *Handler) serveSandbox(w http.ResponseWriter, r *http.Request, to target
 	if !ours && !isNotFound(err) {
 		shown = "" // a sandbox of the native API, which has better errors
 	}
-	h.opt.Ports.ServePort(w, r, to.ID, shown, to.Port)
+	h.opt.Ports.ServePort(w, r, to.ID, shown, to.Port, slices.Contains(rec.HTTPSPorts, to.Port))
 }
 
 // wantsPage reports whether the client is a browser. Browsers get an error page for people.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/e2bapi/target"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
@@ -24,7 +26,7 @@ type networkConfig struct {
 	Proxy      *egressProxy             `json:"egressProxy,omitempty"`
 	Public     *bool                    `json:"allowPublicTraffic,omitempty"`
 	MaskHost   string                   `json:"maskRequestHost,omitempty"`
-	HTTPSPorts []int                    `json:"httpsPorts,omitempty"`
+	HTTPSPorts []uint16                 `json:"httpsPorts,omitempty"`
 }
 
 type networkRule struct {
@@ -49,13 +51,24 @@ func (n networkConfig) shown() json.RawMessage {
 	return b
 }
 
+// checkHTTPSPorts refuses ports that a server with TLS cannot have.
+func checkHTTPSPorts(ports []uint16) error {
+	if len(ports) > records.MaxHTTPSPorts {
+		return invalidf("httpsPorts: %d ports, want at most %d", len(ports), records.MaxHTTPSPorts)
+	}
+	if slices.Contains(ports, 0) || slices.Contains(ports, target.EnvdPort) {
+		return invalidf("httpsPorts: want ports from 1 to 65535, except for %d, the agent's", target.EnvdPort)
+	}
+	return nil
+}
+
 // isAll reports whether a range stands for every address.
 func isAll(s string) bool { return s == "0.0.0.0/0" || s == "::/0" || s == "*" }
 
 // policy converts the configuration to the engine's policy. internet is allow_internet_access.
 func (n networkConfig) policy(internet *bool) (netpolicy.Spec, error) {
-	if len(n.HTTPSPorts) > 0 {
-		return netpolicy.Spec{}, notYet("httpsPorts: a server with TLS of its own")
+	if err := checkHTTPSPorts(n.HTTPSPorts); err != nil {
+		return netpolicy.Spec{}, err
 	}
 	if len(n.AllowOut) > maxRules || len(n.DenyOut) > maxRules || len(n.Rules) > maxRules {
 		return netpolicy.Spec{}, invalidf("network: more than %d rules", maxRules)
@@ -182,7 +195,7 @@ func (h *Handler) setNetwork(c call) (answer, error) {
 	if _, err := c.engine.SetNetwork(c.ctx, k.info.ID, sandbox.NetworkRequest{Policy: spec}); err != nil {
 		return answer{}, err
 	}
-	k.rec.Network, k.rec.Internet = req.networkConfig.shown(), req.Internet
+	k.rec.Network, k.rec.Internet, k.rec.HTTPSPorts = req.networkConfig.shown(), req.Internet, req.HTTPSPorts
 	if err := h.remember(&k); err != nil {
 		return answer{}, err
 	}

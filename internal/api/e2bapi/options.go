@@ -62,9 +62,9 @@ type Lives interface {
 
 // Ports carries requests to servers in sandboxes.
 type Ports interface {
-	// ServePort serves a request to a port. shown is the sandbox's ID in the client's form, or
+	// ServePort serves a request to a port, whose server speaks TLS if overTLS is set. shown is the sandbox's ID in the client's form, or
 	// empty for a sandbox of the native API.
-	ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16)
+	ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16, overTLS bool)
 	// Admits reports whether a request shows the token of a port, or the port needs none.
 	Admits(r *http.Request, id string, port uint16) bool
 }

@@ -2,7 +2,7 @@ package e2bapi
 
 import (
 	"encoding/json"
-	"net/http"
+	"strings"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/net/netpolicy"
@@ -16,8 +16,7 @@ type egressProxy struct {
 	TLS      json.RawMessage `json:"tls,omitempty"`
 }
 
-// rule converts the proxy to a rule of a policy. A policy has the name of a secret and never a password, because it is
-// stored and shown.
+// rule converts the proxy to a rule of a policy.
 func (p *egressProxy) rule() (*netpolicy.ProxyRule, error) {
 	switch {
 	case p == nil:
@@ -29,14 +28,13 @@ func (p *egressProxy) rule() (*netpolicy.ProxyRule, error) {
 	case (p.User == "") != (p.Password == ""):
 		return nil, invalidf("egressProxy: want a username and a password, or neither")
 	}
-	rule := &netpolicy.ProxyRule{URL: "socks5://" + p.Address, User: p.User, Names: true}
-	if p.Password != "" {
-		of := secretReference.FindStringSubmatch(p.Password)
-		if of == nil || of[0] != p.Password {
-			return nil, failf(http.StatusNotImplemented, "egressProxy.password as text is not supported: store it as a "+
-				"secret, and pass the text that Secret.fill returns")
-		}
-		rule.Secret = of[1]
+	of := secretReference.FindStringSubmatch(p.Password)
+	if strings.Contains(p.Password, "${e2b.") && (of == nil || of[0] != p.Password) {
+		return nil, invalidf("egressProxy: the password has the reference to a secret and other text")
+	}
+	rule := &netpolicy.ProxyRule{URL: "socks5://" + p.Address, User: p.User, Names: true, Password: p.Password}
+	if of != nil {
+		rule.Secret, rule.Password = of[1], ""
 	}
 	if _, err := netpolicy.Compile(netpolicy.Spec{Proxy: rule}); err != nil {
 		return nil, invalidf("egressProxy %q: %v", sandbox.Clip(p.Address), err)

@@ -69,7 +69,7 @@ func opens(shown, token string) bool { return shown != "" && token != "" && equa
 
 // Admits reports whether a request shows the token a port requires. It does not change the request.
 func (h *Handler) Admits(r *http.Request, id string, port uint16) bool {
-	return h.admit(&http.Request{Header: r.Header.Clone()}, Target{id, port}) == nil
+	return h.admit(&http.Request{Header: r.Header.Clone()}, Target{Sandbox: id, Port: port}) == nil
 }
 
 // equal compares digests, to make the time independent of content and length.

@@ -58,6 +58,7 @@ func New(cfg Config) *Handler {
 	h.plain, h.h2c = h.transport(), h.transport()
 	h.h2c.Protocols = new(http.Protocols)
 	h.h2c.Protocols.SetUnencryptedHTTP2(true)
+	h.h2c.Protocols.SetHTTP2(true)
 	h.proxy = h.reverseProxy()
 	return h
 }
@@ -89,9 +90,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // ServePort forwards a request to a port the caller has determined. shown is the sandbox's ID in
-// the client's form. If it is not empty, refusals contain it, and only E2B's fields.
-func (h *Handler) ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16) {
-	h.serve(w, r.WithContext(context.WithValue(r.Context(), shownKey{}, shown)), Target{id, port})
+// the client's form. If it is not empty, refusals contain it, and only E2B's fields. If overTLS is set, the server is
+// reached over TLS. Its certificate is not checked: the way to the guest is the daemon's own.
+func (h *Handler) ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16, overTLS bool) {
+	h.serve(w, r.WithContext(context.WithValue(r.Context(), shownKey{}, shown)), Target{id, port, overTLS})
 }
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, to Target) {

@@ -491,7 +491,7 @@ func TestAPortThatAnotherFound(t *testing.T) {
 		81: `{"sandboxId":"sb000000010001","message":"The sandbox is running but port is not open","port":81,"code":502}` + "\n",
 	} {
 		w := httptest.NewRecorder()
-		h.ServePort(w, httptest.NewRequest(http.MethodGet, "/", nil), aSandbox, "sb000000010001", port)
+		h.ServePort(w, httptest.NewRequest(http.MethodGet, "/", nil), aSandbox, "sb000000010001", port, false)
 		if w.Body.String() != want {
 			t.Errorf("port %d: %s", port, w.Body)
 		}

@@ -23,6 +23,7 @@ const (
 type Target struct {
 	Sandbox string // its ID, with dashes
 	Port    uint16 // port in the guest
+	TLS     bool   // the server there speaks TLS
 }
 
 // errNone reports that a request is not for a sandbox.

@@ -7,7 +7,7 @@ import (
 )
 
 func TestRoutes(t *testing.T) {
-	one := Target{"sb-5f3a0012-0001", 8080}
+	one := Target{Sandbox: "sb-5f3a0012-0001", Port: 8080}
 	for name, c := range map[string]struct {
 		host     string
 		id, port string // headers
@@ -19,7 +19,7 @@ func TestRoutes(t *testing.T) {
 		"id with dashes":          {host: "8080-sb-5f3a0012-0001.d.test", want: one},
 		"capitals and a dot":      {host: "8080-SB5F3A00120001.D.test.", want: one},
 		"E2B's old form":          {host: "8080-sb5f3a00120001-6532622b.d.test", want: one},
-		"a strange id":            {host: "1-other.d.test", want: Target{"other", 1}},
+		"a strange id":            {host: "1-other.d.test", want: Target{Sandbox: "other", Port: 1}},
 		"headers":                 {host: "localhost:3000", id: "sb5f3a00120001", port: "8080", want: one},
 		"headers before host":     {host: "1-x.d.test", id: "sb-5f3a0012-0001", port: "8080", want: one},
 		"one header":              {host: "localhost", id: "sb5f3a00120001"},

@@ -92,7 +92,7 @@ func NameOf(s netpolicy.Spec) PolicyName {
 	return PolicyCustom
 }
 
-// WithoutSecrets returns the policy without the literal headers set by the host. Snapshots and other sandboxes do not
+// WithoutSecrets returns the policy without literal headers and passwords. Snapshots and other sandboxes do not
 // inherit them. They inherit references to secrets, which contain none.
 func WithoutSecrets(s netpolicy.Spec) netpolicy.Spec { return s.ReferencesOnly() }
 

@@ -87,11 +87,13 @@ func (v *Via) locate() (string, error) {
 func (v *Via) login() error {
 	r := v.rule
 	switch {
-	case (r.User == "") != (r.Secret == ""):
+	case (r.User == "") != (r.Secret == "" && r.Password == ""):
 		return errors.New("user and secret go together: secret is the name of your secret with the password")
-	case r.Secret == "":
+	case r.User == "":
 		return nil
-	case !secretName.MatchString(r.Secret):
+	case r.Secret == "" && !proxyurl.IsLogin(r.Password):
+		return fmt.Errorf("password: want 1 to %d characters without control characters", proxyurl.MaxLogin)
+	case r.Secret != "" && !secretName.MatchString(r.Secret):
 		return fmt.Errorf("secret: %.64q is no name of a secret", r.Secret)
 	case !proxyurl.IsLogin(r.User) || strings.Contains(r.User, ":"):
 		return fmt.Errorf("user: want 1 to %d characters without colons and control characters", proxyurl.MaxLogin)
@@ -122,6 +124,19 @@ func (r *ProxyRule) resolved(value func(string) (string, error)) *ProxyRule {
 		return &out
 	}
 	out.Password = password
+	return &out
+}
+
+// withoutText returns the rule without a password given as text. Connections are refused then, as in
+// withoutReference.
+func (r *ProxyRule) withoutText() *ProxyRule {
+	if r == nil || r.Secret != "" || r.Password == "" {
+		return r
+	}
+	out := *r
+	out.User, out.Password = "", ""
+	out.Missing = "the password of the proxy was given as text, so only the sandbox that it was given to has it: set the " +
+		"policy again, or store the password as a secret"
 	return &out
 }
 

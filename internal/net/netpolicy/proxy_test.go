@@ -1,6 +1,7 @@
 package netpolicy
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -96,6 +97,30 @@ func TestTheSecretOfAProxy(t *testing.T) {
 	b, _ := Compile(spec.WithSecrets(func(string) (string, error) { return "rotated", nil }))
 	if a.Proxy().Same(b.Proxy()) || !a.Proxy().Same(a.Proxy()) || a.Proxy().Same(nil) || !(*Via)(nil).Same(nil) {
 		t.Error("proxies with other passwords are the same")
+	}
+}
+
+// A password as text is for one sandbox: snapshots and other sandboxes do not connect without it.
+func TestAPasswordAsText(t *testing.T) {
+	spec := Spec{Default: Public, Proxy: &ProxyRule{URL: "socks5://proxy.example.com", User: "me", Password: "geheim"}}
+	p, err := Compile(spec.WithSecrets(nil))
+	if err != nil || p.Proxy().Missing != "" || p.Proxy().URL.Password != "geheim" || spec.Bound() == "" {
+		t.Errorf("%+v, %v, bound %q", p, err, spec.Bound())
+	}
+	kept := spec.ReferencesOnly()
+	b, err := json.Marshal(kept)
+	if err != nil || strings.Contains(string(b), "geheim") || spec.Proxy.Password != "geheim" {
+		t.Errorf("a snapshot keeps %s, %v", b, err)
+	}
+	p, err = Compile(kept.WithoutReferences())
+	if err != nil || !strings.Contains(p.Proxy().Missing, "set the policy again") {
+		t.Errorf("a clone: %+v, %v", p, err)
+	}
+	for _, bad := range []ProxyRule{{Password: "p"}, {User: "me", Password: "a\nb"}, {User: "me", Password: strings.Repeat("x", 300)}} {
+		bad.URL = "socks5://proxy.example.com"
+		if _, err := Compile(Spec{Proxy: &bad}); err == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
 	}
 }
 

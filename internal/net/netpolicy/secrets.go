@@ -103,7 +103,7 @@ func (s Spec) WithoutReferences() Spec {
 	return s
 }
 
-// ReferencesOnly returns the policy without literal headers, which may be secrets.
+// ReferencesOnly returns the policy without literal headers and passwords, which may be secrets.
 func (s Spec) ReferencesOnly() Spec {
 	var rules []HeaderRule
 	for _, h := range s.Headers {
@@ -111,7 +111,7 @@ func (s Spec) ReferencesOnly() Spec {
 			rules = append(rules, h)
 		}
 	}
-	s.Headers = rules
+	s.Headers, s.Proxy = rules, s.Proxy.withoutText()
 	s.Sign = changed(s.Sign, func(r SignRule) SignRule { r.Keys = nil; return r })
 	return s
 }

@@ -89,12 +89,14 @@ type BucketRule struct {
 // requests are refused. The operator's bounds decide whether the proxy may be reached.
 type ProxyRule struct {
 	URL string `json:"url" yaml:"url"` // socks5://HOST[:PORT] or http://HOST:PORT, without user and password
-	// User is the user name at the proxy, and Secret the name of the owner's secret with the password. Both or neither.
+	// User is the user name at the proxy, and Secret the name of the owner's secret with the password. Both or neither,
+	// unless Password is given as text.
 	User   string `json:"user,omitempty" yaml:"user,omitempty"`
 	Secret string `json:"secret,omitempty" yaml:"secret,omitempty"` // see User
 	// Names lets the proxy resolve the names of connections whose name is certain.
 	Names bool `json:"names,omitempty" yaml:"names,omitempty"`
-	// Password is set by the daemon, from Secret.
+	// Password is set by the daemon, from Secret. Without Secret it is the password as text. Like literal headers,
+	// snapshots and other sandboxes do not inherit it.
 	Password string `json:"password,omitempty" yaml:"-"`
 	// Missing is set by the daemon if the secret has no value. Connections are then refused.
 	Missing string `json:"missing,omitempty" yaml:"-"`

@@ -3,11 +3,14 @@ package netproxy
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"strings"
@@ -21,7 +24,10 @@ const (
 	leavesMax     = 256 // cached certificates of one authority
 )
 
-// authority is a CA. Its key is only in this process's memory.
+// SeedBytes is the size of a seed.
+const SeedBytes = 32
+
+// authority is a CA. Its key is only in this process's memory, and can be made again from the seed.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -30,8 +36,10 @@ type authority struct {
 	leaves map[string]*tls.Certificate // by lowercase name
 }
 
-func newAuthority(name string) (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// newAuthority returns the authority of a name. The same seed gives the same key and subject, so programs that trust
+// an earlier certificate of the authority trust its hosts.
+func newAuthority(seed []byte, name string) (*authority, error) {
+	key, err := keyOf(seed, name)
 	if err != nil {
 		return nil, fmt.Errorf("make a CA's key: %w", err)
 	}
@@ -46,6 +54,20 @@ func newAuthority(name string) (*authority, error) {
 		return nil, err
 	}
 	return &authority{cert: cert, key: key, leaves: map[string]*tls.Certificate{}}, nil
+}
+
+// keyOf derives the key of an authority. The number is nearly always below the order of the curve.
+func keyOf(seed []byte, name string) (key *ecdsa.PrivateKey, err error) {
+	for i := range 100 {
+		b, err := hkdf.Key(sha256.New, seed, nil, fmt.Sprintf("forkd CA %d, %s", i, name), 32)
+		if err != nil {
+			return nil, err
+		}
+		if key, err = ecdsa.ParseRawPrivateKey(elliptic.P256(), b); err == nil {
+			return key, nil
+		}
+	}
+	return nil, errors.New("the seed gives no key")
 }
 
 // sign creates a certificate. Without a parent it is self-signed.

@@ -2,6 +2,7 @@ package netproxy
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -30,14 +31,20 @@ const (
 type Interceptor struct {
 	// roots verify the far end. If nil, the system's.
 	roots *x509.CertPool
+	seed  []byte // of the authorities' keys
 
 	mu  sync.Mutex
 	all map[string]*authority
 }
 
-// NewInterceptor returns an Interceptor. If roots is nil, it uses the system's.
-func NewInterceptor(roots *x509.CertPool) *Interceptor {
-	return &Interceptor{roots: roots, all: map[string]*authority{}}
+// NewInterceptor returns an Interceptor. If roots is nil, it uses the system's. The keys of its authorities derive
+// from the secret seed of SeedBytes bytes. If seed is nil, it is random.
+func NewInterceptor(roots *x509.CertPool, seed []byte) *Interceptor {
+	if seed == nil {
+		seed = make([]byte, SeedBytes)
+		_, _ = rand.Read(seed) // never fails
+	}
+	return &Interceptor{roots: roots, seed: seed, all: map[string]*authority{}}
 }
 
 // CA returns the certificate of an authority, in PEM. The first call creates the authority.
@@ -55,7 +62,7 @@ func (i *Interceptor) authority(name string) (*authority, error) {
 	if a := i.all[name]; a != nil {
 		return a, nil
 	}
-	a, err := newAuthority(name)
+	a, err := newAuthority(i.seed, name)
 	if err == nil {
 		i.all[name] = a
 	}

@@ -38,7 +38,7 @@ func interceptedTo(
 	if trusted {
 		roots.AddCert(s.Certificate())
 	}
-	i := netproxy.NewInterceptor(roots)
+	i := netproxy.NewInterceptor(roots, nil)
 	ca, err := i.CA("tag a")
 	if err != nil {
 		t.Fatal(err)

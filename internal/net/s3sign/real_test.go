@@ -73,7 +73,7 @@ func newFar(t *testing.T) *far {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
-	f.i = netproxy.NewInterceptor(pool)
+	f.i = netproxy.NewInterceptor(pool, nil)
 	if f.ca, err = f.i.CA("tag a"); err != nil {
 		t.Fatal(err)
 	}

@@ -57,12 +57,17 @@ type Record struct {
 	Network json.RawMessage `json:"network,omitempty"`
 	// MaskHost is the Host that servers in the sandbox see. If empty, they see the client's.
 	MaskHost string `json:"mask_host,omitempty"`
+	// HTTPSPorts are at most MaxHTTPSPorts ports of the sandbox whose servers speak TLS.
+	HTTPSPorts []uint16 `json:"https_ports,omitempty"`
 }
 
 func (r Record) clone() Record {
 	r.Metadata, r.Envs = maps.Clone(r.Metadata), maps.Clone(r.Envs)
 	return r
 }
+
+// MaxHTTPSPorts limits the ports with TLS of a sandbox.
+const MaxHTTPSPorts = 64
 
 // Store holds the records of all sandboxes.
 type Store struct {
@@ -324,6 +329,9 @@ func decodeCarried(id string, record []byte) (Record, error) {
 		if len(text) > 512 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 			return Record{}, errors.New("it has a text that is no name")
 		}
+	}
+	if len(r.HTTPSPorts) > MaxHTTPSPorts {
+		return Record{}, fmt.Errorf("it has %d ports with TLS, want at most %d", len(r.HTTPSPorts), MaxHTTPSPorts)
 	}
 	return r, nil
 }

@@ -1,6 +1,7 @@
 package netproc
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/net/netproxy"
 )
 
 // TestMain also acts as forkd-net: the test starts its own binary as one.
@@ -354,5 +356,29 @@ func TestWhyItEndedIsKept(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(c.RunDir, dirName, logName+".1"))
 	if err != nil || !strings.Contains(string(b), "out of luck") || !strings.Contains(string(b), "has ended: exit status 3") {
 		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// The seed of certificates is made once, for the daemon's user only.
+func TestTheSeedIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "seed")
+	c := Config{SeedFile: path}
+	var before []byte
+	for range 2 {
+		args, err := c.args(t.TempDir())
+		if err != nil || !slices.Contains(args, path) {
+			t.Fatalf("%q, %v", args, err)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil || len(b) != netproxy.SeedBytes || before != nil && !bytes.Equal(b, before) {
+			t.Fatalf("%d bytes, %v; the same as before: %t", len(b), err, bytes.Equal(b, before))
+		}
+		before = b
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode() != 0o600 {
+		t.Errorf("%v, %v", st.Mode(), err)
+	}
+	if _, err := (Config{SeedFile: filepath.Join(path, "below")}).args(t.TempDir()); err == nil {
+		t.Error("a seed that cannot be kept is no error")
 	}
 }

@@ -3,6 +3,7 @@ package netproc
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/net/netd/control"
 	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/net/netproxy"
+	"github.com/forkd/forkd/internal/sys/durable"
 	"github.com/forkd/forkd/internal/sys/rundir"
 )
 
@@ -39,12 +42,15 @@ type Config struct {
 	// password, so it is passed in files of the run directory, which only the daemon can read, and
 	// never in arguments.
 	Upstream string `json:",omitempty"`
+	// SeedFile holds the secret from which the keys of guests' certificates derive. Start makes it if it is missing.
+	// Without a name, each process has keys of its own, and programs trust only the one at their start.
+	SeedFile string `json:",omitempty"`
 }
 
 // abilities is incremented when forkd-net gains a feature required by daemons, such as a limit an
 // older build would silently ignore. A process started by an earlier build is then replaced. 1 adds
-// the limits of trees, 2 the shares of tenants.
-const abilities = 2
+// the limits of trees, 2 the shares of tenants, 3 the certificates that outlive the process.
+const abilities = 3
 
 // settings returns the encoded settings that identify its process.
 func (c Config) settings() ([]byte, error) {
@@ -112,6 +118,12 @@ func (c Config) args(dir string) ([]string, error) {
 			return nil, err
 		}
 	}
+	if c.SeedFile != "" {
+		args = append(args, "--ca-seed-file", c.SeedFile)
+		if err := makeSeed(c.SeedFile); err != nil {
+			return nil, err
+		}
+	}
 	if c.Ceiling == nil {
 		return args, nil
 	}
@@ -121,6 +133,19 @@ func (c Config) args(dir string) ([]string, error) {
 	}
 	path := filepath.Join(dir, ceiling)
 	return append(args, "--ceiling", path), os.WriteFile(path, b, 0o600)
+}
+
+// makeSeed makes the file with the seed of certificates, unless it exists.
+func makeSeed(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	seed := make([]byte, netproxy.SeedBytes)
+	_, _ = rand.Read(seed) // never fails
+	if err := durable.Rewrite(path, seed); err != nil {
+		return fmt.Errorf("make the seed of the network's certificates: %w", err)
+	}
+	return nil
 }
 
 // shutDown ends a process with other settings. VMs get new wires.

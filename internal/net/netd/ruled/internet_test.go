@@ -36,6 +36,7 @@ type host struct {
 	s     *netd.Server
 	asked func() []string
 	roots *x509.CertPool // used by the interceptor
+	seed  []byte         // of its certificates
 }
 
 var zones = nettest.Zones{
@@ -68,7 +69,7 @@ func newHost(t *testing.T) *host {
 	}})
 	h.roots = x509.NewCertPool()
 	h.s, err = netd.New(netd.Config{
-		Rules: rules, Intercept: netproxy.NewInterceptor(h.roots), Warn: func(err error) { t.Log(err) },
+		Rules: rules, Intercept: netproxy.NewInterceptor(h.roots, h.seed), Warn: func(err error) { t.Log(err) },
 	})
 	if err != nil {
 		t.Fatal(err)
