@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -9,18 +9,19 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/updatewire"
 	"github.com/forkd/forkd/internal/leaf/servicespec"
-	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // withAgent gives the engine a program for agents.
-func (h *host) withAgent() {
-	h.t.Helper()
-	h.cfg.AgentBinary = filepath.Join(h.t.TempDir(), "forkd-agent")
-	if err := os.WriteFile(h.cfg.AgentBinary, []byte(strings.Repeat("program ", 1<<16)), 0o700); err != nil {
-		h.t.Fatal(err)
+func withAgent(h *enginefake.Host) {
+	h.T.Helper()
+	h.Cfg.AgentBinary = filepath.Join(h.T.TempDir(), "forkd-agent")
+	if err := os.WriteFile(h.Cfg.AgentBinary, []byte(strings.Repeat("program ", 1<<16)), 0o700); err != nil {
+		h.T.Fatal(err)
 	}
 }
 
@@ -29,28 +30,18 @@ func web(tag string, n int) sandbox.ForkRequest {
 }
 
 // oldSnapshot makes a snapshot of an agent that lacks services and can be replaced.
-func (h *host) oldSnapshot(e *Engine, tag string) {
-	h.t.Helper()
-	h.fault("agent-to-update", 1)
-	h.snapshot(e, tag)
-}
-
-func agentOf(t *testing.T, e *Engine, tag string) snapshot.Agent {
-	t.Helper()
-	f, err := e.home.Snapshots.Open(tag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	return f.Manifest.Agent
+func oldSnapshot(h *enginefake.Host, e *engine.Engine, tag string) {
+	h.T.Helper()
+	h.Fault("agent-to-update", 1)
+	h.Snapshot(e, tag)
 }
 
 func TestAForkReplacesAnOldAgent(t *testing.T) {
-	h := newHost(t)
-	h.withAgent()
-	e := h.open()
-	h.oldSnapshot(e, "old")
-	h.fault("update-dropped", 1)
+	h := enginefake.NewHost(t)
+	withAgent(h)
+	e := h.Open()
+	oldSnapshot(h, e, "old")
+	h.Fault("update-dropped", 1)
 	r, err := e.Fork(t.Context(), web("old", 3))
 	if err != nil {
 		t.Fatal(err)
@@ -65,11 +56,11 @@ func TestAForkReplacesAnOldAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := agentOf(t, e, b.Snapshot.Tag); !a.Can(agentproto.CanServices) {
+	if a := h.AgentOf(b.Snapshot.Tag); !a.Can(agentproto.CanServices) {
 		t.Errorf("the branch's agent is %+v", a)
 	}
 	// A fork that needs no more than the old agent can leaves it.
-	if i := h.fork(e, "old", 1)[0]; i.AgentRenewed {
+	if i := h.Fork(e, "old", 1)[0]; i.AgentRenewed {
 		t.Error("an agent was replaced without need")
 	}
 }
@@ -77,21 +68,21 @@ func TestAForkReplacesAnOldAgent(t *testing.T) {
 // Lists show which snapshots have an old agent, and whether a fork replaces it.
 func TestASnapshotShowsItsAgent(t *testing.T) {
 	for name, c := range map[string]struct {
-		setup                 func(*host)
+		setup                 func(*enginefake.Host)
 		outdated, replaceable bool
 	}{
-		"of now":                       {func(h *host) { h.withAgent(); h.fault("agent-of-now", 1) }, false, true},
-		"of before":                    {func(h *host) { h.withAgent(); h.fault("agent-of-before", 1) }, true, false},
-		"to update":                    {func(h *host) { h.withAgent(); h.fault("agent-to-update", 1) }, true, true},
-		"to update without a program":  {func(h *host) { h.fault("agent-to-update", 1) }, true, false},
-		"of now, and without programs": {func(h *host) { h.fault("agent-of-now", 1) }, false, false},
+		"of now":                       {func(h *enginefake.Host) { withAgent(h); h.Fault("agent-of-now", 1) }, false, true},
+		"of before":                    {func(h *enginefake.Host) { withAgent(h); h.Fault("agent-of-before", 1) }, true, false},
+		"to update":                    {func(h *enginefake.Host) { withAgent(h); h.Fault("agent-to-update", 1) }, true, true},
+		"to update without a program":  {func(h *enginefake.Host) { h.Fault("agent-to-update", 1) }, true, false},
+		"of now, and without programs": {func(h *enginefake.Host) { h.Fault("agent-of-now", 1) }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t)
+			h := enginefake.NewHost(t)
 			c.setup(h)
-			e := h.open()
-			h.snapshot(e, "py")
-			s, err := e.catalog.Get("py")
+			e := h.Open()
+			h.Snapshot(e, "py")
+			s, err := e.SnapshotInfo(t.Context(), "py")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,20 +96,20 @@ func TestASnapshotShowsItsAgent(t *testing.T) {
 // A sandbox shows the agent that its guest has now: after a fork that replaced it, in another daemon, paused and
 // resumed, and after a rollback.
 func TestASandboxShowsItsAgent(t *testing.T) {
-	h := newHost(t)
-	h.withAgent()
-	e := h.open()
-	h.oldSnapshot(e, "old")
+	h := enginefake.NewHost(t)
+	withAgent(h)
+	e := h.Open()
+	oldSnapshot(h, e, "old")
 	wantAgent := func(when, id string, outdated bool) {
 		t.Helper()
-		switch a := mustGet(t, e, id).Agent; {
+		switch a := enginefake.MustGet(t, e, id).Agent; {
 		case a == nil || a.Version == "" || len(a.Capabilities) == 0:
 			t.Errorf("%s: the agent is %+v", when, a)
 		case a.Outdated != outdated || !a.Replaceable:
 			t.Errorf("%s: the agent is %+v, want outdated: %t", when, a, outdated)
 		}
 	}
-	wantAgent("fork that needs no new agent", h.fork(e, "old", 1)[0].ID, true)
+	wantAgent("fork that needs no new agent", h.Fork(e, "old", 1)[0].ID, true)
 	r, err := e.Fork(t.Context(), web("old", 1))
 	if err != nil {
 		t.Fatal(err)
@@ -128,45 +119,45 @@ func TestASandboxShowsItsAgent(t *testing.T) {
 	}
 	id := r.Children[0].Info.ID
 	wantAgent("replaced", id, false)
-	h.close(e)
-	e = h.open()
+	h.Close(e)
+	e = h.Open()
 	wantAgent("another daemon", id, false)
-	h.pause(e, id)
+	h.Pause(e, id)
 	wantAgent("paused", id, false)
-	h.resume(e, id)
+	h.Resume(e, id)
 	wantAgent("resumed", id, false)
 	if _, err := e.Rollback(t.Context(), id, "old"); err != nil {
 		t.Fatal(err)
 	}
 	wantAgent("rolled back", id, true)
-	h.cfg.AgentBinary = "" // agents are not replaced any more
-	h.close(e)
-	e = h.open()
-	if a := mustGet(t, e, id).Agent; a == nil || !a.Outdated || a.Replaceable {
+	h.Cfg.AgentBinary = "" // agents are not replaced any more
+	h.Close(e)
+	e = h.Open()
+	if a := enginefake.MustGet(t, e, id).Agent; a == nil || !a.Outdated || a.Replaceable {
 		t.Errorf("without a program the agent is %+v", a)
 	}
 }
 
 // A sandbox that boots has the agent of its image.
 func TestABootedSandboxShowsItsAgent(t *testing.T) {
-	h := newHost(t)
-	h.withAgent()
-	e := h.open()
-	sb := h.disky(e, 1)[0]
-	h.pauseCold(e, sb.ID)
-	h.fault("agent-to-update", 1)
-	h.resume(e, sb.ID)
-	if a := mustGet(t, e, sb.ID).Agent; a == nil || !a.Outdated {
+	h := enginefake.NewHost(t)
+	withAgent(h)
+	e := h.Open()
+	sb := h.Disky(e, 1)[0]
+	pauseCold(h, e, sb.ID)
+	h.Fault("agent-to-update", 1)
+	h.Resume(e, sb.ID)
+	if a := enginefake.MustGet(t, e, sb.ID).Agent; a == nil || !a.Outdated {
 		t.Errorf("the agent is %+v", a)
 	}
 }
 
 // An agent with services and without liveness would ignore the declaration.
 func TestLivenessNeedsAnAgentThatHasIt(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.fault("agent-without-liveness", 1)
-	h.snapshot(e, "old")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Fault("agent-without-liveness", 1)
+	h.Snapshot(e, "old")
 	req := web("old", 1)
 	if _, err := e.Fork(t.Context(), req); err != nil {
 		t.Errorf("without liveness: %v", err)
@@ -185,18 +176,18 @@ func TestLivenessNeedsAnAgentThatHasIt(t *testing.T) {
 }
 
 func TestADerivedSnapshotHasTheNewAgent(t *testing.T) {
-	h := newHost(t)
-	h.withAgent()
-	e := h.open()
-	h.oldSnapshot(e, "old")
+	h := enginefake.NewHost(t)
+	withAgent(h)
+	e := h.Open()
+	oldSnapshot(h, e, "old")
 	for tag, fault := range map[string]string{"renewed": "", "kept": "update-refused"} {
 		if fault != "" {
-			h.fault(fault, 1)
+			h.Fault(fault, 1)
 		}
 		if _, err := e.DeriveSnapshot(t.Context(), sandbox.DeriveRequest{From: "old", Tag: tag, Warm: "x = 1"}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if a := agentOf(t, e, tag); a.Can(agentproto.CanServices) != (fault == "") {
+		if a := h.AgentOf(tag); a.Can(agentproto.CanServices) != (fault == "") {
 			t.Errorf("%s: the agent is %+v", tag, a)
 		}
 	}
@@ -210,11 +201,11 @@ func TestAFailedUpdateEndsItsChildOnly(t *testing.T) {
 		"update-lies":    "lacks services",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			h := newHost(t)
-			h.withAgent()
-			e := h.open()
-			h.oldSnapshot(e, "old")
-			h.fault(fault, 1)
+			h := enginefake.NewHost(t)
+			withAgent(h)
+			e := h.Open()
+			oldSnapshot(h, e, "old")
+			h.Fault(fault, 1)
 			r, err := e.Fork(t.Context(), web("old", 2))
 			if err != nil {
 				t.Fatal(err)
@@ -232,21 +223,21 @@ func TestAFailedUpdateEndsItsChildOnly(t *testing.T) {
 }
 
 func TestAnAgentThatCannotBeReplaced(t *testing.T) {
-	for name, setup := range map[string]func(*host){
-		"a daemon without a program": func(h *host) { h.fault("agent-to-update", 1) },
-		"an agent of before":         func(h *host) { h.withAgent(); h.fault("agent-of-before", 1) },
+	for name, setup := range map[string]func(*enginefake.Host){
+		"a daemon without a program": func(h *enginefake.Host) { h.Fault("agent-to-update", 1) },
+		"an agent of before":         func(h *enginefake.Host) { withAgent(h); h.Fault("agent-of-before", 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t)
+			h := enginefake.NewHost(t)
 			setup(h)
-			e := h.open()
-			h.snapshot(e, "old")
+			e := h.Open()
+			h.Snapshot(e, "old")
 			_, err := e.Fork(t.Context(), web("old", 1))
 			var told *sandbox.Error
 			if !errors.As(err, &told) || told.Reason() != sandbox.ReasonAgentOld || !strings.Contains(err.Error(), "again from its image") {
 				t.Errorf("got %v", err)
 			}
-			h.fork(e, "old", 1) // without services it works
+			h.Fork(e, "old", 1) // without services it works
 			if _, err := e.DeriveSnapshot(t.Context(), sandbox.DeriveRequest{From: "old", Tag: "next",
 				Warm: "x = 1"}, nil); err != nil {
 				t.Errorf("derive: %v", err)
@@ -256,17 +247,17 @@ func TestAnAgentThatCannotBeReplaced(t *testing.T) {
 }
 
 func TestAMissingProgramRefusesTheFork(t *testing.T) {
-	h := newHost(t)
-	h.withAgent()
-	e := h.open()
-	h.oldSnapshot(e, "old")
-	if err := os.Truncate(h.cfg.AgentBinary, updatewire.MaxProgram+1); err != nil {
+	h := enginefake.NewHost(t)
+	withAgent(h)
+	e := h.Open()
+	oldSnapshot(h, e, "old")
+	if err := os.Truncate(h.Cfg.AgentBinary, updatewire.MaxProgram+1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.Fork(t.Context(), web("old", 1)); err == nil || !strings.Contains(err.Error(), "want 1 to") {
 		t.Errorf("a huge program: got %v", err)
 	}
-	if err := os.Remove(h.cfg.AgentBinary); err != nil {
+	if err := os.Remove(h.Cfg.AgentBinary); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.Fork(t.Context(), web("old", 1)); !errors.Is(err, os.ErrNotExist) {

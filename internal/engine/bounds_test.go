@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -12,12 +12,13 @@ import (
 
 	"github.com/forkd/forkd/internal/confine/cgroup"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // newGroupedHost returns a host with cgroups, with the available controllers.
-func newGroupedHost(t *testing.T) (*host, *cgroup.Root) {
+func newGroupedHost(t *testing.T) (*enginefake.Host, *cgroup.Root) {
 	t.Helper()
 	groups, err := cgroup.Open(fmt.Sprintf("forkd-engine-%d", os.Getpid()))
 	if errors.Is(err, cgroup.ErrUnsupported) {
@@ -32,8 +33,8 @@ func newGroupedHost(t *testing.T) (*host, *cgroup.Root) {
 		}
 		groups.Close()
 	})
-	h := newHost(t)
-	h.cfg.Groups = groups
+	h := enginefake.NewHost(t)
+	h.Cfg.Groups = groups
 	return h, groups
 }
 
@@ -54,9 +55,9 @@ func groupsOf(t *testing.T, root *cgroup.Root) (names []string) {
 
 func TestEachVMIsInAGroupThatGoesWithIt(t *testing.T) {
 	h, groups := newGroupedHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	sbs := h.fork(e, "a", 3)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	sbs := h.Fork(e, "a", 3)
 	if got := groupsOf(t, groups); len(got) != 3 {
 		t.Errorf("for 3 VMs there are the groups %v", got)
 	}
@@ -74,7 +75,7 @@ func TestEachVMIsInAGroupThatGoesWithIt(t *testing.T) {
 	if err := unix.Kill(sbs[1].PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "failure of the killed one", failed(e, sbs[1].ID))
+	enginefake.Eventually(t, "failure of the killed one", enginefake.Failed(e, sbs[1].ID))
 	if got := groupsOf(t, groups); len(got) != 1 {
 		t.Errorf("when one has ended by itself there are %v", got)
 	}
@@ -87,13 +88,13 @@ func TestEachVMIsInAGroupThatGoesWithIt(t *testing.T) {
 	if got := groupsOf(t, groups); len(got) != 1 || got[0] == before {
 		t.Errorf("after a rollback in %s there are %v", before, got)
 	}
-	h.close(e)
+	h.Close(e)
 
 	// The next daemon finds the groups of running VMs, and removes leftover groups.
 	if _, err := groups.New("", cgroup.Tree{Name: "gone"}, cgroup.Limits{}); err != nil {
 		t.Fatal(err)
 	}
-	e = h.open()
+	e = h.Open()
 	if l := e.List(); len(l) != 2 || !slices.ContainsFunc(l, func(i sandbox.Info) bool { return i.Use != nil }) {
 		t.Errorf("the next daemon lists %+v", l)
 	}
@@ -110,42 +111,16 @@ func TestEachVMIsInAGroupThatGoesWithIt(t *testing.T) {
 
 func TestAFailedForkLeavesNoGroup(t *testing.T) {
 	h, groups := newGroupedHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
+	e := h.Open()
+	h.Snapshot(e, "a")
 	for _, how := range []string{"restore-die", "restore-fail", "identity-clone"} {
-		h.fault(how, 1)
+		h.Fault(how, 1)
 		if r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1}); err == nil && r.Children[0].Err == nil {
 			t.Errorf("%s: a child was made", how)
 		}
 		if got := groupsOf(t, groups); len(got) != 0 {
 			t.Errorf("%s leaves %v", how, got)
 		}
-	}
-}
-
-func TestLimitsThatCannotBeAreRefused(t *testing.T) {
-	h := newHost(t) // without cgroups
-	e := h.open()
-	h.snapshot(e, "a")
-	for name, c := range map[string]struct {
-		limits sandbox.Limits
-		kind   error
-		says   string
-	}{
-		"no cgroups":          {sandbox.Limits{MemoryMiB: 512}, sandbox.ErrUnsupported, "cannot be enforced"},
-		"too little":          {sandbox.Limits{MemoryMiB: 8}, sandbox.ErrInvalid, "at least 32"},
-		"a tree that is none": {sandbox.Limits{Tree: sandbox.TreeBudget{CPUs: 1}}, sandbox.ErrInvalid, "guest_fork"},
-		"a small disk":        {sandbox.Limits{DiskMiB: 15}, sandbox.ErrInvalid, "at least 16"},
-		"a weight":            {sandbox.Limits{CPUWeight: -1}, sandbox.ErrInvalid, "weight"},
-	} {
-		_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, Limits: c.limits})
-		if !errors.Is(err, c.kind) {
-			t.Errorf("%s: %v", name, err)
-		}
-		wantError(t, err, c.kind, c.says)
-	}
-	if got := h.fork(e, "a", 1)[0]; got.Limits != (sandbox.Limits{}) {
-		t.Errorf("without limits: %+v", got)
 	}
 }
 
@@ -159,9 +134,9 @@ func TestLimitsAreTheGroups(t *testing.T) {
 			t.Fatalf("the machine has no %s controller", c)
 		}
 	}
-	h.cfg.PoolSize = 1
-	e := h.open()
-	h.snapshot(e, "a")
+	h.Cfg.PoolSize = 1
+	e := h.Open()
+	h.Snapshot(e, "a")
 	limits := sandbox.Limits{MemoryMiB: 512, CPUs: 0.5, CPUWeight: 50}
 	tree := limits
 	tree.Tree = sandbox.TreeBudget{MemoryMiB: 1024, CPUs: 2}
@@ -172,7 +147,7 @@ func TestLimitsAreTheGroups(t *testing.T) {
 		}
 		info := r.Children[0].Info
 		var rec vmproc.Record
-		if err := vmproc.ReadJSON(h.journalOf(info.PID), &rec); err != nil {
+		if err := vmproc.ReadJSON(h.JournalOf(info.PID), &rec); err != nil {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(groups.Dir(), rec.Group)
@@ -191,18 +166,6 @@ func TestLimitsAreTheGroups(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// journalOf returns the path of the journal of the VM with this process.
-func (h *host) journalOf(pid int) string {
-	paths, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "vm", "*", vmproc.Journal))
-	for _, p := range paths {
-		var rec vmproc.Record
-		if vmproc.ReadJSON(p, &rec) == nil && rec.Ref.PID == pid {
-			return p
-		}
-	}
-	return ""
 }
 
 func wantFile(t *testing.T, dir, name, want string) {

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -9,15 +9,17 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
 
 // forked returns an engine with one running child of the snapshot "a".
-func forked(t *testing.T) (*host, *Engine, sandbox.Info) {
+func forked(t *testing.T) (*enginefake.Host, *engine.Engine, sandbox.Info) {
 	t.Helper()
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	return h, e, h.fork(e, "a", 1)[0]
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	return h, e, h.Fork(e, "a", 1)[0]
 }
 
 func TestBranchOfABranchOfABranch(t *testing.T) {
@@ -42,27 +44,23 @@ func TestBranchOfABranchOfABranch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.fork(e, "d", 3)
-	h.killAll()
+	h.Fork(e, "d", 3)
+	h.KillAll()
 }
 
 func TestAFullBranchDependsOnNothing(t *testing.T) {
-	_, e, sb := forked(t)
+	h, e, sb := forked(t)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b", Mode: sandbox.BranchFull}); err != nil {
 		t.Fatal(err)
 	}
-	en, err := e.home.Snapshots.Get("b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m := en.Manifest; len(m.Memory.Layers) != 1 || m.Memory.Own != 1 || m.Parent != nil {
+	if m := h.Manifest("b"); len(m.Memory.Layers) != 1 || m.Memory.Own != 1 || m.Parent != nil {
 		t.Errorf("memory is %+v over %+v, want one layer over nothing", m.Memory, m.Parent)
 	}
 }
 
 func TestABranchWithoutWaiting(t *testing.T) {
 	h, e, sb := forked(t)
-	h.fault("captured-slow", 1)
+	h.Fault("captured-slow", 1)
 	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b", NoWait: true})
 	if err != nil {
 		t.Fatal(err)
@@ -73,13 +71,13 @@ func TestABranchWithoutWaiting(t *testing.T) {
 	if r.Snapshot.Status != sandbox.SnapshotWriting {
 		t.Errorf("it is %s already", r.Snapshot.Status)
 	}
-	h.fork(e, "b", 2) // waits
-	h.fault("captured-fail", 1)
+	h.Fork(e, "b", 2) // waits
+	h.Fault("captured-fail", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "c", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "c", N: 1}) // waits
-	wantError(t, err, sandbox.ErrConflict, "snapshot c could not be written", "no space left on device")
+	enginefake.WantError(t, err, sandbox.ErrConflict, "snapshot c could not be written", "no space left on device")
 	listed := func() (found sandbox.SnapshotInfo) {
 		t.Helper()
 		list, err := e.ListSnapshots(t.Context())
@@ -102,47 +100,47 @@ func TestABranchWithoutWaiting(t *testing.T) {
 		t.Errorf("the second try is %s, %v", listed().Status, err)
 	}
 	// A deletion removes it.
-	h.fault("captured-fail", 1)
+	h.Fault("captured-fail", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "x", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "failed snapshot", func() bool {
+	enginefake.Eventually(t, "failed snapshot", func() bool {
 		s, err := e.SnapshotInfo(t.Context(), "x")
 		return err == nil && s.Status == sandbox.SnapshotFailed
 	})
 	if err := e.DeleteSnapshot(t.Context(), "x", sandbox.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
-	wantError(t, e.DeleteSnapshot(t.Context(), "x", sandbox.DeleteOptions{}), sandbox.ErrNotFound)
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "x", sandbox.DeleteOptions{}), sandbox.ErrNotFound)
 	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "x", N: 1})
-	wantError(t, err, sandbox.ErrNotFound, "x")
+	enginefake.WantError(t, err, sandbox.ErrNotFound, "x")
 }
 
 // On every failure the sandbox keeps running and no incomplete snapshot remains.
 func TestABranchThatFails(t *testing.T) {
 	h, e, sb := forked(t)
-	before := h.stored()
+	before := h.Stored()
 	branch := func(r sandbox.BranchRequest) error {
 		r.SandboxID, r.Tag = sb.ID, "b"
 		_, err := e.Branch(t.Context(), r)
 		return err
 	}
-	wantError(t, branch(sandbox.BranchRequest{MaxPause: time.Nanosecond}), sandbox.ErrConflict, "pause would be too long")
-	h.fault("capture-fail", 1)
+	enginefake.WantError(t, branch(sandbox.BranchRequest{MaxPause: time.Nanosecond}), sandbox.ErrConflict, "pause would be too long")
+	h.Fault("capture-fail", 1)
 	if err := branch(sandbox.BranchRequest{}); err == nil {
 		t.Error("a failed capture was taken for a good one")
 	}
-	h.fault("captured-fail", 1)
-	wantError(t, branch(sandbox.BranchRequest{}), sandbox.ErrNoSpace, "no space left")
-	if now := h.stored(); now != before {
+	h.Fault("captured-fail", 1)
+	enginefake.WantError(t, branch(sandbox.BranchRequest{}), sandbox.ErrNoSpace, "no space left")
+	if now := h.Stored(); now != before {
 		t.Errorf("stored are now %s, before it was %s", now, before)
 	}
-	own, err := os.ReadDir(filepath.Join(h.cfg.StoreDir, "own"))
+	own, err := os.ReadDir(filepath.Join(h.Cfg.StoreDir, "own"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("overlay files: %d", len(own))
-	h.eval(e, sb.ID, "entropy")
+	h.Eval(e, sb.ID, "entropy")
 	if err := branch(sandbox.BranchRequest{}); err != nil {
 		t.Errorf("after all that: %v", err)
 	}
@@ -164,13 +162,22 @@ func TestBranchRequestsThatAreRefused(t *testing.T) {
 		{sandbox.BranchRequest{SandboxID: sb.ID, Tag: "a"}, sandbox.ErrConflict, "a"},
 	} {
 		_, err := e.Branch(t.Context(), c.req)
-		wantError(t, err, c.kind, c.text)
+		enginefake.WantError(t, err, c.kind, c.text)
 	}
-	for range cap(e.branches) {
-		e.branches <- struct{}{}
-	}
-	_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID})
-	wantError(t, err, sandbox.ErrBusy, "under way")
+}
+
+func TestBranchesAtOnceAreBounded(t *testing.T) {
+	h := enginefake.NewHost(t)
+	h.Cfg.Branches, h.Cfg.BranchTimeout = 1, 300*time.Millisecond
+	e := h.Open()
+	h.Snapshot(e, "a")
+	sbs := h.Fork(e, "a", 2)
+	h.Fault("capture-hang", 1)
+	hung := make(chan error, 1)
+	go func() { hung <- h.Branch(e, sbs[0].ID, "b") }()
+	enginefake.Eventually(t, "branch under way", h.UsedUp("capture-hang"))
+	enginefake.WantError(t, h.Branch(e, sbs[1].ID, "c"), sandbox.ErrBusy, "under way")
+	enginefake.WantError(t, <-hung, sandbox.ErrTimeout)
 }
 
 func TestTwoBranchesOfOneSandboxTakeTurns(t *testing.T) {
@@ -201,7 +208,7 @@ func TestBranchKnowsItsOwnParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Millisecond) // elapses: the new one is of another moment
-	h.snapshot(e, "a")
+	h.Snapshot(e, "a")
 	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID})
 	if err != nil {
 		t.Fatal(err)

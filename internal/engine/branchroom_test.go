@@ -1,31 +1,37 @@
-package engine
+package engine_test
 
 import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
 
 // A branch reserves memory for the pages copied in the pause. Without it the branch is refused. A
 // finished branch has released it.
 func TestABranchNeedsMemoryForItsPause(t *testing.T) {
 	h, e, sb := forked(t)
-	before, plenty := h.stored(), h.available
+	before, plenty := h.Stored(), h.Available
 	need := sb.Shape.MemoryBytes() // less than the bound in these tests
+	complete := h.Cfg
+	if err := complete.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	reserve := complete.HostReserve
 	give := func(n int64) {
-		h.available = n
+		h.Available = n
 		e.Admission.Refresh()
 	}
-	give(e.cfg.HostReserve + need - 1)
+	give(reserve + need - 1)
 	_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b"})
-	wantError(t, err, sandbox.ErrNoMemory, "during the pause", "needed", "MiB available")
-	if now := h.stored(); now != before {
+	enginefake.WantError(t, err, sandbox.ErrNoMemory, "during the pause", "needed", "MiB available")
+	if now := h.Stored(); now != before {
 		t.Errorf("stored are now %s, before it was %s", now, before)
 	}
-	h.eval(e, sb.ID, "entropy")
-	give(e.cfg.HostReserve + need)
-	h.fault("capture-fail", 1)
+	h.Eval(e, sb.ID, "entropy")
+	give(reserve + need)
+	h.Fault("capture-fail", 1)
 	for range 2 { // one fails, the other succeeds
 		_, err = e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b"})
 	}
@@ -36,5 +42,5 @@ func TestABranchNeedsMemoryForItsPause(t *testing.T) {
 		t.Errorf("still taken: %+v", left)
 	}
 	give(plenty)
-	h.fork(e, "b", 1)
+	h.Fork(e, "b", 1)
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"bytes"
@@ -14,14 +14,15 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 func TestASnapshotIsCreatedStepByStep(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
+	h := enginefake.NewHost(t)
+	e := h.Open()
 	var steps []string
 	s, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny", Warm: "x = 1"}, func(s sandbox.Step) {
 		if s.Done {
@@ -34,29 +35,29 @@ func TestASnapshotIsCreatedStepByStep(t *testing.T) {
 	if !slices.Equal(steps, []string{sandbox.StepBoot, sandbox.StepWarm, sandbox.StepQuiesce, sandbox.StepSave}) {
 		t.Errorf("steps are %v", steps)
 	}
-	if s.Status != sandbox.SnapshotReady || s.Image != "tiny" || s.Shape != fakeShape || s.MemoryLogicalBytes != 64<<20 || s.VMStateBytes != int64(len(fakeState())) ||
+	if s.Status != sandbox.SnapshotReady || s.Image != "tiny" || s.Shape != enginefake.Shape || s.MemoryLogicalBytes != 64<<20 || s.VMStateBytes != int64(len(enginefake.State())) ||
 		!slices.Equal(s.Languages, []string{"python"}) || len(s.Steps) != 4 {
 		t.Errorf("got %+v", s)
 	}
 	if s.MemoryPhysicalBytes >= 1<<20 {
 		t.Errorf("the memory takes %d bytes, want a sparse file", s.MemoryPhysicalBytes)
 	}
-	h.empty()
-	eventually(t, "digests", func() bool {
+	h.Empty()
+	enginefake.Eventually(t, "digests", func() bool {
 		r, err := e.VerifySnapshot(t.Context(), "a")
 		return err == nil && r.OK() && r.Files == 6
 	})
 	// The image may be removed: the snapshot is complete.
-	if err := os.RemoveAll(h.cfg.Images.(images).dir); err != nil {
+	if err := os.RemoveAll(h.Cfg.Images.(enginefake.Images).Dir); err != nil {
 		t.Fatal(err)
 	}
-	h.fork(e, "a", 1)
+	h.Fork(e, "a", 1)
 }
 
 func TestAParentMayBeAKernelAndARootFileSystem(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	dir := h.cfg.Images.(images).dir
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	dir := h.Cfg.Images.(enginefake.Images).Dir
 	s, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Kernel: dir + "/vmlinux", Rootfs: dir + "/root", MemoryMiB: 64}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -64,14 +65,14 @@ func TestAParentMayBeAKernelAndARootFileSystem(t *testing.T) {
 	if s.Image != "" || !strings.Contains(s.Cmdline, "root=/dev/vda") || len(s.Languages) != 0 {
 		t.Errorf("got %+v", s)
 	}
-	h.fork(e, "a", 1)
+	h.Fork(e, "a", 1)
 }
 
 func TestWhatCannotBeASnapshotIsRefused(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "taken")
-	dir := h.cfg.Images.(images).dir
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "taken")
+	dir := h.Cfg.Images.(enginefake.Images).Dir
 	for name, c := range map[string]struct {
 		req  sandbox.CreateRequest
 		kind error
@@ -92,13 +93,13 @@ func TestWhatCannotBeASnapshotIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := e.CreateSnapshot(t.Context(), c.req, nil)
-			wantError(t, err, c.kind, c.text)
-			if s := h.stored(); s != "taken" {
+			enginefake.WantError(t, err, c.kind, c.text)
+			if s := h.Stored(); s != "taken" {
 				t.Errorf("the store holds %s", s)
 			}
 		})
 	}
-	h.empty()
+	h.Empty()
 }
 
 func TestAFailureAtAStepLeavesNothing(t *testing.T) {
@@ -107,7 +108,7 @@ func TestAFailureAtAStepLeavesNothing(t *testing.T) {
 		kind  error
 		texts []string
 	}{
-		{"spawn", errAny, []string{"no KVM today"}},
+		{"spawn", enginefake.ErrAny, []string{"no KVM today"}},
 		{"boot-panic", sandbox.ErrBootFailed, []string{"boot: ", "kernel panicked: no working init found", "the console's last lines:\nbooting with console=ttyS0"}},
 		{"boot-silent", sandbox.ErrBootFailed, []string{"no ready signal after 500ms", "waiting for nothing"}},
 		{"warm-hang", sandbox.ErrBootFailed, []string{"warm: the warm-up timed out after 300ms"}},
@@ -115,30 +116,30 @@ func TestAFailureAtAStepLeavesNothing(t *testing.T) {
 		{"save-full", sandbox.ErrNoSpace, []string{"save: ", "no space left on device"}},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
-			h := newHost(t)
+			h := enginefake.NewHost(t)
 			req := sandbox.CreateRequest{Tag: "a", Image: "tiny"}
 			switch c.fault {
 			case "boot-silent":
-				h.cfg.BootWait = 500 * time.Millisecond
+				h.Cfg.BootWait = 500 * time.Millisecond
 			case "warm-hang":
 				req.WarmTimeout = 300 * time.Millisecond
 			}
-			e := h.open()
-			h.fault(c.fault, 1)
-			before := openFiles(t)
+			e := h.Open()
+			h.Fault(c.fault, 1)
+			before := enginefake.OpenFiles(t)
 			_, err := e.CreateSnapshot(t.Context(), req, nil)
-			wantError(t, err, c.kind, c.texts...)
+			enginefake.WantError(t, err, c.kind, c.texts...)
 			if err != nil && bytes.ContainsRune([]byte(err.Error()), 0x1b) {
 				t.Error("the guest's escape codes reach the terminal")
 			}
-			if s := h.stored(); s != "" {
+			if s := h.Stored(); s != "" {
 				t.Errorf("the store holds %s", s)
 			}
 			if l, _ := e.ListSnapshots(t.Context()); len(l) != 0 {
 				t.Errorf("listed: %v", l)
 			}
-			h.empty()
-			eventually(t, "return of all descriptors", func() bool { return openFiles(t) <= before })
+			h.Empty()
+			enginefake.Eventually(t, "return of all descriptors", func() bool { return enginefake.OpenFiles(t) <= before })
 		})
 	}
 }
@@ -148,10 +149,10 @@ func TestAFailureAtAStepLeavesNothing(t *testing.T) {
 func TestABootThatEndsWithAFaultIsTriedOnceMore(t *testing.T) {
 	for faults, fails := range map[int]bool{1: false, 2: true} {
 		t.Run(strconv.Itoa(faults), func(t *testing.T) {
-			h := newHost(t)
-			e := h.open()
-			h.fault("boot-oops", faults)
-			before := openFiles(t)
+			h := enginefake.NewHost(t)
+			e := h.Open()
+			h.Fault("boot-oops", faults)
+			before := enginefake.OpenFiles(t)
 			var notes []string
 			_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, func(s sandbox.Step) {
 				if s.Note != "" {
@@ -159,7 +160,7 @@ func TestABootThatEndsWithAFaultIsTriedOnceMore(t *testing.T) {
 				}
 			})
 			if fails {
-				wantError(t, err, sandbox.ErrBootFailed, "boot: ", "panicked: Fatal exception, after Oops: stack guard page")
+				enginefake.WantError(t, err, sandbox.ErrBootFailed, "boot: ", "panicked: Fatal exception, after Oops: stack guard page")
 			} else if err != nil {
 				t.Fatal(err)
 			}
@@ -167,29 +168,22 @@ func TestABootThatEndsWithAFaultIsTriedOnceMore(t *testing.T) {
 				t.Errorf("the notes are %q", notes)
 			}
 			if !fails {
-				h.fork(e, "a", 1)
+				h.Fork(e, "a", 1)
 				return
 			}
-			h.empty()
-			eventually(t, "return of all descriptors", func() bool { return openFiles(t) <= before })
+			h.Empty()
+			enginefake.Eventually(t, "return of all descriptors", func() bool { return enginefake.OpenFiles(t) <= before })
 		})
 	}
 }
 
-// errAny matches any error.
-var errAny = anyError{}
-
-type anyError struct{}
-
-func (anyError) Error() string { return "any error" }
-
 func TestACancelledCreationLeavesNothing(t *testing.T) {
 	for step, fault := range map[string]string{sandbox.StepBoot: "boot-silent", sandbox.StepWarm: "warm-hang", sandbox.StepQuiesce: "", sandbox.StepSave: "save-hang"} {
 		t.Run(step, func(t *testing.T) {
-			h := newHost(t)
-			e := h.open()
+			h := enginefake.NewHost(t)
+			e := h.Open()
 			if fault != "" {
-				h.fault(fault, 1)
+				h.Fault(fault, 1)
 			}
 			wish := errors.New("changed my mind")
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -202,26 +196,26 @@ func TestACancelledCreationLeavesNothing(t *testing.T) {
 			if !errors.Is(err, wish) {
 				t.Errorf("got %v", err)
 			}
-			if s := h.stored(); s != "" {
+			if s := h.Stored(); s != "" {
 				t.Errorf("the store holds %s", s)
 			}
-			h.empty()
+			h.Empty()
 		})
 	}
 }
 
 func TestATagIsTakenWhileItIsWritten(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
+	h := enginefake.NewHost(t)
+	e := h.Open()
 	again := func(s sandbox.Step) {
 		if s.Name != sandbox.StepWarm || s.Done {
 			return
 		}
 		_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
-		wantError(t, err, sandbox.ErrConflict, "being written")
+		enginefake.WantError(t, err, sandbox.ErrConflict, "being written")
 		_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
-		wantError(t, err, sandbox.ErrConflict, "being written")
-		wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}), sandbox.ErrConflict, "being written")
+		enginefake.WantError(t, err, sandbox.ErrConflict, "being written")
+		enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}), sandbox.ErrConflict, "being written")
 		if i, err := e.SnapshotInfo(t.Context(), "a"); err != nil || i.Status != sandbox.SnapshotWriting {
 			t.Errorf("while written: %+v, %v", i, err)
 		}
@@ -232,10 +226,10 @@ func TestATagIsTakenWhileItIsWritten(t *testing.T) {
 }
 
 func TestDamageIsFound(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	s := h.snapshot(e, "a")
-	eventually(t, "digests", func() bool { i, _ := e.SnapshotInfo(t.Context(), "a"); return i.DigestsReady })
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	s := h.Snapshot(e, "a")
+	enginefake.Eventually(t, "digests", func() bool { i, _ := e.SnapshotInfo(t.Context(), "a"); return i.DigestsReady })
 	write := func(path string, at int64, b string) {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -253,45 +247,45 @@ func TestDamageIsFound(t *testing.T) {
 	}
 	write(filepath.Join(s.Dir, "vmstate"), 0, "T")
 	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2})
-	wantError(t, err, storeerr.ErrNotRestorable, "file vmstate changed since it was written")
+	enginefake.WantError(t, err, storeerr.ErrNotRestorable, "file vmstate changed since it was written")
 	if err := os.Truncate(s.MemoryFile, 5000); err != nil {
 		t.Fatal(err)
 	}
 	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2})
-	wantError(t, err, storeerr.ErrNotRestorable, "file layers/", "it has 5000 bytes, want")
+	enginefake.WantError(t, err, storeerr.ErrNotRestorable, "file layers/", "it has 5000 bytes, want")
 	if i, err := e.SnapshotInfo(t.Context(), "a"); err != nil || i.Status != sandbox.SnapshotFailed || !strings.Contains(i.Warning, "layers/") {
 		t.Errorf("got %+v, %v", i, err)
 	}
 	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}); err != nil {
 		t.Errorf("delete a damaged snapshot: %v", err)
 	}
-	h.empty()
+	h.Empty()
 }
 
 func TestASnapshotInUseIsNotDeleted(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	sb := h.fork(e, "a", 1)[0]
-	wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}), sandbox.ErrConflict, sb.ID)
-	wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Force: true, Cascade: true}), sandbox.ErrInvalid)
-	wantError(t, e.DeleteSnapshot(t.Context(), "b", sandbox.DeleteOptions{}), sandbox.ErrNotFound)
-	wantError(t, e.DeleteSnapshot(t.Context(), "../b", sandbox.DeleteOptions{}), sandbox.ErrInvalid)
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	sb := h.Fork(e, "a", 1)[0]
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}), sandbox.ErrConflict, sb.ID)
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Force: true, Cascade: true}), sandbox.ErrInvalid)
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "b", sandbox.DeleteOptions{}), sandbox.ErrNotFound)
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "../b", sandbox.DeleteOptions{}), sandbox.ErrInvalid)
 	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.eval(e, sb.ID, "sandbox_id"); got != sb.ID {
+	if got := h.Eval(e, sb.ID, "sandbox_id"); got != sb.ID {
 		t.Errorf("after the deletion it says %q", got)
 	}
 	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
-	wantError(t, err, sandbox.ErrNotFound, "a")
+	enginefake.WantError(t, err, sandbox.ErrNotFound, "a")
 }
 
 // Rewriting a root file system given by path changes neither the snapshot nor its children, nor
 // their branches.
 func TestTheRootByPathIsTheSnapshotsOwn(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
+	h := enginefake.NewHost(t)
+	e := h.Open()
 	dir := t.TempDir()
 	kernel, root := filepath.Join(dir, "vmlinux"), filepath.Join(dir, "root.img")
 	for path, text := range map[string]string{kernel: "a kernel", root: "a root"} {
@@ -299,10 +293,10 @@ func TestTheRootByPathIsTheSnapshotsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Kernel: kernel, Rootfs: root, MemoryMiB: fakeShape.MemoryMiB}, nil); err != nil {
+	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Kernel: kernel, Rootfs: root, MemoryMiB: enginefake.Shape.MemoryMiB}, nil); err != nil {
 		t.Fatal(err)
 	}
-	sb := h.fork(e, "a", 1)[0]
+	sb := h.Fork(e, "a", 1)[0]
 	f, err := os.OpenFile(root, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -311,14 +305,14 @@ func TestTheRootByPathIsTheSnapshotsOwn(t *testing.T) {
 	if _, err := f.WriteAt([]byte("SPOILT"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.branch(e, sb.ID, "b"); err != nil {
+	if err := h.Branch(e, sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.CompactSnapshot(t.Context(), "b", "c", nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, tag := range []string{"a", "b", "c"} {
-		got, err := os.ReadFile(filepath.Join(e.home.Snapshots.Dir(tag), snapshot.DiskFile(0)))
+		got, err := os.ReadFile(filepath.Join(h.Snapshots(), tag, snapshot.DiskFile(0)))
 		if err != nil || string(got) != "a root" {
 			t.Errorf("snapshot %s has %q, %v", tag, got, err)
 		}

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/drain"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
 
 // wantDraining checks that each error is a drain's refusal.
@@ -19,22 +20,22 @@ func wantDraining(t *testing.T, refused map[string]error) {
 }
 
 func TestADrainedEngineTakesNoSandboxesAndPausesTheRest(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	list := h.disky(e, 2)
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	list := h.Disky(e, 2)
 	one, two := list[0], list[1]
-	h.pause(e, two.ID)
+	h.Pause(e, two.ID)
 	if err := e.Drain.Start(drain.ModeWait, false); err != nil {
 		t.Fatal(err)
 	}
 	refused := func() map[string]error {
 		return map[string]error{
-			"fork":   errorOf(e.Fork(t.Context(), sandbox.ForkRequest{Tag: "d", N: 1})),
-			"branch": h.branch(e, one.ID, "x"),
-			"resume": errorOf(e.Resume(t.Context(), two.ID)),
-			"create": errorOf(e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "n", Image: "disky"}, nil)),
-			"derive": errorOf(e.DeriveSnapshot(t.Context(), sandbox.DeriveRequest{Tag: "n", From: "d", Exec: []string{"true"}}, nil)),
-			"diff":   errorOf(e.DiffSnapshots(t.Context(), sandbox.DiffRequest{Before: "d", After: "d"})),
+			"fork":   enginefake.ErrorOf(e.Fork(t.Context(), sandbox.ForkRequest{Tag: "d", N: 1})),
+			"branch": h.Branch(e, one.ID, "x"),
+			"resume": enginefake.ErrorOf(e.Resume(t.Context(), two.ID)),
+			"create": enginefake.ErrorOf(e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "n", Image: "disky"}, nil)),
+			"derive": enginefake.ErrorOf(e.DeriveSnapshot(t.Context(), sandbox.DeriveRequest{Tag: "n", From: "d", Exec: []string{"true"}}, nil)),
+			"diff":   enginefake.ErrorOf(e.DiffSnapshots(t.Context(), sandbox.DiffRequest{Before: "d", After: "d"})),
 		}
 	}
 	wantDraining(t, refused())
@@ -50,32 +51,32 @@ func TestADrainedEngineTakesNoSandboxesAndPausesTheRest(t *testing.T) {
 	if err := e.Drain.Start(drain.ModePause, false); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "pause of the rest", func() bool { return e.Drain.Status().Empty() })
-	e = h.reboot(e)
+	enginefake.Eventually(t, "pause of the rest", func() bool { return e.Drain.Status().Empty() })
+	e = reboot(h, e)
 	wantDraining(t, refused())
 	if err := e.Drain.Cancel(); err != nil {
 		t.Fatal(err)
 	}
 	for _, sb := range list {
-		if got := h.resume(e, sb.ID); got.Status != sandbox.StatusRunning {
+		if got := h.Resume(e, sb.ID); got.Status != sandbox.StatusRunning {
 			t.Errorf("after the cancel sandbox %s is %s", sb.ID, got.Status)
 		}
 	}
-	h.fork(e, "d", 1)
+	h.Fork(e, "d", 1)
 }
 
 func TestTheNextEngineGoesOnWithADrain(t *testing.T) {
-	h, e, sb := pauseHost(t)
+	h, e, sb := enginefake.PauseHost(t)
 	if err := e.Drain.Start(drain.ModeWait, false); err != nil {
 		t.Fatal(err)
 	}
-	h.close(e)
-	e = h.open() // it adopts the running VM
+	h.Close(e)
+	e = h.Open() // it adopts the running VM
 	if s := e.Drain.Status(); s.Order == nil || len(s.Left) != 1 || s.Left[0].ID != sb.ID {
 		t.Errorf("status is %+v", s)
 	}
 	if err := e.Drain.Start(drain.ModePause, false); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "pause of an adopted sandbox", func() bool { return e.Drain.Status().Empty() })
+	enginefake.Eventually(t, "pause of an adopted sandbox", func() bool { return e.Drain.Status().Empty() })
 }

@@ -1,19 +1,20 @@
-package engine
+package engine_test
 
 import (
 	"net/http"
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/leaf/tracecontext"
 )
 
 func TestEvalPassesTheTraceToTheAgent(t *testing.T) {
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	id := h.fork(e, "a", 1)[0].ID
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	id := h.Fork(e, "a", 1)[0].ID
 	traced := tracecontext.FromHeader(http.Header{"Traceparent": {parent}, "Tracestate": {"a=b"}})
 	for _, c := range []struct {
 		trace tracecontext.Context

@@ -1,23 +1,22 @@
-package engine
+package engine_test
 
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/op"
-	"github.com/forkd/forkd/internal/engine/pool"
 	"github.com/forkd/forkd/internal/leaf/storeerr"
 )
 
 func TestChildrenAreDifferentFromEachOther(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
 	told := make(chan sandbox.Child, 8)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{
 		Tag: "a", N: 8, Env: map[string]string{"COLOUR": "red"}, Each: func(c sandbox.Child) { told <- c },
@@ -40,13 +39,13 @@ func TestChildrenAreDifferentFromEachOther(t *testing.T) {
 			t.Errorf("child %d: %+v", i, c)
 		}
 		for _, what := range []string{"entropy", "machine_id", "sandbox_id"} {
-			v := h.eval(e, c.Info.ID, what)
+			v := h.Eval(e, c.Info.ID, what)
 			if v == "" || seen[v] {
 				t.Errorf("child %d: its %s %q is another's, too", i, what, v)
 			}
 			seen[v] = true
 		}
-		env := h.eval(e, c.Info.ID, "env")
+		env := h.Eval(e, c.Info.ID, "env")
 		for _, want := range []string{"COLOUR:red", "FORKD_PARENT:a", "FORKD_SANDBOX_ID:" + c.Info.ID} {
 			if !strings.Contains(env, want) {
 				t.Errorf("child %d: env is %s, want %s", i, env, want)
@@ -75,12 +74,12 @@ func TestEachChildSucceedsOrFailsOnItsOwn(t *testing.T) {
 		"restore-hang":   "restore timed out after",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			h := newHost(t)
-			h.cfg.IdentityTimeout = 5 * time.Second
-			h.cfg.RestoreTimeout = 5 * time.Second
-			e := h.open()
-			h.snapshot(e, "a")
-			h.fault(fault, 3)
+			h := enginefake.NewHost(t)
+			h.Cfg.IdentityTimeout = 5 * time.Second
+			h.Cfg.RestoreTimeout = 5 * time.Second
+			e := h.Open()
+			h.Snapshot(e, "a")
+			h.Fault(fault, 3)
 			r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 20})
 			if err != nil {
 				t.Fatal(err)
@@ -94,7 +93,7 @@ func TestEachChildSucceedsOrFailsOnItsOwn(t *testing.T) {
 				}
 			}
 			if fault == "restore-fail" {
-				wantError(t, firstError(r), storeerr.ErrNotRestorable)
+				enginefake.WantError(t, firstError(r), storeerr.ErrNotRestorable)
 			}
 			if ok != 17 || len(r.Children) != 20 || len(e.List()) != 17 {
 				t.Errorf("%d of %d live, %d are listed", ok, len(r.Children), len(e.List()))
@@ -104,7 +103,7 @@ func TestEachChildSucceedsOrFailsOnItsOwn(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			h.empty()
+			h.Empty()
 		})
 	}
 }
@@ -119,18 +118,18 @@ func firstError(r sandbox.ForkResult) error {
 }
 
 func TestAConnectionThatIsDroppedAfterTheRestoreIsTriedAgain(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	h.fault("refuse", 2)
-	h.fork(e, "a", 2)
-	h.fault("reset", 2)
-	h.fork(e, "a", 2)
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	h.Fault("refuse", 2)
+	h.Fork(e, "a", 2)
+	h.Fault("reset", 2)
+	h.Fork(e, "a", 2)
 }
 
 func TestForksThatCannotBegin(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
+	h := enginefake.NewHost(t)
+	e := h.Open()
 	for name, c := range map[string]struct {
 		req  sandbox.ForkRequest
 		kind error
@@ -142,15 +141,15 @@ func TestForksThatCannotBegin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := e.Fork(t.Context(), c.req)
-			wantError(t, err, c.kind)
+			enginefake.WantError(t, err, c.kind)
 		})
 	}
 }
 
 func TestALargeForkComesInLots(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
 	for n, inLots := range map[int]bool{op.ForkLot: false, op.ForkLot + 1: true} {
 		r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: n})
 		if err != nil {
@@ -177,14 +176,14 @@ func TestALargeForkComesInLots(t *testing.T) {
 func TestACancelledForkLeavesNothing(t *testing.T) {
 	for _, fault := range []string{"restore-hang", "identity-hang"} {
 		t.Run(fault, func(t *testing.T) {
-			h := newHost(t)
-			e := h.open()
-			h.snapshot(e, "a")
-			before := openFiles(t)
-			h.fault(fault, 1)
+			h := enginefake.NewHost(t)
+			e := h.Open()
+			h.Snapshot(e, "a")
+			before := enginefake.OpenFiles(t)
+			h.Fault(fault, 1)
 			wish := errors.New("changed my mind")
 			ctx, cancel := context.WithCancelCause(t.Context())
-			used := h.usedUp(fault)
+			used := h.UsedUp(fault)
 			go func() {
 				for !used() {
 					time.Sleep(time.Millisecond)
@@ -195,140 +194,11 @@ func TestACancelledForkLeavesNothing(t *testing.T) {
 			if !errors.Is(err, wish) {
 				t.Errorf("got %v", err)
 			}
-			h.empty()
+			h.Empty()
 			if l := e.List(); len(l) != 0 {
 				t.Errorf("listed: %v", l)
 			}
-			eventually(t, "return of all descriptors", func() bool { return openFiles(t) <= before })
+			enginefake.Eventually(t, "return of all descriptors", func() bool { return enginefake.OpenFiles(t) <= before })
 		})
-	}
-}
-
-func TestPoolsAreFilledUsedAndRefilled(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	h.snapshot(e, "b")
-	if err := e.SetPool(t.Context(), "a", 5); err != nil {
-		t.Fatal(err)
-	}
-	ready := func(n int) func() bool {
-		return func() bool { return e.Pools()[0].Ready == n }
-	}
-	eventually(t, "full pool", ready(5))
-	if r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "b", N: 3}); err != nil || r.PoolReady != 0 {
-		t.Fatalf("the pool is of another tag: pool ready %d, %v", r.PoolReady, err)
-	}
-	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 3})
-	if err != nil || r.PoolReady != 5 {
-		t.Fatalf("pool ready %d, %v", r.PoolReady, err)
-	}
-	for _, c := range r.Children {
-		if c.Err != nil {
-			t.Error(c.Err)
-		}
-	}
-	eventually(t, "refilled pool", ready(5))
-
-	// A shell that dies in the pool is replaced.
-	old := e.pools.Shells()
-	if err := old[0].Proc.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "replacement of a dead shell", func() bool {
-		now := e.pools.Shells()
-		return len(now) == 5 && !slices.Contains(now, old[0])
-	})
-
-	// If a shell dies when it is taken, the next one is tried.
-	h.fault("prepared-die", 2)
-	h.fork(e, "a", 3)
-	eventually(t, "refilled pool", ready(5))
-	h.fault("prepared-die-slowly", 2)
-	h.fork(e, "a", 3)
-	eventually(t, "refilled pool", ready(5))
-
-	wantError(t, e.SetPool(t.Context(), "nobody", 1), sandbox.ErrNotFound)
-	wantError(t, e.SetPool(t.Context(), "a", -1), sandbox.ErrInvalid)
-	if err := e.SetPool(t.Context(), "a", 2); err != nil {
-		t.Fatal(err)
-	}
-	if !ready(2)() {
-		t.Errorf("after it was made smaller: %+v", e.Pools())
-	}
-	h.close(e)
-
-	// The size is stored, and deleted with the snapshot.
-	e = h.open()
-	eventually(t, "pool of the size that was set before", ready(2))
-	for _, i := range e.List() {
-		if err := e.Kill(t.Context(), i.ID); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	h.empty()
-}
-
-// Tags without a configured size share plain shells, if any are configured.
-func TestPlainShellsAreShared(t *testing.T) {
-	h := newHost(t)
-	h.cfg.PoolSize = 2
-	e := h.open()
-	h.snapshot(e, "a")
-	h.snapshot(e, "b")
-	eventually(t, "full pools", func() bool { p := e.Pools(); return p[0].Ready == 2 && p[1].Ready == 2 })
-	if n := len(e.pools.Shells()); n != 2 {
-		t.Errorf("there are %d shells", n)
-	}
-	if r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "b", N: 1}); err != nil || r.PoolReady != 2 || r.Children[0].Err != nil {
-		t.Fatalf("fork into a plain shell: %+v, %v", r, err)
-	}
-}
-
-// A snapshot that cannot prepare shells gets plain ones, and its forks return the error.
-func TestAPoolOfASnapshotThatCannotBeRestored(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	h.fault("restore-fail", pool.Refillers) // each may work on one
-	if err := e.SetPool(t.Context(), "a", 2); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "pool of plain shells", func() bool { return e.Pools()[0].Ready == 2 })
-	for _, m := range e.pools.Shells() {
-		if m.Prepared {
-			t.Error("a shell was prepared")
-		}
-	}
-	h.fault("restore-fail", 1)
-	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
-	if err != nil || !errors.Is(r.Children[0].Err, storeerr.ErrNotRestorable) {
-		t.Errorf("fork: %+v, %v", r, err)
-	}
-}
-
-// Shells of a snapshot must not be used for a later snapshot of the same tag.
-func TestShellsOfADeletedSnapshotAreGone(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	before := openFiles(t)
-	if err := e.SetPool(t.Context(), "a", 3); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "full pool", func() bool { return e.Pools()[0].Ready == 3 })
-	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if left := e.pools.Shells(); len(left) > 0 {
-		t.Errorf("%d shells are left", len(left))
-	}
-	eventually(t, "closing of what they were prepared with", func() bool { return openFiles(t) <= before })
-	h.snapshot(e, "a")
-	if r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1}); err != nil || r.PoolReady != 0 || r.Children[0].Err != nil {
-		t.Errorf("fork of the next one: %+v, %v", r, err)
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"bytes"
@@ -12,22 +12,24 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
 // shop is a host with a network of two members.
-func shop(t *testing.T) (h *host, n *fakeNet, e *Engine, db, web sandbox.Info) {
-	h, n = netHost(t)
-	e = h.open()
-	h.snapshot(e, "a")
+func shop(t *testing.T) (h *enginefake.Host, n *enginefake.Net, e *engine.Engine, db, web sandbox.Info) {
+	h, n = enginefake.NetHost(t)
+	e = h.Open()
+	h.Snapshot(e, "a")
 	if _, err := e.TenantNetworks().Create("", "shop"); err != nil {
 		t.Fatal(err)
 	}
-	return h, n, e, h.joined(e, "a", "shop", "db"), h.joined(e, "a", "shop", "web")
+	return h, n, e, joined(h, e, "a", "shop", "db"), joined(h, e, "a", "shop", "web")
 }
 
 // unchangedShop checks that a failed fork of the group has left its members only.
-func unchangedShop(t *testing.T, e *Engine, ids ...string) {
+func unchangedShop(t *testing.T, e *engine.Engine, ids ...string) {
 	t.Helper()
 	for _, s := range e.List() {
 		if s.Status != sandbox.StatusRunning || !slices.Contains(ids, s.ID) {
@@ -37,7 +39,7 @@ func unchangedShop(t *testing.T, e *Engine, ids ...string) {
 	if all := e.TenantNetworks().List(""); len(all) != 1 || len(all[0].Members) != len(ids) {
 		t.Errorf("the networks are %+v", all)
 	}
-	eventually(t, "removal of the snapshots", func() bool {
+	enginefake.Eventually(t, "removal of the snapshots", func() bool {
 		list, err := e.ListSnapshots(t.Context())
 		return err == nil && len(list) == 1
 	})
@@ -70,7 +72,7 @@ func TestAGroupIsForkedAsAWhole(t *testing.T) {
 			wantMember(t, n, got.ID, m)
 		}
 	}
-	h.joined(e, "a", "shop-2", "third") // it is a network like others
+	joined(h, e, "a", "shop-2", "third") // it is a network like others
 	for _, c := range r.Copies {
 		for _, s := range c.Sandboxes {
 			if err := e.Kill(t.Context(), s.ID); err != nil {
@@ -81,7 +83,7 @@ func TestAGroupIsForkedAsAWhole(t *testing.T) {
 	if err := e.TenantNetworks().Remove("", "shop-3"); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "removal of the snapshots", func() bool {
+	enginefake.Eventually(t, "removal of the snapshots", func() bool {
 		list, err := e.ListSnapshots(t.Context())
 		return err == nil && len(list) == 1
 	})
@@ -135,7 +137,7 @@ func TestAMemberThatFailsInACut(t *testing.T) {
 		"captured-fail": "branch "} {
 		t.Run(fault, func(t *testing.T) {
 			h, _, e, db, web := shop(t)
-			h.fault(fault, 1)
+			h.Fault(fault, 1)
 			_, err := e.ForkGroup(t.Context(), sandbox.GroupForkRequest{Network: "shop", N: 1})
 			if err == nil || !strings.Contains(err.Error(), text) {
 				t.Errorf("the error is %v, want %s", err, text)
@@ -150,14 +152,14 @@ func TestAMemberThatFailsInACut(t *testing.T) {
 
 func TestAMemberKilledInACut(t *testing.T) {
 	h, _, e, db, web := shop(t)
-	h.fault("capture-hang", 1)
+	h.Fault("capture-hang", 1)
 	cut := make(chan error, 1)
 	go func() {
 		_, err := e.ForkGroup(t.Context(), sandbox.GroupForkRequest{Network: "shop", N: 1})
 		cut <- err
 	}()
-	eventually(t, "a capture that hangs", func() bool {
-		left, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "capture-hang.*"))
+	enginefake.Eventually(t, "a capture that hangs", func() bool {
+		left, _ := filepath.Glob(filepath.Join(h.Cfg.RunDir, "fake", "capture-hang.*"))
 		return len(left) == 0
 	})
 	if err := syscall.Kill(db.PID, syscall.SIGKILL); err != nil {
@@ -174,7 +176,7 @@ func TestAMemberKilledInACut(t *testing.T) {
 // A copy lacks a sandbox: the others of the same copy end, and other copies are not affected.
 func TestACopyIsWholeOrAbsent(t *testing.T) {
 	h, _, e, _, _ := shop(t)
-	h.fault("identity-clone", 1)
+	h.Fault("identity-clone", 1)
 	r, err := e.ForkGroup(t.Context(), sandbox.GroupForkRequest{Network: "shop", N: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +190,7 @@ func TestACopyIsWholeOrAbsent(t *testing.T) {
 	if all := e.TenantNetworks().List(""); whole != 1 || len(all) != 2 || len(e.List()) != 4 {
 		t.Errorf("%d copies are whole, of %+v; the networks are %+v", whole, r, all)
 	}
-	h.fault("restore-fail", 1)
+	h.Fault("restore-fail", 1)
 	if _, err := e.ForkGroup(t.Context(), sandbox.GroupForkRequest{Network: "shop", N: 1}); err == nil {
 		t.Error("a copy that cannot be restored is made")
 	}
@@ -205,7 +207,7 @@ func TestTheNextDaemonEndsAnIncompleteCopy(t *testing.T) {
 	if err := e.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(h.cfg.StoreDir, "networks.json")
+	path := filepath.Join(h.Cfg.StoreDir, "networks.json")
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +222,7 @@ func TestTheNextDaemonEndsAnIncompleteCopy(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e = h.open()
+	e = h.Open()
 	unchangedShop(t, e, db.ID, web.ID)
 }
 

@@ -1,43 +1,29 @@
-package engine
+package engine_test
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// hammer makes the guest call the daemon many times in sequence, with garbage. It returns the
-// number of accepted calls.
-func (f *fake) hammer(ctx context.Context, times string) string {
-	n, _ := strconv.Atoi(times)
-	in := 0
-	for range n {
-		c, err := f.server.DialHost(ctx, agentproto.ForkPort)
-		if err == nil {
-			in++
-			fmt.Fprint(c, "\x00garbage\n")
-			c.Close()
-		}
-	}
-	return fmt.Sprint(in)
-}
-
 // The cost of a guest's calls for the daemon is limited, and other guests are not affected.
 func TestAGuestThatHammersThePort(t *testing.T) {
-	g := newGuestBench(t)
+	g := enginefake.NewGuestBench(t)
 	began := time.Now()
 	hammered := make(chan int, 1)
 	go func() {
-		r, err := g.e.Eval(context.Background(), g.root.ID, sandbox.EvalRequest{Code: "hammer 1000"})
+		r, err := g.E.Eval(context.Background(), g.Root.ID, sandbox.EvalRequest{Code: "hammer 1000"})
 		if err != nil {
 			t.Error(err)
 		}
@@ -46,7 +32,7 @@ func TestAGuestThatHammersThePort(t *testing.T) {
 	}()
 	for done := false; !done; {
 		asked := time.Now()
-		if len(g.e.List()) != 1 {
+		if len(g.E.List()) != 1 {
 			t.Fatal("the sandbox is gone")
 		}
 		if took := time.Since(asked); took > 5*time.Second {
@@ -63,19 +49,19 @@ func TestAGuestThatHammersThePort(t *testing.T) {
 		}
 	}
 	// Its own calls are accepted again.
-	eventually(t, "room for a call", func() bool {
-		_, err := g.tryCall(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpWait, TimeoutMS: 1}})
+	enginefake.Eventually(t, "room for a call", func() bool {
+		_, err := g.TryCall(g.Root.ID, enginefake.Call{Req: forkwire.Request{Op: forkwire.OpWait, TimeoutMS: 1}})
 		return err == nil
 	})
 }
 
 // Forks cost more, so a guest may request fewer of them.
 func TestAGuestThatAsksForForksWithoutEnd(t *testing.T) {
-	g := newGuestBench(t)
+	g := enginefake.NewGuestBench(t)
 	limited, busy := 0, 0
 	began := time.Now()
 	for range 3 * guestfork.ForkBurst {
-		a, err := g.tryCall(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpFork, N: forkwire.MaxChildren, Token: g.token()}})
+		a, err := g.TryCall(g.Root.ID, enginefake.Call{Req: forkwire.Request{Op: forkwire.OpFork, N: forkwire.MaxChildren, Token: g.Token()}})
 		switch {
 		case err != nil:
 			t.Fatal(err)
@@ -94,22 +80,22 @@ func TestAGuestThatAsksForForksWithoutEnd(t *testing.T) {
 
 // Only a child can leave a result: results of others are not read.
 func TestResultsAreReadOnlyFromChildren(t *testing.T) {
-	g := newGuestBench(t)
+	g := enginefake.NewGuestBench(t)
 	raw := fmt.Sprintf(`{"op":"exit","bytes":%d}`+"\n", forkwire.MaxResult) // without the result itself
-	g.refused(g.call(g.root.ID, fakeCall{Raw: []byte(raw)}), forkwire.NotAChild, "")
+	refused(g, g.Call(g.Root.ID, enginefake.Call{Raw: []byte(raw)}), forkwire.NotAChild, "")
 	// A child may send a limited number of results concurrently. Here the calls announce one and do
 	// not send it.
-	child := g.forked(g.root.ID, 1)[0]
+	child := g.Forked(g.Root.ID, 1)[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	call, err := json.Marshal(fakeCall{Raw: []byte(raw)})
+	call, err := json.Marshal(enginefake.Call{Raw: []byte(raw)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	refused := make(chan string, guestfork.MaxResults+1)
 	for range guestfork.MaxResults + 1 {
 		go func() {
-			r, err := g.e.Eval(ctx, child, sandbox.EvalRequest{Code: "call " + string(call)})
+			r, err := g.E.Eval(ctx, child, sandbox.EvalRequest{Code: "call " + string(call)})
 			refused <- fmt.Sprint(r.Result, err)
 		}()
 	}
@@ -124,12 +110,12 @@ func TestResultsAreReadOnlyFromChildren(t *testing.T) {
 }
 
 func TestARequestThatDrips(t *testing.T) {
-	g := newGuestBench(t)
+	g := enginefake.NewGuestBench(t)
 	hasty := guestfork.New(guestfork.Config{
-		Sandboxes: g.e.sandboxes, Begin: g.e.begin, BeginCall: g.e.beginCall, Closing: g.e.background, Log: g.e.cfg.Logger,
+		Sandboxes: g.E.Table(), Begin: g.E.BeginRequest, BeginCall: g.E.BeginCall, Closing: g.E.Background(), Log: slog.Default(),
 		Patience: 100 * time.Millisecond,
 	})
-	_, vm, err := g.e.sandboxes.Running(g.root.ID)
+	_, vm, err := g.E.Table().Running(g.Root.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

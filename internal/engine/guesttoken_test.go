@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -8,33 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/guesttoken"
-	"github.com/forkd/forkd/internal/guest/agentproto"
-	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 	"github.com/forkd/forkd/internal/guest/agentproto/tokenwire"
 )
-
-// askToken acts as the fake guest's agent. It sends a line to the host, and returns the answer as JSON.
-func (f *fake) askToken(ctx context.Context, line string) (*connect.Response[agentv1.EvalResponse], error) {
-	c, err := f.server.DialHost(ctx, agentproto.TokenPort)
-	if err != nil {
-		return connect.NewResponse(&agentv1.EvalResponse{Error: err.Error()}), nil
-	}
-	defer c.Close()
-	if _, err := fmt.Fprintln(c, line); err != nil {
-		return connect.NewResponse(&agentv1.EvalResponse{Error: err.Error()}), nil
-	}
-	a, err := tokenwire.ReadAnswer(c)
-	if err != nil {
-		return connect.NewResponse(&agentv1.EvalResponse{Error: err.Error()}), nil
-	}
-	b, err := json.Marshal(a)
-	return connect.NewResponse(&agentv1.EvalResponse{Result: string(b)}), err
-}
 
 // plainIssuer issues the facts about a sandbox, unsigned. Package idtoken has the real one.
 type plainIssuer struct{}
@@ -47,23 +27,23 @@ func (plainIssuer) Mint(of sandbox.Info, audience string) (sandbox.IdentityToken
 		Expires: time.Unix(1, 0)}, nil
 }
 
-func issuing(c *Config) { c.Identity = plainIssuer{} }
+func issuing(c *engine.Config) { c.Identity = plainIssuer{} }
 
 // tokenBench is a guestBench with an issuer.
-type tokenBench struct{ *guestBench }
+type tokenBench struct{ *enginefake.GuestBench }
 
-func newTokenBench(t *testing.T) tokenBench { return tokenBench{newGuestBench(t, issuing)} }
+func newTokenBench(t *testing.T) tokenBench { return tokenBench{enginefake.NewGuestBench(t, issuing)} }
 
 func (g tokenBench) fork(req sandbox.ForkRequest) []sandbox.Info {
-	g.t.Helper()
-	r, err := g.e.Fork(g.t.Context(), req)
+	g.T.Helper()
+	r, err := g.E.Fork(g.T.Context(), req)
 	if err != nil {
-		g.t.Fatal(err)
+		g.T.Fatal(err)
 	}
 	var out []sandbox.Info
 	for _, c := range r.Children {
 		if c.Err != nil {
-			g.t.Fatal(c.Err)
+			g.T.Fatal(c.Err)
 		}
 		out = append(out, c.Info)
 	}
@@ -71,7 +51,7 @@ func (g tokenBench) fork(req sandbox.ForkRequest) []sandbox.Info {
 }
 
 func (g tokenBench) ask(id, line string) (a tokenwire.Answer, err error) {
-	r, err := g.e.Eval(context.Background(), id, sandbox.EvalRequest{Code: "token " + line})
+	r, err := g.E.Eval(context.Background(), id, sandbox.EvalRequest{Code: "token " + line})
 	if err == nil && r.Error != "" {
 		err = fmt.Errorf("%s", r.Error)
 	}
@@ -83,11 +63,11 @@ func (g tokenBench) ask(id, line string) (a tokenwire.Answer, err error) {
 
 // identified checks that a sandbox's guest gets a token about this sandbox and its parent.
 func (g tokenBench) identified(id, owner, parent string, index int) {
-	g.t.Helper()
+	g.T.Helper()
 	a, err := g.ask(id, `{"audience":"x"}`)
 	want := fmt.Sprintf("%s of %s, parent %s, index %d", id, owner, parent, index)
 	if err != nil || a.Token != want {
-		g.t.Errorf("the token of %s is %q, %v, %v, want %q", id, a.Token, a.Error, err, want)
+		g.T.Errorf("the token of %s is %q, %v, %v, want %q", id, a.Token, a.Error, err, want)
 	}
 }
 
@@ -98,10 +78,10 @@ func TestEachCloneGetsTokensAboutItself(t *testing.T) {
 	g.identified(children[0].ID, "acme", "", 1)
 	g.identified(children[1].ID, "acme", "", 2)
 	id := children[0].ID
-	for i, child := range g.forked(id, 2) { // inherits the right
+	for i, child := range g.Forked(id, 2) { // inherits the right
 		g.identified(child, "acme", id, i+1)
 	}
-	if _, err := g.e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "b"}); err != nil {
+	if _, err := g.E.Branch(t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	g.identified(id, "acme", "", 1)
@@ -112,31 +92,31 @@ func TestEachCloneGetsTokensAboutItself(t *testing.T) {
 	if a, err := g.ask(plain, `{"audience":"x"}`); err != nil || a.Error == nil || a.Error.Code != tokenwire.Denied {
 		t.Errorf("a clone made without identity: %+v, %v", a, err)
 	}
-	if _, err := g.e.Rollback(t.Context(), id, "b"); err != nil {
+	if _, err := g.E.Rollback(t.Context(), id, "b"); err != nil {
 		t.Fatal(err)
 	}
 	g.identified(id, "acme", "", 1)
-	if _, err := g.e.Pause(t.Context(), id, sandbox.PauseOptions{}); err != nil {
+	if _, err := g.E.Pause(t.Context(), id, sandbox.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.e.Resume(t.Context(), id); err != nil {
+	if _, err := g.E.Resume(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	g.identified(id, "acme", "", 1)
-	g.close(g.e)
-	g.e = g.open() // a new daemon adopts the VMs
+	g.Close(g.E)
+	g.E = g.Open() // a new daemon adopts the VMs
 	g.identified(id, "acme", "", 1)
 	g.identified(children[1].ID, "acme", "", 2)
 }
 
 func TestTokensAreOffByDefault(t *testing.T) {
 	g := newTokenBench(t)
-	if a, err := g.ask(g.root.ID, `{"audience":"x"}`); err != nil || a.Error == nil || a.Error.Code != tokenwire.Denied {
+	if a, err := g.ask(g.Root.ID, `{"audience":"x"}`); err != nil || a.Error == nil || a.Error.Code != tokenwire.Denied {
 		t.Errorf("without identity: %+v, %v", a, err)
 	}
-	none := newGuestBench(t)
-	_, err := none.e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, Identity: true})
-	if reasonOf(err) != sandbox.ReasonIdentityOff {
+	none := enginefake.NewGuestBench(t)
+	_, err := none.E.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, Identity: true})
+	if enginefake.ReasonOf(err) != sandbox.ReasonIdentityOff {
 		t.Errorf("without an issuer: %v", err)
 	}
 }
@@ -176,7 +156,7 @@ func TestAGuestThatAsksForTokensWithoutEnd(t *testing.T) {
 		t.Errorf("%d tokens, want 1 to %d; %d limited, %d refused", got, most, limited, refused)
 	}
 	g.identified(children[1].ID, "", "", 2)
-	if a := g.call(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpWait, TimeoutMS: 1}}); a.Error == nil {
+	if a := g.Call(g.Root.ID, enginefake.Call{Req: forkwire.Request{Op: forkwire.OpWait, TimeoutMS: 1}}); a.Error == nil {
 		t.Errorf("the port of forks: %+v", a)
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"strings"
@@ -7,31 +7,32 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
 
 // A guest with a hung kernel is reported in the list and by one event, also by the next daemon. A
 // rollback by the owner ends the hang. With RestartOnHang the daemon rolls it back.
 func TestAGuestThatHangs(t *testing.T) {
-	h := newHost(t)
-	clock := &clocks{wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	h.cfg.Now, h.cfg.Elapsed = clock.now, clock.since
+	h := enginefake.NewHost(t)
+	clock := &enginefake.Clocks{Wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	h.Cfg.Now, h.Cfg.Elapsed = clock.Now, clock.Since
 	var mu sync.Mutex
 	told, acts := 0, []sandbox.Act(nil)
-	h.cfg.Events = func(kind, _ string, about map[string]string) {
+	h.Cfg.Events = func(kind, _ string, about map[string]string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if kind == sandbox.EventHangs && strings.Contains(about[sandbox.EventKeyReason], "0xffffffff81c3b4e8") {
 			told++
 		}
 	}
-	h.cfg.Acts = func(a sandbox.Act) {
+	h.Cfg.Acts = func(a sandbox.Act) {
 		mu.Lock()
 		defer mu.Unlock()
 		acts = append(acts, a)
 	}
-	e := h.open()
-	h.snapshot(e, "a")
-	sbs := h.fork(e, "a", 3)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	sbs := h.Fork(e, "a", 3)
 	id := sbs[0].ID
 	spin := func(id string) {
 		t.Helper()
@@ -46,13 +47,13 @@ func TestAGuestThatHangs(t *testing.T) {
 		}
 	}
 	spin(id)
-	eventually(t, "report of the hang", hangs(id))
+	enginefake.Eventually(t, "report of the hang", hangs(id))
 	for range 3 {
 		e.Watch.Look(t.Context())
 	}
-	h.close(e)
-	e = h.open()
-	eventually(t, "report of the hang by the next daemon", hangs(id))
+	h.Close(e)
+	e = h.Open()
+	enginefake.Eventually(t, "report of the hang by the next daemon", hangs(id))
 	if i, err := e.Get(sbs[1].ID); err != nil || i.Warning != "" {
 		t.Errorf("the other one: %+v, %v", i, err)
 	}
@@ -67,20 +68,20 @@ func TestAGuestThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	spin(sbs[1].ID)
-	eventually(t, "rollback by the daemon", func() bool {
+	enginefake.Eventually(t, "rollback by the daemon", func() bool {
 		e.Watch.Look(t.Context())
 		i, err := e.Get(sbs[1].ID)
 		return err == nil && i.RolledBackTo == "a" && i.Warning == ""
 	})
 	// Its base may hang each time: the next rollback waits.
 	spin(sbs[1].ID)
-	eventually(t, "report of the second hang", hangs(sbs[1].ID))
+	enginefake.Eventually(t, "report of the second hang", hangs(sbs[1].ID))
 	e.Watch.Look(t.Context())
 	if !hangs(sbs[1].ID)() {
 		t.Error("it is rolled back again at once")
 	}
-	clock.pass(30 * time.Second)
-	eventually(t, "second rollback by the daemon", func() bool {
+	clock.Pass(30 * time.Second)
+	enginefake.Eventually(t, "second rollback by the daemon", func() bool {
 		e.Watch.Look(t.Context())
 		return !hangs(sbs[1].ID)()
 	})

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/leaf/labels"
@@ -20,8 +22,8 @@ type set = map[string]string
 
 // Labels of running and paused sandboxes and of snapshots outlive the daemon.
 func TestLabelsOutliveTheDaemon(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
+	h := enginefake.NewHost(t)
+	e := h.Open()
 	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny", Labels: set{"of": "a"}}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -41,17 +43,17 @@ func TestLabelsOutliveTheDaemon(t *testing.T) {
 	if _, err := e.LabelSnapshot(t.Context(), "a", labels.Change{Set: set{"kept": ""}}); err != nil {
 		t.Fatal(err)
 	}
-	h.close(e)
-	e = h.open()
+	h.Close(e)
+	e = h.Open()
 	for _, id := range []string{running, paused} {
-		if got := mustGet(t, e, id); !maps.Equal(got.Labels, set{"job": "7", "id": id}) {
+		if got := enginefake.MustGet(t, e, id); !maps.Equal(got.Labels, set{"job": "7", "id": id}) {
 			t.Errorf("%s (%s) has %v", id, got.Status, got.Labels)
 		}
 	}
 	if s, err := e.SnapshotInfo(t.Context(), "a"); err != nil || !maps.Equal(s.Labels, set{"of": "a", "kept": ""}) {
 		t.Errorf("the snapshot has %v, %v", s.Labels, err)
 	}
-	for _, s := range e.mustList(t) {
+	for _, s := range mustList(e, t) {
 		if s.Tag != "a" && s.Labels != nil {
 			t.Errorf("the snapshot of the pause has %v", s.Labels)
 		}
@@ -61,7 +63,7 @@ func TestLabelsOutliveTheDaemon(t *testing.T) {
 	}
 }
 
-func (e *Engine) mustList(t *testing.T) []sandbox.SnapshotInfo {
+func mustList(e *engine.Engine, t *testing.T) []sandbox.SnapshotInfo {
 	t.Helper()
 	all, err := e.ListSnapshots(t.Context())
 	if err != nil {
@@ -73,20 +75,20 @@ func (e *Engine) mustList(t *testing.T) []sandbox.SnapshotInfo {
 // A journal of a daemon before labels is read, and one with labels is read by such a daemon, which ignores the
 // field.
 func TestAJournalWithoutLabels(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	sb := h.fork(e, "a", 1)[0]
-	journals, err := filepath.Glob(filepath.Join(h.cfg.RunDir, "vm", "*", "sandbox.json"))
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	sb := h.Fork(e, "a", 1)[0]
+	journals, err := filepath.Glob(filepath.Join(h.Cfg.RunDir, "vm", "*", "sandbox.json"))
 	if err != nil || len(journals) != 1 {
 		t.Fatal(journals, err)
 	}
 	if b, err := os.ReadFile(journals[0]); err != nil || strings.Contains(string(b), "Labels") {
 		t.Fatalf("without labels the journal is %s, %v", b, err)
 	}
-	h.close(e)
-	e = h.open()
-	if got := mustGet(t, e, sb.ID); got.Labels != nil || got.Status != sandbox.StatusRunning {
+	h.Close(e)
+	e = h.Open()
+	if got := enginefake.MustGet(t, e, sb.ID); got.Labels != nil || got.Status != sandbox.StatusRunning {
 		t.Errorf("adopted: %+v", got)
 	}
 	if _, err := e.LabelSandbox(t.Context(), sb.ID, labels.Change{Set: set{"a": "b"}}); err != nil {
@@ -107,9 +109,9 @@ func TestAJournalWithoutLabels(t *testing.T) {
 
 // On a full disk labels are refused, and the old ones stay.
 func TestLabelsOnAFullDisk(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
 	stop := failpoint.Set(func(s failpoint.Step) error {
 		if strings.HasSuffix(string(s), "labels.write") {
 			return unix.ENOSPC
@@ -118,22 +120,22 @@ func TestLabelsOnAFullDisk(t *testing.T) {
 	})
 	defer stop()
 	_, err := e.LabelSnapshot(t.Context(), "a", labels.Change{Set: set{"a": ""}})
-	wantError(t, err, sandbox.ErrNoSpace, "label")
+	enginefake.WantError(t, err, sandbox.ErrNoSpace, "label")
 	_, err = e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "b", Image: "tiny", Labels: set{"a": ""}}, nil)
-	wantError(t, err, sandbox.ErrNoSpace, "label")
-	if got := h.stored(); got != "a" {
+	enginefake.WantError(t, err, sandbox.ErrNoSpace, "label")
+	if got := h.Stored(); got != "a" {
 		t.Errorf("stored: %s", got)
 	}
 }
 
 // A guest's children have the labels of the guest's sandbox at that time.
 func TestLabelsOfAGuestsChildren(t *testing.T) {
-	g := newGuestBench(t)
-	if _, err := g.e.LabelSandbox(t.Context(), g.root.ID, labels.Change{Set: set{"job": "7"}}); err != nil {
+	g := enginefake.NewGuestBench(t)
+	if _, err := g.E.LabelSandbox(t.Context(), g.Root.ID, labels.Change{Set: set{"job": "7"}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range g.forked(g.root.ID, 2) {
-		if got := mustGet(t, g.e, id); !maps.Equal(got.Labels, set{"job": "7"}) {
+	for _, id := range g.Forked(g.Root.ID, 2) {
+		if got := enginefake.MustGet(t, g.E, id); !maps.Equal(got.Labels, set{"job": "7"}) {
 			t.Errorf("%s has %v", id, got.Labels)
 		}
 	}

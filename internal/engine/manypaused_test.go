@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
 
 // manyPaused is the number of paused sandboxes in this test, and pausedCost the maximum cost of
@@ -24,13 +26,13 @@ const (
 // A thousand paused sandboxes cost the daemon at most 2 KiB each and no descriptors. A daemon that
 // finds them is up soon, and lists them immediately.
 func TestAThousandPausedSandboxes(t *testing.T) {
-	h, e, sb := pauseHost(t)
-	one := h.pause(e, sb.ID)
-	h.close(e)
-	heap, files, _ := h.weigh(1)
-	h.copyRecords(one.ID)
-	h.close(h.open()) // writes the receipts missing for the copies
-	many, manyFiles, e := h.weigh(manyPaused)
+	h, e, sb := enginefake.PauseHost(t)
+	one := h.Pause(e, sb.ID)
+	h.Close(e)
+	heap, files, _ := weigh(h, 1)
+	copyRecords(h, one.ID)
+	h.Close(h.Open()) // writes the receipts missing for the copies
+	many, manyFiles, e := weigh(h, manyPaused)
 	each := (many - heap) / (manyPaused - 1)
 	t.Logf("each takes %d bytes; %d descriptors more", each, manyFiles-files)
 	if each > pausedCost {
@@ -46,7 +48,7 @@ func TestAThousandPausedSandboxes(t *testing.T) {
 	}
 	// Each is a separate sandbox: one resumes, one ends, and the others stay.
 	other := recordID(manyPaused / 2)
-	if got := h.resume(e, other); got.Status != sandbox.StatusRunning {
+	if got := h.Resume(e, other); got.Status != sandbox.StatusRunning {
 		t.Errorf("resumed: %+v", got)
 	}
 	if err := e.Kill(t.Context(), recordID(1)); err != nil {
@@ -63,26 +65,26 @@ const startLimit = 15 * time.Second
 
 // weigh starts an engine that finds n sandboxes, and returns its heap size and its number of open
 // files.
-func (h *host) weigh(n int) (heap, files int, e *Engine) {
-	h.t.Helper()
+func weigh(h *enginefake.Host, n int) (heap, files int, e *engine.Engine) {
+	h.T.Helper()
 	before := liveHeap()
 	began := time.Now()
-	e = h.open()
+	e = h.Open()
 	if took := time.Since(began); took > startLimit {
-		h.t.Errorf("a daemon with %d paused sandboxes is up after %s", n, took)
+		h.T.Errorf("a daemon with %d paused sandboxes is up after %s", n, took)
 	} else {
-		h.t.Logf("with %d it is up after %s", n, took)
+		h.T.Logf("with %d it is up after %s", n, took)
 	}
 	if got := len(e.List()); got != n {
-		h.t.Fatalf("%d sandboxes are listed, want %d", got, n)
+		h.T.Fatalf("%d sandboxes are listed, want %d", got, n)
 	}
 	heap = liveHeap() - before
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	if n == 1 {
-		h.close(e)
+		h.Close(e)
 	}
 	return heap, len(open), e
 }
@@ -105,18 +107,18 @@ func liveHeap() int {
 func recordID(i int) string { return fmt.Sprintf("sb-0badcafe-%04d", i) }
 
 // copyRecords makes many copies of the record of one paused sandbox.
-func (h *host) copyRecords(id string) {
-	h.t.Helper()
-	dir := filepath.Join(h.cfg.StoreDir, "paused")
+func copyRecords(h *enginefake.Host, id string) {
+	h.T.Helper()
+	dir := filepath.Join(h.Cfg.StoreDir, "paused")
 	b, err := os.ReadFile(filepath.Join(dir, id+".json"))
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	for i := 1; i < manyPaused; i++ {
 		// The snapshot's tag also contains the id; it stays the tag of the existing snapshot.
 		other := bytes.ReplaceAll(b, []byte(`"`+id+`"`), []byte(`"`+recordID(i)+`"`))
 		if err := os.WriteFile(filepath.Join(dir, recordID(i)+".json"), other, 0o600); err != nil {
-			h.t.Fatal(err)
+			h.T.Fatal(err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
@@ -33,18 +35,18 @@ func (c *counts) of(op sandbox.Op) int {
 }
 
 // slowNet returns a host with a slow forkd-net and a snapshot a.
-func slowNet(t *testing.T) (*host, *Engine, *fakeNet, *counts) {
-	h, n := netHost(t)
+func slowNet(t *testing.T) (*enginefake.Host, *engine.Engine, *enginefake.Net, *counts) {
+	h, n := enginefake.NetHost(t)
 	seen := &counts{done: map[sandbox.Op]int{}}
-	h.cfg.Observer = seen
-	e := h.open()
-	h.snapshot(e, "a")
-	n.answers = make(chan struct{})
+	h.Cfg.Observer = seen
+	e := h.Open()
+	h.Snapshot(e, "a")
+	n.Answers = make(chan struct{})
 	return h, e, n, seen
 }
 
 // beginFork begins a fork.
-func beginFork(ctx context.Context, e *Engine, spec netpolicy.Spec) <-chan error {
+func beginFork(ctx context.Context, e *engine.Engine, spec netpolicy.Spec) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
 		r, err := e.Fork(ctx, sandbox.ForkRequest{Tag: "a", N: 2, Network: &spec})
@@ -57,28 +59,28 @@ func beginFork(ctx context.Context, e *Engine, spec netpolicy.Spec) <-chan error
 }
 
 func TestChildrenAreRestoredWhileForkdNetIsAskedAndLetOutWhenItHasAnswered(t *testing.T) {
-	for name, spec := range map[string]netpolicy.Spec{"plain": publicNet, "with headers": withSecret(publicNet)} {
+	for name, spec := range map[string]netpolicy.Spec{"plain": enginefake.PublicNet, "with headers": withSecret(enginefake.PublicNet)} {
 		t.Run(name, func(t *testing.T) {
 			h, e, n, seen := slowNet(t)
 			restored := seen.of(sandbox.OpRestore)
 			ended := beginFork(t.Context(), e, spec)
-			<-n.asked
-			eventually(t, "two children at their gates", func() bool { return seen.of(sandbox.OpRestore) == restored+2 })
+			<-n.Asked
+			enginefake.Eventually(t, "two children at their gates", func() bool { return seen.of(sandbox.OpRestore) == restored+2 })
 			if len(e.List()) != 0 || seen.of(sandbox.OpIdentity) != 0 {
 				t.Errorf("listed before their network is there: %v", e.List())
 			}
-			close(n.answers)
+			close(n.Answers)
 			if err := <-ended; err != nil {
 				t.Fatal(err)
 			}
 			for _, sb := range e.List() {
-				if got := h.netNotes(sb.PID); !slices.Equal(got, []string{"given", "open"}) {
+				if got := netNotes(h, sb.PID); !slices.Equal(got, []string{"given", "open"}) {
 					t.Errorf("its VM saw %q", got)
 				}
-				if bound := n.of(sb.ID); len(bound) != 1 || !connected(bound[0]) {
+				if bound := n.Of(sb.ID); len(bound) != 1 || !enginefake.Connected(bound[0]) {
 					t.Errorf("bound as %+v", bound)
 				}
-				if got := h.bundle(sb); (got != "") != (len(spec.Headers) > 0) {
+				if got := bundle(h, sb); (got != "") != (len(spec.Headers) > 0) {
 					t.Errorf("its bundle is %q", got)
 				}
 			}
@@ -88,69 +90,69 @@ func TestChildrenAreRestoredWhileForkdNetIsAskedAndLetOutWhenItHasAnswered(t *te
 
 func TestChildrenThatForkdNetDoesNotTakeGetTheirNetworkLater(t *testing.T) {
 	h, e, n, _ := slowNet(t)
-	n.fails = errors.New("no more descriptors")
-	close(n.answers)
-	if err := <-beginFork(t.Context(), e, publicNet); err != nil {
+	n.Fails = errors.New("no more descriptors")
+	close(n.Answers)
+	if err := <-beginFork(t.Context(), e, enginefake.PublicNet); err != nil {
 		t.Fatal(err)
 	}
 	for _, sb := range e.List() {
-		if got := h.netNotes(sb.PID); !slices.Equal(got, []string{"open"}) || len(n.of(sb.ID)) != 0 {
-			t.Errorf("its VM saw %q, bound %+v", got, n.of(sb.ID))
+		if got := netNotes(h, sb.PID); !slices.Equal(got, []string{"open"}) || len(n.Of(sb.ID)) != 0 {
+			t.Errorf("its VM saw %q, bound %+v", got, n.Of(sb.ID))
 		}
 	}
-	n.mu.Lock()
-	n.fails = nil
-	n.mu.Unlock()
-	n.kill()
+	n.Mu.Lock()
+	n.Fails = nil
+	n.Mu.Unlock()
+	n.Kill()
 	for _, sb := range e.List() {
-		eventually(t, "a wire", func() bool { return slices.Equal(h.netNotes(sb.PID), []string{"open", "net"}) })
+		enginefake.Eventually(t, "a wire", func() bool { return slices.Equal(netNotes(h, sb.PID), []string{"open", "net"}) })
 	}
 }
 
 func TestAForkThatIsCancelledWhileForkdNetIsAskedLeavesNothing(t *testing.T) {
 	h, e, n, seen := slowNet(t)
-	before, restored := openFiles(t), seen.of(sandbox.OpRestore)
+	before, restored := enginefake.OpenFiles(t), seen.of(sandbox.OpRestore)
 	wish := errors.New("changed my mind")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := beginFork(ctx, e, publicNet)
-	<-n.asked
-	eventually(t, "two children at their gates", func() bool { return seen.of(sandbox.OpRestore) == restored+2 })
+	ended := beginFork(ctx, e, enginefake.PublicNet)
+	<-n.Asked
+	enginefake.Eventually(t, "two children at their gates", func() bool { return seen.of(sandbox.OpRestore) == restored+2 })
 	cancel(wish)
 	if err := <-ended; !errors.Is(err, wish) {
 		t.Errorf("got %v", err)
 	}
-	h.empty()
+	h.Empty()
 	// forkd-net had bound them, but its answer was abandoned.
-	eventually(t, "release of both", func() bool { return n.count() == 0 })
+	enginefake.Eventually(t, "release of both", func() bool { return n.Count() == 0 })
 	if l := e.List(); len(l) != 0 {
 		t.Errorf("listed: %v", l)
 	}
-	eventually(t, "return of all descriptors", func() bool { return openFiles(t) <= before })
+	enginefake.Eventually(t, "return of all descriptors", func() bool { return enginefake.OpenFiles(t) <= before })
 }
 
 func TestARollbackThatIsCancelledWhileForkdNetIsAskedChangesNothing(t *testing.T) {
 	h, e, n, seen := slowNet(t)
-	close(n.answers)
-	sb := h.forkNet(e, "a", 1, &publicNet)[0]
-	<-n.asked
-	n.mu.Lock()
-	n.answers = make(chan struct{})
-	n.mu.Unlock()
-	was := n.of(sb.ID)[0].VM
+	close(n.Answers)
+	sb := enginefake.ForkNet(h, e, "a", 1, &enginefake.PublicNet)[0]
+	<-n.Asked
+	n.Mu.Lock()
+	n.Answers = make(chan struct{})
+	n.Mu.Unlock()
+	was := n.Of(sb.ID)[0].VM
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		_, err := e.Rollback(ctx, sb.ID, "a")
 		ended <- err
 	}()
-	<-n.asked
+	<-n.Asked
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("it was rolled back")
 	}
-	eventually(t, "release of the new VM", func() bool { return len(n.of(sb.ID)) == 1 })
-	if now := n.of(sb.ID)[0]; now.VM != was || !connected(now) || seen.of(sandbox.OpRollback) != 0 {
+	enginefake.Eventually(t, "release of the new VM", func() bool { return len(n.Of(sb.ID)) == 1 })
+	if now := n.Of(sb.ID)[0]; now.VM != was || !enginefake.Connected(now) || seen.of(sandbox.OpRollback) != 0 {
 		t.Errorf("bound as %+v", now)
 	}
-	h.wantWired(sb)
+	wantWired(h, sb)
 }

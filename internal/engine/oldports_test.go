@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/store/snapshot"
 	"github.com/forkd/forkd/internal/sys/durable"
@@ -41,20 +42,20 @@ func withoutPorts(t *testing.T, path string) {
 // A sandbox is public only if its record says so. A record of an earlier daemon makes it private,
 // running or paused, and later daemons require the same token.
 func TestARecordThatDoesNotSayPublicIsClosed(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	sbs := h.fork(e, "a", 4)
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	sbs := h.Fork(e, "a", 4)
 	runs, sleeps, stays, staysAsleep := sbs[0], sbs[1], sbs[2], sbs[3]
-	h.pause(e, sleeps.ID)
-	h.pause(e, staysAsleep.ID)
-	dir := filepath.Dir(h.journalOf(runs.PID))
-	h.close(e)
+	h.Pause(e, sleeps.ID)
+	h.Pause(e, staysAsleep.ID)
+	dir := filepath.Dir(h.JournalOf(runs.PID))
+	h.Close(e)
 	withoutPorts(t, filepath.Join(dir, vmproc.SandboxJournal))
-	withoutPorts(t, filepath.Join(h.cfg.StoreDir, "paused", sleeps.ID+".json"))
+	withoutPorts(t, filepath.Join(h.Cfg.StoreDir, "paused", sleeps.ID+".json"))
 	tokens := map[string]string{}
 	for range 2 {
-		e = h.open()
+		e = h.Open()
 		for _, id := range []string{runs.ID, sleeps.ID} {
 			got, err := e.PortAccess(id, 80)
 			if tokens[id] == "" {
@@ -69,33 +70,33 @@ func TestARecordThatDoesNotSayPublicIsClosed(t *testing.T) {
 				t.Errorf("the rule of %s, which is public, is %+v, %v", id, got, err)
 			}
 		}
-		h.close(e)
+		h.Close(e)
 	}
-	e = h.open()
-	if got := h.resume(e, sleeps.ID); got.PublicPorts || got.TrafficToken != tokens[sleeps.ID] {
+	e = h.Open()
+	if got := h.Resume(e, sleeps.ID); got.PublicPorts || got.TrafficToken != tokens[sleeps.ID] {
 		t.Errorf("a resume changes the rule to %+v", got.PortAccess())
 	}
-	if got := h.resume(e, staysAsleep.ID); !got.PublicPorts {
+	if got := h.Resume(e, staysAsleep.ID); !got.PublicPorts {
 		t.Errorf("a resume changes the rule of a public sandbox to %+v", got.PortAccess())
 	}
-	if err := h.branch(e, runs.ID, "b"); err != nil {
+	if err := h.Branch(e, runs.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
-	if child := h.fork(e, "b", 1)[0]; child.PublicPorts || child.TrafficToken == "" || child.TrafficToken == tokens[runs.ID] {
+	if child := h.Fork(e, "b", 1)[0]; child.PublicPorts || child.TrafficToken == "" || child.TrafficToken == tokens[runs.ID] {
 		t.Errorf("a fork of its branch has the rule %+v", child.PortAccess())
 	}
 }
 
 // If a manifest does not mark ports as public, its sandboxes require a token.
 func TestASnapshotThatDoesNotSayPublicIsClosed(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	if sb := h.fork(e, "a", 1)[0]; !sb.PublicPorts {
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	if sb := h.Fork(e, "a", 1)[0]; !sb.PublicPorts {
 		t.Fatal("a snapshot of an image has private ports")
 	}
-	h.close(e)
-	path := filepath.Join(h.cfg.StoreDir, "snapshots", "a", snapshot.ManifestFile)
+	h.Close(e)
+	path := filepath.Join(h.Cfg.StoreDir, "snapshots", "a", snapshot.ManifestFile)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -107,8 +108,8 @@ func TestASnapshotThatDoesNotSayPublicIsClosed(t *testing.T) {
 	if err := durable.Replace(path, old); err != nil {
 		t.Fatal(err)
 	}
-	e = h.open()
-	if sb := h.fork(e, "a", 1)[0]; sb.PublicPorts || len(sb.TrafficToken) != 64 {
+	e = h.Open()
+	if sb := h.Fork(e, "a", 1)[0]; sb.PublicPorts || len(sb.TrafficToken) != 64 {
 		t.Errorf("a sandbox of a manifest without public_ports is %+v", sb)
 	}
 }

@@ -1,19 +1,21 @@
-package engine
+package engine_test
 
 import (
 	"sync"
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
 
 // A process killed by a guest's kernel has one event, also across daemons, and is in the list. A
 // flood of kills has a bounded number of events.
 func TestAProcessKilledByAGuestsKernel(t *testing.T) {
-	h := newHost(t)
+	h := enginefake.NewHost(t)
 	var mu sync.Mutex
 	var told []map[string]string
-	h.cfg.Events = func(kind, _ string, about map[string]string) {
+	h.Cfg.Events = func(kind, _ string, about map[string]string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if kind == sandbox.EventOOM {
@@ -25,11 +27,11 @@ func TestAProcessKilledByAGuestsKernel(t *testing.T) {
 		defer mu.Unlock()
 		return told
 	}
-	e := h.open()
-	h.snapshot(e, "a")
-	sbs := h.fork(e, "a", 2)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	sbs := h.Fork(e, "a", 2)
 	id := sbs[0].ID
-	kill := func(e *Engine, code string) {
+	kill := func(e *engine.Engine, code string) {
 		t.Helper()
 		if _, err := e.Eval(t.Context(), id, sandbox.EvalRequest{Code: code}); err != nil {
 			t.Fatal(err)
@@ -39,7 +41,7 @@ func TestAProcessKilledByAGuestsKernel(t *testing.T) {
 	for range 3 {
 		e.Watch.Look(t.Context())
 	}
-	last := func(e *Engine, id string) *sandbox.OOM {
+	last := func(e *engine.Engine, id string) *sandbox.OOM {
 		t.Helper()
 		i, err := e.Get(id)
 		if err != nil {
@@ -54,8 +56,8 @@ func TestAProcessKilledByAGuestsKernel(t *testing.T) {
 	if got := events(); len(got) != 1 || got[0]["pid"] != "41" || got[0]["process"] != name || got[0]["time"] == "" {
 		t.Fatalf("the events are %v", got)
 	}
-	h.close(e)
-	e = h.open()
+	h.Close(e)
+	e = h.Open()
 	e.Watch.Look(t.Context())
 	if o := last(e, id); o == nil || len(events()) != 1 {
 		t.Errorf("the next daemon has %+v, and the events %v", o, events())

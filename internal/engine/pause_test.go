@@ -1,8 +1,7 @@
-package engine
+package engine_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,38 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-func (h *host) pause(e *Engine, id string) sandbox.Info {
-	h.t.Helper()
-	return h.pauseBy(e, id, sandbox.PauseOptions{})
-}
-
-func (h *host) pauseBy(e *Engine, id string, opt sandbox.PauseOptions) sandbox.Info {
-	h.t.Helper()
-	info, err := e.Pause(h.t.Context(), id, opt)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return info
-}
-
-func (h *host) resume(e *Engine, id string) sandbox.Info {
-	h.t.Helper()
-	info, err := e.Resume(h.t.Context(), id)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return info
-}
-
 // pausedRecords returns the names of the records of paused sandboxes.
-func (h *host) pausedRecords() string {
-	entries, err := os.ReadDir(filepath.Join(h.cfg.StoreDir, "paused"))
+func pausedRecords(h *enginefake.Host) string {
+	entries, err := os.ReadDir(filepath.Join(h.Cfg.StoreDir, "paused"))
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	var names []string
 	for _, en := range entries {
@@ -54,8 +32,8 @@ func (h *host) pausedRecords() string {
 }
 
 // pauses returns the stored snapshots sandboxes are or were paused in.
-func (h *host) pauses() (tags []string) {
-	for _, name := range strings.Fields(h.stored()) {
+func pauses(h *enginefake.Host) (tags []string) {
+	for _, name := range strings.Fields(h.Stored()) {
 		if strings.HasPrefix(name, "pause-") {
 			tags = append(tags, name)
 		}
@@ -63,80 +41,72 @@ func (h *host) pauses() (tags []string) {
 	return tags
 }
 
-// pauseHost returns an engine with a snapshot "d" and a sandbox of it with a disk.
-func pauseHost(t *testing.T) (*host, *Engine, sandbox.Info) {
-	t.Helper()
-	h := newHost(t)
-	e := h.open()
-	return h, e, h.disky(e, 1)[0]
-}
-
 // A sandbox is repeatedly paused and resumed. While it is paused, only one snapshot and its record
 // exist, however often it was paused.
 func TestASandboxIsPausedAndGoesOn(t *testing.T) {
-	h, e, sb := pauseHost(t)
-	same, entropy := h.identityOf(e, sb.ID)
+	h, e, sb := enginefake.PauseHost(t)
+	same, entropy := identityOf(h, e, sb.ID)
 	seen := map[string]bool{entropy: true}
 	for round := range 4 {
 		before, err := e.Get(sb.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		info := h.pause(e, sb.ID)
+		info := h.Pause(e, sb.ID)
 		if info.Status != sandbox.StatusPaused || info.PID != 0 || !strings.HasPrefix(info.PausedIn, "pause-"+sb.ID+"-") {
 			t.Fatalf("paused: %+v", info)
 		}
-		h.empty()
-		eventually(t, "end of its VM", processGone(before.PID))
-		if left := h.overlayFiles(); left != "" {
+		h.Empty()
+		enginefake.Eventually(t, "end of its VM", processGone(before.PID))
+		if left := h.OverlayFiles(); left != "" {
 			t.Errorf("overlay files: %s", left)
 		}
-		if got := h.pauses(); !reflect.DeepEqual(got, []string{info.PausedIn}) {
+		if got := pauses(h); !reflect.DeepEqual(got, []string{info.PausedIn}) {
 			t.Errorf("round %d: pauses stored are %q", round, got)
 		}
-		if got := h.pausedRecords(); got != sb.ID+".json" {
+		if got := pausedRecords(h); got != sb.ID+".json" {
 			t.Errorf("records: %q", got)
 		}
 		for what, err := range map[string]error{
-			"exec": errorOf(e.Exec(t.Context(), sb.ID, sandbox.ExecRequest{Args: []string{"true"}})),
-			"eval": errorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"})),
-			"dial": errorOf(e.DialAgent(t.Context(), sb.ID)), "port": errorOf(e.DialPort(t.Context(), sb.ID, 80)),
-			"branch":   h.branch(e, sb.ID, "x"),
-			"rollback": errorOf(e.Rollback(t.Context(), sb.ID, "d")),
-			"pause":    errorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})),
-			"console":  errorOf(e.Console(sb.ID)), "memory": errorOf(e.Memory(sb.ID)),
+			"exec": enginefake.ErrorOf(e.Exec(t.Context(), sb.ID, sandbox.ExecRequest{Args: []string{"true"}})),
+			"eval": enginefake.ErrorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"})),
+			"dial": enginefake.ErrorOf(e.DialAgent(t.Context(), sb.ID)), "port": enginefake.ErrorOf(e.DialPort(t.Context(), sb.ID, 80)),
+			"branch":   h.Branch(e, sb.ID, "x"),
+			"rollback": enginefake.ErrorOf(e.Rollback(t.Context(), sb.ID, "d")),
+			"pause":    enginefake.ErrorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})),
+			"console":  enginefake.ErrorOf(e.Console(sb.ID)), "memory": enginefake.ErrorOf(e.Memory(sb.ID)),
 		} {
-			h.wantPaused(what, err)
+			enginefake.WantPaused(h, what, err)
 		}
 		if round == 2 {
-			e = h.reboot(e)
+			e = reboot(h, e)
 		}
-		after := h.resume(e, sb.ID)
+		after := h.Resume(e, sb.ID)
 		if after.Status != sandbox.StatusRunning || after.PID == 0 || after.PID == before.PID || after.PausedIn != info.PausedIn {
 			t.Errorf("resumed: %+v", after)
 		}
-		again := h.resume(e, sb.ID)
+		again := h.Resume(e, sb.ID)
 		again.Unused, after.Unused = 0, 0
 		if !reflect.DeepEqual(again, after) {
 			t.Errorf("resume of one that runs: %+v, want %+v", again, after)
 		}
-		now, entropy := h.identityOf(e, sb.ID)
+		now, entropy := identityOf(h, e, sb.ID)
 		if now != same || seen[entropy] {
 			t.Errorf("identity %q, entropy %s; before it was %q", now, entropy, same)
 		}
 		seen[entropy] = true
-		if got := h.pausedRecords(); got != "" {
+		if got := pausedRecords(h); got != "" {
 			t.Errorf("records of one that runs: %q", got)
 		}
 	}
 	// It can be branched and rolled back like any other.
-	if err := h.branch(e, sb.ID, "later"); err != nil {
+	if err := h.Branch(e, sb.ID, "later"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.Rollback(t.Context(), sb.ID, "later"); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.pauses(); len(got) != 0 {
+	if got := pauses(h); len(got) != 0 {
 		t.Errorf("after a rollback: %q", got)
 	}
 	for _, op := range []receipt.Op{receipt.Pause, receipt.Resume} {
@@ -145,118 +115,115 @@ func TestASandboxIsPausedAndGoesOn(t *testing.T) {
 			t.Errorf("%s: %d receipts, %v", op, len(list), err)
 		}
 	}
-	h.pause(e, sb.ID)
+	h.Pause(e, sb.ID)
 	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "nothing left", func() bool { return len(h.pauses()) == 0 && h.pausedRecords() == "" })
-}
-
-// wantPaused checks the refusal of a request to a paused sandbox.
-func (h *host) wantPaused(what string, err error) {
-	h.t.Helper()
-	var told *sandbox.Error
-	if !errors.Is(err, sandbox.ErrConflict) || !errors.As(err, &told) || told.Reason() != sandbox.ReasonSandboxPaused {
-		h.t.Errorf("%s of a paused one: %v", what, err)
-	}
+	enginefake.Eventually(t, "nothing left", func() bool { return len(pauses(h)) == 0 && pausedRecords(h) == "" })
 }
 
 // reboot returns the next daemon after a reboot.
-func (h *host) reboot(e *Engine) *Engine {
-	h.t.Helper()
-	h.close(e)
-	h.clearRun()
-	return h.open()
+func reboot(h *enginefake.Host, e *engine.Engine) *engine.Engine {
+	h.T.Helper()
+	h.Close(e)
+	clearRun(h)
+	return h.Open()
 }
 
 // clearRun simulates a reboot: all VMs end, and the run directory is gone.
-func (h *host) clearRun() {
-	h.t.Helper()
-	h.killAll()
-	if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
-		h.t.Fatal(err)
+func clearRun(h *enginefake.Host) {
+	h.T.Helper()
+	h.KillAll()
+	if err := os.RemoveAll(filepath.Join(h.Cfg.RunDir, "vm")); err != nil {
+		h.T.Fatal(err)
 	}
 }
 
-func errorOf[T any](_ T, err error) error { return err }
-
 // On every failure of a pause, the sandbox keeps running and no files remain.
 func TestAPauseThatFails(t *testing.T) {
-	h, e, sb := pauseHost(t)
+	h, e, sb := enginefake.PauseHost(t)
 	for fault, kind := range map[string]error{
-		"capture-full": sandbox.ErrNoSpace, "captured-fail": sandbox.ErrNoSpace, "capture-fail": errAny,
-		"capture-late": errAny, "capture-goes-on": errAny,
+		"capture-full": sandbox.ErrNoSpace, "captured-fail": sandbox.ErrNoSpace, "capture-fail": enginefake.ErrAny,
+		"capture-late": enginefake.ErrAny, "capture-goes-on": enginefake.ErrAny,
 	} {
-		h.fault(fault, 1)
+		h.Fault(fault, 1)
 		_, err := e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
-		wantError(t, err, kind)
+		enginefake.WantError(t, err, kind)
 		info, err := e.Get(sb.ID)
 		if err != nil || info.Status != sandbox.StatusRunning || info.PID != sb.PID {
 			t.Fatalf("%s: %+v, %v", fault, info, err)
 		}
-		h.eval(e, sb.ID, "index")
-		if got := h.pauses(); len(got) != 0 || h.pausedRecords() != "" {
-			t.Errorf("%s: left %q %q", fault, got, h.pausedRecords())
+		h.Eval(e, sb.ID, "index")
+		if got := pauses(h); len(got) != 0 || pausedRecords(h) != "" {
+			t.Errorf("%s: left %q %q", fault, got, pausedRecords(h))
 		}
 	}
 	// The record cannot be written.
-	dir := filepath.Join(h.cfg.StoreDir, "paused")
+	dir := filepath.Join(h.Cfg.StoreDir, "paused")
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	_, err := e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
-	wantError(t, err, errAny, "record")
-	if got := h.pauses(); len(got) != 0 {
+	enginefake.WantError(t, err, enginefake.ErrAny, "record")
+	if got := pauses(h); len(got) != 0 {
 		t.Errorf("left %q", got)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	h.eval(e, sb.ID, "index")
+	h.Eval(e, sb.ID, "index")
 	_, err = e.Pause(t.Context(), "sb-none", sandbox.PauseOptions{})
-	wantError(t, err, sandbox.ErrNotFound)
+	enginefake.WantError(t, err, sandbox.ErrNotFound)
 	_, err = e.Resume(t.Context(), "sb-none")
-	wantError(t, err, sandbox.ErrNotFound)
-	h.pause(e, sb.ID) // this time it works
+	enginefake.WantError(t, err, sandbox.ErrNotFound)
+	h.Pause(e, sb.ID) // this time it works
 }
 
 // A resume continues the same machine. A fork is another one.
 func TestAResumeIsTheSameMachine(t *testing.T) {
-	h, e, sb := pauseHost(t)
-	if got := h.eval(e, sb.ID, "same_machine"); got != "false" {
+	h, e, sb := enginefake.PauseHost(t)
+	if got := h.Eval(e, sb.ID, "same_machine"); got != "false" {
 		t.Errorf("a fork: same machine is %s", got)
 	}
-	h.pause(e, sb.ID)
-	h.resume(e, sb.ID)
-	if got := h.eval(e, sb.ID, "same_machine"); got != "true" {
+	h.Pause(e, sb.ID)
+	h.Resume(e, sb.ID)
+	if got := h.Eval(e, sb.ID, "same_machine"); got != "true" {
 		t.Errorf("a resume: same machine is %s", got)
 	}
 }
 
 // On every failure of a resume, the sandbox stays paused unchanged.
 func TestAResumeThatFails(t *testing.T) {
-	h, e, sb := pauseHost(t)
-	before := h.pause(e, sb.ID)
+	h, e, sb := enginefake.PauseHost(t)
+	before := h.Pause(e, sb.ID)
 	for _, fault := range []string{"spawn", "restore-fail", "restore-die", "identity-die", "identity-clone"} {
-		h.fault(fault, 1)
+		h.Fault(fault, 1)
 		_, err := e.Resume(t.Context(), sb.ID)
-		wantError(t, err, errAny)
+		enginefake.WantError(t, err, enginefake.ErrAny)
 		if info, err := e.Get(sb.ID); err != nil || !reflect.DeepEqual(info, before) {
 			t.Errorf("%s: %+v, %v", fault, info, err)
 		}
-		h.empty()
+		h.Empty()
 	}
-	h.change(e, func(h *host) { h.available = 0 })
+	h.Change(e, func(h *enginefake.Host) { h.Available = 0 })
 	_, err := e.Resume(t.Context(), sb.ID)
-	wantError(t, err, sandbox.ErrNoMemory)
-	h.change(e, func(h *host) { h.available = 64 << 30 })
+	enginefake.WantError(t, err, sandbox.ErrNoMemory)
+	h.Change(e, func(h *enginefake.Host) { h.Available = 64 << 30 })
 	if _, err := e.Resume(t.Context(), sb.ID); err != nil {
 		t.Error(err)
 	}
 }
 
-// doomedToPause is the work of a daemon that is killed at one of its steps.
-func (e *Engine) doomedToPause(ctx context.Context, opt sandbox.PauseOptions) error {
+// doomedToPause and doomedToPauseCold are the work of a daemon that is killed at one of its steps.
+func doomedToPause(ctx context.Context, e *engine.Engine, _ engine.Config) error {
+	return pauseAndResume(ctx, e, sandbox.PauseOptions{})
+}
+
+func doomedToPauseCold(ctx context.Context, e *engine.Engine, _ engine.Config) error {
+	return pauseAndResume(ctx, e, sandbox.PauseOptions{FilesystemOnly: true})
+}
+
+func pauseAndResume(ctx context.Context, e *engine.Engine, opt sandbox.PauseOptions) error {
 	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		return err
 	}
@@ -288,7 +255,7 @@ var pauseSteps = []pauseStep{
 // afterEach calls kill to end a daemon at each step, and also the host where this makes no
 // difference. It calls check with the next daemon and its one sandbox, then kills the sandbox and
 // checks that no files are left.
-func afterEach(t *testing.T, steps []pauseStep, kill func(*host, string), check func(*host, *Engine, sandbox.Info, pauseStep)) {
+func afterEach(t *testing.T, steps []pauseStep, kill func(*enginefake.Host, string), check func(*enginefake.Host, *engine.Engine, sandbox.Info, pauseStep)) {
 	for _, c := range steps {
 		for _, reboot := range []bool{false, true} {
 			if reboot && !c.paused { // a running sandbox ends with the host
@@ -299,14 +266,14 @@ func afterEach(t *testing.T, steps []pauseStep, kill func(*host, string), check 
 				name += " and a reboot"
 			}
 			t.Run(name, func(t *testing.T) {
-				h := newHost(t)
-				h.makeUpper()
+				h := enginefake.NewHost(t)
+				h.MakeUpper()
 				kill(h, string(c.step))
-				pids := h.journalled()
+				pids := h.Journalled()
 				if reboot {
-					h.clearRun()
+					clearRun(h)
 				}
-				e := h.open()
+				e := h.Open()
 				l := e.List()
 				want := sandbox.StatusRunning
 				if c.paused {
@@ -317,12 +284,12 @@ func afterEach(t *testing.T, steps []pauseStep, kill func(*host, string), check 
 				}
 				for _, pid := range pids {
 					if pid != l[0].PID {
-						eventually(t, "end of the other VM", processGone(pid))
+						enginefake.Eventually(t, "end of the other VM", processGone(pid))
 					}
 				}
 				if c.paused {
-					h.empty()
-					if left := h.overlayFiles(); left != "" {
+					h.Empty()
+					if left := h.OverlayFiles(); left != "" {
 						t.Errorf("overlay files: %q", left)
 					}
 				}
@@ -332,8 +299,8 @@ func afterEach(t *testing.T, steps []pauseStep, kill func(*host, string), check 
 				}
 				// The sweep of transient snapshots may have begun to delete it just before the kill
 				// would.
-				eventually(t, "nothing left", func() bool {
-					return len(h.pauses()) == 0 && h.pausedRecords() == "" && h.overlayFiles() == ""
+				enginefake.Eventually(t, "nothing left", func() bool {
+					return len(pauses(h)) == 0 && pausedRecords(h) == "" && h.OverlayFiles() == ""
 				})
 			})
 		}
@@ -342,40 +309,41 @@ func afterEach(t *testing.T, steps []pauseStep, kill func(*host, string), check 
 
 // isItself checks that a sandbox works, has one VM, and has between one and the given number of
 // files.
-func (h *host) isItself(e *Engine, id string, files int) {
-	h.t.Helper()
-	if got := h.eval(e, id, "sandbox_id"); got != id {
-		h.t.Errorf("it says that it is %q", got)
+func isItself(h *enginefake.Host, e *engine.Engine, id string, files int) {
+	h.T.Helper()
+	if got := h.Eval(e, id, "sandbox_id"); got != id {
+		h.T.Errorf("it says that it is %q", got)
 	}
-	if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) < 1 || len(o) > files {
-		h.t.Errorf("run directories %q, overlay files %q", d, o)
+	if d, o := strings.Fields(runDirs(h)), strings.Fields(h.OverlayFiles()); len(d) != 1 || len(o) < 1 || len(o) > files {
+		h.T.Errorf("run directories %q, overlay files %q", d, o)
 	}
 }
 
 // A daemon is killed at every step of a pause and of a resume. Under the next one the sandbox runs
 // or is completely paused, and no other files are left.
 func TestADaemonKilledAtAStepOfAPause(t *testing.T) {
-	afterEach(t, pauseSteps, (*host).killDaemonAt, func(h *host, e *Engine, sb sandbox.Info, c pauseStep) {
+	kill := func(h *enginefake.Host, step string) { enginefake.KillDaemonAt(h, "pause", step) }
+	afterEach(t, pauseSteps, kill, func(h *enginefake.Host, e *engine.Engine, sb sandbox.Info, c pauseStep) {
 		if c.paused {
-			h.resume(e, sb.ID)
+			h.Resume(e, sb.ID)
 		}
-		eventually(h.t, "the snapshots that are needed", func() bool {
-			runs := mustGet(h.t, e, sb.ID).PausedIn
-			return strings.Join(h.pauses(), " ") == runs
+		enginefake.Eventually(h.T, "the snapshots that are needed", func() bool {
+			runs := enginefake.MustGet(h.T, e, sb.ID).PausedIn
+			return strings.Join(pauses(h), " ") == runs
 		})
-		h.isItself(e, sb.ID, 2)
-		h.pause(e, sb.ID)
-		h.resume(e, sb.ID)
+		isItself(h, e, sb.ID, 2)
+		h.Pause(e, sb.ID)
+		h.Resume(e, sb.ID)
 	})
 }
 
 // killDuring kills a sandbox at a step of its pause or resume, and checks that it is removed
 // completely.
 func killDuring(t *testing.T, step failpoint.Step, opt sandbox.PauseOptions) {
-	h, e, sb := pauseHost(t)
+	h, e, sb := enginefake.PauseHost(t)
 	resuming := strings.HasPrefix(string(step), "resume")
 	if resuming {
-		h.pauseBy(e, sb.ID, opt)
+		h.PauseBy(e, sb.ID, opt)
 	}
 	killed := make(chan error, 1)
 	var once sync.Once
@@ -383,7 +351,7 @@ func killDuring(t *testing.T, step failpoint.Step, opt sandbox.PauseOptions) {
 		if s == step {
 			once.Do(func() {
 				go func() { killed <- e.Kill(context.Background(), sb.ID) }()
-				eventually(t, "beginning of the kill", func() bool { _, err := e.Get(sb.ID); return err != nil })
+				enginefake.Eventually(t, "beginning of the kill", func() bool { _, err := e.Get(sb.ID); return err != nil })
 			})
 		}
 		return nil
@@ -397,10 +365,10 @@ func killDuring(t *testing.T, step failpoint.Step, opt sandbox.PauseOptions) {
 		t.Errorf("%s: %v", step, err)
 	}
 	unset()
-	eventually(t, "nothing left after "+string(step), func() bool {
-		return h.stored()+h.pausedRecords()+h.overlayFiles() == "d" && !strings.Contains(strings.Join(pinNames(t, e), " "), "vm.")
+	enginefake.Eventually(t, "nothing left after "+string(step), func() bool {
+		return h.Stored()+pausedRecords(h)+h.OverlayFiles() == "d" && !strings.Contains(strings.Join(pinNames(t, h), " "), "vm.")
 	})
-	h.empty()
+	h.Empty()
 }
 
 func TestAKillDuringAPause(t *testing.T) {
@@ -410,34 +378,30 @@ func TestAKillDuringAPause(t *testing.T) {
 }
 
 // dieDuring pauses a sandbox and kills its VM at a step.
-func dieDuring(t *testing.T, step failpoint.Step) (*host, *Engine, sandbox.Info, error) {
-	h, e, sb := pauseHost(t)
-	_, vm, err := e.sandboxes.Running(sb.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+func dieDuring(t *testing.T, step failpoint.Step) (*enginefake.Host, *engine.Engine, sandbox.Info, error) {
+	h, e, sb := enginefake.PauseHost(t)
 	defer failpoint.Set(func(s failpoint.Step) error {
 		if s == step {
 			unix.Kill(sb.PID, unix.SIGKILL)
-			eventually(t, "end of the VM", func() bool { return !vm.Alive() })
+			enginefake.Eventually(t, "end of the VM", processGone(sb.PID))
 			unix.Nanosleep(&unix.Timespec{Nsec: 20e6}, nil) // elapses: whoever is told of its end acts
 		}
 		return nil
 	})()
-	_, err = e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
+	_, err := e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
 	return h, e, sb, err
 }
 
 // If a sandbox's VM dies during its pause, the sandbox has failed.
 func TestAVMThatDiesDuringAPause(t *testing.T) {
 	h, e, sb, err := dieDuring(t, failpoint.PauseCaptured)
-	wantError(t, err, errAny)
-	eventually(t, "failure", failed(e, sb.ID))
-	if got := h.pauses(); len(got) != 0 || h.pausedRecords() != "" {
+	enginefake.WantError(t, err, enginefake.ErrAny)
+	enginefake.Eventually(t, "failure", enginefake.Failed(e, sb.ID))
+	if got := pauses(h); len(got) != 0 || pausedRecords(h) != "" {
 		t.Errorf("left %q", got)
 	}
 	_, err = e.Resume(t.Context(), sb.ID)
-	wantError(t, err, sandbox.ErrGuestGone)
+	enginefake.WantError(t, err, sandbox.ErrGuestGone)
 }
 
 // If its snapshot was complete by then, it has not failed: it is paused.
@@ -446,17 +410,17 @@ func TestAVMThatDiesAtTheEndOfItsPause(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.resume(e, sb.ID)
-	h.isItself(e, sb.ID, 2)
+	h.Resume(e, sb.ID)
+	isItself(h, e, sb.ID, 2)
 }
 
 // Many concurrent requests for a paused sandbox resume it once, and all succeed.
 func TestAStampedeResumesOnce(t *testing.T) {
-	h, e, sb := pauseHost(t)
+	h, e, sb := enginefake.PauseHost(t)
 	if _, err := e.SetLife(t.Context(), sb.ID, sandbox.Life{AutoResume: true}); err != nil {
 		t.Fatal(err)
 	}
-	h.pause(e, sb.ID)
+	h.Pause(e, sb.ID)
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -471,7 +435,9 @@ func TestAStampedeResumesOnce(t *testing.T) {
 		t.Errorf("%d resumes, %v", len(list), err)
 	}
 	for what, do := range map[string]func() error{
-		"eval": func() error { return errorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"})) },
+		"eval": func() error {
+			return enginefake.ErrorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"}))
+		},
 		"dial": func() error {
 			c, err := e.DialAgent(t.Context(), sb.ID)
 			if err == nil {
@@ -480,7 +446,7 @@ func TestAStampedeResumesOnce(t *testing.T) {
 			return err
 		},
 	} {
-		h.pause(e, sb.ID)
+		h.Pause(e, sb.ID)
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -490,11 +456,11 @@ func TestAStampedeResumesOnce(t *testing.T) {
 // The snapshot of a paused sandbox is in use, like that of a running one. Deleted by force, it is
 // kept until its last user is gone.
 func TestTheSnapshotOfAPausedSandboxIsInUse(t *testing.T) {
-	h, e, sb := pauseHost(t)
-	info := h.pause(e, sb.ID)
-	wantError(t, e.DeleteSnapshot(t.Context(), info.PausedIn, sandbox.DeleteOptions{}), sandbox.ErrConflict, sb.ID)
-	wantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{}), sandbox.ErrConflict)
-	wantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Cascade: true}), sandbox.ErrConflict, sb.ID)
+	h, e, sb := enginefake.PauseHost(t)
+	info := h.Pause(e, sb.ID)
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), info.PausedIn, sandbox.DeleteOptions{}), sandbox.ErrConflict, sb.ID)
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{}), sandbox.ErrConflict)
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Cascade: true}), sandbox.ErrConflict, sb.ID)
 	for _, tag := range []string{"d", info.PausedIn} {
 		if err := e.DeleteSnapshot(t.Context(), tag, sandbox.DeleteOptions{Force: true}); err != nil {
 			t.Fatal(err)
@@ -503,54 +469,24 @@ func TestTheSnapshotOfAPausedSandboxIsInUse(t *testing.T) {
 	if _, err := e.CollectLayers(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	h.close(e)
-	e = h.open()
-	h.resume(e, sb.ID)
-	h.eval(e, sb.ID, "index")
-	h.pause(e, sb.ID)
-	h.resume(e, sb.ID)
+	h.Close(e)
+	e = h.Open()
+	h.Resume(e, sb.ID)
+	h.Eval(e, sb.ID, "index")
+	h.Pause(e, sb.ID)
+	h.Resume(e, sb.ID)
 	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an empty store", func() bool {
+	enginefake.Eventually(t, "an empty store", func() bool {
 		r, err := e.CollectLayers(t.Context(), true)
-		left, _ := os.ReadDir(filepath.Join(h.cfg.StoreDir, "layers"))
+		left, _ := os.ReadDir(filepath.Join(h.Cfg.StoreDir, "layers"))
 		files := 0
 		for _, en := range left {
 			if en.Type().IsRegular() {
 				files++
 			}
 		}
-		return err == nil && len(r.Layers) == 0 && h.stored() == ""
+		return err == nil && len(r.Layers) == 0 && h.Stored() == ""
 	})
-}
-
-// An unreadable record is left alone, and so is the snapshot it may refer to.
-func TestARecordThatCannotBeRead(t *testing.T) {
-	h, e, sb := pauseHost(t)
-	info := h.pause(e, sb.ID)
-	h.close(e)
-	file := filepath.Join(h.cfg.StoreDir, "paused", sb.ID+".json")
-	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range []string{"", "{", `{"version": 2}`, strings.Replace(string(whole), sb.ID, "sb-00000000-0001", 1)} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		e = h.open()
-		if _, err := e.Get(sb.ID); !errors.Is(err, sandbox.ErrNotFound) {
-			t.Errorf("%q: %v", text, err)
-		}
-		e.families.Sweep(t.Context())
-		h.close(e)
-	}
-	if err := os.WriteFile(file, whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e = h.open()
-	if got := h.resume(e, sb.ID); got.PausedIn != info.PausedIn {
-		t.Errorf("%+v", got)
-	}
 }

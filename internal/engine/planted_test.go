@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sys/hostproc"
@@ -60,34 +62,34 @@ func link(t *testing.T, to, name string) {
 func TestPlantedLinksAreNotFollowed(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		at      func(h *host) string // the link
-		to      string               // below the home
-		refused string               // if empty, the daemon starts and leaves it alone
+		at      func(h *enginefake.Host) string // the link
+		to      string                          // below the home
+		refused string                          // if empty, the daemon starts and leaves it alone
 	}{
-		{"vm", func(h *host) string { return h.cfg.RunDir + "/vm" }, "", "is a link"},
-		{"a VM's directory", func(h *host) string { return h.cfg.RunDir + "/vm/v00000007" }, "work", ""},
-		{"what is no VM's directory", func(h *host) string { return h.cfg.RunDir + "/vm/mine" }, "work", ""},
-		{"a VM's journal", func(h *host) string { return h.cfg.RunDir + "/vm/v00000007/vm.json" }, "thesis.tex", ""},
-		{"a sandbox's journal", func(h *host) string { return h.cfg.RunDir + "/vm/v00000007/sandbox.json.tmp" }, "thesis.tex", ""},
-		{"a VM's socket", func(h *host) string { return h.cfg.RunDir + "/vm/v00000007/control.sock" }, "thesis.tex", ""},
-		{"family", func(h *host) string { return h.cfg.RunDir + "/family" }, "", "is a link"},
-		{"a family", func(h *host) string { return h.cfg.RunDir + "/family/sb-0a1b2c3d-0001" }, "work", ""},
-		{"the lock", func(h *host) string { return h.cfg.RunDir + "/lock" }, "thesis.tex", "too many levels"},
-		{"the store's lock", func(h *host) string { return h.cfg.StoreDir + "/lock" }, "thesis.tex", "too many levels"},
-		{"a disk", func(h *host) string { return h.cfg.StoreDir + "/own/v00000007-disk1" }, "thesis.tex", ""},
-		{"what is no disk", func(h *host) string { return h.cfg.StoreDir + "/own/mine" }, "thesis.tex", ""},
+		{"vm", func(h *enginefake.Host) string { return h.Cfg.RunDir + "/vm" }, "", "is a link"},
+		{"a VM's directory", func(h *enginefake.Host) string { return h.Cfg.RunDir + "/vm/v00000007" }, "work", ""},
+		{"what is no VM's directory", func(h *enginefake.Host) string { return h.Cfg.RunDir + "/vm/mine" }, "work", ""},
+		{"a VM's journal", func(h *enginefake.Host) string { return h.Cfg.RunDir + "/vm/v00000007/vm.json" }, "thesis.tex", ""},
+		{"a sandbox's journal", func(h *enginefake.Host) string { return h.Cfg.RunDir + "/vm/v00000007/sandbox.json.tmp" }, "thesis.tex", ""},
+		{"a VM's socket", func(h *enginefake.Host) string { return h.Cfg.RunDir + "/vm/v00000007/control.sock" }, "thesis.tex", ""},
+		{"family", func(h *enginefake.Host) string { return h.Cfg.RunDir + "/family" }, "", "is a link"},
+		{"a family", func(h *enginefake.Host) string { return h.Cfg.RunDir + "/family/sb-0a1b2c3d-0001" }, "work", ""},
+		{"the lock", func(h *enginefake.Host) string { return h.Cfg.RunDir + "/lock" }, "thesis.tex", "too many levels"},
+		{"the store's lock", func(h *enginefake.Host) string { return h.Cfg.StoreDir + "/lock" }, "thesis.tex", "too many levels"},
+		{"a disk", func(h *enginefake.Host) string { return h.Cfg.StoreDir + "/own/v00000007-disk1" }, "thesis.tex", ""},
+		{"what is no disk", func(h *enginefake.Host) string { return h.Cfg.StoreDir + "/own/mine" }, "thesis.tex", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHost(t)
+			h := enginefake.NewHost(t)
 			home, unharmed := victim(t)
 			at := c.at(h)
 			link(t, filepath.Join(home, c.to), at)
-			e, err := Open(t.Context(), h.cfg)
+			e, err := engine.Open(t.Context(), h.Cfg)
 			if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 				t.Errorf("got %v, want %q", err, c.refused)
 			}
 			if err == nil {
-				h.close(e)
+				h.Close(e)
 			}
 			unharmed()
 			if _, err := os.Lstat(at); err != nil {
@@ -138,15 +140,15 @@ func plant(t *testing.T, path string, v any) {
 // nor another of its VMMs.
 func TestAPlantedJournalEndsNoProcess(t *testing.T) {
 	for _, listed := range []bool{false, true} {
-		h := newHost(t)
-		e := h.open()
-		h.snapshot(e, "a")
-		sb := h.fork(e, "a", 1)[0]
-		h.close(e)
+		h := enginefake.NewHost(t)
+		e := h.Open()
+		h.Snapshot(e, "a")
+		sb := h.Fork(e, "a", 1)[0]
+		h.Close(e)
 		sleeper := bystander(t)
 		for i, pid := range []int{sleeper.Process.Pid, sb.PID} {
-			dir := filepath.Join(h.cfg.RunDir, "vm", []string{"v00000070", "v00000071"}[i])
-			plant(t, filepath.Join(dir, vmproc.Journal), vmproc.Record{Version: vmproc.JournalVersion, Ref: refOf(t, pid, dir), Shape: fakeShape, CID: 77})
+			dir := filepath.Join(h.Cfg.RunDir, "vm", []string{"v00000070", "v00000071"}[i])
+			plant(t, filepath.Join(dir, vmproc.Journal), vmproc.Record{Version: vmproc.JournalVersion, Ref: refOf(t, pid, dir), Shape: enginefake.Shape, CID: 77})
 			if err := os.WriteFile(filepath.Join(dir, client.ConsoleLog), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +156,7 @@ func TestAPlantedJournalEndsNoProcess(t *testing.T) {
 				plant(t, filepath.Join(dir, vmproc.SandboxJournal), sandboxes.Record{Version: vmproc.JournalVersion, Info: sandbox.Info{ID: "sb-0a1b2c3d-000" + []string{"1", "2"}[i], Status: sandbox.StatusRunning}})
 			}
 		}
-		e = h.open()
+		e = h.Open()
 		if l := e.List(); len(l) != 1 || l[0].ID != sb.ID || l[0].Status != sandbox.StatusRunning {
 			t.Errorf("listed %v: adopted %+v", listed, l)
 		}
@@ -166,9 +168,9 @@ func TestAPlantedJournalEndsNoProcess(t *testing.T) {
 		if err := e.Kill(t.Context(), sb.ID); err != nil {
 			t.Error(err)
 		}
-		h.close(e)
-		os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm", "v00000070")) // otherwise the end of the test would do this itself
-		os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm", "v00000071"))
+		h.Close(e)
+		os.RemoveAll(filepath.Join(h.Cfg.RunDir, "vm", "v00000070")) // otherwise the end of the test would do this itself
+		os.RemoveAll(filepath.Join(h.Cfg.RunDir, "vm", "v00000071"))
 	}
 }
 
@@ -190,14 +192,14 @@ func TestAPlantedJournalRemovesNoFile(t *testing.T) {
 		"its id": func(home string, r *sandboxes.Record) { r.Info.ID = "../../.." + home + "/work" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t)
+			h := enginefake.NewHost(t)
 			home, unharmed := victim(t)
-			dir := filepath.Join(h.cfg.RunDir, "vm", "v00000070")
+			dir := filepath.Join(h.Cfg.RunDir, "vm", "v00000070")
 			rec := sandboxes.Record{Version: vmproc.JournalVersion, Info: sandbox.Info{ID: "sb-0a1b2c3d-0001", Status: sandbox.StatusFailed}}
 			fault(home, &rec)
 			plant(t, filepath.Join(dir, vmproc.Journal), vmproc.Record{Version: vmproc.JournalVersion, Ref: client.Ref{PID: 1 << 30}})
 			plant(t, filepath.Join(dir, vmproc.SandboxJournal), rec)
-			e := h.open()
+			e := h.Open()
 			for _, i := range e.List() {
 				if err := e.Kill(t.Context(), i.ID); err != nil {
 					t.Error(err)
@@ -210,29 +212,26 @@ func TestAPlantedJournalRemovesNoFile(t *testing.T) {
 
 // Files that an engine finds and did not make stay, and the VM next to them is removed.
 func TestOnlyWhatADaemonMakesIsRemoved(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	sb := h.fork(e, "a", 1)[0]
-	b, _, err := e.sandboxes.Find(sb.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	note := filepath.Join(b.Dir(), "note.txt")
-	keep := filepath.Join(h.cfg.RunDir, "vm", "keep", "note.txt")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	sb := h.Fork(e, "a", 1)[0]
+	dir, _ := h.Journal(sb.ID)
+	note := filepath.Join(dir, "note.txt")
+	keep := filepath.Join(h.Cfg.RunDir, "vm", "keep", "note.txt")
 	plant(t, note, "mine")
 	plant(t, keep, "mine")
 	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	h.close(e)
-	h.open()
+	h.Close(e)
+	h.Open()
 	for _, path := range []string{note, keep} {
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}
 	}
-	if names, _ := os.ReadDir(b.Dir()); len(names) != 1 {
+	if names, _ := os.ReadDir(dir); len(names) != 1 {
 		t.Errorf("of the VM are left %v", names)
 	}
 	if unix.Kill(sb.PID, 0) == nil {

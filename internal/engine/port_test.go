@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
 
 // echoServer returns all data from a client to it once the client has sent everything. It is in
@@ -36,11 +37,11 @@ func echoServer(t *testing.T) uint16 {
 }
 
 func TestPortsInGuestsAreDialled(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
 	port := echoServer(t)
-	for _, i := range h.fork(e, "a", 2) {
+	for _, i := range h.Fork(e, "a", 2) {
 		c, err := e.DialPort(t.Context(), sandbox.DNSID(i.ID), port) // by its other name
 		if err != nil {
 			t.Fatal(err)
@@ -69,10 +70,10 @@ func wantReason(t *testing.T, err error, reason sandbox.Reason) *sandbox.Error {
 }
 
 func TestPortsThatCannotBeDialled(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	id := h.fork(e, "a", 1)[0].ID
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
+	id := h.Fork(e, "a", 1)[0].ID
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -81,23 +82,23 @@ func TestPortsThatCannotBeDialled(t *testing.T) {
 	l.Close()
 
 	_, err = e.DialPort(t.Context(), id, closed)
-	wantError(t, err, sandbox.ErrPortClosed, "no server listens on port", id)
+	enginefake.WantError(t, err, sandbox.ErrPortClosed, "no server listens on port", id)
 	if d := wantReason(t, err, sandbox.ReasonPortRefused).Details(); d["port"] != strconv.Itoa(int(closed)) || d["sandbox"] != id {
 		t.Errorf("details are %v", d)
 	}
 	_, err = e.DialPort(t.Context(), "sb-none", 80)
-	wantError(t, err, sandbox.ErrNotFound)
+	enginefake.WantError(t, err, sandbox.ErrNotFound)
 	_, err = e.DialPort(t.Context(), id, 0)
-	wantError(t, err, sandbox.ErrInvalid)
+	enginefake.WantError(t, err, sandbox.ErrInvalid)
 
-	h.fault("older", 1)
-	old := h.fork(e, "a", 1)[0].ID
+	h.Fault("older", 1)
+	old := h.Fork(e, "a", 1)[0].ID
 	_, err = e.DialPort(t.Context(), old, 80)
-	wantError(t, err, sandbox.ErrConflict, "older forkd", "rebuild its snapshot")
+	enginefake.WantError(t, err, sandbox.ErrConflict, "older forkd", "rebuild its snapshot")
 	wantReason(t, err, sandbox.ReasonAgentOld)
 
 	e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "poweroff"})
-	eventually(t, "failed sandbox", func() bool {
+	enginefake.Eventually(t, "failed sandbox", func() bool {
 		i, err := e.Get(id)
 		return err == nil && i.Status == sandbox.StatusFailed
 	})
@@ -108,11 +109,11 @@ func TestPortsThatCannotBeDialled(t *testing.T) {
 // A stream to a server in a guest that a pause or a rollback cuts off ends with an error, not as if
 // the server had closed it, also after the sandbox runs again.
 func TestAStreamThatAPauseCutsOff(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
 	port := echoServer(t)
-	sbs := h.fork(e, "a", 2)
+	sbs := h.Fork(e, "a", 2)
 	var streams []net.Conn
 	for _, i := range sbs {
 		c, err := e.DialPort(t.Context(), i.ID, port)
@@ -125,7 +126,7 @@ func TestAStreamThatAPauseCutsOff(t *testing.T) {
 		}
 		streams = append(streams, c)
 	}
-	h.pause(e, sbs[0].ID)
+	h.Pause(e, sbs[0].ID)
 	if _, err := e.Resume(t.Context(), sbs[0].ID); err != nil {
 		t.Fatal(err)
 	}

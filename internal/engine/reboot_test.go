@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -9,36 +9,38 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
 
 // boot simulates a boot of the host: its processes and its run directory are gone.
-func (h *host) boot(e *Engine, name string) *Engine {
-	h.t.Helper()
-	h.close(e)
-	h.killAll()
-	if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
-		h.t.Fatal(err)
+func boot(h *enginefake.Host, e *engine.Engine, name string) *engine.Engine {
+	h.T.Helper()
+	h.Close(e)
+	h.KillAll()
+	if err := os.RemoveAll(filepath.Join(h.Cfg.RunDir, "vm")); err != nil {
+		h.T.Fatal(err)
 	}
-	h.cfg.BootID = name
-	return h.open()
+	h.Cfg.BootID = name
+	return h.Open()
 }
 
 // After a boot of the host, paused sandboxes resume. Sandboxes that ran are listed as ended by the
 // boot, for as long as other failed ones. Deadlines that passed meanwhile were kept.
 func TestABootOfTheHost(t *testing.T) {
-	h, e, c := lifeHost(t)
-	runs, dies := h.forkFor(e, sandbox.Life{}), h.forkFor(e, sandbox.Life{TTL: time.Hour})
-	stays, late := h.forkFor(e, sandbox.Life{}), h.forkFor(e, sandbox.Life{TTL: time.Hour})
+	h, e, c := enginefake.LifeHost(t)
+	runs, dies := h.ForkFor(e, sandbox.Life{}), h.ForkFor(e, sandbox.Life{TTL: time.Hour})
+	stays, late := h.ForkFor(e, sandbox.Life{}), h.ForkFor(e, sandbox.Life{TTL: time.Hour})
 	for _, id := range []string{stays.ID, late.ID} {
-		h.pause(e, id)
+		h.Pause(e, id)
 	}
-	c.pass(2 * time.Hour)
+	c.Pass(2 * time.Hour)
 	for i, name := range []string{"another boot", "another boot", "a third"} { // a daemon's own restart changes nothing
 		if i == 1 {
-			h.close(e)
-			e = h.open()
+			h.Close(e)
+			e = h.Open()
 		} else {
-			e = h.boot(e, name)
+			e = boot(h, e, name)
 		}
 		for _, id := range []string{runs.ID, dies.ID} {
 			info, err := e.Get(id)
@@ -47,10 +49,10 @@ func TestABootOfTheHost(t *testing.T) {
 				t.Errorf("%s: %+v, %v", name, info, err)
 			}
 		}
-		if got := h.statusOf(e, late.ID); got != "" {
+		if got := enginefake.StatusOf(h, e, late.ID); got != "" {
 			t.Errorf("%s: a paused sandbox whose deadline has passed is %s", name, got)
 		}
-		if got := h.statusOf(e, stays.ID); got != sandbox.StatusPaused {
+		if got := enginefake.StatusOf(h, e, stays.ID); got != sandbox.StatusPaused {
 			t.Errorf("%s: the paused sandbox is %q", name, got)
 		}
 	}
@@ -61,21 +63,21 @@ func TestABootOfTheHost(t *testing.T) {
 	if _, err := e.Console(runs.ID); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("console: %v", err)
 	}
-	if err := errorOf(e.Pause(t.Context(), runs.ID, sandbox.PauseOptions{})); !errors.Is(err, sandbox.ErrGuestGone) {
+	if err := enginefake.ErrorOf(e.Pause(t.Context(), runs.ID, sandbox.PauseOptions{})); !errors.Is(err, sandbox.ErrGuestGone) {
 		t.Errorf("pause: %v", err)
 	}
-	if err := errorOf(e.Rollback(t.Context(), runs.ID, "a")); err == nil {
+	if err := enginefake.ErrorOf(e.Rollback(t.Context(), runs.ID, "a")); err == nil {
 		t.Error("it was rolled back")
 	}
-	h.resume(e, stays.ID)
+	h.Resume(e, stays.ID)
 	// They need no deleted files, and a kill removes them permanently.
 	for _, id := range []string{runs.ID, stays.ID} {
 		if err := e.Kill(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 	}
-	h.close(e)
-	e = h.open()
+	h.Close(e)
+	e = h.Open()
 	if list := e.List(); len(list) != 1 || list[0].ID != dies.ID {
 		t.Errorf("left are %+v", list)
 	}
@@ -92,11 +94,11 @@ func TestABadListOfWhatRan(t *testing.T) {
 		"null":                `{"version":1,"boot":"x","sandboxes":[null]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t)
-			if err := os.WriteFile(filepath.Join(h.cfg.StoreDir, "ran.json"), []byte(text), 0o600); err != nil {
+			h := enginefake.NewHost(t)
+			if err := os.WriteFile(filepath.Join(h.Cfg.StoreDir, "ran.json"), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if list := h.open().List(); len(list) > 0 {
+			if list := h.Open().List(); len(list) > 0 {
 				t.Errorf("listed are %+v", list)
 			}
 		})

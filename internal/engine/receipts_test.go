@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"os"
@@ -10,24 +10,16 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-func (h *host) receipt(e *Engine, kind receipt.Kind, of string) receipt.Receipt {
-	h.t.Helper()
-	r, err := e.Receipt(kind, of)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return r
-}
-
 // onDisk waits until n receipts are written.
-func (h *host) onDisk(n int) {
-	h.t.Helper()
-	eventually(h.t, "written receipts", func() bool {
-		found, _ := filepath.Glob(filepath.Join(h.cfg.StoreDir, "receipts", "r*.json"))
+func onDisk(h *enginefake.Host, n int) {
+	h.T.Helper()
+	enginefake.Eventually(h.T, "written receipts", func() bool {
+		found, _ := filepath.Glob(filepath.Join(h.Cfg.StoreDir, "receipts", "r*.json"))
 		return len(found) == n
 	})
 }
@@ -48,13 +40,13 @@ func stepSum(steps []receipt.Step) (us int64) {
 }
 
 func TestEveryForkLeavesAReceipt(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	made := h.snapshot(e, "a")
-	sbs := h.fork(e, "a", 3)
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	made := h.Snapshot(e, "a")
+	sbs := h.Fork(e, "a", 3)
 	seen := map[string]bool{}
 	for _, b := range sbs {
-		r := h.receipt(e, receipt.OfSandbox, b.ID)
+		r := enginefake.Receipt(h, e, receipt.OfSandbox, b.ID)
 		if r.Op != receipt.Fork || r.Error != "" || r.Parent == nil || r.Parent.Tag != "a" || r.Parent.ContentHash != made.ContentHash || len(r.Parent.Layers) == 0 {
 			t.Errorf("%+v", r)
 		}
@@ -62,10 +54,10 @@ func TestEveryForkLeavesAReceipt(t *testing.T) {
 			t.Errorf("layers %+v", r.Parent.Layers)
 		}
 		i, g := r.Identity, r.Guest
-		if i == nil || i.Index != b.Index || i.Parent != "a" || i.Hostname != b.ID || i.MachineID != h.eval(e, b.ID, "machine_id") || i.EntropyBytes != launch.EntropyBytes {
+		if i == nil || i.Index != b.Index || i.Parent != "a" || i.Hostname != b.ID || i.MachineID != h.Eval(e, b.ID, "machine_id") || i.EntropyBytes != launch.EntropyBytes {
 			t.Errorf("identity %+v", i)
 		}
-		if g == nil || !g.KernelReseeded || g.RandomDigest != h.eval(e, b.ID, "entropy") { // the fake's draw
+		if g == nil || !g.KernelReseeded || g.RandomDigest != h.Eval(e, b.ID, "entropy") { // the fake's draw
 			t.Errorf("guest %+v", g)
 		}
 		for _, v := range []string{i.MachineID, i.GenerationID, g.RandomDigest} {
@@ -84,16 +76,16 @@ func TestEveryForkLeavesAReceipt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.onDisk(4)
-	h.close(e)
-	e = h.open()
+	onDisk(h, 4)
+	h.Close(e)
+	e = h.Open()
 	for _, b := range sbs {
-		if r := h.receipt(e, receipt.OfSandbox, b.ID); r.Identity.Index != b.Index || r.Guest.RandomDigest == "" {
+		if r := enginefake.Receipt(h, e, receipt.OfSandbox, b.ID); r.Identity.Index != b.Index || r.Guest.RandomDigest == "" {
 			t.Errorf("of a child that was killed: %+v", r)
 		}
 	}
 	_, err := e.Receipt(receipt.OfSandbox, "sb-none")
-	wantError(t, err, sandbox.ErrNotFound, "sb-none")
+	enginefake.WantError(t, err, sandbox.ErrNotFound, "sb-none")
 }
 
 // A child that could not be made unique is not running, and its receipt names the missing step.
@@ -108,11 +100,11 @@ func TestAFailedChildLeavesAReceipt(t *testing.T) {
 		"restore-fail":   {"KVM said no", false},
 	} {
 		t.Run(fault, func(t *testing.T) {
-			h := newHost(t)
-			h.cfg.IdentityTimeout = time.Second
-			e := h.open()
-			h.snapshot(e, "a")
-			h.fault(fault, 1)
+			h := enginefake.NewHost(t)
+			h.Cfg.IdentityTimeout = time.Second
+			e := h.Open()
+			h.Snapshot(e, "a")
+			h.Fault(fault, 1)
 			began := time.Now()
 			res, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2})
 			if err != nil {
@@ -133,7 +125,7 @@ func TestAFailedChildLeavesAReceipt(t *testing.T) {
 				t.Errorf("%+v, guest %+v", bad, bad.Guest)
 			}
 			if fault == "mute" {
-				wantError(t, firstError(res), sandbox.ErrTimeout)
+				enginefake.WantError(t, firstError(res), sandbox.ErrTimeout)
 			}
 		})
 	}
@@ -141,12 +133,12 @@ func TestAFailedChildLeavesAReceipt(t *testing.T) {
 
 func TestSnapshotsBranchesAndRollbacksLeaveReceipts(t *testing.T) {
 	h, e, sb := rollbackHost(t)
-	r := h.receipt(e, receipt.OfSnapshot, "d")
+	r := enginefake.Receipt(h, e, receipt.OfSnapshot, "d")
 	if r.Op != receipt.Snapshot || r.Image == nil || r.Image.Name != "disky" || stepNames(r.Steps) != "boot warm quiesce save" || r.Made == nil || r.Made.ContentHash == "" {
 		t.Errorf("snapshot: %+v", r)
 	}
 	made := r.Made.ContentHash
-	r = h.receipt(e, receipt.OfSnapshot, "b")
+	r = enginefake.Receipt(h, e, receipt.OfSnapshot, "b")
 	if r.Op != receipt.Branch || r.Sandbox != sb.ID || r.Parent.Tag != "d" || r.Parent.ContentHash != made || r.Made == nil || len(r.Made.Layers) < 3 ||
 		!reflect.DeepEqual(*r.Capture, receipt.Capture{
 			Mode: "live", Mechanism: "wp-async", PauseUS: 2000, Rounds: 1, Bytes: 4096, PausedBytes: 4096, PauseSteps: []receipt.Step{{Name: "copy", TookUS: 2000}},
@@ -160,36 +152,36 @@ func TestSnapshotsBranchesAndRollbacksLeaveReceipts(t *testing.T) {
 	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
-	r = h.receipt(e, receipt.OfSandbox, sb.ID)
+	r = enginefake.Receipt(h, e, receipt.OfSandbox, sb.ID)
 	if r.Op != receipt.Rollback || r.Before != "d" || r.Parent.Tag != "b" || r.Parent.ContentHash != branched || r.Identity.Index != 2 || r.Identity.Parent != "d" || !r.Guest.KernelReseeded {
 		t.Errorf("rollback: %+v", r)
 	}
 	if got := stepNames(r.Steps); got != "turn restore populate start identity exchange end" {
 		t.Errorf("steps: %s", got)
 	}
-	h.fault("restore-fail", 1)
+	h.Fault("restore-fail", 1)
 	if _, err := e.Rollback(t.Context(), sb.ID, "d"); err == nil {
 		t.Error("it did not fail")
 	}
-	if r = h.receipt(e, receipt.OfSandbox, sb.ID); r.Op != receipt.Rollback || !strings.Contains(r.Error, "KVM said no") || r.Before != "b" {
+	if r = enginefake.Receipt(h, e, receipt.OfSandbox, sb.ID); r.Op != receipt.Rollback || !strings.Contains(r.Error, "KVM said no") || r.Before != "b" {
 		t.Errorf("failed rollback: %+v", r)
 	}
-	h.fault("captured-fail", 1)
+	h.Fault("captured-fail", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "lost"}); err == nil {
 		t.Error("it did not fail")
 	}
-	if err := h.branch(e, sb.ID, "mended"); err != nil { // finishes the work of the failed one
+	if err := h.Branch(e, sb.ID, "mended"); err != nil { // finishes the work of the failed one
 		t.Fatal(err)
 	}
-	h.fault("captured-fail", 1)
+	h.Fault("captured-fail", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "later", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "receipt of a branch that nobody waited for", func() bool {
+	enginefake.Eventually(t, "receipt of a branch that nobody waited for", func() bool {
 		r, err := e.Receipt(receipt.OfSnapshot, "later")
 		return err == nil && strings.Contains(r.Error, "no space left") && r.Made == nil
 	})
-	if r = h.receipt(e, receipt.OfSnapshot, "lost"); !strings.Contains(r.Error, "no space left") {
+	if r = enginefake.Receipt(h, e, receipt.OfSnapshot, "lost"); !strings.Contains(r.Error, "no space left") {
 		t.Errorf("failed branch: %+v", r)
 	}
 	all, err := e.Receipts(receipt.Filter{Kind: receipt.OfSandbox, Of: sb.ID})
@@ -205,10 +197,10 @@ func TestReceiptsThatWereNotWrittenAreRecovered(t *testing.T) {
 	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
-	other := h.fork(e, "d", 1)[0]
-	h.close(e)
+	other := h.Fork(e, "d", 1)[0]
+	h.Close(e)
 	// As if the last two had not been written.
-	dir := filepath.Join(h.cfg.StoreDir, "receipts")
+	dir := filepath.Join(h.Cfg.StoreDir, "receipts")
 	for _, of := range []string{sb.ID, other.ID} {
 		found, _ := filepath.Glob(filepath.Join(dir, "*.sandbox."+of+".*.json"))
 		if len(found) == 0 {
@@ -217,9 +209,9 @@ func TestReceiptsThatWereNotWrittenAreRecovered(t *testing.T) {
 		os.Remove(found[len(found)-1])
 	}
 	for range 2 { // it happens once
-		e = h.open()
+		e = h.Open()
 		for of, op := range map[string]receipt.Op{sb.ID: receipt.Rollback, other.ID: receipt.Fork} {
-			r := h.receipt(e, receipt.OfSandbox, of)
+			r := enginefake.Receipt(h, e, receipt.OfSandbox, of)
 			if !r.Recovered || r.Op != op || r.Parent.ContentHash == "" || r.Identity.Hostname != of || r.Guest != nil {
 				t.Errorf("%+v", r)
 			}
@@ -227,6 +219,6 @@ func TestReceiptsThatWereNotWrittenAreRecovered(t *testing.T) {
 				t.Errorf("%d receipts of %s, %v", len(all), of, err)
 			}
 		}
-		h.close(e)
+		h.Close(e)
 	}
 }

@@ -1,13 +1,10 @@
-package engine
+package engine_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -18,16 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
-	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
 // runDirs returns the names in the run directory: one VM each.
-func (h *host) runDirs() string {
-	h.t.Helper()
-	entries, err := os.ReadDir(filepath.Join(h.cfg.RunDir, "vm"))
+func runDirs(h *enginefake.Host) string {
+	h.T.Helper()
+	entries, err := os.ReadDir(filepath.Join(h.Cfg.RunDir, "vm"))
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	var names []string
 	for _, en := range entries {
@@ -37,23 +35,23 @@ func (h *host) runDirs() string {
 }
 
 // identityOf returns the identity a sandbox's guest received; its entropy comes last.
-func (h *host) identityOf(e *Engine, id string) (same, entropy string) {
-	h.t.Helper()
+func identityOf(h *enginefake.Host, e *engine.Engine, id string) (same, entropy string) {
+	h.T.Helper()
 	for _, what := range []string{"sandbox_id", "machine_id", "index", "env"} {
-		same += h.eval(e, id, what) + "\n"
+		same += h.Eval(e, id, what) + "\n"
 	}
-	return same, h.eval(e, id, "entropy")
+	return same, h.Eval(e, id, "entropy")
 }
 
 func processGone(pid int) func() bool { return func() bool { return unix.Kill(pid, 0) != nil } }
 
 // rollbackHost returns an engine with a snapshot "d", a sandbox of it with a disk, and a snapshot
 // "b" branched from the sandbox.
-func rollbackHost(t *testing.T) (*host, *Engine, sandbox.Info) {
+func rollbackHost(t *testing.T) (*enginefake.Host, *engine.Engine, sandbox.Info) {
 	t.Helper()
-	h := newHost(t)
-	e := h.open()
-	h.disky(e, 0)
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Disky(e, 0)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "d", N: 2, Env: map[string]string{"COLOUR": "red"}})
 	if err != nil || r.Children[1].Err != nil {
 		t.Fatal(err, r)
@@ -70,8 +68,8 @@ func rollbackHost(t *testing.T) (*host, *Engine, sandbox.Info) {
 
 func TestASandboxGoesBackInPlace(t *testing.T) {
 	h, e, sb := rollbackHost(t)
-	dirs, same, entropy := h.runDirs(), "", ""
-	same, entropy = h.identityOf(e, sb.ID)
+	dirs, same, entropy := runDirs(h), "", ""
+	same, entropy = identityOf(h, e, sb.ID)
 	seen := map[string]bool{entropy: true}
 	for _, tag := range []string{"b", "d", "b", "b"} {
 		before, err := e.Get(sb.ID)
@@ -87,16 +85,16 @@ func TestASandboxGoesBackInPlace(t *testing.T) {
 		if !reflect.DeepEqual(after, want) || after.PID == before.PID || after.RolledBackHash == "" {
 			t.Errorf("it is now\n%+v, before it was\n%+v", after, before)
 		}
-		now, entropy := h.identityOf(e, sb.ID)
+		now, entropy := identityOf(h, e, sb.ID)
 		if now != same || seen[entropy] {
 			t.Errorf("identity %q, entropy %s; before it was %q", now, entropy, same)
 		}
 		seen[entropy] = true
-		eventually(t, "end of the old VM", processGone(before.PID))
-		if got := h.runDirs(); got != dirs {
+		enginefake.Eventually(t, "end of the old VM", processGone(before.PID))
+		if got := runDirs(h); got != dirs {
 			t.Errorf("run directories are %s, before they were %s", got, dirs)
 		}
-		if own := strings.Fields(h.overlayFiles()); len(own) != 1 {
+		if own := strings.Fields(h.OverlayFiles()); len(own) != 1 {
 			t.Errorf("overlay files: %q", own)
 		}
 		if c, err := e.Console(sb.ID); err != nil {
@@ -111,8 +109,8 @@ func TestASandboxGoesBackInPlace(t *testing.T) {
 	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	h.empty()
-	if left := h.overlayFiles(); left != "" {
+	h.Empty()
+	if left := h.OverlayFiles(); left != "" {
 		t.Errorf("left: %s", left)
 	}
 }
@@ -145,8 +143,8 @@ func TestABranchAfterARollback(t *testing.T) {
 		}
 	}
 	_, err = e.Rollback(t.Context(), sb.ID, "of-child")
-	wantError(t, err, sandbox.ErrConflict, "of-child", "b, c, d")
-	wantError(t, e.DeleteSnapshot(t.Context(), "of-child", sandbox.DeleteOptions{}), sandbox.ErrConflict, child)
+	enginefake.WantError(t, err, sandbox.ErrConflict, "of-child", "b, c, d")
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "of-child", sandbox.DeleteOptions{}), sandbox.ErrConflict, child)
 	// Each needs the snapshots it came from, and its base.
 	if err := e.Kill(t.Context(), child); err != nil {
 		t.Fatal(err)
@@ -154,15 +152,15 @@ func TestABranchAfterARollback(t *testing.T) {
 	if err := e.DeleteSnapshot(t.Context(), "of-child", sandbox.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
-	wantError(t, e.DeleteSnapshot(t.Context(), "c", sandbox.DeleteOptions{}), sandbox.ErrConflict, sb.ID)
-	wantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Cascade: true}), sandbox.ErrConflict, sb.ID)
-	h.killAll()
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "c", sandbox.DeleteOptions{}), sandbox.ErrConflict, sb.ID)
+	enginefake.WantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Cascade: true}), sandbox.ErrConflict, sb.ID)
+	h.KillAll()
 }
 
 func TestRollbacksThatAreRefused(t *testing.T) {
 	h, e, sb := rollbackHost(t)
-	h.snapshot(e, "other")
-	other := h.fork(e, "other", 1)[0]
+	h.Snapshot(e, "other")
+	other := h.Fork(e, "other", 1)[0]
 	for _, c := range []struct {
 		id, tag string
 		kind    error
@@ -175,22 +173,22 @@ func TestRollbacksThatAreRefused(t *testing.T) {
 		{other.ID, "b", sandbox.ErrConflict, "valid snapshots: other"},
 	} {
 		_, err := e.Rollback(t.Context(), c.id, c.tag)
-		wantError(t, err, c.kind, c.text)
+		enginefake.WantError(t, err, c.kind, c.text)
 	}
 	// The tag of its origin may have been reused.
 	if err := e.DeleteSnapshot(t.Context(), "other", sandbox.DeleteOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Millisecond) // elapses: the new one is of another moment
-	h.snapshot(e, "other")
+	h.Snapshot(e, "other")
 	_, err := e.Rollback(t.Context(), other.ID, "other")
-	wantError(t, err, sandbox.ErrConflict, "no snapshot of its ancestry is left")
+	enginefake.WantError(t, err, sandbox.ErrConflict, "no snapshot of its ancestry is left")
 	if err := unix.Kill(other.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "failure", failed(e, other.ID))
+	enginefake.Eventually(t, "failure", enginefake.Failed(e, other.ID))
 	_, err = e.Rollback(t.Context(), other.ID, "other")
-	wantError(t, err, sandbox.ErrGuestGone, other.ID)
+	enginefake.WantError(t, err, sandbox.ErrGuestGone, other.ID)
 }
 
 // On every failure the sandbox keeps running unchanged, and no files remain.
@@ -208,22 +206,22 @@ func TestARollbackThatFails(t *testing.T) {
 		"status-hang":    "the new VM timed out after",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			h := newHost(t)
-			h.cfg.IdentityTimeout, h.cfg.RestoreTimeout = time.Second, time.Second
-			e := h.open()
-			sb := h.disky(e, 1)[0]
-			dirs, own := h.runDirs(), h.overlayFiles()
-			h.fault(fault, 1)
+			h := enginefake.NewHost(t)
+			h.Cfg.IdentityTimeout, h.Cfg.RestoreTimeout = time.Second, time.Second
+			e := h.Open()
+			sb := h.Disky(e, 1)[0]
+			dirs, own := runDirs(h), h.OverlayFiles()
+			h.Fault(fault, 1)
 			_, err := e.Rollback(t.Context(), sb.ID, "d")
-			wantError(t, err, errAny, text, sb.ID)
+			enginefake.WantError(t, err, enginefake.ErrAny, text, sb.ID)
 			now, err := e.Get(sb.ID)
 			if err != nil || !reflect.DeepEqual(now, sb) {
 				t.Errorf("it is now %+v, %v; before it was %+v", now, err, sb)
 			}
-			if got := h.eval(e, sb.ID, "sandbox_id"); got != sb.ID {
+			if got := h.Eval(e, sb.ID, "sandbox_id"); got != sb.ID {
 				t.Errorf("it says that it is %q", got)
 			}
-			if d, o := h.runDirs(), h.overlayFiles(); d != dirs || o != own {
+			if d, o := runDirs(h), h.OverlayFiles(); d != dirs || o != own {
 				t.Errorf("run directories %s, overlay files %s; before: %s, %s", d, o, dirs, own)
 			}
 			if _, err := e.Rollback(t.Context(), sb.ID, "d"); err != nil {
@@ -235,14 +233,14 @@ func TestARollbackThatFails(t *testing.T) {
 
 // newVM returns the process that is neither the sandbox's nor a shell's: the VM of a running
 // rollback. A host without pools has no other VMs.
-func (h *host) newVM(sb sandbox.Info) int {
-	h.t.Helper()
-	for _, pid := range h.journalled() {
+func newVM(h *enginefake.Host, sb sandbox.Info) int {
+	h.T.Helper()
+	for _, pid := range h.Journalled() {
 		if pid != sb.PID {
 			return pid
 		}
 	}
-	h.t.Fatal("there is no other VM")
+	h.T.Fatal("there is no other VM")
 	return 0
 }
 
@@ -262,17 +260,17 @@ func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
 	for _, step := range []failpoint.Step{failpoint.RollbackConfirmed, failpoint.RollbackRecorded} {
 		t.Run(string(step), func(t *testing.T) {
 			h, e, sb := rollbackHost(t)
-			dirs, own := h.runDirs(), h.overlayFiles()
-			at(t, step, func() { unix.Kill(h.newVM(sb), unix.SIGKILL) })
+			dirs, own := runDirs(h), h.OverlayFiles()
+			at(t, step, func() { unix.Kill(newVM(h, sb), unix.SIGKILL) })
 			_, err := e.Rollback(t.Context(), sb.ID, "b")
-			wantError(t, err, sandbox.ErrGuestGone, sb.ID, "killed")
+			enginefake.WantError(t, err, sandbox.ErrGuestGone, sb.ID, "killed")
 			if now, err := e.Get(sb.ID); err != nil || !reflect.DeepEqual(now, sb) {
 				t.Errorf("it is now %+v, %v; before it was %+v", now, err, sb)
 			}
-			if got := h.eval(e, sb.ID, "sandbox_id"); got != sb.ID {
+			if got := h.Eval(e, sb.ID, "sandbox_id"); got != sb.ID {
 				t.Errorf("it says that it is %q", got)
 			}
-			if d, o := h.runDirs(), h.overlayFiles(); d != dirs || o != own {
+			if d, o := runDirs(h), h.OverlayFiles(); d != dirs || o != own {
 				t.Errorf("run directories %s, overlay files %s; before: %s, %s", d, o, dirs, own)
 			}
 		})
@@ -282,77 +280,77 @@ func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
 // A new VM that is killed after the exchange is the sandbox's VM, and ends like any other.
 func TestANewVMThatIsKilledAfterTheExchange(t *testing.T) {
 	h, e, sb := rollbackHost(t)
-	at(t, failpoint.RollbackExchanged, func() { unix.Kill(h.newVM(sb), unix.SIGKILL) })
+	at(t, failpoint.RollbackExchanged, func() { unix.Kill(newVM(h, sb), unix.SIGKILL) })
 	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "failure", failed(e, sb.ID))
-	now := mustGet(t, e, sb.ID)
+	enginefake.Eventually(t, "failure", enginefake.Failed(e, sb.ID))
+	now := enginefake.MustGet(t, e, sb.ID)
 	if !strings.Contains(now.Reason, "killed") || now.RolledBackTo != "b" {
 		t.Errorf("it is now %+v", now)
 	}
-	eventually(t, "end of the old VM", processGone(sb.PID))
-	if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) != 1 {
+	enginefake.Eventually(t, "end of the old VM", processGone(sb.PID))
+	if d, o := strings.Fields(runDirs(h)), strings.Fields(h.OverlayFiles()); len(d) != 1 || len(o) != 1 {
 		t.Errorf("run directories %q, overlay files %q", d, o)
 	}
 	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	h.empty()
-	if left := h.overlayFiles(); left != "" {
+	h.Empty()
+	if left := h.OverlayFiles(); left != "" {
 		t.Errorf("overlay files left: %s", left)
 	}
 }
 
 func TestACancelledRollbackChangesNothing(t *testing.T) {
 	h, e, sb := rollbackHost(t)
-	dirs := h.runDirs()
+	dirs := runDirs(h)
 	wish := errors.New("changed my mind")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	at(t, failpoint.RollbackConfirmed, func() { cancel(wish) })
 	_, err := e.Rollback(ctx, sb.ID, "b")
-	wantError(t, err, wish)
-	if now, _ := e.Get(sb.ID); !reflect.DeepEqual(now, sb) || h.runDirs() != dirs {
-		t.Errorf("it is now %+v in %s", now, h.runDirs())
+	enginefake.WantError(t, err, wish)
+	if now, _ := e.Get(sb.ID); !reflect.DeepEqual(now, sb) || runDirs(h) != dirs {
+		t.Errorf("it is now %+v in %s", now, runDirs(h))
 	}
 }
 
 func TestWhatRunsInARolledBackSandboxEndsWithAnError(t *testing.T) {
 	h, e, sb := rollbackHost(t)
-	h.fault("exec-hangs", 1)
+	h.Fault("exec-hangs", 1)
 	got := make(chan error, 1)
 	go func() {
 		_, err := e.Exec(t.Context(), sb.ID, sandbox.ExecRequest{Args: []string{"hang"}})
 		got <- err
 	}()
-	eventually(t, "the program to run", h.usedUp("exec-hangs"))
+	enginefake.Eventually(t, "the program to run", h.UsedUp("exec-hangs"))
 	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, <-got, sandbox.ErrGuestGone, sb.ID, "rolled back to snapshot b")
+	enginefake.WantError(t, <-got, sandbox.ErrGuestGone, sb.ID, "rolled back to snapshot b")
 }
 
 // A rollback does not wait for the new VM of a sandbox that is killed.
 func TestAKillEndsARollback(t *testing.T) {
 	h, e, sb := rollbackHost(t)
-	h.fault("identity-hang", 1)
-	used := h.usedUp("identity-hang")
+	h.Fault("identity-hang", 1)
+	used := h.UsedUp("identity-hang")
 	got := make(chan error, 1)
 	began := time.Now()
 	go func() {
 		_, err := e.Rollback(t.Context(), sb.ID, "b")
 		got <- err
 	}()
-	eventually(t, "new VM that hangs", used)
+	enginefake.Eventually(t, "new VM that hangs", used)
 	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, <-got, sandbox.ErrConflict, sb.ID, "killed during the request")
+	enginefake.WantError(t, <-got, sandbox.ErrConflict, sb.ID, "killed during the request")
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	h.empty()
-	if left := h.overlayFiles(); left != "" {
+	h.Empty()
+	if left := h.OverlayFiles(); left != "" {
 		t.Errorf("overlay files left: %s", left)
 	}
 }
@@ -382,8 +380,8 @@ func TestARollbackAmongOthers(t *testing.T) {
 		if l := e.List(); len(l) != 0 {
 			t.Errorf("listed: %+v", l)
 		}
-		h.empty()
-		if left := h.overlayFiles(); left != "" {
+		h.Empty()
+		if left := h.OverlayFiles(); left != "" {
 			t.Errorf("overlay files left: %s", left)
 		}
 	}
@@ -404,66 +402,28 @@ func TestARolledBackSandboxOutlivesTheDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same, _ := h.identityOf(e, sb.ID)
-	own := h.overlayFiles()
-	h.close(e)
-	e = h.open()
+	same, _ := identityOf(h, e, sb.ID)
+	own := h.OverlayFiles()
+	h.Close(e)
+	e = h.Open()
 	if now, err := e.Get(sb.ID); err != nil || now.PID != info.PID || now.RolledBackTo != "b" || now.Status != sandbox.StatusRunning {
 		t.Fatalf("it is now %+v, %v", now, err)
 	}
-	if got, _ := h.identityOf(e, sb.ID); got != same || h.overlayFiles() != own {
-		t.Errorf("identity %q, overlay files %s; before %q, %s", got, h.overlayFiles(), same, own)
+	if got, _ := identityOf(h, e, sb.ID); got != same || h.OverlayFiles() != own {
+		t.Errorf("identity %q, overlay files %s; before %q, %s", got, h.OverlayFiles(), same, own)
 	}
-	h.fork(e, "d", 4) // none of them gets its disk's name
+	h.Fork(e, "d", 4) // none of them gets its disk's name
 	if _, err := e.Rollback(t.Context(), sb.ID, "d"); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(mustGet(t, e, sb.ID).PID, unix.SIGKILL); err != nil {
+	if err := unix.Kill(enginefake.MustGet(t, e, sb.ID).PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "failure", failed(e, sb.ID))
+	enginefake.Eventually(t, "failure", enginefake.Failed(e, sb.ID))
 }
 
-func mustGet(t *testing.T, e *Engine, id string) sandbox.Info {
-	t.Helper()
-	i, err := e.Get(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i
-}
-
-// doomedDaemon is a separate process that is killed at a step of a rollback.
-func doomedDaemon(store, run, images, step, do string) error {
-	cfg := config(store, run, imagesIn(images))
-	failpoint.Set(func(at failpoint.Step) error {
-		if string(at) == step {
-			fmt.Println("at", step)
-			select {}
-		}
-		return nil
-	})
-	ctx := context.Background()
-	e, err := Open(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	if step == stepHashing {
-		return e.doomedToHash(ctx)
-	}
-	if at, ok := strings.CutPrefix(do, "move:"); ok {
-		store, run, _ := strings.Cut(at, ":")
-		return e.doomedToMove(ctx, config(store, run, imagesIn(images)))
-	}
-	if do == "promote" {
-		return e.doomedToPromote(ctx)
-	}
-	if do == "cold" {
-		return e.doomedToPause(ctx, sandbox.PauseOptions{FilesystemOnly: true})
-	}
-	if strings.HasPrefix(step, "pause.") || strings.HasPrefix(step, "resume.") {
-		return e.doomedToPause(ctx, sandbox.PauseOptions{})
-	}
+// doomedToRollBack is the work of a daemon that is killed at one of its steps.
+func doomedToRollBack(ctx context.Context, e *engine.Engine, _ engine.Config) error {
 	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		return err
 	}
@@ -479,34 +439,6 @@ func doomedDaemon(store, run, images, step, do string) error {
 	return err
 }
 
-// killDaemonAt runs a separate daemon on the host and kills it at the step.
-func (h *host) killDaemonAt(step string) {
-	h.t.Helper()
-	h.killDaemonTo("", step)
-}
-
-// killDaemonTo is killDaemonAt for a daemon that does something other than the step implies. With
-// "cold" it pauses without memory, with "promote" it promotes a child.
-func (h *host) killDaemonTo(do, step string) {
-	h.t.Helper()
-	cmd := exec.Command("/proc/self/exe", h.cfg.StoreDir, h.cfg.RunDir, h.cfg.Images.(images).dir, step, do)
-	cmd.Args[0], cmd.Stderr = "forkd-daemon", os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		h.t.Fatal(err)
-	}
-	line, _ := bufio.NewReader(out).ReadString('\n')
-	cmd.Process.Kill()
-	io.Copy(io.Discard, out)
-	cmd.Wait()
-	if line != "at "+step+"\n" {
-		h.t.Fatalf("the daemon said %q", line)
-	}
-}
-
 // After a daemon is killed at any step, the next one has exactly one of the two VMs, and no other
 // files.
 func TestADaemonThatIsKilledDuringARollback(t *testing.T) {
@@ -518,24 +450,24 @@ func TestADaemonThatIsKilledDuringARollback(t *testing.T) {
 		{failpoint.RollbackExchanged, "b"},
 	} {
 		t.Run(string(c.step), func(t *testing.T) {
-			h := newHost(t)
-			h.makeUpper()
-			h.killDaemonAt(string(c.step))
-			pids := h.journalled()
-			e := h.open()
+			h := enginefake.NewHost(t)
+			h.MakeUpper()
+			enginefake.KillDaemonAt(h, "roll back", string(c.step))
+			pids := h.Journalled()
+			e := h.Open()
 			l := e.List()
 			if len(l) != 1 || l[0].Status != sandbox.StatusRunning || l[0].RolledBackTo != c.base {
 				t.Fatalf("listed: %+v", l)
 			}
-			if got := h.eval(e, l[0].ID, "sandbox_id"); got != l[0].ID {
+			if got := h.Eval(e, l[0].ID, "sandbox_id"); got != l[0].ID {
 				t.Errorf("it says that it is %q", got)
 			}
 			for _, pid := range pids {
 				if pid != l[0].PID {
-					eventually(t, "end of the other VM", processGone(pid))
+					enginefake.Eventually(t, "end of the other VM", processGone(pid))
 				}
 			}
-			if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) != 1 {
+			if d, o := strings.Fields(runDirs(h)), strings.Fields(h.OverlayFiles()); len(d) != 1 || len(o) != 1 {
 				t.Errorf("run directories %q, overlay files %q", d, o)
 			}
 			if _, err := e.Rollback(t.Context(), l[0].ID, "d"); err != nil {
@@ -543,16 +475,4 @@ func TestADaemonThatIsKilledDuringARollback(t *testing.T) {
 			}
 		})
 	}
-}
-
-// journalled returns the pids in the run directory.
-func (h *host) journalled() (pids []int) {
-	dirs, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "vm", "*"))
-	for _, d := range dirs {
-		var rec vmproc.Record
-		if vmproc.ReadJSON(filepath.Join(d, vmproc.Journal), &rec) == nil {
-			pids = append(pids, rec.Ref.PID)
-		}
-	}
-	return pids
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"os"
@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/snapshot"
@@ -36,7 +38,7 @@ func flipBit(t *testing.T, path string) {
 	}
 }
 
-func (e *Engine) damageOf(t *testing.T, tag string) string {
+func damageOf(t *testing.T, e *engine.Engine, tag string) string {
 	t.Helper()
 	s, err := e.SnapshotInfo(t.Context(), tag)
 	if err != nil {
@@ -50,15 +52,15 @@ func (e *Engine) damageOf(t *testing.T, tag string) string {
 // daemon. Other snapshots are not affected.
 func TestTheScrubFindsAFlippedBit(t *testing.T) {
 	for _, disk := range []bool{false, true} {
-		h := newHost(t)
-		h.cfg.ScrubInterval = 50 * time.Millisecond
-		e := h.open()
-		sb := h.disky(e, 1)[0]
-		if err := h.branch(e, sb.ID, "x"); err != nil {
+		h := enginefake.NewHost(t)
+		h.Cfg.ScrubInterval = 50 * time.Millisecond
+		e := h.Open()
+		sb := h.Disky(e, 1)[0]
+		if err := h.Branch(e, sb.ID, "x"); err != nil {
 			t.Fatal(err)
 		}
-		h.snapshot(e, "other")
-		eventually(t, "first check", func() bool {
+		h.Snapshot(e, "other")
+		enginefake.Eventually(t, "first check", func() bool {
 			for _, tag := range []string{"d", "x", "other"} {
 				if s, err := e.SnapshotInfo(t.Context(), tag); err != nil || s.VerifiedAt.IsZero() || len(s.Damaged) > 0 {
 					return false
@@ -66,46 +68,43 @@ func TestTheScrubFindsAFlippedBit(t *testing.T) {
 			}
 			return true
 		})
-		entry, err := e.home.Snapshots.Get("d")
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := entry.Manifest.Memory.Layers[0]
+		manifest := h.Manifest("d")
+		id := manifest.Memory.Layers[0]
 		if disk {
-			id = entry.Manifest.Disks[1].Layers[0]
+			id = manifest.Disks[1].Layers[0]
 		}
-		flipBit(t, e.home.Layers.Path(id))
-		eventually(t, "damage", func() bool { return e.damageOf(t, "d") != "" && e.damageOf(t, "x") != "" })
+		flipBit(t, enginefake.Layers(h).Path(id))
+		enginefake.Eventually(t, "damage", func() bool { return damageOf(t, e, "d") != "" && damageOf(t, e, "x") != "" })
 		for range 2 {
 			for _, tag := range []string{"d", "x"} {
 				_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: tag, N: 1})
-				wantError(t, err, storeerr.ErrNotRestorable, snapshot.LayerFile(id), "changed since it was written", "snapshot "+tag)
+				enginefake.WantError(t, err, storeerr.ErrNotRestorable, snapshot.LayerFile(id), "changed since it was written", "snapshot "+tag)
 				_, err = e.CompactSnapshot(t.Context(), tag, "laundered", nil)
-				wantError(t, err, storeerr.ErrNotRestorable)
+				enginefake.WantError(t, err, storeerr.ErrNotRestorable)
 				if s, err := e.SnapshotInfo(t.Context(), tag); err != nil || s.Status != sandbox.SnapshotFailed || !strings.Contains(s.Warning, "damaged") {
 					t.Errorf("%s: %+v, %v", tag, s, err)
 				}
 			}
-			wantError(t, h.branch(e, sb.ID, "y"), storeerr.ErrNotRestorable)
-			_, err = e.Rollback(t.Context(), sb.ID, "d")
-			wantError(t, err, storeerr.ErrNotRestorable)
-			h.fork(e, "other", 1)
-			h.close(e)
-			h.cfg.ScrubInterval = 0
-			e = h.open()
+			enginefake.WantError(t, h.Branch(e, sb.ID, "y"), storeerr.ErrNotRestorable)
+			_, err := e.Rollback(t.Context(), sb.ID, "d")
+			enginefake.WantError(t, err, storeerr.ErrNotRestorable)
+			h.Fork(e, "other", 1)
+			h.Close(e)
+			h.Cfg.ScrubInterval = 0
+			e = h.Open()
 		}
-		flipBit(t, e.home.Layers.Path(id)) // correct again
+		flipBit(t, enginefake.Layers(h).Path(id)) // correct again
 		for _, tag := range []string{"d", "x"} {
 			if r, err := e.VerifySnapshot(t.Context(), tag); err != nil || !r.OK() {
 				t.Errorf("verify: %+v, %v", r, err)
 			}
-			h.fork(e, tag, 1)
+			h.Fork(e, tag, 1)
 		}
-		flipBit(t, e.home.Layers.Path(id))
+		flipBit(t, enginefake.Layers(h).Path(id))
 		if r, err := e.VerifySnapshot(t.Context(), "d"); err != nil || r.OK() {
 			t.Errorf("verify: %+v, %v", r, err)
 		}
-		if e.damageOf(t, "d") == "" || e.damageOf(t, "x") == "" {
+		if damageOf(t, e, "d") == "" || damageOf(t, e, "x") == "" {
 			t.Error("what a verification finds is not noted")
 		}
 	}

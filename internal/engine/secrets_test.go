@@ -1,8 +1,7 @@
-package engine
+package engine_test
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/secrets"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
@@ -41,7 +42,7 @@ func setSecret(t *testing.T, s *secrets.Store, name, value string) {
 }
 
 // givenEnv returns the environment in the last identity of a sandbox's guest.
-func givenEnv(t *testing.T, e *Engine, id string) string {
+func givenEnv(t *testing.T, e *engine.Engine, id string) string {
 	t.Helper()
 	res, err := e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "env"})
 	if err != nil {
@@ -68,10 +69,10 @@ func noFileHas(t *testing.T, text string, dirs ...string) {
 }
 
 func TestSecretsReachGuestsAndNoFile(t *testing.T) {
-	h := newHost(t)
+	h := enginefake.NewHost(t)
 	store := secretStore(t)
-	h.cfg.Secrets = secrets.Source{Store: store}
-	e := h.open()
+	h.Cfg.Secrets = secrets.Source{Store: store}
+	e := h.Open()
 	const one, two, three = "value-number-one", "value-number-two", "value-number-three"
 	setSecret(t, store, "TOKEN", one)
 	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny", Owner: "acme"}, nil); err != nil {
@@ -87,10 +88,10 @@ func TestSecretsReachGuestsAndNoFile(t *testing.T) {
 	if env := givenEnv(t, e, id); !strings.Contains(env, "API_KEY:"+one) || len(info.Secrets) != 1 || info.Secrets[0].Version != 1 {
 		t.Error(env, info.Secrets)
 	}
-	noFileHas(t, one, h.cfg.RunDir, h.cfg.StoreDir)
+	noFileHas(t, one, h.Cfg.RunDir, h.Cfg.StoreDir)
 
-	h.close(e) // the next daemon knows the taint
-	e = h.open()
+	h.Close(e) // the next daemon knows the taint
+	e = h.Open()
 	if info, err := e.Get(id); err != nil || len(info.Secrets) != 1 || info.Secrets[0].Variable != "API_KEY" {
 		t.Fatal(info.Secrets, err)
 	}
@@ -100,7 +101,7 @@ func TestSecretsReachGuestsAndNoFile(t *testing.T) {
 	if brief, err := e.SnapshotBrief("b"); err != nil || len(brief.Secrets) != 1 || brief.Secrets[0].Name != "TOKEN" {
 		t.Error(brief, err)
 	}
-	if err := e.ExportSnapshot(t.Context(), sandbox.ExportRequest{Tag: "b"}, io.Discard); reasonOf(err) != sandbox.ReasonTainted {
+	if err := e.ExportSnapshot(t.Context(), sandbox.ExportRequest{Tag: "b"}, io.Discard); enginefake.ReasonOf(err) != sandbox.ReasonTainted {
 		t.Error("a tainted snapshot is exported", err)
 	}
 	if _, err := e.CompactSnapshot(t.Context(), "b", "c", nil); err != nil {
@@ -124,13 +125,13 @@ func TestSecretsReachGuestsAndNoFile(t *testing.T) {
 	if env := givenEnv(t, e, id); !strings.Contains(env, "API_KEY:"+two) || len(info.Secrets) != 1 || info.Secrets[0].Version != 2 {
 		t.Error(env, info.Secrets)
 	}
-	if err := e.ExportSnapshot(t.Context(), sandbox.ExportRequest{Tag: "b"}, io.Discard); reasonOf(err) == sandbox.ReasonTainted {
+	if err := e.ExportSnapshot(t.Context(), sandbox.ExportRequest{Tag: "b"}, io.Discard); enginefake.ReasonOf(err) == sandbox.ReasonTainted {
 		t.Error("a rotation does not clear the taint", err)
 	}
 	if _, err := e.Pause(t.Context(), id, sandbox.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	noFileHas(t, two, h.cfg.RunDir, h.cfg.StoreDir)
+	noFileHas(t, two, h.Cfg.RunDir, h.Cfg.StoreDir)
 	setSecret(t, store, "TOKEN", three)
 	if info, err = e.Resume(t.Context(), id); err != nil {
 		t.Fatal(err)
@@ -138,15 +139,15 @@ func TestSecretsReachGuestsAndNoFile(t *testing.T) {
 	if env := givenEnv(t, e, id); !strings.Contains(env, "API_KEY:"+three) || info.Secrets[0].Version != 3 {
 		t.Error(env, info.Secrets)
 	}
-	noFileHas(t, three, h.cfg.RunDir, h.cfg.StoreDir)
+	noFileHas(t, three, h.Cfg.RunDir, h.Cfg.StoreDir)
 }
 
 // A daemon without the key does not resume a sandbox without its secret: the sandbox stays paused.
 func TestWithoutTheKeyASandboxStaysPaused(t *testing.T) {
-	h := newHost(t)
+	h := enginefake.NewHost(t)
 	store := secretStore(t)
-	h.cfg.Secrets = secrets.Source{Store: store}
-	e := h.open()
+	h.Cfg.Secrets = secrets.Source{Store: store}
+	e := h.Open()
 	setSecret(t, store, "TOKEN", "x")
 	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil); err != nil {
 		t.Fatal(err)
@@ -159,38 +160,29 @@ func TestWithoutTheKeyASandboxStaysPaused(t *testing.T) {
 	if _, err := e.Pause(t.Context(), id, sandbox.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.close(e)
-	h.cfg.Secrets = secrets.Source{Store: secrets.Off()}
-	e = h.open()
-	if _, err := e.Resume(t.Context(), id); reasonOf(err) != sandbox.ReasonSecretsOff {
+	h.Close(e)
+	h.Cfg.Secrets = secrets.Source{Store: secrets.Off()}
+	e = h.Open()
+	if _, err := e.Resume(t.Context(), id); enginefake.ReasonOf(err) != sandbox.ReasonSecretsOff {
 		t.Error(err)
 	}
 	if info, err := e.Get(id); err != nil || info.Status != sandbox.StatusPaused || len(info.Secrets) != 1 {
 		t.Error(info, err)
 	}
-	h.close(e)
-	h.cfg.Secrets = secrets.Source{Store: store}
-	e = h.open()
+	h.Close(e)
+	h.Cfg.Secrets = secrets.Source{Store: store}
+	e = h.Open()
 	if _, err := e.Resume(t.Context(), id); err != nil {
 		t.Error(err)
 	}
 }
 
-// reasonOf returns the reason of an error; empty if it has none.
-func reasonOf(err error) sandbox.Reason {
-	var e *sandbox.Error
-	if errors.As(err, &e) {
-		return e.Reason()
-	}
-	return ""
-}
-
 // header returns the header that forkd-net adds for a sandbox, or the reason why it refuses requests.
-func (n *fakeNet) header(t *testing.T, id string) string {
+func header(n *enginefake.Net, t *testing.T, id string) string {
 	t.Helper()
 	// The binding of a VM that a rollback has replaced goes with that VM's end.
-	eventually(t, "one binding of "+id, func() bool { return len(n.of(id)) == 1 })
-	all := n.of(id)
+	enginefake.Eventually(t, "one binding of "+id, func() bool { return len(n.Of(id)) == 1 })
+	all := n.Of(id)
 	if len(all[0].Spec.Headers) == 0 {
 		return ""
 	}
@@ -202,10 +194,10 @@ func (n *fakeNet) header(t *testing.T, id string) string {
 }
 
 func TestPoliciesReferToSecrets(t *testing.T) {
-	h, n := netHost(t)
+	h, n := enginefake.NetHost(t)
 	store := secretStore(t)
-	h.cfg.Secrets = secrets.Source{Store: store}
-	e := h.open()
+	h.Cfg.Secrets = secrets.Source{Store: store}
+	e := h.Open()
 	const one, two = "value-number-one", "value-number-two"
 	setSecret(t, store, "KEY", one)
 	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny", Owner: "acme"}, nil); err != nil {
@@ -223,10 +215,10 @@ func TestPoliciesReferToSecrets(t *testing.T) {
 		return res.Children[0].Info
 	}
 	info := fork("a", "acme", &policy)
-	if got := n.header(t, info.ID); got != "Bearer "+one || info.Secrets != nil {
+	if got := header(n, t, info.ID); got != "Bearer "+one || info.Secrets != nil {
 		t.Error(got, info.Secrets)
 	}
-	noFileHas(t, one, h.cfg.RunDir, h.cfg.StoreDir)
+	noFileHas(t, one, h.Cfg.RunDir, h.Cfg.StoreDir)
 	shown, err := e.Network(info.ID)
 	if err != nil || shown.Asked.Headers[0].Secrets["Authorization"] != "Bearer {KEY}" || shown.Asked.Headers[0].Headers["X-Plain"] != "***" {
 		t.Error(shown, err)
@@ -237,7 +229,7 @@ func TestPoliciesReferToSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	child := fork("b", "acme", nil)
-	if got := n.of(child.ID)[0].Spec.Headers[0].Headers; n.header(t, child.ID) != "Bearer "+one || got["X-Plain"] != "" {
+	if got := n.Of(child.ID)[0].Spec.Headers[0].Headers; header(n, t, child.ID) != "Bearer "+one || got["X-Plain"] != "" {
 		t.Error(got)
 	}
 	if brief, err := e.SnapshotBrief("b"); err != nil || brief.Secrets != nil {
@@ -247,20 +239,20 @@ func TestPoliciesReferToSecrets(t *testing.T) {
 	if _, err := store.Set(secrets.Change{Tenant: "evil", Name: "KEY", Value: []byte("evil's own")}); err != nil {
 		t.Fatal(err)
 	}
-	if other := fork("b", "evil", nil); n.header(t, other.ID) != "" {
-		t.Error(n.header(t, other.ID))
+	if other := fork("b", "evil", nil); header(n, t, other.ID) != "" {
+		t.Error(header(n, t, other.ID))
 	}
 
 	setSecret(t, store, "KEY", two)
 	for _, id := range []string{info.ID, child.ID} {
-		if got := n.header(t, id); got != "Bearer "+two {
+		if got := header(n, t, id); got != "Bearer "+two {
 			t.Error("a rotation does not reach a running sandbox:", got)
 		}
 	}
 	if _, err := e.Rollback(t.Context(), info.ID, "a"); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.header(t, info.ID); got != "Bearer "+two {
+	if got := header(n, t, info.ID); got != "Bearer "+two {
 		t.Error("after a rollback:", got)
 	}
 	if _, err := e.Pause(t.Context(), info.ID, sandbox.PauseOptions{}); err != nil {
@@ -270,14 +262,14 @@ func TestPoliciesReferToSecrets(t *testing.T) {
 	if _, err := e.Resume(t.Context(), info.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.header(t, info.ID); got != "Bearer "+one {
+	if got := header(n, t, info.ID); got != "Bearer "+one {
 		t.Error("after a resume:", got)
 	}
 	if _, err := store.Remove("acme", "KEY"); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.header(t, info.ID); !strings.Contains(got, "secret KEY not found") {
+	if got := header(n, t, info.ID); !strings.Contains(got, "secret KEY not found") {
 		t.Error("a removed secret:", got)
 	}
-	noFileHas(t, one, h.cfg.RunDir, h.cfg.StoreDir)
+	noFileHas(t, one, h.Cfg.RunDir, h.Cfg.StoreDir)
 }

@@ -1,19 +1,20 @@
-package engine
+package engine_test
 
 import (
 	"errors"
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/leaf/servicespec"
 )
 
 // A fork with services needs an agent that has them. It is refused before any child is made.
 func TestServicesNeedAnAgentThatHasThem(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.fault("agent-of-before", 1)
-	h.snapshot(e, "old")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Fault("agent-of-before", 1)
+	h.Snapshot(e, "old")
 	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "old", N: 2,
 		Services: []servicespec.Spec{{Name: "web", Command: []string{"true"}}}})
 	var told *sandbox.Error

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"os"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/leaf/steps"
 )
 
@@ -46,9 +47,9 @@ func checkSteps(t *testing.T, op string, list []steps.Step, want ...string) {
 
 // The steps of operations, of VMMs and of guests reach the recorder of the request's trace.
 func TestStepsForTraces(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "a")
 	ctx, rec := steps.With(t.Context(), 2)
 	r, err := e.Fork(ctx, sandbox.ForkRequest{Tag: "a", N: 3})
 	if err != nil || len(r.Children) != 3 {

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"sync"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
@@ -45,7 +46,7 @@ func duringAStep(t *testing.T, step failpoint.Step, op, do func() error) error {
 // Every call of a sandbox's guest during a transition waits for its end. A sandbox with automatic
 // resume is then resumed, once.
 func TestCallsWaitForATransition(t *testing.T) {
-	h, e, sb := pauseHost(t)
+	h, e, sb := enginefake.PauseHost(t)
 	if _, err := e.SetLife(t.Context(), sb.ID, sandbox.Life{AutoResume: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -56,33 +57,35 @@ func TestCallsWaitForATransition(t *testing.T) {
 		}
 		return err
 	}
-	pause := func() error { return errorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})) }
-	resume := func() error { return errorOf(e.Resume(t.Context(), sb.ID)) }
+	pause := func() error { return enginefake.ErrorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})) }
+	resume := func() error { return enginefake.ErrorOf(e.Resume(t.Context(), sb.ID)) }
 	for name, do := range map[string]func() error{
-		"exec":    func() error { return errorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"})) },
+		"exec": func() error {
+			return enginefake.ErrorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"}))
+		},
 		"dial":    dial,
-		"network": func() error { return errorOf(e.Settle(t.Context(), sb.ID)) },
+		"network": func() error { return enginefake.ErrorOf(e.Settle(t.Context(), sb.ID)) },
 		"resume":  resume,
 	} {
 		if err := duringAStep(t, failpoint.PauseCaptured, pause, do); err != nil {
 			t.Errorf("%s during a pause: %v", name, err)
 		}
-		h.resume(e, sb.ID)
-		h.pause(e, sb.ID)
+		h.Resume(e, sb.ID)
+		h.Pause(e, sb.ID)
 		if err := duringAStep(t, failpoint.ResumeRestored, resume, do); err != nil {
 			t.Errorf("%s during a resume: %v", name, err)
 		}
 	}
-	h.pause(e, sb.ID)
-	if err := duringAStep(t, failpoint.ResumeRestored, resume, func() error { return h.branch(e, sb.ID, "later") }); err != nil {
+	h.Pause(e, sb.ID)
+	if err := duringAStep(t, failpoint.ResumeRestored, resume, func() error { return h.Branch(e, sb.ID, "later") }); err != nil {
 		t.Errorf("branch during a resume: %v", err)
 	}
 }
 
 // Calls also wait for a sandbox without automatic resume; it is then paused.
 func TestACallDuringAPauseOfASandboxThatStaysPaused(t *testing.T) {
-	h, e, sb := pauseHost(t)
-	pause := func() error { return errorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})) }
+	h, e, sb := enginefake.PauseHost(t)
+	pause := func() error { return enginefake.ErrorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})) }
 	dial := func() error {
 		c, err := e.DialAgent(t.Context(), sb.ID)
 		if err == nil {
@@ -90,38 +93,9 @@ func TestACallDuringAPauseOfASandboxThatStaysPaused(t *testing.T) {
 		}
 		return err
 	}
-	h.wantPaused("dial", duringAStep(t, failpoint.PauseCaptured, pause, dial))
-	resume := func() error { return errorOf(e.Resume(t.Context(), sb.ID)) }
+	enginefake.WantPaused(h, "dial", duringAStep(t, failpoint.PauseCaptured, pause, dial))
+	resume := func() error { return enginefake.ErrorOf(e.Resume(t.Context(), sb.ID)) }
 	if err := duringAStep(t, failpoint.ResumeRestored, resume, dial); err != nil {
 		t.Errorf("dial during a resume: %v", err)
-	}
-}
-
-// If a pause suspends the deadline, the sandbox is not killed while it is paused, and every way to
-// wake it restarts the deadline.
-func TestADeadlineIsHeldWhilePaused(t *testing.T) {
-	h, e, c := lifeHost(t)
-	sb := h.forkFor(e, sandbox.Life{})
-	set := sandbox.Life{TTL: time.Hour, AtEnd: sandbox.AtEndKill, AutoResume: true}
-	if _, err := e.SetLife(t.Context(), sb.ID, set); err != nil {
-		t.Fatal(err)
-	}
-	for name, wake := range map[string]func() error{
-		"resume":  func() error { return errorOf(e.Resume(t.Context(), sb.ID)) },
-		"traffic": func() error { return errorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"})) },
-	} {
-		h.pauseBy(e, sb.ID, sandbox.PauseOptions{Suspend: true})
-		c.pass(2 * time.Hour)
-		e.Look(t.Context())
-		if i := mustGet(t, e, sb.ID); i.Status != sandbox.StatusPaused || !i.Life.Suspended {
-			t.Fatalf("%s: after its deadline it is %s, held %v", name, i.Status, i.Life.Suspended)
-		}
-		if err := wake(); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		i := mustGet(t, e, sb.ID)
-		if left := i.Life.Deadline.Sub(e.cfg.Now()); i.Life.Suspended || left < 59*time.Minute || left > time.Hour {
-			t.Errorf("%s: its deadline is in %s, held %v", name, left, i.Life.Suspended)
-		}
 	}
 }

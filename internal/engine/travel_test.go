@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/leaf/storeerr"
 	"github.com/forkd/forkd/internal/store/hub"
 	"github.com/forkd/forkd/internal/store/signature"
@@ -20,7 +22,7 @@ func intel() (hostproc.CPU, error) {
 }
 
 // sent returns a snapshot as a stream for a daemon.
-func sent(t *testing.T, e *Engine, tag string, probe bool) []byte {
+func sent(t *testing.T, e *engine.Engine, tag string, probe bool) []byte {
 	t.Helper()
 	var b, out bytes.Buffer
 	if err := e.ExportSnapshot(t.Context(), sandbox.ExportRequest{Tag: tag}, &b); err != nil {
@@ -37,15 +39,15 @@ func sent(t *testing.T, e *Engine, tag string, probe bool) []byte {
 }
 
 func TestASnapshotTravelsToAnotherHost(t *testing.T) {
-	one, two := newHost(t), newHost(t)
-	a, b := one.open(), two.open()
+	one, two := enginefake.NewHost(t), enginefake.NewHost(t)
+	a, b := one.Open(), two.Open()
 	b.CPU = intel
-	sb := one.disky(a, 1)[0]
-	if err := one.branch(a, sb.ID, "x"); err != nil {
+	sb := one.Disky(a, 1)[0]
+	if err := one.Branch(a, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
 	stream := sent(t, a, "x", false)
-	put := func(req sandbox.ImportRequest, b *Engine, stream []byte) error {
+	put := func(req sandbox.ImportRequest, b *engine.Engine, stream []byte) error {
 		_, err := b.ImportSnapshot(t.Context(), req, bytes.NewReader(stream))
 		return err
 	}
@@ -62,10 +64,10 @@ func TestASnapshotTravelsToAnotherHost(t *testing.T) {
 	if err != nil || info.Owner != "acme" || info.ParentTag != "" || info.BranchedFrom != "" || info.ChainDepth() != 0 {
 		t.Errorf("%+v %v", info, err)
 	}
-	if got, want := diskOf(t, b, "y"), diskOf(t, a, "x"); got != want {
+	if got, want := diskOf(two, "y"), diskOf(one, "x"); got != want {
 		t.Errorf("the disk is %q, want %q", got, want)
 	}
-	two.fork(b, "y", 2)
+	two.Fork(b, "y", 2)
 	if err := put(sandbox.ImportRequest{Tag: "y"}, b, stream); !errors.Is(err, sandbox.ErrConflict) {
 		t.Errorf("a tag that is taken: %v", err)
 	}
@@ -76,12 +78,12 @@ func TestASnapshotTravelsToAnotherHost(t *testing.T) {
 
 // The content of volumes is a part of a snapshot: its children have clones on another host too, where no volume is made.
 func TestVolumesTravelWithASnapshot(t *testing.T) {
-	one, two := newHost(t), newHost(t)
-	one.fault("agent-of-now", 20)
-	two.fault("agent-of-now", 20)
-	a, b := one.open(), two.open()
+	one, two := enginefake.NewHost(t), enginefake.NewHost(t)
+	one.Fault("agent-of-now", 20)
+	two.Fault("agent-of-now", 20)
+	a, b := one.Open(), two.Open()
 	b.CPU = intel
-	one.disky(a, 0)
+	one.Disky(a, 0)
 	if _, err := a.TenantVolumes().Create("acme", "data", 64<<20); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +93,7 @@ func TestVolumesTravelWithASnapshot(t *testing.T) {
 		t.Fatal(err, r.Children)
 	}
 	source := r.Children[0].Info.ID
-	if err := one.branch(a, source, "x"); err != nil {
+	if err := one.Branch(a, source, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Kill(t.Context(), source); err != nil {
@@ -101,14 +103,15 @@ func TestVolumesTravelWithASnapshot(t *testing.T) {
 		bytes.NewReader(sent(t, a, "x", false))); err != nil {
 		t.Fatal(err)
 	}
-	for e, tag := range map[*Engine]string{a: "x", b: "y"} {
+	for h, tag := range map[*enginefake.Host]string{one: "x", two: "y"} {
+		e := map[*enginefake.Host]*engine.Engine{one: a, two: b}[h]
 		info, err := e.SnapshotInfo(t.Context(), tag)
 		if err != nil || len(info.Volumes) != 1 || info.Volumes[0].Name != "data" || info.Volumes[0].Path != "/data" ||
 			info.Volumes[0].Mode != sandbox.VolumeClone || info.Volumes[0].Bytes != 64<<20 {
 			t.Errorf("snapshot %s has volumes %+v, %v", tag, info.Volumes, err)
 		}
-		writer, _, _ := strings.Cut(diskOf(t, e, tag), "\n") // the fake guest writes its name to all disks
-		if got := volumeOf(t, e, tag); writer == "" || got != writer+"\n" {
+		writer, _, _ := strings.Cut(diskOf(h, tag), "\n") // the fake guest writes its name to all disks
+		if got := textOf(h, tag, 2, 1024); writer == "" || got != writer+"\n" {
 			t.Errorf("the volume in snapshot %s has %q, want %q", tag, got, writer)
 		}
 	}
@@ -128,12 +131,12 @@ func TestVolumesTravelWithASnapshot(t *testing.T) {
 	}
 	// A volume of the receiver is another one, even if it has the same name.
 	_, err = fork(sandbox.VolumeMount{Name: "data", Path: "/own"})
-	wantError(t, err, sandbox.ErrNotFound, "data")
+	enginefake.WantError(t, err, sandbox.ErrNotFound, "data")
 	if _, err := b.TenantVolumes().Create("globex", "data", 64<<20); err != nil {
 		t.Fatal(err)
 	}
 	_, err = fork(sandbox.VolumeMount{Name: "data", Path: "/data"})
-	wantError(t, err, sandbox.ErrConflict, "/data", "already")
+	enginefake.WantError(t, err, sandbox.ErrConflict, "/data", "already")
 	child, err = fork(sandbox.VolumeMount{Name: "data", Path: "/own"})
 	if err != nil || len(child.Volumes) != 2 || child.Volumes[1].Mode != sandbox.VolumePrivate {
 		t.Fatalf("a child has %+v, %v", child.Volumes, err)
@@ -149,38 +152,23 @@ func TestVolumesTravelWithASnapshot(t *testing.T) {
 	}
 }
 
-// volumeOf returns the beginning of the first volume in a snapshot.
-func volumeOf(t *testing.T, e *Engine, tag string) string {
-	t.Helper()
-	files, err := e.home.Snapshots.Open(tag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer files.Close()
-	text := make([]byte, 1024)
-	if _, err := files.Disks[2].ReadAt(text, 0); err != nil {
-		t.Fatal(err)
-	}
-	return string(bytes.TrimRight(text, "\x00"))
-}
-
 func TestASnapshotOfAnotherCPUIsRefused(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "x")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "x")
 	probe := sent(t, e, "x", true)
 	for want, cpu := range map[string]hostproc.CPU{
 		"AuthenticAMD": {Vendor: "AuthenticAMD", Flags: []string{"avx2"}}, "avx2": {Vendor: "GenuineIntel"},
 	} {
 		e.CPU = func() (hostproc.CPU, error) { return cpu, nil }
 		_, err := e.ImportSnapshot(t.Context(), sandbox.ImportRequest{Tag: "y", Check: true}, bytes.NewReader(probe))
-		wantError(t, err, storeerr.ErrNotRestorable, want)
+		enginefake.WantError(t, err, storeerr.ErrNotRestorable, want)
 	}
 }
 
 // A policy of signatures holds for a check and for an import, and its refusal says who decides.
 func TestAnUnsignedSnapshotIsRefused(t *testing.T) {
-	one, two := newHost(t), newHost(t)
+	one, two := enginefake.NewHost(t), enginefake.NewHost(t)
 	private, public, err := signature.Generate(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -195,13 +183,13 @@ func TestAnUnsignedSnapshotIsRefused(t *testing.T) {
 	}
 	policy := signature.Policy{Rules: []signature.Rule{
 		{Repositories: []string{"registry.example.com/team/*"}, Keys: []*signature.PublicKey{trusted}}}}
-	two.cfg.SnapshotTrust = policy.Check
-	a, b := one.open(), two.open()
+	two.Cfg.SnapshotTrust = policy.Check
+	a, b := one.Open(), two.Open()
 	b.CPU = intel
-	one.snapshot(a, "x")
+	one.Snapshot(a, "x")
 	for _, check := range []bool{true, false} {
 		_, err := b.ImportSnapshot(t.Context(), sandbox.ImportRequest{Tag: "y", Check: check}, bytes.NewReader(sent(t, a, "x", check)))
-		wantError(t, err, sandbox.ErrForbidden, "operator")
+		enginefake.WantError(t, err, sandbox.ErrForbidden, "operator")
 	}
 	var layout bytes.Buffer
 	if err := a.ExportSnapshot(t.Context(), sandbox.ExportRequest{Tag: "x"}, &layout); err != nil {
@@ -229,10 +217,10 @@ func TestAnUnsignedSnapshotIsRefused(t *testing.T) {
 
 // An import that ends early leaves no layer.
 func TestAnInterruptedImportLeavesNoLayers(t *testing.T) {
-	one, two := newHost(t), newHost(t)
-	a, b := one.open(), two.open()
+	one, two := enginefake.NewHost(t), enginefake.NewHost(t)
+	a, b := one.Open(), two.Open()
 	b.CPU = intel
-	one.snapshot(a, "x")
+	one.Snapshot(a, "x")
 	stream := sent(t, a, "x", false)
 	for _, n := range []int{100, len(stream) / 2, len(stream) - 2048} {
 		_, err := b.ImportSnapshot(t.Context(), sandbox.ImportRequest{Tag: "y"}, io.LimitReader(bytes.NewReader(stream), int64(n)))
@@ -243,15 +231,15 @@ func TestAnInterruptedImportLeavesNoLayers(t *testing.T) {
 	if _, err := b.CollectLayers(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := b.CollectLayers(t.Context(), true); err != nil || len(r.Layers)+r.Temporary > 0 || two.stored() != "" {
-		t.Errorf("left are %+v and %q, %v", r, two.stored(), err)
+	if r, err := b.CollectLayers(t.Context(), true); err != nil || len(r.Layers)+r.Temporary > 0 || two.Stored() != "" {
+		t.Errorf("left are %+v and %q, %v", r, two.Stored(), err)
 	}
 }
 
 func TestASecretOfASandboxIsNotSent(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "x")
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	h.Snapshot(e, "x")
 	err := e.ExportSnapshot(t.Context(), sandbox.ExportRequest{Tag: "x", Secrets: []string{"cpuid"}}, io.Discard) // in the state
 	if !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), "access token") {
 		t.Errorf("%v", err)

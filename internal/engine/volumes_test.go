@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"slices"
@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
 
 // forkWith forks a child of a snapshot with volumes.
-func forkWith(t *testing.T, e *Engine, tag, owner string, volumes ...sandbox.VolumeMount) (sandbox.Info, error) {
+func forkWith(t *testing.T, e *engine.Engine, tag, owner string, volumes ...sandbox.VolumeMount) (sandbox.Info, error) {
 	t.Helper()
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: tag, N: 1, Owner: owner, Volumes: volumes})
 	if err != nil {
@@ -19,25 +21,25 @@ func forkWith(t *testing.T, e *Engine, tag, owner string, volumes ...sandbox.Vol
 }
 
 // withVolume makes an engine with the snapshot "d", and a sandbox of acme with the volume "data".
-func (h *host) withVolume() (*Engine, sandbox.Info) {
-	h.t.Helper()
-	h.fault("agent-of-now", 40)
-	e := h.open()
-	h.disky(e, 0)
+func withVolume(h *enginefake.Host) (*engine.Engine, sandbox.Info) {
+	h.T.Helper()
+	h.Fault("agent-of-now", 40)
+	e := h.Open()
+	h.Disky(e, 0)
 	if _, err := e.TenantVolumes().Create("acme", "data", 64<<20); err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
-	sb, err := forkWith(h.t, e, "d", "acme", sandbox.VolumeMount{Name: "data", Path: "/data"})
+	sb, err := forkWith(h.T, e, "d", "acme", sandbox.VolumeMount{Name: "data", Path: "/data"})
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	return e, sb
 }
 
 // Another owner's volume is refused like one that does not exist: held, free or in a paused sandbox.
 func TestAVolumeOfAnotherOwner(t *testing.T) {
-	h := newHost(t)
-	e, sb := h.withVolume()
+	h := enginefake.NewHost(t)
+	e, sb := withVolume(h)
 	v, err := e.TenantVolumes().Get("acme", "data")
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +49,7 @@ func TestAVolumeOfAnotherOwner(t *testing.T) {
 			for _, owner := range []string{"evil", ""} {
 				fork := func(name string) string {
 					_, err := forkWith(t, e, "d", owner, sandbox.VolumeMount{Name: name, Path: "/data", Mode: mode})
-					wantError(t, err, sandbox.ErrNotFound, name)
+					enginefake.WantError(t, err, sandbox.ErrNotFound, name)
 					if err == nil {
 						return ""
 					}
@@ -63,7 +65,7 @@ func TestAVolumeOfAnotherOwner(t *testing.T) {
 		}
 	}
 	refused("held")
-	h.pause(e, sb.ID)
+	h.Pause(e, sb.ID)
 	refused("paused")
 	if now, err := e.Get(sb.ID); err != nil || now.Volumes[0].Mode != sandbox.VolumePrivate {
 		t.Errorf("the paused sandbox has %+v, %v", now.Volumes, err)
@@ -77,9 +79,9 @@ func TestAVolumeOfAnotherOwner(t *testing.T) {
 // A sandbox may have a volume and, from its snapshot, a clone of the same volume. A move takes and returns the volume
 // only.
 func TestAMoveLeavesTheCloneOfTheSameVolume(t *testing.T) {
-	h := newHost(t)
-	e, sb := h.withVolume()
-	if err := h.branch(e, sb.ID, "x"); err != nil {
+	h := enginefake.NewHost(t)
+	e, sb := withVolume(h)
+	if err := h.Branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Kill(t.Context(), sb.ID); err != nil {
@@ -89,7 +91,7 @@ func TestAMoveLeavesTheCloneOfTheSameVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.pause(e, both.ID)
+	h.Pause(e, both.ID)
 	modes := func(want ...sandbox.VolumeMode) {
 		t.Helper()
 		now, err := e.Get(both.ID)
@@ -105,7 +107,7 @@ func TestAMoveLeavesTheCloneOfTheSameVolume(t *testing.T) {
 		}
 	}
 	move := sandbox.VolumeMount{Name: "data", Path: "/data", Mode: sandbox.VolumeMove}
-	h.fault("spawn", 1)
+	h.Fault("spawn", 1)
 	if _, err := forkWith(t, e, "d", "acme", move); err == nil {
 		t.Fatal("the fork did not fail")
 	}
@@ -114,5 +116,5 @@ func TestAMoveLeavesTheCloneOfTheSameVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	modes(sandbox.VolumeClone, sandbox.VolumeClone)
-	h.resume(e, both.ID)
+	h.Resume(e, both.ID)
 }
