@@ -9,11 +9,6 @@ import (
 // TestMain lets the test binary play VMMs, and daemons that are killed at a step.
 func TestMain(m *testing.M) {
 	enginefake.Main(m, map[string]enginefake.Doom{
-		"hash":       doomedToHash,
-		"move":       doomedToMove,
-		"pause cold": doomedToPauseCold,
-		"pause":      doomedToPause,
-		"promote":    doomedToPromote,
-		"roll back":  doomedToRollBack,
+		"hash": doomedToHash,
 	})
 }

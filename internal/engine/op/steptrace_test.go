@@ -1,4 +1,4 @@
-package engine_test
+package op_test
 
 import (
 	"os"
@@ -14,7 +14,7 @@ import (
 // checkSteps fails if steps lack one of want, are outside their time, or are not on the page of spans.
 func checkSteps(t *testing.T, op string, list []steps.Step, want ...string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operate/tracing.md")
+	page, err := os.ReadFile("../../../docs/operate/tracing.md")
 	if err != nil {
 		t.Fatal(err)
 	}

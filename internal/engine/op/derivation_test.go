@@ -1,4 +1,4 @@
-package engine_test
+package op_test
 
 import (
 	"context"
