@@ -1,4 +1,4 @@
-package engine_test
+package guesttoken_test
 
 import (
 	"context"

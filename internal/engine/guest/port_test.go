@@ -1,4 +1,4 @@
-package engine_test
+package guest_test
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package engine_test
+package guestfork_test
 
 import (
 	"errors"
