@@ -1,4 +1,4 @@
-package engine_test
+package network_test
 
 import (
 	"slices"
