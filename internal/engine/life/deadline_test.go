@@ -1,4 +1,4 @@
-package engine_test
+package life_test
 
 import (
 	"os"
