@@ -1,4 +1,4 @@
-package engine_test
+package catalog_test
 
 import (
 	"os"

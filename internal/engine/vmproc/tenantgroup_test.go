@@ -1,4 +1,4 @@
-package engine_test
+package vmproc_test
 
 import (
 	"fmt"
