@@ -232,7 +232,7 @@ func (h *Host) Eval(e *engine.Engine, id, code string) string {
 // WantError checks an error's kind and the required parts of its text.
 func WantError(t *testing.T, err, kind error, texts ...string) {
 	t.Helper()
-	if err == nil || kind != ErrAny && !errors.Is(err, kind) {
+	if err == nil || !errors.Is(kind, ErrAny) && !errors.Is(err, kind) {
 		t.Errorf("got error %v, want one of kind %q", err, kind)
 		return
 	}

@@ -91,21 +91,19 @@ func TestASandboxOutlivesItsSnapshotsName(t *testing.T) {
 // When the sandbox ends, by itself or by a kill, or while no daemon runs, its retired snapshot is
 // removed.
 func TestWhatWasKeptGoesWithTheSandbox(t *testing.T) {
-	for name, end := range map[string]func(h *enginefake.Host, e *engine.Engine, id string) *engine.Engine{
-		"kill": func(h *enginefake.Host, e *engine.Engine, id string) *engine.Engine {
+	for name, end := range map[string]func(h *enginefake.Host, e *engine.Engine, id string){
+		"kill": func(h *enginefake.Host, e *engine.Engine, id string) {
 			if err := e.Kill(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
-			return e
 		},
-		"panic": func(h *enginefake.Host, e *engine.Engine, id string) *engine.Engine {
+		"panic": func(h *enginefake.Host, e *engine.Engine, id string) {
 			_, _ = e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "panic"})
-			return e
 		},
-		"between two daemons": func(h *enginefake.Host, e *engine.Engine, id string) *engine.Engine {
+		"between two daemons": func(h *enginefake.Host, e *engine.Engine, id string) {
 			h.Close(e)
 			h.KillAll()
-			return h.Open()
+			h.Open()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +114,7 @@ func TestWhatWasKeptGoesWithTheSandbox(t *testing.T) {
 			if retiredFolders(h) != 1 {
 				t.Fatal("it is not kept")
 			}
-			e = end(h, e, sb.ID)
+			end(h, e, sb.ID)
 			enginefake.Eventually(t, "removal", func() bool {
 				return retiredFolders(h) == 0 && !slices.ContainsFunc(pinNames(t, h), func(n string) bool { return strings.HasPrefix(n, "retired.") })
 			})
